@@ -1,0 +1,49 @@
+# What the project is built on. Required: a C++20 compiler, OpenMP, OpenBLAS, MPI, HDF5, yaml-cpp, libpng, CLI11,
+# spdlog, fmt, nlohmann-json. Optional, and reported at configure time: CUDA, NCCL, libsndfile, soxr.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(MPI REQUIRED COMPONENTS CXX)
+find_package(HDF5 REQUIRED COMPONENTS C)
+find_package(PNG REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(yaml-cpp REQUIRED)
+
+# yaml-cpp 0.7 exports yaml-cpp, 0.8 yaml-cpp::yaml-cpp.
+if(NOT TARGET yaml-cpp AND TARGET yaml-cpp::yaml-cpp)
+  add_library(yaml-cpp INTERFACE IMPORTED)
+  target_link_libraries(yaml-cpp INTERFACE yaml-cpp::yaml-cpp)
+endif()
+
+# The C++ bindings of MPI are obsolete and full of warnings.
+target_compile_definitions(MPI::MPI_CXX INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+
+add_library(longstride_hdf5 INTERFACE)
+add_library(longstride::hdf5 ALIAS longstride_hdf5)
+target_include_directories(longstride_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
+target_link_libraries(longstride_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+target_compile_definitions(longstride_hdf5 INTERFACE ${HDF5_C_DEFINITIONS})
+
+find_path(OPENBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas openblas-pthread openblas-openmp x86_64-linux-gnu REQUIRED)
+find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED)
+add_library(longstride_openblas INTERFACE)
+add_library(longstride::openblas ALIAS longstride_openblas)
+target_include_directories(longstride_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE})
+target_link_libraries(longstride_openblas INTERFACE ${OPENBLAS_LIBRARY})
+
+# Audio needs both; without them every command but `prepare audio` works.
+pkg_check_modules(SNDFILE IMPORTED_TARGET sndfile)
+pkg_check_modules(SOXR IMPORTED_TARGET soxr)
+if(SNDFILE_FOUND AND SOXR_FOUND)
+  set(LONGSTRIDE_AUDIO ON)
+else()
+  set(LONGSTRIDE_AUDIO OFF)
+endif()
+
+find_package(CUDAToolkit QUIET)
+find_path(NCCL_INCLUDE nccl.h PATHS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(NCCL_LIBRARY nccl PATHS ${CUDAToolkit_LIBRARY_DIR})

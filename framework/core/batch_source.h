@@ -1,0 +1,31 @@
+// What the trainer and the evaluator see of a dataset: never the file, never its format.
+#pragma once
+#include <cstdint>
+
+namespace longstride {
+
+// Training data. The row of (step, index in the global batch) is a pure function of those two and the seed:
+// resuming needs only the step, and the order does not depend on how many ranks there are.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  virtual std::int64_t context() const = 0;     // bytes in a row
+  virtual std::int64_t epoch_rows() const = 0;  // rows that make one pass over the split
+  // Writes rows [first_row, first_row + rows) of the global batch of `global_batch` rows at `step` (0-based)
+  // into out[rows][context]. Thread-safe.
+  virtual void read(std::int64_t step, std::int64_t global_batch, std::int64_t first_row, std::int64_t rows,
+                    std::uint8_t* out) const = 0;
+};
+
+// A whole split, as sequences that must not be joined: one for a stream of bytes, one for each image, one
+// for each audio file.
+class SequenceSet {
+ public:
+  virtual ~SequenceSet() = default;
+  virtual std::int64_t sequences() const = 0;
+  virtual std::int64_t length(std::int64_t sequence) const = 0;
+  // out[0 .. length) = sequence[offset .. offset + length). Thread-safe.
+  virtual void read(std::int64_t sequence, std::int64_t offset, std::int64_t length, std::uint8_t* out) const = 0;
+};
+
+}  // namespace longstride

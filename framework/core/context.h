@@ -1,0 +1,79 @@
+// What every layer and op needs to know: where it runs, which memory it may take, in which element types it
+// computes, and which step of the run this is (for dropout, whose masks are functions of the step).
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "framework/core/arena.h"
+#include "framework/core/tensor.h"
+
+namespace longstride {
+
+enum class Device : std::uint8_t { cpu, cuda };
+
+struct Context {
+  Device device = Device::cpu;
+  Arena* arena = nullptr;
+  kernels::Launch launch;
+  Dtype compute = Dtype::f32;   // activations inside a branch, and the weights that matrix products read
+  Dtype residual = Dtype::f32;  // the residual stream, statistics and gradients of parameters
+  std::uint64_t seed = 0;
+  const std::int64_t* step = nullptr;  // device memory: the current step, read by kernels; null outside training
+  std::int64_t first_row = 0;  // index in the global batch of this micro-batch's first sequence: dropout is keyed by
+                               // it, so that the masks do not depend on the number of ranks or on accumulation
+
+  bool planning() const { return arena->planning(); }
+};
+
+// Memory that goes back when the scope ends.
+class Tape;
+class Scratch {
+ public:
+  explicit Scratch(Context& ctx) : ctx_(ctx), mark_(ctx.arena->scratch_used()) {}
+  ~Scratch() { ctx_.arena->release_scratch(mark_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  Tensor tensor(const Shape& shape, Dtype dtype) {
+    const Tensor sized(nullptr, dtype, shape);
+    return Tensor(ctx_.arena->allocate_scratch(sized.bytes()), dtype, shape);
+  }
+  Tensor like(const Tensor& x) { return tensor(x.shape(), x.dtype()); }
+
+  // On the tape when there is one (backward will read it), in scratch when there is none (evaluation).
+  Tensor tensor(const Shape& shape, Dtype dtype, Tape* tape);
+  Tensor like(const Tensor& x, Tape* tape) { return tensor(x.shape(), x.dtype(), tape); }
+
+ private:
+  Context& ctx_;
+  std::size_t mark_;
+};
+
+// What forward saves for backward: a stack of views, and the arena's low end behind them. Layers push in
+// forward and pop in the reverse order in backward. A frame brackets the memory of one layer's forward:
+// close_frame, at the end of that layer's backward, gives it back. After a step the tape must be empty.
+class Tape {
+ public:
+  explicit Tape(Arena& arena) : arena_(arena) {}
+
+  Tensor tensor(const Shape& shape, Dtype dtype) {
+    const Tensor sized(nullptr, dtype, shape);
+    return Tensor(arena_.allocate_tape(sized.bytes()), dtype, shape);
+  }
+  void push(const Tensor& t) { saved_.push_back(t); }
+  Tensor pop();
+  void open_frame() { frames_.push_back({arena_.tape_used(), saved_.size()}); }
+  void close_frame();
+  bool empty() const { return saved_.empty() && frames_.empty(); }
+
+ private:
+  struct Frame {
+    std::size_t bytes;
+    std::size_t saved;
+  };
+  Arena& arena_;
+  std::vector<Tensor> saved_;
+  std::vector<Frame> frames_;
+};
+
+}  // namespace longstride

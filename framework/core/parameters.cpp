@@ -1,0 +1,58 @@
+#include "framework/core/parameters.h"
+
+#include "framework/core/errors.h"
+#include "kernels/base/philox.h"
+
+namespace longstride {
+
+Parameter& ParameterSet::add(std::string name, const Shape& shape, Init init) {
+  for (const Parameter& p : parameters_) LONGSTRIDE_CHECK(p.name != name, "parameter '{}' is declared twice", name);
+  parameters_.push_back({std::move(name), shape, init, 0, {}, {}, {}});
+  count_ += shape.count();
+  return parameters_.back();
+}
+
+void ParameterSet::lay_out() {
+  flat_size_ = 0;
+  for (bool decays : {true, false}) {
+    for (Parameter& p : parameters_) {
+      if (p.decays() != decays) continue;
+      p.offset = flat_size_;
+      flat_size_ += (p.shape.count() + alignment - 1) / alignment * alignment;
+    }
+    if (decays) decayed_ = flat_size_;
+  }
+}
+
+void ParameterSet::bind(const Tensor& master, const Tensor& gradient, const Tensor& low) {
+  const auto slice = [](const Tensor& flat, const Parameter& p) {
+    return flat.slice(0, p.offset, p.offset + p.shape.count()).reshape(p.shape);
+  };
+  for (Parameter& p : parameters_) {
+    p.master = slice(master, p);
+    p.gradient = slice(gradient, p);
+    p.value = low.given() ? slice(low, p) : p.master;
+  }
+}
+
+void ParameterSet::initialise(std::uint64_t seed) {
+  std::uint32_t index = 0;
+  for (Parameter& p : parameters_) {
+    const std::uint32_t domain = kernels::domain_of(kernels::Purpose::initialise, index++);
+    const std::int64_t n = p.shape.count();
+    kernels::with_float_type(p.master.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      T* out = p.master.as<T>();
+#pragma omp parallel for
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double value =
+            p.init.deviation > 0
+                ? p.init.deviation * kernels::normal_of(kernels::philox(seed, static_cast<std::uint64_t>(i), 0, domain))
+                : p.init.constant;
+        out[i] = static_cast<T>(static_cast<float>(value));  // rounded to fp32 in every precision: equal starts
+      }
+    });
+  }
+}
+
+}  // namespace longstride

@@ -1,0 +1,60 @@
+// Parameters, gradients and optimizer state are slices of flat buffers. Layers declare what they need to a
+// ParameterSet while the model is built; bind() then points every declaration at its slice.
+//
+// Flat order: all parameters with weight decay first (matrices and tables), then the others (vectors), each
+// group in order of declaration; every slice starts at a multiple of `alignment` elements and the padding
+// stays zero. Names are the tensor names of model.safetensors (docs/numerics.md).
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "framework/core/tensor.h"
+
+namespace longstride {
+
+// How a parameter starts: normal with this standard deviation, or a constant.
+struct Init {
+  double deviation = 0;  // > 0: normal
+  double constant = 0;   // otherwise
+};
+
+struct Parameter {
+  std::string name;
+  Shape shape;
+  Init init;
+  std::int64_t offset = 0;  // in elements, in every flat buffer
+  Tensor master;            // what the optimizer updates and checkpoints hold (fp32; f64 in tests)
+  Tensor value;             // what matrix products read: the master itself, or its low-precision copy
+  Tensor gradient;          // accumulated, never overwritten, by backward
+
+  bool decays() const { return shape.rank >= 2; }
+};
+
+class ParameterSet {
+ public:
+  static constexpr std::int64_t alignment = 64;  // elements
+
+  // Declares a parameter; the reference stays valid. Names are unique.
+  Parameter& add(std::string name, const Shape& shape, Init init);
+
+  // Lays the slices out. Called once, after the last add.
+  void lay_out();
+  // Points every parameter at its slice of these flat buffers of flat_size() elements; `low`, when given,
+  // is the low-precision copy. Null data pointers are allowed while planning.
+  void bind(const Tensor& master, const Tensor& gradient, const Tensor& low = {});
+  // Writes initial values into the (host) masters: counter-based, so equal on every rank.
+  void initialise(std::uint64_t seed);
+
+  std::int64_t count() const { return count_; }           // without padding: what the paper reports
+  std::int64_t flat_size() const { return flat_size_; }   // with padding
+  std::int64_t decayed_size() const { return decayed_; }  // [0, decayed_size) of the flat buffer decays
+  const std::deque<Parameter>& all() const { return parameters_; }
+  std::deque<Parameter>& all() { return parameters_; }
+
+ private:
+  std::deque<Parameter> parameters_;
+  std::int64_t count_ = 0, flat_size_ = 0, decayed_ = 0;
+};
+
+}  // namespace longstride

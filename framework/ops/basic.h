@@ -1,0 +1,12 @@
+// The few element-wise ops that are no part of another.
+#pragma once
+#include "framework/core/context.h"
+
+namespace longstride::ops {
+
+void fill_zero(Context& ctx, const Tensor& x);                              // any contiguous tensor
+void copy(Context& ctx, const Tensor& from, const Tensor& to);              // equal shape and type
+void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y);  // y = a + b; y may be a or b
+void sum(Context& ctx, const Tensor& x, const Tensor& total);               // total (1) f64 += sum of x, fixed order
+
+}  // namespace longstride::ops

@@ -1,0 +1,15 @@
+// The output head: logits = hidden W_out^T (no bias), loss = -log softmax(logits)[target] in nats. Chunked over
+// positions, so that the logits of a million positions are never held at once.
+#pragma once
+#include "framework/core/context.h"
+
+namespace longstride::ops {
+
+// hidden (rows, width), weight (vocabulary, width), targets (rows) u8, losses (rows) of the residual type.
+void cross_entropy(Context& ctx, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                   const Tensor& losses);
+// The same, and in the same pass dhidden = scale * d(sum of losses)/dhidden and dweight += scale * d/dweight.
+void cross_entropy_with_gradient(Context& ctx, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                                 double scale, const Tensor& losses, const Tensor& dhidden, const Tensor& dweight);
+
+}  // namespace longstride::ops

@@ -1,0 +1,28 @@
+// The settings of a training run, as a recipe's `train:` gives them.
+#pragma once
+#include <cstdint>
+
+namespace longstride {
+
+enum class Precision : std::uint8_t { automatic, fp32, bf16, fp16 };  // automatic: fp32 on the CPU, bf16 on a GPU
+
+struct TrainConfig {
+  std::int64_t steps = 0;
+  std::int64_t global_batch = 0;  // sequences in one optimizer step, over all ranks
+  std::int64_t micro_batch = 0;   // sequences in one forward and backward of one rank; 0: global_batch / ranks
+  double lr = 0;
+  std::int64_t warmup = 5000;  // steps of linear warmup, then cosine to 0 at `steps`
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double weight_decay = 0.01;  // decoupled; matrices and tables only
+  double clip = 1.0;           // global gradient norm; 0: no clipping
+  double ema = 0;              // decay of the running average of weights; 0: none. The released code has 0.999
+  Precision precision = Precision::automatic;
+  std::uint64_t seed = 1;
+  std::int64_t log_every = 10;
+  std::int64_t checkpoint_every = 1000;
+  std::int64_t keep = 3;              // newest checkpoints kept; 0: all
+  std::int64_t evaluate_every = 0;    // steps; 0: only at the end
+  std::int64_t evaluate_windows = 0;  // windows of the validation split scored each time; 0: all
+};
+
+}  // namespace longstride

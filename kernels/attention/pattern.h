@@ -1,0 +1,44 @@
+// What may attend to what (design: the semantics of Child et al. 2019, section 4, and the released code).
+//
+// For position i, stride l, window w (keys, itself included; l + 1 unless set), summary width c:
+//   dense          {j <= i}
+//   local          {max(0, i - w + 1) .. i}                                            (A1 strided)
+//   column         {j <= i : (i - j) mod l = 0}                                        (A2 strided)
+//   fixed_block    {j <= i : floor(j / l) = floor(i / l)}                              (A1 fixed)
+//   fixed_summary  {j <= i : j mod l in {l - (s+1)c .. l - sc - 1}}                    (A2 fixed)
+//                  s = 0, or h mod floor(l / c) for head h with distinct_heads; with summary_inclusive also j mod l = 0
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace longstride::kernels {
+
+enum class PartKind : std::uint8_t { dense, local, column, fixed_block, fixed_summary };
+
+// How the parts of a layer become one attention (Eq. 6 to 8).
+//   interleaved: layer k uses part k mod (number of parts)
+//   merged: one softmax over the union of the parts
+//   multihead: head h of H uses part floor(h * parts / H); the heads are concatenated
+enum class Integration : std::uint8_t { interleaved, merged, multihead };
+
+struct PatternConfig {
+  Integration integration = Integration::interleaved;
+  std::vector<PartKind> parts = {PartKind::dense};
+  std::int64_t stride = 0;            // l; needed by every part but dense (local: only when window is not set)
+  std::int64_t window = 0;            // w; 0: l + 1 (the paper). The released code's choice is l
+  std::vector<std::int64_t> summary;  // c: one for all heads, or one a head
+  bool distinct_heads = false;
+  bool summary_inclusive = false;
+};
+
+// The brute-force mask, straight from the definitions above: the specification that tile lists are tested
+// against, and what `longstride show pattern` draws. `layer` matters to interleaved, `head` of `heads` to
+// multihead and distinct_heads.
+bool allowed(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head, std::int64_t i,
+             std::int64_t j);
+
+// Allowed (i, j) pairs of one head over n positions, by closed form: the paper's operation count.
+std::int64_t allowed_pairs(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head,
+                           std::int64_t n);
+
+}  // namespace longstride::kernels
