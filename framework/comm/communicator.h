@@ -1,10 +1,18 @@
 // What training needs of the other ranks, and no more. single.cpp: one process; mpi.cpp: MPI on the CPU.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 namespace longstride {
+
+// The network or the MPI library failed; the message names the rank, its host and the call.
+class CommunicationError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 class Communicator {
  public:
@@ -21,8 +29,13 @@ class Communicator {
   virtual bool any(bool mine) = 0;
 };
 
-// The communicator of this process: MPI's world under mpirun, otherwise single. `argc` and `argv` as main's.
-// The returned object finalises MPI when destroyed.
+// Host memory, in bytes, that the collectives of one of `ranks` ranks hold beside the caller's buffers.
+std::size_t communicator_workspace_bytes(int ranks);
+
+// The communicator of this process: MPI's world under mpirun or srun, otherwise single. `argc` and `argv` as main's.
+// The returned object finalises MPI when destroyed in peace; destroyed by an exception on its way up, it ends every
+// rank, for the others may be waiting for this one. So main prints the error inside the communicator's lifetime and
+// calls abort_all_ranks with the exit code it wants.
 std::unique_ptr<Communicator> make_communicator(int* argc, char*** argv);
 std::unique_ptr<Communicator> make_single_communicator();
 

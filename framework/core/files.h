@@ -1,0 +1,74 @@
+// Files and directories that appear whole or not at all: written beside the final name as `.tmp-<name>-<pid>`, flushed
+// to disk, then renamed. What a crash leaves behind is named .tmp-* and nobody reads it. Failures of the file system
+// (no permission, full disk) are UserErrors that name the file and the reason.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace longstride {
+
+// A new file, or the new content of an old one. Without commit() the destructor removes what was written.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* bytes, std::size_t count);
+  // Flushes to disk and renames to the final name, which is replaced.
+  void commit();
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  int descriptor_ = -1;
+};
+
+void write_file_atomically(const std::string& path, std::string_view content);
+
+// A new directory. The caller writes its files (by AtomicFile, so that they are on disk) into path().
+class AtomicDirectory {
+ public:
+  explicit AtomicDirectory(std::string final_path);
+  ~AtomicDirectory();
+  AtomicDirectory(const AtomicDirectory&) = delete;
+  AtomicDirectory& operator=(const AtomicDirectory&) = delete;
+
+  const std::string& path() const { return temporary_; }  // where to write until commit
+  // Flushes and renames to the final path. An older directory of that name is replaced, then removed.
+  void commit();
+
+ private:
+  std::string final_;
+  std::string temporary_;
+  bool committed_ = false;
+};
+
+// Removes the .tmp-* of earlier crashes from `directory`. For the directory's only writer, while it writes nothing.
+void remove_temporaries(const std::string& directory);
+
+// A regular file, read at any offset; thread-safe.
+class InputFile {
+ public:
+  explicit InputFile(std::string path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::uint64_t size() const { return size_; }  // when it was opened
+  // UserError when the file has become shorter than offset + count.
+  void read(std::uint64_t offset, void* out, std::size_t count) const;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+std::string read_file(const std::string& path);
+
+}  // namespace longstride

@@ -1,0 +1,64 @@
+// Checkpoints: RUN/checkpoints/step-00001000/, a directory that appears whole or not at all, of
+//   model.safetensors                     master weights by parameter name
+//   ema.safetensors                       their running average, by the same names; only when the recipe has one
+//   optimizer-00000-of-00001.safetensors  Adam's moments by parameter name, "m.<name>" and "v.<name>": they survive a
+//                                         change of the flat layout or of the number of shards
+//   state.json                            step, seed, recipe ..., size and SHA-256 of every other file and of itself
+// A checkpoint is whole when every byte is what state.json says. Host memory; the type of the flat buffers is the type
+// in the files (F32; F64 in tests).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/comm/communicator.h"
+#include "framework/core/parameters.h"
+
+namespace longstride {
+
+struct CheckpointState {
+  std::int64_t step = 0;  // optimizer steps taken
+  std::uint64_t seed = 0;
+  std::int64_t tokens_seen = 0;
+  std::int64_t global_batch = 0;  // sequences
+  int world_size = 1;
+  std::string recipe;                // the resolved recipe, YAML
+  std::optional<double> loss_scale;  // fp16 only
+  std::optional<double> loss;        // of the last training step, nats; absent when it was not finite
+};
+
+// What a checkpoint holds: parameters bound to their masters, and flat buffers of parameters.flat_size() elements that
+// Parameter::offset addresses. Padding between slices is neither written nor read.
+struct TrainingTensors {
+  ParameterSet& parameters;
+  Tensor m, v;  // Adam's first and second moments
+  Tensor ema;   // absent: not used
+};
+
+// Writes the checkpoint of state.step, then deletes the oldest beyond `keep` (0: keeps all). On failure (a full disk)
+// throws UserError, leaves nothing behind and the earlier checkpoints untouched. For one rank: the run's only writer.
+void save_checkpoint(const std::string& run, const CheckpointState& state, const TrainingTensors& tensors,
+                     std::int64_t keep);
+
+// Steps that have a checkpoint directory, ascending, whole or not; empty when there is none.
+std::vector<std::int64_t> checkpoint_steps(const std::string& run);
+
+// Reads everything from the newest whole checkpoint into `tensors`. A checkpoint that is not whole is passed over with
+// a warning that says what is wrong with it. UserError when none is whole, when the newest whole one was written by a
+// later version of the format, or when a tensor is missing, unknown or of another type or shape than the model's.
+CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTensors& tensors);
+
+// The same on every rank alike: rank 0 reads, the others receive. Flat buffers travel, padding included.
+// `masters` is the flat buffer that tensors.parameters is bound to.
+CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& run, const TrainingTensors& tensors,
+                                       const Tensor& masters);
+
+// Evaluation and sampling need only weights. Which: the running average when the checkpoint has one and `average`
+// is true, otherwise the masters.
+CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average);
+
+// Only the state of the newest whole checkpoint: what a command needs to build the model before it loads the weights.
+CheckpointState read_newest_state(const std::string& run);
+
+}  // namespace longstride

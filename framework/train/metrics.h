@@ -1,0 +1,52 @@
+// What a run reports: RUN/metrics.jsonl, one JSON object a line, and TensorBoard event files beside it. For one rank.
+//   {"step":10,"loss":5.1,"bits_per_byte":7.4,"lr":7e-06,"grad_norm":1.2,"tokens_per_second":10234.5}
+//   {"step":1000,"split":"valid","loss":1.9,"bits_per_byte":2.7,"bytes":100000,"seconds":12.5}
+// A number that is not finite is written as null, for JSON has no other name for it.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "framework/train/event_file.h"
+
+namespace longstride {
+
+struct StepMetrics {
+  std::int64_t step = 0;  // optimizer steps taken
+  double loss = 0;        // nats a byte, mean over the global batch
+  double bits_per_byte = 0;
+  double lr = 0;
+  double grad_norm = 0;  // before clipping
+  double tokens_per_second = 0;
+};
+
+struct EvaluationMetrics {
+  std::int64_t step = 0;
+  std::string split;  // "valid", "test"
+  double loss = 0;    // nats a byte
+  double bits_per_byte = 0;
+  std::int64_t bytes = 0;  // scored
+  double seconds = 0;
+};
+
+class MetricsWriter {
+ public:
+  // Drops what an earlier process wrote of steps after `resumed_step`, for they will be taken again (0: a new run,
+  // drops everything), and appends from there.
+  MetricsWriter(const std::string& run, std::int64_t resumed_step);
+  ~MetricsWriter();
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
+
+  // On disk (as far as the system goes) when they return.
+  void write(const StepMetrics& metrics);
+  void write(const EvaluationMetrics& metrics);
+
+ private:
+  void append(const std::string& line);
+
+  std::string path_;
+  int descriptor_ = -1;
+  EventFile events_;
+};
+
+}  // namespace longstride
