@@ -58,7 +58,8 @@ CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& ru
 // is true, otherwise the masters.
 CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average);
 
-// Only the state of the newest whole checkpoint: what a command needs to build the model before it loads the weights.
+// Only the state of the newest checkpoint: what a command needs to build the model before it loads the weights. Files
+// are checked for their sizes; their checksums only when they are loaded.
 CheckpointState read_newest_state(const std::string& run);
 
 }  // namespace longstride

@@ -1,0 +1,164 @@
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include "framework/comm/communicator.h"
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+// Bytes of one chunk of an all-reduce: enough to be bound by bandwidth, also when it is cut into a piece for each rank.
+constexpr std::size_t chunk_bytes = std::size_t{4} << 20;
+constexpr std::size_t least_piece_bytes = std::size_t{64} << 10;
+constexpr std::int64_t broadcast_bytes = std::int64_t{1} << 30;  // MPI counts are 32 bits wide
+
+template <class T>
+MPI_Datatype type_of();
+template <>
+MPI_Datatype type_of<float>() {
+  return MPI_FLOAT;
+}
+template <>
+MPI_Datatype type_of<double>() {
+  return MPI_DOUBLE;
+}
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator() : exceptions_(std::uncaught_exceptions()) {
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+    char name[MPI_MAX_PROCESSOR_NAME] = "";
+    int length = 0;
+    check(MPI_Get_processor_name(name, &length), "MPI_Get_processor_name");
+    host_.assign(name, static_cast<std::size_t>(length));
+    workspace_.resize(communicator_workspace_bytes(size_));
+  }
+
+  // Other ranks may be waiting for one that an exception has taken out: MPI_Finalize would wait for them in turn.
+  ~MpiCommunicator() override {
+    if (std::uncaught_exceptions() > exceptions_) MPI_Abort(MPI_COMM_WORLD, 1);
+    MPI_Finalize();
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string host() const override { return host_; }
+
+  void all_reduce_sum(float* values, std::int64_t count) override { sum_in_chunks(values, count); }
+  void all_reduce_sum(double* values, std::int64_t count) override { sum_in_chunks(values, count); }
+
+  void broadcast(void* bytes, std::int64_t count, int root) override {
+    LONGSTRIDE_CHECK(0 <= root && root < size_ && count >= 0, "broadcast of {} bytes from rank {}", count, root);
+    auto* next = static_cast<char*>(bytes);
+    for (; count > 0; count -= broadcast_bytes, next += broadcast_bytes)
+      check(MPI_Bcast(next, static_cast<int>(std::min(count, broadcast_bytes)), MPI_BYTE, root, MPI_COMM_WORLD),
+            "MPI_Bcast");
+  }
+
+  void barrier() override { check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"); }
+
+  bool any(bool mine) override {
+    int flag = mine ? 1 : 0;
+    check(MPI_Allreduce(MPI_IN_PLACE, &flag, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD), "MPI_Allreduce");
+    return flag != 0;
+  }
+
+ private:
+  void check(int code, const char* call) const {
+    if (code == MPI_SUCCESS) return;
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    throw CommunicationError(fmt::format("rank {} ({}): {} failed: {}", rank_, host_, call, text));
+  }
+
+  // MPI_Allreduce may add in another order from one rank, size or run to the next. Here every element is summed by one
+  // rank, in the order of ranks, and then handed to all: whatever the chunks and the algorithms beneath.
+  template <class T>
+  void sum_in_chunks(T* values, std::int64_t count) {
+    if (size_ == 1) return;
+    const auto chunk = static_cast<std::int64_t>(workspace_.size() / sizeof(T)) - size_;  // pieces are rounded up
+    for (std::int64_t at = 0; at < count; at += chunk)
+      sum_chunk(values + at, static_cast<int>(std::min(chunk, count - at)));
+  }
+
+  template <class T>
+  void sum_chunk(T* values, int count) {
+    // Rank r sums elements [starts[r], starts[r] + counts[r]).
+    std::vector<int> counts(static_cast<std::size_t>(size_)), starts(counts), gathered(counts), places(counts);
+    for (int r = 0; r < size_; ++r) {
+      const auto edge = [&](int rank) { return static_cast<int>(std::int64_t{count} * rank / size_); };
+      starts[static_cast<std::size_t>(r)] = edge(r);
+      counts[static_cast<std::size_t>(r)] = edge(r + 1) - edge(r);
+    }
+    const int start = starts[static_cast<std::size_t>(rank_)];
+    const int mine = counts[static_cast<std::size_t>(rank_)];
+    for (int r = 0; r < size_; ++r) {
+      gathered[static_cast<std::size_t>(r)] = mine;
+      places[static_cast<std::size_t>(r)] = r * mine;
+    }
+    T* pieces = reinterpret_cast<T*>(workspace_.data());
+    check(MPI_Alltoallv(values, counts.data(), starts.data(), type_of<T>(), pieces, gathered.data(), places.data(),
+                        type_of<T>(), MPI_COMM_WORLD),
+          "MPI_Alltoallv");
+    for (int r = 1; r < size_; ++r) {
+      const T* piece = pieces + std::int64_t{r} * mine;
+      for (int i = 0; i < mine; ++i) pieces[i] += piece[i];
+    }
+    std::copy(pieces, pieces + mine, values + start);
+    check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values, counts.data(), starts.data(), type_of<T>(),
+                         MPI_COMM_WORLD),
+          "MPI_Allgatherv");
+  }
+
+  int rank_ = 0;
+  int size_ = 1;
+  std::string host_;
+  std::vector<std::byte> workspace_;
+  int exceptions_;
+};
+
+bool given(const char* variable) { return std::getenv(variable) != nullptr; }
+
+// Whether a launcher (Open MPI's or MPICH's mpirun, srun with a PMI plug-in) has started this process. Without one,
+// MPI_Init would start helper processes of its own, or fail.
+bool launched() {
+  return given("OMPI_COMM_WORLD_SIZE") || given("PMIX_RANK") || given("PMI_RANK") || given("PMI_SIZE");
+}
+
+}  // namespace
+
+std::size_t communicator_workspace_bytes(int ranks) {
+  if (ranks == 1) return 0;
+  return std::max(chunk_bytes, static_cast<std::size_t>(ranks) * least_piece_bytes);
+}
+
+std::unique_ptr<Communicator> make_communicator(int* argc, char*** argv) {
+  if (!launched()) {
+    const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+    if (tasks != nullptr && std::atoi(tasks) > 1)
+      throw user_error("srun has started {} processes that cannot reach each other: use srun --mpi=pmix, or mpirun",
+                       tasks);
+    return make_single_communicator();
+  }
+  int level = 0;
+  if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
+    throw CommunicationError("MPI_Init_thread failed");
+  LONGSTRIDE_CHECK(level >= MPI_THREAD_FUNNELED, "this MPI library allows no threads (level {})", level);
+  return std::make_unique<MpiCommunicator>();
+}
+
+void abort_all_ranks(int exit_code) {
+  int initialised = 0, finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  if (initialised && !finalised) MPI_Abort(MPI_COMM_WORLD, exit_code);
+}
+
+}  // namespace longstride

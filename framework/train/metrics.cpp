@@ -1,0 +1,77 @@
+#include "framework/train/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "framework/core/errors.h"
+#include "framework/core/files.h"
+
+namespace longstride {
+namespace {
+
+// Keys in the order in which they are written: people read these lines too.
+using Line = nlohmann::ordered_json;
+
+// The step of a line; -1 for what is no line of ours, such as one that a crash has cut short.
+std::int64_t step_of(const std::string& line) {
+  const auto object = nlohmann::json::parse(line, nullptr, false);
+  if (!object.is_object()) return -1;
+  const auto step = object.find("step");
+  return step != object.end() && step->is_number_integer() ? step->get<std::int64_t>() : -1;
+}
+
+void keep_lines_until(const std::string& path, std::int64_t last_step) {
+  if (!std::filesystem::exists(path)) return;
+  const std::string content = read_file(path);
+  std::istringstream lines(content);
+  std::string kept;
+  for (std::string line; std::getline(lines, line);) {
+    const std::int64_t step = step_of(line);
+    if (last_step > 0 && 0 <= step && step <= last_step) kept += line + '\n';
+  }
+  if (kept != content) write_file_atomically(path, kept);
+}
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(const std::string& run, std::int64_t resumed_step)
+    : path_(run + "/metrics.jsonl"), events_(run, resumed_step + 1) {
+  keep_lines_until(path_, resumed_step);
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) throw user_error("{}: cannot open: {}", path_, std::strerror(errno));
+}
+
+MetricsWriter::~MetricsWriter() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void MetricsWriter::append(const std::string& line) {
+  if (::write(descriptor_, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+    throw user_error("{}: cannot write: {}", path_, std::strerror(errno));
+}
+
+void MetricsWriter::write(const StepMetrics& m) {
+  const Line line = {{"step", m.step}, {"loss", m.loss},           {"bits_per_byte", m.bits_per_byte},
+                     {"lr", m.lr},     {"grad_norm", m.grad_norm}, {"tokens_per_second", m.tokens_per_second}};
+  append(line.dump() + '\n');
+  events_.write(m.step, {{"train/loss", m.loss},
+                         {"train/bits_per_byte", m.bits_per_byte},
+                         {"train/lr", m.lr},
+                         {"train/grad_norm", m.grad_norm},
+                         {"train/tokens_per_second", m.tokens_per_second}});
+}
+
+void MetricsWriter::write(const EvaluationMetrics& m) {
+  const Line line = {{"step", m.step},   {"split", m.split},    {"loss", m.loss}, {"bits_per_byte", m.bits_per_byte},
+                     {"bytes", m.bytes}, {"seconds", m.seconds}};
+  append(line.dump() + '\n');
+  events_.write(m.step, {{m.split + "/loss", m.loss}, {m.split + "/bits_per_byte", m.bits_per_byte}});
+}
+
+}  // namespace longstride
