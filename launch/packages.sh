@@ -1,0 +1,30 @@
+# What Longstride is built with, by its Debian 12 and Ubuntu 24.04 package names. Sourced by quickstart.sh and test.sh.
+longstride_packages=(
+  g++ cmake ninja-build pkg-config git ca-certificates xz-utils
+  libopenmpi-dev openmpi-bin libhdf5-dev libyaml-cpp-dev libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
+  libopenblas-dev libpng-dev zlib1g-dev libsndfile1-dev libsoxr-dev
+)
+
+# install_packages NAME...: installs those that are missing, as root or with sudo.
+install_packages() {
+  local missing=() name
+  for name in "$@"; do
+    dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || missing+=("$name")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if ! command -v apt-get >/dev/null; then
+    echo "longstride: these packages are missing and apt-get is not here to install them: ${missing[*]}" >&2
+    return 2
+  fi
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "longstride: run this as root or install sudo; missing packages: ${missing[*]}" >&2
+      return 2
+    fi
+    as_root=(sudo)
+  fi
+  echo "== Installing ${#missing[@]} packages: ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}

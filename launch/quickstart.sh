@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# From a clean clone to a trained model in minutes: installs packages, builds, prepares data, trains a small recipe,
+# evaluates it, samples from it, and says what to do next. Safe to run again: it picks up what is there.
+#
+#   launch/quickstart.sh                 trains on the text of this repository
+#   launch/quickstart.sh --data FILE     trains on the bytes of a file of yours
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+data=""
+while [ $# -gt 0 ]; do
+  case $1 in
+    --data)
+      [ $# -ge 2 ] || { echo "longstride: --data needs the name of a file" >&2; exit 2; }
+      data=$(realpath -- "$2" 2>/dev/null || echo "$2")
+      [ -r "$data" ] || { echo "longstride: $2 cannot be read; --data names the file to train on" >&2; exit 2; }
+      shift 2 ;;
+    -h|--help) sed -n '2,6p' "${BASH_SOURCE[0]}" | cut -c 3-; exit 0 ;;
+    *) echo "longstride: unknown option '$1'; see --help" >&2; exit 2 ;;
+  esac
+done
+
+cd "$root"
+source launch/packages.sh
+install_packages "${longstride_packages[@]}"
+
+echo "== Building (about three minutes the first time)"
+build=build/quickstart
+[ -f $build/CMakeCache.txt ] ||
+  cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=OFF >/dev/null
+cmake --build $build --target longstride | tail -n 1
+longstride=$build/longstride
+
+if [ -z "$data" ]; then
+  name=text
+  data=build/quickstart.txt
+  # The embedded dataset: every text file of the repository, in a fixed order.
+  find README.md docs kernels framework datasets launch recipes tests -type f \
+    \( -name '*.md' -o -name '*.h' -o -name '*.cpp' -o -name '*.sh' -o -name '*.py' -o -name '*.yaml' \) |
+    LC_ALL=C sort | xargs cat >$data.new
+  if cmp -s $data.new $data; then rm $data.new; else mv $data.new $data; fi
+else
+  name=$(basename "$data" | tr -c 'A-Za-z0-9\n' '-')
+fi
+dataset=data/quickstart-$name.h5
+run=runs/quickstart-$name
+
+mkdir -p data runs
+if [ ! -f "$dataset" ] || [ "$data" -nt "$dataset" ]; then
+  echo "== Preparing $dataset"
+  "$longstride" prepare bytes --input "$data" --split 0.9,0.05,0.05 --output "$dataset" --force
+  rm -rf "$run"   # trained on other bytes
+fi
+
+echo "== Training recipes/quickstart/text.yaml on $data"
+resume=()
+[ ! -d "$run/checkpoints" ] || [ -z "$(ls -A "$run/checkpoints")" ] || resume=(--resume)
+"$longstride" train recipes/quickstart/text.yaml --set data.path="$dataset" --run "$run" ${resume[@]+"${resume[@]}"}
+
+echo "== Evaluating"
+"$longstride" eval "$run" --split test
+echo "== Sampling"
+"$longstride" sample "$run" --count 2 --length 400 --output "$run/samples"
+head -c 400 "$run/samples/sample-000.txt"
+cat <<TXT
+
+
+== Done. The run is in $run (metrics.jsonl, TensorBoard events, checkpoints, samples). Next:
+  $longstride info $dataset
+  $longstride show pattern recipes/quickstart/text.yaml
+  $longstride plan recipes/table1/enwik8-fixed.yaml --ranks 8
+  mpirun -n 2 $longstride train recipes/quickstart/text.yaml --set data.path=$dataset --run runs/two-ranks
+  launch/quickstart.sh --data FILE          your own bytes
+  launch/test.sh                            the tests
+TXT

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Installs packages, builds everything and runs the tests. Ends with ctest's summary and its exit code.
+#
+#   launch/test.sh           all tests, the slow ones too (sanitizers, fuzzers)
+#   launch/test.sh --fast    only the fast ones
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+select=()
+case ${1:-} in
+  "") ;;
+  --fast) select=(-L fast) ;;
+  -h|--help) sed -n '2,5p' "${BASH_SOURCE[0]}" | cut -c 3-; exit 0 ;;
+  *) echo "longstride: unknown option '$1'; see --help" >&2; exit 2 ;;
+esac
+
+cd "$root"
+source launch/packages.sh
+install_packages "${longstride_packages[@]}" libgtest-dev
+[ -n "${select[*]-}" ] || install_packages "${longstride_slow_packages[@]}"
+
+cmake -S . -B build/test -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=ON >build-configure.log 2>&1 ||
+  { cat build-configure.log >&2; exit 1; }
+grep -A 20 'Longstride' build-configure.log | head -n 8
+rm -f build-configure.log
+cmake --build build/test
+# As root Open MPI asks for this; the tests oversubscribe the cores.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+ctest --test-dir build/test --output-on-failure "${select[@]}"

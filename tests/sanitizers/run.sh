@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds the project again with a sanitizer or with the fuzzers, in a folder of its own, and runs what concerns it.
+#
+#   run.sh SOURCE BUILD address-undefined | thread | fuzz
+set -euo pipefail
+source=$1
+build=$2/$3
+kind=$3
+
+configure() { cmake -S "$source" -B "$build" -G Ninja -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON "$@"; }
+run() { ctest --test-dir "$build" --output-on-failure "$@"; }
+
+case $kind in
+  address-undefined)
+    configure -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLONGSTRIDE_SANITIZE=address,undefined
+    cmake --build "$build" --target longstride fast_tests
+    # Open MPI and its helpers keep memory to the end on purpose: leaks are looked for in everything but the command.
+    ASAN_OPTIONS=detect_leaks=0 run -L fast -E '^includes'
+    ;;
+  thread)
+    configure -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLONGSTRIDE_SANITIZE=thread
+    cmake --build "$build" --target test_datasets
+    # OpenMP's own synchronisation is invisible to the sanitizer, so only what runs on our own threads is tried.
+    run -R '^Prefetcher' --no-tests=error
+    ;;
+  fuzz)
+    cmake -S "$source" -B "$build" --preset fuzz
+    cmake --build "$build"
+    run -R '^fuzz' --no-tests=error
+    ;;
+  *) echo "unknown kind $kind" >&2; exit 2 ;;
+esac
