@@ -136,8 +136,8 @@ struct AttentionPlan {
 // Positions in a plan: sums of two of them, and a tile more, stay far from the end of 32 bits.
 inline constexpr std::int64_t longest_plan = std::int64_t{1} << 24;
 
-// The plan of one layer for sequences of n positions, 1 <= n <= longest_plan, of a pattern that problem_of accepts.
-// From closed forms, in O(heads * n / tile).
+// The plan of one layer for sequences of n positions, 1 <= n <= longest_plan, of a pattern that problem_of accepts;
+// std::invalid_argument otherwise. From closed forms, in O(heads * n / tile).
 std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
                                                std::int64_t n, TileShape tile = {});
 
