@@ -9,11 +9,15 @@
 //                  s = 0, or h mod floor(l / c) for head h with distinct_heads; with summary_inclusive also j mod l = 0
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace longstride::kernels {
 
 enum class PartKind : std::uint8_t { dense, local, column, fixed_block, fixed_summary };
+
+// As recipes spell it.
+const char* name_of(PartKind kind);
 
 // How the parts of a layer become one attention (Eq. 6 to 8).
 //   interleaved: layer k uses part k mod (number of parts)
@@ -30,6 +34,19 @@ struct PatternConfig {
   bool distinct_heads = false;
   bool summary_inclusive = false;
 };
+
+// Empty, or one sentence on what is wrong with the pattern for this many heads and layers, beginning with the key
+// under `model` and its value: "attention.summary is 200, but must be at most the stride 128".
+std::string problem_of(const PatternConfig& pattern, std::int64_t heads, std::int64_t layers);
+
+// What follows from a pattern that has no problem: w, the parts that a head of a layer uses, and the first residue
+// and the width of the sub-block that a head summarises through.
+std::int64_t window_of(const PatternConfig& pattern);
+std::vector<PartKind> parts_of(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head);
+struct SubBlock {
+  std::int64_t begin = 0, width = 0;
+};
+SubBlock sub_block_of(const PatternConfig& pattern, std::int64_t head);
 
 // The brute-force mask, straight from the definitions above: the specification that tile lists are tested
 // against, and what `longstride show pattern` draws. `layer` matters to interleaved, `head` of `heads` to

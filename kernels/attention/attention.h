@@ -1,0 +1,43 @@
+// o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the plan allows i (Eq. 2 to 8), in tiles with an
+// online softmax (Dao et al. 2022): no n x n matrix, and no tile without an allowed pair is touched.
+//
+// The result does not depend on the number of threads, to the bit. A row that may attend to nothing gets o = 0,
+// lse = -infinity and no gradient.
+#pragma once
+#include <cstddef>
+
+#include "kernels/attention/plan.h"
+#include "kernels/base/view.h"
+
+namespace longstride::kernels {
+
+// Views of rank 4 are (batch, n, heads, size), any strides but the last, which is 1. All of one type, f32 or f64.
+struct AttentionArgs {
+  const AttentionPlan* plan = nullptr;
+  View q, k;  // key size
+  View v;     // value size
+  View o;     // value size, written
+  View lse;   // (batch, heads, n) contiguous, written: log of the softmax's denominator
+  double scale = 1;
+  void* workspace = nullptr;
+};
+
+// Overwrites dq, dk and dv.
+struct AttentionBackwardArgs {
+  const AttentionPlan* plan = nullptr;
+  View q, k, v, o, lse;  // as above, o and lse from forward
+  View dout;             // like o
+  View dq, dk, dv;       // like q, k, v
+  double scale = 1;
+  void* workspace = nullptr;
+};
+
+namespace cpu {
+// Bytes of workspace, from shapes and the number of threads alone (no pointer is followed but the plan's).
+std::size_t attention_workspace_bytes(const AttentionArgs&);
+std::size_t attention_workspace_bytes(const AttentionBackwardArgs&);
+void attention(const AttentionArgs&, const Launch&);
+void attention_backward(const AttentionBackwardArgs&, const Launch&);
+}  // namespace cpu
+
+}  // namespace longstride::kernels

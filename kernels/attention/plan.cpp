@@ -1,0 +1,210 @@
+#include "kernels/attention/plan.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace longstride::kernels {
+
+namespace {
+
+// The geometry of a pass, before it has tile lists.
+struct Order {
+  Stream queries;
+  std::int32_t segments = 1;
+  std::vector<Part> parts;
+
+  bool operator==(const Order& other) const {
+    const auto same = [](const Part& a, const Part& b) {
+      return a.kind == b.kind && a.keys == b.keys && a.low == b.low && a.high == b.high;
+    };
+    return queries == other.queries && segments == other.segments &&
+           std::equal(parts.begin(), parts.end(), other.parts.begin(), other.parts.end(), same);
+  }
+};
+
+bool is_window(PartKind kind) { return kind == PartKind::local || kind == PartKind::fixed_block; }
+
+// Turns the parts of one head into passes. Strides, widths and windows beyond n are cut to n: the same geometry, and
+// it fits 32 bits.
+class HeadGeometry {
+ public:
+  HeadGeometry(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head, std::int64_t n)
+      : pattern_(pattern), head_(head), n_(static_cast<std::int32_t>(n)), period_(cut(pattern.stride)) {
+    const std::vector<PartKind> kinds = parts_of(pattern, layer, heads, head);
+    for (PartKind kind : kinds)
+      if (is_window(kind)) add_window(kind, kinds.size() > 1);
+    for (PartKind kind : kinds)
+      if (!is_window(kind)) add_rest(kind);
+  }
+
+  std::vector<Order> passes;
+
+ private:
+  std::int32_t cut(std::int64_t x) const { return static_cast<std::int32_t>(std::min<std::int64_t>(x, n_)); }
+  Stream natural() const { return {0, n_, n_, n_}; }
+
+  void add_window(PartKind kind, bool merged) {
+    const Limit low = kind == PartKind::local ? Limit{cut(window_of(pattern_)) - 1, 0} : Limit{0, period_};
+    add_natural({kind, natural(), low, {0, 0}, {}, {}});
+    if (merged) high_ = {low.back + 1, low.block};
+  }
+
+  void add_rest(PartKind kind) {
+    const Limit from_start{n_, 0};
+    if (kind == PartKind::dense) return add_natural({kind, natural(), from_start, high_, {}, {}});
+    if (kind == PartKind::column) {
+      const Stream column = stream_within({0, 1, period_, 0}, 0, n_);
+      passes.push_back({column, period_, {{kind, column, from_start, high_, {}, {}}}});
+      return;
+    }
+    const SubBlock block = sub_block_of(pattern_, head_);
+    const Stream summary = stream_within({cut(block.begin), cut(block.width), period_, 0}, 0, n_);
+    add_natural({kind, summary, from_start, high_, {}, {}});
+    if (pattern_.summary_inclusive && block.begin > 0)
+      add_natural({kind, stream_within({0, 1, period_, 0}, 0, n_), from_start, high_, {}, {}});
+  }
+
+  // Parts in natural query order share one pass.
+  void add_natural(const Part& part) {
+    if (passes.empty()) passes.push_back({natural(), 1, {}});
+    passes.back().parts.push_back(part);
+  }
+
+  const PatternConfig& pattern_;
+  std::int64_t head_;
+  std::int32_t n_, period_;
+  Limit high_;  // of the part beside the window: i, or just below the window
+};
+
+// Tiles [begin, end) hold an allowed pair; those of [full_begin, full_end) hold no other. All four never decrease
+// from row to row.
+struct Span {
+  std::int32_t begin, full_begin, full_end, end;
+};
+
+std::int32_t tiles_in(std::int32_t length, std::int32_t tile) { return (length + tile - 1) / tile; }
+
+std::vector<Span> spans_by_query(const Stream& queries, const Part& part, TileShape tile) {
+  std::vector<Span> spans;
+  for (std::int32_t t = 0; t < queries.length; t += tile.queries) {
+    const Interval first = part.interval(part.keys, queries.position(t));
+    const Interval last = part.interval(part.keys, queries.position(std::min(t + tile.queries, queries.length) - 1));
+    const bool to_the_end = first.end == part.keys.length;  // a ragged last tile is full all the same
+    spans.push_back({first.begin / tile.keys, tiles_in(last.begin, tile.keys),
+                     to_the_end ? tiles_in(first.end, tile.keys) : first.end / tile.keys,
+                     tiles_in(last.end, tile.keys)});
+  }
+  return spans;
+}
+
+// Row k of the result: the rows q of `spans` with k in the span of q. As the ends never decrease, these are an
+// interval too, and so are the full ones.
+std::vector<Span> transposed(const std::vector<Span>& spans, std::int32_t rows) {
+  std::vector<Span> out;
+  const auto size = static_cast<std::int32_t>(spans.size());
+  Span row{0, 0, 0, 0};
+  for (std::int32_t k = 0; k < rows; ++k) {
+    const auto advance = [&](std::int32_t& q, std::int32_t Span::*end) {
+      while (q < size && spans[static_cast<std::size_t>(q)].*end <= k) ++q;
+    };
+    advance(row.begin, &Span::end);
+    advance(row.full_begin, &Span::full_end);
+    advance(row.full_end, &Span::full_begin);
+    advance(row.end, &Span::begin);
+    out.push_back(row);
+  }
+  return out;
+}
+
+// Appends lists to a plan, each once.
+class ListWriter {
+ public:
+  explicit ListWriter(AttentionPlan& plan) : plan_(plan) {}
+
+  TileList write(const std::vector<Span>& spans) {
+    std::vector<std::int32_t> offsets = {0};
+    std::vector<TileRun> runs;
+    for (const Span& s : spans) {
+      const bool some_full = s.full_begin < s.full_end;
+      const auto add = [&](std::int32_t begin, std::int32_t end, std::int32_t full) {
+        if (begin < end) runs.push_back({begin, end, full});
+      };
+      add(s.begin, some_full ? s.full_begin : s.end, 0);
+      if (some_full) {
+        add(s.full_begin, s.full_end, 1);
+        add(s.full_end, s.end, 0);
+      }
+      offsets.push_back(static_cast<std::int32_t>(runs.size()));
+    }
+    for (const TileList& list : lists_)
+      if (same(list, offsets, runs)) return list;
+    const TileList list{static_cast<std::int32_t>(plan_.offsets.size()), static_cast<std::int32_t>(spans.size())};
+    const auto base = static_cast<std::int32_t>(plan_.runs.size());
+    for (std::int32_t offset : offsets) plan_.offsets.push_back(base + offset);
+    plan_.runs.insert(plan_.runs.end(), runs.begin(), runs.end());
+    lists_.push_back(list);
+    return list;
+  }
+
+ private:
+  bool same(const TileList& list, const std::vector<std::int32_t>& offsets, const std::vector<TileRun>& runs) const {
+    if (static_cast<std::size_t>(list.rows) + 1 != offsets.size()) return false;
+    for (std::int32_t r = 0; r < list.rows; ++r) {
+      const auto row = plan_.row(list, r);
+      const auto begin = runs.begin() + offsets[static_cast<std::size_t>(r)];
+      if (!std::equal(row.begin(), row.end(), begin, runs.begin() + offsets[static_cast<std::size_t>(r) + 1]))
+        return false;
+    }
+    return true;
+  }
+
+  AttentionPlan& plan_;
+  std::vector<TileList> lists_;
+};
+
+}  // namespace
+
+std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
+                                               std::int64_t n, TileShape tile) {
+  if (n < 1 || n > longest_plan)
+    throw std::invalid_argument("attention over " + std::to_string(n) + " positions, but from 1 to " +
+                                std::to_string(longest_plan) + " can be planned");
+  const std::string problem = problem_of(pattern, heads, layer + 1);
+  if (!problem.empty()) throw std::invalid_argument(problem);
+  auto plan = std::make_shared<AttentionPlan>();
+  plan->n = static_cast<std::int32_t>(n);
+  plan->tile = tile;
+  ListWriter lists(*plan);
+  std::vector<std::vector<Order>> seen;
+  for (std::int64_t head = 0; head < heads; ++head) {
+    std::vector<Order> orders = HeadGeometry(pattern, layer, heads, head, n).passes;
+    const auto twin = std::find(seen.begin(), seen.end(), orders);
+    if (twin != seen.end()) {
+      plan->heads.push_back(plan->heads[static_cast<std::size_t>(twin - seen.begin())]);
+    } else {
+      plan->heads.push_back({static_cast<std::int32_t>(plan->passes.size()), static_cast<std::int32_t>(orders.size())});
+      for (const Order& order : orders) {
+        plan->passes.push_back({order.queries, order.segments, static_cast<std::int32_t>(plan->parts.size()),
+                                static_cast<std::int32_t>(order.parts.size())});
+        for (Part part : order.parts) {
+          const std::vector<Span> spans = spans_by_query(order.queries, part, tile);
+          part.by_query = lists.write(spans);
+          part.by_key = lists.write(transposed(spans, tiles_in(part.keys.length, tile.keys)));
+          plan->parts.push_back(part);
+        }
+      }
+    }
+    seen.push_back(std::move(orders));
+  }
+  return plan;
+}
+
+std::shared_ptr<const AttentionPlan> PlanCache::get(std::int64_t layer, std::int64_t n) {
+  const std::vector<PartKind> parts =
+      pattern_.integration == Integration::interleaved ? parts_of(pattern_, layer, heads_, 0) : pattern_.parts;
+  std::shared_ptr<const AttentionPlan>& plan = plans_[{parts, n}];
+  if (plan == nullptr) plan = make_plan(pattern_, layer, heads_, n);
+  return plan;
+}
+
+}  // namespace longstride::kernels

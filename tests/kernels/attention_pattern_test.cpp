@@ -1,0 +1,79 @@
+#include "kernels/attention/pattern.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/attention_patterns.h"
+
+namespace longstride::kernels {
+namespace {
+
+using enum Integration;
+using enum PartKind;
+
+std::string row_text(const PatternConfig& p, std::int64_t layer, std::int64_t heads, std::int64_t head,
+                     std::int64_t i) {
+  std::string text;
+  for (std::int64_t j = 0; j <= i; ++j) text += allowed(p, layer, heads, head, i, j) ? '#' : '.';
+  return text;
+}
+
+// Rows written out by hand from the definitions of the paper.
+TEST(AttentionPattern, RowsAreThePapers) {
+  EXPECT_EQ(row_text(pattern_of(interleaved, {local, column}, 4), 0, 1, 0, 10), "......#####");
+  EXPECT_EQ(row_text(pattern_of(interleaved, {local, column}, 4, {}, 4), 0, 1, 0, 10), ".......####");
+  EXPECT_EQ(row_text(pattern_of(interleaved, {local, column}, 4), 1, 1, 0, 10), "..#...#...#");
+  EXPECT_EQ(row_text(pattern_of(interleaved, {local, column}, 4), 2, 1, 0, 10), "......#####");
+  EXPECT_EQ(row_text(pattern_of(merged, {local, column}, 4), 0, 1, 0, 10), "..#...#####");
+  EXPECT_EQ(row_text(pattern_of(interleaved, {fixed_block}, 4), 0, 1, 0, 10), "........###");
+  PatternConfig fixed = pattern_of(interleaved, {fixed_summary}, 4, {1});
+  EXPECT_EQ(row_text(fixed, 0, 1, 0, 10), "...#...#...");
+  fixed.summary_inclusive = true;
+  EXPECT_EQ(row_text(fixed, 0, 1, 0, 10), "#..##..##..");
+  fixed.distinct_heads = true;
+  EXPECT_EQ(row_text(fixed, 0, 8, 1, 10), "#.#.#.#.#.#");
+  EXPECT_EQ(row_text(fixed, 0, 8, 3, 10), "#...#...#..");
+  EXPECT_EQ(row_text(fixed, 0, 8, 4, 10), "#..##..##..");
+  EXPECT_EQ(row_text(pattern_of(merged, {fixed_block, fixed_summary}, 4, {2}), 0, 1, 0, 10), "..##..#####");
+  EXPECT_EQ(row_text(pattern_of(multihead, {local, column}, 4), 0, 4, 1, 10), "......#####");
+  EXPECT_EQ(row_text(pattern_of(multihead, {local, column}, 4), 0, 4, 2, 10), "..#...#...#");
+}
+
+TEST(AttentionPattern, ProblemsNameTheKeyItsValueAndWhatIsAllowed) {
+  const auto problem = [](const PatternConfig& p, std::int64_t heads = 4) { return problem_of(p, heads, 2); };
+  EXPECT_EQ(problem(pattern_of(interleaved, {}, 4)),
+            "attention.parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary");
+  EXPECT_EQ(problem(pattern_of(interleaved, {dense, column}, 0)),
+            "attention.stride is 0, but column needs a positive number of positions");
+  EXPECT_EQ(problem(pattern_of(interleaved, {local}, 0)),
+            "attention.stride is 0, but local needs a positive number of positions");
+  EXPECT_EQ(problem(pattern_of(interleaved, {local}, 0, {}, 3)), "");
+  EXPECT_EQ(problem(pattern_of(interleaved, {dense}, -4)),
+            "attention.stride is -4, but must be a positive number of positions");
+  EXPECT_EQ(problem(pattern_of(interleaved, {local}, 4, {}, -1)),
+            "attention.window is -1, but must be a positive number of keys, or 0 for stride + 1");
+  EXPECT_EQ(problem(pattern_of(interleaved, {fixed_summary}, 128, {200})),
+            "attention.summary is 200, but must be at most the stride 128");
+  EXPECT_EQ(problem(pattern_of(interleaved, {fixed_summary}, 128, {8, 8, 0, 8})),
+            "attention.summary is 0, but must be at least 1");
+  EXPECT_EQ(problem(pattern_of(interleaved, {fixed_summary}, 128)),
+            "attention.summary is not set, but fixed_summary needs the number of summary positions in each block");
+  EXPECT_EQ(problem(pattern_of(interleaved, {fixed_summary}, 128, {8, 8})),
+            "attention.summary lists 2 widths, but must be one width or one for each of 4 heads");
+  EXPECT_EQ(problem(pattern_of(multihead, {local, column}, 128), 1),
+            "attention.parts lists 2 parts, but multihead has only 1 heads to give them to");
+  for (const auto& [parts, text] : {std::pair<std::vector<PartKind>, std::string>{{dense, column}, "[dense, column]"},
+                                    {{local, fixed_block}, "[local, fixed_block]"},
+                                    {{column, fixed_summary}, "[column, fixed_summary]"},
+                                    {{local, column, fixed_summary}, "[local, column, fixed_summary]"},
+                                    {{dense, local}, "[dense, local]"}})
+    EXPECT_EQ(problem(pattern_of(merged, parts, 8, {2})),
+              "attention.parts is " + text +
+                  ", but merged takes a single part, or one window (local, fixed_block) and one of column and "
+                  "fixed_summary");
+  EXPECT_EQ(problem(pattern_of(merged, {dense}, 0)), "");
+  EXPECT_EQ(problem_of(pattern_of(merged, {dense}, 0), 0, 1), "heads is 0, but must be at least 1");
+  EXPECT_EQ(problem_of(pattern_of(merged, {dense}, 0), 1, 0), "layers is 0, but must be at least 1");
+}
+
+}  // namespace
+}  // namespace longstride::kernels

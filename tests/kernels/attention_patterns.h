@@ -1,0 +1,68 @@
+// Every pattern x integration x option that attention is tested over.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "kernels/attention/pattern.h"
+
+namespace longstride::kernels {
+
+struct NamedPattern {
+  std::string name;
+  PatternConfig pattern;
+  std::int64_t heads = 1;
+};
+
+inline PatternConfig pattern_of(Integration integration, std::vector<PartKind> parts, std::int64_t stride,
+                                std::vector<std::int64_t> summary = {}, std::int64_t window = 0) {
+  PatternConfig p;
+  p.integration = integration;
+  p.parts = std::move(parts);
+  p.stride = stride;
+  p.summary = std::move(summary);
+  p.window = window;
+  return p;
+}
+
+inline PatternConfig with_options(PatternConfig p, bool distinct, bool inclusive) {
+  p.distinct_heads = distinct;
+  p.summary_inclusive = inclusive;
+  return p;
+}
+
+inline std::vector<NamedPattern> all_patterns() {
+  using enum Integration;
+  using enum PartKind;
+  std::vector<NamedPattern> all = {
+      {"dense", pattern_of(interleaved, {dense}, 0), 1},
+      {"local without stride", pattern_of(interleaved, {local}, 0, {}, 11), 1},
+      {"local of one key", pattern_of(merged, {local}, 0, {}, 1), 1},
+  };
+  for (std::int64_t l : {1, 2, 7, 16, 100}) {
+    const std::string name = ", stride " + std::to_string(l);
+    const std::int64_t c = l / 3 + 1;  // does not divide l, but for 1 and 2
+    all.push_back({"strided interleaved" + name, pattern_of(interleaved, {column, local, dense}, l), 1});
+    all.push_back({"strided merged" + name, pattern_of(merged, {local, column}, l), 1});
+    all.push_back({"strided merged, window l" + name, pattern_of(merged, {local, column}, l, {}, l), 1});
+    all.push_back({"strided merged, window 20" + name, pattern_of(merged, {column, local}, l, {}, 20), 1});
+    all.push_back({"block and column" + name, pattern_of(merged, {fixed_block, column}, l), 1});
+    all.push_back({"strided multihead" + name, pattern_of(multihead, {local, column}, l), 3});
+    for (bool distinct : {false, true})
+      for (bool inclusive : {false, true}) {
+        const std::string options = name + (distinct ? ", distinct" : "") + (inclusive ? ", inclusive" : "");
+        const auto add = [&](const std::string& what, const PatternConfig& p, std::int64_t heads) {
+          all.push_back({what + options, with_options(p, distinct, inclusive), heads});
+        };
+        add("fixed interleaved", pattern_of(interleaved, {fixed_block, fixed_summary}, l, {c}), distinct ? 4 : 1);
+        add("fixed merged", pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), distinct ? 4 : 1);
+        add("fixed merged, width 1", pattern_of(merged, {fixed_summary, fixed_block}, l, {1}), distinct ? 3 : 1);
+        add("fixed merged, whole block", pattern_of(merged, {fixed_block, fixed_summary}, l, {l}), 1);
+        add("fixed, a width a head", pattern_of(merged, {fixed_block, fixed_summary}, l, {c, 1, l, (l + 1) / 2}), 4);
+        add("window and summary", pattern_of(merged, {local, fixed_summary}, l, {c}), distinct ? 4 : 1);
+        add("fixed multihead", pattern_of(multihead, {fixed_block, fixed_summary}, l, {c}), 4);
+      }
+  }
+  return all;
+}
+
+}  // namespace longstride::kernels

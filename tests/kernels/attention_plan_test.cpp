@@ -1,0 +1,176 @@
+#include "kernels/attention/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <type_traits>
+
+#include "tests/kernels/attention_patterns.h"
+
+namespace longstride::kernels {
+namespace {
+
+// How often each (i, j) of a head is reached, tile by tile, through the lists of queries or of keys.
+class Coverage {
+ public:
+  Coverage(const AttentionPlan& plan, std::int64_t head, bool by_key)
+      : plan_(plan), by_key_(by_key), times_(static_cast<std::size_t>(plan.n) * plan.n) {
+    for (const Pass& pass : plan.passes_of(head))
+      for (std::int32_t s = 0; s < pass.segments; ++s)
+        for (const Part& part : plan.parts_of(pass))
+          visit(part, stream_within(pass.queries, s, plan.n), stream_within(part.keys, s, plan.n), s);
+  }
+  int times(std::int64_t i, std::int64_t j) const { return times_[static_cast<std::size_t>(i * plan_.n + j)]; }
+  std::string problem() const { return problem_; }
+
+ private:
+  void visit(const Part& part, const Stream& queries, const Stream& keys, std::int32_t segment) {
+    const TileList& list = by_key_ ? part.by_key : part.by_query;
+    for (std::int32_t r = 0; r < list.rows; ++r) {
+      std::int32_t previous = -1;
+      for (const TileRun& run : plan_.row(list, r)) {
+        if (run.begin < previous || run.begin >= run.end) problem_ = "runs are not increasing";
+        previous = run.end;
+        for (std::int32_t c = run.begin; c < run.end; ++c)
+          tile(part, queries, keys, by_key_ ? c : r, by_key_ ? r : c, run.full != 0, segment);
+      }
+    }
+  }
+
+  void tile(const Part& part, const Stream& queries, const Stream& keys, std::int32_t q, std::int32_t k, bool full,
+            std::int32_t segment) {
+    const std::int32_t t_end = std::min((q + 1) * plan_.tile.queries, queries.length);
+    const std::int32_t u_end = std::min((k + 1) * plan_.tile.keys, keys.length);
+    bool any = false, all = true;
+    for (std::int32_t t = q * plan_.tile.queries; t < t_end; ++t) {
+      const Interval in = part.interval(keys, queries.position(t));
+      for (std::int32_t u = k * plan_.tile.keys; u < u_end; ++u) {
+        const bool inside = in.begin <= u && u < in.end;
+        any |= inside;
+        all &= inside;
+        if (inside) ++times_[static_cast<std::size_t>(queries.position(t)) * plan_.n + keys.position(u)];
+      }
+    }
+    if (full && !all) problem_ = "a full tile is not full";
+    if (segment == 0 && !full && all) problem_ = "a full tile is called partial";
+    if (segment == 0 && !any) problem_ = "a listed tile holds no pair";
+  }
+
+  const AttentionPlan& plan_;
+  bool by_key_;
+  std::vector<unsigned char> times_;
+  std::string problem_;
+};
+
+void expect_cover(const NamedPattern& p, std::int64_t layer, std::int64_t n, TileShape tile) {
+  ASSERT_EQ(problem_of(p.pattern, p.heads, layer + 1), "") << p.name;
+  const auto plan = make_plan(p.pattern, layer, p.heads, n, tile);
+  for (std::int64_t head = 0; head < p.heads; ++head) {
+    std::int64_t pairs = 0;
+    for (bool by_key : {false, true}) {
+      const Coverage cover(*plan, head, by_key);
+      ASSERT_EQ(cover.problem(), "") << p.name << " layer " << layer << " head " << head << " n " << n;
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+          const bool expected = allowed(p.pattern, layer, p.heads, head, i, j);
+          pairs += expected;
+          ASSERT_EQ(cover.times(i, j), expected ? 1 : 0)
+              << p.name << (by_key ? " by key" : " by query") << " layer " << layer << " head " << head << " n " << n
+              << " i " << i << " j " << j;
+        }
+    }
+    ASSERT_EQ(2 * allowed_pairs(p.pattern, layer, p.heads, head, n), pairs) << p.name << " head " << head << " n " << n;
+  }
+}
+
+TEST(AttentionPlan, TilesOfEveryPatternCoverItsMaskExactlyOnce) {
+  for (const NamedPattern& p : all_patterns()) {
+    const std::int64_t layers =
+        p.pattern.integration == Integration::interleaved ? static_cast<std::int64_t>(p.pattern.parts.size()) : 1;
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+      for (std::int64_t n : {1, 2, 6, 7, 15, 33, 50}) expect_cover(p, layer, n, {4, 4});
+      for (std::int64_t n : {1, 31, 64, 75}) expect_cover(p, layer, n, {8, 3});
+      for (std::int64_t n : {5, 97}) expect_cover(p, layer, n, {3, 10});
+      if (p.pattern.stride % 7 == 0 || p.pattern.stride == 100) expect_cover(p, layer, 211, {});
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(AttentionPlan, HeadsOfOneGeometryShareItAndDistinctOnesShareEqualLists) {
+  using enum Integration;
+  using enum PartKind;
+  PatternConfig p = pattern_of(merged, {fixed_block, fixed_summary}, 128, {32});
+  auto plan = make_plan(p, 0, 8, 4096);
+  EXPECT_EQ(plan->passes.size(), 1u);
+  EXPECT_EQ(plan->parts.size(), 2u);
+  p.distinct_heads = true;  // sub-blocks differ, which tiles they make does not
+  plan = make_plan(p, 0, 8, 4096);
+  EXPECT_EQ(plan->parts.size(), 8u);
+  for (std::int64_t head = 1; head < 8; ++head)
+    EXPECT_EQ(plan->parts_of(plan->passes_of(head)[0])[1].by_query.first,
+              plan->parts_of(plan->passes_of(0)[0])[1].by_query.first);
+}
+
+TEST(AttentionPlan, LayersOfEqualPartsShareAPlan) {
+  using enum PartKind;
+  PlanCache plans(pattern_of(Integration::interleaved, {column, local, local}, 16), 2);
+  EXPECT_EQ(plans.get(1, 64), plans.get(2, 64));
+  EXPECT_EQ(plans.get(0, 64), plans.get(3, 64));
+  EXPECT_NE(plans.get(0, 64), plans.get(1, 64));
+  EXPECT_NE(plans.get(0, 64), plans.get(0, 65));
+}
+
+TEST(AttentionPlan, RefusesLengthsAndPatternsThatItCannotPlan) {
+  const PatternConfig dense = pattern_of(Integration::merged, {PartKind::dense}, 0);
+  EXPECT_THROW(make_plan(dense, 0, 1, 0), std::invalid_argument);
+  EXPECT_THROW(make_plan(dense, 0, 1, longest_plan + 1), std::invalid_argument);
+  EXPECT_THROW(make_plan(pattern_of(Integration::merged, {PartKind::column}, 0), 0, 1, 8), std::invalid_argument);
+}
+
+TEST(AttentionPlan, IsPlainDataForADevice) {
+  EXPECT_TRUE(std::is_trivially_copyable_v<Part> && std::is_standard_layout_v<Part>);
+  EXPECT_TRUE(std::is_trivially_copyable_v<Pass> && std::is_standard_layout_v<Pass>);
+  EXPECT_TRUE(std::is_trivially_copyable_v<HeadPlan> && std::is_trivially_copyable_v<TileRun>);
+}
+
+// The mask is too large to enumerate at the longest lengths: what every row sees is checked through its interval.
+TEST(AttentionPlan, LongSequencesDoNotOverflow) {
+  using enum Integration;
+  using enum PartKind;
+  const std::int64_t n = longest_plan - 3;
+  for (const PatternConfig& p :
+       {pattern_of(merged, {local, column}, 4096), pattern_of(merged, {local, column}, 5),
+        with_options(pattern_of(merged, {fixed_block, fixed_summary}, 4095, {100}), true, true),
+        pattern_of(merged, {local, column}, std::int64_t{1} << 40)}) {
+    const auto plan = make_plan(p, 0, 2, n);
+    std::size_t runs = 0;
+    for (const Pass& pass : plan->passes_of(1))
+      for (const Part& part : plan->parts_of(pass)) {
+        std::int64_t tiles = 0;
+        for (std::int32_t r = 0; r < part.by_query.rows; ++r)
+          for (const TileRun& run : plan->row(part.by_query, r)) tiles += run.end - run.begin;
+        for (std::int32_t r = 0; r < part.by_key.rows; ++r)
+          for (const TileRun& run : plan->row(part.by_key, r)) tiles -= run.end - run.begin;
+        EXPECT_EQ(tiles, 0);
+        runs += static_cast<std::size_t>(part.by_query.rows);
+      }
+    EXPECT_GE(runs, static_cast<std::size_t>(n / 64 / 5));
+    for (std::int64_t i : {std::int64_t{0}, std::int64_t{12345}, n / 2, n - 1}) {
+      std::int64_t seen = 0;
+      for (const Pass& pass : plan->passes_of(1)) {
+        const auto segment = static_cast<std::int32_t>(i % pass.segments);
+        for (const Part& part : plan->parts_of(pass)) {
+          const Interval in = part.interval(stream_within(part.keys, segment, plan->n), static_cast<std::int32_t>(i));
+          seen += std::max(0, in.end - in.begin);
+        }
+      }
+      // Pairs of the first i + 1 rows less those of the first i.
+      const std::int64_t expected = allowed_pairs(p, 0, 2, 1, i + 1) - (i > 0 ? allowed_pairs(p, 0, 2, 1, i) : 0);
+      EXPECT_EQ(seen, expected) << "i " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longstride::kernels
