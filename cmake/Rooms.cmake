@@ -13,6 +13,11 @@ function(longstride_flags target)
     target_compile_options(${target} PRIVATE -fsanitize=${LONGSTRIDE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
     target_link_options(${target} PUBLIC -fsanitize=${LONGSTRIDE_SANITIZE})
   endif()
+  if(LONGSTRIDE_FUZZERS)
+    # clang also warns where gcc does not (loops it could not vectorise); fuzzing is not where to be told.
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link,address -fno-omit-frame-pointer -g -Wno-error)
+    target_link_options(${target} PUBLIC -fsanitize=address)
+  endif()
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF CXX_SCAN_FOR_MODULES OFF)
 endfunction()
 

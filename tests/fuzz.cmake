@@ -1,0 +1,45 @@
+# libFuzzer targets: cmake --preset fuzz (clang). Every tests/<room>/<name>_fuzz.cpp becomes fuzz_<name>, linked to that
+# room, and a test labelled `slow` that runs it for LONGSTRIDE_FUZZ_SECONDS. A folder tests/<room>/<name>_corpus, if
+# there is one, holds the inputs to start from.
+set(LONGSTRIDE_FUZZ_SECONDS 60 CACHE STRING "How long each fuzz test runs")
+
+# longstride_fuzzer(name source USES room ...)
+function(longstride_fuzzer name source)
+  if(NOT LONGSTRIDE_FUZZERS OR TARGET fuzz_${name})
+    return()
+  endif()
+  cmake_parse_arguments(F "" "" "USES" ${ARGN})
+  get_filename_component(source ${source} ABSOLUTE)
+  get_filename_component(folder ${source} DIRECTORY)
+  add_executable(fuzz_${name} ${source})
+  longstride_flags(fuzz_${name})
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  foreach(room ${F_USES})
+    target_link_libraries(fuzz_${name} PRIVATE longstride_${room})
+  endforeach()
+  set(found ${CMAKE_CURRENT_BINARY_DIR}/found_${name})  # the inputs that reached new code, and those that failed
+  file(MAKE_DIRECTORY ${found})
+  set(corpus ${folder}/${name}_corpus)
+  if(NOT EXISTS ${corpus})
+    set(corpus)
+  endif()
+  add_test(NAME fuzz.${name}
+    COMMAND fuzz_${name} -max_total_time=${LONGSTRIDE_FUZZ_SECONDS} -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
+      -artifact_prefix=${found}/ ${found} ${corpus})
+  math(EXPR limit "${LONGSTRIDE_FUZZ_SECONDS} + 120")
+  set_tests_properties(fuzz.${name} PROPERTIES LABELS slow TIMEOUT ${limit})
+endfunction()
+
+if(LONGSTRIDE_FUZZERS)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "LONGSTRIDE_FUZZERS needs clang: configure with --preset fuzz or -DCMAKE_CXX_COMPILER=clang++")
+  endif()
+  file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*/*_fuzz.cpp)
+  foreach(source ${fuzzers})
+    get_filename_component(folder ${source} DIRECTORY)
+    get_filename_component(room ${folder} NAME)
+    get_filename_component(name ${source} NAME_WE)
+    string(REGEX REPLACE "_fuzz$" "" name ${name})
+    longstride_fuzzer(${name} ${source} USES ${room})
+  endforeach()
+endif()
