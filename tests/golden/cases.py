@@ -1,0 +1,66 @@
+"""The models that the golden files hold: every pattern x integration, and every variant that changes the numbers."""
+
+
+def attention(integration, parts, stride=8, **more):
+    return {"integration": integration, "parts": parts, "stride": stride, **more}
+
+
+def case(pattern, n=32, context=None, layers=2, width=24, heads=4, data=None, **model):
+    """n may be less than the context: a shorter sequence, as evaluation's last window is."""
+    model = {"kind": "sparse_transformer", "layers": layers, "width": width, "heads": heads, **model}
+    return {
+        "batch": 2,
+        "positions": n,
+        "data": {"context": context or n, **(data or {})},
+        "model": {**model, "attention": pattern},
+    }
+
+
+FIXED = ["fixed_block", "fixed_summary"]
+STRIDED = ["local", "column"]
+
+CASES = {
+    "dense": case(attention("interleaved", ["dense"])),
+    "strided_interleaved": case(attention("interleaved", STRIDED)),
+    "strided_merged": case(attention("merged", STRIDED)),
+    "strided_multihead": case(attention("multihead", STRIDED)),
+    "fixed_interleaved": case(attention("interleaved", FIXED, summary=2)),
+    "fixed_merged": case(attention("merged", FIXED, summary=2)),
+    "fixed_multihead": case(attention("multihead", FIXED, summary=2)),
+    # The released image models: this cycle of parts, a window of l keys, half-size keys and feed-forward layers, and
+    # positions by row, column and channel.
+    "image_cycle": case(
+        attention("interleaved", ["column", "local", "local"], stride=12, window=12),
+        n=36, layers=3, width=32, heads=2, data={"rows": 3, "columns": 4, "channels": 3},
+        positions="data", key_ratio=0.5, feed_forward_ratio=2.0,
+    ),
+    "strided_merged_window_stride": case(attention("merged", STRIDED, window=8)),
+    "strided_merged_window_short": case(attention("merged", STRIDED, window=3)),
+    "strided_merged_window_long": case(attention("merged", STRIDED, window=19)),
+    "strided_multihead_ragged": case(attention("multihead", ["column", "local"], stride=7), n=37, width=30, heads=5),
+    "strided_stride_one": case(attention("merged", STRIDED, stride=1), n=12, width=16, heads=2),
+    "strided_stride_beyond": case(attention("interleaved", STRIDED, stride=40), n=24, width=16, heads=2),
+    "fixed_merged_inclusive": case(attention("merged", FIXED, summary=3, summary_inclusive=True)),
+    "fixed_interleaved_inclusive": case(attention("interleaved", FIXED, summary=3, summary_inclusive=True)),
+    "fixed_merged_distinct": case(attention("merged", FIXED, summary=2, distinct_heads=True)),
+    "fixed_interleaved_distinct": case(attention("interleaved", FIXED, summary=2, distinct_heads=True)),
+    "fixed_multihead_distinct": case(
+        attention("multihead", FIXED, summary=2, distinct_heads=True), width=32, heads=8),
+    # The sub-block of the last head starts at column 0, which `summary_inclusive` adds once more.
+    "fixed_merged_distinct_inclusive": case(
+        attention("merged", FIXED, summary=2, distinct_heads=True, summary_inclusive=True)),
+    "fixed_merged_summary_list": case(
+        attention("merged", FIXED, summary=[1, 2, 3, 4], distinct_heads=True), width=32),
+    "fixed_interleaved_summary_list": case(attention("interleaved", FIXED, summary=[1, 2, 3, 5]), width=32),
+    # Neither l divides n nor c divides l; a head more than there are sub-blocks.
+    "fixed_merged_ragged": case(
+        attention("merged", FIXED, stride=7, summary=3, distinct_heads=True), n=37, width=18, heads=3),
+    "fixed_interleaved_ragged": case(attention("interleaved", FIXED, stride=11, summary=4), n=39, layers=3),
+    "fixed_whole_block_summary": case(attention("merged", FIXED, stride=6, summary=6), n=20, width=16, heads=2),
+    "fixed_stride_beyond": case(attention("interleaved", FIXED, stride=40, summary=4), n=24, width=16, heads=2),
+    "multihead_three_parts": case(attention("multihead", ["dense", "local", "column"]), key_ratio=0.5),
+    "dense_shorter_than_context": case(attention("interleaved", ["dense"]), n=21, context=40),
+    "fixed_merged_shorter_than_context": case(attention("merged", FIXED, summary=2), n=21, context=40),
+    "strided_interleaved_shorter_than_context": case(attention("interleaved", STRIDED), n=21, context=40),
+    "one_position": case(attention("merged", FIXED, summary=2), n=1, context=16, width=16, heads=2),
+}

@@ -1,0 +1,161 @@
+"""The Sparse Transformer (Child et al. 2019) once more, in PyTorch, from the definitions in docs/numerics.md.
+
+An independent reference: it shares no code with the C++, builds every attention mask by brute force and leaves the
+gradients to autograd. Slow, plain, and in float64 when asked.
+"""
+import math
+
+import numpy
+import torch
+
+
+def per_head(value, heads):
+    """One number for all heads, or a list of one a head."""
+    return list(value) if isinstance(value, (list, tuple)) else [value] * heads
+
+
+def part_mask(part, attention, head, heads, n):
+    """allowed[i, j] of one part, as the paper defines it."""
+    i = numpy.arange(n)[:, None]
+    j = numpy.arange(n)[None, :]
+    causal = j <= i
+    if part == "dense":
+        return causal
+    stride = attention.get("stride", 0)
+    if part == "local":
+        window = attention.get("window", 0) or stride + 1
+        return causal & (i - j < window)
+    if part == "column":
+        return causal & ((i - j) % stride == 0)
+    if part == "fixed_block":
+        return causal & (i // stride == j // stride)
+    if part == "fixed_summary":
+        c = per_head(attention["summary"], heads)[head]
+        s = head % (stride // c) if attention.get("distinct_heads", False) else 0
+        low, high = stride - (s + 1) * c, stride - s * c - 1
+        summary = (low <= j % stride) & (j % stride <= high)
+        if attention.get("summary_inclusive", False):
+            summary = summary | (j % stride == 0)
+        return causal & summary
+    raise ValueError(f"unknown part {part!r}")
+
+
+def mask(attention, layer, head, heads, n):
+    """allowed[i, j] of one head of one layer (Eq. 6 to 8)."""
+    parts = attention["parts"]
+    integration = attention["integration"]
+    if integration == "interleaved":
+        return part_mask(parts[layer % len(parts)], attention, head, heads, n)
+    if integration == "multihead":
+        return part_mask(parts[head * len(parts) // heads], attention, head, heads, n)
+    if integration == "merged":
+        union = numpy.zeros((n, n), dtype=bool)
+        for part in parts:
+            union |= part_mask(part, attention, head, heads, n)
+        return union
+    raise ValueError(f"unknown integration {integration!r}")
+
+
+class Reference:
+    """`model` is a recipe's `model:` as a dictionary; `data` gives context and, for images, rows, columns, channels."""
+
+    def __init__(self, model, data):
+        self.model = model
+        self.context = data["context"]
+        self.layers, self.width, self.heads = model["layers"], model["width"], model["heads"]
+        self.key_size = round(model.get("key_ratio", 1.0) * self.width / self.heads)
+        self.value_size = self.width // self.heads
+        self.inner = round(model.get("feed_forward_ratio", 4.0) * self.width)
+        self.attention = model["attention"]
+        if model.get("positions", "attention") == "attention":
+            stride = self.attention["stride"]
+            self.positions = [(-(-self.context // stride), lambda i: i // stride), (stride, lambda i: i % stride)]
+        else:
+            rows, columns, channels = data["rows"], data["columns"], data["channels"]
+            self.positions = [
+                (rows, lambda i: i // (columns * channels)),
+                (columns, lambda i: (i // channels) % columns),
+                (channels, lambda i: i % channels),
+            ]
+        self.masks = {}
+
+    def shapes(self):
+        """Names and shapes of every parameter, in the order of the computation."""
+        d, h = self.width, self.heads
+        shapes = {"embedding.start": (d,), "embedding.token.weight": (256, d)}
+        for t, (rows, _) in enumerate(self.positions):
+            shapes[f"embedding.position.{t}.weight"] = (rows, d)
+
+        def linear(name, out, inputs):
+            shapes[name + ".weight"] = (out, inputs)
+            shapes[name + ".bias"] = (out,)
+
+        def norm(name):
+            shapes[name + ".weight"] = (d,)
+            shapes[name + ".bias"] = (d,)
+
+        for k in range(self.layers):
+            norm(f"layers.{k}.attention_norm")
+            linear(f"layers.{k}.attention.query_key_value", h * (2 * self.key_size + self.value_size), d)
+            linear(f"layers.{k}.attention.output", d, h * self.value_size)
+            norm(f"layers.{k}.feed_forward_norm")
+            linear(f"layers.{k}.feed_forward.inner", self.inner, d)
+            linear(f"layers.{k}.feed_forward.outer", d, self.inner)
+        norm("final_norm")
+        shapes["output.weight"] = (256, d)
+        return shapes
+
+    def allowed(self, layer, n):
+        """(heads, n, n), remembered: layers with equal parts share."""
+        parts = self.attention["parts"]
+        key = (layer % len(parts) if self.attention["integration"] == "interleaved" else 0, n)
+        if key not in self.masks:
+            masks = [mask(self.attention, layer, head, self.heads, n) for head in range(self.heads)]
+            self.masks[key] = torch.from_numpy(numpy.stack(masks))
+        return self.masks[key]
+
+    def attend(self, p, x, layer):
+        """W_p attention(x) + b_p, (batch, n, width)."""
+        batch, n, _ = x.shape
+        h, dk, dv = self.heads, self.key_size, self.value_size
+        name = f"layers.{layer}.attention"
+        qkv = x @ p[name + ".query_key_value.weight"].T + p[name + ".query_key_value.bias"]
+        q = qkv[..., : h * dk].reshape(batch, n, h, dk).transpose(1, 2)
+        k = qkv[..., h * dk : 2 * h * dk].reshape(batch, n, h, dk).transpose(1, 2)
+        v = qkv[..., 2 * h * dk :].reshape(batch, n, h, dv).transpose(1, 2)
+        allowed = self.allowed(layer, n)
+        scores = (q @ k.transpose(-1, -2)) / math.sqrt(dk)
+        scores = scores.masked_fill(~allowed, -math.inf)
+        # A row that may attend to nothing yields 0: its scores are replaced so that softmax stays finite.
+        empty = ~allowed.any(-1)
+        scores = scores.masked_fill(empty[..., None], 0.0)
+        weights = torch.softmax(scores, -1).masked_fill(~allowed, 0.0)
+        o = (weights @ v).transpose(1, 2).reshape(batch, n, h * dv)
+        return o @ p[name + ".output.weight"].T + p[name + ".output.bias"]
+
+    def norm(self, p, name, x):
+        mean = x.mean(-1, keepdim=True)
+        variance = ((x - mean) ** 2).mean(-1, keepdim=True)
+        return (x - mean) / torch.sqrt(variance + 1e-5) * p[name + ".weight"] + p[name + ".bias"]
+
+    def feed_forward(self, p, x, layer):
+        name = f"layers.{layer}.feed_forward"
+        z = x @ p[name + ".inner.weight"].T + p[name + ".inner.bias"]
+        return z * torch.sigmoid(1.702 * z) @ p[name + ".outer.weight"].T + p[name + ".outer.bias"]
+
+    def losses(self, p, tokens, keep=None):
+        """-log p(x_i | x_<i) in nats of every position, (batch, n). `keep(layer, branch, y)` applies dropout."""
+        keep = keep or (lambda layer, branch, y: y)
+        tokens = tokens.long()
+        batch, n = tokens.shape
+        slots = [p["embedding.start"].expand(batch, 1, -1), p["embedding.token.weight"][tokens[:, :-1]]]
+        hidden = torch.cat(slots, dim=1)
+        i = torch.arange(n)
+        for t, (_, index) in enumerate(self.positions):
+            hidden = hidden + p[f"embedding.position.{t}.weight"][index(i)]
+        for k in range(self.layers):
+            a = keep(k, 0, self.attend(p, self.norm(p, f"layers.{k}.attention_norm", hidden), k))
+            b = keep(k, 1, self.feed_forward(p, self.norm(p, f"layers.{k}.feed_forward_norm", hidden + a), k))
+            hidden = hidden + a + b
+        logits = self.norm(p, "final_norm", hidden) @ p["output.weight"].T
+        return -torch.log_softmax(logits, -1).gather(-1, tokens[..., None])[..., 0]
