@@ -1,7 +1,7 @@
 #include "framework/core/safetensors.h"
 
 #include <algorithm>
-#include <limits>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -73,7 +73,8 @@ TensorEntry parse_entry(const std::string& name, const json& description, std::u
   for (const json& size : shape) {
     if (!size.is_number_unsigned()) throw fail("has a shape that is not a list of sizes");
     const auto extent = size.get<std::uint64_t>();
-    if (extent > 0 && bytes > data_bytes / extent && bytes > 0) throw fail("has a shape larger than the file");
+    if (extent > INT64_MAX || (extent > 0 && bytes > data_bytes / extent))
+      throw fail("has a shape larger than the file");
     bytes *= extent;
     entry.shape.size[entry.shape.rank++] = static_cast<std::int64_t>(extent);
   }

@@ -1,0 +1,160 @@
+#include "framework/train/metrics.h"
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "framework/core/files.h"
+#include "tests/support/temporary_directory.h"
+
+namespace longstride {
+namespace {
+
+using nlohmann::json;
+using testing::TemporaryDirectory;
+
+StepMetrics step_metrics(std::int64_t step) { return {step, 2.5, 3.6, 1e-4, 0.75, 10234.5}; }
+
+std::vector<json> lines_of(const std::string& run) {
+  std::ifstream in(run + "/metrics.jsonl");
+  std::vector<json> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+std::vector<std::int64_t> steps_of(const std::string& run) {
+  std::vector<std::int64_t> steps;
+  for (const json& line : lines_of(run)) steps.push_back(line["step"].get<std::int64_t>());
+  return steps;
+}
+
+// One process of a run: it resumes at a step and takes some more.
+void write_steps(const std::string& run, std::int64_t resumed_step, std::initializer_list<std::int64_t> steps) {
+  MetricsWriter writer(run, resumed_step);
+  for (std::int64_t step : steps) writer.write(step_metrics(step));
+}
+
+TEST(Metrics, LinesCarryTheDocumentedKeys) {
+  const TemporaryDirectory run;
+  MetricsWriter writer(run.path(), 0);
+  writer.write(step_metrics(10));
+  writer.write(EvaluationMetrics{10, "valid", 2.25, 3.25, 4096, 1.5});
+  const auto lines = lines_of(run.path());  // flushed already: the writer is still open
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0], json({{"step", 10},
+                            {"loss", 2.5},
+                            {"bits_per_byte", 3.6},
+                            {"lr", 1e-4},
+                            {"grad_norm", 0.75},
+                            {"tokens_per_second", 10234.5}}));
+  EXPECT_EQ(lines[1], json({{"step", 10},
+                            {"split", "valid"},
+                            {"loss", 2.25},
+                            {"bits_per_byte", 3.25},
+                            {"bytes", 4096},
+                            {"seconds", 1.5}}));
+}
+
+TEST(Metrics, NumbersThatAreNotFiniteAreNull) {
+  const TemporaryDirectory run;
+  StepMetrics metrics = step_metrics(1);
+  metrics.loss = std::nan("");
+  metrics.grad_norm = HUGE_VAL;
+  MetricsWriter(run.path(), 0).write(metrics);
+  EXPECT_TRUE(lines_of(run.path()).at(0)["loss"].is_null());
+  EXPECT_TRUE(lines_of(run.path()).at(0)["grad_norm"].is_null());
+}
+
+TEST(Metrics, ResumingDropsTheStepsThatWillBeTakenAgain) {
+  const TemporaryDirectory run;
+  write_steps(run.path(), 0, {10, 20, 30, 40});
+  write_steps(run.path(), 20, {});
+  EXPECT_EQ(steps_of(run.path()), (std::vector<std::int64_t>{10, 20}));
+  write_steps(run.path(), 20, {30});
+  EXPECT_EQ(steps_of(run.path()), (std::vector<std::int64_t>{10, 20, 30}));
+}
+
+TEST(Metrics, ANewRunStartsWithNoLines) {
+  const TemporaryDirectory run;
+  write_steps(run.path(), 0, {10, 20});
+  write_steps(run.path(), 0, {});
+  EXPECT_TRUE(steps_of(run.path()).empty());
+}
+
+TEST(Metrics, ALineThatAKillHasCutShortGoes) {
+  const TemporaryDirectory run;
+  write_steps(run.path(), 0, {10});
+  std::ofstream(run / "metrics.jsonl", std::ios::app) << "{\"step\":20,\"lo";
+  write_steps(run.path(), 30, {40});
+  EXPECT_EQ(steps_of(run.path()), (std::vector<std::int64_t>{10, 40}));
+}
+
+TEST(Metrics, ADirectoryThatIsNotThereIsTheUsersError) {
+  const TemporaryDirectory run;
+  EXPECT_NE(testing::user_error_of([&] { MetricsWriter(run / "none", 0); }), "");
+}
+
+TEST(Crc32c, GivesThePublishedAnswers) {  // RFC 3720, B.4
+  EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u);
+  EXPECT_EQ(crc32c(std::string(32, '\0').data(), 32), 0x8a9136aau);
+  EXPECT_EQ(crc32c(std::string(32, '\xff').data(), 32), 0x62a8ab43u);
+}
+
+// Takes the TFRecords apart as TensorBoard does.
+std::vector<std::string> events_in(const std::string& run) {
+  const auto masked = [](const char* bytes, std::size_t count) {
+    const std::uint32_t crc = crc32c(bytes, count);
+    return (crc >> 15 | crc << 17) + 0xa282ead8u;
+  };
+  std::string content;
+  for (const auto& entry : std::filesystem::directory_iterator(run))
+    if (entry.path().filename().string().starts_with("events.out.tfevents."))
+      content = read_file(entry.path().string());
+  std::vector<std::string> events;
+  for (std::size_t at = 0; at < content.size();) {
+    std::uint64_t length = 0;
+    std::uint32_t length_crc = 0, data_crc = 0;
+    std::memcpy(&length, &content.at(at), 8);
+    std::memcpy(&length_crc, &content.at(at + 8), 4);
+    EXPECT_EQ(length_crc, masked(content.data() + at, 8));
+    events.push_back(content.substr(at + 12, length));
+    std::memcpy(&data_crc, &content.at(at + 12 + length), 4);
+    EXPECT_EQ(data_crc, masked(events.back().data(), length));
+    at += 16 + length;
+  }
+  return events;
+}
+
+TEST(EventFile, HoldsTheProtocolBuffersOfTensorBoard) {
+  const TemporaryDirectory run;
+  EventFile(run.path(), 21).write(300, {{"train/loss", 1.5}});
+  const std::vector<std::string> events = events_in(run.path());
+  ASSERT_EQ(events.size(), 3u);
+  // Every event: tag 0x09 and the wall time in 8 bytes; then tag 0x10 and the step.
+  for (const std::string& event : events) EXPECT_EQ(event[0], '\x09');
+  EXPECT_EQ(events[0].substr(9), std::string("\x10\x00\x1a\x0d", 4) + "brain.Event:2");
+  EXPECT_EQ(events[1].substr(9), std::string("\x10\x15\x3a\x02\x08\x01", 6));
+  EXPECT_EQ(events[2].substr(9), std::string("\x10\xac\x02\x2a\x13\x0a\x11\x0a\x0a", 9) + "train/loss" +
+                                     std::string("\x15\x00\x00\xc0\x3f", 5));
+}
+
+TEST(EventFile, ReadsInTensorBoardItself) {
+  const std::string python = "python3";
+  if (std::system((python + " -c 'import tensorboard' 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << "the Python package tensorboard is not installed";
+  const TemporaryDirectory run;
+  write_steps(run.path(), 0, {10, 20, 30});
+  const std::string script =
+      "import sys\n"
+      "from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
+      "a = EventAccumulator(sys.argv[1]); a.Reload()\n"
+      "tags = {'train/loss', 'train/bits_per_byte', 'train/lr', 'train/grad_norm', 'train/tokens_per_second'}\n"
+      "assert set(a.Tags()['scalars']) == tags, a.Tags()\n"
+      "assert [(e.step, e.value) for e in a.Scalars('train/loss')] == [(10, 2.5), (20, 2.5), (30, 2.5)]\n";
+  write_file_atomically(run / "read.py", script);
+  EXPECT_EQ(std::system((python + " " + run / "read.py" + " " + run.path()).c_str()), 0);
+}
+
+}  // namespace
+}  // namespace longstride

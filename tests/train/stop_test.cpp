@@ -1,0 +1,44 @@
+#include "framework/train/stop.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace longstride {
+namespace {
+
+TEST(Stop, EverySignalThatAsksIsNoted) {
+  catch_stop_signals();
+  for (int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    clear_stop_request();
+    EXPECT_FALSE(stop_requested());
+    std::raise(number);
+    EXPECT_TRUE(stop_requested());
+    EXPECT_EQ(stop_signal(), number);
+  }
+  clear_stop_request();
+}
+
+TEST(StopDeathTest, ASecondInterruptEndsAtOnce) {
+  EXPECT_EXIT(
+      {
+        catch_stop_signals();
+        std::raise(SIGINT);
+        std::raise(SIGINT);
+      },
+      ::testing::KilledBySignal(SIGINT), "");
+}
+
+TEST(StopDeathTest, ASecondTerminateIsStillPolite) {
+  EXPECT_EXIT(
+      {
+        catch_stop_signals();
+        std::raise(SIGTERM);
+        std::raise(SIGTERM);
+        std::_Exit(stop_requested() ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace longstride
