@@ -1,0 +1,80 @@
+// A model of three parameters with its optimizer state, whose values follow from a number, and a run directory.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/train/checkpoint.h"
+#include "tests/support/temporary_directory.h"
+
+namespace longstride::testing {
+
+struct SmallTraining {
+  explicit SmallTraining(Dtype dtype = Dtype::f32, std::int64_t width = 5, bool with_average = true) {
+    parameters.add("embedding.weight", {7, width}, {});
+    parameters.add("norm.gain", {width}, {});
+    parameters.add("output.weight", {width, 7}, {});
+    parameters.lay_out();
+    for (Tensor* flat : {&masters, &gradients, &m, &v, &ema}) {
+      buffers.push_back(std::make_unique<std::vector<double>>(static_cast<std::size_t>(parameters.flat_size()), 0.0));
+      if (flat != &ema || with_average) *flat = Tensor(buffers.back()->data(), dtype, {parameters.flat_size()});
+    }
+    parameters.bind(masters, gradients);
+  }
+  SmallTraining(const SmallTraining&) = delete;
+  SmallTraining& operator=(const SmallTraining&) = delete;
+
+  // Fills every element of every buffer but the padding.
+  void fill(double seed) {
+    double next = seed;
+    for (const Tensor& flat : {masters, m, v, ema})
+      for (const Parameter& p : parameters.all())
+        for (std::int64_t i = 0; flat.given() && i < p.shape.count(); ++i) set(flat, p.offset + i, next += 0.37);
+  }
+  static void set(const Tensor& flat, std::int64_t i, double value) {
+    if (flat.dtype() == Dtype::f64)
+      flat.as<double>()[i] = value;
+    else
+      flat.as<float>()[i] = static_cast<float>(value);
+  }
+
+  TrainingTensors tensors() { return {parameters, m, v, ema}; }
+
+  // Every bit of every buffer.
+  std::string bits() const {
+    std::string all;
+    for (const Tensor& flat : {masters, m, v, ema}) all.append(flat.as<char>(), flat.bytes());
+    return all;
+  }
+
+  ParameterSet parameters;
+  std::vector<std::unique_ptr<std::vector<double>>> buffers;  // doubles: wide enough for either type
+  Tensor masters, gradients, m, v, ema;
+};
+
+inline CheckpointState state_at(std::int64_t step) {
+  return {step, 18446744073709551615u, step * 4096, 8, 4, "name: small\nmodel: {layers: 2}\n", {}, 1.0 / 3};
+}
+
+// Saves a checkpoint whose values follow from its step.
+inline void save(const std::string& run, std::int64_t step, std::int64_t keep = 0) {
+  SmallTraining training;
+  training.fill(static_cast<double>(step));
+  save_checkpoint(run, state_at(step), training.tensors(), keep);
+}
+
+inline std::string directory_of(const std::string& run, std::int64_t step) {
+  std::string digits = std::to_string(step);
+  return run + "/checkpoints/step-" + std::string(8 - digits.size(), '0') + digits;
+}
+
+// The step that resuming would go on from, after checking that the values are those of that step.
+inline std::int64_t resumed_step(const std::string& run) {
+  SmallTraining loaded, expected;
+  const CheckpointState state = load_newest_checkpoint(run, loaded.tensors());
+  expected.fill(static_cast<double>(state.step));
+  EXPECT_EQ(loaded.bits(), expected.bits());
+  return state.step;
+}
+
+}  // namespace longstride::testing
