@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "tests/distributed/world.h"
+
+namespace longstride {
+namespace {
+
+using testing::world;
+
+// What rank r contributes as element i: any rank can compute it. Of very different sizes, so that the order of
+// addition shows in the bits.
+template <class T>
+T contribution(int r, std::int64_t i) {
+  // Powers of two: products are exact, so that a fused multiply-add cannot change what is expected.
+  constexpr double scale[] = {1, 0x1p3, 0x1p6, 0x1p9, 0x1p12, 0x1p15, 0x1p18};
+  const std::uint64_t hash =
+      (static_cast<std::uint64_t>(i) * 7 + static_cast<std::uint64_t>(r) + 1) * 0x9e3779b97f4a7c15u;
+  return static_cast<T>((static_cast<double>(hash >> 11) * 0x1p-52 - 1) * scale[(i + r) % 7]);
+}
+
+template <class T>
+void expect_the_sum_in_the_order_of_ranks(std::int64_t count) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = contribution<T>(world().rank(), i);
+  world().all_reduce_sum(values.data(), count);
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    T expected = contribution<T>(0, i);
+    for (int r = 1; r < world().size(); ++r) expected += contribution<T>(r, i);
+    wrong += std::memcmp(&expected, &values[static_cast<std::size_t>(i)], sizeof(T)) != 0;
+  }
+  EXPECT_EQ(wrong, 0) << "of " << count;
+}
+
+TEST(Distributed, SumsHaveTheBitsOfAdditionInTheOrderOfRanks) {
+  for (std::int64_t count : {0, 1, 2, 3, 5, 7, 1000, 4097}) {
+    expect_the_sum_in_the_order_of_ranks<float>(count);
+    expect_the_sum_in_the_order_of_ranks<double>(count);
+  }
+}
+
+TEST(Distributed, SumsOverSeveralChunksToo) {
+  const auto chunk = static_cast<std::int64_t>(communicator_workspace_bytes(2));  // bytes; two chunks and a bit
+  expect_the_sum_in_the_order_of_ranks<float>(2 * chunk / 4 + 12345);
+  expect_the_sum_in_the_order_of_ranks<double>(chunk / 8 + 1);
+}
+
+TEST(Distributed, BroadcastGivesEveryRankTheRootsBytes) {
+  for (int root = 0; root < world().size(); ++root) {
+    std::vector<int> values(1000, world().rank());
+    world().broadcast(values.data(), 4000, root);
+    EXPECT_EQ(values, std::vector<int>(1000, root));
+  }
+  world().broadcast(nullptr, 0, 0);
+}
+
+TEST(Distributed, AnyIsTrueOnEveryRankWhenOneSaysSo) {
+  EXPECT_FALSE(world().any(false));
+  for (int r = 0; r < world().size(); ++r) EXPECT_TRUE(world().any(world().rank() == r));
+  EXPECT_TRUE(world().any(true));
+}
+
+TEST(Distributed, EveryRankHasItsOwnNumberAndAHost) {
+  std::vector<float> seen(static_cast<std::size_t>(world().size()));
+  seen[static_cast<std::size_t>(world().rank())] = 1;
+  world().all_reduce_sum(seen.data(), world().size());
+  EXPECT_EQ(seen, std::vector<float>(seen.size(), 1));
+  EXPECT_FALSE(world().host().empty());
+  world().barrier();
+}
+
+TEST(Distributed, WorkspaceIsOfOneSizeForAllRanks) {
+  EXPECT_EQ(communicator_workspace_bytes(1), 0u);
+  EXPECT_EQ(communicator_workspace_bytes(2), std::size_t{4} << 20);
+  EXPECT_EQ(communicator_workspace_bytes(1024), std::size_t{64} << 20);
+}
+
+}  // namespace
+}  // namespace longstride

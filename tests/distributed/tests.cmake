@@ -1,0 +1,36 @@
+# Tests that run on several ranks of this machine. Every rank runs every test; the tests of one rank show that MPI's
+# world may be of size 1.
+set(ranks_source ${CMAKE_CURRENT_LIST_DIR})
+add_executable(test_distributed ${ranks_source}/main.cpp ${ranks_source}/communicator_test.cpp
+  ${ranks_source}/checkpoint_test.cpp)
+add_executable(test_distributed_failure ${ranks_source}/failure.cpp)
+foreach(target test_distributed test_distributed_failure)
+  longstride_flags(${target})
+  target_link_libraries(${target} PRIVATE longstride_train)
+endforeach()
+target_link_libraries(test_distributed PRIVATE GTest::gtest)
+
+# More ranks than cores, as root in a container, and no core bound: this is a test, not a benchmark.
+set(ranks_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+  OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+  OMP_NUM_THREADS=1)
+function(longstride_on_ranks test)
+  set_tests_properties(${test} PROPERTIES LABELS fast TIMEOUT 120 PROCESSORS 2 ENVIRONMENT "${ranks_environment}")
+endfunction()
+
+foreach(ranks 1 2 3 4)
+  add_test(NAME distributed.ranks_${ranks}
+    COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:test_distributed> --gtest_brief=1)
+  longstride_on_ranks(distributed.ranks_${ranks})
+endforeach()
+
+# One rank fails while the others wait for it: the whole job ends soon, and says why.
+function(longstride_failure_test way code output)
+  add_test(NAME distributed.failure_by_${way} COMMAND ${CMAKE_COMMAND}
+    "-DCOMMAND=${MPIEXEC_EXECUTABLE};${MPIEXEC_NUMPROC_FLAG};3;$<TARGET_FILE:test_distributed_failure>;${way}"
+    -DEXIT_CODE=${code} "-DOUTPUT=${output}" -P ${ranks_source}/expect_failure.cmake)
+  longstride_on_ranks(distributed.failure_by_${way})
+endfunction()
+longstride_failure_test(throw 2 "rank 1 .[^)]+.: the reason")
+longstride_failure_test(unwind 1 "")
+longstride_failure_test(kill 137 "signal 9")
