@@ -5,10 +5,12 @@
 
 namespace longstride::ops {
 
-// hidden (rows, width), weight (vocabulary, width), targets (rows) u8, losses (rows) of the residual type.
+// hidden (..., width) whose leading dimensions fold into rows, weight (vocabulary, width), targets (rows) u8, losses
+// (rows) of the residual type.
 void cross_entropy(Context& ctx, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                    const Tensor& losses);
-// The same, and in the same pass dhidden = scale * d(sum of losses)/dhidden and dweight += scale * d/dweight.
+// The same, and in the same pass dhidden (like hidden) = scale * d(sum of losses)/dhidden and dweight += scale *
+// d/dweight.
 void cross_entropy_with_gradient(Context& ctx, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                                  double scale, const Tensor& losses, const Tensor& dhidden, const Tensor& dweight);
 

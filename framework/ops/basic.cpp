@@ -1,0 +1,47 @@
+#include "framework/ops/basic.h"
+
+#include "framework/ops/dispatch.h"
+#include "kernels/elementwise.h"
+
+namespace longstride::ops {
+namespace {
+
+void add_up(Context& ctx, const Tensor& x, bool squares, const Tensor& total) {
+  check_contiguous(x, "x");
+  LONGSTRIDE_CHECK(computes(x.dtype()), "x is {}", kernels::name_of(x.dtype()));
+  check_vector(total, 1, Dtype::f64, "total");
+  Scratch scratch(ctx);
+  const Tensor partials = scratch.tensor({kernels::SumArgs::chunks(x.count())}, Dtype::f64);
+  if (ctx.planning()) return;
+  launch(ctx, kernels::cpu::sum, kernels::cuda::sum, {x.view(), total.view(), partials.view(), squares});
+}
+
+}  // namespace
+
+void fill_zero(Context& ctx, const Tensor& x) {
+  check_contiguous(x, "x");
+  if (ctx.planning()) return;
+  launch(ctx, kernels::cpu::fill_zero, kernels::cuda::fill_zero, {x.view()});
+}
+
+void copy(Context& ctx, const Tensor& from, const Tensor& to) {
+  check_contiguous(from, "from");
+  check_vector(to, from.count(), from.dtype(), "to");
+  if (ctx.planning()) return;
+  launch(ctx, kernels::cpu::copy, kernels::cuda::copy, {from.view(), to.view()});
+}
+
+void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y) {
+  check_contiguous(a, "a");
+  LONGSTRIDE_CHECK(computes(a.dtype()), "a is {}", kernels::name_of(a.dtype()));
+  check_vector(b, a.count(), a.dtype(), "b");
+  check_vector(y, a.count(), a.dtype(), "y");
+  if (ctx.planning()) return;
+  launch(ctx, kernels::cpu::add, kernels::cuda::add, {a.view(), b.view(), y.view()});
+}
+
+void sum(Context& ctx, const Tensor& x, const Tensor& total) { add_up(ctx, x, false, total); }
+
+void sum_of_squares(Context& ctx, const Tensor& x, const Tensor& total) { add_up(ctx, x, true, total); }
+
+}  // namespace longstride::ops

@@ -1,0 +1,56 @@
+#include "framework/ops/embedding.h"
+
+#include "framework/ops/dispatch.h"
+#include "kernels/embedding.h"
+
+namespace longstride::ops {
+namespace {
+
+using kernels::EmbeddingArgs;
+
+void set(const Embedding& embedding, const Tensor& tokens, const Tensor& y, EmbeddingArgs& args) {
+  LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.contiguous() && tokens.dtype() == Dtype::u8, "tokens are {} {}",
+                   tokens.shape().text(), kernels::name_of(tokens.dtype()));
+  const std::int64_t width = embedding.start.count();
+  const Dtype dtype = y.dtype();
+  LONGSTRIDE_CHECK(computes(dtype), "y is {}", kernels::name_of(dtype));
+  check_vector(y, tokens.count() * width, dtype, "y");
+  check_vector(embedding.start, width, dtype, "start");
+  const auto check_table = [&](const Tensor& table, const char* name) {
+    LONGSTRIDE_CHECK(table.rank() == 2 && table.size(1) == width && table.size(0) > 0, "{} is {} for width {}", name,
+                     table.shape().text(), width);
+    check_vector(table, table.count(), dtype, name);
+  };
+  check_table(embedding.token_table, "token_table");
+  LONGSTRIDE_CHECK(embedding.positions.size() <= EmbeddingArgs::max_tables, "{} position tables, at most {}",
+                   embedding.positions.size(), +EmbeddingArgs::max_tables);
+  for (const PositionTable& p : embedding.positions) {
+    check_table(p.table, "position table");
+    LONGSTRIDE_CHECK(p.divisor > 0, "a position table divides by {}", p.divisor);
+    args.positions[args.tables++] = {p.divisor, p.table.view()};
+  }
+  args.tokens = tokens.view();
+  args.start = embedding.start.view();
+  args.token_table = embedding.token_table.view();
+  args.first = embedding.first;
+  args.y = y.view();
+}
+
+}  // namespace
+
+void embed(Context& ctx, const Embedding& embedding, const Tensor& tokens, const Tensor& y) {
+  EmbeddingArgs args;
+  set(embedding, tokens, y, args);
+  if (ctx.planning()) return;
+  launch(ctx, kernels::cpu::embedding, kernels::cuda::embedding, args);
+}
+
+void embed_backward(Context& ctx, const Tensor& dy, const Tensor& tokens, const Embedding& gradients) {
+  kernels::EmbeddingBackwardArgs args;
+  set(gradients, tokens, dy, args);
+  LONGSTRIDE_CHECK(gradients.first == 0, "training starts at position 0, not {}", gradients.first);
+  if (ctx.planning()) return;
+  launch(ctx, kernels::cpu::embedding_backward, kernels::cuda::embedding_backward, args);
+}
+
+}  // namespace longstride::ops

@@ -1,0 +1,127 @@
+#include "framework/ops/linear.h"
+
+#include "framework/ops/dispatch.h"
+#include "kernels/column_sum.h"
+#include "kernels/gelu.h"
+#include "kernels/gemm.h"
+
+namespace longstride::ops {
+namespace {
+
+using kernels::Epilogue;
+using kernels::GemmArgs;
+using kernels::View;
+
+void check_product(const View& x, const View& weight, const View& y) {
+  LONGSTRIDE_CHECK(x.size[0] == y.size[0] && x.size[1] == weight.size[1] && y.size[1] == weight.size[0],
+                   "x ({}, {}), weight ({}, {}) and y ({}, {}) do not match", x.size[0], x.size[1], weight.size[0],
+                   weight.size[1], y.size[0], y.size[1]);
+  LONGSTRIDE_CHECK(computes(x.dtype) && x.dtype == weight.dtype && x.dtype == y.dtype, "x is {}, weight {}, y {}",
+                   kernels::name_of(x.dtype), kernels::name_of(weight.dtype), kernels::name_of(y.dtype));
+}
+
+void gemm(const Context& ctx, const GemmArgs& args) { launch(ctx, kernels::cpu::gemm, kernels::cuda::gemm, args); }
+
+GemmArgs forward_args(const Tensor& x, const Tensor& weight, const Tensor& y) {
+  GemmArgs args;
+  args.a = fold(x, "x");
+  args.b = fold(weight, "weight");
+  args.c = fold(y, "y");
+  check_product(args.a, args.b, args.c);
+  args.b = transposed(args.b);
+  return args;
+}
+
+GemmArgs backward_input_args(const Tensor& dy, const Tensor& weight, const Tensor& dx) {
+  GemmArgs args;
+  args.a = fold(dy, "dy");
+  args.b = fold(weight, "weight");
+  args.c = fold(dx, "dx");
+  check_product(args.c, args.b, args.a);
+  return args;
+}
+
+}  // namespace
+
+void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y) {
+  GemmArgs args = forward_args(x, weight, y);
+  if (bias.given()) {
+    check_vector(bias, weight.size(0), y.dtype(), "bias");
+    args.bias = bias.view();
+    args.epilogue = Epilogue::bias;
+  }
+  if (ctx.planning()) return;
+  gemm(ctx, args);
+}
+
+void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx) {
+  const GemmArgs args = backward_input_args(dy, weight, dx);
+  if (ctx.planning()) return;
+  gemm(ctx, args);
+}
+
+void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& pre,
+                                const Tensor& dpre) {
+  GemmArgs args = backward_input_args(dy, weight, dpre);
+  args.activated = fold(pre, "pre");
+  LONGSTRIDE_CHECK(pre.shape() == dpre.shape() && pre.dtype() == dpre.dtype(), "pre {} and dpre {} do not match",
+                   pre.shape().text(), dpre.shape().text());
+  LONGSTRIDE_CHECK(ctx.planning() || pre.data() != dpre.data(), "dpre may not be pre");
+  args.epilogue = Epilogue::gelu_backward;
+  if (ctx.planning()) return;
+  gemm(ctx, args);
+}
+
+void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& dweight,
+                            const Tensor& dbias) {
+  GemmArgs args;
+  args.a = fold(dy, "dy");
+  args.b = fold(x, "x");
+  args.c = fold(dweight, "dweight");
+  check_product(args.b, args.c, args.a);
+  args.accumulate = true;
+  kernels::ColumnSumArgs sums;
+  Scratch scratch(ctx);
+  if (dbias.given()) {
+    check_vector(dbias, dweight.size(0), dy.dtype(), "dbias");
+    sums.x = args.a;
+    sums.total = dbias.view();
+    sums.partials = scratch.tensor({kernels::row_chunks(sums.x.size[0]).chunks, dbias.count()}, dy.dtype()).view();
+  }
+  if (ctx.planning()) return;
+  args.a = transposed(args.a);
+  gemm(ctx, args);
+  if (dbias.given()) launch(ctx, kernels::cpu::column_sum, kernels::cuda::column_sum, sums);
+}
+
+void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& pre,
+                 const Tensor& y) {
+  GemmArgs args = forward_args(x, weight, pre);
+  check_vector(bias, weight.size(0), y.dtype(), "bias");
+  LONGSTRIDE_CHECK(pre.shape() == y.shape() && pre.dtype() == y.dtype(), "pre {} and y {} do not match",
+                   pre.shape().text(), y.shape().text());
+  args.bias = bias.view();
+  args.activated = fold(y, "y");
+  args.epilogue = Epilogue::bias_gelu;
+  if (ctx.planning()) return;
+  gemm(ctx, args);
+}
+
+void gelu(Context& ctx, const Tensor& pre, const Tensor& y) {
+  check_contiguous(pre, "pre");
+  LONGSTRIDE_CHECK(computes(pre.dtype()), "pre is {}", kernels::name_of(pre.dtype()));
+  check_vector(y, pre.count(), pre.dtype(), "y");
+  if (ctx.planning()) return;
+  launch(ctx, kernels::cpu::gelu, kernels::cuda::gelu, {pre.view(), y.view()});
+}
+
+void gelu_backward(Context& ctx, const Tensor& dy, const Tensor& pre, const Tensor& dpre) {
+  check_contiguous(pre, "pre");
+  LONGSTRIDE_CHECK(computes(pre.dtype()), "pre is {}", kernels::name_of(pre.dtype()));
+  check_vector(dy, pre.count(), pre.dtype(), "dy");
+  check_vector(dpre, pre.count(), pre.dtype(), "dpre");
+  if (ctx.planning()) return;
+  launch(ctx, kernels::cpu::gelu_backward, kernels::cuda::gelu_backward, {dy.view(), pre.view(), dpre.view()});
+}
+
+}  // namespace longstride::ops

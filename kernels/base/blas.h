@@ -1,0 +1,25 @@
+// Matrix products of one thread, from OpenBLAS. The kernels split the work over OpenMP threads themselves, so that
+// every variant of OpenBLAS (serial, pthreads, OpenMP) behaves alike and the result does not depend on the number of
+// threads.
+#pragma once
+#include <cstdint>
+
+namespace longstride::kernels::cpu {
+
+// A row-major matrix, or the transpose of one.
+template <class T>
+struct Matrix {
+  T* data;
+  std::int64_t leading;  // elements from one stored row to the next
+  bool transposed = false;
+};
+
+// c (rows, columns) = a (rows, depth) b (depth, columns), plus the former c when `accumulate`. c is not transposed.
+template <class T>
+void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Matrix<const T>& a,
+              const Matrix<const T>& b, bool accumulate, const Matrix<T>& c);
+
+// The set of OpenBLAS kernels in use, such as "Haswell" or "SkylakeX".
+const char* blas_core();
+
+}  // namespace longstride::kernels::cpu

@@ -1,0 +1,22 @@
+// How a reduction over rows (a parameter's gradient) is split: into chunks whose size depends on the number of rows
+// alone, each summed into its own row of a workspace, and those added in order. So the result does not depend on the
+// number of threads, and rounding errors grow with the chunk rather than with the number of rows.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace longstride::kernels {
+
+struct RowChunks {
+  std::int64_t rows;    // in a chunk; the last may have fewer
+  std::int64_t chunks;  // rows of the workspace
+};
+
+constexpr RowChunks row_chunks(std::int64_t rows) {
+  constexpr std::int64_t most = 64;      // threads that can share the work, and rows of workspace
+  constexpr std::int64_t smallest = 64;  // fewer rows in a chunk cost more to add up than they save
+  const std::int64_t per_chunk = std::max(smallest, (rows + most - 1) / most);
+  return {per_chunk, (rows + per_chunk - 1) / per_chunk};
+}
+
+}  // namespace longstride::kernels

@@ -1,0 +1,27 @@
+// y = residual + dropout(branch). Each element is kept with probability 1 - p and then scaled by 1 / (1 - p). The mask
+// is never stored: element e of the global batch takes word e mod 4 of philox(seed, e / 4, step, dropout of this layer)
+// and is dropped when the word is below p 2^32. Backward applies the same mask to dy.
+#pragma once
+#include "kernels/base/view.h"
+
+namespace longstride::kernels {
+
+struct DropoutArgs {
+  View branch;    // contiguous; all of one type and count. Backward: dy
+  View residual;  // absent: y = dropout(branch), which is backward
+  View y;         // may be branch or residual
+  float p = 0;    // in [0, 1)
+  std::uint64_t seed = 0;
+  std::uint32_t layer = 0;
+  const std::int64_t* step = nullptr;  // device memory
+  std::int64_t first_element = 0;      // index in the global batch of element 0
+};
+
+namespace cpu {
+void dropout(const DropoutArgs&, const Launch&);
+}
+namespace cuda {
+void dropout(const DropoutArgs&, const Launch&);
+}
+
+}  // namespace longstride::kernels

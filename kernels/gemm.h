@@ -1,0 +1,31 @@
+// c = a b, with an epilogue applied to each block of c while it is still in cache:
+//   none           c = a b                        (+ c when accumulate)
+//   bias           c = a b + bias
+//   bias_gelu      c = a b + bias,  activated = gelu(c)
+//   gelu_backward  c = (a b) gelu'(activated)     the gradient before the activation; `activated` holds its input
+// Transposes are strides: of each of a and b, one stride is 1.
+#pragma once
+#include "kernels/base/view.h"
+
+namespace longstride::kernels {
+
+enum class Epilogue : std::uint8_t { none, bias, bias_gelu, gelu_backward };
+
+struct GemmArgs {
+  View a;          // (rows, depth)
+  View b;          // (depth, columns)
+  View c;          // (rows, columns), last dimension dense; all of one type
+  View bias;       // (columns), for bias and bias_gelu
+  View activated;  // (rows, columns), last dimension dense, for bias_gelu and gelu_backward; may be c for bias_gelu
+  Epilogue epilogue = Epilogue::none;
+  bool accumulate = false;  // only with Epilogue::none
+};
+
+namespace cpu {
+void gemm(const GemmArgs&, const Launch&);
+}
+namespace cuda {
+void gemm(const GemmArgs&, const Launch&);
+}
+
+}  // namespace longstride::kernels
