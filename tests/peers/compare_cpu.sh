@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Training throughput of longstride and of the same model in PyTorch: same recipe, same cores, one run. Prints the ratio.
-#
+# Training throughput of longstride and of the same model in PyTorch: same recipe, same cores, one run.
+# Prints the ratio.
 #   tests/peers/compare_cpu.sh [--data FILE] [--threads 2] [--steps 9] [--command build/cpu/longstride]
 #                              [--python python3] [RECIPE ...]
 #
