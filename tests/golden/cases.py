@@ -64,3 +64,17 @@ CASES = {
     "strided_interleaved_shorter_than_context": case(attention("interleaved", STRIDED), n=21, context=40),
     "one_position": case(attention("merged", FIXED, summary=2), n=1, context=16, width=16, heads=2),
 }
+
+
+def training(pattern, dropout=0.0, **more):
+    """Twenty steps of Adam from the golden parameters, on a fresh batch each; recipe keys as in `train:`."""
+    train = {"steps": 24, "lr": 3e-3, "warmup": 6, "weight_decay": 0.1, "clip": 1.5, "ema": 0.9, "seed": 7, **more}
+    return {**case(pattern, dropout=dropout), "train": train, "taken": 20}
+
+
+TRAINING = {
+    "training_fixed_merged": training(attention("merged", FIXED, summary=2)),
+    "training_strided_interleaved": training(attention("interleaved", STRIDED), clip=0.0, warmup=0, ema=0.0),
+    # Masks keyed by (seed, step, layer, element): a seed of more than 32 bits.
+    "training_dropout": training(attention("multihead", STRIDED), dropout=0.3, seed=0x123456789ABCDEF),
+}

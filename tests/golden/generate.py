@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/cases/*.json: loss and gradients of small models by the reference, in float64.
+"""Writes tests/golden/cases/*.json and training/*.json: losses, gradients and training of small models by the
+reference, in float64.
 
-    python3 tests/golden/generate.py            write every file again
+    python3 tests/golden/generate.py            write what is missing or differs
     python3 tests/golden/generate.py --check    compare with what is committed instead
 
 Needs PyTorch (1.13 or later) and NumPy. Parameters and tokens are not stored: parameter element i of tensor t in case c
-is offset + scale * unit(c/t, i), see hashed.py. Of a gradient the file has its norm, its sum, its dot products with
+is offset + scale * unit(c/t, i), see hashed.py. Of a tensor the file has its norm, its sum, its dot products with
 PROJECTIONS tensors of unit(projection<k>/t, i), so that every element counts, and some elements as they are.
 """
 import argparse
@@ -16,7 +17,9 @@ import sys
 import torch
 
 import hashed
-from cases import CASES
+import philox
+from adam import train
+from cases import CASES, TRAINING
 from reference import Reference
 
 PROJECTIONS = 6
@@ -58,15 +61,15 @@ def gradients(case, config, dtype):
     return losses.detach(), {name: p.grad for name, p in made.items()}
 
 
-def summary_of(name, gradient):
-    flat = gradient.flatten().numpy()
+def summary_of(name, tensor):
+    flat = tensor.detach().flatten().numpy()
     count = flat.size
     drawn = [int(word) % count for word in hashed.words(f"sample/{name}", SAMPLE)]
     stored = range(count) if count <= WHOLE else sorted(set(drawn))
     offset, scale = distribution(name)
     return {
         "name": name,
-        "shape": list(gradient.shape),
+        "shape": list(tensor.shape),
         "offset": offset,
         "scale": scale,
         "norm": float((flat**2).sum() ** 0.5),
@@ -91,13 +94,38 @@ def golden(case, config):
     }
 
 
+def golden_training(case, config):
+    """Losses, learning rates and gradient norms of every step, and the weights (and their average) at the end."""
+
+    def run(dtype):
+        model = Reference(config["model"], config["data"])
+        count = config["batch"] * config["positions"]
+        batches = [
+            torch.from_numpy(hashed.tokens(f"{case}/tokens/{step}", count).copy()).reshape(config["batch"], -1)
+            for step in range(config["taken"])
+        ]
+        return train(model, parameters(case, model, dtype), batches, config["train"])
+
+    steps, weights, average = run(torch.float64)
+    single, _, _ = run(torch.float32)
+    error = max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(single, steps))
+    return {
+        "case": case,
+        **config,
+        "float32_error": float(f"{error:.2g}"),  # of PyTorch's own float32: the worst relative error of a loss
+        **{key: [step[key] for step in steps] for key in steps[0]},
+        "parameters": [summary_of(name, weight) for name, weight in weights.items()],
+        **({"average": [summary_of(name, weight) for name, weight in average.items()]} if average else {}),
+    }
+
+
 def text_of(value):
     """JSON with one key of the top level, and one tensor, a line."""
     lines = []
     for key, item in value.items():
-        if key == "parameters":
+        if key in ("parameters", "average"):
             tensors = ",\n".join("  " + json.dumps(tensor) for tensor in item)
-            lines.append(f'"parameters": [\n{tensors}\n]')
+            lines.append(f'"{key}": [\n{tensors}\n]')
         else:
             lines.append(f"{json.dumps(key)}: {json.dumps(item)}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -119,27 +147,34 @@ def differences(ours, theirs, where=""):
     return [] if ours == theirs else [f"{where}: {ours} is not {theirs}"]
 
 
+def write_or_check(folder, files, check):
+    """1 when a file is not what it should be."""
+    folder.mkdir(exist_ok=True)
+    found = 0
+    for case, made in files.items():
+        path, text = folder / f"{case}.json", text_of(made)
+        wrong = differences(json.loads(text), json.loads(path.read_text())) if path.exists() else ["missing"]
+        print(f"{case}: {wrong[:5] if wrong else 'equal'}; float32 error {made['float32_error']}")
+        if check:
+            found += len(wrong)
+        elif wrong:
+            path.write_text(text)
+    stale = {path.stem for path in folder.glob("*.json")} - files.keys()
+    if stale:
+        print("no such case, delete:", *sorted(stale))
+    return 1 if found or stale else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    folder = pathlib.Path(__file__).parent / "cases"
-    folder.mkdir(exist_ok=True)
-    found = 0
-    for case, config in CASES.items():
-        made, path = golden(case, config), folder / f"{case}.json"
-        if arguments.check:
-            wrong = differences(json.loads(text_of(made)), json.loads(path.read_text()))
-            found += len(wrong)
-            print(f"{case}: {'equal' if not wrong else wrong[:5]}")
-        else:
-            path.write_text(text_of(made))
-            print(f"{case}: loss {made['loss']:.6f}, float32 error {made['float32_error']}")
-    stale = {path.stem for path in folder.glob("*.json")} - CASES.keys()
-    if stale:
-        print("no such case, delete:", *sorted(stale))
-    return 1 if found or stale else 0
+    philox.check_known_answers()
+    here = pathlib.Path(__file__).parent
+    failed = write_or_check(here / "cases", {c: golden(c, config) for c, config in CASES.items()}, arguments.check)
+    made = {c: golden_training(c, config) for c, config in TRAINING.items()}
+    return write_or_check(here / "training", made, arguments.check) or failed
 
 
 if __name__ == "__main__":

@@ -94,16 +94,18 @@ def initialise(model, layers):
                 p.normal_(0, 0.02)
 
 
-def reference_parameters(model, layers):
+BRANCHES = {"query_key_value": "attention", "output": "attention", "inner": "feed_forward", "outer": "feed_forward"}
+
+
+def reference_parameters(model):
     """The model's parameters under the reference's names."""
     named = {}
     for name, p in model.named_parameters():
         name = name.replace("blocks.", "layers.").replace("tables.", "embedding.position.")
         name = {"start": "embedding.start", "token.weight": "embedding.token.weight"}.get(name, name)
         if name.startswith("layers."):
-            for branch, linears in {"attention": ("query_key_value", "output"), "feed_forward": ("inner", "outer")}.items():
-                for linear in linears:
-                    name = name.replace(f".{linear}.", f".{branch}.{linear}.")
+            for linear, branch in BRANCHES.items():
+                name = name.replace(f".{linear}.", f".{branch}.{linear}.")
         named[name] = p.detach()
     return named
 
@@ -149,7 +151,7 @@ def main():
     model = Model(reference, "masked")
     initialise(model, reference.layers)
     with torch.no_grad():
-        expected = reference.losses(reference_parameters(model, reference.layers), tokens).mean().item()
+        expected = reference.losses(reference_parameters(model), tokens).mean().item()
     print(json.dumps({"torch": torch.__version__, "threads": torch.get_num_threads(), "recipe": options.recipe,
                       "batch": batch, "context": reference.context,
                       "parameters": sum(p.numel() for p in model.parameters())}), flush=True)

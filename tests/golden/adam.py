@@ -1,0 +1,40 @@
+"""Training as docs/numerics.md defines it: Adam with decoupled weight decay, warmup times cosine, clipping, average."""
+import math
+
+import torch
+
+from philox import dropout
+
+
+def learning_rate(config, step):
+    """At the 0-based step."""
+    ramp = min(1.0, (step + 1) / config["warmup"]) if config["warmup"] > 0 else 1.0
+    return config["lr"] * ramp * 0.5 * (1 + math.cos(math.pi * step / config["steps"]))
+
+
+def train(model, parameters, batches, config):
+    """One step a batch. Gives loss, lr and grad_norm of every step, the weights, and their average if there is one."""
+    beta1, beta2, epsilon = config.get("beta1", 0.9), config.get("beta2", 0.999), config.get("epsilon", 1e-8)
+    first = {name: torch.zeros_like(p) for name, p in parameters.items()}
+    second = {name: torch.zeros_like(p) for name, p in parameters.items()}
+    average = {name: p.detach().clone() for name, p in parameters.items()} if config.get("ema", 0) > 0 else None
+    steps = []
+    for step, tokens in enumerate(batches):
+        keep = dropout(model.model.get("dropout", 0.0), config["seed"], step)
+        loss = model.losses(parameters, tokens, keep).mean()
+        gradients = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values()))))
+        norm = math.sqrt(sum((g.double() ** 2).sum().item() for g in gradients.values()))
+        scale = config["clip"] / norm if 0 < config["clip"] < norm else 1.0
+        rate = learning_rate(config, step)
+        with torch.no_grad():
+            for name, w in parameters.items():
+                g = gradients[name] * scale
+                first[name] = beta1 * first[name] + (1 - beta1) * g
+                second[name] = beta2 * second[name] + (1 - beta2) * g * g
+                m, v = first[name] / (1 - beta1 ** (step + 1)), second[name] / (1 - beta2 ** (step + 1))
+                decay = config["weight_decay"] if w.dim() >= 2 else 0.0
+                w -= rate * (m / (torch.sqrt(v) + epsilon) + decay * w)
+                if average:
+                    average[name] = config["ema"] * average[name] + (1 - config["ema"]) * w
+        steps.append({"loss": loss.item(), "lr": rate, "grad_norm": norm})
+    return steps, parameters, average

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Training throughput of longstride and of the same model in PyTorch: same recipe, same cores, one run.
+# Prints the ratio.
+#   tests/peers/compare_cpu.sh [--data FILE] [--threads 2] [--steps 9] [--command build/cpu/longstride]
+#                              [--python python3] [RECIPE ...]
+#
+# Ours is measured before and after the peer, so that a machine that changes its pace shows. Both take the median step.
+# --python: an interpreter with torch and PyYAML. --data: any file of bytes (default: the text of this repository).
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+data="" threads=2 command="$root/build/cpu/longstride" python=python3 steps=9
+recipes=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --data) data=$2; shift 2 ;;
+    --threads) threads=$2; shift 2 ;;
+    --command) command=$2; shift 2 ;;
+    --python) python=$2; shift 2 ;;
+    --steps) steps=$2; shift 2 ;;
+    -*) echo "compare_cpu.sh: unknown option '$1'; see the top of the file" >&2; exit 2 ;;
+    *) recipes+=("$1"); shift ;;
+  esac
+done
+[ ${#recipes[@]} -gt 0 ] || recipes=("$here"/recipes/*.yaml)
+[ -x "$command" ] || { echo "compare_cpu.sh: no program at $command; build it or give --command" >&2; exit 2; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if [ -z "$data" ]; then
+  data="$work/text"
+  git -C "$root" ls-files -z | (cd "$root" && xargs -0 cat) >"$data"
+fi
+export OMP_NUM_THREADS=$threads OPENBLAS_NUM_THREADS=$threads
+"$command" prepare bytes --input "$data" --output "$work/data.h5" >/dev/null
+
+# The median of tokens_per_second over all steps but the first two.
+ours() {
+  rm -rf "$work/run"
+  "$command" train "$1" --run "$work/run" --set data.path="$work/data.h5" --set train.steps=$((steps + 2)) \
+    --set train.warmup=2 --set train.log_every=1 --set train.checkpoint_every=100000 >"$work/log" 2>&1 ||
+    { cat "$work/log" >&2; return 1; }
+  "$python" - "$work/run/metrics.jsonl" <<'PYTHON'
+import json, statistics, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+steps = [line for line in lines if "tokens_per_second" in line and line["step"] > 2]
+print(statistics.median(line["tokens_per_second"] for line in steps))
+PYTHON
+}
+
+for recipe in "${recipes[@]}"; do
+  before=$(ours "$recipe")
+  "$python" "$here/train_cpu_torch.py" "$recipe" --threads "$threads" --steps "$steps" | tee "$work/peer"
+  after=$(ours "$recipe")
+  "$python" - "$recipe" "$before" "$after" "$work/peer" <<'PYTHON'
+import json, sys
+recipe, before, after = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+fastest = json.loads(open(sys.argv[4]).read().splitlines()[-1])["fastest"]
+peer = fastest["tokens_per_second"]
+print(json.dumps({"recipe": recipe, "longstride_tokens_per_second": [round(before), round(after)],
+                  "torch_tokens_per_second": round(peer), "torch_form": fastest["form"],
+                  "torch_compiled": fastest["compiled"], "ratio": round(min(before, after) / peer, 2)}))
+PYTHON
+done
