@@ -1,0 +1,102 @@
+// What the forward and backward loops over tiles on the CPU share: how a call is cut into units of work, a thread's
+// workspace into tiles, and how a partial tile is masked.
+#pragma once
+#include <omp.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "kernels/attention/tile_math.h"
+#include "kernels/base/fast_math.h"
+#include "kernels/base/view.h"
+
+namespace longstride::kernels::cpu {
+
+// Hands out pieces of a workspace that each begin on a cache line. Without memory it only counts.
+class Carver {
+ public:
+  explicit Carver(void* base) : base_(static_cast<std::byte*>(base)) {}
+
+  template <class T>
+  T* take(std::int64_t count) {
+    const std::size_t begin = used_;
+    used_ += (static_cast<std::size_t>(count) * sizeof(T) + line - 1) / line * line;
+    return base_ != nullptr ? reinterpret_cast<T*>(base_ + begin) : nullptr;
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  static constexpr std::size_t line = 64;
+  std::byte* base_;
+  std::size_t used_ = 0;
+};
+
+// The rows of (sequence, head) of a (batch, n, heads, size) view.
+template <class T>
+inline Rows<T> rows_of(const View& view, std::int64_t sequence, std::int64_t head) {
+  return {view.as<T>() + sequence * view.stride[0] + head * view.stride[2], view.stride[1], view.size[3]};
+}
+
+// A call as a numbered list of units of work: every head gives `units` of them for each sequence, one after another.
+struct Unit {
+  std::int64_t sequence, head, index;
+};
+class WorkList {
+ public:
+  template <class F>
+  WorkList(std::int64_t batch, std::int64_t heads, F&& units_of_head) : batch_(batch), first_{0} {
+    for (std::int64_t h = 0; h < heads; ++h) first_.push_back(first_.back() + units_of_head(h));
+  }
+  std::int64_t size() const { return batch_ * first_.back(); }
+  Unit at(std::int64_t number) const {
+    const std::int64_t sequence = number / first_.back(), rest = number % first_.back();
+    const auto next = std::upper_bound(first_.begin(), first_.end(), rest);
+    return {sequence, next - first_.begin() - 1, rest - *(next - 1)};
+  }
+
+ private:
+  std::int64_t batch_;
+  std::vector<std::int64_t> first_;
+};
+
+inline std::int32_t tiles_of(const Stream& stream, std::int32_t tile) { return (stream.length + tile - 1) / tile; }
+
+// One tile of a stream: entries [begin, begin + rows).
+struct Tile {
+  std::int32_t begin, rows;
+};
+inline Tile tile_at(const Stream& stream, std::int32_t index, std::int32_t size) {
+  const std::int32_t begin = index * size;
+  return {begin, std::clamp(stream.length - begin, 0, size)};
+}
+
+// The interval of each query lane, in entries of the key stream; lanes beyond the tile's rows have none.
+template <class T>
+struct Bounds {
+  T* low;
+  T* high;
+
+  void set(const Part& part, const Stream& queries, const Stream& keys, Tile tile, std::int64_t lanes) const {
+    each_entry(queries, tile.begin, tile.rows, [&](std::int32_t r, std::int32_t position) {
+      const Interval in = part.interval(keys, position);
+      low[r] = static_cast<T>(in.begin);  // below 2^24: exact in f32
+      high[r] = static_cast<T>(in.end);
+    });
+    std::fill(low + tile.rows, low + lanes, T(0));
+    std::fill(high + tile.rows, high + lanes, T(0));
+  }
+};
+
+// s(key, query) = `masked` where the query's interval does not hold the key.
+template <class T>
+inline void mask(T* __restrict s, Tile keys, std::int64_t lanes, const Bounds<T>& bounds, T masked) {
+  const T* __restrict low = bounds.low;
+  const T* __restrict high = bounds.high;
+  for (std::int32_t r = 0; r < keys.rows; ++r, s += lanes) {
+    const T key = static_cast<T>(keys.begin + r);
+    for (std::int64_t i = 0; i < lanes; ++i) s[i] = (key >= low[i]) & (key < high[i]) ? s[i] : masked;
+  }
+}
+
+}  // namespace longstride::kernels::cpu
