@@ -1,1 +1,96 @@
-int main() { return 0; }
+// The `longstride` command. Every error ends here: the user's mistakes with one sentence and exit code 2, ours with 1.
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+#include <new>
+
+#include "framework/core/errors.h"
+#include "launch/commands.h"
+
+namespace longstride {
+namespace {
+
+constexpr int user_mistake = 2, our_fault = 1;
+
+void add_commands(CLI::App& app, Session& session) {
+  app.require_subcommand(0, 1);
+  app.set_version_flag("--version", "longstride " LONGSTRIDE_VERSION);
+  app.set_help_all_flag("--help-all", "the options of every subcommand too");
+  add_prepare(app, session);
+  add_info(app, session);
+  add_plan(app, session);
+  add_train(app, session);
+  add_eval(app, session);
+  add_sample(app, session);
+  add_show(app, session);
+}
+
+// One sentence: CLI11's own may run over several lines.
+std::string one_line(std::string text) {
+  for (char& c : text)
+    if (c == '\n') c = ' ';
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+int run(int argc, char** argv, Session& session) {
+  const bool first = session.comm->rank() == 0;
+  CLI::App app("Longstride trains autoregressive models on very long sequences.", "longstride");
+  add_commands(app, session);
+  try {
+    app.parse(argc, argv);
+    if (app.get_subcommands().empty() && first) std::puts(app.help().c_str());
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return first ? app.exit(e) : 0;  // --help and --version
+    if (first) fmt::print(stderr, "longstride: {}; see longstride --help\n", one_line(e.what()));
+    return user_mistake;
+  }
+}
+
+// What the ranks have in common is said once: they read the same recipe and the same files. The others wait a moment
+// before they say it too, in case rank 0 does not have the error; rank 0 ends the job for all.
+int report(const Session& session, int code, const std::string& message) {
+  std::string who;
+  if (session.comm->size() > 1) who = fmt::format("rank {} ({}): ", session.comm->rank(), session.comm->host());
+  if (session.comm->rank() > 0) wait_before_abort();
+  fmt::print(stderr, "longstride: {}{}\n", who, message);
+  std::fflush(stderr);
+  if (session.comm->size() > 1) abort_all_ranks(code);
+  return code;
+}
+
+int guarded(int argc, char** argv, Session& session) {
+  try {
+    return run(argc, argv, session);
+  } catch (const UserError& e) {
+    return report(session, user_mistake, e.what());
+  } catch (const std::bad_alloc&) {
+    return report(session, user_mistake,
+                  "out of memory; `longstride plan` says what takes it: lower train.micro_batch, set model.recompute: "
+                  "block, or use more ranks");
+  } catch (const std::exception& e) {
+    return report(session, our_fault, fmt::format("internal error: {}", e.what()));
+  }
+}
+
+}  // namespace
+}  // namespace longstride
+
+int main(int argc, char** argv) {
+  using namespace longstride;
+  auto logger = spdlog::stderr_logger_st("longstride");
+  logger->set_pattern("%v");
+  spdlog::set_default_logger(logger);
+  try {
+    const auto comm = make_communicator(&argc, &argv);
+    Session session;
+    session.comm = comm.get();
+    if (comm->rank() != 0) spdlog::set_level(spdlog::level::warn);
+    return guarded(argc, argv, session);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "longstride: internal error: {}\n", e.what());
+    return our_fault;
+  }
+}

@@ -1,6 +1,7 @@
 // A recipe: everything a run needs to know, from a strict YAML file.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "datasets/data_config.h"
@@ -21,6 +22,8 @@ struct Reproduces {
 struct Recipe {
   std::string name;
   Reproduces reproduces;
+  // Settings the paper does not give, by key ("train.lr"), each with the reason for the value chosen.
+  std::vector<std::pair<std::string, std::string>> unpublished;
   DataConfig data;
   SparseTransformerConfig model;  // context and geometry are filled from data
   TrainConfig train;

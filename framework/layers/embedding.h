@@ -1,0 +1,36 @@
+// H_0 = embed(x, W_e): token plus position embeddings behind a learned start vector (section 5.3).
+#pragma once
+#include <string>
+#include <vector>
+
+#include "framework/core/context.h"
+#include "framework/core/parameters.h"
+#include "framework/ops/embedding.h"
+
+namespace longstride {
+
+// Position p reads row (p / divisor) mod size of a table of `size` rows.
+struct PositionIndex {
+  std::int64_t divisor = 1;
+  std::int64_t size = 1;
+};
+
+class EmbeddingLayer {
+ public:
+  // Declares `name`.start (width), `name`.token.weight (vocabulary, width) and `name`.position.<j>.weight
+  // (size, width), normal with these standard deviations.
+  EmbeddingLayer(ParameterSet& parameters, const std::string& name, std::int64_t vocabulary, std::int64_t width,
+                 const std::vector<PositionIndex>& positions, double token_deviation, double position_deviation);
+
+  // tokens (batch, seq) u8, y (batch, seq, width). `first` as in ops::Embedding: 0 but for decoding.
+  void forward(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first = 0) const;
+  void backward(Context& ctx, const Tensor& dy, const Tensor& tokens) const;
+
+ private:
+  Parameter& start_;
+  Parameter& token_;
+  std::vector<PositionIndex> index_;
+  std::vector<Parameter*> position_;
+};
+
+}  // namespace longstride

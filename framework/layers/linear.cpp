@@ -1,0 +1,33 @@
+#include "framework/layers/linear.h"
+
+#include "framework/ops/linear.h"
+
+namespace longstride {
+
+Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, std::int64_t out, double deviation)
+    : weight_(parameters.add(name + ".weight", {out, in}, {deviation, 0})),
+      bias_(parameters.add(name + ".bias", {out}, {})) {}
+
+void Linear::apply(Context& ctx, const Tensor& x, const Tensor& y) const {
+  ops::linear(ctx, x, weight_.value, bias_.master, y);
+}
+
+void Linear::apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const {
+  ops::linear_gelu(ctx, x, weight_.value, bias_.master, pre, y);
+}
+
+void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+  ops::linear_backward_weight(ctx, dy, x, weight_.gradient, bias_.gradient);
+  ops::linear_backward_input(ctx, dy, weight_.value, dx);
+}
+
+void Linear::forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const {
+  if (tape != nullptr) tape->push(x);
+  if (y.given()) apply(ctx, x, y);
+}
+
+void Linear::backward(Context& ctx, const Tensor& dy, const Tensor& dx, Tape& tape) const {
+  gradients(ctx, tape.pop(), dy, dx);
+}
+
+}  // namespace longstride

@@ -1,0 +1,31 @@
+// y = x W^T + b, W (out, in), b (out).
+#pragma once
+#include <string>
+
+#include "framework/core/parameters.h"
+#include "framework/layers/layer.h"
+
+namespace longstride {
+
+class Linear : public Layer {
+ public:
+  // Declares `name`.weight, normal with this standard deviation, and `name`.bias, zero.
+  Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, std::int64_t out, double deviation);
+
+  void forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const override;
+  void backward(Context& ctx, const Tensor& dy, const Tensor& dx, Tape& tape) const override;
+
+  // The pieces, for layers that keep x themselves.
+  void apply(Context& ctx, const Tensor& x, const Tensor& y) const;
+  void apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const;
+  void gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
+
+  std::int64_t in() const { return weight_.shape[1]; }
+  std::int64_t out() const { return weight_.shape[0]; }
+
+ private:
+  Parameter& weight_;
+  Parameter& bias_;
+};
+
+}  // namespace longstride

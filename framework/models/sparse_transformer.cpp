@@ -1,0 +1,188 @@
+#include "framework/models/sparse_transformer.h"
+
+#include <cmath>
+
+#include "framework/core/errors.h"
+#include "framework/ops/cross_entropy.h"
+#include "framework/ops/linear.h"
+
+namespace longstride {
+namespace {
+
+std::vector<PositionIndex> position_tables(const SparseTransformerConfig& c) {
+  if (c.positions == Positions::data) {
+    const Geometry& g = c.geometry;
+    return {{g.columns * g.channels, g.rows}, {g.channels, g.columns}, {1, g.channels}};
+  }
+  const std::int64_t stride = c.attention.stride;
+  return {{stride, (c.context + stride - 1) / stride}, {1, stride}};
+}
+
+class SparseTransformerState : public DecodingState {
+ public:
+  explicit SparseTransformerState(Context& ctx) : scratch(ctx) {}
+  std::int64_t bytes() const override { return cache_bytes; }
+
+  Scratch scratch;  // holds the caches
+  std::vector<std::shared_ptr<const kernels::DecodePlan>> plans;
+  std::vector<ops::DecodeCache> caches;  // one a layer
+  std::int64_t cache_bytes = 0;
+};
+
+}  // namespace
+
+SparseTransformer::SparseTransformer(const SparseTransformerConfig& config)
+    : config_(config), plans_(std::make_shared<AttentionPlans>(config.attention, config.heads)) {
+  const std::vector<PositionIndex> tables = position_tables(config);
+  embedding_ = std::make_unique<EmbeddingLayer>(
+      parameters_, "embedding", config.vocabulary, config.width, tables, deviation(static_cast<double>(config.width)),
+      deviation(static_cast<double>(config.width) * static_cast<double>(tables.size())));
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) add_block(layer);
+  std::vector<std::shared_ptr<const Layer>> layers;
+  for (const Block& block : blocks_) layers.push_back(with_recompute(block));
+  trunk_ = std::make_unique<Sequence>(std::move(layers));
+  final_norm_ = std::make_unique<LayerNorm>(parameters_, "final_norm", config.width);
+  output_ = &parameters_.add("output.weight", {config.vocabulary, config.width}, {});
+  parameters_.lay_out();
+}
+
+double SparseTransformer::deviation(double fan_in) const {
+  const double value = 0.125 / fan_in;
+  return config_.init == InitReading::variance ? std::sqrt(value) : value;
+}
+
+void SparseTransformer::add_block(std::int64_t layer) {
+  const std::string name = "layers." + std::to_string(layer);
+  // The two projections that write to the residual stream start smaller, by 1 / sqrt(2 N) (section 5.2).
+  const double shrink = 1.0 / std::sqrt(2.0 * static_cast<double>(config_.layers));
+  const double width = static_cast<double>(config_.width);
+  const auto id = static_cast<std::uint32_t>(layer);
+
+  AttentionBranchConfig attention;
+  attention.width = config_.width;
+  attention.heads = config_.heads;
+  attention.key_size = config_.key_size();
+  attention.value_size = config_.value_size();
+  attention.weight_deviation = deviation(width);
+  attention.output_deviation = shrink * deviation(width);
+  attention.dropout = static_cast<float>(config_.dropout);
+  attention.dropout_id = 2 * id;
+
+  FeedForwardBranchConfig feed_forward;
+  feed_forward.width = config_.width;
+  feed_forward.inner_width = config_.inner_width();
+  feed_forward.inner_deviation = deviation(width);
+  feed_forward.output_deviation = shrink * deviation(static_cast<double>(config_.inner_width()));
+  feed_forward.dropout = static_cast<float>(config_.dropout);
+  feed_forward.dropout_id = 2 * id + 1;
+
+  blocks_.push_back({std::make_shared<AttentionBranch>(parameters_, name + ".attention", attention, plans_, layer),
+                     std::make_shared<FeedForwardBranch>(parameters_, name + ".feed_forward", feed_forward)});
+}
+
+std::shared_ptr<const Layer> SparseTransformer::with_recompute(const Block& block) const {
+  using Layers = std::vector<std::shared_ptr<const Layer>>;
+  switch (config_.recompute) {
+    case Recompute::none:
+      return std::make_shared<Sequence>(Layers{block.attention, block.feed_forward});
+    case Recompute::block:
+      return std::make_shared<Recomputed>(std::make_shared<Sequence>(Layers{block.attention, block.feed_forward}));
+    case Recompute::attention_and_feed_forward:
+      return std::make_shared<Sequence>(
+          Layers{std::make_shared<Recomputed>(block.attention), std::make_shared<Recomputed>(block.feed_forward)});
+  }
+  return nullptr;
+}
+
+void SparseTransformer::check_tokens(const Tensor& tokens, const Tensor& losses) const {
+  LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.dtype() == Dtype::u8 && losses.shape() == tokens.shape() &&
+                       tokens.size(1) <= config_.context,
+                   "tokens {} and losses {} for a context of {}", tokens.shape().text(), losses.shape().text(),
+                   config_.context);
+}
+
+void SparseTransformer::losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const {
+  check_tokens(tokens, losses);
+  Context quiet = ctx;
+  quiet.step = nullptr;  // no dropout
+  Scratch scratch(quiet);
+  const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.residual);
+  embedding_->forward(quiet, tokens, h);
+  trunk_->forward(quiet, h, h, nullptr);
+  const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
+  final_norm_->forward(quiet, h, normed, nullptr);
+  const std::int64_t rows = tokens.count();
+  ops::cross_entropy(quiet, normed.rows(), output_->value, tokens.reshape({rows}), losses.reshape({rows}));
+}
+
+void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale,
+                                           const Tensor& losses) const {
+  check_tokens(tokens, losses);
+  const std::int64_t rows = tokens.count();
+  const Shape shape = {tokens.size(0), tokens.size(1), config_.width};
+  Tape tape(*ctx.arena);
+  tape.open_frame();
+  const Tensor first = tape.tensor(shape, ctx.residual);
+  const Tensor last = tape.tensor(shape, ctx.residual);
+  embedding_->forward(ctx, tokens, first);
+  trunk_->forward(ctx, first, last, &tape);
+
+  Scratch scratch(ctx);
+  const Tensor dh = scratch.tensor(shape, ctx.residual);
+  {
+    tape.open_frame();
+    Scratch inner(ctx);
+    const Tensor normed = inner.tensor(shape, ctx.compute);
+    const Tensor dnormed = inner.tensor(shape, ctx.compute);
+    final_norm_->forward(ctx, last, normed, &tape);
+    ops::cross_entropy_with_gradient(ctx, normed.rows(), output_->value, tokens.reshape({rows}), scale,
+                                     losses.reshape({rows}), dnormed.rows(), output_->gradient);
+    final_norm_->backward(ctx, dnormed, dh, tape);
+    tape.close_frame();
+  }
+  trunk_->backward(ctx, dh, dh, tape);
+  embedding_->backward(ctx, dh, tokens);
+  tape.close_frame();
+  LONGSTRIDE_CHECK(tape.empty(), "the tape is not empty after a step");
+}
+
+std::unique_ptr<DecodingState> SparseTransformer::begin_decoding(Context& ctx, std::int64_t batch,
+                                                                 std::int64_t positions) const {
+  auto state = std::make_unique<SparseTransformerState>(ctx);
+  const std::size_t before = ctx.arena->scratch_used();
+  for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
+    state->plans.push_back(kernels::make_decode_plan(*plans_->plan(layer, positions)));
+    state->caches.push_back(ops::decode_cache(state->scratch, *state->plans.back(), batch, config_.key_size(),
+                                              config_.value_size(), ctx.compute));
+  }
+  state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
+  return state;
+}
+
+void SparseTransformer::decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
+                               const Tensor& logits) const {
+  const auto& caches = static_cast<SparseTransformerState&>(state).caches;
+  Context quiet = ctx;
+  quiet.step = nullptr;
+  Scratch scratch(quiet);
+  const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.residual);
+  embedding_->forward(quiet, previous, h, position);
+  for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
+    blocks_[layer].attention->decode(quiet, h, h, caches[layer], position);
+    blocks_[layer].feed_forward->forward(quiet, h, h, nullptr);
+  }
+  const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
+  final_norm_->forward(quiet, h, normed, nullptr);
+  ops::linear(quiet, normed.rows(), output_->value, Tensor{}, logits);
+}
+
+double SparseTransformer::training_flops(std::int64_t positions) const {
+  double pairs = 0;  // of all heads of all layers
+  for (std::int64_t layer = 0; layer < config_.layers; ++layer)
+    for (std::int64_t head = 0; head < config_.heads; ++head)
+      pairs += static_cast<double>(kernels::allowed_pairs(config_.attention, layer, config_.heads, head, positions));
+  const double products = 2.0 * static_cast<double>(config_.key_size() + config_.value_size());
+  return 6.0 * static_cast<double>(parameters_.count()) * static_cast<double>(positions) + 3.0 * products * pairs;
+}
+
+}  // namespace longstride

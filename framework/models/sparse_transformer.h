@@ -1,0 +1,55 @@
+// The Sparse Transformer (Child et al. 2019, section 5):
+//   H_0 = embed(x),  H_k = H_{k-1} + resblock(H_{k-1}),  y = softmax(norm(H_N) W_out)
+//   a(H) = dropout(attention(norm(H))),  b(H) = dropout(ff(norm(H + a(H)))),  resblock = a + b
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "framework/layers/attention_branch.h"
+#include "framework/layers/embedding.h"
+#include "framework/layers/feed_forward_branch.h"
+#include "framework/layers/sequence.h"
+#include "framework/models/model.h"
+#include "framework/models/sparse_transformer_config.h"
+
+namespace longstride {
+
+class SparseTransformer : public Model {
+ public:
+  explicit SparseTransformer(const SparseTransformerConfig& config);
+
+  ParameterSet& parameters() override { return parameters_; }
+  std::int64_t context() const override { return config_.context; }
+  std::int64_t vocabulary() const override { return config_.vocabulary; }
+  const SparseTransformerConfig& config() const { return config_; }
+
+  void losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const override;
+  void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const override;
+  std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
+                                                std::int64_t positions) const override;
+  void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
+              const Tensor& logits) const override;
+  double training_flops(std::int64_t positions) const override;
+
+ private:
+  struct Block {
+    std::shared_ptr<AttentionBranch> attention;
+    std::shared_ptr<FeedForwardBranch> feed_forward;
+  };
+  void add_block(std::int64_t layer);
+  std::shared_ptr<const Layer> with_recompute(const Block& block) const;
+  // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation.
+  double deviation(double fan_in) const;
+  void check_tokens(const Tensor& tokens, const Tensor& losses) const;
+
+  SparseTransformerConfig config_;
+  ParameterSet parameters_;
+  std::shared_ptr<const AttentionPlans> plans_;
+  std::unique_ptr<EmbeddingLayer> embedding_;
+  std::vector<Block> blocks_;
+  std::unique_ptr<Sequence> trunk_;
+  std::unique_ptr<LayerNorm> final_norm_;
+  Parameter* output_ = nullptr;
+};
+
+}  // namespace longstride

@@ -1,0 +1,106 @@
+#include "framework/train/evaluator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+void add_windows(std::int64_t sequence, std::int64_t length, const EvaluationConfig& config,
+                 std::vector<EvaluationWindow>& out) {
+  const std::int64_t n = config.context, m = config.min_context;
+  std::int64_t scored = 0;  // bytes of this sequence already scored
+  while (scored < length) {
+    std::int64_t start = std::max<std::int64_t>(0, scored - m);
+    if (m > 0) start = std::max<std::int64_t>(0, std::min(start, length - n));
+    const std::int64_t end = std::min(start + n, length);
+    out.push_back({sequence, start, end - start, scored - start});
+    scored = end;
+  }
+}
+
+// Windows of one rank that can be scored together: equal lengths, at most `batch`.
+std::int64_t group_end(const std::vector<EvaluationWindow>& windows, const std::vector<std::int64_t>& mine,
+                       std::int64_t begin, std::int64_t batch) {
+  std::int64_t end = begin + 1;
+  const auto length = [&](std::int64_t i) {
+    return windows[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])].length;
+  };
+  while (end < static_cast<std::int64_t>(mine.size()) && end - begin < batch && length(end) == length(begin)) ++end;
+  return end;
+}
+
+}  // namespace
+
+double EvaluationResult::bits_per_byte() const { return loss() / std::numbers::ln2; }
+
+std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, const EvaluationConfig& config) {
+  LONGSTRIDE_CHECK(config.context > 0 && config.min_context >= 0 && config.min_context < config.context,
+                   "min_context {} of {}", config.min_context, config.context);
+  std::vector<EvaluationWindow> windows;
+  for (std::int64_t s = 0; s < sequences.sequences(); ++s) {
+    add_windows(s, sequences.length(s), config, windows);
+    if (config.max_windows > 0 && static_cast<std::int64_t>(windows.size()) >= config.max_windows) {
+      windows.resize(static_cast<std::size_t>(config.max_windows));
+      break;
+    }
+  }
+  return windows;
+}
+
+std::size_t evaluation_bytes(const Model& model, const Context& ctx, const EvaluationConfig& config) {
+  Arena counting;
+  Context planned = ctx;
+  planned.arena = &counting;
+  Scratch scratch(planned);
+  const Shape shape = {config.batch, config.context};
+  const Tensor tokens = scratch.tensor(shape, Dtype::u8);
+  const Tensor losses = scratch.tensor(shape, ctx.residual);
+  model.losses(planned, tokens, losses);
+  return counting.high_water();
+}
+
+EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& sequences,
+                          const EvaluationConfig& config, Communicator& comm,
+                          const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  const std::vector<EvaluationWindow> windows = evaluation_windows(sequences, config);
+  std::vector<std::int64_t> mine;
+  for (std::int64_t w = comm.rank(); w < static_cast<std::int64_t>(windows.size()); w += comm.size()) mine.push_back(w);
+  // One slot a window: summed over the ranks each slot is that window's own figure, so the total, added in the
+  // windows' order, does not depend on who scored what.
+  std::vector<double> nats(windows.size(), 0.0);
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(mine.size());) {
+    const std::int64_t end = group_end(windows, mine, i, config.batch);
+    const EvaluationWindow& first = windows[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
+    Scratch scratch(ctx);
+    const Tensor tokens = scratch.tensor({end - i, first.length}, Dtype::u8);
+    const Tensor losses = scratch.tensor({end - i, first.length}, ctx.residual);
+    for (std::int64_t r = i; r < end; ++r) {
+      const EvaluationWindow& w = windows[static_cast<std::size_t>(mine[static_cast<std::size_t>(r)])];
+      sequences.read(w.sequence, w.start, w.length, tokens.as<std::uint8_t>() + (r - i) * w.length);
+    }
+    model.losses(ctx, tokens, losses);
+    kernels::with_float_type(losses.dtype(), [&](auto zero) {
+      for (std::int64_t r = i; r < end; ++r) {
+        const auto index = static_cast<std::size_t>(mine[static_cast<std::size_t>(r)]);
+        const auto* row = losses.as<decltype(zero)>() + (r - i) * first.length;
+        for (std::int64_t t = windows[index].scored_from; t < first.length; ++t)
+          nats[index] += static_cast<double>(row[t]);
+      }
+    });
+    i = end;
+    if (progress) progress(i, static_cast<std::int64_t>(mine.size()));
+  }
+  if (!nats.empty()) comm.all_reduce_sum(nats.data(), static_cast<std::int64_t>(nats.size()));
+  EvaluationResult result;
+  for (std::size_t w = 0; w < windows.size(); ++w) {
+    result.nats += nats[w];
+    result.bytes += windows[w].length - windows[w].scored_from;
+  }
+  return result;
+}
+
+}  // namespace longstride

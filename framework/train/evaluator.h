@@ -1,0 +1,48 @@
+// Bits per byte of a split: nats / ln 2, averaged over every predicted byte.
+//
+// Windows. min_context 0: [0, n), [n, 2n), ... of each sequence, the last one as short as it comes. min_context m > 0:
+// windows start n - m apart and score their last n - m bytes, so that every scored byte has at least m bytes of
+// context; a sequence's first window is scored whole (nothing before it exists) and its last one is moved back to
+// end where the sequence ends. Either way every byte is scored exactly once.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "framework/comm/communicator.h"
+#include "framework/core/batch_source.h"
+#include "framework/models/model.h"
+
+namespace longstride {
+
+struct EvaluationConfig {
+  std::int64_t context = 0;      // n
+  std::int64_t min_context = 0;  // m, below n
+  std::int64_t batch = 1;        // windows scored at once by one rank
+  std::int64_t max_windows = 0;  // only the first so many; 0: all
+};
+
+struct EvaluationWindow {
+  std::int64_t sequence, start, length;
+  std::int64_t scored_from;  // offset in the window of the first byte that counts
+};
+
+struct EvaluationResult {
+  double nats = 0;
+  std::int64_t bytes = 0;
+  double loss() const { return nats / static_cast<double>(bytes); }
+  double bits_per_byte() const;
+};
+
+std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, const EvaluationConfig& config);
+
+// Exact arena bytes that evaluate() needs.
+std::size_t evaluation_bytes(const Model& model, const Context& ctx, const EvaluationConfig& config);
+
+// Scores the windows, spread over the ranks; every rank returns the same bits whatever their number. `progress` is
+// called with (windows done by this rank, windows of this rank).
+EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& sequences,
+                          const EvaluationConfig& config, Communicator& comm,
+                          const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+
+}  // namespace longstride

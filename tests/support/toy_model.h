@@ -1,0 +1,149 @@
+// Small models with memory of their own, for tests: any recipe-like config, fp32 or double.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "framework/models/sparse_transformer.h"
+#include "kernels/base/philox.h"
+
+namespace longstride::test {
+
+// A configuration of each pattern and integration, by name.
+struct NamedConfig {
+  std::string name;
+  SparseTransformerConfig config;
+};
+
+inline SparseTransformerConfig toy_config() {
+  SparseTransformerConfig c;
+  c.context = 23;
+  c.layers = 2;
+  c.width = 16;
+  c.heads = 2;
+  c.feed_forward_ratio = 2;
+  c.attention.parts = {kernels::PartKind::dense};
+  c.attention.stride = 5;
+  return c;
+}
+
+inline std::vector<NamedConfig> toy_configs() {
+  using kernels::Integration;
+  using kernels::PartKind;
+  std::vector<NamedConfig> out = {{"dense", toy_config()}};
+  for (Integration integration : {Integration::interleaved, Integration::merged, Integration::multihead}) {
+    const char* suffix = integration == Integration::interleaved ? "interleaved"
+                         : integration == Integration::merged    ? "merged"
+                                                                 : "multihead";
+    SparseTransformerConfig strided = toy_config();
+    strided.attention.integration = integration;
+    strided.attention.parts = {PartKind::local, PartKind::column};
+    out.push_back({std::string("strided_") + suffix, strided});
+    SparseTransformerConfig fixed = toy_config();
+    fixed.attention.integration = integration;
+    fixed.attention.parts = {PartKind::fixed_block, PartKind::fixed_summary};
+    fixed.attention.summary = {2};
+    fixed.attention.distinct_heads = true;
+    out.push_back({std::string("fixed_") + suffix, fixed});
+  }
+  SparseTransformerConfig image = toy_config();
+  image.context = 24;
+  image.positions = Positions::data;
+  image.geometry = {2, 4, 3};
+  image.key_ratio = 0.5;
+  out.push_back({"image", image});
+  return out;
+}
+
+// Owns the flat buffers of a model and an arena of just the planned size.
+template <class T>
+class ToyModel {
+ public:
+  explicit ToyModel(const SparseTransformerConfig& config) : model_(config) {
+    const auto n = static_cast<std::size_t>(model_.parameters().flat_size());
+    values_.assign(n, T{});
+    gradients_.assign(n, T{});
+    bind(values_, gradients_);
+    ctx_.compute = ctx_.residual = kernels::DtypeOf<T>::value;
+    ctx_.seed = 7;
+  }
+
+  void bind(std::vector<T>& values, std::vector<T>& gradients) {
+    const Shape flat = {model_.parameters().flat_size()};
+    const Dtype dtype = kernels::DtypeOf<T>::value;
+    model_.parameters().bind(Tensor(values.data(), dtype, flat), Tensor(gradients.data(), dtype, flat));
+  }
+
+  // Every parameter away from its special starting value, so that no gradient is zero by accident.
+  void randomise(double scale = 0.3) {
+    std::uint32_t index = 0;
+    for (Parameter& p : model_.parameters().all()) {
+      const bool gain = p.name.ends_with("norm.weight");
+      for (std::int64_t i = 0; i < p.shape.count(); ++i)
+        p.master.template as<T>()[i] =
+            static_cast<T>((gain ? 1.0 : 0.0) + scale * kernels::normal_of(kernels::philox(
+                                                            3, static_cast<std::uint64_t>(i), 0,
+                                                            kernels::domain_of(kernels::Purpose::test, index))));
+      ++index;
+    }
+  }
+
+  // Runs f(ctx) in a planning arena, then in a real one of exactly the bytes that the plan counted.
+  template <class F>
+  void run(F&& f) {
+    Arena counting;
+    ctx_.arena = &counting;
+    f(ctx_);
+    planned_ = counting.high_water();
+    memory_.assign(planned_ + Arena::alignment, std::byte{0xAB});
+    void* base = memory_.data();
+    std::size_t space = memory_.size();
+    std::align(Arena::alignment, planned_, base, space);
+    Arena real(base, planned_);
+    ctx_.arena = &real;
+    f(ctx_);
+    used_ = real.high_water();
+    ctx_.arena = nullptr;
+  }
+
+  // Sum of losses of these tokens (batch, seq) and, added to gradients(), its gradient.
+  double loss_and_gradients(std::vector<std::uint8_t>& tokens, std::int64_t batch) {
+    std::vector<T> losses(tokens.size());
+    const Shape shape = {batch, static_cast<std::int64_t>(tokens.size()) / batch};
+    const Tensor in(tokens.data(), Dtype::u8, shape), out(losses.data(), kernels::DtypeOf<T>::value, shape);
+    run([&](Context& ctx) { model_.loss_and_gradients(ctx, in, 1.0, out); });
+    double total = 0;
+    for (T x : losses) total += static_cast<double>(x);
+    return total;
+  }
+  std::vector<T> losses(std::vector<std::uint8_t>& tokens, std::int64_t batch) {
+    std::vector<T> losses(tokens.size());
+    const Shape shape = {batch, static_cast<std::int64_t>(tokens.size()) / batch};
+    const Tensor in(tokens.data(), Dtype::u8, shape), out(losses.data(), kernels::DtypeOf<T>::value, shape);
+    run([&](Context& ctx) { model_.losses(ctx, in, out); });
+    return losses;
+  }
+
+  SparseTransformer& model() { return model_; }
+  Context& context() { return ctx_; }
+  std::vector<T>& values() { return values_; }
+  std::vector<T>& gradients() { return gradients_; }
+  std::size_t planned() const { return planned_; }
+  std::size_t used() const { return used_; }
+
+ private:
+  SparseTransformer model_;
+  std::vector<T> values_, gradients_;
+  std::vector<std::byte> memory_;
+  Context ctx_;
+  std::size_t planned_ = 0, used_ = 0;
+};
+
+inline std::vector<std::uint8_t> toy_tokens(std::int64_t count, std::uint64_t seed = 5) {
+  std::vector<std::uint8_t> tokens(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] =
+        static_cast<std::uint8_t>(kernels::philox(seed, i, 0, kernels::domain_of(kernels::Purpose::test, 9)).word[0]);
+  return tokens;
+}
+
+}  // namespace longstride::test
