@@ -19,7 +19,8 @@ template <class T>
 void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Matrix<const T>& a,
               const Matrix<const T>& b, bool accumulate, const Matrix<T>& c);
 
-// The set of OpenBLAS kernels in use, such as "Haswell" or "SkylakeX".
+// The set of OpenBLAS kernels in use, such as "Haswell" or "SkylakeX": its choice for this processor, or the user's by
+// the environment variable OPENBLAS_CORETYPE.
 const char* blas_core();
 
 }  // namespace longstride::kernels::cpu
