@@ -1,24 +1,42 @@
-// A prepared dataset: one HDF5 file (design: datasets are the only HDF5 in the project).
+// A prepared dataset: one HDF5 file (the only HDF5 in the project).
 //
 // Layout: datasets `train`, `valid`, `test` of uint8, shape (sequences, length) for images or (bytes) for streams.
 // Streams of several files (audio) also have `train_boundaries` etc.: int64 offsets, first 0, last the length.
+// Labelled images have `train_labels` etc.: uint8 (sequences). `sources` is text, a line a file: sha256, bytes, name.
 // Attributes of the root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text),
-// sources (JSON: file, bytes, sha256), and geometry: rows, columns, channels; or rate, encoding ("mu-law 255").
+// seed, and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"). Of each split: sha256 of its bytes.
+// Only kind, the splits and the geometry are needed to read one, so other programs may write such files too.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "datasets/data_config.h"
 #include "framework/core/batch_source.h"
 
 namespace longstride {
 
+inline constexpr const char* split_names[] = {"train", "valid", "test"};
+
 struct DatasetInfo {
   DataKind kind = DataKind::bytes;
   std::int64_t rows = 0, columns = 0, channels = 0;  // images
   std::int64_t rate = 0;                             // audio, samples a second
-  std::string encoding, split, sources_json, tool_version;
+  std::int64_t seed = 0;                             // of the split
+  std::string encoding, split, tool_version;
+
+  std::int64_t image_bytes() const { return rows * columns * channels; }  // 0: a stream
+};
+
+const char* name_of(DataKind kind);
+
+// A file that the dataset was made from.
+struct SourceFile {
+  std::string name;
+  std::int64_t bytes = 0;
+  std::string sha256;
 };
 
 // An open file. Every error (not there, not HDF5, not ours, truncated, wrong types or sizes) is a UserError.
@@ -28,12 +46,22 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual const DatasetInfo& info() const = 0;
   virtual const std::string& path() const = 0;
-  // split: "train", "valid" or "test". cross_files joins the files of a stream into one sequence.
+  // split: "train", "valid" or "test". cross_files joins the files of a stream into one sequence. A split of up to
+  // 512 MiB is read into memory here, once; of a larger one each read fetches its bytes from the file.
   virtual std::shared_ptr<const SequenceSet> split(const std::string& name, bool cross_files = false) const = 0;
+
+  // For `info`. The checksum of a split as it was written, empty when the file has none; all bytes of a split from
+  // first to last, in pieces; class labels, empty when there are none.
+  virtual std::string stored_sha256(const std::string& split) const = 0;
+  virtual void scan(const std::string& split,
+                    const std::function<void(const std::uint8_t* bytes, std::int64_t count)>& piece) const = 0;
+  virtual std::vector<std::uint8_t> labels(const std::string& split) const = 0;
+  virtual std::vector<SourceFile> sources() const = 0;
 };
 
 // Training rows of a split. Streams: each epoch a seeded offset and a seeded permutation of the non-overlapping
-// windows of `context` bytes; images: a seeded permutation. UserError when the split holds no whole window.
+// windows of `context` bytes; images: a seeded permutation (batch_source.cpp says how epochs are counted). UserError,
+// beginning with `where`, when the split holds no whole window.
 std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
                                                std::uint64_t seed, const std::string& where);
 

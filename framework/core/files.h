@@ -18,6 +18,8 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(const void* bytes, std::size_t count);
+  // Where the content is until commit(), for libraries that write files themselves. They must not replace that file.
+  const std::string& temporary_path() const { return temporary_; }
   // Flushes to disk and renames to the final name, which is replaced.
   void commit();
 

@@ -1,0 +1,95 @@
+// The order of training rows.
+//
+// Row number R = step * global_batch + index counts on from epoch to epoch: epoch = R / epoch_rows. In each epoch every
+// sequence is cut, from a seeded offset on, into windows that do not overlap, and the windows of all sequences are read
+// in a seeded permutation. The number of windows must not depend on the offset, or epochs would differ in length. So a
+// sequence of q whole windows and a rest keeps
+//   q - 1 windows where q >= 16, and its offset ranges over one context and the rest: every phase occurs;
+//   q windows where it is shorter, and its offset ranges over the rest only (an image: no rest, no offset).
+// The last bytes of a sequence thus fall out of some epochs but not of training.
+#include <algorithm>
+#include <vector>
+
+#include "datasets/dataset.h"
+#include "datasets/permutation.h"
+#include "datasets/text.h"
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::int64_t windows_worth_shifting = 16;
+
+class WindowSource final : public BatchSource {
+ public:
+  WindowSource(std::shared_ptr<const SequenceSet> sequences, std::int64_t context, std::uint64_t seed)
+      : sequences_(std::move(sequences)), context_(context), seed_(seed) {
+    first_window_.reserve(static_cast<std::size_t>(sequences_->sequences()) + 1);
+    first_window_.push_back(0);
+    for (std::int64_t s = 0; s < sequences_->sequences(); ++s) {
+      const std::int64_t whole = sequences_->length(s) / context;
+      first_window_.push_back(first_window_.back() + (whole >= windows_worth_shifting ? whole - 1 : whole));
+    }
+  }
+
+  std::int64_t context() const override { return context_; }
+  std::int64_t epoch_rows() const override { return first_window_.back(); }
+
+  void read(std::int64_t step, std::int64_t global_batch, std::int64_t first_row, std::int64_t rows,
+            std::uint8_t* out) const override {
+    LONGSTRIDE_CHECK(step >= 0 && first_row >= 0 && rows >= 0 && first_row + rows <= global_batch,
+                     "rows {} to {} of a batch of {} at step {}", first_row, first_row + rows, global_batch, step);
+    for (std::int64_t r = 0; r < rows; ++r) read_row(step * global_batch + first_row + r, out + r * context_);
+  }
+
+ private:
+  void read_row(std::int64_t row, std::uint8_t* out) const {
+    const auto epoch = static_cast<std::uint32_t>(row / epoch_rows());
+    const auto count = static_cast<std::uint64_t>(epoch_rows());
+    const Permutation order(count, seed_, epoch, kernels::Purpose::data_order);
+    const auto window = static_cast<std::int64_t>(order(static_cast<std::uint64_t>(row % epoch_rows())));
+    const auto next = std::upper_bound(first_window_.begin(), first_window_.end(), window);
+    const std::int64_t sequence = next - first_window_.begin() - 1;
+    const std::int64_t first = *(next - 1), windows = *next - first;
+    const std::int64_t spare = sequences_->length(sequence) - windows * context_;
+    sequences_->read(sequence, offset(sequence, epoch, spare) + (window - first) * context_, context_, out);
+  }
+
+  // Uniform in [0, spare].
+  std::int64_t offset(std::int64_t sequence, std::uint32_t epoch, std::int64_t spare) const {
+    const std::uint32_t domain = kernels::domain_of(kernels::Purpose::data_order, 0xFFFFFF);
+    const auto r = kernels::philox(seed_, static_cast<std::uint64_t>(sequence), epoch, domain);
+    const std::uint64_t number = std::uint64_t{r.word[0]} << 32 | r.word[1];
+    return static_cast<std::int64_t>(number % static_cast<std::uint64_t>(spare + 1));
+  }
+
+  std::shared_ptr<const SequenceSet> sequences_;
+  std::int64_t context_;
+  std::uint64_t seed_;
+  std::vector<std::int64_t> first_window_;  // of each sequence, counted over all; one more: their number
+};
+
+}  // namespace
+
+std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
+                                               std::uint64_t seed, const std::string& where) {
+  LONGSTRIDE_CHECK(context > 0, "context is {}", context);
+  std::int64_t bytes = 0, longest = 0;
+  for (std::int64_t s = 0; s < sequences->sequences(); ++s) {
+    bytes += sequences->length(s);
+    longest = std::max(longest, sequences->length(s));
+  }
+  if (bytes < context)
+    throw user_error(
+        "{}: holds {} bytes, fewer than one context of {}; prepare it with a larger split or shorten "
+        "data.context",
+        where, thousands(bytes), thousands(context));
+  if (longest < context)
+    throw user_error(
+        "{}: its longest file has {} bytes, fewer than one context of {}; shorten data.context or set "
+        "data.cross_files: true",
+        where, thousands(longest), thousands(context));
+  return std::make_unique<WindowSource>(std::move(sequences), context, seed);
+}
+
+}  // namespace longstride

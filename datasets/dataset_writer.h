@@ -1,0 +1,42 @@
+// Writes a prepared dataset piece by piece: what waits in memory is one buffer a split, whatever the size of the whole.
+// The file appears under its name when commit() returns and not before; without commit() nothing is left.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "datasets/dataset.h"
+
+namespace longstride {
+
+enum class SplitId : std::uint8_t { train, valid, test };
+
+class DatasetWriter {
+ public:
+  // info.split and the checksums are written by commit(). UserError when `path` cannot be written, or is there already
+  // and `replace` is false.
+  DatasetWriter(const std::string& path, const DatasetInfo& info, bool replace);
+  ~DatasetWriter();
+
+  // Images: whole ones. Streams: any number of bytes.
+  void append(SplitId split, const std::uint8_t* bytes, std::int64_t count);
+  void append_label(SplitId split, std::uint8_t label);
+  // Streams of several files: what was appended since the last boundary is one file.
+  void end_file(SplitId split);
+  void add_source(const SourceFile& source);
+
+  std::int64_t bytes(SplitId split) const;    // so far
+  std::int64_t entries(SplitId split) const;  // images; bytes of a stream
+  std::int64_t files(SplitId split) const;
+
+  void commit(const std::string& split_rule);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// UserError when `path` exists and may not be replaced: to be called before long work, too.
+void check_output(const std::string& path, bool replace);
+
+}  // namespace longstride

@@ -1,0 +1,31 @@
+// How a whole is divided into train, valid and test: `--split`.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace longstride {
+
+// Entries of train, valid and test.
+using SplitCounts = std::array<std::int64_t, 3>;
+
+class SplitRule {
+ public:
+  // Two or three counts ("90000000,5000000,5000000"), fractions, told by their points ("0.9,0.05,0.05"), or "enwik8":
+  // 90M, 5M and 5M of exactly 100,000,000 bytes. UserError for anything else.
+  static SplitRule parse(const std::string& text);
+
+  // The counts of a whole of `total` `units`. UserError, beginning with `where`, when counts do not add up to it.
+  SplitCounts divide(std::int64_t total, const std::string& where, const char* units) const;
+  bool counted() const { return counted_; }
+  const std::array<double, 3>& fractions() const { return fractions_; }  // when not counted
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  bool counted_ = false;
+  std::array<double, 3> fractions_{};
+  SplitCounts counts_{};
+};
+
+}  // namespace longstride

@@ -1,0 +1,46 @@
+// Where the bytes of a split are (in memory or in the file), and how they divide into sequences.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datasets/hdf5_handle.h"
+#include "framework/core/batch_source.h"
+
+namespace longstride {
+
+class ByteStore {
+ public:
+  virtual ~ByteStore() = default;
+  // Bytes [offset, offset + count) of the split, all of its sequences one after the other. Thread-safe.
+  virtual void read(std::int64_t offset, std::int64_t count, std::uint8_t* out) const = 0;
+};
+
+class ResidentBytes final : public ByteStore {
+ public:
+  explicit ResidentBytes(std::vector<std::uint8_t> bytes) : bytes_(std::move(bytes)) {}
+  void read(std::int64_t offset, std::int64_t count, std::uint8_t* out) const override;
+
+ private:
+  std::vector<std::uint8_t> bytes_;
+};
+
+// A dataset in an open file, of shape (rows) or (rows, length).
+struct StoredArray final : public ByteStore {
+  std::string where;  // for messages: file and dataset
+  hdf5::Handle dataset;
+  std::int64_t rows = 0, length = 1;
+
+  std::int64_t bytes() const { return rows * length; }
+  void read(std::int64_t offset, std::int64_t count, std::uint8_t* out) const override;
+};
+
+// `count` sequences of `length` bytes.
+std::shared_ptr<const SequenceSet> images_view(std::shared_ptr<const ByteStore> store, std::int64_t count,
+                                               std::int64_t length);
+// Sequences between successive boundaries.
+std::shared_ptr<const SequenceSet> stream_view(std::shared_ptr<const ByteStore> store,
+                                               std::vector<std::int64_t> boundaries);
+
+}  // namespace longstride

@@ -1,0 +1,144 @@
+#include <numeric>
+#include <set>
+
+#include "datasets/permutation.h"
+#include "tests/datasets/support.h"
+
+namespace longstride {
+namespace {
+
+// Sequences whose every byte tells where it is: two numbers in four bytes are enough for the sizes here.
+class Labelled final : public SequenceSet {
+ public:
+  explicit Labelled(std::vector<std::int64_t> lengths) : lengths_(std::move(lengths)) {}
+  std::int64_t sequences() const override { return static_cast<std::int64_t>(lengths_.size()); }
+  std::int64_t length(std::int64_t s) const override { return lengths_[static_cast<std::size_t>(s)]; }
+  void read(std::int64_t s, std::int64_t offset, std::int64_t count, std::uint8_t* out) const override {
+    ASSERT_GE(offset, 0);
+    ASSERT_LE(offset + count, length(s)) << "a window crosses the end of file " << s;
+    out[0] = static_cast<std::uint8_t>(s);
+    out[1] = static_cast<std::uint8_t>(offset >> 8);
+    out[2] = static_cast<std::uint8_t>(offset);
+  }
+
+ private:
+  std::vector<std::int64_t> lengths_;
+};
+
+struct Window {
+  std::int64_t sequence, offset;
+  auto operator<=>(const Window&) const = default;
+};
+
+std::vector<Window> rows_of(const BatchSource& source, std::int64_t step, std::int64_t batch, std::int64_t first,
+                            std::int64_t count) {
+  const auto context = static_cast<std::size_t>(source.context());
+  Bytes out(static_cast<std::size_t>(count) * context);
+  source.read(step, batch, first, count, out.data());
+  std::vector<Window> windows;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(count); ++r)
+    windows.push_back({out[r * context], out[r * context + 1] << 8 | out[r * context + 2]});
+  return windows;
+}
+
+TEST(Permutation, VisitsEveryIndexOnceForAnySize) {
+  for (std::uint64_t size : {1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 1000, 4097}) {
+    for (std::uint32_t round : {0u, 1u, 77u}) {
+      const Permutation order(size, 9, round, kernels::Purpose::data_order);
+      std::vector<int> seen(size, 0);
+      for (std::uint64_t i = 0; i < size; ++i) {
+        ASSERT_LT(order(i), size);
+        ++seen[order(i)];
+      }
+      EXPECT_EQ(seen, std::vector<int>(size, 1)) << "size " << size;
+    }
+  }
+}
+
+TEST(Permutation, DiffersBySeedAndRoundAndPurpose) {
+  const auto list = [](std::uint64_t seed, std::uint32_t round, kernels::Purpose purpose) {
+    const Permutation order(500, seed, round, purpose);
+    std::vector<std::uint64_t> out;
+    for (std::uint64_t i = 0; i < 500; ++i) out.push_back(order(i));
+    return out;
+  };
+  const auto data = kernels::Purpose::data_order, split = kernels::Purpose::split;
+  EXPECT_EQ(list(1, 0, data), list(1, 0, data));
+  const std::set<std::vector<std::uint64_t>> different = {list(1, 0, data), list(2, 0, data), list(1, 1, data),
+                                                          list(1, 0, split)};
+  EXPECT_EQ(different.size(), 4u);
+}
+
+// Where index i lands is uniform over many rounds: no place is preferred (chi-square, 9 degrees of freedom).
+TEST(Permutation, SendsAnIndexEverywhereAlike) {
+  std::vector<int> counts(10, 0);
+  for (std::uint32_t round = 0; round < 5000; ++round)
+    ++counts[Permutation(10, 3, round, kernels::Purpose::data_order)(4)];
+  double chi = 0;
+  for (int count : counts) chi += (count - 500.0) * (count - 500.0) / 500.0;
+  EXPECT_LT(chi, 27.9);  // p = 0.001
+}
+
+TEST(BatchSource, OrderDoesNotDependOnHowRanksDivideTheBatch) {
+  const auto source = make_batch_source(std::make_shared<Labelled>(std::vector<std::int64_t>{5003}), 37, 5, "x");
+  for (std::int64_t step : {0, 3, 1000}) {
+    const auto whole = rows_of(*source, step, 12, 0, 12);
+    for (std::int64_t ranks : {2, 3, 4, 12}) {
+      std::vector<Window> joined;
+      for (std::int64_t rank = 0; rank < ranks; ++rank)
+        for (const Window& w : rows_of(*source, step, 12, rank * 12 / ranks, 12 / ranks)) joined.push_back(w);
+      EXPECT_EQ(joined, whole) << ranks << " ranks at step " << step;
+    }
+  }
+  // Twice the batch in half the steps reads the same rows.
+  const auto wide = rows_of(*source, 5, 24, 0, 24), narrow = rows_of(*source, 11, 12, 0, 12);
+  EXPECT_TRUE(std::equal(narrow.begin(), narrow.end(), wide.begin() + 12));
+}
+
+TEST(BatchSource, AnEpochReadsEveryWindowOnceAndWindowsDoNotOverlap) {
+  const std::int64_t context = 10;
+  const std::vector<std::int64_t> lengths = {205, 10, 9, 0, 57, 640};
+  const auto source = make_batch_source(std::make_shared<Labelled>(lengths), context, 1, "x");
+  ASSERT_EQ(source->epoch_rows(), 19 + 1 + 0 + 0 + 5 + 63);
+  std::set<std::vector<Window>> orders;
+  for (std::int64_t epoch = 0; epoch < 5; ++epoch) {
+    std::vector<Window> rows = rows_of(*source, epoch, source->epoch_rows(), 0, source->epoch_rows());
+    orders.insert(rows);
+    std::sort(rows.begin(), rows.end());
+    for (std::size_t i = 1; i < rows.size(); ++i)
+      if (rows[i].sequence == rows[i - 1].sequence) {
+        EXPECT_EQ(rows[i].offset, rows[i - 1].offset + context) << "epoch " << epoch;
+      }
+  }
+  EXPECT_EQ(orders.size(), 5u) << "two epochs are alike";
+}
+
+TEST(BatchSource, OffsetsOfAStreamTakeEveryPhase) {
+  const std::int64_t context = 16;
+  const auto source =
+      make_batch_source(std::make_shared<Labelled>(std::vector<std::int64_t>{16 * 40}), context, 4, "x");
+  std::set<std::int64_t> phases;
+  for (std::int64_t epoch = 0; epoch < 300; ++epoch)
+    phases.insert(rows_of(*source, epoch, source->epoch_rows(), 0, 1)[0].offset % context);
+  EXPECT_EQ(phases.size(), 16u);
+}
+
+TEST(BatchSource, ImagesAreReadWholeEveryEpoch) {
+  const auto source = make_batch_source(std::make_shared<Labelled>(std::vector<std::int64_t>(100, 12)), 12, 2, "x");
+  ASSERT_EQ(source->epoch_rows(), 100);
+  auto rows = rows_of(*source, 7, 100, 0, 100);
+  std::sort(rows.begin(), rows.end());
+  for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(rows[static_cast<std::size_t>(i)], (Window{i, 0}));
+}
+
+TEST(BatchSource, SaysWhenASplitHoldsNoWindow) {
+  const auto source = [](std::vector<std::int64_t> lengths) {
+    make_batch_source(std::make_shared<Labelled>(std::move(lengths)), 12288, 1, "data/enwik8.h5: 'train'");
+  };
+  expect_user_error([&] { source({12287}); }, "holds 12,287 bytes, fewer than one context of 12,288");
+  expect_user_error([&] { source({}); }, "holds 0 bytes");
+  expect_user_error([&] { source({9000, 9000}); }, "data.cross_files: true");
+}
+
+}  // namespace
+}  // namespace longstride

@@ -1,0 +1,126 @@
+#include "datasets/prepare.h"
+#include "datasets/split_rule.h"
+#include "framework/core/sha256.h"
+#include "tests/datasets/support.h"
+
+namespace longstride {
+namespace {
+
+PrepareOutput to(const std::string& path) {
+  PrepareOutput output;
+  output.path = path;
+  return output;
+}
+
+TEST(PrepareBytes, DividesAFileInOrderAndKeepsEveryByte) {
+  const Folder folder;
+  const Bytes raw = random_bytes(9'000'001, 1);  // more than one buffer, no multiple of a chunk
+  put_file(folder / "raw", raw);
+  prepare_bytes({folder / "raw", "0.9,0.05,0.05"}, to(folder / "x.h5"));
+  const auto dataset = Dataset::open(folder / "x.h5");
+  EXPECT_EQ(dataset->info().kind, DataKind::bytes);
+  Bytes joined;
+  for (const char* name : split_names) {
+    const Bytes part = whole_split(*dataset, name);
+    const auto set = dataset->split(name);
+    ASSERT_EQ(set->sequences(), 1);
+    ASSERT_EQ(set->length(0), static_cast<std::int64_t>(part.size()));
+    Sha256 sha;
+    sha.update(part.data(), part.size());
+    EXPECT_EQ(dataset->stored_sha256(name), sha.hex());
+    joined.insert(joined.end(), part.begin(), part.end());
+  }
+  EXPECT_TRUE(joined == raw);
+  EXPECT_EQ(whole_split(*dataset, "train").size(), 8'100'001u);
+  const auto sources = dataset->sources();
+  ASSERT_EQ(sources.size(), 1u);
+  EXPECT_EQ(sources[0].name, folder / "raw");
+  EXPECT_EQ(sources[0].bytes, 9'000'001);
+  EXPECT_EQ(sources[0].sha256, sha256_of_file(folder / "raw"));
+  EXPECT_FALSE(folder.holds_temporaries());
+}
+
+TEST(PrepareBytes, GivesTrainingRowsThatAreWindowsOfTheFile) {
+  const Folder folder;
+  const Bytes raw = random_bytes(30'000, 2);
+  put_file(folder / "raw", raw);
+  prepare_bytes({folder / "raw", "20000,5000,5000"}, to(folder / "x.h5"));
+  const DataConfig config = {DataKind::bytes, folder / "x.h5", 512, false};
+  const auto source = open_training_data(config, 3);
+  Bytes rows(8 * 512);
+  for (std::int64_t step = 0; step < 10; ++step) {
+    source->read(step, 8, 0, 8, rows.data());
+    for (std::size_t r = 0; r < 8; ++r)
+      EXPECT_NE(std::search(raw.begin(), raw.begin() + 20'000, rows.begin() + static_cast<std::ptrdiff_t>(r * 512),
+                            rows.begin() + static_cast<std::ptrdiff_t>((r + 1) * 512)),
+                raw.begin() + 20'000);
+  }
+}
+
+TEST(PrepareBytes, AllowsEmptySplits) {
+  const Folder folder;
+  put_file(folder / "raw", random_bytes(1000, 3));
+  prepare_bytes({folder / "raw", "1000,0"}, to(folder / "x.h5"));
+  const auto dataset = Dataset::open(folder / "x.h5");
+  EXPECT_EQ(dataset->split("train")->length(0), 1000);
+  EXPECT_EQ(dataset->split("valid")->sequences(), 0);
+  EXPECT_EQ(dataset->split("test")->sequences(), 0);
+}
+
+TEST(PrepareBytes, ReplacesAnOutputOnlyWhenAsked) {
+  const Folder folder;
+  put_file(folder / "raw", random_bytes(1000, 4));
+  put_file(folder / "x.h5", {1, 2, 3});
+  expect_user_error([&] { prepare_bytes({folder / "raw"}, to(folder / "x.h5")); }, "--force");
+  EXPECT_EQ(get_file(folder / "x.h5"), (Bytes{1, 2, 3}));
+  PrepareOutput output = to(folder / "x.h5");
+  output.replace = true;
+  prepare_bytes({folder / "raw"}, output);
+  EXPECT_EQ(Dataset::open(folder / "x.h5")->split("train")->length(0), 900);
+}
+
+TEST(PrepareBytes, RefusesWhatItCannotDivideAndLeavesNothing) {
+  const Folder folder;
+  put_file(folder / "raw", random_bytes(1000, 5));
+  put_file(folder / "empty", {});
+  const auto prepare = [&](const std::string& input, const std::string& split) {
+    return [&folder, input, split] { prepare_bytes({folder / input, split}, to(folder / "x.h5")); };
+  };
+  expect_user_error(prepare("absent", "0.9,0.05,0.05"), "absent");
+  expect_user_error(prepare("empty", "0.9,0.05,0.05"), "is empty");
+  expect_user_error(prepare("raw", "900,50,51"), "adds up to 1,001");
+  expect_user_error(prepare("raw", "enwik8"), "divides exactly 100,000,000");
+  expect_user_error(prepare("raw", "0.9,0.05"), "add up to 0.95");
+  expect_user_error(prepare("raw", "1000"), "two or three numbers");
+  expect_user_error(prepare("raw", "900,50,50,"), "two or three numbers");
+  expect_user_error(prepare("raw", "900,x,100"), "'x' is no number");
+  expect_user_error(prepare("raw", "0.9,nan,0.1"), "negative");
+  expect_user_error(prepare("raw", "1100,-50,-50"), "negative");
+  expect_user_error(prepare("raw", ""), "two or three numbers");
+  expect_user_error([&] { prepare_bytes({folder / "raw"}, to(folder / "no/x.h5")); }, "does not exist");
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+  EXPECT_FALSE(folder.holds_temporaries());
+}
+
+TEST(PrepareBytes, LeavesNothingWhenStopped) {
+  const Folder folder;
+  put_file(folder / "raw", random_bytes(6'000'000, 6));
+  PrepareOutput output = to(folder / "x.h5");
+  output.progress = [](std::int64_t done, std::int64_t) {
+    if (done > 5'000'000) throw user_error("stopped by the user; nothing was written");
+  };
+  expect_user_error([&] { prepare_bytes({folder / "raw"}, output); }, "stopped");
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+  EXPECT_FALSE(folder.holds_temporaries());
+}
+
+TEST(SplitRule, DividesEnwik8AsPublished) {
+  EXPECT_EQ(SplitRule::parse("enwik8").divide(100'000'000, "x", "bytes"),
+            (SplitCounts{90'000'000, 5'000'000, 5'000'000}));
+  EXPECT_EQ(SplitRule::parse("0.9,0.05,0.05").divide(100'000'000, "x", "bytes"),
+            (SplitCounts{90'000'000, 5'000'000, 5'000'000}));
+  EXPECT_EQ(SplitRule::parse("0.5,0.5").divide(3, "x", "bytes"), (SplitCounts{2, 1, 0}));
+}
+
+}  // namespace
+}  // namespace longstride
