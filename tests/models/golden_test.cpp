@@ -141,7 +141,7 @@ TEST_P(GoldenTest, LossesAndGradientsEqualTheReferenceInFloat32) { expect_golden
 TEST_P(GoldenTest, LossesAndGradientsEqualTheReferenceInFloat64) { expect_golden<double>(GetParam(), 1e-11); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest, testing::ValuesIn(case_names()),
-                         [](const testing::TestParamInfo<std::string>& each) { return each.param; });
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
 }  // namespace
 }  // namespace longstride::golden
