@@ -2,6 +2,8 @@
 #include <stdexcept>
 
 #include "kernels/adam.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/decode.h"
 #include "kernels/column_sum.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
@@ -20,9 +22,15 @@ namespace {
 
 void adam(const AdamArgs&, const Launch&) { absent(); }
 void add(const AddArgs&, const Launch&) { absent(); }
+void append(const AppendArgs&, const Launch&) { absent(); }
+void attention(const AttentionArgs&, const Launch&) { absent(); }
+void attention_backward(const AttentionBackwardArgs&, const Launch&) { absent(); }
+std::size_t attention_workspace_bytes(const AttentionArgs&) { absent(); }
+std::size_t attention_workspace_bytes(const AttentionBackwardArgs&) { absent(); }
 void average(const AverageArgs&, const Launch&) { absent(); }
 void column_sum(const ColumnSumArgs&, const Launch&) { absent(); }
 void copy(const CopyArgs&, const Launch&) { absent(); }
+void decode(const DecodeArgs&, const Launch&) { absent(); }
 void dropout(const DropoutArgs&, const Launch&) { absent(); }
 void embedding(const EmbeddingArgs&, const Launch&) { absent(); }
 void embedding_backward(const EmbeddingBackwardArgs&, const Launch&) { absent(); }

@@ -1,6 +1,6 @@
 #include "framework/ops/attention.h"
 
-#include "framework/core/errors.h"
+#include "framework/ops/dispatch.h"
 #include "kernels/attention/attention.h"
 
 namespace longstride::ops {
@@ -15,17 +15,16 @@ void check_rows(const char* name, const Tensor& t, std::int64_t batch, std::int6
                    t.shape().text(), name_of(t.dtype()), t.given() ? t.stride(-1) : 0, expected.text(), name_of(dtype));
 }
 
-void check_compute(const Context& ctx, const Tensor& q) {
-  LONGSTRIDE_CHECK(ctx.device == Device::cpu, "attention runs on the CPU only");
-  LONGSTRIDE_CHECK(q.rank() == 4, "attention's q is {}, but must be (batch, seq, heads, key size)", q.shape().text());
-  LONGSTRIDE_CHECK(q.dtype() == Dtype::f32 || q.dtype() == Dtype::f64, "attention in {} on the CPU",
-                   name_of(q.dtype()));
+void check_first(const Context& ctx, const Tensor& q) {
+  LONGSTRIDE_CHECK(q.rank() == 4, "attention's q or k is {}, but must be (batch, seq, heads, key size)",
+                   q.shape().text());
+  LONGSTRIDE_CHECK(ctx.device != Device::cpu || computes(q.dtype()), "attention in {} on the CPU", name_of(q.dtype()));
 }
 
 // q, k, v, o and lse of one call, against the plan and each other.
 void check_forward(const Context& ctx, const kernels::AttentionPlan& plan, const Tensor& q, const Tensor& k,
                    const Tensor& v, const Tensor& o, const Tensor& lse) {
-  check_compute(ctx, q);
+  check_first(ctx, q);
   const std::int64_t batch = q.size(0), n = q.size(1), heads = q.size(2);
   LONGSTRIDE_CHECK(n == plan.n && heads == static_cast<std::int64_t>(plan.heads.size()),
                    "attention over {} positions and {} heads with a plan for {} and {}", n, heads, plan.n,
@@ -42,9 +41,10 @@ void check_forward(const Context& ctx, const kernels::AttentionPlan& plan, const
 }
 
 template <class Args>
-void* workspace_for(Scratch& scratch, const Args& args) {
-  const auto bytes = static_cast<std::int64_t>(kernels::cpu::attention_workspace_bytes(args));
-  return scratch.tensor({bytes}, Dtype::u8).data();
+void* workspace_for(const Context& ctx, Scratch& scratch, const Args& args) {
+  const std::size_t bytes = ctx.device == Device::cpu ? kernels::cpu::attention_workspace_bytes(args)
+                                                      : kernels::cuda::attention_workspace_bytes(args);
+  return scratch.tensor({static_cast<std::int64_t>(bytes)}, Dtype::u8).data();
 }
 
 // A cache against its plan.
@@ -65,8 +65,8 @@ void attention(Context& ctx, const kernels::AttentionPlan& plan, const Tensor& q
   check_forward(ctx, plan, q, k, v, o, lse);
   kernels::AttentionArgs args{&plan, q.view(), k.view(), v.view(), o.view(), lse.view(), scale, nullptr};
   Scratch scratch(ctx);
-  args.workspace = workspace_for(scratch, args);
-  if (!ctx.planning()) kernels::cpu::attention(args, ctx.launch);
+  args.workspace = workspace_for(ctx, scratch, args);
+  if (!ctx.planning()) launch(ctx, kernels::cpu::attention, kernels::cuda::attention, args);
 }
 
 void attention_backward(Context& ctx, const kernels::AttentionPlan& plan, const Tensor& q, const Tensor& k,
@@ -83,8 +83,8 @@ void attention_backward(Context& ctx, const kernels::AttentionPlan& plan, const 
   kernels::AttentionBackwardArgs args{&plan,       q.view(),  k.view(),  v.view(),  o.view(), lse.view(),
                                       dout.view(), dq.view(), dk.view(), dv.view(), scale,    nullptr};
   Scratch scratch(ctx);
-  args.workspace = workspace_for(scratch, args);
-  if (!ctx.planning()) kernels::cpu::attention_backward(args, ctx.launch);
+  args.workspace = workspace_for(ctx, scratch, args);
+  if (!ctx.planning()) launch(ctx, kernels::cpu::attention_backward, kernels::cuda::attention_backward, args);
 }
 
 DecodeCache decode_cache(Scratch& scratch, const kernels::DecodePlan& plan, std::int64_t batch, std::int64_t key_size,
@@ -94,7 +94,7 @@ DecodeCache decode_cache(Scratch& scratch, const kernels::DecodePlan& plan, std:
 }
 
 void append(Context& ctx, const DecodeCache& cache, const Tensor& k, const Tensor& v, std::int64_t first) {
-  check_compute(ctx, k);
+  check_first(ctx, k);
   LONGSTRIDE_CHECK(v.rank() == 4, "attention's v is {}, but must be (batch, rows, heads, value size)",
                    v.shape().text());
   check_rows("k", k, k.size(0), k.size(1), k.size(2), k.size(3), k.dtype());
@@ -103,19 +103,21 @@ void append(Context& ctx, const DecodeCache& cache, const Tensor& k, const Tenso
   LONGSTRIDE_CHECK(first >= 0 && first + k.size(1) <= cache.plan->n, "positions {} to {} in a cache of {}", first,
                    first + k.size(1) - 1, cache.plan->n);
   if (ctx.planning()) return;
-  kernels::cpu::append({cache.plan, k.view(), v.view(), cache.keys.view(), cache.values.view(), first}, ctx.launch);
+  const kernels::AppendArgs args{cache.plan, k.view(), v.view(), cache.keys.view(), cache.values.view(), first};
+  launch(ctx, kernels::cpu::append, kernels::cuda::append, args);
 }
 
 void attend(Context& ctx, const DecodeCache& cache, const Tensor& q, std::int64_t position, double scale,
             const Tensor& o) {
-  check_compute(ctx, q);
+  check_first(ctx, q);
   check_cache(cache, q.size(0), q.size(2), q.size(3), cache.values.size(-1), q.dtype());
   check_rows("q", q, q.size(0), 1, q.size(2), q.size(3), q.dtype());
   check_rows("o", o, q.size(0), 1, q.size(2), cache.values.size(-1), q.dtype());
   LONGSTRIDE_CHECK(position >= 0 && position < cache.plan->n, "position {} in a cache of {}", position, cache.plan->n);
   if (ctx.planning()) return;
-  kernels::cpu::decode({cache.plan, q.view(), cache.keys.view(), cache.values.view(), o.view(), position, scale},
-                       ctx.launch);
+  const kernels::DecodeArgs args{cache.plan, q.view(), cache.keys.view(), cache.values.view(), o.view(),
+                                 position,   scale};
+  launch(ctx, kernels::cpu::decode, kernels::cuda::decode, args);
 }
 
 }  // namespace longstride::ops

@@ -40,4 +40,11 @@ void attention(const AttentionArgs&, const Launch&);
 void attention_backward(const AttentionBackwardArgs&, const Launch&);
 }  // namespace cpu
 
+namespace cuda {
+std::size_t attention_workspace_bytes(const AttentionArgs&);
+std::size_t attention_workspace_bytes(const AttentionBackwardArgs&);
+void attention(const AttentionArgs&, const Launch&);
+void attention_backward(const AttentionBackwardArgs&, const Launch&);
+}  // namespace cuda
+
 }  // namespace longstride::kernels

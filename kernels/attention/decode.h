@@ -62,4 +62,9 @@ void append(const AppendArgs&, const Launch&);
 void decode(const DecodeArgs&, const Launch&);
 }  // namespace cpu
 
+namespace cuda {
+void append(const AppendArgs&, const Launch&);
+void decode(const DecodeArgs&, const Launch&);
+}  // namespace cuda
+
 }  // namespace longstride::kernels

@@ -1,0 +1,167 @@
+#include "kernels/attention/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/attention_patterns.h"
+#include "tests/kernels/attention_reference.h"
+
+namespace longstride::kernels {
+namespace {
+
+using enum Integration;
+using enum PartKind;
+
+std::int64_t layers_of(const PatternConfig& p) {
+  return p.integration == interleaved ? static_cast<std::int64_t>(p.parts.size()) : 1;
+}
+
+template <class T>
+void compute(const AttentionPlan& plan, const AttentionShape& shape, AttentionData<T>& x) {
+  run_forward(plan, shape, x);
+  run_backward(plan, shape, x);
+}
+
+void expect_equals_reference(const NamedPattern& p, std::int64_t layer, std::int64_t n, TileShape tile) {
+  const AttentionShape shape{1, n, p.heads, 3, 5};
+  AttentionData<double> expected(shape), x(shape);
+  reference_attention(p.pattern, layer, shape, expected);
+  compute(*make_plan(p.pattern, layer, p.heads, n, tile), shape, x);
+  const std::string where = p.name + ", layer " + std::to_string(layer) + ", n " + std::to_string(n);
+  ASSERT_LT(error_of(x.o, expected.o), 1e-13) << where;
+  ASSERT_LT(error_of(x.lse, expected.lse), 1e-13) << where;
+  ASSERT_LT(error_of(x.dq, expected.dq), 1e-12) << where;
+  ASSERT_LT(error_of(x.dk, expected.dk), 1e-12) << where;
+  ASSERT_LT(error_of(x.dv, expected.dv), 1e-12) << where;
+}
+
+TEST(Attention, OutputAndGradientsOfEveryPatternEqualTheDenseComputation) {
+  for (const NamedPattern& p : all_patterns()) {
+    for (std::int64_t layer = 0; layer < layers_of(p.pattern); ++layer) {
+      expect_equals_reference(p, layer, 1, {});
+      expect_equals_reference(p, layer, 45, {16, 8});
+      if (p.pattern.stride == 7) expect_equals_reference(p, layer, 150, {});
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Several sequences and heads, and rows wider than one vector of the processor.
+TEST(Attention, EverySequenceAndHeadIsItsOwn) {
+  const PatternConfig p = with_options(pattern_of(merged, {fixed_block, fixed_summary}, 32, {8}), true, false);
+  const AttentionShape shape{3, 100, 4, 40, 72};
+  AttentionData<double> expected(shape), x(shape);
+  reference_attention(p, 0, shape, expected);
+  compute(*make_plan(p, 0, 4, 100), shape, x);
+  EXPECT_LT(error_of(x.o, expected.o), 1e-13);
+  EXPECT_LT(error_of(x.dq, expected.dq), 1e-13);
+  EXPECT_LT(error_of(x.dk, expected.dk), 1e-13);
+  EXPECT_LT(error_of(x.dv, expected.dv), 1e-13);
+}
+
+// The tolerance is measured, not chosen: twice the error of the textbook computation in f32.
+TEST(Attention, ErrorInSinglePrecisionIsAtMostTwiceThatOfTheDenseComputation) {
+  for (const PatternConfig& p :
+       {pattern_of(merged, {dense}, 0), pattern_of(merged, {local, column}, 24),
+        pattern_of(merged, {fixed_block, fixed_summary}, 64, {16}), pattern_of(multihead, {local, column}, 20)}) {
+    const AttentionShape shape{1, 300, 2, 32, 48};
+    AttentionData<double> exact(shape);
+    AttentionData<float> naive(shape), x(shape);
+    reference_attention(p, 0, shape, exact);
+    reference_attention(p, 0, shape, naive);
+    compute(*make_plan(p, 0, 2, 300), shape, x);
+    EXPECT_LT(error_of(x.o, exact.o), 2 * error_of(naive.o, exact.o));
+    EXPECT_LT(error_of(x.lse, exact.lse), 2 * error_of(naive.lse, exact.lse));
+    EXPECT_LT(error_of(x.dq, exact.dq), 2 * error_of(naive.dq, exact.dq));
+    EXPECT_LT(error_of(x.dk, exact.dk), 2 * error_of(naive.dk, exact.dk));
+    EXPECT_LT(error_of(x.dv, exact.dv), 2 * error_of(naive.dv, exact.dv));
+  }
+}
+
+TEST(Attention, GradientsAreFiniteDifferencesOfTheOutput) {
+  for (const PatternConfig& p :
+       {pattern_of(merged, {local, column}, 5), pattern_of(merged, {fixed_block, fixed_summary}, 6, {2}),
+        pattern_of(interleaved, {fixed_summary}, 6, {2})}) {
+    const AttentionShape shape{1, 23, 2, 3, 4};
+    const auto plan = make_plan(p, 0, 2, 23, {16, 8});
+    AttentionData<double> x(shape);
+    compute(*plan, shape, x);
+    const auto loss = [&] {
+      AttentionData<double> y = x;
+      run_forward(*plan, shape, y);
+      double sum = 0;
+      for (std::size_t i = 0; i < y.o.size(); ++i) sum += y.o[i] * y.dout[i];
+      return sum;
+    };
+    for (const auto& [input, gradient] : {std::pair{&x.q, &x.dq}, {&x.k, &x.dk}, {&x.v, &x.dv}})
+      for (std::size_t i = 0; i < input->size(); ++i) {
+        const double before = (*input)[i], step = 1e-5;
+        (*input)[i] = before + step;
+        const double above = loss();
+        (*input)[i] = before - step;
+        const double below = loss();
+        (*input)[i] = before;
+        EXPECT_NEAR((*gradient)[i], (above - below) / (2 * step), 1e-8);
+      }
+  }
+}
+
+TEST(Attention, ARowThatMayAttendToNothingIsZeroWithoutGradient) {
+  const PatternConfig p = pattern_of(interleaved, {fixed_summary}, 16, {4});
+  const AttentionShape shape{1, 40, 1, 8, 8};
+  AttentionData<float> x(shape);
+  compute(*make_plan(p, 0, 1, 40), shape, x);
+  for (std::size_t i = 0; i < 12 * 8; ++i) {
+    EXPECT_EQ(x.o[i], 0);
+    EXPECT_EQ(x.dq[i], 0);
+    EXPECT_EQ(x.dk[i], 0);
+  }
+  for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(x.lse[i], -std::numeric_limits<float>::infinity());
+  for (const auto* all : {&x.o, &x.dq, &x.dk, &x.dv})
+    for (float value : *all) EXPECT_TRUE(std::isfinite(value));
+}
+
+// Scores far beyond the range of exp, and rows in which the largest comes last.
+TEST(Attention, LargeScoresDoNotOverflow) {
+  const PatternConfig p = pattern_of(merged, {local, column}, 8);
+  const AttentionShape shape{1, 70, 1, 16, 16};
+  AttentionData<double> expected(shape), x(shape);
+  for (auto* data : {&expected, &x})
+    for (std::size_t i = 0; i < data->k.size(); ++i) data->k[i] *= static_cast<double>(10 * (i / 16));
+  reference_attention(p, 0, shape, expected);
+  compute(*make_plan(p, 0, 1, 70, {16, 8}), shape, x);
+  EXPECT_LT(error_of(x.o, expected.o), 1e-12);
+  EXPECT_LT(error_of(x.dv, expected.dv), 1e-12);
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+// One sequence and head with few threads walk whole segments, with more of them tile by tile.
+TEST(Attention, ResultDoesNotDependOnTheNumberOfThreads) {
+  for (const PatternConfig& p :
+       {pattern_of(merged, {dense}, 0), pattern_of(merged, {local, column}, 24),
+        with_options(pattern_of(merged, {local, fixed_summary}, 32, {8}), true, true),
+        with_options(pattern_of(merged, {fixed_block, fixed_summary}, 100, {16}), true, true)}) {
+    const AttentionShape shape{1, 500, 2, 24, 32};
+    const auto plan = make_plan(p, 0, 2, 500);
+    AttentionData<float> one(shape);
+    {
+      const Threads threads(1);
+      compute(*plan, shape, one);
+    }
+    for (int count : {2, 3, 5}) {
+      const Threads threads(count);
+      AttentionData<float> x(shape);
+      compute(*plan, shape, x);
+      EXPECT_TRUE(same_bits(x.o, one.o) && same_bits(x.lse, one.lse)) << count << " threads";
+      EXPECT_TRUE(same_bits(x.dq, one.dq)) << count << " threads";
+      EXPECT_TRUE(same_bits(x.dk, one.dk)) << count << " threads";
+      EXPECT_TRUE(same_bits(x.dv, one.dv)) << count << " threads";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longstride::kernels
