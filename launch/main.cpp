@@ -49,12 +49,10 @@ int run(int argc, char** argv, Session& session) {
   }
 }
 
-// What the ranks have in common is said once: they read the same recipe and the same files. The others wait a moment
-// before they say it too, in case rank 0 does not have the error; rank 0 ends the job for all.
+// Ends the whole job, naming the rank when there are several.
 int report(const Session& session, int code, const std::string& message) {
   std::string who;
   if (session.comm->size() > 1) who = fmt::format("rank {} ({}): ", session.comm->rank(), session.comm->host());
-  if (session.comm->rank() > 0) wait_before_abort();
   fmt::print(stderr, "longstride: {}{}\n", who, message);
   std::fflush(stderr);
   if (session.comm->size() > 1) abort_all_ranks(code);

@@ -50,7 +50,8 @@ void remove_quietly(const std::string& path) {
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(temporary_of(path_)) {
   std::error_code absent;
-  if (std::filesystem::is_directory(path_, absent)) throw user_error("{}: is a directory, but a file is to be written", path_);
+  if (std::filesystem::is_directory(path_, absent))
+    throw user_error("{}: is a directory, but a file is to be written", path_);
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor_ < 0) fail(path_, "create the file", errno);
 }

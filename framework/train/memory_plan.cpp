@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/comm/communicator.h"
 #include "framework/core/errors.h"
 #include "framework/train/evaluator.h"
 
@@ -22,6 +23,20 @@ Batching divide_batch(const TrainConfig& config, int ranks) {
   return b;
 }
 
+Optimizer::Config optimizer_config(const TrainConfig& c) {
+  Optimizer::Config o;
+  o.lr = c.lr;
+  o.warmup = c.warmup;
+  o.steps = c.steps;
+  o.beta1 = c.beta1;
+  o.beta2 = c.beta2;
+  o.epsilon = c.epsilon;
+  o.weight_decay = c.weight_decay;
+  o.clip = c.clip;
+  o.ema = c.ema;
+  return o;
+}
+
 MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Dtype dtype) {
   const Batching batching = divide_batch(config, ranks);
   const auto flat = [&](std::int64_t copies) {
@@ -31,9 +46,10 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Dtype
   MemoryPlan plan;
   plan.parameters = flat(1);
   plan.gradients = flat(1);
-  plan.optimizer = flat(2);
+  plan.optimizer = flat(2) + static_cast<std::int64_t>(Arena::rounded(Optimizer::scalars_bytes));
   plan.average = config.ema > 0 ? flat(1) : 0;
   plan.input = prefetch_depth * batching.per_rank * model.context();
+  plan.communication = static_cast<std::int64_t>(communicator_workspace_bytes(ranks));
 
   const Shape shape = {batching.micro, model.context()};
   const Tensor tokens(nullptr, Dtype::u8, shape), losses(nullptr, dtype, shape);
@@ -48,6 +64,10 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Dtype
   const std::int64_t step = 0;
   ctx.step = &step;
   model.loss_and_gradients(ctx, tokens, 1.0, losses);
+  const Tensor scalars(nullptr, Dtype::u8, {static_cast<std::int64_t>(Optimizer::scalars_bytes)});
+  Optimizer optimizer(optimizer_config(config), {none, none, config.ema > 0 ? none : Tensor{}, scalars},
+                      model.parameters().decayed_size());
+  optimizer.step(ctx, none, none);
   plan.tape = static_cast<std::int64_t>(counting.tape_high_water());
   EvaluationConfig evaluation;
   evaluation.context = model.context();

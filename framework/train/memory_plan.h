@@ -5,6 +5,7 @@
 
 #include "framework/core/context.h"
 #include "framework/models/model.h"
+#include "framework/optim/optimizer.h"
 #include "framework/train/train_config.h"
 
 namespace longstride {
@@ -22,7 +23,7 @@ Batching divide_batch(const TrainConfig& config, int ranks);
 struct MemoryPlan {
   std::int64_t parameters = 0;  // fp32 masters (and the low-precision copy, where there is one)
   std::int64_t gradients = 0;
-  std::int64_t optimizer = 0;    // Adam's two moments
+  std::int64_t optimizer = 0;    // Adam's two moments and its scalars
   std::int64_t average = 0;      // running average of weights
   std::int64_t batch = 0;        // tokens and losses of one micro-batch
   std::int64_t activations = 0;  // the arena at its high-water mark
@@ -35,6 +36,9 @@ struct MemoryPlan {
 };
 
 inline constexpr int prefetch_depth = 2;  // steps read ahead
+
+// What the optimizer needs to know of the recipe.
+Optimizer::Config optimizer_config(const TrainConfig& config);
 
 MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Dtype dtype = Dtype::f32);
 

@@ -9,9 +9,10 @@ TrainingState::TrainingState(Model& model, const MemoryPlan& plan, std::int64_t 
   const Shape flat = {model.parameters().flat_size()};
   masters = take(flat, Dtype::f32);
   gradients = take(flat, Dtype::f32);
-  first_moment = take(flat, Dtype::f32);
-  second_moment = take(flat, Dtype::f32);
-  if (plan.average > 0) average = take(flat, Dtype::f32);
+  optimizer.m = take(flat, Dtype::f32);
+  optimizer.v = take(flat, Dtype::f32);
+  optimizer.scalars = take({static_cast<std::int64_t>(Optimizer::scalars_bytes)}, Dtype::u8);
+  if (plan.average > 0) optimizer.ema = take(flat, Dtype::f32);
   std::memset(block_.data(), 0, taken_);
   tokens = take({micro_batch, context}, Dtype::u8);
   losses = take({micro_batch, context}, Dtype::f32);

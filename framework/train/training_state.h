@@ -14,8 +14,7 @@ class TrainingState {
   TrainingState(Model& model, const MemoryPlan& plan, std::int64_t micro_batch, std::int64_t context);
 
   Tensor masters, gradients;  // (flat_size)
-  Tensor first_moment, second_moment;
-  Tensor average;         // absent without an average of weights
+  Optimizer::State optimizer;
   Tensor tokens, losses;  // (micro-batch, context)
   Arena& arena() { return arena_; }
 

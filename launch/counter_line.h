@@ -1,0 +1,34 @@
+// "eval 120/390" on a terminal, rewritten in place; nothing in a log, where only results belong.
+#pragma once
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+namespace longstride {
+
+class CounterLine {
+ public:
+  CounterLine(std::string what, bool quiet) : what_(std::move(what)), shown_(!quiet && isatty(STDERR_FILENO) != 0) {}
+  ~CounterLine() {
+    if (open_) std::fputc('\n', stderr);
+  }
+  CounterLine(const CounterLine&) = delete;
+  CounterLine& operator=(const CounterLine&) = delete;
+
+  void update(std::int64_t done, std::int64_t all) {
+    if (!shown_) return;
+    open_ = true;
+    std::fprintf(stderr, "\r%s %lld/%lld", what_.c_str(), static_cast<long long>(done), static_cast<long long>(all));
+    std::fflush(stderr);
+  }
+
+ private:
+  std::string what_;
+  bool shown_;
+  bool open_ = false;
+};
+
+}  // namespace longstride

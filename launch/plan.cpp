@@ -1,0 +1,140 @@
+// longstride plan RECIPE: what a recipe will cost, before anything is allocated.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "framework/core/errors.h"
+#include "framework/models/sparse_transformer.h"
+#include "framework/train/memory_plan.h"
+#include "launch/commands.h"
+#include "launch/recipe.h"
+
+namespace longstride {
+namespace {
+
+struct PlanOptions {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  int ranks = 1;
+  double mfu = 0.35;
+  double peak_tflops = 989;  // dense bf16 of one H100 or H200, by NVIDIA's datasheet
+  bool json = false;
+};
+
+struct Costs {
+  std::int64_t parameters = 0;
+  double flops_per_step = 0;     // of all ranks
+  double attention_density = 0;  // allowed pairs over causal pairs, mean of all layers and heads
+  std::int64_t tokens = 0;       // of the whole run
+  double seconds = 0;
+  MemoryPlan memory;
+  Batching batching;
+};
+
+Costs costs_of(const Recipe& recipe, SparseTransformer& model, const PlanOptions& options) {
+  const SparseTransformerConfig& m = recipe.model;
+  Costs c;
+  c.parameters = model.parameters().count();
+  c.flops_per_step = model.training_flops(m.context) * static_cast<double>(recipe.train.global_batch);
+  double pairs = 0;
+  for (std::int64_t layer = 0; layer < m.layers; ++layer)
+    for (std::int64_t head = 0; head < m.heads; ++head)
+      pairs += static_cast<double>(kernels::allowed_pairs(m.attention, layer, m.heads, head, m.context));
+  const double n = static_cast<double>(m.context);
+  c.attention_density = pairs / static_cast<double>(m.layers * m.heads) / (n * (n + 1) / 2);
+  c.tokens = recipe.train.steps * recipe.train.global_batch * m.context;
+  c.seconds = c.flops_per_step * static_cast<double>(recipe.train.steps) /
+              (options.mfu * options.peak_tflops * 1e12 * options.ranks);
+  c.memory = plan_memory(model, recipe.train, options.ranks);
+  c.batching = divide_batch(recipe.train, options.ranks);
+  return c;
+}
+
+void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
+  const MemoryPlan& m = c.memory;
+  nlohmann::ordered_json out = {{"recipe", recipe.name},
+                                {"parameters", c.parameters},
+                                {"flops_per_step", c.flops_per_step},
+                                {"attention_density", c.attention_density},
+                                {"steps", recipe.train.steps},
+                                {"tokens", c.tokens},
+                                {"ranks", o.ranks},
+                                {"micro_batch", c.batching.micro},
+                                {"accumulation", c.batching.accumulation()},
+                                {"seconds", c.seconds},
+                                {"mfu", o.mfu},
+                                {"peak_tflops", o.peak_tflops}};
+  out["bytes_per_rank"] = {{"parameters", m.parameters},
+                           {"gradients", m.gradients},
+                           {"optimizer", m.optimizer},
+                           {"average", m.average},
+                           {"batch", m.batch},
+                           {"activations", m.activations},
+                           {"tape", m.tape},
+                           {"input", m.input},
+                           {"communication", m.communication},
+                           {"total", m.total()}};
+  std::puts(out.dump(2).c_str());
+}
+
+void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
+  const auto line = [](const char* what, const std::string& value) { fmt::print("{:<22}{}\n", what, value); };
+  const auto memory = [&](const char* what, std::int64_t bytes, const char* note) {
+    fmt::print("  {:<20}{:>18L} bytes {:>9.3f} GiB  {}\n", what, bytes, static_cast<double>(bytes) / (1 << 30), note);
+  };
+  line("recipe", recipe.name);
+  line("parameters", fmt::format("{} ({:.1f} M)", c.parameters, static_cast<double>(c.parameters) / 1e6));
+  if (recipe.reproduces.table > 0)
+    line("reproduces", fmt::format("table {}, {}: {} bits per byte", recipe.reproduces.table, recipe.reproduces.row,
+                                   recipe.reproduces.bits_per_byte));
+  line("batch",
+       fmt::format("{} sequences of {} a step: {} rank(s) x {} x micro-batches of {}", recipe.train.global_batch,
+                   recipe.model.context, o.ranks, c.batching.accumulation(), c.batching.micro));
+  line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
+  line("operations", fmt::format("{:.4g} TFLOP a step (6 x parameters + the pattern's pairs; recompute not counted)",
+                                 c.flops_per_step / 1e12));
+  line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
+  line("time", fmt::format("{:.3g} hours at {:.0f}% of {:g} TFLOP/s on each of {} device(s)", c.seconds / 3600,
+                           100 * o.mfu, o.peak_tflops, o.ranks));
+  fmt::print("memory per rank\n");
+  const MemoryPlan& m = c.memory;
+  memory("parameters", m.parameters, "fp32");
+  memory("gradients", m.gradients, "");
+  memory("optimizer", m.optimizer, "Adam's two moments");
+  if (m.average > 0) memory("average", m.average, "running average of weights");
+  memory("batch", m.batch, "tokens and losses of a micro-batch");
+  memory("activations", m.activations, fmt::format("of which {} saved for backward", m.tape).c_str());
+  memory("input", m.input, "rows read ahead");
+  if (m.communication > 0) memory("communication", m.communication, "");
+  memory("total", m.total(), "");
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Session& session) {
+  auto options = std::make_shared<PlanOptions>();
+  CLI::App* plan =
+      app.add_subcommand("plan", "Parameters, operations, exact memory per rank, steps and time of a recipe");
+  plan->add_option("recipe", options->recipe, "recipe file")->required();
+  plan->add_option("--set", options->overrides, "override a key, as in --set model.layers=12");
+  plan->add_option("--ranks", options->ranks, "ranks (devices) to divide the batch over")
+      ->check(CLI::Range(1, 1 << 20));
+  plan->add_option("--mfu", options->mfu, "model FLOP utilisation to assume for the time")
+      ->check(CLI::Range(1e-4, 1.0));
+  plan->add_option("--peak-tflops", options->peak_tflops, "peak of one device, TFLOP/s")->check(CLI::PositiveNumber);
+  plan->add_flag("--json", options->json, "print JSON");
+  plan->callback([options, &session] {
+    const Recipe recipe = read_recipe(options->recipe, options->overrides);
+    if (session.comm->rank() != 0) return;
+    SparseTransformer model(recipe.model);
+    const Costs costs = costs_of(recipe, model, *options);
+    if (options->json)
+      print_json(recipe, costs, *options);
+    else
+      print_text(recipe, costs, *options);
+  });
+}
+
+}  // namespace longstride

@@ -1,0 +1,118 @@
+#include "launch/recipe.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "framework/core/errors.h"
+#include "launch/recipe_reader.h"
+#include "launch/recipe_writer.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_text(const std::string& path, const std::string& who) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) throw user_error("{}{} is a directory; give the file of a recipe", who, path);
+  std::ifstream in(path, std::ios::binary);
+  if (!in)
+    throw user_error("{}{}: cannot be read; give the file of a recipe, as recipes/quickstart/text.yaml", who, path);
+  std::string text(std::size_t{1} << 21, '\0');  // more than the parser takes: it says so
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return text;
+}
+
+// One level: a base has no base of its own.
+void apply_base(Setting& root, const fs::path& folder) {
+  const Setting* base = root.find("base");
+  if (base == nullptr) return;
+  if (base->kind != Setting::Kind::scalar || base->scalar.empty())
+    throw user_error("{}: base is {}, but must be the file of another recipe", base->where, base->text());
+  const std::string path = (folder / base->scalar).string();
+  Setting below = parse_settings(read_text(path, base->where + ": base "), path);
+  if (const Setting* second = below.find("base"))
+    throw user_error("{}: a recipe that is a base has a base itself; only one level is allowed", second->where);
+  merge_settings(below, root);
+  std::erase_if(below.entries, [](const auto& entry) { return entry.first == "base"; });
+  root = std::move(below);
+}
+
+// What a single key's range cannot say.
+void check_model(const Setting& root, SparseTransformerConfig& m) {
+  const auto refuse = [&](const std::string& key, const std::string& text) {
+    throw user_error("{}: {}", RecipeReader::where(root, key), text);
+  };
+  if (m.width % m.heads != 0)
+    refuse("model.heads", fmt::format("model.heads is {}, but must divide model.width, {}", m.heads, m.width));
+  const double key_size = m.key_ratio * static_cast<double>(m.width) / static_cast<double>(m.heads);
+  if (key_size < 1 || std::abs(key_size - std::round(key_size)) > 1e-6)
+    refuse("model.key_ratio",
+           fmt::format("model.key_ratio is {}, which makes keys of {:g} elements a head (key_ratio * {} / {}); choose "
+                       "one that makes a whole number",
+                       m.key_ratio, key_size, m.width, m.heads));
+  const double inner = m.feed_forward_ratio * static_cast<double>(m.width);
+  if (inner < 1 || std::abs(inner - std::round(inner)) > 1e-6)
+    refuse("model.feed_forward_ratio",
+           fmt::format("model.feed_forward_ratio is {}, which makes an inner width of {:g}; choose one that makes a "
+                       "whole number",
+                       m.feed_forward_ratio, inner));
+  const std::string problem = kernels::problem_of(m.attention, m.heads, m.layers);
+  if (!problem.empty()) refuse("model." + problem.substr(0, problem.find(' ')), "model." + problem);
+}
+
+void fill_from_data(const Setting& root, Recipe& r) {
+  r.model.context = r.data.context;
+  const bool pictures = r.data.kind == DataKind::cifar10 || r.data.kind == DataKind::images;
+  if (pictures) {
+    const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(r.data.context) / 3.0)));
+    if (3 * side * side != r.data.context || (r.data.kind == DataKind::cifar10 && side != 32))
+      throw user_error("{}: data.context is {}, but must be {}", RecipeReader::where(root, "data.context"),
+                       r.data.context,
+                       r.data.kind == DataKind::cifar10 ? "3072, the bytes of a CIFAR-10 picture"
+                                                        : "3 x size x size, the bytes of a square RGB picture");
+    r.model.geometry = {side, side, 3};
+  } else if (r.model.positions == Positions::data) {
+    throw user_error("{}: model.positions is data, but only pictures have rows, columns and channels; use attention",
+                     RecipeReader::where(root, "model.positions"));
+  }
+}
+
+Recipe finish(const Setting& root) {
+  Recipe r;
+  RecipeReader reader(root);
+  visit_recipe(reader, r);
+  reader.finish();
+  if (r.name.find_first_of("/\\") != std::string::npos || r.name.front() == '.')
+    throw user_error("{}: name is '{}', but must be fit for a directory: no slashes, no leading dot",
+                     RecipeReader::where(root, "name"), r.name);
+  check_model(root, r.model);
+  fill_from_data(root, r);
+  RecipeWriter writer;
+  visit_recipe(writer, r);
+  r.resolved = writer.text();
+  return r;
+}
+
+Recipe resolve(const std::string& text, const std::string& name, const fs::path& folder,
+               const std::vector<std::string>& overrides) {
+  Setting root = parse_settings(text, name);
+  apply_base(root, folder);
+  for (const std::string& assignment : overrides) apply_override(root, assignment);
+  return finish(root);
+}
+
+}  // namespace
+
+Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  return resolve(read_text(path, ""), path, fs::path(path).parent_path(), overrides);
+}
+
+Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+  return resolve(text, name, fs::path("."), overrides);
+}
+
+}  // namespace longstride

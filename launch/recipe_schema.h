@@ -1,0 +1,147 @@
+// Every key of a recipe, once: its name, where it goes, whether it must be there, and what it may be. A visitor walks
+// the schema: the reader fills a Recipe from YAML, the writer prints the resolved recipe, the tests list the keys for
+// docs/recipes.md.
+//
+// A visitor has
+//   section(key, need, given, f)                a map; f() visits its keys; given: there is something to write
+//   field(key, value, need, range)             a value; need says whether it may be left out
+//   choice(key, value, need, {{name, v}...})   an enumeration
+//   list(key, values, need)                    of whole numbers or of parts; one alone needs no brackets
+//   reasons(key, pairs)                        a map from dotted keys of the recipe to sentences
+#pragma once
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/recipe.h"
+
+namespace longstride {
+
+enum class Need : std::uint8_t { required, optional };
+
+// What a number may be, and how messages say it: "must be <text>".
+struct Range {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool open_least = false, open_most = false;
+  const char* text = "a number";
+};
+
+namespace ranges {
+inline constexpr Range positive{1, 9e15, false, false, "a positive whole number"};
+inline constexpr Range not_negative{0, 9e15, false, false, "0 or a positive whole number"};
+inline constexpr Range positive_real{0, 1e12, true, false, "a number above 0"};
+inline constexpr Range not_negative_real{0, 1e12, false, false, "0 or a positive number"};
+inline constexpr Range fraction{0, 1, false, true, "a number from 0 up to, but not, 1"};
+inline constexpr Range positions{1, 1 << 24, false, false, "a number of positions from 1 to 16,777,216"};
+inline constexpr Range stride{1, 1 << 24, false, false, "a positive number of positions"};
+}  // namespace ranges
+
+template <class T>
+using Choices = std::vector<std::pair<std::string, T>>;
+
+inline const Choices<kernels::PartKind>& part_names() {
+  using kernels::PartKind;
+  static const Choices<PartKind> names = {{"dense", PartKind::dense},
+                                          {"local", PartKind::local},
+                                          {"column", PartKind::column},
+                                          {"fixed_block", PartKind::fixed_block},
+                                          {"fixed_summary", PartKind::fixed_summary}};
+  return names;
+}
+
+template <class Visitor>
+void visit_data(Visitor& v, DataConfig& c) {
+  v.choice("kind", c.kind, Need::required,
+           Choices<DataKind>{{"bytes", DataKind::bytes},
+                             {"cifar10", DataKind::cifar10},
+                             {"images", DataKind::images},
+                             {"audio", DataKind::audio}});
+  v.field("path", c.path, Need::required);
+  v.field("context", c.context, Need::required, ranges::positions);
+  v.field("cross_files", c.cross_files, Need::optional);
+}
+
+template <class Visitor>
+void visit_attention(Visitor& v, kernels::PatternConfig& c) {
+  using kernels::Integration;
+  v.choice("integration", c.integration, Need::required,
+           Choices<Integration>{{"interleaved", Integration::interleaved},
+                                {"merged", Integration::merged},
+                                {"multihead", Integration::multihead}});
+  v.list("parts", c.parts, Need::required);
+  v.field("stride", c.stride, Need::required, ranges::stride);
+  v.field("window", c.window, Need::optional, ranges::not_negative);
+  v.list("summary", c.summary, Need::optional);
+  v.field("distinct_heads", c.distinct_heads, Need::optional);
+  v.field("summary_inclusive", c.summary_inclusive, Need::optional);
+}
+
+template <class Visitor>
+void visit_model(Visitor& v, SparseTransformerConfig& c) {
+  std::string kind = "sparse_transformer";
+  v.choice("kind", kind, Need::required, Choices<std::string>{{"sparse_transformer", "sparse_transformer"}});
+  v.field("layers", c.layers, Need::required, ranges::positive);
+  v.field("width", c.width, Need::required, ranges::positive);
+  v.field("heads", c.heads, Need::required, ranges::positive);
+  v.field("key_ratio", c.key_ratio, Need::optional, ranges::positive_real);
+  v.field("feed_forward_ratio", c.feed_forward_ratio, Need::optional, ranges::positive_real);
+  v.field("dropout", c.dropout, Need::optional, ranges::fraction);
+  v.choice("positions", c.positions, Need::optional,
+           Choices<Positions>{{"attention", Positions::attention}, {"data", Positions::data}});
+  v.choice("init", c.init, Need::optional,
+           Choices<InitReading>{{"variance", InitReading::variance}, {"deviation", InitReading::deviation}});
+  v.section("attention", Need::required, true, [&] { visit_attention(v, c.attention); });
+  v.choice("recompute", c.recompute, Need::optional,
+           Choices<Recompute>{{"none", Recompute::none},
+                              {"block", Recompute::block},
+                              {"attention_and_feed_forward", Recompute::attention_and_feed_forward}});
+}
+
+template <class Visitor>
+void visit_train(Visitor& v, TrainConfig& c) {
+  v.field("steps", c.steps, Need::required, ranges::positive);
+  v.field("global_batch", c.global_batch, Need::required, ranges::positive);
+  v.field("micro_batch", c.micro_batch, Need::optional, ranges::not_negative);
+  v.field("lr", c.lr, Need::required, ranges::positive_real);
+  v.field("warmup", c.warmup, Need::optional, ranges::not_negative);
+  v.field("beta1", c.beta1, Need::optional, ranges::fraction);
+  v.field("beta2", c.beta2, Need::optional, ranges::fraction);
+  v.field("epsilon", c.epsilon, Need::optional, ranges::positive_real);
+  v.field("weight_decay", c.weight_decay, Need::optional, ranges::not_negative_real);
+  v.field("clip", c.clip, Need::optional, ranges::not_negative_real);
+  v.field("ema", c.ema, Need::optional, ranges::fraction);
+  v.choice("precision", c.precision, Need::optional,
+           Choices<Precision>{{"automatic", Precision::automatic},
+                              {"fp32", Precision::fp32},
+                              {"bf16", Precision::bf16},
+                              {"fp16", Precision::fp16}});
+  v.field("seed", c.seed, Need::optional, ranges::not_negative);
+  v.field("log_every", c.log_every, Need::optional, ranges::positive);
+  v.field("checkpoint_every", c.checkpoint_every, Need::optional, ranges::not_negative);
+  v.field("keep", c.keep, Need::optional, ranges::not_negative);
+  v.field("evaluate_every", c.evaluate_every, Need::optional, ranges::not_negative);
+  v.field("evaluate_windows", c.evaluate_windows, Need::optional, ranges::not_negative);
+}
+
+template <class Visitor>
+void visit_reproduces(Visitor& v, Reproduces& c) {
+  v.field("table", c.table, Need::required, Range{1, 4, false, false, "a table of the paper, 1 to 4"});
+  v.field("row", c.row, Need::required);
+  v.field("bits_per_byte", c.bits_per_byte, Need::required, ranges::positive_real);
+  v.field("parameters", c.parameters, Need::optional, ranges::not_negative_real);
+  v.field("time_per_iteration", c.time_per_iteration, Need::optional, ranges::not_negative_real);
+}
+
+template <class Visitor>
+void visit_recipe(Visitor& v, Recipe& r) {
+  v.field("name", r.name, Need::required);
+  v.section("reproduces", Need::optional, r.reproduces.table > 0, [&] { visit_reproduces(v, r.reproduces); });
+  v.reasons("unpublished", r.unpublished);
+  v.section("data", Need::required, true, [&] { visit_data(v, r.data); });
+  v.section("model", Need::required, true, [&] { visit_model(v, r.model); });
+  v.section("train", Need::required, true, [&] { visit_train(v, r.train); });
+}
+
+}  // namespace longstride

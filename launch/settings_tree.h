@@ -1,0 +1,36 @@
+// YAML as a tree that remembers where every value came from: a line of a file, or a --set on the command line.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace longstride {
+
+struct Setting {
+  enum class Kind { null, scalar, list, map };
+  Kind kind = Kind::null;
+  std::string where;  // "recipes/mine.yaml:14" or "--set model.layers=0"
+  std::string scalar;
+  bool quoted = false;  // a quoted scalar is text, never a number
+  std::vector<Setting> items;
+  std::vector<std::pair<std::string, Setting>> entries;
+
+  Setting* find(const std::string& key);
+  const Setting* find(const std::string& key) const;
+  std::string text() const;  // as it stands, shortened, for messages
+};
+
+// Parses one YAML document whose root is a map. UserError (`name`:line) on anything malformed, duplicate keys, anchors,
+// tags, several documents, nesting or size beyond reason.
+Setting parse_settings(const std::string& text, const std::string& name);
+
+// Values of `over` replace those of `base`: maps key by key, everything else whole.
+void merge_settings(Setting& base, const Setting& over);
+
+// "model.layers=12": the value is YAML. Creates the maps on the way.
+void apply_override(Setting& root, const std::string& assignment);
+
+// The candidate with the fewest edits to `word`, or empty when none is near.
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace longstride

@@ -1,0 +1,95 @@
+// [mpirun -n N] longstride train RECIPE: from a recipe and a prepared dataset to a run directory.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "datasets/dataset.h"
+#include "framework/core/errors.h"
+#include "framework/core/files.h"
+#include "framework/train/checkpoint.h"
+#include "framework/train/memory_plan.h"
+#include "framework/train/stop.h"
+#include "framework/train/trainer.h"
+#include "launch/commands.h"
+#include "launch/run_directory.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TrainOptions {
+  std::string recipe, run;
+  std::vector<std::string> overrides;
+  bool resume = false;
+};
+
+// A fresh run must not write over another one; a resumed one needs something to resume.
+void prepare_directory(const std::string& run, bool resume, Session& session) {
+  const bool there = !checkpoint_steps(run).empty();
+  if (there && !resume)
+    throw user_error("{}: holds checkpoints already; continue it with --resume or choose another directory with --run",
+                     run);
+  if (!there && resume) throw user_error("{}: holds no checkpoint to resume from; start the run without --resume", run);
+  session.comm->barrier();  // every rank has looked before rank 0 writes
+  if (session.comm->rank() != 0) return;
+  std::error_code error;
+  fs::create_directories(fs::path(run) / "checkpoints", error);
+  if (error) throw user_error("{}: cannot be created ({}); choose another directory with --run", run, error.message());
+}
+
+void announce(const Recipe& recipe, SparseTransformer& model, const Session& session, const std::string& run) {
+  const MemoryPlan plan = plan_memory(model, recipe.train, session.comm->size());
+  const Batching batching = divide_batch(recipe.train, session.comm->size());
+  spdlog::info("{}: {:.1f} M parameters, context {}, {} steps of {} sequences", recipe.name,
+               static_cast<double>(model.parameters().count()) / 1e6, recipe.model.context, recipe.train.steps,
+               recipe.train.global_batch);
+  spdlog::info("{} rank(s) on the CPU, {} x micro-batches of {}, {:.2f} GiB a rank, run directory {}",
+               session.comm->size(), batching.accumulation(), batching.micro,
+               static_cast<double>(plan.total()) / (1 << 30), run);
+}
+
+void run_train(const TrainOptions& o, Session& session) {
+  const Recipe recipe = read_recipe(o.recipe, o.overrides);
+  const std::string run = o.run.empty() ? (fs::path("runs") / recipe.name).string() : o.run;
+  const auto dataset = Dataset::open(recipe.data.path);
+  const auto data = open_training_data(recipe.data, recipe.train.seed);
+  const auto validation = dataset->split("valid", recipe.data.cross_files);
+  SparseTransformer model(recipe.model);
+  divide_batch(recipe.train, session.comm->size());
+  prepare_directory(run, o.resume, session);
+  if (session.comm->rank() == 0) {
+    write_file_atomically((fs::path(run) / "recipe.yaml").string(), recipe.resolved);
+    announce(recipe, model, session, run);
+  }
+  catch_stop_signals();
+
+  TrainerSetup setup;
+  setup.model = &model;
+  setup.data = data.get();
+  setup.validation = validation->sequences() > 0 ? validation.get() : nullptr;
+  setup.comm = session.comm;
+  setup.config = recipe.train;
+  setup.run = run;
+  setup.recipe = recipe.resolved;
+  setup.resume = o.resume;
+  const TrainingOutcome outcome = train(setup);
+  if (session.comm->rank() == 0 && outcome.stopped)
+    spdlog::info("stopped at step {}; continue with --resume", outcome.step);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Session& session) {
+  auto o = std::make_shared<TrainOptions>();
+  CLI::App* train = app.add_subcommand("train", "Train a recipe; under mpirun, data-parallel over the ranks");
+  train->add_option("recipe", o->recipe, "recipe file")->required();
+  train->add_option("--set", o->overrides, "override a key, as in --set model.layers=12");
+  train->add_option("--run", o->run, "run directory; default: runs/<name of the recipe>");
+  train->add_flag("--resume", o->resume, "continue from the newest whole checkpoint");
+  train->callback([o, &session] { run_train(*o, session); });
+}
+
+}  // namespace longstride
