@@ -1,0 +1,64 @@
+// Adam with decoupled weight decay, linear warmup and cosine decay, clipping by global norm, and an optional running
+// average of the weights (docs/numerics.md). It owns no memory: it works on flat buffers that it is given, and its
+// scalars live beside them, so that a step neither allocates nor waits for the device.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "framework/core/context.h"
+#include "kernels/adam.h"
+
+namespace longstride {
+
+class Optimizer {
+ public:
+  struct Config {
+    double lr = 0;            // peak
+    std::int64_t warmup = 0;  // steps; 0: none
+    std::int64_t steps = 0;   // of the whole run; the learning rate is 0 from there on
+    double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+    double weight_decay = 0.01;
+    double clip = 0;  // largest global norm of the gradient; 0: no clipping
+    double ema = 0;   // decay of the running average of weights, in [0, 1); 0: none
+  };
+
+  // Flat tensors of as many elements as the weights and of their type; scalars is u8 of scalars_bytes.
+  struct State {
+    Tensor m, v;
+    Tensor ema;  // absent when Config::ema is 0
+    Tensor scalars;
+  };
+  static constexpr std::size_t scalars_bytes = sizeof(kernels::OptimizerScalars);
+
+  // What State takes for `count` weights of this type.
+  struct Bytes {
+    std::size_t m, v, ema, scalars;
+    std::size_t total() const { return m + v + ema + scalars; }
+  };
+  static Bytes state_bytes(const Config& config, std::int64_t count, Dtype dtype);
+
+  // Elements [0, decayed) of the flat buffers decay (ParameterSet::decayed_size). UserError on settings that are out of
+  // range.
+  Optimizer(const Config& config, const State& state, std::int64_t decayed);
+
+  // A fresh run: no moments, and the running average starts as the weights.
+  void start(Context& ctx, const Tensor& weights);
+
+  // One update of the weights at step *ctx.step (0-based), from the gradient averaged over the global batch: its global
+  // norm, the clip coefficient, Adam, the running average. Takes scratch from the arena (planned like everything else).
+  void step(Context& ctx, const Tensor& weights, const Tensor& gradient);
+
+  // Of the last step: learning rate, gradient norm before clipping, clip coefficient. In device memory.
+  const kernels::OptimizerScalars* scalars() const { return state_.scalars.as<const kernels::OptimizerScalars>(); }
+
+  const Config& config() const { return config_; }
+  const State& state() const { return state_; }
+  kernels::Schedule schedule() const { return {config_.lr, config_.warmup, config_.steps}; }
+
+ private:
+  Config config_;
+  State state_;
+  std::int64_t decayed_;
+};
+
+}  // namespace longstride
