@@ -1,0 +1,186 @@
+#include "framework/optim/optimizer.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include "framework/core/errors.h"
+#include "tests/gradients/test_tensors.h"
+
+namespace longstride {
+namespace {
+
+using testing::normals;
+using testing::OwnedTensor;
+using testing::TestContext;
+
+Optimizer::Config config() {
+  Optimizer::Config c;
+  c.lr = 0.01;
+  c.warmup = 4;
+  c.steps = 20;
+  c.weight_decay = 0.1;
+  c.clip = 1.0;
+  c.ema = 0.9;
+  return c;
+}
+
+// Everything a run of the optimizer needs.
+struct Trial {
+  TestContext ctx;
+  OwnedTensor weights, m, v, ema, scalars;
+  std::int64_t step = 0;
+  Optimizer optimizer;
+
+  Trial(const Optimizer::Config& c, std::int64_t count, std::int64_t decayed, Dtype dtype)
+      : weights(normals({count}, dtype, 1)),
+        m(normals({count}, dtype, 2)),
+        v(normals({count}, dtype, 3)),
+        ema(normals({count}, dtype, 4)),
+        scalars({static_cast<std::int64_t>(Optimizer::scalars_bytes)}, Dtype::u8),
+        optimizer(c, {m, v, ema, scalars}, decayed) {
+    ctx.step = &step;
+    optimizer.start(ctx, weights);
+  }
+  void advance(const OwnedTensor& gradient) {
+    optimizer.step(ctx, weights, gradient);
+    ++step;
+  }
+};
+
+// One weight of Adam, written out from the definitions.
+struct Scalar {
+  double w, m = 0, v = 0, ema = 0;
+  void update(double g, double lr, std::int64_t t, double decay) {
+    m = 0.9 * m + 0.1 * g;
+    v = 0.999 * v + 0.001 * g * g;
+    const double m_hat = m / (1 - std::pow(0.9, t)), v_hat = v / (1 - std::pow(0.999, t));
+    w = w - lr * (m_hat / (std::sqrt(v_hat) + 1e-8) + decay * w);
+    ema = 0.9 * ema + 0.1 * w;
+  }
+};
+
+void expect_equal_to_scalars(Dtype dtype, double tolerance) {
+  constexpr std::int64_t count = 5001, decayed = 3000;
+  Trial run(config(), count, decayed, dtype);
+  std::vector<Scalar> reference;
+  for (std::int64_t i = 0; i < count; ++i) reference.push_back({run.weights.at(i), 0, 0, run.weights.at(i)});
+  for (std::int64_t t = 1; t <= 6; ++t) {
+    const OwnedTensor gradient =
+        normals({count}, dtype, 10 + static_cast<std::uint32_t>(t), 0.005 * static_cast<double>(t));
+    double norm = 0;
+    for (std::int64_t i = 0; i < count; ++i) norm += gradient.at(i) * gradient.at(i);
+    norm = std::sqrt(norm);
+    const double lr = 0.01 * std::min(1.0, t / 4.0) * 0.5 * (1 + std::cos(3.14159265358979323846 * (t - 1) / 20.0));
+    const double coefficient = std::min(1.0, 1.0 / norm);
+    run.advance(gradient);
+    EXPECT_NEAR(run.optimizer.scalars()->gradient_norm, norm, 1e-9 * norm);
+    EXPECT_NEAR(run.optimizer.scalars()->clip_coefficient, coefficient, 1e-9);
+    EXPECT_NEAR(run.optimizer.scalars()->learning_rate, lr, 1e-15);
+    for (std::int64_t i = 0; i < count; ++i) {
+      Scalar& r = reference[static_cast<std::size_t>(i)];
+      r.update(coefficient * gradient.at(i), lr, t, i < decayed ? 0.1 : 0.0);
+      ASSERT_NEAR(run.weights.at(i), r.w, tolerance) << "weight " << i << " after step " << t;
+      ASSERT_NEAR(run.ema.at(i), r.ema, tolerance) << "average " << i << " after step " << t;
+      ASSERT_NEAR(run.m.at(i), r.m, tolerance);
+      ASSERT_NEAR(run.v.at(i), r.v, tolerance);
+    }
+  }
+}
+
+TEST(Optimizer, EqualsAdamWrittenOutInDouble) { expect_equal_to_scalars(Dtype::f64, 1e-13); }
+TEST(Optimizer, EqualsAdamWrittenOutToRoundingInFloat) { expect_equal_to_scalars(Dtype::f32, 2e-6); }
+
+TEST(Optimizer, ClipsOnlyNormsAboveTheLimit) {
+  Trial run(config(), 100, 100, Dtype::f64);
+  run.advance(normals({100}, Dtype::f64, 5, 1e-3));
+  EXPECT_EQ(run.optimizer.scalars()->clip_coefficient, 1.0);
+  run.advance(normals({100}, Dtype::f64, 5, 10));
+  EXPECT_LT(run.optimizer.scalars()->clip_coefficient, 1.0);
+  Optimizer::Config c = config();
+  c.clip = 0;
+  Trial unclipped(c, 100, 100, Dtype::f64);
+  unclipped.advance(normals({100}, Dtype::f64, 5, 10));
+  EXPECT_EQ(unclipped.optimizer.scalars()->clip_coefficient, 1.0);
+  EXPECT_GT(unclipped.optimizer.scalars()->gradient_norm, 50);
+}
+
+TEST(Optimizer, WeightsWithoutGradientOrDecayStayAsTheyAre) {
+  Trial run(config(), 300, 200, Dtype::f32);
+  const OwnedTensor before = run.weights;
+  run.advance(testing::zeros({300}, Dtype::f32));
+  for (std::int64_t i = 0; i < 300; ++i) EXPECT_EQ(run.weights.at(i) == before.at(i), i >= 200) << i;
+}
+
+TEST(Optimizer, GivesTheSameBitsForAnyNumberOfThreads) {
+  const int threads = omp_get_max_threads();
+  std::vector<OwnedTensor> results;
+  for (int n : {1, 2, 3}) {
+    omp_set_num_threads(n);
+    Trial run(config(), 100003, 70000, Dtype::f32);
+    for (std::uint32_t t = 0; t < 3; ++t) run.advance(normals({100003}, Dtype::f32, 20 + t));
+    results.push_back(run.weights);
+    results.push_back(run.ema);
+  }
+  omp_set_num_threads(threads);
+  for (std::size_t i = 2; i < results.size(); ++i) EXPECT_EQ(results[i], results[i % 2]);
+}
+
+TEST(Optimizer, PlannedScratchIsWhatAStepTakes) {
+  Arena planned;
+  Context plan;
+  plan.arena = &planned;
+  const Optimizer::Config c = config();
+  constexpr std::int64_t count = 100003;
+  const Tensor flat(nullptr, Dtype::f32, {count});
+  const Tensor scalars(nullptr, Dtype::u8, {static_cast<std::int64_t>(Optimizer::scalars_bytes)});
+  Optimizer(c, {flat, flat, flat, scalars}, 0).step(plan, flat, flat);
+  Trial run(c, count, 0, Dtype::f32);
+  run.advance(normals({count}, Dtype::f32, 5));
+  EXPECT_GT(planned.high_water(), 0u);
+  EXPECT_EQ(planned.high_water(), run.ctx.arena->high_water());
+}
+
+TEST(Optimizer, CountsTheBytesOfItsState) {
+  Optimizer::Config c = config();
+  EXPECT_EQ(Optimizer::state_bytes(c, 1000, Dtype::f32).total(), 12000 + Optimizer::scalars_bytes);
+  c.ema = 0;
+  EXPECT_EQ(Optimizer::state_bytes(c, 1000, Dtype::f32).total(), 8000 + Optimizer::scalars_bytes);
+  EXPECT_EQ(Optimizer::state_bytes(c, 1000, Dtype::f64).m, 8000u);
+}
+
+TEST(Optimizer, SettingsOutOfRangeAreTheUsersMistake) {
+  const auto refuse = [](auto&& change) {
+    Optimizer::Config c = config();
+    change(c);
+    EXPECT_THROW(Trial(c, 10, 0, Dtype::f32), UserError);
+  };
+  refuse([](auto& c) { c.lr = 0; });
+  refuse([](auto& c) { c.steps = 0; });
+  refuse([](auto& c) { c.warmup = -1; });
+  refuse([](auto& c) { c.beta1 = 1; });
+  refuse([](auto& c) { c.beta2 = 1; });
+  refuse([](auto& c) { c.epsilon = 0; });
+  refuse([](auto& c) { c.weight_decay = -1; });
+  refuse([](auto& c) { c.clip = -1; });
+  refuse([](auto& c) { c.ema = 1; });
+}
+
+TEST(Schedule, WarmsUpLinearlyOnACosineOfTheWholeRun) {
+  const kernels::Schedule s{2.0, 10, 100};
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 0), 2.0 * 0.1);
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 4), 2.0 * 0.5 * 0.5 * (1 + std::cos(3.14159265358979323846 * 0.04)));
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 50), 2.0 * 0.5);
+  EXPECT_NEAR(kernels::learning_rate(s, 75), 2.0 * 0.14644660940672624, 1e-12);
+  EXPECT_GT(kernels::learning_rate(s, 99), 0.0);
+  EXPECT_EQ(kernels::learning_rate(s, 100), 0.0);
+  EXPECT_EQ(kernels::learning_rate(s, 1000), 0.0);
+}
+
+TEST(Schedule, WithoutWarmupStartsAtThePeak) { EXPECT_EQ(kernels::learning_rate({2.0, 0, 100}, 0), 2.0); }
+
+TEST(Schedule, WarmupLongerThanTheRunNeverReachesThePeak) {
+  for (std::int64_t s = 0; s < 100; ++s) EXPECT_LT(kernels::learning_rate({2.0, 1000, 100}, s), 0.2) << s;
+}
+
+}  // namespace
+}  // namespace longstride
