@@ -3,8 +3,9 @@
 //   catch_stop_signals();
 //   while (step < steps) { ...; if (comm.any(stop_requested())) { save; break; } }
 //
-// A second SIGINT ends the process at once. mpirun passes SIGUSR1 on and waits; on SIGTERM and SIGINT it gives its
-// ranks one second before it kills them (--mca odls_base_sigkill_timeout SECONDS grants more).
+// A second SIGINT ends the process at once. Open MPI's mpirun passes SIGUSR1 on to its ranks and ends with their exit
+// code. When it gets SIGTERM or SIGINT itself, it passes SIGTERM on, kills what is left a second or two later and ends
+// with 1; `--mca odls_base_sigkill_timeout SECONDS` grants more time to save.
 #pragma once
 
 namespace longstride {

@@ -1,7 +1,6 @@
 #include "framework/core/safetensors.h"
 
 #include <cstring>
-#include <numeric>
 
 #include "framework/core/files.h"
 #include "tests/support/temporary_directory.h"

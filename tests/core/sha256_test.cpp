@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "framework/core/files.h"
 #include "tests/support/temporary_directory.h"
 
