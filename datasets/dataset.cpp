@@ -70,7 +70,6 @@ DatasetInfo read_info(hid_t file, const std::string& path) {
     info.channels = positive("channels", 4);
   }
   if (info.kind == DataKind::audio) info.rate = positive("rate", 1 << 24);
-  info.seed = hdf5::integer_attribute(file, "seed").value_or(0);
   info.encoding = hdf5::text_attribute(file, "encoding").value_or("");
   info.split = hdf5::text_attribute(file, "split").value_or("");
   info.tool_version = hdf5::text_attribute(file, "tool_version").value_or("");
@@ -153,6 +152,15 @@ class Hdf5Dataset final : public Dataset {
     if (info_.rows > 0) return images_view(store, split.array->rows, split.array->length);
     if (split.boundaries.empty() || cross_files) return stream_view(store, {0, split.array->rows});
     return stream_view(store, split.boundaries);
+  }
+
+  SplitSize size(const std::string& name) const override {
+    const Split& split = find(name);
+    const hdf5::Lock lock;
+    const bool labelled = H5Lexists(file_, (name + "_labels").c_str(), H5P_DEFAULT) > 0;
+    const std::int64_t files = split.boundaries.empty() ? 1 : static_cast<std::int64_t>(split.boundaries.size()) - 1;
+    const std::int64_t bytes = split.array->bytes();
+    return {bytes == 0 ? 0 : info_.rows > 0 ? split.array->rows : files, bytes, labelled};
   }
 
   std::string stored_sha256(const std::string& name) const override {

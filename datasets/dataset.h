@@ -3,9 +3,10 @@
 // Layout: datasets `train`, `valid`, `test` of uint8, shape (sequences, length) for images or (bytes) for streams.
 // Streams of several files (audio) also have `train_boundaries` etc.: int64 offsets, first 0, last the length.
 // Labelled images have `train_labels` etc.: uint8 (sequences). `sources` is text, a line a file: sha256, bytes, name.
-// Attributes of the root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text),
-// seed, and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"). Of each split: sha256 of its bytes.
-// Only kind, the splits and the geometry are needed to read one, so other programs may write such files too.
+// Attributes of the root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text,
+// with its seed where one is drawn), and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"). Of each
+// split: sha256 of its bytes. Only kind, the splits and the geometry are needed to read one, so other programs may
+// write such files too.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,7 +25,6 @@ struct DatasetInfo {
   DataKind kind = DataKind::bytes;
   std::int64_t rows = 0, columns = 0, channels = 0;  // images
   std::int64_t rate = 0;                             // audio, samples a second
-  std::int64_t seed = 0;                             // of the split
   std::string encoding, split, tool_version;
 
   std::int64_t image_bytes() const { return rows * columns * channels; }  // 0: a stream
@@ -39,6 +39,11 @@ struct SourceFile {
   std::string sha256;
 };
 
+struct SplitSize {
+  std::int64_t sequences = 0, bytes = 0;
+  bool labelled = false;
+};
+
 // An open file. Every error (not there, not HDF5, not ours, truncated, wrong types or sizes) is a UserError.
 class Dataset {
  public:
@@ -50,6 +55,7 @@ class Dataset {
   // 512 MiB is read into memory here, once; of a larger one each read fetches its bytes from the file.
   virtual std::shared_ptr<const SequenceSet> split(const std::string& name, bool cross_files = false) const = 0;
 
+  virtual SplitSize size(const std::string& split) const = 0;
   // For `info`. The checksum of a split as it was written, empty when the file has none; all bytes of a split from
   // first to last, in pieces; class labels, empty when there are none.
   virtual std::string stored_sha256(const std::string& split) const = 0;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t chunk_bytes = std::int64_t{256} << 10;  // what one random read fetches from a large file
 constexpr std::int64_t buffer_bytes = std::int64_t{4} << 20;
-constexpr const char* tool_version = "longstride 0.1.0";
+constexpr const char* tool_version = "longstride " LONGSTRIDE_VERSION;
 
 // One growing dataset. Its first dimension counts rows of `row` bytes (row 0: entries of one byte, no second
 // dimension).
@@ -200,7 +200,6 @@ void DatasetWriter::commit(const std::string& split_rule) {
     number("format_version", 1);
     text("tool_version", tool_version);
     text("split", split_rule);
-    good = good && hdf5::write_attribute(s.handle, "seed", s.info.seed);
     number("rows", s.info.rows);
     number("columns", s.info.columns);
     number("channels", s.info.channels);

@@ -15,7 +15,6 @@ using PrepareProgress = std::function<void(std::int64_t done, std::int64_t total
 struct PrepareOutput {
   std::string path;      // dataset file to write
   bool replace = false;  // a file of that name may be replaced
-  std::uint64_t seed = 1;
   PrepareProgress progress;
 };
 

@@ -21,7 +21,6 @@ void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output
 
   DatasetInfo info;
   info.kind = DataKind::bytes;
-  info.seed = static_cast<std::int64_t>(output.seed);
   DatasetWriter writer(output.path, info, output.replace);
   Sha256 sha;
   std::vector<std::uint8_t> buffer(std::size_t{1} << 20);

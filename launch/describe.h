@@ -1,0 +1,12 @@
+// What a prepared dataset holds, in words, for `info` and for the end of `prepare`.
+#pragma once
+#include <string>
+
+#include "datasets/dataset.h"
+
+namespace longstride {
+
+// Several lines: kind, geometry, sizes of the splits, the split rule and the sources (at most `most_sources` of them).
+std::string describe(const Dataset& dataset, std::size_t most_sources);
+
+}  // namespace longstride

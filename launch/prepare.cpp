@@ -1,0 +1,94 @@
+// longstride prepare KIND: from raw data to a dataset file.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+
+#include "datasets/prepare.h"
+#include "framework/core/errors.h"
+#include "framework/train/progress.h"
+#include "framework/train/stop.h"
+#include "launch/commands.h"
+#include "launch/describe.h"
+
+namespace longstride {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// "prepare 1.2/3.0 GB, 12 min left", rewritten in place on a terminal; elsewhere a line every ten seconds.
+class PrepareLine {
+ public:
+  void update(std::int64_t done, std::int64_t total) {
+    if (stop_requested()) throw user_error("stopped by a signal; nothing was written");
+    const auto now = Clock::now();
+    const double interval = terminal_ ? 0.1 : 10.0;
+    if (std::chrono::duration<double>(now - drawn_).count() < interval) return;
+    drawn_ = now;
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    const double left = done > 0 ? seconds * static_cast<double>(total - done) / static_cast<double>(done) : 0;
+    const std::string line = fmt::format("prepare {:.1f}/{:.1f} MB, {} left", static_cast<double>(done) / 1e6,
+                                         static_cast<double>(total) / 1e6, duration_text(left));
+    if (terminal_)
+      fmt::print(stderr, "\r{:<60}", line);
+    else
+      fmt::print(stderr, "{}\n", line);
+    std::fflush(stderr);
+    open_ = terminal_;
+  }
+  ~PrepareLine() {
+    if (open_) fmt::print(stderr, "\r{:<60}\r", "");
+  }
+
+ private:
+  bool terminal_ = isatty(STDERR_FILENO) != 0;
+  bool open_ = false;
+  Clock::time_point start_ = Clock::now(), drawn_ = start_;
+};
+
+// Options that every kind has, and how each is run: on one rank, stopped by signals, with a summary at the end.
+CLI::App* add_kind(CLI::App& prepare, const std::string& name, const std::string& what, PrepareOutput& output) {
+  CLI::App* kind = prepare.add_subcommand(name, what);
+  kind->add_option("--output", output.path, "dataset file to write, such as data/x.h5")->required();
+  kind->add_flag("--force", output.replace, "replace the output when it exists");
+  return kind;
+}
+
+template <class Config>
+void run_prepare(const Session& session, void (*prepare)(const Config&, const PrepareOutput&), const Config& config,
+                 PrepareOutput output) {
+  if (session.comm->rank() != 0) return;
+  catch_stop_signals();
+  {
+    PrepareLine line;
+    output.progress = [&](std::int64_t done, std::int64_t total) { line.update(done, total); };
+    prepare(config, output);
+  }
+  fmt::print("{}", describe(*Dataset::open(output.path), 3));
+}
+
+struct BytesOptions {
+  PrepareBytesConfig config;
+  PrepareOutput output;
+};
+
+void add_bytes(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<BytesOptions>();
+  CLI::App* kind = add_kind(prepare, "bytes", "Any file, as a stream of bytes", o->output);
+  kind->add_option("--input", o->config.input, "the file")->required();
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test in the file's order: bytes (90000000,5000000,5000000), fractions (0.9,0.05,0.05, "
+                   "the default), or enwik8");
+  kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output); });
+}
+
+}  // namespace
+
+void add_prepare(CLI::App& app, Session& session) {
+  CLI::App* prepare = app.add_subcommand("prepare", "Turn raw data into a dataset file");
+  prepare->require_subcommand(1);
+  add_bytes(*prepare, session);
+}
+
+}  // namespace longstride
