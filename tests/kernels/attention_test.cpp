@@ -35,11 +35,12 @@ void expect_equals_reference(const NamedPattern& p, std::int64_t layer, std::int
 }
 
 TEST(Attention, OutputAndGradientsOfEveryPatternEqualTheDenseComputation) {
+  const Threads one(1);  // small work: threads would wait more than they compute
   for (const NamedPattern& p : all_patterns()) {
     for (std::int64_t layer = 0; layer < layers_of(p.pattern); ++layer) {
       expect_equals_reference(p, layer, 1, {});
       expect_equals_reference(p, layer, 45, {16, 8});
-      if (p.pattern.stride == 7) expect_equals_reference(p, layer, 150, {});
+      expect_equals_reference(p, layer, 150, {});
     }
     if (HasFatalFailure()) return;
   }
@@ -78,6 +79,7 @@ TEST(Attention, ErrorInSinglePrecisionIsAtMostTwiceThatOfTheDenseComputation) {
 }
 
 TEST(Attention, GradientsAreFiniteDifferencesOfTheOutput) {
+  const Threads one(1);
   for (const PatternConfig& p :
        {pattern_of(merged, {local, column}, 5), pattern_of(merged, {fixed_block, fixed_summary}, 6, {2}),
         pattern_of(interleaved, {fixed_summary}, 6, {2})}) {

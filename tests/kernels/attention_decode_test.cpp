@@ -1,0 +1,83 @@
+#include "kernels/attention/decode.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/attention_patterns.h"
+#include "tests/kernels/attention_reference.h"
+
+namespace longstride::kernels {
+namespace {
+
+// Appends the first `prompt` positions at once and the others one by one, and attends from each of those.
+template <class T>
+void decode_all(const DecodePlan& plan, const AttentionShape& s, AttentionData<T>& x, std::int64_t prompt) {
+  std::vector<T> keys(static_cast<std::size_t>(s.batch * plan.rows * s.key_size), std::numeric_limits<T>::quiet_NaN());
+  std::vector<T> values(static_cast<std::size_t>(s.batch * plan.rows * s.value_size),
+                        std::numeric_limits<T>::quiet_NaN());
+  const auto cache_view = [&](std::vector<T>& data, std::int64_t size) {
+    View v;
+    v.data = data.data();
+    v.dtype = DtypeOf<T>::value;
+    v.rank = 3;
+    v.size[0] = s.batch, v.size[1] = plan.rows, v.size[2] = size;
+    v.stride[0] = plan.rows * size, v.stride[1] = size, v.stride[2] = 1;
+    return v;
+  };
+  const auto positions = [&](std::vector<T>& data, std::int64_t size, std::int64_t first, std::int64_t count) {
+    View v = rows_view(data, s, size);
+    v.data = data.data() + first * v.stride[1];
+    v.size[1] = count;
+    return v;
+  };
+  const View key_cache = cache_view(keys, s.key_size), value_cache = cache_view(values, s.value_size);
+  for (std::int64_t i = 0; i < s.n;) {
+    const std::int64_t count = i == 0 && prompt > 0 ? prompt : 1;
+    cpu::append({&plan, positions(x.k, s.key_size, i, count), positions(x.v, s.value_size, i, count), key_cache,
+                 value_cache, i},
+                {});
+    i += count;
+    cpu::decode({&plan, positions(x.q, s.key_size, i - 1, 1), key_cache, value_cache,
+                 positions(x.o, s.value_size, i - 1, 1), i - 1, s.scale()},
+                {});
+  }
+}
+
+TEST(AttentionDecode, EveryRowEqualsThatOfTheWholeAttention) {
+  const Threads one(1);
+  for (const NamedPattern& p : all_patterns()) {
+    const std::int64_t layers =
+        p.pattern.integration == Integration::interleaved ? static_cast<std::int64_t>(p.pattern.parts.size()) : 1;
+    for (std::int64_t layer = 0; layer < layers; ++layer)
+      for (std::int64_t prompt : {0, 19}) {
+        const AttentionShape shape{2, 45, p.heads, 3, 18};
+        const auto plan = make_plan(p.pattern, layer, p.heads, 45);
+        AttentionData<double> whole(shape), x(shape);
+        run_forward(*plan, shape, whole);
+        decode_all(*make_decode_plan(*plan), shape, x, prompt);
+        const std::int64_t row = p.heads * 18, first = prompt > 0 ? prompt - 1 : 0;
+        for (std::int64_t i = 0; i < 2 * 45 * row; ++i)
+          if (i / row % 45 >= first) {
+            ASSERT_NEAR(x.o[static_cast<std::size_t>(i)], whole.o[static_cast<std::size_t>(i)], 1e-12)
+                << p.name << " layer " << layer << " prompt " << prompt << " element " << i;
+          }
+      }
+  }
+}
+
+TEST(AttentionDecode, CacheKeepsOnlyRowsThatCanStillBeAttendedTo) {
+  using enum Integration;
+  using enum PartKind;
+  const auto rows = [](const PatternConfig& p, std::int64_t layer) {
+    return make_decode_plan(*make_plan(p, layer, 2, 1000))->rows;
+  };
+  EXPECT_EQ(rows(pattern_of(interleaved, {local, column}, 100), 0), 2 * 101);
+  EXPECT_EQ(rows(pattern_of(interleaved, {local, column}, 100, {}, 100), 0), 2 * 100);
+  EXPECT_EQ(rows(pattern_of(interleaved, {local, column}, 100), 1), 2 * 1000);
+  EXPECT_EQ(rows(pattern_of(merged, {local, column}, 100), 0), 2 * 1000);
+  EXPECT_EQ(rows(pattern_of(merged, {fixed_block, fixed_summary}, 100, {10}), 0), 2 * (100 + 100));
+  EXPECT_EQ(rows(pattern_of(merged, {fixed_block, fixed_summary}, 100, {10, 20}), 0), 2 * 100 + 100 + 200);
+  EXPECT_EQ(rows(pattern_of(multihead, {local, dense}, 100), 0), 101 + 1000);
+}
+
+}  // namespace
+}  // namespace longstride::kernels
