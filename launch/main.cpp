@@ -2,7 +2,11 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <omp.h>
+
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 
 #include "framework/core/errors.h"
@@ -32,6 +36,16 @@ std::string one_line(std::string text) {
     if (c == '\n') c = ' ';
   while (!text.empty() && text.back() == ' ') text.pop_back();
   return text;
+}
+
+// Ranks on one machine share its cores, unless OMP_NUM_THREADS says otherwise.
+void share_cores() {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"})
+    if (const char* text = std::getenv(name)) {
+      omp_set_num_threads(std::max(1, omp_get_num_procs() / std::max(1, std::atoi(text))));
+      return;
+    }
 }
 
 int run(int argc, char** argv, Session& session) {
@@ -82,11 +96,15 @@ int main(int argc, char** argv) {
   logger->set_pattern("%v");
   spdlog::set_default_logger(logger);
   try {
+    share_cores();
     const auto comm = make_communicator(&argc, &argv);
     Session session;
     session.comm = comm.get();
     if (comm->rank() != 0) spdlog::set_level(spdlog::level::warn);
     return guarded(argc, argv, session);
+  } catch (const UserError& e) {  // MPI that cannot start
+    fmt::print(stderr, "longstride: {}\n", e.what());
+    return user_mistake;
   } catch (const std::exception& e) {
     fmt::print(stderr, "longstride: internal error: {}\n", e.what());
     return our_fault;
