@@ -12,7 +12,14 @@ namespace {
 
 using nlohmann::json;
 
-std::filesystem::path folder() { return std::filesystem::path(LONGSTRIDE_SOURCE_DIR) / "tests" / "golden" / "cases"; }
+std::filesystem::path path_of(const std::string& folder) {
+  return std::filesystem::path(LONGSTRIDE_SOURCE_DIR) / "tests" / "golden" / folder;
+}
+
+json read(const std::string& folder, const std::string& name) {
+  std::ifstream file(path_of(folder) / (name + ".json"));
+  return json::parse(file);
+}
 
 std::uint64_t word(const std::string& name, std::int64_t i) {
   std::uint64_t z = 0xCBF29CE484222325ull;
@@ -90,6 +97,39 @@ GoldenParameter parameter_of(const json& tensor) {
   return parameter;
 }
 
+std::vector<GoldenParameter> parameters_of(const json& tensors) {
+  std::vector<GoldenParameter> parameters;
+  for (const json& tensor : tensors) parameters.push_back(parameter_of(tensor));
+  return parameters;
+}
+
+GoldenCase case_of(const json& file) {
+  GoldenCase made;
+  made.name = file.at("case");
+  made.batch = file.at("batch");
+  made.positions = file.at("positions");
+  made.config = config_of(file.at("model"), file.at("data"));
+  made.parameters = parameters_of(file.at("parameters"));
+  return made;
+}
+
+Optimizer::Config optimizer_of(const json& train) {
+  Optimizer::Config config;
+  config.lr = train.at("lr");
+  config.warmup = train.at("warmup");
+  config.steps = train.at("steps");
+  config.weight_decay = train.at("weight_decay");
+  config.clip = train.at("clip");
+  config.ema = train.at("ema");
+  return config;
+}
+
+std::vector<std::uint8_t> tokens_of(const std::string& name, std::int64_t count) {
+  std::vector<std::uint8_t> made;
+  for (std::int64_t i = 0; i < count; ++i) made.push_back(static_cast<std::uint8_t>(word(name, i) >> 56));
+  return made;
+}
+
 }  // namespace
 
 std::int64_t GoldenParameter::count() const {
@@ -98,11 +138,10 @@ std::int64_t GoldenParameter::count() const {
   return n;
 }
 
-std::vector<std::uint8_t> GoldenCase::tokens() const {
-  std::vector<std::uint8_t> made;
-  for (std::int64_t i = 0; i < batch * positions; ++i)
-    made.push_back(static_cast<std::uint8_t>(word(name + "/tokens", i) >> 56));
-  return made;
+std::vector<std::uint8_t> GoldenCase::tokens() const { return tokens_of(name + "/tokens", batch * positions); }
+
+std::vector<std::uint8_t> GoldenTraining::tokens(std::int64_t step) const {
+  return tokens_of(start.name + "/tokens/" + std::to_string(step), start.batch * start.positions);
 }
 
 double GoldenCase::parameter(const GoldenParameter& parameter, std::int64_t element) const {
@@ -115,25 +154,32 @@ std::vector<double> units(const std::string& name, std::int64_t count) {
   return made;
 }
 
-std::vector<std::string> case_names() {
+std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder()))
+  for (const auto& entry : std::filesystem::directory_iterator(path_of(folder)))
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
   std::sort(names.begin(), names.end());
   return names;
 }
 
 GoldenCase load_case(const std::string& name) {
-  std::ifstream file(folder() / (name + ".json"));
-  const json read = json::parse(file);
-  GoldenCase made;
-  made.name = read.at("case");
-  made.batch = read.at("batch");
-  made.positions = read.at("positions");
-  made.config = config_of(read.at("model"), read.at("data"));
-  made.loss = read.at("loss");
-  made.losses = read.at("losses").get<std::vector<double>>();
-  for (const json& tensor : read.at("parameters")) made.parameters.push_back(parameter_of(tensor));
+  const json file = read("cases", name);
+  GoldenCase made = case_of(file);
+  made.loss = file.at("loss");
+  made.losses = file.at("losses").get<std::vector<double>>();
+  return made;
+}
+
+GoldenTraining load_training(const std::string& name) {
+  const json file = read("training", name);
+  GoldenTraining made;
+  made.start = case_of(file);
+  made.optimizer = optimizer_of(file.at("train"));
+  made.seed = file.at("train").at("seed");
+  made.loss = file.at("loss").get<std::vector<double>>();
+  made.lr = file.at("lr").get<std::vector<double>>();
+  made.gradient_norm = file.at("grad_norm").get<std::vector<double>>();
+  if (file.contains("average")) made.average = parameters_of(file.at("average"));
   return made;
 }
 

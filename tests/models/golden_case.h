@@ -1,4 +1,5 @@
-// A file of tests/golden/cases: a small model, and its losses and gradients by an independent implementation.
+// A file of tests/golden: a small model, and what an independent implementation makes of it: losses and gradients
+// (cases/), or twenty steps of training (training/).
 // Parameters and tokens are not in the file; both sides derive them from a hash (tests/golden/hashed.py).
 #pragma once
 #include <cstdint>
@@ -6,14 +7,15 @@
 #include <vector>
 
 #include "framework/models/sparse_transformer_config.h"
+#include "framework/optim/optimizer.h"
 
 namespace longstride::golden {
 
+// A parameter's initial values by formula, and of an expected tensor of its shape enough to recognise it.
 struct GoldenParameter {
   std::string name;
   std::vector<std::int64_t> shape;
   double offset = 0, scale = 0;  // element i is offset + scale * unit(case/name, i)
-  // Of the gradient of the mean loss:
   double norm = 0, sum = 0;
   std::vector<double> projections;    // [k]: dot product with unit(projection<k>/name, i)
   std::vector<std::int64_t> indices;  // of `values`; empty when those are all
@@ -26,18 +28,32 @@ struct GoldenCase {
   std::string name;
   std::int64_t batch = 0, positions = 0;
   SparseTransformerConfig config;
-  double loss = 0;             // mean, nats
-  std::vector<double> losses;  // (batch, positions)
-  std::vector<GoldenParameter> parameters;
+  double loss = 0;                          // mean, nats
+  std::vector<double> losses;               // (batch, positions)
+  std::vector<GoldenParameter> parameters;  // with gradients of the mean loss
 
   std::vector<std::uint8_t> tokens() const;  // (batch, positions)
   double parameter(const GoldenParameter& parameter, std::int64_t element) const;
 };
 
+// Training: one step on each batch, from the parameters of `start`.
+struct GoldenTraining {
+  GoldenCase start;  // `parameters` expect the weights at the end
+  Optimizer::Config optimizer;
+  std::uint64_t seed = 0;
+  std::vector<double> loss, lr, gradient_norm;  // of each step
+  std::vector<GoldenParameter> average;         // of weights, at the end; empty when there is none
+
+  std::int64_t steps() const { return static_cast<std::int64_t>(loss.size()); }
+  std::vector<std::uint8_t> tokens(std::int64_t step) const;  // (batch, positions)
+};
+
 // unit(name, i) for i in [0, count): in (-1, 1), exact in float.
 std::vector<double> units(const std::string& name, std::int64_t count);
 
-std::vector<std::string> case_names();
+// Names of the files in a folder of tests/golden.
+std::vector<std::string> names_in(const std::string& folder);
 GoldenCase load_case(const std::string& name);
+GoldenTraining load_training(const std::string& name);
 
 }  // namespace longstride::golden

@@ -1,0 +1,108 @@
+// Twenty steps of training equal an independent implementation's: gradients, dropout masks, clipping, schedule, Adam,
+// weight decay and the average of the weights (tests/golden/adam.py and philox.py).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/models/golden_model.h"
+
+namespace longstride::golden {
+namespace {
+
+struct Tolerance {
+  double loss;     // relative
+  double weights;  // relative to the tensor's norm; 0: not compared
+};
+
+template <class T>
+class Training {
+ public:
+  explicit Training(const GoldenTraining& golden)
+      : golden_(golden),
+        model_(golden.start),
+        m_(model_.size()),
+        v_(model_.size()),
+        average_(golden.optimizer.ema > 0 ? model_.size() : 0),
+        optimizer_(golden.optimizer, state(), model_.parameters().decayed_size()) {
+    with_arena({}, [&](Context& ctx) { optimizer_.start(ctx, model_.masters()); });
+  }
+
+  // The mean loss of one step, its global batch cut into micro-batches.
+  double step(std::int64_t step, std::int64_t micro_batch) {
+    const std::vector<std::uint8_t> tokens = golden_.tokens(step);
+    const std::int64_t positions = golden_.start.positions;
+    const double each = 1.0 / static_cast<double>(tokens.size());
+    std::fill_n(model_.gradients().template as<T>(), model_.size(), T(0));
+    Context ctx;
+    ctx.seed = golden_.seed;
+    ctx.step = &step;
+    double loss = 0;
+    for (std::int64_t row = 0; row < golden_.start.batch; row += micro_batch) {
+      ctx.first_row = row;
+      const auto begin = tokens.begin() + row * positions;
+      for (const T nats : model_.losses_and_gradients({begin, begin + micro_batch * positions}, each, ctx))
+        loss += each * static_cast<double>(nats);
+    }
+    with_arena(ctx, [&](Context& c) { optimizer_.step(c, model_.masters(), model_.gradients()); });
+    return loss;
+  }
+
+  const kernels::OptimizerScalars& scalars() const { return *optimizer_.scalars(); }
+  const T* weights(const std::string& name) { return model_.find(name).master.template as<T>(); }
+  const T* average(const std::string& name) { return average_.data() + model_.find(name).offset; }
+
+ private:
+  Optimizer::State state() {
+    Optimizer::State state;
+    state.m = model_.flat(m_);
+    state.v = model_.flat(v_);
+    if (!average_.empty()) state.ema = model_.flat(average_);
+    state.scalars = Tensor(&scalars_, Dtype::u8, {static_cast<std::int64_t>(Optimizer::scalars_bytes)});
+    return state;
+  }
+
+  const GoldenTraining& golden_;
+  GoldenModel<T> model_;
+  std::vector<T> m_, v_, average_;
+  kernels::OptimizerScalars scalars_;
+  Optimizer optimizer_;
+};
+
+template <class T>
+void expect_training(const std::string& name, std::int64_t micro_batch, Tolerance tolerance) {
+  const GoldenTraining golden = load_training(name);
+  Training<T> training(golden);
+  for (std::int64_t s = 0; s < golden.steps(); ++s) {
+    SCOPED_TRACE("step " + std::to_string(s));
+    const auto i = static_cast<std::size_t>(s);
+    EXPECT_NEAR(training.step(s, micro_batch), golden.loss[i], tolerance.loss * golden.loss[i]);
+    EXPECT_NEAR(training.scalars().gradient_norm, golden.gradient_norm[i], tolerance.loss * golden.gradient_norm[i]);
+    EXPECT_DOUBLE_EQ(training.scalars().learning_rate, golden.lr[i]);
+  }
+  if (tolerance.weights == 0) return;
+  for (const GoldenParameter& parameter : golden.start.parameters)
+    expect_tensor(parameter, training.weights(parameter.name), 1.0, tolerance.weights);
+  for (const GoldenParameter& parameter : golden.average)
+    expect_tensor(parameter, training.average(parameter.name), 1.0, tolerance.weights);
+}
+
+class GoldenTrainingTest : public testing::TestWithParam<std::string> {};
+
+// Weights are not compared in fp32: softmax does not see the biases of the keys, so that their gradients are nothing
+// but rounding, which Adam scales up.
+TEST_P(GoldenTrainingTest, LossesEqualTheReferenceInFloat32) { expect_training<float>(GetParam(), 2, {1e-5, 0}); }
+
+TEST_P(GoldenTrainingTest, LossesAndWeightsEqualTheReferenceInFloat64) {
+  expect_training<double>(GetParam(), 2, {1e-9, 1e-8});
+}
+
+TEST_P(GoldenTrainingTest, MicroBatchesOfOneEqualTheReferenceToo) {
+  expect_training<double>(GetParam(), 1, {1e-9, 1e-8});
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenTrainingTest, testing::ValuesIn(names_in("training")),
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
+}  // namespace
+}  // namespace longstride::golden
