@@ -102,11 +102,12 @@ class Segment {
     for (const TileRun& run : plan_.row(part_.by_query, tile))
       for (std::int32_t t = run.begin; t < run.end; ++t) {
         if (!load_keys(t, with_keys)) continue;
-        score(run.full != 0);
-        multiply<T>({space_.k, 1, key_ld_}, space_.ds_t, lanes_, space_.dq_t, lanes_, q_.size, lanes_, key_tile_.rows);
-        if (!with_keys) continue;
-        add_to_keys();
-        store_keys();
+        each_block(space_.bounds, query_tile_, key_tile_, run.full != 0, [&](const Block& block) {
+          score(block, run.full != 0);
+          add_to_queries(block);
+          if (with_keys) add_to_keys(block);
+        });
+        if (with_keys) store_keys();
       }
     store_queries();
   }
@@ -117,8 +118,10 @@ class Segment {
     for (const TileRun& run : plan_.row(part_.by_key, tile))
       for (std::int32_t t = run.begin; t < run.end; ++t) {
         if (!load_queries(t)) continue;
-        score(run.full != 0);
-        add_to_keys();
+        each_block(space_.bounds, query_tile_, key_tile_, run.full != 0, [&](const Block& block) {
+          score(block, run.full != 0);
+          add_to_keys(block);
+        });
       }
     store_keys();
   }
@@ -129,10 +132,10 @@ class Segment {
     const auto [begin, rows] = query_tile_;
     if (rows == 0) return false;
     lanes_ = padded<T>(rows);
-    gather(q_, queries_, begin, rows, scale_, space_.q, key_ld_);
-    gather(dout_, queries_, begin, rows, T(1), space_.dout, value_ld_);
-    transpose(space_.q, key_ld_, rows, q_.size, space_.q_t, lanes_);
-    transpose(space_.dout, value_ld_, rows, dout_.size, space_.dout_t, lanes_);
+    gather(q_, queries_, begin, rows, scale_, space_.q, key_ld_, lanes_);
+    gather(dout_, queries_, begin, rows, T(1), space_.dout, value_ld_, lanes_);
+    transpose(space_.q, key_ld_, lanes_, q_.size, space_.q_t, lanes_);
+    transpose(space_.dout, value_ld_, lanes_, dout_.size, space_.dout_t, lanes_);
     constexpr T infinity = std::numeric_limits<T>::infinity();
     std::fill(space_.lse, space_.lse + lanes_, infinity);  // P = 0 where nothing was allowed, and beyond the rows
     std::fill(space_.delta, space_.delta + lanes_, T(0));
@@ -157,21 +160,22 @@ class Segment {
     return true;
   }
 
-  // P and dS of the loaded tiles.
-  void score(bool full) const {
-    const std::int32_t keys = key_tile_.rows;
-    std::fill(space_.p_t, space_.p_t + keys * lanes_, T(0));
-    std::fill(space_.ds_t, space_.ds_t + keys * lanes_, T(0));
-    multiply<T>({space_.k, key_ld_, 1}, space_.q_t, lanes_, space_.p_t, lanes_, keys, lanes_, q_.size);
-    multiply<T>({space_.v, value_ld_, 1}, space_.dout_t, lanes_, space_.ds_t, lanes_, keys, lanes_, v_.size);
-    if (!full) mask(space_.p_t, key_tile_, lanes_, space_.bounds, -std::numeric_limits<T>::infinity());
+  // P and dS of a block of the loaded tiles.
+  void score(const Block& block, bool full) const {
+    const auto [row, rows, lane, lanes] = block;
+    const std::int64_t corner = row * lanes_ + lane;
+    multiply<Into::zero, T>({space_.k + row * key_ld_, key_ld_, 1}, space_.q_t + lane, lanes_, space_.p_t + corner,
+                            lanes_, rows, lanes, q_.size);
+    multiply<Into::zero, T>({space_.v + row * value_ld_, value_ld_, 1}, space_.dout_t + lane, lanes_,
+                            space_.ds_t + corner, lanes_, rows, lanes, v_.size);
+    if (!full) mask(space_.p_t, lanes_, block, key_tile_, space_.bounds);
     constexpr std::int64_t w = lanes_of<T>;
-    for (std::int64_t x = 0; x < lanes_; x += w) {
-      T* __restrict p = space_.p_t + x;
-      T* __restrict ds = space_.ds_t + x;
+    for (std::int64_t x = lane; x < lane + lanes; x += w) {
+      T* __restrict p = space_.p_t + row * lanes_ + x;
+      T* __restrict ds = space_.ds_t + row * lanes_ + x;
       const T* __restrict lse = space_.lse + x;
       const T* __restrict delta = space_.delta + x;
-      for (std::int32_t r = 0; r < keys; ++r)
+      for (std::int32_t r = 0; r < rows; ++r)
         for (std::int64_t i = 0; i < w; ++i) {
           const T probability = exp_of(p[r * lanes_ + i] - lse[i]);
           p[r * lanes_ + i] = probability;
@@ -180,10 +184,19 @@ class Segment {
     }
   }
 
-  void add_to_keys() const {
-    const std::int32_t keys = key_tile_.rows, queries = query_tile_.rows;
-    multiply<T>({space_.p_t, lanes_, 1}, space_.dout, value_ld_, space_.dv, value_ld_, keys, value_ld_, queries);
-    multiply<T>({space_.ds_t, lanes_, 1}, space_.q, key_ld_, space_.dk, key_ld_, keys, key_ld_, queries);
+  void add_to_queries(const Block& block) const {
+    const auto [row, rows, lane, lanes] = block;
+    multiply<Into::sum, T>({space_.k + row * key_ld_, 1, key_ld_}, space_.ds_t + row * lanes_ + lane, lanes_,
+                           space_.dq_t + lane, lanes_, q_.size, lanes, rows);
+  }
+
+  void add_to_keys(const Block& block) const {
+    const std::int64_t corner = block.first_row * lanes_ + block.first_lane;
+    const std::int64_t queries = std::min(block.lanes, query_tile_.rows - block.first_lane);
+    multiply<Into::sum, T>({space_.p_t + corner, lanes_, 1}, space_.dout + block.first_lane * value_ld_, value_ld_,
+                           space_.dv + block.first_row * value_ld_, value_ld_, block.rows, value_ld_, queries);
+    multiply<Into::sum, T>({space_.ds_t + corner, lanes_, 1}, space_.q + block.first_lane * key_ld_, key_ld_,
+                           space_.dk + block.first_row * key_ld_, key_ld_, block.rows, key_ld_, queries);
   }
 
   void store_keys() const {
@@ -192,7 +205,7 @@ class Segment {
   }
 
   void store_queries() const {
-    transpose(space_.dq_t, lanes_, q_.size, query_tile_.rows, space_.q, key_ld_);
+    transpose(space_.dq_t, lanes_, q_.size, lanes_, space_.q, key_ld_);
     each_entry(queries_, query_tile_.begin, query_tile_.rows, [&](std::int32_t r, std::int32_t position) {
       T* __restrict to = dq_.at(position);
       const T* __restrict from = space_.q + r * key_ld_;

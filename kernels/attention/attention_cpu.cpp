@@ -16,7 +16,7 @@ struct Workspace {
 
   Workspace(const AttentionArgs& args, Carver& carver) {
     const std::int64_t lanes = padded<T>(args.plan->tile.queries), keys = args.plan->tile.keys;
-    const std::int64_t key_size = args.q.size[3], value_size = args.v.size[3];
+    const std::int64_t key_size = padded<T>(args.q.size[3]), value_size = padded<T>(args.v.size[3]);
     rows = carver.take<T>(lanes * std::max(key_size, value_size));
     q = carver.take<T>(key_size * lanes);
     k = carver.take<T>(keys * key_size);
@@ -54,10 +54,12 @@ class QueryTile {
         segment_(segment),
         index_(tile),
         tile_(tile_at(queries_, tile, plan_.tile.queries)),
+        key_ld_(padded<T>(q_.size)),
+        value_ld_(padded<T>(v_.size)),
         lanes_(padded<T>(tile_.rows)) {
     if (tile_.rows == 0) return;
-    gather(q_, queries_, tile_.begin, tile_.rows, static_cast<T>(args.scale), space_.rows, q_.size);
-    transpose(space_.rows, q_.size, tile_.rows, q_.size, space_.q, lanes_);
+    gather(q_, queries_, tile_.begin, tile_.rows, static_cast<T>(args.scale), space_.rows, key_ld_, lanes_);
+    transpose(space_.rows, key_ld_, lanes_, q_.size, space_.q, lanes_);
   }
 
   bool empty() const { return tile_.rows == 0; }
@@ -70,8 +72,8 @@ class QueryTile {
 
   // Goes on from what an earlier pass left in o and lse: a softmax whose largest score is lse and whose sum is 1.
   void resume() const {
-    gather(o_, queries_, tile_.begin, tile_.rows, T(1), space_.rows, v_.size);
-    transpose(space_.rows, v_.size, tile_.rows, v_.size, space_.acc, lanes_);
+    gather(o_, queries_, tile_.begin, tile_.rows, T(1), space_.rows, value_ld_, lanes_);
+    transpose(space_.rows, value_ld_, lanes_, v_.size, space_.acc, lanes_);
     std::fill(space_.top, space_.top + lanes_, none);
     each_entry(queries_, tile_.begin, tile_.rows,
                [&](std::int32_t r, std::int32_t position) { space_.top[r] = std::max(lse_[position], none); });
@@ -89,9 +91,9 @@ class QueryTile {
 
   void finish() const {
     for (std::int64_t i = 0; i < lanes_; ++i) space_.shrink[i] = space_.sum[i] > 0 ? T(1) / space_.sum[i] : T(0);
-    scale_accumulator();
-    transpose(space_.acc, lanes_, v_.size, tile_.rows, space_.rows, v_.size);
-    scatter(space_.rows, v_.size, queries_, tile_.begin, tile_.rows, o_);
+    scale_accumulator(0, lanes_);
+    transpose(space_.acc, lanes_, v_.size, lanes_, space_.rows, value_ld_);
+    scatter(space_.rows, value_ld_, queries_, tile_.begin, tile_.rows, o_);
     each_entry(queries_, tile_.begin, tile_.rows, [&](std::int32_t r, std::int32_t position) {
       lse_[position] = space_.top[r] + std::log(space_.sum[r]);  // -infinity when nothing was allowed
     });
@@ -102,44 +104,57 @@ class QueryTile {
     if (keys.rows == 0) return;
     gather(k_, stream, keys.begin, keys.rows, T(1), space_.k, k_.size);
     gather(v_, stream, keys.begin, keys.rows, T(1), space_.v, v_.size);
-    std::fill(space_.s, space_.s + keys.rows * lanes_, T(0));
-    multiply<T>({space_.k, k_.size, 1}, space_.q, lanes_, space_.s, lanes_, keys.rows, lanes_, k_.size);
-    if (!full) mask(space_.s, keys, lanes_, space_.bounds, -std::numeric_limits<T>::infinity());
-    soften(keys.rows);
-    scale_accumulator();
-    multiply<T>({space_.v, 1, v_.size}, space_.s, lanes_, space_.acc, lanes_, v_.size, lanes_, keys.rows);
+    each_block(space_.bounds, tile_, keys, full, [&](const Block& block) {
+      const auto [row, rows, lane, lanes] = block;
+      T* s = space_.s + row * lanes_ + lane;
+      multiply<Into::zero, T>({space_.k + row * k_.size, k_.size, 1}, space_.q + lane, lanes_, s, lanes_, rows, lanes,
+                              k_.size);
+      if (!full) mask(space_.s, lanes_, block, keys, space_.bounds);
+      soften(block);
+      multiply<Into::sum, T>({space_.v + row * v_.size, 1, v_.size}, s, lanes_, space_.acc + lane, lanes_, v_.size,
+                             lanes, rows);
+    });
   }
 
   // Scores become probabilities relative to the largest score so far, to which sum and acc follow.
-  void soften(std::int32_t keys) const {
+  void soften(const Block& block) const {
     constexpr std::int64_t w = lanes_of<T>;
-    for (std::int64_t x = 0; x < lanes_; x += w) {
-      T* __restrict s = space_.s + x;
+    bool changed = false;
+    for (std::int64_t x = block.first_lane; x < block.first_lane + block.lanes; x += w) {
+      T* __restrict s = space_.s + block.first_row * lanes_ + x;
+      const Vector<T> before = load(space_.top + x);
+      Vector<T> largest = before;
+      for (std::int32_t r = 0; r < block.rows; ++r) {
+        const Vector<T> score = load(s + r * lanes_);
+        largest = score > largest ? score : largest;
+      }
       T top[w], shrink[w], sum[w];
-      for (std::int64_t i = 0; i < w; ++i) top[i] = space_.top[x + i];
-      for (std::int32_t r = 0; r < keys; ++r)
-        for (std::int64_t i = 0; i < w; ++i) top[i] = s[r * lanes_ + i] > top[i] ? s[r * lanes_ + i] : top[i];
-      for (std::int64_t i = 0; i < w; ++i) shrink[i] = exp_of(space_.top[x + i] - top[i]);
-      for (std::int64_t i = 0; i < w; ++i) sum[i] = space_.sum[x + i] * shrink[i];
-      for (std::int32_t r = 0; r < keys; ++r)
+      store(top, largest);
+      store(shrink, before - largest);
+      for (std::int64_t i = 0; i < w; ++i) {
+        changed |= shrink[i] < 0;
+        shrink[i] = exp_of(shrink[i]);
+        sum[i] = space_.sum[x + i] * shrink[i];
+      }
+      for (std::int32_t r = 0; r < block.rows; ++r)
         for (std::int64_t i = 0; i < w; ++i) {
           const T p = exp_of(s[r * lanes_ + i] - top[i]);
           s[r * lanes_ + i] = p;
           sum[i] += p;
         }
-      for (std::int64_t i = 0; i < w; ++i) {
-        space_.top[x + i] = top[i];
-        space_.shrink[x + i] = shrink[i];
-        space_.sum[x + i] = sum[i];
-      }
+      std::copy_n(top, w, space_.top + x);
+      std::copy_n(shrink, w, space_.shrink + x);
+      std::copy_n(sum, w, space_.sum + x);
     }
+    if (changed) scale_accumulator(block.first_lane, block.lanes);
   }
 
-  void scale_accumulator() const {
-    T* __restrict acc = space_.acc;
-    const T* __restrict shrink = space_.shrink;
+  void scale_accumulator(std::int64_t first_lane, std::int64_t lanes) const {
     for (std::int64_t d = 0; d < v_.size; ++d)
-      for (std::int64_t i = 0; i < lanes_; ++i) acc[d * lanes_ + i] *= shrink[i];
+      for (std::int64_t x = first_lane; x < first_lane + lanes; x += lanes_of<T>) {
+        T* acc = space_.acc + d * lanes_ + x;
+        store(acc, load(acc) * load(space_.shrink + x));
+      }
   }
 
   // The largest score of no score at all. Finite, so that masked scores (-infinity) and the change from it to any
@@ -154,7 +169,7 @@ class QueryTile {
   Stream queries_;
   std::int32_t segment_, index_;
   Tile tile_;
-  std::int64_t lanes_;
+  std::int64_t key_ld_, value_ld_, lanes_;
 };
 
 template <class T>

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "kernels/attention/plan.h"
 
@@ -43,53 +44,66 @@ struct Left {
   std::int64_t row, depth;
 };
 
+template <class T>
+inline Vector<T> load(const T* from) {
+  Vector<T> v;
+  std::memcpy(&v, from, sizeof(v));
+  return v;
+}
+template <class T>
+inline void store(T* to, Vector<T> v) {
+  std::memcpy(to, &v, sizeof(v));
+}
+
+// What C was before: part of the sum, or nothing.
+enum class Into { zero, sum };
+
 // C(rows, lanes) += A(rows, depth) B(depth, lanes), for `height` rows and `vectors` vectors of lanes. Element by
 // element, the terms are added in the order of depth, whatever the blocking.
-template <class T, int height, int vectors>
+template <Into into, class T, int height, int vectors>
 inline void multiply_block(const Left<T>& a, const T* __restrict b, std::int64_t ldb, T* __restrict c, std::int64_t ldc,
                            std::int64_t depth) {
   constexpr std::int64_t w = lanes_of<T>;
-  Vector<T> sum[height][vectors];
-  for (int r = 0; r < height; ++r)
-    for (int x = 0; x < vectors; ++x) std::memcpy(&sum[r][x], c + r * ldc + x * w, sizeof(Vector<T>));
+  Vector<T> sum[height][vectors] = {};
+  if constexpr (into == Into::sum)
+    for (int r = 0; r < height; ++r)
+      for (int x = 0; x < vectors; ++x) sum[r][x] = load(c + r * ldc + x * w);
   for (std::int64_t k = 0; k < depth; ++k) {
     Vector<T> right[vectors];
-    for (int x = 0; x < vectors; ++x) std::memcpy(&right[x], b + k * ldb + x * w, sizeof(Vector<T>));
+    for (int x = 0; x < vectors; ++x) right[x] = load(b + k * ldb + x * w);
     for (int r = 0; r < height; ++r) {
       const T left = a.data[r * a.row + k * a.depth];
       for (int x = 0; x < vectors; ++x) sum[r][x] += left * right[x];
     }
   }
   for (int r = 0; r < height; ++r)
-    for (int x = 0; x < vectors; ++x) std::memcpy(c + r * ldc + x * w, &sum[r][x], sizeof(Vector<T>));
+    for (int x = 0; x < vectors; ++x) store(c + r * ldc + x * w, sum[r][x]);
 }
 
 // All rows of one column of blocks. As many accumulators as hide the latency of a fused multiply-add and fit.
-template <class T, int vectors>
+template <Into into, class T, int vectors>
 inline void multiply_column(Left<T> a, const T* b, std::int64_t ldb, T* c, std::int64_t ldc, std::int64_t rows,
                             std::int64_t depth) {
   constexpr int height = registers == 32 ? (vectors > 2 ? 6 : 8) : (vectors > 2 ? 2 : 4);
+  const auto block = [&](std::int64_t r) { return Left<T>{a.data + r * a.row, a.row, a.depth}; };
   std::int64_t r = 0;
   for (; r + height <= rows; r += height)
-    multiply_block<T, height, vectors>({a.data + r * a.row, a.row, a.depth}, b, ldb, c + r * ldc, ldc, depth);
-  for (; r + 2 <= rows; r += 2)
-    multiply_block<T, 2, vectors>({a.data + r * a.row, a.row, a.depth}, b, ldb, c + r * ldc, ldc, depth);
-  for (; r < rows; ++r)
-    multiply_block<T, 1, vectors>({a.data + r * a.row, a.row, a.depth}, b, ldb, c + r * ldc, ldc, depth);
+    multiply_block<into, T, height, vectors>(block(r), b, ldb, c + r * ldc, ldc, depth);
+  for (; r + 2 <= rows; r += 2) multiply_block<into, T, 2, vectors>(block(r), b, ldb, c + r * ldc, ldc, depth);
+  for (; r < rows; ++r) multiply_block<into, T, 1, vectors>(block(r), b, ldb, c + r * ldc, ldc, depth);
 }
 
-// C(rows, lanes) += A(rows, depth) B(depth, lanes); lanes is a multiple of lanes_of<T>.
-template <class T>
+// C(rows, lanes) = A(rows, depth) B(depth, lanes), added to C or not; lanes is a multiple of lanes_of<T>.
+template <Into into, class T>
 inline void multiply(const Left<T>& a, const T* b, std::int64_t ldb, T* c, std::int64_t ldc, std::int64_t rows,
                      std::int64_t lanes, std::int64_t depth) {
   constexpr std::int64_t w = lanes_of<T>;
   std::int64_t x = 0;
-  for (; x + 4 * w <= lanes; x += 4 * w) multiply_column<T, 4>(a, b + x, ldb, c + x, ldc, rows, depth);
-  if (x + 2 * w <= lanes) {
-    multiply_column<T, 2>(a, b + x, ldb, c + x, ldc, rows, depth);
-    x += 2 * w;
-  }
-  if (x < lanes) multiply_column<T, 1>(a, b + x, ldb, c + x, ldc, rows, depth);
+  for (; x + 4 * w <= lanes; x += 4 * w) multiply_column<into, T, 4>(a, b + x, ldb, c + x, ldc, rows, depth);
+  const std::int64_t rest = (lanes - x) / w;
+  if (rest == 3) multiply_column<into, T, 3>(a, b + x, ldb, c + x, ldc, rows, depth);
+  if (rest == 2) multiply_column<into, T, 2>(a, b + x, ldb, c + x, ldc, rows, depth);
+  if (rest == 1) multiply_column<into, T, 1>(a, b + x, ldb, c + x, ldc, rows, depth);
 }
 
 // The rows of one (sequence, head) of q, k, v or their gradients.
@@ -116,16 +130,18 @@ inline void each_entry(const Stream& stream, std::int32_t begin, std::int32_t co
   }
 }
 
-// tile(r, 0 .. size) = factor * row of entry begin + r, each row padded with zeros to `ld`.
+// tile(r, 0 .. size) = factor * row of entry begin + r, each row padded with zeros to `ld`, and whole rows of zeros
+// up to row `padded_rows`.
 template <class T, class U>
 inline void gather(const Rows<U>& rows, const Stream& stream, std::int32_t begin, std::int32_t count, T factor,
-                   T* __restrict tile, std::int64_t ld) {
+                   T* __restrict tile, std::int64_t ld, std::int64_t padded_rows = 0) {
   each_entry(stream, begin, count, [&](std::int32_t r, std::int32_t position) {
     const T* __restrict from = rows.at(position);
     T* __restrict to = tile + r * ld;
     for (std::int64_t d = 0; d < rows.size; ++d) to[d] = factor * from[d];
     for (std::int64_t d = rows.size; d < ld; ++d) to[d] = 0;
   });
+  for (std::int64_t x = count * ld; x < padded_rows * ld; ++x) tile[x] = 0;
 }
 
 // The way back: row of entry begin + r = tile(r, 0 .. size).
@@ -137,14 +153,37 @@ inline void scatter(const T* __restrict tile, std::int64_t ld, const Stream& str
   });
 }
 
-// out(columns, ldo) = in(rows, ldi) transposed; lanes [rows, ldo) of out become zero.
+// The lower or upper halves of a and b, element by element in turn.
+template <int begin, class V, int... i>
+inline V interleave(V a, V b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, b, (begin + i / 2 + (i % 2) * static_cast<int>(sizeof...(i)))...);
+}
+
+// A square of lanes_of<T> rows transposed. Shuffling the rows like a pack of cards, once for every halving, does it.
 template <class T>
-inline void transpose(const T* __restrict in, std::int64_t ldi, std::int64_t rows, std::int64_t columns,
-                      T* __restrict out, std::int64_t ldo) {
-  for (std::int64_t c = 0; c < columns; ++c) {
-    for (std::int64_t r = 0; r < rows; ++r) out[c * ldo + r] = in[r * ldi + c];
-    for (std::int64_t r = rows; r < ldo; ++r) out[c * ldo + r] = 0;
+inline void transpose_square(const T* in, std::int64_t ldi, T* out, std::int64_t ldo) {
+  constexpr int w = static_cast<int>(lanes_of<T>);
+  constexpr auto lanes = std::make_integer_sequence<int, w>{};
+  Vector<T> now[w], next[w];
+  for (int r = 0; r < w; ++r) now[r] = load(in + r * ldi);
+  for (int half = 1; half < w; half *= 2) {
+    for (int r = 0; r < w / 2; ++r) {
+      next[2 * r] = interleave<0>(now[r], now[r + w / 2], lanes);
+      next[2 * r + 1] = interleave<w / 2>(now[r], now[r + w / 2], lanes);
+    }
+    for (int r = 0; r < w; ++r) now[r] = next[r];
   }
+  for (int r = 0; r < w; ++r) store(out + r * ldo, now[r]);
+}
+
+// out(columns, ldo) = in(rows, ldi) transposed. Lanes [rows, padded(rows)) of out are undefined, as are rows
+// [columns, padded(columns)); both tiles have room for whole squares.
+template <class T>
+inline void transpose(const T* in, std::int64_t ldi, std::int64_t rows, std::int64_t columns, T* out,
+                      std::int64_t ldo) {
+  constexpr std::int64_t w = lanes_of<T>;
+  for (std::int64_t c = 0; c < columns; c += w)
+    for (std::int64_t r = 0; r < rows; r += w) transpose_square(in + r * ldi + c, ldi, out + c * ldo + r, ldo);
 }
 
 }  // namespace longstride::kernels::cpu

@@ -88,14 +88,45 @@ struct Bounds {
   }
 };
 
-// s(key, query) = `masked` where the query's interval does not hold the key.
+// The rows of a key tile and the query lanes, whole vectors of them, that are computed together.
+struct Block {
+  std::int32_t first_row, rows;
+  std::int64_t first_lane, lanes;
+};
+
+// Calls f with the blocks that make a tile. A full tile is one; of a partial one, strips of keys leave out the lanes
+// that may attend to none of them, which is most of the half of a diagonal tile that is masked.
+template <class T, class F>
+inline void each_block(const Bounds<T>& bounds, Tile queries, Tile keys, bool full, F&& f) {
+  constexpr std::int32_t strip = 16;
+  if (full) return f(Block{0, keys.rows, 0, padded<T>(queries.rows)});
+  Block block{};
+  std::int32_t first = 0, last = 0;  // queries [first, last) attend to the strip; neither end ever decreases
+  for (std::int32_t r = 0; r < keys.rows; r += strip) {
+    const std::int32_t rows = std::min(strip, keys.rows - r);
+    while (first < queries.rows && bounds.high[first] <= static_cast<T>(keys.begin + r)) ++first;
+    while (last < queries.rows && bounds.low[last] < static_cast<T>(keys.begin + r + rows)) ++last;
+    const std::int64_t lane = first / lanes_of<T> * lanes_of<T>, lanes = first < last ? padded<T>(last) - lane : 0;
+    if (lane == block.first_lane && lanes == block.lanes) {
+      block.rows += rows;
+      continue;
+    }
+    if (block.lanes > 0) f(block);
+    block = {r, rows, lane, lanes};
+  }
+  if (block.lanes > 0) f(block);
+}
+
+// s(key, query) = -infinity where the query's interval does not hold the key.
 template <class T>
-inline void mask(T* __restrict s, Tile keys, std::int64_t lanes, const Bounds<T>& bounds, T masked) {
-  const T* __restrict low = bounds.low;
-  const T* __restrict high = bounds.high;
-  for (std::int32_t r = 0; r < keys.rows; ++r, s += lanes) {
-    const T key = static_cast<T>(keys.begin + r);
-    for (std::int64_t i = 0; i < lanes; ++i) s[i] = (key >= low[i]) & (key < high[i]) ? s[i] : masked;
+inline void mask(T* s, std::int64_t ld, const Block& block, Tile keys, const Bounds<T>& bounds) {
+  for (std::int64_t x = block.first_lane; x < block.first_lane + block.lanes; x += lanes_of<T>) {
+    const Vector<T> low = load(bounds.low + x), high = load(bounds.high + x);
+    const Vector<T> masked = Vector<T>{} - std::numeric_limits<T>::infinity();
+    for (std::int32_t r = block.first_row; r < block.first_row + block.rows; ++r) {
+      const Vector<T> key = Vector<T>{} + static_cast<T>(keys.begin + r);
+      store(s + r * ld + x, (key >= low) & (key < high) ? load(s + r * ld + x) : masked);
+    }
   }
 }
 
