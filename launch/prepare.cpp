@@ -83,12 +83,56 @@ void add_bytes(CLI::App& prepare, Session& session) {
   kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output); });
 }
 
+void add_seed(CLI::App* kind, std::uint64_t& seed) {
+  kind->add_option("--seed", seed, "of the division into train, valid and test")->check(CLI::Range(0, 2147483647));
+}
+
+struct Cifar10Options {
+  PrepareCifar10Config config;
+  PrepareOutput output;
+};
+
+void add_cifar10(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<Cifar10Options>();
+  CLI::App* kind = add_kind(prepare, "cifar10", "CIFAR-10's original binary batches, as 32 x 32 x 3 bytes", o->output);
+  kind->add_option("--input", o->config.inputs, "the folder of the batches, or the files")->required();
+  add_seed(kind, o->config.seed);
+  kind->callback([o, &session] { run_prepare(session, prepare_cifar10, o->config, o->output); });
+}
+
+struct ImagesOptions {
+  PrepareImagesConfig config;
+  PrepareOutput output;
+  std::string grey = "refuse";
+};
+
+void add_images(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<ImagesOptions>();
+  CLI::App* kind =
+      add_kind(prepare, "images", "RGB pictures of one size: PNGs in a folder or tar, .npy or .npz arrays", o->output);
+  kind->add_option("--input", o->config.inputs, "folders, .tar, .npy or .npz files")->required();
+  kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
+  kind->add_option("--test-input", o->config.test_inputs, "the same for test");
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)");
+  kind->add_option("--size", o->config.side, "rows and columns of every picture");
+  kind->add_option("--grey", o->grey, "grey pictures: convert them to RGB or refuse them")
+      ->check(CLI::IsMember({"convert", "refuse"}));
+  add_seed(kind, o->config.seed);
+  kind->callback([o, &session] {
+    o->config.convert_grey = o->grey == "convert";
+    run_prepare(session, prepare_images, o->config, o->output);
+  });
+}
+
 }  // namespace
 
 void add_prepare(CLI::App& app, Session& session) {
   CLI::App* prepare = app.add_subcommand("prepare", "Turn raw data into a dataset file");
   prepare->require_subcommand(1);
   add_bytes(*prepare, session);
+  add_cifar10(*prepare, session);
+  add_images(*prepare, session);
 }
 
 }  // namespace longstride
