@@ -41,4 +41,21 @@ struct PrepareImagesConfig {
 };
 void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output);
 
+struct PrepareAudioConfig {
+  std::vector<std::string> inputs;                     // folders, or WAV, FLAC, OGG or AIFF files
+  std::vector<std::string> valid_inputs, test_inputs;  // given splits; without both, the files of `inputs` are divided
+  std::string split;                                   // fractions of the duration; empty: 0.8,0.1,0.1
+  std::int64_t rate = 12000;                           // samples a second
+  std::uint64_t seed = 1;                              // of the division
+};
+// Channels are averaged, resampled and encoded by mu-law to 8 bits. No file is divided.
+void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output);
+
+// Makes a WAV file of one file of an audio dataset: what the model hears.
+struct DecodeAudioConfig {
+  std::string dataset, split = "train";
+  std::int64_t index = 0;  // of the file in its split
+};
+void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output);
+
 }  // namespace longstride

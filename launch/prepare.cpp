@@ -125,6 +125,43 @@ void add_images(CLI::App& prepare, Session& session) {
   });
 }
 
+struct AudioOptions {
+  PrepareAudioConfig config;
+  DecodeAudioConfig decode;
+  PrepareOutput output;
+};
+
+// --decode x.h5 --split test --index 0 --output y.wav
+void run_decode(const CLI::App* kind, AudioOptions& o, const Session& session) {
+  for (const char* other : {"--input", "--valid-input", "--test-input", "--rate", "--seed"})
+    if (kind->count(other) > 0)
+      throw user_error("{} cannot be used with --decode, which takes --split, --index, --output and --force", other);
+  if (!o.config.split.empty()) o.decode.split = o.config.split;
+  if (session.comm->rank() != 0) return;
+  decode_audio(o.decode, o.output);
+  fmt::print("{}: file {} of '{}' of {}\n", o.output.path, o.decode.index, o.decode.split, o.decode.dataset);
+}
+
+void add_audio(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<AudioOptions>();
+  CLI::App* kind = add_kind(prepare, "audio", "Sound files, as mono mu-law bytes", o->output);
+  kind->add_option("--input", o->config.inputs, "folders, or WAV, FLAC, OGG or AIFF files");
+  kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
+  kind->add_option("--test-input", o->config.test_inputs, "the same for test");
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, the "
+                   "name of the split");
+  kind->add_option("--rate", o->config.rate, "samples a second");
+  add_seed(kind, o->config.seed);
+  kind->add_option("--decode", o->decode.dataset, "make a WAV file of a file in this dataset instead");
+  kind->add_option("--index", o->decode.index, "with --decode: which file of the split, from 0");
+  kind->callback([o, kind, &session] {
+    if (!o->decode.dataset.empty()) return run_decode(kind, *o, session);
+    if (kind->count("--index") > 0) throw user_error("--index is for --decode only; leave it out");
+    run_prepare(session, prepare_audio, o->config, o->output);
+  });
+}
+
 }  // namespace
 
 void add_prepare(CLI::App& app, Session& session) {
@@ -133,6 +170,7 @@ void add_prepare(CLI::App& app, Session& session) {
   add_bytes(*prepare, session);
   add_cifar10(*prepare, session);
   add_images(*prepare, session);
+  add_audio(*prepare, session);
 }
 
 }  // namespace longstride
