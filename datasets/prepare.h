@@ -24,4 +24,38 @@ struct PrepareBytesConfig {
 };
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output);
 
+struct PrepareCifar10Config {
+  std::vector<std::string> inputs;  // batch files, or the folder that holds them; test_batch* is the test set
+  std::uint64_t seed = 1;           // of the division of the training batches into train and valid
+};
+// 4% of the training batches validate, which is 2,000 of the whole 50,000. Without a test batch, test is empty.
+void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& output);
+
+struct PrepareImagesConfig {
+  std::vector<std::string> inputs;                     // folders, .tar, .npy, .npz or .png (picture_source.h)
+  std::vector<std::string> valid_inputs, test_inputs;  // given splits; without both, `inputs` is divided
+  std::string split;                                   // counts or fractions, at random; empty: 0.9,0.05,0.05
+  std::int64_t side = 64;                              // rows and columns of every picture
+  bool convert_grey = false;                           // otherwise grey pictures are refused
+  std::uint64_t seed = 1;                              // of the division
+};
+void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output);
+
+struct PrepareAudioConfig {
+  std::vector<std::string> inputs;                     // folders, or WAV, FLAC, OGG or AIFF files
+  std::vector<std::string> valid_inputs, test_inputs;  // given splits; without both, the files of `inputs` are divided
+  std::string split;                                   // fractions of the duration; empty: 0.8,0.1,0.1
+  std::int64_t rate = 12000;                           // samples a second
+  std::uint64_t seed = 1;                              // of the division
+};
+// Channels are averaged, resampled and encoded by mu-law to 8 bits. No file is divided.
+void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output);
+
+// Makes a WAV file of one file of an audio dataset: what the model hears.
+struct DecodeAudioConfig {
+  std::string dataset, split = "train";
+  std::int64_t index = 0;  // of the file in its split
+};
+void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output);
+
 }  // namespace longstride

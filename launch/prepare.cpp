@@ -83,12 +83,94 @@ void add_bytes(CLI::App& prepare, Session& session) {
   kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output); });
 }
 
+void add_seed(CLI::App* kind, std::uint64_t& seed) {
+  kind->add_option("--seed", seed, "of the division into train, valid and test")->check(CLI::Range(0, 2147483647));
+}
+
+struct Cifar10Options {
+  PrepareCifar10Config config;
+  PrepareOutput output;
+};
+
+void add_cifar10(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<Cifar10Options>();
+  CLI::App* kind = add_kind(prepare, "cifar10", "CIFAR-10's original binary batches, as 32 x 32 x 3 bytes", o->output);
+  kind->add_option("--input", o->config.inputs, "the folder of the batches, or the files")->required();
+  add_seed(kind, o->config.seed);
+  kind->callback([o, &session] { run_prepare(session, prepare_cifar10, o->config, o->output); });
+}
+
+struct ImagesOptions {
+  PrepareImagesConfig config;
+  PrepareOutput output;
+  std::string grey = "refuse";
+};
+
+void add_images(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<ImagesOptions>();
+  CLI::App* kind =
+      add_kind(prepare, "images", "RGB pictures of one size: PNGs in a folder or tar, .npy or .npz arrays", o->output);
+  kind->add_option("--input", o->config.inputs, "folders, .tar, .npy or .npz files")->required();
+  kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
+  kind->add_option("--test-input", o->config.test_inputs, "the same for test");
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)");
+  kind->add_option("--size", o->config.side, "rows and columns of every picture");
+  kind->add_option("--grey", o->grey, "grey pictures: convert them to RGB or refuse them")
+      ->check(CLI::IsMember({"convert", "refuse"}));
+  add_seed(kind, o->config.seed);
+  kind->callback([o, &session] {
+    o->config.convert_grey = o->grey == "convert";
+    run_prepare(session, prepare_images, o->config, o->output);
+  });
+}
+
+struct AudioOptions {
+  PrepareAudioConfig config;
+  DecodeAudioConfig decode;
+  PrepareOutput output;
+};
+
+// --decode x.h5 --split test --index 0 --output y.wav
+void run_decode(const CLI::App* kind, AudioOptions& o, const Session& session) {
+  for (const char* other : {"--input", "--valid-input", "--test-input", "--rate", "--seed"})
+    if (kind->count(other) > 0)
+      throw user_error("{} cannot be used with --decode, which takes --split, --index, --output and --force", other);
+  if (!o.config.split.empty()) o.decode.split = o.config.split;
+  if (session.comm->rank() != 0) return;
+  decode_audio(o.decode, o.output);
+  fmt::print("{}: file {} of '{}' of {}\n", o.output.path, o.decode.index, o.decode.split, o.decode.dataset);
+}
+
+void add_audio(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<AudioOptions>();
+  CLI::App* kind = add_kind(prepare, "audio", "Sound files, as mono mu-law bytes", o->output);
+  kind->add_option("--input", o->config.inputs, "folders, or WAV, FLAC, OGG or AIFF files");
+  kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
+  kind->add_option("--test-input", o->config.test_inputs, "the same for test");
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, the "
+                   "name of the split");
+  kind->add_option("--rate", o->config.rate, "samples a second");
+  add_seed(kind, o->config.seed);
+  kind->add_option("--decode", o->decode.dataset, "make a WAV file of a file in this dataset instead");
+  kind->add_option("--index", o->decode.index, "with --decode: which file of the split, from 0");
+  kind->callback([o, kind, &session] {
+    if (!o->decode.dataset.empty()) return run_decode(kind, *o, session);
+    if (kind->count("--index") > 0) throw user_error("--index is for --decode only; leave it out");
+    run_prepare(session, prepare_audio, o->config, o->output);
+  });
+}
+
 }  // namespace
 
 void add_prepare(CLI::App& app, Session& session) {
   CLI::App* prepare = app.add_subcommand("prepare", "Turn raw data into a dataset file");
   prepare->require_subcommand(1);
   add_bytes(*prepare, session);
+  add_cifar10(*prepare, session);
+  add_images(*prepare, session);
+  add_audio(*prepare, session);
 }
 
 }  // namespace longstride

@@ -1,0 +1,35 @@
+// Sound files as one channel of samples, through libsndfile (WAV, FLAC, OGG, AIFF) and soxr. In a build without the
+// two, no_audio.cpp stands in and says so.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace longstride {
+
+class AudioFile {
+ public:
+  virtual ~AudioFile() = default;
+  virtual std::int64_t frames() const = 0;  // samples of each channel
+  virtual std::int64_t rate() const = 0;    // samples a second
+  virtual std::int64_t channels() const = 0;
+  // The mean of the channels, for the next frames: at most `count` of them in [-1, 1]; none at the end. UserError when
+  // the file ends before frames() or is damaged.
+  virtual std::int64_t read(float* mono, std::int64_t count) = 0;
+};
+
+// UserError when the file is no sound file, is cut short or holds no sound.
+std::unique_ptr<AudioFile> open_audio(const std::string& path);
+
+// Band-limited change of rate (soxr, very high quality, linear phase: nothing is shifted in time).
+class Resampler {
+ public:
+  virtual ~Resampler() = default;
+  // Replaces `out` by the samples that `count` more of input make ready. Over all, count * to / from come out.
+  virtual void process(const float* in, std::int64_t count, std::vector<float>& out) = 0;
+  virtual void finish(std::vector<float>& out) = 0;  // the last ones
+};
+std::unique_ptr<Resampler> make_resampler(std::int64_t from, std::int64_t to);
+
+}  // namespace longstride

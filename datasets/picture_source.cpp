@@ -1,0 +1,190 @@
+#include "datasets/picture_source.h"
+
+#include <algorithm>
+
+#include "datasets/input_files.h"
+#include "datasets/npy.h"
+#include "datasets/png.h"
+#include "datasets/tar.h"
+#include "datasets/text.h"
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+using SourceSink = std::function<void(const SourceFile&)>;
+using Bytes = std::vector<std::uint8_t>;
+constexpr std::uint64_t largest_png = std::uint64_t{256} << 20;
+
+UserError grey_refused(const std::string& name) {
+  return user_error("{}: is grey; take grey pictures as RGB with --grey convert, or leave them out", name);
+}
+
+void give_grey(const std::uint8_t* grey, std::int64_t pixels, const PictureSource::Sink& sink) {
+  Bytes rgb(static_cast<std::size_t>(pixels) * 3);
+  for (std::size_t i = 0; i < rgb.size(); ++i) rgb[i] = grey[i / 3];
+  sink(rgb.data());
+}
+
+void give_png(const Bytes& file, const std::string& name, const PictureRules& rules, const PictureSource::Sink& sink) {
+  const Picture picture = read_png(file.data(), file.size(), name);
+  if (picture.rows != rules.side || picture.columns != rules.side)
+    throw user_error("{}: is {} x {} pixels, but --size is {}; scale it first or change --size", name, picture.columns,
+                     picture.rows, rules.side);
+  if (picture.channels == 3) return sink(picture.pixels.data());
+  if (!rules.convert_grey) throw grey_refused(name);
+  give_grey(picture.pixels.data(), picture.rows * picture.columns, sink);
+}
+
+class PngFiles final : public PictureSource {
+ public:
+  PngFiles(std::vector<std::string> paths, const PictureRules& rules) : paths_(std::move(paths)), rules_(rules) {}
+  std::int64_t count() const override { return static_cast<std::int64_t>(paths_.size()); }
+  std::int64_t input_bytes() const override { return bytes_of_files(paths_); }
+
+  void read(const Sink& sink, const SourceSink& source, Meter& meter) const override {
+    for (const std::string& path : paths_) {
+      const FileBlob blob(path);
+      if (blob.size() > largest_png) throw user_error("{}: has {} bytes, too many for a picture", path, blob.size());
+      Sha256 sha;
+      Bytes file(static_cast<std::size_t>(blob.size()));
+      BlobStream(blob, 0, blob.size(), &sha, &meter).read(file.data(), file.size());
+      give_png(file, path, rules_, sink);
+      source({path, static_cast<std::int64_t>(file.size()), sha.hex()});
+    }
+  }
+
+ private:
+  std::vector<std::string> paths_;
+  PictureRules rules_;
+};
+
+class TarOfPngs final : public PictureSource {
+ public:
+  TarOfPngs(const std::string& path, const PictureRules& rules) : blob_(path), rules_(rules) {
+    BlobStream stream(blob_, 0, blob_.size());
+    for (TarReader tar(stream); tar.next();) count_ += is_picture(tar.name()) ? 1 : 0;
+    if (count_ == 0) throw user_error("{}: holds no .png file; a tar archive of PNGs is needed", path);
+  }
+  std::int64_t count() const override { return count_; }
+  std::int64_t input_bytes() const override { return static_cast<std::int64_t>(blob_.size()); }
+
+  void read(const Sink& sink, const SourceSink& source, Meter& meter) const override {
+    Sha256 sha;
+    BlobStream stream(blob_, 0, blob_.size(), &sha, &meter);
+    for (TarReader tar(stream); tar.next();) {
+      if (!is_picture(tar.name())) continue;
+      const std::string name = blob_.name() + ":" + tar.name();
+      if (tar.size() > largest_png) throw user_error("{}: has {} bytes, too many for a picture", name, tar.size());
+      Bytes file(static_cast<std::size_t>(tar.size()));
+      tar.read(file.data());
+      give_png(file, name, rules_, sink);
+    }
+    source({blob_.name(), static_cast<std::int64_t>(blob_.size()), sha.hex()});
+  }
+
+ private:
+  // macOS adds a ._x beside each x, which is no picture.
+  static bool is_picture(const std::string& name) {
+    return lower_extension(name) == "png" && !file_name(name).starts_with('.');
+  }
+
+  FileBlob blob_;
+  PictureRules rules_;
+  std::int64_t count_ = 0;
+};
+
+// One array of pictures, alone (.npy) or in an archive (.npz).
+class ArrayFile final : public PictureSource {
+ public:
+  ArrayFile(const std::string& path, const PictureRules& rules)
+      : blob_(path), rules_(rules), archive_(lower_extension(path) == "npz") {
+    const auto stream = open(nullptr, nullptr);
+    pictures_ = npy_pictures(read_npy_header(*stream), rules.side, stream->name());
+    if (pictures_.count == 0) throw user_error("{}: holds no picture", path);
+    if (pictures_.layout == NpyPictures::Layout::grey && !rules.convert_grey) throw grey_refused(path);
+  }
+  std::int64_t count() const override { return pictures_.count; }
+  std::int64_t input_bytes() const override { return static_cast<std::int64_t>(blob_.size()); }
+
+  void read(const Sink& sink, const SourceSink& source, Meter& meter) const override {
+    Sha256 sha;
+    const auto stream = open(&sha, &meter);
+    read_npy_header(*stream);
+    const std::int64_t pixels = pictures_.rows * pictures_.columns;
+    Bytes stored(static_cast<std::size_t>(pictures_.bytes())), interleaved(static_cast<std::size_t>(pixels) * 3);
+    for (std::int64_t i = 0; i < pictures_.count; ++i) {
+      stream->read(stored.data(), stored.size());
+      switch (pictures_.layout) {
+        case NpyPictures::Layout::interleaved:
+          sink(stored.data());
+          break;
+        case NpyPictures::Layout::planar:
+          for (std::int64_t p = 0; p < pixels; ++p)
+            for (std::int64_t c = 0; c < 3; ++c) interleaved[p * 3 + c] = stored[c * pixels + p];
+          sink(interleaved.data());
+          break;
+        case NpyPictures::Layout::grey:
+          give_grey(stored.data(), pixels, sink);
+          break;
+      }
+    }
+    source({blob_.name(), input_bytes(), archive_ ? sha256_of_file(blob_.name()) : sha.hex()});
+  }
+
+ private:
+  // Only a .npy file is read whole and in order, so that its checksum can be taken on the way.
+  std::unique_ptr<ByteStream> open(Sha256* sha, Meter* meter) const {
+    if (archive_) return open_npz_pictures(blob_, meter);
+    return std::make_unique<BlobStream>(blob_, 0, blob_.size(), sha, meter);
+  }
+
+  FileBlob blob_;
+  PictureRules rules_;
+  bool archive_;
+  NpyPictures pictures_;
+};
+
+std::vector<std::string> with_extension(const std::vector<std::string>& paths,
+                                        std::initializer_list<const char*> wanted) {
+  std::vector<std::string> out;
+  for (const std::string& path : paths)
+    if (std::find(wanted.begin(), wanted.end(), lower_extension(path)) != wanted.end()) out.push_back(path);
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& path, const PictureRules& rules) {
+  std::vector<std::unique_ptr<PictureSource>> out;
+  if (is_folder(path)) {
+    const auto files = files_under(path);
+    auto pngs = with_extension(files, {"png"});
+    const auto arrays = with_extension(files, {"npy", "npz"});
+    if (!pngs.empty() && !arrays.empty())
+      throw user_error("{}: holds both PNGs and arrays ({}); give the one or the other", path, arrays[0]);
+    if (pngs.empty() && arrays.empty()) {
+      const bool jpegs = !with_extension(files, {"jpg", "jpeg"}).empty();
+      throw user_error("{}: holds no .png, .npy or .npz file{}", path,
+                       jpegs ? ", only JPEGs; convert them to PNG of the right size" : "");
+    }
+    if (!pngs.empty()) out.push_back(std::make_unique<PngFiles>(std::move(pngs), rules));
+    for (const std::string& array : arrays) out.push_back(std::make_unique<ArrayFile>(array, rules));
+    return out;
+  }
+  const std::string extension = lower_extension(path);
+  const std::string format = recognised_format(FileBlob(path));
+  if (extension == "tar" && format.empty())
+    out.push_back(std::make_unique<TarOfPngs>(path, rules));
+  else if (extension == "npy" || extension == "npz")
+    out.push_back(std::make_unique<ArrayFile>(path, rules));
+  else if (extension == "png")
+    out.push_back(std::make_unique<PngFiles>(std::vector<std::string>{path}, rules));
+  else if (format == "gzip" || format == "xz" || format == "bzip2" || format == "zstd")
+    throw user_error("{}: is compressed ({}); unpack it to a .tar first", path, format);
+  else
+    throw user_error("{}: is no folder and no .tar, .npy, .npz or .png file, which pictures are taken from", path);
+  return out;
+}
+
+}  // namespace longstride
