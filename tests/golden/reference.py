@@ -10,8 +10,9 @@ import torch
 
 
 def per_head(value, heads):
-    """One number for all heads, or a list of one a head."""
-    return list(value) if isinstance(value, (list, tuple)) else [value] * heads
+    """One number for all heads, alone or as a list of one; or a list of one a head."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    return values * heads if len(values) == 1 else values
 
 
 def part_mask(part, attention, head, heads, n):
