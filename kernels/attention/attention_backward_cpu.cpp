@@ -68,29 +68,33 @@ Slot slot_of(const AttentionPlan& plan, std::int64_t head, std::int32_t number) 
   return {};
 }
 
+// Every query may attend to itself, so every key tile is in the lists.
+bool reaches_every_key(const Part& part) { return part.kind != PartKind::fixed_summary; }
+
 // One segment of one part of one (sequence, head).
 template <class T>
 class Segment {
  public:
-  Segment(const AttentionBackwardArgs& args, std::int64_t sequence, std::int64_t head, Slot slot, std::int32_t segment,
-          bool first, const T* delta, const Workspace<T>& space)
+  Segment(const AttentionBackwardArgs& args, const Unit& unit, Slot slot, bool first, const T* delta,
+          const Workspace<T>& space)
       : plan_(*args.plan),
         part_(*slot.part),
         space_(space),
         scale_(static_cast<T>(args.scale)),
         first_(first),
-        q_(rows_of<const T>(args.q, sequence, head)),
-        k_(rows_of<const T>(args.k, sequence, head)),
-        v_(rows_of<const T>(args.v, sequence, head)),
-        dout_(rows_of<const T>(args.dout, sequence, head)),
-        dq_(rows_of<T>(args.dq, sequence, head)),
-        dk_(rows_of<T>(args.dk, sequence, head)),
-        dv_(rows_of<T>(args.dv, sequence, head)),
-        queries_(stream_within(slot.pass->queries, segment, plan_.n)),
-        keys_(stream_within(slot.part->keys, segment, plan_.n)),
+        starts_keys_(first && reaches_every_key(part_)),
+        q_(rows_of<const T>(args.q, unit.sequence, unit.head)),
+        k_(rows_of<const T>(args.k, unit.sequence, unit.head)),
+        v_(rows_of<const T>(args.v, unit.sequence, unit.head)),
+        dout_(rows_of<const T>(args.dout, unit.sequence, unit.head)),
+        dq_(rows_of<T>(args.dq, unit.sequence, unit.head)),
+        dk_(rows_of<T>(args.dk, unit.sequence, unit.head)),
+        dv_(rows_of<T>(args.dv, unit.sequence, unit.head)),
+        queries_(stream_within(slot.pass->queries, unit.segment, plan_.n)),
+        keys_(stream_within(slot.part->keys, unit.segment, plan_.n)),
         key_ld_(padded<T>(q_.size)),
         value_ld_(padded<T>(v_.size)) {
-    const std::int64_t row = (sequence * args.q.size[2] + head) * plan_.n;
+    const std::int64_t row = (unit.sequence * args.q.size[2] + unit.head) * plan_.n;
     lse_ = args.lse.as<T>() + row;
     delta_ = delta + row;
   }
@@ -101,7 +105,8 @@ class Segment {
     std::fill(space_.dq_t, space_.dq_t + q_.size * lanes_, T(0));
     for (const TileRun& run : plan_.row(part_.by_query, tile))
       for (std::int32_t t = run.begin; t < run.end; ++t) {
-        if (!load_keys(t, with_keys)) continue;
+        const bool starts = starts_keys_ && tile == plan_.row(part_.by_key, t).front().begin;
+        if (!load_keys(t, with_keys, starts)) continue;
         each_block(space_.bounds, query_tile_, key_tile_, run.full != 0, [&](const Block& block) {
           score(block, run.full != 0);
           add_to_queries(block);
@@ -114,7 +119,7 @@ class Segment {
 
   // dK and dV of one key tile.
   void walk_queries(std::int32_t tile) {
-    if (!load_keys(tile, true)) return;
+    if (!load_keys(tile, true, starts_keys_)) return;
     for (const TileRun& run : plan_.row(part_.by_key, tile))
       for (std::int32_t t = run.begin; t < run.end; ++t) {
         if (!load_queries(t)) continue;
@@ -147,13 +152,16 @@ class Segment {
     return true;
   }
 
-  bool load_keys(std::int32_t index, bool with_gradients) {
+  bool load_keys(std::int32_t index, bool with_gradients, bool starts) {
     key_tile_ = tile_at(keys_, index, plan_.tile.keys);
     const auto [begin, rows] = key_tile_;
     if (rows == 0) return false;
     gather(k_, keys_, begin, rows, T(1), space_.k, key_ld_);
     gather(v_, keys_, begin, rows, T(1), space_.v, value_ld_);
-    if (with_gradients) {
+    if (with_gradients && starts) {
+      std::fill(space_.dk, space_.dk + rows * key_ld_, T(0));
+      std::fill(space_.dv, space_.dv + rows * value_ld_, T(0));
+    } else if (with_gradients) {
       gather(dk_, keys_, begin, rows, T(1), space_.dk, key_ld_);
       gather(dv_, keys_, begin, rows, T(1), space_.dv, value_ld_);
     }
@@ -220,7 +228,8 @@ class Segment {
   const Part& part_;
   const Workspace<T>& space_;
   T scale_;
-  bool first_;  // of the parts that add to dQ
+  bool first_;        // overwrites dQ, to which the other parts add
+  bool starts_keys_;  // and dK and dV
   Rows<const T> q_, k_, v_, dout_;
   Rows<T> dq_, dk_, dv_;
   const T* lse_;
@@ -230,28 +239,21 @@ class Segment {
   Tile query_tile_{}, key_tile_{};
 };
 
-// D of every row, and zero in dK and dV, to which every part adds.
+// D of every row, and zero in those dK and dV that the first part does not reach all of.
 template <class T>
 void prepare(const AttentionBackwardArgs& args, T* delta) {
-  const std::int64_t batch = args.q.size[0], n = args.q.size[1], heads = args.q.size[2];
-  constexpr std::int64_t w = lanes_of<T>;
+  const std::int64_t n = args.q.size[1], heads = args.q.size[2];
 #pragma omp parallel for
-  for (std::int64_t row = 0; row < batch * heads * n; ++row) {
-    const std::int64_t sequence = row / (heads * n), head = row / n % heads, position = row % n;
-    const Rows<const T> o = rows_of<const T>(args.o, sequence, head),
-                        dout = rows_of<const T>(args.dout, sequence, head);
-    const T* a = o.at(position);
-    const T* b = dout.at(position);
-    T partial[w] = {}, sum = 0;
-    std::int64_t d = 0;
-    for (; d + w <= o.size; d += w)
-      for (std::int64_t i = 0; i < w; ++i) partial[i] += a[d + i] * b[d + i];
-    for (; d < o.size; ++d) sum += a[d] * b[d];
-    for (std::int64_t i = 0; i < w; ++i) sum += partial[i];
-    delta[row] = sum;
-    const Rows<T> dk = rows_of<T>(args.dk, sequence, head), dv = rows_of<T>(args.dv, sequence, head);
-    std::fill(dk.at(position), dk.at(position) + dk.size, T(0));
-    std::fill(dv.at(position), dv.at(position) + dv.size, T(0));
+  for (std::int64_t row = 0; row < args.q.size[0] * n; ++row) {
+    const std::int64_t sequence = row / n, position = row % n;
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const auto o = rows_of<const T>(args.o, sequence, head), dout = rows_of<const T>(args.dout, sequence, head);
+      delta[(sequence * heads + head) * n + position] = dot(o.at(position), dout.at(position), o.size);
+      if (reaches_every_key(*slot_of(*args.plan, head, 0).part)) continue;
+      const auto dk = rows_of<T>(args.dk, sequence, head), dv = rows_of<T>(args.dv, sequence, head);
+      std::fill(dk.at(position), dk.at(position) + dk.size, T(0));
+      std::fill(dv.at(position), dv.at(position) + dv.size, T(0));
+    }
   }
 }
 
@@ -261,13 +263,11 @@ enum class Walk { whole, by_query, by_key };
 template <class T>
 void run_part(const AttentionBackwardArgs& args, std::int32_t number, Walk walk, const T* delta) {
   const AttentionPlan& plan = *args.plan;
-  const auto tiles_of_segment = [&](Slot slot) {
-    if (walk == Walk::whole) return 1;
-    return walk == Walk::by_query ? slot.part->by_query.rows : slot.part->by_key.rows;
-  };
-  const WorkList work(args.q.size[0], args.q.size[2], [&](std::int64_t head) -> std::int64_t {
+  const WorkList work(args.q.size[0], args.q.size[2], [&](std::int64_t head) -> Share {
     const Slot slot = slot_of(plan, head, number);
-    return slot.part != nullptr ? slot.pass->segments * tiles_of_segment(slot) : 0;
+    if (slot.part == nullptr) return {};
+    if (walk == Walk::whole) return {slot.pass->segments, 1};
+    return {slot.pass->segments, walk == Walk::by_query ? slot.part->by_query.rows : slot.part->by_key.rows};
   });
 #pragma omp parallel
   {
@@ -275,18 +275,15 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Walk walk,
         delta_bytes<T>(args) + static_cast<std::size_t>(omp_get_thread_num()) * thread_bytes<T>(args);
     Carver carver(static_cast<std::byte*>(args.workspace) + offset);
     const Workspace<T> space(args, carver);
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic, work.chunk())
     for (std::int64_t u = 0; u < work.size(); ++u) {
       const Unit unit = work.at(u);
       const Slot slot = slot_of(plan, unit.head, number);
-      const auto tiles = tiles_of_segment(slot);
-      Segment<T> segment(args, unit.sequence, unit.head, slot, static_cast<std::int32_t>(unit.index / tiles),
-                         number == 0, delta, space);
-      const auto tile = static_cast<std::int32_t>(unit.index % tiles);
+      Segment<T> segment(args, unit, slot, number == 0, delta, space);
       if (walk == Walk::by_key) {
-        segment.walk_queries(tile);
+        segment.walk_queries(unit.tile);
       } else if (walk == Walk::by_query) {
-        segment.walk_keys(tile, false);
+        segment.walk_keys(unit.tile, false);
       } else {
         for (std::int32_t t = 0; t < slot.part->by_query.rows; ++t) segment.walk_keys(t, true);
       }

@@ -41,8 +41,7 @@ std::size_t thread_bytes(const AttentionArgs& args) {
 template <class T>
 class QueryTile {
  public:
-  QueryTile(const AttentionArgs& args, Unit unit, const Pass& pass, std::int32_t segment, std::int32_t tile,
-            const Workspace<T>& space)
+  QueryTile(const AttentionArgs& args, const Unit& unit, const Pass& pass, const Workspace<T>& space)
       : plan_(*args.plan),
         space_(space),
         q_(rows_of<const T>(args.q, unit.sequence, unit.head)),
@@ -50,10 +49,10 @@ class QueryTile {
         v_(rows_of<const T>(args.v, unit.sequence, unit.head)),
         o_(rows_of<T>(args.o, unit.sequence, unit.head)),
         lse_(args.lse.as<T>() + (unit.sequence * args.lse.size[1] + unit.head) * args.lse.size[2]),
-        queries_(stream_within(pass.queries, segment, plan_.n)),
-        segment_(segment),
-        index_(tile),
-        tile_(tile_at(queries_, tile, plan_.tile.queries)),
+        queries_(stream_within(pass.queries, unit.segment, plan_.n)),
+        segment_(unit.segment),
+        index_(unit.tile),
+        tile_(tile_at(queries_, unit.tile, plan_.tile.queries)),
         key_ld_(padded<T>(q_.size)),
         value_ld_(padded<T>(v_.size)),
         lanes_(padded<T>(tile_.rows)) {
@@ -175,23 +174,21 @@ class QueryTile {
 template <class T>
 void attention_pass(const AttentionArgs& args, std::int32_t number) {
   const AttentionPlan& plan = *args.plan;
-  const auto tiles = [&](const Pass& pass) { return tiles_of(pass.queries, plan.tile.queries); };
-  const WorkList work(args.q.size[0], args.q.size[2], [&](std::int64_t head) -> std::int64_t {
+  const WorkList work(args.q.size[0], args.q.size[2], [&](std::int64_t head) -> Share {
     const auto passes = plan.passes_of(head);
-    if (number >= static_cast<std::int32_t>(passes.size())) return 0;
+    if (number >= static_cast<std::int32_t>(passes.size())) return {};
     const Pass& pass = passes[static_cast<std::size_t>(number)];
-    return pass.segments * tiles(pass);
+    return {pass.segments, tiles_of(pass.queries, plan.tile.queries)};
   });
 #pragma omp parallel
   {
     Carver carver(static_cast<std::byte*>(args.workspace) + omp_get_thread_num() * thread_bytes<T>(args));
     const Workspace<T> space(args, carver);
-#pragma omp for schedule(dynamic, 4)
-    for (std::int64_t number_of_unit = 0; number_of_unit < work.size(); ++number_of_unit) {
-      const Unit unit = work.at(number_of_unit);
+#pragma omp for schedule(dynamic, work.chunk())
+    for (std::int64_t u = 0; u < work.size(); ++u) {
+      const Unit unit = work.at(u);
       const Pass& pass = plan.passes_of(unit.head)[static_cast<std::size_t>(number)];
-      const QueryTile<T> tile(args, unit, pass, static_cast<std::int32_t>(unit.index / tiles(pass)),
-                              static_cast<std::int32_t>(unit.index % tiles(pass)), space);
+      const QueryTile<T> tile(args, unit, pass, space);
       if (tile.empty()) continue;
       number == 0 ? tile.start() : tile.resume();
       for (const Part& part : plan.parts_of(pass)) tile.attend(part);

@@ -11,18 +11,6 @@ Rows<T> cache_of(const View& view, std::int64_t sequence) {
   return {view.as<T>() + sequence * view.size[1] * view.size[2], view.size[2], view.size[2]};
 }
 
-template <class T>
-T dot(const T* __restrict a, const T* __restrict b, std::int64_t size) {
-  constexpr std::int64_t w = lanes_of<T>;
-  T partial[w] = {}, sum = 0;
-  std::int64_t d = 0;
-  for (; d + w <= size; d += w)
-    for (std::int64_t i = 0; i < w; ++i) partial[i] += a[d + i] * b[d + i];
-  for (; d < size; ++d) sum += a[d] * b[d];
-  for (std::int64_t i = 0; i < w; ++i) sum += partial[i];
-  return sum;
-}
-
 // The online softmax of one query, whose accumulator is its row of o.
 template <class T>
 class Query {

@@ -6,8 +6,6 @@ namespace longstride::kernels {
 
 namespace {
 
-bool is_window(PartKind kind) { return kind == PartKind::local || kind == PartKind::fixed_block; }
-
 bool uses(const PatternConfig& pattern, PartKind kind) {
   return std::find(pattern.parts.begin(), pattern.parts.end(), kind) != pattern.parts.end();
 }
@@ -23,8 +21,9 @@ std::string merge_problem(const PatternConfig& pattern) {
   if (pattern.parts.size() == 1) return "";
   std::string list;
   for (PartKind kind : pattern.parts) list += std::string(list.empty() ? "" : ", ") + name_of(kind);
-  const auto windows = std::count_if(pattern.parts.begin(), pattern.parts.end(), is_window);
-  if (pattern.parts.size() == 2 && windows == 1 && !uses(pattern, PartKind::dense)) return "";
+  const bool window = uses(pattern, PartKind::local) || uses(pattern, PartKind::fixed_block);
+  const bool rest = uses(pattern, PartKind::column) || uses(pattern, PartKind::fixed_summary);
+  if (pattern.parts.size() == 2 && window && rest) return "";
   return "attention.parts is [" + list +
          "], but merged takes a single part, or one window (local, fixed_block) and one of column and fixed_summary";
 }

@@ -106,6 +106,18 @@ inline void multiply(const Left<T>& a, const T* b, std::int64_t ldb, T* c, std::
   if (rest == 1) multiply_column<into, T, 1>(a, b + x, ldb, c + x, ldc, rows, depth);
 }
 
+template <class T>
+inline T dot(const T* a, const T* b, std::int64_t size) {
+  constexpr std::int64_t w = lanes_of<T>;
+  Vector<T> partial{};
+  std::int64_t d = 0;
+  for (; d + w <= size; d += w) partial += load(a + d) * load(b + d);
+  T sum = 0;
+  for (; d < size; ++d) sum += a[d] * b[d];
+  for (std::int64_t i = 0; i < w; ++i) sum += partial[i];
+  return sum;
+}
+
 // The rows of one (sequence, head) of q, k, v or their gradients.
 template <class T>
 struct Rows {

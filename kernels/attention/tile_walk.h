@@ -38,25 +38,49 @@ inline Rows<T> rows_of(const View& view, std::int64_t sequence, std::int64_t hea
   return {view.as<T>() + sequence * view.stride[0] + head * view.stride[2], view.stride[1], view.size[3]};
 }
 
-// A call as a numbered list of units of work: every head gives `units` of them for each sequence, one after another.
-struct Unit {
-  std::int64_t sequence, head, index;
+// What one head gives each sequence to do.
+struct Share {
+  std::int64_t segments = 0, tiles = 0;  // a unit for each tile of each segment
+  bool operator==(const Share&) const = default;
 };
+struct Unit {
+  std::int64_t sequence, head;
+  std::int32_t segment, tile;
+};
+
+// A call as a numbered list of units of work. Those of one head follow each other, and find its keys still in the
+// cache; but where the rows of a segment lie far apart, the heads of one segment do, because what they have of a row
+// is one stretch of memory.
 class WorkList {
  public:
   template <class F>
-  WorkList(std::int64_t batch, std::int64_t heads, F&& units_of_head) : batch_(batch), first_{0} {
-    for (std::int64_t h = 0; h < heads; ++h) first_.push_back(first_.back() + units_of_head(h));
+  WorkList(std::int64_t batch, std::int64_t heads, F&& share_of_head) : batch_(batch), first_{0} {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      shares_.push_back(share_of_head(h));
+      first_.push_back(first_.back() + shares_.back().segments * shares_.back().tiles);
+      heads_together_ &= shares_.back().segments > 1 && shares_.back() == shares_.front();
+    }
   }
   std::int64_t size() const { return batch_ * first_.back(); }
+  // Neighbours that one thread should take.
+  int chunk() const { return heads_together_ ? static_cast<int>(shares_.size()) : 1; }
   Unit at(std::int64_t number) const {
     const std::int64_t sequence = number / first_.back(), rest = number % first_.back();
+    const auto heads = static_cast<std::int64_t>(shares_.size());
+    if (heads_together_) return unit(sequence, rest % heads, rest / heads);
     const auto next = std::upper_bound(first_.begin(), first_.end(), rest);
-    return {sequence, next - first_.begin() - 1, rest - *(next - 1)};
+    return unit(sequence, next - first_.begin() - 1, rest - *(next - 1));
   }
 
  private:
+  Unit unit(std::int64_t sequence, std::int64_t head, std::int64_t index) const {
+    const std::int64_t tiles = shares_[static_cast<std::size_t>(head)].tiles;
+    return {sequence, head, static_cast<std::int32_t>(index / tiles), static_cast<std::int32_t>(index % tiles)};
+  }
+
   std::int64_t batch_;
+  bool heads_together_ = true;
+  std::vector<Share> shares_;
   std::vector<std::int64_t> first_;
 };
 
