@@ -15,8 +15,8 @@ struct Blocks {
 
 // A block of 512 x 512 reads each packed element of a and b 512 times, which hides the packing, and its part of c (1
 // MiB) is still in the second-level cache for the epilogue. Smaller matrices are cut until there is work for eight
-// threads while blocks stay at least 128 wide, and for four while at least 64. A product too small to share is one
-// block.
+// threads while blocks stay at least 128 wide (narrower ones cost more in packing than the threads gain), and for two
+// in any case. A product too small to share is one block.
 Blocks cut(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
   constexpr std::int64_t smallest_shared = 1 << 18;  // multiply-adds; about ten microseconds
   Blocks b{std::min<std::int64_t>(rows, 512), std::min<std::int64_t>(columns, 512), 0, 0};
@@ -27,7 +27,7 @@ Blocks cut(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
   } else {
     for (;;) {
       const std::int64_t blocks = count(b.rows, b.columns);
-      const std::int64_t least = blocks < 4 ? 64 : 128;
+      const std::int64_t least = blocks < 2 ? 64 : 128;
       std::int64_t& longer = b.rows >= b.columns ? b.rows : b.columns;
       if (blocks >= 8 || longer < 2 * least) break;
       longer = (longer / 2 + 15) / 16 * 16;

@@ -1,5 +1,7 @@
 // What every op does around its kernel: fold the leading dimensions into rows, check, and choose the device.
 #pragma once
+#include <utility>
+
 #include "framework/core/context.h"
 #include "framework/core/errors.h"
 
