@@ -93,6 +93,8 @@ struct Decoder {
 
 Picture read_png(const std::uint8_t* bytes, std::size_t count, const std::string& name) {
   if (count < 8 || png_sig_cmp(bytes, 0, 8) != 0) throw user_error("{}: is no PNG file, by its first bytes", name);
+  if (count < 16 || std::memcmp(bytes + 12, "IHDR", 4) != 0)
+    throw user_error("{}: is a damaged PNG file (it does not begin with its header); replace or remove it", name);
   Reading reading;
   reading.bytes = bytes;
   reading.count = count;

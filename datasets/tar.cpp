@@ -19,7 +19,7 @@ std::string text_field(const char* header, std::size_t at, std::size_t size) {
 }
 
 UserError damaged(const ByteStream& stream, const char* what) {
-  return user_error("{}: is a damaged tar archive ({}); copy or download it anew", stream.name(), what);
+  return user_error("{}: is no tar archive or a damaged one ({}); copy or download it anew", stream.name(), what);
 }
 
 // Octal digits, or for large values GNU's big-endian binary with the first bit set.
@@ -59,8 +59,7 @@ bool TarReader::read_header(char* header) {
     stream_.skip(stream_.left());
     return false;
   }
-  if (!checksum_holds(stream_, header))
-    throw user_error("{}: is no tar archive or is damaged: the checksum of a header is wrong", stream_.name());
+  if (!checksum_holds(stream_, header)) throw damaged(stream_, "the checksum of a header is wrong");
   return true;
 }
 

@@ -1,0 +1,108 @@
+// Small .npy, .zip and .tar files, for the tests of their readers.
+#pragma once
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace longstride {
+
+using NamedFiles = std::vector<std::pair<std::string, std::vector<std::uint8_t>>>;
+
+inline void put_number(std::vector<std::uint8_t>& out, std::uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
+}
+
+inline std::vector<std::uint8_t> make_npy(const std::string& shape, const std::vector<std::uint8_t>& data,
+                                          const std::string& descr = "|u1", const std::string& fortran = "False") {
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': {}, 'shape': {}, }}", descr, fortran, shape);
+  header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
+  header += '\n';
+  std::vector<std::uint8_t> out = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
+  put_number(out, header.size(), 2);
+  out.insert(out.end(), header.begin(), header.end());
+  out.insert(out.end(), data.begin(), data.end());
+  return out;
+}
+
+inline std::vector<std::uint8_t> deflated(const std::vector<std::uint8_t>& data) {
+  z_stream stream = {};
+  deflateInit2(&stream, 6, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
+  std::vector<std::uint8_t> out(deflateBound(&stream, data.size()));
+  stream.next_in = const_cast<Bytef*>(data.data());
+  stream.avail_in = static_cast<uInt>(data.size());
+  stream.next_out = out.data();
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+inline std::vector<std::uint8_t> make_zip(const NamedFiles& files, bool deflate) {
+  std::vector<std::uint8_t> out, directory;
+  for (const auto& [name, content] : files) {
+    const auto stored = deflate ? deflated(content) : content;
+    const std::uint64_t offset = out.size();
+    const auto common = [&](std::vector<std::uint8_t>& to) {
+      put_number(to, 20, 2);  // version needed
+      put_number(to, 0, 2);   // flags
+      put_number(to, deflate ? 8 : 0, 2);
+      put_number(to, 0, 4);  // time
+      put_number(to, crc32(0, content.data(), static_cast<uInt>(content.size())), 4);
+      put_number(to, stored.size(), 4);
+      put_number(to, content.size(), 4);
+      put_number(to, name.size(), 2);
+      put_number(to, 0, 2);  // extra
+    };
+    put_number(out, 0x04034b50, 4);
+    common(out);
+    out.insert(out.end(), name.begin(), name.end());
+    out.insert(out.end(), stored.begin(), stored.end());
+    put_number(directory, 0x02014b50, 4);
+    put_number(directory, 20, 2);  // made by
+    common(directory);
+    put_number(directory, 0, 2 + 2 + 2 + 4);  // comment, disk, attributes
+    put_number(directory, offset, 4);
+    directory.insert(directory.end(), name.begin(), name.end());
+  }
+  const std::uint64_t start = out.size();
+  out.insert(out.end(), directory.begin(), directory.end());
+  put_number(out, 0x06054b50, 4);
+  put_number(out, 0, 4);
+  put_number(out, files.size(), 2);
+  put_number(out, files.size(), 2);
+  put_number(out, directory.size(), 4);
+  put_number(out, start, 4);
+  put_number(out, 0, 2);
+  return out;
+}
+
+inline std::vector<std::uint8_t> make_tar(const NamedFiles& files) {
+  std::vector<std::uint8_t> out;
+  for (const auto& [name, content] : files) {
+    char header[512] = {};
+    std::memcpy(header, name.data(), name.size());
+    std::memcpy(header + 100, "0000644", 7);
+    const std::string size = fmt::format("{:011o}", content.size());
+    std::memcpy(header + 124, size.data(), size.size());
+    header[156] = '0';
+    std::memcpy(header + 257, "ustar\00000", 8);
+    std::memset(header + 148, ' ', 8);
+    unsigned sum = 0;
+    for (const char c : header) sum += static_cast<unsigned char>(c);
+    const std::string checksum = fmt::format("{:06o}", sum);
+    std::memcpy(header + 148, checksum.c_str(), 7);
+    out.insert(out.end(), header, header + 512);
+    out.insert(out.end(), content.begin(), content.end());
+    out.resize((out.size() + 511) / 512 * 512);
+  }
+  out.resize(out.size() + 1024);
+  return out;
+}
+
+}  // namespace longstride

@@ -1,0 +1,304 @@
+#include "datasets/dataset.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "datasets/dataset_writer.h"
+#include "datasets/hdf5_handle.h"
+#include "datasets/split_view.h"
+#include "tests/datasets/support.h"
+
+namespace longstride {
+namespace {
+
+constexpr SplitId train = SplitId::train, valid = SplitId::valid, test_split = SplitId::test;
+
+DatasetInfo images(std::int64_t side) {
+  DatasetInfo info;
+  info.kind = DataKind::images;
+  info.rows = info.columns = side;
+  info.channels = 3;
+  return info;
+}
+
+DatasetInfo audio() {
+  DatasetInfo info;
+  info.kind = DataKind::audio;
+  info.rate = 12000;
+  info.encoding = "mu-law 255";
+  return info;
+}
+
+// A file with three splits and a source, of about 60 kB.
+Bytes write_small(const std::string& path) {
+  DatasetWriter writer(path, audio(), true);
+  const Bytes sound = random_bytes(30000, 1);
+  for (std::size_t s = 0; s < 3; ++s) {
+    writer.append(static_cast<SplitId>(s), sound.data(), 10000);
+    writer.end_file(static_cast<SplitId>(s));
+    writer.append(static_cast<SplitId>(s), sound.data() + 10000, 5000);
+    writer.end_file(static_cast<SplitId>(s));
+  }
+  writer.add_source({"a b.wav", 7, std::string(64, 'a')});
+  writer.commit("by hand");
+  Bytes out(sound.begin(), sound.begin() + 15000);
+  return out;
+}
+
+// Everything that a run and `info` read.
+Bytes read_everything(const std::string& path) {
+  const auto dataset = Dataset::open(path);
+  Bytes out;
+  for (const char* name : split_names) {
+    const auto files = dataset->split(name);
+    for (std::int64_t f = 0; f < files->sequences(); ++f) {
+      Bytes file(static_cast<std::size_t>(files->length(f)));
+      files->read(f, 0, files->length(f), file.data());
+      out.insert(out.end(), file.begin(), file.end());
+    }
+    dataset->stored_sha256(name);
+    dataset->labels(name);
+  }
+  dataset->sources();
+  return out;
+}
+
+TEST(Dataset, ReadsBackFilesBoundariesAndSources) {
+  const Folder folder;
+  const Bytes sound = write_small(folder / "x.h5");
+  const auto dataset = Dataset::open(folder / "x.h5");
+  EXPECT_EQ(dataset->info().split, "by hand");
+  EXPECT_EQ(dataset->info().tool_version.substr(0, 11), "longstride ");
+  EXPECT_EQ(whole_split(*dataset, "valid"), sound);
+  const auto files = dataset->split("test");
+  ASSERT_EQ(files->sequences(), 2);
+  EXPECT_EQ(files->length(1), 5000);
+  Bytes middle(100);
+  files->read(1, 40, 100, middle.data());
+  EXPECT_TRUE(std::equal(middle.begin(), middle.end(), sound.begin() + 10040));
+  EXPECT_EQ(dataset->split("test", true)->length(0), 15000);
+  EXPECT_EQ(dataset->sources().at(0).name, "a b.wav");
+  EXPECT_THROW(files->read(0, 9999, 2, middle.data()), InternalError);
+  expect_user_error([&] { dataset->split("tests"); }, "choose train, valid or test");
+}
+
+// Reading in place, as of a split too large for memory, gives what reading from memory gives.
+TEST(Dataset, ReadsAnyRunOfBytesInPlace) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(200 * 27, 2);
+  {
+    DatasetWriter writer(folder / "x.h5", images(3), false);
+    writer.append(train, pixels.data(), 100 * 27);
+    writer.append(train, pixels.data() + 100 * 27, 100 * 27);
+    writer.commit("all");
+  }
+  const hdf5::Lock lock;
+  const hdf5::Handle file = H5Fopen((folder / "x.h5").c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  StoredArray array;
+  array.where = "x.h5: 'train'";
+  array.dataset = H5Dopen2(file, "train", H5P_DEFAULT);
+  array.rows = 200;
+  array.length = 27;
+  for (const auto& [offset, count] :
+       {std::pair{0, 5400}, {27, 27}, {5, 10}, {20, 100}, {26, 2}, {5399, 1}, {54, 81}, {1, 5399}}) {
+    Bytes out(static_cast<std::size_t>(count));
+    array.read(offset, count, out.data());
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), pixels.begin() + offset)) << offset << " + " << count;
+  }
+  Bytes out(27);
+  expect_user_error([&] { array.read(5400, 27, out.data()); }, "cannot be read");
+}
+
+TEST(Dataset, IsReadByManyThreadsAtOnce) {
+  const Folder folder;
+  const Bytes sound = write_small(folder / "x.h5");
+  const auto dataset = Dataset::open(folder / "x.h5");
+  std::vector<std::thread> threads;
+  std::vector<int> right(4, 0);
+  for (std::size_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        right[t] += whole_split(*dataset, split_names[t % 3]) == sound ? 1 : 0;
+        right[t] += dataset->split(split_names[i % 3])->sequences() == 2 ? 1 : 0;
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(right, std::vector<int>(4, 40));
+}
+
+TEST(Dataset, RefusesEveryTruncation) {
+  const Folder folder;
+  write_small(folder / "x.h5");
+  const Bytes whole = get_file(folder / "x.h5");
+  for (std::size_t part = 0; part < 16; ++part) {
+    put_file(folder / "cut.h5",
+             Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(whole.size() * part / 16)));
+    SCOPED_TRACE(part);
+    expect_user_error([&] { read_everything(folder / "cut.h5"); }, "cut.h5");
+  }
+}
+
+// Damage anywhere is noticed or harmless: headers, indexes and data all carry checksums.
+TEST(Dataset, NeverReadsWrongBytesFromADamagedFile) {
+  const Folder folder;
+  write_small(folder / "x.h5");
+  const Bytes right = read_everything(folder / "x.h5");
+  const Bytes whole = get_file(folder / "x.h5");
+  const Bytes noise = random_bytes(600, 4);
+  int errors = 0;
+  for (std::size_t i = 0; i < 200; ++i) {
+    Bytes damaged = whole;
+    const std::size_t at = (noise[3 * i] * 256u + noise[3 * i + 1]) * whole.size() / 65536;
+    damaged[at] = static_cast<std::uint8_t>(damaged[at] ^ (noise[3 * i + 2] | 1));
+    put_file(folder / "damaged.h5", damaged);
+    try {
+      EXPECT_TRUE(read_everything(folder / "damaged.h5") == right) << "byte " << at << " was changed";
+    } catch (const UserError& error) {
+      ++errors;
+    }
+  }
+  EXPECT_GT(errors, 100);
+}
+
+// Files of other programs: what is needed is checked, what is missing is named.
+class Foreign {
+ public:
+  explicit Foreign(const std::string& path) : file_(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT)) {}
+  Foreign& kind(const std::string& kind) {
+    hdf5::write_attribute(file_, "kind", kind);
+    return *this;
+  }
+  Foreign& number(const char* name, std::int64_t value) {
+    hdf5::write_attribute(file_, name, value);
+    return *this;
+  }
+  Foreign& array(const char* name, std::vector<hsize_t> shape, hid_t type = H5T_STD_U8LE) {
+    const hdf5::Handle space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
+    const hdf5::Handle data = H5Dcreate2(file_, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    std::size_t bytes = H5Tget_size(type);
+    for (const hsize_t size : shape) bytes *= size;
+    const Bytes zeros(bytes, 0);
+    if (bytes > 0) H5Dwrite(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data());
+    return *this;
+  }
+  // A header of so many entries with nothing behind it.
+  Foreign& hollow(const char* name, hsize_t entries) {
+    const hsize_t chunk = 1024;
+    const hdf5::Handle space = H5Screate_simple(1, &entries, nullptr), creation = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(creation, 1, &chunk);
+    const hdf5::Handle data = H5Dcreate2(file_, name, H5T_STD_U8LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    return *this;
+  }
+  Foreign& splits(std::vector<hsize_t> shape) {
+    for (const char* name : split_names) array(name, shape);
+    return *this;
+  }
+
+ private:
+  hdf5::Lock lock_;
+  hdf5::Handle file_;
+};
+
+TEST(Dataset, ReadsWhatAnotherProgramWrote) {
+  const Folder folder;
+  Foreign(folder / "x.h5").kind("bytes").splits({500});
+  EXPECT_EQ(Dataset::open(folder / "x.h5")->split("train")->length(0), 500);
+  Foreign(folder / "y.h5").kind("images").number("rows", 2).number("columns", 3).number("channels", 1).splits({4, 6});
+  EXPECT_EQ(Dataset::open(folder / "y.h5")->split("train")->sequences(), 4);
+}
+
+TEST(Dataset, SaysWhatIsWrongWithAFile) {
+  const Folder folder;
+  const auto refused = [&](const std::string& message) {
+    expect_user_error([&] { read_everything(folder / "x.h5"); }, message);
+  };
+  refused("x.h5");  // not there
+  put_file(folder / "x.h5", {});
+  refused("is no HDF5 file");
+  put_file(folder / "x.h5", random_bytes(5000, 5));
+  refused("is no HDF5 file");
+  expect_user_error([&] { Dataset::open(folder.path()); }, "is a directory");
+  { Foreign(folder / "x.h5").splits({10}); }
+  refused("has no attribute 'kind'");
+  { Foreign(folder / "x.h5").kind("video").splits({10}); }
+  refused("its kind is 'video'");
+  { Foreign(folder / "x.h5").kind("bytes").number("format_version", 9).splits({10}); }
+  refused("format_version 9");
+  { Foreign(folder / "x.h5").kind("bytes").array("train", {10}).array("valid", {10}); }
+  refused("no readable dataset 'test'");
+  { Foreign(folder / "x.h5").kind("bytes").splits({10, 2}); }
+  refused("does not have 1 dimension(s)");
+  { Foreign(folder / "x.h5").kind("bytes").array("train", {10}, H5T_NATIVE_FLOAT); }
+  refused("'train' does not hold uint8");
+  { Foreign(folder / "x.h5").kind("bytes").array("train", {10}, H5T_STD_I8LE); }
+  refused("'train' does not hold uint8");
+  { Foreign(folder / "x.h5").kind("images").splits({10, 2}); }
+  refused("has no attribute 'rows'");
+  { Foreign(folder / "x.h5").kind("images").number("rows", 0).splits({10, 2}); }
+  refused("attribute 'rows' is 0");
+  {
+    Foreign(folder / "x.h5")
+        .kind("images")
+        .number("rows", 2)
+        .number("columns", 2)
+        .number("channels", 3)
+        .splits({10, 5});
+  }
+  refused("rows of 5 bytes, but 2 x 2 x 3 make 12");
+  { Foreign(folder / "x.h5").kind("audio").splits({10}); }
+  refused("has no attribute 'rate'");
+  { Foreign(folder / "x.h5").kind("bytes").hollow("train", hsize_t{1} << 40); }
+  refused("only 0 bytes of it are stored");
+  { Foreign(folder / "x.h5").kind("bytes").hollow("train", 100'000'000).array("valid", {1}).array("test", {1}); }
+  refused("only 0 bytes of it are stored");
+  {
+    Foreign file(folder / "x.h5");
+    file.kind("audio").number("rate", 12000).splits({10}).array("train_boundaries", {3}, H5T_STD_I64LE);
+  }
+  refused("does not rise from 0 to 10");
+  {
+    Foreign file(folder / "x.h5");
+    file.kind("audio").number("rate", 12000).splits({10}).array("train_boundaries", {3}, H5T_STD_I32LE);
+  }
+  refused("'train_boundaries' does not hold int64");
+}
+
+TEST(OpenTrainingData, ChecksTheRecipeAgainstTheFile) {
+  const Folder folder;
+  {
+    DatasetWriter writer(folder / "x.h5", images(4), false);
+    const Bytes pixels = random_bytes(48 * 3, 6);
+    writer.append(train, pixels.data(), 96);
+    writer.append(valid, pixels.data() + 96, 48);
+    EXPECT_EQ(writer.entries(train), 2);
+    EXPECT_EQ(writer.bytes(test_split), 0);
+    writer.commit("all");
+  }
+  EXPECT_EQ(open_training_data({DataKind::images, folder / "x.h5", 48, false}, 1)->epoch_rows(), 2);
+  expect_user_error(
+      [&] {
+        open_training_data({DataKind::bytes, folder / "x.h5", 48, false}, 1);
+      },
+      "holds images, but the recipe's data.kind is bytes");
+  expect_user_error(
+      [&] {
+        open_training_data({DataKind::images, folder / "x.h5", 64, false}, 1);
+      },
+      "4 x 4 x 3 = 48 bytes, but data.context is 64");
+  expect_user_error([&] { open_training_data({DataKind::bytes, folder / "none.h5", 64, false}, 1); }, "none.h5");
+}
+
+TEST(DatasetWriter, LeavesNothingWithoutCommit) {
+  const Folder folder;
+  {
+    DatasetWriter writer(folder / "x.h5", images(4), false);
+    const Bytes pixels(48 * 1000, 1);
+    writer.append(train, pixels.data(), 48 * 1000);
+    EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+    EXPECT_TRUE(folder.holds_temporaries());
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+}  // namespace
+}  // namespace longstride
