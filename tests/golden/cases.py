@@ -78,3 +78,10 @@ TRAINING = {
     # Masks keyed by (seed, step, layer, element): a seed of more than 32 bits.
     "training_dropout": training(attention("multihead", STRIDED), dropout=0.3, seed=0x123456789ABCDEF),
 }
+
+
+INITIAL = {
+    "initial_fixed": {**CASES["fixed_merged"], "seed": 1},
+    "initial_image": {**CASES["image_cycle"], "seed": 0x123456789ABCDEF},
+    "initial_deviation": {**case(attention("interleaved", ["dense"]), init="deviation"), "seed": 2},
+}

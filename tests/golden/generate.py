@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/cases/*.json and training/*.json: losses, gradients and training of small models by the
-reference, in float64.
+"""Writes tests/golden/{cases,training,initial}/*.json: losses and gradients, training, and initial values of small
+models by the reference, in float64.
 
     python3 tests/golden/generate.py            write what is missing or differs
     python3 tests/golden/generate.py --check    compare with what is committed instead
@@ -19,7 +19,7 @@ import torch
 import hashed
 import philox
 from adam import train
-from cases import CASES, TRAINING
+from cases import CASES, INITIAL, TRAINING
 from reference import Reference
 
 PROJECTIONS = 6
@@ -119,6 +119,11 @@ def golden_training(case, config):
     }
 
 
+def golden_initial(case, config):
+    made = philox.initial(Reference(config["model"], config["data"]), config["seed"])
+    return {"case": case, **config, "parameters": [summary_of(name, values) for name, values in made.items()]}
+
+
 def text_of(value):
     """JSON with one key of the top level, and one tensor, a line."""
     lines = []
@@ -154,7 +159,7 @@ def write_or_check(folder, files, check):
     for case, made in files.items():
         path, text = folder / f"{case}.json", text_of(made)
         wrong = differences(json.loads(text), json.loads(path.read_text())) if path.exists() else ["missing"]
-        print(f"{case}: {wrong[:5] if wrong else 'equal'}; float32 error {made['float32_error']}")
+        print(f"{case}: {wrong[:5] if wrong else 'equal'}; float32 error {made.get('float32_error')}")
         if check:
             found += len(wrong)
         elif wrong:
@@ -174,7 +179,9 @@ def main():
     here = pathlib.Path(__file__).parent
     failed = write_or_check(here / "cases", {c: golden(c, config) for c, config in CASES.items()}, arguments.check)
     made = {c: golden_training(c, config) for c, config in TRAINING.items()}
-    return write_or_check(here / "training", made, arguments.check) or failed
+    failed |= write_or_check(here / "training", made, arguments.check)
+    made = {c: golden_initial(c, config) for c, config in INITIAL.items()}
+    return failed | write_or_check(here / "initial", made, arguments.check)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Philox4x32-10 (Salmon et al. 2011) and the dropout masks that come of it, from docs/numerics.md."""
+"""Philox4x32-10 (Salmon et al. 2011), and the initial values and dropout masks that come of it (docs/numerics.md)."""
+import math
+
 import numpy
 import torch
 
 LOW = numpy.uint64(0xFFFFFFFF)
-DROPOUT = 2  # the purpose, in the top byte of the last counter word
+INITIALISE, DROPOUT = 1, 2  # purposes, in the top byte of the last counter word
 
 
 def philox(key, element, step, domain):
@@ -47,3 +49,27 @@ def dropout(p, seed, step):
         return y * kept.to(y.dtype) / (1 - p)
 
     return keep
+
+
+def deviation(model, name, shape):
+    """Of an initial weight; 0 where all are zero."""
+    if name.endswith(".bias") or name == "output.weight":
+        return 0.0
+    fan_in = shape[-1] * (len(model.positions) if ".position." in name else 1)
+    value = 0.125 / fan_in
+    if model.model.get("init", "variance") == "variance":
+        value = math.sqrt(value)
+    shrinks = name.endswith(("attention.output.weight", "feed_forward.outer.weight"))
+    return value / math.sqrt(2 * model.layers) if shrinks else value
+
+
+def initial(model, seed):
+    """Every parameter of a Reference as a run with this seed starts."""
+    made = {}
+    for index, (name, shape) in enumerate(model.shapes().items()):
+        count = math.prod(shape)
+        uniform = (philox(seed, numpy.arange(count), 0, INITIALISE << 24 | index) + 0.5) / 2.0**32
+        normal = numpy.sqrt(-2 * numpy.log(uniform[:, 0])) * numpy.cos(2 * math.pi * uniform[:, 1])
+        values = numpy.ones(count) if name.endswith("norm.weight") else deviation(model, name, shape) * normal
+        made[name] = torch.from_numpy(values.astype(numpy.float32).astype(numpy.float64)).reshape(shape)
+    return made

@@ -79,6 +79,8 @@ SparseTransformerConfig config_of(const json& model, const json& data) {
   config.dropout = model.value("dropout", 0.0);
   config.positions = named<Positions>({{"attention", Positions::attention}, {"data", Positions::data}},
                                       model.value("positions", "attention"));
+  config.init = named<InitReading>({{"variance", InitReading::variance}, {"deviation", InitReading::deviation}},
+                                   model.value("init", "variance"));
   config.attention = pattern_of(model.at("attention"));
   return config;
 }
@@ -181,6 +183,11 @@ GoldenTraining load_training(const std::string& name) {
   made.gradient_norm = file.at("grad_norm").get<std::vector<double>>();
   if (file.contains("average")) made.average = parameters_of(file.at("average"));
   return made;
+}
+
+GoldenInitial load_initial(const std::string& name) {
+  const json file = read("initial", name);
+  return {case_of(file), file.at("seed")};
 }
 
 }  // namespace longstride::golden

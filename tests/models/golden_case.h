@@ -1,5 +1,5 @@
 // A file of tests/golden: a small model, and what an independent implementation makes of it: losses and gradients
-// (cases/), or twenty steps of training (training/).
+// (cases/), twenty steps of training (training/), or initial values (initial/).
 // Parameters and tokens are not in the file; both sides derive them from a hash (tests/golden/hashed.py).
 #pragma once
 #include <cstdint>
@@ -48,6 +48,12 @@ struct GoldenTraining {
   std::vector<std::uint8_t> tokens(std::int64_t step) const;  // (batch, positions)
 };
 
+// Initial values of a run.
+struct GoldenInitial {
+  GoldenCase start;  // `parameters` expect the values
+  std::uint64_t seed = 0;
+};
+
 // unit(name, i) for i in [0, count): in (-1, 1), exact in float.
 std::vector<double> units(const std::string& name, std::int64_t count);
 
@@ -55,5 +61,6 @@ std::vector<double> units(const std::string& name, std::int64_t count);
 std::vector<std::string> names_in(const std::string& folder);
 GoldenCase load_case(const std::string& name);
 GoldenTraining load_training(const std::string& name);
+GoldenInitial load_initial(const std::string& name);
 
 }  // namespace longstride::golden

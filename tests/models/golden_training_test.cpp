@@ -1,5 +1,5 @@
 // Twenty steps of training equal an independent implementation's: gradients, dropout masks, clipping, schedule, Adam,
-// weight decay and the average of the weights (tests/golden/adam.py and philox.py).
+// weight decay and the average of the weights (tests/golden/adam.py and philox.py). So do the values a run starts from.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -86,6 +86,19 @@ void expect_training(const std::string& name, std::int64_t micro_batch, Toleranc
   for (const GoldenParameter& parameter : golden.average)
     expect_tensor(parameter, training.average(parameter.name), 1.0, tolerance.weights);
 }
+
+class GoldenInitialTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenInitialTest, InitialValuesEqualTheReference) {
+  const GoldenInitial golden = load_initial(GetParam());
+  GoldenModel<float> model(golden.start);
+  model.parameters().initialise(golden.seed);
+  for (const GoldenParameter& parameter : golden.start.parameters)
+    expect_tensor(parameter, model.find(parameter.name).master.as<float>(), 1.0, 1e-7);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenInitialTest, testing::ValuesIn(names_in("initial")),
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
 class GoldenTrainingTest : public testing::TestWithParam<std::string> {};
 
