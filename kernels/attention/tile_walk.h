@@ -149,7 +149,8 @@ inline void mask(T* s, std::int64_t ld, const Block& block, Tile keys, const Bou
     const Vector<T> masked = Vector<T>{} - std::numeric_limits<T>::infinity();
     for (std::int32_t r = block.first_row; r < block.first_row + block.rows; ++r) {
       const Vector<T> key = Vector<T>{} + static_cast<T>(keys.begin + r);
-      store(s + r * ld + x, (key >= low) & (key < high) ? load(s + r * ld + x) : masked);
+      const auto inside = (key >= low) & (key < high);
+      store(s + r * ld + x, inside ? load(s + r * ld + x) : masked);
     }
   }
 }

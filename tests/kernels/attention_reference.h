@@ -170,7 +170,7 @@ void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionD
   cpu::attention_backward(args, {});
 }
 
-// Root mean square of a - b, relative to that of b; equal infinities are equal.
+// Length of a - b, relative to that of b or, where b is nearly zero by cancellation, to 1. Equal infinities are equal.
 template <class T>
 double error_of(const std::vector<T>& a, const std::vector<double>& b) {
   double difference = 0, size = 0;
@@ -182,7 +182,7 @@ double error_of(const std::vector<T>& a, const std::vector<double>& b) {
     difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
     size += b[i] * b[i];
   }
-  return difference == 0 ? 0 : std::sqrt(difference / size);  // NaN stays NaN
+  return difference == 0 ? 0 : std::sqrt(difference / std::max(size, 1.0));  // NaN stays NaN
 }
 
 class Threads {

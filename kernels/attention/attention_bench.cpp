@@ -1,0 +1,136 @@
+// Attention over the paper's patterns, with q, k and v as slices of one array, as a layer has them. The counter
+// `flops` counts allowed pairs only (4 x key size a pair forward, 10 x backward), as the paper does: computing a masked
+// half shows as a lower rate.
+#include "kernels/attention/attention.h"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "kernels/base/bench_array.h"
+
+namespace longstride::kernels {
+namespace {
+
+enum Case : std::int64_t { fixed, strided, local, column, dense };
+
+PatternConfig pattern_of(std::int64_t which, std::int64_t stride) {
+  PatternConfig p;
+  p.integration = Integration::merged;
+  p.stride = stride;
+  switch (which) {
+    case fixed:
+      p.parts = {PartKind::fixed_block, PartKind::fixed_summary};
+      p.summary = {stride / 4};
+      break;
+    case strided:
+      p.parts = {PartKind::local, PartKind::column};
+      break;
+    case local:
+      p.parts = {PartKind::local};
+      break;
+    case column:
+      p.parts = {PartKind::column};
+      break;
+    default:
+      p.parts = {PartKind::dense};
+  }
+  return p;
+}
+
+// One call's tensors, for state's (pattern, n, stride, heads, size).
+struct Problem {
+  std::int64_t n, heads, size;
+  PatternConfig pattern;
+  std::shared_ptr<const AttentionPlan> plan;
+  BenchArray qkv, gradients, o, dout, lse;
+  std::vector<std::byte> memory;
+  AttentionArgs forward;
+  AttentionBackwardArgs backward;
+
+  explicit Problem(const benchmark::State& state)
+      : n(state.range(1)),
+        heads(state.range(3)),
+        size(state.range(4)),
+        pattern(pattern_of(state.range(0), state.range(2))),
+        plan(make_plan(pattern, 0, heads, n)),
+        qkv(n, 3 * heads * size),
+        gradients(n, 3 * heads * size),
+        o(n, heads * size),
+        dout(n, heads * size),
+        lse(heads, n) {
+    const View lse_view{lse.data(), Dtype::f32, 3, {1, heads, n}, {heads * n, n, 1}};
+    forward = {plan.get(), slice(qkv, 0, 3), slice(qkv, 1, 3), slice(qkv, 2, 3), slice(o, 0, 1), lse_view,
+               0.2,        nullptr};
+    backward = {plan.get(),
+                forward.q,
+                forward.k,
+                forward.v,
+                forward.o,
+                lse_view,
+                slice(dout, 0, 1),
+                slice(gradients, 0, 3),
+                slice(gradients, 1, 3),
+                slice(gradients, 2, 3),
+                0.2,
+                nullptr};
+    memory.resize(std::max(cpu::attention_workspace_bytes(forward), cpu::attention_workspace_bytes(backward)) + 64);
+    const std::size_t past = reinterpret_cast<std::uintptr_t>(memory.data()) % 64;
+    forward.workspace = backward.workspace = memory.data() + 64 - past;
+  }
+
+  // Part `which` of `parts` side by side in a row.
+  View slice(BenchArray& x, std::int64_t which, std::int64_t parts) const {
+    const std::int64_t width = heads * size;
+    return {x.data() + which * width, Dtype::f32, 4, {1, n, heads, size}, {n * parts * width, parts * width, size, 1}};
+  }
+
+  void count(benchmark::State& state, double per_pair) const {
+    const auto pairs = static_cast<double>(heads * allowed_pairs(pattern, 0, heads, 0, n));
+    state.counters["flops"] =
+        benchmark::Counter(per_pair * pairs * static_cast<double>(size), benchmark::Counter::kIsIterationInvariantRate);
+  }
+};
+
+void attention_forward(benchmark::State& state) {
+  Problem p(state);
+  for (auto _ : state) cpu::attention(p.forward, {});
+  p.count(state, 4);
+}
+
+void attention_backward(benchmark::State& state) {
+  Problem p(state);
+  cpu::attention(p.forward, {});
+  for (auto _ : state) cpu::attention_backward(p.backward, {});
+  p.count(state, 10);
+}
+
+void attention_plan(benchmark::State& state) {
+  const PatternConfig pattern = pattern_of(state.range(0), state.range(2));
+  for (auto _ : state) benchmark::DoNotOptimize(make_plan(pattern, 0, state.range(3), state.range(1)));
+}
+
+void shapes(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"pattern", "n", "stride", "heads", "size"})
+      ->Args({fixed, 2048, 128, 8, 16})
+      ->Args({fixed, 2048, 128, 4, 32})
+      ->Args({fixed, 12288, 128, 2, 64})
+      ->Args({strided, 4096, 64, 4, 32})
+      ->Args({local, 3072, 96, 2, 64})
+      ->Args({column, 3072, 96, 2, 64})
+      ->Args({dense, 3072, 96, 2, 64})
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
+BENCHMARK(attention_forward)->Apply(shapes);
+BENCHMARK(attention_backward)->Apply(shapes);
+BENCHMARK(attention_plan)
+    ->ArgNames({"pattern", "n", "stride", "heads"})
+    ->Args({strided, 1 << 20, 1024, 16})
+    ->Args({fixed, 1 << 20, 1024, 16})
+    ->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace longstride::kernels
