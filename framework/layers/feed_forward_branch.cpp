@@ -1,7 +1,6 @@
 #include "framework/layers/feed_forward_branch.h"
 
 #include "framework/ops/basic.h"
-#include "framework/ops/linear.h"
 #include "framework/ops/normalise.h"
 
 namespace longstride {
@@ -41,9 +40,8 @@ void FeedForwardBranch::backward(Context& ctx, const Tensor& dy, const Tensor& d
       Scratch innermost(ctx);
       const Tensor dout = innermost.tensor(dy.shape(), ctx.compute);
       ops::dropout_backward(ctx, dy, config_.dropout, config_.dropout_id, dout);
-      outer_.gradients(ctx, active, dout, dpre);
+      outer_.gradients_through_gelu(ctx, active, pre, dout, dpre);
     }
-    ops::gelu_backward(ctx, dpre, pre, dpre);
     inner_.gradients(ctx, normed, dpre, dnormed);
   }
   if (dx.data() != dy.data()) ops::copy(ctx, dy, dx);

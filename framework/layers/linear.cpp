@@ -21,6 +21,12 @@ void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Te
   ops::linear_backward_input(ctx, dy, weight_.value, dx);
 }
 
+void Linear::gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy,
+                                    const Tensor& dpre) const {
+  ops::linear_backward_weight(ctx, dy, x, weight_.gradient, bias_.gradient);
+  ops::linear_backward_input_gelu(ctx, dy, weight_.value, pre, dpre);
+}
+
 void Linear::forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const {
   if (tape != nullptr) tape->push(x);
   if (y.given()) apply(ctx, x, y);

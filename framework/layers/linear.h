@@ -19,6 +19,9 @@ class Linear : public Layer {
   void apply(Context& ctx, const Tensor& x, const Tensor& y) const;
   void apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const;
   void gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
+  // The same where x = gelu(pre): gives dpre instead of dx.
+  void gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy,
+                              const Tensor& dpre) const;
 
   std::int64_t in() const { return weight_.shape[1]; }
   std::int64_t out() const { return weight_.shape[0]; }
