@@ -14,7 +14,7 @@ namespace longstride {
 using NamedFiles = std::vector<std::pair<std::string, std::vector<std::uint8_t>>>;
 
 inline void put_number(std::vector<std::uint8_t>& out, std::uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
+  for (; bytes > 0; --bytes, value >>= 8) out.push_back(static_cast<std::uint8_t>(value));
 }
 
 inline std::vector<std::uint8_t> make_npy(const std::string& shape, const std::vector<std::uint8_t>& data,
