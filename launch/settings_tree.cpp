@@ -146,6 +146,13 @@ std::size_t edits(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+Setting::Setting() = default;
+Setting::Setting(const Setting&) = default;
+Setting::Setting(Setting&&) noexcept = default;
+Setting& Setting::operator=(const Setting&) = default;
+Setting& Setting::operator=(Setting&&) noexcept = default;
+Setting::~Setting() = default;
+
 Setting* Setting::find(const std::string& key) {
   for (auto& [name, value] : entries)
     if (name == key) return &value;

@@ -18,6 +18,14 @@ struct Setting {
   Setting* find(const std::string& key);
   const Setting* find(const std::string& key) const;
   std::string text() const;  // as it stands, shortened, for messages
+
+  // Defined where the type is complete: it holds itself.
+  Setting();
+  Setting(const Setting&);
+  Setting(Setting&&) noexcept;
+  Setting& operator=(const Setting&);
+  Setting& operator=(Setting&&) noexcept;
+  ~Setting();
 };
 
 // Parses one YAML document whose root is a map. UserError (`name`:line) on anything malformed, duplicate keys, anchors,

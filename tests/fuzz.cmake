@@ -1,6 +1,6 @@
 # libFuzzer targets: cmake --preset fuzz (clang). Every tests/<room>/<name>_fuzz.cpp becomes fuzz_<name>, linked to that
-# room, and a test labelled `slow` that runs it for LONGSTRIDE_FUZZ_SECONDS. A folder tests/<room>/<name>_corpus, if
-# there is one, holds the inputs to start from.
+# room, and a test labelled `slow` that runs it for LONGSTRIDE_FUZZ_SECONDS. The inputs to start from are a folder
+# tests/<room>/<name>_corpus of text files, or what tests/<room>/make_corpus.cpp writes to <its argument>/<name>.
 set(LONGSTRIDE_FUZZ_SECONDS 60 CACHE STRING "How long each fuzz test runs")
 
 # longstride_fuzzer(name source USES room ...)
@@ -19,27 +19,49 @@ function(longstride_fuzzer name source)
   endforeach()
   set(found ${CMAKE_CURRENT_BINARY_DIR}/found_${name})  # the inputs that reached new code, and those that failed
   file(MAKE_DIRECTORY ${found})
+  get_filename_component(room ${folder} NAME)
   set(corpus ${folder}/${name}_corpus)
-  if(NOT EXISTS ${corpus})
+  if(EXISTS ${folder}/make_corpus.cpp)
+    set(corpus ${CMAKE_CURRENT_BINARY_DIR}/corpus_${room}/${name})
+    file(MAKE_DIRECTORY ${corpus})
+    if(NOT TARGET make_corpus_${room})
+      add_executable(make_corpus_${room} ${folder}/make_corpus.cpp)
+      longstride_flags(make_corpus_${room})
+      target_link_libraries(make_corpus_${room} PRIVATE longstride_core PNG::PNG ZLIB::ZLIB)
+      add_dependencies(fuzzers make_corpus_${room})
+      add_test(NAME corpus.${room} COMMAND make_corpus_${room} ${CMAKE_CURRENT_BINARY_DIR}/corpus_${room})
+      set_tests_properties(corpus.${room} PROPERTIES FIXTURES_SETUP corpus_${room})
+    endif()
+  elseif(NOT EXISTS ${corpus})
     set(corpus)
   endif()
   add_test(NAME fuzz.${name}
     COMMAND fuzz_${name} -max_total_time=${LONGSTRIDE_FUZZ_SECONDS} -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
       -artifact_prefix=${found}/ ${found} ${corpus})
   math(EXPR limit "${LONGSTRIDE_FUZZ_SECONDS} + 120")
-  set_tests_properties(fuzz.${name} PROPERTIES LABELS slow TIMEOUT ${limit})
+  set_tests_properties(fuzz.${name} PROPERTIES LABELS slow TIMEOUT ${limit} FIXTURES_REQUIRED corpus_${room})
 endfunction()
 
 if(LONGSTRIDE_FUZZERS)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "LONGSTRIDE_FUZZERS needs clang: configure with --preset fuzz or -DCMAKE_CXX_COMPILER=clang++")
   endif()
+  add_custom_target(fuzzers)
   file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*/*_fuzz.cpp)
   foreach(source ${fuzzers})
     get_filename_component(folder ${source} DIRECTORY)
     get_filename_component(room ${folder} NAME)
     get_filename_component(name ${source} NAME_WE)
     string(REGEX REPLACE "_fuzz$" "" name ${name})
-    longstride_fuzzer(${name} ${source} USES ${room})
+    if(room STREQUAL "launch")
+      # The recipe parser alone: the rest of the room needs every other room.
+      longstride_fuzzer(${name} ${source} USES core)
+      file(GLOB parser ${PROJECT_SOURCE_DIR}/launch/recipe*.cpp ${PROJECT_SOURCE_DIR}/launch/settings_tree.cpp)
+      target_sources(fuzz_${name} PRIVATE ${parser})
+      target_link_libraries(fuzz_${name} PRIVATE yaml-cpp)
+    else()
+      longstride_fuzzer(${name} ${source} USES ${room})
+    endif()
+    add_dependencies(fuzzers fuzz_${name})
   endforeach()
 endif()

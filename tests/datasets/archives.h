@@ -45,7 +45,9 @@ inline std::vector<std::uint8_t> deflated(const std::vector<std::uint8_t>& data)
 
 inline std::vector<std::uint8_t> make_zip(const NamedFiles& files, bool deflate) {
   std::vector<std::uint8_t> out, directory;
-  for (const auto& [name, content] : files) {
+  for (const auto& file : files) {
+    const std::string& name = file.first;  // not a structured binding: clang 14 cannot capture one
+    const std::vector<std::uint8_t>& content = file.second;
     const auto stored = deflate ? deflated(content) : content;
     const std::uint64_t offset = out.size();
     const auto common = [&](std::vector<std::uint8_t>& to) {

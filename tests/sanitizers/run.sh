@@ -25,8 +25,8 @@ case $kind in
     ;;
   fuzz)
     cmake -S "$source" -B "$build" --preset fuzz
-    cmake --build "$build"
-    run -R '^fuzz' --no-tests=error
+    cmake --build "$build" --target fuzzers
+    run -R '^(corpus|fuzz)' --no-tests=error -j2
     ;;
   *) echo "unknown kind $kind" >&2; exit 2 ;;
 esac

@@ -1,0 +1,26 @@
+// Writes the inputs that the fuzzers of this folder start from: make_corpus FOLDER makes FOLDER/<name>/*.
+#include <cstdint>
+#include <filesystem>
+
+#include "framework/core/safetensors.h"
+
+int main(int count, char** arguments) {
+  using namespace longstride;
+  if (count != 2) return 2;
+  const std::filesystem::path folder = std::filesystem::path(arguments[1]) / "safetensors";
+  std::filesystem::create_directories(folder);
+  float weights[6] = {1, 2, 3, 4, 5, 6};
+  std::uint8_t bytes[3] = {7, 8, 9};
+  const Tensor matrix(weights, Dtype::f32, {2, 3}), vector(bytes, Dtype::u8, {3});
+  TensorEntry first, second;
+  first.name = "matrix";
+  first.shape = {2, 3};
+  second.name = "vector";
+  second.dtype = Dtype::u8;
+  second.shape = {3};
+  SafetensorsWriter writer((folder / "two_tensors").string(), {first, second}, {{"format", "pt"}});
+  writer.write(matrix);
+  writer.write(vector);
+  writer.finish();
+  return 0;
+}

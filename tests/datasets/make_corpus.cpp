@@ -1,0 +1,54 @@
+// Writes the inputs that the fuzzers of this folder start from: make_corpus FOLDER makes FOLDER/<name>/*.
+#include <filesystem>
+#include <fstream>
+
+#include "tests/datasets/archives.h"
+#include "tests/datasets/png_encoder.h"
+
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+Bytes counting(std::size_t count) {
+  Bytes out(count);
+  for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<std::uint8_t>(i * 7);
+  return out;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  using namespace longstride;
+  if (count != 2) return 2;
+  const std::filesystem::path folder = arguments[1];
+  const auto write = [&](const char* fuzzer, const char* name, const Bytes& bytes) {
+    std::filesystem::create_directories(folder / fuzzer);
+    std::ofstream out(folder / fuzzer / name, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (!out) std::exit(1);
+  };
+  Bytes records = counting(2 * 3073);
+  records[0] = 3;
+  records[3073] = 9;
+  write("cifar10", "two.bin", records);
+  records[3073] = 10;
+  write("cifar10", "bad_label.bin", records);
+
+  const Bytes interleaved = make_npy("(2, 4, 4, 3)", counting(96));
+  write("npy", "interleaved.npy", interleaved);
+  write("npy", "planar.npy", make_npy("(2, 48)", counting(96)));
+  write("npy", "grey.npy", make_npy("(2, 4, 4)", counting(32)));
+  write("npy", "floats.npy", make_npy("(1, 4, 4, 3)", counting(192), "<f4"));
+  write("npy", "fortran.npy", make_npy("(2, 4, 4, 3)", counting(96), "|u1", "True"));
+  write("npy", "stored.npz", make_zip({{"data.npy", interleaved}}, false));
+  write("npy", "deflated.npz", make_zip({{"data.npy", interleaved}}, true));
+
+  const Bytes rgb = encode_png(4, 4, counting(48), {});
+  write("png", "rgb.png", rgb);
+  write("png", "grey4.png", encode_png(2, 4, counting(4), {PNG_COLOR_TYPE_GRAY, 4, false, 0}));
+  write("png", "palette.png", encode_png(1, 4, {0, 1, 2, 3}, {PNG_COLOR_TYPE_PALETTE, 8, false, 0}));
+  write("png", "deep.png", encode_png(1, 1, counting(6), {PNG_COLOR_TYPE_RGB, 16, false, 0}));
+
+  write("tar", "ustar.tar", make_tar({{"a.png", rgb}, {"folder/b.txt", counting(600)}}));
+  return 0;
+}
