@@ -2,15 +2,16 @@
 # Training throughput of longstride and of the same model in PyTorch: same recipe, same cores, one run.
 # Prints the ratio.
 #   tests/peers/compare_cpu.sh [--data FILE] [--threads 2] [--steps 9] [--command build/cpu/longstride]
-#                              [--python python3] [RECIPE ...]
+#                              [--python python3] [--forms LIST] [--compile both] [RECIPE ...]
 #
 # Ours is measured before and after the peer, so that a machine that changes its pace shows: believe the ratio of
 # medians only where the two agree. The ratio of the fastest steps suffers less from other work on the machine.
+# --forms, --compile: fewer forms of the peer (train_cpu_torch.py), where only some are worth the time.
 # --python: an interpreter with torch and PyYAML. --data: any file of bytes (default: the text of this repository).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-data="" threads=2 command="$root/build/cpu/longstride" python=python3 steps=9
+data="" threads=2 command="$root/build/cpu/longstride" python=python3 steps=9 peer=()
 recipes=()
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -18,6 +19,7 @@ while [ $# -gt 0 ]; do
     --threads) threads=$2; shift 2 ;;
     --command) command=$2; shift 2 ;;
     --python) python=$2; shift 2 ;;
+    --forms | --compile) peer+=("$1" "$2"); shift 2 ;;
     --steps) steps=$2; shift 2 ;;
     -*) echo "compare_cpu.sh: unknown option '$1'; see the top of the file" >&2; exit 2 ;;
     *) recipes+=("$1"); shift ;;
@@ -49,7 +51,7 @@ PYTHON
 
 for recipe in "${recipes[@]}"; do
   before=$(ours "$recipe")
-  "$python" "$here/train_cpu_torch.py" "$recipe" --threads "$threads" --steps "$steps" | tee "$work/peer"
+  "$python" "$here/train_cpu_torch.py" "$recipe" --threads "$threads" --steps "$steps" "${peer[@]}" | tee "$work/peer"
   after=$(ours "$recipe")
   "$python" - "$recipe" "$before" "$after" "$work/peer" <<'PYTHON'
 import json, statistics, sys
