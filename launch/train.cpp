@@ -53,6 +53,10 @@ void announce(const Recipe& recipe, SparseTransformer& model, const Session& ses
 
 void run_train(const TrainOptions& o, Session& session) {
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
+  if (recipe.train.precision == Precision::bf16 || recipe.train.precision == Precision::fp16)
+    throw user_error(
+        "train.precision is {}, which needs a GPU, and this build computes on the CPU; use --set train.precision=fp32",
+        recipe.train.precision == Precision::bf16 ? "bf16" : "fp16");
   const std::string run = o.run.empty() ? (fs::path("runs") / recipe.name).string() : o.run;
   const auto dataset = Dataset::open(recipe.data.path);
   const auto data = open_training_data(recipe.data, recipe.train.seed);
