@@ -8,9 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "framework/core/errors.h"
 #include "launch/commands.h"
+#include "launch/settings_tree.h"
 
 namespace longstride {
 namespace {
@@ -38,6 +41,16 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// What was not understood, and what may have been meant.
+std::string explain(const CLI::App& app, const CLI::ParseError& e, int argc, char** argv) {
+  const bool no_command = app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-';
+  if (!no_command) return one_line(e.what());
+  std::vector<std::string> commands;
+  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
+  const std::string near = nearest(argv[1], commands);
+  return fmt::format("there is no command '{}'{}", argv[1], near.empty() ? "" : ", did you mean '" + near + "'?");
+}
+
 // Ranks on one machine share its cores, unless OMP_NUM_THREADS says otherwise.
 void share_cores() {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
@@ -58,7 +71,7 @@ int run(int argc, char** argv, Session& session) {
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return first ? app.exit(e) : 0;  // --help and --version
-    if (first) fmt::print(stderr, "longstride: {}; see longstride --help\n", one_line(e.what()));
+    if (first) fmt::print(stderr, "longstride: {}; see longstride --help\n", explain(app, e, argc, argv));
     return user_mistake;
   }
 }

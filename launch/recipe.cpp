@@ -81,6 +81,26 @@ void fill_from_data(const Setting& root, Recipe& r) {
   }
 }
 
+// Beyond these, counts of positions and of bytes would not fit 64 bits.
+constexpr double most_positions = 9e15, most_bytes = 1e18;
+
+void check_train(const Setting& root, const Recipe& r) {
+  const TrainConfig& t = r.train;
+  if (t.micro_batch > 0 && t.micro_batch < t.global_batch && t.global_batch % t.micro_batch != 0)
+    throw user_error("{}: train.micro_batch is {}, but must divide train.global_batch, {}",
+                     RecipeReader::where(root, "train.micro_batch"), t.micro_batch, t.global_batch);
+  const double batch = static_cast<double>(t.global_batch) * static_cast<double>(r.model.context);
+  if (batch * static_cast<double>(t.steps) > most_positions)
+    throw user_error("{}: train.steps is {}, which makes {:.2g} positions in all; choose fewer than {:.0g}",
+                     RecipeReader::where(root, "train.steps"), t.steps, batch * static_cast<double>(t.steps),
+                     most_positions);
+  const double row = static_cast<double>(r.model.inner_width() + 4 * r.model.width) * sizeof(float);
+  if (batch * row * static_cast<double>(r.model.layers) > most_bytes)
+    throw user_error("{}: train.global_batch is {}, which makes {:.2g} bytes of activations; choose fewer than {:.0g}",
+                     RecipeReader::where(root, "train.global_batch"), t.global_batch,
+                     batch * row * static_cast<double>(r.model.layers), most_bytes);
+}
+
 Recipe finish(const Setting& root) {
   Recipe r;
   RecipeReader reader(root);
@@ -91,6 +111,7 @@ Recipe finish(const Setting& root) {
                      RecipeReader::where(root, "name"), r.name);
   check_model(root, r.model);
   fill_from_data(root, r);
+  check_train(root, r);
   RecipeWriter writer;
   visit_recipe(writer, r);
   r.resolved = writer.text();

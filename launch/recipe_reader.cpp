@@ -25,6 +25,11 @@ bool within(double value, const Range& r) {
   return (r.open_least ? value > r.least : value >= r.least) && (r.open_most ? value < r.most : value <= r.most);
 }
 
+std::string allowed_text(const std::optional<double>& value, const Range& r) {
+  if (!value || *value <= r.most || r.open_most) return r.text;
+  return fmt::format("{}, at most {:.0f}", r.text, r.most);
+}
+
 UserError must_be(const Setting& s, const std::string& name, const std::string& what) {
   return user_error("{}: {} is {}, but must be {}", s.where, name, s.text(), what);
 }
@@ -77,7 +82,7 @@ void RecipeReader::section(const std::string& key, Need need, bool, const std::f
 
 double RecipeReader::number(const Setting& s, const std::string& name, const Range& range) const {
   const std::optional<double> value = number_in(s);
-  if (!value || !within(*value, range)) throw must_be(s, name, range.text);
+  if (!value || !within(*value, range)) throw must_be(s, name, allowed_text(value, range));
   return *value;
 }
 

@@ -20,7 +20,7 @@ namespace longstride {
 
 enum class Need : std::uint8_t { required, optional };
 
-// What a number may be, and how messages say it: "must be <text>".
+// What a number may be, and how messages say it: "must be <text>", with the limit when the value is beyond it.
 struct Range {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
@@ -34,8 +34,15 @@ inline constexpr Range not_negative{0, 9e15, false, false, "0 or a positive whol
 inline constexpr Range positive_real{0, 1e12, true, false, "a number above 0"};
 inline constexpr Range not_negative_real{0, 1e12, false, false, "0 or a positive number"};
 inline constexpr Range fraction{0, 1, false, true, "a number from 0 up to, but not, 1"};
-inline constexpr Range positions{1, 1 << 24, false, false, "a number of positions from 1 to 16,777,216"};
-inline constexpr Range stride{1, 1 << 24, false, false, "a positive number of positions"};
+inline constexpr Range positions{1, 1 << 24, false, false, "a positive number of positions"};
+// Beyond these nothing could be trained, and products of several would not fit 64 bits.
+inline constexpr Range layers{1, 4096, false, false, "a positive whole number"};
+inline constexpr Range width{1, 1 << 16, false, false, "a positive whole number"};
+inline constexpr Range heads{1, 4096, false, false, "a positive whole number"};
+inline constexpr Range ratio{0, 64, true, false, "a number above 0"};
+inline constexpr Range steps{1, 1e9, false, false, "a positive whole number"};
+inline constexpr Range batch{1, 1 << 20, false, false, "a positive whole number"};
+inline constexpr Range micro_batch{0, 1 << 20, false, false, "0 or a positive whole number"};
 }  // namespace ranges
 
 template <class T>
@@ -71,7 +78,7 @@ void visit_attention(Visitor& v, kernels::PatternConfig& c) {
                                 {"merged", Integration::merged},
                                 {"multihead", Integration::multihead}});
   v.list("parts", c.parts, Need::required);
-  v.field("stride", c.stride, Need::required, ranges::stride);
+  v.field("stride", c.stride, Need::required, ranges::positions);
   v.field("window", c.window, Need::optional, ranges::not_negative);
   v.list("summary", c.summary, Need::optional);
   v.field("distinct_heads", c.distinct_heads, Need::optional);
@@ -82,11 +89,11 @@ template <class Visitor>
 void visit_model(Visitor& v, SparseTransformerConfig& c) {
   std::string kind = "sparse_transformer";
   v.choice("kind", kind, Need::required, Choices<std::string>{{"sparse_transformer", "sparse_transformer"}});
-  v.field("layers", c.layers, Need::required, ranges::positive);
-  v.field("width", c.width, Need::required, ranges::positive);
-  v.field("heads", c.heads, Need::required, ranges::positive);
-  v.field("key_ratio", c.key_ratio, Need::optional, ranges::positive_real);
-  v.field("feed_forward_ratio", c.feed_forward_ratio, Need::optional, ranges::positive_real);
+  v.field("layers", c.layers, Need::required, ranges::layers);
+  v.field("width", c.width, Need::required, ranges::width);
+  v.field("heads", c.heads, Need::required, ranges::heads);
+  v.field("key_ratio", c.key_ratio, Need::optional, ranges::ratio);
+  v.field("feed_forward_ratio", c.feed_forward_ratio, Need::optional, ranges::ratio);
   v.field("dropout", c.dropout, Need::optional, ranges::fraction);
   v.choice("positions", c.positions, Need::optional,
            Choices<Positions>{{"attention", Positions::attention}, {"data", Positions::data}});
@@ -101,9 +108,9 @@ void visit_model(Visitor& v, SparseTransformerConfig& c) {
 
 template <class Visitor>
 void visit_train(Visitor& v, TrainConfig& c) {
-  v.field("steps", c.steps, Need::required, ranges::positive);
-  v.field("global_batch", c.global_batch, Need::required, ranges::positive);
-  v.field("micro_batch", c.micro_batch, Need::optional, ranges::not_negative);
+  v.field("steps", c.steps, Need::required, ranges::steps);
+  v.field("global_batch", c.global_batch, Need::required, ranges::batch);
+  v.field("micro_batch", c.micro_batch, Need::optional, ranges::micro_batch);
   v.field("lr", c.lr, Need::required, ranges::positive_real);
   v.field("warmup", c.warmup, Need::optional, ranges::not_negative);
   v.field("beta1", c.beta1, Need::optional, ranges::fraction);
@@ -127,7 +134,7 @@ void visit_train(Visitor& v, TrainConfig& c) {
 
 template <class Visitor>
 void visit_reproduces(Visitor& v, Reproduces& c) {
-  v.field("table", c.table, Need::required, Range{1, 4, false, false, "a table of the paper, 1 to 4"});
+  v.field("table", c.table, Need::required, Range{1, 5, false, true, "one of the paper's tables, 1 to 4"});
   v.field("row", c.row, Need::required);
   v.field("bits_per_byte", c.bits_per_byte, Need::required, ranges::positive_real);
   v.field("parameters", c.parameters, Need::optional, ranges::not_negative_real);

@@ -14,7 +14,14 @@ namespace {
 
 constexpr std::size_t largest_file = 1 << 20;
 constexpr int deepest = 16;
-constexpr std::size_t most_values = 100000;
+constexpr std::size_t most_values = 10000;
+
+constexpr const char* override_flag = "--set ";
+
+// FILE:LINE; the command line has no lines.
+std::string place(const std::string& name, const YAML::Mark& mark) {
+  return name.starts_with(override_flag) ? name : name + ":" + std::to_string(mark.line + 1);
+}
 
 // Builds the tree from the parser's events rather than from its nodes: events show anchors, aliases, tags and
 // duplicate keys before anything is expanded.
@@ -60,7 +67,7 @@ class Builder : public YAML::EventHandler {
     bool has_key = false;
   };
 
-  std::string at(const YAML::Mark& mark) const { return name_ + ":" + std::to_string(mark.line + 1); }
+  std::string at(const YAML::Mark& mark) const { return place(name_, mark); }
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
     if (!tag.empty() && tag != "?" && tag != "!")
       throw user_error("{}: the tag {} stands here; recipes have no tags", at(mark), tag);
@@ -110,10 +117,32 @@ class Builder : public YAML::EventHandler {
   std::size_t values_ = 0;
 };
 
+// Where the text stops being UTF-8; its size when it does not.
+std::size_t first_not_utf8(const std::string& text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const std::size_t length = lead < 0x80   ? 1
+                               : lead < 0xc2 ? 0
+                               : lead < 0xe0 ? 2
+                               : lead < 0xf0 ? 3
+                               : lead < 0xf5 ? 4
+                                             : 0;
+    if (length == 0 || i + length > text.size()) return i;
+    for (std::size_t k = 1; k < length; ++k)
+      if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return i;
+    i += length;
+  }
+  return text.size();
+}
+
 Setting parse(const std::string& text, const std::string& name) {
   if (text.size() > largest_file)
     throw user_error("{}: {} bytes, more than a recipe can have ({})", name, text.size(), largest_file);
   if (text.find('\0') != std::string::npos) throw user_error("{}: holds zero bytes; a recipe is YAML text", name);
+  if (const std::size_t bad = first_not_utf8(text); bad < text.size())
+    throw user_error("{}:{}: byte {:#04x} is not UTF-8; a recipe is YAML text", name,
+                     1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bad), '\n'),
+                     static_cast<unsigned char>(text[bad]));
   try {
     std::istringstream in(text);
     YAML::Parser parser(in);
@@ -125,7 +154,7 @@ Setting parse(const std::string& text, const std::string& name) {
       throw user_error("{}: holds more than one YAML document; a recipe is one", name);
     return root;
   } catch (const YAML::Exception& e) {
-    throw user_error("{}:{}: not YAML: {}", name, e.mark.line + 1, e.msg);
+    throw user_error("{}: not YAML: {}", place(name, e.mark), e.msg);
   }
 }
 
@@ -199,7 +228,7 @@ void merge_settings(Setting& base, const Setting& over) {
 }
 
 void apply_override(Setting& root, const std::string& assignment) {
-  const std::string where = "--set " + assignment;
+  const std::string where = override_flag + assignment;
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0)
     throw user_error("{}: must be KEY=VALUE, as in --set model.layers=12", where);
@@ -219,6 +248,8 @@ void apply_override(Setting& root, const std::string& assignment) {
     const std::size_t dot = rest.find('.');
     const std::string key = rest.substr(0, dot);
     if (key.empty()) throw user_error("{}: has an empty key; write it as in --set model.layers=12", where);
+    if (at == &root && key == "base")
+      throw user_error("{}: base can only be set in the file, because what it names is read first", where);
     Setting* next = at->find(key);
     if (next == nullptr) {
       at->entries.emplace_back(key, Setting{});
