@@ -169,7 +169,11 @@ void add_audio(CLI::App& prepare, Session& session) {
 
 void add_prepare(CLI::App& app, Session& session) {
   CLI::App* prepare = app.add_subcommand("prepare", "Turn raw data into a dataset file");
-  prepare->require_subcommand(1);
+  prepare->require_subcommand(0, 1);
+  prepare->callback([prepare] {
+    if (prepare->get_subcommands().empty())
+      throw user_error("prepare needs a kind of data: bytes, cifar10, images or audio; see longstride prepare --help");
+  });
   add_bytes(*prepare, session);
   add_cifar10(*prepare, session);
   add_images(*prepare, session);

@@ -43,43 +43,62 @@ inline std::vector<std::uint8_t> deflated(const std::vector<std::uint8_t>& data)
   return out;
 }
 
-inline std::vector<std::uint8_t> make_zip(const NamedFiles& files, bool deflate) {
+// wide: with zip64 fields, as archives of over 4 GiB have them.
+inline std::vector<std::uint8_t> make_zip(const NamedFiles& files, bool deflate, bool wide = false) {
   std::vector<std::uint8_t> out, directory;
+  const std::uint64_t elsewhere = 0xFFFFFFFF;
   for (const auto& file : files) {
     const std::string& name = file.first;  // not a structured binding: clang 14 cannot capture one
     const std::vector<std::uint8_t>& content = file.second;
     const auto stored = deflate ? deflated(content) : content;
     const std::uint64_t offset = out.size();
-    const auto common = [&](std::vector<std::uint8_t>& to) {
+    const auto common = [&](std::vector<std::uint8_t>& to, int extra) {
       put_number(to, 20, 2);  // version needed
       put_number(to, 0, 2);   // flags
       put_number(to, deflate ? 8 : 0, 2);
       put_number(to, 0, 4);  // time
       put_number(to, crc32(0, content.data(), static_cast<uInt>(content.size())), 4);
-      put_number(to, stored.size(), 4);
-      put_number(to, content.size(), 4);
+      put_number(to, wide ? elsewhere : stored.size(), 4);
+      put_number(to, wide ? elsewhere : content.size(), 4);
       put_number(to, name.size(), 2);
-      put_number(to, 0, 2);  // extra
+      put_number(to, static_cast<std::uint64_t>(extra), 2);
     };
     put_number(out, 0x04034b50, 4);
-    common(out);
+    common(out, 0);
     out.insert(out.end(), name.begin(), name.end());
     out.insert(out.end(), stored.begin(), stored.end());
     put_number(directory, 0x02014b50, 4);
     put_number(directory, 20, 2);  // made by
-    common(directory);
+    common(directory, wide ? 28 : 0);
     put_number(directory, 0, 2 + 2 + 2 + 4);  // comment, disk, attributes
-    put_number(directory, offset, 4);
+    put_number(directory, wide ? elsewhere : offset, 4);
     directory.insert(directory.end(), name.begin(), name.end());
+    if (!wide) continue;
+    put_number(directory, 1, 2);
+    put_number(directory, 24, 2);
+    put_number(directory, content.size(), 8);
+    put_number(directory, stored.size(), 8);
+    put_number(directory, offset, 8);
   }
   const std::uint64_t start = out.size();
   out.insert(out.end(), directory.begin(), directory.end());
+  const std::uint64_t end = out.size();
+  if (wide) {
+    put_number(out, 0x06064b50, 4);
+    put_number(out, 44, 8);
+    put_number(out, 0, 2 + 2 + 4 + 4);  // versions, disks
+    for (const std::uint64_t value : {files.size(), files.size(), directory.size(), start}) put_number(out, value, 8);
+    put_number(out, 0x07064b50, 4);
+    put_number(out, 0, 4);
+    put_number(out, end, 8);
+    put_number(out, 1, 4);
+  }
   put_number(out, 0x06054b50, 4);
   put_number(out, 0, 4);
-  put_number(out, files.size(), 2);
-  put_number(out, files.size(), 2);
-  put_number(out, directory.size(), 4);
-  put_number(out, start, 4);
+  put_number(out, wide ? 0xFFFF : files.size(), 2);
+  put_number(out, wide ? 0xFFFF : files.size(), 2);
+  put_number(out, wide ? elsewhere : directory.size(), 4);
+  put_number(out, wide ? elsewhere : start, 4);
   put_number(out, 0, 2);
   return out;
 }
