@@ -103,24 +103,36 @@ inline std::vector<std::uint8_t> make_zip(const NamedFiles& files, bool deflate,
   return out;
 }
 
-inline std::vector<std::uint8_t> make_tar(const NamedFiles& files) {
+inline void add_to_tar(std::vector<std::uint8_t>& out, char type, const std::string& name,
+                       const std::vector<std::uint8_t>& content) {
+  char header[512] = {};
+  std::memcpy(header, name.data(), name.size() < 100 ? name.size() : 100);
+  std::memcpy(header + 100, "0000644", 7);
+  const std::string size = fmt::format("{:011o}", content.size());
+  std::memcpy(header + 124, size.data(), size.size());
+  header[156] = type;
+  std::memcpy(header + 257, "ustar\00000", 8);
+  std::memset(header + 148, ' ', 8);
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  const std::string checksum = fmt::format("{:06o}", sum);
+  std::memcpy(header + 148, checksum.c_str(), 7);
+  out.insert(out.end(), header, header + 512);
+  out.insert(out.end(), content.begin(), content.end());
+  out.resize((out.size() + 511) / 512 * 512);
+}
+
+// Names of 100 bytes and more are written in an entry of their own, as GNU tar does it or, with `pax`, as POSIX has it.
+inline std::vector<std::uint8_t> make_tar(const NamedFiles& files, bool pax = false) {
   std::vector<std::uint8_t> out;
-  for (const auto& [name, content] : files) {
-    char header[512] = {};
-    std::memcpy(header, name.data(), name.size());
-    std::memcpy(header + 100, "0000644", 7);
-    const std::string size = fmt::format("{:011o}", content.size());
-    std::memcpy(header + 124, size.data(), size.size());
-    header[156] = '0';
-    std::memcpy(header + 257, "ustar\00000", 8);
-    std::memset(header + 148, ' ', 8);
-    unsigned sum = 0;
-    for (const char c : header) sum += static_cast<unsigned char>(c);
-    const std::string checksum = fmt::format("{:06o}", sum);
-    std::memcpy(header + 148, checksum.c_str(), 7);
-    out.insert(out.end(), header, header + 512);
-    out.insert(out.end(), content.begin(), content.end());
-    out.resize((out.size() + 511) / 512 * 512);
+  for (const auto& file : files) {
+    const std::string& name = file.first;
+    if (name.size() >= 100) {
+      const std::string record = fmt::format("{} path={}\n", name.size() + 10, name);  // the length counts itself
+      const std::string text = pax ? record : name + '\0';
+      add_to_tar(out, pax ? 'x' : 'L', "long name", std::vector<std::uint8_t>(text.begin(), text.end()));
+    }
+    add_to_tar(out, '0', name, file.second);
   }
   out.resize(out.size() + 1024);
   return out;

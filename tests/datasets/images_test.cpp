@@ -75,6 +75,18 @@ TEST(PrepareImages, GivesTheSamePixelsFromEveryForm) {
   EXPECT_EQ(Dataset::open(folder / "x.h5")->info().image_bytes(), static_cast<std::int64_t>(picture));
 }
 
+// A name is not cut at the 100 bytes that fit a header, where its .png would be lost.
+TEST(PrepareImages, ReadsLongNamesInTars) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(2 * picture, 8);
+  const NamedFiles files = {{std::string(120, 'x') + ".png", encode_png(side, side, slice(pixels, 0), {})},
+                            {"short.png", encode_png(side, side, slice(pixels, 1), {})}};
+  put_file(folder / "gnu.tar", make_tar(files, false));
+  put_file(folder / "pax.tar", make_tar(files, true));
+  EXPECT_TRUE(train_of(config_of({folder / "gnu.tar"}), folder) == pixels);
+  EXPECT_TRUE(train_of(config_of({folder / "pax.tar"}), folder) == pixels);
+}
+
 TEST(PrepareImages, DividesByASeededPermutationOrByTheInputsGiven) {
   const Folder folder;
   const Bytes pixels = random_bytes(100 * picture, 2);
