@@ -105,14 +105,19 @@ struct DatasetWriter::State {
   Column sources;
 };
 
-void check_output(const std::string& path, bool replace) {
+void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
   if (path.empty()) throw user_error("--output is empty; name the file to write, such as data/set.h5");
+  for (const std::string& input : inputs) {
+    std::error_code absent;
+    if (std::filesystem::equivalent(path, input, absent))
+      throw user_error("{}: is the input, too, which would be lost; choose another --output", path);
+  }
   if (!replace && std::filesystem::exists(path))
     throw user_error("{}: exists already; choose another --output, or replace it with --force", path);
 }
 
 DatasetWriter::DatasetWriter(const std::string& path, const DatasetInfo& info, bool replace) {
-  check_output(path, replace);
+  check_output(path, replace, {});
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     throw user_error("{}: the folder {} does not exist; make it first", path, folder.string());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "datasets/dataset.h"
 
@@ -36,7 +37,8 @@ class DatasetWriter {
   std::unique_ptr<State> state_;
 };
 
-// UserError when `path` exists and may not be replaced: to be called before long work, too.
-void check_output(const std::string& path, bool replace);
+// UserError when `path` exists and may not be replaced, or is one of the inputs, which would be lost: to be called before
+// long work.
+void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs);
 
 }  // namespace longstride

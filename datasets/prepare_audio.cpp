@@ -130,9 +130,12 @@ std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& ru
 }  // namespace
 
 void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output) {
-  check_output(output.path, output.replace);
   const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.8,0.1,0.1" : config.split);
+  check_output(output.path, output.replace, {});
   const std::vector<Track> tracks = collect(config, rule);
+  std::vector<std::string> inputs;
+  for (const Track& track : tracks) inputs.push_back(track.path);
+  check_output(output.path, output.replace, inputs);
   DatasetInfo info;
   info.kind = DataKind::audio;
   info.rate = config.rate;
@@ -151,7 +154,7 @@ void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output
 }
 
 void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output) {
-  check_output(output.path, output.replace);
+  check_output(output.path, output.replace, {config.dataset});
   const auto dataset = Dataset::open(config.dataset);
   if (dataset->info().kind != DataKind::audio)
     throw user_error("{}: holds {}, but --decode makes a WAV file of audio", config.dataset,

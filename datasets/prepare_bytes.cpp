@@ -12,7 +12,7 @@
 namespace longstride {
 
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output) {
-  check_output(output.path, output.replace);
+  check_output(output.path, output.replace, {config.input});
   const SplitRule rule = SplitRule::parse(config.split);
   const InputFile file(config.input);
   const auto total = static_cast<std::int64_t>(file.size());

@@ -85,7 +85,7 @@ void copy_batch(const std::string& path, DatasetWriter& writer, Meter& meter, F&
 }  // namespace
 
 void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& output) {
-  check_output(output.path, output.replace);
+  check_output(output.path, output.replace, config.inputs);
   const Batches batches = find_batches(config.inputs);
   const std::int64_t training = count_records(batches.train), test = count_records(batches.test);
   if (training > Cifar10::whole_training_set || test > Cifar10::whole_test_set)

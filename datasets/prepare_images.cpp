@@ -41,7 +41,8 @@ void copy_group(const Group& group, const PictureRules& rules, DatasetWriter& wr
                  [&](const SourceFile& file) { writer.add_source(file); }, meter);
 }
 
-void check_config(const PrepareImagesConfig& config) {
+// All inputs.
+std::vector<std::string> check_config(const PrepareImagesConfig& config) {
   if (config.inputs.empty()) throw user_error("--input is needed: a folder, .tar, .npy or .npz of pictures");
   if (config.side < 1 || config.side > 4096) throw user_error("--size is {}, but 1 to 4096 is allowed", config.side);
   const bool given = !config.valid_inputs.empty() || !config.test_inputs.empty();
@@ -53,13 +54,13 @@ void check_config(const PrepareImagesConfig& config) {
   for (const auto* inputs : {&config.inputs, &config.valid_inputs, &config.test_inputs})
     all.insert(all.end(), inputs->begin(), inputs->end());
   check_distinct(all);
+  return all;
 }
 
 }  // namespace
 
 void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output) {
-  check_output(output.path, output.replace);
-  check_config(config);
+  check_output(output.path, output.replace, check_config(config));
   const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.9,0.05,0.05" : config.split);
   const PictureRules rules = {config.side, config.convert_grey};
   const std::array<Group, 3> groups = {open_group(config.inputs, rules), open_group(config.valid_inputs, rules),

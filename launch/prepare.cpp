@@ -84,7 +84,9 @@ void add_bytes(CLI::App& prepare, Session& session) {
 }
 
 void add_seed(CLI::App* kind, std::uint64_t& seed) {
-  kind->add_option("--seed", seed, "of the division into train, valid and test")->check(CLI::Range(0, 2147483647));
+  kind->add_option("--seed", seed, "of the division into train, valid and test")
+      ->check(CLI::Range(0, 2147483647))
+      ->capture_default_str();
 }
 
 struct Cifar10Options {
@@ -115,9 +117,10 @@ void add_images(CLI::App& prepare, Session& session) {
   kind->add_option("--test-input", o->config.test_inputs, "the same for test");
   kind->add_option("--split", o->config.split,
                    "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)");
-  kind->add_option("--size", o->config.side, "rows and columns of every picture");
+  kind->add_option("--size", o->config.side, "rows and columns of every picture")->capture_default_str();
   kind->add_option("--grey", o->grey, "grey pictures: convert them to RGB or refuse them")
-      ->check(CLI::IsMember({"convert", "refuse"}));
+      ->check(CLI::IsMember({"convert", "refuse"}))
+      ->capture_default_str();
   add_seed(kind, o->config.seed);
   kind->callback([o, &session] {
     o->config.convert_grey = o->grey == "convert";
@@ -151,7 +154,7 @@ void add_audio(CLI::App& prepare, Session& session) {
   kind->add_option("--split", o->config.split,
                    "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, the "
                    "name of the split");
-  kind->add_option("--rate", o->config.rate, "samples a second");
+  kind->add_option("--rate", o->config.rate, "samples a second")->capture_default_str();
   add_seed(kind, o->config.seed);
   kind->add_option("--decode", o->decode.dataset, "make a WAV file of a file in this dataset instead");
   kind->add_option("--index", o->decode.index, "with --decode: which file of the split, from 0");
@@ -166,7 +169,11 @@ void add_audio(CLI::App& prepare, Session& session) {
 
 void add_prepare(CLI::App& app, Session& session) {
   CLI::App* prepare = app.add_subcommand("prepare", "Turn raw data into a dataset file");
-  prepare->require_subcommand(1);
+  prepare->require_subcommand(0, 1);
+  prepare->callback([prepare] {
+    if (prepare->get_subcommands().empty())
+      throw user_error("prepare needs a kind of data: bytes, cifar10, images or audio; see longstride prepare --help");
+  });
   add_bytes(*prepare, session);
   add_cifar10(*prepare, session);
   add_images(*prepare, session);

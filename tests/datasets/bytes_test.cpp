@@ -79,6 +79,15 @@ TEST(PrepareBytes, ReplacesAnOutputOnlyWhenAsked) {
   EXPECT_EQ(Dataset::open(folder / "x.h5")->split("train")->length(0), 900);
 }
 
+TEST(PrepareBytes, DoesNotReplaceItsInput) {
+  const Folder folder;
+  put_file(folder / "raw", random_bytes(1000, 4));
+  PrepareOutput output = to(folder / "./raw");
+  output.replace = true;
+  expect_user_error([&] { prepare_bytes({folder / "raw"}, output); }, "is the input, too");
+  EXPECT_EQ(get_file(folder / "raw").size(), 1000u);
+}
+
 TEST(PrepareBytes, RefusesWhatItCannotDivideAndLeavesNothing) {
   const Folder folder;
   put_file(folder / "raw", random_bytes(1000, 5));

@@ -69,9 +69,22 @@ TEST(PrepareImages, GivesTheSamePixelsFromEveryForm) {
   const Bytes flat = make_npy("(5, 192)", planar(pixels)), labels = make_npy("(5,)", Bytes(5, 1));
   put_file(folder / "stored.npz", make_zip({{"labels.npy", labels}, {"data.npy", flat}}, false));
   put_file(folder / "deflated.npz", make_zip({{"data.npy", flat}, {"labels.npy", labels}}, true));
-  for (const char* form : {"p", "p.tar", "nhwc.npy", "nchw.npy", "flat.npy", "stored.npz", "deflated.npz"})
+  put_file(folder / "wide.npz", make_zip({{"labels.npy", labels}, {"data.npy", flat}}, true, true));
+  for (const char* form : {"p", "p.tar", "nhwc.npy", "nchw.npy", "flat.npy", "stored.npz", "deflated.npz", "wide.npz"})
     EXPECT_TRUE(train_of(config_of({folder / form}), folder) == pixels) << form;
   EXPECT_EQ(Dataset::open(folder / "x.h5")->info().image_bytes(), static_cast<std::int64_t>(picture));
+}
+
+// A name is not cut at the 100 bytes that fit a header, where its .png would be lost.
+TEST(PrepareImages, ReadsLongNamesInTars) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(2 * picture, 8);
+  const NamedFiles files = {{std::string(120, 'x') + ".png", encode_png(side, side, slice(pixels, 0), {})},
+                            {"short.png", encode_png(side, side, slice(pixels, 1), {})}};
+  put_file(folder / "gnu.tar", make_tar(files, false));
+  put_file(folder / "pax.tar", make_tar(files, true));
+  EXPECT_TRUE(train_of(config_of({folder / "gnu.tar"}), folder) == pixels);
+  EXPECT_TRUE(train_of(config_of({folder / "pax.tar"}), folder) == pixels);
 }
 
 TEST(PrepareImages, DividesByASeededPermutationOrByTheInputsGiven) {

@@ -50,5 +50,9 @@ int main(int count, char** arguments) {
   write("png", "deep.png", encode_png(1, 1, counting(6), {PNG_COLOR_TYPE_RGB, 16, false, 0}));
 
   write("tar", "ustar.tar", make_tar({{"a.png", rgb}, {"folder/b.txt", counting(600)}}));
+  const NamedFiles long_name = {{std::string(120, 'x'), counting(10)}};
+  write("tar", "gnu.tar", make_tar(long_name, false));
+  write("tar", "pax.tar", make_tar(long_name, true));
+  write("npy", "wide.npz", make_zip({{"data.npy", interleaved}}, false, true));
   return 0;
 }
