@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <omp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -49,6 +50,15 @@ std::string explain(const CLI::App& app, const CLI::ParseError& e, int argc, cha
   for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
   const std::string near = nearest(argv[1], commands);
   return fmt::format("there is no command '{}'{}", argv[1], near.empty() ? "" : ", did you mean '" + near + "'?");
+}
+
+// Between two parallel loops OpenMP's threads wait actively, for milliseconds. With another program on the same cores
+// (a second rank, a compiler) that costs up to twenty times the speed; waiting a few microseconds first and then asleep
+// costs nothing that could be measured. libgomp reads its settings before main, so the process starts itself again.
+void wait_politely(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  setenv("GOMP_SPINCOUNT", "1000", 1);
+  execv("/proc/self/exe", argv);  // returns only where there is no /proc: then the threads go on waiting actively
 }
 
 // Ranks on one machine share its cores, unless OMP_NUM_THREADS says otherwise.
@@ -105,6 +115,7 @@ int guarded(int argc, char** argv, Session& session) {
 
 int main(int argc, char** argv) {
   using namespace longstride;
+  wait_politely(argv);
   auto logger = spdlog::stderr_logger_st("longstride");
   logger->set_pattern("%v");
   spdlog::set_default_logger(logger);
