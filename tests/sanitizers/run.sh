@@ -8,7 +8,7 @@ build=$2/$3
 kind=$3
 
 configure() { cmake -S "$source" -B "$build" -G Ninja -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON "$@"; }
-run() { ctest --test-dir "$build" --output-on-failure "$@"; }
+run() { ctest --test-dir "$build" -j2 --output-on-failure "$@"; }
 
 case $kind in
   address-undefined)
@@ -26,7 +26,7 @@ case $kind in
   fuzz)
     cmake -S "$source" -B "$build" --preset fuzz
     cmake --build "$build" --target fuzzers
-    run -R '^(corpus|fuzz)' --no-tests=error -j2
+    run -R '^(corpus|fuzz)' --no-tests=error
     ;;
   *) echo "unknown kind $kind" >&2; exit 2 ;;
 esac
