@@ -37,8 +37,8 @@ class DatasetWriter {
   std::unique_ptr<State> state_;
 };
 
-// UserError when `path` exists and may not be replaced, or is one of the inputs, which would be lost: to be called before
-// long work.
+// UserError when `path` exists and may not be replaced, or is one of the inputs, which would be lost: to be called
+// before long work.
 void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs);
 
 }  // namespace longstride

@@ -129,7 +129,7 @@ void RecipeReader::list(const std::string& key, std::vector<kernels::PartKind>& 
   out.clear();
   if (s->kind == Setting::Kind::scalar) out.push_back(one_of(*s, dotted(key), part_names()));
   for (const Setting& item : s->items) out.push_back(one_of(item, dotted(key), part_names()));
-  if (out.empty()) throw must_be(*s, dotted(key), "a list of parts");
+  if (out.empty()) throw must_be(*s, dotted(key), "a list of parts, at least one");
 }
 
 void RecipeReader::list(const std::string& key, std::vector<std::int64_t>& out, Need need) {

@@ -106,7 +106,9 @@ class Builder : public YAML::EventHandler {
       top.has_key = true;
       top.setting.entries.emplace_back(s.scalar, s);  // placeholder until the value comes; keeps the key's line
     } else {
-      top.setting.entries.back().second = std::move(s);
+      Setting& value = top.setting.entries.back().second;
+      if (s.kind == Setting::Kind::map || s.kind == Setting::Kind::null) s.where = value.where;  // the key's line
+      value = std::move(s);
       top.has_key = false;
     }
   }
@@ -158,16 +160,18 @@ Setting parse(const std::string& text, const std::string& name) {
   }
 }
 
+// Letters to insert, remove or replace, or neighbours to exchange.
 std::size_t edits(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before, last, row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
+    before = std::move(last);
+    last = row;
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+      const bool same = a[i - 1] == b[j - 1];
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (same ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row.back();

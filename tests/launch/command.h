@@ -1,0 +1,54 @@
+// Runs the `longstride` command as a user does and keeps what it says.
+#pragma once
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "tests/support/temporary_directory.h"
+
+namespace longstride::testing {
+
+struct CommandResult {
+  int exit_code = -1;  // 128 + the signal, when one ended it
+  std::string out, err;
+};
+
+inline std::string text_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void write_text(const std::string& path, const std::string& text) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// In `directory`, so that relative paths and what is written stay there.
+inline CommandResult run_command(const std::vector<std::string>& arguments, const std::string& directory) {
+  const TemporaryDirectory outputs;
+  const std::string out = outputs / "out", err = outputs / "err";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool ready = ::chdir(directory.c_str()) == 0 && ::freopen(out.c_str(), "w", stdout) != nullptr &&
+                       ::freopen(err.c_str(), "w", stderr) != nullptr && ::setenv("OMP_NUM_THREADS", "2", 1) == 0;
+    std::vector<char*> argv = {const_cast<char*>(LONGSTRIDE_COMMAND)};
+    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    if (ready) ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CommandResult result;
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.out = text_of(out);
+  result.err = text_of(err);
+  return result;
+}
+
+}  // namespace longstride::testing
