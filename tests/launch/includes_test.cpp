@@ -1,0 +1,128 @@
+// The rooms of the house see only the rooms below them. Reads every #include of the source.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "tests/launch/command.h"
+
+namespace longstride::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a room may include, itself besides: design.md, "The house".
+const std::map<std::string, std::set<std::string>> may_see = {
+    {"kernels", {}},
+    {"framework/core", {"kernels"}},
+    {"framework/ops", {"kernels", "framework/core"}},
+    {"framework/layers", {"kernels", "framework/core", "framework/ops"}},
+    {"framework/models", {"kernels", "framework/core", "framework/ops", "framework/layers"}},
+    {"framework/optim", {"kernels", "framework/core", "framework/ops"}},
+    {"framework/comm", {"kernels", "framework/core"}},
+    {"datasets", {"kernels", "framework/core"}},
+    {"framework/train",
+     {"kernels", "framework/core", "framework/ops", "framework/layers", "framework/models", "framework/optim",
+      "framework/comm", "datasets"}},
+    {"launch",
+     {"kernels", "framework/core", "framework/ops", "framework/layers", "framework/models", "framework/optim",
+      "framework/comm", "datasets", "framework/train"}},
+};
+
+// Libraries that one room alone may know.
+const std::map<std::string, std::string> belongs_to = {
+    {"yaml-cpp/", "launch"}, {"CLI/", "launch"},        {"mpi.h", "framework/comm"}, {"hdf5.h", "datasets"},
+    {"png.h", "datasets"},   {"sndfile.h", "datasets"}, {"soxr.h", "datasets"},      {"cblas.h", "kernels"},
+};
+
+std::string room_of(const std::string& path) {
+  for (const auto& [room, below] : may_see)
+    if (path.starts_with(room + "/")) return room;
+  return "";
+}
+
+struct Include {
+  std::string name;
+  bool angled;
+};
+
+std::vector<Include> includes_of(const std::string& text) {
+  std::vector<Include> found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::size_t at = line.find_first_not_of(" \t");
+    if (at == std::string::npos || line[at] != '#') continue;
+    at = line.find_first_not_of(" \t", at + 1);
+    if (at == std::string::npos || line.compare(at, 7, "include") != 0) continue;
+    const std::size_t open = line.find_first_of("\"<", at);
+    const std::size_t close = open == std::string::npos ? open : line.find_first_of("\">", open + 1);
+    if (close != std::string::npos) found.push_back({line.substr(open + 1, close - open - 1), line[open] == '<'});
+  }
+  return found;
+}
+
+std::string problem_of(const std::string& room, const Include& include) {
+  if (include.angled) {
+    for (const auto& [library, owner] : belongs_to)
+      if (include.name.starts_with(library) && owner != room) return "only " + owner + " may know this library";
+    return room_of(include.name).empty() ? "" : "a file of this project belongs in quotes";
+  }
+  const std::string seen = room_of(include.name);
+  if (seen.empty()) return "not a path from the root into a room";
+  return seen == room || may_see.at(room).contains(seen) ? "" : room + " may not see " + seen;
+}
+
+// Every breach under `root`, as "path includes name: why"; `files` counts what was read.
+std::vector<std::string> breaches(const fs::path& root, int& files) {
+  std::vector<std::string> found;
+  for (const char* folder : {"kernels", "framework", "datasets", "launch"}) {
+    if (!fs::exists(root / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string ending = entry.path().extension().string();
+      if (ending != ".h" && ending != ".cpp" && ending != ".cu" && ending != ".cuh") continue;
+      ++files;
+      const std::string path = entry.path().lexically_relative(root).string(), room = room_of(path);
+      if (room.empty()) found.push_back(path + " is in no room");
+      for (const Include& include : includes_of(room.empty() ? "" : text_of(entry.path().string())))
+        if (const std::string problem = problem_of(room, include); !problem.empty())
+          found.push_back(path + " includes " + include.name + ": " + problem);
+    }
+  }
+  return found;
+}
+
+TEST(Includes, NoneRunsUpTheHouse) {
+  int files = 0;
+  for (const std::string& breach : breaches(LONGSTRIDE_SOURCE_DIR, files)) ADD_FAILURE() << breach;
+  EXPECT_GT(files, 150);
+}
+
+TEST(Includes, ThoseThatRunUpAreFound) {
+  const TemporaryDirectory dir;
+  write_text(dir / "kernels/a.h", "#pragma once\n#include \"framework/core/tensor.h\"\n#include \"kernels/b.h\"\n");
+  write_text(dir / "framework/layers/a.cpp", "  #  include\t\"framework/train/trainer.h\"\n#include <vector>\n");
+  write_text(dir / "framework/train/a.cpp", "#include <yaml-cpp/yaml.h>\n#include \"framework/models/model.h\"\n");
+  write_text(dir / "datasets/a.cu", "#include \"../launch/recipe.h\"\n// #include \"launch/recipe.h\"\n");
+  write_text(dir / "framework/ops/a.h", "#include <launch/recipe.h>\n");
+  write_text(dir / "framework/stray.h", "");
+  write_text(dir / "launch/fine.cpp", "#include \"kernels/gemm.h\"\n#include <CLI/CLI.hpp>\n");
+  int files = 0;
+  std::vector<std::string> found = breaches(dir.path(), files);
+  std::sort(found.begin(), found.end());
+  const std::vector<std::string> expected = {
+      "datasets/a.cu includes ../launch/recipe.h: not a path from the root into a room",
+      "framework/layers/a.cpp includes framework/train/trainer.h: framework/layers may not see framework/train",
+      "framework/ops/a.h includes launch/recipe.h: a file of this project belongs in quotes",
+      "framework/stray.h is in no room",
+      "framework/train/a.cpp includes yaml-cpp/yaml.h: only launch may know this library",
+      "kernels/a.h includes framework/core/tensor.h: kernels may not see framework/core",
+  };
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(files, 7);
+}
+
+}  // namespace
+}  // namespace longstride::testing
