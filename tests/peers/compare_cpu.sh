@@ -5,7 +5,8 @@
 #                              [--python python3] [--forms LIST] [--compile both] [RECIPE ...]
 #
 # Ours is measured before and after the peer, so that a machine that changes its pace shows: believe the ratio of
-# medians only where the two agree. The ratio of the fastest steps suffers less from other work on the machine.
+# medians only where the two agree. The ratio of processor seconds holds on a busy machine too, but only with
+# --threads 1: threads that wait for each other burn processor time.
 # --forms, --compile: fewer forms of the peer (train_cpu_torch.py), where only some are worth the time.
 # --python: an interpreter with torch and PyYAML. --data: any file of bytes (default: the text of this repository).
 set -euo pipefail
@@ -36,34 +37,25 @@ fi
 export OMP_NUM_THREADS=$threads OPENBLAS_NUM_THREADS=$threads
 "$command" prepare bytes --input "$data" --output "$work/data.h5" >/dev/null
 
-# Tokens a second in every step but the first two, as a JSON list.
-ours() {
-  rm -rf "$work/run"
-  "$command" train "$1" --run "$work/run" --set data.path="$work/data.h5" --set train.steps=$((steps + 2)) \
-    --set train.warmup=2 --set train.log_every=1 --set train.evaluate_windows=1 --set train.checkpoint_every=0 \
-    >"$work/log" 2>&1 || { cat "$work/log" >&2; return 1; }
-  "$python" - "$work/run/metrics.jsonl" <<'PYTHON'
-import json, sys
-lines = [json.loads(line) for line in open(sys.argv[1])]
-print([line["tokens_per_second"] for line in lines if "tokens_per_second" in line and line["step"] > 2])
-PYTHON
-}
+ours() { "$python" "$here/time_longstride.py" "$command" "$1" "$work/data.h5" "$work" --steps "$steps"; }
 
 for recipe in "${recipes[@]}"; do
   before=$(ours "$recipe")
   "$python" "$here/train_cpu_torch.py" "$recipe" --threads "$threads" --steps "$steps" "${peer[@]}" | tee "$work/peer"
   after=$(ours "$recipe")
   "$python" - "$recipe" "$before" "$after" "$work/peer" <<'PYTHON'
-import json, statistics, sys
+import json, sys
 recipe, before, after = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
 fastest = json.loads(open(sys.argv[4]).read().splitlines()[-1])["fastest"]
-medians = [statistics.median(before), statistics.median(after)]
 tokens = fastest["seconds_per_step"] * fastest["tokens_per_second"]
+medians, cpu = [before["median"], after["median"]], [before["cpu_seconds_per_step"], after["cpu_seconds_per_step"]]
 print(json.dumps({
-    "recipe": recipe, "longstride_median": [round(m) for m in medians], "torch_median": fastest["tokens_per_second"],
+    "recipe": recipe, "longstride_median": medians, "torch_median": fastest["tokens_per_second"],
     "torch_form": fastest["form"], "torch_compiled": fastest["compiled"],
     "ratio_of_medians": round(min(medians) / fastest["tokens_per_second"], 2),
-    "ratio_of_fastest_steps": round(max(before + after) / (tokens / fastest["fastest_step"]), 2),
+    "ratio_of_fastest_steps": round(max(before["fastest"], after["fastest"]) / (tokens / fastest["fastest_step"]), 2),
+    "cpu_seconds_per_step": cpu, "torch_cpu_seconds_per_step": fastest["cpu_seconds_per_step"],
+    "ratio_of_cpu_seconds": round(fastest["cpu_seconds_per_step"] / max(cpu), 2),
 }))
 PYTHON
 done
