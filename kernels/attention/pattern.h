@@ -1,4 +1,4 @@
-// What may attend to what (design: the semantics of Child et al. 2019, section 4, and the released code).
+// What may attend to what (Child et al. 2019, section 4, and the released code).
 //
 // For position i, stride l, window w (keys, itself included; l + 1 unless set), summary width c:
 //   dense          {j <= i}
