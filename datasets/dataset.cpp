@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <sstream>
 
@@ -240,7 +241,11 @@ class Hdf5Dataset final : public Dataset {
 
 const char* name_of(DataKind kind) { return kinds[static_cast<std::size_t>(kind)].name; }
 
-std::shared_ptr<const Dataset> Dataset::open(const std::string& path) { return std::make_shared<Hdf5Dataset>(path); }
+std::shared_ptr<const Dataset> Dataset::open(const std::string& path) {
+  if (std::error_code ignored; !std::filesystem::exists(path, ignored))
+    throw user_error("{}: is not there; make it with `longstride prepare`, or correct the path", path);
+  return std::make_shared<Hdf5Dataset>(path);
+}
 
 std::unique_ptr<BatchSource> open_training_data(const DataConfig& config, std::uint64_t seed) {
   const auto dataset = Dataset::open(config.path);

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "framework/core/errors.h"
@@ -86,8 +88,10 @@ int run(int argc, char** argv, Session& session) {
   }
 }
 
-// Ends the whole job, naming the rank when there are several.
+// Ends the whole job, naming the rank when there are several. What is wrong with a recipe is wrong on every rank: the
+// others leave rank 0 a moment to say it alone.
 int report(const Session& session, int code, const std::string& message) {
+  if (session.comm->rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   std::string who;
   if (session.comm->size() > 1) who = fmt::format("rank {} ({}): ", session.comm->rank(), session.comm->host());
   fmt::print(stderr, "longstride: {}{}\n", who, message);
