@@ -39,8 +39,9 @@ std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, c
 // Exact arena bytes that evaluate() needs.
 std::size_t evaluation_bytes(const Model& model, const Context& ctx, const EvaluationConfig& config);
 
-// Scores the windows, spread over the ranks; every rank returns the same bits whatever their number. `progress` is
-// called with (windows done by this rank, windows of this rank).
+// Scores the windows, spread over the ranks; every rank returns the same bits. Another number of ranks, or another
+// batch, gives the same figure to rounding: the last bits of a matrix product depend on how many rows it has.
+// `progress` is called with (windows done by this rank, windows of this rank).
 EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& sequences,
                           const EvaluationConfig& config, Communicator& comm,
                           const std::function<void(std::int64_t, std::int64_t)>& progress = {});
