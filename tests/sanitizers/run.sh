@@ -8,17 +8,19 @@ build=$2/$3
 kind=$3
 
 configure() { cmake -S "$source" -B "$build" -G Ninja -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON "$@"; }
+# Optimised a little and with line numbers only: half the time to compile.
+light=(-DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1")
 run() { ctest --test-dir "$build" -j2 --output-on-failure "$@"; }
 
 case $kind in
   address-undefined)
-    configure -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLONGSTRIDE_SANITIZE=address,undefined
+    configure "${light[@]}" -DLONGSTRIDE_SANITIZE=address,undefined
     cmake --build "$build" --target longstride fast_tests
     # Open MPI and its helpers keep memory to the end on purpose: leaks are looked for in everything but the command.
     ASAN_OPTIONS=detect_leaks=0 run -L fast
     ;;
   thread)
-    configure -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLONGSTRIDE_SANITIZE=thread
+    configure "${light[@]}" -DLONGSTRIDE_SANITIZE=thread
     cmake --build "$build" --target test_datasets
     # OpenMP's own synchronisation is invisible to the sanitizer, so only what runs on our own threads is tried.
     run -R '^Prefetcher' --no-tests=error
