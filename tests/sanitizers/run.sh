@@ -16,8 +16,9 @@ case $kind in
   address-undefined)
     configure "${light[@]}" -DLONGSTRIDE_SANITIZE=address,undefined
     cmake --build "$build" --target longstride fast_tests
-    # Open MPI and its helpers keep memory to the end on purpose: leaks are looked for in everything but the command.
-    ASAN_OPTIONS=detect_leaks=0 run -L fast
+    # gcc 13 misaligns 64-byte vectors on the stack that stands in for detect_stack_use_after_return (its bug 110027).
+    # Open MPI and its helpers keep memory to the end on purpose: leaks are not looked for.
+    ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 run -L fast
     ;;
   thread)
     configure "${light[@]}" -DLONGSTRIDE_SANITIZE=thread
