@@ -72,7 +72,7 @@ int run(int argc, char** argv, Session& session) {
   add_commands(app, session);
   try {
     app.parse(argc, argv);
-    if (app.get_subcommands().empty() && first) std::puts(app.help().c_str());
+    if (app.get_subcommands().empty() && first) std::fputs(app.help().c_str(), stdout);
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return first ? app.exit(e) : 0;  // --help and --version
