@@ -9,6 +9,7 @@
 #include "datasets/dataset.h"
 #include "framework/core/errors.h"
 #include "framework/train/evaluator.h"
+#include "launch/arguments.h"
 #include "launch/commands.h"
 #include "launch/counter_line.h"
 #include "launch/run_directory.h"
@@ -79,12 +80,12 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_option("--split", o->split, "train, valid or test")->check(CLI::IsMember({"train", "valid", "test"}));
   eval->add_option("--data", o->data, "another prepared dataset than the recipe's");
   eval->add_option("--min-context", o->min_context, "bytes of context that every scored byte has at least")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_below_zero());
   eval->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   eval->add_option("--batch", o->batch, "windows scored at once; default: about 8,192 positions")
-      ->check(CLI::PositiveNumber);
-  eval->add_option("--windows", o->max_windows, "score only the first so many windows")->check(CLI::PositiveNumber);
+      ->check(above_zero());
+  eval->add_option("--windows", o->max_windows, "score only the first so many windows")->check(above_zero());
   eval->add_flag("--json", o->json, "print JSON");
   eval->callback([o, &session] { run_eval(*o, session); });
 }

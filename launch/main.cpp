@@ -12,18 +12,29 @@
 #include <new>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "framework/core/errors.h"
+#include "launch/arguments.h"
 #include "launch/commands.h"
-#include "launch/settings_tree.h"
 
 namespace longstride {
 namespace {
 
 constexpr int user_mistake = 2, our_fault = 1;
 
+void set_log_level(const std::string& name, const Session& session) {
+  const bool first = session.comm->rank() == 0;
+  spdlog::set_level(name == "error"               ? spdlog::level::err
+                    : name == "warning" || !first ? spdlog::level::warn
+                                                  : spdlog::level::info);
+}
+
 void add_commands(CLI::App& app, Session& session) {
+  app.fallthrough();
+  app.add_option_function<std::string>(
+         "--log-level", [&session](const std::string& name) { set_log_level(name, session); },
+         "messages to show beside progress: info, warning or error")
+      ->check(CLI::IsMember({"info", "warning", "error"}));
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", "longstride " LONGSTRIDE_VERSION);
   app.set_help_all_flag("--help-all", "the options of every subcommand too");
@@ -34,24 +45,6 @@ void add_commands(CLI::App& app, Session& session) {
   add_eval(app, session);
   add_sample(app, session);
   add_show(app, session);
-}
-
-// One sentence: CLI11's own may run over several lines.
-std::string one_line(std::string text) {
-  for (char& c : text)
-    if (c == '\n') c = ' ';
-  while (!text.empty() && text.back() == ' ') text.pop_back();
-  return text;
-}
-
-// What was not understood, and what may have been meant.
-std::string explain(const CLI::App& app, const CLI::ParseError& e, int argc, char** argv) {
-  const bool no_command = app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-';
-  if (!no_command) return one_line(e.what());
-  std::vector<std::string> commands;
-  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
-  const std::string near = nearest(argv[1], commands);
-  return fmt::format("there is no command '{}'{}", argv[1], near.empty() ? "" : ", did you mean '" + near + "'?");
 }
 
 // Between two parallel loops OpenMP's threads wait actively, for milliseconds. With another program on the same cores
@@ -79,11 +72,11 @@ int run(int argc, char** argv, Session& session) {
   add_commands(app, session);
   try {
     app.parse(argc, argv);
-    if (app.get_subcommands().empty() && first) std::puts(app.help().c_str());
+    if (app.get_subcommands().empty() && first) std::fputs(app.help().c_str(), stdout);
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return first ? app.exit(e) : 0;  // --help and --version
-    if (first) fmt::print(stderr, "longstride: {}; see longstride --help\n", explain(app, e, argc, argv));
+    if (first) fmt::print(stderr, "longstride: {}\n", explain(app, e));
     return user_mistake;
   }
 }

@@ -8,6 +8,7 @@
 #include "framework/core/errors.h"
 #include "framework/models/sparse_transformer.h"
 #include "framework/train/memory_plan.h"
+#include "launch/arguments.h"
 #include "launch/commands.h"
 #include "launch/recipe.h"
 
@@ -123,7 +124,7 @@ void add_plan(CLI::App& app, Session& session) {
       ->check(CLI::Range(1, 1 << 20));
   plan->add_option("--mfu", options->mfu, "model FLOP utilisation to assume for the time")
       ->check(CLI::Range(1e-4, 1.0));
-  plan->add_option("--peak-tflops", options->peak_tflops, "peak of one device, TFLOP/s")->check(CLI::PositiveNumber);
+  plan->add_option("--peak-tflops", options->peak_tflops, "peak of one device, TFLOP/s")->check(above_zero());
   plan->add_flag("--json", options->json, "print JSON");
   plan->callback([options, &session] {
     const Recipe recipe = read_recipe(options->recipe, options->overrides);

@@ -26,7 +26,7 @@ install_packages "${longstride_packages[@]}"
 
 echo "== Building (about three minutes the first time)"
 build=build/quickstart
-[ -f $build/CMakeCache.txt ] ||
+[ -f $build/build.ninja ] ||
   cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=OFF >/dev/null
 cmake --build $build --target longstride | tail -n 1
 longstride=$build/longstride
@@ -46,16 +46,27 @@ dataset=data/quickstart-$name.h5
 run=runs/quickstart-$name
 
 mkdir -p data runs
-if [ ! -f "$dataset" ] || [ "$data" -nt "$dataset" ]; then
+# What the dataset and the run were made from stands beside them: other bytes or another recipe start anew.
+digest() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
+same() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }
+made_from=$(digest "$data")
+if [ ! -f "$dataset" ] || ! same "$dataset.made-from" "$made_from"; then
   echo "== Preparing $dataset"
   "$longstride" prepare bytes --input "$data" --split 0.9,0.05,0.05 --output "$dataset" --force
-  rm -rf "$run"   # trained on other bytes
+  echo "$made_from" >"$dataset.made-from"
+fi
+recipe=recipes/quickstart/text.yaml
+made_from=$(digest "$data" $recipe)
+if ! same "$run/made-from" "$made_from"; then
+  rm -rf "$run"
+  mkdir -p "$run"
+  echo "$made_from" >"$run/made-from"
 fi
 
-echo "== Training recipes/quickstart/text.yaml on $data"
+echo "== Training $recipe on $data"
 resume=()
 [ ! -d "$run/checkpoints" ] || [ -z "$(ls -A "$run/checkpoints")" ] || resume=(--resume)
-"$longstride" train recipes/quickstart/text.yaml --set data.path="$dataset" --run "$run" ${resume[@]+"${resume[@]}"}
+"$longstride" train $recipe --set data.path="$dataset" --run "$run" ${resume[@]+"${resume[@]}"}
 
 echo "== Evaluating"
 "$longstride" eval "$run" --split test
@@ -67,9 +78,9 @@ cat <<TXT
 
 == Done. The run is in $run (metrics.jsonl, TensorBoard events, checkpoints, samples). Next:
   $longstride info $dataset
-  $longstride show pattern recipes/quickstart/text.yaml
+  $longstride show pattern $recipe
   $longstride plan recipes/table1/enwik8-fixed.yaml --ranks 8
-  mpirun -n 2 $longstride train recipes/quickstart/text.yaml --set data.path=$dataset --run runs/two-ranks
+  mpirun -n 2 $longstride train $recipe --set data.path=$dataset --run runs/two-ranks
   launch/quickstart.sh --data FILE          your own bytes
   launch/test.sh                            the tests
 TXT

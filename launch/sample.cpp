@@ -14,6 +14,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/files.h"
 #include "framework/train/sampler.h"
+#include "launch/arguments.h"
 #include "launch/commands.h"
 #include "launch/counter_line.h"
 #include "launch/run_directory.h"
@@ -123,14 +124,14 @@ void add_sample(CLI::App& app, Session& session) {
   sample->add_option("--count", o->config.count, "sequences")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   sample->add_option("--length", o->config.length, "bytes of each, prompt included; default: the context")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   sample->add_option("--temperature", o->config.temperature, "logits are divided by it; 0: the likeliest byte")
       ->check(CLI::Range(0.0, 100.0));
   sample->add_option("--prompt", o->prompt, "file whose bytes every sample begins with");
-  sample->add_option("--seed", o->config.seed, "of the draws");
+  sample->add_option("--seed", o->config.seed, "of the draws")->check(not_below_zero());
   sample->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
-  sample->add_option("--rate", o->rate, "sound: samples a second; default: the dataset's")->check(CLI::PositiveNumber);
+  sample->add_option("--rate", o->rate, "sound: samples a second; default: the dataset's")->check(above_zero());
   sample->add_option("--output", o->output, "folder to write to; default: RUN/samples");
   sample->callback([o, &session] { run_sample(*o, session); });
 }

@@ -6,6 +6,7 @@
 
 #include "datasets/png.h"
 #include "framework/core/errors.h"
+#include "launch/arguments.h"
 #include "launch/commands.h"
 #include "launch/recipe.h"
 
@@ -76,6 +77,7 @@ void run_show(const ShowOptions& o, Session& session) {
     throw user_error("--positions is {}, but at most {} can be shown{}", o.positions, most,
                      text ? " as text; give --output x.png" : "");
   const std::int64_t n = std::min({asked, most, recipe.model.context});
+  if (o.query >= n) throw user_error("--query is {}, but the picture shows positions 0 to {}", o.query, n - 1);
   if (text)
     print_text(recipe, o, n);
   else
@@ -91,13 +93,14 @@ void add_show(CLI::App& app, Session& session) {
   CLI::App* pattern = show->add_subcommand("pattern", "What attends to what, as text or as a picture");
   pattern->add_option("recipe", o->recipe, "recipe file")->required();
   pattern->add_option("--set", o->overrides, "override a key, as in --set model.attention.stride=16");
-  pattern->add_option("--layer", o->layer, "layer, from 0")->check(CLI::NonNegativeNumber);
-  pattern->add_option("--head", o->head, "head, from 0")->check(CLI::NonNegativeNumber);
-  pattern->add_option("--positions", o->positions, "show the first so many")->check(CLI::PositiveNumber);
+  pattern->add_option("--layer", o->layer, "layer, from 0")->check(not_below_zero());
+  pattern->add_option("--head", o->head, "head, from 0")->check(not_below_zero());
+  pattern->add_option("--positions", o->positions, "show the first so many")->check(above_zero());
+  CLI::Option* output = pattern->add_option("--output", o->output, "PNG to write; without it, text");
   pattern->add_option("--query", o->query, "in a picture, highlight this position's row")
-      ->check(CLI::NonNegativeNumber);
-  pattern->add_option("--scale", o->scale, "pixels a position in a picture")->check(CLI::PositiveNumber);
-  pattern->add_option("--output", o->output, "PNG to write; without it, text");
+      ->check(not_below_zero())
+      ->needs(output);
+  pattern->add_option("--scale", o->scale, "pixels a position in a picture")->check(above_zero())->needs(output);
   pattern->callback([o, &session] { run_show(*o, session); });
 }
 

@@ -1,5 +1,6 @@
 // Runs the `longstride` command as a user does and keeps what it says.
 #pragma once
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,8 +35,12 @@ inline CommandResult run_command(const std::vector<std::string>& arguments, cons
   const std::string out = outputs / "out", err = outputs / "err";
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool ready = ::chdir(directory.c_str()) == 0 && ::freopen(out.c_str(), "w", stdout) != nullptr &&
-                       ::freopen(err.c_str(), "w", stderr) != nullptr && ::setenv("OMP_NUM_THREADS", "2", 1) == 0;
+    const auto to_file = [](const std::string& path, int stream) {
+      const int file = ::open(path.c_str(), O_WRONLY | O_CREAT, 0600);
+      return file >= 0 && ::dup2(file, stream) == stream;
+    };
+    const bool ready = ::chdir(directory.c_str()) == 0 && to_file(out, STDOUT_FILENO) && to_file(err, STDERR_FILENO) &&
+                       ::setenv("OMP_NUM_THREADS", "2", 1) == 0;
     std::vector<char*> argv = {const_cast<char*>(LONGSTRIDE_COMMAND)};
     for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);

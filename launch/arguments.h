@@ -1,0 +1,17 @@
+// What command-line arguments may be, and how their mistakes are explained, beyond what CLI11 does by itself.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+namespace longstride {
+
+// For numbers: CLI11's own validators of these print the largest double when they refuse.
+CLI::Validator above_zero();
+CLI::Validator not_below_zero();
+
+// One sentence on why the arguments could not be parsed: what was not understood, what may have been meant, and which
+// --help to ask. `app` is the whole command, after its parse() has thrown `error`.
+std::string explain(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace longstride

@@ -1,0 +1,242 @@
+// The command as a user meets it: every mistake ends with exit code 2 and one useful sentence.
+#include "tests/launch/command.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace longstride::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* recipe = R"(name: small
+data: {kind: bytes, path: x.h5, context: 64}
+model:
+  kind: sparse_transformer
+  layers: 2
+  width: 16
+  heads: 2
+  attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}
+train: {steps: 2, global_batch: 4, lr: 1.0e-3, warmup: 1}
+)";
+
+// A folder with a recipe, a dataset and a run of two steps, made once; and things that are none of these.
+class Command : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    dir = new TemporaryDirectory;
+    std::string text;
+    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
+    write_text(*dir / "text.bin", text);
+    write_text(*dir / "r.yaml", recipe);
+    write_text(*dir / "empty", "");
+    fs::create_directories(*dir / "nothing");
+    write_text(*dir / "pictures/a.png", "\x89PNG, or so it says");
+    for (const char* name : {"a.npy", "a.npz", "a.tar", "a.wav"}) write_text(*dir / name, text);
+    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}).exit_code, 0);
+    ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0);
+  }
+  static void TearDownTestSuite() { delete dir; }
+
+  static CommandResult run(const std::vector<std::string>& arguments) { return run_command(arguments, dir->path()); }
+
+  static void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) {
+    std::string shown;
+    for (const std::string& a : arguments) shown += a + " ";
+    SCOPED_TRACE(shown);
+    const CommandResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
+  }
+
+  // A copy of the run whose last checkpoint has `file` replaced by what `change` makes of it.
+  template <class F>
+  static std::string damaged_run(const std::string& name, const std::string& file, F&& change) {
+    fs::remove_all(*dir / name);
+    fs::copy(*dir / "run", *dir / name, fs::copy_options::recursive);
+    const std::string path = *dir / (name + "/checkpoints/step-00000002/" + file);
+    write_text(path, change(text_of(path)));
+    return name;
+  }
+
+  static TemporaryDirectory* dir;
+};
+TemporaryDirectory* Command::dir = nullptr;
+
+TEST_F(Command, WithoutArgumentsItSaysWhatThereIs) {
+  const CommandResult result = run({});
+  EXPECT_EQ(result.exit_code, 0);
+  for (const char* name : {"prepare", "info", "plan", "train", "eval", "sample", "show"})
+    EXPECT_NE(result.out.find(name), std::string::npos) << name;
+  EXPECT_EQ(run({"--help"}).out, result.out);
+}
+
+TEST_F(Command, HelpAndVersionSucceed) {
+  for (const char* name : {"prepare", "info", "plan", "train", "eval", "sample", "show"}) {
+    const CommandResult help = run({name, "--help"});
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_EQ(help.err, "");
+    EXPECT_NE(help.out.find("Usage: longstride " + std::string(name)), std::string::npos) << help.out;
+  }
+  EXPECT_EQ(run({"--version"}).out.substr(0, 11), "longstride ");
+}
+
+TEST_F(Command, ArgumentsThatDoNotParseAreRefused) {
+  expect_refused({"plann", "r.yaml"}, "there is no command 'plann', did you mean 'plan'?; see longstride --help");
+  expect_refused({"xyzzy"}, "there is no command 'xyzzy'; see longstride --help");
+  expect_refused({"--verson"}, "there is no option '--verson', did you mean '--version'?; see longstride --help");
+  expect_refused({"plan"}, "recipe is required; see longstride plan --help");
+  expect_refused({"plan", "r.yaml", "more"}, "'more' is one argument too many; see longstride plan --help");
+  expect_refused({"plan", "r.yaml", "--rank=3"},
+                 "there is no option '--rank', did you mean '--ranks'?; see longstride plan --help");
+  expect_refused({"plan", "r.yaml", "--ranks", "0"},
+                 "--ranks: Value 0 not in range 1 to 1048576; see longstride plan --help");
+  expect_refused({"plan", "r.yaml", "--peak-tflops", "0"},
+                 "--peak-tflops: 0 is no number above 0; see longstride plan --help");
+  expect_refused({"show"}, "show needs a command: pattern; see longstride show --help");
+  expect_refused({"show", "pattern", "r.yaml", "--layer", "-1"},
+                 "--layer: -1 is no number from 0; see longstride show pattern --help");
+  expect_refused({"eval", "run", "--split", "all"},
+                 "--split: all not in {train,valid,test}; see longstride eval --help");
+  expect_refused({"eval", "run", "--batch", "0"}, "--batch: 0 is no number above 0; see longstride eval --help");
+  expect_refused({"prepare", "bytes", "--input", "text.bin"},
+                 "--output is required; see longstride prepare bytes --help");
+}
+
+TEST_F(Command, RecipesThatCannotBeReadAreRefused) {
+  expect_refused({"plan", "none.yaml"},
+                 "none.yaml: cannot be read; give the file of a recipe, as recipes/quickstart/text.yaml");
+  expect_refused({"plan", "nothing"}, "nothing is a directory; give the file of a recipe");
+  expect_refused({"plan", "empty"}, "empty:1: a recipe is a map of name, data, model and train, but this is empty");
+  expect_refused({"plan", "r.yaml", "--set", "model.layers"},
+                 "--set model.layers: must be KEY=VALUE, as in --set model.layers=12");
+  expect_refused({"train", "r.yaml", "--set", "model.heads=3"},
+                 "--set model.heads=3: model.heads is 3, but must divide model.width, 16");
+  expect_refused({"plan", "r.yaml", "--set", "base=other.yaml"},
+                 "--set base=other.yaml: base can only be set in the file, because what it names is read first");
+  expect_refused({"plan", "r.yaml", "--set", "model.attention.stride=[8"},
+                 "--set model.attention.stride=[8: not YAML: end of sequence flow not found");
+  expect_refused({"plan", "r.yaml", "--ranks", "3"},
+                 "train.global_batch is 4, which 3 ranks do not divide; choose a multiple of 3 or other ranks");
+}
+
+TEST_F(Command, WhatCannotBeTrainedIsRefused) {
+  expect_refused({"train", "r.yaml", "--run", "run"},
+                 "run: holds checkpoints already; continue it with --resume or choose another directory with --run");
+  expect_refused({"train", "r.yaml", "--run", "nothing", "--resume"},
+                 "nothing: holds no checkpoint to resume from; start the run without --resume");
+  expect_refused({"train", "r.yaml", "--set", "data.kind=audio", "--run", "a"},
+                 "x.h5: holds bytes, but the recipe's data.kind is audio; change data.kind or data.path");
+  expect_refused({"train", "r.yaml", "--set", "data.context=3601", "--run", "a"},
+                 "x.h5: 'train': holds 3,600 bytes, fewer than one context of 3,601; prepare it with a larger split or "
+                 "shorten data.context");
+  expect_refused({"train", "r.yaml", "--set", "train.precision=bf16", "--run", "a"},
+                 "train.precision is bf16, which needs a GPU, and this build computes on the CPU; use --set "
+                 "train.precision=fp32");
+  expect_refused({"train", "r.yaml", "--run", "text.bin"},
+                 "text.bin: cannot be created (Not a directory); choose another directory with --run");
+  EXPECT_FALSE(fs::exists(*dir / "a"));
+}
+
+TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
+  expect_refused({"eval", "nothing"}, "nothing: holds no checkpoint; give the directory of a run that has saved one");
+  expect_refused({"eval", "run", "--min-context", "64"}, "--min-context is 64, but must be below the context of 64");
+  expect_refused({"eval", "run", "--weights", "average"},
+                 "run: the run keeps no average of its weights (train.ema is 0); use --weights last");
+  expect_refused({"eval", "run", "--data", "text.bin"},
+                 "text.bin: is no HDF5 file; make one with `longstride prepare`");
+  expect_refused({"sample", "run", "--length", "65"}, "--length is 65, but the model's context is 64");
+  expect_refused({"sample", "run", "--prompt", "none"},
+                 "none: cannot be read; --prompt names a file whose bytes every sample begins with");
+  expect_refused({"sample", "run", "--prompt", "text.bin"},
+                 "text.bin: the prompt has to be shorter than the 64 bytes of a sample");
+  expect_refused({"sample", "run", "--output", "text.bin"},
+                 "text.bin: cannot be created (Not a directory); choose another folder with --output");
+}
+
+TEST_F(Command, WhatCannotBeShownIsRefused) {
+  expect_refused({"show", "pattern", "r.yaml", "--layer", "2"}, "--layer is 2, but the recipe has layers 0 to 1");
+  expect_refused({"show", "pattern", "r.yaml", "--head", "2"}, "--head is 2, but the recipe has heads 0 to 1");
+  expect_refused({"show", "pattern", "r.yaml", "--positions", "97"},
+                 "--positions is 97, but at most 96 can be shown as text; give --output x.png");
+  expect_refused({"show", "pattern", "r.yaml", "--query", "64", "--output", "a.png"},
+                 "--query is 64, but the picture shows positions 0 to 63");
+  expect_refused({"show", "pattern", "r.yaml", "--scale", "65", "--output", "a.png"},
+                 "--scale 65 makes a picture of 4160 pixels a side, more than 4096; lower it or --positions");
+}
+
+TEST_F(Command, WhatCannotBePreparedIsRefusedAndLeavesNothing) {
+  const auto prepare = [](const char* kind, const char* input, const std::string& sentence) {
+    expect_refused({"prepare", kind, "--input", input, "--output", "y.h5"}, sentence);
+  };
+  prepare("bytes", "empty", "empty: is empty; there is nothing to prepare");
+  prepare("bytes", "nothing", "nothing: is a directory, but a file is needed");
+  prepare("cifar10", "text.bin",
+          "text.bin: has 4,000 bytes, no whole number of records of 3,073 bytes; it is cut short or no batch of "
+          "CIFAR-10's binary version");
+  prepare("cifar10", "nothing",
+          "nothing: holds no data_batch_*.bin or test_batch.bin; CIFAR-10's binary version is needed");
+  prepare("images", "pictures", "pictures/a.png: is no PNG file, by its first bytes");
+  prepare("images", "nothing", "nothing: holds no .png, .npy or .npz file");
+  prepare("images", "a.npy", "a.npy: is no .npy file, by its first bytes; save the array with numpy.save");
+  prepare("images", "a.npz", "a.npz: is no zip archive or is cut short; an .npz file is one");
+  expect_refused({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"},
+                 "x.h5: exists already; choose another --output, or replace it with --force");
+  expect_refused({"prepare", "bytes", "--input", "text.bin", "--output", "y.h5", "--split", "1,2"},
+                 "text.bin: has 4,000 bytes, but --split 1,2 adds up to 3; make the counts add up or use fractions");
+  expect_refused({"info", "text.bin"}, "text.bin: is no HDF5 file; make one with `longstride prepare`");
+  for (const auto& entry : fs::directory_iterator(dir->path()))
+    EXPECT_TRUE(entry.path().filename() != "y.h5" && entry.path().filename().string().front() != '.') << entry.path();
+}
+
+TEST_F(Command, ACheckpointCutShortAnywhereIsToldInOneSentence) {
+  for (const char* file : {"model.safetensors", "state.json"})
+    for (std::size_t part = 0; part < 16; ++part) {
+      const std::string name =
+          damaged_run("cut", file, [&](const std::string& whole) { return whole.substr(0, whole.size() * part / 16); });
+      const CommandResult result = run({"eval", name, "--log-level", "error"});
+      EXPECT_EQ(result.exit_code, 2) << file << " " << part;
+      EXPECT_EQ(result.err, "longstride: cut: none of its 1 checkpoints is whole; start the run again\n");
+    }
+}
+
+TEST_F(Command, OneWrongBitOfACheckpointIsFound) {
+  for (const char* file : {"model.safetensors", "state.json"}) {
+    const std::string name = damaged_run("wrong", file, [](std::string whole) {
+      whole[whole.size() / 2] = static_cast<char>(whole[whole.size() / 2] ^ 1);
+      return whole;
+    });
+    const CommandResult result = run({"sample", name});
+    EXPECT_EQ(result.exit_code, 2) << file;
+    EXPECT_NE(result.err.find("the checkpoint of step 2 is passed over: wrong/checkpoints/step-00000002/"),
+              std::string::npos)
+        << result.err;
+  }
+}
+
+TEST_F(Command, ADatasetCutShortAnywhereIsToldInOneSentence) {
+  const std::string whole = text_of(*dir / "x.h5");
+  for (std::size_t part = 0; part < 16; ++part) {
+    write_text(*dir / "cut.h5", whole.substr(0, whole.size() * part / 16));
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"info", "cut.h5"}, {"eval", "run", "--data", "cut.h5"}}) {
+      const CommandResult result = run(arguments);
+      EXPECT_EQ(result.exit_code, 2) << part;
+      EXPECT_EQ(result.err.substr(0, 20), "longstride: cut.h5: ") << result.err;
+      EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    }
+  }
+}
+
+TEST_F(Command, WarningsCanBeSilenced) {
+  const std::string name = damaged_run("gone", "model.safetensors", [](const std::string&) { return ""; });
+  const std::string loud = run({"eval", name}).err, quiet = run({"--log-level", "error", "eval", name}).err;
+  EXPECT_EQ(std::count(loud.begin(), loud.end(), '\n'), 2);
+  EXPECT_EQ(std::count(quiet.begin(), quiet.end(), '\n'), 1);
+}
+
+}  // namespace
+}  // namespace longstride::testing
