@@ -48,8 +48,8 @@ void add_commands(CLI::App& app, Session& session) {
 }
 
 // Between two parallel loops OpenMP's threads wait actively, for milliseconds. With another program on the same cores
-// (a second rank, a compiler) that costs up to twenty times the speed; waiting a few microseconds first and then asleep
-// costs nothing that could be measured. libgomp reads its settings before main, so the process starts itself again.
+// (a second rank, a compiler) that costs up to twenty times the speed (docs/performance.md), so they wait a few
+// microseconds and then sleep. libgomp reads its settings before main, so the process starts itself again.
 void wait_politely(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   setenv("GOMP_SPINCOUNT", "1000", 1);
