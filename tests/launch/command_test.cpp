@@ -52,6 +52,17 @@ class Command : public ::testing::Test {
     EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
   }
 
+  // The parsing library words these itself, and not alike in all its versions: the option, the value and where to look.
+  static void expect_refused_by_parser(const std::vector<std::string>& arguments, const std::string& option,
+                                       const std::string& value, const std::string& command) {
+    const CommandResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_TRUE(result.err.starts_with("longstride: " + option + ": ")) << result.err;
+    EXPECT_NE(result.err.find(value), std::string::npos) << result.err;
+    EXPECT_TRUE(result.err.ends_with("; see longstride " + command + " --help\n")) << result.err;
+  }
+
   // A copy of the run whose last checkpoint has `file` replaced by what `change` makes of it.
   template <class F>
   static std::string damaged_run(const std::string& name, const std::string& file, F&& change) {
@@ -92,15 +103,13 @@ TEST_F(Command, ArgumentsThatDoNotParseAreRefused) {
   expect_refused({"plan", "r.yaml", "more"}, "'more' is one argument too many; see longstride plan --help");
   expect_refused({"plan", "r.yaml", "--rank=3"},
                  "there is no option '--rank', did you mean '--ranks'?; see longstride plan --help");
-  expect_refused({"plan", "r.yaml", "--ranks", "0"},
-                 "--ranks: Value 0 not in range 1 to 1048576; see longstride plan --help");
+  expect_refused_by_parser({"plan", "r.yaml", "--ranks", "0"}, "--ranks", "Value 0 not in range", "plan");
   expect_refused({"plan", "r.yaml", "--peak-tflops", "0"},
                  "--peak-tflops: 0 is no number above 0; see longstride plan --help");
   expect_refused({"show"}, "show needs a command: pattern; see longstride show --help");
   expect_refused({"show", "pattern", "r.yaml", "--layer", "-1"},
                  "--layer: -1 is no number from 0; see longstride show pattern --help");
-  expect_refused({"eval", "run", "--split", "all"},
-                 "--split: all not in {train,valid,test}; see longstride eval --help");
+  expect_refused_by_parser({"eval", "run", "--split", "all"}, "--split", "all not in", "eval");
   expect_refused({"eval", "run", "--batch", "0"}, "--batch: 0 is no number above 0; see longstride eval --help");
   expect_refused({"prepare", "bytes", "--input", "text.bin"},
                  "--output is required; see longstride prepare bytes --help");
