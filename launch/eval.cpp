@@ -83,8 +83,7 @@ void add_eval(CLI::App& app, Session& session) {
       ->check(not_below_zero());
   eval->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
-  eval->add_option("--batch", o->batch, "windows scored at once; default: about 8,192 positions")
-      ->check(above_zero());
+  eval->add_option("--batch", o->batch, "windows scored at once; default: about 8,192 positions")->check(above_zero());
   eval->add_option("--windows", o->max_windows, "score only the first so many windows")->check(above_zero());
   eval->add_flag("--json", o->json, "print JSON");
   eval->callback([o, &session] { run_eval(*o, session); });
