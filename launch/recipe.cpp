@@ -15,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string read_text(const std::string& path, const std::string& who) {
+  if (path.empty()) throw user_error("{}'' names no file; give the file of a recipe", who);
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) throw user_error("{}{} is a directory; give the file of a recipe", who, path);
   std::ifstream in(path, std::ios::binary);

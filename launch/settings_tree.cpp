@@ -139,7 +139,7 @@ std::size_t first_not_utf8(const std::string& text) {
 
 Setting parse(const std::string& text, const std::string& name) {
   if (text.size() > largest_file)
-    throw user_error("{}: {} bytes, more than a recipe can have ({})", name, text.size(), largest_file);
+    throw user_error("{}: has more than {} bytes, the most a recipe can have", name, largest_file);
   if (text.find('\0') != std::string::npos) throw user_error("{}: holds zero bytes; a recipe is YAML text", name);
   if (const std::size_t bad = first_not_utf8(text); bad < text.size())
     throw user_error("{}:{}: byte {:#04x} is not UTF-8; a recipe is YAML text", name,

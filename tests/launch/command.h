@@ -29,8 +29,10 @@ inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// In `directory`, so that relative paths and what is written stay there.
-inline CommandResult run_command(const std::vector<std::string>& arguments, const std::string& directory) {
+// In `directory`, so that relative paths and what is written stay there. SIGALRM ends a command that takes longer than
+// `seconds`: the alarm outlives exec.
+inline CommandResult run_command(const std::vector<std::string>& arguments, const std::string& directory,
+                                 unsigned seconds = 120) {
   const TemporaryDirectory outputs;
   const std::string out = outputs / "out", err = outputs / "err";
   const pid_t child = ::fork();
@@ -41,6 +43,7 @@ inline CommandResult run_command(const std::vector<std::string>& arguments, cons
     };
     const bool ready = ::chdir(directory.c_str()) == 0 && to_file(out, STDOUT_FILENO) && to_file(err, STDERR_FILENO) &&
                        ::setenv("OMP_NUM_THREADS", "2", 1) == 0;
+    ::alarm(seconds);
     std::vector<char*> argv = {const_cast<char*>(LONGSTRIDE_COMMAND)};
     for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);

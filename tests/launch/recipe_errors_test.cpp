@@ -140,7 +140,7 @@ TEST(RecipeErrors, YamlsCornersAreRefused) {
       {"name: x\ndata: \xff\n", "r.yaml:2: byte 0xff is not UTF-8; a recipe is YAML text"},
       {"name: \xe2\x82", "r.yaml:1: byte 0xe2 is not UTF-8; a recipe is YAML text"},
       {"name: " + std::string(2000, '['), "r.yaml:1: nested deeper than 16 levels"},
-      {std::string(std::size_t{1} << 21, '#'), "r.yaml: 2097152 bytes, more than a recipe can have (1048576)"},
+      {std::string(std::size_t{1} << 21, '#'), "r.yaml: has more than 1048576 bytes, the most a recipe can have"},
   };
   for (const auto& [text, error] : cases) EXPECT_EQ(error_of(text), error);
 }

@@ -51,6 +51,17 @@ TEST(RecipeFiles, EveryRecipeHasTheParametersOfTheFormulaAndOfThePaper) {
   EXPECT_GE(published, 14);
 }
 
+TEST(RecipeFiles, ThePapersModelsHaveTheseParametersExactly) {
+  const std::pair<const char*, std::int64_t> counts[] = {
+      {"table1/enwik8-fixed", 94949888}, {"table1/cifar10-strided", 59196928}, {"table1/imagenet64-strided", 151645184},
+      {"table4/audio-65k", 151840256},   {"table4/audio-262k", 24957440},      {"table4/audio-1m", 3027200},
+  };
+  for (const auto& [name, count] : counts) {
+    const Recipe recipe = read_recipe(std::string(LONGSTRIDE_SOURCE_DIR "/recipes/") + name + ".yaml");
+    EXPECT_EQ(SparseTransformer(recipe.model).parameters().count(), count) << name;
+  }
+}
+
 TEST(RecipeFiles, EveryRecipeCanBePlanned) {
   for (const std::string& path : recipe_files()) {
     SCOPED_TRACE(path);

@@ -1,0 +1,117 @@
+// What `longstride plan --json` and `longstride show pattern` print, against the definitions written a second time.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "framework/models/sparse_transformer.h"
+#include "framework/train/memory_plan.h"
+#include "launch/recipe.h"
+#include "tests/launch/command.h"
+#include "tests/launch/recipe_texts.h"
+
+namespace longstride::testing {
+namespace {
+
+// The definitions of kernels/attention/pattern.h for l = 8, c = 2, written again.
+bool expected_pair(const std::string& pattern, int head, int i, int j) {
+  constexpr int l = 8, c = 2;
+  if (j > i) return false;
+  if (pattern == "dense") return true;
+  if (pattern == "strided") return i - j <= l || (i - j) % l == 0;
+  const bool block = i / l == j / l;
+  const int from_end = l - 1 - j % l;
+  return block || from_end / c == (pattern == "distinct" ? head % (l / c) : 0);
+}
+
+struct Case {
+  const char* name;
+  const char* attention;
+};
+
+const Case cases[] = {
+    {"dense", "{integration: interleaved, parts: [dense], stride: 8}"},
+    {"strided", "{integration: merged, parts: [local, column], stride: 8}"},
+    {"fixed", "{integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}"},
+    {"distinct",
+     "{integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2, distinct_heads: true}"},
+};
+
+std::vector<std::string> show(const Case& c, int head, const std::string& directory, std::vector<std::string> more) {
+  std::vector<std::string> arguments = {
+      "show",   "pattern",           "r.yaml", "--set", std::string("model.attention=") + c.attention,
+      "--head", std::to_string(head)};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const CommandResult r = run_command(arguments, directory);
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ(r.err, "");
+  std::vector<std::string> lines;
+  std::istringstream in(r.out);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Plan, ThePatternShownIsTheOneDefined) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", small_recipe);
+  for (const Case& c : cases)
+    for (int head : {0, 1}) {
+      SCOPED_TRACE(c.name + std::string(", head ") + std::to_string(head));
+      const std::vector<std::string> lines = show(c, head, dir.path(), {"--positions", "37"});
+      ASSERT_EQ(lines.size(), 2u + 37u);
+      for (int i = 0; i < 37; ++i) {
+        std::string row = std::to_string(i);
+        row.insert(0, 4 - row.size(), ' ');
+        row += ' ';
+        for (int j = 0; j <= i; ++j) row += !expected_pair(c.name, head, i, j) ? '.' : i == j ? '@' : '#';
+        EXPECT_EQ(lines[static_cast<std::size_t>(2 + i)], row);
+      }
+    }
+}
+
+TEST(Plan, JsonHasTheNumbersOfTheModelAndOfTheMemoryPlan) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", small_recipe);
+  const CommandResult r = run_command({"plan", "r.yaml", "--ranks", "2", "--json"}, dir.path());
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  const nlohmann::json json = nlohmann::json::parse(r.out);
+  const Recipe recipe = parse_recipe(small_recipe, "r.yaml");
+  SparseTransformer model(recipe.model);
+  const MemoryPlan plan = plan_memory(model, recipe.train, 2);
+  EXPECT_EQ(json.at("recipe"), "small");
+  EXPECT_EQ(json.at("parameters"), model.parameters().count());
+  EXPECT_EQ(json.at("steps"), 20);
+  EXPECT_EQ(json.at("tokens"), 20 * 4 * 64);
+  EXPECT_EQ(json.at("ranks"), 2);
+  EXPECT_EQ(json.at("micro_batch"), 2);
+  EXPECT_EQ(json.at("accumulation"), 1);
+  EXPECT_DOUBLE_EQ(json.at("flops_per_step").get<double>(), 4 * model.training_flops(64));
+  const double flops = json.at("flops_per_step").get<double>() * 20;
+  EXPECT_DOUBLE_EQ(json.at("seconds").get<double>(), flops / (0.35 * 989e12 * 2));
+  std::int64_t sum = 0;
+  for (const char* purpose :
+       {"parameters", "gradients", "optimizer", "average", "batch", "activations", "input", "communication"})
+    sum += json.at("bytes_per_rank").at(purpose).get<std::int64_t>();
+  EXPECT_EQ(json.at("bytes_per_rank").at("total"), sum);
+  EXPECT_EQ(json.at("bytes_per_rank").at("total"), plan.total());
+  EXPECT_EQ(json.at("bytes_per_rank").at("activations"), plan.activations);
+}
+
+TEST(Plan, DensityIsTheShareOfTheCausalPairs) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", small_recipe);
+  for (const Case& c : cases) {
+    double pairs = 0;
+    for (int head : {0, 1})
+      for (int i = 0; i < 64; ++i)
+        for (int j = 0; j <= i; ++j) pairs += expected_pair(c.name, head, i, j) ? 0.5 : 0;
+    const std::string attention = std::string("model.attention=") + c.attention;
+    const CommandResult r = run_command({"plan", "r.yaml", "--json", "--set", attention}, dir.path());
+    ASSERT_EQ(r.exit_code, 0) << r.err;
+    EXPECT_DOUBLE_EQ(nlohmann::json::parse(r.out).at("attention_density").get<double>(), pairs / (64 * 65 / 2))
+        << c.name;
+  }
+}
+
+}  // namespace
+}  // namespace longstride::testing
