@@ -73,6 +73,8 @@ echo "== Evaluating"
 echo "== Sampling"
 "$longstride" sample "$run" --count 2 --length 400 --output "$run/samples"
 head -c 400 "$run/samples/sample-000.txt"
+as_root=""
+[ "$(id -u)" -ne 0 ] || as_root=" --allow-run-as-root"
 cat <<TXT
 
 
@@ -80,7 +82,7 @@ cat <<TXT
   $longstride info $dataset
   $longstride show pattern $recipe
   $longstride plan recipes/table1/enwik8-fixed.yaml --ranks 8
-  mpirun -n 2 $longstride train $recipe --set data.path=$dataset --run runs/two-ranks
+  mpirun$as_root -n 2 $longstride train $recipe --set data.path=$dataset --run runs/two-ranks
   launch/quickstart.sh --data FILE          your own bytes
   launch/test.sh                            the tests
 TXT
