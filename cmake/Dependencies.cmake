@@ -52,6 +52,18 @@ else()
   set(LONGSTRIDE_AUDIO OFF)
 endif()
 
+# CUDA is found, never required. Without a GPU at run time the same program computes on the CPU.
 find_package(CUDAToolkit QUIET)
+set(LONGSTRIDE_CUDA OFF)
+if(CUDAToolkit_FOUND AND NOT LONGSTRIDE_SANITIZE AND NOT LONGSTRIDE_FUZZERS)
+  set(LONGSTRIDE_CUDA ON)
+  if(NOT CMAKE_CUDA_COMPILER AND CUDAToolkit_NVCC_EXECUTABLE)
+    set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+  endif()
+  # Code for Ampere and Hopper, and PTX that the driver compiles for whatever comes later. Kernels written for Hopper
+  # alone (*_sm90.cu) are built for it alone: see Rooms.cmake.
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 80-virtual CACHE STRING "GPUs to build the portable kernels for")
+  enable_language(CUDA)
+endif()
 find_path(NCCL_INCLUDE nccl.h PATHS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY nccl PATHS ${CUDAToolkit_LIBRARY_DIR})

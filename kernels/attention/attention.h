@@ -5,21 +5,28 @@
 // lse = -infinity and no gradient.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/attention/plan.h"
 #include "kernels/base/view.h"
 
 namespace longstride::kernels {
 
-// Views of rank 4 are (batch, n, heads, size), any strides but the last, which is 1. All of one type, f32 or f64.
+// Which CUDA kernels do it. `automatic` takes Hopper's own where the GPU and the shapes allow it. All are right to the
+// same tolerance; each is deterministic.
+enum class AttentionPath : std::uint8_t { automatic, sm90, portable };
+
+// Views of rank 4 are (batch, n, heads, size), any strides but the last, which is 1. All of one type: f32 or f64 on the
+// CPU; bf16, f16 or f32 on the GPU, where scores and softmax are f32.
 struct AttentionArgs {
   const AttentionPlan* plan = nullptr;
   View q, k;  // key size
   View v;     // value size
   View o;     // value size, written
-  View lse;   // (batch, heads, n) contiguous, written: log of the softmax's denominator
+  View lse;   // (batch, heads, n) contiguous, written: log of the softmax's denominator; f32 on the GPU
   double scale = 1;
   void* workspace = nullptr;
+  AttentionPath path = AttentionPath::automatic;
 };
 
 // Overwrites dq, dk and dv.
@@ -30,6 +37,7 @@ struct AttentionBackwardArgs {
   View dq, dk, dv;       // like q, k, v
   double scale = 1;
   void* workspace = nullptr;
+  AttentionPath path = AttentionPath::automatic;
 };
 
 namespace cpu {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "kernels/attention/tile_span.h"
+
 namespace longstride::kernels {
 
 namespace {
@@ -76,41 +78,27 @@ class HeadGeometry {
   Limit high_;  // of the part beside the window: i, or just below the window
 };
 
-// Tiles [begin, end) hold an allowed pair; those of [full_begin, full_end) hold no other. All four never decrease
-// from row to row.
-struct Span {
-  std::int32_t begin, full_begin, full_end, end;
-};
-
-std::int32_t tiles_in(std::int32_t length, std::int32_t tile) { return (length + tile - 1) / tile; }
-
-std::vector<Span> spans_by_query(const Stream& queries, const Part& part, TileShape tile) {
-  std::vector<Span> spans;
-  for (std::int32_t t = 0; t < queries.length; t += tile.queries) {
-    const Interval first = part.interval(part.keys, queries.position(t));
-    const Interval last = part.interval(part.keys, queries.position(std::min(t + tile.queries, queries.length) - 1));
-    const bool to_the_end = first.end == part.keys.length;  // a ragged last tile is full all the same
-    spans.push_back({first.begin / tile.keys, tiles_in(last.begin, tile.keys),
-                     to_the_end ? tiles_in(first.end, tile.keys) : first.end / tile.keys,
-                     tiles_in(last.end, tile.keys)});
-  }
+std::vector<TileSpan> spans_by_query(const Stream& queries, const Part& part, TileShape tile) {
+  std::vector<TileSpan> spans;
+  for (std::int32_t t = 0; t < tiles_in(queries.length, tile.queries); ++t)
+    spans.push_back(key_tiles_of(part, queries, part.keys, tile, t));
   return spans;
 }
 
 // Row k of the result: the rows q of `spans` with k in the span of q. As the ends never decrease, these are an
 // interval too, and so are the full ones.
-std::vector<Span> transposed(const std::vector<Span>& spans, std::int32_t rows) {
-  std::vector<Span> out;
+std::vector<TileSpan> transposed(const std::vector<TileSpan>& spans, std::int32_t rows) {
+  std::vector<TileSpan> out;
   const auto size = static_cast<std::int32_t>(spans.size());
-  Span row{0, 0, 0, 0};
+  TileSpan row;
   for (std::int32_t k = 0; k < rows; ++k) {
-    const auto advance = [&](std::int32_t& q, std::int32_t Span::*end) {
+    const auto advance = [&](std::int32_t& q, std::int32_t TileSpan::*end) {
       while (q < size && spans[static_cast<std::size_t>(q)].*end <= k) ++q;
     };
-    advance(row.begin, &Span::end);
-    advance(row.full_begin, &Span::full_end);
-    advance(row.full_end, &Span::full_begin);
-    advance(row.end, &Span::begin);
+    advance(row.begin, &TileSpan::end);
+    advance(row.full_begin, &TileSpan::full_end);
+    advance(row.full_end, &TileSpan::full_begin);
+    advance(row.end, &TileSpan::begin);
     out.push_back(row);
   }
   return out;
@@ -121,10 +109,10 @@ class ListWriter {
  public:
   explicit ListWriter(AttentionPlan& plan) : plan_(plan) {}
 
-  TileList write(const std::vector<Span>& spans) {
+  TileList write(const std::vector<TileSpan>& spans) {
     std::vector<std::int32_t> offsets = {0};
     std::vector<TileRun> runs;
-    for (const Span& s : spans) {
+    for (const TileSpan& s : spans) {
       const bool some_full = s.full_begin < s.full_end;
       const auto add = [&](std::int32_t begin, std::int32_t end, std::int32_t full) {
         if (begin < end) runs.push_back({begin, end, full});
@@ -187,7 +175,7 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
         plan->passes.push_back({order.queries, order.segments, static_cast<std::int32_t>(plan->parts.size()),
                                 static_cast<std::int32_t>(order.parts.size())});
         for (Part part : order.parts) {
-          const std::vector<Span> spans = spans_by_query(order.queries, part, tile);
+          const std::vector<TileSpan> spans = spans_by_query(order.queries, part, tile);
           part.by_query = lists.write(spans);
           part.by_key = lists.write(transposed(spans, tiles_in(part.keys.length, tile.keys)));
           plan->parts.push_back(part);

@@ -1,6 +1,7 @@
 // A raw view: pointer, element type, sizes and strides (in elements), at most four dimensions. It owns
 // nothing and checks nothing: the framework validates once, the kernels trust.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
@@ -30,7 +31,9 @@ struct View {
 
 // Where a kernel runs. On the CPU there is nothing to say: threads are OpenMP's.
 struct Launch {
-  void* stream = nullptr;  // cudaStream_t
+  void* stream = nullptr;     // cudaStream_t
+  void* workspace = nullptr;  // device memory that a library call may use until the next one on this stream
+  std::size_t workspace_bytes = 0;
 };
 
 // Calls f(T{}) with T the floating type of `dtype` among those the CPU computes in.

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "kernels/attention/tile_span.h"
 #include "tests/kernels/attention_patterns.h"
 
 namespace longstride::kernels {
@@ -95,6 +96,36 @@ TEST(AttentionPlan, TilesOfEveryPatternCoverItsMaskExactlyOnce) {
     }
     if (HasFatalFailure()) return;
   }
+}
+
+// What CUDA kernels evaluate instead of reading lists.
+TEST(AttentionPlan, TheClosedFormOfARowIsItsList) {
+  const auto runs_of = [](const TileSpan& s) {
+    std::vector<TileRun> runs;
+    const bool some_full = s.full_begin < s.full_end;
+    if (s.begin < (some_full ? s.full_begin : s.end)) runs.push_back({s.begin, some_full ? s.full_begin : s.end, 0});
+    if (some_full) runs.push_back({s.full_begin, s.full_end, 1});
+    if (some_full && s.full_end < s.end) runs.push_back({s.full_end, s.end, 0});
+    return runs;
+  };
+  for (const NamedPattern& p : all_patterns())
+    for (std::int64_t n : {1, 50, 97, 211})
+      for (TileShape tile : {TileShape{4, 4}, TileShape{8, 3}}) {
+        const auto plan = make_plan(p.pattern, 0, p.heads, n, tile);
+        for (const Pass& pass : plan->passes)
+          for (const Part& part : plan->parts_of(pass)) {
+            for (std::int32_t r = 0; r < part.by_query.rows; ++r) {
+              const auto row = plan->row(part.by_query, r);
+              const auto closed = runs_of(key_tiles_of(part, pass.queries, part.keys, tile, r));
+              ASSERT_TRUE(std::equal(row.begin(), row.end(), closed.begin(), closed.end())) << p.name << " n " << n;
+            }
+            for (std::int32_t r = 0; r < part.by_key.rows; ++r) {
+              const auto row = plan->row(part.by_key, r);
+              const auto closed = runs_of(query_tiles_of(part, pass.queries, part.keys, tile, r));
+              ASSERT_TRUE(std::equal(row.begin(), row.end(), closed.begin(), closed.end())) << p.name << " n " << n;
+            }
+          }
+      }
 }
 
 TEST(AttentionPlan, HeadsOfOneGeometryShareItAndDistinctOnesShareEqualLists) {

@@ -1,0 +1,48 @@
+// Every CUDA call is checked here, and every kernel is launched here, inside an NVTX range of its name. A failure is a
+// std::runtime_error that names the call; nothing is synchronised, so a fault inside a kernel shows at a later call.
+#pragma once
+#include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "kernels/base/view.h"
+
+namespace longstride::kernels::cuda {
+
+inline void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+struct Grid {
+  dim3 blocks = 1;
+  dim3 threads = 1;
+  std::size_t shared_bytes = 0;  // dynamic; above 48 KiB the kernel must have been allowed it: allow_shared
+};
+
+inline cudaStream_t stream_of(const Launch& launch) { return static_cast<cudaStream_t>(launch.stream); }
+
+// Lets `kernel` take this much dynamic shared memory. Cheap; call it before every launch that needs it.
+template <class Kernel>
+void allow_shared(Kernel kernel, std::size_t bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+}
+
+template <class... Parameters, class... Args>
+void run(const char* name, void (*kernel)(Parameters...), const Grid& grid, const Launch& launch, Args&&... args) {
+  nvtxRangePushA(name);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = stream_of(launch);
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+  nvtxRangePop();
+  check(error, name);
+}
+
+}  // namespace longstride::kernels::cuda
