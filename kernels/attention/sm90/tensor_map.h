@@ -1,0 +1,55 @@
+// Tiles of a stream, read by TMA straight from the natural layout. A view (batch, n, heads, size) and a stream's period
+// make a 5-D tensor
+//     (size, head, offset within a period, period, batch)
+// in which any tile of consecutive stream entries is one box: (columns, 1, rows, 1, 1) in natural order, one period;
+// (columns, 1, 1, rows, 1) of a residue class; (columns, 1, c, rows / c, 1) of summary rows c of every l. Rows beyond
+// the map are read as zero and not written.
+//
+// Where n is no multiple of the period, the last period is incomplete. A residue class below n mod l has one row more
+// than the others, so there are two maps, `complete` (whole periods only) and `longer` (one period more, of n mod l
+// offsets). Summary rows of the incomplete period are read through neither: where a query may see them, another path is
+// taken.
+#pragma once
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/attention/plan.h"
+#include "kernels/base/view.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+// Box of a tile of `rows` stream entries: offsets x periods. rows is a multiple of the run, or the run of rows.
+struct BoxShape {
+  std::int32_t offsets = 1, periods = 1;
+};
+constexpr BoxShape box_of(const Stream& stream, std::int32_t rows) {
+  if (stream.run >= stream.period || stream.run >= rows) return {rows, 1};
+  return {stream.run, rows / stream.run};
+}
+// Whether tiles of `rows` entries are boxes: always in natural order and in residue classes.
+constexpr bool has_boxes(const Stream& stream, std::int32_t rows) {
+  return stream.run >= stream.period || rows % stream.run == 0 || stream.run % rows == 0;
+}
+
+// Where a tile of the stream begins in the map: offset within the period, and period. `stream` is that of the segment.
+struct TileCorner {
+  std::int32_t offset = 0, period = 0;
+};
+constexpr TileCorner corner_of(const Stream& stream, std::int32_t entry) {
+  if (stream.run >= stream.period) return {stream.base + entry, 0};
+  return {stream.base + entry % stream.run, entry / stream.run};
+}
+
+struct StreamMaps {
+  CUtensorMap complete;
+  CUtensorMap longer;
+  std::int32_t rest = 0;  // offsets below this are read through `longer`
+};
+
+// Maps for tiles of `rows` entries of the streams that have this stream's run and period, whatever their base. Each box
+// has at most 64 columns, a row of 32, 64 or 128 bytes with the swizzle of that size; a head of 128 is two boxes, and
+// `columns` beyond the size are zero. The view's data and strides are multiples of 16 bytes.
+StreamMaps stream_maps(const View& view, const Stream& stream, std::int32_t n, std::int32_t rows, std::int32_t columns);
+
+}  // namespace longstride::kernels::cuda::sm90
