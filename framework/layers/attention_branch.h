@@ -1,4 +1,4 @@
-// y = x + dropout(W_p attention(norm(x)) + b_p)          (Eq. 12, with the residual of Eq. 11)
+// out = W_p attention(normed) + b_p, what a(H) = dropout(attention(norm(H))) holds inside its dropout (Eq. 12).
 // attention: several heads over one pattern (Eq. 2 to 8), scaled by 1 / sqrt(key size).
 #pragma once
 #include <memory>
@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "framework/layers/layer_norm.h"
+#include "framework/layers/branch.h"
 #include "framework/layers/linear.h"
 #include "framework/ops/attention.h"
 
@@ -16,8 +16,6 @@ struct AttentionBranchConfig {
   std::int64_t width = 0, heads = 0, key_size = 0, value_size = 0;
   double weight_deviation = 0;  // of W_qkv
   double output_deviation = 0;  // of W_p
-  float dropout = 0;
-  std::uint32_t dropout_id = 0;  // tells this dropout from all others of the model
 };
 
 // The tile lists of a model's layers, by sequence length; layers whose parts are equal share. Thread-safe.
@@ -34,17 +32,16 @@ class AttentionPlans {
   mutable kernels::PlanCache cache_;
 };
 
-// x, y: (batch, seq, width) of the residual type. backward: dx may be dy.
-class AttentionBranch : public Layer {
+class AttentionBranch : public Branch {
  public:
-  // Parameters: `name`_norm.*, `name`.query_key_value.*, `name`.output.*
+  // Parameters: `name`.query_key_value.*, `name`.output.*
   AttentionBranch(ParameterSet& parameters, const std::string& name, const AttentionBranchConfig& config,
                   std::shared_ptr<const AttentionPlans> plans, std::int64_t layer);
 
-  void forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const override;
-  void backward(Context& ctx, const Tensor& dy, const Tensor& dx, Tape& tape) const override;
+  void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
+  void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
   // One position, (batch, 1, width), attending to what the cache keeps of those before it.
-  void decode(Context& ctx, const Tensor& x, const Tensor& y, const ops::DecodeCache& cache,
+  void decode(Context& ctx, const Tensor& normed, const Tensor& out, const ops::DecodeCache& cache,
               std::int64_t position) const;
 
  private:
@@ -55,7 +52,6 @@ class AttentionBranch : public Layer {
   double scale() const;
 
   AttentionBranchConfig config_;
-  LayerNorm norm_;
   Linear query_key_value_;
   Linear output_;
   std::shared_ptr<const AttentionPlans> plans_;

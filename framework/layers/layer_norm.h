@@ -2,25 +2,38 @@
 #pragma once
 #include <string>
 
+#include "framework/core/context.h"
 #include "framework/core/parameters.h"
-#include "framework/layers/layer.h"
 
 namespace longstride {
 
-class LayerNorm : public Layer {
+// What happens to a branch's output before the stream takes it up: dropout, told from all others of the model by its
+// id.
+struct AfterBranch {
+  float dropout = 0;
+  std::uint32_t dropout_id = 0;
+};
+
+class LayerNorm {
  public:
   static constexpr float epsilon = 1e-5f;
 
   // Declares `name`.weight, ones, and `name`.bias, zeros.
   LayerNorm(ParameterSet& parameters, const std::string& name, std::int64_t width);
 
-  void forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const override;
-  void backward(Context& ctx, const Tensor& dy, const Tensor& dx, Tape& tape) const override;
-  // dx += instead of dx =: the gradient of x + f(norm(x)), where dx already holds the first term's.
-  void backward_into(Context& ctx, const Tensor& dy, const Tensor& dx, Tape& tape) const;
+  // y of the compute type, x of the residual type. With a tape, x must stay valid until backward.
+  void forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const;
+  // sum = residual + dropout(branch) and y = norm(sum), in one pass; sum may be residual.
+  void forward_after(Context& ctx, const Tensor& branch, const Tensor& residual, const AfterBranch& after,
+                     const Tensor& sum, const Tensor& y, Tape* tape) const;
+
+  // dx = the gradient of x, or dx += when `add` (dx then holds the gradient that reaches x past the branches).
+  // With `below`, in the same pass, dbranch = the gradient of the branch whose dropped-out output the sum x took up;
+  // dbranch may be dy.
+  void backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, const AfterBranch* below,
+                       const Tensor& dbranch, Tape& tape) const;
 
  private:
-  void backward(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, Tape& tape) const;
   Parameter& gain_;
   Parameter& bias_;
 };

@@ -27,13 +27,4 @@ void Linear::gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor&
   ops::linear_backward_input_gelu(ctx, dy, weight_.value, pre, dpre);
 }
 
-void Linear::forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const {
-  if (tape != nullptr) tape->push(x);
-  if (y.given()) apply(ctx, x, y);
-}
-
-void Linear::backward(Context& ctx, const Tensor& dy, const Tensor& dx, Tape& tape) const {
-  gradients(ctx, tape.pop(), dy, dx);
-}
-
 }  // namespace longstride

@@ -2,20 +2,16 @@
 #pragma once
 #include <string>
 
+#include "framework/core/context.h"
 #include "framework/core/parameters.h"
-#include "framework/layers/layer.h"
 
 namespace longstride {
 
-class Linear : public Layer {
+class Linear {
  public:
   // Declares `name`.weight, normal with this standard deviation, and `name`.bias, zero.
   Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, std::int64_t out, double deviation);
 
-  void forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const override;
-  void backward(Context& ctx, const Tensor& dy, const Tensor& dx, Tape& tape) const override;
-
-  // The pieces, for layers that keep x themselves.
   void apply(Context& ctx, const Tensor& x, const Tensor& y) const;
   void apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const;
   void gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;

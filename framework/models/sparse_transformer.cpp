@@ -18,6 +18,19 @@ std::vector<PositionIndex> position_tables(const SparseTransformerConfig& c) {
   return {{stride, (c.context + stride - 1) / stride}, {1, stride}};
 }
 
+// A block is an attention branch and a feed-forward branch.
+int recomputed_branches(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none:
+      return 0;
+    case Recompute::block:
+      return 2;
+    case Recompute::attention_and_feed_forward:
+      return 1;
+  }
+  return 0;
+}
+
 class SparseTransformerState : public DecodingState {
  public:
   explicit SparseTransformerState(Context& ctx) : scratch(ctx) {}
@@ -38,12 +51,18 @@ SparseTransformer::SparseTransformer(const SparseTransformerConfig& config)
       parameters_, "embedding", config.vocabulary, config.width, tables, deviation(static_cast<double>(config.width)),
       deviation(static_cast<double>(config.width) * static_cast<double>(tables.size())));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) add_block(layer);
-  std::vector<std::shared_ptr<const Layer>> layers;
-  for (const Block& block : blocks_) layers.push_back(with_recompute(block));
-  trunk_ = std::make_unique<Sequence>(std::move(layers));
-  final_norm_ = std::make_unique<LayerNorm>(parameters_, "final_norm", config.width);
+  final_norm_ = std::make_shared<LayerNorm>(parameters_, "final_norm", config.width);
   output_ = &parameters_.add("output.weight", {config.vocabulary, config.width}, {});
   parameters_.lay_out();
+
+  std::vector<ResidualStep> steps;
+  for (const Block& block : blocks_) {
+    const auto id = static_cast<std::uint32_t>(steps.size());
+    const auto dropout = static_cast<float>(config.dropout);
+    steps.push_back({block.attention_norm, block.attention, {dropout, id}});
+    steps.push_back({block.feed_forward_norm, block.feed_forward, {dropout, id + 1}});
+  }
+  stream_ = std::make_unique<ResidualStream>(std::move(steps), final_norm_, recomputed_branches(config.recompute));
 }
 
 double SparseTransformer::deviation(double fan_in) const {
@@ -56,7 +75,6 @@ void SparseTransformer::add_block(std::int64_t layer) {
   // The two projections that write to the residual stream start smaller, by 1 / sqrt(2 N) (section 5.2).
   const double shrink = 1.0 / std::sqrt(2.0 * static_cast<double>(config_.layers));
   const double width = static_cast<double>(config_.width);
-  const auto id = static_cast<std::uint32_t>(layer);
 
   AttentionBranchConfig attention;
   attention.width = config_.width;
@@ -65,33 +83,19 @@ void SparseTransformer::add_block(std::int64_t layer) {
   attention.value_size = config_.value_size();
   attention.weight_deviation = deviation(width);
   attention.output_deviation = shrink * deviation(width);
-  attention.dropout = static_cast<float>(config_.dropout);
-  attention.dropout_id = 2 * id;
 
   FeedForwardBranchConfig feed_forward;
   feed_forward.width = config_.width;
   feed_forward.inner_width = config_.inner_width();
   feed_forward.inner_deviation = deviation(width);
   feed_forward.output_deviation = shrink * deviation(static_cast<double>(config_.inner_width()));
-  feed_forward.dropout = static_cast<float>(config_.dropout);
-  feed_forward.dropout_id = 2 * id + 1;
 
-  blocks_.push_back({std::make_shared<AttentionBranch>(parameters_, name + ".attention", attention, plans_, layer),
-                     std::make_shared<FeedForwardBranch>(parameters_, name + ".feed_forward", feed_forward)});
-}
-
-std::shared_ptr<const Layer> SparseTransformer::with_recompute(const Block& block) const {
-  using Layers = std::vector<std::shared_ptr<const Layer>>;
-  switch (config_.recompute) {
-    case Recompute::none:
-      return std::make_shared<Sequence>(Layers{block.attention, block.feed_forward});
-    case Recompute::block:
-      return std::make_shared<Recomputed>(std::make_shared<Sequence>(Layers{block.attention, block.feed_forward}));
-    case Recompute::attention_and_feed_forward:
-      return std::make_shared<Sequence>(
-          Layers{std::make_shared<Recomputed>(block.attention), std::make_shared<Recomputed>(block.feed_forward)});
-  }
-  return nullptr;
+  Block block;
+  block.attention_norm = std::make_shared<LayerNorm>(parameters_, name + ".attention_norm", config_.width);
+  block.attention = std::make_shared<AttentionBranch>(parameters_, name + ".attention", attention, plans_, layer);
+  block.feed_forward_norm = std::make_shared<LayerNorm>(parameters_, name + ".feed_forward_norm", config_.width);
+  block.feed_forward = std::make_shared<FeedForwardBranch>(parameters_, name + ".feed_forward", feed_forward);
+  blocks_.push_back(std::move(block));
 }
 
 void SparseTransformer::check_tokens(const Tensor& tokens, const Tensor& losses) const {
@@ -108,9 +112,8 @@ void SparseTransformer::losses(Context& ctx, const Tensor& tokens, const Tensor&
   Scratch scratch(quiet);
   const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.residual);
   embedding_->forward(quiet, tokens, h);
-  trunk_->forward(quiet, h, h, nullptr);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
-  final_norm_->forward(quiet, h, normed, nullptr);
+  stream_->forward(quiet, h, normed, nullptr);
   const std::int64_t rows = tokens.count();
   ops::cross_entropy(quiet, normed.rows(), output_->value, tokens.reshape({rows}), losses.reshape({rows}));
 }
@@ -122,25 +125,20 @@ void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, d
   const Shape shape = {tokens.size(0), tokens.size(1), config_.width};
   Tape tape(*ctx.arena);
   tape.open_frame();
-  const Tensor first = tape.tensor(shape, ctx.residual);
-  const Tensor last = tape.tensor(shape, ctx.residual);
-  embedding_->forward(ctx, tokens, first);
-  trunk_->forward(ctx, first, last, &tape);
+  const Tensor h = tape.tensor(shape, ctx.residual);
+  embedding_->forward(ctx, tokens, h);
 
   Scratch scratch(ctx);
-  const Tensor dh = scratch.tensor(shape, ctx.residual);
+  const Tensor d = scratch.tensor(shape, ctx.compute);
   {
-    tape.open_frame();
     Scratch inner(ctx);
     const Tensor normed = inner.tensor(shape, ctx.compute);
-    const Tensor dnormed = inner.tensor(shape, ctx.compute);
-    final_norm_->forward(ctx, last, normed, &tape);
+    stream_->forward(ctx, h, normed, &tape);
     ops::cross_entropy_with_gradient(ctx, normed.rows(), output_->value, tokens.reshape({rows}), scale,
-                                     losses.reshape({rows}), dnormed.rows(), output_->gradient);
-    final_norm_->backward(ctx, dnormed, dh, tape);
-    tape.close_frame();
+                                     losses.reshape({rows}), d.rows(), output_->gradient);
   }
-  trunk_->backward(ctx, dh, dh, tape);
+  const Tensor dh = scratch.tensor(shape, ctx.residual);
+  stream_->backward(ctx, d, dh, tape);
   embedding_->backward(ctx, dh, tokens);
   tape.close_frame();
   LONGSTRIDE_CHECK(tape.empty(), "the tape is not empty after a step");
@@ -167,12 +165,16 @@ void SparseTransformer::decode(Context& ctx, DecodingState& state, std::int64_t 
   Scratch scratch(quiet);
   const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.residual);
   embedding_->forward(quiet, previous, h, position);
+  const Tensor normed = scratch.tensor(h.shape(), ctx.compute), out = scratch.like(normed);
+  blocks_.front().attention_norm->forward(quiet, h, normed, nullptr);
   for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
-    blocks_[layer].attention->decode(quiet, h, h, caches[layer], position);
-    blocks_[layer].feed_forward->forward(quiet, h, h, nullptr);
+    const Block& block = blocks_[layer];
+    const LayerNorm& next = layer + 1 < blocks_.size() ? *blocks_[layer + 1].attention_norm : *final_norm_;
+    block.attention->decode(quiet, normed, out, caches[layer], position);
+    block.feed_forward_norm->forward_after(quiet, out, h, {}, h, normed, nullptr);
+    block.feed_forward->forward(quiet, normed, out, nullptr);
+    next.forward_after(quiet, out, h, {}, h, normed, nullptr);
   }
-  const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
-  final_norm_->forward(quiet, h, normed, nullptr);
   ops::linear(quiet, normed.rows(), output_->value, Tensor{}, logits);
 }
 

@@ -8,7 +8,7 @@
 #include "framework/layers/attention_branch.h"
 #include "framework/layers/embedding.h"
 #include "framework/layers/feed_forward_branch.h"
-#include "framework/layers/sequence.h"
+#include "framework/layers/residual_stream.h"
 #include "framework/models/model.h"
 #include "framework/models/sparse_transformer_config.h"
 
@@ -33,11 +33,11 @@ class SparseTransformer : public Model {
 
  private:
   struct Block {
-    std::shared_ptr<AttentionBranch> attention;
-    std::shared_ptr<FeedForwardBranch> feed_forward;
+    std::shared_ptr<const LayerNorm> attention_norm, feed_forward_norm;
+    std::shared_ptr<const AttentionBranch> attention;
+    std::shared_ptr<const FeedForwardBranch> feed_forward;
   };
   void add_block(std::int64_t layer);
-  std::shared_ptr<const Layer> with_recompute(const Block& block) const;
   // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation.
   double deviation(double fan_in) const;
   void check_tokens(const Tensor& tokens, const Tensor& losses) const;
@@ -47,8 +47,8 @@ class SparseTransformer : public Model {
   std::shared_ptr<const AttentionPlans> plans_;
   std::unique_ptr<EmbeddingLayer> embedding_;
   std::vector<Block> blocks_;
-  std::unique_ptr<Sequence> trunk_;
-  std::unique_ptr<LayerNorm> final_norm_;
+  std::shared_ptr<const LayerNorm> final_norm_;
+  std::unique_ptr<ResidualStream> stream_;
   Parameter* output_ = nullptr;
 };
 

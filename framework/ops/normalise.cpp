@@ -96,4 +96,19 @@ void dropout_backward(Context& ctx, const Tensor& dy, float p, std::uint32_t lay
   launch(ctx, kernels::cpu::dropout, kernels::cuda::dropout, args);
 }
 
+void dropout_add_layer_norm(Context& ctx, const Tensor& branch, const Tensor& residual, float p, std::uint32_t layer,
+                            const Tensor& sum, const Tensor& gain, const Tensor& bias, float epsilon, const Tensor& y,
+                            const Tensor& mean, const Tensor& rstd) {
+  dropout_add(ctx, branch, residual, p, layer, sum);
+  layer_norm(ctx, sum, gain, bias, epsilon, y, mean, rstd);
+}
+
+void layer_norm_backward_dropout(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& gain,
+                                 const Tensor& mean, const Tensor& rstd, const Tensor& dx, bool add_to_dx,
+                                 const Tensor& dgain, const Tensor& dbias, float p, std::uint32_t layer,
+                                 const Tensor& dbranch) {
+  layer_norm_backward(ctx, dy, x, gain, mean, rstd, dx, add_to_dx, dgain, dbias);
+  dropout_backward(ctx, dx, p, layer, dbranch);
+}
+
 }  // namespace longstride::ops

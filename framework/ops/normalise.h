@@ -18,6 +18,17 @@ void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const 
 // branch may be y. Shapes (batch, seq, width): the global element counts from ctx.first_row * seq * width.
 void dropout_add(Context& ctx, const Tensor& branch, const Tensor& residual, float p, std::uint32_t layer,
                  const Tensor& y);
+// The two in one pass: sum = residual + dropout(branch), y = layer_norm(sum). sum may be residual. The bits are those
+// of dropout_add and then layer_norm.
+void dropout_add_layer_norm(Context& ctx, const Tensor& branch, const Tensor& residual, float p, std::uint32_t layer,
+                            const Tensor& sum, const Tensor& gain, const Tensor& bias, float epsilon, const Tensor& y,
+                            const Tensor& mean, const Tensor& rstd);
+// layer_norm_backward, and in the same pass dbranch = dropout_backward(dx); dbranch may be dy.
+void layer_norm_backward_dropout(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& gain,
+                                 const Tensor& mean, const Tensor& rstd, const Tensor& dx, bool add_to_dx,
+                                 const Tensor& dgain, const Tensor& dbias, float p, std::uint32_t layer,
+                                 const Tensor& dbranch);
+
 // dbranch = dropout mask applied to dy; dbranch may be dy.
 void dropout_backward(Context& ctx, const Tensor& dy, float p, std::uint32_t layer, const Tensor& dbranch);
 

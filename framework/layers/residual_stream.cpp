@@ -1,0 +1,87 @@
+#include "framework/layers/residual_stream.h"
+
+#include <algorithm>
+
+#include "framework/core/errors.h"
+
+namespace longstride {
+
+void ResidualStream::forward(Context& ctx, const Tensor& h, const Tensor& normed, Tape* tape) const {
+  LONGSTRIDE_CHECK(!steps_.empty(), "a residual stream without branches");
+  if (tape == nullptr) return forward_in_place(ctx, h, normed);
+  if (recomputed_ > 0) return forward_keeping_the_stream(ctx, h, normed, *tape);
+  forward_keeping_all(ctx, 0, size(), h, normed, *tape);
+}
+
+void ResidualStream::forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed) const {
+  Scratch scratch(ctx);
+  const Tensor out = scratch.like(normed);
+  norm(0).forward(ctx, h, normed, nullptr);
+  for (int k = 0; k < size(); ++k) {
+    step(k).branch->forward(ctx, normed, out, nullptr);
+    norm(k + 1).forward_after(ctx, out, h, step(k).after, h, normed, nullptr);
+  }
+}
+
+void ResidualStream::forward_keeping_the_stream(Context& ctx, const Tensor& h, const Tensor& normed, Tape& tape) const {
+  Scratch scratch(ctx);
+  const Tensor out = scratch.like(normed);
+  const Tensor between = recomputed_ > 1 ? scratch.like(h) : Tensor{};  // the stream inside a group
+  tape.open_frame();
+  tape.push(h);
+  norm(0).forward(ctx, h, normed, nullptr);
+  Tensor current = h;
+  for (int k = 0; k < size(); ++k) {
+    step(k).branch->forward(ctx, normed, out, nullptr);
+    const bool last = k + 1 == size(), kept = last || (k + 1) % recomputed_ == 0;
+    if (kept) tape.open_frame();
+    const Tensor next = kept ? tape.tensor(h.shape(), h.dtype()) : between;
+    norm(k + 1).forward_after(ctx, out, current, step(k).after, next, normed, last ? &tape : nullptr);
+    if (kept && !last) tape.push(next);
+    current = next;
+  }
+}
+
+void ResidualStream::forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed,
+                                         Tape& tape) const {
+  Scratch scratch(ctx);
+  Tensor out;
+  tape.open_frame();
+  Tensor input = tape.tensor(h.shape(), ctx.compute);
+  norm(begin).forward(ctx, h, input, &tape);
+  for (int k = begin; k < end; ++k) {
+    const bool last = k + 1 == end;
+    if (last && !normed.given()) return step(k).branch->forward(ctx, input, Tensor{}, &tape);
+    if (!out.given()) out = scratch.tensor(h.shape(), ctx.compute);
+    step(k).branch->forward(ctx, input, out, &tape);
+    tape.open_frame();
+    const Tensor next = tape.tensor(h.shape(), h.dtype());
+    input = last ? normed : tape.tensor(h.shape(), ctx.compute);
+    norm(k + 1).forward_after(ctx, out, h, step(k).after, next, input, &tape);
+    h = next;
+  }
+}
+
+void ResidualStream::backward(Context& ctx, const Tensor& d, const Tensor& dh, Tape& tape) const {
+  norm(size()).backward_before(ctx, d, dh, false, &step(size() - 1).after, d, tape);
+  tape.close_frame();
+  if (recomputed_ == 0) return backward_kept(ctx, 0, size(), d, dh, tape);
+  for (int end = size(); end > 0;) {
+    const int begin = (end - 1) / recomputed_ * recomputed_;
+    forward_keeping_all(ctx, begin, end, tape.pop(), Tensor{}, tape);
+    backward_kept(ctx, begin, end, d, dh, tape);
+    tape.close_frame();  // of the kept stream
+    end = begin;
+  }
+}
+
+void ResidualStream::backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh,
+                                   Tape& tape) const {
+  for (int k = end - 1; k >= begin; --k) {
+    step(k).branch->backward(ctx, d, d, tape);
+    norm(k).backward_before(ctx, d, dh, true, k > 0 ? &step(k - 1).after : nullptr, d, tape);
+    tape.close_frame();
+  }
+}
+
+}  // namespace longstride

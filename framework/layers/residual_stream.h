@@ -1,0 +1,50 @@
+// The residual stream and the branches along it (Eq. 10 to 13):
+//   H_{k+1} = H_k + dropout(branch_k(norm_k(H_k))),  k = 0 .. K-1,  and at the end norm_K(H_K)
+// The addition, the dropout and the next normalisation are one pass over memory, and so are their gradients.
+//
+// Recompute is a policy: with `recomputed` = 0 everything that backward reads is kept; with r > 0 only the stream
+// itself is kept, at every r-th branch, and backward runs the r branches from there again. Gradients are bit-identical:
+// the same kernels see the same values, and dropout masks are functions of the step.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "framework/layers/branch.h"
+#include "framework/layers/layer_norm.h"
+
+namespace longstride {
+
+struct ResidualStep {
+  std::shared_ptr<const LayerNorm> norm;
+  std::shared_ptr<const Branch> branch;
+  AfterBranch after;  // the dropout of what the branch gives
+};
+
+class ResidualStream {
+ public:
+  ResidualStream(std::vector<ResidualStep> steps, std::shared_ptr<const LayerNorm> last_norm, int recomputed)
+      : steps_(std::move(steps)), last_norm_(std::move(last_norm)), recomputed_(recomputed) {}
+
+  // h is H_0, (batch, seq, width) of the residual type; normed, of the compute type, becomes norm_K(H_K). Without a
+  // tape h is worked on in place; with one it must stay valid until backward.
+  void forward(Context& ctx, const Tensor& h, const Tensor& normed, Tape* tape) const;
+  // d holds the gradient of normed and is used up; dh, of the residual type, becomes the gradient of H_0.
+  void backward(Context& ctx, const Tensor& d, const Tensor& dh, Tape& tape) const;
+
+ private:
+  int size() const { return static_cast<int>(steps_.size()); }
+  const ResidualStep& step(int k) const { return steps_[static_cast<std::size_t>(k)]; }
+  const LayerNorm& norm(int k) const { return k < size() ? *step(k).norm : *last_norm_; }
+  void forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed) const;
+  void forward_keeping_the_stream(Context& ctx, const Tensor& h, const Tensor& normed, Tape& tape) const;
+  // Steps [begin, end) from H_begin, keeping everything. With `normed` given also H_end and its norm; without, the last
+  // branch gives no output.
+  void forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed, Tape& tape) const;
+  void backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh, Tape& tape) const;
+
+  std::vector<ResidualStep> steps_;
+  std::shared_ptr<const LayerNorm> last_norm_;
+  int recomputed_;
+};
+
+}  // namespace longstride
