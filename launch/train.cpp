@@ -27,12 +27,13 @@ struct TrainOptions {
 };
 
 // A fresh run must not write over another one; a resumed one needs something to resume.
-void prepare_directory(const std::string& run, bool resume, Session& session) {
+void prepare_directory(const std::string& run, bool resume, const Recipe& recipe, Session& session) {
   const bool there = !checkpoint_steps(run).empty();
   if (there && !resume)
     throw user_error("{}: holds checkpoints already; continue it with --resume or choose another directory with --run",
                      run);
   if (!there && resume) throw user_error("{}: holds no checkpoint to resume from; start the run without --resume", run);
+  if (resume && session.comm->rank() == 0) check_resumable(run, recipe);
   session.comm->barrier();  // every rank has looked before rank 0 writes
   if (session.comm->rank() != 0) return;
   std::error_code error;
@@ -63,7 +64,7 @@ void run_train(const TrainOptions& o, Session& session) {
   const auto validation = dataset->split("valid", recipe.data.cross_files);
   SparseTransformer model(recipe.model);
   divide_batch(recipe.train, session.comm->size());
-  prepare_directory(run, o.resume, session);
+  prepare_directory(run, o.resume, recipe, session);
   if (session.comm->rank() == 0) {
     write_file_atomically((fs::path(run) / "recipe.yaml").string(), recipe.resolved);
     announce(recipe, model, session, run);

@@ -150,6 +150,35 @@ TEST_F(Command, WhatCannotBeTrainedIsRefused) {
   EXPECT_FALSE(fs::exists(*dir / "a"));
 }
 
+TEST_F(Command, ARunIsResumedOnlyWithARecipeThatContinuesItAndIsOtherwiseLeftAlone) {
+  const std::string before = text_of(*dir / "run/recipe.yaml");
+  ASSERT_NE(before, "");
+  const auto refused = [&](const std::string& setting, const std::string& sentence) {
+    expect_refused({"train", "r.yaml", "--run", "run", "--resume", "--set", setting}, sentence);
+    EXPECT_EQ(text_of(*dir / "run/recipe.yaml"), before);
+  };
+  const std::string other = ", but the run in run began with ";
+  const std::string advice = "; resume it with its own recipe, or start another run";
+  refused("model.layers=3", "model.layers is 3" + other + "2" + advice);
+  refused("model.attention.stride=4", "model.attention.stride is 4" + other + "8" + advice);
+  refused("model.attention.parts=[local, column]",
+          "model.attention.parts is local, column" + other + "fixed_block, fixed_summary" + advice);
+  refused("train.seed=2", "train.seed is 2" + other + "1" + advice);
+  refused("data.context=32", "data.context is 32" + other + "64" + advice);
+  refused("train.ema=0.5", "train.ema is 0.5, but the run in run keeps no average of its weights; set train.ema: 0");
+  refused("train.steps=1", "train.steps is 1, but the run in run has done 2 already; raise train.steps to go on");
+}
+
+TEST_F(Command, ARunGoesOnWithMoreStepsAndOtherwiseRecomputed) {
+  fs::remove_all(*dir / "more");
+  fs::copy(*dir / "run", *dir / "more", fs::copy_options::recursive);
+  const CommandResult result = run({"train", "r.yaml", "--run", "more", "--resume", "--set", "train.steps=4", "--set",
+                                    "model.recompute=block", "--set", "train.micro_batch=2"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(fs::exists(*dir / "more/checkpoints/step-00000004"));
+  EXPECT_NE(text_of(*dir / "more/recipe.yaml").find("steps: 4"), std::string::npos);
+}
+
 TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
   expect_refused({"eval", "nothing"}, "nothing: holds no checkpoint; give the directory of a run that has saved one");
   expect_refused({"eval", "run", "--min-context", "64"}, "--min-context is 64, but must be below the context of 64");
