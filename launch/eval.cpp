@@ -8,10 +8,11 @@
 
 #include "datasets/dataset.h"
 #include "framework/core/errors.h"
-#include "framework/train/evaluator.h"
+#include "framework/train/evaluation_memory.h"
 #include "launch/arguments.h"
 #include "launch/commands.h"
 #include "launch/counter_line.h"
+#include "launch/device_option.h"
 #include "launch/run_directory.h"
 
 namespace longstride {
@@ -22,6 +23,7 @@ struct EvalOptions {
   std::string weights = "automatic";
   std::int64_t min_context = 0, batch = 0, max_windows = 0;
   bool json = false;
+  DeviceOption device;
 };
 
 void report(const EvalOptions& o, const LoadedRun& run, const EvaluationConfig& config,
@@ -46,6 +48,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationConfig& 
 }
 
 void run_eval(const EvalOptions& o, Session& session) {
+  const Device device = chosen_device(o.device, session.comm->size());
   const LoadedRun run = load_run(o.run, o.weights);
   const std::string path = o.data.empty() ? run.recipe.data.path : o.data;
   const auto dataset = Dataset::open(path);
@@ -54,16 +57,16 @@ void run_eval(const EvalOptions& o, Session& session) {
   config.context = run.recipe.model.context;
   config.min_context = o.min_context;
   config.max_windows = o.max_windows;
-  config.batch = o.batch > 0 ? o.batch : std::max<std::int64_t>(1, std::min<std::int64_t>(16, 8192 / config.context));
+  // Enough for every core, or to fill a GPU.
+  const std::int64_t positions = device == Device::cpu ? 8192 : 65536, most = device == Device::cpu ? 16 : 256;
+  config.batch = o.batch > 0 ? o.batch : std::clamp<std::int64_t>(positions / config.context, 1, most);
   if (config.min_context >= config.context)
     throw user_error("--min-context is {}, but must be below the context of {}", config.min_context, config.context);
   const auto windows = static_cast<std::int64_t>(evaluation_windows(*sequences, config).size());
   if (windows == 0) throw user_error("{}: the split '{}' is empty; choose another with --split", path, o.split);
 
-  Context ctx;
-  const HostMemory memory(evaluation_bytes(*run.model, ctx, config));
-  Arena arena(memory.data(), memory.bytes());
-  ctx.arena = &arena;
+  EvaluationMemory memory(*run.model, run.masters, config, run.recipe.train.precision, device);
+  Context ctx = memory.context();
   const bool quiet = session.comm->rank() != 0 || o.json;
   CounterLine line("eval", quiet);
   const EvaluationResult result = evaluate(*run.model, ctx, *sequences, config, *session.comm,
@@ -83,8 +86,10 @@ void add_eval(CLI::App& app, Session& session) {
       ->check(not_below_zero());
   eval->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
-  eval->add_option("--batch", o->batch, "windows scored at once; default: about 8,192 positions")->check(above_zero());
+  eval->add_option("--batch", o->batch, "windows scored at once; default: about 8,192 positions, 65,536 on a GPU")
+      ->check(above_zero());
   eval->add_option("--windows", o->max_windows, "score only the first so many windows")->check(above_zero());
+  add_device_option(*eval, o->device);
   eval->add_flag("--json", o->json, "print JSON");
   eval->callback([o, &session] { run_eval(*o, session); });
 }

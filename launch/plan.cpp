@@ -10,6 +10,7 @@
 #include "framework/train/memory_plan.h"
 #include "launch/arguments.h"
 #include "launch/commands.h"
+#include "launch/device_option.h"
 #include "launch/recipe.h"
 
 namespace longstride {
@@ -22,6 +23,7 @@ struct PlanOptions {
   double mfu = 0.35;
   double peak_tflops = 989;  // dense bf16 of one H100 or H200, by NVIDIA's datasheet
   bool json = false;
+  DeviceOption device;
 };
 
 struct Costs {
@@ -48,7 +50,7 @@ Costs costs_of(const Recipe& recipe, SparseTransformer& model, const PlanOptions
   c.tokens = recipe.train.steps * recipe.train.global_batch * m.context;
   c.seconds = c.flops_per_step * static_cast<double>(recipe.train.steps) /
               (options.mfu * options.peak_tflops * 1e12 * options.ranks);
-  c.memory = plan_memory(model, recipe.train, options.ranks);
+  c.memory = plan_memory(model, recipe.train, options.ranks, planned_device(options.device));
   c.batching = divide_batch(recipe.train, options.ranks);
   return c;
 }
@@ -62,6 +64,8 @@ void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                                 {"steps", recipe.train.steps},
                                 {"tokens", c.tokens},
                                 {"ranks", o.ranks},
+                                {"device", m.device == Device::cpu ? "cpu" : "gpu"},
+                                {"compute", kernels::name_of(m.compute)},
                                 {"micro_batch", c.batching.micro},
                                 {"accumulation", c.batching.accumulation()},
                                 {"seconds", c.seconds},
@@ -72,10 +76,12 @@ void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                            {"optimizer", m.optimizer},
                            {"average", m.average},
                            {"batch", m.batch},
+                           {"libraries", m.libraries},
                            {"activations", m.activations},
                            {"tape", m.tape},
                            {"input", m.input},
                            {"communication", m.communication},
+                           {"block", m.block()},
                            {"total", m.total()}};
   std::puts(out.dump(2).c_str());
 }
@@ -99,15 +105,18 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
   line("time", fmt::format("{:.3g} hours at {:.0f}% of {:g} TFLOP/s on each of {} device(s)", c.seconds / 3600,
                            100 * o.mfu, o.peak_tflops, o.ranks));
-  fmt::print("memory per rank\n");
   const MemoryPlan& m = c.memory;
-  memory("parameters", m.parameters, "fp32");
+  const bool gpu = m.device == Device::cuda;
+  fmt::print("memory per rank, on {} in {}\n", gpu ? "a GPU" : "the CPU", kernels::name_of(m.compute));
+  memory("parameters", m.parameters, m.compute == Dtype::f32 ? "fp32" : "fp32, and a narrow copy");
   memory("gradients", m.gradients, "");
   memory("optimizer", m.optimizer, "Adam's two moments");
   if (m.average > 0) memory("average", m.average, "running average of weights");
-  memory("batch", m.batch, "tokens and losses of a micro-batch");
+  memory("batch", m.batch, "tokens of a step, losses of a micro-batch");
+  if (gpu) memory("libraries", m.libraries, "workspace of cuBLASLt");
   memory("activations", m.activations, fmt::format("of which {} saved for backward", m.tape).c_str());
-  memory("input", m.input, "rows read ahead");
+  if (gpu) memory("on the GPU", m.block(), "in one allocation");
+  memory("input", m.input, gpu ? "the host's: rows read ahead and on their way" : "rows read ahead");
   if (m.communication > 0) memory("communication", m.communication, "");
   memory("total", m.total(), "");
 }
@@ -125,6 +134,7 @@ void add_plan(CLI::App& app, Session& session) {
   plan->add_option("--mfu", options->mfu, "model FLOP utilisation to assume for the time")
       ->check(CLI::Range(1e-4, 1.0));
   plan->add_option("--peak-tflops", options->peak_tflops, "peak of one device, TFLOP/s")->check(above_zero());
+  add_device_option(*plan, options->device);
   plan->add_flag("--json", options->json, "print JSON");
   plan->callback([options, &session] {
     const Recipe recipe = read_recipe(options->recipe, options->overrides);

@@ -82,7 +82,7 @@ cat <<TXT
   $longstride info $dataset
   $longstride show pattern $recipe
   $longstride plan recipes/table1/enwik8-fixed.yaml --ranks 8
-  mpirun$as_root -n 2 $longstride train $recipe --set data.path=$dataset --run runs/two-ranks
+  mpirun$as_root -n 2 $longstride train $recipe --set data.path=$dataset --run runs/two-ranks --device cpu
   launch/quickstart.sh --data FILE          your own bytes
   launch/test.sh                            the tests
 TXT

@@ -125,6 +125,7 @@ void visit_train(Visitor& v, TrainConfig& c) {
                               {"bf16", Precision::bf16},
                               {"fp16", Precision::fp16}});
   v.field("seed", c.seed, Need::optional, ranges::not_negative);
+  v.field("graph", c.graph, Need::optional);
   v.field("log_every", c.log_every, Need::optional, ranges::positive);
   v.field("checkpoint_every", c.checkpoint_every, Need::optional, ranges::not_negative);
   v.field("keep", c.keep, Need::optional, ranges::not_negative);

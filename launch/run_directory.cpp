@@ -42,8 +42,8 @@ LoadedRun load_run(const std::string& run, const std::string& weights) {
   const Shape flat = {parameters.flat_size()};
   const Tensor sized(nullptr, Dtype::f32, flat);
   loaded.weights = std::make_unique<HostMemory>(sized.bytes());
-  const Tensor masters(loaded.weights->data(), Dtype::f32, flat);
-  parameters.bind(masters, masters);  // nothing here writes gradients
+  loaded.masters = Tensor(loaded.weights->data(), Dtype::f32, flat);
+  parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
   loaded.step = load_weights(run, parameters, loaded.averaged).step;
   return loaded;
 }

@@ -15,6 +15,7 @@ struct LoadedRun {
   Recipe recipe;  // as the checkpoint holds it
   std::unique_ptr<SparseTransformer> model;
   std::unique_ptr<HostMemory> weights;
+  Tensor masters;  // in it: the flat buffer that the model is bound to
   std::int64_t step = 0;
   bool averaged = false;  // the running average of the weights, rather than the last ones
 };
@@ -23,8 +24,8 @@ struct LoadedRun {
 // directory or holds no whole checkpoint.
 LoadedRun load_run(const std::string& run, const std::string& weights);
 
-// UserError when the newest whole checkpoint of `run` cannot be continued with this recipe: another model, other data or
-// another seed than it began with, or fewer steps than it has done. Nothing is written.
+// UserError when the newest whole checkpoint of `run` cannot be continued with this recipe: another model, other data
+// or another seed than it began with, or fewer steps than it has done. Nothing is written.
 void check_resumable(const std::string& run, const Recipe& recipe);
 
 }  // namespace longstride

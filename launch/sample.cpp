@@ -119,7 +119,7 @@ void run_sample(SampleOptions& o, Session& session) {
 
 void add_sample(CLI::App& app, Session& session) {
   auto o = std::make_shared<SampleOptions>();
-  CLI::App* sample = app.add_subcommand("sample", "Draw text, pictures or sound from a trained run");
+  CLI::App* sample = app.add_subcommand("sample", "Draw text, pictures or sound from a trained run (on the CPU)");
   sample->add_option("run", o->run, "run directory")->required();
   sample->add_option("--count", o->config.count, "sequences")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));

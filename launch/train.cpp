@@ -10,9 +10,11 @@
 #include "framework/core/files.h"
 #include "framework/train/checkpoint.h"
 #include "framework/train/memory_plan.h"
+#include "framework/train/precision.h"
 #include "framework/train/stop.h"
 #include "framework/train/trainer.h"
 #include "launch/commands.h"
+#include "launch/device_option.h"
 #include "launch/run_directory.h"
 
 namespace longstride {
@@ -24,6 +26,7 @@ struct TrainOptions {
   std::string recipe, run;
   std::vector<std::string> overrides;
   bool resume = false;
+  DeviceOption device;
 };
 
 // A fresh run must not write over another one; a resumed one needs something to resume.
@@ -41,23 +44,24 @@ void prepare_directory(const std::string& run, bool resume, const Recipe& recipe
   if (error) throw user_error("{}: cannot be created ({}); choose another directory with --run", run, error.message());
 }
 
-void announce(const Recipe& recipe, SparseTransformer& model, const Session& session, const std::string& run) {
-  const MemoryPlan plan = plan_memory(model, recipe.train, session.comm->size());
+void announce(const Recipe& recipe, SparseTransformer& model, const Session& session, Device device,
+              const std::string& run) {
+  const MemoryPlan plan = plan_memory(model, recipe.train, session.comm->size(), device);
   const Batching batching = divide_batch(recipe.train, session.comm->size());
   spdlog::info("{}: {:.1f} M parameters, context {}, {} steps of {} sequences", recipe.name,
                static_cast<double>(model.parameters().count()) / 1e6, recipe.model.context, recipe.train.steps,
                recipe.train.global_batch);
-  spdlog::info("{} rank(s) on the CPU, {} x micro-batches of {}, {:.2f} GiB a rank, run directory {}",
-               session.comm->size(), batching.accumulation(), batching.micro,
-               static_cast<double>(plan.total()) / (1 << 30), run);
+  const std::string where = device == Device::cpu ? "the CPU" : device_info().name;
+  spdlog::info("{} rank(s) on {} in {}, {} x micro-batches of {}, {:.2f} GiB a rank, run directory {}",
+               session.comm->size(), where, name_of(resolved(recipe.train.precision, device)), batching.accumulation(),
+               batching.micro, static_cast<double>(device == Device::cpu ? plan.total() : plan.block()) / (1 << 30),
+               run);
 }
 
 void run_train(const TrainOptions& o, Session& session) {
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
-  if (recipe.train.precision == Precision::bf16 || recipe.train.precision == Precision::fp16)
-    throw user_error(
-        "train.precision is {}, which needs a GPU, and this build computes on the CPU; use --set train.precision=fp32",
-        recipe.train.precision == Precision::bf16 ? "bf16" : "fp16");
+  const Device device = chosen_device(o.device, session.comm->size());
+  compute_type(recipe.train.precision, device);
   const std::string run = o.run.empty() ? (fs::path("runs") / recipe.name).string() : o.run;
   const auto dataset = Dataset::open(recipe.data.path);
   const auto data = open_training_data(recipe.data, recipe.train.seed);
@@ -67,7 +71,7 @@ void run_train(const TrainOptions& o, Session& session) {
   prepare_directory(run, o.resume, recipe, session);
   if (session.comm->rank() == 0) {
     write_file_atomically((fs::path(run) / "recipe.yaml").string(), recipe.resolved);
-    announce(recipe, model, session, run);
+    announce(recipe, model, session, device, run);
   }
   catch_stop_signals();
 
@@ -76,6 +80,7 @@ void run_train(const TrainOptions& o, Session& session) {
   setup.data = data.get();
   setup.validation = validation->sequences() > 0 ? validation.get() : nullptr;
   setup.comm = session.comm;
+  setup.device = device;
   setup.config = recipe.train;
   setup.run = run;
   setup.recipe = recipe.resolved;
@@ -94,6 +99,7 @@ void add_train(CLI::App& app, Session& session) {
   train->add_option("--set", o->overrides, "override a key, as in --set model.layers=12");
   train->add_option("--run", o->run, "run directory; default: runs/<name of the recipe>");
   train->add_flag("--resume", o->resume, "continue from the newest whole checkpoint");
+  add_device_option(*train, o->device);
   train->callback([o, &session] { run_train(*o, session); });
 }
 

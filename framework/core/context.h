@@ -5,16 +5,15 @@
 #include <vector>
 
 #include "framework/core/arena.h"
+#include "framework/core/device.h"
 #include "framework/core/tensor.h"
 
 namespace longstride {
 
-enum class Device : std::uint8_t { cpu, cuda };
-
 struct Context {
   Device device = Device::cpu;
   Arena* arena = nullptr;
-  kernels::Launch launch;
+  kernels::Launch launch;       // the stream, and workspace for libraries
   Dtype compute = Dtype::f32;   // activations inside a branch, and the weights that matrix products read
   Dtype residual = Dtype::f32;  // the residual stream, statistics and gradients of parameters
   std::uint64_t seed = 0;

@@ -57,9 +57,9 @@ std::vector<Named> moments_of(const TrainingTensors& tensors) {
   return all;
 }
 
-std::vector<Named> average_of(const TrainingTensors& tensors) {
+std::vector<Named> slices_of(const ParameterSet& parameters, const Tensor& flat) {
   std::vector<Named> all;
-  add_slices(all, "", tensors.parameters, tensors.ema);
+  add_slices(all, "", parameters, flat);
   return all;
 }
 
@@ -188,9 +188,9 @@ void save_checkpoint(const std::string& run, const CheckpointState& state, const
     manifest.files[name] = write_tensors(directory.path() + "/" + name, all, state.step);
   };
   CheckpointManifest manifest{checkpoint_version, state, {}};
-  write(manifest, model_name, masters_of(tensors.parameters));
+  write(manifest, model_name, slices_of(tensors.parameters, tensors.masters));
   write(manifest, optimizer_name, moments_of(tensors));
-  if (tensors.ema.given()) write(manifest, average_name, average_of(tensors));
+  if (tensors.ema.given()) write(manifest, average_name, slices_of(tensors.parameters, tensors.ema));
   write_file_atomically(directory.path() + "/" + state_name, manifest_text(manifest));
   directory.commit();
   remove_oldest(run, state.step, keep);
@@ -201,21 +201,21 @@ CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTen
   if (tensors.ema.given() && !found.manifest.files.contains(average_name))
     throw user_error("{}: holds no running average of the weights; set train.ema: 0, or start a new run",
                      found.directory);
-  read_tensors(found.directory + "/" + model_name, masters_of(tensors.parameters));
+  read_tensors(found.directory + "/" + model_name, slices_of(tensors.parameters, tensors.masters));
   read_tensors(found.directory + "/" + optimizer_name, moments_of(tensors));
-  if (tensors.ema.given()) read_tensors(found.directory + "/" + average_name, average_of(tensors));
+  if (tensors.ema.given())
+    read_tensors(found.directory + "/" + average_name, slices_of(tensors.parameters, tensors.ema));
   return found.manifest.state;
 }
 
-CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& run, const TrainingTensors& tensors,
-                                       const Tensor& masters) {
+CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& run, const TrainingTensors& tensors) {
   std::string text;
   if (comm.rank() == 0) text = manifest_text({checkpoint_version, load_newest_checkpoint(run, tensors), {}});
   auto length = static_cast<std::int64_t>(text.size());
   comm.broadcast(&length, sizeof(length), 0);
   text.resize(static_cast<std::size_t>(length));
   comm.broadcast(text.data(), length, 0);
-  for (const Tensor& flat : {masters, tensors.m, tensors.v, tensors.ema})
+  for (const Tensor& flat : {tensors.masters, tensors.m, tensors.v, tensors.ema})
     if (flat.given()) comm.broadcast(flat.data(), static_cast<std::int64_t>(flat.bytes()), 0);
   return parse_manifest(text, "the checkpoint that rank 0 has read").state;
 }

@@ -25,13 +25,16 @@ struct CheckpointState {
   int world_size = 1;
   std::string recipe;                // the resolved recipe, YAML
   std::optional<double> loss_scale;  // fp16 only
+  std::int64_t good_steps = 0;       // fp16: since the loss scale last changed
+  std::int64_t skipped_steps = 0;    // fp16: one after the other, up to this step
   std::optional<double> loss;        // of the last training step, nats; absent when it was not finite
 };
 
-// What a checkpoint holds: parameters bound to their masters, and flat buffers of parameters.flat_size() elements that
+// What a checkpoint holds: flat buffers of parameters.flat_size() elements in the host's memory, which
 // Parameter::offset addresses. Padding between slices is neither written nor read.
 struct TrainingTensors {
-  ParameterSet& parameters;
+  const ParameterSet& parameters;
+  Tensor masters;
   Tensor m, v;  // Adam's first and second moments
   Tensor ema;   // absent: not used
 };
@@ -50,12 +53,10 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& run);
 CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTensors& tensors);
 
 // The same on every rank alike: rank 0 reads, the others receive. Flat buffers travel, padding included.
-// `masters` is the flat buffer that tensors.parameters is bound to.
-CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& run, const TrainingTensors& tensors,
-                                       const Tensor& masters);
+CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& run, const TrainingTensors& tensors);
 
-// Evaluation and sampling need only weights. Which: the running average when the checkpoint has one and `average`
-// is true, otherwise the masters.
+// Evaluation and sampling need only weights, read into the (host) masters of `parameters`. Which: the running average
+// when the checkpoint has one and `average` is true, otherwise the masters.
 CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average);
 
 // Only the state of the newest checkpoint: what a command needs to build the model before it loads the weights. Files

@@ -40,6 +40,10 @@ class Keys {
       fail(key, fmt::format("a whole number of at least {}", least));
     return value.get<std::int64_t>();
   }
+  // Of a key that older checkpoints do not have.
+  std::int64_t integer_or(const char* key, std::int64_t otherwise) const {
+    return object_.contains(key) ? integer(key, 0) : otherwise;
+  }
   std::uint64_t unsigned_integer(const char* key) const {
     if (!at(key).is_number_unsigned()) fail(key, "a whole number");
     return at(key).get<std::uint64_t>();
@@ -98,6 +102,8 @@ std::string manifest_text(const CheckpointManifest& manifest) {
                  {"global_batch", s.global_batch},
                  {"world_size", s.world_size},
                  {"loss_scale", optional_number(s.loss_scale)},
+                 {"good_steps", s.good_steps},
+                 {"skipped_steps", s.skipped_steps},
                  {"loss", optional_number(s.loss)},
                  {"recipe", s.recipe},
                  {"files", json::object()}};
@@ -120,6 +126,8 @@ CheckpointManifest parse_manifest(const std::string& text, const std::string& pa
   s.global_batch = keys.integer("global_batch", 1);
   s.world_size = static_cast<int>(std::min<std::int64_t>(keys.integer("world_size", 1), INT32_MAX));
   s.loss_scale = keys.number_or_null("loss_scale");
+  s.good_steps = keys.integer_or("good_steps", 0);
+  s.skipped_steps = keys.integer_or("skipped_steps", 0);
   s.loss = keys.number_or_null("loss");
   s.recipe = keys.text("recipe");
   for (const auto& [name, digest] : keys.object("files").items()) {

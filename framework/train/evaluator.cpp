@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "framework/core/errors.h"
 
@@ -33,7 +34,39 @@ std::int64_t group_end(const std::vector<EvaluationWindow>& windows, const std::
   return end;
 }
 
+// Where the host writes the tokens of a group and reads its losses: the tensors themselves on the CPU, pinned memory in
+// between with a GPU.
+class Exchange {
+ public:
+  Exchange(const Context& ctx, const EvaluationConfig& config) : ctx_(ctx), most_(config.batch * config.context) {
+    if (ctx.device == Device::cuda) pinned_.emplace(static_cast<std::size_t>(exchange_bytes(ctx.device, config)));
+  }
+  std::uint8_t* tokens(const Tensor& of) const {
+    return pinned_ ? reinterpret_cast<std::uint8_t*>(pinned_->data() + losses_bytes()) : of.as<std::uint8_t>();
+  }
+  void send(const Tensor& to) const {
+    if (pinned_) copy_to_device(to.data(), tokens(to), to.bytes(), ctx_.launch.stream);
+  }
+  const void* receive(const Tensor& losses) const {
+    if (!pinned_) return losses.data();
+    copy_to_host(pinned_->data(), losses.data(), losses.bytes(), ctx_.launch.stream);
+    synchronize(ctx_.launch.stream);
+    return pinned_->data();
+  }
+
+ private:
+  std::size_t losses_bytes() const { return static_cast<std::size_t>(most_) * sizeof(float); }
+  const Context& ctx_;
+  std::int64_t most_;
+  std::optional<PinnedMemory> pinned_;
+};
+
 }  // namespace
+
+std::int64_t exchange_bytes(Device device, const EvaluationConfig& config) {
+  const auto position = static_cast<std::int64_t>(sizeof(float) + sizeof(std::uint8_t));
+  return device == Device::cpu ? 0 : config.batch * config.context * position;
+}
 
 double EvaluationResult::bits_per_byte() const { return loss() / std::numbers::ln2; }
 
@@ -72,6 +105,7 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
   // One slot a window: summed over the ranks each slot is that window's own figure, so the total, added in the
   // windows' order, does not depend on who scored what.
   std::vector<double> nats(windows.size(), 0.0);
+  const Exchange exchange(ctx, config);
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(mine.size());) {
     const std::int64_t end = group_end(windows, mine, i, config.batch);
     const EvaluationWindow& first = windows[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
@@ -80,13 +114,15 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
     const Tensor losses = scratch.tensor({end - i, first.length}, ctx.residual);
     for (std::int64_t r = i; r < end; ++r) {
       const EvaluationWindow& w = windows[static_cast<std::size_t>(mine[static_cast<std::size_t>(r)])];
-      sequences.read(w.sequence, w.start, w.length, tokens.as<std::uint8_t>() + (r - i) * w.length);
+      sequences.read(w.sequence, w.start, w.length, exchange.tokens(tokens) + (r - i) * w.length);
     }
+    exchange.send(tokens);
     model.losses(ctx, tokens, losses);
+    const void* scored = exchange.receive(losses);
     kernels::with_float_type(losses.dtype(), [&](auto zero) {
       for (std::int64_t r = i; r < end; ++r) {
         const auto index = static_cast<std::size_t>(mine[static_cast<std::size_t>(r)]);
-        const auto* row = losses.as<decltype(zero)>() + (r - i) * first.length;
+        const auto* row = static_cast<const decltype(zero)*>(scored) + (r - i) * first.length;
         for (std::int64_t t = windows[index].scored_from; t < first.length; ++t)
           nats[index] += static_cast<double>(row[t]);
       }

@@ -4,7 +4,8 @@
 
 #include "framework/comm/communicator.h"
 #include "framework/core/errors.h"
-#include "framework/train/evaluator.h"
+#include "framework/ops/basic.h"
+#include "framework/train/precision.h"
 
 namespace longstride {
 
@@ -37,43 +38,72 @@ Optimizer::Config optimizer_config(const TrainConfig& c) {
   return o;
 }
 
-MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Dtype dtype) {
-  const Batching batching = divide_batch(config, ranks);
-  const auto flat = [&](std::int64_t copies) {
-    const auto bytes = static_cast<std::size_t>(model.parameters().flat_size()) * bytes_of(dtype);
-    return copies * static_cast<std::int64_t>(Arena::rounded(bytes));
-  };
-  MemoryPlan plan;
-  plan.parameters = flat(1);
-  plan.gradients = flat(1);
-  plan.optimizer = flat(2) + static_cast<std::int64_t>(Arena::rounded(Optimizer::scalars_bytes));
-  plan.average = config.ema > 0 ? flat(1) : 0;
-  plan.input = prefetch_depth * batching.per_rank * model.context();
-  plan.communication = static_cast<std::int64_t>(communicator_workspace_bytes(ranks));
+namespace {
 
-  const Shape shape = {batching.micro, model.context()};
-  const Tensor tokens(nullptr, Dtype::u8, shape), losses(nullptr, dtype, shape);
-  plan.batch = static_cast<std::int64_t>(Arena::rounded(tokens.bytes()) + Arena::rounded(losses.bytes()));
+std::int64_t rounded(const Tensor& t) { return static_cast<std::int64_t>(Arena::rounded(t.bytes())); }
 
-  const Tensor none(nullptr, dtype, {model.parameters().flat_size()});
-  model.parameters().bind(none, none);
+// What training takes from the arena: the step itself, and the evaluations between steps.
+void count_activations(Model& model, const TrainConfig& config, const Batching& batching, MemoryPlan& plan) {
+  const Shape shape = {batching.micro, model.context()}, flat = {model.parameters().flat_size()};
+  const Tensor tokens(nullptr, Dtype::u8, shape), losses(nullptr, Dtype::f32, shape), none(nullptr, Dtype::f32, flat);
+  const Tensor low = plan.compute == Dtype::f32 ? Tensor{} : Tensor(nullptr, plan.compute, flat);
+  model.parameters().bind(none, none, low);
   Arena counting;
   Context ctx;
+  ctx.device = plan.device;
   ctx.arena = &counting;
-  ctx.compute = ctx.residual = dtype;
+  ctx.compute = plan.compute;
   const std::int64_t step = 0;
   ctx.step = &step;
   model.loss_and_gradients(ctx, tokens, 1.0, losses);
+  ops::sum(ctx, losses, Tensor(nullptr, Dtype::f64, {1}));
   const Tensor scalars(nullptr, Dtype::u8, {static_cast<std::int64_t>(Optimizer::scalars_bytes)});
   Optimizer optimizer(optimizer_config(config), {none, none, config.ema > 0 ? none : Tensor{}, scalars},
                       model.parameters().decayed_size());
   optimizer.step(ctx, none, none);
   plan.tape = static_cast<std::int64_t>(counting.tape_high_water());
-  EvaluationConfig evaluation;
-  evaluation.context = model.context();
-  evaluation.batch = batching.micro;
+  const EvaluationConfig evaluation = validation_config(config, batching, model.context());
   plan.activations =
       static_cast<std::int64_t>(std::max(counting.high_water(), evaluation_bytes(model, ctx, evaluation)));
+}
+
+}  // namespace
+
+EvaluationConfig validation_config(const TrainConfig& config, const Batching& batching, std::int64_t context) {
+  EvaluationConfig evaluation;
+  evaluation.context = context;
+  evaluation.batch = batching.micro;
+  evaluation.max_windows = config.evaluate_windows;
+  return evaluation;
+}
+
+std::int64_t staging_bytes(std::int64_t tokens) {
+  return static_cast<std::int64_t>(Arena::rounded(sizeof(std::int64_t)) +
+                                   Arena::rounded(static_cast<std::size_t>(tokens)));
+}
+
+MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Device device) {
+  const Batching batching = divide_batch(config, ranks);
+  MemoryPlan plan;
+  plan.device = device;
+  plan.compute = compute_type(config.precision, device);
+  const Shape shape = {model.parameters().flat_size()};
+  const std::int64_t flat = rounded(Tensor(nullptr, Dtype::f32, shape));
+  plan.parameters = flat + (plan.compute == Dtype::f32 ? 0 : rounded(Tensor(nullptr, plan.compute, shape)));
+  plan.gradients = flat;
+  plan.optimizer = 2 * flat + static_cast<std::int64_t>(Arena::rounded(Optimizer::scalars_bytes));
+  plan.average = config.ema > 0 ? flat : 0;
+  const std::int64_t tokens = batching.per_rank * model.context();
+  plan.batch = staging_bytes(tokens) + rounded(Tensor(nullptr, Dtype::f64, {1})) +
+               rounded(Tensor(nullptr, Dtype::f32, {batching.micro, model.context()}));
+  plan.input = prefetch_depth * tokens;
+  if (device == Device::cuda) {
+    plan.libraries = static_cast<std::int64_t>(library_workspace_bytes);
+    plan.input += staging_buffers * staging_bytes(tokens);
+    plan.input += exchange_bytes(Device::cuda, validation_config(config, batching, model.context()));
+  }
+  plan.communication = static_cast<std::int64_t>(communicator_workspace_bytes(ranks));
+  count_activations(model, config, batching, plan);
   return plan;
 }
 

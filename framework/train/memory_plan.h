@@ -6,6 +6,7 @@
 #include "framework/core/context.h"
 #include "framework/models/model.h"
 #include "framework/optim/optimizer.h"
+#include "framework/train/evaluator.h"
 #include "framework/train/train_config.h"
 
 namespace longstride {
@@ -21,25 +22,36 @@ struct Batching {
 Batching divide_batch(const TrainConfig& config, int ranks);
 
 struct MemoryPlan {
+  Device device = Device::cpu;
+  Dtype compute = Dtype::f32;
   std::int64_t parameters = 0;  // fp32 masters (and the low-precision copy, where there is one)
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;    // Adam's two moments and its scalars
   std::int64_t average = 0;      // running average of weights
-  std::int64_t batch = 0;        // tokens and losses of one micro-batch
+  std::int64_t batch = 0;        // tokens of a step, losses of a micro-batch
+  std::int64_t libraries = 0;    // GPU: what cuBLASLt may use
   std::int64_t activations = 0;  // the arena at its high-water mark
   std::int64_t tape = 0;         // of the activations: what forward saves for backward, at its own peak
-  std::int64_t input = 0;        // rows read ahead
+  std::int64_t input = 0;        // rows read ahead; with a GPU, also what passes between it and the host
   std::int64_t communication = 0;
-  // One block holds all but `input` and `communication`, which belong to the prefetcher and the communicator.
-  std::int64_t block() const { return parameters + gradients + optimizer + average + batch + activations; }
+  // One block, on the device, holds all but `input` and `communication`, which are the host's.
+  std::int64_t block() const { return parameters + gradients + optimizer + average + batch + libraries + activations; }
   std::int64_t total() const { return block() + input + communication; }
 };
 
-inline constexpr int prefetch_depth = 2;  // steps read ahead
+inline constexpr int prefetch_depth = 2;                                       // steps read ahead
+inline constexpr std::size_t library_workspace_bytes = std::size_t{32} << 20;  // what NVIDIA advises for Hopper
 
-// What the optimizer needs to know of the recipe.
+inline constexpr int staging_buffers = 2;
+
+// What the optimizer needs to know of the recipe, and what the evaluations during training do.
 Optimizer::Config optimizer_config(const TrainConfig& config);
+EvaluationConfig validation_config(const TrainConfig& config, const Batching& batching, std::int64_t context);
 
-MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Dtype dtype = Dtype::f32);
+// Of the step's number and its tokens, which travel to a GPU together.
+std::int64_t staging_bytes(std::int64_t tokens);
+
+// For a GPU, no GPU is needed, but a build with CUDA.
+MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Device device = Device::cpu);
 
 }  // namespace longstride

@@ -74,4 +74,10 @@ void MetricsWriter::write(const EvaluationMetrics& m) {
   events_.write(m.step, {{m.split + "/loss", m.loss}, {m.split + "/bits_per_byte", m.bits_per_byte}});
 }
 
+void MetricsWriter::write(const DeviceMetrics& m) {
+  const Line line = {
+      {"step", m.step}, {"device", m.device}, {"precision", m.precision}, {"planned_bytes", m.planned_bytes}};
+  append(line.dump() + '\n');
+}
+
 }  // namespace longstride

@@ -1,5 +1,6 @@
 // What a run reports: RUN/metrics.jsonl, one JSON object a line, and TensorBoard event files beside it. For one rank.
 //   {"step":10,"loss":5.1,"bits_per_byte":7.4,"lr":7e-06,"grad_norm":1.2,"tokens_per_second":10234.5}
+//   {"step":0,"device":"NVIDIA H200","precision":"bf16","planned_bytes":37580963840}          once, training on a GPU
 //   {"step":1000,"split":"valid","loss":1.9,"bits_per_byte":2.7,"bytes":100000,"seconds":12.5}
 // A number that is not finite is written as null, for JSON has no other name for it.
 #pragma once
@@ -28,6 +29,12 @@ struct EvaluationMetrics {
   double seconds = 0;
 };
 
+struct DeviceMetrics {
+  std::int64_t step = 0;  // that the run starts or resumes at
+  std::string device, precision;
+  std::int64_t planned_bytes = 0;  // of its memory: what is taken, for the whole run
+};
+
 class MetricsWriter {
  public:
   // Drops what an earlier process wrote of steps after `resumed_step`, for they will be taken again (0: a new run,
@@ -40,6 +47,7 @@ class MetricsWriter {
   // On disk (as far as the system goes) when they return.
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
+  void write(const DeviceMetrics& metrics);
 
  private:
   void append(const std::string& line);

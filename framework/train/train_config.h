@@ -18,6 +18,7 @@ struct TrainConfig {
   double ema = 0;              // decay of the running average of weights; 0: none. The released code has 0.999
   Precision precision = Precision::automatic;
   std::uint64_t seed = 1;
+  bool graph = true;  // on a GPU: replay the whole step as one CUDA graph; false only to debug, the bits are the same
   std::int64_t log_every = 10;
   std::int64_t checkpoint_every = 1000;
   std::int64_t keep = 3;              // newest checkpoints kept; 0: all

@@ -4,21 +4,17 @@
 
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <numbers>
 #include <optional>
 
 #include "datasets/prefetcher.h"
 #include "framework/core/errors.h"
-#include "framework/ops/basic.h"
-#include "framework/optim/optimizer.h"
-#include "framework/train/checkpoint.h"
 #include "framework/train/evaluator.h"
-#include "framework/train/memory_plan.h"
 #include "framework/train/metrics.h"
+#include "framework/train/precision.h"
 #include "framework/train/progress.h"
 #include "framework/train/stop.h"
-#include "framework/train/training_state.h"
+#include "framework/train/training_step.h"
 
 namespace longstride {
 namespace {
@@ -34,25 +30,22 @@ class Trainer {
 
  private:
   bool first_rank() const { return setup_.comm->rank() == 0; }
+  bool scaled() const { return resolved(setup_.config.precision, setup_.device) == Precision::fp16; }
   std::int64_t step_tokens() const { return setup_.config.global_batch * setup_.model->context(); }
-  TrainingTensors tensors() {
-    return {setup_.model->parameters(), state_.optimizer.m, state_.optimizer.v, state_.optimizer.ema};
-  }
   void start_or_resume();
-  void train_step(const std::uint8_t* rows);
+  void read_step();
   void refuse_non_finite() const;
   void report();
+  std::optional<double> utilisation(double tokens_per_second) const;
   void evaluate_now();
   void save();
 
   TrainerSetup setup_;
-  Batching batching_;
-  TrainingState state_;
-  Context ctx_;
-  Optimizer optimizer_;
-  std::int64_t step_ = 0;    // optimizer steps taken; kernels read it through ctx_.step
+  TrainingStep step_;
   std::int64_t saved_ = -1;  // step of the last checkpoint
-  double loss_ = 0;          // mean nats a byte of the last step's global batch
+  std::int64_t read_ = -1;   // step that last_ is of
+  StepReport last_;
+  std::optional<double> peak_;  // operations a second of this device
   std::optional<MetricsWriter> metrics_;
   std::optional<ProgressLine> progress_;
   Clock::time_point interval_begin_;
@@ -60,131 +53,122 @@ class Trainer {
 };
 
 Trainer::Trainer(const TrainerSetup& setup)
-    : setup_(setup),
-      batching_(divide_batch(setup.config, setup.comm->size())),
-      state_(*setup_.model, plan_memory(*setup_.model, setup.config, setup.comm->size()), batching_.micro,
-             setup_.model->context()),
-      optimizer_(optimizer_config(setup.config), state_.optimizer, setup.model->parameters().decayed_size()) {
-  ctx_.arena = &state_.arena();
-  ctx_.seed = setup.config.seed;
-  ctx_.step = &step_;
+    : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
   start_or_resume();
-  if (first_rank()) {
-    metrics_.emplace(setup_.run, step_);
-    progress_.emplace(stderr);
-  }
+  if (!first_rank()) return;
+  metrics_.emplace(setup_.run, step_.step());
+  progress_.emplace(stderr);
+  if (setup_.device == Device::cpu) return;
+  const DeviceInfo gpu = device_info();
+  peak_ = peak_flops(gpu.name, setup_.config.precision);
+  metrics_->write(DeviceMetrics{step_.step(), gpu.name, name_of(resolved(setup_.config.precision, setup_.device)),
+                                step_.plan().block()});
 }
 
 void Trainer::start_or_resume() {
-  if (setup_.resume) {
-    const CheckpointState found = resume_from_checkpoint(*setup_.comm, setup_.run, tensors(), state_.masters);
-    step_ = saved_ = found.step;
-    if (found.seed != setup_.config.seed)
-      throw user_error("train.seed is {}, but the run in {} began with {}; give it the same seed", setup_.config.seed,
-                       setup_.run, found.seed);
-    if (first_rank()) spdlog::info("resuming {} at step {}", setup_.run, step_);
-    return;
-  }
-  setup_.model->parameters().initialise(setup_.config.seed);
-  optimizer_.start(ctx_, state_.masters);
+  if (!setup_.resume) return step_.start();
+  const CheckpointState found = step_.resume(setup_.run);
+  saved_ = found.step;
+  if (found.seed != setup_.config.seed)
+    throw user_error("train.seed is {}, but the run in {} began with {}; give it the same seed", setup_.config.seed,
+                     setup_.run, found.seed);
+  if (first_rank()) spdlog::info("resuming {} at step {}", setup_.run, step_.step());
 }
 
-// One optimizer step on this rank's rows of the global batch.
-void Trainer::train_step(const std::uint8_t* rows) {
-  const std::int64_t context = setup_.model->context();
-  const std::int64_t first = setup_.comm->rank() * batching_.per_rank;
-  const double scale = 1.0 / static_cast<double>(step_tokens());
-  ops::fill_zero(ctx_, state_.gradients);
-  double nats = 0;
-  const Tensor total(&nats, Dtype::f64, {1});
-  for (std::int64_t begin = 0; begin < batching_.per_rank; begin += batching_.micro) {
-    ctx_.first_row = first + begin;
-    std::copy_n(rows + begin * context, batching_.micro * context, state_.tokens.as<std::uint8_t>());
-    setup_.model->loss_and_gradients(ctx_, state_.tokens, scale, state_.losses);
-    ops::sum(ctx_, state_.losses, total);
-  }
-  setup_.comm->all_reduce_sum(&nats, 1);
-  setup_.comm->all_reduce_sum(state_.gradients.as<float>(), state_.gradients.count());
-  loss_ = nats * scale;
-  optimizer_.step(ctx_, state_.masters, state_.gradients);
+// On a GPU this waits for the step: only where somebody wants to know.
+void Trainer::read_step() {
+  if (read_ == step_.step()) return;
+  last_ = step_.report();
+  read_ = step_.step();
   refuse_non_finite();
-  ++step_;
 }
 
 void Trainer::refuse_non_finite() const {
-  if (std::isfinite(loss_) && std::isfinite(optimizer_.scalars()->gradient_norm)) return;
+  if (std::isfinite(last_.loss) && std::isfinite(last_.scalars.gradient_norm)) return;
   throw user_error(
       "the {} of step {} is not finite; the last checkpoint is step {}. Lower train.lr or lengthen train.warmup",
-      std::isfinite(loss_) ? "gradient" : "loss", step_ + 1, std::max<std::int64_t>(saved_, 0));
+      std::isfinite(last_.loss) ? "gradient" : "loss", read_, std::max<std::int64_t>(saved_, 0));
+}
+
+// Model FLOP utilisation: recompute is not counted as work done.
+std::optional<double> Trainer::utilisation(double tokens_per_second) const {
+  if (!peak_) return std::nullopt;
+  const std::int64_t context = setup_.model->context();
+  return tokens_per_second * setup_.model->training_flops(context) / static_cast<double>(context) /
+         (*peak_ * setup_.comm->size());
 }
 
 void Trainer::report() {
+  read_step();
   if (!first_rank()) return;
   const double seconds = seconds_since(interval_begin_);
-  const auto steps = static_cast<double>(step_ - interval_step_);
+  const auto steps = static_cast<double>(step_.step() - interval_step_);
   const double rate = steps * static_cast<double>(step_tokens()) / seconds;
-  const double bits = loss_ / std::numbers::ln2;
+  const double bits = last_.loss / std::numbers::ln2;
   metrics_->write(
-      StepMetrics{step_, loss_, bits, optimizer_.scalars()->learning_rate, optimizer_.scalars()->gradient_norm, rate});
-  progress_->update(
-      {step_, setup_.config.steps, bits, rate, {}, static_cast<double>(setup_.config.steps - step_) * seconds / steps});
+      StepMetrics{step_.step(), last_.loss, bits, last_.scalars.learning_rate, last_.scalars.gradient_norm, rate});
+  progress_->update({step_.step(), setup_.config.steps, bits, rate, utilisation(rate),
+                     static_cast<double>(setup_.config.steps - step_.step()) * seconds / steps});
   interval_begin_ = Clock::now();
-  interval_step_ = step_;
+  interval_step_ = step_.step();
 }
 
 void Trainer::evaluate_now() {
   if (setup_.validation == nullptr) return;
-  EvaluationConfig config;
-  config.context = setup_.model->context();
-  config.batch = batching_.micro;
-  config.max_windows = setup_.config.evaluate_windows;
+  const EvaluationConfig config = validation_config(setup_.config, step_.batching(), setup_.model->context());
   const Clock::time_point begin = Clock::now();
-  const EvaluationResult result = evaluate(*setup_.model, ctx_, *setup_.validation, config, *setup_.comm);
+  const EvaluationResult result = evaluate(*setup_.model, step_.context(), *setup_.validation, config, *setup_.comm);
   if (first_rank() && result.bytes > 0) {
-    metrics_->write(
-        EvaluationMetrics{step_, "valid", result.loss(), result.bits_per_byte(), result.bytes, seconds_since(begin)});
+    metrics_->write(EvaluationMetrics{step_.step(), "valid", result.loss(), result.bits_per_byte(), result.bytes,
+                                      seconds_since(begin)});
     progress_->finish();
-    spdlog::info("step {}: valid {:.4f} bits per byte over {} bytes", step_, result.bits_per_byte(), result.bytes);
+    spdlog::info("step {}: valid {:.4f} bits per byte over {} bytes", step_.step(), result.bits_per_byte(),
+                 result.bytes);
   }
   interval_begin_ = Clock::now();
-  interval_step_ = step_;
+  interval_step_ = step_.step();
 }
 
 void Trainer::save() {
-  if (saved_ == step_) return;
+  if (saved_ == step_.step()) return;
+  read_step();
   if (first_rank()) {
     CheckpointState state;
-    state.step = step_;
+    state.step = step_.step();
     state.seed = setup_.config.seed;
-    state.tokens_seen = step_ * step_tokens();
+    state.tokens_seen = step_.step() * step_tokens();
     state.global_batch = setup_.config.global_batch;
     state.world_size = setup_.comm->size();
     state.recipe = setup_.recipe;
-    state.loss = loss_;
-    save_checkpoint(setup_.run, state, tensors(), setup_.config.keep);
+    state.loss = last_.loss;
+    step_.with_host_tensors(
+        [&](const TrainingTensors& tensors) { save_checkpoint(setup_.run, state, tensors, setup_.config.keep); });
   }
   setup_.comm->barrier();
-  saved_ = step_;
+  saved_ = step_.step();
 }
 
 TrainingOutcome Trainer::run() {
   const TrainConfig& c = setup_.config;
   TrainingOutcome outcome;
-  const auto due = [&](std::int64_t every) { return every > 0 && step_ % every == 0; };
-  Prefetcher prefetcher(*setup_.data, step_, c.global_batch, setup_.comm->rank() * batching_.per_rank,
-                        batching_.per_rank, prefetch_depth);
+  const auto due = [&](std::int64_t every) { return every > 0 && step_.step() % every == 0; };
+  const Batching& batching = step_.batching();
+  Prefetcher prefetcher(*setup_.data, step_.step(), c.global_batch, setup_.comm->rank() * batching.per_rank,
+                        batching.per_rank, prefetch_depth);
   interval_begin_ = Clock::now();
-  interval_step_ = step_;
-  while (step_ < c.steps && !outcome.stopped) {
-    train_step(prefetcher.next());
-    if (due(c.log_every) || step_ == c.steps) report();
-    if (due(c.evaluate_every) || step_ == c.steps) evaluate_now();
+  interval_step_ = step_.step();
+  while (step_.step() < c.steps && !outcome.stopped) {
+    step_.run(prefetcher.next());
+    const bool last = step_.step() == c.steps;
+    if (setup_.device == Device::cpu) read_step();  // costs nothing there, and tells of a wrong step at once
+    if (due(c.log_every) || last) report();
+    if (due(c.evaluate_every) || last) evaluate_now();
     outcome.stopped = setup_.comm->any(stop_requested());
-    if (due(c.checkpoint_every) || step_ == c.steps || outcome.stopped) save();
+    if (due(c.checkpoint_every) || last || outcome.stopped) save();
   }
   if (first_rank()) progress_->finish();
-  outcome.step = step_;
-  outcome.loss = loss_;
+  outcome.step = step_.step();
+  outcome.loss = last_.loss;
   return outcome;
 }
 

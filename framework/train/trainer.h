@@ -17,6 +17,7 @@ struct TrainerSetup {
   const BatchSource* data = nullptr;
   const SequenceSet* validation = nullptr;  // absent: no evaluation during training
   Communicator* comm = nullptr;
+  Device device = Device::cpu;
   TrainConfig config;
   std::string run;     // directory
   std::string recipe;  // resolved, kept with every checkpoint

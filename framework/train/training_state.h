@@ -1,6 +1,8 @@
-// All memory of a training run on one rank: one block of exactly the planned size, cut into the flat buffers, the
-// buffers of a micro-batch and the arena.
+// All memory of a training run on one rank: one block of exactly the planned size on the device that trains, cut into
+// the flat buffers, what a step reads and reports, library workspace and the arena.
 #pragma once
+#include <optional>
+
 #include "framework/core/context.h"
 #include "framework/models/model.h"
 #include "framework/train/host_memory.h"
@@ -10,17 +12,28 @@ namespace longstride {
 
 class TrainingState {
  public:
-  // Allocates, zeroes the flat buffers and binds the model's parameters to them.
-  TrainingState(Model& model, const MemoryPlan& plan, std::int64_t micro_batch, std::int64_t context);
+  // Allocates (zeroed but for the arena) and binds the model's parameters.
+  TrainingState(Model& model, const MemoryPlan& plan, const Batching& batching);
 
-  Tensor masters, gradients;  // (flat_size)
+  Tensor masters;  // (flat_size) f32, like all flat buffers but `low`
+  Tensor low;      // what matrix products read when they compute in a narrow type; absent in fp32
+  Tensor gradients;
   Optimizer::State optimizer;
-  Tensor tokens, losses;  // (micro-batch, context)
+  Tensor step;       // (1) i64: the step's number, 0-based. Its tokens follow it in memory at `step_to_tokens` bytes
+  Tensor tokens;     // (rows of this rank, context) u8
+  Tensor nats;       // (1) f64: the sum of a step's losses
+  Tensor losses;     // (micro-batch, context) f32
+  Tensor workspace;  // for libraries; absent on the CPU
   Arena& arena() { return arena_; }
+  std::size_t bytes() const { return bytes_; }
+  static constexpr std::size_t step_to_tokens = Arena::alignment;
 
  private:
   Tensor take(const Shape& shape, Dtype dtype);
-  HostMemory block_;
+  std::size_t bytes_;
+  std::optional<HostMemory> host_;
+  std::optional<DeviceMemory> gpu_;
+  std::byte* base_;
   std::size_t taken_ = 0;
   Arena arena_;
 };

@@ -22,7 +22,7 @@ TEST(Distributed, ResumingGivesEveryRankTheBitsOfTheCheckpoint) {
   }
   SmallTraining loaded, expected;
   const CheckpointState state =
-      resume_from_checkpoint(world(), run ? run->path() : "/nowhere", loaded.tensors(), loaded.masters);
+      resume_from_checkpoint(world(), run ? run->path() : "/nowhere", loaded.tensors());
   expected.fill(10);
   EXPECT_EQ(loaded.bits(), expected.bits());
   EXPECT_EQ(state.step, 10);

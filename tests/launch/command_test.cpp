@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "framework/core/device.h"
+
 namespace longstride::testing {
 namespace {
 
@@ -143,8 +145,13 @@ TEST_F(Command, WhatCannotBeTrainedIsRefused) {
                  "x.h5: 'train': holds 3,600 bytes, fewer than one context of 3,601; prepare it with a larger split or "
                  "shorten data.context");
   expect_refused({"train", "r.yaml", "--set", "train.precision=bf16", "--run", "a"},
-                 "train.precision is bf16, which needs a GPU, and this build computes on the CPU; use --set "
+                 "train.precision is bf16, which needs a GPU, and this runs on the CPU; use --set "
                  "train.precision=fp32");
+  if (built_with_cuda())
+    for (const char* command : {"train", "eval"})
+      expect_refused({command, std::string(command) == "train" ? "r.yaml" : "run", "--device", "gpu"},
+                     "--device gpu: no GPU is found here (nvidia-smi shows what the driver sees); use --device cpu");
+  expect_refused_by_parser({"train", "r.yaml", "--device", "tpu"}, "--device", "tpu not in", "train");
   expect_refused({"train", "r.yaml", "--run", "text.bin"},
                  "text.bin: cannot be created (Not a directory); choose another directory with --run");
   EXPECT_FALSE(fs::exists(*dir / "a"));

@@ -97,6 +97,7 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_EQ(t.ema, 0.999);
   EXPECT_EQ(t.precision, Precision::fp32);
   EXPECT_EQ(t.seed, 9000000000u);
+  EXPECT_FALSE(t.graph);
   EXPECT_EQ(t.log_every, 3);
   EXPECT_EQ(t.checkpoint_every, 0);
   EXPECT_EQ(t.keep, 0);

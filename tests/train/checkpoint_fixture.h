@@ -38,7 +38,7 @@ struct SmallTraining {
       flat.as<float>()[i] = static_cast<float>(value);
   }
 
-  TrainingTensors tensors() { return {parameters, m, v, ema}; }
+  TrainingTensors tensors() { return {parameters, masters, m, v, ema}; }
 
   // Every bit of every buffer.
   std::string bits() const {
@@ -53,7 +53,7 @@ struct SmallTraining {
 };
 
 inline CheckpointState state_at(std::int64_t step) {
-  return {step, 18446744073709551615u, step * 4096, 8, 4, "name: small\nmodel: {layers: 2}\n", {}, 1.0 / 3};
+  return {step, 18446744073709551615u, step * 4096, 8, 4, "name: small\nmodel: {layers: 2}\n", {}, 0, 0, 1.0 / 3};
 }
 
 // Saves a checkpoint whose values follow from its step.

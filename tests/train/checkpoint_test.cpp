@@ -85,10 +85,14 @@ TEST(Checkpoint, LossAndScaleThatAreAbsentOrNotFiniteComeBackAbsent) {
   CheckpointState state = state_at(5);
   state.loss = std::numeric_limits<double>::quiet_NaN();
   state.loss_scale = 65536;
+  state.good_steps = 1999;
+  state.skipped_steps = 3;
   save_checkpoint(run.path(), state, training.tensors(), 3);
   const CheckpointState loaded = read_newest_state(run.path());
   EXPECT_FALSE(loaded.loss.has_value());
   EXPECT_EQ(loaded.loss_scale, 65536);
+  EXPECT_EQ(loaded.good_steps, 1999);
+  EXPECT_EQ(loaded.skipped_steps, 3);
 }
 
 TEST(Checkpoint, TheNewestIsLoaded) {
@@ -178,7 +182,7 @@ TEST(Checkpoint, ResumingAsASingleRankIsLoading) {
   save(run.path(), 10);
   const auto comm = make_single_communicator();
   SmallTraining loaded, expected;
-  const CheckpointState state = resume_from_checkpoint(*comm, run.path(), loaded.tensors(), loaded.masters);
+  const CheckpointState state = resume_from_checkpoint(*comm, run.path(), loaded.tensors());
   expected.fill(10);
   EXPECT_EQ(loaded.bits(), expected.bits());
   EXPECT_EQ(state.step, 10);

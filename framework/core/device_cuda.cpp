@@ -1,0 +1,136 @@
+#include <cuda_runtime.h>
+
+#include "framework/core/device.h"
+#include "framework/core/errors.h"
+#include "kernels/base/cuda_launch.cuh"
+
+namespace longstride {
+namespace {
+
+using kernels::cuda::check;
+
+cudaStream_t of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
+double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+}  // namespace
+
+bool built_with_cuda() { return true; }
+
+int device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();  // no driver, or no GPU: an answer, not a failure to be found by a later call
+  return 0;
+}
+
+DeviceInfo device_info() {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  DeviceInfo info{properties.name, properties.major, properties.minor, 0, 0};
+  check(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "cudaMemGetInfo");
+  return info;
+}
+
+DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    const DeviceInfo info = device_info();
+    throw user_error(
+        "{:.2f} GiB of GPU memory are needed, and {:.2f} of the {:.2f} GiB of the {} are free; lower "
+        "train.micro_batch or set model.recompute: block (`longstride plan` says what takes the memory)",
+        gib(bytes), gib(info.free_bytes), gib(info.total_bytes), info.name);
+  }
+  check(error, "cudaMalloc");
+  data_ = static_cast<std::byte*>(data);
+}
+
+DeviceMemory::~DeviceMemory() { cudaFree(data_); }
+
+PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) {
+  void* data = nullptr;
+  check(cudaMallocHost(&data, bytes), "cudaMallocHost");
+  data_ = static_cast<std::byte*>(data);
+}
+
+PinnedMemory::~PinnedMemory() { cudaFreeHost(data_); }
+
+Stream::Stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  handle_ = stream;
+}
+
+Stream::~Stream() {
+  cudaStreamSynchronize(of(*this));  // memory that its work uses may be freed next
+  cudaStreamDestroy(of(*this));
+}
+
+Event::Event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "cudaEventCreate");
+  handle_ = event;
+}
+
+Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(handle_)); }
+
+void Event::record(const Stream& stream) {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), of(stream)), "cudaEventRecord");
+}
+
+void Event::wait() const { check(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)), "cudaEventSynchronize"); }
+
+double Event::milliseconds_since(const Event& begin) const {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin.handle_), static_cast<cudaEvent_t>(handle_)),
+        "cudaEventElapsedTime");
+  return milliseconds;
+}
+
+Graph::~Graph() {
+  if (handle_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_));
+}
+
+void Graph::capture(const Stream& stream, const std::function<void()>& work) {
+  LONGSTRIDE_CHECK(handle_ == nullptr, "a graph is captured twice");
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamBeginCapture(of(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  try {
+    work();
+  } catch (...) {
+    cudaStreamEndCapture(of(stream), &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(of(stream), &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(error, "cudaGraphInstantiate");
+  handle_ = executable;
+}
+
+void Graph::replay(const Stream& stream) const {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), of(stream)), "cudaGraphLaunch");
+}
+
+void copy_to_device(void* device, const void* host, std::size_t bytes, void* stream) {
+  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream)),
+        "copy to the GPU");
+}
+
+void copy_to_host(void* host, const void* device, std::size_t bytes, void* stream) {
+  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, static_cast<cudaStream_t>(stream)),
+        "copy from the GPU");
+}
+
+void zero_on_device(void* device, std::size_t bytes, void* stream) {
+  check(cudaMemsetAsync(device, 0, bytes, static_cast<cudaStream_t>(stream)), "cudaMemsetAsync");
+}
+
+void synchronize(void* stream) {
+  check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "cudaStreamSynchronize");
+}
+
+}  // namespace longstride

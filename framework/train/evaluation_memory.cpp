@@ -1,0 +1,52 @@
+#include "framework/train/evaluation_memory.h"
+
+#include "framework/core/narrow.h"
+#include "framework/train/memory_plan.h"
+#include "framework/train/precision.h"
+
+namespace longstride {
+
+EvaluationMemory::EvaluationMemory(Model& model, const Tensor& masters, const EvaluationConfig& config,
+                                   Precision precision, Device device) {
+  ctx_.device = device;
+  if (device == Device::cpu) {
+    host_.emplace(evaluation_bytes(model, ctx_, config));
+    arena_ = Arena(host_->data(), host_->bytes());
+    return;
+  }
+  ctx_.compute = compute_type(precision, device);
+  const std::size_t flat = Arena::rounded(masters.bytes());
+  const std::size_t low = ctx_.compute == Dtype::f32 ? 0 : flat;  // rounded up: half of it is needed
+  const std::size_t arena = Arena::rounded(evaluation_bytes(model, ctx_, config));
+  gpu_.emplace(flat + low + library_workspace_bytes + arena);
+  stream_.emplace();
+  ctx_.launch.stream = stream_->handle();
+  ctx_.launch.workspace = gpu_->data() + flat + low;
+  ctx_.launch.workspace_bytes = library_workspace_bytes;
+  arena_ = Arena(gpu_->data() + flat + low + library_workspace_bytes, arena);
+  move_weights(model, masters);
+}
+
+void EvaluationMemory::move_weights(Model& model, const Tensor& masters) {
+  void* stream = stream_->handle();
+  const Tensor moved(gpu_->data(), Dtype::f32, masters.shape());
+  copy_to_device(moved.data(), masters.data(), masters.bytes(), stream);
+  Tensor low;
+  std::optional<HostMemory> narrowed;
+  if (ctx_.compute != Dtype::f32) {
+    low = Tensor(gpu_->data() + Arena::rounded(masters.bytes()), ctx_.compute, masters.shape());
+    const Tensor here(narrowed.emplace(low.bytes()).data(), ctx_.compute, masters.shape());
+    narrow(masters, here);
+    copy_to_device(low.data(), here.data(), low.bytes(), stream);
+  }
+  synchronize(stream);
+  model.parameters().bind(moved, moved, low);  // nothing here writes gradients
+}
+
+Context EvaluationMemory::context() {
+  Context ctx = ctx_;
+  ctx.arena = &arena_;
+  return ctx;
+}
+
+}  // namespace longstride

@@ -1,0 +1,31 @@
+// Memory of an evaluation that is no part of a training run: on a GPU, the weights as well.
+#pragma once
+#include <optional>
+
+#include "framework/core/context.h"
+#include "framework/train/evaluator.h"
+#include "framework/train/host_memory.h"
+#include "framework/train/train_config.h"
+
+namespace longstride {
+
+class EvaluationMemory {
+ public:
+  // `masters` is the host's flat buffer that the model is bound to. On a GPU the weights are copied there, in the type
+  // that `precision` asks for, and the model is bound to them; the CPU always computes in fp32.
+  EvaluationMemory(Model& model, const Tensor& masters, const EvaluationConfig& config, Precision precision,
+                   Device device);
+
+  Context context();  // to evaluate in
+
+ private:
+  void move_weights(Model& model, const Tensor& masters);
+
+  Context ctx_;
+  std::optional<HostMemory> host_;
+  std::optional<DeviceMemory> gpu_;  // masters, their narrow copy, library workspace, arena
+  std::optional<Stream> stream_;
+  Arena arena_;
+};
+
+}  // namespace longstride

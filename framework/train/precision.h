@@ -1,0 +1,22 @@
+// What a recipe's `train.precision` means on a device, and what that device could do at best.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "framework/core/context.h"
+#include "framework/train/train_config.h"
+
+namespace longstride {
+
+// automatic: bf16 on a GPU, fp32 on the CPU.
+Precision resolved(Precision precision, Device device);
+const char* name_of(Precision precision);
+
+// The type of activations inside a branch and of the weights that matrix products read. UserError for what the CPU does
+// not compute in.
+Dtype compute_type(Precision precision, Device device);
+
+// Dense operations a second, by the maker's data sheet; absent for a GPU that is not in the table.
+std::optional<double> peak_flops(const std::string& gpu, Precision precision);
+
+}  // namespace longstride

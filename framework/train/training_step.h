@@ -1,0 +1,92 @@
+// One optimizer step, on the CPU or on a GPU, without loop, files and metrics: the trainer and `bench step` share it.
+//
+// On a GPU the host only copies the step's tokens into pinned memory and puts one copy and one graph on the stream: it
+// waits for the GPU when it is two steps ahead, and when somebody asks for a report. Everything that the kernels need
+// to know about the step - its number, the learning rate, the loss scale, whether the gradient is finite - is in device
+// memory. The first step of a process runs kernel by kernel, so that libraries choose their algorithms and kernels are
+// loaded; the second is captured as a graph and replayed from then on. Both give the same bits.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "framework/comm/communicator.h"
+#include "framework/train/checkpoint.h"
+#include "framework/train/training_state.h"
+
+namespace longstride {
+
+// What the last step did.
+struct StepReport {
+  double loss = 0;  // mean nats a byte of the global batch
+  kernels::OptimizerScalars scalars;
+};
+
+class TrainingStep {
+ public:
+  TrainingStep(Model& model, const TrainConfig& config, Communicator& comm, Device device);
+
+  // A fresh run, or one that goes on from the newest whole checkpoint in `run`.
+  void start();
+  CheckpointState resume(const std::string& run);
+
+  // One step on this rank's rows of the global batch, (rows, context) bytes that are read before it returns. On a GPU
+  // the step itself runs on.
+  void run(const std::uint8_t* rows);
+  std::int64_t step() const { return step_; }  // taken
+  StepReport report();                         // waits for the last step
+
+  // For evaluation between steps, in the same memory.
+  Context& context() { return ctx_; }
+  // All that a checkpoint holds, in the host's memory: `f` is called with it.
+  template <class F>
+  void with_host_tensors(F&& f) {
+    HostCopy copy = host_copy();
+    download(copy);
+    f(copy.tensors);
+  }
+
+  const Batching& batching() const { return batching_; }
+  const MemoryPlan& plan() const { return plan_; }
+  TrainingState& state() { return state_; }
+  const Stream* stream() const { return gpu_ ? &gpu_->stream : nullptr; }
+
+ private:
+  struct HostCopy {
+    std::optional<HostMemory> memory;  // on the CPU there is nothing to copy
+    TrainingTensors tensors;
+  };
+  struct Staging {
+    explicit Staging(std::size_t bytes) : memory(bytes) {}
+    PinnedMemory memory;  // the step's number and its tokens
+    Event copied;
+  };
+  struct Gpu {
+    explicit Gpu(std::size_t bytes) : staging{Staging(bytes), Staging(bytes)}, results(2 * Arena::alignment) {}
+    Stream stream;
+    std::array<Staging, staging_buffers> staging;
+    PinnedMemory results;
+    Graph graph;
+    bool warm = false;  // a step has run kernel by kernel
+  };
+
+  HostCopy host_copy();
+  void download(HostCopy& copy);
+  void upload(HostCopy& copy);
+  void stage(const std::uint8_t* rows);
+  void work();  // puts the whole step on the stream, or does it on the CPU
+
+  Model& model_;
+  TrainConfig config_;
+  Communicator& comm_;
+  Batching batching_;
+  MemoryPlan plan_;
+  TrainingState state_;
+  std::unique_ptr<Gpu> gpu_;  // after the memory that its stream works on: it goes first
+  Context ctx_;
+  Optimizer optimizer_;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace longstride

@@ -1,0 +1,36 @@
+#include "launch/device_option.h"
+
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+void refuse_without_cuda() {
+  if (!built_with_cuda())
+    throw user_error(
+        "--device gpu: this build has no CUDA; configure it again where nvcc is found, or use --device cpu");
+}
+
+}  // namespace
+
+void add_device_option(CLI::App& command, DeviceOption& option) {
+  command.add_option("--device", option.name, "cpu or gpu; default: a GPU where there is one")
+      ->check(CLI::IsMember({"cpu", "gpu"}));
+}
+
+Device planned_device(const DeviceOption& option) {
+  if (option.name == "cpu" || (option.name == "automatic" && device_count() == 0)) return Device::cpu;
+  refuse_without_cuda();
+  return Device::cuda;
+}
+
+Device chosen_device(const DeviceOption& option, int ranks) {
+  const Device device = planned_device(option);
+  if (device == Device::cpu) return device;
+  if (device_count() == 0)
+    throw user_error("--device gpu: no GPU is found here (nvidia-smi shows what the driver sees); use --device cpu");
+  if (ranks > 1) throw user_error("several GPUs need NCCL, which is not built yet; run one rank, or --device cpu");
+  return device;
+}
+
+}  // namespace longstride
