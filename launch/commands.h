@@ -20,5 +20,6 @@ void add_train(CLI::App& app, Session& session);
 void add_eval(CLI::App& app, Session& session);
 void add_sample(CLI::App& app, Session& session);
 void add_show(CLI::App& app, Session& session);
+void add_bench(CLI::App& app, Session& session);
 
 }  // namespace longstride

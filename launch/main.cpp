@@ -45,6 +45,7 @@ void add_commands(CLI::App& app, Session& session) {
   add_eval(app, session);
   add_sample(app, session);
   add_show(app, session);
+  add_bench(app, session);
 }
 
 // Between two parallel loops OpenMP's threads wait actively, for milliseconds. With another program on the same cores

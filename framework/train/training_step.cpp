@@ -134,8 +134,9 @@ void TrainingStep::work() {
   optimizer_.step(ctx_, state_.masters, state_.gradients);
 }
 
-void TrainingStep::run(const std::uint8_t* rows) {
+void TrainingStep::run(const std::uint8_t* rows, StepTimer* timer) {
   stage(rows);
+  if (timer != nullptr) timer->begin.record(gpu_->stream);
   if (gpu_ && gpu_->warm && config_.graph) {
     if (!gpu_->graph.captured()) gpu_->graph.capture(gpu_->stream, [&] { work(); });
     gpu_->graph.replay(gpu_->stream);
@@ -143,6 +144,7 @@ void TrainingStep::run(const std::uint8_t* rows) {
     work();
     if (gpu_) gpu_->warm = true;
   }
+  if (timer != nullptr) timer->end.record(gpu_->stream);
   ++step_;
 }
 

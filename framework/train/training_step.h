@@ -23,6 +23,11 @@ struct StepReport {
   kernels::OptimizerScalars scalars;
 };
 
+// Around what one step puts on the stream.
+struct StepTimer {
+  Event begin, end;
+};
+
 class TrainingStep {
  public:
   TrainingStep(Model& model, const TrainConfig& config, Communicator& comm, Device device);
@@ -33,7 +38,7 @@ class TrainingStep {
 
   // One step on this rank's rows of the global batch, (rows, context) bytes that are read before it returns. On a GPU
   // the step itself runs on.
-  void run(const std::uint8_t* rows);
+  void run(const std::uint8_t* rows, StepTimer* timer = nullptr);
   std::int64_t step() const { return step_; }  // taken
   StepReport report();                         // waits for the last step
 

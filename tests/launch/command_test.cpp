@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "framework/core/device.h"
 
@@ -82,13 +83,13 @@ TemporaryDirectory* Command::dir = nullptr;
 TEST_F(Command, WithoutArgumentsItSaysWhatThereIs) {
   const CommandResult result = run({});
   EXPECT_EQ(result.exit_code, 0);
-  for (const char* name : {"prepare", "info", "plan", "train", "eval", "sample", "show"})
+  for (const char* name : {"prepare", "info", "plan", "train", "eval", "sample", "show", "bench"})
     EXPECT_NE(result.out.find(name), std::string::npos) << name;
   EXPECT_EQ(run({"--help"}).out, result.out);
 }
 
 TEST_F(Command, HelpAndVersionSucceed) {
-  for (const char* name : {"prepare", "info", "plan", "train", "eval", "sample", "show"}) {
+  for (const char* name : {"prepare", "info", "plan", "train", "eval", "sample", "show", "bench"}) {
     const CommandResult help = run({name, "--help"});
     EXPECT_EQ(help.exit_code, 0);
     EXPECT_EQ(help.err, "");
@@ -184,6 +185,22 @@ TEST_F(Command, ARunGoesOnWithMoreStepsAndOtherwiseRecomputed) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_TRUE(fs::exists(*dir / "more/checkpoints/step-00000004"));
   EXPECT_NE(text_of(*dir / "more/recipe.yaml").find("steps: 4"), std::string::npos);
+}
+
+TEST_F(Command, BenchTimesAStepOfARecipeWithoutItsData) {
+  const CommandResult result = run({"bench", "step", "r.yaml", "--set", "data.path=none.h5", "--steps", "3", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json.at("steps"), 3);
+  EXPECT_EQ(json.at("precision"), "fp32");
+  EXPECT_EQ(json.at("mfu"), "unknown");
+  EXPECT_EQ(json.at("planned_bytes"), json.at("used_bytes"));
+  const double milliseconds = json.at("milliseconds");
+  EXPECT_LE(json.at("fastest").get<double>(), milliseconds);
+  EXPECT_GE(json.at("slowest").get<double>(), milliseconds);
+  EXPECT_NEAR(json.at("tokens_per_second").get<double>(), 4 * 64 / (milliseconds * 1e-3), 1);
+  EXPECT_NE(run({"bench", "step", "r.yaml", "--steps", "1"}).out.find("tokens/s"), std::string::npos);
+  expect_refused({"bench"}, "bench needs a command: step; see longstride bench --help");
 }
 
 TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {

@@ -1,0 +1,175 @@
+// longstride bench step RECIPE: how long one optimizer step takes, on random tokens. The same code trains.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "framework/core/errors.h"
+#include "framework/models/sparse_transformer.h"
+#include "framework/train/precision.h"
+#include "framework/train/training_step.h"
+#include "launch/arguments.h"
+#include "launch/commands.h"
+#include "launch/device_option.h"
+#include "launch/recipe.h"
+
+namespace longstride {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct BenchOptions {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  int steps = 20;
+  bool json = false;
+  DeviceOption device;
+};
+
+struct StepTimes {
+  std::vector<double> milliseconds;  // of each step, from its start to the next one's
+  double wall = 0;                   // of all of them, as the host sees it
+  double busy = 0;                   // of which the GPU worked on steps
+  double loss = 0;                   // of the last step
+};
+
+struct Bench {
+  const BenchOptions& options;
+  const Recipe& recipe;
+  TrainingStep step;
+  std::vector<std::uint8_t> rows;
+  StepTimes times;
+};
+
+std::vector<std::uint8_t> random_rows(std::int64_t count) {
+  std::mt19937 generator(1);
+  std::vector<std::uint8_t> rows(static_cast<std::size_t>(count));
+  for (std::uint8_t& byte : rows) byte = static_cast<std::uint8_t>(generator() >> 24);
+  return rows;
+}
+
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+// Two steps are left out: the first loads kernels and chooses algorithms, the second captures the graph. One more, and
+// the GPU is warm.
+void time_on_gpu(Bench& b) {
+  for (int i = 0; i < 3; ++i) b.step.run(b.rows.data());
+  b.step.report();
+  std::vector<StepTimer> timers(static_cast<std::size_t>(b.options.steps) + 1);
+  const Clock::time_point begin = Clock::now();
+  for (std::size_t i = 0; i + 1 < timers.size(); ++i) b.step.run(b.rows.data(), &timers[i]);
+  b.times.loss = b.step.report().loss;
+  b.times.wall = milliseconds_since(begin);
+  b.step.run(b.rows.data(), &timers.back());  // its beginning ends the last one that counts
+  b.step.report();
+  for (std::size_t i = 0; i + 1 < timers.size(); ++i) {
+    b.times.milliseconds.push_back(timers[i + 1].begin.milliseconds_since(timers[i].begin));
+    b.times.busy += timers[i].end.milliseconds_since(timers[i].begin);
+  }
+}
+
+void time_on_cpu(Bench& b) {
+  b.step.run(b.rows.data());
+  for (int i = 0; i < b.options.steps; ++i) {
+    const Clock::time_point begin = Clock::now();
+    b.step.run(b.rows.data());
+    b.times.milliseconds.push_back(milliseconds_since(begin));
+  }
+  b.times.loss = b.step.report().loss;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t taken) {
+  const Recipe& r = b.recipe;
+  const Device device = b.step.plan().device;
+  const double milliseconds = median(b.times.milliseconds);
+  const double tokens = static_cast<double>(r.train.global_batch * r.model.context);
+  const double flops = static_cast<double>(r.train.global_batch) *
+                       SparseTransformer(r.model).training_flops(r.model.context) / (milliseconds * 1e-3);
+  const auto peak = device == Device::cuda ? peak_flops(name, r.train.precision) : std::nullopt;
+  nlohmann::ordered_json out = {
+      {"recipe", r.name},
+      {"device", name},
+      {"precision", name_of(resolved(r.train.precision, device))},
+      {"steps", b.options.steps},
+      {"milliseconds", milliseconds},
+      {"fastest", *std::min_element(b.times.milliseconds.begin(), b.times.milliseconds.end())},
+      {"slowest", *std::max_element(b.times.milliseconds.begin(), b.times.milliseconds.end())},
+      {"tokens_per_second", tokens / (milliseconds * 1e-3)},
+      {"tflops", flops / 1e12},
+      {"mfu", peak ? nlohmann::json(flops / *peak) : nlohmann::json("unknown")},
+      {"planned_bytes", b.step.plan().block()},
+      {"used_bytes", b.step.state().bytes() - static_cast<std::size_t>(b.step.plan().activations) +
+                         b.step.state().arena().high_water()},
+      {"loss", b.times.loss}};
+  if (device == Device::cuda) {
+    out["taken_bytes"] = taken;
+    out["busy"] = b.times.busy / b.times.wall;
+  }
+  return out;
+}
+
+void print_text(const nlohmann::ordered_json& r) {
+  const auto gib = [&](const char* key) { return r.at(key).get<double>() / (1 << 30); };
+  fmt::print("{} on {} in {}\n", r.at("recipe").get<std::string>(), r.at("device").get<std::string>(),
+             r.at("precision").get<std::string>());
+  fmt::print("step     {:.3f} ms, median of {} ({:.3f} to {:.3f})\n", r.at("milliseconds").get<double>(),
+             r.at("steps").get<int>(), r.at("fastest").get<double>(), r.at("slowest").get<double>());
+  fmt::print("speed    {:.0f} tokens/s, {:.1f} TFLOP/s, MFU {}\n", r.at("tokens_per_second").get<double>(),
+             r.at("tflops").get<double>(),
+             r.at("mfu").is_number() ? fmt::format("{:.1f}%", 100 * r.at("mfu").get<double>()) : "unknown");
+  fmt::print("memory   {:.3f} GiB planned, {:.3f} GiB used ({} and {} bytes)\n", gib("planned_bytes"),
+             gib("used_bytes"), r.at("planned_bytes").get<std::int64_t>(), r.at("used_bytes").get<std::int64_t>());
+  if (!r.contains("busy")) return;
+  fmt::print("         {:.3f} GiB less are free than before, with kernels and libraries\n", gib("taken_bytes"));
+  fmt::print("busy     {:.2f}% of the time between the first step and the last\n", 100 * r.at("busy").get<double>());
+}
+
+void run_bench(const BenchOptions& o, Session& session) {
+  const Device device = chosen_device(o.device, session.comm->size());
+  if (session.comm->size() > 1) throw user_error("bench step measures one rank; run it without mpirun");
+  const Recipe recipe = read_recipe(o.recipe, o.overrides);
+  const std::size_t free_before = device == Device::cuda ? device_info().free_bytes : 0;
+  SparseTransformer model(recipe.model);
+  Bench b{o, recipe, TrainingStep(model, recipe.train, *session.comm, device), {}, {}};
+  b.rows = random_rows(b.step.state().tokens.count());
+  b.step.start();
+  if (device == Device::cuda)
+    time_on_gpu(b);
+  else
+    time_on_cpu(b);
+  const DeviceInfo gpu = device == Device::cuda ? device_info() : DeviceInfo{"the CPU", 0, 0, 0, 0};
+  const nlohmann::ordered_json out = results(b, gpu.name, free_before - gpu.free_bytes);
+  if (o.json)
+    std::puts(out.dump(2).c_str());
+  else
+    print_text(out);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Session& session) {
+  auto o = std::make_shared<BenchOptions>();
+  CLI::App* bench = app.add_subcommand("bench", "Measure how fast a recipe runs here");
+  bench->require_subcommand(1);
+  CLI::App* step = bench->add_subcommand("step", "One optimizer step on random tokens: time, operations, memory");
+  step->add_option("recipe", o->recipe, "recipe file; its data is not needed")->required();
+  step->add_option("--set", o->overrides, "override a key, as in --set train.micro_batch=4");
+  step->add_option("--steps", o->steps, "steps to time, after a few that warm up")->check(CLI::Range(1, 10000));
+  add_device_option(*step, o->device);
+  step->add_flag("--json", o->json, "print JSON");
+  step->callback([o, &session] { run_bench(*o, session); });
+}
+
+}  // namespace longstride
