@@ -44,7 +44,7 @@ constexpr TileCorner corner_of(const Stream& stream, std::int32_t entry) {
 struct StreamMaps {
   CUtensorMap complete;
   CUtensorMap longer;
-  std::int32_t rest = 0;  // offsets below this are read through `longer`
+  std::int32_t rest = 0;  // a tile that begins at an offset below this is read through `longer`
 };
 
 // Maps for tiles of `rows` entries of the streams that have this stream's run and period, whatever their base. Each box
