@@ -4,6 +4,9 @@
 //   bias_gelu      c = a b + bias,  activated = gelu(c)
 //   gelu_backward  c = (a b) gelu'(activated)     the gradient before the activation; `activated` holds its input
 // Transposes are strides: of each of a and b, one stride is 1.
+//
+// On the CPU all views are of one type. On a GPU a and b are of one type, c of theirs or f32, bias and activated of
+// c's; sums are f32 throughout, and never TF32.
 #pragma once
 #include "kernels/base/view.h"
 
@@ -14,7 +17,7 @@ enum class Epilogue : std::uint8_t { none, bias, bias_gelu, gelu_backward };
 struct GemmArgs {
   View a;          // (rows, depth)
   View b;          // (depth, columns)
-  View c;          // (rows, columns), last dimension dense; all of one type
+  View c;          // (rows, columns), last dimension dense
   View bias;       // (columns), for bias and bias_gelu
   View activated;  // (rows, columns), last dimension dense, for bias_gelu and gelu_backward; may be c for bias_gelu
   Epilogue epilogue = Epilogue::none;

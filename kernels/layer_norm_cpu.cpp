@@ -103,4 +103,14 @@ void layer_norm_backward(const LayerNormBackwardArgs& args, const Launch&) {
   with_float_type(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args); });
 }
 
+void dropout_add_layer_norm(const DropoutAddLayerNormArgs& args, const Launch& launch) {
+  dropout(args.dropout, launch);
+  layer_norm(args.norm, launch);
+}
+
+void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs& args, const Launch& launch) {
+  layer_norm_backward(args.norm, launch);
+  dropout(args.dropout, launch);
+}
+
 }  // namespace longstride::kernels::cpu

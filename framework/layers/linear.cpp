@@ -9,11 +9,11 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t i
       bias_(parameters.add(name + ".bias", {out}, {})) {}
 
 void Linear::apply(Context& ctx, const Tensor& x, const Tensor& y) const {
-  ops::linear(ctx, x, weight_.value, bias_.master, y);
+  ops::linear(ctx, x, weight_.value, bias_.value, y);
 }
 
 void Linear::apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const {
-  ops::linear_gelu(ctx, x, weight_.value, bias_.master, pre, y);
+  ops::linear_gelu(ctx, x, weight_.value, bias_.value, pre, y);
 }
 
 void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const {

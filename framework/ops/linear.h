@@ -1,6 +1,7 @@
 // y = x W^T + b, with W of shape (out, in) as PyTorch stores it.
 // Every op: validates its tensors once (LONGSTRIDE_CHECK), takes workspace from ctx.arena's scratch, does no
-// arithmetic while planning, then dispatches to kernels::cpu or kernels::cuda.
+// arithmetic while planning, then dispatches to kernels::cpu or kernels::cuda. On the CPU all tensors of an op have one
+// type. On a GPU activations, weights and biases have the compute type, and gradients of parameters are f32.
 #pragma once
 #include "framework/core/context.h"
 

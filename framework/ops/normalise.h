@@ -5,7 +5,8 @@
 namespace longstride::ops {
 
 // y = (x - mean) rstd gain + bias over the last dimension (Ba et al. 2016). x, y (..., width); gain, bias (width);
-// mean, rstd (rows), saved for backward, may be absent in evaluation.
+// mean, rstd (rows), saved for backward, may be absent in evaluation. Here and below, on a GPU, the stream (x,
+// residual, sum, dx) may be f32 beside branches of the compute type (y, dy, branch, dbranch), and all vectors are f32.
 void layer_norm(Context& ctx, const Tensor& x, const Tensor& gain, const Tensor& bias, float epsilon, const Tensor& y,
                 const Tensor& mean, const Tensor& rstd);
 // dx = d/dx, plus the former content of dx when add_to_dx (the residual's own gradient); dgain, dbias accumulate.
