@@ -22,9 +22,14 @@ void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Te
 }
 
 void Linear::gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy,
-                                    const Tensor& dpre) const {
+                                    const Tensor& dpre, const Linear& below) const {
   ops::linear_backward_weight(ctx, dy, x, weight_.gradient, bias_.gradient);
-  ops::linear_backward_input_gelu(ctx, dy, weight_.value, pre, dpre);
+  ops::linear_backward_input_gelu(ctx, dy, weight_.value, pre, dpre, below.bias_.gradient);
+}
+
+void Linear::gradients_but_bias(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+  ops::linear_backward_weight(ctx, dy, x, weight_.gradient, {});
+  ops::linear_backward_input(ctx, dy, weight_.value, dx);
 }
 
 }  // namespace longstride

@@ -15,9 +15,11 @@ class Linear {
   void apply(Context& ctx, const Tensor& x, const Tensor& y) const;
   void apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const;
   void gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
-  // The same where x = gelu(pre): gives dpre instead of dx.
-  void gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy,
-                              const Tensor& dpre) const;
+  // The same where x = gelu(pre) and pre is what `below` gave: dpre instead of dx, and the gradient of below's bias.
+  void gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy, const Tensor& dpre,
+                              const Linear& below) const;
+  // Without that of the bias.
+  void gradients_but_bias(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
 
   std::int64_t in() const { return weight_.shape[1]; }
   std::int64_t out() const { return weight_.shape[0]; }

@@ -66,13 +66,19 @@ void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight,
 }
 
 void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& pre,
-                                const Tensor& dpre) {
+                                const Tensor& dpre, const Tensor& dbias) {
   GemmArgs args = backward_input_args(ctx, dy, weight, dpre);
   args.activated = fold(pre, "pre");
   LONGSTRIDE_CHECK(pre.shape() == dpre.shape() && pre.dtype() == dpre.dtype(), "pre {} and dpre {} do not match",
                    pre.shape().text(), dpre.shape().text());
   LONGSTRIDE_CHECK(ctx.planning() || pre.data() != dpre.data(), "dpre may not be pre");
   args.epilogue = Epilogue::gelu_backward;
+  Scratch scratch(ctx);
+  if (dbias.given()) {
+    check_vector(dbias, dpre.size(-1), wide(ctx, dpre.dtype()), "dbias");
+    args.column_sums = dbias.view();
+    args.partials = scratch.tensor({row_chunks(ctx, args.c.size[0]), dbias.count()}, dbias.dtype()).view();
+  }
   if (ctx.planning()) return;
   gemm(ctx, args);
 }

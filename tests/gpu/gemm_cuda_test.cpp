@@ -46,6 +46,9 @@ void run_case(const Case& c, Dtype in, Dtype out, Epilogue epilogue, bool accumu
   Array bias = Array::normal({c.columns}, out, 3);
   Array result = accumulate ? Array::normal({c.rows, c.columns}, out, 4) : Array({c.rows, c.columns}, out);
   const bool backward = epilogue == Epilogue::gelu_backward;
+  Array sums = Array::normal({c.columns}, Dtype::f32, 6);
+  const DeviceArray<float> partials(static_cast<std::size_t>(kernels::cuda::row_chunks(c.rows).chunks * c.columns));
+  std::vector<double> host_partials(static_cast<std::size_t>(kernels::row_chunks(c.rows).chunks * c.columns));
   Array activated = backward ? Array::normal({c.rows, c.columns}, out, 5) : Array({c.rows, c.columns}, out);
   const auto make = [&](Side side) {
     GemmArgs args;
@@ -55,11 +58,14 @@ void run_case(const Case& c, Dtype in, Dtype out, Epilogue epilogue, bool accumu
     args.bias = bias.view(side);
     args.activated = in_place ? args.c : activated.view(side);
     args.epilogue = epilogue;
+    if (backward) args.column_sums = sums.view(side);
+    args.partials.data = side == Side::gpu ? static_cast<void*>(partials.data()) : host_partials.data();
     args.accumulate = accumulate;
     return args;
   };
   std::vector<Named> outputs{{"c", &result}};
   if (epilogue == Epilogue::bias_gelu && !in_place) outputs.push_back({"activated", &activated});
+  if (backward) outputs.push_back({"column_sums", &sums});
   compare("gemm " + text(c, in, out) + " epilogue " + std::to_string(static_cast<int>(epilogue)), kernels::cpu::gemm,
           kernels::cuda::gemm, make, outputs);
 }
