@@ -53,7 +53,7 @@ void column_sum(const ColumnSumArgs& args, const Launch& launch) {
     run("column_sum", packed ? column_sum_kernel<n, T> : column_sum_kernel<1, T>, {blocks, dim3(lanes, warps)}, launch,
         args.x.as<const T>(), rows, columns, stride, split.rows, partials);
   });
-  add_partials({partials, split.chunks, columns, args.total.as<float>(), columns}, launch);
+  add_partials({partials, split.chunks, columns, args.total.as<float>()}, launch);
 }
 
 }  // namespace longstride::kernels::cuda

@@ -149,11 +149,11 @@ __global__ void __launch_bounds__(lanes* warps)
 template <class Y>
 void token_and_start_gradients(const Tables& t, const Y* dy, std::int64_t vocabulary, float* partials,
                                const Launch& launch) {
-  const std::int64_t chunks = EmbeddingSplit::token_chunks(t.slots), n = vocabulary * t.width;
+  const std::int64_t chunks = EmbeddingSplit::token_chunks(t.slots);
   run("embedding_token_gradient", token_gradient<Y>,
       {dim3(blocks_for(t.width, lanes), static_cast<unsigned>(chunks)), lanes}, launch, t, dy,
       divide_up(t.slots, chunks), static_cast<int>(vocabulary), partials);
-  add_partials({partials, chunks, n, t.token, n}, launch);
+  add_partials({partials, chunks, vocabulary * t.width, t.token}, launch);
   run("embedding_start_gradient", start_gradient<Y>, {blocks_for(t.width, lanes * warps), dim3(lanes, warps)}, launch,
       t, dy);
 }
@@ -166,7 +166,7 @@ void position_gradients(const Tables& t, const Y* dy, float* partials, const Lau
     const dim3 blocks(static_cast<unsigned>(table.size), blocks_for(t.width, lanes * n), static_cast<unsigned>(chunks));
     run("embedding_position_gradient", position_gradient<n, Y>, {blocks, dim3(lanes, warps)}, launch, t, table, dy,
         static_cast<int>(chunks), partials);
-    add_partials({partials, chunks, count, table.rows, count}, launch);
+    add_partials({partials, chunks, count, table.rows}, launch);
   }
 }
 

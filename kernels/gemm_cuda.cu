@@ -267,8 +267,7 @@ void gelu_backward_pass(const GemmArgs& args, const Launch& launch) {
     run("gemm_gelu_backward", packed ? gelu_backward_rows<n, T> : gelu_backward_rows<1, T>,
         {blocks, dim3(lanes, warps)}, launch, p);
   });
-  if (partials != nullptr)
-    add_partials({partials, split.chunks, columns, args.column_sums.as<float>(), columns}, launch);
+  if (partials != nullptr) add_partials({partials, split.chunks, columns, args.column_sums.as<float>()}, launch);
 }
 
 }  // namespace

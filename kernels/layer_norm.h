@@ -31,7 +31,7 @@ struct LayerNormBackwardArgs {
   bool add_to_dx;  // keep what dx holds and add to it
   View dgain;      // (width), accumulates
   View dbias;      // (width), accumulates
-  View partials;   // (row_chunks(rows).chunks, 2, width), row_chunks of cpu or cuda: workspace
+  View partials;   // (row_chunks(rows).chunks, 2, width), row_chunks of cpu or cuda: workspace. 3 with branch_sums
 };
 
 // dropout and then layer_norm of its y, with the same bits; norm.x is dropout.y.
@@ -41,10 +41,11 @@ struct DropoutAddLayerNormArgs {
 };
 
 // layer_norm_backward and then dropout of its dx, with the same bits; dropout.branch is norm.dx, and dropout.y may be
-// norm.dy.
+// norm.dy. branch_sums += the column sums of dropout.y: the gradient of the bias that was added last before dropout.
 struct LayerNormBackwardDropoutArgs {
   LayerNormBackwardArgs norm;
   DropoutArgs dropout;
+  View branch_sums;  // (width), of dgain's type; may be absent
 };
 
 namespace cpu {

@@ -23,7 +23,7 @@ void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Te
 
 void Linear::gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy,
                                     const Tensor& dpre, const Linear& below) const {
-  ops::linear_backward_weight(ctx, dy, x, weight_.gradient, bias_.gradient);
+  ops::linear_backward_weight(ctx, dy, x, weight_.gradient, {});
   ops::linear_backward_input_gelu(ctx, dy, weight_.value, pre, dpre, below.bias_.gradient);
 }
 

@@ -59,7 +59,7 @@ kernels::LayerNormArgs norm_args(const Context& ctx, const Tensor& x, const Tens
 kernels::LayerNormBackwardArgs norm_backward_args(const Context& ctx, const Tensor& dy, const Tensor& x,
                                                   const Tensor& gain, const Tensor& mean, const Tensor& rstd,
                                                   const Tensor& dx, bool add_to_dx, const Tensor& dgain,
-                                                  const Tensor& dbias, Scratch& scratch) {
+                                                  const Tensor& dbias, int sums, Scratch& scratch) {
   kernels::LayerNormBackwardArgs args;
   args.dy = fold(dy, "dy");
   args.x = fold(x, "x");
@@ -82,7 +82,7 @@ kernels::LayerNormBackwardArgs norm_backward_args(const Context& ctx, const Tens
   args.add_to_dx = add_to_dx;
   args.dgain = dgain.view();
   args.dbias = dbias.view();
-  args.partials = scratch.tensor({row_chunks(ctx, rows), 2, width}, dtype).view();
+  args.partials = scratch.tensor({row_chunks(ctx, rows), sums, width}, dtype).view();
   return args;
 }
 
@@ -100,7 +100,7 @@ void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const 
                          const Tensor& dbias) {
   Scratch scratch(ctx);
   const kernels::LayerNormBackwardArgs args =
-      norm_backward_args(ctx, dy, x, gain, mean, rstd, dx, add_to_dx, dgain, dbias, scratch);
+      norm_backward_args(ctx, dy, x, gain, mean, rstd, dx, add_to_dx, dgain, dbias, 2, scratch);
   if (ctx.planning()) return;
   launch(ctx, kernels::cpu::layer_norm_backward, kernels::cuda::layer_norm_backward, args);
 }
@@ -130,11 +130,13 @@ void dropout_add_layer_norm(Context& ctx, const Tensor& branch, const Tensor& re
 void layer_norm_backward_dropout(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& gain,
                                  const Tensor& mean, const Tensor& rstd, const Tensor& dx, bool add_to_dx,
                                  const Tensor& dgain, const Tensor& dbias, float p, std::uint32_t layer,
-                                 const Tensor& dbranch) {
+                                 const Tensor& dbranch, const Tensor& branch_sums) {
   Scratch scratch(ctx);
+  if (branch_sums.given()) check_vector(branch_sums, x.size(-1), dgain.dtype(), "branch_sums");
   const kernels::LayerNormBackwardDropoutArgs args{
-      norm_backward_args(ctx, dy, x, gain, mean, rstd, dx, add_to_dx, dgain, dbias, scratch),
-      dropout_args(ctx, dx, p, layer, dbranch)};
+      norm_backward_args(ctx, dy, x, gain, mean, rstd, dx, add_to_dx, dgain, dbias, branch_sums.given() ? 3 : 2,
+                         scratch),
+      dropout_args(ctx, dx, p, layer, dbranch), branch_sums.view()};
   if (ctx.planning()) return;
   launch(ctx, kernels::cpu::layer_norm_backward_dropout, kernels::cuda::layer_norm_backward_dropout, args);
 }

@@ -24,11 +24,12 @@ void dropout_add(Context& ctx, const Tensor& branch, const Tensor& residual, flo
 void dropout_add_layer_norm(Context& ctx, const Tensor& branch, const Tensor& residual, float p, std::uint32_t layer,
                             const Tensor& sum, const Tensor& gain, const Tensor& bias, float epsilon, const Tensor& y,
                             const Tensor& mean, const Tensor& rstd);
-// layer_norm_backward, and in the same pass dbranch = dropout_backward(dx); dbranch may be dy.
+// layer_norm_backward, and in the same pass dbranch = dropout_backward(dx), which may be dy, and branch_sums (width) +=
+// column sums of dbranch, the gradient of a bias that was added last in the branch; branch_sums may be absent.
 void layer_norm_backward_dropout(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& gain,
                                  const Tensor& mean, const Tensor& rstd, const Tensor& dx, bool add_to_dx,
                                  const Tensor& dgain, const Tensor& dbias, float p, std::uint32_t layer,
-                                 const Tensor& dbranch);
+                                 const Tensor& dbranch, const Tensor& branch_sums = {});
 
 // dbranch = dropout mask applied to dy; dbranch may be dy.
 void dropout_backward(Context& ctx, const Tensor& dy, float p, std::uint32_t layer, const Tensor& dbranch);

@@ -1,5 +1,5 @@
-// The second half of a reduction over row chunks: totals += the rows of partials (chunks, n), in a fixed order. The
-// first `split` columns go to total, the others to rest.
+// The second half of a reduction over row chunks: each total (columns) += its rows of partials (chunks, totals,
+// columns), in a fixed order.
 #pragma once
 #include <cstdint>
 
@@ -8,11 +8,15 @@
 namespace longstride::kernels::cuda {
 
 struct PartialSums {
+  static constexpr int most_totals = 3;
   const float* partials;
-  std::int64_t chunks, n;
-  float* total;
-  std::int64_t split;  // n when there is no rest
-  float* rest = nullptr;
+  std::int64_t chunks, columns;
+  int totals = 1;
+  float* total[most_totals] = {};
+
+  PartialSums(const float* from, std::int64_t chunk_count, std::int64_t column_count, float* only)
+      : partials(from), chunks(chunk_count), columns(column_count), total{only} {}
+  void add(float* another) { total[totals++] = another; }
 };
 
 void add_partials(const PartialSums& sums, const Launch& launch);

@@ -23,7 +23,7 @@ struct Stream {
   std::int64_t rows, width, step = 11;
   float p;
   Array branch, residual, sum, y, gain, bias, mean, rstd;
-  Array dy, dx, dbranch, dgain, dbias;
+  Array dy, dx, dbranch, dgain, dbias, branch_sums;
   DeviceArray<std::int64_t> gpu_step;
   DeviceArray<float> partials;
   std::vector<double> host_partials;
@@ -46,8 +46,9 @@ struct Stream {
         dbranch({r, w}, t.compute),
         dgain(Array::normal({w}, Dtype::f32, 7)),
         dbias(Array::normal({w}, Dtype::f32, 8)),
+        branch_sums(Array::normal({w}, Dtype::f32, 9)),
         gpu_step(std::vector<std::int64_t>{step}),
-        partials(static_cast<std::size_t>(2 * w * kernels::cuda::row_chunks(r).chunks)),
+        partials(static_cast<std::size_t>(3 * w * kernels::cuda::row_chunks(r).chunks)),
         host_partials(static_cast<std::size_t>(2 * w * kernels::row_chunks(r).chunks)) {}
 
   std::string text() const {
@@ -130,10 +131,14 @@ TEST(LayerNormCuda, FusedWithDropoutEqualsTheCpu) {
       compare("layer_norm_backward_dropout " + s.text(), kernels::cpu::layer_norm_backward_dropout,
               kernels::cuda::layer_norm_backward_dropout,
               [&](Side side) {
-                return kernels::LayerNormBackwardDropoutArgs{s.backward(side, true),
-                                                             s.dropout(side, s.dx, nullptr, s.dbranch)};
+                return kernels::LayerNormBackwardDropoutArgs{
+                    s.backward(side, true), s.dropout(side, s.dx, nullptr, s.dbranch), s.branch_sums.view(side)};
               },
-              {{"dx", &s.dx}, {"dbranch", &s.dbranch}, {"dgain", &s.dgain}, {"dbias", &s.dbias}});
+              {{"dx", &s.dx},
+               {"dbranch", &s.dbranch},
+               {"dgain", &s.dgain},
+               {"dbias", &s.dbias},
+               {"branch_sums", &s.branch_sums}});
     }
 }
 
@@ -153,7 +158,7 @@ TEST(LayerNormCuda, FusedKernelsGiveTheBitsOfThePlainOnes) {
       kernels::cuda::layer_norm_backward(plain.backward(gpu, true), {});
       kernels::cuda::dropout(plain.dropout(gpu, plain.dx, nullptr, plain.dbranch), {});
       kernels::cuda::layer_norm_backward_dropout(
-          {fused.backward(gpu, true), fused.dropout(gpu, fused.dx, nullptr, fused.dbranch)}, {});
+          {fused.backward(gpu, true), fused.dropout(gpu, fused.dx, nullptr, fused.dbranch), {}}, {});
       EXPECT_EQ(plain.dx.raw(), fused.dx.raw()) << plain.text();
       EXPECT_EQ(plain.dbranch.raw(), fused.dbranch.raw()) << plain.text();
       EXPECT_EQ(plain.dgain.raw(), fused.dgain.raw()) << plain.text();

@@ -75,10 +75,11 @@ struct Block {
     ops::cross_entropy(ctx, normed, head, bytes, losses);
     ops::cross_entropy_with_gradient(ctx, normed, head, bytes, 0.25, losses, dnormed, dhead);
     ops::sum(ctx, losses, total);
-    const Tensor dgain = get(i, {width}, f), dbias = get(i, {width}, f);
-    ops::layer_norm_backward_dropout(ctx, dnormed, sum, gain, mean, rstd, dh, false, dgain, dbias, 0.3f, 4, dnormed);
-    const Tensor dw2 = get(i, {width, inner}, f), db2 = get(i, {width}, f), dpre = get(i, wide, d);
-    ops::linear_backward_weight(ctx, dnormed, active, dw2, db2);
+    const Tensor dgain = get(i, {width}, f), dbias = get(i, {width}, f), db2 = get(i, {width}, f);
+    ops::layer_norm_backward_dropout(ctx, dnormed, sum, gain, mean, rstd, dh, false, dgain, dbias, 0.3f, 4, dnormed,
+                                     db2);
+    const Tensor dw2 = get(i, {width, inner}, f), dpre = get(i, wide, d);
+    ops::linear_backward_weight(ctx, dnormed, active, dw2, {});
     const Tensor dw1 = get(i, {inner, width}, f), db1 = get(i, {inner}, f);
     ops::linear_backward_input_gelu(ctx, dnormed, w2, pre, dpre, db1);
     ops::linear_backward_weight(ctx, dpre, normed, dw1, {});
