@@ -2,7 +2,6 @@
 #include <stdexcept>
 
 #include "kernels/adam.h"
-#include "kernels/attention/attention.h"
 #include "kernels/attention/decode.h"
 #include "kernels/column_sum.h"
 #include "kernels/dropout.h"
@@ -23,10 +22,6 @@ namespace {
 void adam(const AdamArgs&, const Launch&) { absent(); }
 void add(const AddArgs&, const Launch&) { absent(); }
 void append(const AppendArgs&, const Launch&) { absent(); }
-void attention(const AttentionArgs&, const Launch&) { absent(); }
-void attention_backward(const AttentionBackwardArgs&, const Launch&) { absent(); }
-std::size_t attention_workspace_bytes(const AttentionArgs&) { absent(); }
-std::size_t attention_workspace_bytes(const AttentionBackwardArgs&) { absent(); }
 void average(const AverageArgs&, const Launch&) { absent(); }
 void column_sum(const ColumnSumArgs&, const Launch&) { absent(); }
 void copy(const CopyArgs&, const Launch&) { absent(); }
