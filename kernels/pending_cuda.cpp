@@ -1,7 +1,6 @@
 // What has no CUDA kernel yet. Every function here stands for one that is still to be written.
 #include <stdexcept>
 
-#include "kernels/attention/attention.h"
 #include "kernels/attention/decode.h"
 
 namespace longstride::kernels::cuda {
@@ -12,10 +11,6 @@ namespace {
 }  // namespace
 
 void append(const AppendArgs&, const Launch&) { absent(); }
-void attention(const AttentionArgs&, const Launch&) { absent(); }
-void attention_backward(const AttentionBackwardArgs&, const Launch&) { absent(); }
-std::size_t attention_workspace_bytes(const AttentionArgs&) { absent(); }
-std::size_t attention_workspace_bytes(const AttentionBackwardArgs&) { absent(); }
 void decode(const DecodeArgs&, const Launch&) { absent(); }
 
 }  // namespace longstride::kernels::cuda
