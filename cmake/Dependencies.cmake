@@ -64,6 +64,11 @@ if(CUDAToolkit_FOUND AND NOT LONGSTRIDE_SANITIZE AND NOT LONGSTRIDE_FUZZERS)
   # alone (*_sm90.cu) are built for it alone: see Rooms.cmake.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 80-virtual CACHE STRING "GPUs to build the portable kernels for")
   enable_language(CUDA)
+  # CMake before 3.26 does not know that nvcc has C++20.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
 endif()
 find_path(NCCL_INCLUDE nccl.h PATHS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY nccl PATHS ${CUDAToolkit_LIBRARY_DIR})

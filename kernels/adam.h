@@ -1,7 +1,10 @@
 // Adam (Kingma and Ba 2015) with decoupled weight decay (Loshchilov and Hutter 2019), the running average of
 // weights, and the scalars that drive them. The scalars stay in device memory, so that a step can be captured and
-// replayed.
+// replayed, and so that a step whose gradient is not finite is skipped without the host.
 #pragma once
+#include <cmath>
+
+#include "kernels/base/host_device.h"
 #include "kernels/base/view.h"
 
 namespace longstride::kernels {
@@ -14,51 +17,110 @@ struct Schedule {
   std::int64_t steps = 0;
 };
 
-struct OptimizerScalars {
-  double sum_of_squares = 0;    // of the gradients
-  double learning_rate = 0;     // of this step
-  double gradient_norm = 0;     // before clipping
-  double clip_coefficient = 1;  // what the gradients are multiplied by: min(1, clip / gradient_norm)
+// fp16: the loss is multiplied by a power of two, so that small gradients do not vanish in half precision, and the
+// gradient divided by it again before Adam. It grows after `interval` finite gradients in a row and halves when one
+// overflows.
+struct LossScale {
+  static constexpr float first = 65536, most = 16777216;
+  static constexpr std::int64_t interval = 2000;
 };
 
-// learning_rate from the schedule; gradient_norm and clip_coefficient from sum_of_squares.
+struct OptimizerScalars {
+  double sum_of_squares = 0;        // of the gradients, as they are: loss_scale times the true ones
+  double learning_rate = 0;         // of this step
+  double gradient_norm = 0;         // before clipping, of the true gradients
+  double clip_coefficient = 1;      // what the gradients are multiplied by: min(1, clip / gradient_norm) / loss_scale
+  std::int64_t skipped = 0;         // steps whose gradient was not finite
+  std::int64_t skipped_in_row = 0;  // up to and with this one
+  std::int64_t good_steps = 0;      // since the loss scale last changed
+  float loss_scale = 1;             // of the next step
+  std::int32_t finite = 1;          // 0: this step's gradient was not, and nothing is updated
+};
+
+// learning_rate from the schedule; finite, gradient_norm and clip_coefficient from sum_of_squares; then the loss scale
+// of the next step.
 struct OptimizerScalarsArgs {
   OptimizerScalars* scalars = nullptr;  // device memory
   const std::int64_t* step = nullptr;   // device memory, 0-based
   Schedule schedule;
-  double clip = 0;  // 0: no clipping
+  double clip = 0;                  // 0: no clipping
+  bool dynamic_loss_scale = false;  // without, loss_scale is 1
+};
+
+// A run begins, or goes on from a checkpoint.
+struct StartScalarsArgs {
+  OptimizerScalars* scalars = nullptr;  // device memory
+  float loss_scale = 1;
+  std::int64_t good_steps = 0;
 };
 
 // With t = step + 1 and g = clip_coefficient * gradient:
 //   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 //   w -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + decay w)
-// where decay applies to elements [0, decayed) only.
+// where decay applies to elements [0, decayed) only, and low = w, rounded. When scalars->finite is 0 nothing is
+// written.
 struct AdamArgs {
-  View weights;  // (count); all contiguous and of one type
+  View weights;  // (count); all contiguous and of one type, f32 on a GPU
   View gradient;
   View m;
   View v;
+  View low;  // GPU: the copy of the weights, bf16 or f16, that matrix products read; may be absent, and is on the CPU
   std::int64_t decayed = 0;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   const OptimizerScalars* scalars = nullptr;
   const std::int64_t* step = nullptr;
 };
 
-// average = decay average + (1 - decay) weights
+// average = decay average + (1 - decay) weights, unless scalars->finite is 0
 struct AverageArgs {
   View weights;
   View average;
   double decay = 0;
+  const OptimizerScalars* scalars = nullptr;
 };
 
-double learning_rate(const Schedule& schedule, std::int64_t step);
+LONGSTRIDE_HOST_DEVICE inline double learning_rate(const Schedule& schedule, std::int64_t step) {
+  constexpr double pi = 3.14159265358979323846;
+  if (step >= schedule.steps) return 0;
+  const double s = static_cast<double>(step), warm = (s + 1) / static_cast<double>(schedule.warmup);
+  const double ramp = schedule.warmup > 0 && warm < 1 ? warm : 1.0;
+  return schedule.peak * ramp * 0.5 * (1 + std::cos(pi * s / static_cast<double>(schedule.steps)));
+}
+
+// What optimizer_scalars does, on either device.
+LONGSTRIDE_HOST_DEVICE inline void update_scalars(const OptimizerScalarsArgs& args) {
+  OptimizerScalars& s = *args.scalars;
+  const double scale = args.dynamic_loss_scale ? static_cast<double>(s.loss_scale) : 1.0;
+  s.learning_rate = learning_rate(args.schedule, *args.step);
+  s.finite = std::isfinite(s.sum_of_squares) ? 1 : 0;
+  s.gradient_norm = std::sqrt(s.sum_of_squares) / scale;
+  s.clip_coefficient = (args.clip > 0 && s.gradient_norm > args.clip ? args.clip / s.gradient_norm : 1.0) / scale;
+  if (s.finite != 0) {
+    s.skipped_in_row = 0;
+    ++s.good_steps;
+  } else {
+    ++s.skipped;
+    ++s.skipped_in_row;
+    s.good_steps = 0;
+  }
+  if (!args.dynamic_loss_scale) {
+    s.loss_scale = 1;
+  } else if (s.finite == 0) {
+    s.loss_scale = s.loss_scale > 2 ? s.loss_scale / 2 : 1;
+  } else if (s.good_steps >= LossScale::interval) {
+    s.loss_scale = s.loss_scale < LossScale::most ? s.loss_scale * 2 : s.loss_scale;
+    s.good_steps = 0;
+  }
+}
 
 namespace cpu {
+void start_scalars(const StartScalarsArgs&, const Launch&);
 void optimizer_scalars(const OptimizerScalarsArgs&, const Launch&);
 void adam(const AdamArgs&, const Launch&);
 void average(const AverageArgs&, const Launch&);
 }  // namespace cpu
 namespace cuda {
+void start_scalars(const StartScalarsArgs&, const Launch&);
 void optimizer_scalars(const OptimizerScalarsArgs&, const Launch&);
 void adam(const AdamArgs&, const Launch&);
 void average(const AverageArgs&, const Launch&);

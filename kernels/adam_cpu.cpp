@@ -3,17 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace longstride::kernels {
-
-double learning_rate(const Schedule& schedule, std::int64_t step) {
-  constexpr double pi = 3.14159265358979323846;
-  if (step >= schedule.steps) return 0;
-  const double s = static_cast<double>(step);
-  const double ramp = schedule.warmup > 0 ? std::min(1.0, (s + 1) / static_cast<double>(schedule.warmup)) : 1.0;
-  return schedule.peak * ramp * 0.5 * (1 + std::cos(pi * s / static_cast<double>(schedule.steps)));
-}
-
-namespace cpu {
+namespace longstride::kernels::cpu {
 namespace {
 
 template <class T>
@@ -51,18 +41,21 @@ void run(const AdamArgs& args) {
 
 }  // namespace
 
-void optimizer_scalars(const OptimizerScalarsArgs& args, const Launch&) {
-  OptimizerScalars& s = *args.scalars;
-  s.learning_rate = learning_rate(args.schedule, *args.step);
-  s.gradient_norm = std::sqrt(s.sum_of_squares);
-  s.clip_coefficient = args.clip > 0 && s.gradient_norm > args.clip ? args.clip / s.gradient_norm : 1.0;
+void start_scalars(const StartScalarsArgs& args, const Launch&) {
+  *args.scalars = {};
+  args.scalars->loss_scale = args.loss_scale;
+  args.scalars->good_steps = args.good_steps;
 }
 
+void optimizer_scalars(const OptimizerScalarsArgs& args, const Launch&) { update_scalars(args); }
+
 void adam(const AdamArgs& args, const Launch&) {
+  if (args.scalars->finite == 0) return;
   with_float_type(args.weights.dtype, [&](auto zero) { run<decltype(zero)>(args); });
 }
 
 void average(const AverageArgs& args, const Launch&) {
+  if (args.scalars->finite == 0) return;
   with_float_type(args.weights.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* w = args.weights.as<const T>();
@@ -74,5 +67,4 @@ void average(const AverageArgs& args, const Launch&) {
   });
 }
 
-}  // namespace cpu
-}  // namespace longstride::kernels
+}  // namespace longstride::kernels::cpu

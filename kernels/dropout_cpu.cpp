@@ -30,7 +30,7 @@ void run(const DropoutArgs& args) {
   const T* branch = args.branch.as<const T>();
   const T* residual = args.residual.as<const T>();
   T* y = args.y.as<T>();
-  const auto step = static_cast<std::uint32_t>(*args.step);
+  const auto step = static_cast<std::uint32_t>(args.p > 0 ? *args.step : 0);
   const auto limit = static_cast<std::uint32_t>(std::ceil(static_cast<double>(args.p) * 4294967296.0));
   const T scale = T(1) / (T(1) - static_cast<T>(args.p));
   // Blocks start at multiples of block_elements of the global batch, wherever this micro-batch starts.
@@ -39,7 +39,10 @@ void run(const DropoutArgs& args) {
 #pragma omp parallel for schedule(static) if (end - begin > 16384)
   for (std::int64_t block = first_block; block < last_block; ++block) {
     std::uint32_t words[block_elements];
-    draw(args, step, block * block_groups, words);
+    if (args.p > 0)
+      draw(args, step, block * block_groups, words);
+    else
+      std::fill_n(words, block_elements, 0u);  // the limit is 0: none is below it
     const std::int64_t from = std::max(begin, block * block_elements) - begin;
     const std::int64_t count = std::min(end, (block + 1) * block_elements) - begin - from;
     const std::uint32_t* word = words + (from + begin - block * block_elements);

@@ -10,7 +10,7 @@ struct FillZeroArgs {
 
 struct CopyArgs {
   View from;  // any type
-  View to;    // of the same type and count
+  View to;    // of the same count and type; on a GPU, where both are floating types, of any: rounded
 };
 
 struct AddArgs {

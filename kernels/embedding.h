@@ -1,6 +1,8 @@
 // y_i = (x_i W_e) + sum_j o_i^(j) W_j (section 5.3): the token before position i, or the start vector at position 0,
 // plus a row of each position table. Position p reads row (p / divisor) mod size of a table (size, width).
 #pragma once
+#include <algorithm>
+
 #include "kernels/base/view.h"
 
 namespace longstride::kernels {
@@ -13,7 +15,7 @@ struct PositionTableView {
 struct EmbeddingArgs {
   static constexpr int max_tables = 4;
   View tokens;       // (batch, seq) u8
-  View start;        // (width); all floating views of one type, contiguous
+  View start;        // (width); all floating views contiguous and of one type; on a GPU f32, but y of any
   View token_table;  // (vocabulary, width)
   PositionTableView positions[max_tables];
   int tables = 0;
@@ -23,13 +25,39 @@ struct EmbeddingArgs {
 
 // Adds to the gradients in start, token_table and positions; `y` is read as the gradient of y. first is 0. Each element
 // of a gradient is summed over positions in order, whatever the number of threads.
-struct EmbeddingBackwardArgs : EmbeddingArgs {};
+struct EmbeddingBackwardArgs : EmbeddingArgs {
+  View partials;  // f32 workspace of cuda::embedding_partials elements; absent on the CPU
+};
 
 namespace cpu {
 void embedding(const EmbeddingArgs&, const Launch&);
 void embedding_backward(const EmbeddingBackwardArgs&, const Launch&);
 }  // namespace cpu
 namespace cuda {
+
+// How the backward pass is split, by the sizes alone: the slots of all tokens into chunks, and the slots of one row of
+// a position table likewise, each summed into a row of the workspace of its own.
+struct EmbeddingSplit {
+  static constexpr std::int64_t token_chunks(std::int64_t slots) {
+    return std::clamp<std::int64_t>(slots / 1024, 1, 64);
+  }
+  // Enough for a thousand blocks where that leaves each at least 64 slots.
+  static constexpr std::int64_t row_chunks(std::int64_t slots, std::int64_t size) {
+    return std::max<std::int64_t>(1, std::min(1024 / size, slots / size / 64));
+  }
+};
+
+// The token table and the position tables take turns.
+inline std::int64_t embedding_partials(const EmbeddingArgs& args) {
+  const std::int64_t slots = args.tokens.count();
+  std::int64_t rows = EmbeddingSplit::token_chunks(slots) * args.token_table.size[0];
+  for (int i = 0; i < args.tables; ++i) {
+    const std::int64_t size = args.positions[i].table.size[0];
+    rows = std::max(rows, EmbeddingSplit::row_chunks(slots, size) * size);
+  }
+  return rows * args.start.size[0];
+}
+
 void embedding(const EmbeddingArgs&, const Launch&);
 void embedding_backward(const EmbeddingBackwardArgs&, const Launch&);
 }  // namespace cuda

@@ -2,6 +2,7 @@
 
 #include "kernels/base/activation.h"
 #include "kernels/base/blas.h"
+#include "kernels/column_sum.h"
 #include "kernels/gemm.h"
 
 namespace longstride::kernels::cpu {
@@ -117,9 +118,10 @@ void run(const GemmArgs& args) {
 
 }  // namespace
 
-void gemm(const GemmArgs& args, const Launch&) {
+void gemm(const GemmArgs& args, const Launch& launch) {
   if (args.c.count() == 0) return;
   with_float_type(args.c.dtype, [&](auto zero) { run<decltype(zero)>(args); });
+  if (args.column_sums.given()) column_sum({args.c, args.column_sums, args.partials}, launch);
 }
 
 }  // namespace longstride::kernels::cpu

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/base/add_partials.h"
+#include "kernels/column_sum.h"
 
 namespace longstride::kernels::cpu {
 namespace {
@@ -101,6 +102,21 @@ void layer_norm(const LayerNormArgs& args, const Launch&) {
 
 void layer_norm_backward(const LayerNormBackwardArgs& args, const Launch&) {
   with_float_type(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args); });
+}
+
+void dropout_add_layer_norm(const DropoutAddLayerNormArgs& args, const Launch& launch) {
+  dropout(args.dropout, launch);
+  layer_norm(args.norm, launch);
+}
+
+void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs& args, const Launch& launch) {
+  layer_norm_backward(args.norm, launch);
+  dropout(args.dropout, launch);
+  if (!args.branch_sums.given()) return;
+  View branch = args.norm.dx;  // its shape, but contiguous
+  branch.data = args.dropout.y.data;
+  branch.stride[0] = branch.size[1];
+  column_sum({branch, args.branch_sums, args.norm.partials}, launch);
 }
 
 }  // namespace longstride::kernels::cpu

@@ -32,6 +32,7 @@ void column_sum(const ColumnSumArgs&, const Launch&) { absent(); }
 void copy(const CopyArgs&, const Launch&) { absent(); }
 void decode(const DecodeArgs&, const Launch&) { absent(); }
 void dropout(const DropoutArgs&, const Launch&) { absent(); }
+void dropout_add_layer_norm(const DropoutAddLayerNormArgs&, const Launch&) { absent(); }
 void embedding(const EmbeddingArgs&, const Launch&) { absent(); }
 void embedding_backward(const EmbeddingBackwardArgs&, const Launch&) { absent(); }
 void fill_zero(const FillZeroArgs&, const Launch&) { absent(); }
@@ -40,8 +41,10 @@ void gelu_backward(const GeluBackwardArgs&, const Launch&) { absent(); }
 void gemm(const GemmArgs&, const Launch&) { absent(); }
 void layer_norm(const LayerNormArgs&, const Launch&) { absent(); }
 void layer_norm_backward(const LayerNormBackwardArgs&, const Launch&) { absent(); }
+void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs&, const Launch&) { absent(); }
 void optimizer_scalars(const OptimizerScalarsArgs&, const Launch&) { absent(); }
 void softmax_cross_entropy(const SoftmaxCrossEntropyArgs&, const Launch&) { absent(); }
+void start_scalars(const StartScalarsArgs&, const Launch&) { absent(); }
 void sum(const SumArgs&, const Launch&) { absent(); }
 
 }  // namespace longstride::kernels::cuda

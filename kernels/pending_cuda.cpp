@@ -1,17 +1,7 @@
 // What has no CUDA kernel yet. Every function here stands for one that is still to be written.
 #include <stdexcept>
 
-#include "kernels/adam.h"
-#include "kernels/attention/attention.h"
 #include "kernels/attention/decode.h"
-#include "kernels/column_sum.h"
-#include "kernels/dropout.h"
-#include "kernels/elementwise.h"
-#include "kernels/embedding.h"
-#include "kernels/gelu.h"
-#include "kernels/gemm.h"
-#include "kernels/layer_norm.h"
-#include "kernels/softmax_cross_entropy.h"
 
 namespace longstride::kernels::cuda {
 namespace {
@@ -20,28 +10,7 @@ namespace {
 
 }  // namespace
 
-void adam(const AdamArgs&, const Launch&) { absent(); }
-void add(const AddArgs&, const Launch&) { absent(); }
 void append(const AppendArgs&, const Launch&) { absent(); }
-void attention(const AttentionArgs&, const Launch&) { absent(); }
-void attention_backward(const AttentionBackwardArgs&, const Launch&) { absent(); }
-std::size_t attention_workspace_bytes(const AttentionArgs&) { absent(); }
-std::size_t attention_workspace_bytes(const AttentionBackwardArgs&) { absent(); }
-void average(const AverageArgs&, const Launch&) { absent(); }
-void column_sum(const ColumnSumArgs&, const Launch&) { absent(); }
-void copy(const CopyArgs&, const Launch&) { absent(); }
 void decode(const DecodeArgs&, const Launch&) { absent(); }
-void dropout(const DropoutArgs&, const Launch&) { absent(); }
-void embedding(const EmbeddingArgs&, const Launch&) { absent(); }
-void embedding_backward(const EmbeddingBackwardArgs&, const Launch&) { absent(); }
-void fill_zero(const FillZeroArgs&, const Launch&) { absent(); }
-void gelu(const GeluArgs&, const Launch&) { absent(); }
-void gelu_backward(const GeluBackwardArgs&, const Launch&) { absent(); }
-void gemm(const GemmArgs&, const Launch&) { absent(); }
-void layer_norm(const LayerNormArgs&, const Launch&) { absent(); }
-void layer_norm_backward(const LayerNormBackwardArgs&, const Launch&) { absent(); }
-void optimizer_scalars(const OptimizerScalarsArgs&, const Launch&) { absent(); }
-void softmax_cross_entropy(const SoftmaxCrossEntropyArgs&, const Launch&) { absent(); }
-void sum(const SumArgs&, const Launch&) { absent(); }
 
 }  // namespace longstride::kernels::cuda

@@ -1,4 +1,4 @@
-// losses = -log softmax(logits)[target] in nats, and, in place of the logits, scale * d(sum of losses)/dlogits
+// losses = -log softmax(logits)[target] in nats, and gradient = scale * d(sum of losses)/dlogits
 // = scale (softmax(logits) - onehot(target)).
 #pragma once
 #include "kernels/base/view.h"
@@ -6,11 +6,12 @@
 namespace longstride::kernels {
 
 struct SoftmaxCrossEntropyArgs {
-  View logits;   // (rows, vocabulary) contiguous; overwritten with the gradient when with_gradient
-  View targets;  // (rows) u8, below vocabulary
-  View losses;   // (rows), of the logits' type
-  bool with_gradient = false;
+  View logits;    // (rows, vocabulary) contiguous; f32 on a GPU
+  View targets;   // (rows) u8, below vocabulary
+  View losses;    // (rows), of the logits' type
+  View gradient;  // absent, or like logits; may be logits. On a GPU of any type it computes in
   double scale = 1;
+  const float* loss_scale = nullptr;  // device memory; when given, the gradient is multiplied by it too
 };
 
 namespace cpu {

@@ -140,6 +140,7 @@ void run_bench(const BenchOptions& o, Session& session) {
   const Device device = chosen_device(o.device, session.comm->size());
   if (session.comm->size() > 1) throw user_error("bench step measures one rank; run it without mpirun");
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
+  check_device_computes(recipe.model, device);
   const std::size_t free_before = device == Device::cuda ? device_info().free_bytes : 0;
   SparseTransformer model(recipe.model);
   Bench b{o, recipe, TrainingStep(model, recipe.train, *session.comm, device), {}, {}};

@@ -1,5 +1,7 @@
 #include "launch/device_option.h"
 
+#include <algorithm>
+
 #include "framework/core/errors.h"
 
 namespace longstride {
@@ -31,6 +33,16 @@ Device chosen_device(const DeviceOption& option, int ranks) {
     throw user_error("--device gpu: no GPU is found here (nvidia-smi shows what the driver sees); use --device cpu");
   if (ranks > 1) throw user_error("several GPUs need NCCL, which is not built yet; run one rank, or --device cpu");
   return device;
+}
+
+void check_device_computes(const SparseTransformerConfig& model, Device device) {
+  constexpr std::int64_t widest_head = 128;
+  const std::int64_t head = std::max(model.key_size(), model.value_size());
+  if (device == Device::cuda && head > widest_head)
+    throw user_error(
+        "model.heads is {}, which makes heads of {}, but a GPU computes heads of at most {}; use more "
+        "heads, or --device cpu",
+        model.heads, head, widest_head);
 }
 
 }  // namespace longstride

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "framework/core/device.h"
+#include "framework/models/sparse_transformer_config.h"
 
 namespace longstride {
 
@@ -19,5 +20,8 @@ void add_device_option(CLI::App& command, DeviceOption& option);
 Device chosen_device(const DeviceOption& option, int ranks);
 // For planning: no GPU is needed, but a build that could use one. Automatic: as above.
 Device planned_device(const DeviceOption& option);
+
+// UserError for a model that the device's kernels do not compute.
+void check_device_computes(const SparseTransformerConfig& model, Device device);
 
 }  // namespace longstride

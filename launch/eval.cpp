@@ -50,6 +50,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationConfig& 
 void run_eval(const EvalOptions& o, Session& session) {
   const Device device = chosen_device(o.device, session.comm->size());
   const LoadedRun run = load_run(o.run, o.weights);
+  check_device_computes(run.recipe.model, device);
   const std::string path = o.data.empty() ? run.recipe.data.path : o.data;
   const auto dataset = Dataset::open(path);
   const auto sequences = dataset->split(o.split, run.recipe.data.cross_files);

@@ -50,6 +50,7 @@ Costs costs_of(const Recipe& recipe, SparseTransformer& model, const PlanOptions
   c.tokens = recipe.train.steps * recipe.train.global_batch * m.context;
   c.seconds = c.flops_per_step * static_cast<double>(recipe.train.steps) /
               (options.mfu * options.peak_tflops * 1e12 * options.ranks);
+  check_device_computes(recipe.model, planned_device(options.device));
   c.memory = plan_memory(model, recipe.train, options.ranks, planned_device(options.device));
   c.batching = divide_batch(recipe.train, options.ranks);
   return c;

@@ -62,6 +62,7 @@ void run_train(const TrainOptions& o, Session& session) {
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
   const Device device = chosen_device(o.device, session.comm->size());
   compute_type(recipe.train.precision, device);
+  check_device_computes(recipe.model, device);
   const std::string run = o.run.empty() ? (fs::path("runs") / recipe.name).string() : o.run;
   const auto dataset = Dataset::open(recipe.data.path);
   const auto data = open_training_data(recipe.data, recipe.train.seed);

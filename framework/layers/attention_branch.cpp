@@ -44,7 +44,7 @@ void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& d
   {
     Scratch inner(ctx);
     const Tensor d_o = inner.like(o);
-    output_.gradients(ctx, o, dout, d_o);
+    output_.gradients_but_bias(ctx, o, dout, d_o);
     const Heads in = heads_of(qkv), grad = heads_of(dqkv);
     const std::int64_t heads = config_.heads, size = config_.value_size;
     ops::attention_backward(ctx, *plans_->plan(layer_, dout.size(1)), in.q, in.k, in.v, o.split_last(heads, size), lse,

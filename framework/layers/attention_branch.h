@@ -39,6 +39,7 @@ class AttentionBranch : public Branch {
                   std::shared_ptr<const AttentionPlans> plans, std::int64_t layer);
 
   void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
+  Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
   // One position, (batch, 1, width), attending to what the cache keeps of those before it.
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, const ops::DecodeCache& cache,

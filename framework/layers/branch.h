@@ -13,7 +13,10 @@ class Branch {
  public:
   virtual ~Branch() = default;
   virtual void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const = 0;
-  // dnormed is overwritten and may be dout; parameter gradients accumulate.
+  // dnormed is overwritten and may be dout; parameter gradients accumulate, but for one: the gradient of the bias that
+  // is added last is the column sums of dout, which whoever computes dout adds to output_bias_gradient() in the same
+  // pass.
+  virtual Tensor output_bias_gradient() const = 0;
   virtual void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const = 0;
 };
 

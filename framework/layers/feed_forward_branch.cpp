@@ -24,8 +24,8 @@ void FeedForwardBranch::backward(Context& ctx, const Tensor& dout, const Tensor&
   const Tensor active = tape.pop(), pre = tape.pop(), normed = tape.pop();
   Scratch scratch(ctx);
   const Tensor dpre = scratch.like(pre);
-  outer_.gradients_through_gelu(ctx, active, pre, dout, dpre);
-  inner_.gradients(ctx, normed, dpre, dnormed);
+  outer_.gradients_through_gelu(ctx, active, pre, dout, dpre, inner_);
+  inner_.gradients_but_bias(ctx, normed, dpre, dnormed);
 }
 
 }  // namespace longstride

@@ -19,6 +19,7 @@ class FeedForwardBranch : public Branch {
   FeedForwardBranch(ParameterSet& parameters, const std::string& name, const FeedForwardBranchConfig& config);
 
   void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
+  Tensor output_bias_gradient() const override { return outer_.bias_gradient(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
 
  private:

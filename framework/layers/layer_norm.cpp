@@ -38,7 +38,7 @@ void LayerNorm::forward_after(Context& ctx, const Tensor& branch, const Tensor& 
 }
 
 void LayerNorm::backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, const AfterBranch* below,
-                                const Tensor& dbranch, Tape& tape) const {
+                                const Tensor& dbranch, const Tensor& branch_sums, Tape& tape) const {
   const Tensor rstd = tape.pop();
   const Tensor mean = tape.pop();
   const Tensor x = tape.pop();
@@ -46,7 +46,7 @@ void LayerNorm::backward_before(Context& ctx, const Tensor& dy, const Tensor& dx
     ops::layer_norm_backward(ctx, dy, x, gain_.master, mean, rstd, dx, add, gain_.gradient, bias_.gradient);
   else
     ops::layer_norm_backward_dropout(ctx, dy, x, gain_.master, mean, rstd, dx, add, gain_.gradient, bias_.gradient,
-                                     below->dropout, below->dropout_id, dbranch);
+                                     below->dropout, below->dropout_id, dbranch, branch_sums);
 }
 
 }  // namespace longstride

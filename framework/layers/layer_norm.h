@@ -28,10 +28,10 @@ class LayerNorm {
                      const Tensor& sum, const Tensor& y, Tape* tape) const;
 
   // dx = the gradient of x, or dx += when `add` (dx then holds the gradient that reaches x past the branches).
-  // With `below`, in the same pass, dbranch = the gradient of the branch whose dropped-out output the sum x took up;
-  // dbranch may be dy.
+  // With `below`, in the same pass, dbranch = the gradient of the branch whose dropped-out output the sum x took up,
+  // which may be dy, and branch_sums += its column sums.
   void backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, const AfterBranch* below,
-                       const Tensor& dbranch, Tape& tape) const;
+                       const Tensor& dbranch, const Tensor& branch_sums, Tape& tape) const;
 
  private:
   Parameter& gain_;

@@ -9,11 +9,11 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t i
       bias_(parameters.add(name + ".bias", {out}, {})) {}
 
 void Linear::apply(Context& ctx, const Tensor& x, const Tensor& y) const {
-  ops::linear(ctx, x, weight_.value, bias_.master, y);
+  ops::linear(ctx, x, weight_.value, bias_.value, y);
 }
 
 void Linear::apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const {
-  ops::linear_gelu(ctx, x, weight_.value, bias_.master, pre, y);
+  ops::linear_gelu(ctx, x, weight_.value, bias_.value, pre, y);
 }
 
 void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
@@ -22,9 +22,14 @@ void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Te
 }
 
 void Linear::gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy,
-                                    const Tensor& dpre) const {
-  ops::linear_backward_weight(ctx, dy, x, weight_.gradient, bias_.gradient);
-  ops::linear_backward_input_gelu(ctx, dy, weight_.value, pre, dpre);
+                                    const Tensor& dpre, const Linear& below) const {
+  ops::linear_backward_weight(ctx, dy, x, weight_.gradient, {});
+  ops::linear_backward_input_gelu(ctx, dy, weight_.value, pre, dpre, below.bias_.gradient);
+}
+
+void Linear::gradients_but_bias(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+  ops::linear_backward_weight(ctx, dy, x, weight_.gradient, {});
+  ops::linear_backward_input(ctx, dy, weight_.value, dx);
 }
 
 }  // namespace longstride

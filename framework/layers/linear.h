@@ -15,9 +15,13 @@ class Linear {
   void apply(Context& ctx, const Tensor& x, const Tensor& y) const;
   void apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const;
   void gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
-  // The same where x = gelu(pre): gives dpre instead of dx.
-  void gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy,
-                              const Tensor& dpre) const;
+  // The gradient of the bias is the column sums of dy, and a pass over dy of its own unless who computes dy adds it
+  // too.
+  Tensor bias_gradient() const { return bias_.gradient; }
+  void gradients_but_bias(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
+  // gradients_but_bias where x = gelu(pre) and pre is what `below` gave: dpre instead of dx, and below's bias gradient.
+  void gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy, const Tensor& dpre,
+                              const Linear& below) const;
 
   std::int64_t in() const { return weight_.shape[1]; }
   std::int64_t out() const { return weight_.shape[0]; }

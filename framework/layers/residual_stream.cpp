@@ -63,7 +63,7 @@ void ResidualStream::forward_keeping_all(Context& ctx, int begin, int end, Tenso
 }
 
 void ResidualStream::backward(Context& ctx, const Tensor& d, const Tensor& dh, Tape& tape) const {
-  norm(size()).backward_before(ctx, d, dh, false, &step(size() - 1).after, d, tape);
+  backward_norm(ctx, size(), d, dh, tape);
   tape.close_frame();
   if (recomputed_ == 0) return backward_kept(ctx, 0, size(), d, dh, tape);
   for (int end = size(); end > 0;) {
@@ -75,11 +75,18 @@ void ResidualStream::backward(Context& ctx, const Tensor& d, const Tensor& dh, T
   }
 }
 
+void ResidualStream::backward_norm(Context& ctx, int k, const Tensor& d, const Tensor& dh, Tape& tape) const {
+  const bool add = k < size();  // what reaches H_k past branch k
+  if (k == 0) return norm(k).backward_before(ctx, d, dh, add, nullptr, {}, {}, tape);
+  const ResidualStep& below = step(k - 1);
+  norm(k).backward_before(ctx, d, dh, add, &below.after, d, below.branch->output_bias_gradient(), tape);
+}
+
 void ResidualStream::backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh,
                                    Tape& tape) const {
   for (int k = end - 1; k >= begin; --k) {
     step(k).branch->backward(ctx, d, d, tape);
-    norm(k).backward_before(ctx, d, dh, true, k > 0 ? &step(k - 1).after : nullptr, d, tape);
+    backward_norm(ctx, k, d, dh, tape);
     tape.close_frame();
   }
 }

@@ -42,6 +42,9 @@ class ResidualStream {
   void forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed, Tape& tape) const;
   void backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh, Tape& tape) const;
 
+  // d, the gradient of norm_k(H_k), becomes that of branch k - 1's output; dh becomes the gradient of H_k.
+  void backward_norm(Context& ctx, int k, const Tensor& d, const Tensor& dh, Tape& tape) const;
+
   std::vector<ResidualStep> steps_;
   std::shared_ptr<const LayerNorm> last_norm_;
   int recomputed_;

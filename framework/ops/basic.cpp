@@ -8,7 +8,7 @@ namespace {
 
 void add_up(Context& ctx, const Tensor& x, bool squares, const Tensor& total) {
   check_contiguous(x, "x");
-  LONGSTRIDE_CHECK(computes(x.dtype()), "x is {}", kernels::name_of(x.dtype()));
+  LONGSTRIDE_CHECK(computes(ctx, x.dtype()), "x is {}", kernels::name_of(x.dtype()));
   check_vector(total, 1, Dtype::f64, "total");
   Scratch scratch(ctx);
   const Tensor partials = scratch.tensor({kernels::SumArgs::chunks(x.count())}, Dtype::f64);
@@ -26,14 +26,15 @@ void fill_zero(Context& ctx, const Tensor& x) {
 
 void copy(Context& ctx, const Tensor& from, const Tensor& to) {
   check_contiguous(from, "from");
-  check_vector(to, from.count(), from.dtype(), "to");
+  const bool converts = computes(ctx, from.dtype()) && computes(ctx, to.dtype()) && ctx.device != Device::cpu;
+  check_vector(to, from.count(), converts ? to.dtype() : from.dtype(), "to");
   if (ctx.planning()) return;
   launch(ctx, kernels::cpu::copy, kernels::cuda::copy, {from.view(), to.view()});
 }
 
 void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y) {
   check_contiguous(a, "a");
-  LONGSTRIDE_CHECK(computes(a.dtype()), "a is {}", kernels::name_of(a.dtype()));
+  LONGSTRIDE_CHECK(computes(ctx, a.dtype()), "a is {}", kernels::name_of(a.dtype()));
   check_vector(b, a.count(), a.dtype(), "b");
   check_vector(y, a.count(), a.dtype(), "y");
   if (ctx.planning()) return;

@@ -10,7 +10,7 @@ namespace longstride::ops {
 void cross_entropy(Context& ctx, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                    const Tensor& losses);
 // The same, and in the same pass dhidden (like hidden) = scale * d(sum of losses)/dhidden and dweight += scale *
-// d/dweight.
+// d/dweight. Where the context has a loss scale, both are multiplied by it.
 void cross_entropy_with_gradient(Context& ctx, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                                  double scale, const Tensor& losses, const Tensor& dhidden, const Tensor& dweight);
 

@@ -4,6 +4,7 @@
 
 #include "framework/core/context.h"
 #include "framework/core/errors.h"
+#include "kernels/base/row_chunks.h"
 
 namespace longstride::ops {
 
@@ -45,7 +46,24 @@ inline kernels::View transposed(kernels::View v) {
   return v;
 }
 
+// What the CPU computes in.
 inline bool computes(Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::f64; }
+// What the device of ctx computes in. On a GPU f32 may stand beside a 16-bit type; on the CPU one op has one type.
+inline bool computes(const Context& ctx, Dtype dtype) {
+  if (ctx.device == Device::cpu) return computes(dtype);
+  return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16;
+}
+// The type of statistics, parameter gradients and losses beside tensors of this type.
+inline Dtype wide(const Context& ctx, Dtype dtype) { return ctx.device == Device::cpu ? dtype : Dtype::f32; }
+// Whether `other` may be used where `dtype` is: itself, and on a GPU its wide type.
+inline bool goes_with(const Context& ctx, Dtype dtype, Dtype other) {
+  return computes(ctx, other) && (other == dtype || other == wide(ctx, dtype));
+}
+
+// Chunks of a reduction over rows: rows of its workspace.
+inline std::int64_t row_chunks(const Context& ctx, std::int64_t rows) {
+  return (ctx.device == Device::cpu ? kernels::row_chunks(rows) : kernels::cuda::row_chunks(rows)).chunks;
+}
 
 inline void check_contiguous(const Tensor& t, const char* name) {
   LONGSTRIDE_CHECK(t.given() && t.contiguous(), "{} {} is not contiguous", name, t.shape().text());

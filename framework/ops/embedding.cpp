@@ -8,18 +8,19 @@ namespace {
 
 using kernels::EmbeddingArgs;
 
-void set(const Embedding& embedding, const Tensor& tokens, const Tensor& y, EmbeddingArgs& args) {
+void set(const Context& ctx, const Embedding& embedding, const Tensor& tokens, const Tensor& y, EmbeddingArgs& args) {
   LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.contiguous() && tokens.dtype() == Dtype::u8, "tokens are {} {}",
                    tokens.shape().text(), kernels::name_of(tokens.dtype()));
   const std::int64_t width = embedding.start.count();
   const Dtype dtype = y.dtype();
-  LONGSTRIDE_CHECK(computes(dtype), "y is {}", kernels::name_of(dtype));
+  LONGSTRIDE_CHECK(computes(ctx, dtype), "y is {}", kernels::name_of(dtype));
   check_vector(y, tokens.count() * width, dtype, "y");
-  check_vector(embedding.start, width, dtype, "start");
+  const Dtype of_tables = wide(ctx, dtype);
+  check_vector(embedding.start, width, of_tables, "start");
   const auto check_table = [&](const Tensor& table, const char* name) {
     LONGSTRIDE_CHECK(table.rank() == 2 && table.size(1) == width && table.size(0) > 0, "{} is {} for width {}", name,
                      table.shape().text(), width);
-    check_vector(table, table.count(), dtype, name);
+    check_vector(table, table.count(), of_tables, name);
   };
   check_table(embedding.token_table, "token_table");
   LONGSTRIDE_CHECK(embedding.positions.size() <= EmbeddingArgs::max_tables, "{} position tables, at most {}",
@@ -40,15 +41,18 @@ void set(const Embedding& embedding, const Tensor& tokens, const Tensor& y, Embe
 
 void embed(Context& ctx, const Embedding& embedding, const Tensor& tokens, const Tensor& y) {
   EmbeddingArgs args;
-  set(embedding, tokens, y, args);
+  set(ctx, embedding, tokens, y, args);
   if (ctx.planning()) return;
   launch(ctx, kernels::cpu::embedding, kernels::cuda::embedding, args);
 }
 
 void embed_backward(Context& ctx, const Tensor& dy, const Tensor& tokens, const Embedding& gradients) {
   kernels::EmbeddingBackwardArgs args;
-  set(gradients, tokens, dy, args);
+  set(ctx, gradients, tokens, dy, args);
   LONGSTRIDE_CHECK(gradients.first == 0, "training starts at position 0, not {}", gradients.first);
+  Scratch scratch(ctx);
+  if (ctx.device == Device::cuda)
+    args.partials = scratch.tensor({kernels::cuda::embedding_partials(args)}, Dtype::f32).view();
   if (ctx.planning()) return;
   launch(ctx, kernels::cpu::embedding_backward, kernels::cuda::embedding_backward, args);
 }

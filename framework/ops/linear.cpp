@@ -12,39 +12,44 @@ using kernels::Epilogue;
 using kernels::GemmArgs;
 using kernels::View;
 
-void check_product(const View& x, const View& weight, const View& y) {
+// Of the three, `result` is computed: on a GPU it may be f32 beside 16-bit factors; the bias is of y's type.
+void check_product(const Context& ctx, const View& x, const View& weight, const View& y, const View& result) {
   LONGSTRIDE_CHECK(x.size[0] == y.size[0] && x.size[1] == weight.size[1] && y.size[1] == weight.size[0],
                    "x ({}, {}), weight ({}, {}) and y ({}, {}) do not match", x.size[0], x.size[1], weight.size[0],
                    weight.size[1], y.size[0], y.size[1]);
-  LONGSTRIDE_CHECK(computes(x.dtype) && x.dtype == weight.dtype && x.dtype == y.dtype, "x is {}, weight {}, y {}",
+  const View& factor = &result == &x ? weight : x;
+  const auto fits = [&](const View& v) {
+    return &v == &result ? goes_with(ctx, factor.dtype, v.dtype) : v.dtype == factor.dtype;
+  };
+  LONGSTRIDE_CHECK(computes(ctx, factor.dtype) && fits(x) && fits(weight) && fits(y), "x is {}, weight {}, y {}",
                    kernels::name_of(x.dtype), kernels::name_of(weight.dtype), kernels::name_of(y.dtype));
 }
 
 void gemm(const Context& ctx, const GemmArgs& args) { launch(ctx, kernels::cpu::gemm, kernels::cuda::gemm, args); }
 
-GemmArgs forward_args(const Tensor& x, const Tensor& weight, const Tensor& y) {
+GemmArgs forward_args(const Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& y) {
   GemmArgs args;
   args.a = fold(x, "x");
   args.b = fold(weight, "weight");
   args.c = fold(y, "y");
-  check_product(args.a, args.b, args.c);
+  check_product(ctx, args.a, args.b, args.c, args.c);
   args.b = transposed(args.b);
   return args;
 }
 
-GemmArgs backward_input_args(const Tensor& dy, const Tensor& weight, const Tensor& dx) {
+GemmArgs backward_input_args(const Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx) {
   GemmArgs args;
   args.a = fold(dy, "dy");
   args.b = fold(weight, "weight");
   args.c = fold(dx, "dx");
-  check_product(args.c, args.b, args.a);
+  check_product(ctx, args.c, args.b, args.a, args.c);
   return args;
 }
 
 }  // namespace
 
 void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y) {
-  GemmArgs args = forward_args(x, weight, y);
+  GemmArgs args = forward_args(ctx, x, weight, y);
   if (bias.given()) {
     check_vector(bias, weight.size(0), y.dtype(), "bias");
     args.bias = bias.view();
@@ -55,19 +60,25 @@ void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& b
 }
 
 void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx) {
-  const GemmArgs args = backward_input_args(dy, weight, dx);
+  const GemmArgs args = backward_input_args(ctx, dy, weight, dx);
   if (ctx.planning()) return;
   gemm(ctx, args);
 }
 
 void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& pre,
-                                const Tensor& dpre) {
-  GemmArgs args = backward_input_args(dy, weight, dpre);
+                                const Tensor& dpre, const Tensor& dbias) {
+  GemmArgs args = backward_input_args(ctx, dy, weight, dpre);
   args.activated = fold(pre, "pre");
   LONGSTRIDE_CHECK(pre.shape() == dpre.shape() && pre.dtype() == dpre.dtype(), "pre {} and dpre {} do not match",
                    pre.shape().text(), dpre.shape().text());
   LONGSTRIDE_CHECK(ctx.planning() || pre.data() != dpre.data(), "dpre may not be pre");
   args.epilogue = Epilogue::gelu_backward;
+  Scratch scratch(ctx);
+  if (dbias.given()) {
+    check_vector(dbias, dpre.size(-1), wide(ctx, dpre.dtype()), "dbias");
+    args.column_sums = dbias.view();
+    args.partials = scratch.tensor({row_chunks(ctx, args.c.size[0]), dbias.count()}, dbias.dtype()).view();
+  }
   if (ctx.planning()) return;
   gemm(ctx, args);
 }
@@ -78,15 +89,15 @@ void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, con
   args.a = fold(dy, "dy");
   args.b = fold(x, "x");
   args.c = fold(dweight, "dweight");
-  check_product(args.b, args.c, args.a);
+  check_product(ctx, args.b, args.c, args.a, args.c);
   args.accumulate = true;
   kernels::ColumnSumArgs sums;
   Scratch scratch(ctx);
   if (dbias.given()) {
-    check_vector(dbias, dweight.size(0), dy.dtype(), "dbias");
+    check_vector(dbias, dweight.size(0), wide(ctx, dy.dtype()), "dbias");
     sums.x = args.a;
     sums.total = dbias.view();
-    sums.partials = scratch.tensor({kernels::row_chunks(sums.x.size[0]).chunks, dbias.count()}, dy.dtype()).view();
+    sums.partials = scratch.tensor({row_chunks(ctx, sums.x.size[0]), dbias.count()}, dbias.dtype()).view();
   }
   if (ctx.planning()) return;
   args.a = transposed(args.a);
@@ -96,7 +107,7 @@ void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, con
 
 void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& pre,
                  const Tensor& y) {
-  GemmArgs args = forward_args(x, weight, pre);
+  GemmArgs args = forward_args(ctx, x, weight, pre);
   check_vector(bias, weight.size(0), y.dtype(), "bias");
   LONGSTRIDE_CHECK(pre.shape() == y.shape() && pre.dtype() == y.dtype(), "pre {} and y {} do not match",
                    pre.shape().text(), y.shape().text());
@@ -109,7 +120,7 @@ void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
 
 void gelu(Context& ctx, const Tensor& pre, const Tensor& y) {
   check_contiguous(pre, "pre");
-  LONGSTRIDE_CHECK(computes(pre.dtype()), "pre is {}", kernels::name_of(pre.dtype()));
+  LONGSTRIDE_CHECK(computes(ctx, pre.dtype()), "pre is {}", kernels::name_of(pre.dtype()));
   check_vector(y, pre.count(), pre.dtype(), "y");
   if (ctx.planning()) return;
   launch(ctx, kernels::cpu::gelu, kernels::cuda::gelu, {pre.view(), y.view()});
@@ -117,7 +128,7 @@ void gelu(Context& ctx, const Tensor& pre, const Tensor& y) {
 
 void gelu_backward(Context& ctx, const Tensor& dy, const Tensor& pre, const Tensor& dpre) {
   check_contiguous(pre, "pre");
-  LONGSTRIDE_CHECK(computes(pre.dtype()), "pre is {}", kernels::name_of(pre.dtype()));
+  LONGSTRIDE_CHECK(computes(ctx, pre.dtype()), "pre is {}", kernels::name_of(pre.dtype()));
   check_vector(dy, pre.count(), pre.dtype(), "dy");
   check_vector(dpre, pre.count(), pre.dtype(), "dpre");
   if (ctx.planning()) return;

@@ -1,6 +1,7 @@
 // y = x W^T + b, with W of shape (out, in) as PyTorch stores it.
 // Every op: validates its tensors once (LONGSTRIDE_CHECK), takes workspace from ctx.arena's scratch, does no
-// arithmetic while planning, then dispatches to kernels::cpu or kernels::cuda.
+// arithmetic while planning, then dispatches to kernels::cpu or kernels::cuda. On the CPU all tensors of an op have one
+// type. On a GPU activations, weights and biases have the compute type, and gradients of parameters are f32.
 #pragma once
 #include "framework/core/context.h"
 
@@ -11,10 +12,11 @@ namespace longstride::ops {
 void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y);
 // dx (rows, in) = dy (rows, out) W
 void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx);
-// The same where the input was gelu(pre): dpre (rows, in) = (dy W) gelu'(pre), without a pass of its own. dpre is not
-// pre.
+// The same where the input was gelu(pre): dpre (rows, in) = (dy W) gelu'(pre), without a pass of its own, and dbias
+// (in)
+// += column sums of dpre, the gradient of the bias in pre; dbias may be absent. dpre is not pre.
 void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& pre,
-                                const Tensor& dpre);
+                                const Tensor& dpre, const Tensor& dbias = {});
 // dweight (out, in) += dy^T x; dbias (out) += column sums of dy; dbias may be absent.
 void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& dweight,
                             const Tensor& dbias);

@@ -43,13 +43,24 @@ Optimizer::Optimizer(const Config& config, const State& state, std::int64_t deca
 void Optimizer::start(Context& ctx, const Tensor& weights) {
   ops::fill_zero(ctx, state_.m);
   ops::fill_zero(ctx, state_.v);
-  ops::fill_zero(ctx, state_.scalars);
+  resume(ctx, config_.dynamic_loss_scale ? kernels::LossScale::first : 1.0f, 0);
   if (config_.ema > 0) ops::copy(ctx, weights, state_.ema);
 }
 
-void Optimizer::step(Context& ctx, const Tensor& weights, const Tensor& gradient) {
+void Optimizer::resume(Context& ctx, float loss_scale, std::int64_t good_steps) {
+  if (ctx.planning()) return;
+  ops::launch(ctx, kernels::cpu::start_scalars, kernels::cuda::start_scalars,
+              {state_.scalars.as<kernels::OptimizerScalars>(), loss_scale, good_steps});
+}
+
+void Optimizer::step(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low) {
   ops::check_vector(weights, state_.m.count(), state_.m.dtype(), "weights");
   ops::check_vector(gradient, state_.m.count(), state_.m.dtype(), "gradient");
+  if (low.given()) {
+    LONGSTRIDE_CHECK(ctx.device == Device::cuda && bytes_of(low.dtype()) == 2, "low is {}",
+                     kernels::name_of(low.dtype()));
+    ops::check_vector(low, weights.count(), low.dtype(), "low");
+  }
   static_assert(offsetof(kernels::OptimizerScalars, sum_of_squares) == 0);
   const Tensor sum_of_squares(state_.scalars.data(), Dtype::f64, {1});
   ops::fill_zero(ctx, sum_of_squares);
@@ -59,12 +70,13 @@ void Optimizer::step(Context& ctx, const Tensor& weights, const Tensor& gradient
 
   auto* scalars = state_.scalars.as<kernels::OptimizerScalars>();
   ops::launch(ctx, kernels::cpu::optimizer_scalars, kernels::cuda::optimizer_scalars,
-              {scalars, ctx.step, schedule(), config_.clip});
+              {scalars, ctx.step, schedule(), config_.clip, config_.dynamic_loss_scale});
   kernels::AdamArgs args;
   args.weights = weights.view();
   args.gradient = gradient.view();
   args.m = state_.m.view();
   args.v = state_.v.view();
+  args.low = low.view();
   args.decayed = decayed_;
   args.beta1 = config_.beta1;
   args.beta2 = config_.beta2;
@@ -74,7 +86,8 @@ void Optimizer::step(Context& ctx, const Tensor& weights, const Tensor& gradient
   args.step = ctx.step;
   ops::launch(ctx, kernels::cpu::adam, kernels::cuda::adam, args);
   if (config_.ema > 0)
-    ops::launch(ctx, kernels::cpu::average, kernels::cuda::average, {weights.view(), state_.ema.view(), config_.ema});
+    ops::launch(ctx, kernels::cpu::average, kernels::cuda::average,
+                {weights.view(), state_.ema.view(), config_.ema, scalars});
 }
 
 }  // namespace longstride

@@ -18,8 +18,9 @@ class Optimizer {
     std::int64_t steps = 0;   // of the whole run; the learning rate is 0 from there on
     double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
     double weight_decay = 0.01;
-    double clip = 0;  // largest global norm of the gradient; 0: no clipping
-    double ema = 0;   // decay of the running average of weights, in [0, 1); 0: none
+    double clip = 0;                  // largest global norm of the gradient; 0: no clipping
+    double ema = 0;                   // decay of the running average of weights, in [0, 1); 0: none
+    bool dynamic_loss_scale = false;  // fp16: the gradients that step() is given are scaled by scalars()->loss_scale
   };
 
   // Flat tensors of as many elements as the weights and of their type; scalars is u8 of scalars_bytes.
@@ -43,12 +44,16 @@ class Optimizer {
 
   // A fresh run: no moments, and the running average starts as the weights.
   void start(Context& ctx, const Tensor& weights);
+  // A run that goes on: moments and average are there already; the loss scale and its count are a checkpoint's.
+  void resume(Context& ctx, float loss_scale, std::int64_t good_steps);
 
   // One update of the weights at step *ctx.step (0-based), from the gradient averaged over the global batch: its global
-  // norm, the clip coefficient, Adam, the running average. Takes scratch from the arena (planned like everything else).
-  void step(Context& ctx, const Tensor& weights, const Tensor& gradient);
+  // norm, the clip coefficient, Adam, the running average. `low`, when given, becomes the weights rounded. A gradient
+  // that is not finite changes nothing but the scalars. Takes scratch from the arena (planned like everything else).
+  void step(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low = {});
 
-  // Of the last step: learning rate, gradient norm before clipping, clip coefficient. In device memory.
+  // Of the last step: learning rate, gradient norm before clipping, clip coefficient, whether it was skipped; and the
+  // loss scale of the next. In device memory.
   const kernels::OptimizerScalars* scalars() const { return state_.scalars.as<const kernels::OptimizerScalars>(); }
 
   const Config& config() const { return config_; }

@@ -26,7 +26,6 @@ struct CheckpointState {
   std::string recipe;                // the resolved recipe, YAML
   std::optional<double> loss_scale;  // fp16 only
   std::int64_t good_steps = 0;       // fp16: since the loss scale last changed
-  std::int64_t skipped_steps = 0;    // fp16: one after the other, up to this step
   std::optional<double> loss;        // of the last training step, nats; absent when it was not finite
 };
 

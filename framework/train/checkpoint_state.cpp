@@ -103,7 +103,6 @@ std::string manifest_text(const CheckpointManifest& manifest) {
                  {"world_size", s.world_size},
                  {"loss_scale", optional_number(s.loss_scale)},
                  {"good_steps", s.good_steps},
-                 {"skipped_steps", s.skipped_steps},
                  {"loss", optional_number(s.loss)},
                  {"recipe", s.recipe},
                  {"files", json::object()}};
@@ -127,7 +126,6 @@ CheckpointManifest parse_manifest(const std::string& text, const std::string& pa
   s.world_size = static_cast<int>(std::min<std::int64_t>(keys.integer("world_size", 1), INT32_MAX));
   s.loss_scale = keys.number_or_null("loss_scale");
   s.good_steps = keys.integer_or("good_steps", 0);
-  s.skipped_steps = keys.integer_or("skipped_steps", 0);
   s.loss = keys.number_or_null("loss");
   s.recipe = keys.text("recipe");
   for (const auto& [name, digest] : keys.object("files").items()) {

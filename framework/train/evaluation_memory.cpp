@@ -1,6 +1,6 @@
 #include "framework/train/evaluation_memory.h"
 
-#include "framework/core/narrow.h"
+#include "framework/ops/basic.h"
 #include "framework/train/memory_plan.h"
 #include "framework/train/precision.h"
 
@@ -32,12 +32,10 @@ void EvaluationMemory::move_weights(Model& model, const Tensor& masters) {
   const Tensor moved(gpu_->data(), Dtype::f32, masters.shape());
   copy_to_device(moved.data(), masters.data(), masters.bytes(), stream);
   Tensor low;
-  std::optional<HostMemory> narrowed;
   if (ctx_.compute != Dtype::f32) {
     low = Tensor(gpu_->data() + Arena::rounded(masters.bytes()), ctx_.compute, masters.shape());
-    const Tensor here(narrowed.emplace(low.bytes()).data(), ctx_.compute, masters.shape());
-    narrow(masters, here);
-    copy_to_device(low.data(), here.data(), low.bytes(), stream);
+    Context ctx = context();
+    ops::copy(ctx, moved, low);
   }
   synchronize(stream);
   model.parameters().bind(moved, moved, low);  // nothing here writes gradients

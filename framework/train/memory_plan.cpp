@@ -24,7 +24,7 @@ Batching divide_batch(const TrainConfig& config, int ranks) {
   return b;
 }
 
-Optimizer::Config optimizer_config(const TrainConfig& c) {
+Optimizer::Config optimizer_config(const TrainConfig& c, Device device) {
   Optimizer::Config o;
   o.lr = c.lr;
   o.warmup = c.warmup;
@@ -35,6 +35,7 @@ Optimizer::Config optimizer_config(const TrainConfig& c) {
   o.weight_decay = c.weight_decay;
   o.clip = c.clip;
   o.ema = c.ema;
+  o.dynamic_loss_scale = resolved(c.precision, device) == Precision::fp16;
   return o;
 }
 
@@ -58,9 +59,9 @@ void count_activations(Model& model, const TrainConfig& config, const Batching& 
   model.loss_and_gradients(ctx, tokens, 1.0, losses);
   ops::sum(ctx, losses, Tensor(nullptr, Dtype::f64, {1}));
   const Tensor scalars(nullptr, Dtype::u8, {static_cast<std::int64_t>(Optimizer::scalars_bytes)});
-  Optimizer optimizer(optimizer_config(config), {none, none, config.ema > 0 ? none : Tensor{}, scalars},
+  Optimizer optimizer(optimizer_config(config, plan.device), {none, none, config.ema > 0 ? none : Tensor{}, scalars},
                       model.parameters().decayed_size());
-  optimizer.step(ctx, none, none);
+  optimizer.step(ctx, none, none, low);
   plan.tape = static_cast<std::int64_t>(counting.tape_high_water());
   const EvaluationConfig evaluation = validation_config(config, batching, model.context());
   plan.activations =

@@ -45,7 +45,7 @@ inline constexpr std::size_t library_workspace_bytes = std::size_t{32} << 20;  /
 inline constexpr int staging_buffers = 2;
 
 // What the optimizer needs to know of the recipe, and what the evaluations during training do.
-Optimizer::Config optimizer_config(const TrainConfig& config);
+Optimizer::Config optimizer_config(const TrainConfig& config, Device device = Device::cpu);
 EvaluationConfig validation_config(const TrainConfig& config, const Batching& batching, std::int64_t context);
 
 // Of the step's number and its tokens, which travel to a GPU together.

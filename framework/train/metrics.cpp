@@ -57,14 +57,17 @@ void MetricsWriter::append(const std::string& line) {
 }
 
 void MetricsWriter::write(const StepMetrics& m) {
-  const Line line = {{"step", m.step}, {"loss", m.loss},           {"bits_per_byte", m.bits_per_byte},
-                     {"lr", m.lr},     {"grad_norm", m.grad_norm}, {"tokens_per_second", m.tokens_per_second}};
+  Line line = {{"step", m.step}, {"loss", m.loss},           {"bits_per_byte", m.bits_per_byte},
+               {"lr", m.lr},     {"grad_norm", m.grad_norm}, {"tokens_per_second", m.tokens_per_second}};
+  if (m.loss_scale) line["loss_scale"] = *m.loss_scale;
+  if (m.skipped) line["skipped"] = *m.skipped;
   append(line.dump() + '\n');
   events_.write(m.step, {{"train/loss", m.loss},
                          {"train/bits_per_byte", m.bits_per_byte},
                          {"train/lr", m.lr},
                          {"train/grad_norm", m.grad_norm},
                          {"train/tokens_per_second", m.tokens_per_second}});
+  if (m.loss_scale) events_.write(m.step, {{"train/loss_scale", *m.loss_scale}});
 }
 
 void MetricsWriter::write(const EvaluationMetrics& m) {

@@ -1,10 +1,12 @@
 // What a run reports: RUN/metrics.jsonl, one JSON object a line, and TensorBoard event files beside it. For one rank.
 //   {"step":10,"loss":5.1,"bits_per_byte":7.4,"lr":7e-06,"grad_norm":1.2,"tokens_per_second":10234.5}
+// In fp16 a step's line also has "loss_scale" and "skipped", the steps skipped one after the other up to this one.
 //   {"step":0,"device":"NVIDIA H200","precision":"bf16","planned_bytes":37580963840}          once, training on a GPU
 //   {"step":1000,"split":"valid","loss":1.9,"bits_per_byte":2.7,"bytes":100000,"seconds":12.5}
 // A number that is not finite is written as null, for JSON has no other name for it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "framework/train/event_file.h"
@@ -18,6 +20,8 @@ struct StepMetrics {
   double lr = 0;
   double grad_norm = 0;  // before clipping
   double tokens_per_second = 0;
+  std::optional<double> loss_scale;  // fp16 only, like
+  std::optional<std::int64_t> skipped;
 };
 
 struct EvaluationMetrics {

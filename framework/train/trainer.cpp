@@ -21,6 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::int64_t most_skipped = 20;  // fp16: one after the other; the scale has fallen a millionfold
+
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 class Trainer {
@@ -83,11 +85,27 @@ void Trainer::read_step() {
   refuse_non_finite();
 }
 
+// A step whose gradient is not finite has changed nothing, on either device. With a loss scale some such steps are how
+// the scale is found; without one there is nothing to wait for.
 void Trainer::refuse_non_finite() const {
-  if (std::isfinite(last_.loss) && std::isfinite(last_.scalars.gradient_norm)) return;
+  const std::int64_t saved = std::max<std::int64_t>(saved_, 0);
+  if (scaled()) {
+    if (last_.scalars.skipped_in_row >= most_skipped)
+      throw user_error(
+          "gradient is not finite after {} skipped steps, the last of them step {}; the last checkpoint is step {}. "
+          "Lower train.lr or set train.precision: bf16",
+          last_.scalars.skipped_in_row, read_, saved);
+    return;
+  }
+  if (last_.scalars.skipped > 0 && last_.scalars.finite != 0)  // one that nobody looked at
+    throw user_error(
+        "the gradient of a step before step {} is not finite; the last checkpoint is step {}. Lower train.lr or "
+        "lengthen train.warmup",
+        read_, saved);
+  if (std::isfinite(last_.loss) && last_.scalars.finite != 0) return;
   throw user_error(
       "the {} of step {} is not finite; the last checkpoint is step {}. Lower train.lr or lengthen train.warmup",
-      std::isfinite(last_.loss) ? "gradient" : "loss", read_, std::max<std::int64_t>(saved_, 0));
+      std::isfinite(last_.loss) ? "gradient" : "loss", read_, saved);
 }
 
 // Model FLOP utilisation: recompute is not counted as work done.
@@ -105,8 +123,13 @@ void Trainer::report() {
   const auto steps = static_cast<double>(step_.step() - interval_step_);
   const double rate = steps * static_cast<double>(step_tokens()) / seconds;
   const double bits = last_.loss / std::numbers::ln2;
-  metrics_->write(
-      StepMetrics{step_.step(), last_.loss, bits, last_.scalars.learning_rate, last_.scalars.gradient_norm, rate});
+  StepMetrics metrics{step_.step(), last_.loss, bits, last_.scalars.learning_rate, last_.scalars.gradient_norm,
+                      rate,         {},         {}};
+  if (scaled()) {
+    metrics.loss_scale = static_cast<double>(last_.scalars.loss_scale);
+    metrics.skipped = last_.scalars.skipped_in_row;
+  }
+  metrics_->write(metrics);
   progress_->update({step_.step(), setup_.config.steps, bits, rate, utilisation(rate),
                      static_cast<double>(setup_.config.steps - step_.step()) * seconds / steps});
   interval_begin_ = Clock::now();
@@ -134,13 +157,8 @@ void Trainer::save() {
   read_step();
   if (first_rank()) {
     CheckpointState state;
-    state.step = step_.step();
-    state.seed = setup_.config.seed;
-    state.tokens_seen = step_.step() * step_tokens();
-    state.global_batch = setup_.config.global_batch;
-    state.world_size = setup_.comm->size();
+    step_.describe(last_, state);
     state.recipe = setup_.recipe;
-    state.loss = last_.loss;
     step_.with_host_tensors(
         [&](const TrainingTensors& tensors) { save_checkpoint(setup_.run, state, tensors, setup_.config.keep); });
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "framework/core/narrow.h"
 #include "framework/ops/basic.h"
 
 namespace longstride {
@@ -15,7 +14,7 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
       batching_(divide_batch(config, comm.size())),
       plan_(plan_memory(model, config, comm.size(), device)),
       state_(model, plan_, batching_),
-      optimizer_(optimizer_config(config), state_.optimizer, model.parameters().decayed_size()) {
+      optimizer_(optimizer_config(config, device), state_.optimizer, model.parameters().decayed_size()) {
   if (device == Device::cuda) {
     LONGSTRIDE_CHECK(comm.size() == 1, "{} ranks train on GPUs", comm.size());
     gpu_ = std::make_unique<Gpu>(static_cast<std::size_t>(staging_bytes(state_.tokens.count())));
@@ -28,6 +27,7 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
   ctx_.compute = plan_.compute;
   ctx_.seed = config.seed;
   ctx_.step = state_.step.as<const std::int64_t>();
+  if (optimizer_.config().dynamic_loss_scale) ctx_.loss_scale = &optimizer_.scalars()->loss_scale;
 }
 
 TrainingStep::HostCopy TrainingStep::host_copy() {
@@ -74,12 +74,7 @@ void TrainingStep::upload(HostCopy& copy) {
   send(copy.tensors.m, state_.optimizer.m);
   send(copy.tensors.v, state_.optimizer.v);
   send(copy.tensors.ema, state_.optimizer.ema);
-  std::optional<HostMemory> narrowed;
-  if (state_.low.given()) {
-    const Tensor low(narrowed.emplace(state_.low.bytes()).data(), state_.low.dtype(), state_.low.shape());
-    narrow(copy.tensors.masters, low);
-    send(low, state_.low);
-  }
+  if (state_.low.given()) ops::copy(ctx_, state_.masters, state_.low);
   synchronize(stream);
 }
 
@@ -99,6 +94,9 @@ CheckpointState TrainingStep::resume(const std::string& run) {
   if (copy.memory) std::memset(copy.memory->data(), 0, copy.memory->bytes());
   const CheckpointState found = resume_from_checkpoint(comm_, run, copy.tensors);
   upload(copy);
+  const bool scaled = optimizer_.config().dynamic_loss_scale;
+  const double first = static_cast<double>(kernels::LossScale::first);
+  optimizer_.resume(ctx_, scaled ? static_cast<float>(found.loss_scale.value_or(first)) : 1.0f, found.good_steps);
   step_ = found.step;
   return found;
 }
@@ -131,7 +129,7 @@ void TrainingStep::work() {
     comm_.all_reduce_sum(state_.nats.as<double>(), 1);
     comm_.all_reduce_sum(state_.gradients.as<float>(), state_.gradients.count());
   }
-  optimizer_.step(ctx_, state_.masters, state_.gradients);
+  optimizer_.step(ctx_, state_.masters, state_.gradients, state_.low);
 }
 
 void TrainingStep::run(const std::uint8_t* rows, StepTimer* timer) {
@@ -146,6 +144,18 @@ void TrainingStep::run(const std::uint8_t* rows, StepTimer* timer) {
   }
   if (timer != nullptr) timer->end.record(gpu_->stream);
   ++step_;
+}
+
+void TrainingStep::describe(const StepReport& report, CheckpointState& state) const {
+  state.step = step_;
+  state.seed = config_.seed;
+  state.tokens_seen = step_ * config_.global_batch * model_.context();
+  state.global_batch = config_.global_batch;
+  state.world_size = comm_.size();
+  state.loss = report.loss;
+  if (!optimizer_.config().dynamic_loss_scale) return;
+  state.loss_scale = static_cast<double>(report.scalars.loss_scale);
+  state.good_steps = report.scalars.good_steps;
 }
 
 StepReport TrainingStep::report() {

@@ -41,6 +41,8 @@ class TrainingStep {
   void run(const std::uint8_t* rows, StepTimer* timer = nullptr);
   std::int64_t step() const { return step_; }  // taken
   StepReport report();                         // waits for the last step
+  // All of a checkpoint's state but the recipe.
+  void describe(const StepReport& report, CheckpointState& state) const;
 
   // For evaluation between steps, in the same memory.
   Context& context() { return ctx_; }

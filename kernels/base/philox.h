@@ -6,11 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define LONGSTRIDE_HOST_DEVICE __host__ __device__
-#else
-#define LONGSTRIDE_HOST_DEVICE
-#endif
+#include "kernels/base/host_device.h"
 
 namespace longstride::kernels {
 

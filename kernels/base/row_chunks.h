@@ -12,11 +12,23 @@ struct RowChunks {
   std::int64_t chunks;  // rows of the workspace
 };
 
-constexpr RowChunks row_chunks(std::int64_t rows) {
-  constexpr std::int64_t most = 64;      // threads that can share the work, and rows of workspace
-  constexpr std::int64_t smallest = 64;  // fewer rows in a chunk cost more to add up than they save
+constexpr RowChunks row_chunks(std::int64_t rows, std::int64_t most, std::int64_t smallest) {
   const std::int64_t per_chunk = std::max(smallest, (rows + most - 1) / most);
   return {per_chunk, (rows + per_chunk - 1) / per_chunk};
 }
+
+constexpr RowChunks row_chunks(std::int64_t rows) {
+  constexpr std::int64_t most = 64;      // threads that can share the work, and rows of workspace
+  constexpr std::int64_t smallest = 64;  // fewer rows in a chunk cost more to add up than they save
+  return row_chunks(rows, most, smallest);
+}
+
+namespace cuda {
+
+// The same on a GPU, where a chunk is a block's. Not a function of the GPU at hand, so that memory can be planned
+// without one: 528 chunks are four for each of an H200's multiprocessors.
+constexpr RowChunks row_chunks(std::int64_t rows) { return kernels::row_chunks(rows, 528, 32); }
+
+}  // namespace cuda
 
 }  // namespace longstride::kernels

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "framework/core/device.h"
 #include "framework/models/sparse_transformer.h"
 #include "framework/train/memory_plan.h"
 #include "launch/recipe.h"
@@ -95,6 +96,34 @@ TEST(Plan, JsonHasTheNumbersOfTheModelAndOfTheMemoryPlan) {
   EXPECT_EQ(json.at("bytes_per_rank").at("total"), sum);
   EXPECT_EQ(json.at("bytes_per_rank").at("total"), plan.total());
   EXPECT_EQ(json.at("bytes_per_rank").at("activations"), plan.activations);
+}
+
+// Without a GPU here: planning needs none.
+TEST(Plan, ForAGpuCountsTheNarrowWeightsAndTheLibrariesInOneBlock) {
+  if (!built_with_cuda()) GTEST_SKIP() << "no CUDA";
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", small_recipe);
+  const auto planned = [&](const std::string& device, const std::string& precision) {
+    const CommandResult r = run_command(
+        {"plan", "r.yaml", "--json", "--device", device, "--set", "train.precision=" + precision}, dir.path());
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    return nlohmann::json::parse(r.out);
+  };
+  const auto cpu = planned("cpu", "automatic"), narrow = planned("gpu", "automatic"), wide = planned("gpu", "fp32");
+  EXPECT_EQ(cpu.at("compute"), "f32");
+  EXPECT_EQ(narrow.at("compute"), "bf16");
+  EXPECT_EQ(wide.at("compute"), "f32");
+  const auto bytes = [](const nlohmann::json& plan, const char* key) {
+    return plan.at("bytes_per_rank").at(key).get<std::int64_t>();
+  };
+  EXPECT_EQ(bytes(cpu, "libraries"), 0);
+  EXPECT_EQ(bytes(narrow, "libraries"), 32 << 20);
+  EXPECT_NEAR(static_cast<double>(bytes(narrow, "parameters")), 1.5 * static_cast<double>(bytes(wide, "parameters")),
+              256);
+  EXPECT_EQ(bytes(narrow, "gradients"), bytes(cpu, "gradients"));
+  EXPECT_LT(bytes(narrow, "activations"), bytes(wide, "activations"));
+  for (const auto& plan : {cpu, narrow, wide})
+    EXPECT_EQ(bytes(plan, "block"), bytes(plan, "total") - bytes(plan, "input") - bytes(plan, "communication"));
 }
 
 TEST(Plan, DensityIsTheShareOfTheCausalPairs) {

@@ -92,9 +92,9 @@ TEST(Linear, FusedGeluGradientsAreThoseOfFiniteDifferences) {
   };
   loss();
   OwnedTensor dpre({6, 8}, d), dx({6, 3}, d), dw1({8, 3}, d), db1({8}, d);
-  ops::linear_backward_input_gelu(ctx, dy, w2, pre, dpre);
+  ops::linear_backward_input_gelu(ctx, dy, w2, pre, dpre, db1);
   ops::linear_backward_input(ctx, dpre, w1, dx);
-  ops::linear_backward_weight(ctx, dpre, x, dw1, db1);
+  ops::linear_backward_weight(ctx, dpre, x, dw1, {});
   testing::expect_gradient("dx", x, dx, loss);
   testing::expect_gradient("dw1", w1, dw1, loss);
   testing::expect_gradient("db1", b1, db1, loss);
@@ -116,8 +116,11 @@ TEST(Linear, FusedFormsEqualTheSeparateOnes) {
     OwnedTensor dx({600, 40}, d), dx_fused({600, 40}, d);
     ops::linear_backward_input(ctx, dy, w, dx);
     ops::gelu_backward(ctx, dx, pre_x, dx);
-    ops::linear_backward_input_gelu(ctx, dy, w, pre_x, dx_fused);
+    OwnedTensor dw({40, 40}, d), dbias = normals({40}, d, 6), dbias_fused = dbias;
+    ops::linear_backward_weight(ctx, dx, pre_x, dw, dbias);
+    ops::linear_backward_input_gelu(ctx, dy, w, pre_x, dx_fused, dbias_fused);
     EXPECT_EQ(dx, dx_fused);
+    EXPECT_EQ(dbias, dbias_fused);
   }
 }
 

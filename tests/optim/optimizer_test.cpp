@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <limits>
+
 #include "framework/core/errors.h"
 #include "tests/gradients/test_tensors.h"
 
@@ -123,6 +125,76 @@ TEST(Optimizer, GivesTheSameBitsForAnyNumberOfThreads) {
   }
   omp_set_num_threads(threads);
   for (std::size_t i = 2; i < results.size(); ++i) EXPECT_EQ(results[i], results[i % 2]);
+}
+
+// A gradient of which one element is not finite.
+OwnedTensor overflowed(std::int64_t count, double value) {
+  OwnedTensor gradient = normals({count}, Dtype::f32, 5);
+  gradient.set(count / 2, value);
+  return gradient;
+}
+
+TEST(Optimizer, AGradientThatIsNotFiniteChangesNothingButTheScalars) {
+  for (const double value : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    Trial run(config(), 300, 200, Dtype::f32);
+    run.advance(normals({300}, Dtype::f32, 6));
+    EXPECT_EQ(run.optimizer.scalars()->finite, 1);
+    const OwnedTensor weights = run.weights, m = run.m, v = run.v, ema = run.ema;
+    run.advance(overflowed(300, value));
+    run.advance(overflowed(300, value));
+    EXPECT_EQ(run.weights, weights);
+    EXPECT_EQ(run.m, m);
+    EXPECT_EQ(run.v, v);
+    EXPECT_EQ(run.ema, ema);
+    EXPECT_EQ(run.optimizer.scalars()->finite, 0);
+    EXPECT_EQ(run.optimizer.scalars()->skipped_in_row, 2);
+    run.advance(normals({300}, Dtype::f32, 7));
+    EXPECT_FALSE(run.weights == weights);
+    EXPECT_EQ(run.optimizer.scalars()->skipped_in_row, 0);
+    EXPECT_EQ(run.optimizer.scalars()->skipped, 2);
+    EXPECT_EQ(run.optimizer.scalars()->loss_scale, 1) << "not dynamic";
+  }
+}
+
+// Powers of two only, so the same bits.
+TEST(Optimizer, GradientsTimesTheLossScaleGiveTheSameWeights) {
+  Optimizer::Config scaled = config();
+  scaled.dynamic_loss_scale = true;
+  Trial plain(config(), 1000, 500, Dtype::f64), run(scaled, 1000, 500, Dtype::f64);
+  EXPECT_EQ(run.optimizer.scalars()->loss_scale, kernels::LossScale::first);
+  for (std::uint32_t t = 0; t < 4; ++t) {
+    const OwnedTensor gradient = normals({1000}, Dtype::f64, 20 + t);
+    OwnedTensor times = gradient;
+    for (std::int64_t i = 0; i < 1000; ++i)
+      times.set(i, gradient.at(i) * static_cast<double>(run.optimizer.scalars()->loss_scale));
+    plain.advance(gradient);
+    run.advance(times);
+    EXPECT_EQ(run.optimizer.scalars()->gradient_norm, plain.optimizer.scalars()->gradient_norm);
+  }
+  EXPECT_EQ(run.weights, plain.weights);
+}
+
+TEST(Optimizer, TheLossScaleHalvesOnOverflowAndDoublesAfterEnoughGoodSteps) {
+  Optimizer::Config c = config();
+  c.dynamic_loss_scale = true;
+  Trial run(c, 10, 0, Dtype::f32);
+  const kernels::OptimizerScalars& s = *run.optimizer.scalars();
+  const OwnedTensor good = normals({10}, Dtype::f32, 5), bad = overflowed(10, HUGE_VAL);
+  run.advance(bad);
+  EXPECT_EQ(s.loss_scale, kernels::LossScale::first / 2);
+  for (std::int64_t i = 0; i + 1 < kernels::LossScale::interval; ++i) run.advance(good);
+  EXPECT_EQ(s.loss_scale, kernels::LossScale::first / 2);
+  run.advance(good);
+  EXPECT_EQ(s.loss_scale, kernels::LossScale::first);
+  EXPECT_EQ(s.good_steps, 0);
+  run.advance(good);
+  run.advance(bad);
+  EXPECT_EQ(s.good_steps, 0) << "an overflow starts the count anew";
+  for (int i = 0; i < 40; ++i) run.advance(bad);
+  EXPECT_EQ(s.loss_scale, 1);
+  run.optimizer.resume(run.ctx, kernels::LossScale::most, kernels::LossScale::interval - 1);
+  run.advance(good);
+  EXPECT_EQ(s.loss_scale, kernels::LossScale::most);
 }
 
 TEST(Optimizer, PlannedScratchIsWhatAStepTakes) {

@@ -53,7 +53,7 @@ struct SmallTraining {
 };
 
 inline CheckpointState state_at(std::int64_t step) {
-  return {step, 18446744073709551615u, step * 4096, 8, 4, "name: small\nmodel: {layers: 2}\n", {}, 0, 0, 1.0 / 3};
+  return {step, 18446744073709551615u, step * 4096, 8, 4, "name: small\nmodel: {layers: 2}\n", {}, 0, 1.0 / 3};
 }
 
 // Saves a checkpoint whose values follow from its step.

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using testing::TemporaryDirectory;
 
-StepMetrics step_metrics(std::int64_t step) { return {step, 2.5, 3.6, 1e-4, 0.75, 10234.5}; }
+StepMetrics step_metrics(std::int64_t step) { return {step, 2.5, 3.6, 1e-4, 0.75, 10234.5, {}, {}}; }
 
 std::vector<json> lines_of(const std::string& run) {
   std::ifstream in(run + "/metrics.jsonl");
@@ -54,6 +54,21 @@ TEST(Metrics, LinesCarryTheDocumentedKeys) {
                             {"bits_per_byte", 3.25},
                             {"bytes", 4096},
                             {"seconds", 1.5}}));
+}
+
+TEST(Metrics, LinesOfAGpuTellTheDeviceAndInFp16TheLossScale) {
+  const TemporaryDirectory run;
+  MetricsWriter writer(run.path(), 0);
+  writer.write(DeviceMetrics{0, "NVIDIA H200", "fp16", 4096});
+  StepMetrics metrics = step_metrics(10);
+  metrics.loss_scale = 65536;
+  metrics.skipped = 2;
+  writer.write(metrics);
+  const auto lines = lines_of(run.path());
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0], json({{"step", 0}, {"device", "NVIDIA H200"}, {"precision", "fp16"}, {"planned_bytes", 4096}}));
+  EXPECT_EQ(lines[1]["loss_scale"], 65536);
+  EXPECT_EQ(lines[1]["skipped"], 2);
 }
 
 TEST(Metrics, NumbersThatAreNotFiniteAreNull) {

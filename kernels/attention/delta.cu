@@ -1,0 +1,125 @@
+#include "kernels/attention/delta.h"
+
+#include <cstdint>
+
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/cuda_types.cuh"
+
+namespace longstride::kernels::cuda {
+namespace {
+
+constexpr int block_threads = 256, row_threads = 4;  // of four lanes, each reads 16 bytes at a time
+
+struct DeltaCall {
+  const void *o, *dout;
+  std::int64_t o_batch, o_row, o_head, dout_batch, dout_row, dout_head;  // strides
+  std::int64_t rows, n, heads;
+  std::int32_t size;
+  bool aligned;
+  float* delta;
+};
+
+template <class T>
+__device__ inline float dot_of(const T* a, const T* b, int size, int lane, bool aligned) {
+  constexpr int width = 16 / sizeof(T);
+  float sum = 0;
+  for (int d = lane * width; d < size; d += row_threads * width) {
+    if (aligned) {
+      const uint4 x = *reinterpret_cast<const uint4*>(a + d), y = *reinterpret_cast<const uint4*>(b + d);
+      const T* left = reinterpret_cast<const T*>(&x);
+      const T* right = reinterpret_cast<const T*>(&y);
+#pragma unroll
+      for (int e = 0; e < width; ++e) sum += to_float(left[e]) * to_float(right[e]);
+    } else {
+      for (int e = d; e < d + width && e < size; ++e) sum += to_float(a[e]) * to_float(b[e]);
+    }
+  }
+  return sum;
+}
+
+template <class T>
+__global__ __launch_bounds__(block_threads) void delta_kernel(const DeltaCall call) {
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x;
+  const std::int64_t row = thread / row_threads;  // (batch, heads, n)
+  const int lane = static_cast<int>(thread % row_threads);
+  float sum = 0;
+  if (row < call.rows) {
+    const std::int64_t i = row % call.n, h = row / call.n % call.heads, b = row / call.n / call.heads;
+    sum = dot_of(static_cast<const T*>(call.o) + b * call.o_batch + i * call.o_row + h * call.o_head,
+                 static_cast<const T*>(call.dout) + b * call.dout_batch + i * call.dout_row + h * call.dout_head,
+                 call.size, lane, call.aligned);
+  }
+#pragma unroll
+  for (int step = 1; step < row_threads; step *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+  if (row < call.rows && lane == 0) call.delta[row] = sum;
+}
+
+// Heads [first, first + heads) of a (batch, n, heads, size) view.
+template <class T>
+__global__ __launch_bounds__(block_threads) void zero_kernel(T* data, std::int64_t batch_stride,
+                                                             std::int64_t row_stride, std::int64_t head_stride,
+                                                             std::int64_t n, std::int32_t first, std::int32_t heads,
+                                                             std::int32_t size, std::int64_t count) {
+  const std::int64_t x = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x;
+  if (x >= count) return;
+  const std::int64_t column = x % size, head = first + x / size % heads, row = x / size / heads;
+  data[row / n * batch_stride + row % n * row_stride + head * head_stride + column] = from_float<T>(0);
+}
+
+void zero_heads(const View& v, std::int32_t first, std::int32_t heads, const Launch& launch) {
+  const std::int64_t count = v.size[0] * v.size[1] * heads * v.size[3];
+  const std::int64_t blocks = (count + block_threads - 1) / block_threads;
+  with_gpu_type(v.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    run("attention zero", zero_kernel<T>, {static_cast<unsigned>(blocks), block_threads}, launch, v.as<T>(),
+        v.stride[0], v.stride[1], v.stride[2], v.size[1], first, heads, static_cast<std::int32_t>(v.size[3]), count);
+  });
+}
+
+// In every part but the summary rows each position is its own key.
+bool reaches_every_key(const AttentionPlan& plan, std::int32_t head) {
+  return plan.parts_of(plan.passes_of(head).front()).front().kind != PartKind::fixed_summary;
+}
+
+bool rows_on_16_bytes(const View& v) {
+  const auto bytes = [&](std::int64_t elements) { return elements * static_cast<std::int64_t>(bytes_of(v.dtype)); };
+  return reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0 && bytes(v.stride[0]) % 16 == 0 &&
+         bytes(v.stride[1]) % 16 == 0 && bytes(v.stride[2]) % 16 == 0 && bytes(v.size[3]) % 16 == 0;
+}
+
+}  // namespace
+
+void attention_delta(const AttentionBackwardArgs& args, float* delta, const Launch& launch) {
+  const View &o = args.o, &dout = args.dout;
+  const DeltaCall call{o.data,
+                       dout.data,
+                       o.stride[0],
+                       o.stride[1],
+                       o.stride[2],
+                       dout.stride[0],
+                       dout.stride[1],
+                       dout.stride[2],
+                       o.size[0] * o.size[1] * o.size[2],
+                       o.size[1],
+                       o.size[2],
+                       static_cast<std::int32_t>(o.size[3]),
+                       rows_on_16_bytes(o) && rows_on_16_bytes(dout),
+                       delta};
+  const std::int64_t blocks = (call.rows * row_threads + block_threads - 1) / block_threads;
+  with_gpu_type(o.dtype, [&](auto zero) {
+    run("attention delta", delta_kernel<decltype(zero)>, {static_cast<unsigned>(blocks), block_threads}, launch, call);
+  });
+}
+
+void attention_zero_unreached(const AttentionBackwardArgs& args, const Launch& launch) {
+  const auto heads = static_cast<std::int32_t>(args.q.size[2]);
+  for (std::int32_t first = 0, end; first < heads; first = end) {
+    end = first + 1;
+    if (reaches_every_key(*args.plan, first)) continue;
+    while (end < heads && !reaches_every_key(*args.plan, end)) ++end;
+    zero_heads(args.dk, first, end - first, launch);
+    zero_heads(args.dv, first, end - first, launch);
+  }
+}
+
+}  // namespace longstride::kernels::cuda

@@ -1,0 +1,127 @@
+// dq of a query tile: P and dS = P (dO V^T - D) once more, over the key tiles of all parts of a pass.
+#include "kernels/attention/portable/mma.cuh"
+#include "kernels/base/cuda_launch.cuh"
+
+namespace longstride::kernels::cuda::portable {
+namespace {
+
+constexpr TileShape tile_shape{64, 64};
+
+template <class T, int Key, int Value>
+constexpr std::size_t shared_bytes() {
+  return sizeof(T) * (tile_shape.queries + 2 * tile_shape.keys) * (Key + Value);
+}
+
+// Scores `s` and dP `dp` become P and, in dp, dS. lse counts in powers of two.
+template <int Scores>
+__device__ inline void to_score_gradients(const float (&s)[Scores][4], float (&dp)[Scores][4], float scale,
+                                          const float (&lse)[2], const float (&delta)[2], bool masked,
+                                          const TwoIntervals& in, std::int32_t first_key) {
+  const std::int32_t first = first_key + static_cast<std::int32_t>(threadIdx.x % 4) * 2;
+#pragma unroll
+  for (int j = 0; j < Scores; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const std::int32_t key = first + 8 * j + e % 2;
+      const bool allowed = !masked || (key >= in.low[e / 2] && key < in.high[e / 2]);
+      const float p = exp2_of(fmaf(s[j][e], scale, -lse[e / 2]));
+      dp[j][e] = allowed ? p * (dp[j][e] - delta[e / 2]) : 0.0f;
+    }
+}
+
+template <class T, int Key, int Value>
+__global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant__ Call call) {
+  const Job& job = job_of(call.group);
+  const Unit unit = unit_of(call.group, tiles_in(job.queries.length, tile_shape.queries), job, true);
+  if (unit.tile < 0) return;
+  const Places queries(stream_within(job.queries, unit.segment, call.group.n));
+  const std::int32_t begin = unit.tile * tile_shape.queries;
+  if (begin >= queries.stream.length) return;
+  KeyWalk walk(job, unit, queries.stream, call.group.n, tile_shape);
+  if (!call.first && !walk.more()) return;
+
+  extern __shared__ __align__(128) unsigned char shared[];
+  const Tile<T, Key> q{reinterpret_cast<T*>(shared)};
+  const Tile<T, Value> dout{q.data + tile_shape.queries * Key};
+  T* const stages = dout.data + tile_shape.queries * Value;
+  const auto k_of = [&](int stage) { return Tile<T, Key>{stages + stage * tile_shape.keys * (Key + Value)}; };
+  const auto v_of = [&](int stage) { return Tile<T, Value>{k_of(stage).data + tile_shape.keys * Key}; };
+  const Rows<const T> k_rows(call.k, unit), v_rows(call.v, unit);
+  const auto load_keys = [&](const Step& step, int stage) {
+    const Places keys(stream_within(job.part[step.part].keys, unit.segment, call.group.n));
+    load_tile<tile_shape.keys>(k_of(stage), k_rows, call.key_size, keys, step.begin, call.aligned);
+    load_tile<tile_shape.keys>(v_of(stage), v_rows, call.value_size, keys, step.begin, call.aligned);
+  };
+  load_tile<tile_shape.queries>(q, Rows<const T>(call.q, unit), call.key_size, queries, begin, call.aligned);
+  load_tile<tile_shape.queries>(dout, Rows<const T>(call.dout, unit), call.value_size, queries, begin, call.aligned);
+  if (walk.more()) load_keys(walk.step(), 0);
+  copies_commit();
+
+  const int warp_row = static_cast<int>(threadIdx.x / warp_threads) * 16, lane = threadIdx.x % warp_threads;
+  const std::int64_t row = lse_row(call, unit);
+  float lse[2] = {INFINITY, INFINITY}, delta[2] = {0, 0};
+#pragma unroll
+  for (int upper = 0; upper < 2; ++upper) {
+    const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
+    if (entry >= queries.stream.length) continue;
+    const std::int32_t position = queries.at(entry);
+    lse[upper] = call.lse[row + position] * log2_e;
+    delta[upper] = call.delta[row + position];
+  }
+  float acc[Key / 8][4] = {};
+  TwoIntervals intervals{};
+  std::int32_t part = -1;
+  const float scale = call.scale * log2_e;
+  for (int stage = 0; walk.more(); stage ^= 1) {
+    const Step now = walk.step();
+    walk.advance();
+    copies_wait();
+    __syncthreads();
+    if (walk.more()) load_keys(walk.step(), stage ^ 1);
+    copies_commit();
+    if (now.part != part) {
+      part = now.part;
+      intervals = intervals_of(job.part[part], queries.stream,
+                               stream_within(job.part[part].keys, unit.segment, call.group.n), begin + warp_row);
+    }
+    float s[tile_shape.keys / 8][4], dp[tile_shape.keys / 8][4];
+    multiply_transposed<T, tile_shape.keys>(s, q, warp_row, k_of(stage));
+    multiply_transposed<T, tile_shape.keys>(dp, dout, warp_row, v_of(stage));
+    to_score_gradients(s, dp, scale, lse, delta, now.masked, intervals, now.begin);
+    multiply_probabilities<T, tile_shape.keys>(acc, dp, k_of(stage));
+  }
+
+  copies_wait();
+  __syncthreads();  // the stages are free: rows leave through them
+  const Rows<T> dq_rows(call.dq, unit);
+#pragma unroll
+  for (int upper = 0; upper < 2; ++upper) {
+#pragma unroll
+    for (int j = 0; j < Key / 8; ++j) {
+      acc[j][2 * upper] *= call.scale;
+      acc[j][2 * upper + 1] *= call.scale;
+    }
+    const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
+    if (!call.first && entry < queries.stream.length)
+      add_row(acc, upper, dq_rows.at(queries.at(entry)), call.key_size, call.aligned);
+  }
+  store_rows(acc, Tile<T, Key>{stages + warp_row * Key}, dq_rows, call.key_size, queries, begin + warp_row,
+             call.aligned);
+}
+
+}  // namespace
+
+template <class T>
+void dq(const Call& call, const Launch& launch) {
+  with_head_sizes(call, [&](auto sizes) {
+    constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
+    constexpr std::size_t bytes = shared_bytes<T, key, value>();
+    allow_shared(dq_kernel<T, key, value>, bytes);
+    run("attention dq", dq_kernel<T, key, value>,
+        {grid_of(call, tile_shape.queries, Side::queries), block_threads, bytes}, launch, call);
+  });
+}
+template void dq<__nv_bfloat16>(const Call&, const Launch&);
+template void dq<__half>(const Call&, const Launch&);
+
+}  // namespace longstride::kernels::cuda::portable

@@ -1,0 +1,241 @@
+// 16-bit tiles in shared memory and their products by mma.sync m16n8k16, f32 accumulation.
+//
+// A warp's product has 16 rows. Of an accumulator `d[j][4]`, columns [8 j, 8 j + 8), lane l holds of row l / 4 columns
+// 2 (l mod 4) + {0, 1} in d[j][0..1], and of the row 8 further on in d[j][2..3].
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/attention/portable/walk.cuh"
+#include "kernels/base/cuda_types.cuh"
+
+namespace longstride::kernels::cuda::portable {
+
+__device__ inline std::uint32_t shared_address(const void* p) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
+}
+// 16 bytes, or zeros.
+__device__ inline void copy_16(void* to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ inline void copy_4(void* to, const void* from, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 4 : 0)
+               : "memory");
+}
+__device__ inline void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ inline void copies_wait() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+
+__device__ inline float exp2_of(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+
+template <class T>
+__device__ inline std::uint32_t pack(float low, float high) {
+  std::uint32_t packed;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+template <class T>
+__device__ inline float2 unpack(std::uint32_t packed) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return {__uint_as_float(packed << 16), __uint_as_float(packed & 0xFFFF0000u)};
+  else
+    return __half22float2(*reinterpret_cast<const __half2*>(&packed));
+}
+
+// Rows of 32, 64 or 128 elements. The 16-byte chunks of a row are permuted by the row's number, so that the eight rows
+// of a chunk, which ldmatrix reads at once, lie in different banks.
+template <class T, int Columns>
+struct Tile {
+  T* data;
+
+  __device__ T* chunk(int row, int number) const {
+    const int turned = Columns == 32 ? number ^ (row >> 1 & 3) : number ^ (row & 7);
+    return data + row * Columns + turned * 8;
+  }
+};
+
+__device__ inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+__device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+template <class T>
+__device__ inline void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// d (16 x N) = a (16 rows of a tile from `row`, Columns long) b^T (N rows of Columns).
+template <class T, int N, int Columns>
+__device__ inline void multiply_transposed(float (&d)[N / 8][4], Tile<T, Columns> a, int row, Tile<T, Columns> b) {
+  const int lane = static_cast<int>(threadIdx.x % warp_threads);
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) d[j][e] = 0;
+#pragma unroll
+  for (int k = 0; k < Columns / 16; ++k) {
+    std::uint32_t left[4];
+    load_matrices(left, a.chunk(row + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+    for (int j = 0; j < N / 16; ++j) {
+      std::uint32_t right[4];
+      load_matrices(right, b.chunk(16 * j + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+      multiply_add<T>(d[2 * j], left, right[0], right[1]);
+      multiply_add<T>(d[2 * j + 1], left, right[2], right[3]);
+    }
+  }
+}
+
+// d (16 x Columns) += p (16 x K, an accumulator, rounded to T) b (K rows of Columns).
+template <class T, int K, int Columns>
+__device__ inline void multiply_probabilities(float (&d)[Columns / 8][4], const float (&p)[K / 8][4],
+                                              Tile<T, Columns> b) {
+  const int lane = static_cast<int>(threadIdx.x % warp_threads);
+#pragma unroll
+  for (int k = 0; k < K / 16; ++k) {
+    const std::uint32_t left[4] = {pack<T>(p[2 * k][0], p[2 * k][1]), pack<T>(p[2 * k][2], p[2 * k][3]),
+                                   pack<T>(p[2 * k + 1][0], p[2 * k + 1][1]),
+                                   pack<T>(p[2 * k + 1][2], p[2 * k + 1][3])};
+#pragma unroll
+    for (int j = 0; j < Columns / 16; ++j) {
+      std::uint32_t right[4];
+      load_matrices_transposed(right, b.chunk(16 * k + lane % 16, 2 * j + lane / 16));
+      multiply_add<T>(d[2 * j], left, right[0], right[1]);
+      multiply_add<T>(d[2 * j + 1], left, right[2], right[3]);
+    }
+  }
+}
+
+// Count rows of a stream from entry `begin`, by the whole block; zeros beyond its end and beyond the rows' `size`.
+template <int Count, class T, int Columns>
+__device__ inline void load_tile(Tile<T, Columns> tile, const Rows<const T>& rows, int size, const Places& places,
+                                 std::int32_t begin, bool aligned) {
+  constexpr int chunks = Columns / 8;
+  static_assert(Count * chunks % block_threads == 0);
+#pragma unroll
+  for (int i = 0; i < Count * chunks / block_threads; ++i) {
+    const int x = i * block_threads + static_cast<int>(threadIdx.x), row = x / chunks, column = x % chunks * 8;
+    const bool valid = begin + row < places.stream.length && column < size;
+    const T* from = valid ? rows.at(places.at(begin + row)) + column : rows.data;
+    T* to = tile.chunk(row, x % chunks);
+    if (aligned) {
+      copy_16(to, from, valid);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) to[e] = valid && column + e < size ? from[e] : from_float<T>(0);
+    }
+  }
+}
+
+// What this lane holds of row `upper` of a warp's 16 x Columns accumulator (0: row lane / 4, 1: the one 8 further on),
+// read from memory and added.
+template <class T, int N>
+__device__ inline void add_row(float (&d)[N][4], int upper, const T* row, int size, bool aligned) {
+  const int first = static_cast<int>(threadIdx.x % 4) * 2;
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const int column = 8 * j + first;
+    if (aligned) {
+      if (column < size) {
+        const float2 there = unpack<T>(*reinterpret_cast<const std::uint32_t*>(row + column));
+        d[j][2 * upper] += there.x;
+        d[j][2 * upper + 1] += there.y;
+      }
+    } else {
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        if (column + e < size) d[j][2 * upper + e] += to_float(row[column + e]);
+    }
+  }
+}
+
+// A warp's accumulator, rounded to T, to the 16 rows of a stream from entry `begin`; `scratch` is this warp's own.
+template <class T, int Columns>
+__device__ inline void store_rows(const float (&d)[Columns / 8][4], Tile<T, Columns> scratch, const Rows<T>& rows,
+                                  int size, const Places& places, std::int32_t begin, bool aligned) {
+  constexpr int chunks = Columns / 8;
+  const int lane = static_cast<int>(threadIdx.x % warp_threads);
+#pragma unroll
+  for (int j = 0; j < chunks; ++j)
+#pragma unroll
+    for (int upper = 0; upper < 2; ++upper)
+      *reinterpret_cast<std::uint32_t*>(scratch.chunk(lane / 4 + 8 * upper, j) + lane % 4 * 2) =
+          pack<T>(d[j][2 * upper], d[j][2 * upper + 1]);
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < 16 * chunks / warp_threads; ++i) {
+    const int x = i * warp_threads + lane, row = x / chunks, column = x % chunks * 8;
+    if (begin + row >= places.stream.length || column >= size) continue;
+    T* to = rows.at(places.at(begin + row)) + column;
+    const T* from = scratch.chunk(row, x % chunks);
+    if (aligned) {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 8; ++e)
+        if (column + e < size) to[e] = from[e];
+    }
+  }
+}
+
+// The intervals of the two rows of a tile that this lane holds a part of; none beyond the stream.
+struct TwoIntervals {
+  std::int32_t low[2], high[2];
+};
+__device__ inline TwoIntervals intervals_of(const Part& part, const Stream& queries, const Stream& keys,
+                                            std::int32_t first_row) {
+  const int lane = static_cast<int>(threadIdx.x % warp_threads);
+  const std::int32_t entry = first_row + lane / 4 + lane % 2 * 8;  // the lanes of a row share the work
+  Interval in;
+  if (entry < queries.length) in = part.interval(keys, queries.position(entry));
+  TwoIntervals out;
+#pragma unroll
+  for (int upper = 0; upper < 2; ++upper) {
+    out.low[upper] = __shfl_sync(0xFFFFFFFFu, in.begin, lane / 4 * 4 + upper);
+    out.high[upper] = __shfl_sync(0xFFFFFFFFu, in.end, lane / 4 * 4 + upper);
+  }
+  return out;
+}
+
+// Calls f(Rounded sizes) with the smallest of the few tile sizes that hold a head.
+template <int Key, int Value>
+struct HeadSizes {
+  static constexpr int key = Key, value = Value;
+};
+template <class F>
+void with_head_sizes(const Call& call, F&& f) {
+  if (call.key_size <= 32 && call.value_size <= 32)
+    f(HeadSizes<32, 32>{});
+  else if (call.key_size <= 64 && call.value_size <= 64)
+    f(HeadSizes<64, 64>{});
+  else if (call.key_size <= 64)
+    f(HeadSizes<64, 128>{});
+  else
+    f(HeadSizes<128, 128>{});
+}
+
+}  // namespace longstride::kernels::cuda::portable

@@ -1,0 +1,66 @@
+// Attention for any GPU from compute capability 8.0: matrix products by mma.sync for bf16 and f16, plain fused
+// multiply-adds for f32. Three kernels, each a loop over tiles:
+//   forward  a query tile goes over the key tiles of every part of a pass
+//   dq       likewise
+//   dkdv     a key tile of a part goes over its query tiles
+// A later pass adds to what an earlier one left in o and lse or dq, a later part to dk and dv, in the order of launches
+// on the stream: no atomics, so the same bits every time.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/attention.h"
+
+namespace longstride::kernels::cuda::portable {
+
+// Largest key and value size.
+inline constexpr std::int64_t most_columns = 128;
+
+// A pass (dkdv: one part of a pass) of some heads, as kernels take it: by value. Tiles follow from it by closed form
+// (tile_span.h); nothing is copied to the device.
+struct Job {
+  static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
+  Stream queries;                       // of segment 0
+  std::int32_t segments = 0, parts = 0;
+  Part part[most_parts];
+};
+struct Group {
+  static constexpr int most_jobs = 16, most_heads = 64;
+  std::int32_t n = 0, heads = 0, jobs = 0;
+  std::int16_t head[most_heads] = {};
+  std::uint8_t job_of[most_heads] = {};  // of head[i]
+  Job job[most_jobs];
+};
+
+// The rows of a (batch, n, heads, size) view.
+struct Matrix {
+  void* data = nullptr;
+  std::int64_t batch = 0, row = 0, head = 0;  // strides in elements
+
+  Matrix() = default;
+  explicit Matrix(const View& v) : data(v.data), batch(v.stride[0]), row(v.stride[1]), head(v.stride[2]) {}
+};
+
+struct Call {
+  Matrix q, k, v, o, dout, dq, dk, dv;
+  float* lse = nullptr;
+  const float* delta = nullptr;
+  float scale = 1;
+  std::int32_t key_size = 0, value_size = 0, heads = 0, batch = 0;
+  bool first = true;    // nothing is there yet to which this launch adds
+  bool aligned = true;  // every row of every matrix begins on 16 bytes and is a multiple of 16 bytes long
+  Group group;
+};
+
+// One launch each. T is __nv_bfloat16, __half or float.
+template <class T>
+void forward(const Call&, const Launch&);
+template <class T>
+void dq(const Call&, const Launch&);
+template <class T>
+void dkdv(const Call&, const Launch&);
+
+void attention(const AttentionArgs&, const Launch&);
+// delta as in sm90/attention_sm90.h; rows of dk and dv that no part's keys hold are already zero.
+void attention_backward(const AttentionBackwardArgs&, const float* delta, const Launch&);
+
+}  // namespace longstride::kernels::cuda::portable

@@ -1,0 +1,133 @@
+// A plan's passes and parts as launches.
+#include <algorithm>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/attention/portable/portable.h"
+#include "kernels/base/cuda_types.cuh"
+
+namespace longstride::kernels::cuda::portable {
+
+namespace {
+
+// What one launch does for a head: some parts of a pass; none when the head has no such.
+struct Slot {
+  const Pass* pass = nullptr;
+  std::int32_t first_part = 0, parts = 0;
+};
+
+// The number-th pass of a head, with all its parts.
+Slot pass_slot(const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
+  const auto passes = plan.passes_of(head);
+  if (number >= static_cast<std::int32_t>(passes.size())) return {};
+  const Pass& pass = passes[static_cast<std::size_t>(number)];
+  return {&pass, pass.first_part, pass.parts};
+}
+
+// The number-th part of a head, counted over its passes.
+Slot part_slot(const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
+  for (const Pass& pass : plan.passes_of(head)) {
+    if (number < pass.parts) return {&pass, pass.first_part + number, 1};
+    number -= pass.parts;
+  }
+  return {};
+}
+
+Job job_of(const AttentionPlan& plan, const Slot& slot) {
+  Job job;
+  job.queries = slot.pass->queries;
+  job.segments = slot.pass->segments;
+  job.parts = slot.parts;
+  if (slot.parts > Job::most_parts) throw std::logic_error("a pass of " + std::to_string(slot.parts) + " parts");
+  for (std::int32_t p = 0; p < slot.parts; ++p) job.part[p] = plan.parts[static_cast<std::size_t>(slot.first_part + p)];
+  return job;
+}
+
+// Calls launch() for every number that some head has, with call.group set to heads that have it, as many at a time as
+// fit. Heads with the same geometry name the same passes.
+template <class SlotOf, class F>
+void each_group(const AttentionPlan& plan, Call& call, SlotOf&& slot_of, F&& launch) {
+  const auto heads = static_cast<std::int64_t>(plan.heads.size());
+  for (std::int32_t number = 0, found = 1; found > 0; ++number) {
+    found = 0;
+    call.first = number == 0;
+    Slot slots[Group::most_jobs];
+    Group& group = call.group;
+    group.n = plan.n;
+    group.heads = group.jobs = 0;
+    const auto finish = [&] {
+      if (group.heads > 0) launch();
+      group.heads = group.jobs = 0;
+    };
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const Slot slot = slot_of(plan, head, number);
+      if (slot.pass == nullptr) continue;
+      ++found;
+      const auto same = [&](const Slot& other) { return other.first_part == slot.first_part; };
+      if (group.heads == Group::most_heads ||
+          (group.jobs == Group::most_jobs && std::none_of(slots, slots + group.jobs, same)))
+        finish();
+      const auto job = static_cast<std::int32_t>(std::find_if(slots, slots + group.jobs, same) - slots);
+      if (job == group.jobs) {
+        slots[job] = slot;
+        group.job[group.jobs++] = job_of(plan, slot);
+      }
+      group.head[group.heads] = static_cast<std::int16_t>(head);
+      group.job_of[group.heads++] = static_cast<std::uint8_t>(job);
+    }
+    finish();
+  }
+}
+
+bool rows_on_16_bytes(const View& v) {
+  const auto aligned = [&](std::int64_t elements) {
+    return elements * static_cast<std::int64_t>(bytes_of(v.dtype)) % 16 == 0;
+  };
+  return reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0 && aligned(v.stride[0]) && aligned(v.stride[1]) &&
+         aligned(v.stride[2]) && aligned(v.size[3]);
+}
+
+template <class Args>
+Call call_of(const Args& args, std::initializer_list<const View*> matrices) {
+  Call call;
+  call.q = Matrix(args.q);
+  call.k = Matrix(args.k);
+  call.v = Matrix(args.v);
+  call.o = Matrix(args.o);
+  call.lse = args.lse.template as<float>();
+  call.scale = static_cast<float>(args.scale);
+  call.batch = static_cast<std::int32_t>(args.q.size[0]);
+  call.heads = static_cast<std::int32_t>(args.q.size[2]);
+  call.key_size = static_cast<std::int32_t>(args.q.size[3]);
+  call.value_size = static_cast<std::int32_t>(args.v.size[3]);
+  call.aligned = std::all_of(matrices.begin(), matrices.end(), [](const View* v) { return rows_on_16_bytes(*v); });
+  if (std::max(args.q.size[3], args.v.size[3]) > most_columns)
+    throw std::runtime_error("attention with heads of " + std::to_string(std::max(args.q.size[3], args.v.size[3])) +
+                             ", but the CUDA kernels take at most " + std::to_string(most_columns));
+  return call;
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args, const Launch& launch) {
+  Call call = call_of(args, {&args.q, &args.k, &args.v, &args.o});
+  with_gpu_type(args.q.dtype, [&](auto zero) {
+    each_group(*args.plan, call, pass_slot, [&] { forward<decltype(zero)>(call, launch); });
+  });
+}
+
+void attention_backward(const AttentionBackwardArgs& args, const float* delta, const Launch& launch) {
+  Call call = call_of(args, {&args.q, &args.k, &args.v, &args.dout, &args.dq, &args.dk, &args.dv});
+  call.dout = Matrix(args.dout);
+  call.dq = Matrix(args.dq);
+  call.dk = Matrix(args.dk);
+  call.dv = Matrix(args.dv);
+  call.delta = delta;
+  with_gpu_type(args.q.dtype, [&](auto zero) {
+    each_group(*args.plan, call, pass_slot, [&] { dq<decltype(zero)>(call, launch); });
+    each_group(*args.plan, call, part_slot, [&] { dkdv<decltype(zero)>(call, launch); });
+  });
+}
+
+}  // namespace longstride::kernels::cuda::portable

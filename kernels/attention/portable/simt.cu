@@ -1,0 +1,311 @@
+// f32 attention, for checking: the same three loops as the kernels for 16 bits, in plain fused multiply-adds.
+//
+// A block's tile of rows is 32 and so is the tile it goes over. In scores, a warp has eight rows and a lane one column;
+// in products with the scores, which pass through shared memory, a lane has every 32nd column of the rows' size.
+#include "kernels/attention/portable/walk.cuh"
+#include "kernels/base/cuda_launch.cuh"
+
+namespace longstride::kernels::cuda::portable {
+namespace {
+
+constexpr int rows = 32, warp_rows = 8, most_vectors = most_columns / warp_threads;
+constexpr TileShape tile_shape{rows, rows};
+
+// Rows of f32 in shared memory, zero up to a multiple of four; the odd number of 16-byte chunks keeps the lanes of a
+// column in different banks.
+struct FloatTile {
+  float* data;
+  int stride;
+
+  __device__ float* row(int r) const { return data + r * stride; }
+};
+__host__ __device__ constexpr int stride_of(int size) { return ((size + 3) / 4 | 1) * 4; }
+constexpr std::size_t tile_floats(int size) { return static_cast<std::size_t>(rows) * stride_of(size); }
+
+__device__ inline int lane_of() { return static_cast<int>(threadIdx.x % warp_threads); }
+__device__ inline int first_row_of() { return static_cast<int>(threadIdx.x / warp_threads) * warp_rows; }
+
+__device__ inline void load_rows(const FloatTile& tile, const Rows<const float>& from, int size, const Places& places,
+                                 std::int32_t begin) {
+  for (int r = first_row_of(); r < first_row_of() + warp_rows; ++r) {
+    const bool valid = begin + r < places.stream.length;
+    const float* row = valid ? from.at(places.at(begin + r)) : nullptr;
+    for (int d = lane_of(); d < tile.stride; d += warp_threads) tile.row(r)[d] = valid && d < size ? row[d] : 0.0f;
+  }
+}
+
+// s[r] = row first_row_of() + r of a times row lane of b.
+__device__ inline void multiply_rows(float (&s)[warp_rows], const FloatTile& a, const FloatTile& b) {
+  const float* right = b.row(lane_of());
+#pragma unroll
+  for (int r = 0; r < warp_rows; ++r) s[r] = 0;
+  for (int d = 0; d < a.stride; d += 4) {
+    const float4 y = *reinterpret_cast<const float4*>(right + d);
+#pragma unroll
+    for (int r = 0; r < warp_rows; ++r) {
+      const float4 x = *reinterpret_cast<const float4*>(a.row(first_row_of() + r) + d);
+      s[r] = fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, fmaf(x.w, y.w, s[r]))));
+    }
+  }
+}
+
+using Accumulator = float[warp_rows][most_vectors];
+
+// acc += p b, p being this warp's rows x 32 in shared memory.
+__device__ inline void add_product(Accumulator& acc, const float* p, const FloatTile& b, int size) {
+  for (int k = 0; k < rows; ++k)
+#pragma unroll
+    for (int x = 0; x < most_vectors; ++x) {
+      const int column = x * warp_threads + lane_of();
+      if (column >= size) continue;
+      const float y = b.row(k)[column];
+#pragma unroll
+      for (int r = 0; r < warp_rows; ++r) acc[r][x] = fmaf(p[r * rows + k], y, acc[r][x]);
+    }
+}
+
+// Puts this warp's scores where add_product reads them.
+__device__ inline void spread(float* p, const float (&s)[warp_rows]) {
+  __syncwarp();
+#pragma unroll
+  for (int r = 0; r < warp_rows; ++r) p[r * rows + lane_of()] = s[r];
+  __syncwarp();
+}
+
+// The rows, times `scale`, to memory, or added to what is there.
+__device__ inline void store_rows(const Accumulator& acc, const Rows<float>& to, int size, const Places& places,
+                                  std::int32_t begin, float scale, bool first) {
+#pragma unroll
+  for (int r = 0; r < warp_rows; ++r) {
+    const std::int32_t entry = begin + first_row_of() + r;
+    if (entry >= places.stream.length) continue;
+    float* row = to.at(places.at(entry));
+#pragma unroll
+    for (int x = 0; x < most_vectors; ++x) {
+      const int column = x * warp_threads + lane_of();
+      if (column < size) row[column] = first ? scale * acc[r][x] : fmaf(scale, acc[r][x], row[column]);
+    }
+  }
+}
+
+__device__ inline float warp_max(float x) {
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
+  return x;
+}
+__device__ inline float warp_sum(float x) {
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, step);
+  return x;
+}
+
+// The intervals of this warp's rows, one a lane.
+__device__ inline Interval own_interval(const Part& part, const Stream& queries, const Stream& keys,
+                                        std::int32_t begin) {
+  const std::int32_t entry = begin + first_row_of() + lane_of() % warp_rows;
+  return entry < queries.length ? part.interval(keys, queries.position(entry)) : Interval{};
+}
+__device__ inline bool holds(const Interval& own, int r, std::int32_t key) {
+  return key >= __shfl_sync(0xFFFFFFFFu, own.begin, r) && key < __shfl_sync(0xFFFFFFFFu, own.end, r);
+}
+
+__global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid_constant__ Call call) {
+  const Job& job = job_of(call.group);
+  const Unit unit = unit_of(call.group, tiles_in(job.queries.length, rows), job, true);
+  if (unit.tile < 0) return;
+  const Places queries(stream_within(job.queries, unit.segment, call.group.n));
+  const std::int32_t begin = unit.tile * rows;
+  if (begin >= queries.stream.length) return;
+  KeyWalk walk(job, unit, queries.stream, call.group.n, tile_shape);
+  if (!call.first && !walk.more()) return;
+
+  extern __shared__ __align__(16) float floats[];
+  const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
+  const FloatTile q{floats, key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride};
+  float* const p = v.row(rows) + first_row_of() * rows;
+  load_rows(q, Rows<const float>(call.q, unit), call.key_size, queries, begin);
+
+  const Rows<float> o_rows(call.o, unit);
+  float* const lse = call.lse + lse_row(call, unit);
+  float top[warp_rows], sum[warp_rows];
+  Accumulator acc = {};
+#pragma unroll
+  for (int r = 0; r < warp_rows; ++r) {
+    const std::int32_t entry = begin + first_row_of() + r;
+    top[r] = -INFINITY;
+    if (!call.first && entry < queries.stream.length) {
+      const std::int32_t position = queries.at(entry);
+      top[r] = lse[position];
+#pragma unroll
+      for (int x = 0; x < most_vectors; ++x) {
+        const int column = x * warp_threads + lane_of();
+        if (column < call.value_size) acc[r][x] = o_rows.at(position)[column];
+      }
+    }
+    sum[r] = top[r] > -INFINITY ? 1.0f : 0.0f;
+  }
+  for (; walk.more(); walk.advance()) {
+    const Step now = walk.step();
+    const Part& part = job.part[now.part];
+    const Places keys(stream_within(part.keys, unit.segment, call.group.n));
+    __syncthreads();
+    load_rows(k, Rows<const float>(call.k, unit), call.key_size, keys, now.begin);
+    load_rows(v, Rows<const float>(call.v, unit), call.value_size, keys, now.begin);
+    __syncthreads();
+    const Interval own = own_interval(part, queries.stream, keys.stream, begin);
+    float s[warp_rows];
+    multiply_rows(s, q, k);
+#pragma unroll
+    for (int r = 0; r < warp_rows; ++r) {
+      const float score = holds(own, r, now.begin + lane_of()) ? s[r] * call.scale : -INFINITY;
+      const float largest = fmaxf(top[r], warp_max(score)), base = largest == -INFINITY ? 0.0f : largest;
+      const float shrink = expf(top[r] - base);
+      top[r] = largest;
+      s[r] = expf(score - base);
+      sum[r] = sum[r] * shrink + warp_sum(s[r]);
+#pragma unroll
+      for (int x = 0; x < most_vectors; ++x) acc[r][x] *= shrink;
+    }
+    spread(p, s);
+    add_product(acc, p, v, call.value_size);
+  }
+#pragma unroll
+  for (int r = 0; r < warp_rows; ++r) {
+    const float share = sum[r] > 0 ? 1 / sum[r] : 0.0f;
+#pragma unroll
+    for (int x = 0; x < most_vectors; ++x) acc[r][x] *= share;
+    const std::int32_t entry = begin + first_row_of() + r;
+    if (lane_of() == 0 && entry < queries.stream.length)
+      lse[queries.at(entry)] = sum[r] > 0 ? top[r] + logf(sum[r]) : -INFINITY;
+  }
+  store_rows(acc, o_rows, call.value_size, queries, begin, 1.0f, true);
+}
+
+__global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_constant__ Call call) {
+  const Job& job = job_of(call.group);
+  const Unit unit = unit_of(call.group, tiles_in(job.queries.length, rows), job, true);
+  if (unit.tile < 0) return;
+  const Places queries(stream_within(job.queries, unit.segment, call.group.n));
+  const std::int32_t begin = unit.tile * rows;
+  if (begin >= queries.stream.length) return;
+  KeyWalk walk(job, unit, queries.stream, call.group.n, tile_shape);
+  if (!call.first && !walk.more()) return;
+
+  extern __shared__ __align__(16) float floats[];
+  const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
+  const FloatTile q{floats, key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride},
+      dout{v.row(rows), value_stride};
+  float* const p = dout.row(rows) + first_row_of() * rows;
+  load_rows(q, Rows<const float>(call.q, unit), call.key_size, queries, begin);
+  load_rows(dout, Rows<const float>(call.dout, unit), call.value_size, queries, begin);
+  float lse[warp_rows], delta[warp_rows];
+#pragma unroll
+  for (int r = 0; r < warp_rows; ++r) {
+    const std::int32_t entry = begin + first_row_of() + r;
+    const bool valid = entry < queries.stream.length;
+    const std::int64_t at = lse_row(call, unit) + (valid ? queries.at(entry) : 0);
+    lse[r] = valid ? call.lse[at] : INFINITY;
+    delta[r] = valid ? call.delta[at] : 0.0f;
+  }
+  Accumulator acc = {};
+  for (; walk.more(); walk.advance()) {
+    const Step now = walk.step();
+    const Part& part = job.part[now.part];
+    const Places keys(stream_within(part.keys, unit.segment, call.group.n));
+    __syncthreads();
+    load_rows(k, Rows<const float>(call.k, unit), call.key_size, keys, now.begin);
+    load_rows(v, Rows<const float>(call.v, unit), call.value_size, keys, now.begin);
+    __syncthreads();
+    const Interval own = own_interval(part, queries.stream, keys.stream, begin);
+    float s[warp_rows], dp[warp_rows];
+    multiply_rows(s, q, k);
+    multiply_rows(dp, dout, v);
+#pragma unroll
+    for (int r = 0; r < warp_rows; ++r) {
+      const float weight = expf(s[r] * call.scale - lse[r]);
+      s[r] = holds(own, r, now.begin + lane_of()) ? weight * (dp[r] - delta[r]) : 0.0f;
+    }
+    spread(p, s);
+    add_product(acc, p, k, call.key_size);
+  }
+  store_rows(acc, Rows<float>(call.dq, unit), call.key_size, queries, begin, call.scale, call.first);
+}
+
+__global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_constant__ Call call) {
+  const Job& job = job_of(call.group);
+  const Part& part = job.part[0];
+  const Unit unit = unit_of(call.group, tiles_in(part.keys.length, rows), job, false);
+  const Places queries(stream_within(job.queries, unit.segment, call.group.n));
+  const Places keys(stream_within(part.keys, unit.segment, call.group.n));
+  const std::int32_t begin = unit.tile * rows;
+  if (begin >= keys.stream.length) return;
+  __shared__ std::int32_t found[4];
+  const TileSpan span = query_tiles_by_block(part, queries.stream, keys.stream, tile_shape, unit.tile, found);
+  if (!call.first && span.begin >= span.end) return;
+
+  extern __shared__ __align__(16) float floats[];
+  const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
+  const FloatTile q{floats, key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride},
+      dout{v.row(rows), value_stride};
+  float* const p = dout.row(rows) + first_row_of() * rows;
+  load_rows(k, Rows<const float>(call.k, unit), call.key_size, keys, begin);
+  load_rows(v, Rows<const float>(call.v, unit), call.value_size, keys, begin);
+  Accumulator dk = {}, dv = {};
+  for (std::int32_t t = span.begin; t < span.end; ++t) {
+    __syncthreads();
+    load_rows(q, Rows<const float>(call.q, unit), call.key_size, queries, t * rows);
+    load_rows(dout, Rows<const float>(call.dout, unit), call.value_size, queries, t * rows);
+    __syncthreads();
+    const std::int32_t entry = t * rows + lane_of();  // a lane is a query
+    Interval in;
+    float lse = INFINITY, delta = 0;
+    if (entry < queries.stream.length) {
+      const std::int32_t position = queries.at(entry);
+      in = part.interval(keys.stream, position);
+      lse = call.lse[lse_row(call, unit) + position];
+      delta = call.delta[lse_row(call, unit) + position];
+    }
+    float s[warp_rows], dp[warp_rows];
+    multiply_rows(s, k, q);
+    multiply_rows(dp, v, dout);
+#pragma unroll
+    for (int r = 0; r < warp_rows; ++r) {
+      const std::int32_t key = begin + first_row_of() + r;
+      s[r] = key >= in.begin && key < in.end ? expf(s[r] * call.scale - lse) : 0.0f;
+      dp[r] = s[r] * (dp[r] - delta);
+    }
+    spread(p, s);
+    add_product(dv, p, dout, call.value_size);
+    spread(p, dp);
+    add_product(dk, p, q, call.key_size);
+  }
+  store_rows(dk, Rows<float>(call.dk, unit), call.key_size, keys, begin, call.scale, call.first);
+  store_rows(dv, Rows<float>(call.dv, unit), call.value_size, keys, begin, 1.0f, call.first);
+}
+
+// Tiles of key size, of value size, and the scores.
+std::size_t shared_bytes(const Call& call, int key_tiles, int value_tiles) {
+  return sizeof(float) * (static_cast<std::size_t>(key_tiles) * tile_floats(call.key_size) +
+                          static_cast<std::size_t>(value_tiles) * tile_floats(call.value_size) + rows * rows);
+}
+
+template <class Kernel>
+void run_f32(const char* name, Kernel kernel, const Call& call, Side side, std::size_t bytes, const Launch& launch) {
+  allow_shared(kernel, bytes);
+  run(name, kernel, {grid_of(call, rows, side), block_threads, bytes}, launch, call);
+}
+
+}  // namespace
+
+template <>
+void forward<float>(const Call& call, const Launch& launch) {
+  run_f32("attention forward", forward_f32_kernel, call, Side::queries, shared_bytes(call, 2, 1), launch);
+}
+template <>
+void dq<float>(const Call& call, const Launch& launch) {
+  run_f32("attention dq", dq_f32_kernel, call, Side::queries, shared_bytes(call, 2, 2), launch);
+}
+template <>
+void dkdv<float>(const Call& call, const Launch& launch) {
+  run_f32("attention dkdv", dkdv_f32_kernel, call, Side::keys, shared_bytes(call, 2, 2), launch);
+}
+
+}  // namespace longstride::kernels::cuda::portable

@@ -1,0 +1,37 @@
+#include "kernels/base/add_partials.cuh"
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/vector.cuh"
+
+namespace longstride::kernels::cuda {
+namespace {
+
+constexpr int lanes = 32, warps = 16;
+
+// A block for 32 columns: each warp adds every 16th chunk, then the warps' sums are added in order.
+__global__ void __launch_bounds__(lanes* warps) add_partials_kernel(const PartialSums sums) {
+  __shared__ float of_warp[warps][lanes];
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * lanes + threadIdx.x;
+  const std::int64_t n = sums.totals * sums.columns;
+  float sum = 0;
+  if (column < n) {
+#pragma unroll 4
+    for (std::int64_t chunk = threadIdx.y; chunk < sums.chunks; chunk += warps)
+      sum += sums.partials[chunk * n + column];
+  }
+  of_warp[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= n) return;
+  for (int w = 1; w < warps; ++w) sum += of_warp[w][threadIdx.x];
+  const std::int64_t which = column / sums.columns;
+  float* total = which == 0 ? sums.total[0] : which == 1 ? sums.total[1] : sums.total[2];
+  total[column - which * sums.columns] += sum;
+}
+
+}  // namespace
+
+void add_partials(const PartialSums& sums, const Launch& launch) {
+  run("add_partials", add_partials_kernel, {blocks_for(sums.totals * sums.columns, lanes), dim3(lanes, warps)}, launch,
+      sums);
+}
+
+}  // namespace longstride::kernels::cuda

@@ -1,0 +1,8 @@
+// Marks what both the host and a GPU run.
+#pragma once
+
+#if defined(__CUDACC__)
+#define LONGSTRIDE_HOST_DEVICE __host__ __device__
+#else
+#define LONGSTRIDE_HOST_DEVICE
+#endif

@@ -1,0 +1,218 @@
+#include "kernels/base/add_partials.cuh"
+#include "kernels/base/dropout_mask.cuh"
+#include "kernels/base/norm_rows.cuh"
+#include "kernels/layer_norm.h"
+
+namespace longstride::kernels::cuda {
+namespace {
+
+// With dbranch also dbranch = dropout(dx).
+template <class T, class R>
+struct Rows {
+  const T* dy;
+  const R* x;
+  R* dx;
+  T* dbranch;
+  std::int64_t dy_stride, x_stride, dx_stride;  // dbranch is contiguous
+  const float* gain;
+  const float* mean;
+  const float* rstd;
+  float* partials;  // (chunks, sums, width): dgain, dbias and, when sums is 3, the column sums of dbranch
+  int sums;
+  std::int64_t rows, chunk_rows;
+  int width;
+  bool add;
+  DropoutMask mask;
+};
+
+// A block takes a chunk of rows, norm_threads / lanes at a time, and keeps its column sums in registers. Two blocks on
+// a multiprocessor keep enough loads in flight; so the gain is read again for every row, from the first-level cache.
+template <int lanes, int packs, class T, class R>
+__global__ void __launch_bounds__(norm_threads, 2) backward_rows(const Rows<T, R> p) {
+  constexpr int at_once = norm_threads / lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes;
+  const std::int64_t begin = blockIdx.x * p.chunk_rows;
+  const std::int64_t end = begin + p.chunk_rows < p.rows ? begin + p.chunk_rows : p.rows;
+  const std::uint32_t step = p.dbranch != nullptr ? p.mask.step_word() : 0;
+  const float per_width = 1.0f / static_cast<float>(p.width);
+  float column_sums[3][packs][4] = {};
+
+  for (std::int64_t first = begin; first < end; first += at_once) {
+    const std::int64_t row = first + group;
+    const bool real = row < end;
+    float dy[packs][4] = {}, h[packs][4] = {}, old[packs][4] = {};
+    float mean = 0, rstd = 0;
+    if (real) {
+      mean = p.mean[row];
+      rstd = p.rstd[row];
+#pragma unroll
+      for (int i = 0; i < packs; ++i) {
+        const int j = (i * lanes + lane) * 4;
+        if (j >= p.width) continue;
+        load<4>(p.dy + row * p.dy_stride + j, dy[i]);
+        load<4>(p.x + row * p.x_stride + j, h[i]);
+        if (p.add) load<4>(p.dx + row * p.dx_stride + j, old[i]);
+      }
+    }
+    float sums[2] = {};  // of g and of g h
+#pragma unroll
+    for (int i = 0; i < packs; ++i) {
+      const int j = (i * lanes + lane) * 4;
+      if (j >= p.width) continue;
+      float gain[4];
+      load<4>(p.gain + j, gain);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        h[i][k] = (h[i][k] - mean) * rstd;
+        column_sums[0][i][k] += dy[i][k] * h[i][k];
+        column_sums[1][i][k] += dy[i][k];
+        dy[i][k] *= gain[k];
+        sums[0] += dy[i][k];
+        sums[1] += dy[i][k] * h[i][k];
+      }
+    }
+    row_sums<lanes>(sums);
+    if (!real) continue;
+    const float mean_g = sums[0] * per_width, mean_gh = sums[1] * per_width;
+#pragma unroll
+    for (int i = 0; i < packs; ++i) {
+      const int j = (i * lanes + lane) * 4;
+      if (j >= p.width) continue;
+      float dx[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) dx[k] = old[i][k] + rstd * (dy[i][k] - mean_g - h[i][k] * mean_gh);
+      store<4>(p.dx + row * p.dx_stride + j, dx);
+      if (p.dbranch == nullptr) continue;
+      float factor[4];
+      p.mask.factors(p.mask.first_element + row * p.width + j, step, factor);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        dx[k] = to_float(from_float<T>(dropped(to_float(from_float<R>(dx[k])), factor[k])));
+        column_sums[2][i][k] += dx[k];
+      }
+      store<4>(p.dbranch + row * p.width + j, dx);
+    }
+  }
+
+  // The sums of the groups are added in order.
+  __shared__ float of_group[at_once][lanes * packs * 4];
+#pragma unroll
+  for (int which = 0; which < 3; ++which) {
+    if (which >= p.sums) break;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < packs; ++i)
+#pragma unroll
+      for (int k = 0; k < 4; ++k) of_group[group][(i * lanes + lane) * 4 + k] = column_sums[which][i][k];
+    __syncthreads();
+    for (int j = static_cast<int>(threadIdx.x); j < p.width; j += norm_threads) {
+      float total = 0;
+#pragma unroll
+      for (int g = 0; g < at_once; ++g) total += of_group[g][j];
+      p.partials[(blockIdx.x * static_cast<std::int64_t>(p.sums) + which) * p.width + j] = total;
+    }
+  }
+}
+
+// Any width and alignment: a block takes a chunk of rows one at a time, reading each twice.
+template <class T, class R>
+__global__ void __launch_bounds__(norm_threads) backward_any(const Rows<T, R> p) {
+  const int first = static_cast<int>(threadIdx.x);
+  const std::int64_t begin = blockIdx.x * p.chunk_rows;
+  const std::int64_t end = begin + p.chunk_rows < p.rows ? begin + p.chunk_rows : p.rows;
+  const std::uint32_t step = p.dbranch != nullptr ? p.mask.step_word() : 0;
+  float* dgain = p.partials + blockIdx.x * static_cast<std::int64_t>(p.sums) * p.width;
+  float* dbias = dgain + p.width;
+  float* branch_sums = p.sums == 3 ? dbias + p.width : nullptr;
+  for (int s = 0; s < p.sums; ++s)
+    for (int j = first; j < p.width; j += norm_threads) dgain[s * static_cast<std::int64_t>(p.width) + j] = 0;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* dy = p.dy + row * p.dy_stride;
+    const R* x = p.x + row * p.x_stride;
+    R* dx = p.dx + row * p.dx_stride;
+    const float mean = p.mean[row], rstd = p.rstd[row];
+    float sums[2] = {};
+    for (int j = first; j < p.width; j += norm_threads) {
+      const float d = to_float(dy[j]), h = (to_float(x[j]) - mean) * rstd;
+      sums[0] += d * p.gain[j];
+      sums[1] += d * p.gain[j] * h;
+      dgain[j] += d * h;
+      dbias[j] += d;
+    }
+    row_sums<norm_threads>(sums);
+    const float mean_g = sums[0] / static_cast<float>(p.width), mean_gh = sums[1] / static_cast<float>(p.width);
+    for (int j = first; j < p.width; j += norm_threads) {
+      const float h = (to_float(x[j]) - mean) * rstd;
+      const float d = rstd * (to_float(dy[j]) * p.gain[j] - mean_g - h * mean_gh);
+      const R out = from_float<R>(p.add ? to_float(dx[j]) + d : d);
+      dx[j] = out;
+      if (p.dbranch == nullptr) continue;
+      const std::int64_t i = row * p.width + j;
+      const T below = from_float<T>(dropped(to_float(out), p.mask.factor(p.mask.first_element + i, step)));
+      p.dbranch[i] = below;
+      if (branch_sums != nullptr) branch_sums[j] += to_float(below);
+    }
+  }
+}
+
+template <class T, class R>
+Rows<T, R> rows_of(const LayerNormBackwardArgs& args, const DropoutArgs* dropout, int sums, const RowChunks& split) {
+  Rows<T, R> p = {};
+  p.dy = args.dy.as<const T>();
+  p.x = args.x.as<const R>();
+  p.dx = args.dx.as<R>();
+  p.dy_stride = args.dy.stride[0];
+  p.x_stride = args.x.stride[0];
+  p.dx_stride = args.dx.stride[0];
+  if (dropout != nullptr) {
+    p.dbranch = dropout->y.as<T>();
+    p.mask = DropoutMask(*dropout);
+  }
+  p.gain = args.gain.as<const float>();
+  p.mean = args.mean.as<const float>();
+  p.rstd = args.rstd.as<const float>();
+  p.partials = args.partials.as<float>();
+  p.sums = sums;
+  p.rows = args.x.size[0];
+  p.chunk_rows = split.rows;
+  p.width = static_cast<int>(args.x.size[1]);
+  p.add = args.add_to_dx;
+  return p;
+}
+
+void run_backward(const char* name, const LayerNormBackwardArgs& args, const DropoutArgs* dropout,
+                  const View& branch_sums, const Launch& launch) {
+  const std::int64_t rows = args.x.size[0], width = args.x.size[1];
+  if (rows == 0) return;
+  const RowChunks split = row_chunks(rows);
+  const auto blocks = static_cast<unsigned>(split.chunks);
+  with_stream_types(args.dy.dtype, args.x.dtype, [&](auto compute_zero, auto residual_zero) {
+    using T = decltype(compute_zero);
+    using R = decltype(residual_zero);
+    const Rows<T, R> p = rows_of<T, R>(args, dropout, branch_sums.given() ? 3 : 2, split);
+    const bool packed = p.dy_stride % 4 == 0 && p.x_stride % 4 == 0 && p.dx_stride % 4 == 0 &&
+                        p.mask.first_element % 4 == 0 && aligned(p.dy, 4 * sizeof(T)) &&
+                        aligned(p.dbranch, 4 * sizeof(T)) && aligned(p.x, 4 * sizeof(R)) &&
+                        aligned(p.dx, 4 * sizeof(R)) && aligned(p.gain, 16);
+    const bool held = packed && with_row_shape(width, [&](auto lanes, auto packs) {
+                        run(name, backward_rows<lanes(), packs(), T, R>, {blocks, norm_threads}, launch, p);
+                      });
+    if (!held) run(name, backward_any<T, R>, {blocks, norm_threads}, launch, p);
+  });
+  PartialSums sums(args.partials.as<const float>(), split.chunks, width, args.dgain.as<float>());
+  sums.add(args.dbias.as<float>());
+  if (branch_sums.given()) sums.add(branch_sums.as<float>());
+  add_partials(sums, launch);
+}
+
+}  // namespace
+
+void layer_norm_backward(const LayerNormBackwardArgs& args, const Launch& launch) {
+  run_backward("layer_norm_backward", args, nullptr, {}, launch);
+}
+
+void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs& args, const Launch& launch) {
+  run_backward("layer_norm_backward_dropout", args.norm, &args.dropout, args.branch_sums, launch);
+}
+
+}  // namespace longstride::kernels::cuda

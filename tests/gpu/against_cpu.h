@@ -1,0 +1,198 @@
+// A CUDA kernel against its CPU twin: the same arrays three times over, in double and in float for the CPU and in the
+// GPU's types on the GPU, holding the same values. The CPU's double result is the reference. The float result, rounded
+// to the output's type, tells what error a straightforward computation has, and the GPU may have twice that.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/base/cuda_types.cuh"
+#include "kernels/base/philox.h"
+#include "tests/gpu/gpu.h"
+
+namespace longstride::test {
+
+using kernels::Dtype;
+using kernels::View;
+
+enum class Side { exact, single, gpu };
+
+inline double rounded(double x, Dtype dtype) {
+  const auto f = static_cast<float>(x);
+  if (dtype == Dtype::bf16) return __bfloat162float(__float2bfloat16_rn(f));
+  if (dtype == Dtype::f16) return __half2float(__float2half_rn(f));
+  return f;
+}
+
+// Half the distance from 1 to the next number.
+inline double epsilon_of(Dtype dtype) {
+  return dtype == Dtype::bf16 ? 0x1p-9 : dtype == Dtype::f16 ? 0x1p-12 : 0x1p-25;
+}
+
+class Array {
+ public:
+  // To be written: NaN everywhere.
+  Array(std::vector<std::int64_t> shape, Dtype dtype)
+      : shape_(std::move(shape)), dtype_(dtype), gpu_(std::make_shared<DeviceArray<unsigned char>>(bytes())) {
+    initial_.assign(count(), std::numeric_limits<double>::quiet_NaN());
+    reset();
+  }
+  // Normal numbers, rounded to dtype.
+  static Array normal(std::vector<std::int64_t> shape, Dtype dtype, std::uint32_t stream, double deviation = 1,
+                      double mean = 0) {
+    Array a(std::move(shape), dtype);
+    for (std::size_t i = 0; i < a.count(); ++i)
+      a.initial_[i] = rounded(mean + deviation * kernels::normal_of(kernels::philox(
+                                                     7, i, stream, kernels::domain_of(kernels::Purpose::test, 0))),
+                              dtype);
+    a.reset();
+    return a;
+  }
+  static Array bytes_below(std::vector<std::int64_t> shape, std::uint32_t limit, std::uint32_t stream) {
+    Array a(std::move(shape), Dtype::u8);
+    for (std::size_t i = 0; i < a.count(); ++i)
+      a.initial_[i] = kernels::philox(7, i, stream, kernels::domain_of(kernels::Purpose::test, 1)).word[0] % limit;
+    a.reset();
+    return a;
+  }
+
+  // All three copies as they were at first.
+  void reset() {
+    exact_ = initial_;
+    single_.assign(initial_.begin(), initial_.end());
+    std::vector<unsigned char> raw(bytes());
+    for (std::size_t i = 0; i < count(); ++i) {
+      const auto f = static_cast<float>(initial_[i]);
+      if (dtype_ == Dtype::f32) std::memcpy(&raw[4 * i], &f, 4);
+      if (dtype_ == Dtype::f64) std::memcpy(&raw[8 * i], &initial_[i], 8);
+      if (dtype_ == Dtype::u8) raw[i] = static_cast<unsigned char>(initial_[i]);
+      const __nv_bfloat16 b = __float2bfloat16_rn(f);
+      if (dtype_ == Dtype::bf16) std::memcpy(&raw[2 * i], &b, 2);
+      const __half h = __float2half_rn(f);
+      if (dtype_ == Dtype::f16) std::memcpy(&raw[2 * i], &h, 2);
+    }
+    if (dtype_ == Dtype::u8) small_ = raw;
+    kernels::cuda::check(cudaMemcpy(gpu_->data(), raw.data(), raw.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+
+  View view(Side side) {
+    View v;
+    v.rank = static_cast<int>(shape_.size());
+    std::int64_t stride = 1;
+    for (int d = v.rank - 1; d >= 0; --d) {
+      v.size[d] = shape_[static_cast<std::size_t>(d)];
+      v.stride[d] = stride;
+      stride *= v.size[d];
+    }
+    v.dtype = side == Side::gpu || dtype_ == Dtype::u8 ? dtype_ : side == Side::exact ? Dtype::f64 : Dtype::f32;
+    // Sums of squares are f64 on every side.
+    if (dtype_ == Dtype::f64) v.dtype = Dtype::f64;
+    if (side == Side::gpu)
+      v.data = gpu_->data();
+    else if (dtype_ == Dtype::u8)
+      v.data = small_.data();
+    else if (side == Side::exact)
+      v.data = exact_.data();
+    else
+      v.data = dtype_ == Dtype::f64 ? static_cast<void*>(single_double()) : static_cast<void*>(single_.data());
+    return v;
+  }
+
+  std::size_t count() const {
+    std::size_t n = 1;
+    for (const std::int64_t s : shape_) n *= static_cast<std::size_t>(s);
+    return n;
+  }
+  Dtype dtype() const { return dtype_; }
+  std::vector<unsigned char> raw() const { return gpu_->host(); }
+  std::vector<double> found() const {
+    const std::vector<unsigned char> raw = gpu_->host();
+    std::vector<double> out(count());
+    for (std::size_t i = 0; i < count(); ++i) {
+      float f = 0;
+      __nv_bfloat16 b;
+      __half h;
+      if (dtype_ == Dtype::f32) std::memcpy(&f, &raw[4 * i], 4);
+      if (dtype_ == Dtype::bf16) std::memcpy(&b, &raw[2 * i], 2), f = __bfloat162float(b);
+      if (dtype_ == Dtype::f16) std::memcpy(&h, &raw[2 * i], 2), f = __half2float(h);
+      out[i] = f;
+      if (dtype_ == Dtype::f64) std::memcpy(&out[i], &raw[8 * i], 8);
+    }
+    return out;
+  }
+  const std::vector<double>& exact() const { return exact_; }
+
+  void expect_close(const std::string& name) const {
+    const std::vector<double> gpu = found();
+    double error = 0, naive = 0, magnitude = 0;
+    for (std::size_t i = 0; i < count(); ++i) {
+      const double e = std::abs(gpu[i] - exact_[i]);
+      error = e > error || std::isnan(e) ? e : error;
+      if (dtype_ != Dtype::f64) naive = std::max(naive, std::abs(rounded(single_[i], dtype_) - exact_[i]));
+      magnitude = std::max(magnitude, std::abs(exact_[i]));
+    }
+    EXPECT_LE(error, 2 * naive + magnitude * (dtype_ == Dtype::f64 ? 1e-12 : 2 * epsilon_of(dtype_)))
+        << name << ": largest element " << magnitude << ", naive error " << naive;
+  }
+
+ private:
+  std::size_t bytes() const { return count() * kernels::bytes_of(dtype_); }
+  double* single_double() {
+    single_double_.assign(initial_.begin(), initial_.end());
+    return single_double_.data();
+  }
+
+  std::vector<std::int64_t> shape_;
+  Dtype dtype_;
+  std::vector<double> initial_, exact_, single_double_;
+  std::vector<float> single_;
+  std::vector<unsigned char> small_;
+  std::shared_ptr<DeviceArray<unsigned char>> gpu_;
+};
+
+// Columns [begin, begin + count) of a matrix.
+inline View columns_of(View v, std::int64_t begin, std::int64_t count) {
+  v.data = static_cast<char*>(v.data) + begin * static_cast<std::int64_t>(kernels::bytes_of(v.dtype));
+  v.size[1] = count;
+  return v;
+}
+
+inline View transposed(View v) {
+  std::swap(v.size[0], v.size[1]);
+  std::swap(v.stride[0], v.stride[1]);
+  return v;
+}
+
+struct Named {
+  const char* name;
+  Array* array;
+};
+
+// Runs both kernels with make(side) and compares the outputs, and the GPU's kernel again for the same bits.
+template <class Args, class Make>
+void compare(const std::string& what, void (*cpu)(const Args&, const kernels::Launch&),
+             void (*cuda)(const Args&, const kernels::Launch&), Make&& make, const std::vector<Named>& outputs) {
+  const DeviceArray<unsigned char> workspace(std::size_t{32} << 20);
+  const kernels::Launch launch{nullptr, workspace.data(), workspace.bytes()};
+  std::vector<std::vector<unsigned char>> first;
+  for (int repetition = 0; repetition < 3; ++repetition) {
+    for (const Named& o : outputs) o.array->reset();
+    cuda(make(Side::gpu), launch);
+    kernels::cuda::check(cudaDeviceSynchronize(), what.c_str());
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (repetition == 0)
+        first.push_back(outputs[i].array->raw());
+      else
+        EXPECT_EQ(outputs[i].array->raw(), first[i]) << what << ' ' << outputs[i].name << ": other bits";
+    }
+  }
+  cpu(make(Side::exact), {});
+  cpu(make(Side::single), {});
+  for (const Named& o : outputs) o.array->expect_close(what + ' ' + o.name);
+}
+
+}  // namespace longstride::test

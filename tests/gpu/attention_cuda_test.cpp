@@ -1,0 +1,289 @@
+#include "kernels/attention/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/gpu/attention_cuda_reference.h"
+
+namespace longstride::kernels {
+namespace {
+
+using enum Integration;
+using enum PartKind;
+
+constexpr Dtype dtypes[] = {Dtype::bf16, Dtype::f16, Dtype::f32};
+constexpr std::int64_t key_sizes[] = {16, 32, 64, 128}, value_sizes[] = {32, 64, 128};
+
+std::int64_t layers_of(const PatternConfig& p) {
+  return p.integration == interleaved ? static_cast<std::int64_t>(p.parts.size()) : 1;
+}
+
+AttentionResult compute(const AttentionPlan& plan, const AttentionInput& in, AttentionPath path, bool packed = true) {
+  AttentionResult result;
+  cuda::with_gpu_type(in.dtype, [&](auto zero) {
+    DeviceAttention<decltype(zero)> call(plan, in, path, packed);
+    call.run();
+    result = call.result();
+  });
+  return result;
+}
+
+class AttentionCuda : public testing::TestWithParam<AttentionPath> {
+ protected:
+  void SetUp() override { LONGSTRIDE_NEEDS_GPU(); }
+
+  void expect_equals_reference(const NamedPattern& p, std::int64_t layer, const AttentionShape& shape, Dtype dtype,
+                               const std::vector<Mask>& masks, const AttentionPlan& plan, bool packed = true) {
+    const AttentionInput in(shape, dtype);
+    const AttentionResult exact = dense_attention<double>(in, masks, Dtype::f64);
+    const AttentionResult naive = dense_attention<float>(in, masks, dtype);
+    expect_as_good_as_naive(compute(plan, in, GetParam(), packed), naive, exact, dtype,
+                            p.name + ", layer " + std::to_string(layer) + ", " + name_of(dtype) + ", batch " +
+                                std::to_string(shape.batch) + ", n " + std::to_string(shape.n) + ", sizes " +
+                                std::to_string(shape.key_size) + " and " + std::to_string(shape.value_size));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Paths, AttentionCuda, testing::Values(AttentionPath::automatic, AttentionPath::portable),
+                         [](const auto& path) {
+                           return path.param == AttentionPath::portable ? "Portable" : "Automatic";
+                         });
+
+// The patterns of the paper's models, with n a multiple of nothing.
+std::vector<NamedPattern> models_patterns(std::int64_t l, std::int64_t c) {
+  return {
+      {"dense", pattern_of(merged, {dense}, 0), 2},
+      {"local", pattern_of(merged, {local}, l), 2},
+      {"local, window l", pattern_of(merged, {local}, l, {}, l), 1},
+      {"column", pattern_of(merged, {column}, l), 2},
+      {"strided merged", pattern_of(merged, {local, column}, l), 2},
+      {"fixed merged", with_options(pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), true, false), 8},
+      {"fixed merged, inclusive", with_options(pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), true, true),
+       2},
+      {"fixed block", pattern_of(merged, {fixed_block}, l), 1},
+      {"fixed summary", with_options(pattern_of(merged, {fixed_summary}, l, {c}), true, false), 4},
+      {"fixed multihead", with_options(pattern_of(multihead, {fixed_block, fixed_summary}, l, {c}), true, false), 8},
+      {"strided multihead", pattern_of(multihead, {local, column}, l), 2}};
+}
+
+TEST_P(AttentionCuda, EveryPatternIsAsGoodAsNaiveInEveryType) {
+  int turn = 0;
+  for (const NamedPattern& p : all_patterns())
+    for (std::int64_t layer = 0; layer < layers_of(p.pattern); ++layer)
+      for (std::int64_t n : {1, 45, 150}) {
+        const auto masks = masks_of(p, layer, n);
+        const auto plan = make_plan(p.pattern, layer, p.heads, n);
+        for (Dtype dtype : dtypes) {
+          ++turn;
+          expect_equals_reference(p, layer, {1, n, p.heads, key_sizes[turn % 4], value_sizes[turn % 3]}, dtype, masks,
+                                  *plan);
+        }
+        if (HasFailure()) return;
+      }
+}
+
+TEST_P(AttentionCuda, EveryHeadSizeIsAsGoodAsNaiveInEveryType) {
+  for (const NamedPattern& p : models_patterns(48, 16)) {
+    const std::int64_t n = 331;
+    const auto masks = masks_of(p, 0, n);
+    const auto plan = make_plan(p.pattern, 0, p.heads, n);
+    for (std::int64_t key_size : key_sizes)
+      for (std::int64_t value_size : value_sizes)
+        for (Dtype dtype : dtypes) {
+          expect_equals_reference(p, 0, {2, n, p.heads, key_size, value_size}, dtype, masks, *plan);
+          if (HasFailure()) return;
+        }
+  }
+}
+
+// Lengths with many tiles, whole and ragged, at the strides of the paper's models.
+TEST_P(AttentionCuda, LongerSequencesAreAsGoodAsNaive) {
+  for (std::int64_t n : {1024, 1111})
+    for (const NamedPattern& p : models_patterns(128, 32)) {
+      const auto masks = masks_of(p, 0, n);
+      const auto plan = make_plan(p.pattern, 0, p.heads, n);
+      expect_equals_reference(p, 0, {2, n, p.heads, 64, 64}, Dtype::bf16, masks, *plan);
+      expect_equals_reference(p, 0, {1, n, p.heads, 32, 32}, Dtype::f16, masks, *plan);
+      expect_equals_reference(p, 0, {1, n, p.heads, 64, 128}, Dtype::bf16, masks, *plan, false);
+      if (HasFailure()) return;
+    }
+}
+
+// Sizes whose rows do not begin on 16 bytes.
+TEST_P(AttentionCuda, OddHeadSizesAreAsGoodAsNaive) {
+  for (const NamedPattern& p : models_patterns(20, 6)) {
+    const auto masks = masks_of(p, 0, 77);
+    const auto plan = make_plan(p.pattern, 0, p.heads, 77);
+    for (Dtype dtype : dtypes)
+      for (bool packed : {false, true}) {
+        expect_equals_reference(p, 0, {1, 77, p.heads, 3, 5}, dtype, masks, *plan, packed);
+        expect_equals_reference(p, 0, {1, 77, p.heads, 20, 90}, dtype, masks, *plan, packed);
+      }
+    if (HasFailure()) return;
+  }
+}
+
+// More geometries than heads share: each of 40 heads summarises through its own sub-block.
+TEST_P(AttentionCuda, EveryHeadMayHaveItsOwnGeometry) {
+  const NamedPattern p{"forty widths",
+                       with_options(pattern_of(merged, {fixed_block, fixed_summary}, 40, {1}), true, true), 40};
+  for (Dtype dtype : dtypes)
+    expect_equals_reference(p, 0, {1, 203, 40, 16, 32}, dtype, masks_of(p, 0, 203), *make_plan(p.pattern, 0, 40, 203));
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+void expect_same_bits(const AttentionResult& a, const AttentionResult& b, const std::string& where) {
+  EXPECT_TRUE(same_bits(a.o, b.o)) << "o, " << where;
+  EXPECT_TRUE(same_bits(a.lse, b.lse)) << "lse, " << where;
+  EXPECT_TRUE(same_bits(a.dq, b.dq)) << "dq, " << where;
+  EXPECT_TRUE(same_bits(a.dk, b.dk)) << "dk, " << where;
+  EXPECT_TRUE(same_bits(a.dv, b.dv)) << "dv, " << where;
+}
+
+TEST_P(AttentionCuda, TwentyRepetitionsAreEqualToTheBit) {
+  for (const NamedPattern& p : models_patterns(128, 32))
+    for (Dtype dtype : dtypes)
+      cuda::with_gpu_type(dtype, [&](auto zero) {
+        const auto plan = make_plan(p.pattern, 0, p.heads, 1500);
+        const AttentionInput in({2, 1500, p.heads, 64, 64}, dtype);
+        DeviceAttention<decltype(zero)> call(*plan, in, GetParam(), true);
+        call.run();
+        const AttentionResult first = call.result();
+        for (int i = 1; i < 20; ++i) {
+          call.poison();
+          call.run();
+          expect_same_bits(call.result(), first, p.name + ", " + name_of(dtype));
+          if (HasFailure()) return;
+        }
+      });
+}
+
+// Nothing in a call waits for the host, allocates, or is read by the host.
+TEST_P(AttentionCuda, ACapturedCallReplaysToTheBit) {
+  const NamedPattern p{"strided merged", pattern_of(merged, {local, column}, 32), 2};
+  const auto plan = make_plan(p.pattern, 0, p.heads, 500);
+  const AttentionInput in({2, 500, p.heads, 32, 64}, Dtype::bf16);
+  DeviceAttention<__nv_bfloat16> call(*plan, in, GetParam(), true);
+  call.run();
+  const AttentionResult expected = call.result();
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  cuda::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+  cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+  call.run({stream});
+  cuda::check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  cuda::check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+  call.poison();
+  cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  cuda::check(cudaGraphLaunch(executable, stream), "cudaGraphLaunch");
+  expect_same_bits(call.result(), expected, "replayed");
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+}
+
+// Some rows of one head of a long sequence. The rows of o, lse and dq are computed from the inputs; those of dk and dv
+// take lse and o from the call, which hold for the rows that were looked at.
+class SpotCheck {
+ public:
+  SpotCheck(const NamedPattern& p, const AttentionInput& in, const AttentionResult& x, std::int64_t head)
+      : p_(p), in_(in), x_(x), head_(head) {}
+
+  void expect_as_good_as_naive(const std::vector<std::int64_t>& rows, const std::string& where) const {
+    AttentionResult mine, exact, naive;
+    for (std::int64_t i : rows) {
+      add<double>(i, Dtype::f64, exact);
+      add<float>(i, in_.dtype, naive);
+      take(x_.o, i, in_.shape.value_size, mine.o);
+      mine.lse.push_back(x_.lse[static_cast<std::size_t>(head_ * in_.shape.n + i)]);
+      take(x_.dq, i, in_.shape.key_size, mine.dq);
+      take(x_.dk, i, in_.shape.key_size, mine.dk);
+      take(x_.dv, i, in_.shape.value_size, mine.dv);
+    }
+    kernels::expect_as_good_as_naive(mine, naive, exact, in_.dtype, where);
+  }
+
+ private:
+  std::int64_t at(std::int64_t position) const { return position * in_.shape.heads + head_; }
+  void take(const std::vector<double>& from, std::int64_t i, std::int64_t size, std::vector<double>& to) const {
+    to.insert(to.end(), from.begin() + at(i) * size, from.begin() + (at(i) + 1) * size);
+  }
+  bool sees(std::int64_t i, std::int64_t j) const { return allowed(p_.pattern, 0, p_.heads, head_, i, j); }
+
+  template <class A>
+  void add(std::int64_t i, Dtype stored, AttentionResult& out) const {
+    const AttentionShape& s = in_.shape;
+    const DenseRow<A> math{stored, s.key_size, s.value_size, static_cast<A>(s.scale())};
+    const auto row = [&](const std::vector<double>& x, std::int64_t position, std::int64_t size) {
+      return x.data() + at(position) * size;
+    };
+    const auto append = [&](std::vector<double>& to, const std::vector<A>& weight,
+                            const std::vector<std::int64_t>& positions, const std::vector<double>& x, std::int64_t size,
+                            A scale) {
+      std::vector<double> sum(static_cast<std::size_t>(size));
+      weighted_sum(
+          math, weight, [&](std::size_t t) { return row(x, positions[t], size); }, scale, sum.data(), size);
+      to.insert(to.end(), sum.begin(), sum.end());
+    };
+    const double* q = row(in_.q, i, s.key_size);
+    const double* dout = row(in_.dout, i, s.value_size);
+    std::vector<std::int64_t> keys, queries;
+    std::vector<A> p, stored_p, ds;
+    for (std::int64_t j = 0; j <= i; ++j)
+      if (sees(i, j)) {
+        keys.push_back(j);
+        p.push_back(math.score(q, row(in_.k, j, s.key_size)));
+      }
+    out.lse.push_back(static_cast<double>(softmax(p)));
+    for (A x : p) stored_p.push_back(math.store(x));
+    append(out.o, stored_p, keys, in_.v, s.value_size, A(1));
+    const A delta = DenseRow<A>::dot(dout, out.o.data() + out.o.size() - s.value_size, s.value_size);
+    for (std::size_t t = 0; t < keys.size(); ++t)
+      ds.push_back(math.score_gradient(p[t], dout, row(in_.v, keys[t], s.value_size), delta));
+    append(out.dq, ds, keys, in_.k, s.key_size, math.scale);
+
+    const double* k = row(in_.k, i, s.key_size);
+    const double* v = row(in_.v, i, s.value_size);
+    ds.clear();
+    stored_p.clear();
+    for (std::int64_t r = i; r < s.n; ++r) {
+      if (!sees(r, i)) continue;
+      queries.push_back(r);
+      const double* dout_r = row(in_.dout, r, s.value_size);
+      const A lse = static_cast<A>(x_.lse[static_cast<std::size_t>(head_ * s.n + r)]);
+      const A weight = std::exp(math.score(row(in_.q, r, s.key_size), k) - lse);
+      ds.push_back(
+          math.score_gradient(weight, dout_r, v, DenseRow<A>::dot(dout_r, row(x_.o, r, s.value_size), s.value_size)));
+      stored_p.push_back(math.store(weight));
+    }
+    append(out.dk, ds, queries, in_.q, s.key_size, math.scale);
+    append(out.dv, stored_p, queries, in_.dout, s.value_size, A(1));
+  }
+
+  const NamedPattern& p_;
+  const AttentionInput& in_;
+  const AttentionResult& x_;
+  std::int64_t head_;
+};
+
+TEST_P(AttentionCuda, RowsOfLongSequencesAreAsGoodAsNaive) {
+  const std::int64_t n = 65536;
+  for (const NamedPattern& p : models_patterns(256, 64)) {
+    if (p.heads > 4) continue;  // the host's share of the work
+    const auto plan = make_plan(p.pattern, 0, p.heads, n);
+    for (Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+      const AttentionInput in({1, n, p.heads, 32, 32}, dtype);
+      const AttentionResult x = compute(*plan, in, GetParam());
+      const SpotCheck check(p, in, x, p.heads - 1);
+      check.expect_as_good_as_naive({0, 255, 256, 8191, 30000, 54321, n - 257, n - 1}, p.name + ", " + name_of(dtype));
+      for (const std::vector<double>* all : {&x.o, &x.dq, &x.dk, &x.dv})
+        EXPECT_TRUE(std::all_of(all->begin(), all->end(), [](double e) { return std::isfinite(e); })) << p.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longstride::kernels

@@ -1,0 +1,102 @@
+// Whole runs on the GPU: files, metrics, resuming, and a gradient that is not finite.
+#include "framework/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "framework/core/errors.h"
+#include "framework/models/sparse_transformer.h"
+#include "tests/gpu/gpu.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/toy_model.h"
+
+namespace longstride::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Rows : public BatchSource {
+ public:
+  std::int64_t context() const override { return 64; }
+  std::int64_t epoch_rows() const override { return 100; }
+  void read(std::int64_t step, std::int64_t, std::int64_t first, std::int64_t rows, std::uint8_t* out) const override {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto row = toy_tokens(context(), 1000 + static_cast<std::uint64_t>(8 * step + first + r));
+      std::copy(row.begin(), row.end(), out + r * context());
+    }
+  }
+};
+
+TrainingOutcome train_in(const std::string& run, double lr, bool resume = false) {
+  SparseTransformerConfig config = toy_config();
+  config.context = 64;
+  config.width = 64;
+  config.dropout = 0.1;
+  SparseTransformer model(config);
+  const Rows rows;
+  const auto comm = make_single_communicator();
+  TrainerSetup setup;
+  setup.model = &model;
+  setup.data = &rows;
+  setup.comm = comm.get();
+  setup.device = Device::cuda;
+  setup.config.steps = 20;
+  setup.config.global_batch = 2;
+  setup.config.lr = lr;
+  setup.config.warmup = 1;
+  setup.config.log_every = 5;
+  setup.config.checkpoint_every = 8;
+  setup.run = run;
+  setup.recipe = "name: toy\n";
+  setup.resume = resume;
+  return train(setup);
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(TrainerOnTheGpu, ReportsSavesAndResumesToTheSameBits) {
+  LONGSTRIDE_NEEDS_GPU();
+  const testing::TemporaryDirectory run;
+  EXPECT_EQ(train_in(run.path(), 1e-3).step, 20);
+  std::vector<nlohmann::json> lines;
+  std::ifstream in(run / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[0].at("precision"), "bf16");
+  EXPECT_GT(lines[0].at("planned_bytes").get<std::int64_t>(), 32 << 20);
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i].at("step"), 5 * i);
+    EXPECT_GT(lines[i].at("loss").get<double>(), 1);
+    EXPECT_LT(lines[i].at("loss").get<double>(), 7);
+  }
+  const fs::path last = fs::path(run.path()) / "checkpoints/step-00000020";
+  const std::string model = text_of(last / "model.safetensors");
+  const std::string moments = text_of(last / "optimizer-00000-of-00001.safetensors");
+  ASSERT_FALSE(model.empty());
+  fs::remove_all(last);
+  EXPECT_EQ(train_in(run.path(), 1e-3, true).step, 20);
+  EXPECT_EQ(text_of(last / "model.safetensors"), model);
+  EXPECT_EQ(text_of(last / "optimizer-00000-of-00001.safetensors"), moments);
+}
+
+TEST(TrainerOnTheGpu, AGradientThatIsNotFiniteEndsTheRunAtTheNextReport) {
+  LONGSTRIDE_NEEDS_GPU();
+  const testing::TemporaryDirectory run;
+  try {
+    train_in(run.path(), 1e38);
+    FAIL() << "trained with lr 1e38";
+  } catch (const UserError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("is not finite; the last checkpoint is step 0. Lower train.lr"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace longstride::test

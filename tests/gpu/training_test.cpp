@@ -1,0 +1,320 @@
+// The training step on the GPU: against the CPU's, and against itself in other ways of running it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "framework/train/evaluator.h"
+#include "framework/train/precision.h"
+#include "framework/train/training_step.h"
+#include "tests/gpu/gpu.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/toy_model.h"
+
+namespace longstride::test {
+namespace {
+
+// Ragged: no tile, stride or micro-batch divides 75 positions.
+SparseTransformerConfig small_config(kernels::Integration integration = kernels::Integration::merged) {
+  SparseTransformerConfig c;
+  c.context = 75;
+  c.layers = 3;
+  c.width = 64;
+  c.heads = 2;
+  c.dropout = 0.1;
+  c.attention.integration = integration;
+  c.attention.parts = {kernels::PartKind::fixed_block, kernels::PartKind::fixed_summary};
+  c.attention.stride = 16;
+  c.attention.summary = {4};
+  c.attention.distinct_heads = true;
+  return c;
+}
+
+TrainConfig train_config(Precision precision) {
+  TrainConfig c;
+  c.steps = 40;
+  c.global_batch = 4;
+  c.lr = 1e-3;
+  c.warmup = 5;
+  c.ema = 0.9;
+  c.precision = precision;
+  c.seed = 11;
+  return c;
+}
+
+std::vector<std::uint8_t> rows_of(const TrainConfig& c, std::int64_t step) {
+  return toy_tokens(c.global_batch * small_config().context, 100 + static_cast<std::uint64_t>(step));
+}
+
+// A model and its step, on some device.
+struct Trained {
+  Trained(const TrainConfig& settings, Device device, const SparseTransformerConfig& config = small_config())
+      : train(settings), model(config), comm(make_single_communicator()), step(model, train, *comm, device) {}
+
+  void go(std::int64_t steps) {
+    for (const std::int64_t end = step.step() + steps; step.step() < end;) step.run(rows_of(train, step.step()).data());
+  }
+  // Every bit of what a checkpoint would hold.
+  std::string bits() {
+    std::string all;
+    step.with_host_tensors([&](const TrainingTensors& t) {
+      for (const Tensor& flat : {t.masters, t.m, t.v, t.ema}) all.append(flat.as<char>(), flat.bytes());
+    });
+    return all;
+  }
+  std::vector<float> gradients() {
+    const Tensor& g = step.state().gradients;
+    std::vector<float> host(static_cast<std::size_t>(g.count()));
+    step.report();
+    kernels::cuda::check(cudaMemcpy(host.data(), g.data(), g.bytes(), cudaMemcpyDefault), "cudaMemcpy");
+    return host;
+  }
+
+  TrainConfig train;
+  SparseTransformer model;
+  std::unique_ptr<Communicator> comm;
+  TrainingStep step;
+};
+
+std::string bits_after(std::int64_t steps, const TrainConfig& train,
+                       const SparseTransformerConfig& config = small_config()) {
+  Trained run(train, Device::cuda, config);
+  run.step.start();
+  run.go(steps);
+  return run.bits();
+}
+
+// The gradient of the first step in double, on the CPU.
+std::vector<double> exact_gradients(const TrainConfig& train) {
+  ToyModel<double> toy(small_config());
+  toy.model().parameters().initialise(train.seed);
+  toy.context().seed = train.seed;
+  const std::int64_t step = 0;
+  toy.context().step = &step;
+  std::vector<std::uint8_t> rows = rows_of(train, 0);
+  toy.loss_and_gradients(rows, train.global_batch);
+  std::vector<double> gradients = toy.gradients();
+  for (double& g : gradients) g /= static_cast<double>(rows.size());
+  return gradients;
+}
+
+double distance(const std::vector<float>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    sum += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+  return std::sqrt(sum);
+}
+
+double size_of(const std::vector<double>& a) { return distance(std::vector<float>(a.size(), 0.0f), a); }
+
+TEST(TrainingOnTheGpu, Fp32GradientsAreAsNearToExactOnesAsTheCpus) {
+  LONGSTRIDE_NEEDS_GPU();
+  const TrainConfig train = train_config(Precision::fp32);
+  Trained cpu(train, Device::cpu), gpu(train, Device::cuda);
+  for (Trained* run : {&cpu, &gpu}) {
+    run->step.start();
+    run->go(1);
+  }
+  const std::vector<double> exact = exact_gradients(train);
+  ASSERT_GT(size_of(exact), 0);
+  EXPECT_LE(distance(gpu.gradients(), exact), 2 * distance(cpu.gradients(), exact));
+}
+
+TEST(TrainingOnTheGpu, NarrowGradientsStayWithinTheirTypesRounding) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (const auto& [precision, epsilon] : {std::pair{Precision::bf16, 0x1p-8}, std::pair{Precision::fp16, 0x1p-11}}) {
+    const TrainConfig train = train_config(precision);
+    Trained gpu(train, Device::cuda);
+    gpu.step.start();
+    gpu.go(1);
+    const std::vector<double> exact = exact_gradients(train_config(Precision::fp32));
+    std::vector<float> found = gpu.gradients();
+    const float scale = gpu.step.report().scalars.loss_scale;
+    for (float& g : found) g /= scale;
+    EXPECT_LE(distance(found, exact), 8 * epsilon * size_of(exact)) << name_of(precision);
+  }
+}
+
+// The same bound that holds between numbers of ranks on the CPU (tests/distributed).
+TEST(TrainingOnTheGpu, Fp32LossesFollowTheCpusForTwentySteps) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (auto integration : {kernels::Integration::merged, kernels::Integration::interleaved}) {
+    const TrainConfig train = train_config(Precision::fp32);
+    Trained cpu(train, Device::cpu, small_config(integration)), gpu(train, Device::cuda, small_config(integration));
+    for (Trained* run : {&cpu, &gpu}) run->step.start();
+    for (int i = 0; i < 20; ++i) {
+      for (Trained* run : {&cpu, &gpu}) run->go(1);
+      const StepReport a = cpu.step.report(), b = gpu.step.report();
+      EXPECT_NEAR(b.loss, a.loss, 1e-5 * a.loss) << "step " << i;
+      EXPECT_DOUBLE_EQ(b.scalars.learning_rate, a.scalars.learning_rate);
+      EXPECT_NEAR(b.scalars.gradient_norm, a.scalars.gradient_norm, 1e-4 * a.scalars.gradient_norm) << "step " << i;
+    }
+  }
+}
+
+TEST(TrainingOnTheGpu, TheGraphGivesTheBitsOfSingleKernelsTimeAfterTime) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+    TrainConfig train = train_config(precision);
+    const std::string replayed = bits_after(6, train);
+    EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
+    train.graph = false;
+    EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
+    EXPECT_NE(bits_after(5, train), replayed) << name_of(precision);
+  }
+}
+
+TEST(TrainingOnTheGpu, RecomputePoliciesGiveTheSameBits) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (Precision precision : {Precision::fp32, Precision::bf16}) {
+    const TrainConfig train = train_config(precision);
+    const std::string stored = bits_after(4, train);
+    for (Recompute recompute : {Recompute::block, Recompute::attention_and_feed_forward}) {
+      SparseTransformerConfig config = small_config();
+      config.recompute = recompute;
+      EXPECT_EQ(bits_after(4, train, config), stored) << name_of(precision);
+    }
+  }
+}
+
+TEST(TrainingOnTheGpu, AccumulationGivesTheSameGradientsToRounding) {
+  LONGSTRIDE_NEEDS_GPU();
+  TrainConfig train = train_config(Precision::fp32);
+  Trained whole(train, Device::cuda);
+  train.micro_batch = 1;
+  Trained parts(train, Device::cuda);
+  Trained on_cpu(train, Device::cpu);
+  for (Trained* run : {&whole, &parts, &on_cpu}) {
+    run->step.start();
+    run->go(1);
+  }
+  const std::vector<double> exact = exact_gradients(train);
+  EXPECT_LE(distance(parts.gradients(), exact), 2 * distance(on_cpu.gradients(), exact));
+  EXPECT_NEAR(parts.step.report().loss, whole.step.report().loss, 1e-6 * whole.step.report().loss);
+}
+
+TEST(TrainingOnTheGpu, TakesExactlyThePlannedMemory) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16})
+    for (Recompute recompute : {Recompute::none, Recompute::block, Recompute::attention_and_feed_forward}) {
+      SparseTransformerConfig config = small_config();
+      config.recompute = recompute;
+      TrainConfig train = train_config(precision);
+      train.micro_batch = 2;
+      SparseTransformer planned(config);
+      const MemoryPlan plan = plan_memory(planned, train, 1, Device::cuda);
+      Trained run(train, Device::cuda, config);
+      run.step.start();
+      run.go(3);
+      run.step.report();
+      EXPECT_EQ(static_cast<std::int64_t>(run.step.state().bytes()), plan.block());
+      EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().high_water()), plan.activations);
+      EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().tape_high_water()), plan.tape);
+      EXPECT_EQ(plan.parameters > plan.gradients, precision != Precision::fp32);
+    }
+}
+
+CheckpointState state_of(Trained& run) {
+  const StepReport report = run.step.report();
+  CheckpointState state;
+  run.step.describe(report, state);
+  return state;
+}
+
+TEST(TrainingOnTheGpu, AResumedRunEndsInTheBitsOfOneThatWasNot) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+    const TrainConfig train = train_config(precision);
+    const testing::TemporaryDirectory directory;
+    Trained first(train, Device::cuda);
+    first.step.start();
+    first.go(4);
+    const CheckpointState state = state_of(first);
+    EXPECT_EQ(state.loss_scale.has_value(), precision == Precision::fp16);
+    first.step.with_host_tensors([&](const TrainingTensors& t) { save_checkpoint(directory.path(), state, t, 0); });
+    first.go(4);
+    Trained second(train, Device::cuda);
+    EXPECT_EQ(second.step.resume(directory.path()).step, 4);
+    second.go(4);
+    EXPECT_EQ(second.bits(), first.bits()) << name_of(precision);
+  }
+}
+
+TEST(TrainingOnTheGpu, ACheckpointOfTheGpuGoesOnOnTheCpuAndBack) {
+  LONGSTRIDE_NEEDS_GPU();
+  const TrainConfig train = train_config(Precision::fp32);
+  for (const auto& [from, to] : {std::pair{Device::cuda, Device::cpu}, std::pair{Device::cpu, Device::cuda}}) {
+    const testing::TemporaryDirectory directory;
+    Trained first(train, from), second(train, to);
+    first.step.start();
+    first.go(3);
+    const CheckpointState state = state_of(first);
+    first.step.with_host_tensors([&](const TrainingTensors& t) { save_checkpoint(directory.path(), state, t, 0); });
+    second.step.resume(directory.path());
+    EXPECT_EQ(second.bits(), first.bits());
+    for (Trained* run : {&first, &second}) run->go(1);
+    EXPECT_NEAR(second.step.report().loss, first.step.report().loss, 1e-5 * first.step.report().loss);
+  }
+}
+
+// Doubles of the loss scale until fp16 overflows: that step must change nothing but the scale.
+TEST(TrainingOnTheGpu, AnOverflowedStepIsSkippedAndTheLossScaleHalved) {
+  LONGSTRIDE_NEEDS_GPU();
+  const TrainConfig train = train_config(Precision::fp16);
+  const testing::TemporaryDirectory directory;
+  Trained first(train, Device::cuda);
+  first.step.start();
+  EXPECT_EQ(first.step.report().scalars.loss_scale, 65536);
+  first.go(2);
+  CheckpointState state = state_of(first);
+  state.loss_scale = 0x1p40;
+  state.good_steps = 7;
+  first.step.with_host_tensors([&](const TrainingTensors& t) { save_checkpoint(directory.path(), state, t, 0); });
+
+  Trained run(train, Device::cuda);
+  run.step.resume(directory.path());
+  const std::string before = run.bits();
+  for (int skipped = 1; skipped <= 3; ++skipped) {
+    run.go(1);
+    const StepReport report = run.step.report();
+    EXPECT_EQ(report.scalars.loss_scale, std::ldexp(1.0f, 40 - skipped));
+    EXPECT_EQ(report.scalars.skipped_in_row, skipped);
+    EXPECT_EQ(report.scalars.good_steps, 0);
+    EXPECT_EQ(run.bits(), before) << "a skipped step changed the state";
+  }
+  run.go(25);  // the scale halves until the gradient fits, and training goes on
+  const StepReport report = run.step.report();
+  EXPECT_EQ(report.scalars.skipped_in_row, 0);
+  EXPECT_GE(report.scalars.skipped, 3);
+  EXPECT_GT(report.scalars.good_steps, 0);
+  EXPECT_LT(report.scalars.loss_scale, 0x1p30f);
+  EXPECT_NE(run.bits(), before);
+}
+
+class Memory : public SequenceSet {
+ public:
+  std::int64_t sequences() const override { return 3; }
+  std::int64_t length(std::int64_t s) const override { return 40 + 60 * s; }
+  void read(std::int64_t s, std::int64_t offset, std::int64_t length, std::uint8_t* out) const override {
+    const auto all = toy_tokens(160, 20 + static_cast<std::uint64_t>(s));
+    std::copy_n(all.begin() + offset, length, out);
+  }
+};
+
+TEST(TrainingOnTheGpu, EvaluationBetweenStepsGivesTheCpusFigureAndDisturbsNothing) {
+  LONGSTRIDE_NEEDS_GPU();
+  const TrainConfig train = train_config(Precision::fp32);
+  Trained cpu(train, Device::cpu), gpu(train, Device::cuda);
+  const EvaluationConfig config = validation_config(train, gpu.step.batching(), small_config().context);
+  std::vector<double> nats;
+  for (Trained* run : {&cpu, &gpu}) {
+    run->step.start();
+    run->go(3);
+    nats.push_back(evaluate(run->model, run->step.context(), Memory(), config, *run->comm).nats);
+    run->go(3);
+  }
+  EXPECT_NEAR(nats[1], nats[0], 1e-5 * nats[0]);
+  EXPECT_EQ(gpu.bits(), bits_after(6, train));
+}
+
+}  // namespace
+}  // namespace longstride::test

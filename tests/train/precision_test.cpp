@@ -1,0 +1,29 @@
+#include "framework/train/precision.h"
+
+#include <gtest/gtest.h>
+
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+TEST(Precision, AutomaticIsBf16OnAGpuAndFp32OnTheCpu) {
+  EXPECT_EQ(compute_type(Precision::automatic, Device::cuda), Dtype::bf16);
+  EXPECT_EQ(compute_type(Precision::automatic, Device::cpu), Dtype::f32);
+  EXPECT_EQ(compute_type(Precision::fp32, Device::cuda), Dtype::f32);
+  EXPECT_EQ(compute_type(Precision::fp16, Device::cuda), Dtype::f16);
+  EXPECT_THROW(compute_type(Precision::bf16, Device::cpu), UserError);
+  EXPECT_THROW(compute_type(Precision::fp16, Device::cpu), UserError);
+}
+
+TEST(Precision, ThePeakIsThatOfTheGpuNamedAndUnknownOtherwise) {
+  EXPECT_EQ(peak_flops("NVIDIA H200", Precision::automatic), 989e12);
+  EXPECT_EQ(peak_flops("NVIDIA H100 80GB HBM3", Precision::fp16), 989e12);
+  EXPECT_EQ(peak_flops("NVIDIA H100 PCIe", Precision::bf16), 756e12);
+  EXPECT_EQ(peak_flops("NVIDIA L40S", Precision::bf16), 362e12);
+  EXPECT_EQ(peak_flops("NVIDIA H200", Precision::fp32), 67e12);
+  EXPECT_FALSE(peak_flops("NVIDIA GeForce GTX 1080", Precision::bf16).has_value());
+}
+
+}  // namespace
+}  // namespace longstride
