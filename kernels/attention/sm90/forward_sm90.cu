@@ -41,32 +41,26 @@ __device__ const CUtensorMap* map_of(const StreamMaps& maps, const TileCorner& c
 template <class T, int KeySize, int ValueSize, bool FewKeys>
 struct Forward {
   static constexpr ForwardTiling tiling = forward_tiling(KeySize, ValueSize, FewKeys);
-  static constexpr int keys = tiling.keys, stages = tiling.stages, warpgroups = tiling.warpgroups;
+  // Else the first thread, letting a tile go out of turn, would wait for one that it holds itself.
+  static_assert(tiling.specialised || !tiling.overlaps || tiling.warpgroups == 1);
+  static constexpr int queries = tiling.queries(), keys = tiling.keys, stages = tiling.stages,
+                       warpgroups = tiling.warpgroups;
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int q_box = 64 * key_row, k_box = keys * key_row, v_box = keys * value_row, o_box = 64 * value_row;
   static constexpr int q_bytes = q_box * key_boxes, k_bytes = k_box * key_boxes, v_bytes = v_box * value_boxes;
-  static constexpr int query_bytes = std::max(q_bytes, o_box * value_boxes);  // o takes the place of q
-
-  // Shared memory, from a multiple of 1024 bytes.
-  struct Barriers {
-    std::uint64_t q, k[stages], v[stages], empty[stages];
-  };
-  static constexpr int k_at = warpgroups * query_bytes, v_at = k_at + stages * k_bytes,
-                       barriers_at = v_at + stages * v_bytes;
-  static constexpr std::size_t shared_bytes = barriers_at + sizeof(Barriers) + 1024;
+  static constexpr int query_bytes = std::max(q_bytes, o_box* value_boxes);  // o takes the place of q
 
   // What a block does.
   struct Task {
     std::int32_t head, sequence, segment, begin;  // begin: first query, in entries of the stream
-    const PassGeometry* pass;
-    std::int32_t pass_index;
+    std::int32_t pass_index, parts;
     Stream queries;
   };
 
   struct Place {  // in the ring
-    int stage = 0;
-    std::uint32_t parity = 0;
+    int stage;
+    std::uint32_t parity;
     __device__ void advance() {
       if (++stage == stages) {
         stage = 0;
@@ -74,6 +68,19 @@ struct Forward {
       }
     }
   };
+
+  // Shared memory, from a multiple of 1024 bytes: queries, keys, values, and this.
+  struct Shared {
+    std::uint64_t q, k[stages], v[stages], empty[stages];
+    Task task;
+    KeyWalk<queries, keys> producer_walk;
+    Place producer_place;
+    RowIntervals<queries> rows;
+  };
+  static constexpr int k_at = warpgroups * query_bytes, v_at = k_at + stages * k_bytes,
+                       control_at = v_at + stages * v_bytes;
+  static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
+  __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
 
   // Longest rows first; heads, then segments side by side, for their rows are neighbours in memory.
   __device__ static bool find(const ForwardProblem& problem, Task& task) {
@@ -83,8 +90,9 @@ struct Forward {
     index /= geometry.heads;
     task.pass_index = geometry.pass_of[task.head];
     if (task.pass_index == Geometry::none) return false;
-    task.pass = &geometry.pass[task.pass_index];
-    const std::uint32_t segments = task.pass->segments;
+    const PassGeometry& pass = geometry.pass[task.pass_index];
+    task.parts = pass.parts;
+    const std::uint32_t segments = pass.segments;
     if (segments == 1) {
       task.segment = 0;
       task.sequence = static_cast<std::int32_t>(index % problem.batch);
@@ -95,17 +103,11 @@ struct Forward {
       task.sequence = static_cast<std::int32_t>(index % problem.batch);
       index /= problem.batch;
     }
-    const std::int32_t tiles = tiles_in(task.pass->queries.length, tiling.queries());
+    const std::int32_t tiles = tiles_in(pass.queries.length, queries);
     if (static_cast<std::int32_t>(index) >= tiles) return false;
-    task.begin = (tiles - 1 - static_cast<std::int32_t>(index)) * tiling.queries();
-    task.queries = segment_of(task.pass->queries, *task.pass, task.segment, geometry.n);
+    task.begin = (tiles - 1 - static_cast<std::int32_t>(index)) * queries;
+    task.queries = segment_of(pass.queries, pass, task.segment, geometry.n);
     return task.begin < task.queries.length;
-  }
-
-  __device__ static KeyWalk<keys> walk_of(const ForwardProblem& problem, const Task& task) {
-    const std::int32_t last = min(task.begin + tiling.queries(), task.queries.length) - 1;
-    return {*task.pass, task.segment, problem.geometry.n, position_of(task.queries, task.begin),
-            position_of(task.queries, last)};
   }
 
   __device__ static void load(char* to, const StreamMaps& maps, int boxes, int box_bytes, const Task& task,
@@ -115,87 +117,105 @@ struct Forward {
       tma_load(to + i * box_bytes, map, {{i * 64, task.head, corner.offset, corner.period, task.sequence}}, barrier);
   }
 
-  __device__ static void produce(const ForwardProblem& problem, const Task& task, char* shared, Barriers& barriers) {
-    barrier_arrive_expect(&barriers.q, warpgroups * q_bytes);
-    for (int w = 0; w < warpgroups; ++w)
-      load(shared + w * query_bytes, problem.q[problem.query_kind[task.pass_index]], key_boxes, q_box, task,
-           corner_of(task.queries, task.begin + w * 64), &barriers.q);
-    KeyWalk<keys> walk = walk_of(problem, task);
-    for (Place place; walk.next(); place.advance()) {
-      const int kind = problem.key_kind[task.pass_index][walk.part_index()];
-      const TileCorner corner = corner_of(walk.keys(), walk.begin());
-      barrier_wait(&barriers.empty[place.stage], place.parity ^ 1);
-      barrier_arrive_expect(&barriers.k[place.stage], k_bytes);
-      load(shared + k_at + place.stage * k_bytes, problem.k[kind], key_boxes, k_box, task, corner,
-           &barriers.k[place.stage]);
-      barrier_arrive_expect(&barriers.v[place.stage], v_bytes);
-      load(shared + v_at + place.stage * v_bytes, problem.v[kind], value_boxes, v_box, task, corner,
-           &barriers.v[place.stage]);
+  // One thread brings everything; what it remembers is in shared memory, for in small blocks it has other work too.
+  class Producer {
+   public:
+    __device__ Producer(const ForwardProblem& problem, char* shared) : problem_(problem), shared_(shared) {}
+
+    __device__ void load_queries() const {
+      Shared& control = shared_of(shared_);
+      control.producer_walk = {};
+      control.producer_place = {};
+      const Task& task = control.task;
+      barrier_arrive_expect(&control.q, warpgroups * q_bytes);
+      for (int w = 0; w < warpgroups; ++w)
+        load(shared_ + w * query_bytes, problem_.q[problem_.query_kind[task.pass_index]], key_boxes, q_box, task,
+             corner_of(task.queries, task.begin + w * 64), &control.q);
     }
-  }
+
+    // Waits for room and brings the next key tile; false after the last.
+    __device__ bool load_keys() const {
+      Shared& control = shared_of(shared_);
+      const Task& task = control.task;
+      KeyWalk<queries, keys>& walk = control.producer_walk;
+      if (!walk.next(control.rows, task.parts)) return false;
+      const PassGeometry& pass = problem_.geometry.pass[task.pass_index];
+      const int kind = problem_.key_kind[task.pass_index][walk.part];
+      TileCorner corner = corner_of(pass.part[walk.part].keys, walk.begin());
+      corner.offset += task.segment;
+      const int stage = control.producer_place.stage;
+      barrier_wait(&control.empty[stage], control.producer_place.parity ^ 1);
+      barrier_arrive_expect(&control.k[stage], k_bytes);
+      load(shared_ + k_at + stage * k_bytes, problem_.k[kind], key_boxes, k_box, task, corner, &control.k[stage]);
+      barrier_arrive_expect(&control.v[stage], v_bytes);
+      load(shared_ + v_at + stage * v_bytes, problem_.v[kind], value_boxes, v_box, task, corner, &control.v[stage]);
+      control.producer_place.advance();
+      return true;
+    }
+
+   private:
+    const ForwardProblem& problem_;
+    char* shared_;
+  };
 
   // The tiles that a warpgroup's own rows need.
   class Needed {
    public:
-    __device__ Needed(const ForwardProblem& problem, const Task& task, Barriers& barriers)
-        : walk_(walk_of(problem, task)), task_(task), barriers_(barriers) {
-      const int warpgroup = threadIdx.x / 128, first = task.begin + warpgroup * 64,
-                row = first + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4, end = task.queries.length - 1;
-      some_ = first <= end;
-      first_ = position_of(task.queries, min(first, end));
-      last_ = position_of(task.queries, min(first + 63, end));
-      for (int r = 0; r < 2; ++r) position_[r] = position_of(task.queries, min(row + 8 * r, end));
-    }
+    __device__ Needed(const ForwardProblem& problem, char* shared)
+        : control_(shared_of(shared)), producer_(problem, shared) {}
 
     // To the next tile that is needed; the others are let go as they come.
     __device__ bool next() {
       for (;;) {
         if (started_) place_.advance();
         started_ = true;
-        if (!walk_.next()) return false;
-        if (walk_.entered()) enter();
+        if (!walk_.next(control_.rows, control_.task.parts)) return false;
+        if (walk_.entered) enter();
         const std::int32_t begin = walk_.begin();
-        if (some_ && begin < end_ && begin + keys > begin_) return true;
-        barrier_wait(&barriers_.k[place_.stage], place_.parity);
-        barrier_wait(&barriers_.v[place_.stage], place_.parity);
+        if (begin < end_ && begin + keys > begin_) return true;
+        barrier_wait(&control_.k[place_.stage], place_.parity);
+        barrier_wait(&control_.v[place_.stage], place_.parity);
         release(place_);
       }
     }
 
     __device__ const Place& place() const { return place_; }
+
+    // The tile's memory may be filled again.
     __device__ void release(const Place& place) {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&barriers_.empty[place.stage]);
+      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[place.stage]);
+      if constexpr (!tiling.specialised)
+        if (threadIdx.x == 0) producer_.load_keys();
     }
 
     template <int Count>
     __device__ void mask(float (&s)[Count]) const {
       const std::int32_t begin = walk_.begin();
       if (begin >= full_begin_ && begin + keys <= full_end_) return;
-      const Interval allowed[2] = {{row_[0].begin - begin, row_[0].end - begin},
-                                   {row_[1].begin - begin, row_[1].end - begin}};
+      const Interval* row = control_.rows.row[walk_.part] + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+      const Interval allowed[2] = {{row[0].begin - begin, row[0].end - begin},
+                                   {row[8].begin - begin, row[8].end - begin}};
       Softmax::mask(s, allowed);
     }
 
    private:
-    // The ends of intervals never decrease from row to row.
     __device__ void enter() {
-      const Part& part = walk_.part();
-      begin_ = interval_of(part, walk_.keys(), first_).begin;
-      end_ = interval_of(part, walk_.keys(), last_).end;
-      for (int r = 0; r < 2; ++r) row_[r] = interval_of(part, walk_.keys(), position_[r]);
-      full_begin_ = __shfl_sync(~0u, row_[1].begin, 31);
-      full_end_ = __shfl_sync(~0u, row_[0].end, 0);
+      const Interval* row = control_.rows.row[walk_.part];
+      const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16;
+      begin_ = row[warpgroup].begin;
+      end_ = row[warpgroup + 63].end;
+      if (control_.task.begin + warpgroup >= control_.task.queries.length) end_ = 0;
+      full_begin_ = row[warp + 15].begin;
+      full_end_ = row[warp].end;
     }
 
-    KeyWalk<keys> walk_;
-    const Task& task_;
-    Barriers& barriers_;
-    Place place_;
-    bool some_, started_ = false;
-    std::int32_t first_, last_, position_[2];
+    Shared& control_;
+    Producer producer_;
+    KeyWalk<queries, keys> walk_ = {};
+    Place place_ = {};
+    bool started_ = false;
     std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
-    Interval row_[2];
   };
 
   __device__ static void multiply_keys(float (&s)[keys / 2], const char* q, const char* k) {
@@ -231,8 +251,8 @@ struct Forward {
 
   __device__ static void resume(const ForwardProblem& problem, const Task& task, float (&o)[ValueSize / 2],
                                 Softmax& softmax) {
-    const auto* base = static_cast<const T*>(problem.o_data) + task.sequence * problem.o_stride[0] +
-                       task.head * problem.o_stride[2];
+    const auto* base =
+        static_cast<const T*>(problem.o_data) + task.sequence * problem.o_stride[0] + task.head * problem.o_stride[2];
     const float* lse = lse_of(problem, task);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -269,9 +289,9 @@ struct Forward {
       const Softmax::Result result = softmax.finish(r);
       factor[r] = result.factor;
       const std::int32_t entry = entry_of(task, r);
-      if (threadIdx.x % 4 == 0 && entry < task.queries.length)
-        lse[position_of(task.queries, entry)] = result.lse;
+      if (threadIdx.x % 4 == 0 && entry < task.queries.length) lse[position_of(task.queries, entry)] = result.lse;
     }
+    named_barrier_sync(1 + threadIdx.x / 128, 128);  // no warp reads q any more
     const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
 #pragma unroll
     for (int j = 0; j < ValueSize / 8; j += 2) {
@@ -294,22 +314,32 @@ struct Forward {
     store_wait<0>();
   }
 
-  __device__ static void consume(const ForwardProblem& problem, const Task& task, char* shared, Barriers& barriers) {
+  __device__ static void consume(const ForwardProblem& problem, char* shared) {
+    Shared& control = shared_of(shared);
+    const Task& task = control.task;
     char* const q = shared + threadIdx.x / 128 * query_bytes;
     const char* const k = shared + k_at;
     const char* const v = shared + v_at;
     float o[ValueSize / 2] = {};
     Softmax softmax(problem.rate);
     if (problem.resumes) resume(problem, task, o, softmax);
-    Needed needed(problem, task, barriers);
-    barrier_wait(&barriers.q, 0);
-    if (needed.next()) {
-      std::uint32_t p[keys / 16][4];
-      Place place = needed.place();
+    Needed needed(problem, shared);
+    barrier_wait(&control.q, 0);
+    const auto scores_of = [&](const Place& place, float(&s)[keys / 2]) {
+      barrier_wait(&control.k[place.stage], place.parity);
+      multiply_keys(s, q, k + place.stage * k_bytes);
+    };
+    const auto add_values = [&](const Place& place, const std::uint32_t(&w)[keys / 16][4]) {
+      barrier_wait(&control.v[place.stage], place.parity);
+      multiply_values(o, w, v + place.stage * v_bytes);
+    };
+    std::uint32_t p[keys / 16][4];
+    if constexpr (tiling.overlaps) {
+      if (!needed.next()) return store(problem, task, o, softmax, q);
+      Place before = needed.place();  // of the weights in p
       {
-        float s[keys / 2];
-        barrier_wait(&barriers.k[place.stage], place.parity);
-        multiply_keys(s, q, k + place.stage * k_bytes);
+        float s[keys / 2] = {};
+        scores_of(before, s);
         wgmma_wait<0>();
         wgmma_hold(s);
         needed.mask(s);
@@ -317,27 +347,38 @@ struct Forward {
         pack_weights(p, s);
       }
       while (needed.next()) {
-        const Place next = needed.place();
-        float s[keys / 2];
-        barrier_wait(&barriers.k[next.stage], next.parity);
-        multiply_keys(s, q, k + next.stage * k_bytes);
-        barrier_wait(&barriers.v[place.stage], place.parity);
-        multiply_values(o, p, v + place.stage * v_bytes);
+        const Place place = needed.place();
+        float s[keys / 2] = {};
+        scores_of(place, s);
+        add_values(before, p);
         wgmma_wait<1>();
         wgmma_hold(s);
         needed.mask(s);
         const bool grown = softmax.weigh(s);
         wgmma_wait<0>();
         wgmma_hold(o);
-        needed.release(place);
+        needed.release(before);
         if (grown) rescale(o, softmax);
         pack_weights(p, s);
-        place = next;
+        before = place;
       }
-      barrier_wait(&barriers.v[place.stage], place.parity);
-      multiply_values(o, p, v + place.stage * v_bytes);
+      add_values(before, p);
       wgmma_wait<0>();
       wgmma_hold(o);
+    } else {
+      while (needed.next()) {
+        float s[keys / 2] = {};
+        scores_of(needed.place(), s);
+        wgmma_wait<0>();
+        wgmma_hold(s);
+        needed.mask(s);
+        if (softmax.weigh(s)) rescale(o, softmax);
+        pack_weights(p, s);
+        add_values(needed.place(), p);
+        wgmma_wait<0>();
+        wgmma_hold(o);
+        needed.release(needed.place());
+      }
     }
     store(problem, task, o, softmax, q);
   }
@@ -352,23 +393,40 @@ __global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys>::tilin
   typename F::Task task;
   if (!F::find(problem, task)) return;
   char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  auto& barriers = *reinterpret_cast<typename F::Barriers*>(shared + F::barriers_at);
+  auto& control = F::shared_of(shared);
   if (threadIdx.x == 0) {
-    barrier_init(&barriers.q, 1);
+    control.task = task;
+    barrier_init(&control.q, 1);
     for (int i = 0; i < F::stages; ++i) {
-      barrier_init(&barriers.k[i], 1);
-      barrier_init(&barriers.v[i], 1);
-      barrier_init(&barriers.empty[i], F::warpgroups * 4);
+      barrier_init(&control.k[i], 1);
+      barrier_init(&control.v[i], 1);
+      barrier_init(&control.empty[i], F::warpgroups * 4);
     }
     barrier_init_fence();
   }
+  control.rows.fill(problem.geometry.pass[task.pass_index], task.queries, task.segment, problem.geometry.n, task.begin);
   __syncthreads();
-  if (threadIdx.x >= F::warpgroups * 128) {
-    if constexpr (F::tiling.specialised) registers_give<F::tiling.producer_registers>();
-    if (threadIdx.x == F::warpgroups * 128) F::produce(problem, task, shared, barriers);
+  const typename F::Producer producer(problem, shared);
+  if constexpr (F::tiling.specialised) {
+    constexpr int loader = F::warpgroups * 128;
+    if (threadIdx.x >= loader) {
+      registers_give<F::tiling.producer_registers>();
+      if (threadIdx.x == loader) {
+        producer.load_queries();
+        while (producer.load_keys()) {
+        }
+      }
+    } else {
+      registers_take<F::tiling.consumer_registers>();
+      F::consume(problem, shared);
+    }
   } else {
-    if constexpr (F::tiling.specialised) registers_take<F::tiling.consumer_registers>();
-    F::consume(problem, task, shared, barriers);
+    if (threadIdx.x == 0) {
+      producer.load_queries();
+      for (int i = 0; i < F::stages && producer.load_keys(); ++i) {
+      }
+    }
+    F::consume(problem, shared);
   }
 }
 
@@ -393,7 +451,7 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
     problem.query_kind[p] = static_cast<std::uint8_t>(kinds.number_of(pass.queries));
     for (int i = 0; i < pass.parts; ++i)
       problem.key_kind[p][i] = static_cast<std::uint8_t>(kinds.number_of(pass.part[i].keys));
-    tiles = std::max(tiles, std::int64_t{pass.segments} * tiles_in(pass.queries.length, F::tiling.queries()));
+    tiles = std::max(tiles, std::int64_t{pass.segments} * tiles_in(pass.queries.length, F::queries));
   }
   for (int i = 0; i < kinds.count(); ++i) {
     if (kinds[i].run >= kinds[i].period || kinds[i].run == 1) {  // queries may have it

@@ -1,6 +1,5 @@
-// The key tiles of a query tile: those of every part of its pass, one part after the other. Every warp of a block walks
-// the same tiles in the same order; each warpgroup knows which of them its own rows need, and each warp where its rows
-// need a mask.
+// The key tiles of a query tile: those of every part of its pass, one part after the other. What each row may attend to
+// is computed once, into shared memory; every warp of a block then walks the same tiles in the same order.
 #pragma once
 #include <cstdint>
 
@@ -17,49 +16,51 @@ __device__ inline std::int32_t count_below(const Stream& stream, std::int32_t p)
 __device__ inline std::int32_t position_of(const Stream& stream, std::int32_t entry) {
   return stream.run >= stream.period ? stream.base + entry : stream.position(entry);
 }
-__device__ inline Interval interval_of(const Part& part, const Stream& keys, std::int32_t position) {
-  return {count_below(keys, part.low.of(position)), count_below(keys, part.high.of(position) + 1)};
-}
 __device__ inline Stream segment_of(const Stream& stream, const PassGeometry& pass, std::int32_t segment,
                                     std::int32_t n) {
   return pass.segments == 1 ? stream : stream_within(stream, segment, n);
 }
 
-template <int Keys>
-class KeyWalk {
- public:
-  // first, last: positions of the query tile.
-  __device__ KeyWalk(const PassGeometry& pass, std::int32_t segment, std::int32_t n, std::int32_t first,
-                     std::int32_t last)
-      : pass_(pass), segment_(segment), n_(n), first_(first), last_(last) {}
+// The interval of every row of a query tile in every part; rows beyond the stream have the last row's.
+template <int Queries>
+struct RowIntervals {
+  Interval row[PassGeometry::most_parts][Queries];
 
-  // To the next tile; false after the last one.
-  __device__ bool next() {
-    entered_ = false;
-    ++tile_;
-    while (tile_ >= end_) {
-      if (++part_ >= pass_.parts) return false;
-      const Part& part = pass_.part[part_];
-      keys_ = segment_of(part.keys, pass_, segment_, n_);
-      tile_ = interval_of(part, keys_, first_).begin / Keys;
-      end_ = tiles_in(interval_of(part, keys_, last_).end, Keys);
-      entered_ = true;
+  // The block's threads together; then __syncthreads.
+  __device__ void fill(const PassGeometry& pass, const Stream& queries, std::int32_t segment, std::int32_t n,
+                       std::int32_t begin) {
+    for (std::int32_t r = threadIdx.x; r < Queries; r += blockDim.x) {
+      const std::int32_t position = position_of(queries, min(begin + r, queries.length - 1));
+      for (std::int32_t p = 0; p < pass.parts; ++p) {
+        const Part& part = pass.part[p];
+        const Stream keys = segment_of(part.keys, pass, segment, n);
+        row[p][r] = {count_below(keys, part.low.of(position)), count_below(keys, part.high.of(position) + 1)};
+      }
+    }
+  }
+};
+
+template <int Queries, int Keys>
+struct KeyWalk {
+  std::int32_t next_part, part, tile, end;
+  bool entered;  // the tile is the first of its part
+
+  // From all zeros to the first tile, then to the next; false after the last one. Ends of intervals never decrease from
+  // row to row.
+  __device__ bool next(const RowIntervals<Queries>& rows, std::int32_t parts) {
+    entered = false;
+    ++tile;
+    while (tile >= end) {
+      if (next_part == parts) return false;
+      part = next_part++;
+      tile = rows.row[part][0].begin / Keys;
+      end = tiles_in(rows.row[part][Queries - 1].end, Keys);
+      entered = true;
     }
     return true;
   }
 
-  __device__ bool entered() const { return entered_; }  // the tile is the first of its part
-  __device__ const Part& part() const { return pass_.part[part_]; }
-  __device__ std::int32_t part_index() const { return part_; }
-  __device__ const Stream& keys() const { return keys_; }
-  __device__ std::int32_t begin() const { return tile_ * Keys; }  // stream entry
-
- private:
-  const PassGeometry& pass_;
-  std::int32_t segment_, n_, first_, last_;
-  std::int32_t part_ = -1, tile_ = 0, end_ = 0;
-  bool entered_ = false;
-  Stream keys_;
+  __device__ std::int32_t begin() const { return tile * Keys; }  // stream entry
 };
 
 }  // namespace longstride::kernels::cuda::sm90
