@@ -19,9 +19,10 @@ bool is_size(std::int64_t size, std::int64_t smallest) {
 bool is_mappable(const View& view) {
   if (view.dtype != Dtype::bf16 && view.dtype != Dtype::f16) return false;
   if (reinterpret_cast<std::uintptr_t>(view.data) % 16 != 0 || view.stride[3] != 1) return false;
-  return std::all_of(view.stride, view.stride + 3, [&](std::int64_t stride) {
-    return stride > 0 && stride % 8 == 0 && stride * std::max(view.size[1], std::int64_t{1}) < std::int64_t{1} << 38;
-  });
+  constexpr std::int64_t longest = std::int64_t{1} << 38;  // elements
+  return std::all_of(view.stride, view.stride + 3,
+                     [&](std::int64_t stride) { return stride > 0 && stride % 8 == 0 && stride < longest; }) &&
+         view.stride[1] * view.size[1] < longest;
 }
 
 // Key tiles of 64 and of 128 rows are boxes, and no query sees a summary row of an incomplete period.
