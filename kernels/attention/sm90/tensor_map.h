@@ -7,8 +7,8 @@
 //
 // Where n is no multiple of the period, the last period is incomplete. A residue class below n mod l has one row more
 // than the others, so there are two maps, `complete` (whole periods only) and `longer` (one period more, of n mod l
-// offsets). Summary rows of the incomplete period are read through neither: where a query may see them, another path is
-// taken.
+// offsets; residue classes only). Summary rows of the incomplete period are read through neither: where a query may see
+// them, another path is taken.
 #pragma once
 #include <cuda.h>
 
@@ -44,7 +44,7 @@ constexpr TileCorner corner_of(const Stream& stream, std::int32_t entry) {
 struct StreamMaps {
   CUtensorMap complete;
   CUtensorMap longer;
-  std::int32_t rest = 0;  // a tile that begins at an offset below this is read through `longer`
+  std::int32_t rest = 0;  // offsets below this are read through `longer`; 0 for summary rows
 };
 
 // Maps for tiles of `rows` entries of the streams that have this stream's run and period, whatever their base. Each box

@@ -62,9 +62,8 @@ StreamMaps stream_maps(const View& view, const Stream& stream, std::int32_t n, s
   }
   const std::int32_t periods = std::max(n / stream.period, 1);
   maps.complete = maps.longer = encoded(view, stream.period, periods, stream.period, box, columns);
-  const std::int32_t rest = n % stream.period;
-  maps.rest = std::max(rest - stream.run + 1, 0);
-  if (rest > 0) maps.longer = encoded(view, rest, n / stream.period + 1, stream.period, box, columns);
+  maps.rest = stream.run == 1 ? n % stream.period : 0;
+  if (maps.rest > 0) maps.longer = encoded(view, maps.rest, n / stream.period + 1, stream.period, box, columns);
   return maps;
 }
 

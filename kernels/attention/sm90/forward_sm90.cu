@@ -1,0 +1,511 @@
+// Attention on Hopper. A block owns one tile of queries of one (sequence, head, segment): a producer brings key and
+// value tiles by TMA through a ring in shared memory, in the order of the pass's parts; each warpgroup of consumers
+// multiplies its 64 queries with them by wgmma, with the online softmax in registers: the scores of the next tile are
+// computed while the weights of this one meet its values.
+#include <algorithm>
+
+#include "kernels/attention/sm90/attention_sm90.h"
+#include "kernels/attention/sm90/forward_tiling.h"
+#include "kernels/attention/sm90/key_walk.cuh"
+#include "kernels/attention/sm90/ptx.cuh"
+#include "kernels/attention/sm90/softmax.cuh"
+#include "kernels/attention/sm90/stream_kinds.h"
+#include "kernels/attention/sm90/tensor_map.h"
+#include "kernels/attention/sm90/wgmma.cuh"
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/cuda_types.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+namespace {
+
+// By value, in the launch's parameters.
+struct ForwardProblem {
+  StreamMaps q[StreamKinds::most], k[StreamKinds::most], v[StreamKinds::most], o[StreamKinds::most];
+  Geometry geometry;
+  std::uint8_t query_kind[Geometry::most_passes];
+  std::uint8_t key_kind[Geometry::most_passes][PassGeometry::most_parts];
+  std::int32_t batch;
+  float rate;          // scale * log2(e)
+  bool resumes;        // from o and lse of an earlier pass
+  const void* o_data;  // to resume from
+  std::int32_t value_size;
+  std::int64_t o_stride[3];
+  float* lse;
+};
+
+__device__ const CUtensorMap* map_of(const StreamMaps& maps, const TileCorner& corner) {
+  return corner.offset < maps.rest ? &maps.longer : &maps.complete;
+}
+
+template <class T, int KeySize, int ValueSize, bool FewKeys>
+struct Forward {
+  static constexpr ForwardTiling tiling = forward_tiling(KeySize, ValueSize, FewKeys);
+  // Else the first thread, letting a tile go out of turn, would wait for one that it holds itself.
+  static_assert(tiling.specialised || !tiling.overlaps || tiling.warpgroups == 1);
+  static constexpr int queries = tiling.queries(), keys = tiling.keys, stages = tiling.stages,
+                       warpgroups = tiling.warpgroups;
+  static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
+  static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
+  static constexpr int q_box = 64 * key_row, k_box = keys * key_row, v_box = keys * value_row, o_box = 64 * value_row;
+  static constexpr int q_bytes = q_box * key_boxes, k_bytes = k_box * key_boxes, v_bytes = v_box * value_boxes;
+  static constexpr int query_bytes = std::max(q_bytes, o_box* value_boxes);  // o takes the place of q
+
+  // What a block does.
+  struct Task {
+    std::int32_t head, sequence, segment, begin;  // begin: first query, in entries of the stream
+    std::int32_t pass_index, parts;
+    Stream queries;
+  };
+
+  struct Place {  // in the ring
+    int stage;
+    std::uint32_t parity;
+    __device__ void advance() {
+      if (++stage == stages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+  };
+
+  // Shared memory, from a multiple of 1024 bytes: queries, keys, values, and this.
+  struct Shared {
+    std::uint64_t q, k[stages], v[stages], empty[stages];
+    Task task;
+    KeyWalk<queries, keys> producer_walk;
+    Place producer_place;
+    RowIntervals<queries> rows;
+  };
+  static constexpr int k_at = warpgroups * query_bytes, v_at = k_at + stages * k_bytes,
+                       control_at = v_at + stages * v_bytes;
+  static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
+  __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
+
+  // Longest rows first; heads, then segments side by side, for their rows are neighbours in memory.
+  __device__ static bool find(const ForwardProblem& problem, Task& task) {
+    const Geometry& geometry = problem.geometry;
+    std::uint32_t index = blockIdx.x;
+    task.head = static_cast<std::int32_t>(index % geometry.heads);
+    index /= geometry.heads;
+    task.pass_index = geometry.pass_of[task.head];
+    if (task.pass_index == Geometry::none) return false;
+    const PassGeometry& pass = geometry.pass[task.pass_index];
+    task.parts = pass.parts;
+    const std::uint32_t segments = pass.segments;
+    if (segments == 1) {
+      task.segment = 0;
+      task.sequence = static_cast<std::int32_t>(index % problem.batch);
+      index /= problem.batch;
+    } else {
+      task.segment = static_cast<std::int32_t>(index % segments);
+      index /= segments;
+      task.sequence = static_cast<std::int32_t>(index % problem.batch);
+      index /= problem.batch;
+    }
+    const std::int32_t tiles = tiles_in(pass.queries.length, queries);
+    if (static_cast<std::int32_t>(index) >= tiles) return false;
+    task.begin = (tiles - 1 - static_cast<std::int32_t>(index)) * queries;
+    task.queries = segment_of(pass.queries, pass, task.segment, geometry.n);
+    return task.begin < task.queries.length;
+  }
+
+  __device__ static void load(char* to, const StreamMaps& maps, int boxes, int box_bytes, const Task& task,
+                              const TileCorner& corner, std::uint64_t* barrier) {
+    const CUtensorMap* map = map_of(maps, corner);
+    for (int i = 0; i < boxes; ++i)
+      tma_load(to + i * box_bytes, map, {{i * 64, task.head, corner.offset, corner.period, task.sequence}}, barrier);
+  }
+
+  // One thread brings everything; what it remembers is in shared memory, for in small blocks it has other work too.
+  class Producer {
+   public:
+    __device__ Producer(const ForwardProblem& problem, char* shared) : problem_(problem), shared_(shared) {}
+
+    __device__ void load_queries() const {
+      Shared& control = shared_of(shared_);
+      control.producer_walk = {};
+      control.producer_place = {};
+      const Task& task = control.task;
+      barrier_arrive_expect(&control.q, warpgroups * q_bytes);
+      for (int w = 0; w < warpgroups; ++w)
+        load(shared_ + w * query_bytes, problem_.q[problem_.query_kind[task.pass_index]], key_boxes, q_box, task,
+             corner_of(task.queries, task.begin + w * 64), &control.q);
+    }
+
+    // Waits for room and brings the next key tile; false after the last.
+    __device__ bool load_keys() const {
+      Shared& control = shared_of(shared_);
+      const Task& task = control.task;
+      KeyWalk<queries, keys>& walk = control.producer_walk;
+      if (!walk.next(control.rows, task.parts)) return false;
+      const PassGeometry& pass = problem_.geometry.pass[task.pass_index];
+      const int kind = problem_.key_kind[task.pass_index][walk.part];
+      TileCorner corner = corner_of(pass.part[walk.part].keys, walk.begin());
+      corner.offset += task.segment;
+      const int stage = control.producer_place.stage;
+      barrier_wait(&control.empty[stage], control.producer_place.parity ^ 1);
+      barrier_arrive_expect(&control.k[stage], k_bytes);
+      load(shared_ + k_at + stage * k_bytes, problem_.k[kind], key_boxes, k_box, task, corner, &control.k[stage]);
+      barrier_arrive_expect(&control.v[stage], v_bytes);
+      load(shared_ + v_at + stage * v_bytes, problem_.v[kind], value_boxes, v_box, task, corner, &control.v[stage]);
+      control.producer_place.advance();
+      return true;
+    }
+
+   private:
+    const ForwardProblem& problem_;
+    char* shared_;
+  };
+
+  // The tiles that a warpgroup's own rows need.
+  class Needed {
+   public:
+    __device__ Needed(const ForwardProblem& problem, char* shared)
+        : control_(shared_of(shared)), producer_(problem, shared) {}
+
+    // To the next tile that is needed; the others are let go as they come.
+    __device__ bool next() {
+      for (;;) {
+        if (started_) place_.advance();
+        started_ = true;
+        if (!walk_.next(control_.rows, control_.task.parts)) return false;
+        if (walk_.entered) enter();
+        const std::int32_t begin = walk_.begin();
+        if (begin < end_ && begin + keys > begin_) return true;
+        barrier_wait(&control_.k[place_.stage], place_.parity);
+        barrier_wait(&control_.v[place_.stage], place_.parity);
+        release(place_);
+      }
+    }
+
+    __device__ const Place& place() const { return place_; }
+
+    // The tile's memory may be filled again.
+    __device__ void release(const Place& place) {
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[place.stage]);
+      if constexpr (!tiling.specialised)
+        if (threadIdx.x == 0) producer_.load_keys();
+    }
+
+    template <int Count>
+    __device__ void mask(float (&s)[Count]) const {
+      const std::int32_t begin = walk_.begin();
+      if (begin >= full_begin_ && begin + keys <= full_end_) return;
+      const Interval* row = control_.rows.row[walk_.part] + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+      const Interval allowed[2] = {{row[0].begin - begin, row[0].end - begin},
+                                   {row[8].begin - begin, row[8].end - begin}};
+      Softmax::mask(s, allowed);
+    }
+
+   private:
+    __device__ void enter() {
+      const Interval* row = control_.rows.row[walk_.part];
+      const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16;
+      begin_ = row[warpgroup].begin;
+      end_ = row[warpgroup + 63].end;
+      if (control_.task.begin + warpgroup >= control_.task.queries.length) end_ = 0;
+      full_begin_ = row[warp + 15].begin;
+      full_end_ = row[warp].end;
+    }
+
+    Shared& control_;
+    Producer producer_;
+    KeyWalk<queries, keys> walk_ = {};
+    Place place_ = {};
+    bool started_ = false;
+    std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
+  };
+
+  __device__ static void multiply_keys(float (&s)[keys / 2], const char* q, const char* k) {
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < KeySize / 16; ++step) {
+      const int box = step / 4, within = step % 4 * 32;
+      wgmma<T, keys, false>(s, descriptor<key_row>(q + box * q_box + within),
+                            descriptor<key_row>(k + box * k_box + within), step > 0);
+    }
+    wgmma_commit();
+  }
+
+  __device__ static void multiply_values(float (&o)[ValueSize / 2], const std::uint32_t (&p)[keys / 16][4],
+                                         const char* v) {
+    wgmma_fence();
+    const std::uint64_t b = descriptor<value_row>(v, v_box);
+#pragma unroll
+    for (int step = 0; step < keys / 16; ++step)
+      wgmma<T, ValueSize, true>(o, p[step], advanced(b, step * 16 * value_row), true);
+    wgmma_commit();
+  }
+
+  __device__ static void rescale(float (&o)[ValueSize / 2], const Softmax& softmax) {
+#pragma unroll
+    for (int i = 0; i < ValueSize / 2; ++i) o[i] *= softmax.shrink(i / 2 % 2);
+  }
+
+  __device__ static void pack_weights(std::uint32_t (&p)[keys / 16][4], const float (&s)[keys / 2]) {
+#pragma unroll
+    for (int step = 0; step < keys / 16; ++step) pack_operand<T>(p[step], s, step);
+  }
+
+  __device__ static void resume(const ForwardProblem& problem, const Task& task, float (&o)[ValueSize / 2],
+                                Softmax& softmax) {
+    const auto* base =
+        static_cast<const T*>(problem.o_data) + task.sequence * problem.o_stride[0] + task.head * problem.o_stride[2];
+    const float* lse = lse_of(problem, task);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::int32_t entry = entry_of(task, r);
+      if (entry >= task.queries.length) continue;
+      const std::int32_t position = position_of(task.queries, entry);
+      softmax.resume(r, lse[position]);
+      const T* row = base + position * problem.o_stride[1];
+#pragma unroll
+      for (int j = 0; j < ValueSize / 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const std::int32_t column = 8 * j + 2 * (threadIdx.x % 4) + e;
+          if (column < problem.value_size) o[4 * j + 2 * r + e] = to_float(row[column]);
+        }
+    }
+  }
+
+  __device__ static std::int32_t entry_of(const Task& task, int row) {
+    return task.begin + static_cast<std::int32_t>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) + 8 * row;
+  }
+  __device__ static float* lse_of(const ForwardProblem& problem, const Task& task) {
+    return problem.lse + (static_cast<std::int64_t>(task.sequence) * problem.geometry.heads + task.head) *
+                             static_cast<std::int64_t>(problem.geometry.n);
+  }
+
+  // Through shared memory, where q was.
+  __device__ static void store(const ForwardProblem& problem, const Task& task, float (&o)[ValueSize / 2],
+                               const Softmax& softmax, char* to) {
+    float* lse = lse_of(problem, task);
+    float factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const Softmax::Result result = softmax.finish(r);
+      factor[r] = result.factor;
+      const std::int32_t entry = entry_of(task, r);
+      if (threadIdx.x % 4 == 0 && entry < task.queries.length) lse[position_of(task.queries, entry)] = result.lse;
+    }
+    named_barrier_sync(1 + threadIdx.x / 128, 128);  // no warp reads q any more
+    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int j = 0; j < ValueSize / 8; j += 2) {
+      const int chunk = (j + lane / 16) % (value_row / 16), box = j / 8;
+      const int at = row * value_row + chunk * 16, swizzled = at ^ ((at >> 7) % (value_row / 16)) << 4;
+      const float* d = o + 4 * j;
+      matrix_store_4(to + box * o_box + swizzled, pack<T>(d[0] * factor[0], d[1] * factor[0]),
+                     pack<T>(d[2] * factor[1], d[3] * factor[1]), pack<T>(d[4] * factor[0], d[5] * factor[0]),
+                     pack<T>(d[6] * factor[1], d[7] * factor[1]));
+    }
+    proxy_fence();
+    named_barrier_sync(1 + threadIdx.x / 128, 128);
+    const std::int32_t begin = task.begin + threadIdx.x / 128 * 64;
+    if (threadIdx.x % 128 != 0 || begin >= task.queries.length) return;
+    const TileCorner corner = corner_of(task.queries, begin);
+    const CUtensorMap* map = map_of(problem.o[problem.query_kind[task.pass_index]], corner);
+    for (int i = 0; i < value_boxes; ++i)
+      tma_store(map, {{i * 64, task.head, corner.offset, corner.period, task.sequence}}, to + i * o_box);
+    store_commit();
+    store_wait<0>();
+  }
+
+  __device__ static void consume(const ForwardProblem& problem, char* shared) {
+    Shared& control = shared_of(shared);
+    const Task& task = control.task;
+    char* const q = shared + threadIdx.x / 128 * query_bytes;
+    const char* const k = shared + k_at;
+    const char* const v = shared + v_at;
+    float o[ValueSize / 2] = {};
+    Softmax softmax(problem.rate);
+    if (problem.resumes) resume(problem, task, o, softmax);
+    Needed needed(problem, shared);
+    barrier_wait(&control.q, 0);
+    const auto scores_of = [&](const Place& place, float(&s)[keys / 2]) {
+      barrier_wait(&control.k[place.stage], place.parity);
+      multiply_keys(s, q, k + place.stage * k_bytes);
+    };
+    const auto add_values = [&](const Place& place, const std::uint32_t(&w)[keys / 16][4]) {
+      barrier_wait(&control.v[place.stage], place.parity);
+      multiply_values(o, w, v + place.stage * v_bytes);
+    };
+    std::uint32_t p[keys / 16][4];
+    if constexpr (tiling.overlaps) {
+      if (!needed.next()) return store(problem, task, o, softmax, q);
+      Place before = needed.place();  // of the weights in p
+      {
+        float s[keys / 2] = {};
+        scores_of(before, s);
+        wgmma_wait<0>();
+        wgmma_hold(s);
+        needed.mask(s);
+        if (softmax.weigh(s)) rescale(o, softmax);
+        pack_weights(p, s);
+      }
+      while (needed.next()) {
+        const Place place = needed.place();
+        float s[keys / 2] = {};
+        scores_of(place, s);
+        add_values(before, p);
+        wgmma_wait<1>();
+        wgmma_hold(s);
+        needed.mask(s);
+        const bool grown = softmax.weigh(s);
+        wgmma_wait<0>();
+        wgmma_hold(o);
+        needed.release(before);
+        if (grown) rescale(o, softmax);
+        pack_weights(p, s);
+        before = place;
+      }
+      add_values(before, p);
+      wgmma_wait<0>();
+      wgmma_hold(o);
+    } else {
+      while (needed.next()) {
+        float s[keys / 2] = {};
+        scores_of(needed.place(), s);
+        wgmma_wait<0>();
+        wgmma_hold(s);
+        needed.mask(s);
+        if (softmax.weigh(s)) rescale(o, softmax);
+        pack_weights(p, s);
+        add_values(needed.place(), p);
+        wgmma_wait<0>();
+        wgmma_hold(o);
+        needed.release(needed.place());
+      }
+    }
+    store(problem, task, o, softmax, q);
+  }
+};
+
+template <class T, int KeySize, int ValueSize, bool FewKeys>
+__global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys>::tiling.threads(),
+                                  Forward<T, KeySize, ValueSize, FewKeys>::tiling.blocks)
+    forward(const __grid_constant__ ForwardProblem problem) {
+  using F = Forward<T, KeySize, ValueSize, FewKeys>;
+  extern __shared__ char memory[];
+  typename F::Task task;
+  if (!F::find(problem, task)) return;
+  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  auto& control = F::shared_of(shared);
+  if (threadIdx.x == 0) {
+    control.task = task;
+    barrier_init(&control.q, 1);
+    for (int i = 0; i < F::stages; ++i) {
+      barrier_init(&control.k[i], 1);
+      barrier_init(&control.v[i], 1);
+      barrier_init(&control.empty[i], F::warpgroups * 4);
+    }
+    barrier_init_fence();
+  }
+  control.rows.fill(problem.geometry.pass[task.pass_index], task.queries, task.segment, problem.geometry.n, task.begin);
+  __syncthreads();
+  const typename F::Producer producer(problem, shared);
+  if constexpr (F::tiling.specialised) {
+    constexpr int loader = F::warpgroups * 128;
+    if (threadIdx.x >= loader) {
+      registers_give<F::tiling.producer_registers>();
+      if (threadIdx.x == loader) {
+        producer.load_queries();
+        while (producer.load_keys()) {
+        }
+      }
+    } else {
+      registers_take<F::tiling.consumer_registers>();
+      F::consume(problem, shared);
+    }
+  } else {
+    if (threadIdx.x == 0) {
+      producer.load_queries();
+      for (int i = 0; i < F::stages && producer.load_keys(); ++i) {
+      }
+    }
+    F::consume(problem, shared);
+  }
+}
+
+// ---- Host ----
+
+template <int KeySize, int ValueSize, bool FewKeys, class T>
+void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resumes, const Launch& launch) {
+  using F = Forward<T, KeySize, ValueSize, FewKeys>;
+  ForwardProblem problem = {};
+  problem.geometry = geometry;
+  problem.batch = static_cast<std::int32_t>(args.q.size[0]);
+  problem.rate = static_cast<float>(args.scale) * Softmax::log2_e;
+  problem.resumes = resumes;
+  problem.o_data = args.o.data;
+  problem.value_size = static_cast<std::int32_t>(args.v.size[3]);
+  std::copy_n(args.o.stride, 3, problem.o_stride);
+  problem.lse = args.lse.as<float>();
+  StreamKinds kinds;
+  std::int64_t tiles = 0;  // most that any head has
+  for (int p = 0; p < geometry.passes; ++p) {
+    const PassGeometry& pass = geometry.pass[p];
+    problem.query_kind[p] = static_cast<std::uint8_t>(kinds.number_of(pass.queries));
+    for (int i = 0; i < pass.parts; ++i)
+      problem.key_kind[p][i] = static_cast<std::uint8_t>(kinds.number_of(pass.part[i].keys));
+    tiles = std::max(tiles, std::int64_t{pass.segments} * tiles_in(pass.queries.length, F::queries));
+  }
+  for (int i = 0; i < kinds.count(); ++i) {
+    if (kinds[i].run >= kinds[i].period || kinds[i].run == 1) {  // queries may have it
+      problem.q[i] = stream_maps(args.q, kinds[i], geometry.n, 64, KeySize);
+      problem.o[i] = stream_maps(args.o, kinds[i], geometry.n, 64, ValueSize);
+    }
+    problem.k[i] = stream_maps(args.k, kinds[i], geometry.n, F::keys, KeySize);
+    problem.v[i] = stream_maps(args.v, kinds[i], geometry.n, F::keys, ValueSize);
+  }
+  auto* const kernel = forward<T, KeySize, ValueSize, FewKeys>;
+  allow_shared(kernel, F::shared_bytes);
+  const auto blocks = static_cast<unsigned>(tiles * args.q.size[0] * args.q.size[2]);
+  run("attention_sm90", kernel, {blocks, F::tiling.threads(), F::shared_bytes}, launch, problem);
+}
+
+// Most keys that a query of the pass may attend to.
+std::int64_t most_keys(const PassGeometry& pass, std::int32_t n) {
+  const std::int32_t last = pass.queries.position(pass.queries.length - 1);
+  std::int64_t most = 0;
+  for (int i = 0; i < pass.parts; ++i) {
+    const Interval interval = pass.part[i].interval(pass.part[i].keys, std::min(last, n - 1));
+    most += std::max(interval.end - interval.begin, 0);
+  }
+  return most;
+}
+
+template <class T>
+void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resumes, const Launch& launch) {
+  constexpr std::int64_t few = 640;
+  std::int64_t most = 0;
+  for (int p = 0; p < geometry.passes; ++p) most = std::max(most, most_keys(geometry.pass[p], geometry.n));
+  const std::int64_t key_size = args.q.size[3], value_size = args.v.size[3];
+  // A size between two kernels' takes the larger: TMA fills the columns beyond with zeros and does not write them.
+  const auto with_sizes = [&](auto few_keys) {
+    constexpr bool small = decltype(few_keys)::value;
+    if (key_size <= 32 && value_size <= 32) return launch_pass<32, 32, small, T>(args, geometry, resumes, launch);
+    if (key_size <= 64 && value_size <= 64) return launch_pass<64, 64, small, T>(args, geometry, resumes, launch);
+    if (key_size <= 64) return launch_pass<64, 128, small, T>(args, geometry, resumes, launch);
+    return launch_pass<128, 128, small, T>(args, geometry, resumes, launch);
+  };
+  most <= few ? with_sizes(std::true_type{}) : with_sizes(std::false_type{});
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args, const Launch& launch) {
+  for (int number = 0; number < passes_in(*args.plan); ++number) {
+    Geometry geometry;
+    geometry_of(*args.plan, number, geometry);
+    with_gpu_type(args.q.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      if constexpr (!std::is_same_v<T, float>) launch_pass<T>(args, geometry, number > 0, launch);
+    });
+  }
+}
+
+}  // namespace longstride::kernels::cuda::sm90
