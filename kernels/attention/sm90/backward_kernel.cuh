@@ -1,0 +1,434 @@
+// The backward kernels' skeleton. With x the rows that a block owns (q and dO, or k and v) and y those that stream
+// past,
+//     S = x_key y_key^T,  P = exp(scale S - lse),  dP = x_value y_value^T,  dS = P (dP - delta)
+//     Side::queries: dQ += dS k            Side::keys, where S is transposed: dV += P dO,  dK += dS q
+// S, dP and the gradients stay in registers; P and dS go from accumulators to a operands in place. Every block writes
+// rows that no other does, so the result does not depend on the order of blocks.
+//
+// A producer warp brings tiles by TMA through a ring in shared memory. Each warpgroup of consumers has S and dP of the
+// next tile in flight while it is about to turn to it, and its exponentials run beside its own dP and the other
+// warpgroup's products.
+#pragma once
+#include <algorithm>
+
+#include "kernels/attention/sm90/backward_problem.h"
+#include "kernels/attention/sm90/backward_store.cuh"
+#include "kernels/attention/sm90/backward_walk.cuh"
+#include "kernels/attention/sm90/ptx.cuh"
+#include "kernels/attention/sm90/wgmma.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+template <class T, int KeySize, int ValueSize, Side side>
+struct Backward {
+  static constexpr BackwardTiling tiling = backward_tiling(side, KeySize, ValueSize);
+  static constexpr int rows = tiling.rows(), step = tiling.step, stages = tiling.stages, warpgroups = tiling.warpgroups;
+  static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
+  static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
+  static constexpr float log2_e = 1.4426950408889634f;
+
+  // Shared memory, from a multiple of 1024 bytes: own rows of each warpgroup, the ring, and this.
+  struct Shared {
+    float lse[stages][step], delta[stages][step];  // Side::keys: of the streamed queries; lse is -log2(e) lse
+    std::uint64_t own, full[stages], empty[stages];
+    MeetingRows<side, rows> meeting;
+  };
+  static constexpr int own_key_bytes = 64 * KeySize * 2, own_value_bytes = 64 * ValueSize * 2,
+                       own_bytes = own_key_bytes + own_value_bytes;
+  static constexpr int key_bytes = step * KeySize * 2, value_bytes = step * ValueSize * 2,
+                       tile_bytes = key_bytes + value_bytes;
+  static constexpr int ring_at = warpgroups * own_bytes, control_at = ring_at + stages * tile_bytes;
+  static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
+  __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
+
+  using Walk = TileWalk<MeetingRows<side, rows>, rows, step>;
+
+  struct Place {  // in the ring
+    int stage = 0;
+    std::uint32_t parity = 0;
+    __device__ void advance() {
+      if (++stage == stages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+  };
+
+  // One warp. Side::keys: its lanes also bring lse and delta of the queries, a tile ahead in registers.
+  class Producer {
+   public:
+    __device__ Producer(const BackwardProblem& problem, const BackwardTask& task, char* shared)
+        : problem_(problem), task_(task), shared_(shared), control_(shared_of(shared)), walk_(control_.meeting) {}
+
+    __device__ void run() {
+      if (lane_ == 0) load_own();
+      bool more = find_next();
+      while (more) {
+        const Tile tile = next_;
+        float lse[step / 32], delta[step / 32];
+#pragma unroll
+        for (int i = 0; i < step / 32; ++i) {
+          lse[i] = lse_[i];
+          delta[i] = delta_[i];
+        }
+        more = find_next();
+        barrier_wait(&control_.empty[place_.stage], place_.parity ^ 1);
+        if constexpr (side == Side::keys) {
+#pragma unroll
+          for (int i = 0; i < step / 32; ++i) {
+            control_.lse[place_.stage][lane_ + 32 * i] = lse[i] * -log2_e;
+            control_.delta[place_.stage][lane_ + 32 * i] = delta[i];
+          }
+          __syncwarp();
+        }
+        if (lane_ == 0) load(tile);
+        place_.advance();
+      }
+    }
+
+   private:
+    struct Tile {
+      TileCorner corner;
+      int kind;
+    };
+
+    __device__ void load_boxes(char* to, const StreamMaps& maps, int boxes, int box_bytes, const TileCorner& corner,
+                               std::uint64_t* barrier) const {
+      const CUtensorMap* map = corner.offset < maps.rest ? &maps.longer : &maps.complete;
+      for (int i = 0; i < boxes; ++i)
+        tma_load(to + i * box_bytes, map, {{i * 64, task_.head, corner.offset, corner.period, task_.sequence}},
+                 barrier);
+    }
+
+    __device__ void load_own() const {
+      const int kind = side == Side::queries ? problem_.query_kind[task_.pass_index]
+                                             : problem_.key_kind[task_.pass_index][problem_.part];
+      barrier_arrive_expect(&control_.own, warpgroups * own_bytes);
+      for (int w = 0; w < warpgroups; ++w) {
+        const TileCorner corner = corner_of(task_.own, task_.begin + w * 64);
+        char* const to = shared_ + w * own_bytes;
+        load_boxes(to, problem_.own_key_sized[kind], key_boxes, 64 * key_row, corner, &control_.own);
+        load_boxes(to + own_key_bytes, problem_.own_value_sized[kind], value_boxes, 64 * value_row, corner,
+                   &control_.own);
+      }
+    }
+
+    __device__ bool find_next() {
+      if (!walk_.next()) return false;
+      if (walk_.entered()) {
+        const std::int32_t n = problem_.geometry.n;
+        if (side == Side::queries) {
+          stream_ = task_.segment_of(task_.pass->part[walk_.part()].keys, n);
+          next_.kind = problem_.key_kind[task_.pass_index][walk_.part()];
+        } else {
+          stream_ = task_.segment_of(task_.pass->queries, n);
+          next_.kind = problem_.query_kind[task_.pass_index];
+        }
+      }
+      next_.corner = corner_of(stream_, walk_.begin());
+      if constexpr (side == Side::keys) {
+        const std::int64_t row =
+            (static_cast<std::int64_t>(task_.sequence) * problem_.geometry.heads + task_.head) * problem_.geometry.n;
+#pragma unroll
+        for (int i = 0; i < step / 32; ++i) {
+          const std::int32_t entry = walk_.begin() + lane_ + 32 * i;
+          const bool there = entry < stream_.length;
+          const std::int64_t at = row + (there ? position_at(stream_, entry) : 0);
+          lse_[i] = there ? problem_.lse[at] : 0.0f;
+          delta_[i] = there ? problem_.delta[at] : 0.0f;
+        }
+      }
+      return true;
+    }
+
+    __device__ void load(const Tile& tile) const {
+      char* const to = shared_ + ring_at + place_.stage * tile_bytes;
+      std::uint64_t* const full = &control_.full[place_.stage];
+      barrier_arrive_expect(full, tile_bytes);
+      load_boxes(to, problem_.key_sized[tile.kind], key_boxes, step * key_row, tile.corner, full);
+      load_boxes(to + key_bytes, problem_.value_sized[tile.kind], value_boxes, step * value_row, tile.corner, full);
+    }
+
+    const BackwardProblem& problem_;
+    const BackwardTask& task_;
+    char* shared_;
+    Shared& control_;
+    Walk walk_;
+    Stream stream_;
+    Tile next_;
+    float lse_[step / 32], delta_[step / 32];
+    Place place_;
+    const int lane_ = threadIdx.x % 32;
+  };
+
+  // The tiles that a warpgroup's own rows meet. A tile's memory is held until the products that read it are done, which
+  // is known when those of the next tile are.
+  class Needed {
+   public:
+    __device__ Needed(const BackwardTask& task, Shared& control)
+        : walk_(control.meeting),
+          control_(control),
+          some_(task.begin + static_cast<std::int32_t>(threadIdx.x) / 128 * 64 < task.own.length) {}
+
+    // To the next tile that is needed, and waits for it; the others are let go as they come.
+    __device__ bool next() {
+      for (;;) {
+        if (started_) place_.advance();
+        started_ = true;
+        if (!walk_.next()) return false;
+        if (walk_.entered()) enter();
+        const std::int32_t begin = walk_.begin();
+        const bool needed = some_ && begin < end_ && begin + step > begin_;
+        if (!needed && held_ >= 0) {
+          wgmma_wait<0>();
+          release();
+        }
+        barrier_wait(&control_.full[place_.stage], place_.parity);
+        if (needed) return true;
+        held_ = place_.stage;
+        release();
+      }
+    }
+
+    __device__ int stage() const { return place_.stage; }
+    __device__ void hold() { held_ = place_.stage; }
+    __device__ void release() {
+      if (held_ < 0) return;
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[held_]);
+      held_ = -1;
+    }
+
+    __device__ bool full() const { return walk_.begin() >= full_begin_ && walk_.begin() + step <= full_end_; }
+    // Columns of the tile that the thread's row r meets.
+    __device__ Interval columns(int r) const { return {row_[r].begin - walk_.begin(), row_[r].end - walk_.begin()}; }
+
+   private:
+    __device__ void enter() {
+      const Interval* row = control_.meeting.row[walk_.part()];
+      const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16, own = warp + threadIdx.x % 32 / 4;
+      begin_ = row[warpgroup].begin;
+      end_ = row[warpgroup + 63].end;
+      full_begin_ = row[warp + 15].begin;
+      full_end_ = row[warp].end;
+      row_[0] = row[own];
+      row_[1] = row[own + 8];
+    }
+
+    Walk walk_;
+    Shared& control_;
+    Place place_;
+    bool some_, started_ = false;
+    int held_ = -1;
+    std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
+    Interval row_[2];
+  };
+
+  // Own rows as the a operand of S or dP: 64 x Size, in registers or where they lie.
+  template <int Size, bool InRegisters>
+  struct Own {
+    static constexpr int row_bytes = std::min(Size, 64) * 2;
+    std::uint32_t a[InRegisters ? Size / 16 : 1][4];
+    std::uint64_t at;
+
+    __device__ void load(const char* from) {
+      at = descriptor<row_bytes>(from);
+      if constexpr (InRegisters) {
+        const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+#pragma unroll
+        for (int i = 0; i < Size / 16; ++i) {
+          const int within = row * row_bytes + (i % 4 * 2 + lane / 16) * 16;
+          matrix_load_4(a[i], from + i / 4 * 64 * row_bytes + (within ^ (within >> 7) % (row_bytes / 16) * 16));
+        }
+      }
+    }
+
+    // s = own tile^T
+    __device__ void multiply(float (&s)[step / 2], const char* tile) const {
+      const std::uint64_t b = descriptor<row_bytes>(tile);
+#pragma unroll
+      for (int i = 0; i < Size / 16; ++i) {
+        const int within = i % 4 * 32;
+        const std::uint64_t b_step = advanced(b, i / 4 * step * row_bytes + within);
+        if constexpr (InRegisters)
+          wgmma<T, step, false>(s, a[i], b_step, i > 0);
+        else
+          wgmma<T, step, false>(s, advanced(at, i / 4 * 64 * row_bytes + within), b_step, i > 0);
+      }
+      wgmma_commit();
+    }
+  };
+
+  // gradient += weights tile
+  template <int Size>
+  __device__ static void add_product(float (&gradient)[Size / 2], const std::uint32_t (&weights)[step / 16][4],
+                                     const char* tile) {
+    constexpr int row_bytes = std::min(Size, 64) * 2;
+    const std::uint64_t b = descriptor<row_bytes>(tile, step * row_bytes);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < step / 16; ++i)
+      wgmma<T, Size, true>(gradient, weights[i], advanced(b, i * 16 * row_bytes), true);
+    wgmma_commit();
+  }
+
+  // lse (times -log2(e)) and delta of the queries of a tile's element: of the thread's own two rows, or of the columns.
+  struct Statistics {
+    float lse[2], delta[2];
+
+    __device__ void load(const BackwardProblem& problem, const BackwardTask& task) {
+      const std::int64_t row =
+          (static_cast<std::int64_t>(task.sequence) * problem.geometry.heads + task.head) * problem.geometry.n;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const std::int32_t entry = task.begin + own_row(r);
+        const bool there = entry < task.own.length;
+        const std::int64_t at = row + (there ? position_at(task.own, entry) : 0);
+        lse[r] = there ? problem.lse[at] * -log2_e : 0.0f;
+        delta[r] = there ? problem.delta[at] : 0.0f;
+      }
+    }
+  };
+
+  __device__ static std::int32_t own_row(int r) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * r; }
+
+  // S becomes P. Rows without an allowed key have lse = -infinity, but lie in no full tile.
+  template <bool Full>
+  __device__ static void weigh(float (&s)[step / 2], float rate, const Statistics& statistics, const float* lse,
+                               const Needed& needed) {
+    const std::int32_t column = 2 * (threadIdx.x % 4);
+    const Interval columns[2] = {needed.columns(0), needed.columns(1)};
+#pragma unroll
+    for (int j = 0; j < step / 8; ++j) {
+      float2 of_columns = {};
+      if constexpr (side == Side::keys) of_columns = *reinterpret_cast<const float2*>(lse + 8 * j + column);
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float shift = side == Side::queries ? statistics.lse[r] : e == 0 ? of_columns.x : of_columns.y;
+          float x = fmaf(s[4 * j + 2 * r + e], rate, shift);
+          if constexpr (!Full) {
+            const std::int32_t at = 8 * j + column + e;
+            if (at < columns[r].begin || at >= columns[r].end) x = -__builtin_huge_valf();
+          }
+          s[4 * j + 2 * r + e] = exp2_approx(x);
+        }
+    }
+  }
+
+  // dP becomes dS.
+  __device__ static void differentiate(float (&dp)[step / 2], const float (&p)[step / 2], const Statistics& statistics,
+                                       const float* delta) {
+    const std::int32_t column = 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int j = 0; j < step / 8; ++j) {
+      float2 of_columns = {};
+      if constexpr (side == Side::keys) of_columns = *reinterpret_cast<const float2*>(delta + 8 * j + column);
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int i = 4 * j + 2 * r + e;
+          const float shift = side == Side::queries ? statistics.delta[r] : e == 0 ? of_columns.x : of_columns.y;
+          dp[i] = p[i] * (dp[i] - shift);
+        }
+    }
+  }
+
+  __device__ static void pack_weights(std::uint32_t (&a)[step / 16][4], const float (&d)[step / 2]) {
+#pragma unroll
+    for (int i = 0; i < step / 16; ++i) pack_operand<T>(a[i], d, i);
+  }
+
+  __device__ static void consume(const BackwardProblem& problem, const BackwardTask& task, char* shared) {
+    Shared& control = shared_of(shared);
+    const char* const own = shared + threadIdx.x / 128 * own_bytes;
+    const char* const ring = shared + ring_at;
+    const float rate = problem.scale * log2_e;
+    Statistics statistics = {};
+    if constexpr (side == Side::queries) statistics.load(problem, task);
+    Own<KeySize, tiling.key_sized_in_registers> own_key;
+    Own<ValueSize, tiling.value_sized_in_registers> own_value;
+    barrier_wait(&control.own, 0);
+    own_key.load(own);
+    own_value.load(own + own_key_bytes);
+
+    float key_gradient[KeySize / 2] = {}, value_gradient[side == Side::keys ? ValueSize / 2 : 1] = {};
+    float s[step / 2], dp[step / 2];
+    std::uint32_t p_operand[step / 16][4], ds_operand[step / 16][4];
+    const auto issue = [&](int stage) {
+      wgmma_fence();
+      own_key.multiply(s, ring + stage * tile_bytes);
+      own_value.multiply(dp, ring + stage * tile_bytes + key_bytes);
+    };
+    Needed needed(task, control);
+    bool more = needed.next();
+    if (more) issue(needed.stage());
+    while (more) {
+      const int stage = needed.stage();
+      const char* const tile = ring + stage * tile_bytes;
+      wgmma_wait<1>();
+      wgmma_hold(s);
+      needed.release();
+      if (needed.full())
+        weigh<true>(s, rate, statistics, control.lse[stage], needed);
+      else
+        weigh<false>(s, rate, statistics, control.lse[stage], needed);
+      if constexpr (side == Side::keys) {
+        pack_weights(p_operand, s);
+        add_product<ValueSize>(value_gradient, p_operand, tile + key_bytes);
+        wgmma_wait<1>();
+      } else {
+        wgmma_wait<0>();
+      }
+      wgmma_hold(dp);
+      differentiate(dp, s, statistics, control.delta[stage]);
+      pack_weights(ds_operand, dp);
+      add_product<KeySize>(key_gradient, ds_operand, tile);
+      needed.hold();
+      more = needed.next();
+      if (more) issue(needed.stage());
+    }
+    wgmma_wait<0>();
+    wgmma_hold(key_gradient);
+    wgmma_hold(value_gradient);
+    const bool starts =
+        problem.first && (side == Side::queries || task.pass->part[problem.part].kind != PartKind::fixed_summary);
+    store_gradient<T, KeySize>(problem.key_sized_gradient, task, key_gradient, problem.scale, !starts);
+    if constexpr (side == Side::keys)
+      store_gradient<T, ValueSize>(problem.value_sized_gradient, task, value_gradient, 1.0f, !starts);
+  }
+};
+
+template <class T, int KeySize, int ValueSize, Side side>
+__global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side>::tiling.threads(),
+                                  Backward<T, KeySize, ValueSize, side>::tiling.blocks)
+    backward(const __grid_constant__ BackwardProblem problem) {
+  using B = Backward<T, KeySize, ValueSize, side>;
+  extern __shared__ char memory[];
+  BackwardTask task;
+  if (!task.find<side>(problem, B::rows)) return;
+  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  auto& control = B::shared_of(shared);
+  if (threadIdx.x == 0) {
+    barrier_init(&control.own, 1);
+    for (int i = 0; i < B::stages; ++i) {
+      barrier_init(&control.full[i], 1);
+      barrier_init(&control.empty[i], B::warpgroups * 4);
+    }
+    barrier_init_fence();
+  }
+  control.meeting.fill(problem, task);
+  __syncthreads();
+  constexpr int consumer_registers = B::tiling.consumer_registers;
+  if (threadIdx.x >= B::warpgroups * 128) {
+    if constexpr (consumer_registers > 0) registers_give<40>();
+    if (threadIdx.x < B::warpgroups * 128 + 32) typename B::Producer(problem, task, shared).run();
+  } else {
+    if constexpr (consumer_registers > 0) registers_take<consumer_registers>();
+    B::consume(problem, task, shared);
+  }
+}
+
+}  // namespace longstride::kernels::cuda::sm90
