@@ -15,6 +15,8 @@ EvaluationMemory::EvaluationMemory(Model& model, const Tensor& masters, const Ev
     return;
   }
   ctx_.compute = compute_type(precision, device);
+  const Tensor planned(nullptr, ctx_.compute, masters.shape());
+  model.parameters().bind(masters, masters, planned);  // to count with weights of the type that they will have
   const std::size_t flat = Arena::rounded(masters.bytes());
   const std::size_t low = ctx_.compute == Dtype::f32 ? 0 : flat;  // rounded up: half of it is needed
   const std::size_t arena = Arena::rounded(evaluation_bytes(model, ctx_, config));

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "framework/train/evaluator.h"
+#include "framework/train/evaluation_memory.h"
 #include "framework/train/precision.h"
 #include "framework/train/training_step.h"
 #include "tests/gpu/gpu.h"
@@ -299,6 +299,32 @@ class Memory : public SequenceSet {
     std::copy_n(all.begin() + offset, length, out);
   }
 };
+
+TEST(TrainingOnTheGpu, EvaluationByItselfGivesTheFigureOfTheDeviceItTrainedOn) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+    const TrainConfig train = train_config(precision);
+    Trained gpu(train, Device::cuda);
+    gpu.step.start();
+    gpu.go(3);
+    const EvaluationConfig config = validation_config(train, gpu.step.batching(), small_config().context);
+    const double during = evaluate(gpu.model, gpu.step.context(), Memory(), config, *gpu.comm).nats;
+    gpu.step.with_host_tensors([&](const TrainingTensors& t) {
+      SparseTransformer loaded(small_config());
+      for (Device device : {Device::cuda, Device::cpu}) {
+        loaded.parameters().bind(t.masters, t.masters);
+        EvaluationMemory memory(loaded, t.masters, config, precision, device);
+        Context ctx = memory.context();
+        const double alone = evaluate(loaded, ctx, Memory(), config, *gpu.comm).nats;
+        if (device == Device::cuda) {
+          EXPECT_EQ(alone, during) << name_of(precision);
+        } else {
+          EXPECT_NEAR(alone, during, (precision == Precision::fp32 ? 1e-5 : 1e-2) * during) << name_of(precision);
+        }
+      }
+    });
+  }
+}
 
 TEST(TrainingOnTheGpu, EvaluationBetweenStepsGivesTheCpusFigureAndDisturbsNothing) {
   LONGSTRIDE_NEEDS_GPU();
