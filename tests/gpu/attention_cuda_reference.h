@@ -219,18 +219,21 @@ class DeviceAttention {
   template <class F>
   void each_element(int which, F&& f) const {
     const std::int64_t width = shape_.heads * size_of(which);
+#pragma omp parallel for
     for (std::int64_t r = 0; r < positions(); ++r)
       for (std::int64_t x = 0; x < width; ++x)
         f(static_cast<std::size_t>(r * width + x), static_cast<std::size_t>(begin_of(which) + r * row_of(which) + x));
   }
   static std::vector<T> converted(const std::vector<double>& x) {
-    std::vector<T> out;
-    for (double e : x) out.push_back(cuda::from_float<T>(static_cast<float>(e)));
+    std::vector<T> out(x.size());
+#pragma omp parallel for
+    for (std::size_t i = 0; i < x.size(); ++i) out[i] = cuda::from_float<T>(static_cast<float>(x[i]));
     return out;
   }
   static std::vector<double> plain(const std::vector<T>& x) {
-    std::vector<double> out;
-    for (T e : x) out.push_back(static_cast<double>(cuda::to_float(e)));
+    std::vector<double> out(x.size());
+#pragma omp parallel for
+    for (std::size_t i = 0; i < x.size(); ++i) out[i] = static_cast<double>(cuda::to_float(x[i]));
     return out;
   }
   std::vector<T> pack(const AttentionInput& in) const {
@@ -305,21 +308,24 @@ inline double rms_of(const std::vector<double>& a) {
   return std::sqrt(sum / std::max(count, 1.0));
 }
 
-// At most twice the error of the naive computation, and one step of the type beyond, at the tensor's typical size.
+// At most twice the error of the naive computation, and a floor beyond it.
 inline void expect_as_good_as_naive(const char* name, const std::vector<double>& x, const std::vector<double>& naive,
-                                    const std::vector<double>& exact, Dtype stored, const std::string& where) {
+                                    const std::vector<double>& exact, double floor, const std::string& where) {
   const Difference mine = difference_of(x, exact), allowed_error = difference_of(naive, exact);
-  const double step = ulp_of(stored) * rms_of(exact);
-  EXPECT_LE(mine.largest, 2 * allowed_error.largest + step) << name << ", largest error, " << where;
-  EXPECT_LE(mine.rms, 2 * allowed_error.rms + step / 4) << name << ", rms error, " << where;
+  EXPECT_LE(mine.largest, 2 * allowed_error.largest + floor) << name << ", largest error, " << where;
+  EXPECT_LE(mine.rms, 2 * allowed_error.rms + floor / 2) << name << ", rms error, " << where;
 }
+// The floor is one step of the type at the tensor's typical size. lse is a sum of numbers of size 1 at least, and the
+// gradients of q and k are what is left of products of dout and v that cancel in f32.
 inline void expect_as_good_as_naive(const AttentionResult& x, const AttentionResult& naive,
-                                    const AttentionResult& exact, Dtype dtype, const std::string& where) {
-  expect_as_good_as_naive("o", x.o, naive.o, exact.o, dtype, where);
-  expect_as_good_as_naive("lse", x.lse, naive.lse, exact.lse, Dtype::f32, where);
-  expect_as_good_as_naive("dq", x.dq, naive.dq, exact.dq, dtype, where);
-  expect_as_good_as_naive("dk", x.dk, naive.dk, exact.dk, dtype, where);
-  expect_as_good_as_naive("dv", x.dv, naive.dv, exact.dv, dtype, where);
+                                    const AttentionResult& exact, const AttentionInput& in, const std::string& where) {
+  const double step = ulp_of(in.dtype), f32_step = ulp_of(Dtype::f32);
+  const double cancelled = f32_step * std::sqrt(static_cast<double>(in.shape.value_size));
+  expect_as_good_as_naive("o", x.o, naive.o, exact.o, step * rms_of(exact.o), where);
+  expect_as_good_as_naive("lse", x.lse, naive.lse, exact.lse, f32_step * std::max(rms_of(exact.lse), 1.0), where);
+  expect_as_good_as_naive("dq", x.dq, naive.dq, exact.dq, step * rms_of(exact.dq) + cancelled, where);
+  expect_as_good_as_naive("dk", x.dk, naive.dk, exact.dk, step * rms_of(exact.dk) + cancelled, where);
+  expect_as_good_as_naive("dv", x.dv, naive.dv, exact.dv, step * rms_of(exact.dv), where);
 }
 
 }  // namespace longstride::kernels

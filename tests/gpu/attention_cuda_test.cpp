@@ -36,7 +36,7 @@ class AttentionCuda : public testing::TestWithParam<AttentionPath> {
     const AttentionInput in(shape, dtype);
     const AttentionResult exact = dense_attention<double>(in, masks, Dtype::f64);
     const AttentionResult naive = dense_attention<float>(in, masks, dtype);
-    expect_as_good_as_naive(compute(plan, in, GetParam(), packed), naive, exact, dtype,
+    expect_as_good_as_naive(compute(plan, in, GetParam(), packed), naive, exact, in,
                             p.name + ", layer " + std::to_string(layer) + ", " + name_of(dtype) + ", batch " +
                                 std::to_string(shape.batch) + ", n " + std::to_string(shape.n) + ", sizes " +
                                 std::to_string(shape.key_size) + " and " + std::to_string(shape.value_size));
@@ -56,12 +56,12 @@ std::vector<NamedPattern> models_patterns(std::int64_t l, std::int64_t c) {
       {"local, window l", pattern_of(merged, {local}, l, {}, l), 1},
       {"column", pattern_of(merged, {column}, l), 2},
       {"strided merged", pattern_of(merged, {local, column}, l), 2},
-      {"fixed merged", with_options(pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), true, false), 8},
+      {"fixed merged", with_options(pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), true, false), 4},
       {"fixed merged, inclusive", with_options(pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), true, true),
        2},
       {"fixed block", pattern_of(merged, {fixed_block}, l), 1},
       {"fixed summary", with_options(pattern_of(merged, {fixed_summary}, l, {c}), true, false), 4},
-      {"fixed multihead", with_options(pattern_of(multihead, {fixed_block, fixed_summary}, l, {c}), true, false), 8},
+      {"fixed multihead", with_options(pattern_of(multihead, {fixed_block, fixed_summary}, l, {c}), true, false), 4},
       {"strided multihead", pattern_of(multihead, {local, column}, l), 2}};
 }
 
@@ -83,7 +83,7 @@ TEST_P(AttentionCuda, EveryPatternIsAsGoodAsNaiveInEveryType) {
 
 TEST_P(AttentionCuda, EveryHeadSizeIsAsGoodAsNaiveInEveryType) {
   for (const NamedPattern& p : models_patterns(48, 16)) {
-    const std::int64_t n = 331;
+    const std::int64_t n = 203;
     const auto masks = masks_of(p, 0, n);
     const auto plan = make_plan(p.pattern, 0, p.heads, n);
     for (std::int64_t key_size : key_sizes)
@@ -203,7 +203,7 @@ class SpotCheck {
       take(x_.dk, i, in_.shape.key_size, mine.dk);
       take(x_.dv, i, in_.shape.value_size, mine.dv);
     }
-    kernels::expect_as_good_as_naive(mine, naive, exact, in_.dtype, where);
+    kernels::expect_as_good_as_naive(mine, naive, exact, in_, where);
   }
 
  private:
@@ -272,7 +272,6 @@ class SpotCheck {
 TEST_P(AttentionCuda, RowsOfLongSequencesAreAsGoodAsNaive) {
   const std::int64_t n = 65536;
   for (const NamedPattern& p : models_patterns(256, 64)) {
-    if (p.heads > 4) continue;  // the host's share of the work
     const auto plan = make_plan(p.pattern, 0, p.heads, n);
     for (Dtype dtype : {Dtype::bf16, Dtype::f16}) {
       const AttentionInput in({1, n, p.heads, 32, 32}, dtype);
