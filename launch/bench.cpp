@@ -13,6 +13,7 @@
 #include "framework/train/precision.h"
 #include "framework/train/training_step.h"
 #include "launch/arguments.h"
+#include "launch/bench_device.h"
 #include "launch/commands.h"
 #include "launch/device_option.h"
 #include "launch/recipe.h"
@@ -171,6 +172,7 @@ void add_bench(CLI::App& app, Session& session) {
   add_device_option(*step, o->device);
   step->add_flag("--json", o->json, "print JSON");
   step->callback([o, &session] { run_bench(*o, session); });
+  add_bench_attention(*bench, session);
 }
 
 }  // namespace longstride

@@ -5,7 +5,7 @@
 namespace longstride::ops {
 
 void fill_zero(Context& ctx, const Tensor& x);                              // any contiguous tensor
-void copy(Context& ctx, const Tensor& from, const Tensor& to);              // equal shape and type
+void copy(Context& ctx, const Tensor& from, const Tensor& to);              // equal shape; types: see CopyArgs
 void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y);  // y = a + b; y may be a or b
 void sum(Context& ctx, const Tensor& x, const Tensor& total);               // total (1) f64 += sum of x, fixed order
 void sum_of_squares(Context& ctx, const Tensor& x, const Tensor& total);    // total (1) f64 += sum of x^2, likewise
