@@ -116,7 +116,7 @@ std::string name_of_layer(const SparseTransformerConfig& m, std::int64_t layer) 
   if (m.attention.integration == kernels::Integration::multihead) return "multihead";
   std::string name;
   for (kernels::PartKind part : kernels::parts_of(m.attention, layer, m.heads, 0))
-    name += (name.empty() ? "" : "+") + std::string(kernels::name_of(part));
+    name = name.empty() ? kernels::name_of(part) : fmt::format("{}+{}", name, kernels::name_of(part));
   return name;
 }
 
