@@ -200,7 +200,7 @@ TEST_F(Command, BenchTimesAStepOfARecipeWithoutItsData) {
   EXPECT_GE(json.at("slowest").get<double>(), milliseconds);
   EXPECT_NEAR(json.at("tokens_per_second").get<double>(), 4 * 64 / (milliseconds * 1e-3), 1);
   EXPECT_NE(run({"bench", "step", "r.yaml", "--steps", "1"}).out.find("tokens/s"), std::string::npos);
-  expect_refused({"bench"}, "bench needs a command: step; see longstride bench --help");
+  expect_refused({"bench"}, "bench needs a command: step or attention; see longstride bench --help");
 }
 
 TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
