@@ -22,10 +22,10 @@ namespace {
 // By value, in the launch's parameters.
 struct ForwardProblem {
   StreamMaps q[StreamKinds::most], k[StreamKinds::most], v[StreamKinds::most], o[StreamKinds::most];
-  Geometry geometry;
-  std::uint8_t query_kind[Geometry::most_passes];
-  std::uint8_t key_kind[Geometry::most_passes][PassGeometry::most_parts];
-  std::int32_t batch;
+  PassShape pass[Geometry::most_passes];
+  std::uint8_t pass_of[Geometry::most_heads];
+  Divisor heads, batch;
+  std::int32_t n;
   float rate;          // scale * log2(e)
   bool resumes;        // from o and lse of an earlier pass
   const void* o_data;  // to resume from
@@ -40,11 +40,12 @@ __device__ const CUtensorMap* map_of(const StreamMaps& maps, const TileCorner& c
 
 template <class T, int KeySize, int ValueSize, bool FewKeys>
 struct Forward {
-  static constexpr ForwardTiling tiling = forward_tiling(KeySize, ValueSize, FewKeys);
-  // Else the first thread, letting a tile go out of turn, would wait for one that it holds itself.
-  static_assert(tiling.specialised || !tiling.overlaps || tiling.warpgroups == 1);
+  static constexpr ForwardTiling tiling = forward_tiling(ValueSize, FewKeys);
   static constexpr int queries = tiling.queries(), keys = tiling.keys, stages = tiling.stages,
                        warpgroups = tiling.warpgroups;
+  // The threads that start copies. Without a producer warpgroup two that are busy otherwise share the work.
+  static constexpr int key_loader = tiling.specialised ? warpgroups * 128 : warpgroups * 128 - 32;
+  static constexpr int query_loader = tiling.specialised ? key_loader : 0;
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int q_box = 64 * key_row, k_box = keys * key_row, v_box = keys * value_row, o_box = 64 * value_row;
@@ -53,9 +54,14 @@ struct Forward {
 
   // What a block does.
   struct Task {
-    std::int32_t head, sequence, segment, begin;  // begin: first query, in entries of the stream
-    std::int32_t pass_index, parts;
-    Stream queries;
+    std::int32_t head, sequence, segment, pass;
+    std::int32_t begin, length;  // first query, and queries there are, in entries of the segment's stream
+    std::int32_t parts, step;
+
+    __device__ std::int32_t position(std::int32_t entry) const { return segment + entry * step; }
+    __device__ TileCorner corner(std::int32_t entry) const {
+      return step == 1 ? TileCorner{entry, 0} : TileCorner{segment, entry};
+    }
   };
 
   struct Place {  // in the ring
@@ -84,30 +90,31 @@ struct Forward {
 
   // Longest rows first; heads, then segments side by side, for their rows are neighbours in memory.
   __device__ static bool find(const ForwardProblem& problem, Task& task) {
-    const Geometry& geometry = problem.geometry;
-    std::uint32_t index = blockIdx.x;
-    task.head = static_cast<std::int32_t>(index % geometry.heads);
-    index /= geometry.heads;
-    task.pass_index = geometry.pass_of[task.head];
-    if (task.pass_index == Geometry::none) return false;
-    const PassGeometry& pass = geometry.pass[task.pass_index];
+    std::int32_t index = static_cast<std::int32_t>(blockIdx.x);
+    const auto take = [&](const Divisor& divisor) {
+      const std::int32_t quotient = divisor.quotient(index);
+      const std::int32_t rest = index - quotient * static_cast<std::int32_t>(divisor.value);
+      index = quotient;
+      return rest;
+    };
+    task.head = take(problem.heads);
+    task.pass = problem.pass_of[task.head];
+    if (task.pass == Geometry::none) return false;
+    const PassShape& pass = problem.pass[task.pass];
     task.parts = pass.parts;
-    const std::uint32_t segments = pass.segments;
-    if (segments == 1) {
-      task.segment = 0;
-      task.sequence = static_cast<std::int32_t>(index % problem.batch);
-      index /= problem.batch;
-    } else {
-      task.segment = static_cast<std::int32_t>(index % segments);
-      index /= segments;
-      task.sequence = static_cast<std::int32_t>(index % problem.batch);
-      index /= problem.batch;
-    }
-    const std::int32_t tiles = tiles_in(pass.queries.length, queries);
-    if (static_cast<std::int32_t>(index) >= tiles) return false;
-    task.begin = (tiles - 1 - static_cast<std::int32_t>(index)) * queries;
-    task.queries = segment_of(pass.queries, pass, task.segment, geometry.n);
-    return task.begin < task.queries.length;
+    task.step = pass.step;
+    task.segment = take(pass.segments);
+    task.sequence = take(problem.batch);
+    task.begin = (pass.tiles - 1 - index) * queries;
+    // Entries of the segment below n.
+    task.length = pass.step == 1 ? problem.n : pass.part[0].period.quotient(problem.n - task.segment + pass.step - 1);
+    return index < pass.tiles && task.begin < task.length;
+  }
+
+  __device__ static TileCorner corner_of(const PartShape& part, std::int32_t entry, std::int32_t segment) {
+    if (part.natural) return {part.base + entry, 0};
+    const std::int32_t period = part.run.quotient(entry);
+    return {part.base + segment + entry - period * static_cast<std::int32_t>(part.run.value), period};
   }
 
   __device__ static void load(char* to, const StreamMaps& maps, int boxes, int box_bytes, const Task& task,
@@ -129,8 +136,8 @@ struct Forward {
       const Task& task = control.task;
       barrier_arrive_expect(&control.q, warpgroups * q_bytes);
       for (int w = 0; w < warpgroups; ++w)
-        load(shared_ + w * query_bytes, problem_.q[problem_.query_kind[task.pass_index]], key_boxes, q_box, task,
-             corner_of(task.queries, task.begin + w * 64), &control.q);
+        load(shared_ + w * query_bytes, problem_.q[problem_.pass[task.pass].kind], key_boxes, q_box, task,
+             task.corner(task.begin + w * 64), &control.q);
     }
 
     // Waits for room and brings the next key tile; false after the last.
@@ -139,16 +146,15 @@ struct Forward {
       const Task& task = control.task;
       KeyWalk<queries, keys>& walk = control.producer_walk;
       if (!walk.next(control.rows, task.parts)) return false;
-      const PassGeometry& pass = problem_.geometry.pass[task.pass_index];
-      const int kind = problem_.key_kind[task.pass_index][walk.part];
-      TileCorner corner = corner_of(pass.part[walk.part].keys, walk.begin());
-      corner.offset += task.segment;
+      const PartShape& part = problem_.pass[task.pass].part[walk.part];
+      const TileCorner corner = corner_of(part, walk.begin(), task.segment);
       const int stage = control.producer_place.stage;
       barrier_wait(&control.empty[stage], control.producer_place.parity ^ 1);
       barrier_arrive_expect(&control.k[stage], k_bytes);
-      load(shared_ + k_at + stage * k_bytes, problem_.k[kind], key_boxes, k_box, task, corner, &control.k[stage]);
+      load(shared_ + k_at + stage * k_bytes, problem_.k[part.kind], key_boxes, k_box, task, corner, &control.k[stage]);
       barrier_arrive_expect(&control.v[stage], v_bytes);
-      load(shared_ + v_at + stage * v_bytes, problem_.v[kind], value_boxes, v_box, task, corner, &control.v[stage]);
+      load(shared_ + v_at + stage * v_bytes, problem_.v[part.kind], value_boxes, v_box, task, corner,
+           &control.v[stage]);
       control.producer_place.advance();
       return true;
     }
@@ -173,20 +179,34 @@ struct Forward {
         if (walk_.entered) enter();
         const std::int32_t begin = walk_.begin();
         if (begin < end_ && begin + keys > begin_) return true;
+        take_turn();
+        end_turn();
         barrier_wait(&control_.k[place_.stage], place_.parity);
         barrier_wait(&control_.v[place_.stage], place_.parity);
-        release(place_);
+        let_go(place_);
+        ++due_;
+        if (!holds_) refill();
       }
     }
 
     __device__ const Place& place() const { return place_; }
 
+    // Around the products of a tile.
+    __device__ void take_turn() {
+      if constexpr (tiling.turns) named_barrier_sync(8 + threadIdx.x / 128, 256);
+    }
+    __device__ void end_turn() {
+      if constexpr (tiling.turns) named_barrier_arrive(8 + (threadIdx.x / 128 + 1) % warpgroups, 256);
+    }
+
+    // From here to release() the tile is held.
+    __device__ void hold() { holds_ = true; }
+
     // The tile's memory may be filled again.
     __device__ void release(const Place& place) {
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[place.stage]);
-      if constexpr (!tiling.specialised)
-        if (threadIdx.x == 0) producer_.load_keys();
+      let_go(place);
+      ++due_;
+      refill();
     }
 
     template <int Count>
@@ -200,12 +220,22 @@ struct Forward {
     }
 
    private:
+    __device__ void let_go(const Place& place) {
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[place.stage]);
+    }
+    __device__ void refill() {
+      if constexpr (!tiling.specialised)
+        if (threadIdx.x == key_loader)
+          for (; due_ > 0; --due_) more_ = more_ && producer_.load_keys();
+    }
+
     __device__ void enter() {
       const Interval* row = control_.rows.row[walk_.part];
       const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16;
       begin_ = row[warpgroup].begin;
       end_ = row[warpgroup + 63].end;
-      if (control_.task.begin + warpgroup >= control_.task.queries.length) end_ = 0;
+      if (control_.task.begin + warpgroup >= control_.task.length) end_ = 0;
       full_begin_ = row[warp + 15].begin;
       full_end_ = row[warp].end;
     }
@@ -214,7 +244,9 @@ struct Forward {
     Producer producer_;
     KeyWalk<queries, keys> walk_ = {};
     Place place_ = {};
-    bool started_ = false;
+    bool started_ = false, holds_ = false;
+    bool more_ = true;  // tiles to bring, for the thread that does
+    int due_ = 0;
     std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
   };
 
@@ -257,8 +289,8 @@ struct Forward {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const std::int32_t entry = entry_of(task, r);
-      if (entry >= task.queries.length) continue;
-      const std::int32_t position = position_of(task.queries, entry);
+      if (entry >= task.length) continue;
+      const std::int32_t position = task.position(entry);
       softmax.resume(r, lse[position]);
       const T* row = base + position * problem.o_stride[1];
 #pragma unroll
@@ -275,8 +307,9 @@ struct Forward {
     return task.begin + static_cast<std::int32_t>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) + 8 * row;
   }
   __device__ static float* lse_of(const ForwardProblem& problem, const Task& task) {
-    return problem.lse + (static_cast<std::int64_t>(task.sequence) * problem.geometry.heads + task.head) *
-                             static_cast<std::int64_t>(problem.geometry.n);
+    return problem.lse +
+           (static_cast<std::int64_t>(task.sequence) * static_cast<std::int32_t>(problem.heads.value) + task.head) *
+               static_cast<std::int64_t>(problem.n);
   }
 
   // Through shared memory, where q was.
@@ -289,7 +322,7 @@ struct Forward {
       const Softmax::Result result = softmax.finish(r);
       factor[r] = result.factor;
       const std::int32_t entry = entry_of(task, r);
-      if (threadIdx.x % 4 == 0 && entry < task.queries.length) lse[position_of(task.queries, entry)] = result.lse;
+      if (threadIdx.x % 4 == 0 && entry < task.length) lse[task.position(entry)] = result.lse;
     }
     named_barrier_sync(1 + threadIdx.x / 128, 128);  // no warp reads q any more
     const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
@@ -305,9 +338,9 @@ struct Forward {
     proxy_fence();
     named_barrier_sync(1 + threadIdx.x / 128, 128);
     const std::int32_t begin = task.begin + threadIdx.x / 128 * 64;
-    if (threadIdx.x % 128 != 0 || begin >= task.queries.length) return;
-    const TileCorner corner = corner_of(task.queries, begin);
-    const CUtensorMap* map = map_of(problem.o[problem.query_kind[task.pass_index]], corner);
+    if (threadIdx.x % 128 != 0 || begin >= task.length) return;
+    const TileCorner corner = task.corner(begin);
+    const CUtensorMap* map = map_of(problem.o[problem.pass[task.pass].kind], corner);
     for (int i = 0; i < value_boxes; ++i)
       tma_store(map, {{i * 64, task.head, corner.offset, corner.period, task.sequence}}, to + i * o_box);
     store_commit();
@@ -334,12 +367,16 @@ struct Forward {
       multiply_values(o, w, v + place.stage * v_bytes);
     };
     std::uint32_t p[keys / 16][4];
+    if (tiling.turns && threadIdx.x / 128 == warpgroups - 1) needed.end_turn();
     if constexpr (tiling.overlaps) {
       if (!needed.next()) return store(problem, task, o, softmax, q);
       Place before = needed.place();  // of the weights in p
       {
         float s[keys / 2] = {};
+        needed.hold();
+        needed.take_turn();
         scores_of(before, s);
+        needed.end_turn();
         wgmma_wait<0>();
         wgmma_hold(s);
         needed.mask(s);
@@ -349,8 +386,10 @@ struct Forward {
       while (needed.next()) {
         const Place place = needed.place();
         float s[keys / 2] = {};
+        needed.take_turn();
         scores_of(place, s);
         add_values(before, p);
+        needed.end_turn();
         wgmma_wait<1>();
         wgmma_hold(s);
         needed.mask(s);
@@ -394,7 +433,8 @@ __global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys>::tilin
   if (!F::find(problem, task)) return;
   char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
   auto& control = F::shared_of(shared);
-  if (threadIdx.x == 0) {
+  const typename F::Producer producer(problem, shared);
+  if (threadIdx.x == F::query_loader) {
     control.task = task;
     barrier_init(&control.q, 1);
     for (int i = 0; i < F::stages; ++i) {
@@ -403,16 +443,15 @@ __global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys>::tilin
       barrier_init(&control.empty[i], F::warpgroups * 4);
     }
     barrier_init_fence();
+    proxy_fence();
+    producer.load_queries();
   }
-  control.rows.fill(problem.geometry.pass[task.pass_index], task.queries, task.segment, problem.geometry.n, task.begin);
+  control.rows.fill(problem.pass[task.pass], task.segment, task.begin, task.length);
   __syncthreads();
-  const typename F::Producer producer(problem, shared);
   if constexpr (F::tiling.specialised) {
-    constexpr int loader = F::warpgroups * 128;
-    if (threadIdx.x >= loader) {
+    if (threadIdx.x >= F::key_loader) {
       registers_give<F::tiling.producer_registers>();
-      if (threadIdx.x == loader) {
-        producer.load_queries();
+      if (threadIdx.x == F::key_loader) {
         while (producer.load_keys()) {
         }
       }
@@ -421,8 +460,7 @@ __global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys>::tilin
       F::consume(problem, shared);
     }
   } else {
-    if (threadIdx.x == 0) {
-      producer.load_queries();
+    if (threadIdx.x == F::key_loader) {
       for (int i = 0; i < F::stages && producer.load_keys(); ++i) {
       }
     }
@@ -436,8 +474,10 @@ template <int KeySize, int ValueSize, bool FewKeys, class T>
 void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resumes, const Launch& launch) {
   using F = Forward<T, KeySize, ValueSize, FewKeys>;
   ForwardProblem problem = {};
-  problem.geometry = geometry;
-  problem.batch = static_cast<std::int32_t>(args.q.size[0]);
+  std::copy_n(geometry.pass_of, Geometry::most_heads, problem.pass_of);
+  problem.heads = Divisor(geometry.heads);
+  problem.batch = Divisor(static_cast<std::int32_t>(args.q.size[0]));
+  problem.n = geometry.n;
   problem.rate = static_cast<float>(args.scale) * Softmax::log2_e;
   problem.resumes = resumes;
   problem.o_data = args.o.data;
@@ -448,10 +488,14 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
   std::int64_t tiles = 0;  // most that any head has
   for (int p = 0; p < geometry.passes; ++p) {
     const PassGeometry& pass = geometry.pass[p];
-    problem.query_kind[p] = static_cast<std::uint8_t>(kinds.number_of(pass.queries));
-    for (int i = 0; i < pass.parts; ++i)
-      problem.key_kind[p][i] = static_cast<std::uint8_t>(kinds.number_of(pass.part[i].keys));
-    tiles = std::max(tiles, std::int64_t{pass.segments} * tiles_in(pass.queries.length, F::queries));
+    PassShape& shape = problem.pass[p];
+    shape.step = pass.queries.run >= pass.queries.period ? 1 : pass.queries.period;
+    shape.kind = kinds.number_of(pass.queries);
+    shape.parts = pass.parts;
+    shape.tiles = tiles_in(pass.queries.length, F::queries);
+    shape.segments = Divisor(pass.segments);
+    for (int i = 0; i < pass.parts; ++i) shape.part[i] = PartShape(pass.part[i], kinds.number_of(pass.part[i].keys));
+    tiles = std::max(tiles, std::int64_t{pass.segments} * shape.tiles);
   }
   for (int i = 0; i < kinds.count(); ++i) {
     if (kinds[i].run >= kinds[i].period || kinds[i].run == 1) {  // queries may have it

@@ -27,14 +27,10 @@ class Softmax {
     const std::int32_t column = 2 * (threadIdx.x % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const std::int32_t begin = allowed[r].begin - column, end = allowed[r].end - column;
+      const std::uint32_t bits = columns_below(allowed[r].end - column) & ~columns_below(allowed[r].begin - column);
 #pragma unroll
-      for (int j = 0; j < Count / 4; ++j)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const std::int32_t key = 8 * j + e;
-          if (key < begin || key >= end) s[4 * j + 2 * r + e] = -infinity();
-        }
+      for (int i = 0; i < Count / 2; ++i)
+        if (!(bits >> i & 1)) s[4 * (i / 2) + 2 * r + i % 2] = -infinity();
     }
   }
 
@@ -89,12 +85,17 @@ class Softmax {
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
     if (!(sum > 0)) return {0, -infinity()};
-    return {1 / sum, (top_[row] + log2f(sum)) * (1 / log2_e)};
+    return {__fdividef(1, sum), (top_[row] + __log2f(sum)) * (1 / log2_e)};
   }
 
   static constexpr float log2_e = 1.4426950408889634f;
 
  private:
+  // Bit i: whether a thread's i-th column of a row, 8 (i / 2) + i mod 2, is below `limit`.
+  __device__ static std::uint32_t columns_below(std::int32_t limit) {
+    const std::int32_t count = min(max(limit, 0) / 8 * 2 + min(max(limit, 0) % 8, 2), 32);
+    return count == 32 ? ~0u : (1u << count) - 1;
+  }
   __device__ static constexpr float infinity() { return __builtin_huge_valf(); }
 
   float rate_;
