@@ -104,7 +104,9 @@ __device__ inline Interval own_interval(const Part& part, const Stream& queries,
   return entry < queries.length ? part.interval(keys, queries.position(entry)) : Interval{};
 }
 __device__ inline bool holds(const Interval& own, int r, std::int32_t key) {
-  return key >= __shfl_sync(0xFFFFFFFFu, own.begin, r) && key < __shfl_sync(0xFFFFFFFFu, own.end, r);
+  // Every lane takes part in both exchanges, whatever the first one tells it.
+  const std::int32_t first = __shfl_sync(0xFFFFFFFFu, own.begin, r), last = __shfl_sync(0xFFFFFFFFu, own.end, r);
+  return key >= first && key < last;
 }
 
 __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid_constant__ Call call) {
