@@ -41,6 +41,10 @@ class AttentionCuda : public testing::TestWithParam<AttentionPath> {
                                 std::to_string(shape.batch) + ", n " + std::to_string(shape.n) + ", sizes " +
                                 std::to_string(shape.key_size) + " and " + std::to_string(shape.value_size));
   }
+
+ private:
+  // Small work, and a container may have far fewer processors than OpenMP finds.
+  Threads threads_{std::min(omp_get_max_threads(), 8)};
 };
 
 INSTANTIATE_TEST_SUITE_P(Paths, AttentionCuda, testing::Values(AttentionPath::automatic, AttentionPath::portable),
