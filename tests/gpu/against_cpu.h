@@ -1,6 +1,7 @@
 // A CUDA kernel against its CPU twin: the same arrays three times over, in double and in float for the CPU and in the
 // GPU's types on the GPU, holding the same values. The CPU's double result is the reference. The float result, rounded
-// to the output's type, tells what error a straightforward computation has, and the GPU may have twice that.
+// to the output's type, tells what error a straightforward computation has, and the GPU may have twice that, in its
+// largest and in its root-mean-square element. Sums over a stored array are of its values as they were stored.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -45,6 +46,7 @@ class Array {
   static Array normal(std::vector<std::int64_t> shape, Dtype dtype, std::uint32_t stream, double deviation = 1,
                       double mean = 0) {
     Array a(std::move(shape), dtype);
+#pragma omp parallel for if (a.count() > parallel_count)
     for (std::size_t i = 0; i < a.count(); ++i)
       a.initial_[i] = rounded(mean + deviation * kernels::normal_of(kernels::philox(
                                                      7, i, stream, kernels::domain_of(kernels::Purpose::test, 0))),
@@ -65,6 +67,7 @@ class Array {
     exact_ = initial_;
     single_.assign(initial_.begin(), initial_.end());
     std::vector<unsigned char> raw(bytes());
+#pragma omp parallel for if (count() > parallel_count)
     for (std::size_t i = 0; i < count(); ++i) {
       const auto f = static_cast<float>(initial_[i]);
       if (dtype_ == Dtype::f32) std::memcpy(&raw[4 * i], &f, 4);
@@ -112,6 +115,7 @@ class Array {
   std::vector<double> found() const {
     const std::vector<unsigned char> raw = gpu_->host();
     std::vector<double> out(count());
+#pragma omp parallel for if (count() > parallel_count)
     for (std::size_t i = 0; i < count(); ++i) {
       float f = 0;
       __nv_bfloat16 b;
@@ -126,29 +130,48 @@ class Array {
   }
   const std::vector<double>& exact() const { return exact_; }
 
-  void expect_close(const std::string& name) const {
-    const std::vector<double> gpu = found();
-    double error = 0, naive = 0, magnitude = 0;
-    for (std::size_t i = 0; i < count(); ++i) {
-      const double e = std::abs(gpu[i] - exact_[i]);
-      error = e > error || std::isnan(e) ? e : error;
-      if (dtype_ != Dtype::f64) naive = std::max(naive, std::abs(rounded(single_[i], dtype_) - exact_[i]));
-      magnitude = std::max(magnitude, std::abs(exact_[i]));
+  // This array is `initial + the sums of the columns of values`, which are summed as they are stored. The naive sums
+  // therefore are of the naive values, rounded as stored.
+  void sums_columns_of(Array& values) {
+    std::copy(initial_.begin(), initial_.end(), single_.begin());
+    const std::size_t columns = count();
+    double largest = 0;
+    for (std::size_t i = 0; i < values.count(); ++i) {
+      single_[i % columns] += static_cast<float>(rounded(values.single_[i], values.dtype_));
+      largest = std::max(largest, std::abs(values.exact_[i]));
     }
-    EXPECT_LE(error, 2 * naive + magnitude * roundings())
-        << name << ": largest element " << magnitude << ", naive error " << naive;
+    // Two computations of one value round it to two neighbours where it lies between them.
+    neighbours_ = values.dtype_ == Dtype::f32 ? 0 : 2 * epsilon_of(values.dtype_) * largest;
   }
 
-  // The sums are of values that the GPU rounds to this type first.
-  void of_rounded(Dtype dtype) { summed_ = dtype; }
+  void expect_close(const std::string& name) const {
+    const std::vector<double> gpu = found();
+    double error = 0, naive = 0, magnitude = 0, error_squares = 0, naive_squares = 0, squares = 0;
+    for (std::size_t i = 0; i < count(); ++i) {
+      const double e = std::abs(gpu[i] - exact_[i]);
+      const double n = dtype_ == Dtype::f64 ? 0 : std::abs(rounded(single_[i], dtype_) - exact_[i]);
+      error = e > error || std::isnan(e) ? e : error;
+      naive = std::max(naive, n);
+      error_squares += e * e;
+      naive_squares += n * n;
+      squares += exact_[i] * exact_[i];
+      magnitude = std::max(magnitude, std::abs(exact_[i]));
+    }
+    EXPECT_LE(error, 2 * naive + magnitude * roundings() + neighbours_)
+        << name << ": largest element " << magnitude << ", naive error " << naive;
+    const auto rms = [&](double sum) { return std::sqrt(sum / static_cast<double>(count())); };
+    EXPECT_LE(rms(error_squares), 2 * rms(naive_squares) + rms(squares) * roundings() + neighbours_)
+        << name << ", root mean square: elements " << rms(squares) << ", naive error " << rms(naive_squares);
+  }
 
  private:
+  static constexpr std::size_t parallel_count = 10000;
+
   // What the same arithmetic may give in another order, relative to the largest element: sums of up to 1,000 numbers in
-  // f32 differ by sqrt(1000) roundings; narrow results by one step; sums of rounded values by a step of their type.
+  // f32 differ by sqrt(1000) roundings; narrow results by one step.
   double roundings() const {
     if (dtype_ == Dtype::f64) return 1e-12;
-    if (dtype_ != Dtype::f32) return 2 * epsilon_of(dtype_);
-    return 32 * epsilon_of(Dtype::f32) + (summed_ == Dtype::f32 ? 0 : epsilon_of(summed_));
+    return (dtype_ == Dtype::f32 ? 32 : 2) * epsilon_of(dtype_);
   }
   std::size_t bytes() const { return count() * kernels::bytes_of(dtype_); }
   double* single_double() {
@@ -158,7 +181,7 @@ class Array {
 
   std::vector<std::int64_t> shape_;
   Dtype dtype_;
-  Dtype summed_ = Dtype::f32;
+  double neighbours_ = 0;
   std::vector<double> initial_, exact_, single_double_;
   std::vector<float> single_;
   std::vector<unsigned char> small_;
@@ -181,6 +204,7 @@ inline View transposed(View v) {
 struct Named {
   const char* name;
   Array* array;
+  Array* column_sums_of = nullptr;  // the array whose columns this one sums as they are stored
 };
 
 // Runs both kernels with make(side) and compares the outputs, and the GPU's kernel again for the same bits.
@@ -203,6 +227,8 @@ void compare(const std::string& what, void (*cpu)(const Args&, const kernels::La
   }
   cpu(make(Side::exact), {});
   cpu(make(Side::single), {});
+  for (const Named& o : outputs)
+    if (o.column_sums_of != nullptr) o.array->sums_columns_of(*o.column_sums_of);
   for (const Named& o : outputs) o.array->expect_close(what + ' ' + o.name);
 }
 

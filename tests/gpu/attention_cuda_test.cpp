@@ -112,6 +112,25 @@ TEST_P(AttentionCuda, LongerSequencesAreAsGoodAsNaive) {
     }
 }
 
+// Every kernel in the least time: for compute-sanitizer (sanitize.sh).
+TEST_P(AttentionCuda, TinyShapesAreAsGoodAsNaive) {
+  const NamedPattern patterns[] = {
+      {"dense", pattern_of(merged, {dense}, 0), 1},
+      {"strided merged", pattern_of(merged, {local, column}, 50), 1},
+      {"fixed merged, inclusive", with_options(pattern_of(merged, {fixed_block, fixed_summary}, 48, {16}), true, true),
+       2}};
+  for (const NamedPattern& p : patterns) {
+    const std::int64_t n = 150;
+    const auto masks = masks_of(p, 0, n);
+    const auto plan = make_plan(p.pattern, 0, p.heads, n);
+    for (const auto& [key_size, value_size] : {std::pair{16, 32}, {32, 32}, {64, 64}, {64, 128}, {128, 128}})
+      expect_equals_reference(p, 0, {1, n, p.heads, key_size, value_size}, Dtype::bf16, masks, *plan);
+    expect_equals_reference(p, 0, {1, n, p.heads, 64, 64}, Dtype::f16, masks, *plan);
+    for (const auto& [key_size, value_size] : {std::pair{32, 32}, {64, 128}, {20, 30}})
+      expect_equals_reference(p, 0, {1, n, p.heads, key_size, value_size}, Dtype::f32, masks, *plan);
+  }
+}
+
 // Sizes whose rows do not begin on 16 bytes.
 TEST_P(AttentionCuda, OddHeadSizesAreAsGoodAsNaive) {
   for (const NamedPattern& p : models_patterns(20, 6)) {
@@ -234,8 +253,15 @@ class SpotCheck {
     };
     const double* q = row(in_.q, i, s.key_size);
     const double* dout = row(in_.dout, i, s.value_size);
+    const auto append_terms = [&](std::vector<double>& to, const std::vector<A>& weight,
+                                  const std::vector<std::int64_t>& positions, const std::vector<double>& x) {
+      std::vector<double> sum(static_cast<std::size_t>(s.key_size));
+      weighted_magnitudes(
+          weight, [&](std::size_t t) { return row(x, positions[t], s.key_size); }, math.scale, sum.data(), s.key_size);
+      to.insert(to.end(), sum.begin(), sum.end());
+    };
     std::vector<std::int64_t> keys, queries;
-    std::vector<A> p, stored_p, ds;
+    std::vector<A> p, stored_p, ds, ds_terms;
     for (std::int64_t j = 0; j <= i; ++j)
       if (sees(i, j)) {
         keys.push_back(j);
@@ -244,26 +270,33 @@ class SpotCheck {
     out.lse.push_back(static_cast<double>(softmax(p)));
     for (A x : p) stored_p.push_back(math.store(x));
     append(out.o, stored_p, keys, in_.v, s.value_size, A(1));
-    const A delta = DenseRow<A>::dot(dout, out.o.data() + out.o.size() - s.value_size, s.value_size);
-    for (std::size_t t = 0; t < keys.size(); ++t)
-      ds.push_back(math.score_gradient(p[t], dout, row(in_.v, keys[t], s.value_size), delta));
+    const double* o = out.o.data() + out.o.size() - s.value_size;
+    const A delta = math.delta(dout, o);
+    for (std::size_t t = 0; t < keys.size(); ++t) {
+      const double* value = row(in_.v, keys[t], s.value_size);
+      ds.push_back(math.score_gradient(p[t], dout, value, delta));
+      ds_terms.push_back(math.score_gradient_terms(p[t], dout, value, o));
+    }
     append(out.dq, ds, keys, in_.k, s.key_size, math.scale);
+    append_terms(out.dq_terms, ds_terms, keys, in_.k);
 
     const double* k = row(in_.k, i, s.key_size);
     const double* v = row(in_.v, i, s.value_size);
     ds.clear();
+    ds_terms.clear();
     stored_p.clear();
     for (std::int64_t r = i; r < s.n; ++r) {
       if (!sees(r, i)) continue;
       queries.push_back(r);
-      const double* dout_r = row(in_.dout, r, s.value_size);
+      const double *dout_r = row(in_.dout, r, s.value_size), *o_r = row(x_.o, r, s.value_size);
       const A lse = static_cast<A>(x_.lse[static_cast<std::size_t>(head_ * s.n + r)]);
       const A weight = std::exp(math.score(row(in_.q, r, s.key_size), k) - lse);
-      ds.push_back(
-          math.score_gradient(weight, dout_r, v, DenseRow<A>::dot(dout_r, row(x_.o, r, s.value_size), s.value_size)));
+      ds.push_back(math.score_gradient(weight, dout_r, v, math.delta(dout_r, o_r)));
+      ds_terms.push_back(math.score_gradient_terms(weight, dout_r, v, o_r));
       stored_p.push_back(math.store(weight));
     }
     append(out.dk, ds, queries, in_.q, s.key_size, math.scale);
+    append_terms(out.dk_terms, ds_terms, queries, in_.q);
     append(out.dv, stored_p, queries, in_.dout, s.value_size, A(1));
   }
 

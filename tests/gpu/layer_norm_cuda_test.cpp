@@ -138,7 +138,7 @@ TEST(LayerNormCuda, FusedWithDropoutEqualsTheCpu) {
                {"dbranch", &s.dbranch},
                {"dgain", &s.dgain},
                {"dbias", &s.dbias},
-               {"branch_sums", &s.branch_sums}});
+               {"branch_sums", &s.branch_sums, &s.dbranch}});
     }
 }
 
