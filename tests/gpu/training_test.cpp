@@ -290,6 +290,40 @@ TEST(TrainingOnTheGpu, AnOverflowedStepIsSkippedAndTheLossScaleHalved) {
   EXPECT_NE(run.bits(), before);
 }
 
+// From a loss scale that nothing survives: the steps until it fits leave no trace, and the rest learn as in fp32.
+TEST(TrainingOnTheGpu, HundredsOfStepsInFp16LearnAfterThoseThatAreSkipped) {
+  LONGSTRIDE_NEEDS_GPU();
+  TrainConfig train = train_config(Precision::fp16);
+  train.steps = 400;
+  const testing::TemporaryDirectory directory;
+  Trained first(train, Device::cuda);
+  first.step.start();
+  CheckpointState state = state_of(first);
+  state.loss_scale = 0x1p60;
+  first.step.with_host_tensors([&](const TrainingTensors& t) { save_checkpoint(directory.path(), state, t, 0); });
+
+  Trained narrow(train, Device::cuda);
+  narrow.step.resume(directory.path());
+  train.precision = Precision::fp32;
+  Trained full(train, Device::cuda);
+  full.step.start();
+  const std::vector<std::uint8_t> rows =
+      rows_of(train, 0);  // the same ones again and again: there is something to learn
+  const auto loss_after = [&](Trained& run, int steps) {
+    for (int i = 0; i < steps; ++i) run.step.run(rows.data());
+    return run.step.report().loss;
+  };
+  const double start = loss_after(full, 1), end = loss_after(full, 299), found = loss_after(narrow, 300);
+  const auto scalars = narrow.step.report().scalars;
+  EXPECT_GE(scalars.skipped, 10);
+  EXPECT_LE(scalars.skipped, 60);
+  EXPECT_EQ(scalars.skipped_in_row, 0);
+  EXPECT_EQ(scalars.good_steps, 300 - scalars.skipped);
+  ASSERT_LT(end, 0.9 * start);
+  // The skipped steps are missing at the end.
+  EXPECT_NEAR(found, end, 0.2 * (start - end));
+}
+
 class Memory : public SequenceSet {
  public:
   std::int64_t sequences() const override { return 3; }
