@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -130,6 +131,10 @@ class Array {
   }
   const std::vector<double>& exact() const { return exact_; }
 
+  // The naive values as a computation keeps them that stores them in this type.
+  void store_naive() {
+    for (float& x : single_) x = static_cast<float>(rounded(x, dtype_));
+  }
   // This array is `initial + the sums of the columns of values`, which are summed as they are stored. The naive sums
   // therefore are of the naive values, rounded as stored.
   void sums_columns_of(Array& values) {
@@ -204,13 +209,15 @@ inline View transposed(View v) {
 struct Named {
   const char* name;
   Array* array;
-  Array* column_sums_of = nullptr;  // the array whose columns this one sums as they are stored
 };
 
-// Runs both kernels with make(side) and compares the outputs, and the GPU's kernel again for the same bits.
+// Runs both kernels with make(side) and compares the outputs, and the GPU's kernel again for the same bits. as_stored:
+// goes over naive values that follow from others which the GPU stores in a narrower type first.
 template <class Args, class Make>
-void compare(const std::string& what, void (*cpu)(const Args&, const kernels::Launch&),
-             void (*cuda)(const Args&, const kernels::Launch&), Make&& make, const std::vector<Named>& outputs) {
+void compare(
+    const std::string& what, void (*cpu)(const Args&, const kernels::Launch&),
+    void (*cuda)(const Args&, const kernels::Launch&), Make&& make, const std::vector<Named>& outputs,
+    const std::function<void()>& as_stored = [] {}) {
   const DeviceArray<unsigned char> workspace(std::size_t{32} << 20);
   const kernels::Launch launch{nullptr, workspace.data(), workspace.bytes()};
   std::vector<std::vector<unsigned char>> first;
@@ -227,8 +234,7 @@ void compare(const std::string& what, void (*cpu)(const Args&, const kernels::La
   }
   cpu(make(Side::exact), {});
   cpu(make(Side::single), {});
-  for (const Named& o : outputs)
-    if (o.column_sums_of != nullptr) o.array->sums_columns_of(*o.column_sums_of);
+  as_stored();
   for (const Named& o : outputs) o.array->expect_close(what + ' ' + o.name);
 }
 

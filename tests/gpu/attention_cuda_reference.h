@@ -24,10 +24,12 @@ inline double rounded(Dtype dtype, double x) {
 }
 inline double ulp_of(Dtype dtype) { return dtype == Dtype::bf16 ? 0x1p-7 : dtype == Dtype::f16 ? 0x1p-10 : 0x1p-23; }
 
-// Everything of one call, (batch, n, heads, size) and (batch, heads, n). The gradients of scores are differences that
-// may cancel: dq_terms and dk_terms, where computed, are dq and dk with the absolute values of all that is added up.
+// Everything of one call, (batch, n, heads, size) and (batch, heads, n), and of what size the terms are whose rounding
+// makes the gradients' errors. Those of scores are differences that may cancel: dq_terms and dk_terms are dq and dk
+// with the absolute values of all that is added up. The weights of dv are exponentials of differences: dv_terms is dv
+// with absolute values, each times the sizes of the score and of lse.
 struct AttentionResult {
-  std::vector<double> o, lse, dq, dk, dv, dq_terms, dk_terms;
+  std::vector<double> o, lse, dq, dk, dv, dq_terms, dk_terms, dv_terms;
 };
 struct AttentionInput {
   AttentionShape shape;
@@ -143,8 +145,9 @@ AttentionResult dense_attention(const AttentionInput& in, const std::vector<Mask
   out.dv.resize(in.v.size());
   out.dq_terms.resize(in.q.size());
   out.dk_terms.resize(in.q.size());
+  out.dv_terms.resize(in.v.size());
   std::vector<std::vector<A>> weights(static_cast<std::size_t>(s.rows())), gradients(weights.size());
-  std::vector<std::vector<A>> terms(weights.size());
+  std::vector<std::vector<A>> terms(weights.size()), weight_terms(weights.size());
 #pragma omp parallel for schedule(dynamic, 8)
   for (std::int64_t r = 0; r < s.rows(); ++r) {  // (batch, heads, n)
     const std::int64_t i = r % s.n, h = r / s.n % s.heads, b = r / s.n / s.heads;
@@ -154,9 +157,12 @@ AttentionResult dense_attention(const AttentionInput& in, const std::vector<Mask
     const auto value = [&](std::size_t t) { return in.v.data() + at(keys[t]) * s.value_size; };
     std::vector<A>& p = weights[static_cast<std::size_t>(r)];
     for (std::size_t t = 0; t < keys.size(); ++t) p.push_back(math.score(in.q.data() + at(i) * s.key_size, key(t)));
-    out.lse[static_cast<std::size_t>(r)] = static_cast<double>(softmax(p));
-    std::vector<A> stored_p;
+    const std::vector<A> scores = p;
+    const A lse = softmax(p);
+    out.lse[static_cast<std::size_t>(r)] = static_cast<double>(lse);
+    std::vector<A> stored_p, &p_terms = weight_terms[static_cast<std::size_t>(r)];
     for (A x : p) stored_p.push_back(math.store(x));
+    for (std::size_t t = 0; t < keys.size(); ++t) p_terms.push_back(p[t] * (std::abs(scores[t]) + std::abs(lse)));
     double* o = out.o.data() + at(i) * s.value_size;
     const double* dout = in.dout.data() + at(i) * s.value_size;
     weighted_sum(math, stored_p, value, A(1), o, s.value_size);
@@ -174,7 +180,7 @@ AttentionResult dense_attention(const AttentionInput& in, const std::vector<Mask
   for (std::int64_t r = 0; r < s.rows(); ++r) {
     const std::int64_t j = r % s.n, h = r / s.n % s.heads, b = r / s.n / s.heads;
     const auto at = [&](std::int64_t position) { return (b * s.n + position) * s.heads + h; };
-    std::vector<A> p, ds, ds_terms;
+    std::vector<A> p, p_terms, ds, ds_terms;
     std::vector<std::int64_t> queries;
     for (std::int64_t i = j; i < s.n; ++i) {
       const auto& keys = masks[static_cast<std::size_t>(h)][static_cast<std::size_t>(i)];
@@ -183,13 +189,14 @@ AttentionResult dense_attention(const AttentionInput& in, const std::vector<Mask
       const auto row = static_cast<std::size_t>(r - j + i), t = static_cast<std::size_t>(found - keys.begin());
       queries.push_back(i);
       p.push_back(weights[row][t]);
+      p_terms.push_back(weight_terms[row][t]);
       ds.push_back(gradients[row][t]);
       ds_terms.push_back(terms[row][t]);
     }
     const auto query = [&](std::size_t t) { return in.q.data() + at(queries[t]) * s.key_size; };
-    weighted_sum(
-        math, p, [&](std::size_t t) { return in.dout.data() + at(queries[t]) * s.value_size; }, A(1),
-        out.dv.data() + at(j) * s.value_size, s.value_size);
+    const auto dout = [&](std::size_t t) { return in.dout.data() + at(queries[t]) * s.value_size; };
+    weighted_sum(math, p, dout, A(1), out.dv.data() + at(j) * s.value_size, s.value_size);
+    weighted_magnitudes(p_terms, dout, A(1), out.dv_terms.data() + at(j) * s.value_size, s.value_size);
     weighted_sum(math, ds, query, math.scale, out.dk.data() + at(j) * s.key_size, s.key_size);
     weighted_magnitudes(ds_terms, query, math.scale, out.dk_terms.data() + at(j) * s.key_size, s.key_size);
   }
@@ -237,8 +244,13 @@ class DeviceAttention {
     cuda::check(cudaDeviceSynchronize(), "attention");
     const std::vector<T> g = gradients_.host(), o = o_.host();
     const std::vector<float> lse = lse_.host();
-    return {plain(o), std::vector<double>(lse.begin(), lse.end()), unpacked(g, 0), unpacked(g, 1), unpacked(g, 2), {},
-            {}};
+    AttentionResult r;
+    r.o = plain(o);
+    r.lse.assign(lse.begin(), lse.end());
+    r.dq = unpacked(g, 0);
+    r.dk = unpacked(g, 1);
+    r.dv = unpacked(g, 2);
+    return r;
   }
 
  private:
@@ -362,7 +374,7 @@ inline void expect_as_good_as_naive(const AttentionResult& x, const AttentionRes
   expect_as_good_as_naive("lse", x.lse, naive.lse, exact.lse, f32_step * std::max(rms_of(exact.lse), 1.0), {}, where);
   expect_as_good_as_naive("dq", x.dq, naive.dq, exact.dq, step * rms_of(exact.dq), exact.dq_terms, where);
   expect_as_good_as_naive("dk", x.dk, naive.dk, exact.dk, step * rms_of(exact.dk), exact.dk_terms, where);
-  expect_as_good_as_naive("dv", x.dv, naive.dv, exact.dv, step * rms_of(exact.dv), {}, where);
+  expect_as_good_as_naive("dv", x.dv, naive.dv, exact.dv, step * rms_of(exact.dv), exact.dv_terms, where);
 }
 
 }  // namespace longstride::kernels

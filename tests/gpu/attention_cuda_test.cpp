@@ -254,14 +254,15 @@ class SpotCheck {
     const double* q = row(in_.q, i, s.key_size);
     const double* dout = row(in_.dout, i, s.value_size);
     const auto append_terms = [&](std::vector<double>& to, const std::vector<A>& weight,
-                                  const std::vector<std::int64_t>& positions, const std::vector<double>& x) {
-      std::vector<double> sum(static_cast<std::size_t>(s.key_size));
+                                  const std::vector<std::int64_t>& positions, const std::vector<double>& x,
+                                  std::int64_t size, A scale) {
+      std::vector<double> sum(static_cast<std::size_t>(size));
       weighted_magnitudes(
-          weight, [&](std::size_t t) { return row(x, positions[t], s.key_size); }, math.scale, sum.data(), s.key_size);
+          weight, [&](std::size_t t) { return row(x, positions[t], size); }, scale, sum.data(), size);
       to.insert(to.end(), sum.begin(), sum.end());
     };
     std::vector<std::int64_t> keys, queries;
-    std::vector<A> p, stored_p, ds, ds_terms;
+    std::vector<A> p, stored_p, p_terms, ds, ds_terms;
     for (std::int64_t j = 0; j <= i; ++j)
       if (sees(i, j)) {
         keys.push_back(j);
@@ -278,7 +279,7 @@ class SpotCheck {
       ds_terms.push_back(math.score_gradient_terms(p[t], dout, value, o));
     }
     append(out.dq, ds, keys, in_.k, s.key_size, math.scale);
-    append_terms(out.dq_terms, ds_terms, keys, in_.k);
+    append_terms(out.dq_terms, ds_terms, keys, in_.k, s.key_size, math.scale);
 
     const double* k = row(in_.k, i, s.key_size);
     const double* v = row(in_.v, i, s.value_size);
@@ -290,14 +291,16 @@ class SpotCheck {
       queries.push_back(r);
       const double *dout_r = row(in_.dout, r, s.value_size), *o_r = row(x_.o, r, s.value_size);
       const A lse = static_cast<A>(x_.lse[static_cast<std::size_t>(head_ * s.n + r)]);
-      const A weight = std::exp(math.score(row(in_.q, r, s.key_size), k) - lse);
+      const A score = math.score(row(in_.q, r, s.key_size), k), weight = std::exp(score - lse);
+      p_terms.push_back(weight * (std::abs(score) + std::abs(lse)));
       ds.push_back(math.score_gradient(weight, dout_r, v, math.delta(dout_r, o_r)));
       ds_terms.push_back(math.score_gradient_terms(weight, dout_r, v, o_r));
       stored_p.push_back(math.store(weight));
     }
     append(out.dk, ds, queries, in_.q, s.key_size, math.scale);
-    append_terms(out.dk_terms, ds_terms, queries, in_.q);
+    append_terms(out.dk_terms, ds_terms, queries, in_.q, s.key_size, math.scale);
     append(out.dv, stored_p, queries, in_.dout, s.value_size, A(1));
+    append_terms(out.dv_terms, p_terms, queries, in_.dout, s.value_size, A(1));
   }
 
   const NamedPattern& p_;

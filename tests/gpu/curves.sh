@@ -4,10 +4,10 @@
 #
 #   curves.sh LONGSTRIDE DATA.h5 OUT [STEPS]        LONGSTRIDE: build/cuda/longstride; STEPS: 200
 #
-# Rounding grows from step to step in any training, so the CPU also runs with its batch in two halves, the same sums in
-# another order: what that run differs by is what a right computation may differ by. Fails if the GPU in fp32 differs by
-# more than 4 times as much (root mean square over the steps), or in bf16 and fp16 by more than 1% at any step. Runs that
-# OUT holds already are kept: the two of the CPU can be made elsewhere.
+# Rounding grows from step to step in any training, and without bound where the loss jumps: the rate is one at which it
+# falls smoothly. The CPU also runs with its batch in two halves, the same sums in another order, to show what a few
+# roundings alone do. Fails if the loss in fp32 differs by more than 1e-5 of itself at any step, or in bf16 and fp16 by
+# more than 1%. Runs that OUT holds already are kept: the two of the CPU can be made elsewhere.
 set -euo pipefail
 longstride=$1 data=$2 out=$3 steps=${4:-200}
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/recipes/quickstart/enwik8-4m.yaml
@@ -16,8 +16,8 @@ train() {  # name, device, more settings
   local name=$1 device=$2
   shift 2
   [ -f "$out/$name/metrics.jsonl" ] && return
-  local settings=(data.path="$data" data.context=1024 train.global_batch=2 train.steps="$steps" train.warmup=20
-    train.log_every=1 train.checkpoint_every=0 train.evaluate_windows=1 "$@") options=() s
+  local settings=(data.path="$data" data.context=512 train.global_batch=2 train.steps="$steps" train.lr=5e-4
+    train.warmup=100 train.log_every=1 train.checkpoint_every=0 train.evaluate_windows=1 "$@") options=() s
   for s in "${settings[@]}"; do options+=(--set "$s"); done
   "$longstride" train "$recipe" --device "$device" --run "$out/$name" "${options[@]}" >"$out/$name.log" 2>&1 ||
     { tail -5 "$out/$name.log" >&2; exit 1; }
@@ -53,5 +53,5 @@ paste <(losses cpu) <(losses cpu-halves) <(losses gpu-fp32) <(losses gpu-bf16) <
     printf "\n| rms | |"; for (i = 1; i <= 4; ++i) printf " %.1e |", sqrt(squares[i] / NR)
     print ""
     if (NR != steps) { print "only " NR " steps of " steps; exit 1 }
-    if (squares[2] > 16 * squares[1] || most[3] > 0.01 || most[4] > 0.01) { print "too far from the CPU"; exit 1 }
+    if (most[2] > 1e-5 || most[3] > 0.01 || most[4] > 0.01) { print "too far from the CPU"; exit 1 }
   }'

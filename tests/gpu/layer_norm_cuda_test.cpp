@@ -126,19 +126,25 @@ TEST(LayerNormCuda, FusedWithDropoutEqualsTheCpu) {
           [&](Side side) {
             return kernels::DropoutAddLayerNormArgs{s.dropout(side, s.branch, &s.residual, s.sum), s.norm(side, s.sum)};
           },
-          {{"sum", &s.sum}, {"y", &s.y}, {"mean", &s.mean}, {"rstd", &s.rstd}});
+          {{"sum", &s.sum}, {"y", &s.y}, {"mean", &s.mean}, {"rstd", &s.rstd}},
+          [&] {  // the norm of the sum as it is stored
+            s.sum.store_naive();
+            kernels::cpu::layer_norm(s.norm(Side::single, s.sum), {});
+          });
       s.save_statistics();
-      compare("layer_norm_backward_dropout " + s.text(), kernels::cpu::layer_norm_backward_dropout,
-              kernels::cuda::layer_norm_backward_dropout,
-              [&](Side side) {
-                return kernels::LayerNormBackwardDropoutArgs{
-                    s.backward(side, true), s.dropout(side, s.dx, nullptr, s.dbranch), s.branch_sums.view(side)};
-              },
-              {{"dx", &s.dx},
-               {"dbranch", &s.dbranch},
-               {"dgain", &s.dgain},
-               {"dbias", &s.dbias},
-               {"branch_sums", &s.branch_sums, &s.dbranch}});
+      compare(
+          "layer_norm_backward_dropout " + s.text(), kernels::cpu::layer_norm_backward_dropout,
+          kernels::cuda::layer_norm_backward_dropout,
+          [&](Side side) {
+            return kernels::LayerNormBackwardDropoutArgs{
+                s.backward(side, true), s.dropout(side, s.dx, nullptr, s.dbranch), s.branch_sums.view(side)};
+          },
+          {{"dx", &s.dx},
+           {"dbranch", &s.dbranch},
+           {"dgain", &s.dgain},
+           {"dbias", &s.dbias},
+           {"branch_sums", &s.branch_sums}},
+          [&] { s.branch_sums.sums_columns_of(s.dbranch); });
     }
 }
 

@@ -35,16 +35,19 @@ run() {  # tool, gtest filter, more options
   rm -f "$log"
 }
 
-steps='TrainingOnTheGpu.Fp32GradientsAreAsNearToExactOnesAsTheCpus:TrainingOnTheGpu.NarrowGradientsStayWithinTheirTypesRounding'
+tiny=Paths/AttentionCuda.TinyShapesAreAsGoodAsNaive
+fp32_step=TrainingOnTheGpu.Fp32GradientsAreAsNearToExactOnesAsTheCpus
+narrow_steps=TrainingOnTheGpu.NarrowGradientsStayWithinTheirTypesRounding
 for tool in "${tools[@]}"; do
-  only=("${ours[@]}")
-  # Arrays that tests fill with NaN first would count as initialised, and so does nothing that cuBLASLt's kernels write
-  # unless they are instrumented too.
   if [ "$tool" = initcheck ]; then
-    only=()
-    export LONGSTRIDE_TEST_POISON=0
+    # Arrays that tests fill with NaN would count as initialised: those of the portable path are left as they are. What
+    # TMA stores, initcheck does not see: Hopper's kernels, ours and cuBLASLt's, rely on the NaN, and the training step
+    # runs in fp32, whose kernels use no TMA. cuBLASLt's must be watched too, or all that they write is uninitialised.
+    run initcheck "$tiny/Automatic" "${ours[@]}"
+    LONGSTRIDE_TEST_POISON=0 run initcheck "$tiny/Portable" "${ours[@]}"
+    run initcheck "$fp32_step"
+  else
+    for filter in "$tiny/Automatic" "$tiny/Portable" "$fp32_step" "$narrow_steps"; do run "$tool" "$filter" "${ours[@]}"; done
   fi
-  for path in Automatic Portable; do run "$tool" "Paths/AttentionCuda.TinyShapesAreAsGoodAsNaive/$path" "${only[@]}"; done
-  run "$tool" "$steps" "${only[@]}"
 done
 exit $failed
