@@ -5,6 +5,7 @@
 // dS once. Where it does not, one walk over query tiles computes dQ and another over key tiles computes dK and dV.
 // Both add the same numbers in the same order, so the choice, which depends on the number of threads, does not show.
 #include "kernels/attention/attention.h"
+#include "kernels/attention/tile_span.h"
 #include "kernels/attention/tile_walk.h"
 
 namespace longstride::kernels::cpu {
@@ -68,7 +69,7 @@ Slot slot_of(const AttentionPlan& plan, std::int64_t head, std::int32_t number) 
   return {};
 }
 
-// Every query may attend to itself, so every key tile is in the lists.
+// Every query may attend to itself, so every key tile is reached.
 bool reaches_every_key(const Part& part) { return part.kind != PartKind::fixed_summary; }
 
 // One segment of one part of one (sequence, head).
@@ -78,6 +79,7 @@ class Segment {
   Segment(const AttentionBackwardArgs& args, const Unit& unit, Slot slot, bool first, const T* delta,
           const Workspace<T>& space)
       : plan_(*args.plan),
+        pass_(*slot.pass),
         part_(*slot.part),
         space_(space),
         scale_(static_cast<T>(args.scale)),
@@ -103,12 +105,14 @@ class Segment {
   void walk_keys(std::int32_t tile, bool with_keys) {
     if (!load_queries(tile)) return;
     std::fill(space_.dq_t, space_.dq_t + q_.size * lanes_, T(0));
-    for (const TileRun& run : plan_.row(part_.by_query, tile))
+    // Key tiles from here on are new to this walk: the ends of the rows never decrease.
+    const std::int32_t seen = tile > 0 ? key_tiles_of(part_, pass_.queries, part_.keys, plan_.tile, tile - 1).end : 0;
+    for (const TileRun& run : key_runs(plan_, pass_, part_, tile))
       for (std::int32_t t = run.begin; t < run.end; ++t) {
-        const bool starts = starts_keys_ && tile == plan_.row(part_.by_key, t).front().begin;
+        const bool starts = starts_keys_ && t >= seen;
         if (!load_keys(t, with_keys, starts)) continue;
-        each_block(space_.bounds, query_tile_, key_tile_, run.full != 0, [&](const Block& block) {
-          score(block, run.full != 0);
+        each_block(space_.bounds, query_tile_, key_tile_, run.full, [&](const Block& block) {
+          score(block, run.full);
           add_to_queries(block);
           if (with_keys) add_to_keys(block);
         });
@@ -120,11 +124,11 @@ class Segment {
   // dK and dV of one key tile.
   void walk_queries(std::int32_t tile) {
     if (!load_keys(tile, true, starts_keys_)) return;
-    for (const TileRun& run : plan_.row(part_.by_key, tile))
+    for (const TileRun& run : query_runs(plan_, pass_, part_, tile))
       for (std::int32_t t = run.begin; t < run.end; ++t) {
         if (!load_queries(t)) continue;
-        each_block(space_.bounds, query_tile_, key_tile_, run.full != 0, [&](const Block& block) {
-          score(block, run.full != 0);
+        each_block(space_.bounds, query_tile_, key_tile_, run.full, [&](const Block& block) {
+          score(block, run.full);
           add_to_keys(block);
         });
       }
@@ -225,6 +229,7 @@ class Segment {
   }
 
   const AttentionPlan& plan_;
+  const Pass& pass_;
   const Part& part_;
   const Workspace<T>& space_;
   T scale_;
@@ -267,7 +272,8 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Walk walk,
     const Slot slot = slot_of(plan, head, number);
     if (slot.part == nullptr) return {};
     if (walk == Walk::whole) return {slot.pass->segments, 1};
-    return {slot.pass->segments, walk == Walk::by_query ? slot.part->by_query.rows : slot.part->by_key.rows};
+    return {slot.pass->segments, walk == Walk::by_query ? tiles_of(slot.pass->queries, plan.tile.queries)
+                                                        : tiles_of(slot.part->keys, plan.tile.keys)};
   });
 #pragma omp parallel
   {
@@ -285,7 +291,7 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Walk walk,
       } else if (walk == Walk::by_query) {
         segment.walk_keys(unit.tile, false);
       } else {
-        for (std::int32_t t = 0; t < slot.part->by_query.rows; ++t) segment.walk_keys(t, true);
+        for (std::int32_t t = 0; t < tiles_of(slot.pass->queries, plan.tile.queries); ++t) segment.walk_keys(t, true);
       }
     }
   }

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/tile_span.h"
 #include "kernels/attention/tile_walk.h"
 
 namespace longstride::kernels::cpu {
@@ -49,6 +50,7 @@ class QueryTile {
         v_(rows_of<const T>(args.v, unit.sequence, unit.head)),
         o_(rows_of<T>(args.o, unit.sequence, unit.head)),
         lse_(args.lse.as<T>() + (unit.sequence * args.lse.size[1] + unit.head) * args.lse.size[2]),
+        pass_(pass),
         queries_(stream_within(pass.queries, unit.segment, plan_.n)),
         segment_(unit.segment),
         index_(unit.tile),
@@ -81,11 +83,10 @@ class QueryTile {
 
   void attend(const Part& part) const {
     const Stream keys = stream_within(part.keys, segment_, plan_.n);
-    const auto runs = plan_.row(part.by_query, index_);
+    const TileRuns runs = key_runs(plan_, pass_, part, index_);
     if (!runs.empty()) space_.bounds.set(part, queries_, keys, tile_, lanes_);
     for (const TileRun& run : runs)
-      for (std::int32_t t = run.begin; t < run.end; ++t)
-        add_keys(keys, tile_at(keys, t, plan_.tile.keys), run.full != 0);
+      for (std::int32_t t = run.begin; t < run.end; ++t) add_keys(keys, tile_at(keys, t, plan_.tile.keys), run.full);
   }
 
   void finish() const {
@@ -165,6 +166,7 @@ class QueryTile {
   Rows<const T> q_, k_, v_;
   Rows<T> o_;
   T* lse_;
+  const Pass& pass_;
   Stream queries_;
   std::int32_t segment_, index_;
   Tile tile_;

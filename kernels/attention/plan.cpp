@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "kernels/attention/tile_span.h"
-
 namespace longstride::kernels {
 
 namespace {
 
-// The geometry of a pass, before it has tile lists.
+// The geometry of a pass.
 struct Order {
   Stream queries;
   std::int32_t segments = 1;
@@ -47,23 +45,23 @@ class HeadGeometry {
 
   void add_window(PartKind kind, bool merged) {
     const Limit low = kind == PartKind::local ? Limit{cut(window_of(pattern_)) - 1, 0} : Limit{0, period_};
-    add_natural({kind, natural(), low, {0, 0}, {}, {}});
+    add_natural({kind, natural(), low, {0, 0}});
     if (merged) high_ = {low.back + 1, low.block};
   }
 
   void add_rest(PartKind kind) {
     const Limit from_start{n_, 0};
-    if (kind == PartKind::dense) return add_natural({kind, natural(), from_start, high_, {}, {}});
+    if (kind == PartKind::dense) return add_natural({kind, natural(), from_start, high_});
     if (kind == PartKind::column) {
       const Stream column = stream_within({0, 1, period_, 0}, 0, n_);
-      passes.push_back({column, period_, {{kind, column, from_start, high_, {}, {}}}});
+      passes.push_back({column, period_, {{kind, column, from_start, high_}}});
       return;
     }
     const SubBlock block = sub_block_of(pattern_, head_);
     const Stream summary = stream_within({cut(block.begin), cut(block.width), period_, 0}, 0, n_);
-    add_natural({kind, summary, from_start, high_, {}, {}});
+    add_natural({kind, summary, from_start, high_});
     if (pattern_.summary_inclusive && block.begin > 0)
-      add_natural({kind, stream_within({0, 1, period_, 0}, 0, n_), from_start, high_, {}, {}});
+      add_natural({kind, stream_within({0, 1, period_, 0}, 0, n_), from_start, high_});
   }
 
   // Parts in natural query order share one pass.
@@ -78,78 +76,6 @@ class HeadGeometry {
   Limit high_;  // of the part beside the window: i, or just below the window
 };
 
-std::vector<TileSpan> spans_by_query(const Stream& queries, const Part& part, TileShape tile) {
-  std::vector<TileSpan> spans;
-  for (std::int32_t t = 0; t < tiles_in(queries.length, tile.queries); ++t)
-    spans.push_back(key_tiles_of(part, queries, part.keys, tile, t));
-  return spans;
-}
-
-// Row k of the result: the rows q of `spans` with k in the span of q. As the ends never decrease, these are an
-// interval too, and so are the full ones.
-std::vector<TileSpan> transposed(const std::vector<TileSpan>& spans, std::int32_t rows) {
-  std::vector<TileSpan> out;
-  const auto size = static_cast<std::int32_t>(spans.size());
-  TileSpan row;
-  for (std::int32_t k = 0; k < rows; ++k) {
-    const auto advance = [&](std::int32_t& q, std::int32_t TileSpan::*end) {
-      while (q < size && spans[static_cast<std::size_t>(q)].*end <= k) ++q;
-    };
-    advance(row.begin, &TileSpan::end);
-    advance(row.full_begin, &TileSpan::full_end);
-    advance(row.full_end, &TileSpan::full_begin);
-    advance(row.end, &TileSpan::begin);
-    out.push_back(row);
-  }
-  return out;
-}
-
-// Appends lists to a plan, each once.
-class ListWriter {
- public:
-  explicit ListWriter(AttentionPlan& plan) : plan_(plan) {}
-
-  TileList write(const std::vector<TileSpan>& spans) {
-    std::vector<std::int32_t> offsets = {0};
-    std::vector<TileRun> runs;
-    for (const TileSpan& s : spans) {
-      const bool some_full = s.full_begin < s.full_end;
-      const auto add = [&](std::int32_t begin, std::int32_t end, std::int32_t full) {
-        if (begin < end) runs.push_back({begin, end, full});
-      };
-      add(s.begin, some_full ? s.full_begin : s.end, 0);
-      if (some_full) {
-        add(s.full_begin, s.full_end, 1);
-        add(s.full_end, s.end, 0);
-      }
-      offsets.push_back(static_cast<std::int32_t>(runs.size()));
-    }
-    for (const TileList& list : lists_)
-      if (same(list, offsets, runs)) return list;
-    const TileList list{static_cast<std::int32_t>(plan_.offsets.size()), static_cast<std::int32_t>(spans.size())};
-    const auto base = static_cast<std::int32_t>(plan_.runs.size());
-    for (std::int32_t offset : offsets) plan_.offsets.push_back(base + offset);
-    plan_.runs.insert(plan_.runs.end(), runs.begin(), runs.end());
-    lists_.push_back(list);
-    return list;
-  }
-
- private:
-  bool same(const TileList& list, const std::vector<std::int32_t>& offsets, const std::vector<TileRun>& runs) const {
-    if (static_cast<std::size_t>(list.rows) + 1 != offsets.size()) return false;
-    for (std::int32_t r = 0; r < list.rows; ++r) {
-      const auto row = plan_.row(list, r);
-      const auto begin = runs.begin() + offsets[static_cast<std::size_t>(r)];
-      if (!std::equal(row.begin(), row.end(), begin, runs.begin() + offsets[static_cast<std::size_t>(r) + 1]))
-        return false;
-    }
-    return true;
-  }
-
-  AttentionPlan& plan_;
-  std::vector<TileList> lists_;
-};
-
 }  // namespace
 
 std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
@@ -162,7 +88,6 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
   auto plan = std::make_shared<AttentionPlan>();
   plan->n = static_cast<std::int32_t>(n);
   plan->tile = tile;
-  ListWriter lists(*plan);
   std::vector<std::vector<Order>> seen;
   for (std::int64_t head = 0; head < heads; ++head) {
     std::vector<Order> orders = HeadGeometry(pattern, layer, heads, head, n).passes;
@@ -174,12 +99,7 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
       for (const Order& order : orders) {
         plan->passes.push_back({order.queries, order.segments, static_cast<std::int32_t>(plan->parts.size()),
                                 static_cast<std::int32_t>(order.parts.size())});
-        for (Part part : order.parts) {
-          const std::vector<TileSpan> spans = spans_by_query(order.queries, part, tile);
-          part.by_query = lists.write(spans);
-          part.by_key = lists.write(transposed(spans, tiles_in(part.keys.length, tile.keys)));
-          plan->parts.push_back(part);
-        }
+        plan->parts.insert(plan->parts.end(), order.parts.begin(), order.parts.end());
       }
     }
     seen.push_back(std::move(orders));

@@ -1,11 +1,12 @@
-// How a pattern becomes work. Everything a kernel reads is a plain struct in one of five flat arrays, so that a plan
-// goes to a device with five copies.
+// How a pattern becomes work. Everything a kernel reads is a plain struct in one of three flat arrays, whose size does
+// not depend on the length of the sequence: which tiles a part has follows by closed form (tile_span.h).
 //
 //   head  ->  passes   an order of the query rows, read once under one online softmax; the passes of a head are merged
 //                      by log-sum-exp
 //   pass  ->  parts    a stream of key rows in which every query row may attend to one interval; the parts of a head
 //                      are disjoint
-//   part  ->  tiles    which (query tile, key tile) pairs hold an allowed pair, and whether all of theirs are
+//   part  ->  tiles    which (query tile, key tile) pairs hold an allowed pair, and whether all of theirs are: found
+//                      where they are needed
 //
 // A *stream* is an increasing sequence of rows of q, k or v, read in place: entry t is the row at position
 //     base + (t / run) * period + t mod run.
@@ -20,8 +21,8 @@
 //     fixed_block    floor(i/l) l   i
 //     column         0              i        i - w  or  floor(i/l) l - 1
 //     fixed_summary  0              i        i - w  or  floor(i/l) l - 1
-// So, counted in stream entries, every query row has one interval and its ends never decrease from row to row: tile
-// lists follow from the first and last row of a tile, and a partial tile is masked by two comparisons.
+// So, counted in stream entries, every query row has one interval and its ends never decrease from row to row: tiles
+// follow from the first and last row of a tile, and a partial tile is masked by two comparisons.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -69,23 +70,10 @@ struct Interval {
   std::int32_t begin = 0, end = 0;
 };
 
-// Tiles [begin, end): all allowed (full), or some.
-struct TileRun {
-  std::int32_t begin = 0, end = 0, full = 0;
-  bool operator==(const TileRun&) const = default;
-};
-
-// The runs of row r are runs[offsets[first + r] .. offsets[first + r + 1]) of the plan, in increasing order.
-struct TileList {
-  std::int32_t first = 0, rows = 0;
-};
-
 struct Part {
   PartKind kind = PartKind::dense;
   Stream keys;  // of segment 0
   Limit low, high;
-  TileList by_query;  // a row for each query tile, runs of key tiles: forward, and the gradient of q
-  TileList by_key;    // the transposed list: the gradients of k and v
 
   // What the query at position i may attend to among `stream`, the keys of its segment.
   constexpr Interval interval(const Stream& stream, std::int32_t i) const {
@@ -94,8 +82,8 @@ struct Part {
 };
 
 // Segment s reads the queries and keys that lie s positions further on (a residue class each, for column). Segments
-// share no query and no key row, and share the tile lists of segment 0, the longest: the last tile of a shorter one
-// may hold a row less, or none.
+// share no query and no key row. Segment 0 is the longest: a shorter one has its tiles, of which the last may hold a
+// row less, or none.
 struct Pass {
   Stream queries;  // of segment 0
   std::int32_t segments = 1;
@@ -117,8 +105,6 @@ struct AttentionPlan {
   std::vector<HeadPlan> heads;  // one a head; heads with the same geometry name the same passes
   std::vector<Pass> passes;
   std::vector<Part> parts;
-  std::vector<std::int32_t> offsets;
-  std::vector<TileRun> runs;
 
   std::span<const Pass> passes_of(std::int64_t head) const {
     const HeadPlan& h = heads[static_cast<std::size_t>(head)];
@@ -127,17 +113,13 @@ struct AttentionPlan {
   std::span<const Part> parts_of(const Pass& pass) const {
     return {parts.data() + pass.first_part, static_cast<std::size_t>(pass.parts)};
   }
-  std::span<const TileRun> row(const TileList& list, std::int32_t r) const {
-    const std::int32_t* offset = offsets.data() + list.first + r;
-    return {runs.data() + offset[0], static_cast<std::size_t>(offset[1] - offset[0])};
-  }
 };
 
 // Positions in a plan: sums of two of them, and a tile more, stay far from the end of 32 bits.
 inline constexpr std::int64_t longest_plan = std::int64_t{1} << 24;
 
 // The plan of one layer for sequences of n positions, 1 <= n <= longest_plan, of a pattern that problem_of accepts;
-// std::invalid_argument otherwise. From closed forms, in O(heads * n / tile).
+// std::invalid_argument otherwise. A few microseconds, whatever n is.
 std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
                                                std::int64_t n, TileShape tile = {});
 

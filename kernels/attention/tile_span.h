@@ -1,8 +1,9 @@
 // Which tiles of a part hold an allowed pair, by closed form. In a part every query row has one interval of the key
-// stream and its ends never decrease from row to row, so the first and the last row of a tile say everything. The CPU
-// writes these down as the plan's lists; CUDA kernels evaluate them where they need them, so that a plan of a million
-// positions needs no memory and no copy.
+// stream and its ends never decrease from row to row, so the first and the last row of a tile say everything. Kernels
+// evaluate them where they need them, so that a plan of a million positions takes no time, no memory and no copy.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/attention/plan.h"
@@ -48,6 +49,43 @@ constexpr TileSpan query_tiles_of(const Part& part, const Stream& queries, const
   };
   return {first_beyond(&TileSpan::end), first_beyond(&TileSpan::full_end), first_beyond(&TileSpan::full_begin),
           first_beyond(&TileSpan::begin)};
+}
+
+// Tiles [begin, end): all allowed (full), or some.
+struct TileRun {
+  std::int32_t begin = 0, end = 0;
+  bool full = false;
+  constexpr bool operator==(const TileRun&) const = default;
+};
+
+// The runs of a span that are not empty, in increasing order.
+class TileRuns {
+ public:
+  explicit constexpr TileRuns(const TileSpan& s) {
+    const bool some_full = s.full_begin < s.full_end;
+    add({s.begin, some_full ? s.full_begin : s.end, false});
+    if (!some_full) return;
+    add({s.full_begin, s.full_end, true});
+    add({s.full_end, s.end, false});
+  }
+  constexpr const TileRun* begin() const { return runs_.data(); }
+  constexpr const TileRun* end() const { return runs_.data() + count_; }
+  constexpr bool empty() const { return count_ == 0; }
+
+ private:
+  constexpr void add(const TileRun& run) {
+    if (run.begin < run.end) runs_[count_++] = run;
+  }
+  std::array<TileRun, 3> runs_{};
+  std::size_t count_ = 0;
+};
+
+// The key tiles of a query tile of a pass, and the query tiles of a key tile, in every segment.
+inline TileRuns key_runs(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t query_tile) {
+  return TileRuns(key_tiles_of(part, pass.queries, part.keys, plan.tile, query_tile));
+}
+inline TileRuns query_runs(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t key_tile) {
+  return TileRuns(query_tiles_of(part, pass.queries, part.keys, plan.tile, key_tile));
 }
 
 }  // namespace longstride::kernels
