@@ -18,7 +18,7 @@ struct AttentionBranchConfig {
   double output_deviation = 0;  // of W_p
 };
 
-// The tile lists of a model's layers, by sequence length; layers whose parts are equal share. Thread-safe.
+// The plans of a model's layers, by sequence length; layers whose parts are equal share. Thread-safe.
 class AttentionPlans {
  public:
   AttentionPlans(kernels::PatternConfig pattern, std::int64_t heads) : cache_(std::move(pattern), heads) {}

@@ -48,7 +48,7 @@ struct SubBlock {
 };
 SubBlock sub_block_of(const PatternConfig& pattern, std::int64_t head);
 
-// The brute-force mask, straight from the definitions above: the specification that tile lists are tested
+// The brute-force mask, straight from the definitions above: the specification that tiles are tested
 // against, and what `longstride show pattern` draws. `layer` matters to interleaved, `head` of `heads` to
 // multihead and distinct_heads.
 bool allowed(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head, std::int64_t i,
