@@ -90,6 +90,7 @@ int report(const Session& session, int code, const std::string& message) {
   if (session.comm->size() > 1) who = fmt::format("rank {} ({}): ", session.comm->rank(), session.comm->host());
   fmt::print(stderr, "longstride: {}{}\n", who, message);
   std::fflush(stderr);
+  if (session.watchdog) session.watchdog->announce_failure(code);
   if (session.comm->size() > 1) abort_all_ranks(code);
   return code;
 }
@@ -103,6 +104,9 @@ int guarded(int argc, char** argv, Session& session) {
     return report(session, user_mistake,
                   "out of memory; `longstride plan` says what takes it: lower train.micro_batch, set model.recompute: "
                   "block, or use more ranks");
+  } catch (const CommunicationError& e) {
+    if (session.watchdog) session.watchdog->find_cause();
+    return report(session, our_fault, e.what());
   } catch (const std::exception& e) {
     return report(session, our_fault, fmt::format("internal error: {}", e.what()));
   }

@@ -140,7 +140,9 @@ void Trainer::evaluate_now() {
   if (setup_.validation == nullptr) return;
   const EvaluationConfig config = validation_config(setup_.config, step_.batching(), setup_.model->context());
   const Clock::time_point begin = Clock::now();
-  const EvaluationResult result = evaluate(*setup_.model, step_.context(), *setup_.validation, config, *setup_.comm);
+  const auto working = [&](std::int64_t, std::int64_t) { setup_.comm->still_working(); };
+  const EvaluationResult result =
+      evaluate(*setup_.model, step_.context(), *setup_.validation, config, *setup_.comm, working);
   if (first_rank() && result.bytes > 0) {
     metrics_->write(EvaluationMetrics{step_.step(), "valid", result.loss(), result.bits_per_byte(), result.bytes,
                                       seconds_since(begin)});
@@ -175,6 +177,7 @@ TrainingOutcome Trainer::run() {
                         batching.per_rank, prefetch_depth);
   interval_begin_ = Clock::now();
   interval_step_ = step_.step();
+  if (setup_.watchdog != nullptr) setup_.watchdog->expect_progress(true);
   while (step_.step() < c.steps && !outcome.stopped) {
     step_.run(prefetcher.next());
     const bool last = step_.step() == c.steps;
@@ -184,6 +187,7 @@ TrainingOutcome Trainer::run() {
     outcome.stopped = setup_.comm->any(stop_requested());
     if (due(c.checkpoint_every) || last || outcome.stopped) save();
   }
+  if (setup_.watchdog != nullptr) setup_.watchdog->expect_progress(false);
   if (first_rank()) progress_->finish();
   outcome.step = step_.step();
   outcome.loss = last_.loss;
