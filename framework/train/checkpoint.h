@@ -2,7 +2,9 @@
 //   model.safetensors                     master weights by parameter name
 //   ema.safetensors                       their running average, by the same names; only when the recipe has one
 //   optimizer-00000-of-00001.safetensors  Adam's moments by parameter name, "m.<name>" and "v.<name>": they survive a
-//                                         change of the flat layout or of the number of shards
+//                                         change of the flat layout or of the number of shards. Several ranks write a
+//                                         shard each; of a parameter that two share, each holds a range of elements,
+//                                         "m.<name>[begin:end]", in one dimension
 //   state.json                            step, seed, recipe ..., size and SHA-256 of every other file and of itself
 // A checkpoint is whole when every byte is what state.json says. Host memory; the type of the flat buffers is the type
 // in the files (F32; F64 in tests).
@@ -34,8 +36,9 @@ struct CheckpointState {
 struct TrainingTensors {
   const ParameterSet& parameters;
   Tensor masters;
-  Tensor m, v;  // Adam's first and second moments
-  Tensor ema;   // absent: not used
+  Tensor m, v;                     // Adam's first and second moments
+  Tensor ema;                      // absent: not used
+  std::int64_t moments_begin = 0;  // the element of the flat buffers that m and v begin with, when they are a part
 };
 
 // Writes the checkpoint of state.step, then deletes the oldest beyond `keep` (0: keeps all). On failure (a full disk)

@@ -32,6 +32,7 @@ one_message() {
     { cat job.log; fail "the job should say once: $1"; }
 }
 start() { # start RUN [options]: 4 ranks in the background; $pid is mpirun
+  : >job.log
   local run=$1; shift
   mpirun --bind-to none -n 4 "$longstride" train recipe.yaml --run "$run" "$@" >job.log 2>&1 &
   pid=$!

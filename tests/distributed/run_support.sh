@@ -10,7 +10,7 @@ write_recipe() { # write_recipe "key: value" ...: of the section train, after wh
   for entry in "$@"; do more="$more, $entry"; done
   cat >recipe.yaml <<R
 name: toy
-data: {kind: bytes, path: text.h5, context: 256}
+data: {kind: bytes, path: text.h5, context: ${context:-256}}
 model:
   kind: sparse_transformer
   layers: 2
@@ -18,6 +18,7 @@ model:
   heads: 2
   dropout: 0.1
   attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 32, summary: 8, distinct_heads: true}
+  recompute: block
 train: {global_batch: 8, micro_batch: 2, lr: 1.0e-3, warmup: 5, seed: 3, log_every: 1, ema: 0.9, evaluate_windows: 8$more}
 R
 }
