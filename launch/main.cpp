@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -118,6 +119,7 @@ int guarded(int argc, char** argv, Session& session) {
 int main(int argc, char** argv) {
   using namespace longstride;
   wait_politely(argv);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, with a message
   auto logger = spdlog::stderr_logger_st("longstride");
   logger->set_pattern("%v");
   spdlog::set_default_logger(logger);

@@ -19,10 +19,10 @@ namespace fs = std::filesystem;
 
 enum class Verify { sizes, checksums };
 
-std::vector<std::string> moment_files(const CheckpointManifest& manifest) {
+std::vector<std::string> files_of(const CheckpointManifest& manifest, const std::string& prefix) {
   std::vector<std::string> names;
   for (const auto& [name, digest] : manifest.files)
-    if (name.starts_with(checkpoint_names::optimizer)) names.push_back(name);
+    if (name.starts_with(prefix)) names.push_back(name);
   return names;
 }
 
@@ -42,7 +42,8 @@ CheckpointManifest verified(const std::string& directory, std::int64_t step, Ver
     throw user_error("{}: is of step {}, not of the step in the directory's name", state_path, manifest.state.step);
   if (!manifest.files.contains(checkpoint_names::model))
     throw user_error("{}: does not list {}", state_path, checkpoint_names::model);
-  if (moment_files(manifest).empty()) throw user_error("{}: lists no moments of the optimizer", state_path);
+  if (files_of(manifest, checkpoint_names::optimizer).empty())
+    throw user_error("{}: lists no moments of the optimizer", state_path);
   std::vector<std::future<void>> checks;  // of all files at once
   for (const auto& [name, digest] : manifest.files)
     checks.push_back(std::async(std::launch::async, check_file, directory + "/" + name, std::cref(digest), depth));
@@ -101,13 +102,13 @@ void save_checkpoint(const std::string& run, const CheckpointState& state, const
 
 CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTensors& tensors) {
   const Found found = newest_whole(run, Verify::checksums);
-  if (tensors.ema.given() && !found.manifest.files.contains(checkpoint_names::average))
+  const std::vector<std::string> averages = files_of(found.manifest, checkpoint_names::average);
+  if (tensors.ema.given() && averages.empty())
     throw user_error("{}: holds no running average of the weights; set train.ema: 0, or start a new run",
                      found.directory);
   read_parameters(found.directory + "/" + checkpoint_names::model, tensors.parameters, tensors.masters);
-  read_moments(found.directory, moment_files(found.manifest), tensors);
-  if (tensors.ema.given())
-    read_parameters(found.directory + "/" + checkpoint_names::average, tensors.parameters, tensors.ema);
+  read_moments(found.directory, files_of(found.manifest, checkpoint_names::optimizer), tensors);
+  if (tensors.ema.given()) read_average(found.directory, averages, tensors.parameters, tensors.ema);
   return found.manifest.state;
 }
 
@@ -125,8 +126,11 @@ CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& ru
 
 CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average) {
   const Found found = newest_whole(run, Verify::checksums);
-  const bool averaged = average && found.manifest.files.contains(checkpoint_names::average);
-  read_parameters(found.directory + "/" + (averaged ? checkpoint_names::average : checkpoint_names::model), parameters);
+  const std::vector<std::string> averages = files_of(found.manifest, checkpoint_names::average);
+  if (average && !averages.empty())
+    read_average(found.directory, averages, parameters);
+  else
+    read_parameters(found.directory + "/" + checkpoint_names::model, parameters);
   return found.manifest.state;
 }
 

@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* moment_names[] = {"m.", "v."};
-
 Tensor slice_of(const Tensor& flat, const Parameter& p) {
   return flat.slice(0, p.offset, p.offset + p.shape.count()).reshape(p.shape);
 }
@@ -36,18 +34,23 @@ std::vector<Named> slices_of(const ParameterSet& parameters, const Tensor& flat)
   return all;
 }
 
-// The parameters of a range of a moment. One that the range cuts is there as "m.<name>[begin:end]": those elements of
-// it, in one dimension.
-void add_range(std::vector<Named>& all, const std::string& prefix, const TrainingTensors& tensors, const Tensor& moment,
-               std::int64_t begin, std::int64_t end) {
-  for (const Parameter& p : tensors.parameters.all()) {
-    const std::int64_t first = std::max(begin, p.offset), last = std::min(end, p.offset + p.shape.count());
-    if (first >= last) continue;
-    const Tensor part = moment.slice(0, first - tensors.moments_begin, last - tensors.moments_begin);
-    if (last - first == p.shape.count())
-      all.push_back({prefix + p.name, part.reshape(p.shape)});
-    else
-      all.push_back({fmt::format("{}{}[{}:{}]", prefix, p.name, first - p.offset, last - p.offset), part});
+// The parameters in these ranges of a flat buffer, of which `held` has all elements one after the other. One that a
+// range cuts is there as "<name>[begin:end]": those elements of it, in one dimension.
+void add_ranges(std::vector<Named>& all, const std::string& prefix, const ParameterSet& parameters, const Tensor& held,
+                const std::vector<FlatRange>& ranges) {
+  std::int64_t at = 0;  // in `held`, of the range
+  for (const FlatRange& range : ranges) {
+    for (const Parameter& p : parameters.all()) {
+      const std::int64_t first = std::max(range.begin, p.offset);
+      const std::int64_t last = std::min(range.begin + range.count, p.offset + p.shape.count());
+      if (first >= last) continue;
+      const Tensor part = held.slice(0, at + first - range.begin, at + last - range.begin);
+      if (last - first == p.shape.count())
+        all.push_back({prefix + p.name, part.reshape(p.shape)});
+      else
+        all.push_back({fmt::format("{}{}[{}:{}]", prefix, p.name, first - p.offset, last - p.offset), part});
+    }
+    at += range.count;
   }
 }
 
@@ -104,32 +107,66 @@ void remove_oldest(const std::string& run, std::int64_t newest, std::int64_t kee
     remove_checkpoint(checkpoint_directory(run, steps[i]));
 }
 
-// "m.<name>" or "m.<name>[begin:end]".
-struct MomentName {
-  int moment = 0;
+// "<name>" or "<name>[begin:end]".
+struct PartName {
   std::string parameter;
-  std::optional<std::pair<std::int64_t, std::int64_t>> range;
+  std::int64_t begin = 0, end = -1;  // -1: the whole
 };
 
-std::optional<MomentName> parse_moment_name(const std::string& name) {
-  for (int moment = 0; moment < 2; ++moment) {
-    const std::string prefix = moment_names[moment];
-    if (!name.starts_with(prefix)) continue;
-    MomentName parsed{moment, name.substr(prefix.size()), {}};
-    const std::size_t open = parsed.parameter.rfind('[');
-    if (!name.ends_with("]") || open == std::string::npos) return parsed;
-    const char* at = parsed.parameter.data() + open + 1;
-    const char* end = parsed.parameter.data() + parsed.parameter.size() - 1;
-    std::int64_t first = 0, last = 0;
-    const auto colon = std::from_chars(at, end, first);
-    if (colon.ec != std::errc() || colon.ptr == end || *colon.ptr != ':') return std::nullopt;
-    const auto stop = std::from_chars(colon.ptr + 1, end, last);
-    if (stop.ec != std::errc() || stop.ptr != end) return std::nullopt;
-    parsed.range = {first, last};
-    parsed.parameter.resize(open);
-    return parsed;
+std::optional<PartName> parse_part_name(const std::string& name) {
+  PartName parsed{name};
+  const std::size_t open = name.rfind('[');
+  if (!name.ends_with("]") || open == std::string::npos) return parsed;
+  const char *at = name.data() + open + 1, *last = name.data() + name.size() - 1;
+  const auto colon = std::from_chars(at, last, parsed.begin);
+  if (colon.ec != std::errc() || colon.ptr == last || *colon.ptr != ':') return std::nullopt;
+  const auto stop = std::from_chars(colon.ptr + 1, last, parsed.end);
+  if (stop.ec != std::errc() || stop.ptr != last || parsed.end < 0) return std::nullopt;
+  parsed.parameter.resize(open);
+  return parsed;
+}
+
+// A flat buffer, or the parameters' own masters when absent, filled from the tensors whose names begin with `prefix`.
+struct Wanted {
+  std::string prefix;
+  Tensor flat;
+  std::unordered_map<std::string, std::int64_t> read = {};  // elements by parameter
+};
+
+void read_part(const SafetensorsReader& reader, const TensorEntry& entry, const ParameterSet& parameters,
+               std::vector<Wanted>& all) {
+  constexpr const char* advice = "use the recipe that the run was started with";
+  for (Wanted& wanted : all) {
+    if (!entry.name.starts_with(wanted.prefix)) continue;
+    const std::optional<PartName> name = parse_part_name(entry.name.substr(wanted.prefix.size()));
+    const auto p = std::find_if(parameters.all().begin(), parameters.all().end(),
+                                [&](const Parameter& q) { return name && q.name == name->parameter; });
+    if (p == parameters.all().end()) continue;
+    const std::int64_t count = p->shape.count(), end = name->end < 0 ? count : name->end;
+    const Shape shape = name->end < 0 ? p->shape : Shape{end - name->begin};
+    if (name->begin < 0 || end <= name->begin || end > count || !(entry.shape == shape))
+      throw user_error("{}: tensor '{}' is {}, but the model's '{}' is {}; {}", reader.path(), entry.name,
+                       entry.shape.text(), p->name, p->shape.text(), advice);
+    const Tensor whole = wanted.flat.given() ? slice_of(wanted.flat, *p) : p->master;
+    reader.read(entry.name, whole.reshape({count}).slice(0, name->begin, end).reshape(shape));
+    wanted.read[p->name] += end - name->begin;
+    return;
   }
-  return std::nullopt;
+  throw user_error("{}: holds tensor '{}' {}, which the model has not; {}", reader.path(), entry.name,
+                   entry.shape.text(), advice);
+}
+
+void read_shards(const std::string& directory, const std::vector<std::string>& shards, const ParameterSet& parameters,
+                 std::vector<Wanted> all) {
+  for (const std::string& shard : shards) {
+    const SafetensorsReader reader(directory + "/" + shard);
+    for (const TensorEntry& entry : reader.entries()) read_part(reader, entry, parameters, all);
+  }
+  for (Wanted& wanted : all)
+    for (const Parameter& p : parameters.all())
+      if (wanted.read[p.name] != p.shape.count())
+        throw user_error("{}: holds {} of the {} elements of '{}{}'; use the recipe that the run was started with",
+                         directory, wanted.read[p.name], p.shape.count(), wanted.prefix, p.name);
 }
 
 }  // namespace
@@ -139,29 +176,44 @@ std::string checkpoint_directory(const std::string& run, std::int64_t step) {
   return fmt::format("{}/step-{:08}", checkpoints_directory(run), step);
 }
 
+std::int64_t elements_of(const std::vector<FlatRange>& ranges) {
+  std::int64_t all = 0;
+  for (const FlatRange& range : ranges) all += range.count;
+  return all;
+}
+
 CheckpointShare share_of_writer(int writer, int writers, std::int64_t flat_size, bool with_average) {
-  const auto whole_files = [&](int w) {
-    return (w == 0 ? 1 : 0) + (with_average && w == std::min(1, writers - 1) ? 1 : 0);
-  };
+  const auto averages = [&](int w) { return with_average && w == std::min(1, writers - 1); };
   const double even = (with_average ? 4.0 : 3.0) / writers;
-  const auto room = [&](int w) { return std::max(0.0, even - whole_files(w)); };
+  const auto room = [&](int w) { return std::max(0.0, even - (w == 0 ? 1 : 0) - (averages(w) ? 1 : 0)); };
   double all = 0, before = 0;
   CheckpointShare share;
   share.shards = 0;
   for (int w = 0; w < writers; ++w) {
     all += room(w);
-    if (w < writer) before += room(w);
-    if (room(w) > 0 && w < writer) ++share.shard;
-    if (room(w) > 0) ++share.shards;
+    if (room(w) == 0) continue;
+    if (w < writer) before += room(w), ++share.shard;
+    ++share.shards;
   }
   const auto edge = [&](double part) {
     const std::int64_t unit = ParameterSet::alignment, units = flat_size / unit;
     return part >= all ? flat_size : static_cast<std::int64_t>(part / all * static_cast<double>(units)) * unit;
   };
   share.model = writer == 0;
-  share.average = with_average && writer == std::min(1, writers - 1);
-  share.begin = edge(before);
-  share.end = edge(before + room(writer));  // the next one's beginning: the same sum, in the same order
+  if (averages(writer)) share.average = {{0, flat_size}};
+  // The end is the next one's beginning: the same sum, in the same order.
+  const std::int64_t begin = edge(before), end = edge(before + room(writer));
+  if (end > begin) share.moments = {{begin, end - begin}};
+  return share;
+}
+
+CheckpointShare share_of_owner(int rank, int ranks, const std::vector<FlatRange>& owned, bool with_average) {
+  CheckpointShare share;
+  share.model = rank == 0;
+  share.moments = owned;
+  if (with_average) share.average = owned;
+  share.shard = share.average_shard = rank;
+  share.shards = share.average_shards = ranks;
   return share;
 }
 
@@ -185,11 +237,17 @@ std::map<std::string, FileDigest> write_share(const std::string& directory, std:
     written[name] = write_tensors(directory + "/" + name, all, step);
   };
   if (share.model) write(checkpoint_names::model, slices_of(tensors.parameters, tensors.masters));
-  if (share.average) write(checkpoint_names::average, slices_of(tensors.parameters, tensors.ema));
-  if (share.end <= share.begin) return written;
+  if (!share.average.empty()) {
+    const std::string number =
+        share.average_shards == 1 ? "" : fmt::format("-{:05}-of-{:05}", share.average_shard, share.average_shards);
+    std::vector<Named> average;
+    add_ranges(average, "", tensors.parameters, tensors.ema, share.average);
+    write(fmt::format("{}{}.safetensors", checkpoint_names::average, number), average);
+  }
+  if (share.moments.empty()) return written;
   std::vector<Named> moments;
-  add_range(moments, moment_names[0], tensors, tensors.m, share.begin, share.end);
-  add_range(moments, moment_names[1], tensors, tensors.v, share.begin, share.end);
+  add_ranges(moments, "m.", tensors.parameters, tensors.m, share.moments);
+  add_ranges(moments, "v.", tensors.parameters, tensors.v, share.moments);
   write(fmt::format("{}{:05}-of-{:05}.safetensors", checkpoint_names::optimizer, share.shard, share.shards), moments);
   return written;
 }
@@ -211,38 +269,12 @@ void read_parameters(const std::string& path, const ParameterSet& parameters, co
 
 void read_moments(const std::string& directory, const std::vector<std::string>& shards,
                   const TrainingTensors& tensors) {
-  constexpr const char* advice = "use the recipe that the run was started with";
-  struct Wanted {
-    const Parameter* parameter;
-    std::int64_t read[2] = {0, 0};  // elements of each moment
-  };
-  std::unordered_map<std::string, Wanted> wanted;
-  for (const Parameter& p : tensors.parameters.all()) wanted.emplace(p.name, Wanted{&p, {0, 0}});
-  for (const std::string& shard : shards) {
-    const SafetensorsReader reader(directory + "/" + shard);
-    for (const TensorEntry& entry : reader.entries()) {
-      const std::optional<MomentName> name = parse_moment_name(entry.name);
-      const auto found = name ? wanted.find(name->parameter) : wanted.end();
-      if (found == wanted.end())
-        throw user_error("{}: holds tensor '{}' {}, which the model has not; {}", reader.path(), entry.name,
-                         entry.shape.text(), advice);
-      const Parameter& p = *found->second.parameter;
-      const std::int64_t first = name->range ? name->range->first : 0;
-      const std::int64_t last = name->range ? name->range->second : p.shape.count();
-      const Shape shape = name->range ? Shape{last - first} : p.shape;
-      if (first < 0 || last <= first || last > p.shape.count() || !(entry.shape == shape))
-        throw user_error("{}: tensor '{}' is {}, but the model's '{}' is {}; {}", reader.path(), entry.name,
-                         entry.shape.text(), p.name, p.shape.text(), advice);
-      const Tensor& flat = name->moment == 0 ? tensors.m : tensors.v;
-      reader.read(entry.name, flat.slice(0, p.offset + first, p.offset + last).reshape(shape));
-      found->second.read[name->moment] += last - first;
-    }
-  }
-  for (const auto& [name, w] : wanted)
-    for (const std::int64_t read : w.read)
-      if (read != w.parameter->shape.count())
-        throw user_error("{}: holds {} of the {} elements of a moment of '{}'; {}", directory, read,
-                         w.parameter->shape.count(), name, advice);
+  read_shards(directory, shards, tensors.parameters, {{"m.", tensors.m}, {"v.", tensors.v}});
+}
+
+void read_average(const std::string& directory, const std::vector<std::string>& shards, const ParameterSet& parameters,
+                  const Tensor& flat) {
+  read_shards(directory, shards, parameters, {{"", flat}});
 }
 
 }  // namespace longstride

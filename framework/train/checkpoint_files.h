@@ -15,8 +15,8 @@ namespace longstride {
 namespace checkpoint_names {
 inline constexpr const char* state = "state.json";
 inline constexpr const char* model = "model.safetensors";
-inline constexpr const char* average = "ema.safetensors";
-inline constexpr const char* optimizer = "optimizer-";  // what the names of the moments' shards begin with
+inline constexpr const char* average = "ema";           // what the names of the average's file or shards begin with
+inline constexpr const char* optimizer = "optimizer-";  // and of the moments' shards
 }  // namespace checkpoint_names
 
 std::string checkpoints_directory(const std::string& run);
@@ -25,23 +25,24 @@ void create_checkpoints_directory(const std::string& run);
 
 // What one writer of several writes.
 struct CheckpointShare {
-  bool model = false, average = false;
-  std::int64_t begin = 0, end = 0;  // of the moments' flat buffers
-  int shard = 0, shards = 1;        // the number of that range, and of ranges
-  std::int64_t elements(std::int64_t flat_size) const {
-    return (model ? flat_size : 0) + (average ? flat_size : 0) + 2 * (end - begin);
-  }
-  int files() const { return (model ? 1 : 0) + (average ? 1 : 0) + (end > begin ? 1 : 0); }
+  bool model = false;
+  std::vector<FlatRange> moments, average;
+  int shard = 0, shards = 1;  // of the moments
+  int average_shard = 0, average_shards = 1;
+  bool empty() const { return !model && moments.empty() && average.empty(); }
 };
 
 // As even as it gets while the model and its average are one file each: they go to the first two writers, and the
 // moments, cut anywhere, to those who have less.
 CheckpointShare share_of_writer(int writer, int writers, std::int64_t flat_size, bool with_average);
+// Where every rank has its own part of the optimizer's state, it writes that.
+CheckpointShare share_of_owner(int rank, int ranks, const std::vector<FlatRange>& owned, bool with_average);
+std::int64_t elements_of(const std::vector<FlatRange>& ranges);
 
 // The directory of a new checkpoint, under a temporary name, after those of earlier crashes are gone. For one rank.
 std::unique_ptr<AtomicDirectory> begin_checkpoint(const std::string& run, std::int64_t step);
 
-// Writes a share's files into `directory`. Of `tensors` only what the share names must be there.
+// Writes a share's files into `directory`, from tensors that hold just that share.
 std::map<std::string, FileDigest> write_share(const std::string& directory, std::int64_t step,
                                               const TrainingTensors& tensors, const CheckpointShare& share);
 
@@ -52,7 +53,9 @@ void commit_checkpoint(const std::string& run, const CheckpointState& state,
 // Fills the parameters from a file that holds these and no others; `flat` as in TrainingTensors, or the parameters' own
 // masters when absent.
 void read_parameters(const std::string& path, const ParameterSet& parameters, const Tensor& flat = {});
-// Fills both moments from all shards.
+// Fills both moments, or the average, from all of their shards; `flat` as above.
 void read_moments(const std::string& directory, const std::vector<std::string>& shards, const TrainingTensors& tensors);
+void read_average(const std::string& directory, const std::vector<std::string>& shards, const ParameterSet& parameters,
+                  const Tensor& flat = {});
 
 }  // namespace longstride

@@ -49,47 +49,66 @@ Report report_of(const std::map<std::string, FileDigest>& files, bool failed) {
 std::size_t padded(std::int64_t elements) { return Arena::rounded(static_cast<std::size_t>(elements) * sizeof(float)); }
 
 std::size_t share_bytes(const CheckpointShare& share, std::int64_t flat_size) {
-  return (share.model ? padded(flat_size) : 0) + (share.average ? padded(flat_size) : 0) +
-         2 * padded(share.end - share.begin);
+  return (share.model ? padded(flat_size) : 0) + padded(elements_of(share.average)) +
+         2 * padded(elements_of(share.moments));
 }
 
 }  // namespace
 
-std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average) {
+std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average, bool sharded) {
+  const std::vector<FlatRange> own = {{0, flat_size / ranks}};
   std::size_t most = 0;
-  for (int writer = 0; writer < ranks; ++writer)
-    most = std::max(most, share_bytes(share_of_writer(writer, ranks, flat_size, with_average), flat_size));
+  for (int r = 0; r < ranks; ++r) {
+    const CheckpointShare share = sharded && ranks > 1 ? share_of_owner(r, ranks, own, with_average)
+                                                       : share_of_writer(r, ranks, flat_size, with_average);
+    most = std::max(most, share_bytes(share, flat_size));
+  }
   return static_cast<std::int64_t>(most);
 }
 
-CheckpointWriter::CheckpointWriter(Communicator& comm, std::string run, const ParameterSet& parameters,
-                                   bool with_average, std::int64_t keep, Device device)
+CheckpointWriter::CheckpointWriter(Communicator& comm, std::string run, const TrainingTensors& tensors,
+                                   std::int64_t keep, Device device, std::int64_t last)
     : comm_(comm),
       run_(std::move(run)),
-      parameters_(parameters),
+      tensors_(tensors),
       keep_(keep),
       device_(device),
-      copy_{parameters, {}, {}, {}, {}} {
+      copy_{tensors.parameters, {}, {}, {}, {}},
+      committed_(last) {
   find_writers();
-  const auto place = std::find(writers_.begin(), writers_.end(), comm_.rank()) - writers_.begin();
-  const std::int64_t flat = parameters_.flat_size();
-  if (place < static_cast<std::ptrdiff_t>(writers_.size()))
-    share_ = share_of_writer(static_cast<int>(place), static_cast<int>(writers_.size()), flat, with_average);
+  choose_share();
+  const std::int64_t flat = tensors_.parameters.flat_size();
   const std::size_t bytes = share_bytes(share_, flat);
   if (bytes == 0) return;
   std::byte* next = device_ == Device::cpu ? host_.emplace(bytes).data() : pinned_.emplace(bytes).data();
   if (device_ == Device::cuda) copied_ = std::make_unique<Event>();
   const auto take = [&](std::int64_t elements) {
+    if (elements == 0) return Tensor{};
     const Tensor t(next, Dtype::f32, {elements});
     next += padded(elements);
     return t;
   };
-  if (share_.model) copy_.masters = take(flat);
-  if (share_.average) copy_.ema = take(flat);
-  if (share_.end == share_.begin) return;
-  copy_.m = take(share_.end - share_.begin);
-  copy_.v = take(share_.end - share_.begin);
-  copy_.moments_begin = share_.begin;
+  copy_.masters = take(share_.model ? flat : 0);
+  copy_.ema = take(elements_of(share_.average));
+  copy_.m = take(elements_of(share_.moments));
+  copy_.v = take(elements_of(share_.moments));
+}
+
+void CheckpointWriter::choose_share() {
+  const bool average = tensors_.ema.given();
+  if (!tensors_.moment_ranges.empty()) {
+    if (static_cast<int>(writers_.size()) < comm_.size())
+      throw user_error(
+          "{}: is not seen by all {} ranks, which each write their part of a sharded optimizer; put it on "
+          "a file system that the hosts share, or do without sharding",
+          run_, comm_.size());
+    share_ = share_of_owner(comm_.rank(), comm_.size(), tensors_.moment_ranges, average);
+    return;
+  }
+  const auto place = std::find(writers_.begin(), writers_.end(), comm_.rank()) - writers_.begin();
+  const auto writers = static_cast<int>(writers_.size());
+  if (place < writers)
+    share_ = share_of_writer(static_cast<int>(place), writers, tensors_.parameters.flat_size(), average);
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -118,7 +137,7 @@ void CheckpointWriter::find_writers() {
     if (r == 0 || sees[static_cast<std::size_t>(r)] > 0) writers_.push_back(r);
 }
 
-void CheckpointWriter::begin(const CheckpointState& state, const TrainingTensors& tensors, const Stream* stream) {
+void CheckpointWriter::begin(const CheckpointState& state, const Stream* stream) {
   finish();
   state_ = state;
   std::array<char, 64> name{};
@@ -130,18 +149,21 @@ void CheckpointWriter::begin(const CheckpointState& state, const TrainingTensors
   path_ = checkpoints_directory(run_) + "/" + name.data();
   files_.clear();
   error_.clear();
-  const auto copy = [&](const Tensor& from, const Tensor& to, std::int64_t begin) {
+  // A part of what the tensor holds, or all of it.
+  const auto copy = [&](const Tensor& from, const Tensor& to, std::int64_t at) {
     if (!to.given()) return;
-    const Tensor part = from.slice(0, begin, begin + to.count());
+    const Tensor part = from.slice(0, at, at + to.count());
     if (device_ == Device::cpu)
       std::memcpy(to.data(), part.data(), to.bytes());
     else
       copy_to_host(to.data(), part.data(), to.bytes(), stream->handle());
   };
-  copy(tensors.masters, copy_.masters, 0);
-  copy(tensors.ema, copy_.ema, 0);
-  copy(tensors.m, copy_.m, share_.begin - tensors.moments_begin);
-  copy(tensors.v, copy_.v, share_.begin - tensors.moments_begin);
+  const bool whole = tensors_.moment_ranges.empty() && !share_.moments.empty();
+  const std::int64_t first = whole ? share_.moments.front().begin : 0;
+  copy(tensors_.masters, copy_.masters, 0);
+  copy(tensors_.ema, copy_.ema, 0);
+  copy(tensors_.m, copy_.m, first);
+  copy(tensors_.v, copy_.v, first);
   if (copied_) copied_->record(*stream);
   phase_ = Phase::copying;
   if (device_ == Device::cpu) poll();  // the copy is there
@@ -171,7 +193,7 @@ void CheckpointWriter::poll() {
   if (phase_ == Phase::copying) {
     if (copied_) copied_->wait();
     phase_ = Phase::writing;
-    if (share_.files() > 0) start([this] { files_ = write_share(path_, state_.step, copy_, share_); });
+    if (!share_.empty()) start([this] { files_ = write_share(path_, state_.step, copy_, share_); });
     return;
   }
   if (comm_.any(busy_)) return;

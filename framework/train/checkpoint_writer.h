@@ -26,37 +26,39 @@
 namespace longstride {
 
 // Bytes of the host's memory that one of `ranks` ranks needs for its copy, the largest of them; when all see the run's
-// directory.
-std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average);
+// directory. `sharded`: every rank has its own part of the optimizer's state.
+std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average, bool sharded);
 
 class CheckpointWriter {
  public:
-  // Finds out which ranks see the run's directory: only these write. Allocates.
-  CheckpointWriter(Communicator& comm, std::string run, const ParameterSet& parameters, bool with_average,
-                   std::int64_t keep, Device device);
+  // Finds out which ranks see the run's directory: only these write. Allocates. `tensors` as begin() will get them,
+  // always at the same place; `last`: the step of the checkpoint that there is already, or -1.
+  CheckpointWriter(Communicator& comm, std::string run, const TrainingTensors& tensors, std::int64_t keep,
+                   Device device, std::int64_t last = -1);
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // `tensors` are f32, on the device; on a GPU they must not be written but by later work of `stream`. Waits for the
-  // checkpoint before, if that is still being written.
-  void begin(const CheckpointState& state, const TrainingTensors& tensors, const Stream* stream);
+  // On a GPU the tensors must not be written but by later work of `stream`. Waits for the checkpoint before, if that is
+  // still being written.
+  void begin(const CheckpointState& state, const Stream* stream);
   void poll();
   void finish();
-  std::int64_t committed() const { return committed_; }  // step of the last checkpoint of this writer; -1: none yet
+  std::int64_t committed() const { return committed_; }  // step of the last whole checkpoint; -1: none yet
   bool under_way() const { return phase_ != Phase::idle; }
   std::size_t bytes() const;  // of the copy
 
  private:
   enum class Phase : std::uint8_t { idle, copying, writing, committing };
   void find_writers();
+  void choose_share();
   void start(std::function<void()> work);
   void collect();
   void end_with(int failed_rank);
 
   Communicator& comm_;
   std::string run_;
-  const ParameterSet& parameters_;
+  TrainingTensors tensors_;
   std::int64_t keep_;
   Device device_;
   std::vector<int> writers_;  // ranks, ascending
@@ -74,7 +76,7 @@ class CheckpointWriter {
   std::string error_;                           // of the thread
   std::atomic<bool> busy_ = false;
   std::thread thread_;
-  std::int64_t committed_ = -1;
+  std::int64_t committed_;
 };
 
 }  // namespace longstride

@@ -46,9 +46,8 @@ class Trainer {
   TrainerSetup setup_;
   TrainingStep step_;
   std::optional<CheckpointWriter> writer_;
-  std::int64_t resumed_ = 0;  // step of the checkpoint that the run began with
-  std::int64_t saved_ = -1;   // step of the last checkpoint, which may still be under way
-  std::int64_t read_ = -1;    // step that last_ is of
+  std::int64_t saved_ = -1;  // step of the last checkpoint, which may still be under way
+  std::int64_t read_ = -1;   // step that last_ is of
   StepReport last_;
   std::optional<double> peak_;  // operations a second of this device
   std::optional<MetricsWriter> metrics_;
@@ -60,8 +59,7 @@ class Trainer {
 Trainer::Trainer(const TrainerSetup& setup)
     : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
   start_or_resume();
-  writer_.emplace(*setup_.comm, setup_.run, setup_.model->parameters(), setup_.config.ema > 0, setup_.config.keep,
-                  setup_.device);
+  writer_.emplace(*setup_.comm, setup_.run, step_.tensors(), setup_.config.keep, setup_.device, saved_);
   if (!first_rank()) return;
   metrics_.emplace(setup_.run, step_.step());
   progress_.emplace(stderr);
@@ -75,7 +73,7 @@ Trainer::Trainer(const TrainerSetup& setup)
 void Trainer::start_or_resume() {
   if (!setup_.resume) return step_.start();
   const CheckpointState found = step_.resume(setup_.run);
-  saved_ = resumed_ = found.step;
+  saved_ = found.step;
   if (found.seed != setup_.config.seed)
     throw user_error("train.seed is {}, but the run in {} began with {}; give it the same seed", setup_.config.seed,
                      setup_.run, found.seed);
@@ -97,8 +95,8 @@ void Trainer::refuse_non_finite() {
   const bool unseen = !scaled() && scalars.skipped > 0 && scalars.finite != 0;
   const bool wrong = !scaled() && (!std::isfinite(last_.loss) || scalars.finite == 0);
   if (!unseen && !wrong && !(scaled() && scalars.skipped_in_row >= most_skipped)) return;
-  if (writer_) writer_->finish();  // all ranks are here alike: what is being saved is of a good step
-  const std::int64_t saved = std::max(resumed_, writer_ ? writer_->committed() : 0);
+  writer_->finish();  // all ranks are here alike: what is being saved is of a good step
+  const std::int64_t saved = std::max<std::int64_t>(writer_->committed(), 0);
   if (scaled())
     throw user_error(
         "gradient is not finite after {} skipped steps, the last of them step {}; the last checkpoint is step {}. "
@@ -166,7 +164,7 @@ void Trainer::save() {
   CheckpointState state;
   step_.describe(last_, state);
   state.recipe = setup_.recipe;
-  writer_->begin(state, step_.tensors(), step_.stream());
+  writer_->begin(state, step_.stream());
   saved_ = step_.step();
 }
 

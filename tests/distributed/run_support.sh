@@ -28,7 +28,7 @@ ranks() { # ranks N command...
 }
 train() { # train RANKS RUN [options]
   local n=$1 run=$2; shift 2
-  ranks "$n" "$longstride" train recipe.yaml --run "$run" "$@" >"$run.log" 2>&1 || { cat "$run.log"; fail "train $n $run $*"; }
+  ranks "$n" "$longstride" train recipe.yaml --run "$run" "$@" >train.log 2>&1 || { cat train.log; fail "train $n $run $*"; }
 }
 losses() { sed -n 's/.*"step":\([0-9]*\),"loss":\([-0-9.e]*\).*/\1 \2/p' "$1/metrics.jsonl"; }
 same_bits() { # same_bits RUN RUN STEP: every file of the checkpoint but state.json, which tells the number of ranks
@@ -46,3 +46,4 @@ wait_for_step() { # until RUN/metrics.jsonl has step N
   done
   fail "$1 never reached step $2"
 }
+last_checkpoint() { ls "$1/checkpoints" 2>/dev/null | sed -n 's/^step-0*\([1-9][0-9]*\)$/\1/p' | sort -n | tail -n 1 | grep . || echo 0; }

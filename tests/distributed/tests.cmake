@@ -43,7 +43,7 @@ foreach(scenario ranks kill kill_ranks sigterm elastic)
 endforeach()
 
 # Ranks that die, stop or are asked to stop. The slow set kills fifty times.
-foreach(scenario kill stop signal)
+foreach(scenario kill stop signal signal_saving full_disk)
   add_test(NAME distributed.faults_${scenario}
     COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> ${scenario} 3)
   longstride_on_ranks(distributed.faults_${scenario})
