@@ -4,13 +4,17 @@
 #pragma once
 #include <CLI/CLI.hpp>
 
+#include <memory>
+
 #include "framework/comm/communicator.h"
+#include "framework/comm/watchdog.h"
 
 namespace longstride {
 
 // Handed to every subcommand: made by main before parsing, so that all ranks parse alike.
 struct Session {
-  Communicator* comm = nullptr;  // rank 0 prints; errors are printed by the rank that has them, once
+  Communicator* comm = nullptr;        // rank 0 prints; errors are printed by the rank that has them, once
+  std::unique_ptr<Watchdog> watchdog;  // of a command whose ranks wait for each other; main tells it of failures
 };
 
 void add_prepare(CLI::App& app, Session& session);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -90,6 +91,7 @@ int report(const Session& session, int code, const std::string& message) {
   if (session.comm->size() > 1) who = fmt::format("rank {} ({}): ", session.comm->rank(), session.comm->host());
   fmt::print(stderr, "longstride: {}{}\n", who, message);
   std::fflush(stderr);
+  if (session.watchdog) session.watchdog->announce_failure(code);
   if (session.comm->size() > 1) abort_all_ranks(code);
   return code;
 }
@@ -103,6 +105,9 @@ int guarded(int argc, char** argv, Session& session) {
     return report(session, user_mistake,
                   "out of memory; `longstride plan` says what takes it: lower train.micro_batch, set model.recompute: "
                   "block, or use more ranks");
+  } catch (const CommunicationError& e) {
+    if (session.watchdog) session.watchdog->find_cause();
+    return report(session, our_fault, e.what());
   } catch (const std::exception& e) {
     return report(session, our_fault, fmt::format("internal error: {}", e.what()));
   }
@@ -114,6 +119,7 @@ int guarded(int argc, char** argv, Session& session) {
 int main(int argc, char** argv) {
   using namespace longstride;
   wait_politely(argv);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, with a message
   auto logger = spdlog::stderr_logger_st("longstride");
   logger->set_pattern("%v");
   spdlog::set_default_logger(logger);

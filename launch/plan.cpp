@@ -82,6 +82,7 @@ void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                            {"tape", m.tape},
                            {"input", m.input},
                            {"communication", m.communication},
+                           {"snapshot", m.snapshot},
                            {"block", m.block()},
                            {"total", m.total()}};
   std::puts(out.dump(2).c_str());
@@ -119,6 +120,7 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   if (gpu) memory("on the GPU", m.block(), "in one allocation");
   memory("input", m.input, gpu ? "the host's: rows read ahead and on their way" : "rows read ahead");
   if (m.communication > 0) memory("communication", m.communication, "");
+  memory("snapshot", m.snapshot, "the host's: what a checkpoint is written from");
   memory("total", m.total(), "");
 }
 

@@ -75,12 +75,14 @@ void run_train(const TrainOptions& o, Session& session) {
     announce(recipe, model, session, device, run);
   }
   catch_stop_signals();
+  session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);
 
   TrainerSetup setup;
   setup.model = &model;
   setup.data = data.get();
   setup.validation = validation->sequences() > 0 ? validation.get() : nullptr;
   setup.comm = session.comm;
+  setup.watchdog = session.watchdog.get();
   setup.device = device;
   setup.config = recipe.train;
   setup.run = run;
@@ -89,6 +91,7 @@ void run_train(const TrainOptions& o, Session& session) {
   const TrainingOutcome outcome = train(setup);
   if (session.comm->rank() == 0 && outcome.stopped)
     spdlog::info("stopped at step {}; continue with --resume", outcome.step);
+  session.watchdog->leave();
 }
 
 }  // namespace

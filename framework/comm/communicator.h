@@ -1,5 +1,6 @@
 // What training needs of the other ranks, and no more. single.cpp: one process; mpi.cpp: MPI on the CPU.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,27 @@ class Communicator {
   virtual void barrier() = 0;
   // True on every rank when any rank says true.
   virtual bool any(bool mine) = 0;
+
+  // What another thread may ask, for the watchdog:
+  // Collective operations that this rank has entered. All ranks enter the same ones in the same order, so the rank with
+  // the smallest number is the one that the others wait for.
+  std::int64_t entered() const { return entered_.load(std::memory_order_relaxed); }
+  // Grows with every sign that this rank works: a collective operation entered, or still_working() called, which long
+  // work between two of them does now and then.
+  std::int64_t signs_of_life() const { return signs_.load(std::memory_order_relaxed); }
+  void still_working() { signs_.fetch_add(1, std::memory_order_relaxed); }
+  // A failure that the network library has noticed by itself and no call has returned yet; empty: none.
+  virtual std::string pending_error() { return {}; }
+
+ protected:
+  // Every collective operation begins with it.
+  void enter() {
+    entered_.fetch_add(1, std::memory_order_relaxed);
+    still_working();
+  }
+
+ private:
+  std::atomic<std::int64_t> entered_ = 0, signs_ = 0;
 };
 
 // Host memory, in bytes, that the collectives of one of `ranks` ranks hold beside the caller's buffers.

@@ -54,6 +54,7 @@ class MpiCommunicator final : public Communicator {
   void all_reduce_sum(double* values, std::int64_t count) override { sum_in_chunks(values, count); }
 
   void broadcast(void* bytes, std::int64_t count, int root) override {
+    enter();
     LONGSTRIDE_CHECK(0 <= root && root < size_ && count >= 0, "broadcast of {} bytes from rank {}", count, root);
     auto* next = static_cast<char*>(bytes);
     for (; count > 0; count -= broadcast_bytes, next += broadcast_bytes)
@@ -61,9 +62,13 @@ class MpiCommunicator final : public Communicator {
             "MPI_Bcast");
   }
 
-  void barrier() override { check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"); }
+  void barrier() override {
+    enter();
+    check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+  }
 
   bool any(bool mine) override {
+    enter();
     int flag = mine ? 1 : 0;
     check(MPI_Allreduce(MPI_IN_PLACE, &flag, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD), "MPI_Allreduce");
     return flag != 0;
@@ -82,6 +87,7 @@ class MpiCommunicator final : public Communicator {
   // rank, in the order of ranks, and then handed to all: whatever the chunks and the algorithms beneath.
   template <class T>
   void sum_in_chunks(T* values, std::int64_t count) {
+    enter();
     if (size_ == 1) return;
     const auto chunk = static_cast<std::int64_t>(workspace_.size() / sizeof(T)) - size_;  // pieces are rounded up
     for (std::int64_t at = 0; at < count; at += chunk)

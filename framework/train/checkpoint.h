@@ -1,8 +1,11 @@
 // Checkpoints: RUN/checkpoints/step-00001000/, a directory that appears whole or not at all, of
 //   model.safetensors                     master weights by parameter name
-//   ema.safetensors                       their running average, by the same names; only when the recipe has one
+//   ema.safetensors                       their running average, by the same names; only when the recipe has one. From
+//                                         ranks that hold a part each: ema-00000-of-00004.safetensors ..
 //   optimizer-00000-of-00001.safetensors  Adam's moments by parameter name, "m.<name>" and "v.<name>": they survive a
-//                                         change of the flat layout or of the number of shards
+//                                         change of the flat layout or of the number of shards. Several ranks write a
+//                                         shard each; of a parameter that two share, each holds a range of elements,
+//                                         "m.<name>[begin:end]", in one dimension
 //   state.json                            step, seed, recipe ..., size and SHA-256 of every other file and of itself
 // A checkpoint is whole when every byte is what state.json says. Host memory; the type of the flat buffers is the type
 // in the files (F32; F64 in tests).
@@ -29,6 +32,11 @@ struct CheckpointState {
   std::optional<double> loss;        // of the last training step, nats; absent when it was not finite
 };
 
+// Elements [begin, begin + count) of a flat buffer.
+struct FlatRange {
+  std::int64_t begin = 0, count = 0;
+};
+
 // What a checkpoint holds: flat buffers of parameters.flat_size() elements in the host's memory, which
 // Parameter::offset addresses. Padding between slices is neither written nor read.
 struct TrainingTensors {
@@ -36,6 +44,8 @@ struct TrainingTensors {
   Tensor masters;
   Tensor m, v;  // Adam's first and second moments
   Tensor ema;   // absent: not used
+  // Of a sharded optimizer, m, v and ema hold these ranges only, one after the other. None: the whole.
+  std::vector<FlatRange> moment_ranges = {};
 };
 
 // Writes the checkpoint of state.step, then deletes the oldest beyond `keep` (0: keeps all). On failure (a full disk)

@@ -15,7 +15,7 @@ struct CheckpointManifest {
 };
 
 // The version that this program writes, and the newest that it reads.
-constexpr std::int64_t checkpoint_version = 1;
+constexpr std::int64_t checkpoint_version = 2;  // 1: the moments in one file
 
 // The text holds a checksum of itself: the SHA-256 of the same JSON without its key "checksum", keys sorted, no spaces.
 // That rule holds for every version, so that a newer version is told from damage.

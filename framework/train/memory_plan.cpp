@@ -5,6 +5,7 @@
 #include "framework/comm/communicator.h"
 #include "framework/core/errors.h"
 #include "framework/ops/basic.h"
+#include "framework/train/checkpoint_writer.h"
 #include "framework/train/precision.h"
 
 namespace longstride {
@@ -103,6 +104,7 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
     plan.input += staging_buffers * staging_bytes(tokens);
     plan.input += exchange_bytes(Device::cuda, validation_config(config, batching, model.context()));
   }
+  plan.snapshot = snapshot_bytes(ranks, model.parameters().flat_size(), config.ema > 0, false);
   plan.communication = static_cast<std::int64_t>(communicator_workspace_bytes(ranks));
   count_activations(model, config, batching, plan);
   return plan;

@@ -34,9 +34,10 @@ struct MemoryPlan {
   std::int64_t tape = 0;         // of the activations: what forward saves for backward, at its own peak
   std::int64_t input = 0;        // rows read ahead; with a GPU, also what passes between it and the host
   std::int64_t communication = 0;
-  // One block, on the device, holds all but `input` and `communication`, which are the host's.
+  std::int64_t snapshot = 0;  // the copy that a checkpoint is written from
+  // One block, on the device, holds all but `input`, `communication` and `snapshot`, which are the host's.
   std::int64_t block() const { return parameters + gradients + optimizer + average + batch + libraries + activations; }
-  std::int64_t total() const { return block() + input + communication; }
+  std::int64_t total() const { return block() + input + communication + snapshot; }
 };
 
 inline constexpr int prefetch_depth = 2;                                       // steps read ahead

@@ -24,6 +24,7 @@ struct TrainConfig {
   std::int64_t keep = 3;              // newest checkpoints kept; 0: all
   std::int64_t evaluate_every = 0;    // steps; 0: only at the end
   std::int64_t evaluate_windows = 0;  // windows of the validation split scored each time; 0: all
+  double hang_seconds = 25;           // a rank that is silent or does not move for so long ends the job; 0: no watchdog
 };
 
 }  // namespace longstride

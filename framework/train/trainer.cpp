@@ -9,6 +9,7 @@
 
 #include "datasets/prefetcher.h"
 #include "framework/core/errors.h"
+#include "framework/train/checkpoint_writer.h"
 #include "framework/train/evaluator.h"
 #include "framework/train/metrics.h"
 #include "framework/train/precision.h"
@@ -36,7 +37,7 @@ class Trainer {
   std::int64_t step_tokens() const { return setup_.config.global_batch * setup_.model->context(); }
   void start_or_resume();
   void read_step();
-  void refuse_non_finite() const;
+  void refuse_non_finite();
   void report();
   std::optional<double> utilisation(double tokens_per_second) const;
   void evaluate_now();
@@ -44,7 +45,8 @@ class Trainer {
 
   TrainerSetup setup_;
   TrainingStep step_;
-  std::int64_t saved_ = -1;  // step of the last checkpoint
+  std::optional<CheckpointWriter> writer_;
+  std::int64_t saved_ = -1;  // step of the last checkpoint, which may still be under way
   std::int64_t read_ = -1;   // step that last_ is of
   StepReport last_;
   std::optional<double> peak_;  // operations a second of this device
@@ -57,6 +59,7 @@ class Trainer {
 Trainer::Trainer(const TrainerSetup& setup)
     : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
   start_or_resume();
+  writer_.emplace(*setup_.comm, setup_.run, step_.tensors(), setup_.config.keep, setup_.device, saved_);
   if (!first_rank()) return;
   metrics_.emplace(setup_.run, step_.step());
   progress_.emplace(stderr);
@@ -87,22 +90,23 @@ void Trainer::read_step() {
 
 // A step whose gradient is not finite has changed nothing, on either device. With a loss scale some such steps are how
 // the scale is found; without one there is nothing to wait for.
-void Trainer::refuse_non_finite() const {
-  const std::int64_t saved = std::max<std::int64_t>(saved_, 0);
-  if (scaled()) {
-    if (last_.scalars.skipped_in_row >= most_skipped)
-      throw user_error(
-          "gradient is not finite after {} skipped steps, the last of them step {}; the last checkpoint is step {}. "
-          "Lower train.lr or set train.precision: bf16",
-          last_.scalars.skipped_in_row, read_, saved);
-    return;
-  }
-  if (last_.scalars.skipped > 0 && last_.scalars.finite != 0)  // one that nobody looked at
+void Trainer::refuse_non_finite() {
+  const kernels::OptimizerScalars& scalars = last_.scalars;
+  const bool unseen = !scaled() && scalars.skipped > 0 && scalars.finite != 0;
+  const bool wrong = !scaled() && (!std::isfinite(last_.loss) || scalars.finite == 0);
+  if (!unseen && !wrong && !(scaled() && scalars.skipped_in_row >= most_skipped)) return;
+  writer_->finish();  // all ranks are here alike: what is being saved is of a good step
+  const std::int64_t saved = std::max<std::int64_t>(writer_->committed(), 0);
+  if (scaled())
+    throw user_error(
+        "gradient is not finite after {} skipped steps, the last of them step {}; the last checkpoint is step {}. "
+        "Lower train.lr or set train.precision: bf16",
+        scalars.skipped_in_row, read_, saved);
+  if (unseen)
     throw user_error(
         "the gradient of a step before step {} is not finite; the last checkpoint is step {}. Lower train.lr or "
         "lengthen train.warmup",
         read_, saved);
-  if (std::isfinite(last_.loss) && last_.scalars.finite != 0) return;
   throw user_error(
       "the {} of step {} is not finite; the last checkpoint is step {}. Lower train.lr or lengthen train.warmup",
       std::isfinite(last_.loss) ? "gradient" : "loss", read_, saved);
@@ -140,7 +144,9 @@ void Trainer::evaluate_now() {
   if (setup_.validation == nullptr) return;
   const EvaluationConfig config = validation_config(setup_.config, step_.batching(), setup_.model->context());
   const Clock::time_point begin = Clock::now();
-  const EvaluationResult result = evaluate(*setup_.model, step_.context(), *setup_.validation, config, *setup_.comm);
+  const auto working = [&](std::int64_t, std::int64_t) { setup_.comm->still_working(); };
+  const EvaluationResult result =
+      evaluate(*setup_.model, step_.context(), *setup_.validation, config, *setup_.comm, working);
   if (first_rank() && result.bytes > 0) {
     metrics_->write(EvaluationMetrics{step_.step(), "valid", result.loss(), result.bits_per_byte(), result.bytes,
                                       seconds_since(begin)});
@@ -155,14 +161,10 @@ void Trainer::evaluate_now() {
 void Trainer::save() {
   if (saved_ == step_.step()) return;
   read_step();
-  if (first_rank()) {
-    CheckpointState state;
-    step_.describe(last_, state);
-    state.recipe = setup_.recipe;
-    step_.with_host_tensors(
-        [&](const TrainingTensors& tensors) { save_checkpoint(setup_.run, state, tensors, setup_.config.keep); });
-  }
-  setup_.comm->barrier();
+  CheckpointState state;
+  step_.describe(last_, state);
+  state.recipe = setup_.recipe;
+  writer_->begin(state, step_.stream());
   saved_ = step_.step();
 }
 
@@ -175,8 +177,10 @@ TrainingOutcome Trainer::run() {
                         batching.per_rank, prefetch_depth);
   interval_begin_ = Clock::now();
   interval_step_ = step_.step();
+  if (setup_.watchdog != nullptr) setup_.watchdog->expect_progress(true);
   while (step_.step() < c.steps && !outcome.stopped) {
     step_.run(prefetcher.next());
+    writer_->poll();
     const bool last = step_.step() == c.steps;
     if (setup_.device == Device::cpu) read_step();  // costs nothing there, and tells of a wrong step at once
     if (due(c.log_every) || last) report();
@@ -184,6 +188,8 @@ TrainingOutcome Trainer::run() {
     outcome.stopped = setup_.comm->any(stop_requested());
     if (due(c.checkpoint_every) || last || outcome.stopped) save();
   }
+  writer_->finish();
+  if (setup_.watchdog != nullptr) setup_.watchdog->expect_progress(false);
   if (first_rank()) progress_->finish();
   outcome.step = step_.step();
   outcome.loss = last_.loss;

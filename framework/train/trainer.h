@@ -6,6 +6,7 @@
 #include <string>
 
 #include "framework/comm/communicator.h"
+#include "framework/comm/watchdog.h"
 #include "framework/core/batch_source.h"
 #include "framework/models/model.h"
 #include "framework/train/train_config.h"
@@ -17,6 +18,7 @@ struct TrainerSetup {
   const BatchSource* data = nullptr;
   const SequenceSet* validation = nullptr;  // absent: no evaluation during training
   Communicator* comm = nullptr;
+  Watchdog* watchdog = nullptr;  // absent: nobody watches the ranks
   Device device = Device::cpu;
   TrainConfig config;
   std::string run;     // directory

@@ -46,7 +46,11 @@ class TrainingStep {
 
   // For evaluation between steps, in the same memory.
   Context& context() { return ctx_; }
-  // All that a checkpoint holds, in the host's memory: `f` is called with it.
+  // All that a checkpoint holds, where it is.
+  TrainingTensors tensors() const {
+    return {model_.parameters(), state_.masters, state_.optimizer.m, state_.optimizer.v, state_.optimizer.ema};
+  }
+  // The same in the host's memory: `f` is called with it.
   template <class F>
   void with_host_tensors(F&& f) {
     HostCopy copy = host_copy();

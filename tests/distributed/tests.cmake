@@ -41,3 +41,14 @@ foreach(scenario ranks kill kill_ranks sigterm elastic)
     COMMAND ${ranks_source}/training.sh $<TARGET_FILE:longstride> ${scenario})
   longstride_on_ranks(distributed.training_${scenario})
 endforeach()
+
+# Ranks that die, stop or are asked to stop. The slow set kills fifty times.
+foreach(scenario kill stop signal signal_saving full_disk)
+  add_test(NAME distributed.faults_${scenario}
+    COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> ${scenario} 3)
+  longstride_on_ranks(distributed.faults_${scenario})
+endforeach()
+add_test(NAME distributed.faults_kill_fifty_times
+  COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> kill 50)
+longstride_on_ranks(distributed.faults_kill_fifty_times)
+set_tests_properties(distributed.faults_kill_fifty_times PROPERTIES LABELS slow TIMEOUT 600)

@@ -12,6 +12,7 @@
 #include "framework/core/safetensors.h"
 #include "framework/core/sha256.h"
 #include "framework/train/checkpoint.h"
+#include "framework/train/checkpoint_state.h"
 #include "tests/train/checkpoint_fixture.h"
 
 namespace longstride {
@@ -196,7 +197,7 @@ TEST_F(CheckpointFaults, NoCheckpointAtAllIsOneSentence) {
 
 // Not damage: to go back to an older checkpoint would throw work away without asking.
 TEST_F(CheckpointFaults, ALaterFormatIsNotPassedOver) {
-  forge([](json& s) { s = {{"format", s["format"]}, {"version", 2}, {"all", "new"}}; });
+  forge([](json& s) { s = {{"format", s["format"]}, {"version", checkpoint_version + 1}, {"all", "new"}}; });
   SmallTraining training;
   EXPECT_EQ(user_error_of([&] { load_newest_checkpoint(run_.path(), training.tensors()); }),
             directory_of(run_.path(), 20) +

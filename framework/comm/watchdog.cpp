@@ -1,0 +1,292 @@
+#include "framework/comm/watchdog.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "framework/comm/watchdog_link.h"
+#include "framework/comm/watchdog_rules.h"
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Kind = WatchdogMessage::Kind;
+
+constexpr double connect_seconds = 20, farewell_seconds = 5;
+constexpr int lost_rank_code = 1;
+
+double now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+// Rank 0 holds a connection to every other rank.
+void allow_open_files(int ranks) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const auto wanted = static_cast<rlim_t>(ranks) + 1024;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+bool first_on_its_host() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
+    if (const char* text = std::getenv(name)) return std::atoi(text) == 0;
+  return true;
+}
+
+}  // namespace
+
+struct Watchdog::Impl {
+  Impl(Communicator& c, double seconds)
+      : comm(c), rank(c.rank()), host(c.host()), hang(seconds), interval(std::clamp(seconds / 10, 0.05, 1.0)) {}
+
+  void connect();
+  void accept_all();
+  void say(const std::string& text) const;
+  void start();
+  void stop();
+  void watch();
+  void hear(WatchdogPeer& peer);
+  void judge(double time);
+  [[noreturn]] void end_job(const std::string& cause, bool said, int code);
+  [[noreturn]] void rank_0_is_lost(const std::string& cause);
+  bool somebody_is_here() const;
+  bool rank_0_answers();
+  void tell_everybody(Kind kind, const std::string& text = "", bool said = false, int code = 0);
+
+  Communicator& comm;
+  const int rank;
+  const std::string host;
+  const double hang, interval;
+  std::vector<WatchdogPeer> peers;  // on rank 0 all the others, in order; elsewhere rank 0 alone
+  std::vector<WatchdogLink> links;  // of the peers
+  Standstill standstill;
+  std::thread thread;
+  std::atomic<bool> expecting = false, stopping = false, leaving = false;
+  bool given_up = false;
+  std::atomic<int> announced = 0;  // exit code of this rank's own failure
+};
+
+// One write, so that lines of several ranks do not mix.
+void Watchdog::Impl::say(const std::string& text) const {
+  const std::string line = "longstride: " + text + "\n";
+  if (!given_up) static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
+}
+
+void Watchdog::Impl::accept_all() {
+  allow_open_files(comm.size());
+  WatchdogListener listener;
+  WatchdogAddress address = listener.address();
+  host.copy(address.host.data(), address.host.size() - 1);
+  comm.broadcast(&address, sizeof(address), 0);
+  for (int r = 1; r < comm.size(); ++r) peers.emplace_back(r);
+  links.resize(peers.size());
+  const auto missing = [&] {
+    return std::find_if(links.begin(), links.end(), [](const WatchdogLink& link) { return !link.open(); });
+  };
+  const double end = now() + connect_seconds;
+  while (missing() != links.end() && now() < end) {
+    WatchdogMessage hello;
+    WatchdogLink link = listener.accept(hello, end - now());
+    if (!link.open() || hello.rank < 1 || hello.rank >= comm.size()) continue;
+    const auto at = static_cast<std::size_t>(hello.rank - 1);
+    links[at] = std::move(link);
+    peers[at].host = hello.text.data();
+  }
+}
+
+void Watchdog::Impl::connect() {
+  std::string problem;
+  if (rank == 0) {
+    accept_all();
+  } else {
+    WatchdogAddress address;
+    comm.broadcast(&address, sizeof(address), 0);
+    peers.emplace_back(0).host = address.host.data();
+    WatchdogMessage hello;
+    hello.kind = Kind::hello;
+    hello.rank = rank;
+    hello.set_text(host);
+    links.push_back(connect_to_watchdog(address, hello, connect_seconds));
+  }
+  const bool whole = std::all_of(links.begin(), links.end(), [](const WatchdogLink& link) { return link.open(); });
+  const bool lonely = rank > 0 && !whole;
+  if (!comm.any(!whole)) return;
+  if (lonely)
+    problem = fmt::format(
+        "cannot reach rank 0 ({}) over TCP; open the network between the hosts, or set "
+        "train.hang_seconds: 0 to do without the watchdog",
+        peers.front().host);
+  if (!lonely) sleep_seconds(rank == 0 ? 1.0 : 2.0);  // the one that knows more speaks first
+  throw CommunicationError(problem.empty() ? "a rank cannot be reached over TCP" : problem);
+}
+
+// Signals are for the main thread.
+void Watchdog::Impl::start() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread = std::thread([this] { watch(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Watchdog::Impl::stop() {
+  stopping = true;
+  if (thread.joinable()) thread.join();
+}
+
+void Watchdog::Impl::tell_everybody(Kind kind, const std::string& text, bool said, int code) {
+  WatchdogMessage message;
+  message.kind = kind;
+  message.rank = rank;
+  message.entered = comm.entered();
+  message.signs = comm.signs_of_life();
+  message.exit_code = code;
+  message.said = said ? 1 : 0;
+  message.set_text(text);
+  for (WatchdogLink& link : links)
+    if (link.open()) link.send(message);
+}
+
+void Watchdog::Impl::watch() {
+  double next_beat = now(), last = now();
+  std::vector<pollfd> waits(links.size());
+  double end = 0;  // of waiting for the others to leave
+  while (!stopping && (end == 0 || (now() < end && somebody_is_here()))) {
+    if (leaving && end == 0) {
+      tell_everybody(Kind::farewell);
+      end = now() + farewell_seconds;
+    }
+    for (std::size_t i = 0; i < links.size(); ++i) waits[i] = {links[i].descriptor(), POLLIN, 0};
+    ::poll(waits.data(), waits.size(), static_cast<int>(std::min(interval / 2, 0.1) * 1000));
+    const double time = now();
+    if (const int code = announced.load(); code != 0) end_job("", true, code);
+    // This process, or its whole host, has slept: what the others did meanwhile is about to be read.
+    const double slept = time - last;
+    last = time;
+    for (WatchdogPeer& peer : peers)
+      if (slept > 2 * interval) peer.heard += slept;
+    if (slept > hang) given_up = true;  // by the others, who have said so
+    for (std::size_t i = 0; i < links.size(); ++i)
+      if (waits[i].revents != 0) hear(peers[i]);
+    if (leaving) continue;
+    if (time >= next_beat) {
+      tell_everybody(Kind::beat);
+      next_beat = time + interval;
+      if (const std::string error = comm.pending_error(); !error.empty())
+        end_job(fmt::format("rank {} ({}): {}", rank, host, error), false, lost_rank_code);
+    }
+    judge(time);
+  }
+}
+
+bool Watchdog::Impl::somebody_is_here() const {
+  for (std::size_t i = 0; i < links.size(); ++i)
+    if (links[i].open() && !peers[i].left) return true;
+  return false;
+}
+
+void Watchdog::Impl::hear(WatchdogPeer& peer) {
+  WatchdogLink& link = links[static_cast<std::size_t>(&peer - peers.data())];
+  if (!link.open()) return;
+  for (const WatchdogMessage& message : link.receive()) {
+    peer.heard = now();
+    if (message.kind == Kind::farewell) peer.left = true;
+    if (message.kind == Kind::failure) end_job(message.text.data(), message.said != 0 || rank > 0, message.exit_code);
+    peer.entered = message.entered;
+    peer.signs = message.signs;
+  }
+  if (link.open() || peer.left) return;
+  if (leaving) return;  // all are past the last collective operation
+  const std::string cause =
+      fmt::format("rank {} ({}) has ended without a word: it was killed, has crashed, or something in it called exit",
+                  peer.rank, peer.host);
+  if (rank > 0) rank_0_is_lost(cause);
+  end_job(cause, false, lost_rank_code);
+}
+
+void Watchdog::Impl::judge(double time) {
+  const std::string silent = silent_peers(peers, time, hang);
+  if (!silent.empty() && rank > 0) rank_0_is_lost(silent);
+  if (!silent.empty()) end_job(silent, false, lost_rank_code);
+  if (rank > 0) return;
+  WatchdogPeer own(0);
+  own.host = host;
+  own.entered = comm.entered();
+  own.signs = comm.signs_of_life();
+  const std::string stuck = standstill.find(own, peers, time, hang, expecting);
+  if (!stuck.empty()) end_job(stuck, false, lost_rank_code);
+}
+
+// Rank 0 passes a failure on to all, the rank that reported it included.
+bool Watchdog::Impl::rank_0_answers() {
+  for (const double end = now() + 1; now() < end; sleep_seconds(0.01))
+    for (const WatchdogMessage& message : links.front().receive())
+      if (message.kind == Kind::failure) return true;
+  return false;
+}
+
+// Rank 0 says it, for all to hear once.
+void Watchdog::Impl::end_job(const std::string& cause, bool said, int code) {
+  if (!said && rank == 0) say(cause);
+  tell_everybody(Kind::failure, cause, said || rank == 0, code);
+  if (!said && rank > 0 && !rank_0_answers()) say(cause);
+  // The message is on its way through the launcher; a process that ends at once may take it along.
+  sleep_seconds(said && rank > 0 ? 0.3 : 0.2);
+  ::_exit(code);
+}
+
+void Watchdog::Impl::rank_0_is_lost(const std::string& cause) {
+  if (rank > 1) sleep_seconds(1);
+  if (rank == 1 || first_on_its_host()) say(fmt::format("{} (found by rank {}, {})", cause, rank, host));
+  sleep_seconds(0.2);
+  ::_exit(lost_rank_code);
+}
+
+Watchdog::Watchdog(Communicator& comm, double hang_seconds) {
+  if (comm.size() == 1 || hang_seconds <= 0) return;
+  impl_ = std::make_unique<Impl>(comm, hang_seconds);
+  impl_->connect();
+  for (WatchdogPeer& peer : impl_->peers) peer.heard = now();
+  impl_->start();
+}
+
+Watchdog::~Watchdog() {
+  if (impl_) impl_->stop();
+}
+
+void Watchdog::expect_progress(bool expected) {
+  if (impl_) impl_->expecting = expected;
+}
+
+void Watchdog::announce_failure(int exit_code) {
+  if (!impl_) return;
+  impl_->announced = exit_code;
+  sleep_seconds(5);  // the thread ends this process
+}
+
+void Watchdog::find_cause() {
+  if (impl_) sleep_seconds(3);
+}
+
+void Watchdog::leave() {
+  if (!impl_) return;
+  impl_->comm.barrier();
+  impl_->leaving = true;
+  if (impl_->thread.joinable()) impl_->thread.join();
+  impl_.reset();
+}
+
+}  // namespace longstride

@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# Ranks that are killed, stopped or asked to stop: the whole job ends in time, with one message that names the rank, and
+# resuming gives the bits of a run that nothing happened to.
+#
+#   faults.sh LONGSTRIDE CASE [TIMES]      cases: kill, stop, signal, signal_saving, full_disk
+set -euo pipefail
+longstride=$1
+scenario=$2
+times=${3:-3}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$(mktemp -d)
+cleanup() {
+  umount "$work/disk" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+export CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+source "$here/run_support.sh"
+RANDOM=${SEED:-$$}
+echo "random seed ${SEED:-$$}"
+
+# end_of WHAT CODE|nonzero SECONDS: waits for $pid, which was started as a job of this shell.
+end_of() {
+  local began code=0
+  began=$(date +%s%N)
+  wait "$pid" || code=$?
+  local took=$((($(date +%s%N) - began) / 1000000))
+  if [ "$2" = nonzero ]; then [ "$code" != 0 ]; else [ "$code" = "$2" ]; fi ||
+    { cat job.log; fail "$1: the job ended with $code, not $2"; }
+  [ "$took" -le $(($3 * 1000)) ] || { cat job.log; fail "$1: the job took $took ms to end, more than $3 s"; }
+}
+# one_message PATTERN: the job said it once, and no other failure.
+one_message() {
+  [ "$(grep -a -c '^longstride: ' job.log)" = 1 ] && grep -a -q "^longstride: $1" job.log ||
+    { cat job.log; fail "the job should say once: $1"; }
+}
+start() { # start RUN [options]: 4 ranks in the background; $pid is mpirun
+  : >job.log
+  local run=$1; shift
+  mpirun --bind-to none -n 4 "$longstride" train recipe.yaml --run "$run" "$@" >job.log 2>&1 &
+  pid=$!
+}
+rank_of() { pgrep -P "$pid" | sed -n "$(($1 + 1))p"; }  # mpirun starts its ranks in order
+wait_for_saving() { # until RUN has a checkpoint that is being written
+  for _ in $(seq 20000); do
+    compgen -G "$1/checkpoints/.tmp-step-*" >/dev/null && return
+  done
+  fail "$1 saves nothing"
+}
+
+case $scenario in
+  kill)  # TIMES kills of one run after the other, each at a random moment: also in the middle of saving
+    steps=$((times * 12 + 30))
+    write_recipe "steps: $steps" "checkpoint_every: 3" "hang_seconds: 20"
+    train 4 whole
+    for i in $(seq "$times"); do
+      resume=()
+      [ -z "$(ls killed/checkpoints 2>/dev/null | grep '^step-')" ] || resume=(--resume)
+      start killed "${resume[@]}"
+      for _ in $(seq 1000); do  # until it trains; metrics after the checkpoint are written anew
+        if grep -a -q '^step ' job.log && [ -n "$(rank_of 3)" ]; then break; fi
+        sleep 0.02
+      done
+      sleep "0.$(printf %02d $((RANDOM % 35)))"
+      [ $((i % 3)) != 0 ] || wait_for_saving killed
+      r=$((RANDOM % 4))
+      kill -9 "$(rank_of $r)" || fail "kill $i: there is no rank $r"
+      end_of "kill $i (of rank $r)" nonzero 10
+      one_message "rank $r (.*) has ended without a word"
+    done
+    train 4 killed --resume
+    same_bits whole killed "$steps"
+    ;;
+  stop)
+    write_recipe "steps: 120" "checkpoint_every: 4" "hang_seconds: 4"
+    train 4 whole
+    for r in 2 0; do
+      start stopped $([ "$r" = 2 ] || echo --resume)
+      wait_for_step stopped $((r == 2 ? 20 : 60))
+      kill -STOP "$(rank_of $r)"
+      end_of "stop of rank $r" nonzero 10
+      one_message "rank $r (.*) has not answered for [0-9]* s"
+    done
+    train 4 stopped --resume
+    same_bits whole stopped 120
+    ;;
+  signal)
+    write_recipe "steps: 120" "checkpoint_every: 100" "hang_seconds: 20"
+    train 4 whole
+    resume=
+    at=10
+    for signal in USR1:3 TERM:1 USR1:0; do
+      start asked $resume
+      wait_for_step asked "$at"
+      kill "-${signal%:*}" "$(rank_of "${signal#*:}")"
+      end_of "SIG${signal%:*} to rank ${signal#*:}" 0 10
+      grep -a -q "^stopped at step" job.log || { cat job.log; fail "the run was over before it could be stopped"; }
+      resume=--resume
+      at=$((at + 25))
+    done
+    # mpirun passes SIGTERM on to the ranks; whatever they do, it ends with 1 (Open MPI 4.1).
+    start asked --resume
+    wait_for_step asked "$at"
+    kill -TERM "$pid"
+    end_of "SIGTERM to mpirun" nonzero 10
+    grep -a -q "^stopped at step" job.log || { cat job.log; fail "SIGTERM to mpirun does not reach the ranks"; }
+    train 4 asked --resume
+    same_bits whole asked 120
+    ;;
+  signal_saving)
+    write_recipe "steps: 60" "checkpoint_every: 1" "hang_seconds: 20"
+    train 4 whole
+    resume=
+    for signal in TERM:2 USR1:0 TERM:3; do
+      start asked $resume
+      wait_for_step asked $(($(last_checkpoint asked) + 6))
+      wait_for_saving asked
+      kill "-${signal%:*}" "$(rank_of "${signal#*:}")"
+      end_of "SIG${signal%:*} to rank ${signal#*:} while saving" 0 10
+      stopped=$(sed -n 's/^stopped at step \([0-9]*\);.*/\1/p' job.log)
+      [ "$stopped" = "$(last_checkpoint asked)" ] || { cat job.log; fail "stopped at '$stopped', saved $(last_checkpoint asked)"; }
+      ! compgen -G "asked/checkpoints/.tmp-*" >/dev/null || fail "something is left of a checkpoint"
+      resume=--resume
+    done
+    train 4 asked --resume
+    same_bits whole asked 60
+    ;;
+  full_disk)  # too small a file: a limit that every user has; too small a disk: one of our own
+    write_recipe "steps: 40" "checkpoint_every: 10" "hang_seconds: 20"
+    train 4 whole
+    start limited
+    wait_for_step limited 11
+    kill -USR1 "$(rank_of 0)"
+    end_of "the first part" 0 10
+    saved=$(last_checkpoint limited)
+    mpirun --bind-to none --mca btl tcp,self -n 4 bash -c 'ulimit -f 200; exec "$@"' - "$longstride" train recipe.yaml --run limited --resume >job.log 2>&1 &
+    pid=$!
+    end_of "a file that may not grow" 2 60
+    one_message "rank [0-9] (.*): the checkpoint of step [0-9]* cannot be saved: .*File too large.*; the last checkpoint is step $saved"
+    [ "$saved" = "$(last_checkpoint limited)" ] || fail "step $saved is not the last checkpoint any more"
+    ! compgen -G "limited/checkpoints/.tmp-*" >/dev/null || fail "something is left of the checkpoint that failed"
+    train 4 limited --resume
+    same_bits whole limited 40
+    mkdir disk
+    if ! mount -t tmpfs -o size=16m longstride-test disk 2>/dev/null; then
+      echo "full_disk: passed but for the disk itself, which only root may make"
+      exit 0
+    fi
+    size=$(du -sk whole/checkpoints/step-00000040 | cut -f 1)
+    mount -o "remount,size=$((size * 5 / 2))k" disk
+    start disk/run
+    end_of "a full disk" 2 60
+    one_message "rank [0-9] (.*): the checkpoint of step 30 cannot be saved: .*No space left on device.*; the last checkpoint is step 20"
+    mount -o remount,size=64m disk
+    train 4 disk/run --resume
+    same_bits whole disk/run 40
+    ;;
+  *) fail "unknown case $scenario" ;;
+esac
+echo "$scenario: passed"
