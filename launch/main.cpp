@@ -46,6 +46,7 @@ void add_commands(CLI::App& app, Session& session) {
   add_sample(app, session);
   add_show(app, session);
   add_bench(app, session);
+  add_reproduce(app, session);
 }
 
 // Between two parallel loops OpenMP's threads wait actively, for milliseconds. With another program on the same cores
