@@ -22,5 +22,6 @@ void add_sample(CLI::App& app, Session& session);
 void add_show(CLI::App& app, Session& session);
 void add_bench(CLI::App& app, Session& session);
 void add_reproduce(CLI::App& app, Session& session);
+void add_export(CLI::App& app, Session& session);
 
 }  // namespace longstride

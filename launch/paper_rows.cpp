@@ -79,9 +79,10 @@ std::vector<std::string> toy_overrides(const Recipe& r) {
                                   set("train.beta2", 0.99),
                                   set("train.log_every", 5),
                                   set("train.checkpoint_every", 0),
+                                  set("train.evaluate_windows", 4),
                                   set("train.micro_batch", 0)};
   if (!stream) {
-    out.push_back(set("train.steps", 150));
+    out.push_back(set("train.steps", 60));
     out.push_back(set("train.global_batch", cifar ? 2 : 1));
     return out;
   }
@@ -89,7 +90,7 @@ std::vector<std::string> toy_overrides(const Recipe& r) {
   out.push_back(set("data.context", context));
   out.push_back(set("model.attention.stride", r.model.attention.stride / 4));
   if (!r.model.attention.summary.empty()) out.push_back("model.attention.summary=8");
-  out.push_back(set("train.steps", bytes ? 300 : 150));
+  out.push_back(set("train.steps", bytes ? 150 : 60));
   out.push_back(set("train.global_batch", std::max<std::int64_t>(1, 8192 / context)));
   return out;
 }

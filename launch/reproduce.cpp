@@ -33,6 +33,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::int64_t toy_windows = 8;
+
 struct ReproduceOptions {
   std::string table, scale = "paper", recipes = "recipes", output, data;
   std::vector<std::string> rows, overrides;
@@ -158,7 +160,7 @@ void Reproduction::evaluate_row(TableRow& row) {
   wanted.step = steps_done(row.paper);
   wanted.data = row.paper.recipe.data.path;
   wanted.min_context = row.paper.min_context;
-  wanted.max_windows = options_.windows;
+  wanted.max_windows = options_.windows == 0 && table_.scale == Scale::smoke ? toy_windows : options_.windows;
   const auto dataset = fs::exists(wanted.data) ? Dataset::open(wanted.data) : nullptr;
   wanted.split = dataset == nullptr || dataset->size("test").bytes > 0 ? "test" : "valid";
   const LoadedRun loaded = load_run(run, "automatic");
@@ -300,7 +302,8 @@ void add_reproduce(CLI::App& app, Session& session) {
       ->add_option("--time-limit", o->time_limit,
                    "seconds; rows still to be trained share them, stop at a checkpoint and go on another time")
       ->check(CLI::Range(1.0, 1e8));
-  reproduce->add_option("--windows", o->windows, "score only the first so many windows")->check(above_zero());
+  reproduce->add_option("--windows", o->windows, "score only the first so many windows; default: all, at toy size 8")
+      ->check(above_zero());
   reproduce->add_option("--steps", o->steps, "with --scale speed: steps to time")->check(CLI::Range(1, 10000));
   add_device_option(*reproduce, o->device);
   reproduce->callback([o, &session] { Reproduction(*o, session).run(); });

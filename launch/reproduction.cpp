@@ -56,7 +56,8 @@ std::string hours_cell(const Measured& m) {
 std::vector<std::string> cells(const Table& table, const TableRow& row) {
   const Measured& m = row.measured;
   const Reproduces& paper = row.paper.published.reproduces;
-  std::vector<std::string> out = {row.paper.label, fmt::format("{:.{}f}", row.paper.bits_per_byte, table.number == 3 ? 4 : 2),
+  std::vector<std::string> out = {row.paper.label,
+                                  fmt::format("{:.{}f}", row.paper.bits_per_byte, table.number == 3 ? 4 : 2),
                                   cell(m.bits_per_byte, "{:.4f}"), cell(positive(paper.time_per_iteration), "{:.2f}"),
                                   cell(m.seconds_per_step, "{:.4g}")};
   if (table.number == 2) {
