@@ -25,5 +25,8 @@ void add_eval(CLI::App& app, Session& session);
 void add_sample(CLI::App& app, Session& session);
 void add_show(CLI::App& app, Session& session);
 void add_bench(CLI::App& app, Session& session);
+void add_reproduce(CLI::App& app, Session& session);
+void add_export(CLI::App& app, Session& session);
+void add_attention(CLI::App& app, Session& session);
 
 }  // namespace longstride

@@ -47,6 +47,9 @@ void add_commands(CLI::App& app, Session& session) {
   add_sample(app, session);
   add_show(app, session);
   add_bench(app, session);
+  add_reproduce(app, session);
+  add_export(app, session);
+  add_attention(app, session);
 }
 
 // Between two parallel loops OpenMP's threads wait actively, for milliseconds. With another program on the same cores

@@ -53,6 +53,14 @@ void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& d
   query_key_value_.gradients(ctx, normed, dqkv, dnormed);
 }
 
+AttentionBranch::QueriesAndKeys AttentionBranch::queries_and_keys(Context& ctx, const Tensor& normed,
+                                                                  Scratch& scratch) const {
+  const Tensor qkv = scratch.tensor({normed.size(0), normed.size(1), query_key_value_.out()}, ctx.compute);
+  query_key_value_.apply(ctx, normed, qkv);
+  const Heads heads = heads_of(qkv);
+  return {heads.q, heads.k};
+}
+
 void AttentionBranch::decode(Context& ctx, const Tensor& normed, const Tensor& out, const ops::DecodeCache& cache,
                              std::int64_t position) const {
   const std::int64_t batch = normed.size(0);

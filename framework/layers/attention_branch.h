@@ -41,6 +41,11 @@ class AttentionBranch : public Branch {
   void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
   Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
+  // What forward() computes first, (batch, seq, heads, key size): for looking at what attends to what.
+  struct QueriesAndKeys {
+    Tensor queries, keys;  // in `scratch`
+  };
+  QueriesAndKeys queries_and_keys(Context& ctx, const Tensor& normed, Scratch& scratch) const;
   // One position, (batch, 1, width), attending to what the cache keeps of those before it.
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, const ops::DecodeCache& cache,
               std::int64_t position) const;

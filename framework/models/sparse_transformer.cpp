@@ -118,6 +118,29 @@ void SparseTransformer::losses(Context& ctx, const Tensor& tokens, const Tensor&
   ops::cross_entropy(quiet, normed.rows(), output_->value, tokens.reshape({rows}), losses.reshape({rows}));
 }
 
+void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const {
+  Context quiet = ctx;
+  quiet.step = nullptr;
+  Scratch scratch(quiet);
+  const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.residual);
+  const Tensor normed = scratch.tensor(h.shape(), ctx.compute), out = scratch.like(normed);
+  embedding_->forward(quiet, tokens, h);
+  blocks_.front().attention_norm->forward(quiet, h, normed, nullptr);
+  for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
+    const Block& block = blocks_[layer];
+    {
+      Scratch inner(quiet);
+      const auto seen = block.attention->queries_and_keys(quiet, normed, inner);
+      if (!quiet.planning()) visit(static_cast<std::int64_t>(layer), seen.queries, seen.keys);
+    }
+    const LayerNorm& next = layer + 1 < blocks_.size() ? *blocks_[layer + 1].attention_norm : *final_norm_;
+    block.attention->forward(quiet, normed, out, nullptr);
+    block.feed_forward_norm->forward_after(quiet, out, h, {}, h, normed, nullptr);
+    block.feed_forward->forward(quiet, normed, out, nullptr);
+    next.forward_after(quiet, out, h, {}, h, normed, nullptr);
+  }
+}
+
 void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale,
                                            const Tensor& losses) const {
   check_tokens(tokens, losses);

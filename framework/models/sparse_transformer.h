@@ -2,6 +2,7 @@
 //   H_0 = embed(x),  H_k = H_{k-1} + resblock(H_{k-1}),  y = softmax(norm(H_N) W_out)
 //   a(H) = dropout(attention(norm(H))),  b(H) = dropout(ff(norm(H + a(H)))),  resblock = a + b
 #pragma once
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,10 @@ class SparseTransformer : public Model {
   std::int64_t context() const override { return config_.context; }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   const SparseTransformerConfig& config() const { return config_; }
+  // Runs the layers on tokens (batch, seq) u8 without dropout; `visit` sees every layer's queries and keys, (batch, seq,
+  // heads, key size), which are gone when it returns.
+  using AttentionVisitor = std::function<void(std::int64_t layer, const Tensor& queries, const Tensor& keys)>;
+  void visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const;
 
   void losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const override;
   void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const override;

@@ -12,7 +12,9 @@ namespace longstride {
 
 void catch_stop_signals();
 bool stop_requested();
-int stop_signal();          // which one came; 0: none
-void clear_stop_request();  // for a process that goes on
+// From `seconds` after this call on, a stop is requested: for a limit of time. Another call moves the limit.
+void request_stop_after(double seconds);
+int stop_signal();          // which one came; 0: none, or a limit of time
+void clear_stop_request();  // for a process that goes on: signals and limit
 
 }  // namespace longstride

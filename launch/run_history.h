@@ -1,0 +1,48 @@
+// What a run directory says of its past: metrics.jsonl, the newest checkpoint, and the evaluations kept beside them.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace longstride {
+
+struct StepPoint {
+  std::int64_t step = 0;
+  double bits_per_byte = 0, lr = 0, grad_norm = 0, tokens_per_second = 0;
+};
+
+struct EvaluationPoint {
+  std::int64_t step = 0;
+  double bits_per_byte = 0;
+};
+
+struct RunHistory {
+  std::vector<StepPoint> steps;                    // what was logged, ascending
+  std::vector<EvaluationPoint> evaluations;        // of the validation split
+  std::string device, precision;                   // of a run on a GPU; empty: the CPU
+  std::int64_t planned_bytes = 0, used_bytes = 0;  // of the device's memory; 0: not said
+
+  double seconds(double tokens_per_step) const;  // of training, evaluations and restarts left out
+  std::optional<double> seconds_per_step(double tokens_per_step) const;  // median of what was logged; none: nothing was
+};
+
+// Lines that are cut short or not ours are passed over; a run without metrics has an empty history.
+RunHistory read_history(const std::string& run);
+
+// A figure that took long to compute and is kept in RUN/evaluations.jsonl: the same question is answered from there.
+struct KeptEvaluation {
+  std::int64_t step = 0;
+  std::string split, data, weights;  // data: path of the dataset
+  std::int64_t min_context = 0, max_windows = 0, bytes = 0;
+  double bits_per_byte = 0;
+
+  bool same_question(const KeptEvaluation& other) const {
+    return step == other.step && split == other.split && data == other.data && weights == other.weights &&
+           min_context == other.min_context && max_windows == other.max_windows;
+  }
+};
+std::vector<KeptEvaluation> kept_evaluations(const std::string& run);
+void keep_evaluation(const std::string& run, const KeptEvaluation& evaluation);
+
+}  // namespace longstride
