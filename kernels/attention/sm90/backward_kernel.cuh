@@ -23,6 +23,7 @@ template <class T, int KeySize, int ValueSize, Side side>
 struct Backward {
   static constexpr BackwardTiling tiling = backward_tiling(side, KeySize, ValueSize);
   static constexpr int rows = tiling.rows(), step = tiling.step, stages = tiling.stages, warpgroups = tiling.warpgroups;
+  static_assert(stages >= 3, "a warpgroup holds a tile, and the one before, while it waits for the next");
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr float log2_e = 1.4426950408889634f;
@@ -64,7 +65,7 @@ struct Backward {
       if (lane_ == 0) load_own();
       bool more = find_next();
       while (more) {
-        const Tile tile = next_;
+        const Source source = next_;
         float lse[step / 32], delta[step / 32];
 #pragma unroll
         for (int i = 0; i < step / 32; ++i) {
@@ -81,13 +82,13 @@ struct Backward {
           }
           __syncwarp();
         }
-        if (lane_ == 0) load(tile);
+        if (lane_ == 0) load(source);
         place_.advance();
       }
     }
 
    private:
-    struct Tile {
+    struct Source {
       TileCorner corner;
       int kind;
     };
@@ -141,12 +142,12 @@ struct Backward {
       return true;
     }
 
-    __device__ void load(const Tile& tile) const {
+    __device__ void load(const Source& source) const {
       char* const to = shared_ + ring_at + place_.stage * tile_bytes;
       std::uint64_t* const full = &control_.full[place_.stage];
       barrier_arrive_expect(full, tile_bytes);
-      load_boxes(to, problem_.key_sized[tile.kind], key_boxes, step * key_row, tile.corner, full);
-      load_boxes(to + key_bytes, problem_.value_sized[tile.kind], value_boxes, step * value_row, tile.corner, full);
+      load_boxes(to, problem_.key_sized[source.kind], key_boxes, step * key_row, source.corner, full);
+      load_boxes(to + key_bytes, problem_.value_sized[source.kind], value_boxes, step * value_row, source.corner, full);
     }
 
     const BackwardProblem& problem_;
@@ -155,71 +156,81 @@ struct Backward {
     Shared& control_;
     Walk walk_;
     Stream stream_;
-    Tile next_;
+    Source next_;
     float lse_[step / 32], delta_[step / 32];
     Place place_;
     const int lane_ = threadIdx.x % 32;
   };
 
-  // The tiles that a warpgroup's own rows meet. A tile's memory is held until the products that read it are done, which
-  // is known when those of the next tile are.
+  // A tile that a warpgroup's own rows meet.
+  struct Tile {
+    int stage;
+    bool full;            // every pair is allowed
+    Interval columns[2];  // of the tile that the thread's rows meet
+  };
+
+  // Those tiles, in order.
   class Needed {
    public:
     __device__ Needed(const BackwardTask& task, Shared& control)
         : walk_(control.meeting),
           control_(control),
-          some_(task.begin + static_cast<std::int32_t>(threadIdx.x) / 128 * 64 < task.own.length) {}
+          some_(task.begin + static_cast<std::int32_t>(threadIdx.x) / 128 * 64 < task.own.length) {
+      more_ = advance();
+    }
 
-    // To the next tile that is needed, and waits for it; the others are let go as they come.
-    __device__ bool next() {
-      for (;;) {
-        if (started_) place_.advance();
-        started_ = true;
-        if (!walk_.next()) return false;
-        if (walk_.entered()) enter();
-        const std::int32_t begin = walk_.begin();
-        const bool needed = some_ && begin < end_ && begin + step > begin_;
-        if (!needed && held_ >= 0) {
-          wgmma_wait<0>();
-          release();
-        }
+    // Goes on to the next tile that is needed and waits for it; lets the others go as they come.
+    __device__ bool find() {
+      for (; more_; more_ = advance()) {
         barrier_wait(&control_.full[place_.stage], place_.parity);
-        if (needed) return true;
-        held_ = place_.stage;
-        release();
+        if (needed()) return true;
+        release(place_.stage);
+        place_.advance();
       }
+      return false;
     }
+    // Goes on to the very next tile; false when it is not needed.
+    __device__ bool follows() {
+      more_ = advance();
+      place_.advance();
+      return more_ && needed();
+    }
+    __device__ void wait() { barrier_wait(&control_.full[place_.stage], place_.parity); }
 
+    __device__ Tile tile() const {
+      const std::int32_t begin = walk_.begin();
+      return {place_.stage,
+              begin >= full_begin_ && begin + step <= full_end_,
+              {{row_[0].begin - begin, row_[0].end - begin}, {row_[1].begin - begin, row_[1].end - begin}}};
+    }
     __device__ int stage() const { return place_.stage; }
-    __device__ void hold() { held_ = place_.stage; }
-    __device__ void release() {
-      if (held_ < 0) return;
+    // The tile's memory may be filled again.
+    __device__ void release(int stage) const {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[held_]);
-      held_ = -1;
+      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[stage]);
     }
-
-    __device__ bool full() const { return walk_.begin() >= full_begin_ && walk_.begin() + step <= full_end_; }
-    // Columns of the tile that the thread's row r meets.
-    __device__ Interval columns(int r) const { return {row_[r].begin - walk_.begin(), row_[r].end - walk_.begin()}; }
 
    private:
-    __device__ void enter() {
-      const Interval* row = control_.meeting.row[walk_.part()];
-      const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16, own = warp + threadIdx.x % 32 / 4;
-      begin_ = row[warpgroup].begin;
-      end_ = row[warpgroup + 63].end;
-      full_begin_ = row[warp + 15].begin;
-      full_end_ = row[warp].end;
-      row_[0] = row[own];
-      row_[1] = row[own + 8];
+    __device__ bool needed() const { return some_ && walk_.begin() < end_ && walk_.begin() + step > begin_; }
+    __device__ bool advance() {
+      if (!walk_.next()) return false;
+      if (walk_.entered()) {
+        const Interval* row = control_.meeting.row[walk_.part()];
+        const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16, own = warp + threadIdx.x % 32 / 4;
+        begin_ = row[warpgroup].begin;
+        end_ = row[warpgroup + 63].end;
+        full_begin_ = row[warp + 15].begin;
+        full_end_ = row[warp].end;
+        row_[0] = row[own];
+        row_[1] = row[own + 8];
+      }
+      return true;
     }
 
     Walk walk_;
     Shared& control_;
     Place place_;
-    bool some_, started_ = false;
-    int held_ = -1;
+    bool some_, more_;
     std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
     Interval row_[2];
   };
@@ -292,12 +303,11 @@ struct Backward {
 
   __device__ static std::int32_t own_row(int r) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * r; }
 
-  // S becomes P. Rows without an allowed key have lse = -infinity, but lie in no full tile.
+  // P of S. Rows without an allowed key have lse = -infinity, but lie in no full tile.
   template <bool Full>
-  __device__ static void weigh(float (&s)[step / 2], float rate, const Statistics& statistics, const float* lse,
-                               const Needed& needed) {
+  __device__ static void weigh(float (&p)[step / 2], const float (&s)[step / 2], float rate,
+                               const Statistics& statistics, const float* lse, const Interval (&columns)[2]) {
     const std::int32_t column = 2 * (threadIdx.x % 4);
-    const Interval columns[2] = {needed.columns(0), needed.columns(1)};
 #pragma unroll
     for (int j = 0; j < step / 8; ++j) {
       float2 of_columns = {};
@@ -312,28 +322,32 @@ struct Backward {
             const std::int32_t at = 8 * j + column + e;
             if (at < columns[r].begin || at >= columns[r].end) x = -__builtin_huge_valf();
           }
-          s[4 * j + 2 * r + e] = exp2_approx(x);
+          p[4 * j + 2 * r + e] = exp2_approx(x);
         }
     }
   }
 
-  // dP becomes dS.
-  __device__ static void differentiate(float (&dp)[step / 2], const float (&p)[step / 2], const Statistics& statistics,
-                                       const float* delta) {
+  // dS of P and dP; of P where it is an a operand.
+  __device__ static void differentiate(float (&ds)[step / 2], const std::uint32_t (&p)[step / 16][4],
+                                       const float (&dp)[step / 2], const Statistics& statistics, const float* delta) {
     const std::int32_t column = 2 * (threadIdx.x % 4);
 #pragma unroll
     for (int j = 0; j < step / 8; ++j) {
       float2 of_columns = {};
       if constexpr (side == Side::keys) of_columns = *reinterpret_cast<const float2*>(delta + 8 * j + column);
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int i = 4 * j + 2 * r + e;
-          const float shift = side == Side::queries ? statistics.delta[r] : e == 0 ? of_columns.x : of_columns.y;
-          dp[i] = p[i] * (dp[i] - shift);
-        }
+      for (int r = 0; r < 2; ++r) {
+        const float2 weights = unpack<T>(p[j / 2][j % 2 * 2 + r]);
+        const int i = 4 * j + 2 * r;
+        ds[i] = weights.x * (dp[i] - (side == Side::queries ? statistics.delta[r] : of_columns.x));
+        ds[i + 1] = weights.y * (dp[i + 1] - (side == Side::queries ? statistics.delta[r] : of_columns.y));
+      }
     }
+  }
+  __device__ static void differentiate(float (&ds)[step / 2], const float (&p)[step / 2], const float (&dp)[step / 2],
+                                       const Statistics& statistics) {
+#pragma unroll
+    for (int i = 0; i < step / 2; ++i) ds[i] = p[i] * (dp[i] - statistics.delta[i / 2 % 2]);
   }
 
   __device__ static void pack_weights(std::uint32_t (&a)[step / 16][4], const float (&d)[step / 2]) {
@@ -341,64 +355,123 @@ struct Backward {
     for (int i = 0; i < step / 16; ++i) pack_operand<T>(a[i], d, i);
   }
 
-  __device__ static void consume(const BackwardProblem& problem, const BackwardTask& task, char* shared) {
-    Shared& control = shared_of(shared);
-    const char* const own = shared + threadIdx.x / 128 * own_bytes;
-    const char* const ring = shared + ring_at;
-    const float rate = problem.scale * log2_e;
-    Statistics statistics = {};
-    if constexpr (side == Side::queries) statistics.load(problem, task);
-    Own<KeySize, tiling.key_sized_in_registers> own_key;
-    Own<ValueSize, tiling.value_sized_in_registers> own_value;
-    barrier_wait(&control.own, 0);
-    own_key.load(own);
-    own_value.load(own + own_key_bytes);
-
-    float key_gradient[KeySize / 2] = {}, value_gradient[side == Side::keys ? ValueSize / 2 : 1] = {};
-    float s[step / 2], dp[step / 2];
-    std::uint32_t p_operand[step / 16][4], ds_operand[step / 16][4];
-    const auto issue = [&](int stage) {
-      wgmma_fence();
-      own_key.multiply(s, ring + stage * tile_bytes);
-      own_value.multiply(dp, ring + stage * tile_bytes + key_bytes);
-    };
-    Needed needed(task, control);
-    bool more = needed.next();
-    if (more) issue(needed.stage());
-    while (more) {
-      const int stage = needed.stage();
-      const char* const tile = ring + stage * tile_bytes;
-      wgmma_wait<1>();
-      wgmma_hold(s);
-      needed.release();
-      if (needed.full())
-        weigh<true>(s, rate, statistics, control.lse[stage], needed);
-      else
-        weigh<false>(s, rate, statistics, control.lse[stage], needed);
-      if constexpr (side == Side::keys) {
-        pack_weights(p_operand, s);
-        add_product<ValueSize>(value_gradient, p_operand, tile + key_bytes);
-        wgmma_wait<1>();
-      } else {
-        wgmma_wait<0>();
-      }
-      wgmma_hold(dp);
-      differentiate(dp, s, statistics, control.delta[stage]);
-      pack_weights(ds_operand, dp);
-      add_product<KeySize>(key_gradient, ds_operand, tile);
-      needed.hold();
-      more = needed.next();
-      if (more) issue(needed.stage());
+  // A warpgroup's own rows and gradients. While the exponentials of one tile are taken, the products of the tile before
+  // and the next tile's S run.
+  class Consumer {
+   public:
+    __device__ Consumer(const BackwardProblem& problem, const BackwardTask& task, char* shared)
+        : problem_(problem),
+          task_(task),
+          control_(shared_of(shared)),
+          ring_(shared + ring_at),
+          rate_(problem.scale * log2_e),
+          needed_(task, control_) {
+      if constexpr (side == Side::queries) statistics_.load(problem, task);
+      const char* const own = shared + threadIdx.x / 128 * own_bytes;
+      barrier_wait(&control_.own, 0);
+      own_key_.load(own);
+      own_value_.load(own + own_key_bytes);
     }
-    wgmma_wait<0>();
-    wgmma_hold(key_gradient);
-    wgmma_hold(value_gradient);
-    const bool starts =
-        problem.first && (side == Side::queries || task.pass->part[problem.part].kind != PartKind::fixed_summary);
-    store_gradient<T, KeySize>(problem.key_sized_gradient, task, key_gradient, problem.scale, !starts);
-    if constexpr (side == Side::keys)
-      store_gradient<T, ValueSize>(problem.value_sized_gradient, task, value_gradient, 1.0f, !starts);
-  }
+
+    __device__ void run() {
+      clear(key_gradient_);
+      clear(value_gradient_);
+      while (needed_.find()) {
+        wgmma_fence();
+        own_key_.multiply(s_, key_tile(needed_.stage()));
+        wgmma_wait<0>();
+        wgmma_hold(s_);
+        Tile tile = needed_.tile();
+        while (needed_.follows()) {
+          turn<true>(tile);
+          tile = needed_.tile();
+        }
+        turn<false>(tile);
+        wgmma_wait<0>();
+        wgmma_hold(key_gradient_);
+        wgmma_hold(value_gradient_);
+        release_held();
+      }
+      store();
+    }
+
+   private:
+    template <int Count>
+    __device__ static void clear(float (&gradient)[Count]) {
+#pragma unroll
+      for (int i = 0; i < Count; ++i) gradient[i] = 0;
+      wgmma_hold(gradient);
+    }
+    __device__ const char* key_tile(int stage) const { return ring_ + stage * tile_bytes; }
+    __device__ const char* value_tile(int stage) const { return ring_ + stage * tile_bytes + key_bytes; }
+
+    __device__ void release_held() {
+      if (held_ >= 0) needed_.release(held_);
+      held_ = -1;
+    }
+
+    __device__ void weigh(float (&p)[step / 2], const Tile& tile) const {
+      if (tile.full)
+        Backward::weigh<true>(p, s_, rate_, statistics_, control_.lse[tile.stage], tile.columns);
+      else
+        Backward::weigh<false>(p, s_, rate_, statistics_, control_.lse[tile.stage], tile.columns);
+    }
+
+    // One tile. On entry its S is there and the key-sized gradient of the tile before is under way; on return, those of
+    // the tile that follows.
+    template <bool Follows>
+    __device__ void turn(const Tile& tile) {
+      wgmma_fence();
+      own_value_.multiply(dp_, value_tile(tile.stage));
+      float p[step / 2], ds[step / 2];
+      weigh(p, tile);
+      std::uint32_t p_operand[step / 16][4], ds_operand[step / 16][4];
+      if constexpr (side == Side::keys) {
+        pack_weights(p_operand, p);
+        add_product<ValueSize>(value_gradient_, p_operand, value_tile(tile.stage));
+      }
+      if constexpr (Follows) {
+        needed_.wait();
+        wgmma_fence();
+        own_key_.multiply(s_, key_tile(needed_.stage()));
+      }
+      wgmma_wait<(Follows ? 1 : 0) + (side == Side::keys ? 1 : 0)>();
+      wgmma_hold(dp_);
+      release_held();
+      if constexpr (side == Side::keys)
+        differentiate(ds, p_operand, dp_, statistics_, control_.delta[tile.stage]);
+      else
+        differentiate(ds, p, dp_, statistics_);
+      pack_weights(ds_operand, ds);
+      add_product<KeySize>(key_gradient_, ds_operand, key_tile(tile.stage));
+      held_ = tile.stage;
+      if constexpr (Follows) {
+        wgmma_wait<1>();
+        wgmma_hold(s_);
+      }
+    }
+
+    __device__ void store() const {
+      const bool starts =
+          problem_.first && (side == Side::queries || task_.pass->part[problem_.part].kind != PartKind::fixed_summary);
+      store_gradient<T, KeySize>(problem_.key_sized_gradient, task_, key_gradient_, problem_.scale, !starts);
+      if constexpr (side == Side::keys)
+        store_gradient<T, ValueSize>(problem_.value_sized_gradient, task_, value_gradient_, 1.0f, !starts);
+    }
+
+    const BackwardProblem& problem_;
+    const BackwardTask& task_;
+    Shared& control_;
+    const char* ring_;
+    float rate_;
+    Needed needed_;
+    int held_ = -1;  // the stage of a tile that products in flight read
+    Statistics statistics_ = {};
+    Own<KeySize, tiling.key_sized_in_registers> own_key_;
+    Own<ValueSize, tiling.value_sized_in_registers> own_value_;
+    float key_gradient_[KeySize / 2], value_gradient_[side == Side::keys ? ValueSize / 2 : 1];
+    float s_[step / 2], dp_[step / 2];
+  };
 };
 
 template <class T, int KeySize, int ValueSize, Side side>
@@ -427,7 +500,7 @@ __global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side>::tiling.
     if (threadIdx.x < B::warpgroups * 128 + 32) typename B::Producer(problem, task, shared).run();
   } else {
     if constexpr (consumer_registers > 0) registers_take<consumer_registers>();
-    B::consume(problem, task, shared);
+    typename B::Consumer(problem, task, shared).run();
   }
 }
 

@@ -22,11 +22,11 @@ struct BackwardTiling {
 };
 
 constexpr BackwardTiling backward_tiling(Side side, int key_size, int value_size) {
-  if (value_size <= 32) return {1, 64, 3, side == Side::queries ? 3 : 2, false, false, 0};
+  if (value_size <= 32) return {1, 32, 4, 3, false, false, 0};
   if (side == Side::queries) {
     if (value_size <= 64) return {2, 64, 4, 1, true, true, 232};
     if (key_size <= 64) return {2, 64, 3, 1, true, false, 232};
-    return {2, 64, 2, 1, false, false, 232};
+    return {2, 64, 3, 1, false, false, 232};
   }
   if (value_size <= 64) return {2, 64, 4, 1, true, true, 232};
   if (key_size <= 64) return {2, 64, 3, 1, false, false, 232};
