@@ -52,7 +52,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
   if (begin >= keys.stream.length) return;
   __shared__ std::int32_t found[4];
   const TileSpan span = query_tiles_by_block(part, queries, keys.stream, tile, unit.tile, found);
-  if (!call.first && span.begin >= span.end) return;
+  if (job.adds && span.begin >= span.end) return;
 
   extern __shared__ __align__(128) unsigned char shared[];
   const Tile<T, Key> k{reinterpret_cast<T*>(shared)};
@@ -113,7 +113,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
       dk[j][2 * upper + 1] *= call.scale;
     }
     const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
-    if (call.first || entry >= keys.stream.length) continue;
+    if (!job.adds || entry >= keys.stream.length) continue;
     add_row(dk, upper, dk_rows.at(keys.at(entry)), call.key_size, call.aligned);
     add_row(dv, upper, dv_rows.at(keys.at(entry)), call.value_size, call.aligned);
   }

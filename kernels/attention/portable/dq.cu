@@ -38,7 +38,7 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
   const std::int32_t begin = unit.tile * tile_shape.queries;
   if (begin >= queries.stream.length) return;
   KeyWalk walk(job, unit, queries.stream, call.group.n, tile_shape);
-  if (!call.first && !walk.more()) return;
+  if (job.adds && !walk.more()) return;
 
   extern __shared__ __align__(128) unsigned char shared[];
   const Tile<T, Key> q{reinterpret_cast<T*>(shared)};
@@ -102,7 +102,7 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
       acc[j][2 * upper + 1] *= call.scale;
     }
     const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
-    if (!call.first && entry < queries.stream.length)
+    if (job.adds && entry < queries.stream.length)
       add_row(acc, upper, dq_rows.at(queries.at(entry)), call.key_size, call.aligned);
   }
   store_rows(acc, Tile<T, Key>{stages + warp_row * Key}, dq_rows, call.key_size, queries, begin + warp_row,

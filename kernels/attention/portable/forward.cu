@@ -67,7 +67,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
   const std::int32_t begin = unit.tile * tile_shape.queries;
   if (begin >= queries.stream.length) return;
   KeyWalk walk(job, unit, queries.stream, call.group.n, tile_shape);
-  if (!call.first && !walk.more()) return;
+  if (job.adds && !walk.more()) return;
 
   extern __shared__ __align__(128) unsigned char shared[];
   const Tile<T, Key> q{reinterpret_cast<T*>(shared)};
@@ -89,7 +89,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
   float* const lse = call.lse + lse_row(call, unit);
   float acc[Value / 8][4] = {};
   Softmax softmax;
-  if (!call.first) {  // goes on from a softmax whose largest score is lse and whose sum is 1
+  if (job.adds) {  // goes on from a softmax whose largest score is lse and whose sum is 1
 #pragma unroll
     for (int upper = 0; upper < 2; ++upper) {
       const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;

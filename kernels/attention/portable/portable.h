@@ -22,6 +22,7 @@ struct Job {
   Stream queries;                       // of segment 0
   std::int32_t segments = 0, parts = 0;
   Part part[most_parts];
+  bool adds = false;  // to what earlier launches have written
 };
 struct Group {
   static constexpr int most_jobs = 16, most_heads = 64;
@@ -46,7 +47,6 @@ struct Call {
   const float* delta = nullptr;
   float scale = 1;
   std::int32_t key_size = 0, value_size = 0, heads = 0, batch = 0;
-  bool first = true;    // nothing is there yet to which this launch adds
   bool aligned = true;  // every row of every matrix begins on 16 bytes and is a multiple of 16 bytes long
   Group group;
 };

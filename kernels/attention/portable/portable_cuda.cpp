@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/attention/joined_part.h"
 #include "kernels/attention/portable/portable.h"
 #include "kernels/base/cuda_types.cuh"
 
@@ -15,6 +16,8 @@ namespace {
 struct Slot {
   const Pass* pass = nullptr;
   std::int32_t first_part = 0, parts = 0;
+  bool adds = false;    // to what earlier launches have written
+  bool joined = false;  // with the pass's first part
 };
 
 // The number-th pass of a head, with all its parts.
@@ -22,13 +25,19 @@ Slot pass_slot(const AttentionPlan& plan, std::int64_t head, std::int32_t number
   const auto passes = plan.passes_of(head);
   if (number >= static_cast<std::int32_t>(passes.size())) return {};
   const Pass& pass = passes[static_cast<std::size_t>(number)];
-  return {&pass, pass.first_part, pass.parts};
+  return {&pass, pass.first_part, pass.parts, number > 0};
 }
 
 // The number-th part of a head, counted over its passes.
 Slot part_slot(const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
-  for (const Pass& pass : plan.passes_of(head)) {
-    if (number < pass.parts) return {&pass, pass.first_part + number, 1};
+  const auto passes = plan.passes_of(head);
+  for (const Pass& pass : passes) {
+    if (number < pass.parts) {
+      const auto parts = plan.parts_of(pass);
+      const bool first_pass = &pass == passes.data();
+      const bool joined = first_pass && number > 0 && continues(parts[static_cast<std::size_t>(number)], parts[0]);
+      return {&pass, pass.first_part + number, 1, !joined && (number > 0 || !first_pass), joined};
+    }
     number -= pass.parts;
   }
   return {};
@@ -39,8 +48,10 @@ Job job_of(const AttentionPlan& plan, const Slot& slot) {
   job.queries = slot.pass->queries;
   job.segments = slot.pass->segments;
   job.parts = slot.parts;
+  job.adds = slot.adds;
   if (slot.parts > Job::most_parts) throw std::logic_error("a pass of " + std::to_string(slot.parts) + " parts");
   for (std::int32_t p = 0; p < slot.parts; ++p) job.part[p] = plan.parts[static_cast<std::size_t>(slot.first_part + p)];
+  if (slot.joined) job.part[0] = joined(job.part[0], plan.parts_of(*slot.pass)[0]);
   return job;
 }
 
@@ -51,7 +62,6 @@ void each_group(const AttentionPlan& plan, Call& call, SlotOf&& slot_of, F&& lau
   const auto heads = static_cast<std::int64_t>(plan.heads.size());
   for (std::int32_t number = 0, found = 1; found > 0; ++number) {
     found = 0;
-    call.first = number == 0;
     Slot slots[Group::most_jobs];
     Group& group = call.group;
     group.n = plan.n;

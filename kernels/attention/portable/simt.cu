@@ -74,7 +74,7 @@ __device__ inline void spread(float* p, const float (&s)[warp_rows]) {
 
 // The rows, times `scale`, to memory, or added to what is there.
 __device__ inline void store_rows(const Accumulator& acc, const Rows<float>& to, int size, const Places& places,
-                                  std::int32_t begin, float scale, bool first) {
+                                  std::int32_t begin, float scale, bool adds) {
 #pragma unroll
   for (int r = 0; r < warp_rows; ++r) {
     const std::int32_t entry = begin + first_row_of() + r;
@@ -83,7 +83,7 @@ __device__ inline void store_rows(const Accumulator& acc, const Rows<float>& to,
 #pragma unroll
     for (int x = 0; x < most_vectors; ++x) {
       const int column = x * warp_threads + lane_of();
-      if (column < size) row[column] = first ? scale * acc[r][x] : fmaf(scale, acc[r][x], row[column]);
+      if (column < size) row[column] = adds ? fmaf(scale, acc[r][x], row[column]) : scale * acc[r][x];
     }
   }
 }
@@ -117,7 +117,7 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   const std::int32_t begin = unit.tile * rows;
   if (begin >= queries.stream.length) return;
   KeyWalk walk(job, unit, queries.stream, call.group.n, tile_shape);
-  if (!call.first && !walk.more()) return;
+  if (job.adds && !walk.more()) return;
 
   extern __shared__ __align__(16) float floats[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
@@ -133,7 +133,7 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   for (int r = 0; r < warp_rows; ++r) {
     const std::int32_t entry = begin + first_row_of() + r;
     top[r] = -INFINITY;
-    if (!call.first && entry < queries.stream.length) {
+    if (job.adds && entry < queries.stream.length) {
       const std::int32_t position = queries.at(entry);
       top[r] = lse[position];
 #pragma unroll
@@ -178,7 +178,7 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
     if (lane_of() == 0 && entry < queries.stream.length)
       lse[queries.at(entry)] = sum[r] > 0 ? top[r] + logf(sum[r]) : -INFINITY;
   }
-  store_rows(acc, o_rows, call.value_size, queries, begin, 1.0f, true);
+  store_rows(acc, o_rows, call.value_size, queries, begin, 1.0f, false);
 }
 
 __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_constant__ Call call) {
@@ -189,7 +189,7 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
   const std::int32_t begin = unit.tile * rows;
   if (begin >= queries.stream.length) return;
   KeyWalk walk(job, unit, queries.stream, call.group.n, tile_shape);
-  if (!call.first && !walk.more()) return;
+  if (job.adds && !walk.more()) return;
 
   extern __shared__ __align__(16) float floats[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
@@ -228,7 +228,7 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
     spread(p, s);
     add_product(acc, p, k, call.key_size);
   }
-  store_rows(acc, Rows<float>(call.dq, unit), call.key_size, queries, begin, call.scale, call.first);
+  store_rows(acc, Rows<float>(call.dq, unit), call.key_size, queries, begin, call.scale, job.adds);
 }
 
 __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_constant__ Call call) {
@@ -241,7 +241,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
   if (begin >= keys.stream.length) return;
   __shared__ std::int32_t found[4];
   const TileSpan span = query_tiles_by_block(part, queries.stream, keys.stream, tile_shape, unit.tile, found);
-  if (!call.first && span.begin >= span.end) return;
+  if (job.adds && span.begin >= span.end) return;
 
   extern __shared__ __align__(16) float floats[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
@@ -279,8 +279,8 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
     spread(p, dp);
     add_product(dk, p, q, call.key_size);
   }
-  store_rows(dk, Rows<float>(call.dk, unit), call.key_size, keys, begin, call.scale, call.first);
-  store_rows(dv, Rows<float>(call.dv, unit), call.value_size, keys, begin, 1.0f, call.first);
+  store_rows(dk, Rows<float>(call.dk, unit), call.key_size, keys, begin, call.scale, job.adds);
+  store_rows(dv, Rows<float>(call.dv, unit), call.value_size, keys, begin, 1.0f, job.adds);
 }
 
 // Tiles of key size, of value size, and the scores.

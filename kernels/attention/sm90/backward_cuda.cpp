@@ -1,11 +1,10 @@
-// Attention backward on Hopper: for each pass of the heads, one launch for dQ and one a part for dK and dV, each adding
-// to what the launches before it have written.
+// Attention backward on Hopper: for each pass of the heads, one launch for dQ and one a part for dK and dV.
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/attention/joined_part.h"
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/backward_problem.h"
-#include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -15,32 +14,27 @@ Gradient gradient_of(const View& view) {
   return {view.data, {view.stride[0], view.stride[1], view.stride[2]}, static_cast<std::int32_t>(view.size[3])};
 }
 
-// Zero in the rows of one head.
-void clear(const View& view, std::int64_t head, const Launch& launch) {
-  const std::size_t element = bytes_of(view.dtype), row = static_cast<std::size_t>(view.stride[1]) * element;
-  for (std::int64_t sequence = 0; sequence < view.size[0]; ++sequence) {
-    auto* const from =
-        view.as<std::byte>() + static_cast<std::size_t>(sequence * view.stride[0] + head * view.stride[2]) * element;
-    check(cudaMemset2DAsync(from, row, 0, static_cast<std::size_t>(view.size[3]) * element,
-                            static_cast<std::size_t>(view.size[1]), stream_of(launch)),
-          "cudaMemset2DAsync");
-  }
-}
-
-// Summary rows are not all keys; where they are a head's first part, the launch for it adds to zero.
-void clear_unreached(const AttentionBackwardArgs& args, const Launch& launch) {
-  for (std::int64_t head = 0; head < args.q.size[2]; ++head) {
-    const auto passes = args.plan->passes_of(head);
-    if (passes.empty() || args.plan->parts_of(passes[0])[0].kind != PartKind::fixed_summary) continue;
-    clear(args.dk, head, launch);
-    clear(args.dv, head, launch);
+// For dK and dV: parts with the queries of the window before them, where that is possible. Summary rows of an
+// incomplete period are not among those that TMA can reach, and have no queries but the window's.
+void join_parts(BackwardProblem& problem, bool first_pass) {
+  Geometry& geometry = problem.geometry;
+  for (int p = 0; p < geometry.passes; ++p) {
+    PassGeometry& pass = geometry.pass[p];
+    problem.adds[p][0] = !first_pass;
+    for (int i = 1; i < pass.parts; ++i) {
+      Part& part = pass.part[i];
+      problem.adds[p][i] = !first_pass || !continues(part, pass.part[0]);
+      if (problem.adds[p][i]) continue;
+      part = joined(part, pass.part[0]);
+      if (part.keys.run > 1)
+        part.keys.length = std::min(part.keys.length, geometry.n / part.keys.period * part.keys.run);
+    }
   }
 }
 
 }  // namespace
 
 void attention_backward(const AttentionBackwardArgs& args, const float* delta, const Launch& launch) {
-  clear_unreached(args, launch);
   for (int number = 0; number < passes_in(*args.plan); ++number) {
     BackwardProblem problem = {};
     geometry_of(*args.plan, number, problem.geometry);
@@ -48,17 +42,15 @@ void attention_backward(const AttentionBackwardArgs& args, const float* delta, c
     problem.scale = static_cast<float>(args.scale);
     problem.lse = args.lse.as<float>();
     problem.delta = delta;
-    problem.first = number == 0;
+    for (int p = 0; p < problem.geometry.passes; ++p) problem.adds[p][0] = number > 0;
     problem.key_sized_gradient = gradient_of(args.dq);
     launch_backward_queries(args, problem, launch);
     problem.key_sized_gradient = gradient_of(args.dk);
     problem.value_sized_gradient = gradient_of(args.dv);
+    join_parts(problem, number == 0);
     int parts = 0;
     for (int p = 0; p < problem.geometry.passes; ++p) parts = std::max(parts, problem.geometry.pass[p].parts);
-    for (problem.part = 0; problem.part < parts; ++problem.part) {
-      launch_backward_keys(args, problem, launch);
-      problem.first = false;
-    }
+    for (problem.part = 0; problem.part < parts; ++problem.part) launch_backward_keys(args, problem, launch);
   }
 }
 

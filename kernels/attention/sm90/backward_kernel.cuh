@@ -5,9 +5,9 @@
 // S, dP and the gradients stay in registers; P and dS go from accumulators to a operands in place. Every block writes
 // rows that no other does, so the result does not depend on the order of blocks.
 //
-// A producer warp brings tiles by TMA through a ring in shared memory. Each warpgroup of consumers has S and dP of the
-// next tile in flight while it is about to turn to it, and its exponentials run beside its own dP and the other
-// warpgroup's products.
+// A producer warp brings tiles by TMA through a ring in shared memory. A warpgroup issues the last products of one tile
+// and the first of the next together: as few products can be under way unissued, its exponentials then run beside the
+// other warpgroups' products, hardly beside its own.
 #pragma once
 #include <algorithm>
 
@@ -23,7 +23,7 @@ template <class T, int KeySize, int ValueSize, Side side>
 struct Backward {
   static constexpr BackwardTiling tiling = backward_tiling(side, KeySize, ValueSize);
   static constexpr int rows = tiling.rows(), step = tiling.step, stages = tiling.stages, warpgroups = tiling.warpgroups;
-  static_assert(stages >= 3, "a warpgroup holds a tile, and the one before, while it waits for the next");
+  static_assert(stages >= 2, "a warpgroup waits for a tile with the one before in hand");
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr float log2_e = 1.4426950408889634f;
@@ -169,34 +169,25 @@ struct Backward {
     Interval columns[2];  // of the tile that the thread's rows meet
   };
 
-  // Those tiles, in order.
-  class Needed {
+  // The tiles that a block's rows meet, in order.
+  class Tiles {
    public:
-    __device__ Needed(const BackwardTask& task, Shared& control)
+    __device__ Tiles(const BackwardTask& task, Shared& control)
         : walk_(control.meeting),
           control_(control),
-          some_(task.begin + static_cast<std::int32_t>(threadIdx.x) / 128 * 64 < task.own.length) {
-      more_ = advance();
-    }
+          some_(task.begin + static_cast<std::int32_t>(threadIdx.x) / 128 * 64 < task.own.length) {}
 
-    // Goes on to the next tile that is needed and waits for it; lets the others go as they come.
-    __device__ bool find() {
-      for (; more_; more_ = advance()) {
-        barrier_wait(&control_.full[place_.stage], place_.parity);
-        if (needed()) return true;
-        release(place_.stage);
-        place_.advance();
-      }
-      return false;
+    // Goes on to the next tile and waits for it.
+    __device__ bool next() {
+      if (!walk_.next()) return false;
+      if (started_) place_.advance();
+      started_ = true;
+      if (walk_.entered()) enter();
+      barrier_wait(&control_.full[place_.stage], place_.parity);
+      return true;
     }
-    // Goes on to the very next tile; false when it is not needed.
-    __device__ bool follows() {
-      more_ = advance();
-      place_.advance();
-      return more_ && needed();
-    }
-    __device__ void wait() { barrier_wait(&control_.full[place_.stage], place_.parity); }
-
+    // Whether the warpgroup's own rows meet it.
+    __device__ bool needed() const { return some_ && walk_.begin() < end_ && walk_.begin() + step > begin_; }
     __device__ Tile tile() const {
       const std::int32_t begin = walk_.begin();
       return {place_.stage,
@@ -211,26 +202,21 @@ struct Backward {
     }
 
    private:
-    __device__ bool needed() const { return some_ && walk_.begin() < end_ && walk_.begin() + step > begin_; }
-    __device__ bool advance() {
-      if (!walk_.next()) return false;
-      if (walk_.entered()) {
-        const Interval* row = control_.meeting.row[walk_.part()];
-        const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16, own = warp + threadIdx.x % 32 / 4;
-        begin_ = row[warpgroup].begin;
-        end_ = row[warpgroup + 63].end;
-        full_begin_ = row[warp + 15].begin;
-        full_end_ = row[warp].end;
-        row_[0] = row[own];
-        row_[1] = row[own + 8];
-      }
-      return true;
+    __device__ void enter() {
+      const Interval* row = control_.meeting.row[walk_.part()];
+      const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16, own = warp + threadIdx.x % 32 / 4;
+      begin_ = row[warpgroup].begin;
+      end_ = row[warpgroup + 63].end;
+      full_begin_ = row[warp + 15].begin;
+      full_end_ = row[warp].end;
+      row_[0] = row[own];
+      row_[1] = row[own + 8];
     }
 
     Walk walk_;
     Shared& control_;
     Place place_;
-    bool some_, more_;
+    bool some_, started_ = false;
     std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
     Interval row_[2];
   };
@@ -305,8 +291,8 @@ struct Backward {
 
   // P of S. Rows without an allowed key have lse = -infinity, but lie in no full tile.
   template <bool Full>
-  __device__ static void weigh(float (&p)[step / 2], const float (&s)[step / 2], float rate,
-                               const Statistics& statistics, const float* lse, const Interval (&columns)[2]) {
+  __device__ static void weigh(float (&s)[step / 2], float rate, const Statistics& statistics, const float* lse,
+                               const Interval (&columns)[2]) {
     const std::int32_t column = 2 * (threadIdx.x % 4);
 #pragma unroll
     for (int j = 0; j < step / 8; ++j) {
@@ -322,32 +308,28 @@ struct Backward {
             const std::int32_t at = 8 * j + column + e;
             if (at < columns[r].begin || at >= columns[r].end) x = -__builtin_huge_valf();
           }
-          p[4 * j + 2 * r + e] = exp2_approx(x);
+          s[4 * j + 2 * r + e] = exp2_approx(x);
         }
     }
   }
 
-  // dS of P and dP; of P where it is an a operand.
-  __device__ static void differentiate(float (&ds)[step / 2], const std::uint32_t (&p)[step / 16][4],
-                                       const float (&dp)[step / 2], const Statistics& statistics, const float* delta) {
+  // dP becomes dS.
+  __device__ static void differentiate(float (&dp)[step / 2], const float (&p)[step / 2], const Statistics& statistics,
+                                       const float* delta) {
     const std::int32_t column = 2 * (threadIdx.x % 4);
 #pragma unroll
     for (int j = 0; j < step / 8; ++j) {
       float2 of_columns = {};
       if constexpr (side == Side::keys) of_columns = *reinterpret_cast<const float2*>(delta + 8 * j + column);
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float2 weights = unpack<T>(p[j / 2][j % 2 * 2 + r]);
-        const int i = 4 * j + 2 * r;
-        ds[i] = weights.x * (dp[i] - (side == Side::queries ? statistics.delta[r] : of_columns.x));
-        ds[i + 1] = weights.y * (dp[i + 1] - (side == Side::queries ? statistics.delta[r] : of_columns.y));
-      }
-    }
-  }
-  __device__ static void differentiate(float (&ds)[step / 2], const float (&p)[step / 2], const float (&dp)[step / 2],
-                                       const Statistics& statistics) {
+      for (int r = 0; r < 2; ++r)
 #pragma unroll
-    for (int i = 0; i < step / 2; ++i) ds[i] = p[i] * (dp[i] - statistics.delta[i / 2 % 2]);
+        for (int e = 0; e < 2; ++e) {
+          const int i = 4 * j + 2 * r + e;
+          const float shift = side == Side::queries ? statistics.delta[r] : e == 0 ? of_columns.x : of_columns.y;
+          dp[i] = p[i] * (dp[i] - shift);
+        }
+    }
   }
 
   __device__ static void pack_weights(std::uint32_t (&a)[step / 16][4], const float (&d)[step / 2]) {
@@ -355,8 +337,7 @@ struct Backward {
     for (int i = 0; i < step / 16; ++i) pack_operand<T>(a[i], d, i);
   }
 
-  // A warpgroup's own rows and gradients. While the exponentials of one tile are taken, the products of the tile before
-  // and the next tile's S run.
+  // A warpgroup's own rows and gradients.
   class Consumer {
    public:
     __device__ Consumer(const BackwardProblem& problem, const BackwardTask& task, char* shared)
@@ -365,7 +346,7 @@ struct Backward {
           control_(shared_of(shared)),
           ring_(shared + ring_at),
           rate_(problem.scale * log2_e),
-          needed_(task, control_) {
+          tiles_(task, control_) {
       if constexpr (side == Side::queries) statistics_.load(problem, task);
       const char* const own = shared + threadIdx.x / 128 * own_bytes;
       barrier_wait(&control_.own, 0);
@@ -376,22 +357,17 @@ struct Backward {
     __device__ void run() {
       clear(key_gradient_);
       clear(value_gradient_);
-      while (needed_.find()) {
-        wgmma_fence();
-        own_key_.multiply(s_, key_tile(needed_.stage()));
-        wgmma_wait<0>();
-        wgmma_hold(s_);
-        Tile tile = needed_.tile();
-        while (needed_.follows()) {
-          turn<true>(tile);
-          tile = needed_.tile();
+      while (tiles_.next()) {
+        if (!tiles_.needed()) {
+          if (held_ >= 0) finish();
+          tiles_.release(tiles_.stage());
+        } else if (held_ < 0) {
+          turn<false>(tiles_.tile());
+        } else {
+          turn<true>(tiles_.tile());
         }
-        turn<false>(tile);
-        wgmma_wait<0>();
-        wgmma_hold(key_gradient_);
-        wgmma_hold(value_gradient_);
-        release_held();
       }
+      if (held_ >= 0) finish();
       store();
     }
 
@@ -405,58 +381,53 @@ struct Backward {
     __device__ const char* key_tile(int stage) const { return ring_ + stage * tile_bytes; }
     __device__ const char* value_tile(int stage) const { return ring_ + stage * tile_bytes + key_bytes; }
 
-    __device__ void release_held() {
-      if (held_ >= 0) needed_.release(held_);
+    __device__ void weigh(const Tile& tile) {
+      if (tile.full)
+        Backward::weigh<true>(s_, rate_, statistics_, control_.lse[tile.stage], tile.columns);
+      else
+        Backward::weigh<false>(s_, rate_, statistics_, control_.lse[tile.stage], tile.columns);
+    }
+
+    // The gradients' products of the tile in hand.
+    __device__ void add_products() {
+      if constexpr (side == Side::keys) add_product<ValueSize>(value_gradient_, p_operand_, value_tile(held_));
+      add_product<KeySize>(key_gradient_, ds_operand_, key_tile(held_));
+    }
+    __device__ void finish() {
+      add_products();
+      wgmma_wait<0>();
+      wgmma_hold(key_gradient_);
+      wgmma_hold(value_gradient_);
+      tiles_.release(held_);
       held_ = -1;
     }
 
-    __device__ void weigh(float (&p)[step / 2], const Tile& tile) const {
-      if (tile.full)
-        Backward::weigh<true>(p, s_, rate_, statistics_, control_.lse[tile.stage], tile.columns);
-      else
-        Backward::weigh<false>(p, s_, rate_, statistics_, control_.lse[tile.stage], tile.columns);
-    }
-
-    // One tile. On entry its S is there and the key-sized gradient of the tile before is under way; on return, those of
-    // the tile that follows.
-    template <bool Follows>
+    // The products that a tile begins with, after the last ones of the tile before, then its exponentials.
+    template <bool Holds>
     __device__ void turn(const Tile& tile) {
       wgmma_fence();
+      if constexpr (Holds) add_products();
+      own_key_.multiply(s_, key_tile(tile.stage));
       own_value_.multiply(dp_, value_tile(tile.stage));
-      float p[step / 2], ds[step / 2];
-      weigh(p, tile);
-      std::uint32_t p_operand[step / 16][4], ds_operand[step / 16][4];
-      if constexpr (side == Side::keys) {
-        pack_weights(p_operand, p);
-        add_product<ValueSize>(value_gradient_, p_operand, value_tile(tile.stage));
-      }
-      if constexpr (Follows) {
-        needed_.wait();
-        wgmma_fence();
-        own_key_.multiply(s_, key_tile(needed_.stage()));
-      }
-      wgmma_wait<(Follows ? 1 : 0) + (side == Side::keys ? 1 : 0)>();
-      wgmma_hold(dp_);
-      release_held();
-      if constexpr (side == Side::keys)
-        differentiate(ds, p_operand, dp_, statistics_, control_.delta[tile.stage]);
-      else
-        differentiate(ds, p, dp_, statistics_);
-      pack_weights(ds_operand, ds);
-      add_product<KeySize>(key_gradient_, ds_operand, key_tile(tile.stage));
+      wgmma_wait<1>();
+      wgmma_hold(s_);
+      wgmma_hold(key_gradient_);
+      wgmma_hold(value_gradient_);
+      if constexpr (Holds) tiles_.release(held_);
       held_ = tile.stage;
-      if constexpr (Follows) {
-        wgmma_wait<1>();
-        wgmma_hold(s_);
-      }
+      weigh(tile);
+      if constexpr (side == Side::keys) pack_weights(p_operand_, s_);
+      wgmma_wait<0>();
+      wgmma_hold(dp_);
+      differentiate(dp_, s_, statistics_, control_.delta[tile.stage]);
+      pack_weights(ds_operand_, dp_);
     }
 
     __device__ void store() const {
-      const bool starts =
-          problem_.first && (side == Side::queries || task_.pass->part[problem_.part].kind != PartKind::fixed_summary);
-      store_gradient<T, KeySize>(problem_.key_sized_gradient, task_, key_gradient_, problem_.scale, !starts);
+      const bool adds = problem_.adds[task_.pass_index][problem_.part];
+      store_gradient<T, KeySize>(problem_.key_sized_gradient, task_, key_gradient_, problem_.scale, adds);
       if constexpr (side == Side::keys)
-        store_gradient<T, ValueSize>(problem_.value_sized_gradient, task_, value_gradient_, 1.0f, !starts);
+        store_gradient<T, ValueSize>(problem_.value_sized_gradient, task_, value_gradient_, 1.0f, adds);
     }
 
     const BackwardProblem& problem_;
@@ -464,13 +435,14 @@ struct Backward {
     Shared& control_;
     const char* ring_;
     float rate_;
-    Needed needed_;
-    int held_ = -1;  // the stage of a tile that products in flight read
+    Tiles tiles_;
+    int held_ = -1;  // the stage of the tile whose last products are still to come
     Statistics statistics_ = {};
     Own<KeySize, tiling.key_sized_in_registers> own_key_;
     Own<ValueSize, tiling.value_sized_in_registers> own_value_;
     float key_gradient_[KeySize / 2], value_gradient_[side == Side::keys ? ValueSize / 2 : 1];
     float s_[step / 2], dp_[step / 2];
+    std::uint32_t p_operand_[side == Side::keys ? step / 16 : 1][4], ds_operand_[step / 16][4];
   };
 };
 
@@ -496,7 +468,7 @@ __global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side>::tiling.
   __syncthreads();
   constexpr int consumer_registers = B::tiling.consumer_registers;
   if (threadIdx.x >= B::warpgroups * 128) {
-    if constexpr (consumer_registers > 0) registers_give<40>();
+    if constexpr (consumer_registers > 0) registers_give<B::tiling.producer_registers>();
     if (threadIdx.x < B::warpgroups * 128 + 32) typename B::Producer(problem, task, shared).run();
   } else {
     if constexpr (consumer_registers > 0) registers_take<consumer_registers>();

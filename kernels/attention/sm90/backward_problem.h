@@ -24,8 +24,8 @@ struct BackwardProblem {
   Geometry geometry;
   std::uint8_t query_kind[Geometry::most_passes];
   std::uint8_t key_kind[Geometry::most_passes][PassGeometry::most_parts];
-  std::int32_t part;  // Side::keys: the number of the part; Side::queries takes all
-  bool first;         // no earlier launch has written the gradients
+  std::int32_t part;  // Side::keys: the number of the part; Side::queries takes all, and its `part` is 0
+  bool adds[Geometry::most_passes][PassGeometry::most_parts];  // to what earlier launches have written
   std::int32_t batch;
   float scale;
   const float *lse, *delta;

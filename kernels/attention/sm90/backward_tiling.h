@@ -9,28 +9,27 @@ namespace longstride::kernels::cuda::sm90 {
 enum class Side { queries, keys };
 
 // `step` rows of a streamed tile, `stages` of them in the ring, `blocks` on a multiprocessor. The owned rows are the a
-// operands of the first two products, from registers where there is room: that halves what these read from shared
-// memory, which with 64 columns is all it can deliver. The producer is one warp, or a warpgroup that gives its
-// registers to the consumers (a ninth warp alone would cost them as much).
+// operands of the first two products, from registers where there is room. With consumer registers, a producer
+// warpgroup gives its own to the others; without, the producer is one warp.
 struct BackwardTiling {
   int warpgroups, step, stages, blocks;
   bool key_sized_in_registers, value_sized_in_registers;  // q and dO, or k and v
-  int consumer_registers;                                 // 0: the producer is one warp
+  int producer_registers, consumer_registers;
 
   constexpr int rows() const { return warpgroups * 64; }
   constexpr int threads() const { return warpgroups * 128 + (consumer_registers > 0 ? 128 : 32); }
 };
 
 constexpr BackwardTiling backward_tiling(Side side, int key_size, int value_size) {
-  if (value_size <= 32) return {1, 32, 4, 3, false, false, 0};
+  if (value_size <= 32) return {1, 32, 4, 3, false, false, 0, 0};
   if (side == Side::queries) {
-    if (value_size <= 64) return {2, 64, 4, 1, true, true, 232};
-    if (key_size <= 64) return {2, 64, 3, 1, true, false, 232};
-    return {2, 64, 3, 1, false, false, 232};
+    if (value_size <= 64) return {3, 64, 4, 1, false, false, 24, 160};
+    if (key_size <= 64) return {2, 64, 4, 1, true, false, 40, 232};
+    return {2, 64, 3, 1, false, false, 40, 232};
   }
-  if (value_size <= 64) return {2, 64, 4, 1, true, true, 232};
-  if (key_size <= 64) return {2, 64, 3, 1, false, false, 232};
-  return {2, 32, 3, 1, false, false, 232};  // dK and dV take 128 registers
+  if (value_size <= 64) return {2, 64, 4, 1, true, true, 40, 232};
+  if (key_size <= 64) return {2, 64, 4, 1, false, false, 40, 232};
+  return {2, 32, 3, 1, false, false, 40, 232};  // dK and dV take 128 registers
 }
 
 }  // namespace longstride::kernels::cuda::sm90
