@@ -9,6 +9,7 @@
 #include "kernels/attention/delta.h"
 #include "kernels/attention/portable/portable.h"
 #include "kernels/attention/sm90/attention_sm90.h"
+#include "kernels/attention/sm90/band.h"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda {
@@ -61,10 +62,12 @@ void attention(const AttentionArgs& args, const Launch& launch) {
 }
 
 void attention_backward(const AttentionBackwardArgs& args, const Launch& launch) {
+  const bool hopper = takes_sm90(args);
+  if (hopper && sm90::is_band(args)) return sm90::attention_backward_band(args, launch);
   auto* const delta = static_cast<float*>(args.workspace);
   attention_delta(args, delta, launch);
   attention_zero_unreached(args, launch);
-  if (takes_sm90(args)) return sm90::attention_backward(args, delta, launch);
+  if (hopper) return sm90::attention_backward(args, delta, launch);
   portable::attention_backward(args, delta, launch);
 }
 

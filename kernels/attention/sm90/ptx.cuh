@@ -91,6 +91,13 @@ __device__ inline void tma_store(const CUtensorMap* map, const Coordinates& at, 
                "r"(shared_address(from)), "r"(at.c[0]), "r"(at.c[1]), "r"(at.c[2]), "r"(at.c[3]), "r"(at.c[4])
                : "memory");
 }
+// One box of a 5-D map into the second-level cache.
+__device__ inline void tma_prefetch(const CUtensorMap* map, const Coordinates& at) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(
+                   reinterpret_cast<std::uint64_t>(map)),
+               "r"(at.c[0]), "r"(at.c[1]), "r"(at.c[2]), "r"(at.c[3]), "r"(at.c[4])
+               : "memory");
+}
 // Contiguous bytes (a multiple of 16, both ends 16-byte aligned) to shared memory.
 __device__ inline void bulk_load(void* to, const void* from, std::uint32_t bytes, std::uint64_t* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -118,6 +125,12 @@ __device__ inline void matrix_load_4(std::uint32_t (&r)[4], const void* row) {
 __device__ inline void matrix_store_4(void* row, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(a),
                "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+// The same, each matrix transposed on the way.
+__device__ inline void matrix_store_4_transposed(void* row, const std::uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
                : "memory");
 }
 

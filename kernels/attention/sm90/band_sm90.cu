@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/attention/sm90/band.h"
+#include "kernels/attention/sm90/band_kernel.cuh"
+#include "kernels/attention/sm90/geometry.h"
+#include "kernels/attention/tile_span.h"
+#include "kernels/base/cuda_launch.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+namespace {
+
+constexpr int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, reserved = 1024;
+
+// The stream and who sees whom, of a plan whose heads all have one part, of keys that are the queries' stream.
+bool find_band(const AttentionPlan& plan, BandProblem& problem) {
+  Geometry geometry;
+  if (passes_in(plan) != 1 || !geometry_of(plan, 0, geometry) || geometry.passes != 1) return false;
+  const PassGeometry& pass = geometry.pass[0];
+  const Part& part = pass.part[0];
+  if (pass.parts != 1 || !(part.keys == pass.queries) || !(part.high == Limit{})) return false;
+  const bool natural = part.keys.run >= part.keys.period;
+  if (part.low.block > 0 && (!natural || part.low.back != 0)) return false;
+  problem.stream = part.keys;
+  problem.segments = pass.segments;
+  problem.n = plan.n;
+  problem.heads = geometry.heads;
+  problem.shape.block = part.low.block;
+  problem.shape.window = std::min(part.low.back / (natural ? 1 : part.keys.period) + 1, part.keys.length);
+  return true;
+}
+
+std::int32_t reach_of(const BandShape& shape, std::int32_t length) {
+  const std::int32_t tiles = tiles_in(length, band_rows);
+  if (shape.block <= 0) return std::min((shape.window + 2 * band_rows - 2) / band_rows, tiles);
+  const bool whole = shape.block % band_rows == 0;
+  return std::min(tiles_in(shape.block, band_rows) + (whole ? 0 : 1), tiles);
+}
+
+// How many blocks fit on a multiprocessor, and with how much room each.
+template <class B>
+int choose_room(BandProblem& problem) {
+  problem.key_stages = problem.ds_stages = 1;
+  int most = 0;
+  for (const auto& [key_stages, ds_stages] : {std::pair{2, 2}, std::pair{2, 1}, std::pair{1, 1}}) {
+    const auto bytes = static_cast<int>(B::shared_bytes(problem.reach, key_stages, ds_stages));
+    const int blocks = std::min(shared_of_multiprocessor / (bytes + reserved), B::blocks);
+    if (bytes > shared_of_block || blocks <= most) continue;
+    most = blocks;
+    problem.key_stages = key_stages;
+    problem.ds_stages = ds_stages;
+  }
+  return most;
+}
+
+int multiprocessors() {
+  int device = 0, count = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  return count;
+}
+
+// Tiles of a run: few, to fill the GPU evenly, and many, to repeat little of what runs share.
+std::int32_t choose_run(const BandProblem& problem, std::int64_t batch, std::int64_t at_once) {
+  const std::int32_t tiles = tiles_in(problem.stream.length, band_rows);
+  std::int32_t best = 1;
+  double least = 0;
+  for (std::int32_t runs = tiles; runs >= 1; runs = runs > 64 ? runs - runs / 64 : runs - 1) {
+    const std::int32_t run = (tiles + runs - 1) / runs;
+    const std::int64_t blocks = batch * problem.heads * problem.segments * tiles_in(tiles, run);
+    const std::int64_t waves = (blocks + at_once - 1) / at_once;
+    const double cost =
+        static_cast<double>(waves) * (run + 1 + 0.5 * (tiles_in(tiles, run) > 1 ? problem.reach - 1 : 0));
+    if (least == 0 || cost < least) {
+      least = cost;
+      best = run;
+    }
+  }
+  return best;
+}
+
+Gradient rows_of(const View& view) {
+  return {view.data, {view.stride[0], view.stride[1], view.stride[2]}, static_cast<std::int32_t>(view.size[3])};
+}
+
+template <int KeySize, int ValueSize, class T>
+void launch_band(const AttentionBackwardArgs& args, BandProblem& problem, const Launch& launch) {
+  using B = Band<T, KeySize, ValueSize>;
+  const auto maps = [&](const View& view, int columns) {
+    return stream_maps(view, problem.stream, problem.n, band_rows, columns);
+  };
+  problem.q = maps(args.q, KeySize);
+  problem.k = maps(args.k, KeySize);
+  problem.v = maps(args.v, ValueSize);
+  problem.o = maps(args.o, ValueSize);
+  problem.dout = maps(args.dout, ValueSize);
+  problem.scale = static_cast<float>(args.scale);
+  problem.lse = args.lse.as<float>();
+  problem.output = rows_of(args.o);
+  problem.dq = rows_of(args.dq);
+  problem.dk = rows_of(args.dk);
+  problem.dv = rows_of(args.dv);
+  const int blocks = choose_room<B>(problem);
+  problem.run = choose_run(problem, args.q.size[0], static_cast<std::int64_t>(blocks) * multiprocessors());
+  const std::int32_t runs = tiles_in(tiles_in(problem.stream.length, band_rows), problem.run);
+  auto* const kernel = backward_band<T, KeySize, ValueSize>;
+  const std::size_t bytes = B::shared_bytes(problem.reach, problem.key_stages, problem.ds_stages);
+  allow_shared(kernel, bytes);
+  const auto of_sequence = static_cast<unsigned>(std::int64_t{problem.heads} * problem.segments * runs);
+  run("attention_backward_band_sm90", kernel, {{of_sequence, static_cast<unsigned>(args.q.size[0])}, B::threads, bytes},
+      launch, problem);
+}
+
+// Calls f with the kernel for these sizes; a size between two kernels' takes the larger: TMA fills the columns beyond
+// with zeros.
+template <class F>
+void with_band_sizes(std::int64_t key_size, std::int64_t value_size, F&& f) {
+  if (key_size <= 32 && value_size <= 32)
+    f(std::integral_constant<int, 32>{}, std::integral_constant<int, 32>{});
+  else if (key_size <= 64 && value_size <= 64)
+    f(std::integral_constant<int, 64>{}, std::integral_constant<int, 64>{});
+  else if (key_size <= 64)
+    f(std::integral_constant<int, 64>{}, std::integral_constant<int, 128>{});
+}
+
+}  // namespace
+
+bool is_band(const AttentionBackwardArgs& args) {
+  BandProblem problem;
+  if (!find_band(*args.plan, problem)) return false;
+  problem.reach = reach_of(problem.shape, problem.stream.length);
+  int blocks = 0;
+  with_band_sizes(args.q.size[3], args.v.size[3], [&](auto key_size, auto value_size) {
+    blocks = choose_room<Band<__half, key_size, value_size>>(problem);
+  });
+  return blocks > 0;
+}
+
+void attention_backward_band(const AttentionBackwardArgs& args, const Launch& launch) {
+  BandProblem problem = {};
+  find_band(*args.plan, problem);
+  problem.reach = reach_of(problem.shape, problem.stream.length);
+  with_gpu_type(args.q.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (!std::is_same_v<T, float>)
+      with_band_sizes(args.q.size[3], args.v.size[3], [&](auto key_size, auto value_size) {
+        launch_band<key_size, value_size, T>(args, problem, launch);
+      });
+  });
+}
+
+}  // namespace longstride::kernels::cuda::sm90
