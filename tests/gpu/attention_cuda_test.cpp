@@ -269,7 +269,12 @@ class SpotCheck {
         p.push_back(math.score(q, row(in_.k, j, s.key_size)));
       }
     out.lse.push_back(static_cast<double>(softmax(p)));
-    for (A x : p) stored_p.push_back(math.store(x));
+    A lse_terms = 1 + std::abs(static_cast<A>(out.lse.back()));
+    for (std::size_t t = 0; t < keys.size(); ++t) {
+      stored_p.push_back(math.store(p[t]));
+      lse_terms += p[t] * math.score_terms(q, row(in_.k, keys[t], s.key_size));
+    }
+    out.lse_terms.push_back(static_cast<double>(lse_terms));
     append(out.o, stored_p, keys, in_.v, s.value_size, A(1));
     const double* o = out.o.data() + out.o.size() - s.value_size;
     const A delta = math.delta(dout, o);
@@ -291,8 +296,8 @@ class SpotCheck {
       queries.push_back(r);
       const double *dout_r = row(in_.dout, r, s.value_size), *o_r = row(x_.o, r, s.value_size);
       const A lse = static_cast<A>(x_.lse[static_cast<std::size_t>(head_ * s.n + r)]);
-      const A score = math.score(row(in_.q, r, s.key_size), k), weight = std::exp(score - lse);
-      p_terms.push_back(weight * (std::abs(score) + std::abs(lse)));
+      const A weight = std::exp(math.score(row(in_.q, r, s.key_size), k) - lse);
+      p_terms.push_back(weight * (math.score_terms(row(in_.q, r, s.key_size), k) + std::abs(lse)));
       ds.push_back(math.score_gradient(weight, dout_r, v, math.delta(dout_r, o_r)));
       ds_terms.push_back(math.score_gradient_terms(weight, dout_r, v, o_r));
       stored_p.push_back(math.store(weight));

@@ -40,6 +40,10 @@ struct Backward {
                        tile_bytes = key_bytes + value_bytes;
   static constexpr int ring_at = warpgroups * own_bytes, control_at = ring_at + stages * tile_bytes;
   static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
+  // Every thread that writes or reads lse and delta arrives by itself, of the others one for all. racecheck takes no
+  // arrival for another thread's, and this costs nothing that could be measured.
+  static constexpr int full_arrivals = side == Side::keys ? 32 : 1,
+                       empty_arrivals = warpgroups * (side == Side::keys ? 128 : 4);
   __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
 
   using Walk = TileWalk<MeetingRows<side, rows>, rows, step>;
@@ -80,7 +84,7 @@ struct Backward {
             control_.lse[place_.stage][lane_ + 32 * i] = lse[i] * -log2_e;
             control_.delta[place_.stage][lane_ + 32 * i] = delta[i];
           }
-          __syncwarp();
+          if (lane_ > 0) barrier_arrive(&control_.full[place_.stage]);
         }
         if (lane_ == 0) load(source);
         place_.advance();
@@ -198,7 +202,7 @@ struct Backward {
     // The tile's memory may be filled again.
     __device__ void release(int stage) const {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[stage]);
+      if (side == Side::keys || threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[stage]);
     }
 
    private:
@@ -459,8 +463,8 @@ __global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side>::tiling.
   if (threadIdx.x == 0) {
     barrier_init(&control.own, 1);
     for (int i = 0; i < B::stages; ++i) {
-      barrier_init(&control.full[i], 1);
-      barrier_init(&control.empty[i], B::warpgroups * 4);
+      barrier_init(&control.full[i], B::full_arrivals);
+      barrier_init(&control.empty[i], B::empty_arrivals);
     }
     barrier_init_fence();
   }
