@@ -58,8 +58,8 @@ struct DecodeArgs {
   View keys, values;  // the cache
   View o;             // (batch, 1, heads, value size), written
   std::int64_t position = 0;
-  const std::int64_t* position_at = nullptr;  // GPU: when given, `position` is read there, by the kernel
   double scale = 1;
+  const std::int64_t* position_at = nullptr;  // GPU: when given, `position` is read there, by the kernel
 };
 
 namespace cpu {

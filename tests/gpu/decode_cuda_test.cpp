@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "framework/train/evaluation_memory.h"
+#include "framework/train/precision.h"
 #include "framework/train/sampler.h"
 #include "kernels/attention/decode.h"
 #include "kernels/draw.h"
@@ -34,8 +35,8 @@ void decode_all(const kernels::DecodePlan& plan, Side side, std::int64_t prompt,
         &plan, rows(k, side, i, count), rows(v, side, i, count), keys.view(side), values.view(side), i, nullptr};
     i += count;
     kernels::DecodeArgs decode{
-        &plan, rows(q, side, i - 1, 1), keys.view(side), values.view(side), rows(o, side, i - 1, 1), i - 1, nullptr,
-        0.25};
+        &plan,  rows(q, side, i - 1, 1), keys.view(side), values.view(side), rows(o, side, i - 1, 1), i - 1, 0.25,
+        nullptr};
     if (side != Side::gpu) {
       kernels::cpu::append(append, {});
       kernels::cpu::decode(decode, {});
