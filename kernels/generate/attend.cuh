@@ -24,12 +24,20 @@ struct Heads {
   __host__ __device__ int unit_words() const { return value_size + 2; }
 };
 
-// What a unit (sequence, head, split) is about to read.
+// What a unit (sequence, head, split) reads at a position, in layers of one plan. Found once a position.
 struct KeyPlan {
   KeyRows rows[HeadGeometry::most_parts];
   int counts[HeadGeometry::most_parts];
-  std::int64_t ring_row[HeadGeometry::most_parts];  // where this position's key and value go; -1: nowhere
-  int parts, rings, begin, end, self;               // keys of this split, and the position's own among all
+  int ring_row[HeadGeometry::most_parts];  // where this position's key and value go; -1: nowhere
+  int parts, begin, end, self;             // keys of this split, and the position's own among all
+
+  // The cache's row of a key; -1 for the position's own, which is not there yet.
+  __device__ int row(int index) const {
+    if (index == self) return -1;
+    int part = 0;
+    while (part + 1 < parts && index >= counts[part]) index -= counts[part++];
+    return static_cast<int>(rows[part].row(index));
+  }
 };
 
 template <class T>
@@ -61,20 +69,18 @@ __device__ inline void plan_keys(const Heads& heads, int plan, const Unit& unit,
     out.rows[lane] = rows;
     out.counts[lane] = count;
   }
-  if (lane < g.ring_count) {
-    const std::int64_t row = ring_row(g.rings[lane], position);
-    out.ring_row[lane] = row < 0 ? -1 : row + entry.first_row;
+  if (lane < HeadGeometry::most_parts) {
+    const std::int64_t row = lane < g.ring_count ? ring_row(g.rings[lane], position) : -1;
+    out.ring_row[lane] = row < 0 ? -1 : static_cast<int>(row + entry.first_row);
   }
-  int before = 0, total = 0, own = -1;
+  int total = 0, own = -1;
   for (int p = 0; p < g.part_count; ++p) {
     const int c = __shfl_sync(0xFFFFFFFFu, count, p), s = __shfl_sync(0xFFFFFFFFu, self, p);
-    if (s >= 0) own = before + s;
-    before += c;
+    if (s >= 0) own = total + s;
+    total += c;
   }
-  total = before;
   if (lane == 0) {
     out.parts = g.part_count;
-    out.rings = g.ring_count;
     out.begin = static_cast<int>(static_cast<std::int64_t>(total) * unit.split / heads.splits);
     out.end = static_cast<int>(static_cast<std::int64_t>(total) * (unit.split + 1) / heads.splits);
     out.self = own;
@@ -90,106 +96,135 @@ struct Staging {
   float* scores;    // (most)
   float* query;     // query, key and value of the position
   float* partials;  // (warps, value size)
+  int* list;        // (most): rows of further helpings of keys
   int most;         // keys at once
 
   __host__ __device__ static int key_pitch(int key_size) { return key_size + pack; }
-  __host__ __device__ static std::size_t row_bytes(int key_size, int value_size) {
-    return static_cast<std::size_t>(key_pitch(key_size) + value_size) * sizeof(T) + sizeof(float);
-  }
 };
 
-// Keys [first, first + count) of the unit's are copied, but for the position's own. By threads [from, threads).
+// `count` keys, whose rows are listed, are copied. By threads [from, threads).
 template <class T>
-__device__ inline void fetch_keys(const Heads& heads, const KeyPlan& plan, const Cache<const T>& cache, int first,
-                                  int count, const Staging<T>& to, int from) {
-  const int key_packs = heads.key_size / Staging<T>::pack, value_packs = heads.value_size / Staging<T>::pack;
-  const int packs = key_packs + value_packs;
-  for (int i = static_cast<int>(threadIdx.x) - from; i < count * packs; i += threads - from) {
-    if (i < 0) break;
-    const int key = i / packs, pack = i - key * packs;
-    int index = first + key, part = 0;
-    if (index == plan.self) continue;
-    while (part + 1 < plan.parts && index >= plan.counts[part]) index -= plan.counts[part++];
-    const std::int64_t row = plan.rows[part].row(index);
-    const T* source = pack < key_packs ? cache.keys + row * heads.key_size + pack * Staging<T>::pack
-                                       : cache.values + row * heads.value_size + (pack - key_packs) * Staging<T>::pack;
-    T* target = pack < key_packs ? to.keys + key * Staging<T>::key_pitch(heads.key_size) + pack * Staging<T>::pack
-                                 : to.values + key * heads.value_size + (pack - key_packs) * Staging<T>::pack;
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(target))),
-        "l"(source)
-        : "memory");
+__device__ inline void fetch_keys(const Heads& heads, const Cache<const T>& cache, const int* list, int count,
+                                  const Staging<T>& to, int from) {
+  const int key_packs = heads.key_size / Staging<T>::pack, packs = key_packs + heads.value_size / Staging<T>::pack;
+  const int shift = 32 - __clz(packs - 1), pitch = Staging<T>::key_pitch(heads.key_size);  // a power of two a key
+  const int thread = static_cast<int>(threadIdx.x) - from, pack = thread & ((1 << shift) - 1);
+  if (thread < 0 || pack >= packs) return;
+  const bool of_key = pack < key_packs;
+  const int size = of_key ? heads.key_size : heads.value_size, target_pitch = of_key ? pitch : heads.value_size;
+  const int column = (of_key ? pack : pack - key_packs) * Staging<T>::pack;
+  const T* source = (of_key ? cache.keys : cache.values) + column;
+  const auto target = static_cast<unsigned>(__cvta_generic_to_shared((of_key ? to.keys : to.values) + column));
+  for (int key = thread >> shift; key < count; key += (threads - from) >> shift) {
+    const int row = list[key];
+    if (row >= 0)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                       target + static_cast<unsigned>(key * target_pitch) * static_cast<unsigned>(sizeof(T))),
+                   "l"(source + static_cast<std::int64_t>(row) * size)
+                   : "memory");
   }
 }
 
 __device__ __forceinline__ void fetched() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// `staged` keys are in staging already. `slot`: the exchange's query, key and value rows of the unit's sequence; `out`
+// The position's query, key and value: the latter two also go to the cache, and to where the keys are staged when
+// theirs is among the first.
+template <class T>
+__device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, const Unit& unit, const Cache<T>& cache,
+                                     const Staging<T>& stage, const Word* words, std::uint32_t tag) {
+  const int thread = static_cast<int>(threadIdx.x), dk = heads.key_size, dv = heads.value_size, all = heads.count * dk;
+  const int own = plan.self - plan.begin;
+  const bool staged = plan.self >= plan.begin && plan.self < plan.end && own < stage.most, stored = unit.split == 0;
+  const auto keep = [&](T* rows, int size, int d, T x) {
+#pragma unroll
+    for (int r = 0; r < HeadGeometry::most_parts; ++r)
+      if (plan.ring_row[r] >= 0) rows[static_cast<std::int64_t>(plan.ring_row[r]) * size + d] = x;
+  };
+  receive<1>(words + unit.head * dk, dk, tag, thread, threads,
+             [&](int d, std::uint32_t x) { stage.query[d] = heads.scale * __uint_as_float(x); });
+  receive<1>(words + all + unit.head * dk, dk, tag, (thread + threads - 64) % threads, threads,
+             [&](int d, std::uint32_t w) {
+               const float x = __uint_as_float(w);
+               stage.query[dk + d] = x;
+               if (staged) stage.keys[own * Staging<T>::key_pitch(dk) + d] = from_float<T>(x);
+               if (stored) keep(cache.keys, dk, d, from_float<T>(x));
+             });
+  receive<1>(words + 2 * all + unit.head * dv, dv, tag, (thread + threads - 128) % threads, threads,
+             [&](int d, std::uint32_t w) {
+               const float x = __uint_as_float(w);
+               stage.query[2 * dk + d] = x;
+               if (staged) stage.values[own * dv + d] = from_float<T>(x);
+               if (stored) keep(cache.values, dv, d, from_float<T>(x));
+             });
+}
+
+// Further keys than fit at once.
+template <class T>
+__device__ inline void fetch_more(const Heads& heads, const KeyPlan& plan, const Cache<T>& cache,
+                                  const Staging<T>& stage, int first, int count) {
+  const int thread = static_cast<int>(threadIdx.x), dk = heads.key_size, dv = heads.value_size;
+  __syncthreads();  // the former ones are still being read
+  for (int key = thread; key < count; key += threads) stage.list[key] = plan.row(first + key);
+  __syncthreads();
+  fetch_keys<T>(heads, {cache.keys, cache.values}, stage.list, count, stage, 0);
+  const int own = plan.self - first;
+  if (own < 0 || own >= count) return;
+  for (int d = thread; d < dk; d += threads)
+    stage.keys[own * Staging<T>::key_pitch(dk) + d] = from_float<T>(stage.query[dk + d]);
+  for (int d = thread; d < dv; d += threads) stage.values[own * dv + d] = from_float<T>(stage.query[2 * dk + d]);
+}
+
+template <class T>
+__device__ __forceinline__ float score_of(const T* key, const float* query, int size) {
+  constexpr int pack = Staging<T>::pack;
+  float dot = 0;
+#pragma unroll 4
+  for (int d = 0; d < size; d += pack) {
+    float k[pack], q[pack];
+    load<pack>(key + d, k);
+#pragma unroll
+    for (int e = 0; e < pack; e += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(query + d + e);
+      q[e] = four.x, q[e + 1] = four.y, q[e + 2] = four.z, q[e + 3] = four.w;
+    }
+#pragma unroll
+    for (int e = 0; e < pack; ++e) dot += k[e] * q[e];
+  }
+  return dot;
+}
+
+// The first keys are in staging, or on their way. `words`: query, key and value rows of the unit's sequence; `out`
 // receives value_size sums and, with several splits, the top score and the total.
 template <class T>
 __device__ inline void attend(const Heads& heads, const KeyPlan& plan, const Unit& unit, const Cache<T>& cache,
-                              const Staging<T>& stage, int staged, const Word* slot, Word* out, std::uint32_t tag) {
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const int dk = heads.key_size, dv = heads.value_size, all = heads.count * dk;
-  float* query = stage.query;
-  receive<1>(slot + unit.head * dk, dk, tag, thread, threads,
-             [&](int d, std::uint32_t x) { query[d] = heads.scale * __uint_as_float(x); });
-  receive<1>(slot + all + unit.head * dk, dk, tag, (thread + threads - 128) % threads, threads,
-             [&](int d, std::uint32_t x) { query[dk + d] = __uint_as_float(x); });
-  receive<1>(slot + 2 * all + unit.head * dv, dv, tag, (thread + threads - 256) % threads, threads,
-             [&](int d, std::uint32_t x) { query[2 * dk + d] = __uint_as_float(x); });
-  __syncthreads();
-  if (unit.split == 0)
-    for (int r = 0; r < plan.rings; ++r) {
-      if (plan.ring_row[r] < 0) continue;
-      for (int d = thread; d < dk + dv; d += threads) {
-        const T x = from_float<T>(query[dk + d]);
-        if (d < dk)
-          cache.keys[plan.ring_row[r] * dk + d] = x;
-        else
-          cache.values[plan.ring_row[r] * dv + d - dk] = x;
-      }
-    }
+                              const Staging<T>& stage, const Word* words, Word* out, std::uint32_t tag) {
   constexpr int pack = Staging<T>::pack;
-  const int groups = dv / pack, slices = threads / groups, group = thread % groups, slice = thread / groups;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int dk = heads.key_size, dv = heads.value_size, pitch = Staging<T>::key_pitch(dk);
+  const int groups = dv / pack, group = thread & (groups - 1), slices = threads / groups, slice = thread / groups;
+  receive_query(heads, plan, unit, cache, stage, words, tag);
   float sum[pack] = {}, top = -INFINITY, total = 0;
   for (int first = plan.begin; first < plan.end; first += stage.most) {
     const int count = plan.end - first < stage.most ? plan.end - first : stage.most;
-    if (first != plan.begin) __syncthreads();  // the former keys are still being read
-    if (first != plan.begin || staged == 0)
-      fetch_keys<T>(heads, plan, {cache.keys, cache.values}, first, count, stage, 0);
-    if (plan.self >= first && plan.self < first + count)
-      for (int d = thread; d < dk + dv; d += threads) {
-        const T x = from_float<T>(query[dk + d]);
-        if (d < dk)
-          stage.keys[(plan.self - first) * Staging<T>::key_pitch(dk) + d] = x;
-        else
-          stage.values[(plan.self - first) * dv + d - dk] = x;
-      }
+    if (first != plan.begin) fetch_more(heads, plan, cache, stage, first, count);
     fetched();
     __syncthreads();
-    for (int key = thread; key < count; key += threads) {
-      const T* row = stage.keys + key * Staging<T>::key_pitch(dk);
-      float dot = 0;
-      for (int d = 0; d < dk; d += pack) {
-        float k[pack];
-        load<pack>(row + d, k);
-#pragma unroll
-        for (int e = 0; e < pack; ++e) dot += k[e] * query[d + e];
-      }
-      stage.scores[key] = dot;
-    }
+    for (int key = thread; key < count; key += threads)
+      stage.scores[key] = score_of(stage.keys + key * pitch, stage.query, dk);
     __syncthreads();
     float most = top;
+#pragma unroll 4
     for (int key = lane; key < count; key += 32) most = fmaxf(most, stage.scores[key]);
     most = warp_max(most);
     const float shrink = __expf(top - most);
     top = most;
     float mine = 0;
+#pragma unroll 4
     for (int key = lane; key < count; key += 32) mine += expf(stage.scores[key] - top);
-    total = total * shrink + warp_sum(mine);
+    total = total * shrink + mine;  // of this lane
 #pragma unroll
     for (int e = 0; e < pack; ++e) sum[e] *= shrink;
+#pragma unroll 2
     for (int key = slice; key < count; key += slices) {
       const float weight = expf(stage.scores[key] - top);
       float v[pack];
@@ -198,6 +233,7 @@ __device__ inline void attend(const Heads& heads, const KeyPlan& plan, const Uni
       for (int e = 0; e < pack; ++e) sum[e] += weight * v[e];
     }
   }
+  total = warp_sum(total);
 #pragma unroll
   for (int e = 0; e < pack; ++e)
     for (int offset = groups; offset < 32; offset *= 2) sum[e] += __shfl_xor_sync(0xFFFFFFFFu, sum[e], offset);
@@ -207,6 +243,7 @@ __device__ inline void attend(const Heads& heads, const KeyPlan& plan, const Uni
   __syncthreads();
   if (thread < dv) {
     float x = 0;
+#pragma unroll
     for (int w = 0; w < warps; ++w) x += stage.partials[w * dv + thread];
     if (heads.splits == 1 && total > 0) x /= total;
     send(out + thread, x, tag);

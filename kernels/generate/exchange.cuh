@@ -24,32 +24,45 @@ __device__ __forceinline__ void look(const Word* from, Word& a, Word& b) {
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(from) : "memory");
 }
 
-// f(i, value) for words [0, count) of `from`, shared out over `threads` threads of which this is `thread`. count is
-// even.
+// x[i] = words 2 (thread + i threads) and the next, of `count`, an even number, at `from`; those beyond stay.
+template <int pairs>
+__device__ __forceinline__ void receive_pairs(const Word* from, int count, std::uint32_t tag, int thread, int threads,
+                                              float (&x)[pairs][2]) {
+  Word word[pairs][2];
+  for (unsigned polls = 0;; ++polls) {
+    bool ready = true;
+#pragma unroll
+    for (int i = 0; i < pairs; ++i)
+      if (2 * (thread + i * threads) < count) look(from + 2 * (thread + i * threads), word[i][0], word[i][1]);
+#pragma unroll
+    for (int i = 0; i < pairs; ++i)
+      if (2 * (thread + i * threads) < count)
+        ready &=
+            static_cast<std::uint32_t>(word[i][0] >> 32) == tag && static_cast<std::uint32_t>(word[i][1] >> 32) == tag;
+    if (ready) break;
+    if (polls > most_polls) __trap();
+  }
+#pragma unroll
+  for (int i = 0; i < pairs; ++i)
+    if (2 * (thread + i * threads) < count)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) x[i][e] = __uint_as_float(static_cast<std::uint32_t>(word[i][e]));
+}
+
+// f(i, value) for words [0, count) of `from`, shared out over `threads` threads of which this is `thread`.
 template <int at_once, class F>
 __device__ __forceinline__ void receive(const Word* from, int count, std::uint32_t tag, int thread, int threads,
                                         F&& f) {
-  for (int first = 2 * thread; first < count; first += 2 * threads * at_once) {
-    Word word[at_once][2];
-    for (unsigned polls = 0;; ++polls) {
-      bool ready = true;
+  for (int first = 0; first + 2 * thread < count; first += 2 * threads * at_once) {
+    float x[at_once][2];
+    receive_pairs<at_once>(from + first, count - first, tag, thread, threads, x);
 #pragma unroll
-      for (int i = 0; i < at_once; ++i)
-        if (first + 2 * i * threads < count) look(from + first + 2 * i * threads, word[i][0], word[i][1]);
-#pragma unroll
-      for (int i = 0; i < at_once; ++i)
-        if (first + 2 * i * threads < count)
-          ready &= static_cast<std::uint32_t>(word[i][0] >> 32) == tag &&
-                   static_cast<std::uint32_t>(word[i][1] >> 32) == tag;
-      if (ready) break;
-      if (polls > most_polls) __trap();
+    for (int i = 0; i < at_once; ++i) {
+      const int word = first + 2 * (thread + i * threads);
+      if (word >= count) break;
+      f(word, __float_as_uint(x[i][0]));
+      f(word + 1, __float_as_uint(x[i][1]));
     }
-#pragma unroll
-    for (int i = 0; i < at_once; ++i)
-      if (first + 2 * i * threads < count) {
-        f(first + 2 * i * threads, static_cast<std::uint32_t>(word[i][0]));
-        f(first + 2 * i * threads + 1, static_cast<std::uint32_t>(word[i][1]));
-      }
   }
 }
 

@@ -21,6 +21,8 @@ struct LayerEntry {
   std::int32_t plan;
 };
 
+constexpr int matrices = 5;  // four in a layer, and the one of the logits
+
 // A matrix and its bias in the packed weights, in bytes from where its layer begins.
 struct Packed {
   std::int64_t blocks, bias;
@@ -37,8 +39,8 @@ struct Table {
 
 struct Problem {
   int layers, width, inner, vocabulary, batch, turn;  // turn: layers whose words are used in turn
-  std::int64_t layer_bytes;
-  const char* weights;  // layer_bytes a layer, then the head
+  std::int64_t layer_bytes, head_bytes, vectors;      // vectors: where a layer's biases and norms begin
+  const char* weights;                                // layer_bytes a layer, then the head
   Packed qkv, output, feed_inner, feed_outer, logits;
   Norm attention_norm, feed_forward_norm, final_norm;
   const float* start;
@@ -47,6 +49,7 @@ struct Problem {
   int table_count;
   Heads heads;
   int plans, geometries;
+  int rounds;  // units (sequence, head, split) of one block
   char* cache;
   const LayerEntry* entries;
   Word* words;
@@ -106,7 +109,9 @@ struct Places {
   float* partials;  // of a product
   float* norms[2];  // gain and bias: of attention (and the last), of feed-forward
   Staging<T> stage;
-  KeyPlan* plan;
+  Share* shares;       // of the five matrices
+  KeyPlan* key_plans;  // (rounds, plans)
+  int* lists;          // (rounds, plans, keys at once): rows of the cache
   LayerEntry* entries;
   HeadGeometry* geometry;
   HeadEntry* heads;
@@ -115,7 +120,7 @@ struct Places {
   __host__ __device__ static int most(int a, int b) { return a > b ? a : b; }
   __host__ __device__ Places(const Problem& p, int blocks, char* base) {
     Shared<T> s(base);
-    const int mixed = p.heads.count * p.heads.value_size;
+    const int mixed = p.heads.count * p.heads.value_size, plans = p.rounds * p.plans;
     stream = s.template take<float>(p.batch * p.width);
     vectors = s.template take<T>(p.batch * pitch_of<T>(most(most(p.width, p.inner), mixed)));
     int tiles = most(most(p.qkv.tiles, p.output.tiles), most(p.feed_inner.tiles, p.feed_outer.tiles));
@@ -129,7 +134,10 @@ struct Places {
     stage.scores = s.template take<float>(p.keys_at_once);
     stage.query = s.template take<float>(2 * p.heads.key_size + p.heads.value_size);
     stage.partials = s.template take<float>(warps * p.heads.value_size);
-    plan = s.template take<KeyPlan>(1);
+    stage.list = s.template take<int>(p.keys_at_once);
+    shares = s.template take<Share>(matrices);
+    key_plans = s.template take<KeyPlan>(plans);
+    lists = s.template take<int>(static_cast<std::int64_t>(plans) * p.keys_at_once);
     entries = s.template take<LayerEntry>(p.layers);
     geometry = s.template take<HeadGeometry>(p.geometries);
     heads = s.template take<HeadEntry>(p.plans * p.heads.count);
@@ -137,53 +145,64 @@ struct Places {
   }
 };
 
-__device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
-  const std::uint32_t bytes = static_cast<std::uint32_t>(m.depth) * 512;
-  for (int i = static_cast<int>(threadIdx.x) % 32; i < m.own(); i += 32) {
-    const uint4* from =
-        m.blocks + (m.first() + static_cast<std::int64_t>(i) * gridDim.x) * static_cast<std::int64_t>(m.depth) * 32;
+// By one warp.
+__device__ __forceinline__ void prefetch(const char* from, std::uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 == 0)
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 #else
-    for (std::uint32_t b = 0; b < bytes; b += 128)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char*>(from) + b) : "memory");
+  for (std::uint32_t b = threadIdx.x % 32 * 128; b < bytes; b += 32 * 128)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + b) : "memory");
 #endif
-  }
+}
+
+__device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
+  const Share& share = *m.share;
+  const std::int64_t bytes = static_cast<std::int64_t>(share.depth) * 512;
+  for (int i = 0; i < share.own; ++i)
+    prefetch(reinterpret_cast<const char*>(m.blocks) + (share.first + static_cast<std::int64_t>(i) * gridDim.x) * bytes,
+             static_cast<std::uint32_t>(bytes));
 }
 
 template <class T>
 class Walk {
  public:
-  __device__ Walk(const Problem& problem, const Positions& positions, char* shared)
-      : p_(problem), at_(positions), s_(problem, static_cast<int>(gridDim.x), shared), heads_(problem.heads) {
-    heads_.geometry = s_.geometry;
-    heads_.entries = s_.heads;
+  // `places` and `heads` are in shared memory: there is no room for them in registers.
+  __device__ Walk(const Problem& problem, const Positions& positions, const Places<T>& places, const Heads& heads)
+      : p_(problem), at_(positions), s_(places), heads_(heads), output_(static_cast<int>(threadIdx.x), problem.batch) {
+    const int grid = static_cast<int>(gridDim.x);
     units_ = p_.batch * heads_.count * heads_.splits;
-    turns_ = (p_.layers + p_.turn - 1) / p_.turn;
-    unit_offset_ = static_cast<int>(gridDim.x) / 2;
-    first_unit_ = (thread_block() + static_cast<int>(gridDim.x) - unit_offset_) % static_cast<int>(gridDim.x);
+    first_unit_ = (static_cast<int>(blockIdx.x) + grid - grid / 2) % grid;
     copiers_ = p_.batch <= warps / 2 ? threads / 2 : 0;
     copy_all(s_.entries, p_.entries, p_.layers);
     copy_all(s_.geometry, p_.heads.geometry, p_.geometries);
     copy_all(s_.heads, p_.heads.entries, p_.plans * heads_.count);
+    const Packed packed[matrices] = {p_.qkv, p_.output, p_.feed_inner, p_.feed_outer, p_.logits};
+#pragma unroll
+    for (int m = 0; m < matrices; ++m)
+      if (static_cast<int>(threadIdx.x) == 32 * m) s_.shares[m].set(packed[m].tiles, packed[m].depth, packed[m].offset);
     __syncthreads();
   }
 
   __device__ void run() {
-    fetch_ahead(matrix(0, p_.qkv), p_.batch, ahead_);
+    fetch_ahead(qkv(0), output_, ahead_);
     fetch_norm(0, p_.attention_norm, s_.norms[0]);
-    plan_next(0, at_.first);
     fetched();
     __syncthreads();
-    int token = -1;
-    if (warp() < p_.batch && at_.first > 0) token = at_.bytes[warp() * at_.length + at_.first - 1];
-    for (std::int32_t i = 0; i < at_.count; ++i) token = position(at_.first + i, token);
+    int token[most_batch / warps] = {};
+#pragma unroll
+    for (int i = 0; i < most_batch / warps; ++i)
+      if (sequence(i) < p_.batch && at_.first > 0) token[i] = at_.bytes[sequence(i) * at_.length + at_.first - 1];
+    const auto turns = static_cast<unsigned>((p_.layers + p_.turn - 1) / p_.turn);
+    turn_ = static_cast<unsigned>(at_.first) * turns;
+    for (std::int32_t i = 0; i < at_.count; ++i) position(at_.first + i, token);
   }
 
  private:
   static __device__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
+  // The sequences whose norms and draws are this warp's.
+  static __device__ int sequence(int i) { return warp() + i * warps; }
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  static __device__ int thread_block() { return static_cast<int>(blockIdx.x); }
 
   template <class U>
   static __device__ void copy_all(U* to, const U* from, int count) {
@@ -191,10 +210,15 @@ class Walk {
   }
 
   __device__ const char* layer(int k) const { return p_.weights + k * p_.layer_bytes; }
-  __device__ Matrix matrix(int k, const Packed& m) const {
+  __device__ Matrix matrix(int k, const Packed& m, int share) const {
     return {reinterpret_cast<const uint4*>(layer(k) + m.blocks),
-            m.bias < 0 ? nullptr : reinterpret_cast<const float*>(layer(k) + m.bias), m.tiles, m.depth, m.offset};
+            m.bias < 0 ? nullptr : reinterpret_cast<const float*>(layer(k) + m.bias), s_.shares + share};
   }
+  __device__ Matrix qkv(int k) const { return matrix(k, p_.qkv, 0); }
+  __device__ Matrix output(int k) const { return matrix(k, p_.output, 1); }
+  __device__ Matrix inner(int k) const { return matrix(k, p_.feed_inner, 2); }
+  __device__ Matrix outer(int k) const { return matrix(k, p_.feed_outer, 3); }
+  __device__ Matrix logits() const { return matrix(p_.layers, p_.logits, 4); }
 
   // On its way; there after fetched() and a __syncthreads.
   __device__ void fetch_norm(int k, const Norm& norm, float* to) const {
@@ -213,45 +237,99 @@ class Walk {
             reinterpret_cast<T*>(p_.cache + e.values) + sequence * e.rows * heads_.value_size};
   }
 
-  __device__ void plan_next(int k, std::int32_t position) const {
-    if (warp() == warps - 1 && first_unit_ < units_)
-      plan_keys(heads_, s_.entries[k].plan, Unit(first_unit_, heads_), position, *s_.plan);
+  // Which keys every unit of this block reads at a position, in every kind of layer.
+  __device__ void plan_position(std::int32_t position) const {
+    const int grid = static_cast<int>(gridDim.x), plans = p_.rounds * p_.plans;
+    for (int i = warp(); i < plans; i += warps) {
+      const int unit = first_unit_ + i / p_.plans * grid;
+      if (unit < units_) plan_keys(heads_, i % p_.plans, Unit(unit, heads_), position, s_.key_plans[i]);
+    }
+    __syncthreads();
+    for (int i = 0; i < plans; ++i) {
+      if (first_unit_ + i / p_.plans * grid >= units_) break;
+      const KeyPlan& plan = s_.key_plans[i];
+      const int count = min(plan.end - plan.begin, s_.stage.most);
+      for (int key = static_cast<int>(threadIdx.x); key < count; key += threads)
+        s_.lists[i * s_.stage.most + key] = plan.row(plan.begin + key);
+    }
+    __syncthreads();
   }
 
-  // The keys of this block's first unit of layer k, as far as they fit.
-  __device__ void fetch_first_keys(int k) const {
-    if (first_unit_ >= units_) return;
-    const Unit unit(first_unit_, heads_);
+  // The keys of one of this block's units in layer k, as far as they fit.
+  __device__ void fetch_keys_of(int k, int round, int from) const {
+    const int number = first_unit_ + round * static_cast<int>(gridDim.x);
+    if (number >= units_) return;
+    const Unit unit(number, heads_);
     const Cache<T> cache = cache_of(k, unit.sequence);
-    const int count = min(s_.plan->end - s_.plan->begin, s_.stage.most);
-    fetch_keys<T>(heads_, *s_.plan, {cache.keys, cache.values}, s_.plan->begin, count, s_.stage, copiers_);
+    const int i = round * p_.plans + s_.entries[k].plan;
+    const KeyPlan& plan = s_.key_plans[i];
+    fetch_keys<T>(heads_, {cache.keys, cache.values}, s_.lists + i * s_.stage.most,
+                  min(plan.end - plan.begin, s_.stage.most), s_.stage, from);
   }
 
-  // vectors[s] = norm(stream[s]) by the warp of sequence s.
-  __device__ void normalise(const float* norm) const {
-    const int s = warp(), pitch = pitch_of<T>(p_.width);
+  __device__ void put(int s, int pitch, int d, float a, float b) const {
+    *reinterpret_cast<Pack<T, 2>*>(s_.vectors + s * pitch + d) = {{from_float<T>(a), from_float<T>(b)}};
+  }
+
+  // vectors[s] = norm(stream[s]), by a warp.
+  __device__ void normalise(int s, const float* norm) const {
+    const int pitch = pitch_of<T>(p_.width);
     const float* x = s_.stream + s * p_.width;
-    float sum[1] = {}, squares[1] = {};
-    for (int d = lane(); d < p_.width; d += 32) sum[0] += x[d];
-    const float mean = warp_sum(sum[0]) / static_cast<float>(p_.width);
-    for (int d = lane(); d < p_.width; d += 32) squares[0] += (x[d] - mean) * (x[d] - mean);
-    const float rstd = 1.0f / sqrtf(warp_sum(squares[0]) / static_cast<float>(p_.width) + 1e-5f);
+    float sum = 0, squares = 0;
+    for (int d = lane(); d < p_.width; d += 32) sum += x[d];
+    const float mean = warp_sum(sum) / static_cast<float>(p_.width);
+    for (int d = lane(); d < p_.width; d += 32) squares += (x[d] - mean) * (x[d] - mean);
+    const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(p_.width) + 1e-5f);
     for (int d = lane(); d < p_.width; d += 32)
       s_.vectors[s * pitch + d] = from_float<T>((x[d] - mean) * rstd * norm[d] + norm[p_.width + d]);
   }
 
   // The stream that all blocks have written, and its norm.
-  __device__ void receive_stream(const Word* words, std::uint32_t tag) const {
-    if (warp() >= p_.batch) return;
-    float* stream = s_.stream + warp() * p_.width;
-    receive<8>(words + warp() * p_.width, p_.width, tag, lane(), 32,
-               [&](int d, std::uint32_t x) { stream[d] = __uint_as_float(x); });
-    __syncwarp();
+  __device__ void receive_stream(const Word* words, std::uint32_t tag, const float* norm) const {
+    for (int s = warp(); s < p_.batch; s += warps) receive_stream_of(s, words, tag, norm);
   }
 
-  __device__ void embed(std::int32_t position, int token) const {
-    if (warp() >= p_.batch) return;
-    float* stream = s_.stream + warp() * p_.width;
+  // By a warp, which holds it if it is not wide.
+  __device__ __forceinline__ void receive_stream_of(int s, const Word* words, std::uint32_t tag,
+                                                    const float* norm) const {
+    constexpr int pairs = 8;
+    float* stream = s_.stream + s * p_.width;
+    words += static_cast<std::int64_t>(s) * p_.width;
+    if (p_.width > 64 * pairs) {
+      receive<pairs>(words, p_.width, tag, lane(), 32, [&](int d, std::uint32_t x) { stream[d] = __uint_as_float(x); });
+      __syncwarp();
+      normalise(s, norm);
+      return;
+    }
+    float x[pairs][2] = {}, sum = 0, squares = 0;
+    receive_pairs<pairs>(words, p_.width, tag, lane(), 32, x);
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) {
+      const int d = 2 * (lane() + 32 * i);
+      if (d < p_.width) *reinterpret_cast<float2*>(stream + d) = make_float2(x[i][0], x[i][1]);
+      sum += x[i][0] + x[i][1];
+    }
+    const float mean = warp_sum(sum) / static_cast<float>(p_.width);
+#pragma unroll
+    for (int i = 0; i < pairs; ++i)
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        if (2 * (lane() + 32 * i) < p_.width) squares += (x[i][e] - mean) * (x[i][e] - mean);
+    const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(p_.width) + 1e-5f);
+    const int pitch = pitch_of<T>(p_.width);
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) {
+      const int d = 2 * (lane() + 32 * i);
+      if (d >= p_.width) break;
+      const float2 gain = *reinterpret_cast<const float2*>(norm + d);
+      const float2 bias = *reinterpret_cast<const float2*>(norm + p_.width + d);
+      put(s, pitch, d, (x[i][0] - mean) * rstd * gain.x + bias.x, (x[i][1] - mean) * rstd * gain.y + bias.y);
+    }
+  }
+
+  // By a warp.
+  __device__ void embed(int s, std::int32_t position, int token) const {
+    float* stream = s_.stream + s * p_.width;
     const float* rows[EmbeddingArgs::max_tables + 1];
     rows[0] = position == 0 ? p_.start : p_.token + static_cast<std::int64_t>(token) * p_.width;
 #pragma unroll
@@ -275,69 +353,79 @@ class Walk {
     return w;
   }
 
-  // One position: returns this warp's sequence's byte.
-  __device__ int position(std::int32_t position, int token) {
+  // One position. `token` holds the bytes of this warp's sequences: those before it, and then those at it.
+  __device__ void position(std::int32_t position, int (&token)[most_batch / warps]) {
     const Barrier barrier{p_.arrived};
-    std::uint32_t tag = 0;
     const Word* before = nullptr;
+    Word* base = p_.words;
+    Word* const end = p_.words + p_.turn * p_.layer_words;
     for (int k = 0; k < p_.layers; ++k) {
-      const Words w = words(k);
-      // What the former position left in the cache of layer 0 is only sure to be there after the barrier below.
-      if (k > 0) fetch_first_keys(k);
-      if (k == 0)
-        embed(position, token);
-      else
-        receive_stream(before, tag);
-      if (warp() < p_.batch) normalise(s_.norms[0]);
-      const unsigned turn =
-          static_cast<unsigned>(position) * static_cast<unsigned>(turns_) + static_cast<unsigned>(k / p_.turn) + 1;
-      if (k % p_.turn == 0) {
+      Words w;
+      words_of<T>(p_, base, w);
+      if (k == 0) {
+#pragma unroll
+        for (int i = 0; i < most_batch / warps; ++i) {
+          if (sequence(i) >= p_.batch) break;
+          embed(sequence(i), position, token[i]);
+          normalise(sequence(i), s_.norms[0]);
+        }
+      } else {
+        fetch_keys_of(k, 0, copiers_);
+        receive_stream(before, turn_, s_.norms[0]);
+      }
+      if (base == p_.words) {
         barrier.arrive();
-        tag = turn;
-        barrier.wait(turn);
-        if (k == 0) fetch_first_keys(k);
+        ++turn_;
+        if (k == 0) plan_position(position);
+        barrier.wait(turn_);
+        // What the former position left in the cache of layer 0 is sure to be there now.
+        if (k == 0) fetch_keys_of(0, 0, 0);
       } else {
         __syncthreads();
       }
       fetch_norm(k, p_.feed_forward_norm, s_.norms[1]);
       if (k + 1 < p_.layers) prefetch_layer(k + 1);
-      attention(k, position, w, tag);
-      feed_forward(k, position, w, tag);
+      attention(k, w);
+      feed_forward(k, w);
       before = w.out;
+      base += p_.layer_words;
+      if (base == end) base = p_.words;
     }
-    return head(position, before, tag);
+    head(position, before, token);
   }
 
   __device__ void prefetch_layer(int k) const {
-    if (warp() == warps - 1) prefetch_tiles(matrix(k, p_.qkv));
-    if (warp() == warps - 2) prefetch_tiles(matrix(k, p_.output));
-    if (warp() == warps - 3) prefetch_tiles(matrix(k, p_.feed_inner));
-    if (warp() == warps - 4) prefetch_tiles(matrix(k, p_.feed_outer));
+    if (warp() == warps - 1) prefetch_tiles(qkv(k));
+    if (warp() == warps - 2) prefetch_tiles(output(k));
+    if (warp() == warps - 3) prefetch_tiles(inner(k));
+    if (warp() == warps - 4) prefetch_tiles(outer(k));
+    // Biases and norms are small, and every block reads them.
+    if (warp() == warps - 5 && blockIdx.x == gridDim.x - 1)
+      prefetch(layer(k) + p_.vectors, static_cast<std::uint32_t>(p_.layer_bytes - p_.vectors));
   }
 
-  __device__ void attention(int k, std::int32_t position, const Words& w, std::uint32_t tag) {
-    const Matrix qkv = matrix(k, p_.qkv), output = matrix(k, p_.output), inner = matrix(k, p_.feed_inner);
-    const int rows = qkv.tiles * tile_rows;
-    multiply<T>(qkv, s_.vectors, pitch_of<T>(p_.width), p_.batch, s_.partials, ahead_, output,
-                [&](int s, int row, float x) { send(w.qkv + s * rows + row, x, tag); });
-    for (int u = first_unit_; u < units_; u += static_cast<int>(gridDim.x)) {
+  __device__ void attention(int k, const Words& w) {
+    const int rows = p_.qkv.tiles * tile_rows, grid = static_cast<int>(gridDim.x);
+    multiply<T>(qkv(k), s_.vectors, pitch_of<T>(p_.width), p_.batch, output_, s_.partials, ahead_, output(k),
+                [&](int s, int row, float x) { send(w.qkv + s * rows + row, x, turn_); });
+    int round = 0;
+    for (int u = first_unit_; u < units_; u += grid, ++round) {
       const Unit unit(u, heads_);
-      if (u != first_unit_) {
-        __syncthreads();
-        if (warp() == warps - 1) plan_keys(heads_, s_.entries[k].plan, unit, position, *s_.plan);
-        __syncthreads();
+      if (round > 0) {
+        __syncthreads();  // the former unit's keys are still being read
+        fetch_keys_of(k, round, 0);
       }
-      attend<T>(heads_, *s_.plan, unit, cache_of(k, unit.sequence), s_.stage, u == first_unit_ ? 1 : 0,
-                w.qkv + unit.sequence * rows, w.mixed + static_cast<std::int64_t>(u) * heads_.unit_words(), tag);
+      attend<T>(heads_, s_.key_plans[round * p_.plans + s_.entries[k].plan], unit, cache_of(k, unit.sequence), s_.stage,
+                w.qkv + unit.sequence * rows, w.mixed + static_cast<std::int64_t>(u) * heads_.unit_words(), turn_);
     }
     const int mixed = heads_.count * heads_.value_size;
-    if (output.own() > 0) {
-      receive_mixed(w.mixed, tag, pitch_of<T>(mixed));
+    if (s_.shares[1].own > 0) {
+      receive_mixed(w.mixed, turn_, pitch_of<T>(mixed));
       __syncthreads();
     }
-    multiply<T>(output, s_.vectors, pitch_of<T>(mixed), p_.batch, s_.partials, ahead_, inner,
+    multiply<T>(output(k), s_.vectors, pitch_of<T>(mixed), p_.batch, output_, s_.partials, ahead_, inner(k),
                 [&](int s, int row, float x) {
-                  send(w.middle + s * p_.width + row, s_.stream[s * p_.width + row] + rounded(x), tag);
+                  send(w.middle + s * p_.width + row, s_.stream[s * p_.width + row] + rounded(x), turn_);
                 });
   }
 
@@ -347,51 +435,45 @@ class Walk {
   // The heads' outputs, of all splits, as the vectors of the next product.
   __device__ void receive_mixed(const Word* words, std::uint32_t tag, int pitch) const {
     const int dv = heads_.value_size, mixed = heads_.count * dv, unit = heads_.unit_words();
-    if (heads_.splits == 1) {
-      for (int i = 2 * static_cast<int>(threadIdx.x); i < p_.batch * mixed; i += 2 * threads)
-        receive<1>(words + static_cast<std::int64_t>(i / dv) * unit + i % dv, 2, tag, 0, 1,
-                   [&](int e, std::uint32_t x) {
-                     s_.vectors[i / mixed * pitch + i % mixed + e] = from_float<T>(__uint_as_float(x));
-                   });
-      return;
-    }
     for (int i = 2 * static_cast<int>(threadIdx.x); i < p_.batch * mixed; i += 2 * threads) {
-      const Word* first = words + static_cast<std::int64_t>(i / dv) * heads_.splits * unit;
-      float top = -INFINITY, total = 0, sum[2] = {};
-      for (int split = 0; split < heads_.splits; ++split) {
-        const Word* from = first + static_cast<std::int64_t>(split) * unit;
-        float x[2], of_split[2];
-        receive<1>(from + i % dv, 2, tag, 0, 1, [&](int e, std::uint32_t v) { x[e] = __uint_as_float(v); });
-        receive<1>(from + dv, 2, tag, 0, 1, [&](int e, std::uint32_t v) { of_split[e] = __uint_as_float(v); });
-        if (of_split[1] <= 0) continue;
-        const float most = fmaxf(top, of_split[0]), old = expf(top - most), now = expf(of_split[0] - most);
-        top = most;
-        total = total * old + of_split[1] * now;
-        for (int e = 0; e < 2; ++e) sum[e] = sum[e] * old + x[e] * now;
+      const Word* from = words + static_cast<std::int64_t>(i / dv) * heads_.splits * unit;
+      float x[1][2];
+      if (heads_.splits == 1) {
+        receive_pairs<1>(from + i % dv, 2, tag, 0, 1, x);
+        put(i / mixed, pitch, i % mixed, x[0][0], x[0][1]);
+        continue;
       }
-      for (int e = 0; e < 2; ++e)
-        s_.vectors[i / mixed * pitch + i % mixed + e] = from_float<T>(total > 0 ? sum[e] / total : 0.0f);
+      float top = -INFINITY, total = 0, sum[2] = {};
+      for (int split = 0; split < heads_.splits; ++split, from += unit) {
+        float of_split[1][2];
+        receive_pairs<1>(from + i % dv, 2, tag, 0, 1, x);
+        receive_pairs<1>(from + dv, 2, tag, 0, 1, of_split);
+        if (of_split[0][1] <= 0) continue;
+        const float most = fmaxf(top, of_split[0][0]), old = expf(top - most), now = expf(of_split[0][0] - most);
+        top = most;
+        total = total * old + of_split[0][1] * now;
+        for (int e = 0; e < 2; ++e) sum[e] = sum[e] * old + x[0][e] * now;
+      }
+      const float share = total > 0 ? 1.0f / total : 0.0f;
+      put(i / mixed, pitch, i % mixed, sum[0] * share, sum[1] * share);
     }
   }
 
-  __device__ void feed_forward(int k, std::int32_t position, const Words& w, std::uint32_t tag) {
-    const Matrix inner = matrix(k, p_.feed_inner), outer = matrix(k, p_.feed_outer);
+  __device__ void feed_forward(int k, const Words& w) {
     const bool last = k + 1 == p_.layers;
     fetched();
     __syncthreads();  // the norm's gain and bias are there
-    receive_stream(w.middle, tag);
-    if (warp() < p_.batch) normalise(s_.norms[1]);
-    plan_next(last ? 0 : k + 1, last ? position + 1 : position);
+    receive_stream(w.middle, turn_, s_.norms[1]);
     __syncthreads();
     fetch_norm(k + 1, last ? p_.final_norm : p_.attention_norm, s_.norms[0]);
-    multiply<T>(inner, s_.vectors, pitch_of<T>(p_.width), p_.batch, s_.partials, ahead_, outer,
-                [&](int s, int row, float x) { send_inner(w.inner, s, row, gelu(x), tag); });
+    multiply<T>(inner(k), s_.vectors, pitch_of<T>(p_.width), p_.batch, output_, s_.partials, ahead_, outer(k),
+                [&](int s, int row, float x) { send_inner(w.inner, s, row, gelu(x), turn_); });
+    if (s_.shares[3].own > 0) receive_inner(w.inner, turn_);
     fetched();
-    if (outer.own() > 0) receive_inner(w.inner, tag);
     __syncthreads();
-    multiply<T>(outer, s_.vectors, pitch_of<T>(p_.inner), p_.batch, s_.partials, ahead_,
-                last ? matrix(p_.layers, p_.logits) : matrix(k + 1, p_.qkv), [&](int s, int row, float x) {
-                  send(w.out + s * p_.width + row, s_.stream[s * p_.width + row] + rounded(x), tag);
+    multiply<T>(outer(k), s_.vectors, pitch_of<T>(p_.inner), p_.batch, output_, s_.partials, ahead_,
+                last ? logits() : qkv(k + 1), [&](int s, int row, float x) {
+                  send(w.out + s * p_.width + row, s_.stream[s * p_.width + row] + rounded(x), turn_);
                 });
   }
 
@@ -422,40 +504,32 @@ class Walk {
   }
 
   // The last norm, the logits, and the draw, which every block does for itself.
-  __device__ int head(std::int32_t position, const Word* before, std::uint32_t tag) {
-    const Matrix logits = matrix(p_.layers, p_.logits);
+  __device__ void head(std::int32_t position, const Word* before, int (&token)[most_batch / warps]) {
     Word* words = p_.words + p_.turn * p_.layer_words;
-    receive_stream(before, tag);
-    if (warp() < p_.batch) normalise(s_.norms[0]);
+    receive_stream(before, turn_, s_.norms[0]);
     __syncthreads();
     fetch_norm(0, p_.attention_norm, s_.norms[0]);
     prefetch_layer(0);
-    multiply<T>(logits, s_.vectors, pitch_of<T>(p_.width), p_.batch, s_.partials, ahead_, matrix(0, p_.qkv),
-                [&](int s, int row, float x) { send(words + s * p_.vocabulary + row, x, tag); });
+    multiply<T>(logits(), s_.vectors, pitch_of<T>(p_.width), p_.batch, output_, s_.partials, ahead_, qkv(0),
+                [&](int s, int row, float x) { send(words + s * p_.vocabulary + row, x, turn_); });
     fetched();
-    int byte = -1;
-    if (warp() < p_.batch) byte = draw(position, words + warp() * p_.vocabulary, tag);
+#pragma unroll
+    for (int i = 0; i < most_batch / warps; ++i)
+      if (sequence(i) < p_.batch) token[i] = draw(sequence(i), position, words + sequence(i) * p_.vocabulary, turn_);
     __syncthreads();  // the norm is there
-    return byte;
   }
 
-  __device__ int draw(std::int32_t position, const Word* words, std::uint32_t tag) const {
-    const int s = warp();
+  __device__ int draw(int s, std::int32_t position, const Word* words, std::uint32_t tag) const {
     const std::int64_t place = s * at_.length + position;
     const int given = position < at_.prompted ? at_.bytes[place] : -1;
     float x[Draw::each];
 #pragma unroll
     for (int e = 0; e < Draw::each; ++e) x[e] = -INFINITY;
+    float pairs[Draw::each / 2][2];
+    if (lane() * Draw::each < p_.vocabulary) {  // a multiple of what a lane has
+      receive_pairs<Draw::each / 2>(words + lane() * Draw::each, Draw::each, tag, 0, 1, pairs);
 #pragma unroll
-    for (int e = 0; e < Draw::each; e += 2) {
-      const int v = lane() * Draw::each + e;
-      if (v < p_.vocabulary)
-        receive<1>(words + v, 2, tag, 0, 1, [&](int j, std::uint32_t w) {
-          if (j == 0)
-            x[e] = __uint_as_float(w);
-          else
-            x[e + 1] = __uint_as_float(w);
-        });
+      for (int e = 0; e < Draw::each; ++e) x[e] = pairs[e / 2][e % 2];
     }
     __syncwarp();
     const bool log = at_.log_probabilities != nullptr && blockIdx.x == 0;
@@ -470,17 +544,30 @@ class Walk {
 
   const Problem& p_;
   const Positions& at_;
-  Places<T> s_;
-  Heads heads_;
+  const Places<T>& s_;
+  const Heads& heads_;
+  Output output_;
   Ahead ahead_;
-  int units_, turns_, unit_offset_, first_unit_, copiers_;
+  unsigned turn_ = 0;
+  int units_, first_unit_, copiers_;
 };
 
 template <class T>
 __global__ void __launch_bounds__(threads, 1)
     generate_kernel(const __grid_constant__ Problem problem, const __grid_constant__ Positions positions) {
   extern __shared__ __align__(16) char shared[];
-  Walk<T>(problem, positions, shared).run();
+  __shared__ __align__(16) char places_memory[sizeof(Places<T>)];
+  __shared__ __align__(16) char heads_memory[sizeof(Heads)];
+  auto& places = *reinterpret_cast<Places<T>*>(places_memory);
+  auto& heads = *reinterpret_cast<Heads*>(heads_memory);
+  if (threadIdx.x == 0) {
+    places = Places<T>(problem, static_cast<int>(gridDim.x), shared);
+    heads = problem.heads;
+    heads.geometry = places.geometry;
+    heads.entries = places.heads;
+  }
+  __syncthreads();
+  Walk<T>(problem, positions, places, heads).run();
 }
 
 }  // namespace longstride::kernels::cuda::generation

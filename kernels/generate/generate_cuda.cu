@@ -42,7 +42,8 @@ Gpu this_gpu() {
   get(shared, cudaDevAttrMaxSharedMemoryPerBlockOptin);
   get(cooperative, cudaDevAttrCooperativeLaunch);
   if (major < 8 || cooperative == 0) return {};
-  return {blocks, static_cast<std::size_t>(shared)};
+  constexpr int of_the_kernel = 1024;  // what it takes beside what it is given
+  return {blocks, static_cast<std::size_t>(shared - of_the_kernel)};
 }
 
 std::int64_t rounded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -52,15 +53,17 @@ class Layout {
  public:
   explicit Layout(int element_bytes, int blocks) : element_bytes_(element_bytes), blocks_(blocks) {}
 
-  Packed matrix(std::int64_t rows, std::int64_t columns, bool with_bias, int offset) {
+  Packed matrix(std::int64_t rows, std::int64_t columns, int offset) {
     Packed m;
     m.tiles = static_cast<std::int32_t>(rows / tile_rows);
     m.depth = static_cast<std::int32_t>(columns * element_bytes_ / 64);
     m.offset = offset % blocks_;
     m.blocks = take(rows * columns * element_bytes_);
-    m.bias = with_bias ? take(rows * 4) : -1;
+    m.bias = -1;
     return m;
   }
+  // After all matrices.
+  void bias(Packed& m) { m.bias = take(m.tiles * tile_rows * std::int64_t{4}); }
   Norm norm(std::int64_t width) {
     Norm n;
     n.gain = take(width * 4);
@@ -165,18 +168,22 @@ Generator outline(const GenerateShape& shape, const Tables& tables, const Gpu& g
   const int bytes = small(static_cast<std::int64_t>(bytes_of(shape.dtype))), blocks = gpu.blocks;
   Layout layer(bytes, blocks), head(bytes, blocks);
   const std::int64_t mixed = shape.heads * shape.value_size, d = shape.width;
-  p.qkv = layer.matrix(shape.heads * (2 * shape.key_size + shape.value_size), d, true, 0);
-  p.output = layer.matrix(d, mixed, true, 0);
-  p.feed_inner = layer.matrix(shape.inner, d, true, 0);
-  p.feed_outer = layer.matrix(d, shape.inner, true, blocks / 2);
+  p.qkv = layer.matrix(shape.heads * (2 * shape.key_size + shape.value_size), d, 0);
+  p.output = layer.matrix(d, mixed, 0);
+  p.feed_inner = layer.matrix(shape.inner, d, 0);
+  p.feed_outer = layer.matrix(d, shape.inner, blocks / 2);
+  p.vectors = layer.bytes();
+  for (Packed* m : {&p.qkv, &p.output, &p.feed_inner, &p.feed_outer}) layer.bias(*m);
   p.attention_norm = layer.norm(d);
   p.feed_forward_norm = layer.norm(d);
-  p.logits = head.matrix(shape.vocabulary, d, false, 0);
+  p.logits = head.matrix(shape.vocabulary, d, 0);
   p.final_norm = head.norm(d);
-  p.layer_bytes = std::max(layer.bytes(), head.bytes());
+  p.layer_bytes = layer.bytes();
+  p.head_bytes = head.bytes();
 
   const std::int64_t units = shape.batch * shape.heads, wanted = (tables.most + 319) / 320;
   p.heads.splits = small(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, blocks / units)));
+  p.rounds = small((units * p.heads.splits + blocks - 1) / blocks);
   with_gpu_type(shape.dtype, [&](auto zero) {
     using T = decltype(zero);
     Words w;
@@ -209,7 +216,7 @@ struct Memory {
   std::int64_t entries, geometry, heads, words, arrived, bytes;
 
   Memory(const Problem& p) {
-    std::int64_t at = rounded(p.layer_bytes * (p.layers + 1));
+    std::int64_t at = rounded(p.layer_bytes * p.layers + p.head_bytes);
     const auto take = [&](std::int64_t size) {
       const std::int64_t begin = at;
       at += rounded(size);

@@ -9,7 +9,7 @@
 
 namespace longstride::kernels::cuda::generation {
 
-constexpr int warps = 16, threads = 32 * warps;
+constexpr int warps = 8, threads = 32 * warps;
 constexpr int tile_rows = 8;
 constexpr int most_batch = 16;
 
@@ -22,20 +22,51 @@ __host__ __device__ constexpr int pitch_of(int columns) {
   return (columns + 2 * block_columns<T> - 1) / (2 * block_columns<T>)*2 * block_columns<T> + block_columns<T>;
 }
 
+// How a matrix is shared out: the same for every layer, worked out once. In shared memory.
+struct Share {
+  static constexpr int ahead = 8;
+  int tiles, depth;              // depth: blocks of a tile
+  int first, own;                // this block of the grid has `own` tiles from `first` on, gridDim.x apart
+  int each, slots;               // blocks of a tile for one warp; over all tiles
+  int tile[ahead], turn[ahead];  // of the first slots: which of the own tiles, which of its `each`
+  std::int64_t at[ahead];        // and where their blocks begin, for warp 0
+
+  // `offset`: the block of the grid that has tile 0.
+  __device__ void set(int all_tiles, int blocks, int offset) {
+    const int grid = static_cast<int>(gridDim.x);
+    tiles = all_tiles;
+    depth = blocks;
+    first = (static_cast<int>(blockIdx.x) + grid - offset) % grid;
+    own = first < tiles ? (tiles - first - 1) / grid + 1 : 0;
+    each = (depth + warps - 1) / warps;
+    slots = each * own;
+    for (int s = 0; s < ahead; ++s) {
+      tile[s] = s / each;
+      turn[s] = s % each;
+      at[s] = block(s);
+    }
+  }
+  __device__ std::int64_t block(int slot) const {
+    const std::int64_t tile_number = first + static_cast<std::int64_t>(slot / each) * gridDim.x;
+    return (tile_number * depth + slot % each * warps) * 32;
+  }
+  __device__ int row(int own_tile, int in_tile) const {
+    return (first + own_tile * static_cast<int>(gridDim.x)) * tile_rows + in_tile;
+  }
+};
+
 struct Matrix {
   const uint4* blocks;
   const float* bias;  // of every row; null: none
-  int tiles, depth;   // blocks of a tile
-  int offset;         // the block of the grid that has tile 0
+  const Share* share;
+};
 
-  __device__ int first() const {
-    return (static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - offset) % static_cast<int>(gridDim.x);
-  }
-  // Tiles of this block of the grid.
-  __device__ int own() const {
-    const int f = first();
-    return f < tiles ? (tiles - f - 1) / static_cast<int>(gridDim.x) + 1 : 0;
-  }
+// Which of the outputs of a product a thread finishes first: (own tile, sequence, row of the tile).
+struct Output {
+  int tile, sequence, row;
+
+  __device__ Output(int i, int batch)
+      : tile(i / (tile_rows * batch)), sequence(i / tile_rows % batch), row(i % tile_rows) {}
 };
 
 __device__ __forceinline__ uint4 fetch(const uint4* from) {
@@ -48,39 +79,20 @@ __device__ __forceinline__ uint4 fetch(const uint4* from) {
 
 // The first of a matrix that this thread needs, on its way before the vectors are known.
 struct Ahead {
-  static constexpr int most = 4;
-  uint4 w[most];
+  uint4 w[Share::ahead];
   float bias;
 };
 
-struct Slots {
-  int each, count;  // blocks of a tile for one warp; over all tiles of this block of the grid
-  __device__ explicit Slots(const Matrix& m) : each((m.depth + warps - 1) / warps), count(each * m.own()) {}
-};
-
-__device__ __forceinline__ uint4 fetch_slot(const Matrix& m, const Slots& slots, int slot) {
-  const int local = slot / slots.each;
-  const int block = static_cast<int>(threadIdx.x) / 32 + warps * (slot - local * slots.each);
-  if (block >= m.depth) return make_uint4(0, 0, 0, 0);
-  const std::int64_t tile = m.first() + static_cast<std::int64_t>(local) * gridDim.x;
-  return fetch(m.blocks + (tile * m.depth + block) * 32 + threadIdx.x % 32);
-}
-
-// The matrix's row of output `i` of this block of the grid: outputs are numbered (tile, sequence, row of the tile).
-__device__ __forceinline__ int row_of(const Matrix& m, int i, int batch) {
-  const int tile = m.first() + i / (tile_rows * batch) * static_cast<int>(gridDim.x);
-  return tile * tile_rows + i % tile_rows;
-}
-
-__device__ __forceinline__ void fetch_ahead(const Matrix& m, int batch, Ahead& ahead) {
-  const Slots slots(m);
+__device__ __forceinline__ void fetch_ahead(const Matrix& m, const Output& output, Ahead& ahead) {
+  const Share& share = *m.share;
+  const uint4* from = m.blocks + threadIdx.x;  // 32 to a block: warp and lane
 #pragma unroll
-  for (int s = 0; s < Ahead::most; ++s)
-    if (s < slots.count) ahead.w[s] = fetch_slot(m, slots, s);
-  const int i = static_cast<int>(threadIdx.x);
+  for (int s = 0; s < Share::ahead; ++s)
+    if (s < share.slots && static_cast<int>(threadIdx.x) / 32 + share.turn[s] * warps < share.depth)
+      ahead.w[s] = fetch(from + share.at[s]);
   ahead.bias = 0;
-  if (m.bias != nullptr && i < m.own() * tile_rows * batch)
-    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(ahead.bias) : "l"(m.bias + row_of(m, i, batch)));
+  if (m.bias != nullptr && output.tile < share.own)
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(ahead.bias) : "l"(m.bias + share.row(output.tile, output.row)));
 }
 
 // The sums of one warp over a tile.
@@ -153,33 +165,47 @@ struct Sums<float> {
 // that of `next`. `partials`: shared memory for (own tiles, warps, batch, 8). The vectors were written before a
 // __syncthreads.
 template <class T, class F>
-__device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int pitch, int batch, float* partials,
-                                         Ahead& ahead, const Matrix& next, F&& f) {
-  const Slots slots(m);
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+__device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int pitch, int batch, const Output& output,
+                                         float* partials, Ahead& ahead, const Matrix& next, F&& f) {
+  const Share& share = *m.share;
+  const int warp = static_cast<int>(threadIdx.x) / 32, outputs_of_tile = tile_rows * batch;
   Sums<T> sums;
-  const auto add = [&](int slot, const uint4& w) {
-    const int local = slot / slots.each, i = slot - local * slots.each;
-    if (i == 0) sums.clear();
-    if (warp + warps * i < m.depth) sums.add(vectors, pitch, warp + warps * i, w, batch);
-    if (i == slots.each - 1) sums.store(partials + (local * warps + warp) * batch * tile_rows, batch);
+  const auto add = [&](int tile, int turn, const uint4& w) {
+    if (turn == 0) sums.clear();
+    const int block = warp + turn * warps;
+    if (block < share.depth) sums.add(vectors, pitch, block, w, batch);
+    if (turn == share.each - 1) sums.store(partials + (tile * warps + warp) * outputs_of_tile, batch);
   };
 #pragma unroll
-  for (int s = 0; s < Ahead::most; ++s)
-    if (s < slots.count) add(s, ahead.w[s]);
-  for (int s = Ahead::most; s < slots.count; ++s) add(s, fetch_slot(m, slots, s));
+  for (int s = 0; s < Share::ahead; ++s)
+    if (s < share.slots) add(share.tile[s], share.turn[s], ahead.w[s]);
+  for (int s = Share::ahead; s < share.slots; ++s) {
+    const int turn = s % share.each;
+    uint4 w = make_uint4(0, 0, 0, 0);
+    if (warp + turn * warps < share.depth) w = fetch(m.blocks + share.block(s) + threadIdx.x);
+    add(s / share.each, turn, w);
+  }
   const float bias = ahead.bias;
-  fetch_ahead(next, batch, ahead);
-  if (slots.count == 0) return;  // the whole block
+  fetch_ahead(next, output, ahead);
+  if (share.own == 0) return;  // the whole block
   __syncthreads();
-  const int outputs = m.own() * tile_rows * batch, tile = tile_rows * batch;
-  for (int i = static_cast<int>(threadIdx.x); i < outputs; i += threads) {
-    const int row = row_of(m, i, batch);
-    float sum = i < threads ? bias : m.bias != nullptr ? m.bias[row] : 0.0f;
-    const float* from = partials + i / tile * warps * tile + i % tile;
-    const int used = m.depth < warps ? m.depth : warps;
-    for (int w = 0; w < used; ++w) sum += from[w * tile];
-    f(i % tile / tile_rows, row, sum);
+  const auto finish = [&](const Output& o, int i, float sum) {
+    const float* from = partials + o.tile * warps * outputs_of_tile + i - o.tile * outputs_of_tile;
+    if (share.depth >= warps) {
+      float x[warps];
+#pragma unroll
+      for (int w = 0; w < warps; ++w) x[w] = from[w * outputs_of_tile];
+#pragma unroll
+      for (int w = 0; w < warps; ++w) sum += x[w];
+    } else {
+      for (int w = 0; w < share.depth; ++w) sum += from[w * outputs_of_tile];
+    }
+    f(o.sequence, share.row(o.tile, o.row), sum);
+  };
+  if (output.tile < share.own) finish(output, static_cast<int>(threadIdx.x), bias);
+  for (int i = static_cast<int>(threadIdx.x) + threads; i < share.own * outputs_of_tile; i += threads) {
+    const Output o(i, batch);
+    finish(o, i, m.bias != nullptr ? m.bias[share.row(o.tile, o.row)] : 0.0f);
   }
 }
 

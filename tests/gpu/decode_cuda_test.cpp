@@ -216,54 +216,70 @@ TEST(GenerateCuda, Fp32DrawsTheCpusBytes) {
   }
 }
 
-// Given every byte, decoding finds the losses that the training forward pass finds.
+// The losses of the forward pass of training, on the GPU.
+std::vector<float> losses_of(const SparseTransformerConfig& config, std::vector<float>& weights,
+                             const std::vector<std::uint8_t>& tokens, Precision precision) {
+  SparseTransformer model(config);
+  const Tensor masters(weights.data(), Dtype::f32, {model.parameters().flat_size()});
+  model.parameters().bind(masters, masters);
+  EvaluationConfig evaluation;
+  evaluation.context = config.context;
+  evaluation.batch = static_cast<std::int64_t>(tokens.size()) / config.context;
+  std::vector<float> losses(tokens.size());
+  EvaluationMemory memory(model, masters, evaluation, precision, Device::cuda);
+  Context ctx = memory.context();
+  Scratch scratch(ctx);
+  const Shape shape = {evaluation.batch, config.context};
+  const Tensor in = scratch.tensor(shape, Dtype::u8), out = scratch.tensor(shape, Dtype::f32);
+  copy_to_device(in.data(), tokens.data(), in.bytes(), ctx.launch.stream);
+  model.losses(ctx, in, out);
+  copy_to_host(losses.data(), out.data(), out.bytes(), ctx.launch.stream);
+  synchronize(ctx.launch.stream);
+  return losses;
+}
+
+// Largest and mean distance, the mean over all bytes of signed differences.
+struct Distance {
+  double worst = 0, mean = 0;
+  Distance(const std::vector<float>& a, const std::vector<float>& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+      worst = std::max(worst, std::abs(d));
+      mean += d / static_cast<double>(a.size());
+    }
+  }
+};
+
+// Given every byte, decoding finds the losses that the forward pass of training finds: exactly in fp32, and in 16 bits
+// no further from fp32 than twice what the forward pass itself is.
 TEST(GenerateCuda, LogProbabilitiesAreThoseOfTheForwardPass) {
   LONGSTRIDE_NEEDS_GPU();
-  for (const auto& [name, config] : generated_configs())
+  for (const auto& [name, config] : generated_configs()) {
+    std::vector<float> weights = random_weights(config);
+    const std::int64_t batch = 2, n = config.context;
+    const std::vector<std::uint8_t> tokens = toy_tokens(batch * n);
+    SampleConfig s;
+    s.count = batch;
+    s.length = n;
+    for (std::int64_t b = 0; b < batch; ++b)
+      s.prompts.emplace_back(tokens.begin() + b * n, tokens.begin() + (b + 1) * n);
+    const std::vector<float> exact = losses_of(config, weights, tokens, Precision::fp32);
     for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
-      std::vector<float> weights = random_weights(config);
-      const std::int64_t batch = 2, n = config.context;
-      const std::vector<std::uint8_t> tokens = toy_tokens(batch * n);
-      SampleConfig s;
-      s.count = batch;
-      s.length = n;
-      for (std::int64_t b = 0; b < batch; ++b)
-        s.prompts.emplace_back(tokens.begin() + b * n, tokens.begin() + (b + 1) * n);
-
-      SparseTransformer model(config);
-      const Tensor masters(weights.data(), Dtype::f32, {model.parameters().flat_size()});
-      model.parameters().bind(masters, masters);
-      EvaluationConfig evaluation;
-      evaluation.context = n;
-      evaluation.batch = batch;
-      std::vector<float> losses(tokens.size());
-      {
-        EvaluationMemory memory(model, masters, evaluation, precision, Device::cuda);
-        Context ctx = memory.context();
-        Scratch scratch(ctx);
-        const Tensor in = scratch.tensor({batch, n}, Dtype::u8), out = scratch.tensor({batch, n}, Dtype::f32);
-        copy_to_device(in.data(), tokens.data(), in.bytes(), ctx.launch.stream);
-        model.losses(ctx, in, out);
-        copy_to_host(losses.data(), out.data(), out.bytes(), ctx.launch.stream);
-        synchronize(ctx.launch.stream);
-      }
+      const Distance naive(losses_of(config, weights, tokens, precision), exact);
       for (bool one_kernel : {false, true}) {
         s.one_kernel = one_kernel;
-        const Samples found = sampled(config, weights, s, precision, Device::cuda);
-        double worst = 0, total = 0, expected = 0;
-        for (std::size_t i = 0; i < losses.size(); ++i) {
-          const double log = found.log_probabilities[i / static_cast<std::size_t>(n)][i % static_cast<std::size_t>(n)];
-          worst = std::max(worst, std::abs(log + static_cast<double>(losses[i])));
-          total -= log;
-          expected += static_cast<double>(losses[i]);
-        }
+        std::vector<float> found;
+        for (const auto& row : sampled(config, weights, s, precision, Device::cuda).log_probabilities)
+          for (float log : row) found.push_back(-log);
+        const Distance distance(found, exact);
         const std::string what = name + (one_kernel ? ", one kernel, " : ", graph, ") + name_of(precision);
-        const double step = precision == Precision::fp32 ? 2e-4 : precision == Precision::fp16 ? 0.05 : 0.3;
-        EXPECT_LT(worst, step) << what;
-        EXPECT_NEAR(total, expected, (precision == Precision::fp32 ? 1e-5 : 2e-3) * expected) << what;
-        RecordProperty(what, std::to_string(worst));
+        EXPECT_LT(distance.worst, 2 * naive.worst + 2e-4) << what;
+        EXPECT_LT(std::abs(distance.mean), 2 * naive.worst / 10 + 1e-5) << what;
+        RecordProperty(what, std::to_string(distance.worst) + " beside " + std::to_string(naive.worst) + ", mean " +
+                                 std::to_string(distance.mean) + " beside " + std::to_string(naive.mean));
       }
     }
+  }
 }
 
 TEST(GenerateCuda, SamplesDoNotDependOnHowManyAreDrawnAtOnceAndRepeat) {
