@@ -1,5 +1,5 @@
 // Generation by one persistent kernel: every position's embedding, layers, logits and draw, for up to 16 sequences and
-// any number of positions in one launch, with the weights read once a position (generate.cuh says how).
+// any number of positions in one launch, with the weights read once a position (walk.cuh says how).
 //
 // The model is the Sparse Transformer of docs/numerics.md. Weights are copied once into the order in which the kernel
 // reads them (pack); the cache is that of kernels/attention/decode.h.

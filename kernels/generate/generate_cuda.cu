@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "kernels/base/cuda_launch.cuh"
-#include "kernels/generate/generate.cuh"
 #include "kernels/generate/generate.h"
+#include "kernels/generate/problem.cuh"
 
 namespace longstride::kernels {
 
@@ -367,11 +367,7 @@ void generate(const GenerateArgs& args, const Launch& launch) {
                                         static_cast<std::int32_t>(args.count),
                                         args.sampling};
   with_gpu_type(g.shape.dtype, [&](auto zero) {
-    const auto kernel = generation::generate_kernel<decltype(zero)>;
-    allow_shared(kernel, g.shared_bytes);
-    Grid grid{static_cast<unsigned>(g.blocks), generation::threads, g.shared_bytes};
-    grid.cooperative = true;
-    run("generate", kernel, grid, launch, g.problem, positions);
+    generation::launch_generate<decltype(zero)>(g.problem, positions, g.blocks, g.shared_bytes, launch);
   });
 }
 
