@@ -20,6 +20,7 @@ struct EmbeddingArgs {
   PositionTableView positions[max_tables];
   int tables = 0;
   std::int64_t first = 0;  // position of slot 0; when not 0, slot t takes tokens[t] instead of tokens[t - 1]
+  const std::int64_t* first_at = nullptr;  // GPU, forward: when given, `first` is read there and slot t takes tokens[t]
   View y;                  // (batch, seq, width)
 };
 

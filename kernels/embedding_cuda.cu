@@ -16,6 +16,7 @@ struct Table {
 struct Tables {
   const std::uint8_t* tokens;
   std::int64_t slots, seq, first;
+  const std::int64_t* first_at;
   int width, count;
   float* start;
   float* token;
@@ -28,6 +29,7 @@ Tables tables_of(const EmbeddingArgs& args) {
   t.slots = args.tokens.count();
   t.seq = args.tokens.size[1];
   t.first = args.first;
+  t.first_at = args.first_at;
   t.width = static_cast<int>(args.start.size[0]);
   t.count = args.tables;
   t.start = args.start.as<float>();
@@ -44,9 +46,12 @@ template <int n, class Y>
 __global__ void __launch_bounds__(lanes* warps) embedding_kernel(const Tables t, Y* y) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.y;
   if (i >= t.slots) return;
-  const std::int64_t slot = i % t.seq, position = t.first + slot;
+  const bool decoding = t.first_at != nullptr;
+  const std::int64_t slot = i % t.seq, position = (decoding ? *t.first_at : t.first) + slot;
   const float* row[EmbeddingArgs::max_tables + 1];
-  row[0] = position == 0 ? t.start : t.token + static_cast<std::int64_t>(t.tokens[t.first == 0 ? i - 1 : i]) * t.width;
+  row[0] = t.start;
+  if (position != 0)
+    row[0] = t.token + static_cast<std::int64_t>(t.tokens[t.first == 0 && !decoding ? i - 1 : i]) * t.width;
 #pragma unroll
   for (int k = 0; k < EmbeddingArgs::max_tables; ++k)
     if (k < t.count) row[k + 1] = t.position[k].rows + position / t.position[k].divisor % t.position[k].size * t.width;

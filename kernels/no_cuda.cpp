@@ -5,11 +5,13 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/decode.h"
 #include "kernels/column_sum.h"
+#include "kernels/draw.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
 #include "kernels/gemm.h"
+#include "kernels/generate/generate.h"
 #include "kernels/layer_norm.h"
 #include "kernels/softmax_cross_entropy.h"
 
@@ -31,6 +33,7 @@ void average(const AverageArgs&, const Launch&) { absent(); }
 void column_sum(const ColumnSumArgs&, const Launch&) { absent(); }
 void copy(const CopyArgs&, const Launch&) { absent(); }
 void decode(const DecodeArgs&, const Launch&) { absent(); }
+void draw(const DrawArgs&, const Launch&) { absent(); }
 void dropout(const DropoutArgs&, const Launch&) { absent(); }
 void dropout_add_layer_norm(const DropoutAddLayerNormArgs&, const Launch&) { absent(); }
 void embedding(const EmbeddingArgs&, const Launch&) { absent(); }
@@ -39,6 +42,12 @@ void fill_zero(const FillZeroArgs&, const Launch&) { absent(); }
 void gelu(const GeluArgs&, const Launch&) { absent(); }
 void gelu_backward(const GeluBackwardArgs&, const Launch&) { absent(); }
 void gemm(const GemmArgs&, const Launch&) { absent(); }
+void generate(const GenerateArgs&, const Launch&) { absent(); }
+bool generates(const GenerateShape&) { return false; }
+std::size_t generator_bytes(const GenerateShape&) { absent(); }
+std::shared_ptr<const Generator> make_generator(const GenerateShape&, const GenerateWeights&, void*, const Launch&) {
+  absent();
+}
 void layer_norm(const LayerNormArgs&, const Launch&) { absent(); }
 void layer_norm_backward(const LayerNormBackwardArgs&, const Launch&) { absent(); }
 void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs&, const Launch&) { absent(); }

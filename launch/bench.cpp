@@ -173,6 +173,7 @@ void add_bench(CLI::App& app, Session& session) {
   step->add_flag("--json", o->json, "print JSON");
   step->callback([o, &session] { run_bench(*o, session); });
   add_bench_attention(*bench, session);
+  add_bench_sample(*bench, session);
 }
 
 }  // namespace longstride

@@ -73,5 +73,6 @@ class BenchReport {
 
 // The subcommand of `longstride bench`.
 void add_bench_attention(CLI::App& bench, Session& session);
+void add_bench_sample(CLI::App& bench, Session& session);
 
 }  // namespace longstride

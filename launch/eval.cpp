@@ -24,16 +24,23 @@ struct EvalOptions {
 void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& result) {
   const std::int64_t context = run.recipe.model.context, min_context = o.request.min_context;
   if (o.json) {
-    const nlohmann::ordered_json out = {
-        {"run", o.run},          {"step", run.step},           {"split", o.request.split},
-        {"context", context},    {"min_context", min_context}, {"weights", run.averaged ? "average" : "last"},
-        {"bytes", result.bytes}, {"loss", result.loss()},      {"bits_per_byte", result.bits_per_byte()}};
+    const nlohmann::ordered_json out = {{"run", o.run},
+                                        {"step", run.step},
+                                        {"split", o.request.split},
+                                        {"context", context},
+                                        {"min_context", min_context},
+                                        {"weights", run.averaged ? "average" : "last"},
+                                        {"bytes", result.bytes},
+                                        {"loss", result.loss()},
+                                        {"bits_per_byte", result.bits_per_byte()},
+                                        {"standard_error", result.standard_error}};
     std::puts(out.dump(2).c_str());
     return;
   }
-  fmt::print("{} split, {} bytes, step {}{}, context {}{}: {:.4f} bits per byte ({:.5f} nats)\n", o.request.split,
+  fmt::print("{} split, {} bytes, step {}{}, context {}{}: {:.4f}{} bits per byte ({:.5f} nats)\n", o.request.split,
              result.bytes, run.step, run.averaged ? ", averaged weights" : "", context,
-             min_context > 0 ? fmt::format(" (at least {})", min_context) : "", result.bits_per_byte(), result.loss());
+             min_context > 0 ? fmt::format(" (at least {})", min_context) : "", result.bits_per_byte(),
+             o.request.spread ? fmt::format(" +- {:.4f}", result.standard_error) : "", result.loss());
 }
 
 void run_eval(EvalOptions& o, Session& session) {
@@ -60,7 +67,11 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_option("--batch", o->request.batch,
                    "windows scored at once; default: about 8,192 positions, 65,536 on a GPU")
       ->check(above_zero());
-  eval->add_option("--windows", o->request.max_windows, "score only the first so many windows")->check(above_zero());
+  CLI::Option* windows = eval->add_option("--windows", o->request.max_windows, "score only the first so many windows")
+                             ->check(above_zero());
+  eval->add_flag("--spread", o->request.spread,
+                 "with --windows: spread evenly over the split, with the standard error of the estimate")
+      ->needs(windows);
   add_device_option(*eval, o->device);
   eval->add_flag("--json", o->json, "print JSON");
   eval->callback([o, &session] { run_eval(*o, session); });

@@ -19,6 +19,7 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   config.context = run.recipe.model.context;
   config.min_context = request.min_context;
   config.max_windows = request.max_windows;
+  config.spread = request.spread;
   // Enough for every core, or to fill a GPU.
   const bool cpu = request.device == Device::cpu;
   const std::int64_t positions = cpu ? 8192 : 65536, most = cpu ? 16 : 256;

@@ -14,7 +14,8 @@ struct EvaluateRequest {
   std::string data;              // another prepared dataset than the recipe's; empty: the recipe's
   std::int64_t min_context = 0;  // bytes of context that every scored byte has at least
   std::int64_t batch = 0;        // windows scored at once; 0: about 8,192 positions, 65,536 on a GPU
-  std::int64_t max_windows = 0;  // only the first so many; 0: all
+  std::int64_t max_windows = 0;  // only so many; 0: all
+  bool spread = false;           // those are spread evenly over the split; otherwise the first
   bool quiet = false;            // no counter on the terminal
   Device device = Device::cpu;
 };

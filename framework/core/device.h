@@ -72,7 +72,8 @@ class Event {
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
-  void record(const Stream& stream);
+  void record(const Stream& stream) { record(stream.handle()); }
+  void record(void* stream);
   void wait() const;                                    // the host waits until it has passed
   double milliseconds_since(const Event& begin) const;  // both have passed
 
@@ -88,9 +89,11 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
   // Calls `work`, which must only put work on `stream`; nothing of it is executed.
-  void capture(const Stream& stream, const std::function<void()>& work);
+  void capture(const Stream& stream, const std::function<void()>& work) { capture(stream.handle(), work); }
+  void capture(void* stream, const std::function<void()>& work);
   bool captured() const { return handle_ != nullptr; }
-  void replay(const Stream& stream) const;
+  void replay(const Stream& stream) const { replay(stream.handle()); }
+  void replay(void* stream) const;
 
  private:
   void* handle_ = nullptr;

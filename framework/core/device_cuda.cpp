@@ -75,8 +75,8 @@ Event::Event() {
 
 Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(handle_)); }
 
-void Event::record(const Stream& stream) {
-  check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), of(stream)), "cudaEventRecord");
+void Event::record(void* stream) {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), static_cast<cudaStream_t>(stream)), "cudaEventRecord");
 }
 
 void Event::wait() const { check(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)), "cudaEventSynchronize"); }
@@ -92,18 +92,19 @@ Graph::~Graph() {
   if (handle_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_));
 }
 
-void Graph::capture(const Stream& stream, const std::function<void()>& work) {
+void Graph::capture(void* handle, const std::function<void()>& work) {
   LONGSTRIDE_CHECK(handle_ == nullptr, "a graph is captured twice");
+  const auto stream = static_cast<cudaStream_t>(handle);
   cudaGraph_t graph = nullptr;
-  check(cudaStreamBeginCapture(of(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   try {
     work();
   } catch (...) {
-    cudaStreamEndCapture(of(stream), &graph);
+    cudaStreamEndCapture(stream, &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
     throw;
   }
-  check(cudaStreamEndCapture(of(stream), &graph), "cudaStreamEndCapture");
+  check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
   cudaGraphExec_t executable = nullptr;
   const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
   cudaGraphDestroy(graph);
@@ -111,8 +112,8 @@ void Graph::capture(const Stream& stream, const std::function<void()>& work) {
   handle_ = executable;
 }
 
-void Graph::replay(const Stream& stream) const {
-  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), of(stream)), "cudaGraphLaunch");
+void Graph::replay(void* stream) const {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), static_cast<cudaStream_t>(stream)), "cudaGraphLaunch");
 }
 
 void copy_to_device(void* device, const void* host, std::size_t bytes, void* stream) {

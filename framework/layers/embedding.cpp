@@ -19,6 +19,15 @@ void EmbeddingLayer::forward(Context& ctx, const Tensor& tokens, const Tensor& y
   ops::embed(ctx, e, tokens, y);
 }
 
+kernels::EmbeddingArgs EmbeddingLayer::tables() const {
+  kernels::EmbeddingArgs args;
+  args.start = start_.master.view();
+  args.token_table = token_.master.view();
+  for (std::size_t j = 0; j < index_.size(); ++j)
+    args.positions[args.tables++] = {index_[j].divisor, position_[j]->master.view()};
+  return args;
+}
+
 void EmbeddingLayer::backward(Context& ctx, const Tensor& dy, const Tensor& tokens) const {
   ops::Embedding e{start_.gradient, token_.gradient, {}, 0};
   for (std::size_t j = 0; j < index_.size(); ++j) e.positions.push_back({index_[j].divisor, position_[j]->gradient});

@@ -6,6 +6,7 @@
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
 #include "framework/ops/embedding.h"
+#include "kernels/embedding.h"
 
 namespace longstride {
 
@@ -25,6 +26,7 @@ class EmbeddingLayer {
   // tokens (batch, seq) u8, y (batch, seq, width). `first` as in ops::Embedding: 0 but for decoding.
   void forward(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first = 0) const;
   void backward(Context& ctx, const Tensor& dy, const Tensor& tokens) const;
+  kernels::EmbeddingArgs tables() const;  // the tables alone
 
  private:
   Parameter& start_;

@@ -6,6 +6,7 @@
 
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
+#include "framework/ops/draw.h"
 
 namespace longstride {
 
@@ -38,6 +39,12 @@ class Model {
   // (not read at position 0). Positions come in order, from 0.
   virtual void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
                       const Tensor& logits) const = 0;
+
+  // Whether a whole position, from the last byte to the next one, is a single kernel's work: then generate() does
+  // positions [first, first + count), in order, in one call.
+  virtual bool generates(const DecodingState&) const { return false; }
+  virtual void generate(Context& ctx, DecodingState& state, const ops::Drawing& drawing, std::int64_t first,
+                        std::int64_t count) const;
 
   // Floating-point operations of forward and backward for one sequence of `positions`: 6 x parameters a position
   // plus the pattern's attention products; recompute is not counted.

@@ -31,17 +31,6 @@ int recomputed_branches(Recompute recompute) {
   return 0;
 }
 
-class SparseTransformerState : public DecodingState {
- public:
-  explicit SparseTransformerState(Context& ctx) : scratch(ctx) {}
-  std::int64_t bytes() const override { return cache_bytes; }
-
-  Scratch scratch;  // holds the caches
-  std::vector<std::shared_ptr<const kernels::DecodePlan>> plans;
-  std::vector<ops::DecodeCache> caches;  // one a layer
-  std::int64_t cache_bytes = 0;
-};
-
 }  // namespace
 
 SparseTransformer::SparseTransformer(const SparseTransformerConfig& config)
@@ -165,40 +154,6 @@ void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, d
   embedding_->backward(ctx, dh, tokens);
   tape.close_frame();
   LONGSTRIDE_CHECK(tape.empty(), "the tape is not empty after a step");
-}
-
-std::unique_ptr<DecodingState> SparseTransformer::begin_decoding(Context& ctx, std::int64_t batch,
-                                                                 std::int64_t positions) const {
-  auto state = std::make_unique<SparseTransformerState>(ctx);
-  const std::size_t before = ctx.arena->scratch_used();
-  for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
-    state->plans.push_back(kernels::make_decode_plan(*plans_->plan(layer, positions)));
-    state->caches.push_back(ops::decode_cache(state->scratch, *state->plans.back(), batch, config_.key_size(),
-                                              config_.value_size(), ctx.compute));
-  }
-  state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
-  return state;
-}
-
-void SparseTransformer::decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
-                               const Tensor& logits) const {
-  const auto& caches = static_cast<SparseTransformerState&>(state).caches;
-  Context quiet = ctx;
-  quiet.step = nullptr;
-  Scratch scratch(quiet);
-  const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.residual);
-  embedding_->forward(quiet, previous, h, position);
-  const Tensor normed = scratch.tensor(h.shape(), ctx.compute), out = scratch.like(normed);
-  blocks_.front().attention_norm->forward(quiet, h, normed, nullptr);
-  for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
-    const Block& block = blocks_[layer];
-    const LayerNorm& next = layer + 1 < blocks_.size() ? *blocks_[layer + 1].attention_norm : *final_norm_;
-    block.attention->decode(quiet, normed, out, caches[layer], position);
-    block.feed_forward_norm->forward_after(quiet, out, h, {}, h, normed, nullptr);
-    block.feed_forward->forward(quiet, normed, out, nullptr);
-    next.forward_after(quiet, out, h, {}, h, normed, nullptr);
-  }
-  ops::linear(quiet, normed.rows(), output_->value, Tensor{}, logits);
 }
 
 double SparseTransformer::training_flops(std::int64_t positions) const {

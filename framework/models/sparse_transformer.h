@@ -34,6 +34,9 @@ class SparseTransformer : public Model {
                                                 std::int64_t positions) const override;
   void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
               const Tensor& logits) const override;
+  bool generates(const DecodingState& state) const override;
+  void generate(Context& ctx, DecodingState& state, const ops::Drawing& drawing, std::int64_t first,
+                std::int64_t count) const override;
   double training_flops(std::int64_t positions) const override;
 
  private:

@@ -104,7 +104,8 @@ void append(Context& ctx, const DecodeCache& cache, const Tensor& k, const Tenso
   LONGSTRIDE_CHECK(first >= 0 && first + k.size(1) <= cache.plan->n, "positions {} to {} in a cache of {}", first,
                    first + k.size(1) - 1, cache.plan->n);
   if (ctx.planning()) return;
-  const kernels::AppendArgs args{cache.plan, k.view(), v.view(), cache.keys.view(), cache.values.view(), first};
+  const kernels::AppendArgs args{cache.plan,          k.view(), v.view(),    cache.keys.view(),
+                                 cache.values.view(), first,    ctx.position};
   launch(ctx, kernels::cpu::append, kernels::cuda::append, args);
 }
 
@@ -117,7 +118,7 @@ void attend(Context& ctx, const DecodeCache& cache, const Tensor& q, std::int64_
   LONGSTRIDE_CHECK(position >= 0 && position < cache.plan->n, "position {} in a cache of {}", position, cache.plan->n);
   if (ctx.planning()) return;
   const kernels::DecodeArgs args{cache.plan, q.view(), cache.keys.view(), cache.values.view(), o.view(),
-                                 position,   scale};
+                                 position,   scale,    ctx.position};
   launch(ctx, kernels::cpu::decode, kernels::cuda::decode, args);
 }
 

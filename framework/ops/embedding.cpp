@@ -34,6 +34,7 @@ void set(const Context& ctx, const Embedding& embedding, const Tensor& tokens, c
   args.start = embedding.start.view();
   args.token_table = embedding.token_table.view();
   args.first = embedding.first;
+  args.first_at = ctx.position;
   args.y = y.view();
 }
 

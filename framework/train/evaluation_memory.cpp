@@ -7,10 +7,15 @@
 namespace longstride {
 
 EvaluationMemory::EvaluationMemory(Model& model, const Tensor& masters, const EvaluationConfig& config,
-                                   Precision precision, Device device) {
+                                   Precision precision, Device device)
+    : EvaluationMemory(model, masters, precision, device,
+                       [&](const Context& ctx) { return evaluation_bytes(model, ctx, config); }) {}
+
+EvaluationMemory::EvaluationMemory(Model& model, const Tensor& masters, Precision precision, Device device,
+                                   const std::function<std::size_t(const Context&)>& arena_bytes) {
   ctx_.device = device;
   if (device == Device::cpu) {
-    host_.emplace(evaluation_bytes(model, ctx_, config));
+    host_.emplace(arena_bytes(ctx_));
     arena_ = Arena(host_->data(), host_->bytes());
     return;
   }
@@ -19,7 +24,7 @@ EvaluationMemory::EvaluationMemory(Model& model, const Tensor& masters, const Ev
   model.parameters().bind(masters, masters, planned);  // to count with weights of the type that they will have
   const std::size_t flat = Arena::rounded(masters.bytes());
   const std::size_t low = ctx_.compute == Dtype::f32 ? 0 : flat;  // rounded up: half of it is needed
-  const std::size_t arena = Arena::rounded(evaluation_bytes(model, ctx_, config));
+  const std::size_t arena = Arena::rounded(arena_bytes(ctx_));
   gpu_.emplace(flat + low + library_workspace_bytes + arena);
   stream_.emplace();
   ctx_.launch.stream = stream_->handle();

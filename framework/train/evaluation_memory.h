@@ -1,5 +1,6 @@
 // Memory of an evaluation that is no part of a training run: on a GPU, the weights as well.
 #pragma once
+#include <functional>
 #include <optional>
 
 #include "framework/core/context.h"
@@ -15,6 +16,9 @@ class EvaluationMemory {
   // that `precision` asks for, and the model is bound to them; the CPU always computes in fp32.
   EvaluationMemory(Model& model, const Tensor& masters, const EvaluationConfig& config, Precision precision,
                    Device device);
+  // The same for any other use of a model's weights, with an arena of as many bytes as `arena_bytes` counts.
+  EvaluationMemory(Model& model, const Tensor& masters, Precision precision, Device device,
+                   const std::function<std::size_t(const Context&)>& arena_bytes);
 
   Context context();  // to evaluate in
 

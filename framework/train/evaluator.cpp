@@ -23,6 +23,28 @@ void add_windows(std::int64_t sequence, std::int64_t length, const EvaluationCon
   }
 }
 
+// Keeps `most` of the windows: the middle one of each of as many equal stretches.
+void spread_out(std::vector<EvaluationWindow>& windows, std::int64_t most) {
+  const auto count = static_cast<std::int64_t>(windows.size());
+  if (most <= 0 || count <= most) return;
+  for (std::int64_t i = 0; i < most; ++i)
+    windows[static_cast<std::size_t>(i)] = windows[static_cast<std::size_t>((2 * i + 1) * count / (2 * most))];
+  windows.resize(static_cast<std::size_t>(most));
+}
+
+// Of nats / bytes, with windows as the sample: they may have different lengths.
+double standard_error(const std::vector<EvaluationWindow>& windows, const std::vector<double>& nats,
+                      const EvaluationResult& result) {
+  const auto count = static_cast<double>(windows.size());
+  if (count < 2) return 0;
+  double squares = 0;
+  for (std::size_t w = 0; w < windows.size(); ++w) {
+    const double d = nats[w] - result.loss() * static_cast<double>(windows[w].length - windows[w].scored_from);
+    squares += d * d;
+  }
+  return std::sqrt(squares * count / (count - 1)) / static_cast<double>(result.bytes) / std::numbers::ln2;
+}
+
 // Windows of one rank that can be scored together: equal lengths, at most `batch`.
 std::int64_t group_end(const std::vector<EvaluationWindow>& windows, const std::vector<std::int64_t>& mine,
                        std::int64_t begin, std::int64_t batch) {
@@ -76,11 +98,12 @@ std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, c
   std::vector<EvaluationWindow> windows;
   for (std::int64_t s = 0; s < sequences.sequences(); ++s) {
     add_windows(s, sequences.length(s), config, windows);
-    if (config.max_windows > 0 && static_cast<std::int64_t>(windows.size()) >= config.max_windows) {
+    if (config.max_windows > 0 && !config.spread && static_cast<std::int64_t>(windows.size()) >= config.max_windows) {
       windows.resize(static_cast<std::size_t>(config.max_windows));
       break;
     }
   }
+  if (config.spread) spread_out(windows, config.max_windows);
   return windows;
 }
 
@@ -136,6 +159,7 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
     result.nats += nats[w];
     result.bytes += windows[w].length - windows[w].scored_from;
   }
+  result.standard_error = standard_error(windows, nats, result);
   return result;
 }
 

@@ -19,7 +19,8 @@ struct EvaluationConfig {
   std::int64_t context = 0;      // n
   std::int64_t min_context = 0;  // m, below n
   std::int64_t batch = 1;        // windows scored at once by one rank
-  std::int64_t max_windows = 0;  // only the first so many; 0: all
+  std::int64_t max_windows = 0;  // only so many; 0: all
+  bool spread = false;           // those are spread evenly over all windows; otherwise the first
 };
 
 struct EvaluationWindow {
@@ -32,6 +33,7 @@ struct EvaluationResult {
   std::int64_t bytes = 0;
   double loss() const { return nats / static_cast<double>(bytes); }
   double bits_per_byte() const;
+  double standard_error = 0;  // of bits_per_byte, as an estimate from the windows scored; 0 with fewer than two
 };
 
 std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, const EvaluationConfig& config);

@@ -39,12 +39,16 @@ struct DecodePlan {
 // For the layer of `plan`; the plan itself is not needed afterwards.
 std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan);
 
+// q, k, v, o and the cache are of one type: f32 or f64 on the CPU; bf16, f16 or f32 on the GPU, where scores and
+// softmax are f32.
+//
 // Stores rows [first, first + rows) of k and v. Positions are appended in order, each once.
 struct AppendArgs {
   const DecodePlan* plan = nullptr;
   View k, v;          // (batch, rows, heads, size), last dimension dense
   View keys, values;  // the cache: (batch, plan->rows, size), contiguous
   std::int64_t first = 0;
+  const std::int64_t* first_at = nullptr;  // GPU: when given, `first` is read there, by the kernel
 };
 
 // Attends from `position`, the last one appended.
@@ -55,6 +59,7 @@ struct DecodeArgs {
   View o;             // (batch, 1, heads, value size), written
   std::int64_t position = 0;
   double scale = 1;
+  const std::int64_t* position_at = nullptr;  // GPU: when given, `position` is read there, by the kernel
 };
 
 namespace cpu {

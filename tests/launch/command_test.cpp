@@ -200,7 +200,60 @@ TEST_F(Command, BenchTimesAStepOfARecipeWithoutItsData) {
   EXPECT_GE(json.at("slowest").get<double>(), milliseconds);
   EXPECT_NEAR(json.at("tokens_per_second").get<double>(), 4 * 64 / (milliseconds * 1e-3), 1);
   EXPECT_NE(run({"bench", "step", "r.yaml", "--steps", "1"}).out.find("tokens/s"), std::string::npos);
-  expect_refused({"bench"}, "bench needs a command: step or attention; see longstride bench --help");
+  expect_refused({"bench"}, "bench needs a command: step or attention or sample; see longstride bench --help");
+}
+
+TEST_F(Command, BenchTimesGenerationWithoutDataOrARun) {
+  const CommandResult result =
+      run({"bench", "sample", "r.yaml", "--set", "data.path=none.h5", "--count", "3", "--length", "20", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json.at("sequences"), 3);
+  EXPECT_EQ(json.at("positions"), 20);
+  EXPECT_NEAR(json.at("bytes_per_second").get<double>(), 60 / json.at("seconds").get<double>(), 1);
+  EXPECT_GT(json.at("cache_bytes").get<int>(), 0);
+  EXPECT_NE(run({"bench", "sample", "r.yaml", "--length", "4"}).out.find("bytes/s"), std::string::npos);
+  expect_refused({"bench", "sample", "r.yaml", "--length", "65"}, "--length is 65, but the model's context is 64");
+}
+
+TEST_F(Command, SamplesAreDrawnAsAskedFor) {
+  const auto sampled = [&](std::vector<std::string> options, const std::string& file = "sample-001.txt") {
+    options.insert(options.begin(), {"sample", "run", "--output", "drawn", "--count", "2"});
+    const CommandResult result = run(options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return text_of(*dir / ("drawn/" + file));
+  };
+  const std::string free = sampled({});
+  EXPECT_EQ(free.size(), 64u);
+  EXPECT_EQ(sampled({"--batch", "1"}), free);
+  EXPECT_NE(sampled({"--seed", "2"}), free);
+  EXPECT_EQ(sampled({"--top-k", "1"}), sampled({"--temperature", "0"}));
+  EXPECT_EQ(sampled({"--top-p", "0"}), sampled({"--temperature", "0"}));
+  EXPECT_NE(sampled({"--top-k", "1"}), free);
+  // The test split's first two sequences, as far as they are given.
+  const std::string text = text_of(*dir / "text.bin");
+  const auto begins = [&](const std::string& sample, std::size_t given) {
+    return text.find(sample.substr(0, given)) != std::string::npos;
+  };
+  EXPECT_TRUE(begins(sampled({"--complete", "test"}), 32));
+  EXPECT_FALSE(begins(sampled({"--complete", "test"}), 64));
+  EXPECT_TRUE(begins(sampled({"--complete", "test", "--given", "63"}), 63));
+  EXPECT_NE(sampled({"--complete", "test"}), sampled({"--complete", "test"}, "sample-000.txt"));
+}
+
+TEST_F(Command, EvaluationOfASpreadOfWindowsSaysHowSureItIs) {
+  const auto evaluated = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {"eval", "run", "--split", "train", "--json"});
+    const CommandResult result = run(options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return nlohmann::json::parse(result.out);
+  };
+  const auto all = evaluated({}), some = evaluated({"--windows", "12", "--spread"});
+  EXPECT_EQ(some.at("bytes"), 12 * 64);
+  const double error = some.at("standard_error");
+  EXPECT_GT(error, 0);
+  EXPECT_NEAR(some.at("bits_per_byte").get<double>(), all.at("bits_per_byte").get<double>(), 5 * error);
+  EXPECT_NE(run({"eval", "run", "--windows", "3", "--spread"}).out.find(" +- "), std::string::npos);
 }
 
 TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
@@ -215,6 +268,10 @@ TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
                  "none: cannot be read; --prompt names a file whose bytes every sample begins with");
   expect_refused({"sample", "run", "--prompt", "text.bin"},
                  "text.bin: the prompt has to be shorter than the 64 bytes of a sample");
+  expect_refused({"sample", "run", "--complete", "test", "--given", "64"},
+                 "--given is 64, but must be below the 64 bytes of a sample");
+  expect_refused({"sample", "run", "--complete", "test", "--count", "1000"},
+                 "--count is 1000, but the split 'test' of x.h5 has 3 sequences of 64 bytes to go on from");
   expect_refused({"sample", "run", "--output", "text.bin"},
                  "text.bin: cannot be created (Not a directory); choose another folder with --output");
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/support/toy_model.h"
 
@@ -57,6 +58,46 @@ TEST(EvaluationWindows, DoNotOverlapWithoutMinimumContext) {
   EXPECT_EQ(windows[2].start, 8);
   EXPECT_EQ(windows[2].length, 2);
   EXPECT_EQ(windows[2].scored_from, 0);
+}
+
+TEST(EvaluationWindows, AreSpreadEvenlyWhenAskedFor) {
+  const Memory sequences({400});
+  EvaluationConfig config{4, 0, 1, 7};
+  config.spread = true;
+  const auto windows = evaluation_windows(sequences, config);
+  ASSERT_EQ(windows.size(), 7u);
+  for (std::size_t i = 0; i < 7; ++i)
+    EXPECT_EQ(windows[i].start, 4 * static_cast<std::int64_t>((2 * i + 1) * 100 / 14));
+  config.max_windows = 500;
+  EXPECT_EQ(evaluation_windows(sequences, config).size(), 100u);
+  config.max_windows = 0;
+  EXPECT_EQ(evaluation_windows(sequences, config).size(), 100u);
+}
+
+// The windows' own scatter, straight from the definition; equal lengths.
+TEST(Evaluate, StandardErrorIsThatOfTheMeanOverWindows) {
+  test::ToyModel<double> toy(test::toy_config());
+  toy.randomise();
+  const Memory sequences({115});
+  const auto comm = make_single_communicator();
+  const EvaluationConfig config{23, 0, 5, 0};
+  std::vector<std::uint8_t> tokens(115);
+  sequences.read(0, 0, 115, tokens.data());
+  const std::vector<double> losses = toy.losses(tokens, 5);
+  double mean = 0, squares = 0;
+  std::vector<double> of_window(5, 0.0);
+  for (std::size_t i = 0; i < 115; ++i) of_window[i / 23] += losses[i] / 23 / std::log(2.0);
+  for (double x : of_window) mean += x / 5;
+  for (double x : of_window) squares += (x - mean) * (x - mean);
+  std::vector<std::byte> memory(evaluation_bytes(toy.model(), toy.context(), config) + Arena::alignment);
+  void* base = memory.data();
+  std::size_t space = memory.size();
+  std::align(Arena::alignment, memory.size() - Arena::alignment, base, space);
+  Arena arena(base, memory.size() - Arena::alignment);
+  toy.context().arena = &arena;
+  const EvaluationResult result = evaluate(toy.model(), toy.context(), sequences, config, *comm);
+  EXPECT_NEAR(result.bits_per_byte(), mean, 1e-12);
+  EXPECT_NEAR(result.standard_error, std::sqrt(squares / 4 / 5), 1e-12);
 }
 
 TEST(Evaluate, EqualsTheLossesOfTheWindowsWhateverTheBatch) {

@@ -1,0 +1,95 @@
+// How blocks of one kernel hand values to each other: a value and a tag in one 8-byte word, which is written and read
+// whole. Who waits for a value reads the word until it carries the tag of now; there is no flag to be read first and no
+// fence. A word is used again after a barrier of the whole grid only.
+#pragma once
+#include <cstdint>
+
+#include "kernels/base/cuda_types.cuh"
+
+namespace longstride::kernels::cuda::generation {
+
+using Word = unsigned long long;
+
+constexpr unsigned most_polls = 1u << 25;  // seconds: something is broken, and a trap is better than for ever
+
+__device__ __forceinline__ void send(Word* to, std::uint32_t value, std::uint32_t tag) {
+  const Word word = static_cast<Word>(tag) << 32 | value;
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+__device__ __forceinline__ void send(Word* to, float value, std::uint32_t tag) {
+  send(to, __float_as_uint(value), tag);
+}
+
+__device__ __forceinline__ void look(const Word* from, Word& a, Word& b) {
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(from) : "memory");
+}
+
+// x[i] = words 2 (thread + i threads) and the next, of `count`, an even number, at `from`; those beyond stay.
+template <int pairs>
+__device__ __forceinline__ void receive_pairs(const Word* from, int count, std::uint32_t tag, int thread, int threads,
+                                              float (&x)[pairs][2]) {
+  Word word[pairs][2];
+  for (unsigned polls = 0;; ++polls) {
+    bool ready = true;
+#pragma unroll
+    for (int i = 0; i < pairs; ++i)
+      if (2 * (thread + i * threads) < count) look(from + 2 * (thread + i * threads), word[i][0], word[i][1]);
+#pragma unroll
+    for (int i = 0; i < pairs; ++i)
+      if (2 * (thread + i * threads) < count)
+        ready &=
+            static_cast<std::uint32_t>(word[i][0] >> 32) == tag && static_cast<std::uint32_t>(word[i][1] >> 32) == tag;
+    if (ready) break;
+    if (polls > most_polls) __trap();
+  }
+#pragma unroll
+  for (int i = 0; i < pairs; ++i)
+    if (2 * (thread + i * threads) < count)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) x[i][e] = __uint_as_float(static_cast<std::uint32_t>(word[i][e]));
+}
+
+// f(i, value) for words [0, count) of `from`, shared out over `threads` threads of which this is `thread`.
+template <int at_once, class F>
+__device__ __forceinline__ void receive(const Word* from, int count, std::uint32_t tag, int thread, int threads,
+                                        F&& f) {
+  for (int first = 0; first + 2 * thread < count; first += 2 * threads * at_once) {
+    float x[at_once][2];
+    receive_pairs<at_once>(from + first, count - first, tag, thread, threads, x);
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const int word = first + 2 * (thread + i * threads);
+      if (word >= count) break;
+      f(word, __float_as_uint(x[i][0]));
+      f(word + 1, __float_as_uint(x[i][1]));
+    }
+  }
+}
+
+// A barrier in two halves. Between them a block may do what others need not wait for.
+struct Barrier {
+  unsigned* arrived;  // grows for ever
+
+  // After it, whatever this block read or wrote before is done for all who pass `wait`.
+  __device__ void arrive() const {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
+    }
+  }
+  // Until every block has arrived `times` times.
+  __device__ void wait(unsigned times) const {
+    if (threadIdx.x == 0) {
+      unsigned now = 0, polls = 0;
+      do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(arrived) : "memory");
+        if (++polls > most_polls) __trap();
+      } while (now < times * gridDim.x);
+      __threadfence();
+    }
+    __syncthreads();
+  }
+};
+
+}  // namespace longstride::kernels::cuda::generation

@@ -1,0 +1,35 @@
+// The kernel itself and its launch, for the file of each type.
+#pragma once
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/generate/walk.cuh"
+
+namespace longstride::kernels::cuda::generation {
+
+template <class T>
+__global__ void __launch_bounds__(threads, 1)
+    generate_kernel(const __grid_constant__ Problem problem, const __grid_constant__ Positions positions) {
+  extern __shared__ __align__(16) char shared[];
+  __shared__ __align__(16) char places_memory[sizeof(Places<T>)];
+  __shared__ __align__(16) char heads_memory[sizeof(Heads)];
+  auto& places = *reinterpret_cast<Places<T>*>(places_memory);
+  auto& heads = *reinterpret_cast<Heads*>(heads_memory);
+  if (threadIdx.x == 0) {
+    places = Places<T>(problem, static_cast<int>(gridDim.x), shared);
+    heads = problem.heads;
+    heads.geometry = places.geometry;
+    heads.entries = places.heads;
+  }
+  __syncthreads();
+  Walk<T>(problem, positions, places, heads).run();
+}
+
+template <class T>
+void launch_generate(const Problem& problem, const Positions& positions, int blocks, std::size_t shared_bytes,
+                     const Launch& launch) {
+  allow_shared(generate_kernel<T>, shared_bytes);
+  Grid grid{static_cast<unsigned>(blocks), threads, shared_bytes};
+  grid.cooperative = true;
+  kernels::cuda::run("generate", generate_kernel<T>, grid, launch, problem, positions);
+}
+
+}  // namespace longstride::kernels::cuda::generation

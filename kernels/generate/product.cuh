@@ -1,0 +1,212 @@
+// y = W x for a few vectors x at once (one a sequence), W packed in tiles of 8 rows: of a tile, blocks of 512 bytes, in
+// which lane l has 16 bytes, of row l / 4, from column 4 l mod 16 / size on. The warps of a block share the columns of
+// a tile; their sums are added in order.
+//
+// For 16-bit types a block is the right operand of two mma.m16n8k16 whose left operand is 16 vectors, in an order of
+// columns that lets either be read by 16 bytes.
+#pragma once
+#include "kernels/base/vector.cuh"
+
+namespace longstride::kernels::cuda::generation {
+
+constexpr int warps = 8, threads = 32 * warps;
+constexpr int tile_rows = 8;
+constexpr int most_batch = 16;
+
+template <class T>
+constexpr int block_columns = 64 / static_cast<int>(sizeof(T));
+
+// The distance between vectors in shared memory, in elements: two neighbours lie in different halves of the banks.
+template <class T>
+__host__ __device__ constexpr int pitch_of(int columns) {
+  return (columns + 2 * block_columns<T> - 1) / (2 * block_columns<T>)*2 * block_columns<T> + block_columns<T>;
+}
+
+// How a matrix is shared out: the same for every layer, worked out once. In shared memory.
+struct Share {
+  static constexpr int ahead = 8;
+  int tiles, depth;              // depth: blocks of a tile
+  int first, own;                // this block of the grid has `own` tiles from `first` on, gridDim.x apart
+  int each, slots;               // blocks of a tile for one warp; over all tiles
+  int tile[ahead], turn[ahead];  // of the first slots: which of the own tiles, which of its `each`
+  std::int64_t at[ahead];        // and where their blocks begin, for warp 0
+
+  // `offset`: the block of the grid that has tile 0.
+  __device__ void set(int all_tiles, int blocks, int offset) {
+    const int grid = static_cast<int>(gridDim.x);
+    tiles = all_tiles;
+    depth = blocks;
+    first = (static_cast<int>(blockIdx.x) + grid - offset) % grid;
+    own = first < tiles ? (tiles - first - 1) / grid + 1 : 0;
+    each = (depth + warps - 1) / warps;
+    slots = each * own;
+    for (int s = 0; s < ahead; ++s) {
+      tile[s] = s / each;
+      turn[s] = s % each;
+      at[s] = block(s);
+    }
+  }
+  __device__ std::int64_t block(int slot) const {
+    const std::int64_t tile_number = first + static_cast<std::int64_t>(slot / each) * gridDim.x;
+    return (tile_number * depth + slot % each * warps) * 32;
+  }
+  __device__ int row(int own_tile, int in_tile) const {
+    return (first + own_tile * static_cast<int>(gridDim.x)) * tile_rows + in_tile;
+  }
+};
+
+struct Matrix {
+  const uint4* blocks;
+  const float* bias;  // of every row; null: none
+  const Share* share;
+};
+
+// Which of the outputs of a product a thread finishes first: (own tile, sequence, row of the tile).
+struct Output {
+  int tile, sequence, row;
+
+  __device__ Output(int i, int batch)
+      : tile(i / (tile_rows * batch)), sequence(i / tile_rows % batch), row(i % tile_rows) {}
+};
+
+__device__ __forceinline__ uint4 fetch(const uint4* from) {
+  uint4 x;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(from));
+  return x;
+}
+
+// The first of a matrix that this thread needs, on its way before the vectors are known.
+struct Ahead {
+  uint4 w[Share::ahead];
+  float bias;
+};
+
+__device__ __forceinline__ void fetch_ahead(const Matrix& m, const Output& output, Ahead& ahead) {
+  const Share& share = *m.share;
+  const uint4* from = m.blocks + threadIdx.x;  // 32 to a block: warp and lane
+#pragma unroll
+  for (int s = 0; s < Share::ahead; ++s)
+    if (s < share.slots && static_cast<int>(threadIdx.x) / 32 + share.turn[s] * warps < share.depth)
+      ahead.w[s] = fetch(from + share.at[s]);
+  ahead.bias = 0;
+  if (m.bias != nullptr && output.tile < share.own)
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(ahead.bias) : "l"(m.bias + share.row(output.tile, output.row)));
+}
+
+// The sums of one warp over a tile.
+template <class T>
+struct Sums {
+  float x[4];
+
+  __device__ void clear() {
+#pragma unroll
+    for (float& v : x) v = 0;
+  }
+  __device__ void multiply(std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
+                           std::uint32_t b1) {
+    if constexpr (DtypeOf<T>::value == Dtype::bf16)
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
+          : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    else
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
+          : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
+  __device__ void add(const T* vectors, int pitch, int block, const uint4& w, int batch) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4;
+    const T* from = vectors + g * pitch + block * block_columns<T> + lane % 4 * 8;
+    uint4 a = make_uint4(0, 0, 0, 0), b = a;
+    if (g < batch) a = *reinterpret_cast<const uint4*>(from);
+    if (g + 8 < batch) b = *reinterpret_cast<const uint4*>(from + 8 * pitch);
+    multiply(a.x, b.x, a.y, b.y, w.x, w.y);
+    multiply(a.z, b.z, a.w, b.w, w.z, w.w);
+  }
+  __device__ void store(float* to, int batch) const {  // (batch, 8)
+    const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, r = lane % 4 * 2;
+    if (g < batch) *reinterpret_cast<float2*>(to + g * tile_rows + r) = make_float2(x[0], x[1]);
+    if (g + 8 < batch) *reinterpret_cast<float2*>(to + (g + 8) * tile_rows + r) = make_float2(x[2], x[3]);
+  }
+};
+
+template <>
+struct Sums<float> {
+  float x[most_batch];
+
+  __device__ void clear() {
+#pragma unroll
+    for (float& v : x) v = 0;
+  }
+  __device__ void add(const float* vectors, int pitch, int block, const uint4& w, int batch) {
+    const float* from = vectors + block * block_columns<float> + threadIdx.x % 4 * 4;
+#pragma unroll
+    for (int s = 0; s < most_batch; ++s) {
+      if (s >= batch) break;
+      const float4 v = *reinterpret_cast<const float4*>(from + s * pitch);
+      x[s] += v.x * __uint_as_float(w.x) + v.y * __uint_as_float(w.y) + v.z * __uint_as_float(w.z) +
+              v.w * __uint_as_float(w.w);
+    }
+  }
+  __device__ void store(float* to, int batch) const {
+#pragma unroll
+    for (int s = 0; s < most_batch; ++s) {
+      if (s >= batch) break;
+      float sum = x[s];
+      sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+      sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+      if (threadIdx.x % 4 == 0) to[s * tile_rows + threadIdx.x % 32 / 4] = sum;
+    }
+  }
+};
+
+// f(sequence, row, sum + bias) for the rows of this block of the grid. `ahead` holds the beginning of `m`, and then
+// that of `next`. `partials`: shared memory for (own tiles, warps, batch, 8). The vectors were written before a
+// __syncthreads.
+template <class T, class F>
+__device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int pitch, int batch, const Output& output,
+                                         float* partials, Ahead& ahead, const Matrix& next, F&& f) {
+  const Share& share = *m.share;
+  const int warp = static_cast<int>(threadIdx.x) / 32, outputs_of_tile = tile_rows * batch;
+  Sums<T> sums;
+  const auto add = [&](int tile, int turn, const uint4& w) {
+    if (turn == 0) sums.clear();
+    const int block = warp + turn * warps;
+    if (block < share.depth) sums.add(vectors, pitch, block, w, batch);
+    if (turn == share.each - 1) sums.store(partials + (tile * warps + warp) * outputs_of_tile, batch);
+  };
+#pragma unroll
+  for (int s = 0; s < Share::ahead; ++s)
+    if (s < share.slots) add(share.tile[s], share.turn[s], ahead.w[s]);
+  for (int s = Share::ahead; s < share.slots; ++s) {
+    const int turn = s % share.each;
+    uint4 w = make_uint4(0, 0, 0, 0);
+    if (warp + turn * warps < share.depth) w = fetch(m.blocks + share.block(s) + threadIdx.x);
+    add(s / share.each, turn, w);
+  }
+  const float bias = ahead.bias;
+  fetch_ahead(next, output, ahead);
+  if (share.own == 0) return;  // the whole block
+  __syncthreads();
+  const auto finish = [&](const Output& o, int i, float sum) {
+    const float* from = partials + o.tile * warps * outputs_of_tile + i - o.tile * outputs_of_tile;
+    if (share.depth >= warps) {
+      float x[warps];
+#pragma unroll
+      for (int w = 0; w < warps; ++w) x[w] = from[w * outputs_of_tile];
+#pragma unroll
+      for (int w = 0; w < warps; ++w) sum += x[w];
+    } else {
+      for (int w = 0; w < share.depth; ++w) sum += from[w * outputs_of_tile];
+    }
+    f(o.sequence, share.row(o.tile, o.row), sum);
+  };
+  if (output.tile < share.own) finish(output, static_cast<int>(threadIdx.x), bias);
+  for (int i = static_cast<int>(threadIdx.x) + threads; i < share.own * outputs_of_tile; i += threads) {
+    const Output o(i, batch);
+    finish(o, i, m.bias != nullptr ? m.bias[share.row(o.tile, o.row)] : 0.0f);
+  }
+}
+
+}  // namespace longstride::kernels::cuda::generation

@@ -1,0 +1,304 @@
+// Generation on the GPU: the cache's kernels and the draw against the CPU's, and whole models both ways.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "framework/train/evaluation_memory.h"
+#include "framework/train/precision.h"
+#include "framework/train/sampler.h"
+#include "kernels/attention/decode.h"
+#include "kernels/draw.h"
+#include "tests/gpu/against_cpu.h"
+#include "tests/kernels/attention_patterns.h"
+#include "tests/support/toy_model.h"
+
+namespace longstride::test {
+namespace {
+
+using kernels::PatternConfig;
+
+View rows(Array& a, Side side, std::int64_t first, std::int64_t count) {
+  View v = a.view(side);
+  v.data = static_cast<char*>(v.data) + first * v.stride[1] * static_cast<std::int64_t>(kernels::bytes_of(v.dtype));
+  v.size[1] = count;
+  return v;
+}
+
+// Appends `prompt` positions at once and the others one by one, attending from each; the GPU reads the position from
+// its own memory.
+void decode_all(const kernels::DecodePlan& plan, Side side, std::int64_t prompt, Array& q, Array& k, Array& v,
+                Array& keys, Array& values, Array& o, const DeviceArray<std::int64_t>& counter) {
+  const std::int64_t n = plan.n;
+  for (std::int64_t i = 0; i < n;) {
+    const std::int64_t count = i == 0 ? prompt : 1;
+    kernels::AppendArgs append{
+        &plan, rows(k, side, i, count), rows(v, side, i, count), keys.view(side), values.view(side), i, nullptr};
+    i += count;
+    kernels::DecodeArgs decode{
+        &plan,  rows(q, side, i - 1, 1), keys.view(side), values.view(side), rows(o, side, i - 1, 1), i - 1, 0.25,
+        nullptr};
+    if (side != Side::gpu) {
+      kernels::cpu::append(append, {});
+      kernels::cpu::decode(decode, {});
+      continue;
+    }
+    const auto at = [&](std::int64_t position) {
+      kernels::cuda::check(cudaMemcpy(counter.data(), &position, sizeof position, cudaMemcpyHostToDevice), "position");
+      return counter.data();
+    };
+    append.first_at = at(append.first);
+    append.first = -1;
+    kernels::cuda::append(append, {});
+    kernels::cuda::check(cudaDeviceSynchronize(), "append");
+    decode.position_at = at(decode.position);
+    decode.position = -1;
+    kernels::cuda::decode(decode, {});
+    kernels::cuda::check(cudaDeviceSynchronize(), "decode");
+  }
+}
+
+TEST(DecodeCuda, EqualsTheCpuForEveryPatternAndType) {
+  LONGSTRIDE_NEEDS_GPU();
+  const DeviceArray<std::int64_t> counter(1);
+  const std::pair<std::int64_t, std::int64_t> sizes[] = {{32, 32}, {3, 18}, {64, 128}, {20, 90}};
+  int turn = 0;
+  for (const kernels::NamedPattern& p : kernels::all_patterns()) {
+    const PatternConfig& pattern = p.pattern;
+    const std::int64_t layers =
+        pattern.integration == kernels::Integration::interleaved ? static_cast<std::int64_t>(pattern.parts.size()) : 1;
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+      const Dtype dtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
+      const Dtype dtype = dtypes[turn % 3];
+      const auto [dk, dv] = sizes[turn % 4];
+      const std::int64_t n = 45, batch = 2, prompt = turn++ % 2 == 0 ? 1 : 19;
+      const auto plan = kernels::make_decode_plan(*kernels::make_plan(pattern, layer, p.heads, n));
+      Array q = Array::normal({batch, n, p.heads, dk}, dtype, 1), k = Array::normal({batch, n, p.heads, dk}, dtype, 2);
+      Array v = Array::normal({batch, n, p.heads, dv}, dtype, 3), o({batch, n, p.heads, dv}, dtype);
+      Array keys({batch, plan->rows, dk}, dtype), values({batch, plan->rows, dv}, dtype);
+      for (Side side : {Side::exact, Side::single, Side::gpu})
+        decode_all(*plan, side, prompt, q, k, v, keys, values, o, counter);
+      const std::vector<double> found = o.found();
+      const double step = dtype == Dtype::f32 ? 1e-5 : 8 * epsilon_of(dtype);
+      for (std::size_t i = 0; i < found.size(); ++i)
+        if (static_cast<std::int64_t>(i) / (p.heads * dv) % n >= prompt - 1) {
+          ASSERT_NEAR(found[i], o.exact()[i], step * (1 + std::abs(o.exact()[i])))
+              << p.name << " layer " << layer << ' ' << kernels::name_of(dtype) << " element " << i;
+        }
+    }
+  }
+}
+
+TEST(DrawCuda, DrawsTheCpusBytes) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (const std::int64_t vocabulary : {256, 8, 100})
+    for (const kernels::Sampling& sampling :
+         {kernels::Sampling{}, kernels::Sampling{0.7, 0, 1, 5}, kernels::Sampling{0, 0, 1, 1},
+          kernels::Sampling{1, 7, 1, 2}, kernels::Sampling{1.3, 0, 0.6, 3}, kernels::Sampling{1, 50, 0.9, 4}}) {
+      const std::int64_t batch = 300, length = 5;
+      Array logits = Array::normal({batch, vocabulary}, Dtype::f32, 4, 2);
+      const View on_cpu = logits.view(Side::single), on_gpu = logits.view(Side::gpu);
+      std::vector<std::uint8_t> bytes(static_cast<std::size_t>(batch * length), 3), previous(300);
+      std::vector<float> logs(bytes.size());
+      DeviceArray<std::uint8_t> gpu_bytes(bytes), gpu_previous(previous);
+      DeviceArray<float> gpu_logs(logs);
+      for (std::int64_t position = 0; position < length; ++position) {
+        const auto args = [&](const View& x, std::uint8_t* b, float* l, std::uint8_t* p) {
+          kernels::DrawArgs a;
+          a.logits = x;
+          a.bytes = Tensor(b, Dtype::u8, {batch, length}).view();
+          a.log_probabilities = Tensor(l, Dtype::f32, {batch, length}).view();
+          a.previous = Tensor(p, Dtype::u8, {batch, 1}).view();
+          a.prompted = 1;
+          a.sampling = sampling;
+          a.first_sequence = 70;
+          a.position = position;
+          return a;
+        };
+        kernels::cpu::draw(args(on_cpu, bytes.data(), logs.data(), previous.data()), {});
+        kernels::cuda::draw(args(on_gpu, gpu_bytes.data(), gpu_logs.data(), gpu_previous.data()), {});
+      }
+      kernels::cuda::check(cudaDeviceSynchronize(), "draw");
+      EXPECT_EQ(gpu_bytes.host(), bytes) << sampling.temperature << ' ' << sampling.top_k << ' ' << sampling.top_p;
+      EXPECT_EQ(gpu_previous.host(), previous);
+      const std::vector<float> found = gpu_logs.host();
+      for (std::size_t i = 0; i < logs.size(); ++i) ASSERT_NEAR(found[i], logs[i], 1e-5);
+    }
+}
+
+// Samples of a model with these weights, on either device and either way.
+Samples sampled(const SparseTransformerConfig& config, std::vector<float>& weights, const SampleConfig& sampling,
+                Precision precision, Device device) {
+  SparseTransformer model(config);
+  const Tensor masters(weights.data(), Dtype::f32, {model.parameters().flat_size()});
+  model.parameters().bind(masters, masters);
+  EvaluationMemory memory(model, masters, precision, device, [&](const Context& ctx) {
+    return static_cast<std::size_t>(sample_memory(model, ctx, sampling).total);
+  });
+  Context ctx = memory.context();
+  return sample(model, ctx, sampling);
+}
+
+std::vector<float> random_weights(const SparseTransformerConfig& config) {
+  ToyModel<float> toy(config);
+  toy.randomise(0.15);
+  return toy.values();
+}
+
+// Shapes that the kernel of a whole position takes, each with what is peculiar about it.
+std::vector<NamedConfig> generated_configs() {
+  using kernels::Integration;
+  using kernels::PartKind;
+  SparseTransformerConfig base = toy_config();
+  base.context = 150;
+  base.layers = 3;
+  base.width = 64;
+  base.heads = 2;
+  base.attention.stride = 16;
+  std::vector<NamedConfig> out = {{"dense", base}};
+  SparseTransformerConfig strided = base;
+  strided.attention.parts = {PartKind::local, PartKind::column};
+  out.push_back({"strided", strided});
+  strided.attention.integration = Integration::merged;
+  out.push_back({"strided merged", strided});
+  SparseTransformerConfig fixed = base;
+  fixed.heads = 4;
+  fixed.attention.integration = Integration::merged;
+  fixed.attention.parts = {PartKind::fixed_block, PartKind::fixed_summary};
+  fixed.attention.summary = {4};
+  fixed.attention.distinct_heads = true;
+  out.push_back({"fixed", fixed});
+  fixed.attention.integration = Integration::multihead;
+  out.push_back({"fixed multihead", fixed});
+  SparseTransformerConfig image = base;
+  image.width = 256;
+  image.context = 8 * 8 * 3;
+  image.positions = Positions::data;
+  image.geometry = {8, 8, 3};
+  image.key_ratio = 0.5;
+  image.attention.parts = {PartKind::column, PartKind::local};
+  image.attention.stride = 24;
+  out.push_back({"image", image});
+  SparseTransformerConfig deep = strided;  // more layers than words for them, more tiles than blocks
+  deep.layers = 13;
+  deep.width = 512;
+  deep.heads = 16;
+  deep.feed_forward_ratio = 4;
+  deep.context = 40;
+  out.push_back({"deep", deep});
+  SparseTransformerConfig longer = base;  // keys of a head over several blocks, and several helpings of each
+  longer.context = 1500;
+  longer.layers = 2;
+  out.push_back({"long", longer});
+  return out;
+}
+
+TEST(GenerateCuda, Fp32DrawsTheCpusBytes) {
+  LONGSTRIDE_NEEDS_GPU();
+  std::vector<NamedConfig> configs = generated_configs();
+  for (const NamedConfig& odd : toy_configs()) configs.push_back(odd);  // sizes for the graph alone
+  for (const auto& [name, config] : configs) {
+    std::vector<float> weights = random_weights(config);
+    SampleConfig s;
+    s.count = 3;
+    s.length = config.context;
+    s.prompts = {toy_tokens(7)};
+    s.sampling.seed = 9;
+    const Samples cpu = sampled(config, weights, s, Precision::fp32, Device::cpu);
+    for (bool one_kernel : {false, true}) {
+      s.one_kernel = one_kernel;
+      const Samples gpu = sampled(config, weights, s, Precision::fp32, Device::cuda);
+      EXPECT_EQ(gpu.bytes, cpu.bytes) << name << (one_kernel ? ", one kernel" : ", graph");
+      for (std::size_t i = 0; i < cpu.bytes.size(); ++i)
+        for (std::size_t j = 0; j < cpu.bytes[i].size(); ++j)
+          ASSERT_NEAR(gpu.log_probabilities[i][j], cpu.log_probabilities[i][j], 2e-4)
+              << name << (one_kernel ? ", one kernel" : ", graph") << " position " << j;
+    }
+  }
+}
+
+// The losses of the forward pass of training, on the GPU.
+std::vector<float> losses_of(const SparseTransformerConfig& config, std::vector<float>& weights,
+                             const std::vector<std::uint8_t>& tokens, Precision precision) {
+  SparseTransformer model(config);
+  const Tensor masters(weights.data(), Dtype::f32, {model.parameters().flat_size()});
+  model.parameters().bind(masters, masters);
+  EvaluationConfig evaluation;
+  evaluation.context = config.context;
+  evaluation.batch = static_cast<std::int64_t>(tokens.size()) / config.context;
+  std::vector<float> losses(tokens.size());
+  EvaluationMemory memory(model, masters, evaluation, precision, Device::cuda);
+  Context ctx = memory.context();
+  Scratch scratch(ctx);
+  const Shape shape = {evaluation.batch, config.context};
+  const Tensor in = scratch.tensor(shape, Dtype::u8), out = scratch.tensor(shape, Dtype::f32);
+  copy_to_device(in.data(), tokens.data(), in.bytes(), ctx.launch.stream);
+  model.losses(ctx, in, out);
+  copy_to_host(losses.data(), out.data(), out.bytes(), ctx.launch.stream);
+  synchronize(ctx.launch.stream);
+  return losses;
+}
+
+// Largest and mean distance, the mean over all bytes of signed differences.
+struct Distance {
+  double worst = 0, mean = 0;
+  Distance(const std::vector<float>& a, const std::vector<float>& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+      worst = std::max(worst, std::abs(d));
+      mean += d / static_cast<double>(a.size());
+    }
+  }
+};
+
+// Given every byte, decoding finds the losses that the forward pass of training finds: exactly in fp32, and in 16 bits
+// no further from fp32 than twice what the forward pass itself is.
+TEST(GenerateCuda, LogProbabilitiesAreThoseOfTheForwardPass) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (const auto& [name, config] : generated_configs()) {
+    std::vector<float> weights = random_weights(config);
+    const std::int64_t batch = 2, n = config.context;
+    const std::vector<std::uint8_t> tokens = toy_tokens(batch * n);
+    SampleConfig s;
+    s.count = batch;
+    s.length = n;
+    for (std::int64_t b = 0; b < batch; ++b)
+      s.prompts.emplace_back(tokens.begin() + b * n, tokens.begin() + (b + 1) * n);
+    const std::vector<float> exact = losses_of(config, weights, tokens, Precision::fp32);
+    for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+      const Distance naive(losses_of(config, weights, tokens, precision), exact);
+      for (bool one_kernel : {false, true}) {
+        s.one_kernel = one_kernel;
+        std::vector<float> found;
+        for (const auto& row : sampled(config, weights, s, precision, Device::cuda).log_probabilities)
+          for (float log : row) found.push_back(-log);
+        const Distance distance(found, exact);
+        const std::string what = name + (one_kernel ? ", one kernel, " : ", graph, ") + name_of(precision);
+        EXPECT_LT(distance.worst, 2 * naive.worst + 2e-4) << what;
+        EXPECT_LT(std::abs(distance.mean), 2 * naive.worst / 10 + 1e-5) << what;
+        RecordProperty(what, std::to_string(distance.worst) + " beside " + std::to_string(naive.worst) + ", mean " +
+                                 std::to_string(distance.mean) + " beside " + std::to_string(naive.mean));
+      }
+    }
+  }
+}
+
+TEST(GenerateCuda, SamplesDoNotDependOnHowManyAreDrawnAtOnceAndRepeat) {
+  LONGSTRIDE_NEEDS_GPU();
+  const SparseTransformerConfig config = generated_configs()[3].config;
+  std::vector<float> weights = random_weights(config);
+  SampleConfig s;
+  s.count = 19;
+  s.length = config.context;
+  s.sampling.top_p = 0.9;
+  for (Precision precision : {Precision::bf16, Precision::fp32}) {
+    s.batch = 0;
+    const Samples all = sampled(config, weights, s, precision, Device::cuda);
+    EXPECT_EQ(all.bytes.size(), 19u);
+    EXPECT_EQ(sampled(config, weights, s, precision, Device::cuda).bytes, all.bytes);
+    s.batch = 5;
+    EXPECT_EQ(sampled(config, weights, s, precision, Device::cuda).bytes, all.bytes);
+  }
+}
+
+}  // namespace
+}  // namespace longstride::test

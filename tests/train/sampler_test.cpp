@@ -1,0 +1,94 @@
+#include "framework/train/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/toy_model.h"
+
+namespace longstride {
+namespace {
+
+using test::ToyModel;
+
+// In memory of exactly the planned size.
+Samples sampled(ToyModel<float>& toy, const SampleConfig& config) {
+  Samples out;
+  Context& ctx = toy.context();
+  const auto planned = static_cast<std::size_t>(sample_memory(toy.model(), ctx, config).total);
+  std::vector<std::byte> memory(planned + Arena::alignment);
+  void* base = memory.data();
+  std::size_t space = memory.size();
+  std::align(Arena::alignment, planned, base, space);
+  Arena arena(base, planned);
+  ctx.arena = &arena;
+  out = sample(toy.model(), ctx, config);
+  EXPECT_EQ(arena.high_water(), planned);
+  ctx.arena = nullptr;
+  return out;
+}
+
+// Given every byte, nothing is drawn, and the probabilities are those of the forward pass of training.
+TEST(Sampler, LogProbabilitiesOfGivenBytesAreTheLosses) {
+  for (const auto& [name, config] : test::toy_configs()) {
+    ToyModel<float> toy(config);
+    toy.randomise();
+    std::vector<std::uint8_t> tokens = test::toy_tokens(2 * config.context);
+    const std::vector<float> losses = toy.losses(tokens, 2);
+    SampleConfig s;
+    s.count = 2;
+    s.length = config.context;
+    const auto middle = tokens.begin() + config.context;
+    s.prompts = {{tokens.begin(), middle}, {middle, tokens.end()}};
+    const Samples out = sampled(toy, s);
+    EXPECT_EQ(out.bytes, s.prompts) << name;
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      const auto n = static_cast<std::size_t>(config.context);
+      ASSERT_NEAR(out.log_probabilities[i / n][i % n], -losses[i], 2e-5) << name << " at " << i;
+    }
+  }
+}
+
+TEST(Sampler, SamplesDoNotDependOnHowManyAreDrawnAtOnce) {
+  ToyModel<float> toy(test::toy_configs()[3].config);
+  toy.randomise();
+  SampleConfig s;
+  s.count = 7;
+  s.length = 20;
+  s.prompts = {test::toy_tokens(3)};
+  const Samples together = sampled(toy, s);
+  EXPECT_EQ(together.bytes.size(), 7u);
+  EXPECT_NE(together.bytes[0], together.bytes[1]);
+  for (const auto& bytes : together.bytes)
+    EXPECT_TRUE(std::equal(s.prompts[0].begin(), s.prompts[0].end(), bytes.begin()));
+  for (std::int64_t batch : {1, 2, 3}) {
+    s.batch = batch;
+    EXPECT_EQ(sampled(toy, s).bytes, together.bytes) << batch;
+  }
+  s.sampling.seed = 2;
+  EXPECT_NE(sampled(toy, s).bytes, together.bytes);
+}
+
+TEST(Sampler, ProgressCountsEveryPositionOfEverySequence) {
+  ToyModel<float> toy(test::toy_config());
+  toy.randomise();
+  SampleConfig s;
+  s.count = 5;
+  s.length = 9;
+  s.batch = 2;
+  std::vector<std::byte> memory(std::size_t{1} << 20);
+  void* base = memory.data();
+  std::size_t space = memory.size();
+  std::align(Arena::alignment, std::size_t{1} << 19, base, space);
+  Arena arena(base, std::size_t{1} << 19);
+  Context ctx = toy.context();
+  ctx.arena = &arena;
+  std::int64_t last = 0;
+  sample(toy.model(), ctx, s, [&](std::int64_t done, std::int64_t all) {
+    EXPECT_GT(done, last);
+    EXPECT_EQ(all, 45);
+    last = done;
+  });
+  EXPECT_EQ(last, 45);
+}
+
+}  // namespace
+}  // namespace longstride
