@@ -4,6 +4,7 @@
 #include "kernels/base/meter.h"
 #include "kernels/base/vector.cuh"
 #include "kernels/gemm.h"
+#include "kernels/gemm_gelu_sm90.h"
 #include "kernels/gemm_product.cuh"
 
 namespace longstride::kernels::cuda {
@@ -119,6 +120,10 @@ void gelu_backward_pass(const GemmArgs& args, const Launch& launch) {
 void gemm(const GemmArgs& args, const Launch& launch) {
   if (args.c.count() == 0) return;
   const double operations = 2.0 * static_cast<double>(args.c.count()) * static_cast<double>(args.a.size[1]);
+  if (sm90::supports_gelu(args)) {
+    const MeteredRange range(launch, {Work::product, bytes_of(args.a, args.b, args.c, args.activated), operations});
+    return sm90::gemm_gelu(args, launch);
+  }
   {
     const MeteredRange range(launch, {Work::product, bytes_of(args.a, args.b, args.c), operations});
     multiply(args, args.epilogue == Epilogue::bias || args.epilogue == Epilogue::bias_gelu, launch);

@@ -93,6 +93,17 @@ TEST(GemmCuda, SumsOverManyPositionsEqualTheCpus) {
       run_case({96, 128, 20000, true, false}, in, Dtype::f32, Epilogue::none, accumulate, false);
 }
 
+// Shapes that Hopper's fused kernel takes: whole panels of columns, many rows, here no whole number of tiles.
+TEST(GemmCuda, EqualsTheCpuWhereTheActivationIsFused) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (const Dtype d : {Dtype::bf16, Dtype::f16})
+    for (const Case& c : {Case{4200, 2048, 512, false, true}, Case{4200, 2048, 192, false, true}}) {
+      run_case(c, d, d, Epilogue::bias_gelu, false, false);
+      run_case(c, d, d, Epilogue::bias_gelu, false, true);
+      run_case({c.rows, c.columns, c.depth}, d, d, Epilogue::gelu_backward, false, false);
+    }
+}
+
 // fp32 is for checking: a product of TF32 would have a thousand times the error.
 TEST(GemmCuda, SinglePrecisionIsNotRoundedToTensorFloat) {
   LONGSTRIDE_NEEDS_GPU();
