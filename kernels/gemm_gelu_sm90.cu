@@ -71,13 +71,16 @@ struct Kernel {
       }
   }
 
-  // Both halves of the tile's rows, as `turn` tiles of this block have gone before it.
+  // Both halves of the tile's rows, as `turn` tiles of this block have gone before it. The warpgroups come in turns, or
+  // the second would take a stage's fill of two rounds ago for its own.
   __device__ static void multiply(const Problem& p, const char* shared, Control& control, int turn,
                                   float (&d)[2][half]) {
     const int before = turn * p.steps;
     int stage = before % L::stages;
     std::uint32_t parity = static_cast<std::uint32_t>(before / L::stages) & 1;
     int last = 0;
+    const int warpgroup = threadIdx.x / 128;
+    named_barrier_sync(3 + warpgroup, 256);
     const std::uint64_t b =
         backward ? descriptor<128>(shared, static_cast<std::uint32_t>(p.steps) * box_bytes) : descriptor<128>(shared);
     for (int k = 0; k < p.steps; ++k) {
@@ -107,6 +110,7 @@ struct Kernel {
         parity ^= 1;
       }
     }
+    named_barrier_arrive(3 + (warpgroup + 1) % warpgroups, 256);
     wgmma_wait<0>();
     wgmma_hold(d[0]);
     wgmma_hold(d[1]);
@@ -293,6 +297,7 @@ __global__ void __launch_bounds__(threads, 1) gemm_gelu_kernel(const __grid_cons
   }
   registers_take<232>();
   barrier_wait(&control.b, 0);
+  if (threadIdx.x / 128 == warpgroups - 1) named_barrier_arrive(3, 256);  // the first turn
   if constexpr (backward)
     K::backward_tiles(p, shared, control, panel, group);
   else
