@@ -19,8 +19,9 @@ namespace {
 
 constexpr int panel_columns = 128, tile_rows = 64, half = 64;  // half a panel is a box of TMA, 128 bytes wide
 constexpr int warpgroups = 3, threads = 128 * (warpgroups + 1), warps = 4 * warpgroups;
-constexpr int stage_bytes = tile_rows * half * 2;              // of a, 64 deep
-constexpr int step_bytes = 2 * half * half * 2;                // of b, likewise
+constexpr int stage_bytes = tile_rows * half * 2;  // of a, 64 deep
+constexpr int step_bytes = 2 * half * half * 2;    // of b, likewise
+constexpr int tiles_ahead = 4;
 constexpr int box_rows = 16, box_bytes = box_rows * half * 2;  // a warp's part of half a tile
 
 struct Problem {
@@ -62,7 +63,11 @@ struct Kernel {
       }
     int stage = 0;
     std::uint32_t parity = 1;
-    for (std::int32_t t = group; t < p.tiles; t += p.groups)
+    for (std::int32_t t = group; t < p.tiles; t += p.groups) {
+      // The blocks of a group read the same rows at once and their rings are short: between them they bring rows to the
+      // second-level cache some tiles ahead.
+      for (int k = panel; k < p.steps; k += p.panels)
+        tma_prefetch(&p.a, {{k * half, 0, (t + tiles_ahead * p.groups) * tile_rows, 0, 0}});
       for (int k = 0; k < p.steps; ++k) {
         barrier_wait(&control.empty[stage], parity);
         barrier_arrive_expect(&control.full[stage], stage_bytes);
@@ -73,6 +78,7 @@ struct Kernel {
           parity ^= 1;
         }
       }
+    }
   }
 
   // The next tile of this warpgroup, `before` tiles of the block after the first. The warpgroups come in turns, or one

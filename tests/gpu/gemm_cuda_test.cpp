@@ -125,7 +125,7 @@ TEST(GemmCuda, AFusedActivationGivesTheBitsOfThePassAfterTheProduct) {
       kernels::cuda::gemm(args, {});
       EXPECT_EQ(separate.raw(), after.raw());
 
-      Array sums({columns}, Dtype::f32), sums_after({columns}, Dtype::f32);
+      Array sums = Array::normal({columns}, Dtype::f32, 5), sums_after = Array::normal({columns}, Dtype::f32, 5);
       const DeviceArray<float> partials(static_cast<std::size_t>(kernels::cuda::row_chunks(rows).chunks * columns));
       View workspace = sums.view(Side::gpu);
       workspace.data = partials.data();
