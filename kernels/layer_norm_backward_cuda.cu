@@ -1,4 +1,5 @@
 #include "kernels/base/add_partials.cuh"
+#include "kernels/base/async_copy.cuh"
 #include "kernels/base/dropout_mask.cuh"
 #include "kernels/base/norm_rows.cuh"
 #include "kernels/layer_norm.h"
@@ -25,42 +26,73 @@ struct Rows {
   DropoutMask mask;
 };
 
-// A block takes a chunk of rows, norm_threads / lanes at a time, and keeps its column sums in registers. Two blocks on
-// a multiprocessor keep enough loads in flight; so the gain is read again for every row, from the first-level cache.
+// What a thread reads of one row, in a ring of rows that are on their way from memory while one is worked on: without
+// it a multiprocessor loads, then adds, then loads again. A thread reads only what it copied itself, but for the two
+// numbers of the row, which the first of its warp copies.
+template <int packs, class T, class R>
+struct Ring {
+  static constexpr int bytes = norm_threads * packs * 4 * static_cast<int>(sizeof(T) + 2 * sizeof(R));  // of a row
+  static constexpr int fit = 98 * 1024 / bytes, rows = fit > 4 ? 4 : fit;
+  static_assert(rows >= 2);
+
+  Pack<R, 4> x[rows][packs][norm_threads], dx[rows][packs][norm_threads];
+  Pack<T, 4> dy[rows][packs][norm_threads];
+  float mean[rows][norm_threads / 32], rstd[rows][norm_threads / 32];
+};
+
+// A block takes a chunk of rows, norm_threads / lanes at a time, and keeps its column sums in registers; the gain is
+// read again for every row, from the first-level cache.
 template <int lanes, int packs, class T, class R>
 __global__ void __launch_bounds__(norm_threads, 2) backward_rows(const Rows<T, R> p) {
   constexpr int at_once = norm_threads / lanes;
-  const int lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes;
+  extern __shared__ __align__(16) unsigned char memory[];
+  auto& ring = *reinterpret_cast<Ring<packs, T, R>*>(memory);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % lanes, group = thread / lanes;
   const std::int64_t begin = blockIdx.x * p.chunk_rows;
   const std::int64_t end = begin + p.chunk_rows < p.rows ? begin + p.chunk_rows : p.rows;
   const std::uint32_t step = p.dbranch != nullptr ? p.mask.step_word() : 0;
   const float per_width = 1.0f / static_cast<float>(p.width);
   float column_sums[3][packs][4] = {};
 
-  for (std::int64_t first = begin; first < end; first += at_once) {
-    const std::int64_t row = first + group;
-    const bool real = row < end;
-    float dy[packs][4] = {}, h[packs][4] = {}, old[packs][4] = {};
-    float mean = 0, rstd = 0;
-    if (real) {
-      mean = p.mean[row];
-      rstd = p.rstd[row];
+  const auto fetch = [&](std::int64_t row, int slot) {
+    if (row < end) {
+      if (thread % 32 == 0) {
+        copy_async(&ring.mean[slot][thread / 32], p.mean + row);
+        copy_async(&ring.rstd[slot][thread / 32], p.rstd + row);
+      }
 #pragma unroll
       for (int i = 0; i < packs; ++i) {
         const int j = (i * lanes + lane) * 4;
         if (j >= p.width) continue;
-        load<4>(p.dy + row * p.dy_stride + j, dy[i]);
-        load<4>(p.x + row * p.x_stride + j, h[i]);
-        if (p.add) load<4>(p.dx + row * p.dx_stride + j, old[i]);
+        copy_async(&ring.dy[slot][i][thread], p.dy + row * p.dy_stride + j);
+        copy_async(&ring.x[slot][i][thread], p.x + row * p.x_stride + j);
+        if (p.add) copy_async(&ring.dx[slot][i][thread], p.dx + row * p.dx_stride + j);
       }
     }
+    end_of_copies();
+  };
+  constexpr int ahead = Ring<packs, T, R>::rows - 1;
+#pragma unroll
+  for (int s = 0; s < ahead; ++s) fetch(begin + group + s * at_once, s);
+  int slot = 0;
+  for (std::int64_t first = begin; first < end; first += at_once) {
+    const std::int64_t row = first + group;
+    const bool real = row < end;
+    __syncwarp();  // the slot before this one is read
+    fetch(row + ahead * at_once, slot == 0 ? ahead : slot - 1);
+    wait_for_copies<ahead>();
+    __syncwarp();
+    const float mean = ring.mean[slot][thread / 32], rstd = ring.rstd[slot][thread / 32];
+    float dy[packs][4] = {}, h[packs][4] = {};
     float sums[2] = {};  // of g and of g h
 #pragma unroll
     for (int i = 0; i < packs; ++i) {
       const int j = (i * lanes + lane) * 4;
-      if (j >= p.width) continue;
+      if (j >= p.width || !real) continue;
       float gain[4];
       load<4>(p.gain + j, gain);
+      unpack(ring.dy[slot][i][thread], dy[i]);
+      unpack(ring.x[slot][i][thread], h[i]);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         h[i][k] = (h[i][k] - mean) * rstd;
@@ -72,15 +104,15 @@ __global__ void __launch_bounds__(norm_threads, 2) backward_rows(const Rows<T, R
       }
     }
     row_sums<lanes>(sums);
-    if (!real) continue;
     const float mean_g = sums[0] * per_width, mean_gh = sums[1] * per_width;
 #pragma unroll
     for (int i = 0; i < packs; ++i) {
       const int j = (i * lanes + lane) * 4;
-      if (j >= p.width) continue;
-      float dx[4];
+      if (j >= p.width || !real) continue;
+      float dx[4] = {};
+      if (p.add) unpack(ring.dx[slot][i][thread], dx);
 #pragma unroll
-      for (int k = 0; k < 4; ++k) dx[k] = old[i][k] + rstd * (dy[i][k] - mean_g - h[i][k] * mean_gh);
+      for (int k = 0; k < 4; ++k) dx[k] += rstd * (dy[i][k] - mean_g - h[i][k] * mean_gh);
       store<4>(p.dx + row * p.dx_stride + j, dx);
       if (p.dbranch == nullptr) continue;
       float factor[4];
@@ -92,10 +124,11 @@ __global__ void __launch_bounds__(norm_threads, 2) backward_rows(const Rows<T, R
       }
       store<4>(p.dbranch + row * p.width + j, dx);
     }
+    slot = slot == ahead ? 0 : slot + 1;
   }
 
-  // The sums of the groups are added in order.
-  __shared__ float of_group[at_once][lanes * packs * 4];
+  // The sums of the groups are added in order, where the ring was.
+  auto& of_group = *reinterpret_cast<float(*)[at_once][lanes * packs * 4]>(memory);
 #pragma unroll
   for (int which = 0; which < 3; ++which) {
     if (which >= p.sums) break;
@@ -105,7 +138,7 @@ __global__ void __launch_bounds__(norm_threads, 2) backward_rows(const Rows<T, R
 #pragma unroll
       for (int k = 0; k < 4; ++k) of_group[group][(i * lanes + lane) * 4 + k] = column_sums[which][i][k];
     __syncthreads();
-    for (int j = static_cast<int>(threadIdx.x); j < p.width; j += norm_threads) {
+    for (int j = thread; j < p.width; j += norm_threads) {
       float total = 0;
 #pragma unroll
       for (int g = 0; g < at_once; ++g) total += of_group[g][j];
@@ -195,7 +228,10 @@ void run_backward(const char* name, const LayerNormBackwardArgs& args, const Dro
                         aligned(p.dbranch, 4 * sizeof(T)) && aligned(p.x, 4 * sizeof(R)) &&
                         aligned(p.dx, 4 * sizeof(R)) && aligned(p.gain, 16);
     const bool held = packed && with_row_shape(width, [&](auto lanes, auto packs) {
-                        run(name, backward_rows<lanes(), packs(), T, R>, {blocks, norm_threads}, launch, p);
+                        const auto kernel = backward_rows<lanes(), packs(), T, R>;
+                        constexpr std::size_t shared = sizeof(Ring<packs(), T, R>);
+                        allow_shared(kernel, shared);
+                        run(name, kernel, {blocks, norm_threads, shared}, launch, p);
                       });
     if (!held) run(name, backward_any<T, R>, {blocks, norm_threads}, launch, p);
   });

@@ -17,6 +17,7 @@
 #include "launch/commands.h"
 #include "launch/device_option.h"
 #include "launch/recipe.h"
+#include "launch/step_breakdown.h"
 
 namespace longstride {
 namespace {
@@ -27,6 +28,7 @@ struct BenchOptions {
   std::string recipe;
   std::vector<std::string> overrides;
   int steps = 20;
+  double seconds = 20;
   bool json = false;
   DeviceOption device;
 };
@@ -57,12 +59,18 @@ double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-// Two steps are left out: the first loads kernels and chooses algorithms, the second captures the graph. One more, and
-// the GPU is warm.
+// As many steps as asked for, or fewer where they would take longer than allowed: three at least.
+std::size_t steps_to_time(const Bench& b, double milliseconds_of_one) {
+  const double fit = 1e3 * b.options.seconds / milliseconds_of_one;
+  return static_cast<std::size_t>(std::min<double>(b.options.steps, std::max(3.0, fit)));
+}
+
+// Three steps are left out: the first loads kernels, the second captures the graph, and with one more the GPU is warm.
 void time_on_gpu(Bench& b) {
-  for (int i = 0; i < 3; ++i) b.step.run(b.rows.data());
+  StepTimer third;
+  for (int i = 0; i < 3; ++i) b.step.run(b.rows.data(), i == 2 ? &third : nullptr);
   b.step.report();
-  std::vector<StepTimer> timers(static_cast<std::size_t>(b.options.steps) + 1);
+  std::vector<StepTimer> timers(steps_to_time(b, third.end.milliseconds_since(third.begin)) + 1);
   const Clock::time_point begin = Clock::now();
   for (std::size_t i = 0; i + 1 < timers.size(); ++i) b.step.run(b.rows.data(), &timers[i]);
   b.times.loss = b.step.report().loss;
@@ -76,8 +84,10 @@ void time_on_gpu(Bench& b) {
 }
 
 void time_on_cpu(Bench& b) {
+  const Clock::time_point first = Clock::now();
   b.step.run(b.rows.data());
-  for (int i = 0; i < b.options.steps; ++i) {
+  const std::size_t steps = steps_to_time(b, milliseconds_since(first));
+  for (std::size_t i = 0; i < steps; ++i) {
     const Clock::time_point begin = Clock::now();
     b.step.run(b.rows.data());
     b.times.milliseconds.push_back(milliseconds_since(begin));
@@ -103,7 +113,11 @@ nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t ta
       {"recipe", r.name},
       {"device", name},
       {"precision", name_of(resolved(r.train.precision, device))},
-      {"steps", b.options.steps},
+      {"steps", b.times.milliseconds.size()},
+      {"global_batch", r.train.global_batch},
+      {"micro_batch", b.step.batching().micro},
+      {"context", r.model.context},
+      {"recompute", name_of(r.model.recompute)},
       {"milliseconds", milliseconds},
       {"fastest", *std::min_element(b.times.milliseconds.begin(), b.times.milliseconds.end())},
       {"slowest", *std::max_element(b.times.milliseconds.begin(), b.times.milliseconds.end())},
@@ -123,8 +137,10 @@ nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t ta
 
 void print_text(const nlohmann::ordered_json& r) {
   const auto gib = [&](const char* key) { return r.at(key).get<double>() / (1 << 30); };
-  fmt::print("{} on {} in {}\n", r.at("recipe").get<std::string>(), r.at("device").get<std::string>(),
-             r.at("precision").get<std::string>());
+  fmt::print("{} on {} in {}, {} x {} bytes a step, {} at a time, recompute {}\n", r.at("recipe").get<std::string>(),
+             r.at("device").get<std::string>(), r.at("precision").get<std::string>(),
+             r.at("global_batch").get<std::int64_t>(), r.at("context").get<std::int64_t>(),
+             r.at("micro_batch").get<std::int64_t>(), r.at("recompute").get<std::string>());
   fmt::print("step     {:.3f} ms, median of {} ({:.3f} to {:.3f})\n", r.at("milliseconds").get<double>(),
              r.at("steps").get<int>(), r.at("fastest").get<double>(), r.at("slowest").get<double>());
   fmt::print("speed    {:.0f} tokens/s, {:.1f} TFLOP/s, MFU {}\n", r.at("tokens_per_second").get<double>(),
@@ -135,6 +151,7 @@ void print_text(const nlohmann::ordered_json& r) {
   if (!r.contains("busy")) return;
   fmt::print("         {:.3f} GiB less are free than before, with kernels and libraries\n", gib("taken_bytes"));
   fmt::print("busy     {:.2f}% of the time between the first step and the last\n", 100 * r.at("busy").get<double>());
+  print_breakdown(r.at("breakdown"));
 }
 
 void run_bench(const BenchOptions& o, Session& session) {
@@ -142,6 +159,11 @@ void run_bench(const BenchOptions& o, Session& session) {
   if (session.comm->size() > 1) throw user_error("bench step measures one rank; run it without mpirun");
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
   check_device_computes(recipe.model, device);
+  // The rates that floors are computed from; before the step, beside which there may be no memory for them.
+  const Ceilings ceilings =
+      device == Device::cuda
+          ? BenchDevice(device, compute_type(recipe.train.precision, device), [](Context&) {}).ceilings()
+          : Ceilings{};
   const std::size_t free_before = device == Device::cuda ? device_info().free_bytes : 0;
   SparseTransformer model(recipe.model);
   Bench b{o, recipe, TrainingStep(model, recipe.train, *session.comm, device), {}, {}};
@@ -152,7 +174,9 @@ void run_bench(const BenchOptions& o, Session& session) {
   else
     time_on_cpu(b);
   const DeviceInfo gpu = device == Device::cuda ? device_info() : DeviceInfo{"the CPU", 0, 0, 0, 0};
-  const nlohmann::ordered_json out = results(b, gpu.name, free_before - gpu.free_bytes);
+  nlohmann::ordered_json out = results(b, gpu.name, free_before - gpu.free_bytes);
+  if (device == Device::cuda)
+    out["breakdown"] = step_breakdown(b.step, b.rows.data(), recipe, ceilings, out.at("milliseconds").get<double>());
   if (o.json)
     std::puts(out.dump(2).c_str());
   else
@@ -169,6 +193,8 @@ void add_bench(CLI::App& app, Session& session) {
   step->add_option("recipe", o->recipe, "recipe file; its data is not needed")->required();
   step->add_option("--set", o->overrides, "override a key, as in --set train.micro_batch=4");
   step->add_option("--steps", o->steps, "steps to time, after a few that warm up")->check(CLI::Range(1, 10000));
+  step->add_option("--seconds", o->seconds, "time fewer steps, at least three, where --steps would take longer")
+      ->check(CLI::PositiveNumber);
   add_device_option(*step, o->device);
   step->add_flag("--json", o->json, "print JSON");
   step->callback([o, &session] { run_bench(*o, session); });

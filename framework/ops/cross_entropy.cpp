@@ -43,6 +43,10 @@ void run(Context& ctx, const Tensor& hidden, const Tensor& weight, const Tensor&
   const Tensor buffer = scratch.tensor({chunk, vocabulary}, dtype);
   const Tensor gradients =
       gradient == nullptr || hidden.dtype() == dtype ? buffer : scratch.tensor({chunk, vocabulary}, hidden.dtype());
+  // Logits, and where there is a gradient the two products that use it; the logits need never leave the caches.
+  const double products = (gradient == nullptr ? 1 : 3) * 2.0 * static_cast<double>(rows * vocabulary * hidden.size(1));
+  const double moved = static_cast<double>(hidden.bytes() + (gradient == nullptr ? 0 : gradient->dhidden.bytes()));
+  const kernels::MeteredRange range(ctx.launch, {kernels::Work::loss, moved, products});
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t end = std::min(rows, begin + chunk);
     const Tensor part = hidden.slice(0, begin, end), logits = buffer.slice(0, 0, end - begin);

@@ -4,6 +4,7 @@
 
 #include "framework/core/context.h"
 #include "framework/core/errors.h"
+#include "framework/ops/cost.h"
 #include "kernels/base/row_chunks.h"
 
 namespace longstride::ops {
@@ -13,6 +14,7 @@ using Kernel = void (*)(const Args&, const kernels::Launch&);
 
 template <class Args>
 void launch(const Context& ctx, Kernel<Args> on_cpu, Kernel<Args> on_cuda, const Args& args) {
+  const kernels::MeteredRange range(ctx.launch, cost(args));
   (ctx.device == Device::cpu ? on_cpu : on_cuda)(args, ctx.launch);
 }
 

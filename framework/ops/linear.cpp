@@ -25,7 +25,10 @@ void check_product(const Context& ctx, const View& x, const View& weight, const 
                    kernels::name_of(x.dtype), kernels::name_of(weight.dtype), kernels::name_of(y.dtype));
 }
 
-void gemm(const Context& ctx, const GemmArgs& args) { launch(ctx, kernels::cpu::gemm, kernels::cuda::gemm, args); }
+// Metered by itself: it is one range or two.
+void gemm(const Context& ctx, const GemmArgs& args) {
+  (ctx.device == Device::cpu ? kernels::cpu::gemm : kernels::cuda::gemm)(args, ctx.launch);
+}
 
 GemmArgs forward_args(const Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& y) {
   GemmArgs args;

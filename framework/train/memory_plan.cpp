@@ -1,6 +1,9 @@
 #include "framework/train/memory_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 
 #include "framework/comm/communicator.h"
 #include "framework/core/errors.h"
@@ -108,6 +111,24 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
   plan.communication = static_cast<std::int64_t>(communicator_workspace_bytes(ranks));
   count_activations(model, config, batching, plan);
   return plan;
+}
+
+void check_fits(Model& model, const TrainConfig& config, int ranks, const MemoryPlan& plan, std::int64_t free) {
+  if (plan.block() <= free) return;
+  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  const Batching batching = divide_batch(config, ranks);
+  std::string advice = "no micro-batch fits: set model.recompute: block, or take a smaller model or context";
+  for (std::int64_t micro = batching.micro - 1; micro > 0; --micro) {
+    if (batching.per_rank % micro != 0) continue;
+    TrainConfig smaller = config;
+    smaller.micro_batch = micro;
+    const std::int64_t bytes = plan_memory(model, smaller, ranks, plan.device).block();
+    if (bytes > free) continue;
+    advice = fmt::format("the largest train.micro_batch that fits is {}, with {:.2f} GiB", micro, gib(bytes));
+    break;
+  }
+  throw user_error("{:.2f} GiB of GPU memory are needed for {} sequences at a time, and {:.2f} are free; {}",
+                   gib(plan.block()), batching.micro, gib(free), advice);
 }
 
 }  // namespace longstride

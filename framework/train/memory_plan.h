@@ -52,6 +52,9 @@ EvaluationConfig validation_config(const TrainConfig& config, const Batching& ba
 // Of the step's number and its tokens, which travel to a GPU together.
 std::int64_t staging_bytes(std::int64_t tokens);
 
+// UserError when the plan takes more than what is free on the GPU; it names the largest micro-batch that would fit.
+void check_fits(Model& model, const TrainConfig& config, int ranks, const MemoryPlan& plan, std::int64_t free);
+
 // For a GPU, no GPU is needed, but a build with CUDA.
 MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Device device = Device::cpu);
 

@@ -6,13 +6,23 @@
 #include "framework/ops/basic.h"
 
 namespace longstride {
+namespace {
+
+MemoryPlan plan_that_fits(Model& model, const TrainConfig& config, int ranks, Device device) {
+  const MemoryPlan plan = plan_memory(model, config, ranks, device);
+  if (device == Device::cuda)
+    check_fits(model, config, ranks, plan, static_cast<std::int64_t>(device_info().free_bytes));
+  return plan;
+}
+
+}  // namespace
 
 TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator& comm, Device device)
     : model_(model),
       config_(config),
       comm_(comm),
       batching_(divide_batch(config, comm.size())),
-      plan_(plan_memory(model, config, comm.size(), device)),
+      plan_(plan_that_fits(model, config, comm.size(), device)),
       state_(model, plan_, batching_),
       optimizer_(optimizer_config(config, device), state_.optimizer, model.parameters().decayed_size()) {
   if (device == Device::cuda) {
@@ -78,7 +88,19 @@ void TrainingStep::upload(HostCopy& copy) {
   synchronize(stream);
 }
 
+// A forward and a backward pass before there is anything in memory. What it leaves there is overwritten.
+void TrainingStep::rehearse() {
+  if (!gpu_) return;
+  Context rehearsal = ctx_;
+  rehearsal.launch.rehearsal = true;
+  zero_on_device(state_.tokens.data(), state_.tokens.bytes(), gpu_->stream.handle());
+  model_.parameters().bind(state_.masters, state_.gradients, state_.low);
+  model_.loss_and_gradients(rehearsal, state_.tokens.slice(0, 0, batching_.micro), 1.0, state_.losses);
+  synchronize(gpu_->stream.handle());
+}
+
 void TrainingStep::start() {
+  rehearse();
   HostCopy copy = host_copy();
   if (copy.memory) std::memset(copy.memory->data(), 0, copy.memory->bytes());
   model_.parameters().bind(copy.tensors.masters, state_.gradients);
@@ -90,6 +112,7 @@ void TrainingStep::start() {
 }
 
 CheckpointState TrainingStep::resume(const std::string& run) {
+  rehearse();
   HostCopy copy = host_copy();
   if (copy.memory) std::memset(copy.memory->data(), 0, copy.memory->bytes());
   const CheckpointState found = resume_from_checkpoint(comm_, run, copy.tensors);
@@ -135,7 +158,7 @@ void TrainingStep::work() {
 void TrainingStep::run(const std::uint8_t* rows, StepTimer* timer) {
   stage(rows);
   if (timer != nullptr) timer->begin.record(gpu_->stream);
-  if (gpu_ && gpu_->warm && config_.graph) {
+  if (gpu_ && gpu_->warm && config_.graph && ctx_.launch.meter == nullptr) {
     if (!gpu_->graph.captured()) gpu_->graph.capture(gpu_->stream, [&] { work(); });
     gpu_->graph.replay(gpu_->stream);
   } else {

@@ -4,7 +4,8 @@
 // waits for the GPU when it is two steps ahead, and when somebody asks for a report. Everything that the kernels need
 // to know about the step - its number, the learning rate, the loss scale, whether the gradient is finite - is in device
 // memory. The first step of a process runs kernel by kernel, so that libraries choose their algorithms and kernels are
-// loaded; the second is captured as a graph and replayed from then on. Both give the same bits.
+// loaded; the second is captured as a graph and replayed from then on. Both give the same bits. Before the first a
+// rehearsal on random numbers chooses the algorithms of matrix products, by time and among those that give equal bits.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -86,6 +87,7 @@ class TrainingStep {
   void download(HostCopy& copy);
   void upload(HostCopy& copy);
   void stage(const std::uint8_t* rows);
+  void rehearse();
   void work();  // puts the whole step on the stream, or does it on the CPU
 
   Model& model_;

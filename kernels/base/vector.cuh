@@ -12,10 +12,15 @@ struct alignas(sizeof(T) * n) Pack {
 };
 
 template <int n, class T>
-__device__ __forceinline__ void load(const T* from, float (&to)[n]) {
-  const Pack<T, n> pack = *reinterpret_cast<const Pack<T, n>*>(from);
+__device__ __forceinline__ void unpack(const Pack<T, n>& from, float (&to)[n]) {
+  const Pack<T, n> pack = from;
 #pragma unroll
   for (int i = 0; i < n; ++i) to[i] = to_float(pack.value[i]);
+}
+
+template <int n, class T>
+__device__ __forceinline__ void load(const T* from, float (&to)[n]) {
+  unpack(*reinterpret_cast<const Pack<T, n>*>(from), to);
 }
 
 template <int n, class T>

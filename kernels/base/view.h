@@ -29,11 +29,17 @@ struct View {
   }
 };
 
+class Meter;  // kernels/base/meter.h
+
 // Where a kernel runs. On the CPU there is nothing to say: threads are OpenMP's.
 struct Launch {
   void* stream = nullptr;     // cudaStream_t
   void* workspace = nullptr;  // device memory that a library call may use until the next one on this stream
   std::size_t workspace_bytes = 0;
+  // A GPU run before the first, to choose algorithms by time: results do not matter, and every argument, inputs too,
+  // may be overwritten. The host may wait.
+  bool rehearsal = false;
+  Meter* meter = nullptr;  // told of every range of work; for measuring
 };
 
 // Calls f(T{}) with T the floating type of `dtype` among those the CPU computes in.

@@ -1,5 +1,7 @@
 #include "kernels/gemm.h"
 
+#include "kernels/column_sum.h"
+#include "kernels/gelu.h"
 #include "tests/gpu/against_cpu.h"
 
 namespace longstride::test {
@@ -91,6 +93,59 @@ TEST(GemmCuda, SumsOverManyPositionsEqualTheCpus) {
   for (const Dtype in : {Dtype::bf16, Dtype::f16, Dtype::f32})
     for (const bool accumulate : {false, true})
       run_case({96, 128, 20000, true, false}, in, Dtype::f32, Epilogue::none, accumulate, false);
+}
+
+// Shapes that Hopper's fused kernel takes: whole panels of columns, many rows, here no whole number of tiles.
+TEST(GemmCuda, AFusedActivationGivesTheBitsOfThePassAfterTheProduct) {
+  LONGSTRIDE_NEEDS_GPU();
+  constexpr std::int64_t rows = 4200, columns = 2048;
+  for (const Dtype d : {Dtype::bf16, Dtype::f16})
+    for (const std::int64_t depth : {512, 192}) {
+      SCOPED_TRACE(std::string(kernels::name_of(d)) + " of depth " + std::to_string(depth));
+      Array a = Array::normal({rows, depth}, d, 1), bias = Array::normal({columns}, d, 3);
+      Array b = Array::normal({columns, depth}, d, 2, 1 / std::sqrt(static_cast<double>(depth)));
+      Array below = Array::normal({depth, columns}, d, 4, 1 / std::sqrt(static_cast<double>(depth)));
+      Array c({rows, columns}, d), active({rows, columns}, d), separate({rows, columns}, d), after({rows, columns}, d);
+      GemmArgs args;
+      args.a = a.view(Side::gpu);
+      args.b = transposed(b.view(Side::gpu));
+      args.c = c.view(Side::gpu);
+      args.bias = bias.view(Side::gpu);
+      args.activated = active.view(Side::gpu);
+      args.epilogue = Epilogue::bias_gelu;
+      kernels::cuda::gemm(args, {});
+      args.c = separate.view(Side::gpu);
+      args.epilogue = Epilogue::bias;
+      kernels::cuda::gemm(args, {});
+      kernels::cuda::gelu({separate.view(Side::gpu), after.view(Side::gpu)}, {});
+      EXPECT_EQ(c.raw(), separate.raw());
+      EXPECT_EQ(active.raw(), after.raw());
+      args.c = args.activated = separate.view(Side::gpu);  // nothing kept for backward
+      args.epilogue = Epilogue::bias_gelu;
+      kernels::cuda::gemm(args, {});
+      EXPECT_EQ(separate.raw(), after.raw());
+
+      Array sums = Array::normal({columns}, Dtype::f32, 5), sums_after = Array::normal({columns}, Dtype::f32, 5);
+      const DeviceArray<float> partials(static_cast<std::size_t>(kernels::cuda::row_chunks(rows).chunks * columns));
+      View workspace = sums.view(Side::gpu);
+      workspace.data = partials.data();
+      GemmArgs back;
+      back.a = a.view(Side::gpu);
+      back.b = below.view(Side::gpu);
+      back.c = separate.view(Side::gpu);
+      kernels::cuda::gemm(back, {});
+      kernels::cuda::gelu_backward({back.c, active.view(Side::gpu), back.c}, {});
+      kernels::cuda::column_sum({back.c, sums_after.view(Side::gpu), workspace}, {});
+      back.c = c.view(Side::gpu);
+      back.activated = active.view(Side::gpu);
+      back.epilogue = Epilogue::gelu_backward;
+      back.column_sums = sums.view(Side::gpu);
+      back.partials = workspace;
+      kernels::cuda::gemm(back, {});
+      EXPECT_EQ(c.raw(), separate.raw());
+      const std::vector<double> found = sums.found(), expected = sums_after.found();
+      for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-3) << "column " << i;
+    }
 }
 
 // fp32 is for checking: a product of TF32 would have a thousand times the error.

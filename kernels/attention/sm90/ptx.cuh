@@ -82,6 +82,13 @@ __device__ inline void tma_load(void* to, const CUtensorMap* map, const Coordina
       "r"(at.c[3]), "r"(at.c[4])
       : "memory");
 }
+// One box to the second-level cache only. Beyond the map nothing is read.
+__device__ inline void tma_prefetch(const CUtensorMap* map, const Coordinates& at) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(
+                   reinterpret_cast<std::uint64_t>(map)),
+               "r"(at.c[0]), "r"(at.c[1]), "r"(at.c[2]), "r"(at.c[3]), "r"(at.c[4])
+               : "memory");
+}
 // Shared memory to a box of a 5-D map; rows out of range are not written. First proxy_fence() by the threads that wrote
 // the shared memory and a barrier; then one thread calls this, store_commit, and store_wait before the memory is
 // reused.

@@ -1,0 +1,60 @@
+// Who wants to know where the time goes: `bench step`. Ops open a range around what they put on a stream; ranges nest,
+// and the outermost one counts.
+#pragma once
+#include <cstdint>
+
+#include "kernels/base/view.h"
+
+namespace longstride::kernels {
+
+enum class Work : std::uint8_t {
+  product,
+  attention_forward,
+  attention_backward,
+  normalise,  // with residual addition and dropout
+  gelu,
+  column_sum,
+  embedding,
+  loss,
+  optimizer,
+  other
+};
+inline constexpr int works = 10;
+
+// The least that must be read, written and computed.
+struct Cost {
+  Work work = Work::other;
+  double bytes = 0, operations = 0;
+};
+
+class Meter {
+ public:
+  virtual ~Meter() = default;
+  virtual void begin(const Cost& cost) = 0;
+  virtual void end() = 0;
+};
+
+class MeteredRange {
+ public:
+  MeteredRange(const Launch& launch, const Cost& cost) : meter_(launch.meter) {
+    if (meter_ != nullptr) meter_->begin(cost);
+  }
+  ~MeteredRange() {
+    if (meter_ != nullptr) meter_->end();
+  }
+  MeteredRange(const MeteredRange&) = delete;
+  MeteredRange& operator=(const MeteredRange&) = delete;
+
+ private:
+  Meter* meter_;
+};
+
+inline double bytes_of(const View& v) {
+  return static_cast<double>(v.count()) * static_cast<double>(bytes_of(v.dtype));
+}
+template <class... Views>
+double bytes_of(const View& first, const Views&... rest) {
+  return bytes_of(first) + (bytes_of(rest) + ...);
+}
+
+}  // namespace longstride::kernels
