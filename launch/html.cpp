@@ -11,7 +11,7 @@
 namespace longstride {
 namespace {
 
-constexpr double width = 640, height = 260, left = 58, right = 12, top = 30, low = 30;
+constexpr double width = 640, height = 260, left = 66, right = 12, top = 30, low = 30;
 
 // Bytes of the UTF-8 character at `at`; 0: there is none.
 std::size_t character_at(const std::string& s, std::size_t at) {
@@ -152,8 +152,8 @@ std::string line_plot(const std::string& title, const std::vector<Series>& serie
         "<path class=\"grid\" d=\"M{} {:.1f}H{}\"/><text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", left,
         at_y(v), width - right, left - 6, at_y(v) + 4, number(v));
   for (double v : x.ticks(5))
-    out +=
-        fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", at_x(v), height - 10, number(v));
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n", at_x(v), height - 10,
+                       v > 0.95 * x.end ? "end" : "middle", number(v));
   double name_x = width - right;
   for (const Series& s : drawn) {
     if (s.points.empty()) continue;

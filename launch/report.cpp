@@ -45,8 +45,11 @@ std::string figure(const std::string& media, const std::string& caption) {
   return fmt::format("<figure>{}<figcaption>{}</figcaption></figure>\n", media, html_text(caption));
 }
 
-std::string gib(std::int64_t bytes) {
-  return fmt::format("{:.3f} GiB ({} bytes)", static_cast<double>(bytes) / (1 << 30), thousands(bytes));
+std::string size_text(std::int64_t bytes) {
+  const auto size = static_cast<double>(bytes);
+  const bool large = bytes >= 1 << 30;
+  return fmt::format("{:.2f} {} ({} bytes)", large ? size / (1 << 30) : size / (1 << 20), large ? "GiB" : "MiB",
+                     thousands(bytes));
 }
 
 // Regular files of a folder with this ending, in order.
@@ -161,18 +164,18 @@ std::string Report::memory() {
   Rows rows;
   if (device == Device::cpu || built_with_cuda()) {
     const MemoryPlan plan = plan_memory(model_, recipe_.train, state_.world_size, device);
-    rows = {{"parameters", gib(plan.parameters)},
-            {"gradients", gib(plan.gradients)},
-            {"optimizer", gib(plan.optimizer)},
-            {"batch", gib(plan.batch)},
-            {"activations", gib(plan.activations)}};
-    if (plan.average > 0) rows.push_back({"average of weights", gib(plan.average)});
-    if (plan.libraries > 0) rows.push_back({"libraries", gib(plan.libraries)});
-    rows.push_back({"planned, one block", gib(plan.block())});
+    rows = {{"parameters", size_text(plan.parameters)},
+            {"gradients", size_text(plan.gradients)},
+            {"optimizer", size_text(plan.optimizer)},
+            {"batch", size_text(plan.batch)},
+            {"activations", size_text(plan.activations)}};
+    if (plan.average > 0) rows.push_back({"average of weights", size_text(plan.average)});
+    if (plan.libraries > 0) rows.push_back({"libraries", size_text(plan.libraries)});
+    rows.push_back({"planned, one block", size_text(plan.block())});
   } else if (history_.planned_bytes > 0) {
-    rows.push_back({"planned, one block", gib(history_.planned_bytes)});
+    rows.push_back({"planned, one block", size_text(history_.planned_bytes)});
   }
-  if (history_.used_bytes > 0) rows.push_back({"used", gib(history_.used_bytes)});
+  if (history_.used_bytes > 0) rows.push_back({"used", size_text(history_.used_bytes)});
   return rows.empty() ? "" : table(rows);
 }
 

@@ -29,7 +29,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th, td { text-align: left; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { font-weight: 500; color: var(--soft); }
 .facts { width: 100%; } .facts th { width: 11rem; } .facts td { overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; } .wide td { white-space: nowrap; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem; font-size: .82rem;
   white-space: pre-wrap; overflow-wrap: anywhere; }
 code { overflow-wrap: anywhere; }
@@ -37,7 +37,9 @@ figure { margin: 0 0 1rem; } img { max-width: 100%; height: auto; border-radius:
 .pixels { image-rendering: pixelated; width: min(100%, 28rem); } .pixels.small { width: 7.5rem; }
 .sheets { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1rem; }
 details summary { cursor: pointer; margin-top: .8rem; }
-@media (max-width: 30rem) { .facts th, .facts td { display: block; width: auto; border: 0; padding: 0; }
+@media (max-width: 30rem) { svg text { font-size: 19px; }
+  .wide th, .wide td { font-size: .8rem; padding-right: .5rem; }
+  .facts th, .facts td { display: block; width: auto; border: 0; padding: 0; }
   .facts td { border-bottom: 1px solid var(--line); padding-bottom: .4rem; margin-bottom: .4rem; } }
 )";
 
