@@ -47,10 +47,10 @@ std::string toy(const std::string& command) {
            " --device cpu --steps 1 --set model.width=32 --set model.layers=1 --set model.heads=2 "
            "--set data.context=3072 --set train.global_batch=1 --set train.micro_batch=1";
   if (has(" reproduce "))
-    return command + (has("--scale") ? "" : " --scale smoke") +
-           " --device cpu --windows 1 --set train.steps=2 --set model.layers=1";
+    return command + (has("--scale") ? "" : " --scale smoke") + (has("--windows") ? "" : " --windows 1") +
+           " --device cpu --set train.steps=2 --set model.layers=1";
   if (has(" bench ")) return command + " --device cpu --set model.width=32 --set model.layers=1 --set model.heads=2";
-  if (has(" sample ")) return command + " --length 600";
+  if (has(" sample ") && !has("cifar10")) return command + " --length 600";
   if (has(" eval ")) return command + " --device cpu";
   return command;
 }
