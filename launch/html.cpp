@@ -52,7 +52,10 @@ double round_step(double span, int count) {
   return 10 * power;
 }
 
-std::string number(double value) { return std::abs(value) >= 1000 ? rate_text(value) : fmt::format("{:.3g}", value); }
+std::string number(double value) {
+  if (std::abs(value) < 1e-12) return "0";  // also -0
+  return std::abs(value) >= 1000 ? rate_text(value) : fmt::format("{:.3g}", value);
+}
 
 struct Axis {
   double begin, end;
@@ -168,7 +171,7 @@ std::string line_plot(const std::string& title, const std::vector<Series>& serie
     if (drawn.size() < 2) continue;
     out += fmt::format("<text x=\"{:.1f}\" y=\"18\" text-anchor=\"end\" class=\"name {}\">{}</text>\n", name_x,
                        s.css_class, html_text(s.name));
-    name_x -= 14 + 7.5 * static_cast<double>(s.name.size());
+    name_x -= 20 + 10 * static_cast<double>(s.name.size());
   }
   return out + "</svg>\n";
 }
