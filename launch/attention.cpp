@@ -108,7 +108,7 @@ class Drawing {
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
   std::size_t pictures() const { return made_.size(); }
 
-  // The pictures of a layer and their sheet: a row a head, a column a query; strips one below the other.
+  // The pictures of a layer and their sheet: a row a head, a column a query; wide strips one below the other.
   void draw(std::int64_t layer, const Tensor& queries, const Tensor& keys) {
     if (std::find(layers_.begin(), layers_.end(), layer) == layers_.end()) return;
     std::vector<Canvas> drawn;
@@ -125,9 +125,10 @@ class Drawing {
                          {"entropy_bits", entropy_bits(weights)},
                          {"weight_of_start", weights.front()}});
       }
-    const bool picture = recipe_.model.geometry.rows > 0;
+    constexpr std::int64_t widest_beside = 600;  // pixels: strips that are wider stand one below the other
+    const bool beside = drawn.front().columns() <= widest_beside;
     const std::string name = fmt::format("layer-{:03}.png", layer);
-    contact_sheet(drawn, picture ? static_cast<std::int64_t>(queries_.size()) : 1).write((folder_ / name).string());
+    contact_sheet(drawn, beside ? static_cast<std::int64_t>(queries_.size()) : 1).write((folder_ / name).string());
     sheets_.push_back(
         {{"file", name}, {"layer", layer}, {"part", part_of(layer)}, {"heads", heads_}, {"queries", queries_}});
   }

@@ -8,8 +8,9 @@ namespace longstride {
 namespace {
 
 constexpr Color query_color = {255, 72, 48}, black = {0, 0, 0}, margin_color = {52, 54, 60};
-constexpr std::int64_t picture_pixels = 256;            // a side, about
-constexpr std::int64_t widest_strip = 1024, band = 12;  // pixels
+constexpr int dimmed = 38;                             // percent of the picture's own light
+constexpr std::int64_t picture_pixels = 256;           // a side, about
+constexpr std::int64_t widest_strip = 1024, band = 8;  // pixels
 
 // Weights of the bytes that have been read; the strongest is white. The square root shows the weak ones too.
 std::vector<double> brightness(const std::vector<double>& weights, std::int64_t query) {
@@ -37,11 +38,13 @@ Canvas over_picture(const AttentionView& view, const std::vector<double>& weight
   Canvas canvas(g.rows * scale, g.columns * scale, black);
   for (std::int64_t p = 0; p * g.channels < query; ++p) {
     Color color = {};
+    int grey = 0;
     for (std::int64_t c = 0; c < 3; ++c) {
       const std::int64_t at = p * g.channels + std::min(c, g.channels - 1);
-      const std::uint8_t value = at < query ? view.bytes[static_cast<std::size_t>(at)] : std::uint8_t{0};
-      color[static_cast<std::size_t>(c)] = static_cast<std::uint8_t>(value * 9 / 20);
+      color[static_cast<std::size_t>(c)] = at < query ? view.bytes[static_cast<std::size_t>(at)] : std::uint8_t{0};
+      grey += color[static_cast<std::size_t>(c)];
     }
+    for (std::uint8_t& c : color) c = static_cast<std::uint8_t>((c + grey / 3) * dimmed / 200);
     canvas.fill(p / g.columns * scale, p % g.columns * scale, scale, scale,
                 lit(color, light[static_cast<std::size_t>(p)]));
   }
@@ -101,7 +104,7 @@ Canvas attention_picture(const AttentionView& view, const std::vector<double>& w
 }
 
 std::int64_t strip_line(std::int64_t positions, std::int64_t stride) {
-  constexpr std::int64_t most_lines = 16;
+  constexpr std::int64_t most_lines = 8;
   const std::int64_t strides = (positions + stride - 1) / stride;
   return stride * ((strides + most_lines - 1) / most_lines);
 }

@@ -20,7 +20,7 @@ struct AttentionView {
 // weights[j] of the key slots 0 .. query; slot j holds byte j - 1, and byte `query` is being generated.
 Canvas attention_picture(const AttentionView& view, const std::vector<double>& weights, std::int64_t query);
 
-// Positions a line so that `positions` make at most 16 lines of whole strides.
+// Positions a line so that `positions` make at most 8 lines of whole strides.
 std::int64_t strip_line(std::int64_t positions, std::int64_t stride);
 
 // Pictures of one size in rows of `across`, with a margin between.

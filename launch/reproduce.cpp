@@ -146,6 +146,7 @@ void Reproduction::train_row(TableRow& row) {
   session_.comm->barrier();  // all have looked before anything is written
   share_time(row);
   const TrainingOutcome outcome = train_run(request, session_);
+  session_.comm->barrier();  // the last checkpoint is there for every rank to see
   if (!outcome.stopped) return;
   if (session_.comm->any(stop_signal() != 0))
     interrupted_ = true;

@@ -10,10 +10,10 @@
 #include <random>
 #include <vector>
 
-#include "datasets/dataset.h"
+#include "datasets/dataset_writer.h"
+#include "datasets/mu_law.h"
 #include "datasets/png.h"
 #include "datasets/prepare.h"
-#include "datasets/wav.h"
 #include "framework/core/errors.h"
 #include "framework/core/files.h"
 
@@ -85,23 +85,33 @@ void draw_pictures(const fs::path& folder) {
   }
 }
 
-// Notes of a scale that fade, a second or so each.
-void pluck(const fs::path& folder) {
+// Notes of a scale that fade, a second or so each, as mu-law bytes: eight files to train, one each to validate and
+// test.
+void pluck(const std::string& path) {
   constexpr std::int64_t rate = 12000, length = 8 * rate;
+  DatasetInfo info;
+  info.kind = DataKind::audio;
+  info.rate = rate;
+  info.encoding = "mu-law 255";
+  DatasetWriter writer(path, info, false);
   Random random(4);
   for (int file = 0; file < 10; ++file) {
     std::vector<float> sound(length, 0.0F);
     for (std::int64_t begin = 0; begin < length; begin += rate / 3) {
       const double pitch = 220 * std::pow(2.0, static_cast<double>(below(random, 12)) / 12);
       for (std::int64_t t = begin; t < length; ++t) {
-        const double s = static_cast<double>(t - begin) / rate;
-        const double tone =
-            std::sin(2 * std::numbers::pi * pitch * s) + 0.4 * std::sin(4 * std::numbers::pi * pitch * s);
-        sound[static_cast<std::size_t>(t)] += static_cast<float>(0.25 * std::exp(-4 * s) * tone);
+        const double s = static_cast<double>(t - begin) / rate, phase = 2 * std::numbers::pi * pitch * s;
+        sound[static_cast<std::size_t>(t)] +=
+            static_cast<float>(0.25 * std::exp(-4 * s) * (std::sin(phase) + 0.4 * std::sin(2 * phase)));
       }
     }
-    write_wav((folder / fmt::format("{}.wav", file)).string(), sound, rate);
+    std::vector<std::uint8_t> bytes;
+    for (float sample : sound) bytes.push_back(mu_law_encode(sample));
+    const SplitId split = file < 8 ? SplitId::train : file == 8 ? SplitId::valid : SplitId::test;
+    writer.append(split, bytes.data(), length);
+    writer.end_file(split);
   }
+  writer.commit("8, 1 and 1 files, made up");
 }
 
 void make_folder(const fs::path& folder) {
@@ -179,8 +189,8 @@ std::string made_up_dataset(DataKind kind, const std::string& output) {
       draw_pictures(raw);
       break;
     case DataKind::audio:
-      pluck(raw);
-      break;
+      pluck(path);
+      return path;
   }
   prepare(kind, raw.string(), {path, false, {}});
   return path;

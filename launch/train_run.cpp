@@ -13,6 +13,7 @@
 #include "framework/train/memory_plan.h"
 #include "framework/train/precision.h"
 #include "launch/device_option.h"
+#include "launch/environment.h"
 #include "launch/run_directory.h"
 
 namespace longstride {
@@ -63,6 +64,8 @@ TrainingOutcome train_run(const TrainRequest& request, Session& session) {
   prepare_directory(request.run, request.resume, recipe, session);
   if (session.comm->rank() == 0) {
     write_file_atomically((fs::path(request.run) / "recipe.yaml").string(), recipe.resolved);
+    write_file_atomically((fs::path(request.run) / "environment.json").string(),
+                          describe_environment(request.device, session.comm->size()));
     announce(recipe, model, session, request.device, request.run);
   }
   session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);

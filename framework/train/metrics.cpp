@@ -83,4 +83,9 @@ void MetricsWriter::write(const DeviceMetrics& m) {
   append(line.dump() + '\n');
 }
 
+void MetricsWriter::write(const MemoryMetrics& m) {
+  const Line line = {{"step", m.step}, {"planned_bytes", m.planned_bytes}, {"used_bytes", m.used_bytes}};
+  append(line.dump() + '\n');
+}
+
 }  // namespace longstride

@@ -2,6 +2,8 @@
 //   {"step":10,"loss":5.1,"bits_per_byte":7.4,"lr":7e-06,"grad_norm":1.2,"tokens_per_second":10234.5}
 // In fp16 a step's line also has "loss_scale" and "skipped", the steps skipped one after the other up to this one.
 //   {"step":0,"device":"NVIDIA H200","precision":"bf16","planned_bytes":37580963840}          once, training on a GPU
+//   {"step":1000,"planned_bytes":37580963840,"used_bytes":37580963840}                            at the end of a
+//   process
 //   {"step":1000,"split":"valid","loss":1.9,"bits_per_byte":2.7,"bytes":100000,"seconds":12.5}
 // A number that is not finite is written as null, for JSON has no other name for it.
 #pragma once
@@ -39,6 +41,11 @@ struct DeviceMetrics {
   std::int64_t planned_bytes = 0;  // of its memory: what is taken, for the whole run
 };
 
+struct MemoryMetrics {
+  std::int64_t step = 0;
+  std::int64_t planned_bytes = 0, used_bytes = 0;  // of the one block on the device that trains
+};
+
 class MetricsWriter {
  public:
   // Drops what an earlier process wrote of steps after `resumed_step`, for they will be taken again (0: a new run,
@@ -52,6 +59,7 @@ class MetricsWriter {
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
   void write(const DeviceMetrics& metrics);
+  void write(const MemoryMetrics& metrics);
 
  private:
   void append(const std::string& line);

@@ -190,7 +190,12 @@ TrainingOutcome Trainer::run() {
   }
   writer_->finish();
   if (setup_.watchdog != nullptr) setup_.watchdog->expect_progress(false);
-  if (first_rank()) progress_->finish();
+  if (first_rank()) {
+    progress_->finish();
+    const std::size_t outside = step_.state().bytes() - static_cast<std::size_t>(step_.plan().activations);
+    const std::size_t used = outside + step_.state().arena().high_water();
+    metrics_->write(MemoryMetrics{step_.step(), step_.plan().block(), static_cast<std::int64_t>(used)});
+  }
   outcome.step = step_.step();
   outcome.loss = last_.loss;
   return outcome;

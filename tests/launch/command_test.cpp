@@ -83,13 +83,15 @@ TemporaryDirectory* Command::dir = nullptr;
 TEST_F(Command, WithoutArgumentsItSaysWhatThereIs) {
   const CommandResult result = run({});
   EXPECT_EQ(result.exit_code, 0);
-  for (const char* name : {"prepare", "info", "plan", "train", "eval", "sample", "show", "bench"})
+  for (const char* name : {"prepare", "info", "plan", "train", "eval", "sample", "show", "bench", "reproduce",
+                           "attention", "report", "export"})
     EXPECT_NE(result.out.find(name), std::string::npos) << name;
   EXPECT_EQ(run({"--help"}).out, result.out);
 }
 
 TEST_F(Command, HelpAndVersionSucceed) {
-  for (const char* name : {"prepare", "info", "plan", "train", "eval", "sample", "show", "bench"}) {
+  for (const char* name : {"prepare", "info", "plan", "train", "eval", "sample", "show", "bench", "reproduce",
+                           "attention", "report", "export"}) {
     const CommandResult help = run({name, "--help"});
     EXPECT_EQ(help.exit_code, 0);
     EXPECT_EQ(help.err, "");

@@ -4,7 +4,8 @@
     longstride export RECIPE --steps 200 --output DIR
     python3 tests/peers/parity_torch.py DIR [--runs fp32 bf16:1 bf16:2] [--device cuda]
 
-Writes DIR/torch-<run>.json, {"losses": [...]}, nats a byte, one a step. fp32: no TF32 anywhere, attention by plain products and softmax.
+Writes DIR/torch-<run>.json, {"losses": [...]}, nats a byte, one a step. fp32: no TF32 anywhere, attention by plain products and softmax;
+fp32:fused has PyTorch's fused attention instead, as a control: what another order of sums does to a training.
 bf16: autocast with the residual stream in fp32; with a rounding seed (bf16:1) every matrix is rounded to bf16 stochastically at
 every step, by that seed, instead of to the nearest: two seeds show how far rounding alone drives losses apart.
 Needs torch and numpy. Dropout has to be 0 in the recipe, for the two have different random numbers.
@@ -161,11 +162,11 @@ def main():
     batches = read_safetensors(options.folder / "batches.safetensors")["tokens"]
     for run in options.runs:
         precision, _, seed = run.partition(":")
-        plain = precision == "fp32" or options.device == "cpu"
+        plain = run == "fp32" or options.device == "cpu"
         model = Model(recipe, read_safetensors(options.folder / "initial.safetensors"), options.device)
         began = time.perf_counter()
         with sdpa_kernel(SDPBackend.MATH if plain else [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):
-            losses = train(model, recipe, batches, options.device, precision, int(seed or 0))
+            losses = train(model, recipe, batches, options.device, precision, int(seed) if seed.isdigit() else 0)
         seconds = time.perf_counter() - began
         (options.folder / f"torch-{run.replace(':', '-')}.json").write_text(json.dumps({
             "torch": torch.__version__, "device": options.device, "run": run, "recipe": recipe["name"],

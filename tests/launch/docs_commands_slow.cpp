@@ -1,0 +1,102 @@
+// Every `longstride` command of README.md and docs/recipes.md runs, in the order of the page, at toy size: in a folder
+// that has the recipes and files of the names that the pages use, with settings appended that make the models small.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <sstream>
+
+#include "datasets/wav.h"
+#include "launch/toy_data.h"
+#include "tests/launch/command.h"
+
+namespace longstride::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The indented lines of a page that call the command, continuation lines joined.
+std::vector<std::string> commands_of(const std::string& page) {
+  std::vector<std::string> found;
+  std::istringstream lines(text_of(LONGSTRIDE_SOURCE_DIR "/" + page));
+  std::string open;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("    ")) continue;
+    std::string command = open + line.substr(line.find_first_not_of(' '));
+    open.clear();
+    if (command.ends_with("\\")) {
+      open = command.substr(0, command.size() - 1);
+      continue;
+    }
+    const bool ours = command.find("$L ") != std::string::npos || command.starts_with("longstride ");
+    if (ours && !command.starts_with("#") && !command.starts_with("longstride: ")) found.push_back(command);
+  }
+  return found;
+}
+
+// The same command, small.
+std::string toy(const std::string& command) {
+  const auto has = [&](const char* word) { return command.find(word) != std::string::npos; };
+  if (has(" train "))
+    return command +
+           " --device cpu --set train.steps=2 --set model.width=32 --set model.layers=1 --set train.evaluate_windows=1 "
+           "--set train.warmup=1";
+  if (has(" reproduce ") && has("--scale speed"))
+    return command +
+           " --device cpu --steps 1 --set model.width=32 --set model.layers=1 --set model.heads=2 "
+           "--set data.context=3072 --set train.global_batch=1 --set train.micro_batch=1";
+  if (has(" reproduce "))
+    return command + (has("--scale") ? "" : " --scale smoke") + (has("--windows") ? "" : " --windows 1") +
+           " --device cpu --set train.steps=2 --set model.layers=1";
+  if (has(" bench ")) return command + " --device cpu --set model.width=32 --set model.layers=1 --set model.heads=2";
+  if (has(" sample ") && !has("cifar10")) return command + " --length 600";
+  if (has(" eval ")) return command + " --device cpu";
+  return command;
+}
+
+void make_files(const TemporaryDirectory& dir) {
+  std::string text;
+  for (int i = 0; i < 100000; ++i) text += static_cast<char>('a' + i * i % 23);
+  write_text(dir / "FILE", text);
+  write_text(dir / "prompt.txt", text.substr(0, 100));
+  std::ofstream(dir / "enwik8", std::ios::binary).seekp(99999999).put('x');  // as long as the real one
+  std::vector<float> sound(40000);
+  for (std::size_t i = 0; i < sound.size(); ++i) sound[i] = std::sin(0.05F * static_cast<float>(i));
+  for (const char* name : {"a.wav", "b.wav", "c.wav"}) {
+    fs::create_directories(dir / "music");
+    write_wav(dir / (std::string("music/") + name), sound, 12000);
+  }
+  made_up_dataset(DataKind::cifar10, dir / "made");
+  made_up_dataset(DataKind::images, dir / "made");
+  fs::rename(dir / "made/made-up-cifar10", dir / "cifar-10-batches-bin");
+  fs::rename(dir / "made/made-up-images", dir / "train_64x64");
+  fs::copy(dir / "train_64x64", dir / "valid_64x64");
+  fs::create_directories(dir / "data");
+  fs::create_directories(dir / "bin");
+  fs::create_directory_symlink(LONGSTRIDE_SOURCE_DIR "/recipes", dir / "recipes");
+  fs::create_symlink(LONGSTRIDE_COMMAND, dir / "bin/longstride");
+}
+
+TEST(DocsCommands, EveryCommandOfTheReadmeAndTheRecipesPageRuns) {
+  const TemporaryDirectory dir;
+  make_files(dir);
+  int ran = 0;
+  for (const char* page : {"README.md", "docs/recipes.md"})
+    for (const std::string& command : commands_of(page)) {
+      SCOPED_TRACE(toy(command));
+      const std::string script =
+          "cd '" + dir.path() + "' && export PATH=$PWD/bin:$PATH L=longstride OMP_NUM_THREADS=2 " +
+          "CUDA_VISIBLE_DEVICES= GOMP_SPINCOUNT=1000 OMPI_ALLOW_RUN_AS_ROOT=1 " +
+          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1\n" + toy(command) + "\n";
+      write_text(dir / "command.sh", script);
+      const std::string out = dir / "out";
+      const int status = std::system(("bash '" + (dir / "command.sh") + "' >'" + out + "' 2>&1").c_str());
+      EXPECT_EQ(status, 0) << text_of(out);
+      ++ran;
+    }
+  EXPECT_GE(ran, 20);
+}
+
+}  // namespace
+}  // namespace longstride::testing

@@ -1,0 +1,224 @@
+// `longstride reproduce`, `attention`, `report` and `export` on runs at toy size.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "datasets/png.h"
+#include "framework/core/safetensors.h"
+#include "launch/reproduction.h"
+#include "launch/run_history.h"
+#include "tests/launch/command.h"
+
+namespace longstride::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const std::string recipes = LONGSTRIDE_SOURCE_DIR "/recipes";
+
+CommandResult reproduce(const std::string& directory, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "reproduce");
+  for (const char* more : {"--recipes", recipes.c_str(), "--device", "cpu"}) arguments.emplace_back(more);
+  return run_command(arguments, directory, 500);
+}
+
+// One run of the six rows of table 2, two steps each, for all tests that only read it.
+class Reproduced : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    dir = new TemporaryDirectory;
+    result = reproduce(dir->path(), {"table2", "--scale", "smoke", "--set", "train.steps=2", "--windows", "1"});
+  }
+  static void TearDownTestSuite() { delete dir; }
+  static Json table() { return Json::parse(text_of(*dir / "runs/reproduce-smoke/table2.json")); }
+  static std::string run() { return *dir / "runs/reproduce-smoke/cifar10-dense"; }
+
+  static TemporaryDirectory* dir;
+  static CommandResult result;
+};
+TemporaryDirectory* Reproduced::dir = nullptr;
+CommandResult Reproduced::result;
+
+TEST_F(Reproduced, EveryRowOfTheTableIsTrainedAndScored) {
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json rows = table().at("rows");
+  const std::vector<std::string> keys = {"enwik8-dense",  "enwik8-fixed",  "enwik8-strided",
+                                         "cifar10-dense", "cifar10-fixed", "cifar10-strided"};
+  ASSERT_EQ(rows.size(), keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    EXPECT_EQ(rows[i].at("recipe"), keys[i]);
+    EXPECT_EQ(rows[i].at("evidence"), "toy size");
+    EXPECT_EQ(rows[i].at("steps"), 2);
+    EXPECT_GT(rows[i].at("bits_per_byte").get<double>(), 1);
+    EXPECT_LT(rows[i].at("bits_per_byte").get<double>(), 9);
+    EXPECT_GT(rows[i].at("times_dense").get<double>(), 0);
+  }
+  EXPECT_NEAR(rows[1].at("paper").at("times_dense").get<double>(), 1.31 / 0.55, 1e-9);
+  EXPECT_NEAR(rows[5].at("paper").at("times_dense").get<double>(), 0.54 / 0.38, 1e-9);
+  EXPECT_EQ(result.out.find("full run"), std::string::npos);
+  EXPECT_NE(result.out.find("| enwik8 (12,288 context), fixed | 0.99 |"), std::string::npos) << result.out;
+}
+
+TEST_F(Reproduced, RowsOfOneTrainingShareItsRun) {
+  const Json rows = table().at("rows");
+  EXPECT_EQ(rows[1].at("run"), "enwik8-fixed");
+  EXPECT_EQ(rows[5].at("run"), "cifar10-strided");
+  const auto before = fs::last_write_time(*dir / "runs/reproduce-smoke/enwik8-fixed/metrics.jsonl");
+  const CommandResult third =
+      reproduce(dir->path(), {"table3", "--scale", "smoke", "--set", "train.steps=2", "--windows", "1"});
+  ASSERT_EQ(third.exit_code, 0) << third.err;
+  EXPECT_EQ(fs::last_write_time(*dir / "runs/reproduce-smoke/enwik8-fixed/metrics.jsonl"), before);
+  const Json scored = Json::parse(text_of(*dir / "runs/reproduce-smoke/table3.json")).at("rows");
+  ASSERT_EQ(scored.size(), 6u);
+  EXPECT_EQ(scored[0].at("min_context"), 512);
+  EXPECT_EQ(scored[5].at("paper").at("bits_per_byte"), 0.9908);
+}
+
+TEST_F(Reproduced, WhatIsThereIsReadAndNotComputedAgain) {
+  const std::string kept = *dir / "runs/reproduce-smoke/cifar10-dense/evaluations.jsonl";
+  const auto before = fs::last_write_time(kept);
+  const CommandResult again = reproduce(dir->path(), {"table2", "--scale", "smoke", "--set", "train.steps=2",
+                                                      "--windows", "1", "--row", "cifar10-dense"});
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(fs::last_write_time(kept), before);
+  EXPECT_EQ(again.err.find("steps of"), std::string::npos) << again.err;  // nothing was trained
+}
+
+TEST_F(Reproduced, AttentionIsDrawnOverThePast) {
+  const CommandResult drawn =
+      run_command({"attention", run(), "--layer", "1", "--head", "0", "--query", "1000"}, dir->path());
+  ASSERT_EQ(drawn.exit_code, 0) << drawn.err;
+  const std::string bytes = text_of(run() + "/attention/layer-001-head-00-query-001000.png");
+  const Picture p = read_png(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), "picture");
+  ASSERT_EQ(p.rows, 256);
+  const auto at = [&](std::int64_t pixel_row, std::int64_t pixel_column,
+                      int c) {  // the middle of a pixel of the 32 x 32
+    return p.pixels[static_cast<std::size_t>(((8 * pixel_row + 4) * 256 + 8 * pixel_column + 4) * 3 + c)];
+  };
+  int brightest = 0;
+  for (std::int64_t pixel = 0; pixel < 333; ++pixel)
+    brightest = std::max<int>(brightest, at(pixel / 32, pixel % 32, 0));
+  EXPECT_EQ(brightest, 255);
+  for (std::int64_t pixel = 334; pixel < 1024; ++pixel)
+    for (int c = 0; c < 3; ++c) ASSERT_EQ(at(pixel / 32, pixel % 32, c), 0) << pixel;
+  EXPECT_EQ(p.pixels[((8 * 10 - 1) * 256 + 8 * 13 + 4) * 3], 255);  // the outline above byte 1000 = pixel 333
+  const Json index = Json::parse(text_of(run() + "/attention/attention.json"));
+  EXPECT_LE(index.at("pictures").at(0).at("entropy_bits").get<double>(), std::log2(1001.0) + 1e-6);
+  EXPECT_TRUE(fs::exists(run() + "/attention/layer-001.png"));
+  const CommandResult beyond = run_command({"attention", run(), "--layer", "4"}, dir->path());
+  EXPECT_EQ(beyond.exit_code, 2);
+  EXPECT_EQ(beyond.err, "longstride: --layer is 4, but the model has layers 0 to 3\n");
+}
+
+TEST_F(Reproduced, ThePageOfARunNeedsNothingOutsideIt) {
+  ASSERT_EQ(run_command({"sample", run(), "--count", "1"}, dir->path()).exit_code, 0);
+  write_text(run() + "/samples/sample-000.txt", "<b> & \xff \"quoted\"");
+  const CommandResult made = run_command({"report", run()}, dir->path());
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const std::string page = text_of(run() + "/report.html");
+  for (const char* outside : {"http:", "https:", "src=\"/", "<script", "@import", "url("})
+    EXPECT_EQ(page.find(outside), std::string::npos) << outside;
+  EXPECT_NE(page.find("data:image/png;base64,"), std::string::npos);
+  EXPECT_NE(page.find("&lt;b&gt; &amp; \xEF\xBF\xBD &quot;quoted&quot;"), std::string::npos);
+  EXPECT_NE(page.find("prefers-color-scheme: dark"), std::string::npos);
+  EXPECT_NE(page.find("<polyline class=\"a\""), std::string::npos);
+  EXPECT_NE(page.find("planned, one block"), std::string::npos);
+  EXPECT_NE(page.find("processor"), std::string::npos);
+  const RunHistory history = read_history(run());
+  EXPECT_EQ(history.planned_bytes, history.used_bytes);
+  EXPECT_GT(history.used_bytes, 1 << 20);
+}
+
+TEST(Reproduce, ATimeLimitStopsAtACheckpointAndTheSameCommandGoesOn) {
+  const TemporaryDirectory dir;
+  const std::vector<std::string> arguments = {
+      "table4",       "--scale", "smoke", "--row", "audio-65k", "--windows", "1", "--set", "train.steps=100000",
+      "--time-limit", "2"};
+  const auto steps = [&] {
+    const CommandResult result = reproduce(dir.path(), arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.out.find("the same command goes on"), std::string::npos) << result.out;
+    const Json row = Json::parse(text_of(dir / "runs/reproduce-smoke/table4.json")).at("rows").at(0);
+    EXPECT_EQ(row.at("run"), "audio-strided");
+    return row.at("steps").get<int>();
+  };
+  const int first = steps();
+  EXPECT_GT(first, 0);
+  EXPECT_GT(steps(), first);
+}
+
+TEST(Reproduce, WithoutDataTheTableSaysSo) {
+  const TemporaryDirectory dir;
+  const CommandResult result = reproduce(dir.path(), {"table1"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(
+      result.err.substr(result.err.rfind("longstride:")),
+      "longstride: no row of table1 could be run: data/cifar10.h5 is not there; `longstride prepare` makes it, or "
+      "give --data\n");
+  EXPECT_NE(result.out.find("none: data/enwik8.h5 is not there"), std::string::npos) << result.out;
+  const CommandResult unknown = reproduce(dir.path(), {"table1", "--row", "enwik8"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_EQ(unknown.err,
+            "longstride: --row enwik8: no recipe of table1 has this name; there are cifar10-strided, enwik8-fixed, "
+            "imagenet64-strided, audio-strided\n");
+}
+
+TEST(Reproduce, FullRunsCostTheirTokensAndTheirAllReduce) {
+  TableRow row;
+  row.paper = paper_rows(1, recipes, Scale::speed, {}).at(1);
+  ASSERT_EQ(row.paper.key, "enwik8-fixed");
+  row.measured.parameters = 100000000;
+  row.measured.published_tokens = 7200000000;
+  row.measured.seconds_per_step = 0.5;
+  const double tokens_per_second = 8 * 12288 / 0.5;
+  EXPECT_NEAR(full_run_hours(row, 1), 7.2e9 / tokens_per_second / 3600, 1e-9);
+  const double steps = 7.2e9 / (8 * 12288), reduce = 2.0 * 7 / 8 * 2e8 / 350e9;
+  EXPECT_NEAR(full_run_hours(row, 8), (7.2e9 / tokens_per_second / 8 + steps * reduce) / 3600, 1e-9);
+  EXPECT_GT(full_run_hours(row, 64), full_run_hours(row, 1) / 64);
+}
+
+TEST(RunHistory, LinesThatAreNotWholeArePassedOver) {
+  const TemporaryDirectory dir;
+  write_text(dir / "metrics.jsonl",
+             "{\"step\":10,\"loss\":1,\"bits_per_byte\":2,\"tokens_per_second\":100}\n"
+             "{\"step\":20,\"loss\":1,\"bits_per_byte\":null,\"tokens_per_second\":100}\n"
+             "{\"step\":20,\"split\":\"valid\",\"bits_per_byte\":3}\n"
+             "{\"step\":20,\"loss\":1,\"bits_per_byte\":1.5,\"tokens_per_second\":50}\n{\"step\":30,\"lo");
+  const RunHistory history = read_history(dir.path());
+  ASSERT_EQ(history.steps.size(), 2u);
+  ASSERT_EQ(history.evaluations.size(), 1u);
+  EXPECT_DOUBLE_EQ(history.seconds(1000), 10 * 1000 / 100.0 + 10 * 1000 / 50.0);
+  EXPECT_DOUBLE_EQ(*history.seconds_per_step(1000), 20);
+  EXPECT_FALSE(read_history(dir / "nothing").seconds_per_step(1).has_value());
+}
+
+TEST(Export, WritesTheWeightsAndBatchesThatTrainingBeginsWith) {
+  const TemporaryDirectory dir;
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
+  write_text(dir / "text.bin", text);
+  ASSERT_EQ(run_command({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}, dir.path()).exit_code, 0);
+  const std::vector<std::string> small = {
+      "--set", "data.path=x.h5",           "--set", "data.context=64", "--set", "model.width=16",
+      "--set", "model.layers=1",           "--set", "model.heads=1",   "--set", "model.attention.stride=8",
+      "--set", "model.attention.summary=2"};
+  std::vector<std::string> arguments = {"export", recipes + "/quickstart/text.yaml", "--steps", "3", "--output", "out"};
+  arguments.insert(arguments.end(), small.begin(), small.end());
+  const CommandResult result = run_command(arguments, dir.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const SafetensorsReader batches(dir / "out/batches.safetensors"), weights(dir / "out/initial.safetensors");
+  ASSERT_NE(batches.find("tokens"), nullptr);
+  EXPECT_EQ(batches.find("tokens")->shape, (Shape{3, 4, 64}));
+  std::vector<std::uint8_t> tokens(3 * 4 * 64);
+  batches.read("tokens", Tensor(tokens.data(), Dtype::u8, {3, 4, 64}));
+  for (std::size_t row = 0; row < 12; ++row)
+    EXPECT_NE(text.find(std::string(tokens.begin() + static_cast<std::ptrdiff_t>(row * 64),
+                                    tokens.begin() + static_cast<std::ptrdiff_t>(row * 64 + 64))),
+              std::string::npos);
+  EXPECT_NE(weights.find("layers.0.attention.query_key_value.weight"), nullptr);
+  EXPECT_TRUE(fs::exists(dir / "out/recipe.yaml"));
+}
+
+}  // namespace
+}  // namespace longstride::testing
