@@ -28,5 +28,6 @@ void add_bench(CLI::App& app, Session& session);
 void add_reproduce(CLI::App& app, Session& session);
 void add_export(CLI::App& app, Session& session);
 void add_attention(CLI::App& app, Session& session);
+void add_doctor(CLI::App& app, Session& session);
 
 }  // namespace longstride

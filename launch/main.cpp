@@ -50,6 +50,7 @@ void add_commands(CLI::App& app, Session& session) {
   add_reproduce(app, session);
   add_export(app, session);
   add_attention(app, session);
+  add_doctor(app, session);
 }
 
 // Between two parallel loops OpenMP's threads wait actively, for milliseconds. With another program on the same cores
