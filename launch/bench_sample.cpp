@@ -32,7 +32,7 @@ struct BenchSampleOptions {
 };
 
 void run_bench_sample(BenchSampleOptions& o, Session& session) {
-  const Device device = chosen_device(o.device, session.comm->size());
+  const Device device = chosen_device(o.device, *session.comm);
   if (session.comm->size() > 1) throw user_error("bench sample measures one rank; run it without mpirun");
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
   check_device_computes(recipe.model, device);

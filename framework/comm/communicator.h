@@ -1,11 +1,15 @@
-// What training needs of the other ranks, and no more. single.cpp: one process; mpi.cpp: MPI on the CPU.
+// What training needs of the other ranks, and no more, in the host's memory. single.cpp: one process; mpi.cpp: MPI.
+// What is exchanged where training computes, on a GPU too, is collectives.h's.
 #pragma once
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace longstride {
 
@@ -21,13 +25,25 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string host() const = 0;
+  // Ranks on this rank's host, and its place among them.
+  virtual int local_rank() const = 0;
+  virtual int local_size() const = 0;
   // values[i] = sum over ranks, the same bits on every rank and in every run (a fixed order of addition).
   virtual void all_reduce_sum(float* values, std::int64_t count) = 0;
   virtual void all_reduce_sum(double* values, std::int64_t count) = 0;
+  // The same for size() pieces of `each` values, of which every rank gets only its own, in its place.
+  virtual void reduce_scatter_sum(float* values, std::int64_t each) = 0;
+  virtual void reduce_scatter_sum(double* values, std::int64_t each) = 0;
+  // size() pieces of `each` bytes: every rank has its own in place, and then all.
+  virtual void all_gather(void* bytes, std::int64_t each) = 0;
+  // Piece r of `from` becomes piece rank() of rank r's `to`; pieces of `each` bytes.
+  virtual void all_to_all(const void* from, void* to, std::int64_t each) = 0;
   virtual void broadcast(void* bytes, std::int64_t count, int root) = 0;
   virtual void barrier() = 0;
   // True on every rank when any rank says true.
   virtual bool any(bool mine) = 0;
+  // The ranks of one colour, in the order that they have here. Every rank calls it. Lives no longer than this one.
+  virtual std::unique_ptr<Communicator> split(int colour) = 0;
 
   // What another thread may ask, for the watchdog:
   // Collective operations that this rank has entered. All ranks enter the same ones in the same order, so the rank with
@@ -38,7 +54,15 @@ class Communicator {
   std::int64_t signs_of_life() const { return signs_.load(std::memory_order_relaxed); }
   void still_working() { signs_.fetch_add(1, std::memory_order_relaxed); }
   // A failure that the network library has noticed by itself and no call has returned yet; empty: none.
-  virtual std::string pending_error() { return {}; }
+  std::string pending_error() {
+    std::lock_guard lock(mutex_);
+    return ask_ ? ask_() : std::string();
+  }
+  // Who knows of such failures, asked from the watchdog's thread; null: nobody.
+  void set_error_source(std::function<std::string()> ask) {
+    std::lock_guard lock(mutex_);
+    ask_ = std::move(ask);
+  }
 
  protected:
   // Every collective operation begins with it.
@@ -49,6 +73,8 @@ class Communicator {
 
  private:
   std::atomic<std::int64_t> entered_ = 0, signs_ = 0;
+  std::mutex mutex_;
+  std::function<std::string()> ask_;
 };
 
 // Host memory, in bytes, that the collectives of one of `ranks` ranks hold beside the caller's buffers.

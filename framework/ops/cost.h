@@ -6,6 +6,8 @@
 #include "kernels/attention/decode.h"
 #include "kernels/base/meter.h"
 #include "kernels/column_sum.h"
+#include "kernels/copy_rows.h"
+#include "kernels/draw.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
@@ -26,6 +28,7 @@ inline Cost cost(const kernels::AttentionBackwardArgs& a) {
   return {Work::attention_backward, bytes_of(a.q, a.k, a.v, a.o, a.lse, a.dout, a.dq, a.dk, a.dv), 0};
 }
 inline Cost cost(const kernels::AppendArgs& a) { return {Work::other, 2 * bytes_of(a.k, a.v), 0}; }
+inline Cost cost(const kernels::DrawArgs& a) { return {Work::other, bytes_of(a.logits), 0}; }
 inline Cost cost(const kernels::DecodeArgs& a) { return {Work::attention_forward, bytes_of(a.q, a.o), 0}; }
 
 inline Cost cost(const kernels::DropoutArgs& a) { return {Work::normalise, bytes_of(a.branch, a.residual, a.y), 0}; }
@@ -58,6 +61,7 @@ inline Cost cost(const kernels::SumArgs& a) { return {a.squares ? Work::optimize
 
 inline Cost cost(const kernels::FillZeroArgs& a) { return {Work::other, bytes_of(a.x), 0}; }
 inline Cost cost(const kernels::CopyArgs& a) { return {Work::other, bytes_of(a.from, a.to), 0}; }
+inline Cost cost(const kernels::CopyRowsArgs& a) { return {Work::other, bytes_of(a.from, a.to), 0}; }
 inline Cost cost(const kernels::AddArgs& a) { return {Work::other, bytes_of(a.a, a.b, a.y), 0}; }
 
 }  // namespace longstride::ops

@@ -56,6 +56,22 @@ class Trainer {
   std::int64_t interval_step_ = 0;
 };
 
+// While it lives, ranks must show progress.
+class Watched {
+ public:
+  explicit Watched(Watchdog* watchdog) : watchdog_(watchdog) {
+    if (watchdog_ != nullptr) watchdog_->expect_progress(true);
+  }
+  ~Watched() {
+    if (watchdog_ != nullptr) watchdog_->expect_progress(false);
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ private:
+  Watchdog* watchdog_;
+};
+
 Trainer::Trainer(const TrainerSetup& setup)
     : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
   start_or_resume();
@@ -173,11 +189,11 @@ TrainingOutcome Trainer::run() {
   TrainingOutcome outcome;
   const auto due = [&](std::int64_t every) { return every > 0 && step_.step() % every == 0; };
   const Batching& batching = step_.batching();
-  Prefetcher prefetcher(*setup_.data, step_.step(), c.global_batch, setup_.comm->rank() * batching.per_rank,
-                        batching.per_rank, prefetch_depth);
+  Prefetcher prefetcher(*setup_.data, step_.step(), c.global_batch,
+                        batching.group_of(setup_.comm->rank()) * batching.per_rank, batching.per_rank, prefetch_depth);
   interval_begin_ = Clock::now();
   interval_step_ = step_.step();
-  if (setup_.watchdog != nullptr) setup_.watchdog->expect_progress(true);
+  const Watched watched(setup_.watchdog);
   while (step_.step() < c.steps && !outcome.stopped) {
     step_.run(prefetcher.next());
     writer_->poll();

@@ -2,7 +2,7 @@
 # world may be of size 1.
 set(ranks_source ${CMAKE_CURRENT_LIST_DIR})
 add_executable(test_distributed ${ranks_source}/main.cpp ${ranks_source}/communicator_test.cpp
-  ${ranks_source}/checkpoint_test.cpp)
+  ${ranks_source}/checkpoint_test.cpp ${ranks_source}/training_test.cpp)
 add_executable(test_distributed_failure ${ranks_source}/failure.cpp)
 foreach(target test_distributed test_distributed_failure)
   longstride_flags(${target})
@@ -24,6 +24,19 @@ foreach(ranks 1 2 3 4)
   longstride_on_ranks(distributed.ranks_${ranks})
 endforeach()
 
+# The same training on GPUs, one a rank. NVLink multicast stays off: it is a resource of the whole host.
+if(LONGSTRIDE_NCCL)
+  foreach(ranks 1 2 4)
+    add_test(NAME distributed.gpus_${ranks}
+      COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:test_distributed>
+        --gtest_brief=1 --gtest_filter=TrainingOnRanks.*)
+    longstride_on_ranks(distributed.gpus_${ranks})
+    set_tests_properties(distributed.gpus_${ranks} PROPERTIES LABELS "gpu;multi_gpu" TIMEOUT 300
+      SKIP_REGULAR_EXPRESSION "fewer GPUs than ranks"
+      ENVIRONMENT "${ranks_environment};LONGSTRIDE_TEST_DEVICE=gpu;NCCL_NVLS_ENABLE=0")
+  endforeach()
+endif()
+
 # One rank fails while the others wait for it: the whole job ends soon, and says why.
 function(longstride_failure_test way code output)
   add_test(NAME distributed.failure_by_${way} COMMAND ${CMAKE_COMMAND}
@@ -36,7 +49,7 @@ longstride_failure_test(unwind 1 "")
 longstride_failure_test(kill 137 "signal 9")
 
 # Training as a user runs it, on real text: losses, bits, kills and signals.
-foreach(scenario ranks kill kill_ranks sigterm elastic)
+foreach(scenario ranks divided kill kill_ranks sigterm elastic elastic_sharded)
   add_test(NAME distributed.training_${scenario}
     COMMAND ${ranks_source}/training.sh $<TARGET_FILE:longstride> ${scenario})
   longstride_on_ranks(distributed.training_${scenario})
@@ -52,3 +65,10 @@ add_test(NAME distributed.faults_kill_fifty_times
   COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> kill 50)
 longstride_on_ranks(distributed.faults_kill_fifty_times)
 set_tests_properties(distributed.faults_kill_fifty_times PROPERTIES LABELS slow TIMEOUT 600)
+
+# Several hosts, imitated by network namespaces: these need root and iproute2.
+foreach(scenario same cut)
+  add_test(NAME distributed.hosts_${scenario} COMMAND ${ranks_source}/hosts.sh $<TARGET_FILE:longstride> ${scenario})
+  longstride_on_ranks(distributed.hosts_${scenario})
+  set_tests_properties(distributed.hosts_${scenario} PROPERTIES LABELS slow SKIP_RETURN_CODE 77)
+endforeach()
