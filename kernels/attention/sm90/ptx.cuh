@@ -98,13 +98,6 @@ __device__ inline void tma_store(const CUtensorMap* map, const Coordinates& at, 
                "r"(shared_address(from)), "r"(at.c[0]), "r"(at.c[1]), "r"(at.c[2]), "r"(at.c[3]), "r"(at.c[4])
                : "memory");
 }
-// One box of a 5-D map into the second-level cache.
-__device__ inline void tma_prefetch(const CUtensorMap* map, const Coordinates& at) {
-  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(
-                   reinterpret_cast<std::uint64_t>(map)),
-               "r"(at.c[0]), "r"(at.c[1]), "r"(at.c[2]), "r"(at.c[3]), "r"(at.c[4])
-               : "memory");
-}
 // Contiguous bytes (a multiple of 16, both ends 16-byte aligned) to shared memory.
 __device__ inline void bulk_load(void* to, const void* from, std::uint32_t bytes, std::uint64_t* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
