@@ -166,63 +166,20 @@ struct Backward {
     const int lane_ = threadIdx.x % 32;
   };
 
-  // A tile that a warpgroup's own rows meet.
-  struct Tile {
-    int stage;
-    bool full;            // every pair is allowed
-    Interval columns[2];  // of the tile that the thread's rows meet
-  };
+  // A part's streamed tiles: [begin, end) come for the block, the warpgroup's own rows meet [needed_begin, needed_end),
+  // every row of the warp meets all of [full_begin, full_end).
+  struct TileRange {
+    std::int32_t begin, needed_begin, needed_end, end, full_begin, full_end;
 
-  // The tiles that a block's rows meet, in order.
-  class Tiles {
-   public:
-    __device__ Tiles(const BackwardTask& task, Shared& control)
-        : walk_(control.meeting),
-          control_(control),
-          some_(task.begin + static_cast<std::int32_t>(threadIdx.x) / 128 * 64 < task.own.length) {}
-
-    // Goes on to the next tile and waits for it.
-    __device__ bool next() {
-      if (!walk_.next()) return false;
-      if (started_) place_.advance();
-      started_ = true;
-      if (walk_.entered()) enter();
-      barrier_wait(&control_.full[place_.stage], place_.parity);
-      return true;
+    __device__ TileRange(const Interval (&row)[rows], bool some) {
+      const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16;
+      begin = row[0].begin / step;
+      end = max(begin, tiles_in(row[rows - 1].end, step));
+      needed_begin = some ? min(max(row[warpgroup].begin / step, begin), end) : end;
+      needed_end = some ? max(min(tiles_in(row[warpgroup + 63].end, step), end), needed_begin) : end;
+      full_begin = tiles_in(row[warp + 15].begin, step);
+      full_end = row[warp].end / step;
     }
-    // Whether the warpgroup's own rows meet it.
-    __device__ bool needed() const { return some_ && walk_.begin() < end_ && walk_.begin() + step > begin_; }
-    __device__ Tile tile() const {
-      const std::int32_t begin = walk_.begin();
-      return {place_.stage,
-              begin >= full_begin_ && begin + step <= full_end_,
-              {{row_[0].begin - begin, row_[0].end - begin}, {row_[1].begin - begin, row_[1].end - begin}}};
-    }
-    __device__ int stage() const { return place_.stage; }
-    // The tile's memory may be filled again.
-    __device__ void release(int stage) const {
-      __syncwarp();
-      if (side == Side::keys || threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[stage]);
-    }
-
-   private:
-    __device__ void enter() {
-      const Interval* row = control_.meeting.row[walk_.part()];
-      const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16, own = warp + threadIdx.x % 32 / 4;
-      begin_ = row[warpgroup].begin;
-      end_ = row[warpgroup + 63].end;
-      full_begin_ = row[warp + 15].begin;
-      full_end_ = row[warp].end;
-      row_[0] = row[own];
-      row_[1] = row[own + 8];
-    }
-
-    Walk walk_;
-    Shared& control_;
-    Place place_;
-    bool some_, started_ = false;
-    std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
-    Interval row_[2];
   };
 
   // Own rows as the a operand of S or dP: 64 x Size, in registers or where they lie.
@@ -245,8 +202,7 @@ struct Backward {
     }
 
     // s = own tile^T
-    __device__ void multiply(float (&s)[step / 2], const char* tile) const {
-      const std::uint64_t b = descriptor<row_bytes>(tile);
+    __device__ void multiply(float (&s)[step / 2], std::uint64_t b) const {
 #pragma unroll
       for (int i = 0; i < Size / 16; ++i) {
         const int within = i % 4 * 32;
@@ -263,9 +219,8 @@ struct Backward {
   // gradient += weights tile
   template <int Size>
   __device__ static void add_product(float (&gradient)[Size / 2], const std::uint32_t (&weights)[step / 16][4],
-                                     const char* tile) {
+                                     std::uint64_t b) {
     constexpr int row_bytes = std::min(Size, 64) * 2;
-    const std::uint64_t b = descriptor<row_bytes>(tile, step * row_bytes);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < step / 16; ++i)
@@ -296,8 +251,7 @@ struct Backward {
   // P of S. Rows without an allowed key have lse = -infinity, but lie in no full tile.
   template <bool Full>
   __device__ static void weigh(float (&s)[step / 2], float rate, const Statistics& statistics, const float* lse,
-                               const Interval (&columns)[2]) {
-    const std::int32_t column = 2 * (threadIdx.x % 4);
+                               std::int32_t column, const Interval (&columns)[2]) {
 #pragma unroll
     for (int j = 0; j < step / 8; ++j) {
       float2 of_columns = {};
@@ -319,8 +273,7 @@ struct Backward {
 
   // dP becomes dS.
   __device__ static void differentiate(float (&dp)[step / 2], const float (&p)[step / 2], const Statistics& statistics,
-                                       const float* delta) {
-    const std::int32_t column = 2 * (threadIdx.x % 4);
+                                       const float* delta, std::int32_t column) {
 #pragma unroll
     for (int j = 0; j < step / 8; ++j) {
       float2 of_columns = {};
@@ -350,7 +303,12 @@ struct Backward {
           control_(shared_of(shared)),
           ring_(shared + ring_at),
           rate_(problem.scale * log2_e),
-          tiles_(task, control_) {
+          column_(static_cast<std::int32_t>(threadIdx.x % 4) * 2),
+          leads_(threadIdx.x % 32 == 0),
+          key_rows_(descriptor<key_row>(ring_)),
+          value_rows_(descriptor<value_row>(ring_ + key_bytes)),
+          key_columns_(descriptor<key_row>(ring_, step * key_row)),
+          value_columns_(descriptor<value_row>(ring_ + key_bytes, step * value_row)) {
       if constexpr (side == Side::queries) statistics_.load(problem, task);
       const char* const own = shared + threadIdx.x / 128 * own_bytes;
       barrier_wait(&control_.own, 0);
@@ -361,17 +319,21 @@ struct Backward {
     __device__ void run() {
       clear(key_gradient_);
       clear(value_gradient_);
-      while (tiles_.next()) {
-        if (!tiles_.needed()) {
-          if (held_ >= 0) finish();
-          tiles_.release(tiles_.stage());
-        } else if (held_ < 0) {
-          turn<false>(tiles_.tile());
-        } else {
-          turn<true>(tiles_.tile());
+      const bool some = task_.begin + static_cast<std::int32_t>(threadIdx.x) / 128 * 64 < task_.own.length;
+      for (std::int32_t part = 0; part < control_.meeting.parts; ++part) {
+        const Interval(&row)[rows] = control_.meeting.row[part];
+        const TileRange range(row, some);
+        const Interval* own = row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+        const Interval meets[2] = {own[0], own[8]};
+        skip(range.needed_begin - range.begin);
+        std::int32_t tile = range.needed_begin;
+        if (tile < range.needed_end) {
+          turn<false>(tile, range, meets);
+          while (++tile < range.needed_end) turn<true>(tile, range, meets);
+          finish();
         }
+        skip(range.end - tile);
       }
-      if (held_ >= 0) finish();
       store();
     }
 
@@ -382,48 +344,64 @@ struct Backward {
       for (int i = 0; i < Count; ++i) gradient[i] = 0;
       wgmma_hold(gradient);
     }
-    __device__ const char* key_tile(int stage) const { return ring_ + stage * tile_bytes; }
-    __device__ const char* value_tile(int stage) const { return ring_ + stage * tile_bytes + key_bytes; }
-
-    __device__ void weigh(const Tile& tile) {
-      if (tile.full)
-        Backward::weigh<true>(s_, rate_, statistics_, control_.lse[tile.stage], tile.columns);
-      else
-        Backward::weigh<false>(s_, rate_, statistics_, control_.lse[tile.stage], tile.columns);
+    __device__ void wait() const { barrier_wait(&control_.full[place_.stage], place_.parity); }
+    // The stage's memory may be filled again.
+    __device__ void release(int stage) const {
+      __syncwarp();
+      if (side == Side::keys || leads_) barrier_arrive(&control_.empty[stage]);
+    }
+    __device__ void skip(std::int32_t tiles) {
+#pragma unroll 1
+      for (; tiles > 0; --tiles) {
+        wait();
+        release(place_.stage);
+        place_.advance();
+      }
     }
 
     // The gradients' products of the tile in hand.
     __device__ void add_products() {
-      if constexpr (side == Side::keys) add_product<ValueSize>(value_gradient_, p_operand_, value_tile(held_));
-      add_product<KeySize>(key_gradient_, ds_operand_, key_tile(held_));
+      const int at = held_ * tile_bytes;
+      if constexpr (side == Side::keys)
+        add_product<ValueSize>(value_gradient_, p_operand_, advanced(value_columns_, at));
+      add_product<KeySize>(key_gradient_, ds_operand_, advanced(key_columns_, at));
     }
     __device__ void finish() {
       add_products();
       wgmma_wait<0>();
       wgmma_hold(key_gradient_);
       wgmma_hold(value_gradient_);
-      tiles_.release(held_);
-      held_ = -1;
+      release(held_);
     }
 
-    // The products that a tile begins with, after the last ones of the tile before, then its exponentials.
+    // The products that a tile begins with, after the last ones of the tile in hand, then its exponentials.
     template <bool Holds>
-    __device__ void turn(const Tile& tile) {
+    __device__ void turn(std::int32_t tile, const TileRange& range, const Interval (&meets)[2]) {
+      const int stage = place_.stage;
+      wait();
+      place_.advance();
       wgmma_fence();
       if constexpr (Holds) add_products();
-      own_key_.multiply(s_, key_tile(tile.stage));
-      own_value_.multiply(dp_, value_tile(tile.stage));
+      own_key_.multiply(s_, advanced(key_rows_, stage * tile_bytes));
+      own_value_.multiply(dp_, advanced(value_rows_, stage * tile_bytes));
       wgmma_wait<1>();
       wgmma_hold(s_);
       wgmma_hold(key_gradient_);
       wgmma_hold(value_gradient_);
-      if constexpr (Holds) tiles_.release(held_);
-      held_ = tile.stage;
-      weigh(tile);
+      if constexpr (Holds) release(held_);
+      held_ = stage;
+      const float* const lse = control_.lse[stage];
+      if (tile >= range.full_begin && tile < range.full_end) {
+        weigh<true>(s_, rate_, statistics_, lse, column_, {});
+      } else {
+        const std::int32_t begin = tile * step;
+        weigh<false>(s_, rate_, statistics_, lse, column_,
+                     {{meets[0].begin - begin, meets[0].end - begin}, {meets[1].begin - begin, meets[1].end - begin}});
+      }
       if constexpr (side == Side::keys) pack_weights(p_operand_, s_);
       wgmma_wait<0>();
       wgmma_hold(dp_);
-      differentiate(dp_, s_, statistics_, control_.delta[tile.stage]);
+      differentiate(dp_, s_, statistics_, control_.delta[stage], column_);
       pack_weights(ds_operand_, dp_);
     }
 
@@ -439,8 +417,11 @@ struct Backward {
     Shared& control_;
     const char* ring_;
     float rate_;
-    Tiles tiles_;
-    int held_ = -1;  // the stage of the tile whose last products are still to come
+    const std::int32_t column_;                                                // the thread's first
+    const bool leads_;                                                         // its warp
+    const std::uint64_t key_rows_, value_rows_, key_columns_, value_columns_;  // the ring's first tile
+    Place place_;
+    int held_ = 0;  // the stage of the tile whose last products are still to come
     Statistics statistics_ = {};
     Own<KeySize, tiling.key_sized_in_registers> own_key_;
     Own<ValueSize, tiling.value_sized_in_registers> own_value_;

@@ -46,9 +46,9 @@ __device__ inline std::uint64_t descriptor(const void* tile, std::uint32_t tile_
   const std::uint64_t address = (shared_address(tile) & 0x3FFFF) >> 4;
   return address | static_cast<std::uint64_t>(tile_bytes >> 4) << 16 | eight_rows << 32 | swizzle << 62;
 }
-// A descriptor `bytes` further on.
+// A descriptor `bytes` further on. The address never carries into what is above it.
 __device__ inline std::uint64_t advanced(std::uint64_t descriptor, std::uint32_t bytes) {
-  return descriptor + (bytes >> 4);
+  return (descriptor & 0xFFFFFFFF00000000) | (static_cast<std::uint32_t>(descriptor) + (bytes >> 4));
 }
 
 // Two f32 to two 16-bit elements in one register, the first in the low half.
