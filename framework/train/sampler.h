@@ -35,8 +35,9 @@ struct SampleMemory {
 SampleMemory sample_memory(const Model& model, const Context& ctx, const SampleConfig& config);
 
 // The sequences. The byte at (sequence, position) is drawn with one counter-based number of (seed, sequence,
-// position): the same seed gives the same samples, however many are drawn at once. `progress` is called with
-// (positions done, positions in all) over all sequences. The parameters of `model` are bound, on the device of ctx.
+// position): the same seed gives the same samples, however many are drawn at once (on a GPU up to rounding). `progress`
+// is called with (positions done, positions in all) over all sequences. The parameters of `model` are bound, on the
+// device of ctx.
 Samples sample(const Model& model, Context& ctx, const SampleConfig& config,
                const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 
