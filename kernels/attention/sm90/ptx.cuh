@@ -82,7 +82,7 @@ __device__ inline void tma_load(void* to, const CUtensorMap* map, const Coordina
       "r"(at.c[3]), "r"(at.c[4])
       : "memory");
 }
-// One box to the second-level cache only. Beyond the map nothing is read.
+// One box of a 5-D map to the second-level cache only. Beyond the map nothing is read.
 __device__ inline void tma_prefetch(const CUtensorMap* map, const Coordinates& at) {
   asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(
                    reinterpret_cast<std::uint64_t>(map)),
@@ -96,13 +96,6 @@ __device__ inline void tma_store(const CUtensorMap* map, const Coordinates& at, 
   asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
                    reinterpret_cast<std::uint64_t>(map)),
                "r"(shared_address(from)), "r"(at.c[0]), "r"(at.c[1]), "r"(at.c[2]), "r"(at.c[3]), "r"(at.c[4])
-               : "memory");
-}
-// One box of a 5-D map into the second-level cache.
-__device__ inline void tma_prefetch(const CUtensorMap* map, const Coordinates& at) {
-  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(
-                   reinterpret_cast<std::uint64_t>(map)),
-               "r"(at.c[0]), "r"(at.c[1]), "r"(at.c[2]), "r"(at.c[3]), "r"(at.c[4])
                : "memory");
 }
 // Contiguous bytes (a multiple of 16, both ends 16-byte aligned) to shared memory.
