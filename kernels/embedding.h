@@ -39,11 +39,8 @@ namespace cuda {
 // How the backward pass is split, by the sizes alone: the slots of all tokens into chunks, and the slots of one row of
 // a position table likewise, each summed into a row of the workspace of its own.
 struct EmbeddingSplit {
-  // As many warps of 32 columns as an H200 holds at once with a table each, where that leaves each 1024 slots.
-  static constexpr std::int64_t token_chunks(std::int64_t slots, std::int64_t width) {
-    constexpr std::int64_t warps = 132 * 7;
-    return std::clamp<std::int64_t>(slots / 1024, 1,
-                                    std::max<std::int64_t>(1, warps * 32 / std::max<std::int64_t>(width, 32)));
+  static constexpr std::int64_t token_chunks(std::int64_t slots) {
+    return std::clamp<std::int64_t>(slots / 1024, 1, 64);
   }
   // Enough for a thousand blocks where that leaves each at least 64 slots.
   static constexpr std::int64_t row_chunks(std::int64_t slots, std::int64_t size) {
@@ -54,7 +51,7 @@ struct EmbeddingSplit {
 // The token table and the position tables take turns.
 inline std::int64_t embedding_partials(const EmbeddingArgs& args) {
   const std::int64_t slots = args.tokens.count();
-  std::int64_t rows = EmbeddingSplit::token_chunks(slots, args.start.size[0]) * args.token_table.size[0];
+  std::int64_t rows = EmbeddingSplit::token_chunks(slots) * args.token_table.size[0];
   for (int i = 0; i < args.tables; ++i) {
     const std::int64_t size = args.positions[i].table.size[0];
     rows = std::max(rows, EmbeddingSplit::row_chunks(slots, size) * size);

@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(lanes* warps) embedding_kernel(const Tables t,
   }
 }
 
-// A warp takes a chunk of slots and 32 columns, and adds the slots in order to the rows of its table in shared memory,
-// while the next slots are on their way. partials (chunks, vocabulary, width).
+// A warp takes a chunk of slots and 32 columns, and adds the slots in order to the rows of its table in shared memory.
+// partials (chunks, vocabulary, width).
 template <class Y>
 __global__ void __launch_bounds__(lanes)
     token_gradient(const Tables t, const Y* dy, std::int64_t chunk_slots, int vocabulary, float* partials) {
@@ -82,32 +82,20 @@ __global__ void __launch_bounds__(lanes)
   const std::int64_t begin = blockIdx.y * chunk_slots;
   const std::int64_t end = begin + chunk_slots < t.slots ? begin + chunk_slots : t.slots;
   std::int64_t slot = begin % t.seq;
-  struct Batch {
+  for (std::int64_t first = begin; first < end; first += at_once) {
     float value[at_once];
     int token[at_once];  // -1: the start vector's slot
-  };
-  const auto fetch = [&](std::int64_t first, Batch& batch) {
 #pragma unroll
     for (int k = 0; k < at_once; ++k) {
       const std::int64_t i = first + k;
       const bool taken = i < end && (slot != 0 || t.first != 0);
-      batch.token[k] = taken ? static_cast<int>(t.tokens[t.first == 0 ? i - 1 : i]) : -1;
-      batch.value[k] = taken && real ? to_float(dy[i * t.width + column]) : 0;
+      token[k] = taken ? static_cast<int>(t.tokens[t.first == 0 ? i - 1 : i]) : -1;
+      value[k] = taken && real ? to_float(dy[i * t.width + column]) : 0;
       slot = slot + 1 == t.seq ? 0 : slot + 1;
     }
-  };
-  const auto add = [&](const Batch& batch) {
 #pragma unroll
     for (int k = 0; k < at_once; ++k)
-      if (batch.token[k] >= 0) sums[batch.token[k]][threadIdx.x] += batch.value[k];
-  };
-  Batch even, odd;
-  fetch(begin, even);
-  for (std::int64_t first = begin; first < end; first += 2 * at_once) {
-    fetch(first + at_once, odd);
-    add(even);
-    fetch(first + 2 * at_once, even);
-    add(odd);
+      if (token[k] >= 0) sums[token[k]][threadIdx.x] += value[k];
   }
   if (!real) return;
   for (int v = 0; v < vocabulary; ++v)
@@ -169,7 +157,7 @@ __global__ void __launch_bounds__(lanes* warps)
 template <class Y>
 void token_and_start_gradients(const Tables& t, const Y* dy, std::int64_t vocabulary, float* partials,
                                const Launch& launch) {
-  const std::int64_t chunks = EmbeddingSplit::token_chunks(t.slots, t.width);
+  const std::int64_t chunks = EmbeddingSplit::token_chunks(t.slots);
   run("embedding_token_gradient", token_gradient<Y>,
       {dim3(blocks_for(t.width, lanes), static_cast<unsigned>(chunks)), lanes}, launch, t, dy,
       divide_up(t.slots, chunks), static_cast<int>(vocabulary), partials);

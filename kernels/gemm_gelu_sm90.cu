@@ -65,8 +65,9 @@ struct Kernel {
     std::uint32_t parity = 1;
     for (std::int32_t t = group; t < p.tiles; t += p.groups) {
       // The blocks of a group read the same rows at once and their rings are short: between them they bring rows to the
-      // second-level cache some tiles ahead.
-      for (int k = panel; k < p.steps; k += p.panels)
+      // second-level cache some tiles ahead. Backward, where the activation's input comes from memory too, gains
+      // nothing.
+      for (int k = backward ? p.steps : panel; k < p.steps; k += p.panels)
         tma_prefetch(&p.a, {{k * half, 0, (t + tiles_ahead * p.groups) * tile_rows, 0, 0}});
       for (int k = 0; k < p.steps; ++k) {
         barrier_wait(&control.empty[stage], parity);

@@ -82,7 +82,7 @@ __device__ inline void tma_load(void* to, const CUtensorMap* map, const Coordina
       "r"(at.c[3]), "r"(at.c[4])
       : "memory");
 }
-// One box to the second-level cache only. Beyond the map nothing is read.
+// One box of a 5-D map to the second-level cache only. Beyond the map nothing is read.
 __device__ inline void tma_prefetch(const CUtensorMap* map, const Coordinates& at) {
   asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(
                    reinterpret_cast<std::uint64_t>(map)),
