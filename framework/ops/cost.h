@@ -6,6 +6,7 @@
 #include "kernels/attention/decode.h"
 #include "kernels/base/meter.h"
 #include "kernels/column_sum.h"
+#include "kernels/draw.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
@@ -27,6 +28,8 @@ inline Cost cost(const kernels::AttentionBackwardArgs& a) {
 }
 inline Cost cost(const kernels::AppendArgs& a) { return {Work::other, 2 * bytes_of(a.k, a.v), 0}; }
 inline Cost cost(const kernels::DecodeArgs& a) { return {Work::attention_forward, bytes_of(a.q, a.o), 0}; }
+
+inline Cost cost(const kernels::DrawArgs& a) { return {Work::other, bytes_of(a.logits), 0}; }
 
 inline Cost cost(const kernels::DropoutArgs& a) { return {Work::normalise, bytes_of(a.branch, a.residual, a.y), 0}; }
 inline Cost cost(const kernels::LayerNormArgs& a) { return {Work::normalise, bytes_of(a.x, a.y, a.mean, a.rstd), 0}; }
