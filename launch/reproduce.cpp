@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -38,7 +39,8 @@ constexpr std::int64_t toy_windows = 8;
 struct ReproduceOptions {
   std::string table, scale = "paper", recipes = "recipes", output, data;
   std::vector<std::string> rows, overrides;
-  double time_limit = 0;  // seconds; 0: none
+  double time_limit = 0;     // seconds; 0: none
+  double train_seconds = 0;  // of every row; 0: the recipe's steps
   std::int64_t windows = 0;
   int steps = 20;
   DeviceOption device;
@@ -59,7 +61,9 @@ class Reproduction {
   void train_row(TableRow& row);
   void evaluate_row(TableRow& row);
   void read_row(TableRow& row) const;
+  double seconds_per_step(const Recipe& recipe, int steps);
   void time_row(TableRow& row);
+  void fit_steps(TableRow& row);
   void share_time(const TableRow& from);
   double seconds_since_begin() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
   void write() const;
@@ -211,8 +215,7 @@ void Reproduction::read_row(TableRow& row) const {
 }
 
 // Random bytes: time does not depend on them.
-void Reproduction::time_row(TableRow& row) {
-  const Recipe& recipe = row.paper.recipe;
+double Reproduction::seconds_per_step(const Recipe& recipe, int steps) {
   check_device_computes(recipe.model, device_);
   SparseTransformer model(recipe.model);
   TrainingStep step(model, recipe.train, *session_.comm, device_);
@@ -222,15 +225,35 @@ void Reproduction::time_row(TableRow& row) {
   for (int i = 0; i < 3; ++i) step.run(rows.data());  // kernels are loaded, the graph is captured, and one more
   step.report();
   const Clock::time_point begin = Clock::now();
-  for (int i = 0; i < options_.steps; ++i) step.run(rows.data());
+  for (int i = 0; i < steps; ++i) step.run(rows.data());
   step.report();
+  return std::chrono::duration<double>(Clock::now() - begin).count() / steps;
+}
+
+void Reproduction::time_row(TableRow& row) {
+  const Recipe& recipe = row.paper.recipe;
   Measured& m = row.measured;
-  m.seconds_per_step = std::chrono::duration<double>(Clock::now() - begin).count() / options_.steps;
+  m.seconds_per_step = seconds_per_step(recipe, options_.steps);
   m.evidence = Evidence::speed;
   m.steps = options_.steps;
   m.ranks = session_.comm->size();
   m.device = device_ == Device::cpu ? "the CPU" : device_info().name;
   m.precision = name_of(resolved(recipe.train.precision, device_));
+}
+
+// As many steps as fit into the seconds, so that warmup and cosine are whole; a run that has begun keeps its own.
+void Reproduction::fit_steps(TableRow& row) {
+  Recipe& recipe = row.paper.recipe;
+  std::int64_t steps = 0;
+  if (steps_done(row.paper) > 0) {
+    steps = parse_recipe(read_newest_state(directory(row.paper)).recipe, recipe.name).train.steps;
+  } else {
+    steps = std::max<std::int64_t>(1, std::llround(options_.train_seconds / seconds_per_step(recipe, 5)));
+    session_.comm->broadcast(&steps, sizeof steps, 0);
+  }
+  const std::vector<std::string> with = {fmt::format("train.steps={}", steps),
+                                         fmt::format("train.warmup={}", std::min(recipe.train.warmup, steps / 20))};
+  recipe = parse_recipe(recipe.resolved, recipe.name, with);
 }
 
 void Reproduction::run_row(TableRow& row) {
@@ -243,6 +266,7 @@ void Reproduction::run_row(TableRow& row) {
   if (!data.empty()) {
     std::vector<std::string> with = {"data.path=" + data};
     row.paper.recipe = parse_recipe(row.paper.recipe.resolved, row.paper.recipe.name, with);
+    if (options_.train_seconds > 0 && !interrupted_) fit_steps(row);
     train_row(row);
   }
   if (steps_done(row.paper) == 0) {
@@ -302,6 +326,10 @@ void add_reproduce(CLI::App& app, Session& session) {
   reproduce
       ->add_option("--time-limit", o->time_limit,
                    "seconds; rows still to be trained share them, stop at a checkpoint and go on another time")
+      ->check(CLI::Range(1.0, 1e8));
+  reproduce
+      ->add_option("--train-seconds", o->train_seconds,
+                   "short runs: as many steps of every row as take about so long, with a twentieth of them as warmup")
       ->check(CLI::Range(1.0, 1e8));
   reproduce->add_option("--windows", o->windows, "score only the first so many windows; default: all, at toy size 8")
       ->check(above_zero());

@@ -46,6 +46,8 @@ std::string toy(const std::string& command) {
     return command +
            " --device cpu --steps 1 --set model.width=32 --set model.layers=1 --set model.heads=2 "
            "--set data.context=3072 --set train.global_batch=1 --set train.micro_batch=1";
+  if (has("--train-seconds"))
+    return "longstride reproduce table1 --train-seconds 1 --scale smoke --windows 1 --output short";
   if (has(" reproduce "))
     return command + (has("--scale") ? "" : " --scale smoke") + (has("--windows") ? "" : " --windows 1") +
            " --device cpu --set train.steps=2 --set model.layers=1";

@@ -148,6 +148,19 @@ TEST(Reproduce, ATimeLimitStopsAtACheckpointAndTheSameCommandGoesOn) {
   EXPECT_GT(steps(), first);
 }
 
+TEST(Reproduce, ShortRunsTakeAboutAsLongAsAskedFor) {
+  const TemporaryDirectory dir;
+  const CommandResult result = reproduce(
+      dir.path(), {"table1", "--scale", "smoke", "--row", "enwik8-fixed", "--train-seconds", "2", "--windows", "1"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string run = dir / "runs/reproduce-smoke/enwik8-fixed";
+  const RunHistory history = read_history(run);
+  ASSERT_FALSE(history.steps.empty());
+  EXPECT_GT(history.steps.back().step, 3);  // on a busy machine times vary, so the bounds are wide
+  EXPECT_LT(history.seconds(8 * 1024), 20);
+  EXPECT_LT(history.steps.back().lr, 0.1 * 3e-3);  // the cosine ends with the run
+}
+
 TEST(Reproduce, WithoutDataTheTableSaysSo) {
   const TemporaryDirectory dir;
   const CommandResult result = reproduce(dir.path(), {"table1"});
