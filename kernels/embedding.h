@@ -24,7 +24,7 @@ struct EmbeddingArgs {
   View y;                  // (batch, seq, width)
 };
 
-// Adds to the gradients in start, token_table and positions; `y` is read as the gradient of y. first is 0. Each element
+// Adds to the gradients in start, token_table and positions; `y` is read as the gradient of y. Each element
 // of a gradient is summed over positions in order, whatever the number of threads.
 struct EmbeddingBackwardArgs : EmbeddingArgs {
   View partials;  // f32 workspace of cuda::embedding_partials elements; absent on the CPU

@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(lanes)
 #pragma unroll
     for (int k = 0; k < at_once; ++k) {
       const std::int64_t i = first + k;
-      const bool taken = i < end && slot != 0;
-      batch.token[k] = taken ? static_cast<int>(t.tokens[i - 1]) : -1;
+      const bool taken = i < end && (slot != 0 || t.first != 0);
+      batch.token[k] = taken ? static_cast<int>(t.tokens[t.first == 0 ? i - 1 : i]) : -1;
       batch.value[k] = taken && real ? to_float(dy[i * t.width + column]) : 0;
       slot = slot + 1 == t.seq ? 0 : slot + 1;
     }
@@ -130,10 +130,12 @@ template <int n, class Y>
 __global__ void __launch_bounds__(lanes* warps)
     position_gradient(const Tables t, const Table table, const Y* dy, int chunks, float* partials) {
   __shared__ float of_warp[warps][lanes * n];
-  const std::int64_t row = blockIdx.x, period = table.size * table.divisor, rest = t.seq % period - row * table.divisor;
-  const std::int64_t of_sequence = t.seq / period * table.divisor + (rest < 0               ? 0
-                                                                     : rest < table.divisor ? rest
-                                                                                            : table.divisor);
+  const std::int64_t row = blockIdx.x, period = table.size * table.divisor;
+  const auto read_below = [&](std::int64_t position) {  // positions below it that read the row
+    const std::int64_t rest = position % period - row * table.divisor;
+    return position / period * table.divisor + (rest < 0 ? 0 : rest < table.divisor ? rest : table.divisor);
+  };
+  const std::int64_t earlier = read_below(t.first), of_sequence = read_below(t.first + t.seq) - earlier;
   const std::int64_t slots = t.slots / t.seq * of_sequence, chunk_slots = (slots + chunks - 1) / chunks;
   const std::int64_t begin = blockIdx.z * chunk_slots;
   const std::int64_t end = begin + chunk_slots < slots ? begin + chunk_slots : slots;
@@ -144,8 +146,9 @@ __global__ void __launch_bounds__(lanes* warps)
     const auto per_sequence = static_cast<unsigned>(of_sequence), divisor = static_cast<unsigned>(table.divisor);
 #pragma unroll 4
     for (std::int64_t m = begin + threadIdx.y; m < end; m += warps) {
-      const unsigned sequence = static_cast<unsigned>(m) / per_sequence, j = static_cast<unsigned>(m) % per_sequence;
-      const std::int64_t i = sequence * t.seq + j / divisor * period + row * table.divisor + j % divisor;
+      const unsigned sequence = static_cast<unsigned>(m) / per_sequence;
+      const unsigned j = static_cast<unsigned>(m) % per_sequence + static_cast<unsigned>(earlier);
+      const std::int64_t i = sequence * t.seq + j / divisor * period + row * table.divisor + j % divisor - t.first;
       float value[n];
       load<n>(dy + i * t.width + column, value);
 #pragma unroll
@@ -171,6 +174,7 @@ void token_and_start_gradients(const Tables& t, const Y* dy, std::int64_t vocabu
       {dim3(blocks_for(t.width, lanes), static_cast<unsigned>(chunks)), lanes}, launch, t, dy,
       divide_up(t.slots, chunks), static_cast<int>(vocabulary), partials);
   add_partials({partials, chunks, vocabulary * t.width, t.token}, launch);
+  if (t.first != 0) return;
   run("embedding_start_gradient", start_gradient<Y>, {blocks_for(t.width, lanes * warps), dim3(lanes, warps)}, launch,
       t, dy);
 }

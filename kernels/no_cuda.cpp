@@ -5,6 +5,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/decode.h"
 #include "kernels/column_sum.h"
+#include "kernels/copy_rows.h"
 #include "kernels/draw.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
@@ -32,6 +33,7 @@ std::size_t attention_workspace_bytes(const AttentionBackwardArgs&) { absent(); 
 void average(const AverageArgs&, const Launch&) { absent(); }
 void column_sum(const ColumnSumArgs&, const Launch&) { absent(); }
 void copy(const CopyArgs&, const Launch&) { absent(); }
+void copy_rows(const CopyRowsArgs&, const Launch&) { absent(); }
 void decode(const DecodeArgs&, const Launch&) { absent(); }
 void draw(const DrawArgs&, const Launch&) { absent(); }
 void dropout(const DropoutArgs&, const Launch&) { absent(); }

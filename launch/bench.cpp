@@ -155,7 +155,7 @@ void print_text(const nlohmann::ordered_json& r) {
 }
 
 void run_bench(const BenchOptions& o, Session& session) {
-  const Device device = chosen_device(o.device, session.comm->size());
+  const Device device = chosen_device(o.device, *session.comm);
   if (session.comm->size() > 1) throw user_error("bench step measures one rank; run it without mpirun");
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
   check_device_computes(recipe.model, device);

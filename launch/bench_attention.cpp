@@ -121,7 +121,7 @@ std::string name_of_layer(const SparseTransformerConfig& m, std::int64_t layer) 
 }
 
 void run_bench(const AttentionBenchOptions& options, Session& session) {
-  const Device where = chosen_device(options.device, session.comm->size());
+  const Device where = chosen_device(options.device, *session.comm);
   if (session.comm->size() > 1) throw user_error("bench attention measures one rank; run it without mpirun");
   const Recipe recipe = read_recipe(options.recipe, options.overrides);
   check_device_computes(recipe.model, where);

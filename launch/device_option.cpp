@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/comm/collectives.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
@@ -26,13 +27,17 @@ Device planned_device(const DeviceOption& option) {
   return Device::cuda;
 }
 
-Device chosen_device(const DeviceOption& option, int ranks) {
-  const Device device = planned_device(option);
-  if (device == Device::cpu) return device;
-  if (device_count() == 0)
+Device chosen_device(const DeviceOption& option, Communicator& comm) {
+  if (!comm.any(planned_device(option) == Device::cuda)) return Device::cpu;
+  if (comm.size() == 1 && device_count() == 0)
     throw user_error("--device gpu: no GPU is found here (nvidia-smi shows what the driver sees); use --device cpu");
-  if (ranks > 1) throw user_error("several GPUs need NCCL, which is not built yet; run one rank, or --device cpu");
-  return device;
+  if (comm.size() > 1 && !built_with_nccl())
+    throw user_error(
+        "several GPUs need NCCL, which this build has not: configure it again where NCCL is found, run one rank, or "
+        "use "
+        "--device cpu");
+  choose_gpu(comm);
+  return Device::cuda;
 }
 
 void check_device_computes(const SparseTransformerConfig& model, Device device) {

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "framework/comm/communicator.h"
 #include "framework/core/device.h"
 #include "framework/models/sparse_transformer_config.h"
 
@@ -15,9 +16,9 @@ struct DeviceOption {
 
 void add_device_option(CLI::App& command, DeviceOption& option);
 
-// Automatic: a GPU where there is one, else the CPU. UserError for a GPU that is not there, or for several ranks on
-// one.
-Device chosen_device(const DeviceOption& option, int ranks);
+// Automatic: GPUs where there are some, else the CPU. Every rank calls it and gets a GPU of its own. UserError for a
+// GPU that is not there, for several ranks on one, or for several in a build without NCCL.
+Device chosen_device(const DeviceOption& option, Communicator& comm);
 // For planning: no GPU is needed, but a build that could use one. Automatic: as above.
 Device planned_device(const DeviceOption& option);
 

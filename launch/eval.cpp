@@ -44,7 +44,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
 }
 
 void run_eval(EvalOptions& o, Session& session) {
-  o.request.device = chosen_device(o.device, session.comm->size());
+  o.request.device = chosen_device(o.device, *session.comm);
   o.request.quiet = o.json;
   const LoadedRun run = load_run(o.run, o.weights);
   const EvaluationResult result = evaluate_run(run, o.request, session);

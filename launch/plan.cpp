@@ -74,6 +74,7 @@ void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                                 {"peak_tflops", o.peak_tflops}};
   out["bytes_per_rank"] = {{"parameters", m.parameters},
                            {"gradients", m.gradients},
+                           {"exchange", m.exchange},
                            {"optimizer", m.optimizer},
                            {"average", m.average},
                            {"batch", m.batch},
@@ -99,8 +100,10 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
     line("reproduces", fmt::format("table {}, {}: {} bits per byte", recipe.reproduces.table, recipe.reproduces.row,
                                    recipe.reproduces.bits_per_byte));
   line("batch",
-       fmt::format("{} sequences of {} a step: {} rank(s) x {} x micro-batches of {}", recipe.train.global_batch,
-                   recipe.model.context, o.ranks, c.batching.accumulation(), c.batching.micro));
+       fmt::format("{} sequences of {} a step: {} {} x {} x micro-batches of {}", recipe.train.global_batch,
+                   recipe.model.context, o.ranks / c.batching.context,
+                   c.batching.context > 1 ? fmt::format("group(s) of {} ranks", c.batching.context) : "rank(s)",
+                   c.batching.accumulation(), c.batching.micro));
   line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
   line("operations", fmt::format("{:.4g} TFLOP a step (6 x parameters + the pattern's pairs; recompute not counted)",
                                  c.flops_per_step / 1e12));
@@ -112,7 +115,9 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   fmt::print("memory per rank, on {} in {}\n", gpu ? "a GPU" : "the CPU", kernels::name_of(m.compute));
   memory("parameters", m.parameters, m.compute == Dtype::f32 ? "fp32" : "fp32, and a narrow copy");
   memory("gradients", m.gradients, "");
-  memory("optimizer", m.optimizer, "Adam's two moments");
+  if (m.exchange > 0) memory("exchange", m.exchange, "gradients on their way between ranks");
+  const bool shared = recipe.train.parallel.shard && o.ranks > 1;
+  memory("optimizer", m.optimizer, shared ? "Adam's two moments, of this rank's part" : "Adam's two moments");
   if (m.average > 0) memory("average", m.average, "running average of weights");
   memory("batch", m.batch, "tokens of a step, losses of a micro-batch");
   if (gpu) memory("libraries", m.libraries, "workspace of cuBLASLt");

@@ -82,6 +82,23 @@ void fill_from_data(const Setting& root, Recipe& r) {
   }
 }
 
+void check_parallel(const Setting& root, const Recipe& r) {
+  const std::int64_t ranks = r.train.parallel.context;
+  const auto require_divisor = [&](const char* key, std::int64_t value) {
+    if (value % ranks != 0)
+      throw user_error("{}: parallel.context is {}, but must divide {}, {}",
+                       RecipeReader::where(root, "parallel.context"), ranks, key, value);
+  };
+  require_divisor("model.heads", r.model.heads);
+  require_divisor("data.context", r.data.context);
+  if (ranks > 1 && r.train.micro_batch > 1)
+    throw user_error(
+        "{}: train.micro_batch is {}, but ranks that share sequences (parallel.context is {}) take one at a time; set "
+        "it "
+        "to 1",
+        RecipeReader::where(root, "train.micro_batch"), r.train.micro_batch, ranks);
+}
+
 // Beyond these, counts of positions and of bytes would not fit 64 bits.
 constexpr double most_positions = 9e15, most_bytes = 1e18;
 
@@ -113,6 +130,7 @@ Recipe finish(const Setting& root) {
   check_model(root, r.model);
   fill_from_data(root, r);
   check_train(root, r);
+  check_parallel(root, r);
   RecipeWriter writer;
   visit_recipe(writer, r);
   r.resolved = writer.text();

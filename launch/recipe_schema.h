@@ -42,6 +42,8 @@ inline constexpr Range heads{1, 4096, false, false, "a positive whole number"};
 inline constexpr Range ratio{0, 64, true, false, "a number above 0"};
 inline constexpr Range steps{1, 1e9, false, false, "a positive whole number"};
 inline constexpr Range batch{1, 1 << 20, false, false, "a positive whole number"};
+inline constexpr Range ranks{1, 4096, false, false, "a positive number of ranks"};
+inline constexpr Range bucket{1, 1 << 30, false, false, "a positive number of gradients"};
 inline constexpr Range micro_batch{0, 1 << 20, false, false, "0 or a positive whole number"};
 }  // namespace ranges
 
@@ -135,6 +137,22 @@ void visit_train(Visitor& v, TrainConfig& c) {
 }
 
 template <class Visitor>
+void visit_optimizer(Visitor& v, ParallelConfig& c) {
+  v.field("shard", c.shard, Need::optional);
+}
+
+template <class Visitor>
+void visit_parallel(Visitor& v, ParallelConfig& c) {
+  v.field("context", c.context, Need::optional, ranges::ranks);
+  v.choice("gradients", c.gradients, Need::optional,
+           Choices<Precision>{{"automatic", Precision::automatic},
+                              {"fp32", Precision::fp32},
+                              {"bf16", Precision::bf16},
+                              {"fp16", Precision::fp16}});
+  v.field("bucket", c.bucket, Need::optional, ranges::bucket);
+}
+
+template <class Visitor>
 void visit_reproduces(Visitor& v, Reproduces& c) {
   v.field("table", c.table, Need::required, Range{1, 5, false, true, "one of the paper's tables, 1 to 4"});
   v.field("row", c.row, Need::required);
@@ -151,6 +169,8 @@ void visit_recipe(Visitor& v, Recipe& r) {
   v.section("data", Need::required, true, [&] { visit_data(v, r.data); });
   v.section("model", Need::required, true, [&] { visit_model(v, r.model); });
   v.section("train", Need::required, true, [&] { visit_train(v, r.train); });
+  v.section("optimizer", Need::optional, true, [&] { visit_optimizer(v, r.train.parallel); });
+  v.section("parallel", Need::optional, true, [&] { visit_parallel(v, r.train.parallel); });
 }
 
 }  // namespace longstride

@@ -22,7 +22,7 @@ struct TrainOptions {
 void run_train(const TrainOptions& o, Session& session) {
   TrainRequest request;
   request.recipe = read_recipe(o.recipe, o.overrides);
-  request.device = chosen_device(o.device, session.comm->size());
+  request.device = chosen_device(o.device, *session.comm);
   request.run = o.run.empty() ? (std::filesystem::path("runs") / request.recipe.name).string() : o.run;
   request.resume = o.resume;
   catch_stop_signals();

@@ -1,4 +1,5 @@
-// What training needs of the other ranks, and no more. single.cpp: one process; mpi.cpp: MPI on the CPU.
+// What training needs of the other ranks, and no more, in the host's memory. single.cpp: one process; mpi.cpp: MPI.
+// What is exchanged where training computes, on a GPU too, is collectives.h's.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -21,13 +22,25 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string host() const = 0;
+  // Ranks on this rank's host, and its place among them.
+  virtual int local_rank() const = 0;
+  virtual int local_size() const = 0;
   // values[i] = sum over ranks, the same bits on every rank and in every run (a fixed order of addition).
   virtual void all_reduce_sum(float* values, std::int64_t count) = 0;
   virtual void all_reduce_sum(double* values, std::int64_t count) = 0;
+  // The same for size() pieces of `each` values, of which every rank gets only its own, in its place.
+  virtual void reduce_scatter_sum(float* values, std::int64_t each) = 0;
+  virtual void reduce_scatter_sum(double* values, std::int64_t each) = 0;
+  // size() pieces of `each` bytes: every rank has its own in place, and then all.
+  virtual void all_gather(void* bytes, std::int64_t each) = 0;
+  // Piece r of `from` becomes piece rank() of rank r's `to`; pieces of `each` bytes.
+  virtual void all_to_all(const void* from, void* to, std::int64_t each) = 0;
   virtual void broadcast(void* bytes, std::int64_t count, int root) = 0;
   virtual void barrier() = 0;
   // True on every rank when any rank says true.
   virtual bool any(bool mine) = 0;
+  // The ranks of one colour, in the order that they have here. Every rank calls it. Lives no longer than this one.
+  virtual std::unique_ptr<Communicator> split(int colour) = 0;
 
   // What another thread may ask, for the watchdog:
   // Collective operations that this rank has entered. All ranks enter the same ones in the same order, so the rank with

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <limits>
 #include <vector>
 
 #include "framework/comm/communicator.h"
@@ -29,20 +30,30 @@ MPI_Datatype type_of<double>() {
 
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator() : exceptions_(std::uncaught_exceptions()) {
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
-    check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  explicit MpiCommunicator(MPI_Comm ranks) : ranks_(ranks), exceptions_(std::uncaught_exceptions()) {
+    MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
+    check(MPI_Comm_rank(ranks_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(ranks_, &size_), "MPI_Comm_size");
     char name[MPI_MAX_PROCESSOR_NAME] = "";
     int length = 0;
     check(MPI_Get_processor_name(name, &length), "MPI_Get_processor_name");
     host_.assign(name, static_cast<std::size_t>(length));
-    workspace_.resize(communicator_workspace_bytes(size_));
+    MPI_Comm local = MPI_COMM_NULL;
+    check(MPI_Comm_split_type(ranks_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local), "MPI_Comm_split_type");
+    MPI_Comm_rank(local, &local_rank_);
+    MPI_Comm_size(local, &local_size_);
+    MPI_Comm_free(&local);
   }
 
-  // Other ranks may be waiting for one that an exception has taken out: MPI_Finalize would wait for them in turn.
+  // Other ranks may be waiting for one that an exception has taken out: MPI_Finalize would wait for them in turn, and
+  // so would giving back some of the ranks.
   ~MpiCommunicator() override {
-    if (std::uncaught_exceptions() > exceptions_) MPI_Abort(MPI_COMM_WORLD, 1);
+    const bool failed = std::uncaught_exceptions() > exceptions_;
+    if (ranks_ != MPI_COMM_WORLD) {
+      if (!failed) MPI_Comm_free(&ranks_);
+      return;
+    }
+    if (failed) MPI_Abort(MPI_COMM_WORLD, 1);
     MPI_Finalize();
   }
 
@@ -50,28 +61,51 @@ class MpiCommunicator final : public Communicator {
   int size() const override { return size_; }
   std::string host() const override { return host_; }
 
+  int local_rank() const override { return local_rank_; }
+  int local_size() const override { return local_size_; }
+
   void all_reduce_sum(float* values, std::int64_t count) override { sum_in_chunks(values, count); }
   void all_reduce_sum(double* values, std::int64_t count) override { sum_in_chunks(values, count); }
+  void reduce_scatter_sum(float* values, std::int64_t each) override { sum_pieces(values, each); }
+  void reduce_scatter_sum(double* values, std::int64_t each) override { sum_pieces(values, each); }
+
+  void all_gather(void* bytes, std::int64_t each) override {
+    enter();
+    check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, bytes, checked_count(each), MPI_BYTE, ranks_),
+          "MPI_Allgather");
+  }
+
+  void all_to_all(const void* from, void* to, std::int64_t each) override {
+    enter();
+    const int count = checked_count(each);
+    check(MPI_Alltoall(from, count, MPI_BYTE, to, count, MPI_BYTE, ranks_), "MPI_Alltoall");
+  }
 
   void broadcast(void* bytes, std::int64_t count, int root) override {
     enter();
     LONGSTRIDE_CHECK(0 <= root && root < size_ && count >= 0, "broadcast of {} bytes from rank {}", count, root);
     auto* next = static_cast<char*>(bytes);
     for (; count > 0; count -= broadcast_bytes, next += broadcast_bytes)
-      check(MPI_Bcast(next, static_cast<int>(std::min(count, broadcast_bytes)), MPI_BYTE, root, MPI_COMM_WORLD),
-            "MPI_Bcast");
+      check(MPI_Bcast(next, static_cast<int>(std::min(count, broadcast_bytes)), MPI_BYTE, root, ranks_), "MPI_Bcast");
   }
 
   void barrier() override {
     enter();
-    check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+    check(MPI_Barrier(ranks_), "MPI_Barrier");
   }
 
   bool any(bool mine) override {
     enter();
     int flag = mine ? 1 : 0;
-    check(MPI_Allreduce(MPI_IN_PLACE, &flag, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD), "MPI_Allreduce");
+    check(MPI_Allreduce(MPI_IN_PLACE, &flag, 1, MPI_INT, MPI_LOR, ranks_), "MPI_Allreduce");
     return flag != 0;
+  }
+
+  std::unique_ptr<Communicator> split(int colour) override {
+    enter();
+    MPI_Comm some = MPI_COMM_NULL;
+    check(MPI_Comm_split(ranks_, colour, rank_, &some), "MPI_Comm_split");
+    return std::make_unique<MpiCommunicator>(some);
   }
 
  private:
@@ -83,48 +117,75 @@ class MpiCommunicator final : public Communicator {
     throw CommunicationError(fmt::format("rank {} ({}): {} failed: {}", rank_, host_, call, text));
   }
 
+  static int checked_count(std::int64_t each) {
+    LONGSTRIDE_CHECK(0 <= each && each <= std::numeric_limits<int>::max(), "{} bytes for each rank at once", each);
+    return static_cast<int>(each);
+  }
+
   // MPI_Allreduce may add in another order from one rank, size or run to the next. Here every element is summed by one
   // rank, in the order of ranks, and then handed to all: whatever the chunks and the algorithms beneath.
   template <class T>
   void sum_in_chunks(T* values, std::int64_t count) {
     enter();
     if (size_ == 1) return;
-    const auto chunk = static_cast<std::int64_t>(workspace_.size() / sizeof(T)) - size_;  // pieces are rounded up
-    for (std::int64_t at = 0; at < count; at += chunk)
-      sum_chunk(values + at, static_cast<int>(std::min(chunk, count - at)));
+    const std::int64_t chunk = workspace<T>() - size_;  // pieces are rounded up
+    for (std::int64_t at = 0; at < count; at += chunk) {
+      const auto here = static_cast<int>(std::min(chunk, count - at));
+      std::vector<int> counts(static_cast<std::size_t>(size_)), starts(counts);
+      for (int r = 0; r < size_; ++r) {
+        const auto edge = [&](int rank) { return static_cast<int>(std::int64_t{here} * rank / size_); };
+        starts[static_cast<std::size_t>(r)] = edge(r);
+        counts[static_cast<std::size_t>(r)] = edge(r + 1) - edge(r);
+      }
+      sum_mine(values + at, counts, starts);
+      check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values + at, counts.data(), starts.data(), type_of<T>(),
+                           ranks_),
+            "MPI_Allgatherv");
+    }
   }
 
   template <class T>
-  void sum_chunk(T* values, int count) {
-    // Rank r sums elements [starts[r], starts[r] + counts[r]).
-    std::vector<int> counts(static_cast<std::size_t>(size_)), starts(counts), gathered(counts), places(counts);
-    for (int r = 0; r < size_; ++r) {
-      const auto edge = [&](int rank) { return static_cast<int>(std::int64_t{count} * rank / size_); };
-      starts[static_cast<std::size_t>(r)] = edge(r);
-      counts[static_cast<std::size_t>(r)] = edge(r + 1) - edge(r);
+  void sum_pieces(T* values, std::int64_t each) {
+    enter();
+    if (size_ == 1) return;
+    checked_count(each * size_);
+    const std::int64_t chunk = workspace<T>() / size_;
+    for (std::int64_t at = 0; at < each; at += chunk) {
+      std::vector<int> counts(static_cast<std::size_t>(size_), static_cast<int>(std::min(chunk, each - at)));
+      std::vector<int> starts(counts.size());
+      for (int r = 0; r < size_; ++r) starts[static_cast<std::size_t>(r)] = static_cast<int>(r * each + at);
+      sum_mine(values, counts, starts);
     }
-    const int start = starts[static_cast<std::size_t>(rank_)];
-    const int mine = counts[static_cast<std::size_t>(rank_)];
-    for (int r = 0; r < size_; ++r) {
-      gathered[static_cast<std::size_t>(r)] = mine;
-      places[static_cast<std::size_t>(r)] = r * mine;
-    }
+  }
+
+  // Rank r gets the sums of elements [starts[r], starts[r] + counts[r]), in place.
+  template <class T>
+  void sum_mine(T* values, const std::vector<int>& counts, const std::vector<int>& starts) {
+    const int start = starts[static_cast<std::size_t>(rank_)], mine = counts[static_cast<std::size_t>(rank_)];
+    std::vector<int> gathered(counts.size(), mine), places(counts.size());
+    for (int r = 0; r < size_; ++r) places[static_cast<std::size_t>(r)] = r * mine;
     T* pieces = reinterpret_cast<T*>(workspace_.data());
     check(MPI_Alltoallv(values, counts.data(), starts.data(), type_of<T>(), pieces, gathered.data(), places.data(),
-                        type_of<T>(), MPI_COMM_WORLD),
+                        type_of<T>(), ranks_),
           "MPI_Alltoallv");
     for (int r = 1; r < size_; ++r) {
       const T* piece = pieces + std::int64_t{r} * mine;
       for (int i = 0; i < mine; ++i) pieces[i] += piece[i];
     }
     std::copy(pieces, pieces + mine, values + start);
-    check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values, counts.data(), starts.data(), type_of<T>(),
-                         MPI_COMM_WORLD),
-          "MPI_Allgatherv");
   }
 
+  // Elements of it. Groups of some of the ranks sum nothing in training: they have none until they do.
+  template <class T>
+  std::int64_t workspace() {
+    workspace_.resize(communicator_workspace_bytes(size_));
+    return static_cast<std::int64_t>(workspace_.size() / sizeof(T));
+  }
+
+  MPI_Comm ranks_;
   int rank_ = 0;
   int size_ = 1;
+  int local_rank_ = 0, local_size_ = 1;
   std::string host_;
   std::vector<std::byte> workspace_;
   int exceptions_;
@@ -157,7 +218,7 @@ std::unique_ptr<Communicator> make_communicator(int* argc, char*** argv) {
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
     throw CommunicationError("MPI_Init_thread failed");
   LONGSTRIDE_CHECK(level >= MPI_THREAD_FUNNELED, "this MPI library allows no threads (level {})", level);
-  return std::make_unique<MpiCommunicator>();
+  return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD);
 }
 
 void abort_all_ranks(int exit_code) {

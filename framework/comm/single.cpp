@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <cstring>
+
 #include "framework/comm/communicator.h"
 
 namespace longstride {
@@ -14,11 +16,20 @@ class SingleCommunicator final : public Communicator {
     ::gethostname(name, sizeof(name) - 1);
     return name;
   }
+  int local_rank() const override { return 0; }
+  int local_size() const override { return 1; }
   void all_reduce_sum(float*, std::int64_t) override {}
   void all_reduce_sum(double*, std::int64_t) override {}
+  void reduce_scatter_sum(float*, std::int64_t) override {}
+  void reduce_scatter_sum(double*, std::int64_t) override {}
+  void all_gather(void*, std::int64_t) override {}
+  void all_to_all(const void* from, void* to, std::int64_t each) override {
+    if (each > 0) std::memcpy(to, from, static_cast<std::size_t>(each));
+  }
   void broadcast(void*, std::int64_t, int) override {}
   void barrier() override {}
   bool any(bool mine) override { return mine; }
+  std::unique_ptr<Communicator> split(int) override { return make_single_communicator(); }
 };
 
 }  // namespace

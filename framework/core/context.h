@@ -10,6 +10,28 @@
 
 namespace longstride {
 
+struct Context;
+struct Parameter;
+
+// Ranks that hold one sequence together: rank `index` of `size` has the index-th of `size` equal runs of its positions.
+// Everything but attention works on a position by itself (framework/layers/sequence_exchange.h).
+class SequenceGroup {
+ public:
+  virtual ~SequenceGroup() = default;
+  virtual int index() const = 0;
+  virtual int size() const = 0;
+  // Piece r of `from` becomes piece `index` of rank r's `to`; `size` equal pieces.
+  virtual void all_to_all(const Context& ctx, const Tensor& from, const Tensor& to) const = 0;
+};
+
+// Told by the backward pass as gradients become complete, so that ranks can exchange them while it goes on.
+class GradientWatcher {
+ public:
+  virtual ~GradientWatcher() = default;
+  // Nothing more is added to the gradients of the matrices from this one on, in order of declaration.
+  virtual void complete_from(const Parameter& first) = 0;
+};
+
 struct Context {
   Device device = Device::cpu;
   Arena* arena = nullptr;
@@ -22,7 +44,10 @@ struct Context {
   std::int64_t* position = nullptr;  // device memory: while decoding on a GPU, the position of the whole batch, instead
                                      // of the host's, so that one graph serves every position
   std::int64_t first_row = 0;  // index in the global batch of this micro-batch's first sequence: dropout is keyed by
-                               // it, so that the masks do not depend on the number of ranks or on accumulation
+                               // it, so that the masks do not depend on the number of ranks or on accumulation. With a
+                               // group it counts runs of positions instead, `size` of them a sequence
+  const SequenceGroup* group = nullptr;  // null: this rank holds whole sequences. Otherwise one at a time
+  GradientWatcher* watcher = nullptr;    // null: nobody waits
 
   bool planning() const { return arena->planning(); }
 };

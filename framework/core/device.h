@@ -20,7 +20,13 @@ struct DeviceInfo {
   int major = 0, minor = 0;
   std::size_t total_bytes = 0, free_bytes = 0;
 };
-DeviceInfo device_info();  // of the GPU that this process uses, the first
+DeviceInfo device_info();  // of the GPU that this thread uses: the first, until it is told another
+
+// Which GPU this thread uses from now on. A thread that puts work on a GPU is told so itself.
+void use_device(int number);
+int used_device();
+std::string device_identity();        // of the GPU that this thread uses: no other has it, on any host
+std::string device_links(int count);  // how the first so many GPUs reach each other, in words
 
 // One allocation. UserError when it does not fit, which says what is free and what to change.
 class DeviceMemory {
@@ -53,6 +59,7 @@ class PinnedMemory {
 };
 
 // Work in order.
+class Event;
 class Stream {
  public:
   Stream();
@@ -60,6 +67,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   void* handle() const { return handle_; }
+  void wait(const Event& event) const;  // what is put on it from now on comes after the event; the host does not wait
 
  private:
   void* handle_ = nullptr;
@@ -76,6 +84,7 @@ class Event {
   void record(void* stream);
   void wait() const;                                    // the host waits until it has passed
   double milliseconds_since(const Event& begin) const;  // both have passed
+  void* handle() const { return handle_; }
 
  private:
   void* handle_ = nullptr;
@@ -92,6 +101,7 @@ class Graph {
   void capture(const Stream& stream, const std::function<void()>& work) { capture(stream.handle(), work); }
   void capture(void* stream, const std::function<void()>& work);
   bool captured() const { return handle_ != nullptr; }
+  void discard();  // does not wait for what is being replayed
   void replay(const Stream& stream) const { replay(stream.handle()); }
   void replay(void* stream) const;
 

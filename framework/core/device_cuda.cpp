@@ -25,10 +25,42 @@ int device_count() {
 
 DeviceInfo device_info() {
   cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  check(cudaGetDeviceProperties(&properties, used_device()), "cudaGetDeviceProperties");
   DeviceInfo info{properties.name, properties.major, properties.minor, 0, 0};
   check(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "cudaMemGetInfo");
   return info;
+}
+
+void use_device(int number) { check(cudaSetDevice(number), "cudaSetDevice"); }
+
+int used_device() {
+  int number = 0;
+  check(cudaGetDevice(&number), "cudaGetDevice");
+  return number;
+}
+
+std::string device_identity() {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, used_device()), "cudaGetDeviceProperties");
+  std::string text;
+  for (const char byte : properties.uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+// NVLink carries atomic operations, PCIe does not.
+std::string device_links(int count) {
+  if (count < 2 || count > device_count()) return "not visible from one process";
+  bool peers = true, atomics = true;
+  for (int a = 0; a < count; ++a)
+    for (int b = 0; b < count; ++b) {
+      if (a == b) continue;
+      int access = 0, native = 0;
+      check(cudaDeviceGetP2PAttribute(&access, cudaDevP2PAttrAccessSupported, a, b), "cudaDeviceGetP2PAttribute");
+      check(cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported, a, b), "cudaDeviceGetP2PAttribute");
+      peers = peers && access != 0;
+      atomics = atomics && native != 0;
+    }
+  return !peers ? "the host's memory" : atomics ? "NVLink" : "PCIe";
 }
 
 DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
@@ -67,6 +99,10 @@ Stream::~Stream() {
   cudaStreamDestroy(of(*this));
 }
 
+void Stream::wait(const Event& event) const {
+  check(cudaStreamWaitEvent(of(*this), static_cast<cudaEvent_t>(event.handle()), 0), "cudaStreamWaitEvent");
+}
+
 Event::Event() {
   cudaEvent_t event = nullptr;
   check(cudaEventCreate(&event), "cudaEventCreate");
@@ -88,8 +124,11 @@ double Event::milliseconds_since(const Event& begin) const {
   return milliseconds;
 }
 
-Graph::~Graph() {
+Graph::~Graph() { discard(); }
+
+void Graph::discard() {
   if (handle_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_));
+  handle_ = nullptr;
 }
 
 void Graph::capture(void* handle, const std::function<void()>& work) {

@@ -12,13 +12,28 @@ Parameter& ParameterSet::add(std::string name, const Shape& shape, Init init) {
   return parameters_.back();
 }
 
-void ParameterSet::lay_out() {
+void ParameterSet::lay_out(int ranks, std::int64_t bucket) {
+  const auto rounded = [](std::int64_t count, std::int64_t unit) { return (count + unit - 1) / unit * unit; };
   flat_size_ = 0;
+  buckets_.clear();
   for (bool decays : {true, false}) {
-    for (Parameter& p : parameters_) {
-      if (p.decays() != decays) continue;
-      p.offset = flat_size_;
-      flat_size_ += (p.shape.count() + alignment - 1) / alignment * alignment;
+    std::vector<Parameter*> group;
+    for (Parameter& p : parameters_)
+      if (p.decays() == decays) group.push_back(&p);
+    std::vector<bool> ends(group.size());  // of a bucket
+    std::int64_t filled = bucket;
+    for (std::size_t i = group.size(); i-- > 0; filled += rounded(group[i]->shape.count(), alignment)) {
+      ends[i] = filled >= bucket;
+      if (ends[i]) filled = 0;
+    }
+    std::int64_t begin = flat_size_;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      group[i]->offset = flat_size_;
+      flat_size_ += rounded(group[i]->shape.count(), alignment);
+      if (!ends[i]) continue;
+      flat_size_ = begin + rounded(flat_size_ - begin, alignment * ranks);
+      buckets_.push_back({begin, flat_size_ - begin, decays});
+      begin = flat_size_;
     }
     if (decays) decayed_ = flat_size_;
   }

@@ -3,11 +3,14 @@
 //
 // Flat order: all parameters with weight decay first (matrices and tables), then the others (vectors), each
 // group in order of declaration; every slice starts at a multiple of `alignment` elements and the padding
-// stays zero. Names are the tensor names of model.safetensors (docs/numerics.md).
+// stays zero. The flat buffers are cut into buckets, what ranks exchange at a time, each of whole parameters of one
+// group and of as many times `alignment` elements as there are ranks. Names are the tensor names of model.safetensors
+// (docs/numerics.md).
 #pragma once
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <vector>
 
 #include "framework/core/tensor.h"
 
@@ -31,29 +34,39 @@ struct Parameter {
   bool decays() const { return shape.rank >= 2; }
 };
 
+// Elements [begin, begin + count) of the flat buffers.
+struct Bucket {
+  std::int64_t begin = 0, count = 0;
+  bool decays = false;
+};
+
 class ParameterSet {
  public:
-  static constexpr std::int64_t alignment = 64;  // elements
+  static constexpr std::int64_t alignment = 64;         // elements
+  static constexpr std::int64_t bucket_size = 8 << 20;  // elements, at least, where there are as many
 
   // Declares a parameter; the reference stays valid. Names are unique.
   Parameter& add(std::string name, const Shape& shape, Init init);
 
-  // Lays the slices out. Called once, after the last add.
-  void lay_out();
+  // Lays the slices out, after the last add; again for another number of ranks, which only moves padding. Buckets are
+  // filled from the last parameter to the first, as the backward pass completes their gradients.
+  void lay_out(int ranks = 1, std::int64_t bucket = bucket_size);
   // Points every parameter at its slice of these flat buffers of flat_size() elements; `low`, when given,
   // is the low-precision copy. Null data pointers are allowed while planning.
   void bind(const Tensor& master, const Tensor& gradient, const Tensor& low = {});
   // Writes initial values into the (host) masters: counter-based, so equal on every rank.
   void initialise(std::uint64_t seed);
 
-  std::int64_t count() const { return count_; }           // without padding: what the paper reports
-  std::int64_t flat_size() const { return flat_size_; }   // with padding
-  std::int64_t decayed_size() const { return decayed_; }  // [0, decayed_size) of the flat buffer decays
+  std::int64_t count() const { return count_; }                    // without padding: what the paper reports
+  std::int64_t flat_size() const { return flat_size_; }            // with padding
+  std::int64_t decayed_size() const { return decayed_; }           // [0, decayed_size) of the flat buffer decays
+  const std::vector<Bucket>& buckets() const { return buckets_; }  // in flat order
   const std::deque<Parameter>& all() const { return parameters_; }
   std::deque<Parameter>& all() { return parameters_; }
 
  private:
   std::deque<Parameter> parameters_;
+  std::vector<Bucket> buckets_;
   std::int64_t count_ = 0, flat_size_ = 0, decayed_ = 0;
 };
 

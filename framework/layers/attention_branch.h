@@ -1,9 +1,11 @@
 // out = W_p attention(normed) + b_p, what a(H) = dropout(attention(norm(H))) holds inside its dropout (Eq. 12).
 // attention: several heads over one pattern (Eq. 2 to 8), scaled by 1 / sqrt(key size).
 #pragma once
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "framework/layers/branch.h"
@@ -18,7 +20,8 @@ struct AttentionBranchConfig {
   double output_deviation = 0;  // of W_p
 };
 
-// The plans of a model's layers, by sequence length; layers whose parts are equal share. Thread-safe.
+// The plans of a model's layers, by sequence length; layers whose parts are equal share. In a group of ranks each has an
+// equal run of the heads. Thread-safe.
 class AttentionPlans {
  public:
   AttentionPlans(kernels::PatternConfig pattern, std::int64_t heads) : cache_(std::move(pattern), heads) {}
@@ -26,10 +29,14 @@ class AttentionPlans {
     std::lock_guard lock(mutex_);
     return cache_.get(layer, positions);
   }
+  std::shared_ptr<const kernels::AttentionPlan> plan(std::int64_t layer, std::int64_t positions,
+                                                     const SequenceGroup& group) const;
 
  private:
   mutable std::mutex mutex_;
   mutable kernels::PlanCache cache_;
+  mutable std::map<std::tuple<const kernels::AttentionPlan*, int, int>, std::shared_ptr<const kernels::AttentionPlan>>
+      parts_;  // of the cache's plans, which it never drops
 };
 
 class AttentionBranch : public Branch {
@@ -40,6 +47,7 @@ class AttentionBranch : public Branch {
 
   void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
   Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
+  const Parameter& first_matrix() const override { return query_key_value_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
   // What forward() computes first, (batch, seq, heads, key size): for looking at what attends to what.
   struct QueriesAndKeys {
@@ -54,7 +62,12 @@ class AttentionBranch : public Branch {
   struct Heads {
     Tensor q, k, v;  // (batch, seq, heads, size)
   };
-  Heads heads_of(const Tensor& qkv) const;
+  Heads heads_of(const Tensor& qkv, std::int64_t heads) const;
+  // In a group of ranks: attention of this rank's heads over all positions, between two exchanges. Positions are
+  // (1, seq / ranks, ...), heads (1, seq, ...).
+  void forward_in_group(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const;
+  void backward_in_group(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const;
+  std::vector<std::int64_t> column_groups() const;  // what the heads of a rank take of q, k and v
   double scale() const;
 
   AttentionBranchConfig config_;

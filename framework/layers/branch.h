@@ -6,6 +6,7 @@
 // (recompute), and a branch then skips the work whose only product is out.
 #pragma once
 #include "framework/core/context.h"
+#include "framework/core/parameters.h"
 
 namespace longstride {
 
@@ -17,6 +18,7 @@ class Branch {
   // is added last is the column sums of dout, which whoever computes dout adds to output_bias_gradient() in the same
   // pass.
   virtual Tensor output_bias_gradient() const = 0;
+  virtual const Parameter& first_matrix() const = 0;  // that the branch has declared
   virtual void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const = 0;
 };
 

@@ -28,8 +28,8 @@ kernels::EmbeddingArgs EmbeddingLayer::tables() const {
   return args;
 }
 
-void EmbeddingLayer::backward(Context& ctx, const Tensor& dy, const Tensor& tokens) const {
-  ops::Embedding e{start_.gradient, token_.gradient, {}, 0};
+void EmbeddingLayer::backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first) const {
+  ops::Embedding e{start_.gradient, token_.gradient, {}, first};
   for (std::size_t j = 0; j < index_.size(); ++j) e.positions.push_back({index_[j].divisor, position_[j]->gradient});
   ops::embed_backward(ctx, dy, tokens, e);
 }

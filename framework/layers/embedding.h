@@ -23,9 +23,9 @@ class EmbeddingLayer {
   EmbeddingLayer(ParameterSet& parameters, const std::string& name, std::int64_t vocabulary, std::int64_t width,
                  const std::vector<PositionIndex>& positions, double token_deviation, double position_deviation);
 
-  // tokens (batch, seq) u8, y (batch, seq, width). `first` as in ops::Embedding: 0 but for decoding.
+  // tokens (batch, seq) u8, y (batch, seq, width). `first` as in ops::Embedding: the position of the first slot.
   void forward(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first = 0) const;
-  void backward(Context& ctx, const Tensor& dy, const Tensor& tokens) const;
+  void backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first = 0) const;
   kernels::EmbeddingArgs tables() const;  // the tables alone
 
  private:

@@ -23,6 +23,7 @@ class Linear {
   void gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy, const Tensor& dpre,
                               const Linear& below) const;
 
+  const Parameter& weight() const { return weight_; }
   std::int64_t in() const { return weight_.shape[1]; }
   std::int64_t out() const { return weight_.shape[0]; }
 

@@ -86,6 +86,7 @@ void ResidualStream::backward_kept(Context& ctx, int begin, int end, const Tenso
                                    Tape& tape) const {
   for (int k = end - 1; k >= begin; --k) {
     step(k).branch->backward(ctx, d, d, tape);
+    if (ctx.watcher != nullptr) ctx.watcher->complete_from(step(k).branch->first_matrix());
     backward_norm(ctx, k, d, dh, tape);
     tape.close_frame();
   }

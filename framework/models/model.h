@@ -31,6 +31,10 @@ class Model {
   // The same with dropout, and in the same pass adds scale * d(sum of losses) to every parameter's gradient.
   virtual void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const = 0;
 
+  // In a group (ctx.group) both take one whole sequence, whose positions its ranks divide, and losses (1, seq / ranks)
+  // are those of this rank's positions. UserError when this model cannot be divided so.
+  virtual void check_group(int ranks) const = 0;
+
   // Generation, one position of `batch` sequences at a time, at most `positions` of them. The cache is scratch of
   // ctx.arena for as long as the state lives: destroy it after any scratch taken later.
   virtual std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,

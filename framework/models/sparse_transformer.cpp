@@ -87,24 +87,40 @@ void SparseTransformer::add_block(std::int64_t layer) {
   blocks_.push_back(std::move(block));
 }
 
-void SparseTransformer::check_tokens(const Tensor& tokens, const Tensor& losses) const {
-  LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.dtype() == Dtype::u8 && losses.shape() == tokens.shape() &&
-                       tokens.size(1) <= config_.context,
-                   "tokens {} and losses {} for a context of {}", tokens.shape().text(), losses.shape().text(),
-                   config_.context);
+void SparseTransformer::check_group(int ranks) const {
+  if (config_.heads % ranks != 0)
+    throw user_error("parallel.context is {}, which does not divide model.heads, {}; choose a divisor", ranks,
+                     config_.heads);
+  if (config_.context % ranks != 0)
+    throw user_error("parallel.context is {}, which does not divide data.context, {}; choose a divisor", ranks,
+                     config_.context);
+}
+
+SparseTransformer::Positions SparseTransformer::positions_of(const Context& ctx, const Tensor& tokens,
+                                                             const Tensor& losses) const {
+  const int ranks = ctx.group == nullptr ? 1 : ctx.group->size();
+  LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.dtype() == Dtype::u8 && tokens.size(1) <= config_.context &&
+                       losses.shape() == Shape({tokens.size(0), tokens.size(1) / ranks}) &&
+                       (ranks == 1 || (tokens.size(0) == 1 && tokens.size(1) % ranks == 0)),
+                   "tokens {} and losses {} for a context of {} on {} ranks", tokens.shape().text(),
+                   losses.shape().text(), config_.context, ranks);
+  if (ranks == 1) return {0, tokens, tokens};
+  const std::int64_t run = tokens.size(1) / ranks, first = ctx.group->index() * run;
+  const std::int64_t before = first > 0 ? first - 1 : 0;  // the input is shifted right by one
+  return {first, tokens.slice(1, before, before + run), tokens.slice(1, first, first + run)};
 }
 
 void SparseTransformer::losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const {
-  check_tokens(tokens, losses);
+  const Positions here = positions_of(ctx, tokens, losses);
   Context quiet = ctx;
   quiet.step = nullptr;  // no dropout
   Scratch scratch(quiet);
-  const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.residual);
-  embedding_->forward(quiet, tokens, h);
+  const Tensor h = scratch.tensor({losses.size(0), losses.size(1), config_.width}, ctx.residual);
+  embedding_->forward(quiet, here.inputs, h, here.first);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stream_->forward(quiet, h, normed, nullptr);
-  const std::int64_t rows = tokens.count();
-  ops::cross_entropy(quiet, normed.rows(), output_->value, tokens.reshape({rows}), losses.reshape({rows}));
+  const Shape rows = {losses.count()};
+  ops::cross_entropy(quiet, normed.rows(), output_->value, here.targets.reshape(rows), losses.reshape(rows));
 }
 
 void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const {
@@ -132,13 +148,12 @@ void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, cons
 
 void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale,
                                            const Tensor& losses) const {
-  check_tokens(tokens, losses);
-  const std::int64_t rows = tokens.count();
-  const Shape shape = {tokens.size(0), tokens.size(1), config_.width};
+  const Positions here = positions_of(ctx, tokens, losses);
+  const Shape rows = {losses.count()}, shape = {losses.size(0), losses.size(1), config_.width};
   Tape tape(*ctx.arena);
   tape.open_frame();
   const Tensor h = tape.tensor(shape, ctx.residual);
-  embedding_->forward(ctx, tokens, h);
+  embedding_->forward(ctx, here.inputs, h, here.first);
 
   Scratch scratch(ctx);
   const Tensor d = scratch.tensor(shape, ctx.compute);
@@ -146,12 +161,13 @@ void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, d
     Scratch inner(ctx);
     const Tensor normed = inner.tensor(shape, ctx.compute);
     stream_->forward(ctx, h, normed, &tape);
-    ops::cross_entropy_with_gradient(ctx, normed.rows(), output_->value, tokens.reshape({rows}), scale,
-                                     losses.reshape({rows}), d.rows(), output_->gradient);
+    ops::cross_entropy_with_gradient(ctx, normed.rows(), output_->value, here.targets.reshape(rows), scale,
+                                     losses.reshape(rows), d.rows(), output_->gradient);
   }
+  if (ctx.watcher != nullptr) ctx.watcher->complete_from(*output_);
   const Tensor dh = scratch.tensor(shape, ctx.residual);
   stream_->backward(ctx, d, dh, tape);
-  embedding_->backward(ctx, dh, tokens);
+  embedding_->backward(ctx, dh, here.inputs, here.first);
   tape.close_frame();
   LONGSTRIDE_CHECK(tape.empty(), "the tape is not empty after a step");
 }

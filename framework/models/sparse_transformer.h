@@ -30,6 +30,7 @@ class SparseTransformer : public Model {
 
   void losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const override;
   void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const override;
+  void check_group(int ranks) const override;
   std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
                                                 std::int64_t positions) const override;
   void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
@@ -48,7 +49,13 @@ class SparseTransformer : public Model {
   void add_block(std::int64_t layer);
   // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation.
   double deviation(double fan_in) const;
-  void check_tokens(const Tensor& tokens, const Tensor& losses) const;
+  // The positions of a step or an evaluation that this rank has: all of them, or in a group a run.
+  struct Positions {
+    std::int64_t first = 0;
+    Tensor inputs;   // (batch, seq) u8, as ops::Embedding wants them: `first` is the position of slot 0
+    Tensor targets;  // (batch, seq) u8
+  };
+  Positions positions_of(const Context& ctx, const Tensor& tokens, const Tensor& losses) const;
 
   SparseTransformerConfig config_;
   ParameterSet parameters_;

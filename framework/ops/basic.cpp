@@ -1,6 +1,7 @@
 #include "framework/ops/basic.h"
 
 #include "framework/ops/dispatch.h"
+#include "kernels/copy_rows.h"
 #include "kernels/elementwise.h"
 
 namespace longstride::ops {
@@ -44,5 +45,33 @@ void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y) {
 void sum(Context& ctx, const Tensor& x, const Tensor& total) { add_up(ctx, x, false, total); }
 
 void sum_of_squares(Context& ctx, const Tensor& x, const Tensor& total) { add_up(ctx, x, true, total); }
+
+namespace {
+
+// (rows, groups x width) seen as (groups, rows, width).
+kernels::View grouped(const Tensor& joined, const Tensor& split) {
+  LONGSTRIDE_CHECK(joined.rank() == 2 && split.rank() == 3 && joined.size(0) == split.size(1) &&
+                       joined.size(1) == split.size(0) * split.size(2) && joined.stride(1) == 1 &&
+                       split.stride(2) == 1 && joined.dtype() == split.dtype(),
+                   "columns of {} as {}", joined.shape().text(), split.shape().text());
+  kernels::View v = split.view();
+  v.data = joined.data();
+  v.stride[0] = split.size(2);
+  v.stride[1] = joined.stride(0);
+  v.stride[2] = 1;
+  return v;
+}
+
+}  // namespace
+
+void split_columns(Context& ctx, const Tensor& joined, const Tensor& split) {
+  const kernels::CopyRowsArgs args{grouped(joined, split), split.view()};
+  if (!ctx.planning()) launch(ctx, kernels::cpu::copy_rows, kernels::cuda::copy_rows, args);
+}
+
+void join_columns(Context& ctx, const Tensor& split, const Tensor& joined) {
+  const kernels::CopyRowsArgs args{split.view(), grouped(joined, split)};
+  if (!ctx.planning()) launch(ctx, kernels::cpu::copy_rows, kernels::cuda::copy_rows, args);
+}
 
 }  // namespace longstride::ops

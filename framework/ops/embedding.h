@@ -22,7 +22,7 @@ struct Embedding {
 };
 
 void embed(Context& ctx, const Embedding& embedding, const Tensor& tokens, const Tensor& y /* (batch, seq, width) */);
-// Adds to the gradients, held in an Embedding of the same layout. Deterministic. first must be 0.
+// Adds to the gradients, held in an Embedding of the same layout. Deterministic.
 void embed_backward(Context& ctx, const Tensor& dy, const Tensor& tokens, const Embedding& gradients);
 
 }  // namespace longstride::ops

@@ -1,6 +1,8 @@
 #include "framework/optim/optimizer.h"
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "framework/ops/basic.h"
 #include "framework/ops/dispatch.h"
@@ -23,6 +25,10 @@ void check_config(const Optimizer::Config& c) {
   require(c.ema >= 0 && c.ema < 1, "ema", c.ema, "in [0, 1)");
 }
 
+Tensor slice_of(const Tensor& flat, std::int64_t begin, std::int64_t count) {
+  return flat.slice(0, begin, begin + count);
+}
+
 }  // namespace
 
 Optimizer::Bytes Optimizer::state_bytes(const Config& config, std::int64_t count, Dtype dtype) {
@@ -31,20 +37,30 @@ Optimizer::Bytes Optimizer::state_bytes(const Config& config, std::int64_t count
 }
 
 Optimizer::Optimizer(const Config& config, const State& state, std::int64_t decayed)
-    : config_(config), state_(state), decayed_(decayed) {
+    : Optimizer(config, state,
+                std::vector<Piece>{{0, decayed, true},
+                                   {decayed, std::max<std::int64_t>(state.m.count() - decayed, 0), false}}) {}
+
+Optimizer::Optimizer(const Config& config, const State& state, std::vector<Piece> pieces)
+    : config_(config), state_(state), pieces_(std::move(pieces)) {
   check_config(config);
   LONGSTRIDE_CHECK(ops::computes(state.m.dtype()), "m is {}", kernels::name_of(state.m.dtype()));
   ops::check_vector(state.v, state.m.count(), state.m.dtype(), "v");
   if (config.ema > 0) ops::check_vector(state.ema, state.m.count(), state.m.dtype(), "ema");
   ops::check_vector(state.scalars, static_cast<std::int64_t>(scalars_bytes), Dtype::u8, "scalars");
-  LONGSTRIDE_CHECK(0 <= decayed && decayed <= state.m.count(), "{} of {} elements decay", decayed, state.m.count());
+  std::int64_t count = 0;
+  for (const Piece& piece : pieces_) count += piece.count;
+  LONGSTRIDE_CHECK(count == state.m.count(), "state of {} elements for pieces of {}", state.m.count(), count);
 }
 
 void Optimizer::start(Context& ctx, const Tensor& weights) {
   ops::fill_zero(ctx, state_.m);
   ops::fill_zero(ctx, state_.v);
   resume(ctx, config_.dynamic_loss_scale ? kernels::LossScale::first : 1.0f, 0);
-  if (config_.ema > 0) ops::copy(ctx, weights, state_.ema);
+  if (config_.ema == 0) return;
+  for_each_piece([&](const Piece& piece, std::int64_t at) {
+    ops::copy(ctx, slice_of(weights, piece.begin, piece.count), slice_of(state_.ema, at, piece.count));
+  });
 }
 
 void Optimizer::resume(Context& ctx, float loss_scale, std::int64_t good_steps) {
@@ -53,18 +69,30 @@ void Optimizer::resume(Context& ctx, float loss_scale, std::int64_t good_steps) 
               {state_.scalars.as<kernels::OptimizerScalars>(), loss_scale, good_steps});
 }
 
+Tensor Optimizer::sum_of_squares() const {
+  static_assert(offsetof(kernels::OptimizerScalars, sum_of_squares) == 0);
+  return Tensor(state_.scalars.data(), Dtype::f64, {1});
+}
+
+void Optimizer::measure(Context& ctx, const Tensor& gradient, const std::vector<Piece>& pieces) {
+  ops::fill_zero(ctx, sum_of_squares());
+  for (const Piece& piece : pieces)
+    ops::sum_of_squares(ctx, slice_of(gradient, piece.begin, piece.count), sum_of_squares());
+}
+
 void Optimizer::step(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low) {
-  ops::check_vector(weights, state_.m.count(), state_.m.dtype(), "weights");
-  ops::check_vector(gradient, state_.m.count(), state_.m.dtype(), "gradient");
+  measure(ctx, gradient, {{0, gradient.count(), false}});
+  update(ctx, weights, gradient, low);
+}
+
+void Optimizer::update(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low) {
+  ops::check_vector(weights, weights.count(), state_.m.dtype(), "weights");
+  ops::check_vector(gradient, weights.count(), state_.m.dtype(), "gradient");
   if (low.given()) {
     LONGSTRIDE_CHECK(ctx.device == Device::cuda && bytes_of(low.dtype()) == 2, "low is {}",
                      kernels::name_of(low.dtype()));
     ops::check_vector(low, weights.count(), low.dtype(), "low");
   }
-  static_assert(offsetof(kernels::OptimizerScalars, sum_of_squares) == 0);
-  const Tensor sum_of_squares(state_.scalars.data(), Dtype::f64, {1});
-  ops::fill_zero(ctx, sum_of_squares);
-  ops::sum_of_squares(ctx, gradient, sum_of_squares);
   if (ctx.planning()) return;
   LONGSTRIDE_CHECK(ctx.step != nullptr, "the optimizer needs the step");
 
@@ -72,22 +100,26 @@ void Optimizer::step(Context& ctx, const Tensor& weights, const Tensor& gradient
   ops::launch(ctx, kernels::cpu::optimizer_scalars, kernels::cuda::optimizer_scalars,
               {scalars, ctx.step, schedule(), config_.clip, config_.dynamic_loss_scale});
   kernels::AdamArgs args;
-  args.weights = weights.view();
-  args.gradient = gradient.view();
-  args.m = state_.m.view();
-  args.v = state_.v.view();
-  args.low = low.view();
-  args.decayed = decayed_;
   args.beta1 = config_.beta1;
   args.beta2 = config_.beta2;
   args.epsilon = config_.epsilon;
   args.weight_decay = config_.weight_decay;
   args.scalars = scalars;
   args.step = ctx.step;
-  ops::launch(ctx, kernels::cpu::adam, kernels::cuda::adam, args);
-  if (config_.ema > 0)
-    ops::launch(ctx, kernels::cpu::average, kernels::cuda::average,
-                {weights.view(), state_.ema.view(), config_.ema, scalars});
+  for_each_piece([&](const Piece& piece, std::int64_t at) {
+    if (piece.count == 0) return;
+    const auto flat = [&](const Tensor& t) { return slice_of(t, piece.begin, piece.count).view(); };
+    args.weights = flat(weights);
+    args.gradient = flat(gradient);
+    if (low.given()) args.low = flat(low);
+    args.m = slice_of(state_.m, at, piece.count).view();
+    args.v = slice_of(state_.v, at, piece.count).view();
+    args.decayed = piece.decays ? piece.count : 0;
+    ops::launch(ctx, kernels::cpu::adam, kernels::cuda::adam, args);
+    if (config_.ema > 0)
+      ops::launch(ctx, kernels::cpu::average, kernels::cuda::average,
+                  {args.weights, slice_of(state_.ema, at, piece.count).view(), config_.ema, scalars});
+  });
 }
 
 }  // namespace longstride

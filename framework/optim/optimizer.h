@@ -4,11 +4,16 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "framework/core/context.h"
+#include "framework/core/parameters.h"
 #include "kernels/adam.h"
 
 namespace longstride {
+
+// Elements [begin, begin + count) of the flat buffers, that all decay or do not.
+using Piece = Bucket;
 
 class Optimizer {
  public:
@@ -23,7 +28,8 @@ class Optimizer {
     bool dynamic_loss_scale = false;  // fp16: the gradients that step() is given are scaled by scalars()->loss_scale
   };
 
-  // Flat tensors of as many elements as the weights and of their type; scalars is u8 of scalars_bytes.
+  // Flat tensors of as many elements as the optimizer updates, and of the weights' type; scalars is u8 of
+  // scalars_bytes.
   struct State {
     Tensor m, v;
     Tensor ema;  // absent when Config::ema is 0
@@ -41,6 +47,8 @@ class Optimizer {
   // Elements [0, decayed) of the flat buffers decay (ParameterSet::decayed_size). UserError on settings that are out of
   // range.
   Optimizer(const Config& config, const State& state, std::int64_t decayed);
+  // Updates only these pieces of the weights, whose state is one after another in `state`: where ranks share the work.
+  Optimizer(const Config& config, const State& state, std::vector<Piece> pieces);
 
   // A fresh run: no moments, and the running average starts as the weights.
   void start(Context& ctx, const Tensor& weights);
@@ -51,6 +59,10 @@ class Optimizer {
   // norm, the clip coefficient, Adam, the running average. `low`, when given, becomes the weights rounded. A gradient
   // that is not finite changes nothing but the scalars. Takes scratch from the arena (planned like everything else).
   void step(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low = {});
+  // The two halves of a step. Ranks measure pieces of the gradient and add up what they find between the two.
+  void measure(Context& ctx, const Tensor& gradient, const std::vector<Piece>& pieces);
+  void update(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low = {});
+  Tensor sum_of_squares() const;  // (1) f64: what was measured
 
   // Of the last step: learning rate, gradient norm before clipping, clip coefficient, whether it was skipped; and the
   // loss scale of the next. In device memory.
@@ -61,9 +73,19 @@ class Optimizer {
   kernels::Schedule schedule() const { return {config_.lr, config_.warmup, config_.steps}; }
 
  private:
+  // f(piece of the flat buffers, where its state begins)
+  template <class F>
+  void for_each_piece(F&& f) const {
+    std::int64_t at = 0;
+    for (const Piece& piece : pieces_) {
+      f(piece, at);
+      at += piece.count;
+    }
+  }
+
   Config config_;
   State state_;
-  std::int64_t decayed_;
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace longstride

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 #include <optional>
 
@@ -55,6 +56,8 @@ std::int64_t group_end(const std::vector<EvaluationWindow>& windows, const std::
   while (end < static_cast<std::int64_t>(mine.size()) && end - begin < batch && length(end) == length(begin)) ++end;
   return end;
 }
+
+int ranks_of_group(const Context& ctx) { return ctx.group == nullptr ? 1 : ctx.group->size(); }
 
 // Where the host writes the tokens of a group and reads its losses: the tensors themselves on the CPU, pinned memory in
 // between with a GPU.
@@ -114,7 +117,7 @@ std::size_t evaluation_bytes(const Model& model, const Context& ctx, const Evalu
   Scratch scratch(planned);
   const Shape shape = {config.batch, config.context};
   const Tensor tokens = scratch.tensor(shape, Dtype::u8);
-  const Tensor losses = scratch.tensor(shape, ctx.residual);
+  const Tensor losses = scratch.tensor({config.batch, config.context / ranks_of_group(ctx)}, ctx.residual);
   model.losses(planned, tokens, losses);
   return counting.high_water();
 }
@@ -123,8 +126,11 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
                           const EvaluationConfig& config, Communicator& comm,
                           const std::function<void(std::int64_t, std::int64_t)>& progress) {
   const std::vector<EvaluationWindow> windows = evaluation_windows(sequences, config);
+  const int ranks = ranks_of_group(ctx), index = ctx.group == nullptr ? 0 : ctx.group->index();
+  LONGSTRIDE_CHECK(ranks == 1 || config.batch == 1, "{} windows at once on {} ranks", config.batch, ranks);
   std::vector<std::int64_t> mine;
-  for (std::int64_t w = comm.rank(); w < static_cast<std::int64_t>(windows.size()); w += comm.size()) mine.push_back(w);
+  for (std::int64_t w = comm.rank() / ranks; w < static_cast<std::int64_t>(windows.size()); w += comm.size() / ranks)
+    mine.push_back(w);
   // One slot a window: summed over the ranks each slot is that window's own figure, so the total, added in the
   // windows' order, does not depend on who scored what.
   std::vector<double> nats(windows.size(), 0.0);
@@ -133,8 +139,11 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
     const std::int64_t end = group_end(windows, mine, i, config.batch);
     const EvaluationWindow& first = windows[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
     Scratch scratch(ctx);
-    const Tensor tokens = scratch.tensor({end - i, first.length}, Dtype::u8);
-    const Tensor losses = scratch.tensor({end - i, first.length}, ctx.residual);
+    // The ranks of a group have equal runs: what fills a window up comes last, where nothing that counts attends to it.
+    const std::int64_t run = (first.length + ranks - 1) / ranks;
+    const Tensor tokens = scratch.tensor({end - i, run * ranks}, Dtype::u8);
+    const Tensor losses = scratch.tensor({end - i, run}, ctx.residual);
+    if (run * ranks > first.length) std::memset(exchange.tokens(tokens), 0, tokens.bytes());
     for (std::int64_t r = i; r < end; ++r) {
       const EvaluationWindow& w = windows[static_cast<std::size_t>(mine[static_cast<std::size_t>(r)])];
       sequences.read(w.sequence, w.start, w.length, exchange.tokens(tokens) + (r - i) * w.length);
@@ -144,10 +153,11 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
     const void* scored = exchange.receive(losses);
     kernels::with_float_type(losses.dtype(), [&](auto zero) {
       for (std::int64_t r = i; r < end; ++r) {
-        const auto index = static_cast<std::size_t>(mine[static_cast<std::size_t>(r)]);
-        const auto* row = static_cast<const decltype(zero)*>(scored) + (r - i) * first.length;
-        for (std::int64_t t = windows[index].scored_from; t < first.length; ++t)
-          nats[index] += static_cast<double>(row[t]);
+        const auto window = static_cast<std::size_t>(mine[static_cast<std::size_t>(r)]);
+        const auto* row = static_cast<const decltype(zero)*>(scored) + (r - i) * run;
+        const std::int64_t begin = std::max(windows[window].scored_from, index * run);
+        for (std::int64_t t = begin; t < std::min(first.length, (index + 1) * run); ++t)
+          nats[window] += static_cast<double>(row[t - index * run]);
       }
     });
     i = end;

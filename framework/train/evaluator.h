@@ -43,7 +43,8 @@ std::int64_t exchange_bytes(Device device, const EvaluationConfig& config);
 // Exact arena bytes that evaluate() needs.
 std::size_t evaluation_bytes(const Model& model, const Context& ctx, const EvaluationConfig& config);
 
-// Scores the windows, spread over the ranks; every rank returns the same bits. Another number of ranks, or another
+// Scores the windows, spread over the ranks; every rank returns the same bits. In a group (ctx.group) its ranks, which
+// follow each other in `comm`, score each window together, one at a time. Another number of ranks, or another
 // batch, gives the same figure to rounding: the last bits of a matrix product depend on how many rows it has.
 // `progress` is called with (windows done by this rank, windows of this rank).
 EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& sequences,

@@ -6,6 +6,15 @@ namespace longstride {
 
 enum class Precision : std::uint8_t { automatic, fp32, bf16, fp16 };  // automatic: fp32 on the CPU, bf16 on a GPU
 
+// How a run is spread over ranks; none of it changes what is computed, but for rounding.
+struct ParallelConfig {
+  std::int64_t context = 1;                     // ranks that hold a sequence together, an equal run of positions each
+  Precision gradients = Precision::automatic;   // in which they are averaged; automatic: as `precision` (the paper)
+  std::int64_t bucket = std::int64_t{8} << 20;  // gradients that are exchanged at a time
+  bool shard = false;                           // a rank keeps and updates only its part of the optimizer's state
+  bool exchange_alone = false;                  // also where there is one rank: for tests of the exchange itself
+};
+
 struct TrainConfig {
   std::int64_t steps = 0;
   std::int64_t global_batch = 0;  // sequences in one optimizer step, over all ranks
@@ -25,6 +34,7 @@ struct TrainConfig {
   std::int64_t evaluate_every = 0;    // steps; 0: only at the end
   std::int64_t evaluate_windows = 0;  // windows of the validation split scored each time; 0: all
   double hang_seconds = 25;           // a rank that is silent or does not move for so long ends the job; 0: no watchdog
+  ParallelConfig parallel;
 };
 
 }  // namespace longstride

@@ -4,8 +4,9 @@
 
 namespace longstride {
 
-TrainingState::TrainingState(Model& model, const MemoryPlan& plan, const Batching& batching)
+TrainingState::TrainingState(Model& model, const TrainConfig& config, const MemoryPlan& plan, int ranks)
     : bytes_(static_cast<std::size_t>(plan.block())) {
+  const Batching batching = divide_batch(config, ranks);
   if (plan.device == Device::cpu)
     base_ = host_.emplace(bytes_).data();
   else
@@ -14,14 +15,16 @@ TrainingState::TrainingState(Model& model, const MemoryPlan& plan, const Batchin
   masters = take(flat, Dtype::f32);
   if (plan.compute != Dtype::f32) low = take(flat, plan.compute);
   gradients = take(flat, Dtype::f32);
-  optimizer.m = take(flat, Dtype::f32);
-  optimizer.v = take(flat, Dtype::f32);
+  if (plan.exchange > 0) wire = take(flat, gradient_type(config, plan.device));
+  const Shape updated = {optimizer_elements(model.parameters(), config, ranks)};
+  optimizer.m = take(updated, Dtype::f32);
+  optimizer.v = take(updated, Dtype::f32);
   optimizer.scalars = take({static_cast<std::int64_t>(Optimizer::scalars_bytes)}, Dtype::u8);
-  if (plan.average > 0) optimizer.ema = take(flat, Dtype::f32);
+  if (plan.average > 0) optimizer.ema = take(updated, Dtype::f32);
   step = take({1}, Dtype::i64);
   tokens = take({batching.per_rank, model.context()}, Dtype::u8);
   nats = take({1}, Dtype::f64);
-  losses = take({batching.micro, model.context()}, Dtype::f32);
+  losses = take({batching.micro, model.context() / batching.context}, Dtype::f32);
   if (plan.device == Device::cpu) {
     std::memset(base_, 0, taken_);
   } else {

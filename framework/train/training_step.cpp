@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "framework/ops/basic.h"
 
@@ -23,10 +25,11 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
       comm_(comm),
       batching_(divide_batch(config, comm.size())),
       plan_(plan_that_fits(model, config, comm.size(), device)),
-      state_(model, plan_, batching_),
-      optimizer_(optimizer_config(config, device), state_.optimizer, model.parameters().decayed_size()) {
+      state_(model, config, plan_, comm.size()),
+      pieces_(updated_pieces(model.parameters(), config, comm.rank(), comm.size())),
+      optimizer_(optimizer_config(config, device), state_.optimizer, pieces_),
+      exceptions_(std::uncaught_exceptions()) {
   if (device == Device::cuda) {
-    LONGSTRIDE_CHECK(comm.size() == 1, "{} ranks train on GPUs", comm.size());
     gpu_ = std::make_unique<Gpu>(static_cast<std::size_t>(staging_bytes(state_.tokens.count())));
     ctx_.launch.stream = gpu_->stream.handle();
     ctx_.launch.workspace = state_.workspace.data();
@@ -38,18 +41,56 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
   ctx_.seed = config.seed;
   ctx_.step = state_.step.as<const std::int64_t>();
   if (optimizer_.config().dynamic_loss_scale) ctx_.loss_scale = &optimizer_.scalars()->loss_scale;
+  if (exchanges(config, comm.size())) connect();
+}
+
+// An exception on its way up: what this rank has put on its GPU may wait for others that will never come.
+TrainingStep::~TrainingStep() {
+  if (std::uncaught_exceptions() <= exceptions_ || !gpu_) return;
+  gpu_->graph.discard();
+  abort_exchange();
+}
+
+void TrainingStep::connect() {
+  const Device device = plan_.device;
+  ranks_.all = make_collectives(comm_, device);
+  ranks_.gradients = std::make_unique<GradientExchange>(model_.parameters(), state_, *ranks_.all,
+                                                        gpu_ ? &gpu_->stream : nullptr, config_.parallel.shard);
+  if (batching_.context == 1) return;
+  ranks_.near = comm_.split(batching_.group_of(comm_.rank()));
+  ranks_.near_exchange = make_collectives(*ranks_.near, device);
+  ranks_.group =
+      std::make_unique<RankGroup>(ranks_.near_exchange.get(), batching_.index_of(comm_.rank()), batching_.context);
+  ctx_.group = ranks_.group.get();
+}
+
+void TrainingStep::check_exchange() const {
+  for (Collectives* group : {ranks_.all.get(), ranks_.near_exchange.get()})
+    if (group != nullptr) group->check();
+}
+
+void TrainingStep::abort_exchange() const {
+  for (Collectives* group : {ranks_.all.get(), ranks_.near_exchange.get()})
+    if (group != nullptr) group->abort();
+}
+
+TrainingTensors TrainingStep::tensors() const {
+  TrainingTensors all{model_.parameters(), state_.masters, state_.optimizer.m, state_.optimizer.v, state_.optimizer.ema};
+  if (sharded() && comm_.size() > 1)
+    for (const Piece& piece : pieces_) all.moment_ranges.push_back({piece.begin, piece.count});
+  return all;
 }
 
 TrainingStep::HostCopy TrainingStep::host_copy() {
   const ParameterSet& parameters = model_.parameters();
-  if (!gpu_)
+  if (!gpu_ && !sharded())
     return {std::nullopt, {parameters, state_.masters, state_.optimizer.m, state_.optimizer.v, state_.optimizer.ema}};
   const std::size_t flat = Arena::rounded(state_.masters.bytes());
   HostCopy copy{std::nullopt, {parameters, {}, {}, {}, {}}};
   std::byte* next = copy.memory.emplace(4 * flat).data();
   const auto like = [&](const Tensor& on_device) {
     if (!on_device.given()) return Tensor{};
-    const Tensor t(next, on_device.dtype(), on_device.shape());
+    const Tensor t(next, on_device.dtype(), state_.masters.shape());
     next += flat;
     return t;
   };
@@ -60,32 +101,54 @@ TrainingStep::HostCopy TrainingStep::host_copy() {
   return copy;
 }
 
+// f(state of this rank's optimizer, the same elements of a flat buffer of the host), a piece at a time.
+template <class F>
+void TrainingStep::for_each_piece(const HostCopy& copy, F&& f) const {
+  const std::pair<Tensor, Tensor> both[] = {{state_.optimizer.m, copy.tensors.m},
+                                            {state_.optimizer.v, copy.tensors.v},
+                                            {state_.optimizer.ema, copy.tensors.ema}};
+  for (const auto& [own, flat] : both) {
+    std::int64_t at = 0;
+    for (const Piece& piece : pieces_) {
+      if (own.given() && piece.count > 0)
+        f(own.slice(0, at, at + piece.count), flat.slice(0, piece.begin, piece.begin + piece.count));
+      at += piece.count;
+    }
+  }
+}
+
 void TrainingStep::download(HostCopy& copy) {
-  if (!gpu_) return;
-  void* stream = gpu_->stream.handle();
+  if (!copy.memory) return;
   const auto fetch = [&](const Tensor& from, const Tensor& to) {
-    if (from.given()) copy_to_host(to.data(), from.data(), from.bytes(), stream);
+    if (gpu_)
+      copy_to_host(to.data(), from.data(), from.bytes(), gpu_->stream.handle());
+    else
+      std::memcpy(to.data(), from.data(), from.bytes());
   };
   fetch(state_.masters, copy.tensors.masters);
-  fetch(state_.optimizer.m, copy.tensors.m);
-  fetch(state_.optimizer.v, copy.tensors.v);
-  fetch(state_.optimizer.ema, copy.tensors.ema);
-  synchronize(stream);
+  for_each_piece(copy, fetch);
+  if (gpu_) synchronize(gpu_->stream.handle());
+  if (!sharded()) return;
+  for (const Tensor& flat : {copy.tensors.m, copy.tensors.v, copy.tensors.ema})
+    for (const Bucket& b : model_.parameters().buckets())
+      if (flat.given())
+        comm_.all_gather(flat.slice(0, b.begin, b.begin + b.count).data(),
+                         b.count / comm_.size() * static_cast<std::int64_t>(sizeof(float)));
 }
 
 // The narrow copy of the weights is made anew: it is the masters, rounded.
 void TrainingStep::upload(HostCopy& copy) {
-  if (!gpu_) return;
-  void* stream = gpu_->stream.handle();
-  const auto send = [&](const Tensor& from, const Tensor& to) {
-    if (to.given()) copy_to_device(to.data(), from.data(), to.bytes(), stream);
+  if (!copy.memory) return;
+  const auto send = [&](const Tensor& to, const Tensor& from) {
+    if (gpu_)
+      copy_to_device(to.data(), from.data(), to.bytes(), gpu_->stream.handle());
+    else
+      std::memcpy(to.data(), from.data(), to.bytes());
   };
-  send(copy.tensors.masters, state_.masters);
-  send(copy.tensors.m, state_.optimizer.m);
-  send(copy.tensors.v, state_.optimizer.v);
-  send(copy.tensors.ema, state_.optimizer.ema);
+  send(state_.masters, copy.tensors.masters);
+  for_each_piece(copy, send);
   if (state_.low.given()) ops::copy(ctx_, state_.masters, state_.low);
-  synchronize(stream);
+  if (gpu_) synchronize(gpu_->stream.handle());
 }
 
 // A forward and a backward pass before there is anything in memory. What it leaves there is overwritten.
@@ -144,15 +207,28 @@ void TrainingStep::work() {
   ops::fill_zero(ctx_, state_.gradients);
   ops::fill_zero(ctx_, state_.nats);
   for (std::int64_t begin = 0; begin < batching_.per_rank; begin += batching_.micro) {
-    ctx_.first_row = comm_.rank() * batching_.per_rank + begin;
+    const std::int64_t row = batching_.group_of(comm_.rank()) * batching_.per_rank + begin;
+    ctx_.first_row = row * batching_.context + batching_.index_of(comm_.rank());
+    if (ranks_.gradients && begin + batching_.micro == batching_.per_rank) ranks_.gradients->begin(ctx_);
     model_.loss_and_gradients(ctx_, state_.tokens.slice(0, begin, begin + batching_.micro), scale, state_.losses);
     ops::sum(ctx_, state_.losses, state_.nats);
   }
-  if (!gpu_) {
-    comm_.all_reduce_sum(state_.nats.as<double>(), 1);
-    comm_.all_reduce_sum(state_.gradients.as<float>(), state_.gradients.count());
-  }
-  optimizer_.step(ctx_, state_.masters, state_.gradients, state_.low);
+  ctx_.watcher = nullptr;
+  if (ranks_.gradients)
+    ranks_.gradients->finish(optimizer_);
+  else
+    optimizer_.measure(ctx_, state_.gradients, pieces_of(model_.parameters(), 0, 1));
+  optimizer_.update(ctx_, state_.masters, state_.gradients, sharded() ? Tensor{} : state_.low);
+  if (sharded()) ranks_.gradients->gather_masters(ctx_);
+}
+
+void TrainingStep::exchange_only(StepTimer* timer) {
+  if (timer != nullptr) timer->begin.record(gpu_->stream);
+  ranks_.gradients->begin(ctx_);
+  ctx_.watcher = nullptr;
+  ranks_.gradients->finish(optimizer_);
+  if (sharded()) ranks_.gradients->gather_masters(ctx_);
+  if (timer != nullptr) timer->end.record(gpu_->stream);
 }
 
 void TrainingStep::run(const std::uint8_t* rows, StepTimer* timer) {

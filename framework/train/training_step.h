@@ -14,6 +14,8 @@
 
 #include "framework/comm/communicator.h"
 #include "framework/train/checkpoint.h"
+#include "framework/train/gradient_exchange.h"
+#include "framework/train/rank_group.h"
 #include "framework/train/training_state.h"
 
 namespace longstride {
@@ -32,6 +34,9 @@ struct StepTimer {
 class TrainingStep {
  public:
   TrainingStep(Model& model, const TrainConfig& config, Communicator& comm, Device device);
+  ~TrainingStep();
+  TrainingStep(const TrainingStep&) = delete;
+  TrainingStep& operator=(const TrainingStep&) = delete;
 
   // A fresh run, or one that goes on from the newest whole checkpoint in `run`.
   void start();
@@ -47,11 +52,10 @@ class TrainingStep {
 
   // For evaluation between steps, in the same memory.
   Context& context() { return ctx_; }
-  // All that a checkpoint holds, where it is.
-  TrainingTensors tensors() const {
-    return {model_.parameters(), state_.masters, state_.optimizer.m, state_.optimizer.v, state_.optimizer.ema};
-  }
-  // The same in the host's memory: `f` is called with it.
+  // All that a checkpoint holds, where it is; of a sharded optimizer, this rank's part.
+  TrainingTensors tensors() const;
+  // The same in the host's memory: `f` is called with it. Where the optimizer is sharded every rank calls it, and gets
+  // all.
   template <class F>
   void with_host_tensors(F&& f) {
     HostCopy copy = host_copy();
@@ -62,6 +66,13 @@ class TrainingStep {
   const Batching& batching() const { return batching_; }
   const MemoryPlan& plan() const { return plan_; }
   TrainingState& state() { return state_; }
+  bool sharded() const { return config_.parallel.shard && ranks_.gradients != nullptr; }
+  // For a watchdog, from any thread: throws CommunicationError when an exchange between GPUs has failed; and ends what
+  // will never come to an end.
+  void check_exchange() const;
+  void abort_exchange() const;
+  // Only the exchange of the gradients as they are, after which they are of no use: to measure it.
+  void exchange_only(StepTimer* timer);
   const Stream* stream() const { return gpu_ ? &gpu_->stream : nullptr; }
 
  private:
@@ -82,8 +93,19 @@ class TrainingStep {
     Graph graph;
     bool warm = false;  // a step has run kernel by kernel
   };
+  // What several ranks need.
+  struct Ranks {
+    std::unique_ptr<Collectives> all;
+    std::unique_ptr<Communicator> near;  // the ranks that share this one's sequences, when there are any
+    std::unique_ptr<Collectives> near_exchange;
+    std::unique_ptr<RankGroup> group;
+    std::unique_ptr<GradientExchange> gradients;
+  };
 
+  void connect();
   HostCopy host_copy();
+  template <class F>
+  void for_each_piece(const HostCopy& copy, F&& f) const;
   void download(HostCopy& copy);
   void upload(HostCopy& copy);
   void stage(const std::uint8_t* rows);
@@ -96,10 +118,14 @@ class TrainingStep {
   Batching batching_;
   MemoryPlan plan_;
   TrainingState state_;
-  std::unique_ptr<Gpu> gpu_;  // after the memory that its stream works on: it goes first
+  Ranks ranks_;
+  std::unique_ptr<Gpu>
+      gpu_;  // after the memory that its stream works on and what its graph has captured: it goes first
   Context ctx_;
+  std::vector<Piece> pieces_;  // that this rank updates
   Optimizer optimizer_;
   std::int64_t step_ = 0;
+  int exceptions_;
 };
 
 }  // namespace longstride

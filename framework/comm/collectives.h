@@ -1,0 +1,50 @@
+// What a group of ranks exchanges in the memory that training computes in, in the order of a stream. On the CPU MPI
+// does it (collectives.cpp), and it is done when a call returns. On GPUs NCCL does it (collectives_nccl.cpp): calls
+// only put work on the stream, and may be captured in a graph. Sums have the same bits on every rank and in every run.
+//
+//   auto group = make_collectives(comm, Device::cuda);     every rank calls it, after choose_gpu(comm)
+//   group->reduce_scatter_sum(gradients, stream);
+#pragma once
+#include <memory>
+#include <string>
+
+#include "framework/comm/communicator.h"
+#include "framework/core/device.h"
+#include "framework/core/tensor.h"
+
+namespace longstride {
+
+class Collectives {
+ public:
+  virtual ~Collectives() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // values[i] = sum over ranks.
+  virtual void all_reduce_sum(const Tensor& values, void* stream) = 0;
+  // Of size() equal pieces of `values` every rank gets the sum of its own, in its place.
+  virtual void reduce_scatter_sum(const Tensor& values, void* stream) = 0;
+  // size() equal pieces of `values`: every rank has its own in place, and then all.
+  virtual void all_gather(const Tensor& values, void* stream) = 0;
+  // Piece r of `from` becomes piece rank() of rank r's `to`.
+  virtual void all_to_all(const Tensor& from, const Tensor& to, void* stream) = 0;
+
+  // For a watchdog, from any thread, without waiting: CommunicationError when an exchange under way has failed.
+  virtual void check() {}
+  // Ends what is under way and will never come to an end, from any thread; nothing but the destructor may follow.
+  virtual void abort() {}
+};
+
+// `group` lives longer. CommunicationError when NCCL cannot start; UserError in a build without it.
+std::unique_ptr<Collectives> make_collectives(Communicator& group, Device device);
+
+bool built_with_nccl();
+
+// Gives this rank a GPU of its host, its local rank's, and makes it the current one. UserError, naming the ranks, when
+// two of them would share one. Every rank calls it.
+void choose_gpu(Communicator& comm);
+
+// For the table of settings, and every rank calls them: hosts, and how the ranks reach each other, in words.
+int count_nodes(Communicator& comm);
+std::string interconnect(Communicator& comm, Device device);
+
+}  // namespace longstride
