@@ -21,8 +21,7 @@ TEST(Distributed, ResumingGivesEveryRankTheBitsOfTheCheckpoint) {
     testing::save(run->path(), 10);
   }
   SmallTraining loaded, expected;
-  const CheckpointState state =
-      resume_from_checkpoint(world(), run ? run->path() : "/nowhere", loaded.tensors());
+  const CheckpointState state = resume_from_checkpoint(world(), run ? run->path() : "/nowhere", loaded.tensors());
   expected.fill(10);
   EXPECT_EQ(loaded.bits(), expected.bits());
   EXPECT_EQ(state.step, 10);

@@ -2,7 +2,7 @@
 # world may be of size 1.
 set(ranks_source ${CMAKE_CURRENT_LIST_DIR})
 add_executable(test_distributed ${ranks_source}/main.cpp ${ranks_source}/communicator_test.cpp
-  ${ranks_source}/checkpoint_test.cpp)
+  ${ranks_source}/checkpoint_test.cpp ${ranks_source}/training_test.cpp)
 add_executable(test_distributed_failure ${ranks_source}/failure.cpp)
 foreach(target test_distributed test_distributed_failure)
   longstride_flags(${target})
@@ -23,6 +23,19 @@ foreach(ranks 1 2 3 4)
     COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:test_distributed> --gtest_brief=1)
   longstride_on_ranks(distributed.ranks_${ranks})
 endforeach()
+
+# The same training on GPUs, one a rank. NVLink multicast stays off: it is a resource of the whole host.
+if(LONGSTRIDE_NCCL)
+  foreach(ranks 1 2 4)
+    add_test(NAME distributed.gpus_${ranks}
+      COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:test_distributed>
+        --gtest_brief=1 --gtest_filter=TrainingOnRanks.*)
+    longstride_on_ranks(distributed.gpus_${ranks})
+    set_tests_properties(distributed.gpus_${ranks} PROPERTIES LABELS "gpu;multi_gpu" TIMEOUT 300
+      SKIP_REGULAR_EXPRESSION "fewer GPUs than ranks"
+      ENVIRONMENT "${ranks_environment};LONGSTRIDE_TEST_DEVICE=gpu;NCCL_NVLS_ENABLE=0")
+  endforeach()
+endif()
 
 # One rank fails while the others wait for it: the whole job ends soon, and says why.
 function(longstride_failure_test way code output)

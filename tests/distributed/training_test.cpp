@@ -1,0 +1,288 @@
+// Training on several ranks is training on one: every rank trains alone too, and compares. On the CPU, or on a GPU a
+// rank where LONGSTRIDE_TEST_DEVICE is gpu (label multi_gpu).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "framework/comm/collectives.h"
+#include "framework/train/evaluator.h"
+#include "framework/train/training_step.h"
+#include "tests/distributed/world.h"
+#include "tests/support/toy_model.h"
+
+namespace longstride::testing {
+namespace {
+
+bool on_gpus() {
+  const char* device = std::getenv("LONGSTRIDE_TEST_DEVICE");
+  return device != nullptr && std::strcmp(device, "gpu") == 0;
+}
+Device device() { return on_gpus() ? Device::cuda : Device::cpu; }
+
+// Four layers, several buckets, and heads and positions that two, three or four ranks divide.
+SparseTransformerConfig model_config(kernels::Integration integration = kernels::Integration::merged) {
+  SparseTransformerConfig c;
+  c.context = 84;
+  c.layers = 4;
+  c.heads = world().size() == 3 ? 3 : 4;
+  c.width = 16 * c.heads;
+  c.dropout = 0.1;
+  c.attention.integration = integration;
+  c.attention.parts = {kernels::PartKind::fixed_block, kernels::PartKind::fixed_summary};
+  c.attention.stride = 16;
+  c.attention.summary = {4};
+  c.attention.distinct_heads = true;
+  return c;
+}
+
+TrainConfig train_config(Precision precision = Precision::fp32) {
+  TrainConfig c;
+  c.steps = 30;
+  c.global_batch = 12;
+  c.lr = 1e-3;
+  c.warmup = 5;
+  c.ema = 0.9;
+  c.precision = precision;
+  c.seed = 11;
+  c.parallel.bucket = 20000;
+  return c;
+}
+
+struct Trained {
+  Trained(const TrainConfig& settings, Communicator& ranks, const SparseTransformerConfig& config = model_config())
+      : train(settings), model(config), comm(ranks), step(model, train, comm, device()) {
+    step.start();
+  }
+  void go(std::int64_t steps) {
+    const Batching& batching = step.batching();
+    for (const std::int64_t end = step.step() + steps; step.step() < end;) {
+      const auto rows =
+          test::toy_tokens(train.global_batch * model.context(), 100 + static_cast<std::uint64_t>(step.step()));
+      step.run(rows.data() + batching.group_of(comm.rank()) * batching.per_rank * model.context());
+    }
+  }
+  // Every bit of what a checkpoint would hold, without the padding, which depends on the number of ranks.
+  std::string bits() {
+    std::string all;
+    step.with_host_tensors([&](const TrainingTensors& t) {
+      for (const Tensor& flat : {t.masters, t.m, t.v, t.ema})
+        for (const Parameter& p : model.parameters().all())
+          all.append(reinterpret_cast<const char*>(flat.as<const float>() + p.offset),
+                     static_cast<std::size_t>(p.shape.count()) * sizeof(float));
+    });
+    return all;
+  }
+  // Of the last step, as averaged; the optimizer is not sharded.
+  std::vector<float> gradients() {
+    const Tensor& flat = step.state().gradients;
+    std::vector<float> host(static_cast<std::size_t>(flat.count())), all;
+    step.report();
+    if (on_gpus()) {
+      copy_to_host(host.data(), flat.data(), flat.bytes(), step.stream()->handle());
+      synchronize(step.stream()->handle());
+    } else {
+      std::memcpy(host.data(), flat.data(), flat.bytes());
+    }
+    for (const Parameter& p : model.parameters().all())
+      all.insert(all.end(), host.begin() + p.offset, host.begin() + p.offset + p.shape.count());
+    return all;
+  }
+
+  TrainConfig train;
+  SparseTransformer model;
+  Communicator& comm;
+  TrainingStep step;
+};
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    sum += d * d;
+  }
+  return std::sqrt(sum);
+}
+
+class TrainingOnRanks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!on_gpus()) return;
+    const bool enough = device_count() >= world().local_size() && built_with_nccl();
+    if (world().any(!enough)) GTEST_SKIP() << "fewer GPUs than ranks, or no NCCL";
+    choose_gpu(world());
+  }
+  std::unique_ptr<Communicator> alone_ = make_single_communicator();
+};
+
+// What has one rank against what all have, for some steps.
+void expect_one_ranks_training(const TrainConfig& train, Communicator& alone, const SparseTransformerConfig& config) {
+  TrainConfig single = train;
+  single.parallel = {};
+  Trained one(single, alone, config), all(train, world(), config);
+  for (int i = 0; i < 10; ++i) {
+    one.go(1);
+    all.go(1);
+    const StepReport a = one.step.report(), b = all.step.report();
+    ASSERT_NEAR(b.loss, a.loss, 1e-5 * a.loss) << "step " << i;
+    EXPECT_NEAR(b.scalars.gradient_norm, a.scalars.gradient_norm, 1e-4 * a.scalars.gradient_norm) << "step " << i;
+    if (i > 0) continue;
+    const std::vector<float> expected = one.gradients();
+    EXPECT_LE(distance(all.gradients(), expected), 1e-5 * distance(expected, std::vector<float>(expected.size())));
+  }
+}
+
+TEST_F(TrainingOnRanks, LossesAndGradientsAreThoseOfOneRank) {
+  TrainConfig train = train_config();
+  expect_one_ranks_training(train, *alone_, model_config());
+  train.micro_batch = 1;
+  expect_one_ranks_training(train, *alone_, model_config());
+}
+
+TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
+  for (int context = 2; context <= world().size(); ++context) {
+    if (world().size() % context != 0) continue;
+    for (auto integration :
+         {kernels::Integration::merged, kernels::Integration::interleaved, kernels::Integration::multihead})
+      for (Recompute recompute : {Recompute::none, Recompute::block}) {
+        SCOPED_TRACE(::testing::Message() << context << " ranks a sequence, integration " << int(integration));
+        SparseTransformerConfig config = model_config(integration);
+        config.recompute = recompute;
+        TrainConfig train = train_config();
+        train.parallel.context = context;
+        expect_one_ranks_training(train, *alone_, config);
+      }
+  }
+}
+
+TEST_F(TrainingOnRanks, AShardedOptimizerGivesTheSameBits) {
+  std::vector<Precision> precisions = {Precision::fp32};
+  if (on_gpus()) precisions = {Precision::fp32, Precision::bf16, Precision::fp16};
+  for (Precision precision : precisions)
+    for (int context : {1, world().size()}) {
+      TrainConfig train = train_config(precision);
+      train.parallel.context = context;
+      Trained whole(train, world());
+      train.parallel.shard = true;
+      Trained sharded(train, world()), again(train, world());
+      for (Trained* run : {&whole, &sharded, &again}) run->go(8);
+      EXPECT_EQ(sharded.step.report().scalars.gradient_norm, whole.step.report().scalars.gradient_norm);
+      const std::string bits = whole.bits();
+      EXPECT_TRUE(sharded.bits() == bits) << context << " ranks a sequence";
+      EXPECT_TRUE(again.bits() == bits) << context << " ranks a sequence";
+      EXPECT_LE(sharded.step.plan().optimizer, whole.step.plan().optimizer / world().size() + 4096);
+    }
+}
+
+TEST_F(TrainingOnRanks, EveryRankHasTheSameWeights) {
+  TrainConfig train = train_config();
+  Trained run(train, world());
+  run.go(5);
+  std::string bits = run.bits(), first = bits;
+  world().broadcast(first.data(), static_cast<std::int64_t>(first.size()), 0);
+  EXPECT_TRUE(bits == first);
+}
+
+TEST_F(TrainingOnRanks, NarrowGradientsStayNearThoseOfOneRank) {
+  if (!on_gpus()) GTEST_SKIP() << "the CPU averages in fp32";
+  for (Precision precision : {Precision::bf16, Precision::fp16}) {
+    const TrainConfig train = train_config(precision);
+    Trained one(train, *alone_), all(train, world());
+    for (int i = 0; i < 10; ++i) {
+      one.go(1);
+      all.go(1);
+      EXPECT_NEAR(all.step.report().loss, one.step.report().loss, 1e-3 * one.step.report().loss) << "step " << i;
+    }
+  }
+}
+
+// One rank's gradient overflows the type that gradients travel in: no rank updates anything.
+TEST_F(TrainingOnRanks, AnOverflowIsSkippedOnEveryRankAlike) {
+  if (!on_gpus()) GTEST_SKIP() << "the CPU has no loss scale";
+  TrainConfig train = train_config(Precision::fp16);
+  for (bool shard : {false, true}) {
+    train.parallel.shard = shard;
+    Trained run(train, world());
+    run.go(2);
+    const float huge = 0x1p40f;
+    if (world().rank() == 0)
+      copy_to_device(run.step.state().optimizer.scalars.as<char>() + offsetof(kernels::OptimizerScalars, loss_scale),
+                     &huge, sizeof(huge), run.step.stream()->handle());
+    const std::string before = run.bits();
+    run.go(1);
+    EXPECT_EQ(run.step.report().scalars.skipped_in_row, 1);
+    EXPECT_TRUE(run.bits() == before);
+  }
+}
+
+TEST_F(TrainingOnRanks, ExchangingWithNobodyChangesNoBit) {
+  TrainConfig train = train_config();
+  Trained without(train, *alone_);
+  train.parallel.exchange_alone = true;
+  Trained with(train, *alone_);
+  train.parallel.shard = true;
+  Trained sharded(train, *alone_);
+  for (Trained* run : {&without, &with, &sharded}) run->go(6);
+  EXPECT_TRUE(with.bits() == without.bits());
+  EXPECT_TRUE(sharded.bits() == without.bits());
+}
+
+TEST_F(TrainingOnRanks, TakesExactlyThePlannedMemory) {
+  std::int64_t last = 0;
+  for (int context = 1; context <= world().size(); ++context) {
+    if (world().size() % context != 0) continue;
+    TrainConfig train = train_config();
+    train.micro_batch = 1;
+    train.parallel.context = context;
+    train.parallel.shard = true;
+    Trained run(train, world());
+    run.go(2);
+    run.step.report();
+    EXPECT_EQ(static_cast<std::int64_t>(run.step.state().bytes()), run.step.plan().block());
+    EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().high_water()), run.step.plan().activations);
+    if (context > 1) {
+      EXPECT_LT(run.step.plan().activations, last);
+    }
+    last = run.step.plan().activations;
+  }
+}
+
+class Texts : public SequenceSet {
+ public:
+  std::int64_t sequences() const override { return 3; }
+  std::int64_t length(std::int64_t s) const override { return 83 + 61 * s; }  // windows that no number of ranks divides
+  void read(std::int64_t s, std::int64_t offset, std::int64_t length, std::uint8_t* out) const override {
+    const auto all = test::toy_tokens(300, 20 + static_cast<std::uint64_t>(s));
+    std::copy_n(all.begin() + offset, length, out);
+  }
+};
+
+TEST_F(TrainingOnRanks, EvaluationInAGroupGivesTheFigureOfOneRank) {
+  TrainConfig train = train_config();
+  Trained one(train, *alone_);
+  train.parallel.context = world().size();
+  Trained all(train, world());
+  EvaluationConfig config = validation_config(train, all.step.batching(), all.model.context());
+  config.min_context = 20;
+  const EvaluationResult a = evaluate(one.model, one.step.context(), Texts(), config, *alone_);
+  const EvaluationResult b = evaluate(all.model, all.step.context(), Texts(), config, world());
+  EXPECT_EQ(b.bytes, a.bytes);
+  EXPECT_NEAR(b.nats, a.nats, 1e-5 * a.nats);
+}
+
+TEST(Batching, SaysWhatCannotBeDivided) {
+  TrainConfig train = train_config();
+  train.parallel.context = 3;
+  EXPECT_THROW(divide_batch(train, 4), UserError);
+  train.parallel.context = 2;
+  EXPECT_EQ(divide_batch(train, 4).per_rank, 6);
+  EXPECT_EQ(divide_batch(train, 4).micro, 1);
+  train.micro_batch = 2;
+  EXPECT_THROW(divide_batch(train, 4), UserError);
+  SparseTransformerConfig config = model_config();
+  EXPECT_THROW(SparseTransformer(config).check_group(5), UserError);
+}
+
+}  // namespace
+}  // namespace longstride::testing
