@@ -38,11 +38,13 @@ struct StepTimes {
   double wall = 0;                   // of all of them, as the host sees it
   double busy = 0;                   // of which the GPU worked on steps
   double loss = 0;                   // of the last step
+  std::vector<double> exchange;      // of what ranks exchange in a step, with nothing else going on
 };
 
 struct Bench {
   const BenchOptions& options;
   const Recipe& recipe;
+  Communicator& comm;
   TrainingStep step;
   std::vector<std::uint8_t> rows;
   StepTimes times;
@@ -81,6 +83,11 @@ void time_on_gpu(Bench& b) {
     b.times.milliseconds.push_back(timers[i + 1].begin.milliseconds_since(timers[i].begin));
     b.times.busy += timers[i].end.milliseconds_since(timers[i].begin);
   }
+  if (b.comm.size() == 1) return;
+  for (int i = 0; i < 3; ++i) b.step.exchange_only(nullptr);
+  for (StepTimer& timer : timers) b.step.exchange_only(&timer);
+  b.step.report();
+  for (const StepTimer& timer : timers) b.times.exchange.push_back(timer.end.milliseconds_since(timer.begin));
 }
 
 void time_on_cpu(Bench& b) {
@@ -108,6 +115,7 @@ nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t ta
   const double tokens = static_cast<double>(r.train.global_batch * r.model.context);
   const double flops = static_cast<double>(r.train.global_batch) *
                        SparseTransformer(r.model).training_flops(r.model.context) / (milliseconds * 1e-3);
+  const int ranks = b.comm.size();
   const auto peak = device == Device::cuda ? peak_flops(name, r.train.precision) : std::nullopt;
   nlohmann::ordered_json out = {
       {"recipe", r.name},
@@ -121,9 +129,10 @@ nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t ta
       {"milliseconds", milliseconds},
       {"fastest", *std::min_element(b.times.milliseconds.begin(), b.times.milliseconds.end())},
       {"slowest", *std::max_element(b.times.milliseconds.begin(), b.times.milliseconds.end())},
+      {"ranks", ranks},
       {"tokens_per_second", tokens / (milliseconds * 1e-3)},
       {"tflops", flops / 1e12},
-      {"mfu", peak ? nlohmann::json(flops / *peak) : nlohmann::json("unknown")},
+      {"mfu", peak ? nlohmann::json(flops / *peak / ranks) : nlohmann::json("unknown")},
       {"planned_bytes", b.step.plan().block()},
       {"used_bytes", b.step.state().bytes() - static_cast<std::size_t>(b.step.plan().activations) +
                          b.step.state().arena().high_water()},
@@ -132,6 +141,7 @@ nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t ta
     out["taken_bytes"] = taken;
     out["busy"] = b.times.busy / b.times.wall;
   }
+  if (!b.times.exchange.empty()) out["exchange_milliseconds"] = median(b.times.exchange);
   return out;
 }
 
@@ -143,20 +153,24 @@ void print_text(const nlohmann::ordered_json& r) {
              r.at("micro_batch").get<std::int64_t>(), r.at("recompute").get<std::string>());
   fmt::print("step     {:.3f} ms, median of {} ({:.3f} to {:.3f})\n", r.at("milliseconds").get<double>(),
              r.at("steps").get<int>(), r.at("fastest").get<double>(), r.at("slowest").get<double>());
+  const int ranks = r.at("ranks").get<int>();
+  if (ranks > 1) fmt::print("ranks    {}, of all of them together what follows\n", ranks);
   fmt::print("speed    {:.0f} tokens/s, {:.1f} TFLOP/s, MFU {}\n", r.at("tokens_per_second").get<double>(),
              r.at("tflops").get<double>(),
              r.at("mfu").is_number() ? fmt::format("{:.1f}%", 100 * r.at("mfu").get<double>()) : "unknown");
   fmt::print("memory   {:.3f} GiB planned, {:.3f} GiB used ({} and {} bytes)\n", gib("planned_bytes"),
              gib("used_bytes"), r.at("planned_bytes").get<std::int64_t>(), r.at("used_bytes").get<std::int64_t>());
+  if (r.contains("exchange_milliseconds"))
+    fmt::print("exchange {:.3f} ms of a step's gradients between the ranks, with nothing else going on\n",
+               r.at("exchange_milliseconds").get<double>());
   if (!r.contains("busy")) return;
   fmt::print("         {:.3f} GiB less are free than before, with kernels and libraries\n", gib("taken_bytes"));
   fmt::print("busy     {:.2f}% of the time between the first step and the last\n", 100 * r.at("busy").get<double>());
-  print_breakdown(r.at("breakdown"));
+  if (r.contains("breakdown")) print_breakdown(r.at("breakdown"));
 }
 
 void run_bench(const BenchOptions& o, Session& session) {
   const Device device = chosen_device(o.device, *session.comm);
-  if (session.comm->size() > 1) throw user_error("bench step measures one rank; run it without mpirun");
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
   check_device_computes(recipe.model, device);
   // The rates that floors are computed from; before the step, beside which there may be no memory for them.
@@ -166,7 +180,7 @@ void run_bench(const BenchOptions& o, Session& session) {
           : Ceilings{};
   const std::size_t free_before = device == Device::cuda ? device_info().free_bytes : 0;
   SparseTransformer model(recipe.model);
-  Bench b{o, recipe, TrainingStep(model, recipe.train, *session.comm, device), {}, {}};
+  Bench b{o, recipe, *session.comm, {model, recipe.train, *session.comm, device}, {}, {}};
   b.rows = random_rows(b.step.state().tokens.count());
   b.step.start();
   if (device == Device::cuda)
@@ -174,8 +188,9 @@ void run_bench(const BenchOptions& o, Session& session) {
   else
     time_on_cpu(b);
   const DeviceInfo gpu = device == Device::cuda ? device_info() : DeviceInfo{"the CPU", 0, 0, 0, 0};
+  if (session.comm->rank() != 0) return;
   nlohmann::ordered_json out = results(b, gpu.name, free_before - gpu.free_bytes);
-  if (device == Device::cuda)
+  if (device == Device::cuda && session.comm->size() == 1)
     out["breakdown"] = step_breakdown(b.step, b.rows.data(), recipe, ceilings, out.at("milliseconds").get<double>());
   if (o.json)
     std::puts(out.dump(2).c_str());

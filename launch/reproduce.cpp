@@ -79,7 +79,7 @@ Scale scale_of(const std::string& name) {
 }
 
 Reproduction::Reproduction(const ReproduceOptions& options, Session& session)
-    : options_(options), session_(session), device_(chosen_device(options.device, session.comm->size())) {
+    : options_(options), session_(session), device_(chosen_device(options.device, *session.comm)) {
   table_.number = options.table.back() - '0';
   table_.scale = scale_of(options.scale);
   output_ = options.output.empty() ? (fs::path("runs") / ("reproduce-" + options.scale)).string() : options.output;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "datasets/dataset.h"
+#include "framework/comm/collectives.h"
 #include "framework/comm/watchdog.h"
 #include "framework/core/errors.h"
 #include "framework/core/files.h"
@@ -36,18 +37,37 @@ void prepare_directory(const std::string& run, bool resume, const Recipe& recipe
   if (error) throw user_error("{}: cannot be created ({}); choose another directory with --run", run, error.message());
 }
 
-void announce(const Recipe& recipe, SparseTransformer& model, const Session& session, Device device,
+// Every rank calls it; rank 0 prints what the run is and where it runs.
+void announce(const Recipe& recipe, SparseTransformer& model, Communicator& comm, Device device,
               const std::string& run) {
-  const MemoryPlan plan = plan_memory(model, recipe.train, session.comm->size(), device);
-  const Batching batching = divide_batch(recipe.train, session.comm->size());
+  const int ranks = comm.size(), nodes = count_nodes(comm);
+  const std::string links = interconnect(comm, device);
+  if (comm.rank() != 0) return;
+  const MemoryPlan plan = plan_memory(model, recipe.train, ranks, device);
+  const Batching batching = divide_batch(recipe.train, ranks);
+  const ParallelConfig& parallel = recipe.train.parallel;
+  const auto line = [](const char* name, const std::string& value) { spdlog::info("  {:<12}{}", name, value); };
+  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   spdlog::info("{}: {:.1f} M parameters, context {}, {} steps of {} sequences", recipe.name,
                static_cast<double>(model.parameters().count()) / 1e6, recipe.model.context, recipe.train.steps,
                recipe.train.global_batch);
-  const std::string where = device == Device::cpu ? "the CPU" : device_info().name;
-  spdlog::info("{} rank(s) on {} in {}, {} x micro-batches of {}, {:.2f} GiB a rank, run directory {}",
-               session.comm->size(), where, name_of(resolved(recipe.train.precision, device)), batching.accumulation(),
-               batching.micro, static_cast<double>(device == Device::cpu ? plan.total() : plan.block()) / (1 << 30),
-               run);
+  line("ranks", fmt::format("{} on {} node(s), {} in {}", ranks, nodes,
+                            device == Device::cpu ? "the CPU" : "a GPU each, " + device_info().name,
+                            name_of(resolved(recipe.train.precision, device))));
+  if (ranks > 1) line("links", links);
+  line("batch", fmt::format("{} sequences: {} {} x {} x micro-batches of {}", recipe.train.global_batch,
+                            ranks / batching.context,
+                            batching.context > 1 ? fmt::format("group(s) of {} ranks", batching.context) : "rank(s)",
+                            batching.accumulation(), batching.micro));
+  if (ranks > 1)
+    line("exchange", fmt::format("gradients in {}{}", kernels::name_of(gradient_type(recipe.train, device)),
+                                 parallel.shard ? ", the optimizer's state divided between ranks" : ""));
+  line("memory",
+       fmt::format("{:.2f} GiB a rank: parameters {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations "
+                   "{:.2f}",
+                   gib(device == Device::cpu ? plan.total() : plan.block()), gib(plan.parameters),
+                   gib(plan.gradients + plan.exchange), gib(plan.optimizer + plan.average), gib(plan.activations)));
+  line("directory", run);
 }
 
 }  // namespace
@@ -61,13 +81,14 @@ TrainingOutcome train_run(const TrainRequest& request, Session& session) {
   const auto validation = dataset->split("valid", recipe.data.cross_files);
   SparseTransformer model(recipe.model);
   divide_batch(recipe.train, session.comm->size());
+  gradient_type(recipe.train, request.device);
   prepare_directory(request.run, request.resume, recipe, session);
   if (session.comm->rank() == 0) {
     write_file_atomically((fs::path(request.run) / "recipe.yaml").string(), recipe.resolved);
     write_file_atomically((fs::path(request.run) / "environment.json").string(),
                           describe_environment(request.device, session.comm->size()));
-    announce(recipe, model, session, request.device, request.run);
   }
+  announce(recipe, model, *session.comm, request.device, request.run);
   session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);
 
   TrainerSetup setup;
