@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "framework/comm/collectives.h"
 #include "tests/distributed/world.h"
 
 namespace longstride {
@@ -46,6 +47,57 @@ TEST(Distributed, SumsOverSeveralChunksToo) {
   const auto chunk = static_cast<std::int64_t>(communicator_workspace_bytes(2));  // bytes; two chunks and a bit
   expect_the_sum_in_the_order_of_ranks<float>(2 * chunk / 4 + 12345);
   expect_the_sum_in_the_order_of_ranks<double>(chunk / 8 + 1);
+}
+
+template <class T>
+void expect_own_pieces_summed(std::int64_t each) {
+  const int size = world().size(), rank = world().rank();
+  std::vector<T> values(static_cast<std::size_t>(each * size)), all;
+  for (std::int64_t i = 0; i < each * size; ++i) values[static_cast<std::size_t>(i)] = contribution<T>(rank, i);
+  all = values;
+  world().reduce_scatter_sum(values.data(), each);
+  world().all_reduce_sum(all.data(), each * size);
+  const auto begin = static_cast<std::size_t>(rank * each), bytes = static_cast<std::size_t>(each) * sizeof(T);
+  EXPECT_EQ(std::memcmp(values.data() + begin, all.data() + begin, bytes), 0) << each << " a rank";
+  world().all_gather(values.data(), static_cast<std::int64_t>(bytes));
+  EXPECT_EQ(std::memcmp(values.data(), all.data(), all.size() * sizeof(T)), 0) << each << " a rank";
+}
+
+TEST(Distributed, SumsOfPiecesGatheredAreTheSumsOfAll) {
+  for (std::int64_t each : {0, 1, 5, 64, 4097, 700001}) {
+    expect_own_pieces_summed<float>(each);
+    expect_own_pieces_summed<double>(each);
+  }
+}
+
+TEST(Distributed, EveryRankGetsItsPieceOfEveryRank) {
+  const int size = world().size(), rank = world().rank();
+  std::vector<int> from, to(static_cast<std::size_t>(3 * size), -1), expected;
+  for (int r = 0; r < size; ++r)
+    for (int i = 0; i < 3; ++i) {
+      from.push_back(100 * rank + 10 * r + i);
+      expected.push_back(100 * r + 10 * rank + i);
+    }
+  world().all_to_all(from.data(), to.data(), 3 * sizeof(int));
+  EXPECT_EQ(to, expected);
+}
+
+TEST(Distributed, RanksOfOneColourKeepTheirOrder) {
+  const int rank = world().rank(), size = world().size();
+  const auto some = world().split(rank % 2);
+  EXPECT_EQ(some->rank(), rank / 2);
+  EXPECT_EQ(some->size(), (size + 1 - rank % 2) / 2);
+  double sum = rank;
+  some->all_reduce_sum(&sum, 1);
+  double expected = 0;
+  for (int r = rank % 2; r < size; r += 2) expected += r;
+  EXPECT_EQ(sum, expected);
+}
+
+TEST(Distributed, RanksOfAHostAreCounted) {
+  EXPECT_EQ(world().local_size(), world().size());  // the tests run on one
+  EXPECT_EQ(world().local_rank(), world().rank());
+  EXPECT_EQ(count_nodes(world()), 1);
 }
 
 TEST(Distributed, BroadcastGivesEveryRankTheRootsBytes) {

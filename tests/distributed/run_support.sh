@@ -15,7 +15,7 @@ model:
   kind: sparse_transformer
   layers: 2
   width: 64
-  heads: 2
+  heads: 4
   dropout: 0.1
   attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 32, summary: 8, distinct_heads: true}
   recompute: block

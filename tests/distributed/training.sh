@@ -2,7 +2,7 @@
 # Training as a user runs it: the same losses on any number of ranks, the same bits run after run, and a run that is
 # killed and resumed ends in the bits of one that was not.
 #
-#   training.sh LONGSTRIDE CASE        cases: ranks, kill, kill_ranks, sigterm, elastic
+#   training.sh LONGSTRIDE CASE        cases: ranks, divided, kill, kill_ranks, sigterm, elastic, elastic_sharded
 set -euo pipefail
 longstride=$1
 scenario=$2
@@ -69,6 +69,29 @@ case $scenario in
     [ ! -e stopped/checkpoints/step-00000020 ] || fail "the run was over before it could be stopped"
     train 1 stopped --resume
     same_bits whole stopped 20
+    ;;
+  divided)
+    train 4 ranks4
+    train 4 sharded --set optimizer.shard=true --set parallel.bucket=20000
+    train 4 bucketed --set parallel.bucket=20000
+    # Whose optimizer files are cut in other places, but the weights and every norm on the way show its state.
+    cmp {bucketed,sharded}/checkpoints/step-00000020/model.safetensors || fail "weights differ when sharded"
+    cmp <(cut -d , -f 1-5 bucketed/metrics.jsonl) <(cut -d , -f 1-5 sharded/metrics.jsonl) || fail "norms differ when sharded"
+    for p in 2 4; do
+      train 4 "context$p" --set parallel.context="$p" --set train.micro_batch=1
+      same_losses whole "context$p"
+    done
+    train 4 both --set parallel.context=2 --set train.micro_batch=1 --set optimizer.shard=true
+    same_losses whole both
+    ;;
+  elastic_sharded)
+    "$longstride" train recipe.yaml --run moved >moved.log 2>&1 &
+    pid=$!
+    wait_for_step moved 11
+    kill -9 "$pid"
+    wait "$pid" 2>/dev/null || true
+    train 4 moved --resume --set optimizer.shard=true --set parallel.context=2 --set train.micro_batch=1
+    same_losses whole moved
     ;;
   elastic)
     "$longstride" train recipe.yaml --run moved >moved.log 2>&1 &

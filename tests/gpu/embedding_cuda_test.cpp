@@ -62,7 +62,8 @@ TEST(EmbeddingCuda, EqualsTheCpu) {
 TEST(EmbeddingCuda, BackwardEqualsTheCpuAndAccumulates) {
   LONGSTRIDE_NEEDS_GPU();
   for (const Case& c : cases)
-    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (const auto& [dtype, first] :
+         {std::pair{Dtype::f32, 0}, std::pair{Dtype::bf16, 0}, std::pair{Dtype::f32, 5}, std::pair{Dtype::f32, 1000}}) {
       Tables gradients(c, 1);
       Array tokens = Array::bytes_below({c.batch, c.seq}, static_cast<std::uint32_t>(c.vocabulary), 1);
       Array dy = Array::normal({c.batch, c.seq, c.width}, dtype, 20);
@@ -70,6 +71,7 @@ TEST(EmbeddingCuda, BackwardEqualsTheCpuAndAccumulates) {
         kernels::EmbeddingBackwardArgs args;
         gradients.fill(c, side, args);
         args.tokens = tokens.view(side);
+        args.first = first;
         args.y = dy.view(side);
         return args;
       };

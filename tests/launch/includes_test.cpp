@@ -34,8 +34,9 @@ const std::map<std::string, std::set<std::string>> may_see = {
 
 // Libraries that one room alone may know.
 const std::map<std::string, std::string> belongs_to = {
-    {"yaml-cpp/", "launch"}, {"CLI/", "launch"},        {"mpi.h", "framework/comm"}, {"nccl.h", "framework/comm"}, {"hdf5.h", "datasets"},
-    {"png.h", "datasets"},   {"sndfile.h", "datasets"}, {"soxr.h", "datasets"},      {"cblas.h", "kernels"},
+    {"yaml-cpp/", "launch"},      {"CLI/", "launch"},     {"mpi.h", "framework/comm"},
+    {"nccl.h", "framework/comm"}, {"hdf5.h", "datasets"}, {"png.h", "datasets"},
+    {"sndfile.h", "datasets"},    {"soxr.h", "datasets"}, {"cblas.h", "kernels"},
 };
 
 std::string room_of(const std::string& path) {

@@ -100,7 +100,8 @@ const Edit edits[] = {
     {"heads: 2", "heads: 2\n  dropuot: 0.1", "r.yaml:8: unknown key 'dropuot' in model; did you mean 'dropout'?"},
     {"name: small", "name: small\ntrian: {}", "r.yaml:2: unknown key 'trian'; did you mean 'train'?"},
     {"name: small", "name: small\nxyzzy: {}",
-     "r.yaml:2: unknown key 'xyzzy'; it may have name, reproduces, unpublished, data, model, train"},
+     "r.yaml:2: unknown key 'xyzzy'; it may have name, reproduces, unpublished, data, model, train, optimizer, "
+     "parallel"},
     {"data: {kind: bytes, path: x.h5, context: 64}", "data: x.h5",
      "r.yaml:2: data is x.h5, but must be a map of keys and values"},
     {"data: {kind: bytes, path: x.h5, context: 64}",
@@ -132,7 +133,8 @@ TEST(RecipeErrors, YamlsCornersAreRefused) {
       {"a: &x 1\nb: *x\n", "r.yaml:1: an anchor stands here; recipes have no anchors and aliases"},
       {"a: &x [1]\n", "r.yaml:1: an anchor stands here; recipes have no anchors and aliases"},
       {small + "<<: {name: x}\n",
-       "r.yaml:17: unknown key '<<'; it may have name, reproduces, unpublished, data, model, train"},
+       "r.yaml:17: unknown key '<<'; it may have name, reproduces, unpublished, data, model, train, optimizer, "
+       "parallel"},
       {"a: !!int 3\n", "r.yaml:1: the tag tag:yaml.org,2002:int stands here; recipes have no tags"},
       {"a: !mine {b: 3}\n", "r.yaml:1: the tag !mine stands here; recipes have no tags"},
       {"? [a, b]\n: c\n", "r.yaml:1: a key must be a word"},
@@ -167,6 +169,19 @@ TEST(RecipeErrors, HugeDocumentsAreRefusedSoon) {
   std::string wide;
   for (int i = 0; i < 50000; ++i) wide += fmt::format("k{}: 1\n", i);
   EXPECT_EQ(error_of(wide), "r.yaml:5000: more than 10000 values; this is no recipe");
+}
+
+TEST(RecipeErrors, SequencesThatRanksCannotDivideAreRefused) {
+  const auto with = [](const std::vector<std::string>& overrides) {
+    return user_error_of([&] { parse_recipe(small_recipe, "r.yaml", overrides); });
+  };
+  EXPECT_EQ(with({"parallel.context=3"}),
+            "--set parallel.context=3: parallel.context is 3, but must divide model.heads, 2");
+  EXPECT_EQ(with({"parallel.context=2", "data.context=63"}),
+            "--set parallel.context=2: parallel.context is 2, but must divide data.context, 63");
+  EXPECT_EQ(with({"parallel.context=2", "train.micro_batch=2"}),
+            "--set train.micro_batch=2: train.micro_batch is 2, but ranks that share sequences (parallel.context is 2) "
+            "take one at a time; set it to 1");
 }
 
 TEST(RecipeErrors, ProductsThatNothingCouldCountAreRefused) {

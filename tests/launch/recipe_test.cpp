@@ -103,6 +103,11 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_EQ(t.keep, 0);
   EXPECT_EQ(t.evaluate_every, 11);
   EXPECT_EQ(t.evaluate_windows, 13);
+  EXPECT_TRUE(t.parallel.shard);
+  EXPECT_EQ(t.parallel.gradients, Precision::fp32);
+  EXPECT_EQ(t.parallel.bucket, 1000000);
+  EXPECT_EQ(parse_recipe(full_recipe, "r.yaml", {"parallel.context=4", "train.micro_batch=1"}).train.parallel.context,
+            4);
 }
 
 TEST(Recipe, FullRecipeOfThisTestSetsEveryKeyThereIs) {
