@@ -4,9 +4,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace longstride {
 
@@ -51,7 +54,15 @@ class Communicator {
   std::int64_t signs_of_life() const { return signs_.load(std::memory_order_relaxed); }
   void still_working() { signs_.fetch_add(1, std::memory_order_relaxed); }
   // A failure that the network library has noticed by itself and no call has returned yet; empty: none.
-  virtual std::string pending_error() { return {}; }
+  std::string pending_error() {
+    std::lock_guard lock(mutex_);
+    return ask_ ? ask_() : std::string();
+  }
+  // Who knows of such failures, asked from the watchdog's thread; null: nobody.
+  void set_error_source(std::function<std::string()> ask) {
+    std::lock_guard lock(mutex_);
+    ask_ = std::move(ask);
+  }
 
  protected:
   // Every collective operation begins with it.
@@ -62,6 +73,8 @@ class Communicator {
 
  private:
   std::atomic<std::int64_t> entered_ = 0, signs_ = 0;
+  std::mutex mutex_;
+  std::function<std::string()> ask_;
 };
 
 // Host memory, in bytes, that the collectives of one of `ranks` ranks hold beside the caller's buffers.

@@ -46,27 +46,37 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
 
 // An exception on its way up: what this rank has put on its GPU may wait for others that will never come.
 TrainingStep::~TrainingStep() {
+  comm_.set_error_source(nullptr);
   if (std::uncaught_exceptions() <= exceptions_ || !gpu_) return;
   gpu_->graph.discard();
   abort_exchange();
 }
 
 void TrainingStep::connect() {
+  connect_group();
   const Device device = plan_.device;
   ranks_.all = make_collectives(comm_, device);
   ranks_.gradients = std::make_unique<GradientExchange>(model_.parameters(), state_, *ranks_.all,
                                                         gpu_ ? &gpu_->stream : nullptr, config_.parallel.shard);
+  comm_.set_error_source([this] {
+    try {
+      for (Collectives* group : {ranks_.all.get(), ranks_.near_exchange.get()})
+        if (group != nullptr) group->check();
+    } catch (const CommunicationError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  });
+}
+
+// The ranks that share this one's sequences.
+void TrainingStep::connect_group() {
   if (batching_.context == 1) return;
   ranks_.near = comm_.split(batching_.group_of(comm_.rank()));
-  ranks_.near_exchange = make_collectives(*ranks_.near, device);
+  ranks_.near_exchange = make_collectives(*ranks_.near, plan_.device);
   ranks_.group =
       std::make_unique<RankGroup>(ranks_.near_exchange.get(), batching_.index_of(comm_.rank()), batching_.context);
   ctx_.group = ranks_.group.get();
-}
-
-void TrainingStep::check_exchange() const {
-  for (Collectives* group : {ranks_.all.get(), ranks_.near_exchange.get()})
-    if (group != nullptr) group->check();
 }
 
 void TrainingStep::abort_exchange() const {
@@ -75,7 +85,8 @@ void TrainingStep::abort_exchange() const {
 }
 
 TrainingTensors TrainingStep::tensors() const {
-  TrainingTensors all{model_.parameters(), state_.masters, state_.optimizer.m, state_.optimizer.v, state_.optimizer.ema};
+  TrainingTensors all{model_.parameters(), state_.masters, state_.optimizer.m, state_.optimizer.v,
+                      state_.optimizer.ema};
   if (sharded() && comm_.size() > 1)
     for (const Piece& piece : pieces_) all.moment_ranges.push_back({piece.begin, piece.count});
   return all;

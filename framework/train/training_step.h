@@ -67,10 +67,6 @@ class TrainingStep {
   const MemoryPlan& plan() const { return plan_; }
   TrainingState& state() { return state_; }
   bool sharded() const { return config_.parallel.shard && ranks_.gradients != nullptr; }
-  // For a watchdog, from any thread: throws CommunicationError when an exchange between GPUs has failed; and ends what
-  // will never come to an end.
-  void check_exchange() const;
-  void abort_exchange() const;
   // Only the exchange of the gradients as they are, after which they are of no use: to measure it.
   void exchange_only(StepTimer* timer);
   const Stream* stream() const { return gpu_ ? &gpu_->stream : nullptr; }
@@ -103,6 +99,8 @@ class TrainingStep {
   };
 
   void connect();
+  void connect_group();
+  void abort_exchange() const;  // ends what will never come to an end
   HostCopy host_copy();
   template <class F>
   void for_each_piece(const HostCopy& copy, F&& f) const;
