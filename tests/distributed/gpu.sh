@@ -2,6 +2,7 @@
 # What several GPUs of this host compute and how fast, on what is built already:
 #
 #   gpu.sh BUILD [PART...]        BUILD: a build folder. Parts: tests, command, speed, context; all of them by default
+#   COUNTS="4" gpu.sh BUILD       numbers of GPUs to compare with one; default: 2, 4 and 8, as far as there are so many
 #
 # tests    training on 1 rank and on all GPUs against training on one (tests/distributed/training_test.cpp)
 # command  `longstride train` on 1, 2, ... GPUs: losses, bits of a sharded optimizer, divided sequences
@@ -15,8 +16,8 @@ parts=${*:-tests command speed context}
 longstride=$build/longstride
 recipes=$(cd "$(dirname "$0")/../../recipes" && pwd)
 gpus=$(nvidia-smi -L | wc -l)
-counts=$(for n in 2 4 8; do [ "$n" -le "$gpus" ] && echo "$n"; done)
-most=$(echo "$counts" | tail -n 1)
+counts=${COUNTS-$(for n in 2 4 8; do [ "$n" -le "$gpus" ] && echo "$n"; done)}
+most=${counts##*[[:space:]]}
 failures=0
 # NVLink multicast is a resource of the whole host, shared with who else uses it.
 export NCCL_NVLS_ENABLE=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=4
@@ -33,17 +34,20 @@ ranks() { # ranks N SECONDS command...
 run_tests() {
   local n
   for n in 1 $counts; do
-    LONGSTRIDE_TEST_DEVICE=gpu ranks "$n" 120 "$build/tests/test_distributed" --gtest_brief=1 \
-      '--gtest_filter=TrainingOnRanks.*' >"$work/tests$n" 2>&1 || failed "tests on $n"
+    LONGSTRIDE_TEST_DEVICE=gpu ranks "$n" 60 "$build/tests/test_distributed" --gtest_brief=1 \
+      '--gtest_filter=TrainingOnRanks.*' >"$work/tests$n" 2>&1
+    local code=$?
+    [ "$code" = 0 ] || failed "tests on $n: exit code $code"
     echo "tests on $n GPU(s): $(grep -c 'PASSED' "$work/tests$n") of $n ranks passed, $(grep -c 'Skipped' "$work/tests$n") skipped"
     grep -E 'Failure|error|rank [0-9]+ \(' -A 6 "$work/tests$n" | head -n 40
+    [ "$code" != 124 ] || { tail -n 20 "$work/tests$n"; echo "nothing else is tried"; exit 1; }
   done
 }
 
 train() { # train RANKS NAME [options]
   local n=$1 name=$2
   shift 2
-  ranks "$n" 60 "$longstride" train "$work/recipe.yaml" --device gpu --run "$work/$name" "$@" >"$work/$name.log" 2>&1 ||
+  ranks "$n" 40 "$longstride" train "$work/recipe.yaml" --device gpu --run "$work/$name" "$@" >"$work/$name.log" 2>&1 ||
     { failed "train $name"; tail -n 5 "$work/$name.log"; }
 }
 losses() { sed -n 's/.*"step":\([0-9]*\),"loss":\([-0-9.e]*\).*/\1 \2/p' "$work/$1/metrics.jsonl"; }
@@ -96,15 +100,16 @@ R
     same_losses one "bf16_$n" 2e-2
   done
   # Two ranks on one GPU are refused in a sentence.
-  CUDA_VISIBLE_DEVICES=0 ranks 2 30 "$longstride" train "$work/recipe.yaml" --device gpu --run "$work/two" 2>&1 |
-    grep -m 1 'would share GPU' || failed "two ranks on one GPU"
+  CUDA_VISIBLE_DEVICES=0 ranks 2 30 "$longstride" train "$work/recipe.yaml" --device gpu --run "$work/two" \
+    >"$work/two.log" 2>&1 && failed "two ranks on one GPU are not refused"
+  grep -m 1 'would share GPU' "$work/two.log" || failed "two ranks on one GPU"
 }
 
 value() { sed -n "s/.*\"$2\": \([-0-9.e+]*\).*/\1/p" "$work/$1.json" | head -n 1; }
 bench() { # bench RANKS NAME RECIPE STEPS [options]
   local n=$1 name=$2 recipe=$3 steps=$4
   shift 4
-  ranks "$n" 100 "$longstride" bench step "$recipes/$recipe.yaml" --device gpu --json --steps "$steps" "$@" \
+  ranks "$n" 60 "$longstride" bench step "$recipes/$recipe.yaml" --device gpu --json --steps "$steps" "$@" \
     >"$work/$name.json" 2>"$work/$name.log" || { failed "bench $name"; tail -n 3 "$work/$name.log"; }
 }
 compare() { # compare ONE MANY RANKS: the same batch a GPU
@@ -124,7 +129,11 @@ run_speed() {
       compare "$recipe" "$recipe-x$n" "$n"
     done
     n=$most
-    [ "$recipe" = cifar10-strided ] && continue
+    if [ "$recipe" = cifar10-strided ]; then
+      NCCL_MAX_CTAS=8 bench "$n" "$recipe-8ctas" "table1/$recipe" 8 --set train.global_batch=$((batch * n))
+      compare "$recipe" "$recipe-8ctas" "$n"
+      continue
+    fi
     bench "$n" "$recipe-shard" "table1/$recipe" 8 --set train.global_batch=$((batch * n)) --set optimizer.shard=true
     compare "$recipe" "$recipe-shard" "$n"
     [ "$recipe" = enwik8-fixed ] || continue
