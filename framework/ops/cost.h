@@ -6,6 +6,7 @@
 #include "kernels/attention/decode.h"
 #include "kernels/base/meter.h"
 #include "kernels/column_sum.h"
+#include "kernels/copy_rows.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
@@ -57,6 +58,7 @@ inline Cost cost(const kernels::StartScalarsArgs&) { return {Work::optimizer, 0,
 inline Cost cost(const kernels::SumArgs& a) { return {a.squares ? Work::optimizer : Work::loss, bytes_of(a.x), 0}; }
 
 inline Cost cost(const kernels::FillZeroArgs& a) { return {Work::other, bytes_of(a.x), 0}; }
+inline Cost cost(const kernels::CopyRowsArgs& a) { return {Work::other, bytes_of(a.from, a.to), 0}; }
 inline Cost cost(const kernels::CopyArgs& a) { return {Work::other, bytes_of(a.from, a.to), 0}; }
 inline Cost cost(const kernels::AddArgs& a) { return {Work::other, bytes_of(a.a, a.b, a.y), 0}; }
 

@@ -146,6 +146,7 @@ TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
     for (auto integration :
          {kernels::Integration::merged, kernels::Integration::interleaved, kernels::Integration::multihead})
       for (Recompute recompute : {Recompute::none, Recompute::block}) {
+        if (recompute == Recompute::block && integration != kernels::Integration::merged) continue;
         SCOPED_TRACE(::testing::Message() << context << " ranks a sequence, integration " << int(integration));
         SparseTransformerConfig config = model_config(integration);
         config.recompute = recompute;

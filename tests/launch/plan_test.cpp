@@ -90,12 +90,33 @@ TEST(Plan, JsonHasTheNumbersOfTheModelAndOfTheMemoryPlan) {
   const double flops = json.at("flops_per_step").get<double>() * 20;
   EXPECT_DOUBLE_EQ(json.at("seconds").get<double>(), flops / (0.35 * 989e12 * 2));
   std::int64_t sum = 0;
-  for (const char* purpose :
-       {"parameters", "gradients", "optimizer", "average", "batch", "activations", "input", "communication"})
+  for (const char* purpose : {"parameters", "gradients", "exchange", "optimizer", "average", "batch", "activations",
+                              "input", "communication", "snapshot"})
     sum += json.at("bytes_per_rank").at(purpose).get<std::int64_t>();
   EXPECT_EQ(json.at("bytes_per_rank").at("total"), sum);
   EXPECT_EQ(json.at("bytes_per_rank").at("total"), plan.total());
   EXPECT_EQ(json.at("bytes_per_rank").at("activations"), plan.activations);
+}
+
+TEST(Plan, RanksDivideSequencesAndTheOptimizersState) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", small_recipe);
+  const auto planned = [&](const std::vector<std::string>& settings) {
+    std::vector<std::string> arguments = {"plan", "r.yaml", "--json", "--device", "cpu", "--ranks", "2"};
+    for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
+    const CommandResult r = run_command(arguments, dir.path());
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    return nlohmann::json::parse(r.out);
+  };
+  const auto bytes = [](const nlohmann::json& plan, const char* key) {
+    return plan.at("bytes_per_rank").at(key).get<double>();
+  };
+  const auto whole = planned({"train.micro_batch=1"}), sharded = planned({"optimizer.shard=true"});
+  const auto divided = planned({"parallel.context=2", "train.micro_batch=1"});
+  EXPECT_NEAR(bytes(sharded, "optimizer"), bytes(whole, "optimizer") / 2, 1024);
+  EXPECT_LT(bytes(divided, "tape"), 0.65 * bytes(whole, "tape"));  // a rank keeps its output in both orders
+  EXPECT_EQ(divided.at("accumulation"), 4);
+  EXPECT_EQ(whole.at("accumulation"), 2);
 }
 
 // Without a GPU here: planning needs none.
