@@ -103,6 +103,7 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_EQ(t.keep, 0);
   EXPECT_EQ(t.evaluate_every, 11);
   EXPECT_EQ(t.evaluate_windows, 13);
+  EXPECT_EQ(t.hang_seconds, 9);
   EXPECT_TRUE(t.parallel.shard);
   EXPECT_EQ(t.parallel.gradients, Precision::fp32);
   EXPECT_EQ(t.parallel.bucket, 1000000);
