@@ -166,7 +166,7 @@ void print_text(const nlohmann::ordered_json& r) {
   if (!r.contains("busy")) return;
   fmt::print("         {:.3f} GiB less are free than before, with kernels and libraries\n", gib("taken_bytes"));
   fmt::print("busy     {:.2f}% of the time between the first step and the last\n", 100 * r.at("busy").get<double>());
-  print_breakdown(r.at("breakdown"));
+  if (r.contains("breakdown")) print_breakdown(r.at("breakdown"));
 }
 
 void run_bench(const BenchOptions& o, Session& session) {
@@ -188,8 +188,9 @@ void run_bench(const BenchOptions& o, Session& session) {
   else
     time_on_cpu(b);
   const DeviceInfo gpu = device == Device::cuda ? device_info() : DeviceInfo{"the CPU", 0, 0, 0, 0};
+  if (session.comm->rank() != 0) return;
   nlohmann::ordered_json out = results(b, gpu.name, free_before - gpu.free_bytes);
-  if (device == Device::cuda)
+  if (device == Device::cuda && session.comm->size() == 1)
     out["breakdown"] = step_breakdown(b.step, b.rows.data(), recipe, ceilings, out.at("milliseconds").get<double>());
   if (session.comm->rank() != 0) return;
   if (o.json)

@@ -62,8 +62,6 @@ std::int64_t staging_bytes(std::int64_t tokens);
 // UserError when the plan takes more than what is free on the GPU; it names the largest micro-batch that would fit.
 void check_fits(Model& model, const TrainConfig& config, int ranks, const MemoryPlan& plan, std::int64_t free);
 
-// For a GPU, no GPU is needed, but a build with CUDA.
-
 // The type in which gradients travel between ranks. UserError for what the device does not compute in.
 Dtype gradient_type(const TrainConfig& config, Device device);
 // Whether ranks exchange gradients at all.
