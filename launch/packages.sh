@@ -4,8 +4,8 @@ longstride_packages=(
   libopenmpi-dev openmpi-bin libhdf5-dev libyaml-cpp-dev libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
   libopenblas-dev libpng-dev zlib1g-dev libsndfile1-dev libsoxr-dev
 )
-# For the fuzzers: clang and its runtime.
-longstride_slow_packages=(clang libclang-rt-dev)
+# For the fuzzers: clang and its runtime. For hosts that are network namespaces: ip.
+longstride_slow_packages=(clang libclang-rt-dev iproute2)
 
 # install_packages NAME...: installs those that are missing, as root or with sudo.
 install_packages() {

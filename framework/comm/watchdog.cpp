@@ -4,12 +4,15 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -44,6 +47,27 @@ bool first_on_its_host() {
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
     if (const char* text = std::getenv(name)) return std::atoi(text) == 0;
   return true;
+}
+
+// Once Open MPI's mpirun ends a job, it waits for the daemons of all hosts, also of one that is cut off: for ever. A
+// rank that it has started itself leaves a process behind that ends it if it lingers. The daemons that mpirun can reach
+// notice its end. Between fork and the end only what is allowed in a process that had threads.
+void see_the_launcher_out() {
+  constexpr int tenths = 40;
+  const pid_t launcher = ::getppid();
+  std::string name;
+  std::getline(std::ifstream("/proc/" + std::to_string(launcher) + "/comm") >> std::ws, name);
+  if (name != "mpirun" && name != "orterun" && name != "mpiexec" && name != "prterun") return;
+  if (::fork() != 0) return;
+  ::setsid();  // mpirun signals a rank's whole process group
+  for (int descriptor = 0; descriptor < 3; ++descriptor) ::close(descriptor);  // and waits until its output ends
+  const timespec tenth = {0, 100'000'000};
+  for (int i = 0; i < tenths; ++i) {
+    ::nanosleep(&tenth, nullptr);
+    if (::kill(launcher, 0) != 0) ::_exit(0);
+  }
+  ::kill(launcher, SIGKILL);
+  ::_exit(0);
 }
 
 }  // namespace
@@ -241,6 +265,7 @@ bool Watchdog::Impl::rank_0_answers() {
 // Rank 0 says it, for all to hear once.
 void Watchdog::Impl::end_job(const std::string& cause, bool said, int code) {
   if (!said && rank == 0) say(cause);
+  if (!said) see_the_launcher_out();
   tell_everybody(Kind::failure, cause, said || rank == 0, code);
   if (!said && rank > 0 && !rank_0_answers()) say(cause);
   // The message is on its way through the launcher; a process that ends at once may take it along.
@@ -251,6 +276,7 @@ void Watchdog::Impl::end_job(const std::string& cause, bool said, int code) {
 void Watchdog::Impl::rank_0_is_lost(const std::string& cause) {
   if (rank > 1) sleep_seconds(1);
   if (rank == 1 || first_on_its_host()) say(fmt::format("{} (found by rank {}, {})", cause, rank, host));
+  see_the_launcher_out();
   sleep_seconds(0.2);
   ::_exit(lost_rank_code);
 }

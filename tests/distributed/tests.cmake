@@ -65,3 +65,10 @@ add_test(NAME distributed.faults_kill_fifty_times
   COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> kill 50)
 longstride_on_ranks(distributed.faults_kill_fifty_times)
 set_tests_properties(distributed.faults_kill_fifty_times PROPERTIES LABELS slow TIMEOUT 600)
+
+# Several hosts, imitated by network namespaces: these need root and iproute2.
+foreach(scenario same cut)
+  add_test(NAME distributed.hosts_${scenario} COMMAND ${ranks_source}/hosts.sh $<TARGET_FILE:longstride> ${scenario})
+  longstride_on_ranks(distributed.hosts_${scenario})
+  set_tests_properties(distributed.hosts_${scenario} PROPERTIES LABELS slow SKIP_RETURN_CODE 77)
+endforeach()
