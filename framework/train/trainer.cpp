@@ -56,6 +56,22 @@ class Trainer {
   std::int64_t interval_step_ = 0;
 };
 
+// While it lives, ranks must show progress.
+class Watched {
+ public:
+  explicit Watched(Watchdog* watchdog) : watchdog_(watchdog) {
+    if (watchdog_ != nullptr) watchdog_->expect_progress(true);
+  }
+  ~Watched() {
+    if (watchdog_ != nullptr) watchdog_->expect_progress(false);
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ private:
+  Watchdog* watchdog_;
+};
+
 Trainer::Trainer(const TrainerSetup& setup)
     : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
   start_or_resume();
@@ -177,7 +193,7 @@ TrainingOutcome Trainer::run() {
                         batching.group_of(setup_.comm->rank()) * batching.per_rank, batching.per_rank, prefetch_depth);
   interval_begin_ = Clock::now();
   interval_step_ = step_.step();
-  if (setup_.watchdog != nullptr) setup_.watchdog->expect_progress(true);
+  const Watched watched(setup_.watchdog);
   while (step_.step() < c.steps && !outcome.stopped) {
     step_.run(prefetcher.next());
     writer_->poll();
@@ -189,7 +205,6 @@ TrainingOutcome Trainer::run() {
     if (due(c.checkpoint_every) || last || outcome.stopped) save();
   }
   writer_->finish();
-  if (setup_.watchdog != nullptr) setup_.watchdog->expect_progress(false);
   if (first_rank()) {
     progress_->finish();
     const std::size_t outside = step_.state().bytes() - static_cast<std::size_t>(step_.plan().activations);

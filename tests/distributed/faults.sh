@@ -42,6 +42,7 @@ start() { # start RUN [options]: 4 ranks in the background; $pid is mpirun
   pid=$!
 }
 rank_of() { pgrep -P "$pid" | sed -n "$(($1 + 1))p"; }  # mpirun starts its ranks in order
+resume_of() { if [ "$(last_checkpoint "$1")" != 0 ]; then echo --resume; fi; }
 wait_for_saving() { # until RUN has a checkpoint that is being written
   for _ in $(seq 20000); do
     compgen -G "$1/checkpoints/.tmp-step-*" >/dev/null && return
@@ -55,9 +56,7 @@ case $scenario in
     write_recipe "steps: $steps" "checkpoint_every: 3" "hang_seconds: 20"
     train 4 whole
     for i in $(seq "$times"); do
-      resume=()
-      [ -z "$(ls killed/checkpoints 2>/dev/null | grep '^step-')" ] || resume=(--resume)
-      start killed "${resume[@]}"
+      start killed $(resume_of killed)
       for _ in $(seq 1000); do  # until it trains; metrics after the checkpoint are written anew
         if grep -a -q '^step ' job.log && [ -n "$(rank_of 3)" ]; then break; fi
         sleep 0.02
@@ -69,7 +68,7 @@ case $scenario in
       end_of "kill $i (of rank $r)" nonzero 10
       one_message "rank $r (.*) has ended without a word"
     done
-    train 4 killed --resume
+    train 4 killed $(resume_of killed)
     same_bits whole killed "$steps"
     ;;
   stop)
