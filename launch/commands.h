@@ -29,5 +29,6 @@ void add_reproduce(CLI::App& app, Session& session);
 void add_export(CLI::App& app, Session& session);
 void add_attention(CLI::App& app, Session& session);
 void add_report(CLI::App& app, Session& session);
+void add_doctor(CLI::App& app, Session& session);
 
 }  // namespace longstride
