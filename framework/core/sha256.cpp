@@ -1,5 +1,10 @@
 #include "framework/core/sha256.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -20,16 +25,60 @@ constexpr std::array<std::uint32_t, 64> round_constants = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
+#if defined(__x86_64__)
+bool has_sha_instructions() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool sse = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_SSSE3) != 0 && (c & bit_SSE4_1) != 0;
+  return sse && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_SHA) != 0;
+}
+
+// The processor's own rounds, several times as fast: two at a time on the state as (a, b, e, f) and (c, d, g, h).
+__attribute__((target("sha,sse4.1,ssse3"))) void compress_by_instructions(std::array<std::uint32_t, 8>& state,
+                                                                          const std::uint8_t* block,
+                                                                          std::size_t blocks) {
+  const __m128i bytes_of_words = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+  const __m128i low = _mm_shuffle_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(&state[0])), 0xb1);
+  const __m128i high = _mm_shuffle_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(&state[4])), 0x1b);
+  __m128i abef = _mm_alignr_epi8(low, high, 8), cdgh = _mm_blend_epi16(high, low, 0xf0);
+  for (; blocks > 0; --blocks, block += 64) {
+    const __m128i abef_before = abef, cdgh_before = cdgh;
+    __m128i w[16];
+    for (int i = 0; i < 16; ++i) {
+      w[i] = i < 4 ? _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block) + i), bytes_of_words)
+                   : _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(w[i - 4], w[i - 3]),
+                                                        _mm_alignr_epi8(w[i - 1], w[i - 2], 4)),
+                                          w[i - 1]);
+      const __m128i k =
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(&round_constants[4 * static_cast<std::size_t>(i)]));
+      const __m128i sum = _mm_add_epi32(w[i], k);
+      cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
+      abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0e));
+    }
+    abef = _mm_add_epi32(abef, abef_before);
+    cdgh = _mm_add_epi32(cdgh, cdgh_before);
+  }
+  const __m128i feba = _mm_shuffle_epi32(abef, 0x1b), dchg = _mm_shuffle_epi32(cdgh, 0xb1);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(&state[0]), _mm_blend_epi16(feba, dchg, 0xf0));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(&state[4]), _mm_alignr_epi8(dchg, feba, 8));
+}
+#else
+bool has_sha_instructions() { return false; }
+void compress_by_instructions(std::array<std::uint32_t, 8>&, const std::uint8_t*, std::size_t) {}
+#endif
+
 std::uint32_t big_endian(const std::uint8_t* p) {
   return std::uint32_t{p[0]} << 24 | std::uint32_t{p[1]} << 16 | std::uint32_t{p[2]} << 8 | std::uint32_t{p[3]};
 }
 
 }  // namespace
 
-Sha256::Sha256()
-    : state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {}
+Sha256::Sha256(bool portable)
+    : portable_(portable), state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {}
 
 void Sha256::compress(const std::uint8_t* block, std::size_t blocks) {
+  static const bool by_instructions = has_sha_instructions();
+  if (by_instructions && !portable_) return compress_by_instructions(state_, block, blocks);
   for (; blocks > 0; --blocks, block += 64) {
     std::uint32_t w[64];
     for (int t = 0; t < 16; ++t) w[t] = big_endian(block + 4 * t);

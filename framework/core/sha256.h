@@ -9,7 +9,8 @@ namespace longstride {
 
 class Sha256 {
  public:
-  Sha256();
+  // portable: without the processor's own instructions for it, where it has some; the answer is the same.
+  explicit Sha256(bool portable = false);
   void update(const void* bytes, std::size_t count);
   // The digest of everything so far, as 64 lower-case hexadecimal digits. Ends the stream: update no more.
   std::string hex();
@@ -17,6 +18,7 @@ class Sha256 {
  private:
   void compress(const std::uint8_t* block, std::size_t blocks);
 
+  bool portable_;
   std::array<std::uint32_t, 8> state_;
   std::array<std::uint8_t, 64> pending_{};
   std::uint64_t bytes_ = 0;

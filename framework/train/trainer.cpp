@@ -205,7 +205,6 @@ TrainingOutcome Trainer::run() {
     if (due(c.checkpoint_every) || last || outcome.stopped) save();
   }
   writer_->finish();
-  if (setup_.watchdog != nullptr) setup_.watchdog->expect_progress(false);
   if (first_rank()) {
     progress_->finish();
     const std::size_t outside = step_.state().bytes() - static_cast<std::size_t>(step_.plan().activations);
