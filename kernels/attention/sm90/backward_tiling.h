@@ -28,8 +28,8 @@ constexpr BackwardTiling backward_tiling(Side side, int key_size, int value_size
     return {2, 64, 3, 1, false, false, 40, 232};
   }
   if (value_size <= 64) return {2, 64, 4, 1, true, true, 40, 232};
-  if (key_size <= 64) return {2, 64, 4, 1, false, false, 40, 232};
-  return {2, 32, 3, 1, false, false, 40, 232};  // dK and dV take 128 registers
+  if (key_size <= 64) return {2, 64, 4, 1, false, false, 32, 240};
+  return {2, 32, 3, 1, false, false, 32, 240};  // dK and dV take 128 registers
 }
 
 }  // namespace longstride::kernels::cuda::sm90
