@@ -65,17 +65,17 @@ struct Band {
   struct Layout {
     int keys, ds, dq, statistics, barriers, end;
 
-    __host__ __device__ Layout(int reach, int key_stages, int ds_stages) {
-      keys = reach * tile_bytes;
+    __host__ __device__ Layout(int slots, int reach, int key_stages, int ds_stages) {
+      keys = slots * tile_bytes;
       ds = keys + key_stages * tile_bytes;
       dq = ds + ds_stages * ds_bytes;
       statistics = dq + (reach - 1) * dq_bytes;
-      barriers = statistics + reach * static_cast<int>(sizeof(Statistics));
-      end = barriers + (reach + key_stages) * 8;
+      barriers = statistics + slots * static_cast<int>(sizeof(Statistics));
+      end = barriers + (slots + key_stages) * 8;
     }
   };
-  static std::size_t shared_bytes(int reach, int key_stages, int ds_stages) {
-    return static_cast<std::size_t>(Layout(reach, key_stages, ds_stages).end) + 1024;
+  static std::size_t shared_bytes(const BandProblem& p) {
+    return static_cast<std::size_t>(Layout(p.slots, p.reach, p.key_stages, p.ds_stages).end) + 1024;
   }
 
   const BandProblem& problem;
@@ -85,12 +85,12 @@ struct Band {
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
 
   __device__ Band(const BandProblem& p, const BandTask& t, char* memory)
-      : problem(p), task(t), shared(memory), at(p.reach, p.key_stages, p.ds_stages) {}
+      : problem(p), task(t), shared(memory), at(p.slots, p.reach, p.key_stages, p.ds_stages) {}
 
   __device__ std::uint64_t* query_barrier(int slot) const {
     return reinterpret_cast<std::uint64_t*>(shared + at.barriers) + slot;
   }
-  __device__ std::uint64_t* key_barrier(int stage) const { return query_barrier(problem.reach + stage); }
+  __device__ std::uint64_t* key_barrier(int stage) const { return query_barrier(problem.slots + stage); }
   __device__ Statistics& statistics(int slot) const {
     return reinterpret_cast<Statistics*>(shared + at.statistics)[slot];
   }
@@ -124,10 +124,10 @@ struct Band {
       load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, next.key, key_barrier(next.stage));
       next.stage = next.stage + 1 == problem.key_stages ? 0 : next.stage + 1;
     }
-    for (; next.query < next.query_end && next.query < queries + problem.reach; ++next.query) {
+    for (; next.query < next.query_end && next.query < queries + problem.slots; ++next.query) {
       load(shared + next.slot * tile_bytes, problem.q, problem.dout, next.query, query_barrier(next.slot));
       for (int i = 0; i < value_boxes; ++i) tma_prefetch(map_of(problem.o), corner(next.query, i));
-      next.slot = next.slot + 1 == problem.reach ? 0 : next.slot + 1;
+      next.slot = next.slot + 1 == problem.slots ? 0 : next.slot + 1;
     }
   }
 
@@ -195,16 +195,18 @@ struct Band {
   // gradient += weights tile, the weights in registers.
   template <int Size>
   __device__ static void add_product(float (&gradient)[Size / 2], const std::uint32_t (&weights)[4][4],
-                                     const char* tile) {
+                                     const char* tile, bool accumulate) {
     constexpr int row_bytes = std::min(Size, 64) * 2;
     const std::uint64_t b = descriptor<row_bytes>(tile, rows * row_bytes);
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < 4; ++i) wgmma<T, Size, true>(gradient, weights[i], advanced(b, i * 16 * row_bytes), true);
+    for (int i = 0; i < 4; ++i)
+      wgmma<T, Size, true>(gradient, weights[i], advanced(b, i * 16 * row_bytes), i > 0 || accumulate);
     wgmma_commit();
   }
   // dq += dS k, dS (queries, keys) from shared memory.
-  __device__ static void add_query_gradient(float (&dq)[KeySize / 2], const char* ds, const char* keys) {
+  __device__ static void add_query_gradient(float (&dq)[KeySize / 2], const char* ds, const char* keys,
+                                            bool accumulate) {
     const std::uint64_t a = descriptor<128>(ds), b = descriptor<key_row>(keys, rows * key_row);
     wgmma_fence();
 #pragma unroll
@@ -225,11 +227,22 @@ struct Band {
             shape.beyond(first + 15)};
   }
 
+  // Bits from `first` on; all below 0, none from 64.
+  __device__ static std::uint64_t bits_from(std::int32_t first) {
+    return first >= rows ? 0 : ~std::uint64_t{0} << max(first, 0);
+  }
   // S becomes P.
   template <bool Full>
   __device__ void weigh(float (&s)[rows / 2], float rate, const Statistics& of, const Seen& seen,
                         std::int32_t begin) const {
     const int column = 2 * (lane % 4);
+    // Bit 8 j + e of a row's mask: query begin + 8 j + column + e sees the key.
+    std::uint64_t mask[2] = {};
+    if constexpr (!Full) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        mask[r] = (bits_from(seen.begin[r] - begin) & ~bits_from(seen.end[r] - begin)) >> column;
+    }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       if constexpr (!Full) {  // sixteen queries that see none of the warp's keys
@@ -248,8 +261,8 @@ struct Band {
           for (int e = 0; e < 2; ++e) {
             float x = fmaf(s[4 * j + 2 * r + e], rate, e == 0 ? shift.x : shift.y);
             if constexpr (!Full) {
-              const std::int32_t entry = begin + 8 * j + column + e;
-              if (entry < seen.begin[r] || entry >= seen.end[r]) x = -__builtin_huge_valf();
+              if ((static_cast<std::uint32_t>(mask[r] >> (j / 4 * 32)) >> (j % 4 * 8 + e) & 1) == 0)
+                x = -__builtin_huge_valf();
             }
             s[4 * j + 2 * r + e] = exp2_approx(x);
           }
@@ -326,107 +339,146 @@ struct Band {
 
   // ---- The walk ----
 
-  __device__ void walk() const {
-    const BandShape& shape = problem.shape;
-    const float rate = problem.scale * log2_e;
-    const int partials = max(problem.reach - 1, 1);
-    const std::int32_t first_key = shape.low(task.begin * rows) / rows;
-    Loads next{task.begin, shape.end_tile(task.end - 1, task.length), first_key, task.end};
-    if (thread == 0) load_ahead(next, task.begin, first_key);
+  // A pair of a key tile and a query tile that sees it, and where they lie.
+  struct Pair {
+    std::int32_t key, query, end;  // the key tile meets query tiles below `end`
+    int stage = 0, slot = 0, part = 0;
+    int first_slot = 0, first_part = 0;  // of the key tile's first query tile
+    std::uint32_t key_parity = 0;
+    bool first = true;  // of its key tile
+  };
+  __device__ std::int32_t end_of(std::int32_t key) const {
+    const std::int32_t end = problem.shape.end_tile(key, task.length);
+    return key < task.begin ? min(end, task.end) : end;
+  }
+  __device__ Pair first_pair() const {
+    const std::int32_t key = problem.shape.low(task.begin * rows) / rows;
+    return {key, task.begin, end_of(key)};
+  }
+  // False after the last.
+  __device__ bool advance(Pair& pair) const {
+    const auto turn = [](int& x, int count) { x = x + 1 < count ? x + 1 : 0; };
+    pair.first = ++pair.query == pair.end;
+    turn(pair.slot, problem.slots);
+    turn(pair.part, problem.reach - 1);
+    if (!pair.first) return true;
+    if (pair.key >= task.begin) {
+      turn(pair.first_slot, problem.slots);
+      turn(pair.first_part, problem.reach - 1);
+    }
+    if (++pair.key == task.end) return false;
+    turn(pair.stage, problem.key_stages);
+    if (pair.stage == 0) pair.key_parity ^= 1;
+    pair.slot = pair.first_slot;
+    pair.part = pair.first_part;
+    pair.query = max(pair.key, task.begin);
+    pair.end = end_of(pair.key);
+    return true;
+  }
 
-    int own_slot = 0, own_partial = 0;  // of the first query tile that key tiles from here on meet
-    std::int32_t unseen = task.begin;   // the next query tile to be met for the first time
-    int stage = 0, ds_stage = 0;
-    std::uint32_t query_parity = 0, key_parity = 0;
-    for (std::int32_t key = first_key; key < task.end; ++key) {
-      const bool owned = key >= task.begin;
-      const char* const keys = shared + at.keys + stage * tile_bytes;
-      const Seen seen = seen_of(key);
-      const std::int32_t end =
-          owned ? shape.end_tile(key, task.length) : min(shape.end_tile(key, task.length), task.end);
-      float dk[KeySize / 2] = {}, dv[ValueSize / 2] = {};
-      barrier_wait(key_barrier(stage), key_parity);
-      int slot = own_slot, part = own_partial;
-      for (std::int32_t query = max(key, task.begin); query < end; ++query) {
-        const bool fresh = query == unseen;
-        const char* const queries = shared + slot * tile_bytes;
-        const char* const dout = queries + key_bytes;
-        Statistics& of = statistics(slot);
-        float s[rows / 2], dp[rows / 2];
-        OutputRow output;
-        if (fresh) {
-          output = read_output(query);
-          barrier_wait(query_barrier(slot), query_parity);
-        }
-        wgmma_fence();
-        multiply<KeySize>(s, keys, queries);
-        multiply<ValueSize>(dp, keys + key_bytes, dout);
-        if (fresh) {
-          write_statistics(output, dout, of);
-          __syncthreads();
-          ++unseen;
-          if (slot + 1 == problem.reach) query_parity ^= 1;
-        }
-        wgmma_wait<1>();
-        wgmma_hold(s);
-        const std::int32_t begin = query * rows;
-        if (seen.last_begin <= begin && seen.first_end >= begin + rows)
-          weigh<true>(s, rate, of, seen, begin);
-        else
-          weigh<false>(s, rate, of, seen, begin);
-        std::uint32_t weights[4][4];
-        if (owned) {
-          pack_weights(weights, s);
-          add_product<ValueSize>(dv, weights, dout);
-          wgmma_wait<1>();
-        } else {
-          wgmma_wait<0>();
-        }
-        wgmma_hold(dp);
-        differentiate(dp, s, of);
-        std::uint32_t ds_weights[4][4];
-        pack_weights(ds_weights, dp);
-        if (owned) add_product<KeySize>(dk, ds_weights, queries);
-        char* const ds = shared + at.ds + ds_stage * ds_bytes;
-        const bool yields = query < task.end;
-        if (yields) write_ds(ds, ds_weights);
-        __syncthreads();
-        if (thread == 0) load_ahead(next, max(query > key ? key + 1 : key, task.begin), key);
-        if (yields) {
-          float dq[KeySize / 2] = {};
-          if (!fresh) read_partial(dq, partial(part));
-          add_query_gradient(dq, ds, keys);
-          wgmma_wait<0>();
-          wgmma_hold(dq);
-          if (query == key)
-            store<KeySize>(problem.dq, query, dq, problem.scale);
-          else
-            write_partial(partial(part), dq);
-          if (problem.ds_stages == 1)
-            __syncthreads();
-          else
-            ds_stage ^= 1;
-        } else {
-          wgmma_wait<0>();
-        }
-        wgmma_hold(dk);
-        wgmma_hold(dv);
-        slot = slot + 1 == problem.reach ? 0 : slot + 1;
-        part = part + 1 == partials ? 0 : part + 1;
+  __device__ void walk() const {
+    const float rate = problem.scale * log2_e;
+    constexpr bool reads_ahead = ValueSize <= 32;  // while there are registers
+    Pair next = first_pair();
+    Loads loads{task.begin, problem.shape.end_tile(task.end - 1, task.length), next.key, task.end};
+    if (thread == 0) load_ahead(loads, task.begin, next.key);
+
+    std::int32_t unseen = task.begin;  // the next query tile to be met for the first time
+    std::uint32_t query_parity = 0;
+    OutputRow output;
+    if constexpr (reads_ahead) output = read_output(unseen);
+    Seen seen;
+    float s[rows / 2], dp[rows / 2], dk[KeySize / 2], dv[ValueSize / 2];
+    const auto keys_of = [&](const Pair& pair) { return shared + at.keys + pair.stage * tile_bytes; };
+    const auto queries_of = [&](const Pair& pair) { return shared + pair.slot * tile_bytes; };
+    // S and dP are on their way when this returns; the statistics of a fresh query tile are written.
+    const auto issue = [&](const Pair& pair) {
+      const bool fresh = pair.query == unseen;
+      const char* const keys = keys_of(pair);
+      const char* const queries = queries_of(pair);
+      if (pair.first) barrier_wait(key_barrier(pair.stage), pair.key_parity);
+      if (fresh) {
+        if constexpr (!reads_ahead) output = read_output(pair.query);
+        barrier_wait(query_barrier(pair.slot), query_parity);
       }
+      wgmma_fence();
+      multiply<KeySize>(s, keys, queries);
+      multiply<ValueSize>(dp, keys + key_bytes, queries + key_bytes);
+      if (fresh) {
+        write_statistics(output, queries + key_bytes, statistics(pair.slot));
+        ++unseen;
+        if (pair.slot + 1 == problem.slots) query_parity ^= 1;
+        if constexpr (reads_ahead) output = read_output(unseen);
+      }
+      return fresh;
+    };
+
+    int ds_stage = 0;
+    for (bool more = true; more;) {
+      const Pair pair = next;
+      const bool owned = pair.key >= task.begin, yields = pair.query < task.end;
+      const char* const keys = keys_of(pair);
+      const char* const queries = queries_of(pair);
+      const Statistics& of = statistics(pair.slot);
+      if (pair.first) {
+#pragma unroll
+        for (float& x : dk) x = 0;
+#pragma unroll
+        for (float& x : dv) x = 0;
+      }
+      const bool fresh = issue(pair);
+      if (pair.first) seen = seen_of(pair.key);
+      if (fresh) __syncthreads();
+      wgmma_wait<1>();
+      wgmma_hold(s);
+      const std::int32_t begin = pair.query * rows;
+      if (seen.last_begin <= begin && seen.first_end >= begin + rows)
+        weigh<true>(s, rate, of, seen, begin);
+      else
+        weigh<false>(s, rate, of, seen, begin);
+      std::uint32_t weights[4][4], ds_weights[4][4];
       if (owned) {
-        store<KeySize>(problem.dk, key, dk, problem.scale);
-        store<ValueSize>(problem.dv, key, dv, 1.0f);
-        own_slot = own_slot + 1 == problem.reach ? 0 : own_slot + 1;
-        own_partial = own_partial + 1 == partials ? 0 : own_partial + 1;
+        pack_weights(weights, s);
+        add_product<ValueSize>(dv, weights, queries + key_bytes, true);
+        wgmma_wait<1>();
+      } else {
+        wgmma_wait<0>();
       }
-      if (problem.key_stages == 1) {
+      wgmma_hold(dp);
+      differentiate(dp, s, of);
+      pack_weights(ds_weights, dp);
+      if (owned) add_product<KeySize>(dk, ds_weights, queries, true);
+      char* const ds = shared + at.ds + ds_stage * ds_bytes;
+      if (yields) write_ds(ds, ds_weights);
+      __syncthreads();
+      if (thread == 0) load_ahead(loads, max(pair.query > pair.key ? pair.key + 1 : pair.key, task.begin), pair.key);
+      more = advance(next);
+      if (yields) {
+        float dq[KeySize / 2] = {};
+        if (!fresh) read_partial(dq, partial(pair.part));
+        add_query_gradient(dq, ds, keys, true);
+        wgmma_wait<0>();
+        wgmma_hold(dq);
+        if (pair.query == pair.key)
+          store<KeySize>(problem.dq, pair.query, dq, problem.scale);
+        else
+          write_partial(partial(pair.part), dq);
+        if (problem.ds_stages == 1)
+          __syncthreads();
+        else
+          ds_stage ^= 1;
+      } else {
+        wgmma_wait<0>();
+      }
+      wgmma_hold(dk);
+      wgmma_hold(dv);
+      if (next.first && owned) {
+        store<KeySize>(problem.dk, pair.key, dk, problem.scale);
+        store<ValueSize>(problem.dv, pair.key, dv, 1.0f);
+      }
+      if (next.first && problem.key_stages == 1) {
         __syncthreads();
-        if (thread == 0) load_ahead(next, max(key + 1, task.begin), key + 1);
-      }
-      if (++stage == problem.key_stages) {
-        stage = 0;
-        key_parity ^= 1;
+        if (thread == 0) load_ahead(loads, max(next.key, task.begin), next.key);
       }
     }
   }
@@ -441,7 +493,7 @@ __global__ void __launch_bounds__(128, Band<T, KeySize, ValueSize>::blocks)
   char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const Band<T, KeySize, ValueSize> band(problem, task, shared);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < problem.reach + problem.key_stages; ++i) barrier_init(band.query_barrier(i), 1);
+    for (int i = 0; i < problem.slots + problem.key_stages; ++i) barrier_init(band.query_barrier(i), 1);
     barrier_init_fence();
   }
   __syncthreads();
