@@ -46,10 +46,10 @@ struct BandTask {
   __device__ std::int64_t position(std::int32_t entry) const { return base + static_cast<std::int64_t>(entry) * step; }
 };
 
-template <class T, int KeySize, int ValueSize>
+template <class T, int KeySize, int ValueSize, int Blocks>
 struct Band {
   static constexpr int threads = 128, rows = band_rows;
-  static constexpr int blocks = ValueSize <= 32 ? 3 : 2;  // on a multiprocessor, by registers
+  static constexpr int blocks = Blocks;  // on a multiprocessor, by registers
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;
@@ -82,7 +82,10 @@ struct Band {
   const BandTask& task;
   char* const shared;
   const Layout at;
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int warp = __shfl_sync(~0u, thread / 32, 0);  // known to be one for all lanes
+  // The warp that loads is another in the blocks that share a multiprocessor, for it has more to do.
+  const bool loads = thread == static_cast<int>(blockIdx.x / 128 % 4 * 32);
 
   __device__ Band(const BandProblem& p, const BandTask& t, char* memory)
       : problem(p), task(t), shared(memory), at(p.slots, p.reach, p.key_stages, p.ds_stages) {}
@@ -195,18 +198,16 @@ struct Band {
   // gradient += weights tile, the weights in registers.
   template <int Size>
   __device__ static void add_product(float (&gradient)[Size / 2], const std::uint32_t (&weights)[4][4],
-                                     const char* tile, bool accumulate) {
+                                     const char* tile) {
     constexpr int row_bytes = std::min(Size, 64) * 2;
     const std::uint64_t b = descriptor<row_bytes>(tile, rows * row_bytes);
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      wgmma<T, Size, true>(gradient, weights[i], advanced(b, i * 16 * row_bytes), i > 0 || accumulate);
+    for (int i = 0; i < 4; ++i) wgmma<T, Size, true>(gradient, weights[i], advanced(b, i * 16 * row_bytes), true);
     wgmma_commit();
   }
   // dq += dS k, dS (queries, keys) from shared memory.
-  __device__ static void add_query_gradient(float (&dq)[KeySize / 2], const char* ds, const char* keys,
-                                            bool accumulate) {
+  __device__ static void add_query_gradient(float (&dq)[KeySize / 2], const char* ds, const char* keys) {
     const std::uint64_t a = descriptor<128>(ds), b = descriptor<key_row>(keys, rows * key_row);
     wgmma_fence();
 #pragma unroll
@@ -218,54 +219,42 @@ struct Band {
 
   // Queries that see the thread's two keys, and those that see the warp's first and last, in entries.
   struct Seen {
-    std::int32_t begin[2], end[2], last_begin, first_end, first_begin, last_end;
+    std::int32_t end[2], first, first_end, last_end;
   };
   __device__ Seen seen_of(std::int32_t tile) const {
     const std::int32_t first = tile * rows + warp * 16, own = first + lane / 4;
     const BandShape& shape = problem.shape;
-    return {{own, own + 8},          {shape.beyond(own), shape.beyond(own + 8)}, first + 15, shape.beyond(first), first,
-            shape.beyond(first + 15)};
+    return {{shape.beyond(own), shape.beyond(own + 8)}, first, shape.beyond(first), shape.beyond(first + 15)};
   }
 
-  // Bits from `first` on; all below 0, none from 64.
-  __device__ static std::uint64_t bits_from(std::int32_t first) {
-    return first >= rows ? 0 : ~std::uint64_t{0} << max(first, 0);
-  }
   // S becomes P.
   template <bool Full>
   __device__ void weigh(float (&s)[rows / 2], float rate, const Statistics& of, const Seen& seen,
                         std::int32_t begin) const {
     const int column = 2 * (lane % 4);
-    // Bit 8 j + e of a row's mask: query begin + 8 j + column + e sees the key.
-    std::uint64_t mask[2] = {};
-    if constexpr (!Full) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        mask[r] = (bits_from(seen.begin[r] - begin) & ~bits_from(seen.end[r] - begin)) >> column;
-    }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      if constexpr (!Full) {  // sixteen queries that see none of the warp's keys
-        if (seen.first_begin >= begin + 16 * k + 16 || seen.last_end <= begin + 16 * k) {
+      if constexpr (!Full) {  // sixteen queries: none sees the warp's keys, or each all of them, or else
+        const std::int32_t from = begin + 16 * k;
+        if (seen.first >= from + 16 || seen.last_end <= from) {
 #pragma unroll
-          for (int i = 0; i < 8; ++i) s[8 * k + i] = 0;
+          for (int i = 8 * k; i < 8 * k + 8; ++i) s[i] = 0;
           continue;
+        }
+        if (seen.first + 15 > from || seen.first_end < from + 16) {
+#pragma unroll
+          for (int i = 8 * k; i < 8 * k + 8; ++i) {
+            const int r = i / 2 % 2, at = i / 4 * 8 + i % 2;
+            if (at < seen.first + lane / 4 + 8 * r - begin - column || at >= seen.end[r] - begin - column)
+              s[i] = -__builtin_huge_valf();
+          }
         }
       }
 #pragma unroll
       for (int j = 2 * k; j < 2 * k + 2; ++j) {
         const float2 shift = *reinterpret_cast<const float2*>(of.shift + 8 * j + column);
 #pragma unroll
-        for (int r = 0; r < 2; ++r)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            float x = fmaf(s[4 * j + 2 * r + e], rate, e == 0 ? shift.x : shift.y);
-            if constexpr (!Full) {
-              if ((static_cast<std::uint32_t>(mask[r] >> (j / 4 * 32)) >> (j % 4 * 8 + e) & 1) == 0)
-                x = -__builtin_huge_valf();
-            }
-            s[4 * j + 2 * r + e] = exp2_approx(x);
-          }
+        for (int i = 4 * j; i < 4 * j + 4; ++i) s[i] = exp2_approx(fmaf(s[i], rate, i % 2 == 0 ? shift.x : shift.y));
       }
     }
   }
@@ -323,175 +312,134 @@ struct Band {
       const bool there = entry < task.length;
       T* const row = base + (there ? task.position(entry) : 0) * gradient.stride[1];
 #pragma unroll
-      for (int g = 0; g < Size / 32; ++g) {
-        const std::int32_t column = 32 * g + lane % 4 * 8;
-        std::uint32_t v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float* d = values + 16 * g + 4 * i + 2 * r;
-          v[i] = pack<T>(d[0] * factor, d[1] * factor);
-        }
-        transpose_quad(v);
-        if (there && column < gradient.size) *reinterpret_cast<uint4*>(row + column) = {v[0], v[1], v[2], v[3]};
+      for (int g = 0; g < Size / 16; ++g) {  // the lanes of a pair exchange theirs: 8 bytes each, 32 of a row
+        const float* d = values + 8 * g + 2 * r;
+        const std::uint32_t low = pack<T>(d[0] * factor, d[1] * factor), high = pack<T>(d[4] * factor, d[5] * factor);
+        const bool odd = lane % 2 == 1;
+        const std::uint32_t received = __shfl_xor_sync(~0u, odd ? low : high, 1);
+        const std::int32_t column = 16 * g + (odd ? 8 : 0);
+        if (there && column < gradient.size)
+          *reinterpret_cast<uint2*>(row + column + lane / 2 % 2 * 4) =
+              odd ? uint2{received, high} : uint2{low, received};
       }
     }
   }
 
   // ---- The walk ----
 
-  // A pair of a key tile and a query tile that sees it, and where they lie.
-  struct Pair {
-    std::int32_t key, query, end;  // the key tile meets query tiles below `end`
-    int stage = 0, slot = 0, part = 0;
-    int first_slot = 0, first_part = 0;  // of the key tile's first query tile
-    std::uint32_t key_parity = 0;
-    bool first = true;  // of its key tile
-  };
-  __device__ std::int32_t end_of(std::int32_t key) const {
-    const std::int32_t end = problem.shape.end_tile(key, task.length);
-    return key < task.begin ? min(end, task.end) : end;
-  }
-  __device__ Pair first_pair() const {
-    const std::int32_t key = problem.shape.low(task.begin * rows) / rows;
-    return {key, task.begin, end_of(key)};
-  }
-  // False after the last.
-  __device__ bool advance(Pair& pair) const {
-    const auto turn = [](int& x, int count) { x = x + 1 < count ? x + 1 : 0; };
-    pair.first = ++pair.query == pair.end;
-    turn(pair.slot, problem.slots);
-    turn(pair.part, problem.reach - 1);
-    if (!pair.first) return true;
-    if (pair.key >= task.begin) {
-      turn(pair.first_slot, problem.slots);
-      turn(pair.first_part, problem.reach - 1);
-    }
-    if (++pair.key == task.end) return false;
-    turn(pair.stage, problem.key_stages);
-    if (pair.stage == 0) pair.key_parity ^= 1;
-    pair.slot = pair.first_slot;
-    pair.part = pair.first_part;
-    pair.query = max(pair.key, task.begin);
-    pair.end = end_of(pair.key);
-    return true;
-  }
-
   __device__ void walk() const {
+    const BandShape& shape = problem.shape;
     const float rate = problem.scale * log2_e;
-    constexpr bool reads_ahead = ValueSize <= 32;  // while there are registers
-    Pair next = first_pair();
-    Loads loads{task.begin, problem.shape.end_tile(task.end - 1, task.length), next.key, task.end};
-    if (thread == 0) load_ahead(loads, task.begin, next.key);
+    const int partials = max(problem.reach - 1, 1);
+    const std::int32_t first_key = shape.low(task.begin * rows) / rows;
+    Loads next{task.begin, shape.end_tile(task.end - 1, task.length), first_key, task.end};
+    if (loads) load_ahead(next, task.begin, first_key);
 
-    std::int32_t unseen = task.begin;  // the next query tile to be met for the first time
-    std::uint32_t query_parity = 0;
-    OutputRow output;
-    if constexpr (reads_ahead) output = read_output(unseen);
-    Seen seen;
-    float s[rows / 2], dp[rows / 2], dk[KeySize / 2], dv[ValueSize / 2];
-    const auto keys_of = [&](const Pair& pair) { return shared + at.keys + pair.stage * tile_bytes; };
-    const auto queries_of = [&](const Pair& pair) { return shared + pair.slot * tile_bytes; };
-    // S and dP are on their way when this returns; the statistics of a fresh query tile are written.
-    const auto issue = [&](const Pair& pair) {
-      const bool fresh = pair.query == unseen;
-      const char* const keys = keys_of(pair);
-      const char* const queries = queries_of(pair);
-      if (pair.first) barrier_wait(key_barrier(pair.stage), pair.key_parity);
-      if (fresh) {
-        if constexpr (!reads_ahead) output = read_output(pair.query);
-        barrier_wait(query_barrier(pair.slot), query_parity);
-      }
-      wgmma_fence();
-      multiply<KeySize>(s, keys, queries);
-      multiply<ValueSize>(dp, keys + key_bytes, queries + key_bytes);
-      if (fresh) {
-        write_statistics(output, queries + key_bytes, statistics(pair.slot));
-        ++unseen;
-        if (pair.slot + 1 == problem.slots) query_parity ^= 1;
-        if constexpr (reads_ahead) output = read_output(unseen);
-      }
-      return fresh;
-    };
-
-    int ds_stage = 0;
-    for (bool more = true; more;) {
-      const Pair pair = next;
-      const bool owned = pair.key >= task.begin, yields = pair.query < task.end;
-      const char* const keys = keys_of(pair);
-      const char* const queries = queries_of(pair);
-      const Statistics& of = statistics(pair.slot);
-      if (pair.first) {
-#pragma unroll
-        for (float& x : dk) x = 0;
-#pragma unroll
-        for (float& x : dv) x = 0;
-      }
-      const bool fresh = issue(pair);
-      if (pair.first) seen = seen_of(pair.key);
-      if (fresh) __syncthreads();
-      wgmma_wait<1>();
-      wgmma_hold(s);
-      const std::int32_t begin = pair.query * rows;
-      if (seen.last_begin <= begin && seen.first_end >= begin + rows)
-        weigh<true>(s, rate, of, seen, begin);
-      else
-        weigh<false>(s, rate, of, seen, begin);
-      std::uint32_t weights[4][4], ds_weights[4][4];
-      if (owned) {
-        pack_weights(weights, s);
-        add_product<ValueSize>(dv, weights, queries + key_bytes, true);
-        wgmma_wait<1>();
-      } else {
-        wgmma_wait<0>();
-      }
-      wgmma_hold(dp);
-      differentiate(dp, s, of);
-      pack_weights(ds_weights, dp);
-      if (owned) add_product<KeySize>(dk, ds_weights, queries, true);
-      char* const ds = shared + at.ds + ds_stage * ds_bytes;
-      if (yields) write_ds(ds, ds_weights);
-      __syncthreads();
-      if (thread == 0) load_ahead(loads, max(pair.query > pair.key ? pair.key + 1 : pair.key, task.begin), pair.key);
-      more = advance(next);
-      if (yields) {
-        float dq[KeySize / 2] = {};
-        if (!fresh) read_partial(dq, partial(pair.part));
-        add_query_gradient(dq, ds, keys, true);
-        wgmma_wait<0>();
-        wgmma_hold(dq);
-        if (pair.query == pair.key)
-          store<KeySize>(problem.dq, pair.query, dq, problem.scale);
-        else
-          write_partial(partial(pair.part), dq);
-        if (problem.ds_stages == 1)
+    int own_slot = 0, own_partial = 0;  // of the first query tile that key tiles from here on meet
+    std::int32_t unseen = task.begin;   // the next query tile to be met for the first time
+    int stage = 0, ds_stage = 0;
+    std::uint32_t query_parity = 0, key_parity = 0;
+    for (std::int32_t key = first_key; key < task.end; ++key) {
+      const bool owned = key >= task.begin;
+      const char* const keys = shared + at.keys + stage * tile_bytes;
+      const Seen seen = seen_of(key);
+      const std::int32_t end =
+          owned ? shape.end_tile(key, task.length) : min(shape.end_tile(key, task.length), task.end);
+      float dk[KeySize / 2] = {}, dv[ValueSize / 2] = {};
+      barrier_wait(key_barrier(stage), key_parity);
+      int slot = own_slot, part = own_partial;
+      for (std::int32_t query = max(key, task.begin); query < end; ++query) {
+        const bool fresh = query == unseen;
+        const char* const queries = shared + slot * tile_bytes;
+        const char* const dout = queries + key_bytes;
+        Statistics& of = statistics(slot);
+        float s[rows / 2], dp[rows / 2];
+        OutputRow output;
+        if (fresh) {
+          output = read_output(query);
+          barrier_wait(query_barrier(slot), query_parity);
+        }
+        wgmma_fence();
+        multiply<KeySize>(s, keys, queries);
+        multiply<ValueSize>(dp, keys + key_bytes, dout);
+        if (fresh) {
+          write_statistics(output, dout, of);
           __syncthreads();
+          ++unseen;
+          if (slot + 1 == problem.slots) query_parity ^= 1;
+        }
+        wgmma_wait<1>();
+        wgmma_hold(s);
+        const std::int32_t begin = query * rows;
+        if (seen.first + 15 <= begin && seen.first_end >= begin + rows)
+          weigh<true>(s, rate, of, seen, begin);
         else
-          ds_stage ^= 1;
-      } else {
-        wgmma_wait<0>();
-      }
-      wgmma_hold(dk);
-      wgmma_hold(dv);
-      if (next.first && owned) {
-        store<KeySize>(problem.dk, pair.key, dk, problem.scale);
-        store<ValueSize>(problem.dv, pair.key, dv, 1.0f);
-      }
-      if (next.first && problem.key_stages == 1) {
+          weigh<false>(s, rate, of, seen, begin);
+        std::uint32_t weights[4][4];
+        if (owned) {
+          pack_weights(weights, s);
+          add_product<ValueSize>(dv, weights, dout);
+          wgmma_wait<1>();
+        } else {
+          wgmma_wait<0>();
+        }
+        wgmma_hold(dp);
+        differentiate(dp, s, of);
+        std::uint32_t ds_weights[4][4];
+        pack_weights(ds_weights, dp);
+        if (owned) add_product<KeySize>(dk, ds_weights, queries);
+        char* const ds = shared + at.ds + ds_stage * ds_bytes;
+        const bool yields = query < task.end;
+        if (yields) write_ds(ds, ds_weights);
         __syncthreads();
-        if (thread == 0) load_ahead(loads, max(next.key, task.begin), next.key);
+        if (loads) load_ahead(next, max(query > key ? key + 1 : key, task.begin), key);
+        if (yields) {
+          float dq[KeySize / 2] = {};
+          if (!fresh) read_partial(dq, partial(part));
+          add_query_gradient(dq, ds, keys);
+          wgmma_wait<0>();
+          wgmma_hold(dq);
+          if (query == key)
+            store<KeySize>(problem.dq, query, dq, problem.scale);
+          else
+            write_partial(partial(part), dq);
+          if (problem.ds_stages == 1)
+            __syncthreads();
+          else
+            ds_stage ^= 1;
+        } else {
+          wgmma_wait<0>();
+        }
+        wgmma_hold(dk);
+        wgmma_hold(dv);
+        slot = slot + 1 == problem.slots ? 0 : slot + 1;
+        part = part + 1 == partials ? 0 : part + 1;
+      }
+      if (owned) {
+        store<KeySize>(problem.dk, key, dk, problem.scale);
+        store<ValueSize>(problem.dv, key, dv, 1.0f);
+        own_slot = own_slot + 1 == problem.slots ? 0 : own_slot + 1;
+        own_partial = own_partial + 1 == partials ? 0 : own_partial + 1;
+      }
+      if (problem.key_stages == 1) {
+        __syncthreads();
+        if (loads) load_ahead(next, max(key + 1, task.begin), key + 1);
+      }
+      if (++stage == problem.key_stages) {
+        stage = 0;
+        key_parity ^= 1;
       }
     }
   }
 };
 
-template <class T, int KeySize, int ValueSize>
-__global__ void __launch_bounds__(128, Band<T, KeySize, ValueSize>::blocks)
-    backward_band(const __grid_constant__ BandProblem problem) {
+template <class T, int KeySize, int ValueSize, int Blocks>
+__global__ void __launch_bounds__(128, Blocks) backward_band(const __grid_constant__ BandProblem problem) {
   extern __shared__ char memory[];
   BandTask task;
   if (!task.find(problem)) return;
   char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const Band<T, KeySize, ValueSize> band(problem, task, shared);
+  const Band<T, KeySize, ValueSize, Blocks> band(problem, task, shared);
   if (threadIdx.x == 0) {
     for (int i = 0; i < problem.slots + problem.key_stages; ++i) barrier_init(band.query_barrier(i), 1);
     barrier_init_fence();

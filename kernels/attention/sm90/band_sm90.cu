@@ -95,9 +95,9 @@ Gradient rows_of(const View& view) {
   return {view.data, {view.stride[0], view.stride[1], view.stride[2]}, static_cast<std::int32_t>(view.size[3])};
 }
 
-template <int KeySize, int ValueSize, class T>
+template <class T, int KeySize, int ValueSize, int Blocks>
 void launch_band(const AttentionBackwardArgs& args, BandProblem& problem, const Launch& launch) {
-  using B = Band<T, KeySize, ValueSize>;
+  using B = Band<T, KeySize, ValueSize, Blocks>;
   const auto maps = [&](const View& view, int columns) {
     return stream_maps(view, problem.stream, problem.n, band_rows, columns);
   };
@@ -115,7 +115,7 @@ void launch_band(const AttentionBackwardArgs& args, BandProblem& problem, const 
   const int blocks = choose_room<B>(problem);
   problem.run = choose_run(problem, args.q.size[0], static_cast<std::int64_t>(blocks) * multiprocessors());
   const std::int32_t runs = tiles_in(tiles_in(problem.stream.length, band_rows), problem.run);
-  auto* const kernel = backward_band<T, KeySize, ValueSize>;
+  auto* const kernel = backward_band<T, KeySize, ValueSize, Blocks>;
   const std::size_t bytes = B::shared_bytes(problem);
   allow_shared(kernel, bytes);
   const auto of_sequence = static_cast<unsigned>(std::int64_t{problem.heads} * problem.segments * runs);
@@ -123,16 +123,26 @@ void launch_band(const AttentionBackwardArgs& args, BandProblem& problem, const 
       launch, problem);
 }
 
+template <int KeySize, int ValueSize, int Blocks>
+struct BandSizes {
+  static constexpr int key = KeySize, value = ValueSize, blocks = Blocks;
+};
+
 // Calls f with the kernel for these sizes; a size between two kernels' takes the larger: TMA fills the columns beyond
-// with zeros.
+// with zeros. Small heads have a kernel of fewer registers, for where there is room for three blocks.
 template <class F>
-void with_band_sizes(std::int64_t key_size, std::int64_t value_size, F&& f) {
-  if (key_size <= 32 && value_size <= 32)
-    f(std::integral_constant<int, 32>{}, std::integral_constant<int, 32>{});
-  else if (key_size <= 64 && value_size <= 64)
-    f(std::integral_constant<int, 64>{}, std::integral_constant<int, 64>{});
-  else if (key_size <= 64)
-    f(std::integral_constant<int, 64>{}, std::integral_constant<int, 128>{});
+void with_band_sizes(const AttentionBackwardArgs& args, BandProblem problem, F&& f) {
+  const std::int64_t key_size = args.q.size[3], value_size = args.v.size[3];
+  if (key_size <= 32 && value_size <= 32) {
+    if (choose_room<Band<__half, 32, 32, 3>>(problem) == 3)
+      f(BandSizes<32, 32, 3>{});
+    else
+      f(BandSizes<32, 32, 2>{});
+  } else if (key_size <= 64 && value_size <= 64) {
+    f(BandSizes<64, 64, 2>{});
+  } else if (key_size <= 64) {
+    f(BandSizes<64, 128, 2>{});
+  }
 }
 
 }  // namespace
@@ -143,8 +153,9 @@ bool is_band(const AttentionBackwardArgs& args) {
   problem.reach = reach_of(problem.shape, problem.stream.length);
   if (problem.reach > most_reach) return false;
   int blocks = 0;
-  with_band_sizes(args.q.size[3], args.v.size[3], [&](auto key_size, auto value_size) {
-    blocks = choose_room<Band<__half, key_size, value_size>>(problem);
+  with_band_sizes(args, problem, [&](auto sizes) {
+    using Sizes = decltype(sizes);
+    blocks = choose_room<Band<__half, Sizes::key, Sizes::value, Sizes::blocks>>(problem);
   });
   return blocks > 0;
 }
@@ -156,8 +167,9 @@ void attention_backward_band(const AttentionBackwardArgs& args, const Launch& la
   with_gpu_type(args.q.dtype, [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>)
-      with_band_sizes(args.q.size[3], args.v.size[3], [&](auto key_size, auto value_size) {
-        launch_band<key_size, value_size, T>(args, problem, launch);
+      with_band_sizes(args, problem, [&](auto sizes) {
+        using Sizes = decltype(sizes);
+        launch_band<T, Sizes::key, Sizes::value, Sizes::blocks>(args, problem, launch);
       });
   });
 }
