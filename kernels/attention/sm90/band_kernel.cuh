@@ -46,10 +46,10 @@ struct BandTask {
   __device__ std::int64_t position(std::int32_t entry) const { return base + static_cast<std::int64_t>(entry) * step; }
 };
 
-template <class T, int KeySize, int ValueSize>
+template <class T, int KeySize, int ValueSize, int Blocks>
 struct Band {
   static constexpr int threads = 128, rows = band_rows;
-  static constexpr int blocks = ValueSize <= 32 ? 3 : 2;  // on a multiprocessor, by registers
+  static constexpr int blocks = Blocks;  // on a multiprocessor, by registers
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;
@@ -65,32 +65,35 @@ struct Band {
   struct Layout {
     int keys, ds, dq, statistics, barriers, end;
 
-    __host__ __device__ Layout(int reach, int key_stages, int ds_stages) {
-      keys = reach * tile_bytes;
+    __host__ __device__ Layout(int slots, int reach, int key_stages, int ds_stages) {
+      keys = slots * tile_bytes;
       ds = keys + key_stages * tile_bytes;
       dq = ds + ds_stages * ds_bytes;
       statistics = dq + (reach - 1) * dq_bytes;
-      barriers = statistics + reach * static_cast<int>(sizeof(Statistics));
-      end = barriers + (reach + key_stages) * 8;
+      barriers = statistics + slots * static_cast<int>(sizeof(Statistics));
+      end = barriers + (slots + key_stages) * 8;
     }
   };
-  static std::size_t shared_bytes(int reach, int key_stages, int ds_stages) {
-    return static_cast<std::size_t>(Layout(reach, key_stages, ds_stages).end) + 1024;
+  static std::size_t shared_bytes(const BandProblem& p) {
+    return static_cast<std::size_t>(Layout(p.slots, p.reach, p.key_stages, p.ds_stages).end) + 1024;
   }
 
   const BandProblem& problem;
   const BandTask& task;
   char* const shared;
   const Layout at;
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int warp = __shfl_sync(~0u, thread / 32, 0);  // known to be one for all lanes
+  // The warp that loads is another in the blocks that share a multiprocessor, for it has more to do.
+  const bool loads = thread == static_cast<int>(blockIdx.x / 128 % 4 * 32);
 
   __device__ Band(const BandProblem& p, const BandTask& t, char* memory)
-      : problem(p), task(t), shared(memory), at(p.reach, p.key_stages, p.ds_stages) {}
+      : problem(p), task(t), shared(memory), at(p.slots, p.reach, p.key_stages, p.ds_stages) {}
 
   __device__ std::uint64_t* query_barrier(int slot) const {
     return reinterpret_cast<std::uint64_t*>(shared + at.barriers) + slot;
   }
-  __device__ std::uint64_t* key_barrier(int stage) const { return query_barrier(problem.reach + stage); }
+  __device__ std::uint64_t* key_barrier(int stage) const { return query_barrier(problem.slots + stage); }
   __device__ Statistics& statistics(int slot) const {
     return reinterpret_cast<Statistics*>(shared + at.statistics)[slot];
   }
@@ -124,10 +127,10 @@ struct Band {
       load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, next.key, key_barrier(next.stage));
       next.stage = next.stage + 1 == problem.key_stages ? 0 : next.stage + 1;
     }
-    for (; next.query < next.query_end && next.query < queries + problem.reach; ++next.query) {
+    for (; next.query < next.query_end && next.query < queries + problem.slots; ++next.query) {
       load(shared + next.slot * tile_bytes, problem.q, problem.dout, next.query, query_barrier(next.slot));
       for (int i = 0; i < value_boxes; ++i) tma_prefetch(map_of(problem.o), corner(next.query, i));
-      next.slot = next.slot + 1 == problem.reach ? 0 : next.slot + 1;
+      next.slot = next.slot + 1 == problem.slots ? 0 : next.slot + 1;
     }
   }
 
@@ -216,13 +219,12 @@ struct Band {
 
   // Queries that see the thread's two keys, and those that see the warp's first and last, in entries.
   struct Seen {
-    std::int32_t begin[2], end[2], last_begin, first_end, first_begin, last_end;
+    std::int32_t end[2], first, first_end, last_end;
   };
   __device__ Seen seen_of(std::int32_t tile) const {
     const std::int32_t first = tile * rows + warp * 16, own = first + lane / 4;
     const BandShape& shape = problem.shape;
-    return {{own, own + 8},          {shape.beyond(own), shape.beyond(own + 8)}, first + 15, shape.beyond(first), first,
-            shape.beyond(first + 15)};
+    return {{shape.beyond(own), shape.beyond(own + 8)}, first, shape.beyond(first), shape.beyond(first + 15)};
   }
 
   // S becomes P.
@@ -232,27 +234,27 @@ struct Band {
     const int column = 2 * (lane % 4);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      if constexpr (!Full) {  // sixteen queries that see none of the warp's keys
-        if (seen.first_begin >= begin + 16 * k + 16 || seen.last_end <= begin + 16 * k) {
+      if constexpr (!Full) {  // sixteen queries: none sees the warp's keys, or each all of them, or else
+        const std::int32_t from = begin + 16 * k;
+        if (seen.first >= from + 16 || seen.last_end <= from) {
 #pragma unroll
-          for (int i = 0; i < 8; ++i) s[8 * k + i] = 0;
+          for (int i = 8 * k; i < 8 * k + 8; ++i) s[i] = 0;
           continue;
+        }
+        if (seen.first + 15 > from || seen.first_end < from + 16) {
+#pragma unroll
+          for (int i = 8 * k; i < 8 * k + 8; ++i) {
+            const int r = i / 2 % 2, at = i / 4 * 8 + i % 2;
+            if (at < seen.first + lane / 4 + 8 * r - begin - column || at >= seen.end[r] - begin - column)
+              s[i] = -__builtin_huge_valf();
+          }
         }
       }
 #pragma unroll
       for (int j = 2 * k; j < 2 * k + 2; ++j) {
         const float2 shift = *reinterpret_cast<const float2*>(of.shift + 8 * j + column);
 #pragma unroll
-        for (int r = 0; r < 2; ++r)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            float x = fmaf(s[4 * j + 2 * r + e], rate, e == 0 ? shift.x : shift.y);
-            if constexpr (!Full) {
-              const std::int32_t entry = begin + 8 * j + column + e;
-              if (entry < seen.begin[r] || entry >= seen.end[r]) x = -__builtin_huge_valf();
-            }
-            s[4 * j + 2 * r + e] = exp2_approx(x);
-          }
+        for (int i = 4 * j; i < 4 * j + 4; ++i) s[i] = exp2_approx(fmaf(s[i], rate, i % 2 == 0 ? shift.x : shift.y));
       }
     }
   }
@@ -310,16 +312,15 @@ struct Band {
       const bool there = entry < task.length;
       T* const row = base + (there ? task.position(entry) : 0) * gradient.stride[1];
 #pragma unroll
-      for (int g = 0; g < Size / 32; ++g) {
-        const std::int32_t column = 32 * g + lane % 4 * 8;
-        std::uint32_t v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float* d = values + 16 * g + 4 * i + 2 * r;
-          v[i] = pack<T>(d[0] * factor, d[1] * factor);
-        }
-        transpose_quad(v);
-        if (there && column < gradient.size) *reinterpret_cast<uint4*>(row + column) = {v[0], v[1], v[2], v[3]};
+      for (int g = 0; g < Size / 16; ++g) {  // the lanes of a pair exchange theirs: 8 bytes each, 32 of a row
+        const float* d = values + 8 * g + 2 * r;
+        const std::uint32_t low = pack<T>(d[0] * factor, d[1] * factor), high = pack<T>(d[4] * factor, d[5] * factor);
+        const bool odd = lane % 2 == 1;
+        const std::uint32_t received = __shfl_xor_sync(~0u, odd ? low : high, 1);
+        const std::int32_t column = 16 * g + (odd ? 8 : 0);
+        if (there && column < gradient.size)
+          *reinterpret_cast<uint2*>(row + column + lane / 2 % 2 * 4) =
+              odd ? uint2{received, high} : uint2{low, received};
       }
     }
   }
@@ -332,7 +333,7 @@ struct Band {
     const int partials = max(problem.reach - 1, 1);
     const std::int32_t first_key = shape.low(task.begin * rows) / rows;
     Loads next{task.begin, shape.end_tile(task.end - 1, task.length), first_key, task.end};
-    if (thread == 0) load_ahead(next, task.begin, first_key);
+    if (loads) load_ahead(next, task.begin, first_key);
 
     int own_slot = 0, own_partial = 0;  // of the first query tile that key tiles from here on meet
     std::int32_t unseen = task.begin;   // the next query tile to be met for the first time
@@ -365,12 +366,12 @@ struct Band {
           write_statistics(output, dout, of);
           __syncthreads();
           ++unseen;
-          if (slot + 1 == problem.reach) query_parity ^= 1;
+          if (slot + 1 == problem.slots) query_parity ^= 1;
         }
         wgmma_wait<1>();
         wgmma_hold(s);
         const std::int32_t begin = query * rows;
-        if (seen.last_begin <= begin && seen.first_end >= begin + rows)
+        if (seen.first + 15 <= begin && seen.first_end >= begin + rows)
           weigh<true>(s, rate, of, seen, begin);
         else
           weigh<false>(s, rate, of, seen, begin);
@@ -391,7 +392,7 @@ struct Band {
         const bool yields = query < task.end;
         if (yields) write_ds(ds, ds_weights);
         __syncthreads();
-        if (thread == 0) load_ahead(next, max(query > key ? key + 1 : key, task.begin), key);
+        if (loads) load_ahead(next, max(query > key ? key + 1 : key, task.begin), key);
         if (yields) {
           float dq[KeySize / 2] = {};
           if (!fresh) read_partial(dq, partial(part));
@@ -411,18 +412,18 @@ struct Band {
         }
         wgmma_hold(dk);
         wgmma_hold(dv);
-        slot = slot + 1 == problem.reach ? 0 : slot + 1;
+        slot = slot + 1 == problem.slots ? 0 : slot + 1;
         part = part + 1 == partials ? 0 : part + 1;
       }
       if (owned) {
         store<KeySize>(problem.dk, key, dk, problem.scale);
         store<ValueSize>(problem.dv, key, dv, 1.0f);
-        own_slot = own_slot + 1 == problem.reach ? 0 : own_slot + 1;
+        own_slot = own_slot + 1 == problem.slots ? 0 : own_slot + 1;
         own_partial = own_partial + 1 == partials ? 0 : own_partial + 1;
       }
       if (problem.key_stages == 1) {
         __syncthreads();
-        if (thread == 0) load_ahead(next, max(key + 1, task.begin), key + 1);
+        if (loads) load_ahead(next, max(key + 1, task.begin), key + 1);
       }
       if (++stage == problem.key_stages) {
         stage = 0;
@@ -432,16 +433,15 @@ struct Band {
   }
 };
 
-template <class T, int KeySize, int ValueSize>
-__global__ void __launch_bounds__(128, Band<T, KeySize, ValueSize>::blocks)
-    backward_band(const __grid_constant__ BandProblem problem) {
+template <class T, int KeySize, int ValueSize, int Blocks>
+__global__ void __launch_bounds__(128, Blocks) backward_band(const __grid_constant__ BandProblem problem) {
   extern __shared__ char memory[];
   BandTask task;
   if (!task.find(problem)) return;
   char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const Band<T, KeySize, ValueSize> band(problem, task, shared);
+  const Band<T, KeySize, ValueSize, Blocks> band(problem, task, shared);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < problem.reach + problem.key_stages; ++i) barrier_init(band.query_barrier(i), 1);
+    for (int i = 0; i < problem.slots + problem.key_stages; ++i) barrier_init(band.query_barrier(i), 1);
     barrier_init_fence();
   }
   __syncthreads();

@@ -34,7 +34,8 @@ struct BandProblem {
   Stream stream;  // of segment 0, queries and keys alike
   BandShape shape;
   std::int32_t n, segments, heads;
-  std::int32_t reach;                  // most query tiles that see a key tile: slots of the ring
+  std::int32_t reach;                  // most query tiles that see a key tile
+  std::int32_t slots;                  // query tiles in shared memory
   std::int32_t key_stages, ds_stages;  // 1 or 2
   std::int32_t run;                    // tiles that a block owns
   float scale;

@@ -12,6 +12,8 @@
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
+// Query tiles of a key tile from which the two kernels are as fast: a ring of so many leaves room for one block.
+constexpr std::int32_t most_reach = 5;
 constexpr int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, reserved = 1024;
 
 // The stream and who sees whom, of a plan whose heads all have one part, of keys that are the queries' stream.
@@ -39,18 +41,26 @@ std::int32_t reach_of(const BandShape& shape, std::int32_t length) {
   return std::min(tiles_in(shape.block, band_rows) + (whole ? 0 : 1), tiles);
 }
 
-// How many blocks fit on a multiprocessor, and with how much room each.
+// How many blocks fit on a multiprocessor, and with how much room each: first blocks, then room to load ahead.
 template <class B>
 int choose_room(BandProblem& problem) {
-  problem.key_stages = problem.ds_stages = 1;
+  struct Room {
+    std::int32_t more_slots, key_stages, ds_stages;
+  };
+  constexpr Room rooms[] = {{1, 2, 2}, {0, 2, 2}, {0, 2, 1}, {1, 1, 1}, {0, 1, 1}};
+  const std::int32_t tiles = tiles_in(problem.stream.length, band_rows);
+  const std::int32_t least = std::min(std::max(problem.reach, 2), tiles);  // one slot would wait for itself
+  BandProblem tried = problem;
   int most = 0;
-  for (const auto& [key_stages, ds_stages] : {std::pair{2, 2}, std::pair{2, 1}, std::pair{1, 1}}) {
-    const auto bytes = static_cast<int>(B::shared_bytes(problem.reach, key_stages, ds_stages));
+  for (const Room& room : rooms) {
+    tried.slots = std::min(least + room.more_slots, tiles);
+    tried.key_stages = std::min(room.key_stages, tiles);
+    tried.ds_stages = room.ds_stages;
+    const auto bytes = static_cast<int>(B::shared_bytes(tried));
     const int blocks = std::min(shared_of_multiprocessor / (bytes + reserved), B::blocks);
     if (bytes > shared_of_block || blocks <= most) continue;
     most = blocks;
-    problem.key_stages = key_stages;
-    problem.ds_stages = ds_stages;
+    problem = tried;
   }
   return most;
 }
@@ -85,9 +95,9 @@ Gradient rows_of(const View& view) {
   return {view.data, {view.stride[0], view.stride[1], view.stride[2]}, static_cast<std::int32_t>(view.size[3])};
 }
 
-template <int KeySize, int ValueSize, class T>
+template <class T, int KeySize, int ValueSize, int Blocks>
 void launch_band(const AttentionBackwardArgs& args, BandProblem& problem, const Launch& launch) {
-  using B = Band<T, KeySize, ValueSize>;
+  using B = Band<T, KeySize, ValueSize, Blocks>;
   const auto maps = [&](const View& view, int columns) {
     return stream_maps(view, problem.stream, problem.n, band_rows, columns);
   };
@@ -105,35 +115,47 @@ void launch_band(const AttentionBackwardArgs& args, BandProblem& problem, const 
   const int blocks = choose_room<B>(problem);
   problem.run = choose_run(problem, args.q.size[0], static_cast<std::int64_t>(blocks) * multiprocessors());
   const std::int32_t runs = tiles_in(tiles_in(problem.stream.length, band_rows), problem.run);
-  auto* const kernel = backward_band<T, KeySize, ValueSize>;
-  const std::size_t bytes = B::shared_bytes(problem.reach, problem.key_stages, problem.ds_stages);
+  auto* const kernel = backward_band<T, KeySize, ValueSize, Blocks>;
+  const std::size_t bytes = B::shared_bytes(problem);
   allow_shared(kernel, bytes);
   const auto of_sequence = static_cast<unsigned>(std::int64_t{problem.heads} * problem.segments * runs);
   run("attention_backward_band_sm90", kernel, {{of_sequence, static_cast<unsigned>(args.q.size[0])}, B::threads, bytes},
       launch, problem);
 }
 
+template <int KeySize, int ValueSize, int Blocks>
+struct BandSizes {
+  static constexpr int key = KeySize, value = ValueSize, blocks = Blocks;
+};
+
 // Calls f with the kernel for these sizes; a size between two kernels' takes the larger: TMA fills the columns beyond
-// with zeros.
+// with zeros. Small heads have a kernel of fewer registers, for where there is room for three blocks.
 template <class F>
-void with_band_sizes(std::int64_t key_size, std::int64_t value_size, F&& f) {
-  if (key_size <= 32 && value_size <= 32)
-    f(std::integral_constant<int, 32>{}, std::integral_constant<int, 32>{});
-  else if (key_size <= 64 && value_size <= 64)
-    f(std::integral_constant<int, 64>{}, std::integral_constant<int, 64>{});
-  else if (key_size <= 64)
-    f(std::integral_constant<int, 64>{}, std::integral_constant<int, 128>{});
+void with_band_sizes(const AttentionBackwardArgs& args, BandProblem problem, F&& f) {
+  const std::int64_t key_size = args.q.size[3], value_size = args.v.size[3];
+  if (key_size <= 32 && value_size <= 32) {
+    if (choose_room<Band<__half, 32, 32, 3>>(problem) == 3)
+      f(BandSizes<32, 32, 3>{});
+    else
+      f(BandSizes<32, 32, 2>{});
+  } else if (key_size <= 64 && value_size <= 64) {
+    f(BandSizes<64, 64, 2>{});
+  } else if (key_size <= 64) {
+    f(BandSizes<64, 128, 2>{});
+  }
 }
 
 }  // namespace
 
 bool is_band(const AttentionBackwardArgs& args) {
-  BandProblem problem;
+  BandProblem problem = {};
   if (!find_band(*args.plan, problem)) return false;
   problem.reach = reach_of(problem.shape, problem.stream.length);
+  if (problem.reach > most_reach) return false;
   int blocks = 0;
-  with_band_sizes(args.q.size[3], args.v.size[3], [&](auto key_size, auto value_size) {
-    blocks = choose_room<Band<__half, key_size, value_size>>(problem);
+  with_band_sizes(args, problem, [&](auto sizes) {
+    using Sizes = decltype(sizes);
+    blocks = choose_room<Band<__half, Sizes::key, Sizes::value, Sizes::blocks>>(problem);
   });
   return blocks > 0;
 }
@@ -145,8 +167,9 @@ void attention_backward_band(const AttentionBackwardArgs& args, const Launch& la
   with_gpu_type(args.q.dtype, [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>)
-      with_band_sizes(args.q.size[3], args.v.size[3], [&](auto key_size, auto value_size) {
-        launch_band<key_size, value_size, T>(args, problem, launch);
+      with_band_sizes(args, problem, [&](auto sizes) {
+        using Sizes = decltype(sizes);
+        launch_band<T, Sizes::key, Sizes::value, Sizes::blocks>(args, problem, launch);
       });
   });
 }
