@@ -24,6 +24,7 @@ struct Backward {
   static constexpr BackwardTiling tiling = backward_tiling(side, KeySize, ValueSize);
   static constexpr int rows = tiling.rows(), step = tiling.step, stages = tiling.stages, warpgroups = tiling.warpgroups;
   static_assert(stages >= 2, "a warpgroup waits for a tile with the one before in hand");
+  static_assert(tiling.has_registers());
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr float log2_e = 1.4426950408889634f;
