@@ -312,15 +312,16 @@ struct Band {
       const bool there = entry < task.length;
       T* const row = base + (there ? task.position(entry) : 0) * gradient.stride[1];
 #pragma unroll
-      for (int g = 0; g < Size / 16; ++g) {  // the lanes of a pair exchange theirs: 8 bytes each, 32 of a row
-        const float* d = values + 8 * g + 2 * r;
-        const std::uint32_t low = pack<T>(d[0] * factor, d[1] * factor), high = pack<T>(d[4] * factor, d[5] * factor);
-        const bool odd = lane % 2 == 1;
-        const std::uint32_t received = __shfl_xor_sync(~0u, odd ? low : high, 1);
-        const std::int32_t column = 16 * g + (odd ? 8 : 0);
-        if (there && column < gradient.size)
-          *reinterpret_cast<uint2*>(row + column + lane / 2 % 2 * 4) =
-              odd ? uint2{received, high} : uint2{low, received};
+      for (int g = 0; g < Size / 32; ++g) {
+        const std::int32_t column = 32 * g + lane % 4 * 8;
+        std::uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* d = values + 16 * g + 4 * i + 2 * r;
+          v[i] = pack<T>(d[0] * factor, d[1] * factor);
+        }
+        transpose_quad(v);
+        if (there && column < gradient.size) *reinterpret_cast<uint4*>(row + column) = {v[0], v[1], v[2], v[3]};
       }
     }
   }
