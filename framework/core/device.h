@@ -104,7 +104,6 @@ class Graph {
   void discard();  // does not wait for what is being replayed
   void replay(const Stream& stream) const { replay(stream.handle()); }
   void replay(void* stream) const;
-  void discard();  // does not wait for what is being replayed
 
  private:
   void* handle_ = nullptr;

@@ -33,7 +33,6 @@ Graph::~Graph() = default;
 void Graph::discard() {}
 void Graph::capture(void*, const std::function<void()>&) { absent(); }
 void Graph::replay(void*) const { absent(); }
-void Graph::discard() {}
 void copy_to_device(void*, const void*, std::size_t, void*) { absent(); }
 void copy_to_host(void*, const void*, std::size_t, void*) { absent(); }
 void zero_on_device(void*, std::size_t, void*) { absent(); }
