@@ -182,7 +182,7 @@ Samples draw_samples(SampleOptions& o, const LoadedRun& run, Device device) {
 
 void run_sample(SampleOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;  // one process is enough, and the samples do not depend on the ranks
-  const Device device = chosen_device(o.device, 1);
+  const Device device = chosen_device(o.device, *make_single_communicator());
   const LoadedRun run = load_run(o.run, o.weights);
   check_device_computes(run.recipe.model, device);
   check_lengths(o, run.recipe.model);
