@@ -101,6 +101,7 @@ class Graph {
   void capture(const Stream& stream, const std::function<void()>& work) { capture(stream.handle(), work); }
   void capture(void* stream, const std::function<void()>& work);
   bool captured() const { return handle_ != nullptr; }
+  void discard();  // does not wait for what is being replayed
   void replay(const Stream& stream) const { replay(stream.handle()); }
   void replay(void* stream) const;
 
