@@ -85,7 +85,7 @@ case $scenario in
     same_bits whole stopped 120
     ;;
   signal)
-    write_recipe "steps: 120" "checkpoint_every: 100" "hang_seconds: 20"
+    write_recipe "steps: 400" "checkpoint_every: 100" "hang_seconds: 20"
     train 4 whole
     resume=
     at=10
@@ -105,7 +105,7 @@ case $scenario in
     end_of "SIGTERM to mpirun" nonzero 10
     grep -a -q "^stopped at step" job.log || { cat job.log; fail "SIGTERM to mpirun does not reach the ranks"; }
     train 4 asked --resume
-    same_bits whole asked 120
+    same_bits whole asked 400
     ;;
   signal_saving)
     write_recipe "steps: 60" "checkpoint_every: 1" "hang_seconds: 20"

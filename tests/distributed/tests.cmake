@@ -15,7 +15,7 @@ set(ranks_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 
   OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
   OMP_NUM_THREADS=1)
 function(longstride_on_ranks test)
-  set_tests_properties(${test} PROPERTIES LABELS fast TIMEOUT 120 PROCESSORS 2 ENVIRONMENT "${ranks_environment}")
+  set_tests_properties(${test} PROPERTIES LABELS fast TIMEOUT 400 PROCESSORS 2 ENVIRONMENT "${ranks_environment}")
 endfunction()
 
 foreach(ranks 1 2 3 4)
@@ -23,6 +23,7 @@ foreach(ranks 1 2 3 4)
     COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:test_distributed> --gtest_brief=1)
   longstride_on_ranks(distributed.ranks_${ranks})
 endforeach()
+set_tests_properties(distributed.ranks_3 distributed.ranks_4 PROPERTIES LABELS slow)
 
 # The same training on GPUs, one a rank. NVLink multicast stays off: it is a resource of the whole host.
 if(LONGSTRIDE_NCCL)
@@ -55,11 +56,12 @@ foreach(scenario ranks divided kill kill_ranks sigterm elastic elastic_sharded)
   longstride_on_ranks(distributed.training_${scenario})
 endforeach()
 
-# Ranks that die, stop or are asked to stop. The slow set kills fifty times.
+# Ranks that die, stop or are asked to stop; slow, for every fault is waited for.
 foreach(scenario kill stop signal signal_saving full_disk)
   add_test(NAME distributed.faults_${scenario}
     COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> ${scenario} 3)
   longstride_on_ranks(distributed.faults_${scenario})
+  set_tests_properties(distributed.faults_${scenario} PROPERTIES LABELS slow)
 endforeach()
 add_test(NAME distributed.faults_kill_fifty_times
   COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> kill 50)

@@ -133,18 +133,15 @@ TEST_P(AttentionCuda, TinyShapesAreAsGoodAsNaive) {
 
 // Bands: windows, blocks and columns whose keys few tiles of queries see, with enough heads for long runs of tiles.
 TEST_P(AttentionCuda, RunsOfManyTilesAreAsGoodAsNaive) {
-  const std::int64_t n = 837, heads = 16;
+  const std::int64_t n = 453, heads = 16;
   for (const NamedPattern& p : std::vector<NamedPattern>{{"window 1", pattern_of(merged, {local}, 0, {}, 1), heads},
-                                                         {"window 60", pattern_of(merged, {local}, 0, {}, 60), heads},
                                                          {"window 129", pattern_of(merged, {local}, 128), heads},
-                                                         {"window 200", pattern_of(merged, {local}, 0, {}, 200), heads},
                                                          {"block 64", pattern_of(merged, {fixed_block}, 64), heads},
                                                          {"block 100", pattern_of(merged, {fixed_block}, 100), heads},
                                                          {"column 5", pattern_of(merged, {column}, 5), heads}}) {
     const auto masks = masks_of(p, 0, n);
     const auto plan = make_plan(p.pattern, 0, heads, n);
     expect_equals_reference(p, 0, {8, n, heads, 32, 32}, Dtype::bf16, masks, *plan);
-    expect_equals_reference(p, 0, {8, n, heads, 16, 64}, Dtype::f16, masks, *plan);
     expect_equals_reference(p, 0, {8, n, heads, 64, 128}, Dtype::bf16, masks, *plan, false);
     if (HasFailure()) return;
   }

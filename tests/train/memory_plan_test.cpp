@@ -12,6 +12,7 @@ namespace {
 TrainConfig config_of(std::int64_t micro) {
   TrainConfig config;
   config.steps = 1;
+  config.lr = 1e-3;
   config.global_batch = 12;
   config.micro_batch = micro;
   return config;
