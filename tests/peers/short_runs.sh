@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Every row of tables 1, 2 and 4 trained for some minutes on real data, here and by a PyTorch peer, on as many GPUs as
+# there are, a run a GPU; then held-out bits per byte beside each other.
+#
+#   tests/peers/short_runs.sh --data DIR --output DIR --peer model_torch.py [--seconds 300] [--gpus 4]
+#                             [--command build/cuda/longstride] [--python python3] [--rows "enwik8-fixed audio-1m"]
+#
+# --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 of `longstride prepare`. Both sides take the same
+# sequences a step, no dropout, nothing recomputed, the recipe's rate with a twentieth of the time as warmup and a cosine
+# to the end; the clock runs while they train, not while they compile, choose algorithms or score. OUTPUT keeps every run,
+# its curve and results.md; runs whose result is there are not repeated.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+data="" output="" peer="" seconds=300 gpus=1 command=build/cuda/longstride python=python3 rows=""
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --data) data=$2 ;;
+    --output) output=$2 ;;
+    --peer) peer=$2 ;;
+    --seconds) seconds=$2 ;;
+    --gpus) gpus=$2 ;;
+    --command) command=$2 ;;
+    --python) python=$2 ;;
+    --rows) rows=" $2 " ;;
+    *) echo "short_runs.sh: unknown option '$1'; see the top of the file" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+[ -n "$data" ] && [ -n "$output" ] && [ -n "$peer" ] ||
+  { echo "short_runs.sh: needs --data, --output and --peer; see the top of the file" >&2; exit 2; }
+mkdir -p "$output"
+
+# row, table, the peer's name, data, sequences a step. Rows of other tables that are the same training are not repeated.
+all="enwik8-dense table2 enwik8_dense text 8
+enwik8-fixed table1 enwik8_fixed text 8
+enwik8-strided table2 enwik8_strided text 8
+cifar10-dense table2 cifar_dense cifar10 32
+cifar10-fixed table2 cifar_fixed cifar10 32
+cifar10-strided table1 cifar_strided cifar10 32
+imagenet64-strided table1 imagenet64 images 8
+audio-strided table1 audio65k audio 1
+audio-262k table4 audio262k audio 1
+audio-1m table4 audio1m audio 1"
+
+ours() { # row, table, data, sequences
+  local across=()
+  [ "$3" != audio ] || across=(--set data.cross_files=true)
+  "$command" reproduce "$2" --row "$1" --recipes "$here/../../recipes" --data "$data" --output "$output/$1" \
+    --train-seconds "$seconds" --device gpu --set model.dropout=0 --set model.recompute=none \
+    --set train.global_batch="$4" --set train.micro_batch="$4" --set train.log_every=20 \
+    --set train.checkpoint_every=1000000 "${across[@]}" >"$output/$1.ours" 2>&1
+}
+theirs() { # row, the peer's name, data, sequences
+  local across=()
+  [ "$3" != audio ] || across=(--cross-files)
+  "$python" "$here/train_gpu_torch.py" "$2" "$data/$3.h5" --peer "$peer" --seconds "$seconds" --batch "$4" --split test \
+    --windows 0 --every 20 "${across[@]}" >"$output/$1.peer" 2>"$output/$1.peer.log"
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+while read -r row table name kind batch; do
+  [ -z "$rows" ] || [[ "$rows" == *" $row "* ]] || continue
+  echo "$row" >>"$work/rows"
+  echo "ours $row $table $name $kind $batch" >>"$work/queue"
+  echo "peer $row $table $name $kind $batch" >>"$work/queue"
+done <<<"$all"
+[ -s "$work/queue" ] || { echo "short_runs.sh: --rows names none of the rows" >&2; exit 2; }
+
+next() { # takes the first line of the queue
+  flock "$work/lock" bash -c 'head -n 1 "$1/queue"; sed -i 1d "$1/queue"' _ "$work"
+}
+worker() { # GPU
+  export CUDA_VISIBLE_DEVICES=$1
+  local side row table name kind batch
+  while read -r side row table name kind batch < <(next); do
+    [ ! -f "$output/$row.$side.done" ] || continue
+    if { [ "$side" = ours ] && ours "$row" "$table" "$kind" "$batch"; } ||
+      { [ "$side" = peer ] && theirs "$row" "$name" "$kind" "$batch"; }; then
+      touch "$output/$row.$side.done"
+    fi
+    echo "$side $row on GPU $1: ended after ${SECONDS} s" >&2
+  done
+}
+for ((gpu = 0; gpu < gpus; ++gpu)); do worker "$gpu" & done
+wait
+
+"$python" - "$output" "$seconds" "$work/rows" <<'PYTHON' | tee "$output/results.md"
+import json, pathlib, sys
+output, seconds, rows = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3]).read_text().split()
+print(f"| {seconds} s a run | ours, bits per byte | ours, bytes seen | peer, bits per byte | peer, bytes seen |\n|---|---|---|---|---|")
+for row in rows:
+    tables = list((output / row).glob("table*.json"))
+    mine = json.loads(tables[0].read_text())["rows"][0] if tables else {}
+    text = (output / f"{row}.peer").read_text() if (output / f"{row}.peer").exists() else ""
+    last = [json.loads(line) for line in text.splitlines() if line.startswith('{"model"')]
+    theirs = last[-1] if last else {}
+    cell = lambda value, form: format(value, form) if value is not None else "not run"
+    print(f'| {row} | {cell(mine.get("bits_per_byte"), ".4f")} | {cell(mine.get("tokens"), ",")} | '
+          f'{cell(theirs.get("bits_per_byte"), ".4f")} | {cell(theirs.get("tokens"), ",")} |')
+PYTHON
