@@ -34,10 +34,12 @@ def arguments():
     parser.add_argument("--accumulate", type=int, default=1, help="batches a step")
     parser.add_argument("--lr", type=float, default=3.5e-4)
     parser.add_argument("--beta2", type=float, default=0.999)
+    parser.add_argument("--dropout", type=float, default=0, help="after each branch, as in the paper")
     parser.add_argument("--checkpoint", type=int, default=0, help="1: recompute every block")
     parser.add_argument("--cross-files", action="store_true")
     parser.add_argument("--split", default="valid")
     parser.add_argument("--windows", type=int, default=96, help="0: all")
+    parser.add_argument("--device", default="cuda")
     parser.add_argument("--every", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
@@ -94,10 +96,14 @@ class Windows:
 def main():
     options = arguments()
     peer = peer_module(options.peer)
-    config, device = peer.CFG[options.name], "cuda"
+    config, device = peer.CFG[options.name], options.device
     torch.manual_seed(options.seed)
     model = peer.Model(config).to(device)
     initialise(model, config)
+    if options.dropout > 0:
+        for block in model.blocks:
+            block.o = torch.nn.Sequential(block.o, torch.nn.Dropout(options.dropout))
+            block.f2 = torch.nn.Sequential(block.f2, torch.nn.Dropout(options.dropout))
     for block in model.blocks:
         block.compile(dynamic=False)
     masks = {"fixed": lambda: peer.fixed_compact(config["h"], config["n"], config["l"], config["c"]),
@@ -110,7 +116,7 @@ def main():
 
     def loss_of(windows, targets=None):
         inputs = torch.cat([torch.zeros_like(windows[:, :1]), windows[:, :-1]], 1)
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16):
             return model(inputs, windows if targets is None else targets, masks, options.checkpoint)
 
     def accumulate():
@@ -121,10 +127,14 @@ def main():
             total = total + loss.detach()
         return total
 
+    def wait():
+        if device == "cuda":
+            torch.cuda.synchronize()
+
     for _ in range(2):
         accumulate()
         optimizer.zero_grad(set_to_none=True)
-    torch.cuda.synchronize()
+    wait()
     begin, step, recent = time.time(), 0, []
     while (elapsed := time.time() - begin) < options.seconds:
         done = elapsed / options.seconds
@@ -140,10 +150,12 @@ def main():
             bits = torch.stack(recent).mean().item() / math.log(2)  # waits for the GPU, so the clock is right
             print(json.dumps(dict(step=step, seconds=round(time.time() - begin, 1), bits_per_byte=bits)), flush=True)
             recent = []
-    torch.cuda.synchronize()
+    wait()
     seconds = time.time() - begin
 
-    # In training's mode and batches, for which everything is compiled. A position that holds no byte is not scored.
+    # In training's batches, for which everything is compiled. A position that holds no byte is not scored.
+    if options.dropout > 0:
+        model.eval()
     windows = [torch.from_numpy(s[start : start + length]).long() for s in
                sequences_of(options.data, options.split, options.cross_files)[0]
                for start, length, _ in windows_of(len(s), config["n"], 0)][: options.windows or None]
@@ -159,7 +171,7 @@ def main():
     print(json.dumps(dict(
         model=options.name, steps=step, seconds=seconds, tokens=step * options.accumulate * options.batch * config["n"],
         split=options.split, scored=scored, bits_per_byte=nats / scored / math.log(2),
-        peak_GiB=torch.cuda.max_memory_allocated() / 2**30)), flush=True)
+        peak_GiB=torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else None)), flush=True)
 
 
 if __name__ == "__main__":
