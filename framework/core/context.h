@@ -37,7 +37,8 @@ struct Context {
   Arena* arena = nullptr;
   kernels::Launch launch;       // the stream, and workspace for libraries
   Dtype compute = Dtype::f32;   // activations inside a branch, and the weights that matrix products read
-  Dtype residual = Dtype::f32;  // the residual stream, statistics and gradients of parameters
+  Dtype residual = Dtype::f32;  // statistics, gradients of parameters and, unless it is narrow, the residual stream
+  bool narrow_stream = false;   // on a GPU, with bf16: the residual stream and its gradient are of the compute type
   std::uint64_t seed = 0;
   const std::int64_t* step = nullptr;  // device memory: the current step, read by kernels; null outside training
   const float* loss_scale = nullptr;   // device memory: what the loss is multiplied by (fp16); null: nothing
@@ -49,6 +50,7 @@ struct Context {
   const SequenceGroup* group = nullptr;  // null: this rank holds whole sequences. Otherwise one at a time
   GradientWatcher* watcher = nullptr;    // null: nobody waits
 
+  Dtype stream() const { return narrow_stream ? compute : residual; }
   bool planning() const { return arena->planning(); }
 };
 

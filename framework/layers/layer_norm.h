@@ -21,7 +21,7 @@ class LayerNorm {
   // Declares `name`.weight, ones, and `name`.bias, zeros.
   LayerNorm(ParameterSet& parameters, const std::string& name, std::int64_t width);
 
-  // y of the compute type, x of the residual type. With a tape, x must stay valid until backward.
+  // y of the compute type, x of the stream's. With a tape, x must stay valid until backward.
   void forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const;
   // sum = residual + dropout(branch) and y = norm(sum), in one pass; sum may be residual.
   void forward_after(Context& ctx, const Tensor& branch, const Tensor& residual, const AfterBranch& after,

@@ -115,7 +115,7 @@ void SparseTransformer::losses(Context& ctx, const Tensor& tokens, const Tensor&
   Context quiet = ctx;
   quiet.step = nullptr;  // no dropout
   Scratch scratch(quiet);
-  const Tensor h = scratch.tensor({losses.size(0), losses.size(1), config_.width}, ctx.residual);
+  const Tensor h = scratch.tensor({losses.size(0), losses.size(1), config_.width}, ctx.stream());
   embedding_->forward(quiet, here.inputs, h, here.first);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stream_->forward(quiet, h, normed, nullptr);
@@ -127,7 +127,7 @@ void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, cons
   Context quiet = ctx;
   quiet.step = nullptr;
   Scratch scratch(quiet);
-  const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.residual);
+  const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.stream());
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute), out = scratch.like(normed);
   embedding_->forward(quiet, tokens, h);
   blocks_.front().attention_norm->forward(quiet, h, normed, nullptr);
@@ -152,7 +152,7 @@ void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, d
   const Shape rows = {losses.count()}, shape = {losses.size(0), losses.size(1), config_.width};
   Tape tape(*ctx.arena);
   tape.open_frame();
-  const Tensor h = tape.tensor(shape, ctx.residual);
+  const Tensor h = tape.tensor(shape, ctx.stream());
   embedding_->forward(ctx, here.inputs, h, here.first);
 
   Scratch scratch(ctx);
@@ -165,7 +165,7 @@ void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, d
                                      losses.reshape(rows), d.rows(), output_->gradient);
   }
   if (ctx.watcher != nullptr) ctx.watcher->complete_from(*output_);
-  const Tensor dh = scratch.tensor(shape, ctx.residual);
+  const Tensor dh = scratch.tensor(shape, ctx.stream());
   stream_->backward(ctx, d, dh, tape);
   embedding_->backward(ctx, dh, here.inputs, here.first);
   tape.close_frame();

@@ -106,7 +106,7 @@ void SparseTransformer::decode(Context& ctx, DecodingState& state, std::int64_t 
   Context quiet = ctx;
   quiet.step = nullptr;
   Scratch scratch(quiet);
-  const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.residual);
+  const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.stream());
   embedding_->forward(quiet, previous, h, position);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute), out = scratch.like(normed);
   blocks_.front().attention_norm->forward(quiet, h, normed, nullptr);

@@ -92,6 +92,7 @@ void count_activations(Model& model, const TrainConfig& config, int ranks, const
   ctx.device = plan.device;
   ctx.arena = &counting;
   ctx.compute = plan.compute;
+  ctx.narrow_stream = narrow_stream(config, plan.device);
   const std::int64_t step = 0;
   ctx.step = &step;
   const EvaluationConfig evaluation = validation_config(config, batching, model.context());

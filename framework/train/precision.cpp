@@ -49,6 +49,10 @@ Dtype compute_type(Precision precision, Device device) {
   return exact == Precision::bf16 ? Dtype::bf16 : Dtype::f16;
 }
 
+bool narrow_stream(const TrainConfig& config, Device device) {
+  return config.residual == Precision::bf16 && resolved(config.precision, device) == Precision::bf16;
+}
+
 std::optional<double> peak_flops(const std::string& gpu, Precision precision) {
   for (const Peak& peak : peaks)
     if (gpu.find(peak.name) != std::string::npos)

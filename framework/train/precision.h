@@ -16,6 +16,9 @@ const char* name_of(Precision precision);
 // not compute in.
 Dtype compute_type(Precision precision, Device device);
 
+// Whether the residual stream is of that type too (Context::narrow_stream). Never on the CPU, where all is fp32.
+bool narrow_stream(const TrainConfig& config, Device device);
+
 // Dense operations a second, by the maker's data sheet; absent for a GPU that is not in the table.
 std::optional<double> peak_flops(const std::string& gpu, Precision precision);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "framework/ops/basic.h"
+#include "framework/train/precision.h"
 
 namespace longstride {
 namespace {
@@ -38,6 +39,7 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
   ctx_.device = device;
   ctx_.arena = &state_.arena();
   ctx_.compute = plan_.compute;
+  ctx_.narrow_stream = narrow_stream(config, device);
   ctx_.seed = config.seed;
   ctx_.step = state_.step.as<const std::int64_t>();
   if (optimizer_.config().dynamic_loss_scale) ctx_.loss_scale = &optimizer_.scalars()->loss_scale;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "framework/train/evaluation_memory.h"
 #include "framework/train/precision.h"
@@ -121,8 +122,12 @@ TEST(TrainingOnTheGpu, Fp32GradientsAreAsNearToExactOnesAsTheCpus) {
 
 TEST(TrainingOnTheGpu, NarrowGradientsStayWithinTheirTypesRounding) {
   LONGSTRIDE_NEEDS_GPU();
-  for (const auto& [precision, epsilon] : {std::pair{Precision::bf16, 0x1p-8}, std::pair{Precision::fp16, 0x1p-11}}) {
-    const TrainConfig train = train_config(precision);
+  const std::tuple<Precision, Precision, double> cases[] = {{Precision::bf16, Precision::fp32, 0x1p-8},
+                                                            {Precision::bf16, Precision::bf16, 0x1p-8},
+                                                            {Precision::fp16, Precision::fp32, 0x1p-11}};
+  for (const auto& [precision, residual, epsilon] : cases) {
+    TrainConfig train = train_config(precision);
+    train.residual = residual;
     Trained gpu(train, Device::cuda);
     gpu.step.start();
     gpu.go(1);
@@ -130,7 +135,8 @@ TEST(TrainingOnTheGpu, NarrowGradientsStayWithinTheirTypesRounding) {
     std::vector<float> found = gpu.gradients();
     const float scale = gpu.step.report().scalars.loss_scale;
     for (float& g : found) g /= scale;
-    EXPECT_LE(distance(found, exact), 8 * epsilon * size_of(exact)) << name_of(precision);
+    EXPECT_LE(distance(found, exact), 8 * epsilon * size_of(exact))
+        << name_of(precision) << ", residual stream in " << name_of(residual);
   }
 }
 
@@ -165,8 +171,11 @@ TEST(TrainingOnTheGpu, TheGraphGivesTheBitsOfSingleKernelsTimeAfterTime) {
 
 TEST(TrainingOnTheGpu, RecomputePoliciesGiveTheSameBits) {
   LONGSTRIDE_NEEDS_GPU();
-  for (Precision precision : {Precision::fp32, Precision::bf16}) {
-    const TrainConfig train = train_config(precision);
+  for (const auto& [precision, residual] : {std::pair{Precision::fp32, Precision::fp32},
+                                            {Precision::bf16, Precision::fp32},
+                                            {Precision::bf16, Precision::bf16}}) {
+    TrainConfig train = train_config(precision);
+    train.residual = residual;
     const std::string stored = bits_after(4, train);
     for (Recompute recompute : {Recompute::block, Recompute::attention_and_feed_forward}) {
       SparseTransformerConfig config = small_config();

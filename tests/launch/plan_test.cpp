@@ -124,9 +124,11 @@ TEST(Plan, ForAGpuCountsTheNarrowWeightsAndTheLibrariesInOneBlock) {
   if (!built_with_cuda()) GTEST_SKIP() << "no CUDA";
   const TemporaryDirectory dir;
   write_text(dir / "r.yaml", small_recipe);
-  const auto planned = [&](const std::string& device, const std::string& precision) {
-    const CommandResult r = run_command(
-        {"plan", "r.yaml", "--json", "--device", device, "--set", "train.precision=" + precision}, dir.path());
+  const auto planned = [&](const std::string& device, const std::string& precision, const char* residual = "fp32") {
+    const CommandResult r =
+        run_command({"plan", "r.yaml", "--json", "--device", device, "--set", "train.precision=" + precision, "--set",
+                     std::string("train.residual=") + residual},
+                    dir.path());
     EXPECT_EQ(r.exit_code, 0) << r.err;
     return nlohmann::json::parse(r.out);
   };
@@ -143,6 +145,7 @@ TEST(Plan, ForAGpuCountsTheNarrowWeightsAndTheLibrariesInOneBlock) {
               256);
   EXPECT_EQ(bytes(narrow, "gradients"), bytes(cpu, "gradients"));
   EXPECT_LT(bytes(narrow, "activations"), bytes(wide, "activations"));
+  EXPECT_LT(bytes(planned("gpu", "bf16", "bf16"), "activations"), bytes(narrow, "activations"));
   for (const auto& plan : {cpu, narrow, wide})
     EXPECT_EQ(bytes(plan, "block"), bytes(plan, "total") - bytes(plan, "input") - bytes(plan, "communication"));
 }

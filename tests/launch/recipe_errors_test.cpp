@@ -89,6 +89,8 @@ const Edit edits[] = {
      "(local, fixed_block) and one of column and fixed_summary"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  micro_batch: 3",
      "r.yaml:17: train.micro_batch is 3, but must divide train.global_batch, 4"},
+    {"lr: 1.0e-3", "lr: 1.0e-3\n  precision: fp16\n  residual: bf16",
+     "r.yaml:18: train.residual is bf16, which goes with train.precision bf16 or automatic, but that is fp16"},
     {"name: small", "name: a/b",
      "r.yaml:1: name is 'a/b', but must be fit for a directory: no slashes, no leading dot"},
     {"name: small", "name: .hidden",
