@@ -3,14 +3,16 @@
 # recipe, with everything stored and with recompute. Prints a table with the ratios, and where our time goes.
 #   tests/peers/compare_gpu.sh --peer model_torch.py [--command build/cuda/longstride] [--python python3] [--steps 6]
 #                              [--seconds 3] [--limit 120] [--only NAME[,NAME]] [--recompute none|block] [--no-peer]
+#                              [--set KEY=VALUE ...]
 #
 # The peer is a script that takes `NAME --ckpt 0|1 --steps N --batch B` and prints a line of JSON with `tok_s` and
 # `peak_GiB`. NAME: enwik8_fixed, cifar_strided, imagenet64, audio65k, audio262k, audio1m. Both take the same batch, in
 # one piece, in bf16 and without dropout, which the peer does not have.
+# --set: of our recipes, as --set train.residual=bf16, which is how the peer keeps the residual stream.
 # --limit: seconds that one run may take, compilation included; a run that ends without a figure says why in its place.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-peer="" command="$root/build/cuda/longstride" python=python3 steps=6 seconds=3 limit=120 only="" policies="none block"
+peer="" command="$root/build/cuda/longstride" python=python3 steps=6 seconds=3 limit=120 only="" policies="none block" settings=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --peer) peer=$2; shift 2 ;;
@@ -22,6 +24,7 @@ while [ $# -gt 0 ]; do
     --only) only=",$2,"; shift 2 ;;
     --recompute) policies=$2; shift 2 ;;
     --no-peer) peer=none; shift ;;
+    --set) settings+=(--set "$2"); shift 2 ;;
     *) echo "compare_gpu.sh: unknown option '$1'; see the top of the file" >&2; exit 2 ;;
   esac
 done
@@ -41,7 +44,7 @@ audio1m table4/audio-1m 1"
 
 run_ours() { # recipe, batch, recompute
   timeout "$limit" "$command" bench step "$root/recipes/$1.yaml" --steps "$steps" --seconds "$seconds" --json \
-    --set "train.global_batch=$2" --set "train.micro_batch=$2" --set "model.recompute=$3" --set model.dropout=0
+    --set "train.global_batch=$2" --set "train.micro_batch=$2" --set "model.recompute=$3" --set model.dropout=0 "${settings[@]}"
 }
 run_peer() { # name, batch, recompute
   [ "$peer" != none ] || return 0
