@@ -156,7 +156,7 @@ TEST(Recipe, BaseMergesMapsKeyByKeyAndReplacesLists) {
   EXPECT_EQ(r.model.width, 16);
   EXPECT_EQ(r.model.attention.parts, (std::vector{kernels::PartKind::local, kernels::PartKind::column}));
   EXPECT_EQ(r.model.attention.stride, 8);
-  EXPECT_EQ(r.resolved.find("base"), std::string::npos);
+  EXPECT_EQ(r.resolved.find("\nbase"), std::string::npos);
 }
 
 TEST(Recipe, MessagesNameTheFileThatAValueStandsIn) {
