@@ -14,6 +14,7 @@
 #include "kernels/gemm.h"
 #include "kernels/generate/generate.h"
 #include "kernels/layer_norm.h"
+#include "kernels/query_key.h"
 #include "kernels/softmax_cross_entropy.h"
 
 namespace longstride::kernels::cuda {
@@ -54,6 +55,8 @@ void layer_norm(const LayerNormArgs&, const Launch&) { absent(); }
 void layer_norm_backward(const LayerNormBackwardArgs&, const Launch&) { absent(); }
 void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs&, const Launch&) { absent(); }
 void optimizer_scalars(const OptimizerScalarsArgs&, const Launch&) { absent(); }
+void query_key(const QueryKeyArgs&, const Launch&) { absent(); }
+void query_key_backward(const QueryKeyBackwardArgs&, const Launch&) { absent(); }
 void softmax_cross_entropy(const SoftmaxCrossEntropyArgs&, const Launch&) { absent(); }
 void start_scalars(const StartScalarsArgs&, const Launch&) { absent(); }
 void sum(const SumArgs&, const Launch&) { absent(); }

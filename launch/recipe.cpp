@@ -56,6 +56,15 @@ void check_model(const Setting& root, SparseTransformerConfig& m) {
            fmt::format("model.key_ratio is {}, which makes keys of {:g} elements a head (key_ratio * {} / {}); choose "
                        "one that makes a whole number",
                        m.key_ratio, key_size, m.width, m.heads));
+  if (m.rotary_base > 0 && m.rotary_base <= 1)
+    refuse("model.rotary_base",
+           fmt::format("model.rotary_base is {}, but must be 0 (no rotation) or a number above 1", m.rotary_base));
+  if (m.rotary_base > 0 && m.key_size() % 2 != 0)
+    refuse(
+        "model.rotary_base",
+        fmt::format("model.rotary_base is {}, which rotates pairs of a key's elements, but keys have {}; choose heads "
+                    "and key_ratio that make an even number",
+                    m.rotary_base, m.key_size()));
   const double inner = m.feed_forward_ratio * static_cast<double>(m.width);
   if (inner < 1 || std::abs(inner - std::round(inner)) > 1e-6)
     refuse("model.feed_forward_ratio",

@@ -40,6 +40,7 @@ inline constexpr Range layers{1, 4096, false, false, "a positive whole number"};
 inline constexpr Range width{1, 1 << 16, false, false, "a positive whole number"};
 inline constexpr Range heads{1, 4096, false, false, "a positive whole number"};
 inline constexpr Range ratio{0, 64, true, false, "a number above 0"};
+inline constexpr Range rotary_base{0, 1e12, false, false, "0 (no rotation) or a number above 1"};
 inline constexpr Range steps{1, 1e9, false, false, "a positive whole number"};
 inline constexpr Range batch{1, 1 << 20, false, false, "a positive whole number"};
 inline constexpr Range ranks{1, 4096, false, false, "a positive number of ranks"};
@@ -97,8 +98,11 @@ void visit_model(Visitor& v, SparseTransformerConfig& c) {
   v.field("key_ratio", c.key_ratio, Need::optional, ranges::ratio);
   v.field("feed_forward_ratio", c.feed_forward_ratio, Need::optional, ranges::ratio);
   v.field("dropout", c.dropout, Need::optional, ranges::fraction);
-  v.choice("positions", c.positions, Need::optional,
-           Choices<Positions>{{"attention", Positions::attention}, {"data", Positions::data}});
+  v.choice(
+      "positions", c.positions, Need::optional,
+      Choices<Positions>{{"attention", Positions::attention}, {"data", Positions::data}, {"none", Positions::none}});
+  v.field("rotary_base", c.rotary_base, Need::optional, ranges::rotary_base);
+  v.field("query_key_norm", c.query_key_norm, Need::optional);
   v.choice("init", c.init, Need::optional,
            Choices<InitReading>{{"variance", InitReading::variance}, {"deviation", InitReading::deviation}});
   v.section("attention", Need::required, true, [&] { visit_attention(v, c.attention); });

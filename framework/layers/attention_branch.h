@@ -1,5 +1,6 @@
 // out = W_p attention(normed) + b_p, what a(H) = dropout(attention(norm(H))) holds inside its dropout (Eq. 12).
-// attention: several heads over one pattern (Eq. 2 to 8), scaled by 1 / sqrt(key size).
+// attention: several heads over one pattern (Eq. 2 to 8), scaled by 1 / sqrt(key size); queries and keys may be
+// normalised and rotated before it.
 #pragma once
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "framework/layers/branch.h"
 #include "framework/layers/linear.h"
 #include "framework/ops/attention.h"
+#include "framework/ops/query_key.h"
 
 namespace longstride {
 
@@ -18,6 +20,7 @@ struct AttentionBranchConfig {
   std::int64_t width = 0, heads = 0, key_size = 0, value_size = 0;
   double weight_deviation = 0;  // of W_qkv
   double output_deviation = 0;  // of W_p
+  kernels::QueryKeyTransform transform;
 };
 
 // The plans of a model's layers, by sequence length; layers whose parts are equal share. In a group of ranks each has an
@@ -49,7 +52,7 @@ class AttentionBranch : public Branch {
   Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
   const Parameter& first_matrix() const override { return query_key_value_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
-  // What forward() computes first, (batch, seq, heads, key size): for looking at what attends to what.
+  // What attention is given, (batch, seq, heads, key size): for looking at what attends to what.
   struct QueriesAndKeys {
     Tensor queries, keys;  // in `scratch`
   };
@@ -62,7 +65,15 @@ class AttentionBranch : public Branch {
   struct Heads {
     Tensor q, k, v;  // (batch, seq, heads, size)
   };
-  Heads heads_of(const Tensor& qkv, std::int64_t heads) const;
+  // Slices of qkv; q and k of `transformed`, what transform() gave, where that is given.
+  Heads heads_of(const Tensor& qkv, std::int64_t heads, const Tensor& transformed = {}) const;
+  // The transformed queries and keys of all positions from `first` on, (batch, seq, heads (2 key size)), behind qkv on
+  // the tape or in scratch; absent where there is nothing to do.
+  Tensor transform(Context& ctx, const Tensor& qkv, std::int64_t heads, std::int64_t first, Scratch& scratch,
+                   Tape* tape = nullptr) const;
+  // Turns the gradients of the transformed queries and keys in dqkv into those of qkv's, in place.
+  void transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const;
+  Tensor queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const;  // (batch, seq, 2 heads, key size)
   // In a group of ranks: attention of this rank's heads over all positions, between two exchanges. Positions are
   // (1, seq / ranks, ...), heads (1, seq, ...).
   void forward_in_group(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const;

@@ -1,5 +1,6 @@
 #include "framework/models/sparse_transformer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "framework/core/errors.h"
@@ -10,6 +11,7 @@ namespace longstride {
 namespace {
 
 std::vector<PositionIndex> position_tables(const SparseTransformerConfig& c) {
+  if (c.positions == Positions::none) return {};
   if (c.positions == Positions::data) {
     const Geometry& g = c.geometry;
     return {{g.columns * g.channels, g.rows}, {g.channels, g.columns}, {1, g.channels}};
@@ -38,7 +40,7 @@ SparseTransformer::SparseTransformer(const SparseTransformerConfig& config)
   const std::vector<PositionIndex> tables = position_tables(config);
   embedding_ = std::make_unique<EmbeddingLayer>(
       parameters_, "embedding", config.vocabulary, config.width, tables, deviation(static_cast<double>(config.width)),
-      deviation(static_cast<double>(config.width) * static_cast<double>(tables.size())));
+      deviation(static_cast<double>(config.width) * std::max(1.0, static_cast<double>(tables.size()))));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) add_block(layer);
   final_norm_ = std::make_shared<LayerNorm>(parameters_, "final_norm", config.width);
   output_ = &parameters_.add("output.weight", {config.vocabulary, config.width}, {});
@@ -72,6 +74,7 @@ void SparseTransformer::add_block(std::int64_t layer) {
   attention.value_size = config_.value_size();
   attention.weight_deviation = deviation(width);
   attention.output_deviation = shrink * deviation(width);
+  attention.transform = {config_.query_key_norm, config_.rotary_base};
 
   FeedForwardBranchConfig feed_forward;
   feed_forward.width = config_.width;

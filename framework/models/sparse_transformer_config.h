@@ -14,8 +14,8 @@ constexpr const char* name_of(Recompute recompute) {
 }
 
 // What the position tables are indexed by: the attention pattern (row = floor(i / stride), column = i mod
-// stride), or the data itself (images: row, column, channel).
-enum class Positions : std::uint8_t { attention, data };
+// stride), or the data itself (images: row, column, channel); or no tables at all.
+enum class Positions : std::uint8_t { attention, data, none };
 
 // Reading of N(0, 0.125 / fan_in): a variance (the released code) or a standard deviation.
 enum class InitReading : std::uint8_t { variance, deviation };
@@ -34,6 +34,8 @@ struct SparseTransformerConfig {
   double feed_forward_ratio = 4.0;  // inner width = feed_forward_ratio * width
   double dropout = 0;
   Positions positions = Positions::attention;
+  double rotary_base = 0;       // above 0: queries and keys are rotated by their position
+  bool query_key_norm = false;  // queries and keys are divided by their root mean square
   Geometry geometry;
   kernels::PatternConfig attention;
   Recompute recompute = Recompute::none;

@@ -88,7 +88,8 @@ std::unique_ptr<DecodingState> SparseTransformer::begin_decoding(Context& ctx, s
         ops::decode_cache(state->scratch, *decode, batch, config_.key_size(), config_.value_size(), ctx.compute));
   }
   state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
-  if (ctx.device == Device::cpu) return state;
+  // The kernel of a whole position attends with queries and keys as their product made them.
+  if (ctx.device == Device::cpu || config_.query_key_norm || config_.rotary_base > 0) return state;
   const kernels::GenerateShape shape = shape_of(config_, *state, batch, ctx.compute);
   state->one_kernel = kernels::cuda::generates(shape);
   if (!state->one_kernel) return state;

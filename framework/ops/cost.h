@@ -12,6 +12,7 @@
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
 #include "kernels/layer_norm.h"
+#include "kernels/query_key.h"
 #include "kernels/softmax_cross_entropy.h"
 
 namespace longstride::ops {
@@ -42,6 +43,9 @@ inline Cost cost(const kernels::DropoutAddLayerNormArgs& a) {
 inline Cost cost(const kernels::LayerNormBackwardDropoutArgs& a) {
   return {Work::normalise, cost(a.norm).bytes + bytes_of(a.dropout.y), 0};
 }
+
+inline Cost cost(const kernels::QueryKeyArgs& a) { return {Work::normalise, bytes_of(a.x, a.y), 0}; }
+inline Cost cost(const kernels::QueryKeyBackwardArgs& a) { return {Work::normalise, bytes_of(a.dy, a.x, a.dx), 0}; }
 
 inline Cost cost(const kernels::GeluArgs& a) { return {Work::gelu, bytes_of(a.x, a.y), 0}; }
 inline Cost cost(const kernels::GeluBackwardArgs& a) { return {Work::gelu, bytes_of(a.dy, a.x, a.dx), 0}; }

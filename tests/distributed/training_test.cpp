@@ -153,6 +153,11 @@ TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
         TrainConfig train = train_config();
         train.parallel.context = context;
         expect_one_ranks_training(train, *alone_, config);
+        if (recompute == Recompute::none) continue;
+        config.positions = Positions::none;  // and what depends on whole positions beside tables
+        config.rotary_base = 10000;
+        config.query_key_norm = true;
+        expect_one_ranks_training(train, *alone_, config);
       }
   }
 }

@@ -62,6 +62,13 @@ CASES = {
     "dense_shorter_than_context": case(attention("interleaved", ["dense"]), n=21, context=40),
     "fixed_merged_shorter_than_context": case(attention("merged", FIXED, summary=2), n=21, context=40),
     "strided_interleaved_shorter_than_context": case(attention("interleaved", STRIDED), n=21, context=40),
+    # Beyond the paper: rotary positions and normalised queries and keys, together without position tables, and each
+    # alone beside them.
+    "beyond_strided_merged": case(
+        attention("merged", STRIDED), n=37, positions="none", rotary_base=10000.0, query_key_norm=True),
+    "beyond_rotary_fixed": case(attention("interleaved", FIXED, summary=2), width=32, key_ratio=0.5, rotary_base=100.0),
+    "beyond_query_key_norm_fixed": case(
+        attention("multihead", FIXED, summary=2), width=20, query_key_norm=True),
     "one_position": case(attention("merged", FIXED, summary=2), n=1, context=16, width=16, heads=2),
 }
 

@@ -68,7 +68,11 @@ class Reference:
         self.value_size = self.width // self.heads
         self.inner = round(model.get("feed_forward_ratio", 4.0) * self.width)
         self.attention = model["attention"]
-        if model.get("positions", "attention") == "attention":
+        self.rotary_base = model.get("rotary_base", 0)
+        self.query_key_norm = model.get("query_key_norm", False)
+        if model.get("positions", "attention") == "none":
+            self.positions = []
+        elif model.get("positions", "attention") == "attention":
             stride = self.attention["stride"]
             self.positions = [(-(-self.context // stride), lambda i: i // stride), (stride, lambda i: i % stride)]
         else:
@@ -115,6 +119,20 @@ class Reference:
             self.masks[key] = torch.from_numpy(numpy.stack(masks))
         return self.masks[key]
 
+    def transform(self, x):
+        """Queries or keys, (batch, heads, n, size), as attention takes them: normalised and rotated, if at all."""
+        if self.query_key_norm:
+            x = x / torch.sqrt((x**2).mean(-1, keepdim=True) + 1e-6)
+        if self.rotary_base > 0:
+            n, size = x.shape[-2:]
+            rates = self.rotary_base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+            angles = torch.arange(n, dtype=torch.float64)[:, None] * rates
+            # The pair (2m, 2m + 1) as a complex number, times exp(i angle).
+            turned = torch.view_as_complex(x.reshape(*x.shape[:-1], size // 2, 2).contiguous())
+            turned = turned * torch.polar(torch.ones_like(angles), angles).to(turned.dtype)
+            x = torch.view_as_real(turned).reshape(x.shape)
+        return x
+
     def attend(self, p, x, layer):
         """W_p attention(x) + b_p, (batch, n, width)."""
         batch, n, _ = x.shape
@@ -124,6 +142,7 @@ class Reference:
         q = qkv[..., : h * dk].reshape(batch, n, h, dk).transpose(1, 2)
         k = qkv[..., h * dk : 2 * h * dk].reshape(batch, n, h, dk).transpose(1, 2)
         v = qkv[..., 2 * h * dk :].reshape(batch, n, h, dv).transpose(1, 2)
+        q, k = self.transform(q), self.transform(k)
         allowed = self.allowed(layer, n)
         scores = (q @ k.transpose(-1, -2)) / math.sqrt(dk)
         scores = scores.masked_fill(~allowed, -math.inf)

@@ -144,7 +144,8 @@ std::vector<float> random_weights(const SparseTransformerConfig& config) {
   return toy.values();
 }
 
-// Shapes that the kernel of a whole position takes, each with what is peculiar about it.
+// Shapes that the kernel of a whole position takes, each with what is peculiar about it; `rotary` it leaves to the
+// graph.
 std::vector<NamedConfig> generated_configs() {
   using kernels::Integration;
   using kernels::PartKind;
@@ -189,6 +190,12 @@ std::vector<NamedConfig> generated_configs() {
   longer.context = 1500;
   longer.layers = 2;
   out.push_back({"long", longer});
+  SparseTransformerConfig beyond = fixed;
+  beyond.positions = Positions::none;
+  out.push_back({"no tables", beyond});
+  beyond.rotary_base = 10000;
+  beyond.query_key_norm = true;
+  out.push_back({"rotary", beyond});
   return out;
 }
 

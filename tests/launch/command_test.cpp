@@ -173,6 +173,9 @@ TEST_F(Command, ARunIsResumedOnlyWithARecipeThatContinuesItAndIsOtherwiseLeftAlo
   refused("model.attention.stride=4", "model.attention.stride is 4" + other + "8" + advice);
   refused("model.attention.parts=[local, column]",
           "model.attention.parts is local, column" + other + "fixed_block, fixed_summary" + advice);
+  refused("model.positions=none", "model.positions is none" + other + "attention" + advice);
+  refused("model.rotary_base=500", "model.rotary_base is 500" + other + "0" + advice);
+  refused("model.query_key_norm=true", "model.query_key_norm is true" + other + "false" + advice);
   refused("train.seed=2", "train.seed is 2" + other + "1" + advice);
   refused("data.context=32", "data.context is 32" + other + "64" + advice);
   refused("train.ema=0.5", "train.ema is 0.5, but the run in run keeps no average of its weights; set train.ema: 0");

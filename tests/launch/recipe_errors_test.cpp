@@ -72,6 +72,16 @@ const Edit edits[] = {
     {"heads: 2", "heads: 2\n  feed_forward_ratio: 0.03",
      "r.yaml:8: model.feed_forward_ratio is 0.03, which makes an inner width of 0.48; choose one that makes a whole "
      "number"},
+    {"heads: 2", "heads: 2\n  rotary_base: 0.5",
+     "r.yaml:8: model.rotary_base is 0.5, but must be 0 (no rotation) or a number above 1"},
+    {"heads: 2", "heads: 2\n  rotary_base: -1",
+     "r.yaml:8: model.rotary_base is -1, but must be 0 (no rotation) or a number above 1"},
+    {"heads: 2", "heads: 16\n  rotary_base: 10000",
+     "r.yaml:8: model.rotary_base is 10000, which rotates pairs of a key's elements, but keys have 1; choose heads and "
+     "key_ratio that make an even number"},
+    {"heads: 2", "heads: 2\n  query_key_norm: 1", "r.yaml:8: model.query_key_norm is 1, but must be true or false"},
+    {"heads: 2", "heads: 2\n  positions: learned",
+     "r.yaml:8: model.positions is learned, but must be attention or data or none"},
     {"heads: 2", "heads: 2\n  positions: data",
      "r.yaml:8: model.positions is data, but only pictures have rows, columns and channels; use attention"},
     {"kind: bytes", "kind: cifar10", "r.yaml:2: data.context is 64, but must be 3072, the bytes of a CIFAR-10 picture"},

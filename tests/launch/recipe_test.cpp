@@ -65,12 +65,15 @@ TEST(Recipe, EveryKeyArrivesWhereItBelongs) {
   EXPECT_EQ(m.geometry.columns, 8);
   EXPECT_EQ(m.geometry.channels, 3);
   EXPECT_EQ(m.layers, 3);
-  EXPECT_EQ(m.width, 24);
+  EXPECT_EQ(m.width, 48);
   EXPECT_EQ(m.heads, 4);
-  EXPECT_EQ(m.key_size(), 3);
-  EXPECT_EQ(m.inner_width(), 30);
+  EXPECT_EQ(m.key_size(), 6);
+  EXPECT_EQ(m.inner_width(), 60);
   EXPECT_EQ(m.dropout, 0.125);
   EXPECT_EQ(m.positions, Positions::data);
+  EXPECT_EQ(parse_recipe(full_recipe, "r.yaml", {"model.positions=none"}).model.positions, Positions::none);
+  EXPECT_EQ(m.rotary_base, 500);
+  EXPECT_TRUE(m.query_key_norm);
   EXPECT_EQ(m.init, InitReading::deviation);
   EXPECT_EQ(m.recompute, Recompute::attention_and_feed_forward);
   EXPECT_EQ(m.attention.integration, kernels::Integration::multihead);
@@ -153,7 +156,7 @@ TEST(Recipe, BaseMergesMapsKeyByKeyAndReplacesLists) {
   EXPECT_EQ(r.model.width, 16);
   EXPECT_EQ(r.model.attention.parts, (std::vector{kernels::PartKind::local, kernels::PartKind::column}));
   EXPECT_EQ(r.model.attention.stride, 8);
-  EXPECT_EQ(r.resolved.find("base"), std::string::npos);
+  EXPECT_EQ(r.resolved.find("\nbase"), std::string::npos);
 }
 
 TEST(Recipe, MessagesNameTheFileThatAValueStandsIn) {

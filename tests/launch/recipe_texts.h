@@ -29,12 +29,14 @@ data: {kind: images, path: "data/x y.h5", context: 192, cross_files: true}
 model:
   kind: sparse_transformer
   layers: 3
-  width: 24
+  width: 48
   heads: 4
   key_ratio: 0.5
   feed_forward_ratio: 1.25
   dropout: 0.125
   positions: data
+  rotary_base: 500
+  query_key_norm: true
   init: deviation
   attention: {integration: multihead, parts: [local, fixed_summary], stride: 12, window: 5, summary: [1, 2, 3, 4], distinct_heads: true, summary_inclusive: true}
   recompute: attention_and_feed_forward

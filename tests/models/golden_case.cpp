@@ -77,8 +77,11 @@ SparseTransformerConfig config_of(const json& model, const json& data) {
   config.key_ratio = model.value("key_ratio", 1.0);
   config.feed_forward_ratio = model.value("feed_forward_ratio", 4.0);
   config.dropout = model.value("dropout", 0.0);
-  config.positions = named<Positions>({{"attention", Positions::attention}, {"data", Positions::data}},
-                                      model.value("positions", "attention"));
+  config.positions =
+      named<Positions>({{"attention", Positions::attention}, {"data", Positions::data}, {"none", Positions::none}},
+                       model.value("positions", "attention"));
+  config.rotary_base = model.value("rotary_base", 0.0);
+  config.query_key_norm = model.value("query_key_norm", false);
   config.init = named<InitReading>({{"variance", InitReading::variance}, {"deviation", InitReading::deviation}},
                                    model.value("init", "variance"));
   config.attention = pattern_of(model.at("attention"));

@@ -84,6 +84,8 @@ class Model:
         model, self.context = recipe["model"], recipe["data"]["context"]
         if model["dropout"] != 0:
             raise SystemExit("model.dropout has to be 0: --set model.dropout=0")
+        if model["rotary_base"] or model["query_key_norm"] or model["positions"] == "none":
+            raise SystemExit("this is the paper's model: no rotary_base, no query_key_norm, and position tables")
         self.layers, self.width, self.heads = model["layers"], model["width"], model["heads"]
         self.keys = round(model["key_ratio"] * self.width)
         self.weights = {name: w.to(device).requires_grad_() for name, w in weights.items()}

@@ -65,6 +65,8 @@ class Block(nn.Module):
 class Model(nn.Module):
     def __init__(self, reference, form):
         super().__init__()
+        if reference.rotary_base or reference.query_key_norm or not reference.positions:
+            raise SystemExit("this is the paper's model: no rotary_base, no query_key_norm, and position tables")
         d = reference.width
         self.start, self.token = nn.Parameter(torch.zeros(d)), nn.Embedding(256, d)
         self.tables = nn.ModuleList(nn.Embedding(rows, d) for rows, _ in reference.positions)

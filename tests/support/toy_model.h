@@ -8,7 +8,7 @@
 
 namespace longstride::test {
 
-// A configuration of each pattern and integration, by name.
+// A configuration of each pattern, integration and variant, by name.
 struct NamedConfig {
   std::string name;
   SparseTransformerConfig config;
@@ -51,6 +51,17 @@ inline std::vector<NamedConfig> toy_configs() {
   image.geometry = {2, 4, 3};
   image.key_ratio = 0.5;
   out.push_back({"image", image});
+  // Beyond the paper: rotated and normalised queries and keys, without position tables; and rotation beside them.
+  SparseTransformerConfig beyond = toy_config();
+  beyond.attention.integration = Integration::merged;
+  beyond.attention.parts = {PartKind::local, PartKind::column};
+  beyond.positions = Positions::none;
+  beyond.rotary_base = 10000;
+  beyond.query_key_norm = true;
+  out.push_back({"beyond", beyond});
+  SparseTransformerConfig rotary = image;
+  rotary.rotary_base = 100;
+  out.push_back({"image_rotary", rotary});
   return out;
 }
 

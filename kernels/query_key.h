@@ -1,0 +1,54 @@
+// What may become of queries and keys before attention, head by head, for x of `size` elements at position p:
+//   normalise: h = x / sqrt(mean(x^2) + eps), no gain (Henry et al. 2020, Dehghani et al. 2023); otherwise h = x
+//   rotate:    the pair (h_2i, h_2i+1), turned by the angle p * base^(-2i / size) (Su et al. 2021, Eq. 34)
+// in this order. Statistics and products are fp32 (fp64 of fp64). The angle is counted in turns and brought to half a
+// turn at most in fp64, and only then made fp32: of p * base^(-2i / size) itself, fp32 would keep nothing at position
+// 2^24, where one unit in the last place is two radians; in fp64 the error is below 1e-8 radians.
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/base/view.h"
+
+namespace longstride::kernels {
+
+struct QueryKeyTransform {
+  static constexpr double epsilon = 1e-6;
+  bool normalise = false;
+  double rotary_base = 0;  // 0: no rotation; otherwise sizes are even
+
+  bool rotates() const { return rotary_base > 0; }
+  bool any() const { return normalise || rotates(); }
+  // Of pair i of a head's `size` elements, from one position to the next.
+  double turns(std::int64_t pair, std::int64_t size) const {
+    constexpr double pi = 3.14159265358979323846;
+    return std::pow(rotary_base, -2.0 * static_cast<double>(pair) / static_cast<double>(size)) / (2 * pi);
+  }
+};
+
+struct QueryKeyArgs {
+  QueryKeyTransform transform;
+  View x, y;  // (batch, seq, heads, size), any strides but the last, which is 1; one type: f32 or f64 on the CPU, bf16,
+              // f16 or f32 on the GPU. y is memory of its own
+  std::int64_t first = 0;                  // position of row 0 of every sequence
+  const std::int64_t* first_at = nullptr;  // GPU: when given, `first` is read there, by the kernel
+};
+
+// dx = d/dx, from x alone: what forward computed is computed again.
+struct QueryKeyBackwardArgs {
+  QueryKeyTransform transform;
+  View dy, x, dx;  // as above; dx may be dy
+  std::int64_t first = 0;
+};
+
+namespace cpu {
+void query_key(const QueryKeyArgs&, const Launch&);
+void query_key_backward(const QueryKeyBackwardArgs&, const Launch&);
+}  // namespace cpu
+namespace cuda {
+// Sizes up to 128.
+void query_key(const QueryKeyArgs&, const Launch&);
+void query_key_backward(const QueryKeyBackwardArgs&, const Launch&);
+}  // namespace cuda
+
+}  // namespace longstride::kernels
