@@ -100,6 +100,10 @@ void count_activations(Model& model, const TrainConfig& config, int ranks, const
     const RankGroup group(nullptr, index, batching.context);
     ctx.group = batching.context > 1 ? &group : nullptr;
     model.loss_and_gradients(ctx, tokens, 1.0, losses);
+    for (const Stage& stage : config.stages) {
+      const Shape cut = {tokens.count() / stage.context, stage.context};
+      model.loss_and_gradients(ctx, tokens.reshape(cut), 1.0, losses.reshape(cut));
+    }
     evaluating = std::max(evaluating, evaluation_bytes(model, ctx, evaluation));
   }
   ctx.group = nullptr;

@@ -1,6 +1,7 @@
 // The settings of a training run, as a recipe's `train:` gives them.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace longstride {
 
@@ -13,6 +14,13 @@ struct ParallelConfig {
   std::int64_t bucket = std::int64_t{8} << 20;  // gradients that are exchanged at a time
   bool shard = false;                           // a rank keeps and updates only its part of the optimizer's state
   bool exchange_alone = false;                  // also where there is one rank: for tests of the exchange itself
+};
+
+// Until optimizer step `until` (exclusive) a row of the batch is read as sequences of `context` positions, one after
+// another: the bytes of a step, their order and where a run goes on do not change.
+struct Stage {
+  std::int64_t until = 0;
+  std::int64_t context = 0;  // divides the whole one
 };
 
 struct TrainConfig {
@@ -34,7 +42,15 @@ struct TrainConfig {
   std::int64_t evaluate_every = 0;    // steps; 0: only at the end
   std::int64_t evaluate_windows = 0;  // windows of the validation split scored each time; 0: all
   double hang_seconds = 25;           // a rank that is silent or does not move for so long ends the job; 0: no watchdog
+  std::vector<Stage> stages;          // rising in both; empty: the whole context throughout
   ParallelConfig parallel;
+
+  // Positions of a sequence at 0-based optimizer step `step`, where a row has `whole`.
+  std::int64_t context_at(std::int64_t step, std::int64_t whole) const {
+    for (const Stage& stage : stages)
+      if (step < stage.until) return stage.context;
+    return whole;
+  }
 };
 
 }  // namespace longstride

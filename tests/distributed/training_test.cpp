@@ -140,6 +140,12 @@ TEST_F(TrainingOnRanks, LossesAndGradientsAreThoseOfOneRank) {
   expect_one_ranks_training(train, *alone_, model_config());
 }
 
+TEST_F(TrainingOnRanks, StagesOfGrowingContextAreThoseOfOneRank) {
+  TrainConfig train = train_config();
+  train.stages = {{2, 21}, {5, 42}};
+  expect_one_ranks_training(train, *alone_, model_config());
+}
+
 TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
   for (int context = 2; context <= world().size(); ++context) {
     if (world().size() % context != 0) continue;

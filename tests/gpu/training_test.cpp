@@ -163,6 +163,29 @@ TEST(TrainingOnTheGpu, TheGraphGivesTheBitsOfSingleKernelsTimeAfterTime) {
   }
 }
 
+// Every stage is captured anew.
+TEST(TrainingOnTheGpu, StagesGiveTheBitsOfSingleKernelsAndTheCpusLosses) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (Precision precision : {Precision::fp32, Precision::bf16}) {
+    TrainConfig train = train_config(precision);
+    train.stages = {{4, 15}, {8, 25}};
+    const std::string replayed = bits_after(12, train);
+    train.graph = false;
+    EXPECT_EQ(bits_after(12, train), replayed) << name_of(precision);
+    train.stages.pop_back();
+    EXPECT_NE(bits_after(12, train), replayed) << name_of(precision);
+  }
+  TrainConfig train = train_config(Precision::fp32);
+  train.stages = {{3, 15}, {6, 25}};
+  Trained cpu(train, Device::cpu), gpu(train, Device::cuda);
+  for (Trained* run : {&cpu, &gpu}) run->step.start();
+  for (int i = 0; i < 9; ++i) {
+    for (Trained* run : {&cpu, &gpu}) run->go(1);
+    EXPECT_NEAR(gpu.step.report().loss, cpu.step.report().loss, 1e-5 * cpu.step.report().loss) << "step " << i;
+  }
+  EXPECT_EQ(static_cast<std::int64_t>(gpu.step.state().arena().high_water()), gpu.step.plan().activations);
+}
+
 TEST(TrainingOnTheGpu, RecomputePoliciesGiveTheSameBits) {
   LONGSTRIDE_NEEDS_GPU();
   for (Precision precision : {Precision::fp32, Precision::bf16}) {
