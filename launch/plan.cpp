@@ -150,7 +150,11 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   memory("gradients", m.gradients, "");
   if (m.exchange > 0) memory("exchange", m.exchange, "gradients on their way between ranks");
   const bool shared = recipe.train.parallel.shard && o.ranks > 1;
-  memory("optimizer", m.optimizer, shared ? "Adam's two moments, of this rank's part" : "Adam's two moments");
+  const bool muon = recipe.train.optimizer == OptimizerKind::muon;
+  memory("optimizer", m.optimizer,
+         muon     ? "Adam's two moments; Muon's momentum stands in the first"
+         : shared ? "Adam's two moments, of this rank's part"
+                  : "Adam's two moments");
   if (m.average > 0) memory("average", m.average, "running average of weights");
   memory("batch", m.batch, "tokens of a step, losses of a micro-batch");
   if (gpu) memory("libraries", m.libraries, "workspace of cuBLASLt");

@@ -83,6 +83,11 @@ void fill_from_data(const Setting& root, Recipe& r) {
 }
 
 void check_parallel(const Setting& root, const Recipe& r) {
+  if (r.train.optimizer == OptimizerKind::muon && r.train.parallel.shard)
+    throw user_error(
+        "{}: optimizer.shard is true, but optimizer.kind muon needs whole matrices on every rank; set it to "
+        "false",
+        RecipeReader::where(root, "optimizer.shard"));
   const std::int64_t ranks = r.train.parallel.context;
   const auto require_divisor = [&](const char* key, std::int64_t value) {
     if (value % ranks != 0)

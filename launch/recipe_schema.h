@@ -145,8 +145,10 @@ void visit_train(Visitor& v, TrainConfig& c) {
 }
 
 template <class Visitor>
-void visit_optimizer(Visitor& v, ParallelConfig& c) {
-  v.field("shard", c.shard, Need::optional);
+void visit_optimizer(Visitor& v, TrainConfig& c) {
+  v.choice("kind", c.optimizer, Need::optional,
+           Choices<OptimizerKind>{{"adam", OptimizerKind::adam}, {"muon", OptimizerKind::muon}});
+  v.field("shard", c.parallel.shard, Need::optional);
 }
 
 template <class Visitor>
@@ -177,7 +179,7 @@ void visit_recipe(Visitor& v, Recipe& r) {
   v.section("data", Need::required, true, [&] { visit_data(v, r.data); });
   v.section("model", Need::required, true, [&] { visit_model(v, r.model); });
   v.section("train", Need::required, true, [&] { visit_train(v, r.train); });
-  v.section("optimizer", Need::optional, true, [&] { visit_optimizer(v, r.train.parallel); });
+  v.section("optimizer", Need::optional, true, [&] { visit_optimizer(v, r.train); });
   v.section("parallel", Need::optional, true, [&] { visit_parallel(v, r.train.parallel); });
 }
 

@@ -7,6 +7,8 @@ namespace longstride {
 
 enum class Precision : std::uint8_t { automatic, fp32, bf16, fp16 };  // automatic: fp32 on the CPU, bf16 on a GPU
 
+enum class OptimizerKind : std::uint8_t { adam, muon };  // muon: of the layers' matrices, and Adam of everything else
+
 // How a run is spread over ranks; none of it changes what is computed, but for rounding.
 struct ParallelConfig {
   std::int64_t context = 1;                     // ranks that hold a sequence together, an equal run of positions each
@@ -29,6 +31,7 @@ struct TrainConfig {
   std::int64_t micro_batch = 0;   // sequences in one forward and backward of one rank; 0: global_batch / ranks
   double lr = 0;
   std::int64_t warmup = 5000;  // steps of linear warmup, then cosine to 0 at `steps`
+  OptimizerKind optimizer = OptimizerKind::adam;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0.01;  // decoupled; matrices and tables only
   double clip = 1.0;           // global gradient norm; 0: no clipping

@@ -27,7 +27,8 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
       plan_(plan_that_fits(model, config, comm.size(), device)),
       state_(model, config, plan_, comm.size()),
       pieces_(updated_pieces(model.parameters(), config, comm.rank(), comm.size())),
-      optimizer_(optimizer_config(config, device), state_.optimizer, pieces_),
+      optimizer_(optimizer_config(config, device), state_.optimizer, pieces_,
+                 orthogonalised_matrices(model.parameters(), config)),
       exceptions_(std::uncaught_exceptions()) {
   LONGSTRIDE_CHECK(config.stages.empty() || batching_.context == 1, "stages with ranks that share sequences");
   if (device == Device::cuda) {

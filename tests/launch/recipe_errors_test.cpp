@@ -118,6 +118,10 @@ const Edit edits[] = {
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 16}]\nparallel: {context: 2}",
      "r.yaml:18: parallel.context is 2, but ranks that share sequences take whole ones only; remove train.stages or "
      "it"},
+    {"lr: 1.0e-3", "lr: 1.0e-3\noptimizer: {kind: muom}",
+     "r.yaml:17: optimizer.kind is muom, but must be adam or muon; did you mean 'muon'?"},
+    {"lr: 1.0e-3", "lr: 1.0e-3\noptimizer: {kind: muon, shard: true}",
+     "r.yaml:17: optimizer.shard is true, but optimizer.kind muon needs whole matrices on every rank; set it to false"},
     // structure
     {"name: small", "name: small\nname: again",
      "r.yaml:2: the key 'name' is given twice, first at r.yaml:1; remove one"},

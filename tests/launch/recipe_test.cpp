@@ -109,6 +109,8 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_EQ(t.stages[0].context, 48);
   EXPECT_EQ(t.stages[1].until, 300);
   EXPECT_EQ(t.stages[1].context, 96);
+  EXPECT_EQ(t.optimizer, OptimizerKind::adam);
+  EXPECT_EQ(parse_recipe(small_recipe, "r", {"optimizer.kind=muon"}).train.optimizer, OptimizerKind::muon);
   EXPECT_TRUE(t.parallel.shard);
   EXPECT_EQ(t.parallel.gradients, Precision::fp32);
   EXPECT_EQ(t.parallel.bucket, 1000000);

@@ -1,9 +1,5 @@
 // Context that grows in stages: a stage is the training of shorter sequences on the same bytes.
-#include <gtest/gtest.h>
-
-#include "framework/train/training_step.h"
-#include "tests/support/temporary_directory.h"
-#include "tests/support/toy_model.h"
+#include "tests/train/trained.h"
 
 namespace longstride::test {
 namespace {
@@ -32,30 +28,6 @@ TrainConfig train_config(std::int64_t rows, std::int64_t micro = 0) {
   return c;
 }
 
-struct Trained {
-  Trained(const TrainConfig& settings, const SparseTransformerConfig& config)
-      : train(settings), model(config), comm(make_single_communicator()), step(model, train, *comm, Device::cpu) {}
-
-  void go(std::int64_t steps) {
-    for (const std::int64_t end = step.step() + steps; step.step() < end;)
-      step.run(toy_tokens(train.global_batch * model.context(), 40 + static_cast<std::uint64_t>(step.step())).data());
-  }
-  // Every bit of what a checkpoint would hold, and of the last gradient.
-  std::string bits() {
-    std::string all;
-    step.with_host_tensors([&](const TrainingTensors& t) {
-      for (const Tensor& flat : {t.masters, t.m, t.v, t.ema, step.state().gradients})
-        all.append(flat.as<char>(), flat.bytes());
-    });
-    return all;
-  }
-
-  TrainConfig train;
-  SparseTransformer model;
-  std::unique_ptr<Communicator> comm;
-  TrainingStep step;
-};
-
 TEST(Stages, AStageIsTheTrainingOfAsManyShorterSequencesOnTheSameBytes) {
   for (const double dropout : {0.0, 0.3}) {
     TrainConfig staged = train_config(4, 2);
@@ -81,9 +53,7 @@ TEST(Stages, FromTheLastBorderOnRowsAreWhole) {
   Trained run(staged, config_of(context, 0.3)), whole(train_config(4), config_of(context, 0.3));
   run.step.start();
   run.go(1);
-  CheckpointState state;
-  run.step.describe(run.step.report(), state);
-  run.step.with_host_tensors([&](const TrainingTensors& t) { save_checkpoint(directory.path(), state, t, 0); });
+  run.save(directory.path());
   whole.step.resume(directory.path());
   for (Trained* r : {&run, &whole}) r->go(3);
   EXPECT_EQ(run.bits(), whole.bits());
@@ -100,10 +70,7 @@ TEST(Stages, ARunThatGoesOnBeforeABorderOrAtItEndsInTheSameBits) {
     Trained first(staged, config_of(context, 0.3)), second(staged, config_of(context, 0.3));
     first.step.start();
     first.go(at);
-    CheckpointState state;
-    first.step.describe(first.step.report(), state);
-    EXPECT_EQ(state.tokens_seen, at * 4 * context);
-    first.step.with_host_tensors([&](const TrainingTensors& t) { save_checkpoint(directory.path(), state, t, 0); });
+    EXPECT_EQ(first.save(directory.path()).tokens_seen, at * 4 * context);
     second.step.resume(directory.path());
     second.go(7 - at);
     EXPECT_EQ(second.bits(), straight.bits()) << at;
