@@ -35,8 +35,8 @@ TEST(MuonCuda, MomentumAndUpdateEqualTheCpus) {
               },
               {{"m", &m}, {"update", &update}});
       EXPECT_EQ(m.raw() == before, !finite);
-      if (!finite)
-        for (const double x : update.found()) ASSERT_EQ(x, 0);
+      if (finite) continue;
+      for (const double x : update.found()) ASSERT_EQ(x, 0);
     }
 }
 
@@ -85,7 +85,7 @@ void expect_step(Dtype type, bool finite) {
           },
           {{"weights", &w}});
   EXPECT_EQ(w.raw() == before, !finite);
-  if (!finite) EXPECT_EQ(low.raw(), low_before);
+  EXPECT_EQ(low.raw() == low_before, !finite || type == Dtype::f32);
   if (!finite || type == Dtype::f32) return;
   const std::vector<double> weights = w.found(), copy = low.found();
   for (std::size_t i = 0; i < weights.size(); ++i) ASSERT_EQ(copy[i], rounded(weights[i], type)) << i;
