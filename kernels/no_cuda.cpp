@@ -14,6 +14,7 @@
 #include "kernels/gemm.h"
 #include "kernels/generate/generate.h"
 #include "kernels/layer_norm.h"
+#include "kernels/muon.h"
 #include "kernels/query_key.h"
 #include "kernels/softmax_cross_entropy.h"
 
@@ -54,7 +55,11 @@ std::shared_ptr<const Generator> make_generator(const GenerateShape&, const Gene
 void layer_norm(const LayerNormArgs&, const Launch&) { absent(); }
 void layer_norm_backward(const LayerNormBackwardArgs&, const Launch&) { absent(); }
 void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs&, const Launch&) { absent(); }
+void nesterov(const NesterovArgs&, const Launch&) { absent(); }
+void normalise(const NormaliseArgs&, const Launch&) { absent(); }
 void optimizer_scalars(const OptimizerScalarsArgs&, const Launch&) { absent(); }
+void orthogonal_step(const OrthogonalStepArgs&, const Launch&) { absent(); }
+void polynomial(const PolynomialArgs&, const Launch&) { absent(); }
 void query_key(const QueryKeyArgs&, const Launch&) { absent(); }
 void query_key_backward(const QueryKeyBackwardArgs&, const Launch&) { absent(); }
 void softmax_cross_entropy(const SoftmaxCrossEntropyArgs&, const Launch&) { absent(); }

@@ -26,15 +26,33 @@ struct PlanOptions {
   DeviceOption device;
 };
 
+// A stage, and what a step of it costs all ranks.
+struct StageCost {
+  Stage stage;
+  double flops_per_step = 0;
+};
+
 struct Costs {
   std::int64_t parameters = 0;
-  double flops_per_step = 0;     // of all ranks
-  double attention_density = 0;  // allowed pairs over causal pairs, mean of all layers and heads
-  std::int64_t tokens = 0;       // of the whole run
+  double flops_per_step = 0;      // of all ranks, at the whole context
+  std::vector<StageCost> stages;  // all of them, the one of the whole context last; empty: there are none
+  double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads
+  std::int64_t tokens = 0;        // of the whole run
   double seconds = 0;
   MemoryPlan memory;
   Batching batching;
 };
+
+std::vector<StageCost> stage_costs(const Recipe& recipe, const SparseTransformer& model) {
+  std::vector<Stage> stages = recipe.train.stages;
+  stages.push_back({recipe.train.steps, recipe.model.context});
+  std::vector<StageCost> out;
+  for (const Stage& stage : stages) {
+    const auto sequences = static_cast<double>(recipe.train.global_batch * (recipe.model.context / stage.context));
+    out.push_back({stage, model.training_flops(stage.context) * sequences});
+  }
+  return out;
+}
 
 Costs costs_of(const Recipe& recipe, SparseTransformer& model, const PlanOptions& options) {
   const SparseTransformerConfig& m = recipe.model;
@@ -48,8 +66,15 @@ Costs costs_of(const Recipe& recipe, SparseTransformer& model, const PlanOptions
   const double n = static_cast<double>(m.context);
   c.attention_density = pairs / static_cast<double>(m.layers * m.heads) / (n * (n + 1) / 2);
   c.tokens = recipe.train.steps * recipe.train.global_batch * m.context;
-  c.seconds = c.flops_per_step * static_cast<double>(recipe.train.steps) /
-              (options.mfu * options.peak_tflops * 1e12 * options.ranks);
+  c.stages = stage_costs(recipe, model);
+  double flops = 0;
+  std::int64_t begin = 0;
+  for (const StageCost& s : c.stages) {
+    flops += s.flops_per_step * static_cast<double>(s.stage.until - begin);
+    begin = s.stage.until;
+  }
+  if (recipe.train.stages.empty()) c.stages.clear();
+  c.seconds = flops / (options.mfu * options.peak_tflops * 1e12 * options.ranks);
   check_device_computes(recipe.model, planned_device(options.device));
   c.memory = plan_memory(model, recipe.train, options.ranks, planned_device(options.device));
   c.batching = divide_batch(recipe.train, options.ranks);
@@ -72,6 +97,9 @@ void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                                 {"seconds", c.seconds},
                                 {"mfu", o.mfu},
                                 {"peak_tflops", o.peak_tflops}};
+  for (const StageCost& s : c.stages)
+    out["stages"].push_back(
+        {{"until", s.stage.until}, {"context", s.stage.context}, {"flops_per_step", s.flops_per_step}});
   out["bytes_per_rank"] = {{"parameters", m.parameters},
                            {"gradients", m.gradients},
                            {"exchange", m.exchange},
@@ -107,6 +135,11 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
   line("operations", fmt::format("{:.4g} TFLOP a step (6 x parameters + the pattern's pairs; recompute not counted)",
                                  c.flops_per_step / 1e12));
+  for (const StageCost& s : c.stages)
+    line(&s == c.stages.data() ? "stages" : "",
+         fmt::format("until step {}: {} sequences of {}, {:.4g} TFLOP a step", s.stage.until,
+                     recipe.train.global_batch * (recipe.model.context / s.stage.context), s.stage.context,
+                     s.flops_per_step / 1e12));
   line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
   line("time", fmt::format("{:.3g} hours at {:.0f}% of {:g} TFLOP/s on each of {} device(s)", c.seconds / 3600,
                            100 * o.mfu, o.peak_tflops, o.ranks));
@@ -117,7 +150,11 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   memory("gradients", m.gradients, "");
   if (m.exchange > 0) memory("exchange", m.exchange, "gradients on their way between ranks");
   const bool shared = recipe.train.parallel.shard && o.ranks > 1;
-  memory("optimizer", m.optimizer, shared ? "Adam's two moments, of this rank's part" : "Adam's two moments");
+  const bool muon = recipe.train.optimizer == OptimizerKind::muon;
+  memory("optimizer", m.optimizer,
+         muon     ? "Adam's two moments; Muon's momentum stands in the first"
+         : shared ? "Adam's two moments, of this rank's part"
+                  : "Adam's two moments");
   if (m.average > 0) memory("average", m.average, "running average of weights");
   memory("batch", m.batch, "tokens of a step, losses of a micro-batch");
   if (gpu) memory("libraries", m.libraries, "workspace of cuBLASLt");

@@ -93,6 +93,11 @@ void fill_from_data(const Setting& root, Recipe& r) {
 }
 
 void check_parallel(const Setting& root, const Recipe& r) {
+  if (r.train.optimizer == OptimizerKind::muon && r.train.parallel.shard)
+    throw user_error(
+        "{}: optimizer.shard is true, but optimizer.kind muon needs whole matrices on every rank; set it to "
+        "false",
+        RecipeReader::where(root, "optimizer.shard"));
   const std::int64_t ranks = r.train.parallel.context;
   const auto require_divisor = [&](const char* key, std::int64_t value) {
     if (value % ranks != 0)
@@ -132,6 +137,30 @@ void check_train(const Setting& root, const Recipe& r) {
                      batch * row * static_cast<double>(r.model.layers), most_bytes);
 }
 
+void check_stages(const Setting& root, const Recipe& r) {
+  if (r.train.stages.empty()) return;
+  if (r.train.parallel.context > 1)
+    throw user_error(
+        "{}: parallel.context is {}, but ranks that share sequences take whole ones only; remove train.stages or it",
+        RecipeReader::where(root, "parallel.context"), r.train.parallel.context);
+  const std::vector<Setting>& items = root.find("train")->find("stages")->items;
+  Stage before;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const Stage& stage = r.train.stages[i];
+    const auto refuse = [&](const char* key, std::int64_t value, const std::string& allowed) {
+      throw user_error("{}: train.stages.{} is {}, but must {}", items[i].find(key)->where, key, value, allowed);
+    };
+    if (stage.until <= before.until) refuse("until", stage.until, fmt::format("rise: {} before it", before.until));
+    if (stage.until >= r.train.steps)
+      refuse("until", stage.until, fmt::format("be below train.steps, {}", r.train.steps));
+    if (stage.context <= before.context)
+      refuse("context", stage.context, fmt::format("rise: {} before it", before.context));
+    if (stage.context >= r.data.context || r.data.context % stage.context != 0)
+      refuse("context", stage.context, fmt::format("divide data.context, {}, and be less", r.data.context));
+    before = stage;
+  }
+}
+
 Recipe finish(const Setting& root) {
   Recipe r;
   RecipeReader reader(root);
@@ -144,6 +173,7 @@ Recipe finish(const Setting& root) {
   fill_from_data(root, r);
   check_train(root, r);
   check_parallel(root, r);
+  check_stages(root, r);
   RecipeWriter writer;
   visit_recipe(writer, r);
   r.resolved = writer.text();

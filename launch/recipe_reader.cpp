@@ -142,6 +142,15 @@ void RecipeReader::list(const std::string& key, std::vector<std::int64_t>& out, 
     throw must_be(*s, dotted(key), "a whole number or a list of them");
 }
 
+const std::vector<Setting>* RecipeReader::list_of_maps(const std::string& key, Need need) {
+  const Setting* s = take(key, need);
+  if (s == nullptr) return nullptr;
+  if (s->kind != Setting::Kind::list) throw must_be(*s, dotted(key), "a list of maps of keys and values");
+  for (const Setting& item : s->items)
+    if (item.kind != Setting::Kind::map) throw must_be(item, "an entry of " + dotted(key), "a map of keys and values");
+  return &s->items;
+}
+
 void RecipeReader::reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& out) {
   const Setting* s = take(key, Need::optional);
   if (s == nullptr) return;

@@ -23,6 +23,18 @@ class RecipeReader {
   void field(const std::string& key, std::string& out, Need need);
   void list(const std::string& key, std::vector<kernels::PartKind>& out, Need need);
   void list(const std::string& key, std::vector<std::int64_t>& out, Need need);
+  template <class T, class F>
+  void maps(const std::string& key, std::vector<T>& out, Need need, const F& visit) {
+    const std::vector<Setting>* items = list_of_maps(key, need);
+    if (items == nullptr) return;
+    out.clear();
+    for (const Setting& item : *items) {
+      stack_.push_back({&item, dotted(key), {}});
+      visit(*this, out.emplace_back());
+      refuse_unknown();
+      stack_.pop_back();
+    }
+  }
   void reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& out);
   template <class T>
   void choice(const std::string& key, T& out, Need need, const Choices<T>& choices) {
@@ -42,6 +54,7 @@ class RecipeReader {
     std::vector<std::string> asked;
   };
   const Setting* take(const std::string& key, Need need);
+  const std::vector<Setting>* list_of_maps(const std::string& key, Need need);
   std::string dotted(const std::string& key) const;
   void refuse_unknown() const;
   double number(const Setting& s, const std::string& name, const Range& range) const;

@@ -7,6 +7,7 @@
 //   field(key, value, need, range)             a value; need says whether it may be left out
 //   choice(key, value, need, {{name, v}...})   an enumeration
 //   list(key, values, need)                    of whole numbers or of parts; one alone needs no brackets
+//   maps(key, values, need, f)                 a list of maps; f(visitor, value) visits the keys of one
 //   reasons(key, pairs)                        a map from dotted keys of the recipe to sentences
 #pragma once
 #include <limits>
@@ -113,6 +114,12 @@ void visit_model(Visitor& v, SparseTransformerConfig& c) {
 }
 
 template <class Visitor>
+void visit_stage(Visitor& v, Stage& c) {
+  v.field("until", c.until, Need::required, ranges::steps);
+  v.field("context", c.context, Need::required, ranges::positions);
+}
+
+template <class Visitor>
 void visit_train(Visitor& v, TrainConfig& c) {
   v.field("steps", c.steps, Need::required, ranges::steps);
   v.field("global_batch", c.global_batch, Need::required, ranges::batch);
@@ -140,11 +147,14 @@ void visit_train(Visitor& v, TrainConfig& c) {
   v.field("evaluate_every", c.evaluate_every, Need::optional, ranges::not_negative);
   v.field("evaluate_windows", c.evaluate_windows, Need::optional, ranges::not_negative);
   v.field("hang_seconds", c.hang_seconds, Need::optional, ranges::not_negative_real);
+  v.maps("stages", c.stages, Need::optional, [](auto& visitor, Stage& stage) { visit_stage(visitor, stage); });
 }
 
 template <class Visitor>
-void visit_optimizer(Visitor& v, ParallelConfig& c) {
-  v.field("shard", c.shard, Need::optional);
+void visit_optimizer(Visitor& v, TrainConfig& c) {
+  v.choice("kind", c.optimizer, Need::optional,
+           Choices<OptimizerKind>{{"adam", OptimizerKind::adam}, {"muon", OptimizerKind::muon}});
+  v.field("shard", c.parallel.shard, Need::optional);
 }
 
 template <class Visitor>
@@ -175,7 +185,7 @@ void visit_recipe(Visitor& v, Recipe& r) {
   v.section("data", Need::required, true, [&] { visit_data(v, r.data); });
   v.section("model", Need::required, true, [&] { visit_model(v, r.model); });
   v.section("train", Need::required, true, [&] { visit_train(v, r.train); });
-  v.section("optimizer", Need::optional, true, [&] { visit_optimizer(v, r.train.parallel); });
+  v.section("optimizer", Need::optional, true, [&] { visit_optimizer(v, r.train); });
   v.section("parallel", Need::optional, true, [&] { visit_parallel(v, r.train.parallel); });
 }
 

@@ -46,6 +46,18 @@ class RecipeWriter {
     for (std::int64_t v : values) out += fmt::format("{}{}", out.empty() ? "" : ", ", v);
     leaf(key, "[" + out + "]");
   }
+  template <class T, class F>
+  void maps(const std::string& key, std::vector<T>& values, Need, const F& visit) {
+    std::string out;
+    for (T& value : values) {
+      RecipeWriter item;
+      visit(item, value);
+      std::string inside = item.text_.substr(0, item.text_.size() - 1);  // lines of "key: value"
+      for (std::size_t at = 0; (at = inside.find('\n', at)) != std::string::npos;) inside.replace(at, 1, ", ");
+      out += fmt::format("{}{{{}}}", out.empty() ? "" : ", ", inside);
+    }
+    leaf(key, "[" + out + "]");
+  }
   void reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& values) {
     keys_.push_back(prefix_ + key);
     if (values.empty()) return;

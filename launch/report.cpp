@@ -253,14 +253,18 @@ std::string Report::settings() const {
   const SparseTransformerConfig& m = recipe_.model;
   std::string parts;
   for (kernels::PartKind part : m.attention.parts) parts += (parts.empty() ? "" : ", ") + std::string(name_of(part));
+  std::string context = thousands(recipe_.data.context);
+  for (auto stage = recipe_.train.stages.rbegin(); stage != recipe_.train.stages.rend(); ++stage)
+    context += fmt::format(", {} until step {}", thousands(stage->context), thousands(stage->until));
+  const char* kind = recipe_.train.optimizer == OptimizerKind::muon ? "Muon and Adam" : "Adam";
   const Rows rows = {
       {"model", fmt::format("{} layers, width {}, {} heads, keys of {}, inner width {}", m.layers, m.width, m.heads,
                             m.key_size(), m.inner_width())},
       {"attention", fmt::format("{}, stride {}", parts, m.attention.stride)},
-      {"context", thousands(recipe_.data.context)},
+      {"context", context},
       {"batch", fmt::format("{} sequences, {} bytes", recipe_.train.global_batch,
                             thousands(recipe_.train.global_batch * recipe_.data.context))},
-      {"optimizer", fmt::format("Adam, rate {:g}, warmup {} steps, weight decay {:g}, clip {:g}", recipe_.train.lr,
+      {"optimizer", fmt::format("{}, rate {:g}, warmup {} steps, weight decay {:g}, clip {:g}", kind, recipe_.train.lr,
                                 recipe_.train.warmup, recipe_.train.weight_decay, recipe_.train.clip)},
       {"data", recipe_.data.path}};
   return table(rows) + fmt::format("<details><summary>the whole recipe</summary><pre>{}</pre></details>\n",

@@ -23,7 +23,8 @@ void flatten(const Setting& s, const std::string& key, Values& out) {
 // dropout may be tuned on the way.
 bool must_stay(const std::string& key) {
   if (key == "model.recompute" || key == "model.dropout") return false;
-  return key.starts_with("model.") || key == "data.kind" || key == "data.context" || key == "train.seed";
+  return key.starts_with("model.") || key == "data.kind" || key == "data.context" || key == "train.seed" ||
+         key == "optimizer.kind";
 }
 
 }  // namespace

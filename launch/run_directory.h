@@ -24,8 +24,8 @@ struct LoadedRun {
 // directory or holds no whole checkpoint.
 LoadedRun load_run(const std::string& run, const std::string& weights);
 
-// UserError when the newest whole checkpoint of `run` cannot be continued with this recipe: another model, other data
-// or another seed than it began with, or fewer steps than it has done. Nothing is written.
+// UserError when the newest whole checkpoint of `run` cannot be continued with this recipe: another model, other data,
+// another seed or another kind of optimizer than it began with, or fewer steps than it has done. Nothing is written.
 void check_resumable(const std::string& run, const Recipe& recipe);
 
 }  // namespace longstride

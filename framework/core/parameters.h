@@ -30,6 +30,8 @@ struct Parameter {
   Tensor master;            // what the optimizer updates and checkpoints hold (fp32; f64 in tests)
   Tensor value;             // what matrix products read: the master itself, or its low-precision copy
   Tensor gradient;          // accumulated, never overwritten, by backward
+  // Of a layer's matrix: the rows of each of the linear maps stacked in it. Empty: a table, the output or a vector.
+  std::vector<std::int64_t> stacked = {};
 
   bool decays() const { return shape.rank >= 2; }
 };

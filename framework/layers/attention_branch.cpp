@@ -9,8 +9,10 @@ namespace longstride {
 AttentionBranch::AttentionBranch(ParameterSet& parameters, const std::string& name, const AttentionBranchConfig& config,
                                  std::shared_ptr<const AttentionPlans> plans, std::int64_t layer)
     : config_(config),
-      query_key_value_(parameters, name + ".query_key_value", config.width,
-                       config.heads * (2 * config.key_size + config.value_size), config.weight_deviation),
+      query_key_value_(
+          parameters, name + ".query_key_value", config.width,
+          {config.heads * config.key_size, config.heads * config.key_size, config.heads * config.value_size},
+          config.weight_deviation),
       output_(parameters, name + ".output", config.heads * config.value_size, config.width, config.output_deviation),
       plans_(std::move(plans)),
       layer_(layer) {}

@@ -1,12 +1,21 @@
 #include "framework/layers/linear.h"
 
+#include <numeric>
+
 #include "framework/ops/linear.h"
 
 namespace longstride {
 
 Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, std::int64_t out, double deviation)
-    : weight_(parameters.add(name + ".weight", {out, in}, {deviation, 0})),
-      bias_(parameters.add(name + ".bias", {out}, {})) {}
+    : Linear(parameters, name, in, std::vector<std::int64_t>{out}, deviation) {}
+
+Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t in,
+               const std::vector<std::int64_t>& outs, double deviation)
+    : weight_(parameters.add(name + ".weight", {std::accumulate(outs.begin(), outs.end(), std::int64_t{0}), in},
+                             {deviation, 0})),
+      bias_(parameters.add(name + ".bias", {weight_.shape[0]}, {})) {
+  weight_.stacked = outs;
+}
 
 void Linear::apply(Context& ctx, const Tensor& x, const Tensor& y) const {
   ops::linear(ctx, x, weight_.value, bias_.value, y);

@@ -1,6 +1,7 @@
 // y = x W^T + b, W (out, in), b (out).
 #pragma once
 #include <string>
+#include <vector>
 
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
@@ -11,6 +12,9 @@ class Linear {
  public:
   // Declares `name`.weight, normal with this standard deviation, and `name`.bias, zero.
   Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, std::int64_t out, double deviation);
+  // The same of several linear maps of one input, of so many outputs each, as one.
+  Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, const std::vector<std::int64_t>& outs,
+         double deviation);
 
   void apply(Context& ctx, const Tensor& x, const Tensor& y) const;
   void apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const;

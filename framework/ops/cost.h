@@ -12,6 +12,7 @@
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
 #include "kernels/layer_norm.h"
+#include "kernels/muon.h"
 #include "kernels/query_key.h"
 #include "kernels/softmax_cross_entropy.h"
 
@@ -58,6 +59,16 @@ inline Cost cost(const kernels::AdamArgs& a) {
 }
 inline Cost cost(const kernels::AverageArgs& a) {
   return {Work::optimizer, bytes_of(a.weights) + 2 * bytes_of(a.average), 0};
+}
+inline Cost cost(const kernels::NesterovArgs& a) {
+  return {Work::optimizer, bytes_of(a.gradient, a.update) + 2 * bytes_of(a.m), 0};
+}
+inline Cost cost(const kernels::NormaliseArgs& a) { return {Work::optimizer, bytes_of(a.x, a.y), 0}; }
+inline Cost cost(const kernels::PolynomialArgs& a) {
+  return {Work::optimizer, bytes_of(a.x) + 2 * bytes_of(a.square), 0};
+}
+inline Cost cost(const kernels::OrthogonalStepArgs& a) {
+  return {Work::optimizer, bytes_of(a.update, a.low) + 2 * bytes_of(a.weights), 0};
 }
 inline Cost cost(const kernels::OptimizerScalarsArgs&) { return {Work::optimizer, 0, 0}; }
 inline Cost cost(const kernels::StartScalarsArgs&) { return {Work::optimizer, 0, 0}; }

@@ -36,21 +36,45 @@ Optimizer::Bytes Optimizer::state_bytes(const Config& config, std::int64_t count
   return {flat, flat, config.ema > 0 ? flat : 0, scalars_bytes};
 }
 
-Optimizer::Optimizer(const Config& config, const State& state, std::int64_t decayed)
+Optimizer::Optimizer(const Config& config, const State& state, std::int64_t decayed,
+                     const std::vector<HiddenMatrix>& orthogonalised)
     : Optimizer(config, state,
                 std::vector<Piece>{{0, decayed, true},
-                                   {decayed, std::max<std::int64_t>(state.m.count() - decayed, 0), false}}) {}
+                                   {decayed, std::max<std::int64_t>(state.m.count() - decayed, 0), false}},
+                orthogonalised) {}
 
-Optimizer::Optimizer(const Config& config, const State& state, std::vector<Piece> pieces)
-    : config_(config), state_(state), pieces_(std::move(pieces)) {
+Optimizer::Optimizer(const Config& config, const State& state, std::vector<Piece> pieces,
+                     const std::vector<HiddenMatrix>& orthogonalised)
+    : config_(config), state_(state) {
   check_config(config);
   LONGSTRIDE_CHECK(ops::computes(state.m.dtype()), "m is {}", kernels::name_of(state.m.dtype()));
   ops::check_vector(state.v, state.m.count(), state.m.dtype(), "v");
   if (config.ema > 0) ops::check_vector(state.ema, state.m.count(), state.m.dtype(), "ema");
   ops::check_vector(state.scalars, static_cast<std::int64_t>(scalars_bytes), Dtype::u8, "scalars");
   std::int64_t count = 0;
-  for (const Piece& piece : pieces_) count += piece.count;
+  for (const Piece& piece : pieces) {
+    if (piece.count > 0) divide(parts_.emplace_back(Part{piece, count}), orthogonalised);
+    count += piece.count;
+  }
   LONGSTRIDE_CHECK(count == state.m.count(), "state of {} elements for pieces of {}", state.m.count(), count);
+  LONGSTRIDE_CHECK(by_muon_.size() == orthogonalised.size(), "{} of {} matrices lie within a piece", by_muon_.size(),
+                   orthogonalised.size());
+}
+
+void Optimizer::divide(const Part& part, const std::vector<HiddenMatrix>& orthogonalised) {
+  std::int64_t begin = part.piece.begin;
+  const std::int64_t end = begin + part.piece.count;
+  const auto by_adam = [&](std::int64_t until) {
+    if (until > begin)
+      by_adam_.push_back({{begin, until - begin, part.piece.decays}, part.at + begin - part.piece.begin});
+  };
+  for (const HiddenMatrix& matrix : orthogonalised) {
+    if (matrix.begin < begin || matrix.begin + matrix.count() > end) continue;
+    by_adam(matrix.begin);
+    by_muon_.emplace_back(matrix, part.at + matrix.begin - part.piece.begin);
+    begin = std::min(end, matrix.begin + matrix.padded_count);
+  }
+  by_adam(end);
 }
 
 void Optimizer::start(Context& ctx, const Tensor& weights) {
@@ -58,9 +82,8 @@ void Optimizer::start(Context& ctx, const Tensor& weights) {
   ops::fill_zero(ctx, state_.v);
   resume(ctx, config_.dynamic_loss_scale ? kernels::LossScale::first : 1.0f, 0);
   if (config_.ema == 0) return;
-  for_each_piece([&](const Piece& piece, std::int64_t at) {
+  for (const auto& [piece, at] : parts_)
     ops::copy(ctx, slice_of(weights, piece.begin, piece.count), slice_of(state_.ema, at, piece.count));
-  });
 }
 
 void Optimizer::resume(Context& ctx, float loss_scale, std::int64_t good_steps) {
@@ -93,33 +116,49 @@ void Optimizer::update(Context& ctx, const Tensor& weights, const Tensor& gradie
                      kernels::name_of(low.dtype()));
     ops::check_vector(low, weights.count(), low.dtype(), "low");
   }
-  if (ctx.planning()) return;
-  LONGSTRIDE_CHECK(ctx.step != nullptr, "the optimizer needs the step");
+  const Flat flat{weights, gradient, low};
+  if (!ctx.planning()) {
+    LONGSTRIDE_CHECK(ctx.step != nullptr, "the optimizer needs the step");
+    ops::launch(ctx, kernels::cpu::optimizer_scalars, kernels::cuda::optimizer_scalars,
+                {state_.scalars.as<kernels::OptimizerScalars>(), ctx.step, schedule(), config_.clip,
+                 config_.dynamic_loss_scale});
+    for (const Part& part : by_adam_) adam(ctx, part, flat);
+  }
+  for (const auto& [matrix, at] : by_muon_) orthogonalise(ctx, matrix, at, flat);
+  if (ctx.planning() || config_.ema == 0) return;
+  for (const Part& part : parts_) average(ctx, part, weights);
+}
 
-  auto* scalars = state_.scalars.as<kernels::OptimizerScalars>();
-  ops::launch(ctx, kernels::cpu::optimizer_scalars, kernels::cuda::optimizer_scalars,
-              {scalars, ctx.step, schedule(), config_.clip, config_.dynamic_loss_scale});
+void Optimizer::adam(Context& ctx, const Part& part, const Flat& flat) const {
+  const auto here = [&](const Tensor& t) { return slice_of(t, part.piece.begin, part.piece.count).view(); };
   kernels::AdamArgs args;
+  args.weights = here(flat.weights);
+  args.gradient = here(flat.gradient);
+  if (flat.low.given()) args.low = here(flat.low);
+  args.m = slice_of(state_.m, part.at, part.piece.count).view();
+  args.v = slice_of(state_.v, part.at, part.piece.count).view();
+  args.decayed = part.piece.decays ? part.piece.count : 0;
   args.beta1 = config_.beta1;
   args.beta2 = config_.beta2;
   args.epsilon = config_.epsilon;
   args.weight_decay = config_.weight_decay;
-  args.scalars = scalars;
+  args.scalars = scalars();
   args.step = ctx.step;
-  for_each_piece([&](const Piece& piece, std::int64_t at) {
-    if (piece.count == 0) return;
-    const auto flat = [&](const Tensor& t) { return slice_of(t, piece.begin, piece.count).view(); };
-    args.weights = flat(weights);
-    args.gradient = flat(gradient);
-    if (low.given()) args.low = flat(low);
-    args.m = slice_of(state_.m, at, piece.count).view();
-    args.v = slice_of(state_.v, at, piece.count).view();
-    args.decayed = piece.decays ? piece.count : 0;
-    ops::launch(ctx, kernels::cpu::adam, kernels::cuda::adam, args);
-    if (config_.ema > 0)
-      ops::launch(ctx, kernels::cpu::average, kernels::cuda::average,
-                  {args.weights, slice_of(state_.ema, at, piece.count).view(), config_.ema, scalars});
-  });
+  ops::launch(ctx, kernels::cpu::adam, kernels::cuda::adam, args);
+}
+
+void Optimizer::orthogonalise(Context& ctx, const HiddenMatrix& matrix, std::int64_t at, const Flat& flat) const {
+  const auto here = [&](const Tensor& t) { return slice_of(t, matrix.begin, matrix.count()); };
+  muon(ctx, matrix,
+       {here(flat.weights), here(flat.gradient), slice_of(state_.m, at, matrix.count()),
+        flat.low.given() ? here(flat.low) : Tensor{}},
+       config_.weight_decay, scalars());
+}
+
+void Optimizer::average(Context& ctx, const Part& part, const Tensor& weights) const {
+  ops::launch(ctx, kernels::cpu::average, kernels::cuda::average,
+              {slice_of(weights, part.piece.begin, part.piece.count).view(),
+               slice_of(state_.ema, part.at, part.piece.count).view(), config_.ema, scalars()});
 }
 
 }  // namespace longstride

@@ -1,13 +1,16 @@
 // Adam with decoupled weight decay, linear warmup and cosine decay, clipping by global norm, and an optional running
-// average of the weights (docs/numerics.md). It owns no memory: it works on flat buffers that it is given, and its
-// scalars live beside them, so that a step neither allocates nor waits for the device.
+// average of the weights (docs/numerics.md); of matrices that it is told of, Muon (muon.h) instead of Adam. It owns no
+// memory: it works on flat buffers that it is given, and its scalars live beside them, so that a step neither allocates
+// nor waits for the device.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
+#include "framework/optim/muon.h"
 #include "kernels/adam.h"
 
 namespace longstride {
@@ -31,8 +34,8 @@ class Optimizer {
   // Flat tensors of as many elements as the optimizer updates, and of the weights' type; scalars is u8 of
   // scalars_bytes.
   struct State {
-    Tensor m, v;
-    Tensor ema;  // absent when Config::ema is 0
+    Tensor m, v;  // of a matrix that Muon updates, m is its momentum, and v stays as it is: zero
+    Tensor ema;   // absent when Config::ema is 0
     Tensor scalars;
   };
   static constexpr std::size_t scalars_bytes = sizeof(kernels::OptimizerScalars);
@@ -46,9 +49,12 @@ class Optimizer {
 
   // Elements [0, decayed) of the flat buffers decay (ParameterSet::decayed_size). UserError on settings that are out of
   // range.
-  Optimizer(const Config& config, const State& state, std::int64_t decayed);
+  Optimizer(const Config& config, const State& state, std::int64_t decayed,
+            const std::vector<HiddenMatrix>& orthogonalised = {});
   // Updates only these pieces of the weights, whose state is one after another in `state`: where ranks share the work.
-  Optimizer(const Config& config, const State& state, std::vector<Piece> pieces);
+  // A matrix to be orthogonalised lies within a piece; the padding after it is left alone.
+  Optimizer(const Config& config, const State& state, std::vector<Piece> pieces,
+            const std::vector<HiddenMatrix>& orthogonalised = {});
 
   // A fresh run: no moments, and the running average starts as the weights.
   void start(Context& ctx, const Tensor& weights);
@@ -73,19 +79,25 @@ class Optimizer {
   kernels::Schedule schedule() const { return {config_.lr, config_.warmup, config_.steps}; }
 
  private:
-  // f(piece of the flat buffers, where its state begins)
-  template <class F>
-  void for_each_piece(F&& f) const {
+  // Elements of the flat buffers, and where their state begins.
+  struct Part {
+    Piece piece;
     std::int64_t at = 0;
-    for (const Piece& piece : pieces_) {
-      f(piece, at);
-      at += piece.count;
-    }
-  }
+  };
+  // What one step works on.
+  struct Flat {
+    const Tensor &weights, &gradient, &low;
+  };
+  void divide(const Part& part, const std::vector<HiddenMatrix>& orthogonalised);
+  void adam(Context& ctx, const Part& part, const Flat& flat) const;
+  void average(Context& ctx, const Part& part, const Tensor& weights) const;
+  void orthogonalise(Context& ctx, const HiddenMatrix& matrix, std::int64_t at, const Flat& flat) const;
 
   Config config_;
   State state_;
-  std::vector<Piece> pieces_;
+  std::vector<Part> parts_;                                     // all that is updated
+  std::vector<Part> by_adam_;                                   // of which by Adam
+  std::vector<std::pair<HiddenMatrix, std::int64_t>> by_muon_;  // and by Muon, with where its state begins
 };
 
 }  // namespace longstride

@@ -2,7 +2,7 @@
 //   model.safetensors                     master weights by parameter name
 //   ema.safetensors                       their running average, by the same names; only when the recipe has one. From
 //                                         ranks that hold a part each: ema-00000-of-00004.safetensors ..
-//   optimizer-00000-of-00001.safetensors  Adam's moments by parameter name, "m.<name>" and "v.<name>": they survive a
+//   optimizer-00000-of-00001.safetensors  moments by parameter name, "m.<name>" and "v.<name>": they survive a
 //                                         change of the flat layout or of the number of shards. Several ranks write a
 //                                         shard each; of a parameter that two share, each holds a range of elements,
 //                                         "m.<name>[begin:end]", in one dimension
@@ -42,7 +42,7 @@ struct FlatRange {
 struct TrainingTensors {
   const ParameterSet& parameters;
   Tensor masters;
-  Tensor m, v;  // Adam's first and second moments
+  Tensor m, v;  // Adam's first and second moments; of a matrix that Muon updates its momentum, and zeros
   Tensor ema;   // absent: not used
   // Of a sharded optimizer, m, v and ema hold these ranges only, one after the other. None: the whole.
   std::vector<FlatRange> moment_ranges = {};

@@ -56,6 +56,12 @@ Optimizer::Config optimizer_config(const TrainConfig& c, Device device) {
   return o;
 }
 
+std::vector<HiddenMatrix> orthogonalised_matrices(const ParameterSet& parameters, const TrainConfig& config) {
+  if (config.optimizer == OptimizerKind::adam) return {};
+  LONGSTRIDE_CHECK(!config.parallel.shard, "Muon with a part of a matrix");
+  return hidden_matrices(parameters);
+}
+
 Dtype gradient_type(const TrainConfig& config, Device device) {
   const Precision asked = config.parallel.gradients;
   const Dtype type = compute_type(asked == Precision::automatic ? config.precision : Precision::fp32, device);
@@ -101,13 +107,18 @@ void count_activations(Model& model, const TrainConfig& config, int ranks, const
     const RankGroup group(nullptr, index, batching.context);
     ctx.group = batching.context > 1 ? &group : nullptr;
     model.loss_and_gradients(ctx, tokens, 1.0, losses);
+    for (const Stage& stage : config.stages) {
+      const Shape cut = {tokens.count() / stage.context, stage.context};
+      model.loss_and_gradients(ctx, tokens.reshape(cut), 1.0, losses.reshape(cut));
+    }
     evaluating = std::max(evaluating, evaluation_bytes(model, ctx, evaluation));
   }
   ctx.group = nullptr;
   ops::sum(ctx, losses, Tensor(nullptr, Dtype::f64, {1}));
   const Tensor scalars(nullptr, Dtype::u8, {static_cast<std::int64_t>(Optimizer::scalars_bytes)});
   Optimizer optimizer(optimizer_config(config, plan.device), {state, state, config.ema > 0 ? state : Tensor{}, scalars},
-                      updated_pieces(model.parameters(), config, 0, ranks));
+                      updated_pieces(model.parameters(), config, 0, ranks),
+                      orthogonalised_matrices(model.parameters(), config));
   optimizer.measure(ctx, none, pieces_of(model.parameters(), 0, ranks));
   optimizer.update(ctx, none, none, low);
   plan.tape = static_cast<std::int64_t>(counting.tape_high_water());

@@ -2,6 +2,7 @@
 // arena: nothing is allocated, and the run then takes exactly this.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "framework/core/context.h"
 #include "framework/models/model.h"
@@ -31,7 +32,7 @@ struct MemoryPlan {
   std::int64_t parameters = 0;  // fp32 masters (and the low-precision copy, where there is one)
   std::int64_t gradients = 0;
   std::int64_t exchange = 0;     // gradients on their way between ranks, where they travel in a narrow type
-  std::int64_t optimizer = 0;    // Adam's two moments and its scalars; of this rank's part when it is sharded
+  std::int64_t optimizer = 0;    // two moments and the scalars; of this rank's part when it is sharded
   std::int64_t average = 0;      // running average of weights
   std::int64_t batch = 0;        // tokens of a step, losses of a micro-batch
   std::int64_t libraries = 0;    // GPU: what cuBLASLt may use
@@ -54,6 +55,8 @@ inline constexpr int staging_buffers = 2;
 
 // What the optimizer needs to know of the recipe, and what the evaluations during training do.
 Optimizer::Config optimizer_config(const TrainConfig& config, Device device = Device::cpu);
+// The matrices that Muon updates; none with Adam. The parameters are laid out.
+std::vector<HiddenMatrix> orthogonalised_matrices(const ParameterSet& parameters, const TrainConfig& config);
 EvaluationConfig validation_config(const TrainConfig& config, const Batching& batching, std::int64_t context);
 
 // Of the step's number and its tokens, which travel to a GPU together.

@@ -1,10 +1,13 @@
 // The settings of a training run, as a recipe's `train:` gives them.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace longstride {
 
 enum class Precision : std::uint8_t { automatic, fp32, bf16, fp16 };  // automatic: fp32 on the CPU, bf16 on a GPU
+
+enum class OptimizerKind : std::uint8_t { adam, muon };  // muon: of the layers' matrices, and Adam of everything else
 
 // How a run is spread over ranks; none of it changes what is computed, but for rounding.
 struct ParallelConfig {
@@ -15,12 +18,20 @@ struct ParallelConfig {
   bool exchange_alone = false;                  // also where there is one rank: for tests of the exchange itself
 };
 
+// Until optimizer step `until` (exclusive) a row of the batch is read as sequences of `context` positions, one after
+// another: the bytes of a step, their order and where a run goes on do not change.
+struct Stage {
+  std::int64_t until = 0;
+  std::int64_t context = 0;  // divides the whole one
+};
+
 struct TrainConfig {
   std::int64_t steps = 0;
   std::int64_t global_batch = 0;  // sequences in one optimizer step, over all ranks
   std::int64_t micro_batch = 0;   // sequences in one forward and backward of one rank; 0: global_batch / ranks
   double lr = 0;
   std::int64_t warmup = 5000;  // steps of linear warmup, then cosine to 0 at `steps`
+  OptimizerKind optimizer = OptimizerKind::adam;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0.01;  // decoupled; matrices and tables only
   double clip = 1.0;           // global gradient norm; 0: no clipping
@@ -35,7 +46,15 @@ struct TrainConfig {
   std::int64_t evaluate_every = 0;    // steps; 0: only at the end
   std::int64_t evaluate_windows = 0;  // windows of the validation split scored each time; 0: all
   double hang_seconds = 25;           // a rank that is silent or does not move for so long ends the job; 0: no watchdog
+  std::vector<Stage> stages;          // rising in both; empty: the whole context throughout
   ParallelConfig parallel;
+
+  // Positions of a sequence at 0-based optimizer step `step`, where a row has `whole`.
+  std::int64_t context_at(std::int64_t step, std::int64_t whole) const {
+    for (const Stage& stage : stages)
+      if (step < stage.until) return stage.context;
+    return whole;
+  }
 };
 
 }  // namespace longstride

@@ -28,8 +28,10 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
       plan_(plan_that_fits(model, config, comm.size(), device)),
       state_(model, config, plan_, comm.size()),
       pieces_(updated_pieces(model.parameters(), config, comm.rank(), comm.size())),
-      optimizer_(optimizer_config(config, device), state_.optimizer, pieces_),
+      optimizer_(optimizer_config(config, device), state_.optimizer, pieces_,
+                 orthogonalised_matrices(model.parameters(), config)),
       exceptions_(std::uncaught_exceptions()) {
+  LONGSTRIDE_CHECK(config.stages.empty() || batching_.context == 1, "stages with ranks that share sequences");
   if (device == Device::cuda) {
     gpu_ = std::make_unique<Gpu>(static_cast<std::size_t>(staging_bytes(state_.tokens.count())));
     ctx_.launch.stream = gpu_->stream.handle();
@@ -215,15 +217,29 @@ void TrainingStep::stage(const std::uint8_t* rows) {
   staging.copied.record(gpu_->stream);
 }
 
+// A row is contiguous, and every stage has as many positions in all, so only views change, and attention.
+void TrainingStep::enter_stage() {
+  const std::int64_t sequences = model_.context() / config_.context_at(step_, model_.context());
+  if (sequences == sequences_) return;
+  sequences_ = sequences;
+  if (!gpu_) return;
+  gpu_->graph.discard();
+  gpu_->warm = false;
+}
+
 void TrainingStep::work() {
   const double scale = 1.0 / static_cast<double>(config_.global_batch * model_.context());
   ops::fill_zero(ctx_, state_.gradients);
   ops::fill_zero(ctx_, state_.nats);
+  const auto cut = [&](const Tensor& rows) {
+    return rows.reshape({rows.size(0) * sequences_, rows.size(1) / sequences_});
+  };
   for (std::int64_t begin = 0; begin < batching_.per_rank; begin += batching_.micro) {
     const std::int64_t row = batching_.group_of(comm_.rank()) * batching_.per_rank + begin;
-    ctx_.first_row = row * batching_.context + batching_.index_of(comm_.rank());
+    ctx_.first_row = row * sequences_ * batching_.context + batching_.index_of(comm_.rank());
     if (ranks_.gradients && begin + batching_.micro == batching_.per_rank) ranks_.gradients->begin(ctx_);
-    model_.loss_and_gradients(ctx_, state_.tokens.slice(0, begin, begin + batching_.micro), scale, state_.losses);
+    model_.loss_and_gradients(ctx_, cut(state_.tokens.slice(0, begin, begin + batching_.micro)), scale,
+                              cut(state_.losses));
     ops::sum(ctx_, state_.losses, state_.nats);
   }
   ctx_.watcher = nullptr;
@@ -246,6 +262,7 @@ void TrainingStep::exchange_only(StepTimer* timer) {
 
 void TrainingStep::run(const std::uint8_t* rows, StepTimer* timer) {
   stage(rows);
+  enter_stage();
   if (timer != nullptr) timer->begin.record(gpu_->stream);
   if (gpu_ && gpu_->warm && config_.graph && ctx_.launch.meter == nullptr) {
     if (!gpu_->graph.captured()) gpu_->graph.capture(gpu_->stream, [&] { work(); });

@@ -6,6 +6,7 @@
 // memory. The first step of a process runs kernel by kernel, so that libraries choose their algorithms and kernels are
 // loaded; the second is captured as a graph and replayed from then on. Both give the same bits. Before the first a
 // rehearsal on random numbers chooses the algorithms of matrix products, by time and among those that give equal bits.
+// A stage of growing context (TrainConfig::stages) begins like a process: kernel by kernel, then captured anew.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -108,6 +109,7 @@ class TrainingStep {
   void upload(HostCopy& copy);
   void stage(const std::uint8_t* rows);
   void rehearse();
+  void enter_stage();
   void work();  // puts the whole step on the stream, or does it on the CPU
 
   Model& model_;
@@ -123,6 +125,7 @@ class TrainingStep {
   std::vector<Piece> pieces_;  // that this rank updates
   Optimizer optimizer_;
   std::int64_t step_ = 0;
+  std::int64_t sequences_ = 1;  // that a row of the batch is read as, at this stage
   int exceptions_;
 };
 

@@ -140,6 +140,24 @@ TEST_F(TrainingOnRanks, LossesAndGradientsAreThoseOfOneRank) {
   expect_one_ranks_training(train, *alone_, model_config());
 }
 
+TEST_F(TrainingOnRanks, StagesOfGrowingContextAreThoseOfOneRank) {
+  TrainConfig train = train_config();
+  train.stages = {{2, 21}, {5, 42}};
+  expect_one_ranks_training(train, *alone_, model_config());
+}
+
+TEST_F(TrainingOnRanks, MuonIsOneRanksMuonAndLeavesAllRanksTheSameWeights) {
+  TrainConfig train = train_config();
+  train.optimizer = OptimizerKind::muon;
+  expect_one_ranks_training(train, *alone_, model_config());
+  Trained run(train, world());
+  run.go(3);
+  const std::string mine = run.bits();
+  std::string first = mine;
+  world().broadcast(first.data(), static_cast<std::int64_t>(first.size()), 0);
+  EXPECT_TRUE(first == mine);
+}
+
 TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
   for (int context = 2; context <= world().size(); ++context) {
     if (world().size() % context != 0) continue;

@@ -1,8 +1,10 @@
-"""Training as docs/numerics.md defines it: Adam with decoupled weight decay, warmup times cosine, clipping, average."""
+"""Training as docs/numerics.md defines it: Adam or Muon with decoupled weight decay, warmup times cosine, clipping,
+average."""
 import math
 
 import torch
 
+from muon import is_hidden, orthogonalised
 from philox import dropout
 
 
@@ -29,11 +31,16 @@ def train(model, parameters, batches, config):
         with torch.no_grad():
             for name, w in parameters.items():
                 g = gradients[name] * scale
-                first[name] = beta1 * first[name] + (1 - beta1) * g
-                second[name] = beta2 * second[name] + (1 - beta2) * g * g
-                m, v = first[name] / (1 - beta1 ** (step + 1)), second[name] / (1 - beta2 ** (step + 1))
                 decay = config["weight_decay"] if w.dim() >= 2 else 0.0
-                w -= rate * (m / (torch.sqrt(v) + epsilon) + decay * w)
+                if config.get("optimizer", "adam") == "muon" and is_hidden(name):
+                    first[name] = first[name] + 0.05 * (g - first[name])
+                    update = orthogonalised(g + 0.95 * (first[name] - g), model.stacked(name))
+                else:
+                    first[name] = beta1 * first[name] + (1 - beta1) * g
+                    second[name] = beta2 * second[name] + (1 - beta2) * g * g
+                    m, v = first[name] / (1 - beta1 ** (step + 1)), second[name] / (1 - beta2 ** (step + 1))
+                    update = m / (torch.sqrt(v) + epsilon)
+                w -= rate * (update + decay * w)
                 if average:
                     average[name] = config["ema"] * average[name] + (1 - config["ema"]) * w
         steps.append({"loss": loss.item(), "lr": rate, "grad_norm": norm})

@@ -73,10 +73,10 @@ CASES = {
 }
 
 
-def training(pattern, dropout=0.0, **more):
-    """Twenty steps of Adam from the golden parameters, on a fresh batch each; recipe keys as in `train:`."""
+def training(pattern, dropout=0.0, key_ratio=1.0, **more):
+    """Twenty steps from the golden parameters, on a fresh batch each; recipe keys as in `train:`, and the optimizer."""
     train = {"steps": 24, "lr": 3e-3, "warmup": 6, "weight_decay": 0.1, "clip": 1.5, "ema": 0.9, "seed": 7, **more}
-    return {**case(pattern, dropout=dropout), "train": train, "taken": 20}
+    return {**case(pattern, dropout=dropout, **({} if key_ratio == 1.0 else {"key_ratio": key_ratio})), "train": train, "taken": 20}
 
 
 TRAINING = {
@@ -84,6 +84,8 @@ TRAINING = {
     "training_strided_interleaved": training(attention("interleaved", STRIDED), clip=0.0, warmup=0, ema=0.0),
     # Masks keyed by (seed, step, layer, element): a seed of more than 32 bits.
     "training_dropout": training(attention("multihead", STRIDED), dropout=0.3, seed=0x123456789ABCDEF),
+    # Queries and keys are wide matrices here, values square ones, feed-forward weights wide and tall.
+    "training_muon": training(attention("merged", STRIDED), optimizer="muon", key_ratio=0.5),
 }
 
 

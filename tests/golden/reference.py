@@ -110,6 +110,12 @@ class Reference:
         shapes["output.weight"] = (256, d)
         return shapes
 
+    def stacked(self, name):
+        """The rows of each matrix that stands in a weight."""
+        if name.endswith("query_key_value.weight"):
+            return [self.heads * self.key_size, self.heads * self.key_size, self.heads * self.value_size]
+        return [self.shapes()[name][0]]
+
     def allowed(self, layer, n):
         """(heads, n, n), remembered: layers with equal parts share."""
         parts = self.attention["parts"]

@@ -179,6 +179,55 @@ TEST(TrainingOnTheGpu, TheGraphGivesTheBitsOfSingleKernelsTimeAfterTime) {
   }
 }
 
+// Muon's products are captured with the rest of the step, and computed in the type that it computes in.
+TEST(TrainingOnTheGpu, MuonGivesTheBitsOfSingleKernelsAndFollowsTheCpu) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+    TrainConfig train = train_config(precision);
+    train.optimizer = OptimizerKind::muon;
+    const std::string replayed = bits_after(6, train);
+    EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
+    train.graph = false;
+    EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
+    train.optimizer = OptimizerKind::adam;
+    EXPECT_NE(bits_after(6, train), replayed) << name_of(precision);
+  }
+  TrainConfig train = train_config(Precision::fp32), narrow = train_config(Precision::bf16);
+  train.optimizer = narrow.optimizer = OptimizerKind::muon;
+  Trained cpu(train, Device::cpu), gpu(train, Device::cuda), low(narrow, Device::cuda);
+  for (Trained* run : {&cpu, &gpu, &low}) run->step.start();
+  for (int i = 0; i < 20; ++i) {
+    for (Trained* run : {&cpu, &gpu, &low}) run->go(1);
+    const double loss = cpu.step.report().loss;
+    EXPECT_NEAR(gpu.step.report().loss, loss, 1e-4 * loss) << "step " << i;
+    EXPECT_NEAR(low.step.report().loss, loss, 2e-2 * loss) << "step " << i;
+  }
+  EXPECT_EQ(static_cast<std::int64_t>(gpu.step.state().arena().high_water()), gpu.step.plan().activations);
+}
+
+// Every stage is captured anew.
+TEST(TrainingOnTheGpu, StagesGiveTheBitsOfSingleKernelsAndTheCpusLosses) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (Precision precision : {Precision::fp32, Precision::bf16}) {
+    TrainConfig train = train_config(precision);
+    train.stages = {{4, 15}, {8, 25}};
+    const std::string replayed = bits_after(12, train);
+    train.graph = false;
+    EXPECT_EQ(bits_after(12, train), replayed) << name_of(precision);
+    train.stages.pop_back();
+    EXPECT_NE(bits_after(12, train), replayed) << name_of(precision);
+  }
+  TrainConfig train = train_config(Precision::fp32);
+  train.stages = {{3, 15}, {6, 25}};
+  Trained cpu(train, Device::cpu), gpu(train, Device::cuda);
+  for (Trained* run : {&cpu, &gpu}) run->step.start();
+  for (int i = 0; i < 9; ++i) {
+    for (Trained* run : {&cpu, &gpu}) run->go(1);
+    EXPECT_NEAR(gpu.step.report().loss, cpu.step.report().loss, 1e-5 * cpu.step.report().loss) << "step " << i;
+  }
+  EXPECT_EQ(static_cast<std::int64_t>(gpu.step.state().arena().high_water()), gpu.step.plan().activations);
+}
+
 TEST(TrainingOnTheGpu, RecomputePoliciesGiveTheSameBits) {
   LONGSTRIDE_NEEDS_GPU();
   for (const auto& [precision, residual] : {std::pair{Precision::fp32, Precision::fp32},

@@ -177,6 +177,7 @@ TEST_F(Command, ARunIsResumedOnlyWithARecipeThatContinuesItAndIsOtherwiseLeftAlo
   refused("model.rotary_base=500", "model.rotary_base is 500" + other + "0" + advice);
   refused("model.query_key_norm=true", "model.query_key_norm is true" + other + "false" + advice);
   refused("train.seed=2", "train.seed is 2" + other + "1" + advice);
+  refused("optimizer.kind=muon", "optimizer.kind is muon" + other + "adam" + advice);
   refused("data.context=32", "data.context is 32" + other + "64" + advice);
   refused("train.ema=0.5", "train.ema is 0.5, but the run in run keeps no average of its weights; set train.ema: 0");
   refused("train.steps=1", "train.steps is 1, but the run in run has done 2 already; raise train.steps to go on");
@@ -185,10 +186,12 @@ TEST_F(Command, ARunIsResumedOnlyWithARecipeThatContinuesItAndIsOtherwiseLeftAlo
 TEST_F(Command, ARunGoesOnWithMoreStepsAndOtherwiseRecomputed) {
   fs::remove_all(*dir / "more");
   fs::copy(*dir / "run", *dir / "more", fs::copy_options::recursive);
-  const CommandResult result = run({"train", "r.yaml", "--run", "more", "--resume", "--set", "train.steps=4", "--set",
-                                    "model.recompute=block", "--set", "train.micro_batch=2"});
+  const CommandResult result =
+      run({"train", "r.yaml", "--run", "more", "--resume", "--set", "train.steps=4", "--set", "model.recompute=block",
+           "--set", "train.micro_batch=2", "--set", "train.stages=[{until: 3, context: 16}]"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_TRUE(fs::exists(*dir / "more/checkpoints/step-00000004"));
+  EXPECT_NE(text_of(*dir / "more/recipe.yaml").find("stages: [{until: 3, context: 16}]"), std::string::npos);
   EXPECT_NE(text_of(*dir / "more/recipe.yaml").find("steps: 4"), std::string::npos);
 }
 

@@ -98,6 +98,31 @@ TEST(Plan, JsonHasTheNumbersOfTheModelAndOfTheMemoryPlan) {
   EXPECT_EQ(json.at("bytes_per_rank").at("activations"), plan.activations);
 }
 
+TEST(Plan, EveryStageIsPricedAndTheTimeIsTheirSum) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", small_recipe);
+  const std::string stages = "train.stages=[{until: 5, context: 16}, {until: 8, context: 32}]";
+  const CommandResult r = run_command({"plan", "r.yaml", "--json", "--set", stages}, dir.path());
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  const nlohmann::json json = nlohmann::json::parse(r.out);
+  const SparseTransformer model(parse_recipe(small_recipe, "r.yaml").model);
+  const auto flops = [&](std::int64_t context) {
+    return 4 * 64 / static_cast<double>(context) * model.training_flops(context);
+  };
+  ASSERT_EQ(json.at("stages").size(), 3u);
+  EXPECT_EQ(json.at("stages")[1].at("until"), 8);
+  EXPECT_EQ(json.at("stages")[1].at("context"), 32);
+  EXPECT_DOUBLE_EQ(json.at("stages")[1].at("flops_per_step").get<double>(), flops(32));
+  EXPECT_EQ(json.at("stages")[2].at("until"), 20);
+  EXPECT_EQ(json.at("stages")[2].at("context"), 64);
+  EXPECT_LT(flops(16), flops(64));
+  EXPECT_DOUBLE_EQ(json.at("seconds").get<double>(),
+                   (5 * flops(16) + 3 * flops(32) + 12 * flops(64)) / (0.35 * 989e12));
+  const CommandResult text = run_command({"plan", "r.yaml", "--set", stages}, dir.path());
+  EXPECT_NE(text.out.find("until step 5: 16 sequences of 16, "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("until step 20: 4 sequences of 64, "), std::string::npos) << text.out;
+}
+
 TEST(Plan, RanksDivideSequencesAndTheOptimizersState) {
   const TemporaryDirectory dir;
   write_text(dir / "r.yaml", small_recipe);

@@ -107,10 +107,18 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_EQ(t.evaluate_every, 11);
   EXPECT_EQ(t.evaluate_windows, 13);
   EXPECT_EQ(t.hang_seconds, 9);
+  ASSERT_EQ(t.stages.size(), 2u);
+  EXPECT_EQ(t.stages[0].until, 100);
+  EXPECT_EQ(t.stages[0].context, 48);
+  EXPECT_EQ(t.stages[1].until, 300);
+  EXPECT_EQ(t.stages[1].context, 96);
+  EXPECT_EQ(t.optimizer, OptimizerKind::adam);
+  EXPECT_EQ(parse_recipe(small_recipe, "r", {"optimizer.kind=muon"}).train.optimizer, OptimizerKind::muon);
   EXPECT_TRUE(t.parallel.shard);
   EXPECT_EQ(t.parallel.gradients, Precision::fp32);
   EXPECT_EQ(t.parallel.bucket, 1000000);
-  EXPECT_EQ(parse_recipe(full_recipe, "r.yaml", {"parallel.context=4", "train.micro_batch=1"}).train.parallel.context,
+  EXPECT_EQ(parse_recipe(full_recipe, "r.yaml", {"parallel.context=4", "train.micro_batch=1", "train.stages=[]"})
+                .train.parallel.context,
             4);
 }
 

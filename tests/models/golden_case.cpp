@@ -180,6 +180,7 @@ GoldenTraining load_training(const std::string& name) {
   GoldenTraining made;
   made.start = case_of(file);
   made.optimizer = optimizer_of(file.at("train"));
+  made.muon = file.at("train").value("optimizer", "adam") == "muon";
   made.seed = file.at("train").at("seed");
   made.loss = file.at("loss").get<std::vector<double>>();
   made.lr = file.at("lr").get<std::vector<double>>();

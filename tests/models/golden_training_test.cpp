@@ -1,5 +1,6 @@
 // Twenty steps of training equal an independent implementation's: gradients, dropout masks, clipping, schedule, Adam,
-// weight decay and the average of the weights (tests/golden/adam.py and philox.py). So do the values a run starts from.
+// Muon, weight decay and the average of the weights (tests/golden/adam.py and philox.py). So do the values a run starts
+// from.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +25,8 @@ class Training {
         m_(model_.size()),
         v_(model_.size()),
         average_(golden.optimizer.ema > 0 ? model_.size() : 0),
-        optimizer_(golden.optimizer, state(), model_.parameters().decayed_size()) {
+        optimizer_(golden.optimizer, state(), model_.parameters().decayed_size(),
+                   golden.muon ? hidden_matrices(model_.parameters()) : std::vector<HiddenMatrix>{}) {
     with_arena({}, [&](Context& ctx) { optimizer_.start(ctx, model_.masters()); });
   }
 
