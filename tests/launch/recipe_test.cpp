@@ -98,7 +98,8 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_EQ(t.weight_decay, 0.03);
   EXPECT_EQ(t.clip, 0);
   EXPECT_EQ(t.ema, 0.999);
-  EXPECT_EQ(t.precision, Precision::fp32);
+  EXPECT_EQ(t.precision, Precision::bf16);
+  EXPECT_EQ(t.residual, Precision::bf16);
   EXPECT_EQ(t.seed, 9000000000u);
   EXPECT_FALSE(t.graph);
   EXPECT_EQ(t.log_every, 3);
