@@ -187,6 +187,7 @@ void Trainer::save() {
 TrainingOutcome Trainer::run() {
   const TrainConfig& c = setup_.config;
   TrainingOutcome outcome;
+  const std::int64_t begun = step_.step();
   const auto due = [&](std::int64_t every) { return every > 0 && step_.step() % every == 0; };
   const Batching& batching = step_.batching();
   Prefetcher prefetcher(*setup_.data, step_.step(), c.global_batch,
@@ -205,8 +206,8 @@ TrainingOutcome Trainer::run() {
     if (due(c.checkpoint_every) || last || outcome.stopped) save();
   }
   writer_->finish();
-  if (first_rank()) {
-    progress_->finish();
+  if (first_rank()) progress_->finish();
+  if (first_rank() && step_.step() > begun) {
     const std::size_t outside = step_.state().bytes() - static_cast<std::size_t>(step_.plan().activations);
     const std::size_t used = outside + step_.state().arena().high_water();
     metrics_->write(MemoryMetrics{step_.step(), step_.plan().block(), static_cast<std::int64_t>(used)});

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/core/device.h"
+#include "launch/run_history.h"
 
 namespace longstride::testing {
 namespace {
@@ -193,6 +194,16 @@ TEST_F(Command, ARunGoesOnWithMoreStepsAndOtherwiseRecomputed) {
   EXPECT_TRUE(fs::exists(*dir / "more/checkpoints/step-00000004"));
   EXPECT_NE(text_of(*dir / "more/recipe.yaml").find("stages: [{until: 3, context: 16}]"), std::string::npos);
   EXPECT_NE(text_of(*dir / "more/recipe.yaml").find("steps: 4"), std::string::npos);
+}
+
+TEST_F(Command, ARunThatIsDoneIsLeftAsItIs) {
+  fs::remove_all(*dir / "done");
+  fs::copy(*dir / "run", *dir / "done", fs::copy_options::recursive);
+  const std::int64_t used = read_history(*dir / "done").used_bytes;
+  EXPECT_GT(used, 0);
+  const CommandResult result = run({"train", "r.yaml", "--run", "done", "--resume"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(read_history(*dir / "done").used_bytes, used);
 }
 
 TEST_F(Command, BenchTimesAStepOfARecipeWithoutItsData) {
