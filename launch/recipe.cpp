@@ -1,5 +1,6 @@
 #include "launch/recipe.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -28,6 +29,22 @@ std::string read_text(const std::string& path, const std::string& who) {
   return text;
 }
 
+bool sets(const Setting& root, const std::string& dotted) {
+  const Setting* at = &root;
+  for (std::size_t begin = 0; at != nullptr && begin <= dotted.size();) {
+    const std::size_t end = std::min(dotted.find('.', begin), dotted.size());
+    at = at->find(dotted.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return at != nullptr;
+}
+
+// A reason explains a value: where the value is set anew, the base's reason for its own goes.
+void drop_stale_reasons(Setting& base, const Setting& over) {
+  if (Setting* reasons = base.find("unpublished"))
+    std::erase_if(reasons->entries, [&](const auto& reason) { return sets(over, reason.first); });
+}
+
 // One level: a base has no base of its own.
 void apply_base(Setting& root, const fs::path& folder) {
   const Setting* base = root.find("base");
@@ -38,6 +55,7 @@ void apply_base(Setting& root, const fs::path& folder) {
   Setting below = parse_settings(read_text(path, base->where + ": base "), path);
   if (const Setting* second = below.find("base"))
     throw user_error("{}: a recipe that is a base has a base itself; only one level is allowed", second->where);
+  drop_stale_reasons(below, root);
   merge_settings(below, root);
   std::erase_if(below.entries, [](const auto& entry) { return entry.first == "base"; });
   root = std::move(below);

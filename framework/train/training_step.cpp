@@ -223,6 +223,7 @@ void TrainingStep::enter_stage() {
   if (sequences == sequences_) return;
   sequences_ = sequences;
   if (!gpu_) return;
+  synchronize(gpu_->stream.handle());  // the old graph may be running
   gpu_->graph.discard();
   gpu_->warm = false;
 }

@@ -154,6 +154,18 @@ TEST(Recipe, CarriageReturnsCommentsAndAByteOrderMarkAreYaml) {
   EXPECT_EQ(parse_recipe(text, "r").resolved, parse_recipe(small_recipe, "r").resolved);
 }
 
+TEST(Recipe, ABasesReasonGoesWithItsValue) {
+  const TemporaryDirectory dir;
+  write_text(dir / "base.yaml", edited(small_recipe, "name: small",
+                                       "name: small\nunpublished: {train.lr: base, model.attention.stride: base, "
+                                       "model.layers: base, model.dropout: base}"));
+  write_text(dir / "r.yaml",
+             "base: base.yaml\nname: mine\nunpublished: {model.layers: mine}\n"
+             "model: {layers: 3, dropout: 0.5, attention: {stride: 4}}\n");
+  std::vector<std::pair<std::string, std::string>> expected = {{"train.lr", "base"}, {"model.layers", "mine"}};
+  EXPECT_EQ(read_recipe(dir / "r.yaml").unpublished, expected);
+}
+
 TEST(Recipe, BaseMergesMapsKeyByKeyAndReplacesLists) {
   const TemporaryDirectory dir;
   write_text(dir / "below/base.yaml", small_recipe);
