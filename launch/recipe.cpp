@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "framework/core/errors.h"
-#include "framework/train/precision.h"
 #include "launch/recipe_reader.h"
 #include "launch/recipe_writer.h"
 
@@ -142,7 +141,7 @@ void check_train(const Setting& root, const Recipe& r) {
                      RecipeReader::where(root, "train.micro_batch"), t.micro_batch, t.global_batch);
   if (t.residual == Precision::bf16 && (t.precision == Precision::fp32 || t.precision == Precision::fp16))
     throw user_error("{}: train.residual is bf16, which goes with train.precision bf16 or automatic, but that is {}",
-                     RecipeReader::where(root, "train.residual"), name_of(t.precision));
+                     RecipeReader::where(root, "train.residual"), t.precision == Precision::fp32 ? "fp32" : "fp16");
   const double batch = static_cast<double>(t.global_batch) * static_cast<double>(r.model.context);
   if (batch * static_cast<double>(t.steps) > most_positions)
     throw user_error("{}: train.steps is {}, which makes {:.2g} positions in all; choose fewer than {:.0g}",
