@@ -9,15 +9,14 @@
 #include <cmath>
 #include <limits>
 
-#include "framework/optim/optimizer.h"
-#include "tests/gradients/test_tensors.h"
+#include "tests/optim/trial.h"
 
 namespace longstride {
 namespace {
 
 using testing::normals;
 using testing::OwnedTensor;
-using testing::TestContext;
+using testing::Trial;
 
 Optimizer::Config config() {
   Optimizer::Config c;
@@ -28,29 +27,6 @@ Optimizer::Config config() {
   c.ema = 0.9;
   return c;
 }
-
-// A run on `count` weights, all of which decay, some of them matrices.
-struct Trial {
-  TestContext ctx;
-  OwnedTensor weights, m, v, ema, scalars;
-  std::int64_t step = 0;
-  Optimizer optimizer;
-
-  Trial(const Optimizer::Config& c, std::int64_t count, Dtype dtype, const std::vector<HiddenMatrix>& matrices)
-      : weights(normals({count}, dtype, 1)),
-        m({count}, dtype),
-        v({count}, dtype),
-        ema({count}, dtype),
-        scalars({static_cast<std::int64_t>(Optimizer::scalars_bytes)}, Dtype::u8),
-        optimizer(c, {m, v, ema, scalars}, count, matrices) {
-    ctx.step = &step;
-    optimizer.start(ctx, weights);
-  }
-  void advance(const OwnedTensor& gradient) {
-    optimizer.step(ctx, weights, gradient);
-    ++step;
-  }
-};
 
 struct Size {
   std::int64_t rows, columns;
@@ -69,7 +45,7 @@ OwnedTensor gradient_of(Size s, Dtype dtype) {
 std::vector<double> update_of(Size s, const OwnedTensor& gradient) {
   Optimizer::Config c = config();
   c.weight_decay = 0;
-  Trial run(c, s.rows * s.columns, Dtype::f64, {{0, s.rows, s.columns, s.rows * s.columns}});
+  Trial run(c, s.rows * s.columns, s.rows * s.columns, Dtype::f64, {{0, s.rows, s.columns, s.rows * s.columns}});
   const OwnedTensor before = run.weights;
   run.advance(gradient);
   const double factor =
@@ -141,7 +117,7 @@ TEST(Muon, TheMomentumIsNesterovs) {
   constexpr Size s{5, 8};
   Optimizer::Config c = config();
   c.clip = 0;
-  Trial run(c, 40, Dtype::f64, {{0, s.rows, s.columns, 40}});
+  Trial run(c, 40, 40, Dtype::f64, {{0, s.rows, s.columns, 40}});
   const OwnedTensor first = normals({40}, Dtype::f64, 11), second = normals({40}, Dtype::f64, 12);
   run.advance(first);
   const OwnedTensor before = run.weights;
@@ -184,7 +160,7 @@ TEST(Muon, FindsTheMatricesOfLayersAndNoOthers) {
 const std::vector<HiddenMatrix> some_matrices = {{64, 4, 16, 64}, {128, 16, 5, 80}, {208, 5, 8, 48}};
 
 TEST(Muon, WhatIsNoMatrixIsAdams) {
-  Trial mixed(config(), 400, Dtype::f32, some_matrices), adam(config(), 400, Dtype::f32, {});
+  Trial mixed(config(), 400, 400, Dtype::f32, some_matrices), adam(config(), 400, 400, Dtype::f32, {});
   for (std::uint32_t t = 0; t < 3; ++t)
     for (Trial* run : {&mixed, &adam}) run->advance(normals({400}, Dtype::f32, 20 + t));
   for (std::int64_t i = 0; i < 400; ++i) {
@@ -196,10 +172,10 @@ TEST(Muon, WhatIsNoMatrixIsAdams) {
 }
 
 TEST(Muon, EveryMatrixIsUpdatedByItself) {
-  Trial all(config(), 400, Dtype::f32, some_matrices);
+  Trial all(config(), 400, 400, Dtype::f32, some_matrices);
   all.advance(normals({400}, Dtype::f32, 20));
   for (const HiddenMatrix& one : some_matrices) {
-    Trial alone(config(), 400, Dtype::f32, {one});
+    Trial alone(config(), 400, 400, Dtype::f32, {one});
     alone.advance(normals({400}, Dtype::f32, 20));
     for (std::int64_t i = one.begin; i < one.begin + one.count(); ++i)
       ASSERT_EQ(all.weights.at(i), alone.weights.at(i)) << i;
@@ -208,7 +184,7 @@ TEST(Muon, EveryMatrixIsUpdatedByItself) {
 
 TEST(Muon, AGradientThatIsNotFiniteChangesNothing) {
   for (const double value : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
-    Trial run(config(), 400, Dtype::f32, some_matrices);
+    Trial run(config(), 400, 400, Dtype::f32, some_matrices);
     run.advance(normals({400}, Dtype::f32, 6));
     const OwnedTensor weights = run.weights, m = run.m, ema = run.ema;
     OwnedTensor gradient = normals({400}, Dtype::f32, 7);
@@ -224,7 +200,7 @@ TEST(Muon, AGradientThatIsNotFiniteChangesNothing) {
 }
 
 TEST(Muon, WithoutAGradientWeightsOnlyDecay) {
-  Trial run(config(), 400, Dtype::f64, some_matrices);
+  Trial run(config(), 400, 400, Dtype::f64, some_matrices);
   const OwnedTensor before = run.weights;
   run.advance(testing::zeros({400}, Dtype::f64));
   const double kept = 1 - 0.1 * run.optimizer.scalars()->learning_rate;
@@ -237,7 +213,7 @@ TEST(Muon, GivesTheSameBitsForAnyNumberOfThreads) {
   std::vector<OwnedTensor> results;
   for (int n : {1, 2, 3}) {
     omp_set_num_threads(n);
-    Trial run(config(), count, Dtype::f32, {{0, 160, 700, count}});
+    Trial run(config(), count, count, Dtype::f32, {{0, 160, 700, count}});
     for (std::uint32_t t = 0; t < 2; ++t) run.advance(normals({count}, Dtype::f32, 20 + t));
     results.push_back(run.weights);
   }
@@ -253,7 +229,7 @@ TEST(Muon, PlannedScratchIsWhatAStepTakes) {
   const Tensor flat(nullptr, Dtype::f32, {400});
   const Tensor scalars(nullptr, Dtype::u8, {static_cast<std::int64_t>(Optimizer::scalars_bytes)});
   Optimizer(config(), {flat, flat, flat, scalars}, 400, some_matrices).step(plan, flat, flat);
-  Trial run(config(), 400, Dtype::f32, some_matrices);
+  Trial run(config(), 400, 400, Dtype::f32, some_matrices);
   run.advance(normals({400}, Dtype::f32, 5));
   EXPECT_EQ(planned.high_water(), run.ctx.arena->high_water());
   EXPECT_GE(planned.high_water(), 2u * 80 * sizeof(float));

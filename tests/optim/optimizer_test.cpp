@@ -6,14 +6,14 @@
 #include <limits>
 
 #include "framework/core/errors.h"
-#include "tests/gradients/test_tensors.h"
+#include "tests/optim/trial.h"
 
 namespace longstride {
 namespace {
 
 using testing::normals;
 using testing::OwnedTensor;
-using testing::TestContext;
+using testing::Trial;
 
 Optimizer::Config config() {
   Optimizer::Config c;
@@ -25,29 +25,6 @@ Optimizer::Config config() {
   c.ema = 0.9;
   return c;
 }
-
-// Everything a run of the optimizer needs.
-struct Trial {
-  TestContext ctx;
-  OwnedTensor weights, m, v, ema, scalars;
-  std::int64_t step = 0;
-  Optimizer optimizer;
-
-  Trial(const Optimizer::Config& c, std::int64_t count, std::int64_t decayed, Dtype dtype)
-      : weights(normals({count}, dtype, 1)),
-        m(normals({count}, dtype, 2)),
-        v(normals({count}, dtype, 3)),
-        ema(normals({count}, dtype, 4)),
-        scalars({static_cast<std::int64_t>(Optimizer::scalars_bytes)}, Dtype::u8),
-        optimizer(c, {m, v, ema, scalars}, decayed) {
-    ctx.step = &step;
-    optimizer.start(ctx, weights);
-  }
-  void advance(const OwnedTensor& gradient) {
-    optimizer.step(ctx, weights, gradient);
-    ++step;
-  }
-};
 
 // One weight of Adam, written out from the definitions.
 struct Scalar {

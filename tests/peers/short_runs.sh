@@ -8,7 +8,7 @@
 # --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 of `longstride prepare`. Both sides take the same
 # sequences a step, the same dropout (in the table below), nothing recomputed, the recipe's rate with a twentieth of the
 # time as warmup and a cosine to the end; the clock runs while they train, not while they compile, choose algorithms or
-# score. OUTPUT keeps every run, its curve and results.md; runs whose result is there are not repeated.
+# score. OUTPUT keeps every run, its curve and results.md; runs whose result is there are not repeated. Exits with 1 when a run has failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 data="" output="" peer="" seconds=300 gpus=1 command=build/cuda/longstride python=python3 rows=""
@@ -100,3 +100,6 @@ for row in rows:
     print(f'| {row} | {cell(mine.get("bits_per_byte"), ".4f")} | {cell(mine.get("tokens"), ",")} | '
           f'{cell(theirs.get("bits_per_byte"), ".4f")} | {cell(theirs.get("tokens"), ",")} |')
 PYTHON
+while read -r row; do
+  [ -f "$output/$row.ours.done" ] && [ -f "$output/$row.peer.done" ] || exit 1
+done <"$work/rows"

@@ -1,0 +1,34 @@
+// A run of the optimizer on weights by themselves.
+#pragma once
+#include <vector>
+
+#include "framework/optim/optimizer.h"
+#include "tests/gradients/test_tensors.h"
+
+namespace longstride::testing {
+
+struct Trial {
+  TestContext ctx;
+  OwnedTensor weights, m, v, ema, scalars;  // m, v and ema hold anything: start() must see to them
+  std::int64_t step = 0;
+  Optimizer optimizer;
+
+  // Of `count` weights the first `decayed` decay, and `matrices` are Muon's.
+  Trial(const Optimizer::Config& c, std::int64_t count, std::int64_t decayed, Dtype dtype,
+        const std::vector<HiddenMatrix>& matrices = {})
+      : weights(normals({count}, dtype, 1)),
+        m(normals({count}, dtype, 2)),
+        v(normals({count}, dtype, 3)),
+        ema(normals({count}, dtype, 4)),
+        scalars({static_cast<std::int64_t>(Optimizer::scalars_bytes)}, Dtype::u8),
+        optimizer(c, {m, v, ema, scalars}, decayed, matrices) {
+    ctx.step = &step;
+    optimizer.start(ctx, weights);
+  }
+  void advance(const OwnedTensor& gradient) {
+    optimizer.step(ctx, weights, gradient);
+    ++step;
+  }
+};
+
+}  // namespace longstride::testing
