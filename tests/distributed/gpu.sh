@@ -28,7 +28,7 @@ failed() { echo "FAILED: $*"; failures=$((failures + 1)); }
 ranks() { # ranks N SECONDS command...
   local n=$1 seconds=$2
   shift 2
-  timeout -k 5 "$seconds" mpirun --bind-to none -n "$n" "$@"
+  timeout -k 5 "$seconds" mpirun --bind-to none -n "$n" "$@" </dev/null
 }
 
 # A standstill here is one everywhere.
@@ -125,7 +125,7 @@ compare() { # compare ONE MANY RANKS: the same batch a GPU
     -v s="$(value "$2" tokens_per_second)" -v n="$3" -v name="$2" 'BEGIN {
       if (tn == 0 || t1 == 0) { print name ": no figures"; exit 1 }
       printf "%-24s %d GPUs: %.2f ms, one %.2f ms, efficiency %.2f%%, %.0f tokens/s a GPU, exchange alone %.2f ms, not hidden %.0f%%\n",
-        name, n, tn, t1, 100 * t1 / tn, s / n, e, e > 0 ? 100 * (tn - t1) / e : 0 }' || failed "figures of $2"
+        name, n, tn, t1, 100 * t1 / tn, s / n, e, (e > 0 ? 100 * (tn - t1) / e : 0) }' || failed "figures of $2"
 }
 
 run_speed() {
