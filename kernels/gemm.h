@@ -5,6 +5,7 @@
 //   gelu_backward  c = (a b) gelu'(activated)     the gradient before the activation; `activated` holds its input.
 //                  column_sums += sums over the rows of c: the gradient of the bias before the activation
 // Transposes are strides: of each of a and b, one stride is 1.
+// With Epilogue::none a, b and c may be stacks of so many matrices, products by themselves: views of three dimensions.
 //
 // On the CPU all views are of one type. On a GPU a and b are of one type, c of theirs or f32, bias and activated of
 // c's; sums are f32 throughout, and never TF32.

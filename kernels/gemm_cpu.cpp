@@ -116,10 +116,32 @@ void run(const GemmArgs& args) {
   }
 }
 
+// One of a stack of matrices.
+View matrix_of(const View& stack, std::int64_t i) {
+  View v = stack;
+  v.rank = 2;
+  v.data = static_cast<char*>(stack.data) + i * stack.stride[0] * static_cast<std::int64_t>(bytes_of(stack.dtype));
+  for (int d = 0; d < 2; ++d) {
+    v.size[d] = stack.size[d + 1];
+    v.stride[d] = stack.stride[d + 1];
+  }
+  return v;
+}
+
 }  // namespace
 
 void gemm(const GemmArgs& args, const Launch& launch) {
   if (args.c.count() == 0) return;
+  if (args.c.rank == 3) {
+    GemmArgs one = args;
+    for (std::int64_t i = 0; i < args.c.size[0]; ++i) {
+      one.a = matrix_of(args.a, i);
+      one.b = matrix_of(args.b, i);
+      one.c = matrix_of(args.c, i);
+      gemm(one, launch);
+    }
+    return;
+  }
   with_float_type(args.c.dtype, [&](auto zero) { run<decltype(zero)>(args); });
   if (args.column_sums.given()) column_sum({args.c, args.column_sums, args.partials}, launch);
 }

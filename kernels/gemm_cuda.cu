@@ -119,7 +119,8 @@ void gelu_backward_pass(const GemmArgs& args, const Launch& launch) {
 
 void gemm(const GemmArgs& args, const Launch& launch) {
   if (args.c.count() == 0) return;
-  const double operations = 2.0 * static_cast<double>(args.c.count()) * static_cast<double>(args.a.size[1]);
+  const double operations =
+      2.0 * static_cast<double>(args.c.count()) * static_cast<double>(args.a.size[args.a.rank - 1]);
   if (sm90::supports_gelu(args)) {
     const MeteredRange range(launch, {Work::product, bytes_of(args.a, args.b, args.c, args.activated), operations});
     return sm90::gemm_gelu(args, launch);

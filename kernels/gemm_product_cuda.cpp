@@ -37,26 +37,32 @@ cudaDataType_t type_of(Dtype dtype) {
 struct Operand {
   std::int64_t leading;
   bool transposed;
-  unsigned alignment;  // of the pointer, in bytes
+  unsigned alignment;   // of every matrix, in bytes
+  std::int64_t matrix;  // from one of a stack to the next, in elements
 
-  auto key() const { return std::tuple(leading, transposed, alignment); }
+  auto key() const { return std::tuple(leading, transposed, alignment, matrix); }
 };
 
-unsigned alignment_of(const void* pointer) {
-  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-  return static_cast<unsigned>(std::min<std::uintptr_t>(address & (~address + 1), 256));
+// Of every address that is so many bytes from a multiple of 256.
+unsigned alignment_of(std::uintptr_t bytes) {
+  return bytes == 0 ? 256 : static_cast<unsigned>(std::min<std::uintptr_t>(bytes & (~bytes + 1), 256));
 }
 
 Operand operand(const View& v) {
-  const bool transposed = v.stride[1] != 1 && v.size[1] != 1;
+  const int rows = v.rank - 2, columns = v.rank - 1;  // dimensions
+  const bool transposed = v.stride[columns] != 1 && v.size[columns] != 1;
   // Of a matrix with one stored row the stride is free, but the library wants at least the row's length.
-  const std::int64_t leading = transposed ? v.stride[1] : v.stride[0];
-  return {std::max(leading, transposed ? v.size[0] : v.size[1]), transposed, alignment_of(v.data)};
+  const std::int64_t leading = transposed ? v.stride[columns] : v.stride[rows];
+  const std::int64_t matrix = v.rank > 2 ? v.stride[0] : 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(v.data);
+  const unsigned alignment =
+      std::min(alignment_of(address), alignment_of(static_cast<std::uintptr_t>(matrix) * bytes_of(v.dtype)));
+  return {std::max(leading, transposed ? v.size[rows] : v.size[columns]), transposed, alignment, matrix};
 }
 
 // All that the choice of an algorithm depends on.
 struct Product {
-  std::int64_t rows, columns, depth;
+  std::int64_t matrices, rows, columns, depth;
   Operand a, b, c;
   Dtype in, out;
   bool bias, accumulate;
@@ -64,7 +70,8 @@ struct Product {
   int device;
 
   auto key() const {
-    return std::tuple(rows, columns, depth, a.key(), b.key(), c.key(), in, out, bias, accumulate, workspace, device);
+    return std::tuple(matrices, rows, columns, depth, a.key(), b.key(), c.key(), in, out, bias, accumulate, workspace,
+                      device);
   }
   bool operator<(const Product& other) const { return key() < other.key(); }
 };
@@ -82,9 +89,9 @@ struct Description {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.out));
     }
-    lay_out(first, p.in, p.columns, p.depth, p.b);
-    lay_out(second, p.in, p.depth, p.rows, p.a);
-    lay_out(result, p.out, p.columns, p.rows, p.c);
+    lay_out(first, p.in, p.columns, p.depth, p.b, p.matrices);
+    lay_out(second, p.in, p.depth, p.rows, p.a, p.matrices);
+    lay_out(result, p.out, p.columns, p.rows, p.c, p.matrices);
   }
 
  private:
@@ -94,11 +101,19 @@ struct Description {
              "cublasLtMatmulDescSetAttribute");
   }
   static void lay_out(cublasLtMatrixLayoutOpaque_t& layout, Dtype dtype, std::int64_t rows, std::int64_t columns,
-                      const Operand& m) {
+                      const Operand& m, std::int64_t matrices) {
     if (m.transposed) std::swap(rows, columns);
     check_lt(cublasLtMatrixLayoutInit(&layout, type_of(dtype), static_cast<std::uint64_t>(rows),
                                       static_cast<std::uint64_t>(columns), m.leading),
              "cublasLtMatrixLayoutInit");
+    if (matrices == 1) return;
+    set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(matrices));
+    set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, m.matrix);
+  }
+  template <class Value>
+  static void set(cublasLtMatrixLayoutOpaque_t& layout, cublasLtMatrixLayoutAttribute_t attribute, Value value) {
+    check_lt(cublasLtMatrixLayoutSetAttribute(&layout, attribute, &value, sizeof(value)),
+             "cublasLtMatrixLayoutSetAttribute");
   }
 };
 
@@ -200,8 +215,20 @@ class Library {
 }  // namespace
 
 void multiply(const GemmArgs& args, bool add_bias, const Launch& launch) {
-  Product p{args.c.size[0], args.c.size[1], args.a.size[1], operand(args.a), operand(args.b),        operand(args.c),
-            args.a.dtype,   args.c.dtype,   add_bias,       args.accumulate, launch.workspace_bytes, 0};
+  const int rows = args.c.rank - 2, columns = args.c.rank - 1;  // dimensions
+  Product p{rows > 0 ? args.c.size[0] : 1,
+            args.c.size[rows],
+            args.c.size[columns],
+            args.a.size[columns],
+            operand(args.a),
+            operand(args.b),
+            operand(args.c),
+            args.a.dtype,
+            args.c.dtype,
+            add_bias,
+            args.accumulate,
+            launch.workspace_bytes,
+            0};
   check(cudaGetDevice(&p.device), "cudaGetDevice");
   Description d(p, args.bias.data);
   const auto [handle, algorithm] = Library::instance().algorithm(p, d, args, launch);

@@ -8,21 +8,23 @@ namespace {
 
 constexpr int threads = 256, most_blocks = 4096;
 
-// A view of at most two dimensions.
+// A vector, a matrix or a stack of matrices.
 template <class T>
 struct Matrix {
   T* data;
-  std::int64_t columns, count, row_stride, column_stride;
+  std::int64_t rows = 1, columns = 1, count, matrix_stride = 0, row_stride = 0, column_stride;
 
-  explicit Matrix(const View& v)
-      : data(v.as<T>()),
-        columns(v.rank > 1 ? v.size[1] : 1),
-        count(v.count()),
-        row_stride(v.stride[0]),
-        column_stride(v.rank > 1 ? v.stride[1] : 1) {}
+  explicit Matrix(const View& v) : data(v.as<T>()), count(v.count()), column_stride(v.stride[v.rank - 1]) {
+    columns = v.size[v.rank - 1];
+    if (v.rank > 1) {
+      rows = v.size[v.rank - 2];
+      row_stride = v.stride[v.rank - 2];
+    }
+    if (v.rank > 2) matrix_stride = v.stride[0];
+  }
   __device__ T& operator[](std::int64_t i) const {
-    const std::int64_t row = i / columns;
-    return data[row * row_stride + (i - row * columns) * column_stride];
+    const std::int64_t row = i / columns, matrix = row / rows;
+    return data[matrix * matrix_stride + (row - matrix * rows) * row_stride + (i - row * columns) * column_stride];
   }
 };
 
@@ -82,10 +84,13 @@ Rehearsal::~Rehearsal() {
 
 void Rehearsal::clear_result() const {
   const auto size = static_cast<std::size_t>(bytes_of(c_.dtype));
-  check(cudaMemset2DAsync(c_.data, static_cast<std::size_t>(c_.stride[0]) * size, 0,
-                          static_cast<std::size_t>(c_.size[1]) * size, static_cast<std::size_t>(c_.size[0]),
-                          stream_of(launch_)),
-        "cudaMemset2DAsync");
+  const int rows = c_.rank - 2, columns = c_.rank - 1;  // dimensions
+  for (std::int64_t i = 0; i < (rows > 0 ? c_.size[0] : 1); ++i)
+    check(cudaMemset2DAsync(static_cast<char*>(c_.data) + static_cast<std::size_t>(i * c_.stride[0]) * size,
+                            static_cast<std::size_t>(c_.stride[rows]) * size, 0,
+                            static_cast<std::size_t>(c_.size[columns]) * size, static_cast<std::size_t>(c_.size[rows]),
+                            stream_of(launch_)),
+          "cudaMemset2DAsync");
 }
 
 std::uint64_t Rehearsal::result_bits() const {

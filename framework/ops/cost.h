@@ -61,14 +61,16 @@ inline Cost cost(const kernels::AverageArgs& a) {
   return {Work::optimizer, bytes_of(a.weights) + 2 * bytes_of(a.average), 0};
 }
 inline Cost cost(const kernels::NesterovArgs& a) {
-  return {Work::optimizer, bytes_of(a.gradient, a.update) + 2 * bytes_of(a.m), 0};
+  return {Work::optimizer, 4 * bytes_of(a.update), 0};  // which is of the type of gradient and m
 }
-inline Cost cost(const kernels::NormaliseArgs& a) { return {Work::optimizer, bytes_of(a.x, a.y), 0}; }
+inline Cost cost(const kernels::NormaliseArgs& a) { return {Work::optimizer, bytes_of(a.x, a.x, a.y), 0}; }
 inline Cost cost(const kernels::PolynomialArgs& a) {
   return {Work::optimizer, bytes_of(a.x) + 2 * bytes_of(a.square), 0};
 }
 inline Cost cost(const kernels::OrthogonalStepArgs& a) {
-  return {Work::optimizer, bytes_of(a.update, a.low) + 2 * bytes_of(a.weights), 0};
+  const double count = static_cast<double>(a.update.count());
+  return {Work::optimizer,
+          bytes_of(a.update) * (a.low.given() ? 2 : 1) + 2 * count * static_cast<double>(bytes_of(a.weights.dtype)), 0};
 }
 inline Cost cost(const kernels::OptimizerScalarsArgs&) { return {Work::optimizer, 0, 0}; }
 inline Cost cost(const kernels::StartScalarsArgs&) { return {Work::optimizer, 0, 0}; }

@@ -43,8 +43,8 @@ inline kernels::View fold(const Tensor& t, const char* name) {
 }
 
 inline kernels::View transposed(kernels::View v) {
-  std::swap(v.size[0], v.size[1]);
-  std::swap(v.stride[0], v.stride[1]);
+  std::swap(v.size[v.rank - 2], v.size[v.rank - 1]);
+  std::swap(v.stride[v.rank - 2], v.stride[v.rank - 1]);
   return v;
 }
 

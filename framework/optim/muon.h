@@ -25,15 +25,25 @@ struct HiddenMatrix {
 // are laid out.
 std::vector<HiddenMatrix> hidden_matrices(const ParameterSet& parameters);
 
-// One matrix's elements of the flat buffers, as vectors.
+// Matrices of one shape that take a step together: a product of one alone leaves most of a GPU idle.
+struct MatrixGroup {
+  std::int64_t matrices = 0, rows = 0, columns = 0;
+  kernels::Places at, m_at;                              // in the flat buffers, and in m
+  std::int64_t count() const { return rows * columns; }  // of one matrix
+};
+
+// Puts a matrix, whose part of m begins at m_at, to those of its shape.
+void add_matrix(std::vector<MatrixGroup>& groups, const HiddenMatrix& matrix, std::int64_t m_at);
+
+// The flat buffers that the matrices lie in.
 struct MuonTensors {
   Tensor weights, gradient, m;  // of one type, f32 on a GPU
   Tensor low;                   // ctx.compute; may be absent, and is on the CPU
 };
 
-// One step of one matrix. Products are computed in ctx.compute on a GPU, on the CPU in the weights' type; their
-// workspace is scratch. When scalars->finite is 0, nothing is written but scratch.
-void muon(Context& ctx, const HiddenMatrix& matrix, const MuonTensors& tensors, double weight_decay,
+// One step of each of a group's matrices. Products are computed in ctx.compute on a GPU, on the CPU in the weights'
+// type; their workspace is scratch. When scalars->finite is 0, nothing is written but scratch.
+void muon(Context& ctx, const MatrixGroup& group, const MuonTensors& tensors, double weight_decay,
           const kernels::OptimizerScalars* scalars);
 
 }  // namespace longstride

@@ -57,7 +57,9 @@ Optimizer::Optimizer(const Config& config, const State& state, std::vector<Piece
     count += piece.count;
   }
   LONGSTRIDE_CHECK(count == state.m.count(), "state of {} elements for pieces of {}", state.m.count(), count);
-  LONGSTRIDE_CHECK(by_muon_.size() == orthogonalised.size(), "{} of {} matrices lie within a piece", by_muon_.size(),
+  std::int64_t matrices = 0;
+  for (const MatrixGroup& group : by_muon_) matrices += group.matrices;
+  LONGSTRIDE_CHECK(matrices == std::ssize(orthogonalised), "{} of {} matrices lie within a piece", matrices,
                    orthogonalised.size());
 }
 
@@ -71,7 +73,7 @@ void Optimizer::divide(const Part& part, const std::vector<HiddenMatrix>& orthog
   for (const HiddenMatrix& matrix : orthogonalised) {
     if (matrix.begin < begin || matrix.begin + matrix.count() > end) continue;
     by_adam(matrix.begin);
-    by_muon_.emplace_back(matrix, part.at + matrix.begin - part.piece.begin);
+    add_matrix(by_muon_, matrix, part.at + matrix.begin - part.piece.begin);
     begin = std::min(end, matrix.begin + matrix.padded_count);
   }
   by_adam(end);
@@ -124,7 +126,8 @@ void Optimizer::update(Context& ctx, const Tensor& weights, const Tensor& gradie
                  config_.dynamic_loss_scale});
     for (const Part& part : by_adam_) adam(ctx, part, flat);
   }
-  for (const auto& [matrix, at] : by_muon_) orthogonalise(ctx, matrix, at, flat);
+  for (const MatrixGroup& group : by_muon_)
+    muon(ctx, group, {weights, gradient, state_.m, low}, config_.weight_decay, scalars());
   if (ctx.planning() || config_.ema == 0) return;
   for (const Part& part : parts_) average(ctx, part, weights);
 }
@@ -145,14 +148,6 @@ void Optimizer::adam(Context& ctx, const Part& part, const Flat& flat) const {
   args.scalars = scalars();
   args.step = ctx.step;
   ops::launch(ctx, kernels::cpu::adam, kernels::cuda::adam, args);
-}
-
-void Optimizer::orthogonalise(Context& ctx, const HiddenMatrix& matrix, std::int64_t at, const Flat& flat) const {
-  const auto here = [&](const Tensor& t) { return slice_of(t, matrix.begin, matrix.count()); };
-  muon(ctx, matrix,
-       {here(flat.weights), here(flat.gradient), slice_of(state_.m, at, matrix.count()),
-        flat.low.given() ? here(flat.low) : Tensor{}},
-       config_.weight_decay, scalars());
 }
 
 void Optimizer::average(Context& ctx, const Part& part, const Tensor& weights) const {

@@ -91,13 +91,12 @@ class Optimizer {
   void divide(const Part& part, const std::vector<HiddenMatrix>& orthogonalised);
   void adam(Context& ctx, const Part& part, const Flat& flat) const;
   void average(Context& ctx, const Part& part, const Tensor& weights) const;
-  void orthogonalise(Context& ctx, const HiddenMatrix& matrix, std::int64_t at, const Flat& flat) const;
 
   Config config_;
   State state_;
-  std::vector<Part> parts_;                                     // all that is updated
-  std::vector<Part> by_adam_;                                   // of which by Adam
-  std::vector<std::pair<HiddenMatrix, std::int64_t>> by_muon_;  // and by Muon, with where its state begins
+  std::vector<Part> parts_;           // all that is updated
+  std::vector<Part> by_adam_;         // of which by Adam
+  std::vector<MatrixGroup> by_muon_;  // and by Muon
 };
 
 }  // namespace longstride

@@ -1,5 +1,7 @@
 #include "kernels/gemm.h"
 
+#include <tuple>
+
 #include "kernels/column_sum.h"
 #include "kernels/gelu.h"
 #include "tests/gpu/against_cpu.h"
@@ -85,6 +87,36 @@ TEST(GemmCuda, EqualsTheCpuForEveryShapeTypeAndEpilogue) {
       run_case(c, in, in, Epilogue::bias_gelu, false, true);
       run_case(c, in, in, Epilogue::gelu_backward, false, false);
     }
+}
+
+// Products of several matrices of one shape, by themselves; where a matrix begins at an odd element too.
+TEST(GemmCuda, StacksOfMatricesEqualTheCpus) {
+  LONGSTRIDE_NEEDS_GPU();
+  const auto turned_if = [](View v, bool turns) {
+    if (!turns) return v;
+    std::swap(v.size[1], v.size[2]);
+    std::swap(v.stride[1], v.stride[2]);
+    return v;
+  };
+  for (const auto& [rows, columns, depth] :
+       {std::tuple<std::int64_t, std::int64_t, std::int64_t>{128, 256, 192}, {37, 53, 71}, {1, 9, 5}})
+    for (const Dtype type : {Dtype::bf16, Dtype::f16, Dtype::f32})
+      for (const bool a_turns : {false, true})
+        for (const bool b_turns : {false, true}) {
+          constexpr std::int64_t matrices = 5;
+          Array a = Array::normal({matrices, a_turns ? depth : rows, a_turns ? rows : depth}, type, 1);
+          Array b = Array::normal({matrices, b_turns ? columns : depth, b_turns ? depth : columns}, type, 2, 0.1);
+          Array c({matrices, rows, columns}, type);
+          compare("stacks", kernels::cpu::gemm, kernels::cuda::gemm,
+                  [&](Side side) {
+                    GemmArgs args;
+                    args.a = turned_if(a.view(side), a_turns);
+                    args.b = turned_if(b.view(side), b_turns);
+                    args.c = c.view(side);
+                    return args;
+                  },
+                  {{"c", &c}});
+        }
 }
 
 // The gradients of weights sum over all positions.

@@ -21,17 +21,26 @@ struct Scalars {
   }
 };
 
+constexpr std::int64_t matrices = 3;
+
+// Three matrices in a flat buffer, in no order and with gaps.
+kernels::Places places(std::int64_t count, std::int64_t gap) { return {{count + 2 * gap, 1, 2 * count + 3 * gap}}; }
+std::int64_t flat_size(std::int64_t count, std::int64_t gap) { return 3 * count + 4 * gap; }
+
 TEST(MuonCuda, MomentumAndUpdateEqualTheCpus) {
   LONGSTRIDE_NEEDS_GPU();
-  for (const std::int64_t count : {1, 255, 1000003})
+  for (const std::int64_t count : {1, 255, 300007})
     for (const bool finite : {true, false}) {
       Scalars s(finite);
-      Array g = Array::normal({count}, Dtype::f32, 1), m = Array::normal({count}, Dtype::f32, 2);
-      Array update({count}, Dtype::f32);
+      Array g = Array::normal({flat_size(count, 7)}, Dtype::f32, 1),
+            m = Array::normal({flat_size(count, 1)}, Dtype::f32, 2);
+      Array update({matrices, count}, Dtype::f32);
       const std::vector<unsigned char> before = m.raw();
       compare("nesterov", kernels::cpu::nesterov, kernels::cuda::nesterov,
               [&](Side side) {
-                return kernels::NesterovArgs{g.view(side), m.view(side), update.view(side), 0.95, s.of(side)};
+                return kernels::NesterovArgs{g.view(side),     places(count, 7),  m.view(side),
+                                             places(count, 1), update.view(side), 0.95,
+                                             s.of(side)};
               },
               {{"m", &m}, {"update", &update}});
       EXPECT_EQ(m.raw() == before, !finite);
@@ -43,22 +52,23 @@ TEST(MuonCuda, MomentumAndUpdateEqualTheCpus) {
 TEST(MuonCuda, NormalisesInEveryType) {
   LONGSTRIDE_NEEDS_GPU();
   for (const Dtype type : {Dtype::f32, Dtype::bf16, Dtype::f16})
-    for (const double squares : {0.0, 1e-3, 123456.0}) {
-      Array x = Array::normal({70001}, Dtype::f32, 1, 0.1), y({70001}, type);
-      Array total = Array::normal({1}, Dtype::f64, 2, 0, squares);
-      compare("normalise", kernels::cpu::normalise, kernels::cuda::normalise,
-              [&](Side side) {
-                return kernels::NormaliseArgs{x.view(side), total.view(side), y.view(side), 1e-3};
-              },
-              {{"y", &y}});
-    }
+    for (const double deviation : {0.0, 1e-6, 10.0})
+      for (const std::int64_t count : {1, 70001}) {
+        Array x = Array::normal({matrices, count}, Dtype::f32, 1, deviation), y({matrices, count}, type);
+        Array partials({matrices, kernels::NormaliseArgs::chunks}, Dtype::f64);
+        compare("normalise", kernels::cpu::normalise, kernels::cuda::normalise,
+                [&](Side side) {
+                  return kernels::NormaliseArgs{x.view(side), partials.view(side), y.view(side), 1e-3};
+                },
+                {{"y", &y}});
+      }
 }
 
 TEST(MuonCuda, ThePolynomialEqualsTheCpus) {
   LONGSTRIDE_NEEDS_GPU();
   for (const Dtype type : {Dtype::f32, Dtype::bf16, Dtype::f16})
     for (const std::int64_t n : {1, 17, 300}) {
-      Array x = Array::normal({n, n}, type, 1, 0.1), square = Array::normal({n, n}, type, 2, 0.1);
+      Array x = Array::normal({matrices, n, n}, type, 1, 0.1), square = Array::normal({matrices, n, n}, type, 2, 0.1);
       compare("polynomial", kernels::cpu::polynomial, kernels::cuda::polynomial,
               [&](Side side) {
                 return kernels::PolynomialArgs{x.view(side), square.view(side), 3.4445, -4.7750, 2.0315};
@@ -68,14 +78,17 @@ TEST(MuonCuda, ThePolynomialEqualsTheCpus) {
 }
 
 void expect_step(Dtype type, bool finite) {
-  constexpr std::int64_t count = 300007;
+  constexpr std::int64_t count = 300007, gap = 5;
+  const kernels::Places at = places(count, gap);
   Scalars s(finite);
-  Array w = Array::normal({count}, Dtype::f32, 1), update = Array::normal({count}, type, 2), low({count}, type);
+  Array w = Array::normal({flat_size(count, gap)}, Dtype::f32, 1), update = Array::normal({matrices, count}, type, 2);
+  Array low({flat_size(count, gap)}, type);
   const std::vector<unsigned char> before = w.raw(), low_before = low.raw();
   compare("orthogonal_step", kernels::cpu::orthogonal_step, kernels::cuda::orthogonal_step,
           [&](Side side) {
             kernels::OrthogonalStepArgs args;
             args.weights = w.view(side);
+            args.at = at;
             args.update = update.view(side);
             if (side == Side::gpu && type != Dtype::f32) args.low = low.view(side);
             args.scale = 3;
@@ -88,7 +101,11 @@ void expect_step(Dtype type, bool finite) {
   EXPECT_EQ(low.raw() == low_before, !finite || type == Dtype::f32);
   if (!finite || type == Dtype::f32) return;
   const std::vector<double> weights = w.found(), copy = low.found();
-  for (std::size_t i = 0; i < weights.size(); ++i) ASSERT_EQ(copy[i], rounded(weights[i], type)) << i;
+  for (std::int64_t matrix = 0; matrix < matrices; ++matrix)
+    for (std::int64_t j = 0; j < count; ++j) {
+      const auto i = static_cast<std::size_t>(at.at[matrix] + j);
+      ASSERT_EQ(copy[i], rounded(weights[i], type)) << i;
+    }
 }
 
 TEST(MuonCuda, TheStepEqualsTheCpusAndIsSkippedWhereTheGradientIsNotFinite) {
