@@ -4,8 +4,8 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// Ways to run it, for comparison: three key tiles at once and three blocks of one warpgroup on a multiprocessor; two and
-// four; three, and one block of three warpgroups and one that loads.
+// Ways to run it, for comparison: three key tiles at once and three blocks of one warpgroup on a multiprocessor; two
+// and four; three, and one block of three warpgroups and one that loads.
 enum class BandForwardWay { three_blocks, four_blocks, one_block };
 
 // Of what `supports` accepts.

@@ -1,11 +1,12 @@
 // Attention forward over a band: queries and keys are one stream, cut into tiles of 64 rows, and a query tile sees the
-// few key tiles up to its own. A warpgroup owns a run of query tiles of one segment, or all tiles of a chain of segments:
-// keys and values come through its ring once and stay while a query tile of the run sees them, and the next tiles are on
-// their way while this one is computed.
+// few key tiles up to its own. A warpgroup owns a run of query tiles of one segment, or all tiles of a chain of
+// segments: keys and values come through its ring once and stay while a query tile of the run sees them, and the next
+// tiles are on their way while this one is computed.
 //
-// The scores of `AtOnce` key tiles lie in registers at once: one maximum, one pass of exponentials, one sum, and nothing
-// is rescaled. A query tile that sees more takes them in turns, as an online softmax. A warp passes over sixteen keys at
-// a time, and over those only that its sixteen queries see; who sees what follows from two numbers a row.
+// The scores of `AtOnce` key tiles lie in registers at once: one maximum, one pass of exponentials, one sum, and
+// nothing is rescaled. A query tile that sees more takes them in turns, as an online softmax. A warp passes over
+// sixteen keys at a time, and over those only that its sixteen queries see; who sees what follows from two numbers a
+// row.
 #pragma once
 #include <algorithm>
 #include <new>
@@ -57,7 +58,9 @@ struct BandForward {
   static constexpr bool has_loader = Groups > 1;
   static constexpr int threads = (Groups + (has_loader ? 1 : 0)) * 128, rows = band_rows, warps = 4, warp_rows = 16;
   static constexpr int groups = Groups, blocks = Blocks;  // on a multiprocessor, by registers
-  static constexpr int loader_registers = 32, consumer_registers = 160;
+  // All registers of a multiprocessor, less the loader's.
+  static constexpr int loader_registers = Groups == 4 ? 24 : 32;
+  static constexpr int consumer_registers = Groups == 4 ? 112 : Groups == 3 ? 160 : 240;
   static constexpr int query_slots = 2;
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
@@ -163,17 +166,26 @@ struct BandForward {
 
   // ---- One query tile ----
 
-  // Who sees what of a warp's sixteen query rows: first is the first of them.
+  // What a warp's sixteen query rows see, in keys from the first of a key tile on. Groups are of sixteen keys.
   struct Sight {
-    std::int32_t first, low, low_of_last;  // the first keys that the first row and the last see
-    std::int32_t own_low[2];               // that the thread's two rows see, less the thread's first column
+    int own;                     // the group of the rows themselves
+    std::uint32_t visible, cut;  // groups that some row sees, and those of which some row does not see the beginning
+    std::int32_t low[2];         // the first keys that the thread's two rows see, less the thread's first column
+
+    __device__ Sight from_tile(int tile) const {
+      return {own - 4 * tile, visible >> 4 * tile, cut >> 4 * tile, {low[0] - rows * tile, low[1] - rows * tile}};
+    }
   };
-  __device__ Sight sight_of(std::int32_t tile, int warp) const {
-    const std::int32_t first = tile * rows + warp * warp_rows;
-    const int lane = threadIdx.x % 32, own = lane / 4, column = 2 * (lane % 4);
+  __device__ Sight sight_of(std::int32_t tile, std::int32_t first_key_tile, int warp) const {
+    const std::int32_t begin = first_key_tile * rows, first = tile * rows + warp * warp_rows;
+    const int lane = threadIdx.x % 32, column = 2 * (lane % 4);
     const BandLimit& limit = problem.limit;
-    return {first, limit.low(first), limit.low(first + warp_rows - 1),
-            {limit.low(first + own) - column, limit.low(first + own + 8) - column}};
+    const int own = (first - begin) / warp_rows, from = max(limit.low(first) - begin, 0) / warp_rows,
+              whole_from = max(limit.low(first + warp_rows - 1) - begin + warp_rows - 1, 0) / warp_rows;
+    return {own,
+            (2u << own) - (1u << from),
+            (1u << whole_from) - 1,
+            {limit.low(first + lane / 4) - begin - column, limit.low(first + lane / 4 + 8) - begin - column}};
   }
 
   // Of the thread's two rows: the largest score, and the sum of the weights relative to it.
@@ -194,19 +206,11 @@ struct BandForward {
     }
     wgmma_commit();
   }
-  // The key tiles from `begin` (entry) and `stage` on are `Count`; the first that this query tile sees, or others have
-  // gone before. `meanwhile` runs beside the first products.
+  // Of `Count` key tiles from `stage` on; the first that this query tile sees, or others have gone before. `meanwhile`
+  // runs beside the first products.
   template <int Count, bool First, class Meanwhile>
   __device__ void attend(float (&o)[ValueSize / 2], Softmax& softmax, const Sight& sight, const char* query_tile,
-                         int stage, std::int32_t begin, Meanwhile meanwhile) const {
-    // Groups of sixteen keys that some row of the warp sees, that some row does not see the beginning of, and its own.
-    const int own = (sight.first - begin) >> 4;
-    const std::uint32_t visible = (2u << own) - (1u << max((sight.low - begin) >> 4, 0));
-    const std::uint32_t cut = (1u << max((sight.low_of_last - begin + 15) >> 4, 0)) - 1;
-    const int lane = threadIdx.x % 32;
-    const std::int32_t high = lane / 4 - 2 * (lane % 4);  // of the own group, less the thread's first column
-    const std::int32_t low[2] = {sight.own_low[0] - begin, sight.own_low[1] - begin};
-
+                         int stage, Meanwhile meanwhile) const {
     float s[Count][rows / 2];
     const char* tile[Count];
     wgmma_fence();
@@ -218,19 +222,21 @@ struct BandForward {
     }
     meanwhile();
 
+    const int lane = threadIdx.x % 32;
+    const int high = lane / 4 - 2 * (lane % 4);  // last key of the own group that is seen, less the first column
     float top[2] = {First ? lowest : softmax.top[0], First ? lowest : softmax.top[1]};
     const auto find_top = [&](int c) {
 #pragma unroll
       for (int g = 0; g < 4; ++g) {
         const int group = 4 * c + g;
-        if (!(visible >> group & 1)) continue;
+        if (!(sight.visible >> group & 1)) continue;
         float* const x = s[c] + 8 * g;
-        if (cut >> group & 1) {
+        if (sight.cut >> group & 1) {
 #pragma unroll
           for (int i = 0; i < 8; ++i)
-            if (16 * group + i / 4 * 8 + i % 2 < low[i / 2 % 2]) x[i] = -__builtin_huge_valf();
+            if (16 * group + i / 4 * 8 + i % 2 < sight.low[i / 2 % 2]) x[i] = -__builtin_huge_valf();
         }
-        if (c == Count - 1 && own == group) {
+        if (c == Count - 1 && sight.own == group) {
 #pragma unroll
           for (int i = 0; i < 8; ++i)
             if (i / 4 * 8 + i % 2 > high + i / 2 % 2 * 8) x[i] = -__builtin_huge_valf();
@@ -264,7 +270,8 @@ struct BandForward {
         }
       }
     }
-    std::uint32_t weights[Count][4][4];
+    std::uint32_t visible = sight.visible, weights[Count][4][4];
+    asm volatile("" : "+r"(visible));  // tested again; kept as predicates it costs more
     softmax.top[0] = top[0];
     softmax.top[1] = top[1];
 #pragma unroll
@@ -298,25 +305,21 @@ struct BandForward {
     wgmma_hold(o);
   }
 
-  // Each warp its own rows, through shared memory.
+  // Each warp its own rows, through shared memory. `lse` is that of the segment's first entry.
   __device__ void store(const BandForwardTask& task, std::int32_t tile, int warp, const float (&o)[ValueSize / 2],
-                        const Softmax& softmax) const {
+                        const Softmax& softmax, float* lse) const {
     const int lane = threadIdx.x % 32;
     const std::int32_t first = tile * rows + warp * warp_rows;
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float sum = softmax.sum[r];
+      float sum = softmax.sum[r];  // at least 1, the weight of the largest
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      factor[r] = __fdividef(1, sum);
+      factor[r] = reciprocal_approx(sum);
       const std::int32_t entry = first + lane / 4 + 8 * r;
-      if (lane % 4 == 0 && entry < task.length) {
-        const std::int64_t row =
-            static_cast<std::int64_t>(task.sequence) * static_cast<std::int32_t>(problem.by_heads.value) + task.head;
-        problem.lse[row * problem.n + task.base + static_cast<std::int64_t>(entry) * task.step] =
-            (softmax.top[r] * problem.rate + __log2f(sum)) * (1 / log2_e);
-      }
+      if (lane % 4 == 0 && entry < task.length)
+        lse[entry * task.step] = (softmax.top[r] * problem.rate + log2_approx(sum)) * (1 / log2_e);
     }
     char* const to = shared + outputs_at + warp * warp_output_bytes;
     if (lane == 0) store_wait<0>();  // the tile before has left
@@ -352,27 +355,37 @@ struct BandForward {
     if (loads) new (&remembered()) Loads(task);
     load_ahead();
     Place query_place, arriving;  // of the next query and key tile to come
-    int oldest = 0;               // stage of the first key tile that is still needed
+    float* const of_head =
+        problem.lse +
+        (static_cast<std::int64_t>(task.sequence) * static_cast<std::int32_t>(problem.by_heads.value) + task.head) *
+            problem.n;
+    int oldest = 0;  // stage of the first key tile that is still needed
     for (; task.enter(problem); ++task.segment) {
       std::int32_t first = first_key_tile(task.begin), expected = first;
+      float* lse = of_head + task.base;
+      asm("" : "+l"(lse));  // computed once
+      Sight sight;
+      bool was_usual = false;  // where windows begin within the stream all tiles have the same sight
       for (std::int32_t tile = task.begin; tile < task.end; ++tile) {
         barrier_wait(query_full(query_place.slot), query_place.parity);
+#pragma unroll 1
         for (; expected <= tile; ++expected) {
           barrier_wait(key_full(arriving.slot), arriving.parity);
           arriving.advance(problem.stages);
         }
-        const Sight sight = sight_of(tile, warp);
+        const bool is_usual = problem.limit.block <= 0 && tile * rows >= problem.limit.window;
+        if (!is_usual || !was_usual) sight = sight_of(tile, first, warp);
+        was_usual = is_usual;
         const char* const query_tile = queries(query_place.slot);
         float o[ValueSize / 2];
         Softmax softmax = {{}, {0, 0}};
         const auto begin_with = [&](auto count) {
-          attend<decltype(count)::value, true>(o, softmax, sight, query_tile, oldest, first * rows, load_ahead);
+          attend<decltype(count)::value, true>(o, softmax, sight, query_tile, oldest, load_ahead);
         };
         const auto go_on_with = [&](auto count, std::int32_t done) {
           const int stage = oldest + done;
-          attend<decltype(count)::value, false>(o, softmax, sight, query_tile,
-                                                stage < problem.stages ? stage : stage - problem.stages,
-                                                (first + done) * rows, [] {});
+          attend<decltype(count)::value, false>(o, softmax, sight.from_tile(done), query_tile,
+                                                stage < problem.stages ? stage : stage - problem.stages, [] {});
         };
         constexpr std::integral_constant<int, 1> one;
         constexpr std::integral_constant<int, 2> two;
@@ -389,15 +402,18 @@ struct BandForward {
           for (std::int32_t done = 2 + (AtOnce == 2 ? seen % 2 : 0); done < seen; done += 2) go_on_with(two, done);
         }
         // Tiles that are done with.
-        const std::int32_t next_first = tile + 1 < task.end ? first_key_tile(tile + 1) : tile + 1;
+        const std::int32_t next_first = tile + 1 == task.end ? tile + 1
+                                        : is_usual           ? first + 1
+                                                             : first_key_tile(tile + 1);
         __syncwarp();
         if (lane == 0) barrier_arrive(query_empty(query_place.slot));
         query_place.advance(query_slots);
+#pragma unroll 1
         for (; first < next_first; ++first) {
           if (lane == 0) barrier_arrive(key_empty(oldest));
           oldest = oldest + 1 == problem.stages ? 0 : oldest + 1;
         }
-        store(task, tile, warp, o, softmax);
+        store(task, tile, warp, o, softmax, lse);
       }
     }
     if (lane == 0) store_wait<0>();

@@ -56,8 +56,7 @@ inline std::int32_t choose_run(const BandPlan& band, std::int64_t batch, std::in
     const std::int32_t run = (tiles + runs - 1) / runs;
     const std::int64_t blocks = batch * band.heads * band.segments * tiles_in(tiles, run);
     const std::int64_t waves = (blocks + at_once - 1) / at_once;
-    const double tried =
-        static_cast<double>(waves) * (run + 1 + 0.5 * (tiles_in(tiles, run) > 1 ? band.reach - 1 : 0));
+    const double tried = static_cast<double>(waves) * (run + 1 + 0.5 * (tiles_in(tiles, run) > 1 ? band.reach - 1 : 0));
     if (cost == 0 || tried < cost) {
       cost = tried;
       best = run;
