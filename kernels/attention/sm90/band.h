@@ -9,5 +9,7 @@ namespace longstride::kernels::cuda::sm90 {
 bool is_band(const AttentionBackwardArgs&);
 // Needs no delta: it computes the sums of dout * o itself.
 void attention_backward_band(const AttentionBackwardArgs&, const Launch&);
+// The same by a kernel of fewer instructions.
+void attention_backward_band_lean(const AttentionBackwardArgs&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::sm90
