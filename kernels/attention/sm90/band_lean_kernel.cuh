@@ -17,6 +17,7 @@
 #include "kernels/attention/sm90/backward_store.cuh"
 #include "kernels/attention/sm90/band_kernel.cuh"
 #include "kernels/attention/sm90/band_problem.h"
+#include "kernels/attention/sm90/pass_shape.h"
 #include "kernels/attention/sm90/ptx.cuh"
 #include "kernels/attention/sm90/wgmma.cuh"
 #include "kernels/base/cuda_types.cuh"
@@ -25,6 +26,45 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct LeanBandProblem : BandProblem {
   StreamMaps dq_maps, dk_maps, dv_maps;  // boxes of a warp's sixteen rows
+  // A block owns `run` tiles of a segment, or all tiles of `chain` segments one after the other, numbered through; then
+  // every segment counts as many as the longest.
+  std::int32_t chain;
+  Divisor by_heads, by_chains, by_period;
+  Divisor by_tiles;  // of a segment in a chain; else more than there are
+};
+
+struct LeanBandTask : BandTask {
+  std::int32_t offset;   // the number of this segment's first tile
+  std::int32_t counted;  // entries that make its tiles
+
+  __device__ explicit LeanBandTask(const LeanBandProblem& problem) {
+    const auto block = static_cast<std::int32_t>(blockIdx.x), heads = static_cast<std::int32_t>(problem.by_heads.value),
+               chains = static_cast<std::int32_t>(problem.by_chains.value);
+    const std::int32_t rest = problem.by_heads.quotient(block);
+    head = block - rest * heads;
+    const std::int32_t run = problem.by_chains.quotient(rest);
+    segment = (rest - run * chains) * problem.chain;
+    sequence = static_cast<std::int32_t>(blockIdx.y);
+    step = problem.stream.run >= problem.stream.period ? 1 : problem.stream.period;
+    offset = 0;
+    enter(problem);
+    counted = problem.chain > 1 ? problem.stream.length : length;
+    const std::int32_t tiles = (counted + band_rows - 1) / band_rows;
+    begin = run * problem.run;
+    end = problem.chain > 1 ? min(problem.chain, problem.segments - segment) * tiles : min(begin + problem.run, tiles);
+  }
+  __device__ void enter(const LeanBandProblem& problem) {
+    base = problem.stream.base + segment;
+    length = step == 1 ? problem.stream.length : problem.by_period.quotient(problem.n - base + step - 1);
+  }
+  // Into the segment of this tile.
+  __device__ void go_to(const LeanBandProblem& problem, std::int32_t tile) {
+    const auto tiles = static_cast<std::int32_t>(problem.by_tiles.value);
+    if (tile - offset < tiles) return;
+    offset += tiles;
+    ++segment;
+    enter(problem);
+  }
 };
 
 template <class T, int KeySize, int ValueSize, int Blocks>
@@ -61,7 +101,7 @@ struct LeanBand {
   }
 
   const LeanBandProblem& problem;
-  const BandTask& task;
+  LeanBandTask task;
   char* const shared;
   const Layout at;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
@@ -69,7 +109,7 @@ struct LeanBand {
   // The warp that loads is another in the blocks that share a multiprocessor, for it has more to do.
   const bool loads = thread == static_cast<int>(blockIdx.x / 128 % 4 * 32);
 
-  __device__ LeanBand(const LeanBandProblem& p, const BandTask& t, char* memory)
+  __device__ LeanBand(const LeanBandProblem& p, const LeanBandTask& t, char* memory)
       : problem(p), task(t), shared(memory), at(p.slots, p.reach, p.key_stages, p.ds_stages) {}
 
   __device__ std::uint64_t* query_barrier(int slot) const {
@@ -82,36 +122,47 @@ struct LeanBand {
 
   // ---- Loads, by one thread ----
 
-  __device__ Coordinates corner(std::int32_t tile, int box) const {
-    const bool natural = task.step == 1 && problem.segments == 1;
-    const std::int32_t entry = tile * rows;
-    return {{box * 64, task.head, natural ? task.base + entry : task.base, natural ? 0 : entry, task.sequence}};
+  // Where a tile is, of this segment or a later one.
+  struct Place {
+    std::int32_t base, entry;
+  };
+  __device__ Place place_of(std::int32_t tile, std::int32_t first_base) const {
+    const std::int32_t segment = problem.by_tiles.quotient(tile);
+    return {first_base + segment, (tile - segment * static_cast<std::int32_t>(problem.by_tiles.value)) * rows};
   }
-  __device__ const CUtensorMap* map_of(const StreamMaps& maps) const {
-    return task.base < maps.rest ? &maps.longer : &maps.complete;
+  __device__ Coordinates corner(const Place& place, int box) const {
+    const bool natural = task.step == 1;
+    return {{box * 64, task.head, natural ? place.base + place.entry : place.base, natural ? 0 : place.entry,
+             task.sequence}};
   }
-  __device__ void load(char* to, const StreamMaps& key_sized, const StreamMaps& value_sized, std::int32_t tile,
+  __device__ static const CUtensorMap* map_of(const StreamMaps& maps, std::int32_t base) {
+    return base < maps.rest ? &maps.longer : &maps.complete;
+  }
+  __device__ void load(char* to, const StreamMaps& key_sized, const StreamMaps& value_sized, const Place& place,
                        std::uint64_t* barrier) const {
     barrier_arrive_expect(barrier, tile_bytes);
-    for (int i = 0; i < key_boxes; ++i) tma_load(to + i * rows * key_row, map_of(key_sized), corner(tile, i), barrier);
+    for (int i = 0; i < key_boxes; ++i)
+      tma_load(to + i * rows * key_row, map_of(key_sized, place.base), corner(place, i), barrier);
     for (int i = 0; i < value_boxes; ++i)
-      tma_load(to + key_bytes + i * rows * value_row, map_of(value_sized), corner(tile, i), barrier);
+      tma_load(to + key_bytes + i * rows * value_row, map_of(value_sized, place.base), corner(place, i), barrier);
   }
 
   // What is to be loaded next, and where to.
   struct Loads {
-    std::int32_t query, query_end, key, key_end;
+    std::int32_t base, query, query_end, key, key_end;  // base of the block's first segment
     int slot = 0, stage = 0;
   };
   // All that has room: query tiles below `queries` and key tiles below `keys` are done with.
   __device__ void load_ahead(Loads& next, std::int32_t queries, std::int32_t keys) const {
     for (; next.key < next.key_end && next.key < keys + problem.key_stages; ++next.key) {
-      load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, next.key, key_barrier(next.stage));
+      load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, place_of(next.key, next.base),
+           key_barrier(next.stage));
       next.stage = next.stage + 1 == problem.key_stages ? 0 : next.stage + 1;
     }
     for (; next.query < next.query_end && next.query < queries + problem.slots; ++next.query) {
-      load(shared + next.slot * tile_bytes, problem.q, problem.dout, next.query, query_barrier(next.slot));
-      for (int i = 0; i < value_boxes; ++i) tma_prefetch(map_of(problem.o), corner(next.query, i));
+      const Place place = place_of(next.query, next.base);
+      load(shared + next.slot * tile_bytes, problem.q, problem.dout, place, query_barrier(next.slot));
+      for (int i = 0; i < value_boxes; ++i) tma_prefetch(map_of(problem.o, place.base), corner(place, i));
       next.slot = next.slot + 1 == problem.slots ? 0 : next.slot + 1;
     }
   }
@@ -125,7 +176,7 @@ struct LeanBand {
   };
   __device__ OutputRow read_output(std::int32_t tile) const {
     OutputRow row;
-    const std::int32_t entry = tile * rows + thread / 2;
+    const std::int32_t entry = (tile - task.offset) * rows + thread / 2;
     const bool there = entry < task.length;
     const std::int64_t position = there ? task.position(entry) : 0;
     const Gradient& output = problem.output;
@@ -221,24 +272,25 @@ struct LeanBand {
             ~below((seen.first_end - begin) >> 4)};
   }
 
-  // S becomes P, and P the product's operand.
+  // S becomes P, and P the product's operand. Full: every key is seen by every query.
+  template <bool Full>
   __device__ void weigh(float (&s)[rows / 2], std::uint32_t (&weights)[4][4], float rate, const Statistics& of,
                         const Seen& seen, const Groups& groups, std::int32_t begin) const {
     const int column = 2 * (lane % 4);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      if (!(groups.visible >> k & 1)) {
+      if (!Full && !(groups.visible >> k & 1)) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) weights[k][i] = 0;
         continue;
       }
-      if (groups.early >> k & 1) {
+      if (!Full && groups.early >> k & 1) {
         const std::int32_t from = seen.first + lane / 4 - begin - column;
 #pragma unroll
         for (int i = 8 * k; i < 8 * k + 8; ++i)
           if (i / 4 * 8 + i % 2 < from + i / 2 % 2 * 8) s[i] = -__builtin_huge_valf();
       }
-      if (groups.late >> k & 1) {
+      if (!Full && groups.late >> k & 1) {
 #pragma unroll
         for (int i = 8 * k; i < 8 * k + 8; ++i)
           if (i / 4 * 8 + i % 2 >= seen.end[i / 2 % 2] - begin - column) s[i] = -__builtin_huge_valf();
@@ -253,12 +305,13 @@ struct LeanBand {
     }
   }
   // dP becomes dS, and dS the product's operand.
+  template <bool Full>
   __device__ void differentiate(float (&dp)[rows / 2], std::uint32_t (&weights)[4][4], const float (&p)[rows / 2],
                                 const Statistics& of, std::uint32_t visible) const {
     const int column = 2 * (lane % 4);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      if (!(visible >> k & 1)) {
+      if (!Full && !(visible >> k & 1)) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) weights[k][i] = 0;
         continue;
@@ -321,12 +374,10 @@ struct LeanBand {
   template <int Size>
   __device__ void leave(const StreamMaps& maps, std::int32_t tile, int from_byte) const {
     constexpr int row_bytes = std::min(Size, 64) * 2;
-    const std::int32_t entry = tile * rows + warp * 16;
+    const std::int32_t entry = (tile - task.offset) * rows + warp * 16;
     if (entry >= task.length) return;
-    const bool natural = task.step == 1 && problem.segments == 1;
     for (int i = 0; i < (Size + 63) / 64; ++i)
-      tma_store(map_of(maps),
-                {{i * 64, task.head, natural ? task.base + entry : task.base, natural ? 0 : entry, task.sequence}},
+      tma_store(map_of(maps, task.base), corner({task.base, entry}, i),
                 shared + at.gradients + from_byte + warp * 16 * Size * 2 + i * 16 * row_bytes);
   }
   // The room may be written again.
@@ -337,12 +388,13 @@ struct LeanBand {
 
   // ---- The walk ----
 
-  __device__ void walk() const {
+  __device__ void walk() {
     const BandShape& shape = problem.shape;
     const float rate = problem.scale * log2_e;
     const int partials = max(problem.reach - 1, 1);
     const std::int32_t first_key = shape.low(task.begin * rows) / rows;
-    Loads next{task.begin, shape.end_tile(task.end - 1, task.length), first_key, task.end};
+    Loads next{task.base, task.begin, problem.chain > 1 ? task.end : shape.end_tile(task.end - 1, task.counted),
+               first_key, task.end};
     if (loads) load_ahead(next, task.begin, first_key);
 
     int own_slot = 0, own_partial = 0;  // of the first query tile that key tiles from here on meet
@@ -352,9 +404,10 @@ struct LeanBand {
     for (std::int32_t key = first_key; key < task.end; ++key) {
       const bool owned = key >= task.begin;
       const char* const keys = shared + at.keys + stage * tile_bytes;
-      const Seen seen = seen_of(key);
-      const std::int32_t end =
-          owned ? shape.end_tile(key, task.length) : min(shape.end_tile(key, task.length), task.end);
+      task.go_to(problem, key);
+      const Seen seen = seen_of(key - task.offset);
+      const std::int32_t seen_end = task.offset + shape.end_tile(key - task.offset, task.counted),
+                         end = owned ? seen_end : min(seen_end, task.end);
       float dk[KeySize / 2] = {}, dv[ValueSize / 2] = {};
       barrier_wait(key_barrier(stage), key_parity);
       int slot = own_slot, part = own_partial;
@@ -380,10 +433,16 @@ struct LeanBand {
         }
         wgmma_wait<1>();
         wgmma_hold(s);
-        const std::int32_t begin = query * rows;
-        const Groups groups = groups_of(seen, begin);
+        const std::int32_t begin = (query - task.offset) * rows;
+        const bool full = seen.first + 15 <= begin && seen.first_end >= begin + rows;
+        Groups groups = {};
         std::uint32_t weights[4][4];
-        weigh(s, weights, rate, of, seen, groups, begin);
+        if (full) {
+          weigh<true>(s, weights, rate, of, seen, groups, begin);
+        } else {
+          groups = groups_of(seen, begin);
+          weigh<false>(s, weights, rate, of, seen, groups, begin);
+        }
         if (owned) {
           add_product<ValueSize>(dv, weights, dout);
           wgmma_wait<1>();
@@ -393,7 +452,10 @@ struct LeanBand {
         wgmma_hold(dp);
         std::uint32_t visible = groups.visible, ds_weights[4][4];
         asm volatile("" : "+r"(visible));  // tested again; kept as predicates it costs more
-        differentiate(dp, ds_weights, s, of, visible);
+        if (full)
+          differentiate<true>(dp, ds_weights, s, of, visible);
+        else
+          differentiate<false>(dp, ds_weights, s, of, visible);
         if (owned) add_product<KeySize>(dk, ds_weights, queries);
         char* const ds = shared + at.ds + ds_stage * ds_bytes;
         const bool yields = query < task.end;
@@ -460,10 +522,10 @@ struct LeanBand {
 template <class T, int KeySize, int ValueSize, int Blocks>
 __global__ void __launch_bounds__(128, Blocks) backward_band_lean(const __grid_constant__ LeanBandProblem problem) {
   extern __shared__ char memory[];
-  BandTask task;
-  if (!task.find(problem)) return;
+  const LeanBandTask task(problem);
+  if (task.begin >= task.end) return;
   char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const LeanBand<T, KeySize, ValueSize, Blocks> band(problem, task, shared);
+  LeanBand<T, KeySize, ValueSize, Blocks> band(problem, task, shared);
   if (threadIdx.x == 0) {
     for (int i = 0; i < problem.slots + problem.key_stages; ++i) barrier_init(band.query_barrier(i), 1);
     barrier_init_fence();

@@ -48,7 +48,7 @@ int choose_room(LeanBandProblem& problem) {
     std::int32_t more_slots, key_stages, ds_stages;
   };
   constexpr Room rooms[] = {{1, 2, 2}, {0, 2, 2}, {0, 2, 1}, {1, 1, 1}, {0, 1, 1}};
-  const std::int32_t tiles = tiles_in(problem.stream.length, band_rows);
+  const std::int32_t tiles = tiles_in(problem.stream.length, band_rows) * std::min(problem.segments, 8);
   const std::int32_t least = std::min(std::max(problem.reach, 2), tiles);  // one slot would wait for itself
   LeanBandProblem tried = problem;
   int most = 0;
@@ -73,10 +73,10 @@ int multiprocessors() {
 }
 
 // Tiles of a run: few, to fill the GPU evenly, and many, to repeat little of what runs share.
-std::int32_t choose_run(const LeanBandProblem& problem, std::int64_t batch, std::int64_t at_once) {
+std::int32_t choose_run(const LeanBandProblem& problem, std::int64_t batch, std::int64_t at_once, double& least) {
   const std::int32_t tiles = tiles_in(problem.stream.length, band_rows);
   std::int32_t best = 1;
-  double least = 0;
+  least = 0;
   for (std::int32_t runs = tiles; runs >= 1; runs = runs > 64 ? runs - runs / 64 : runs - 1) {
     const std::int32_t run = (tiles + runs - 1) / runs;
     const std::int64_t blocks = batch * problem.heads * problem.segments * tiles_in(tiles, run);
@@ -86,6 +86,23 @@ std::int32_t choose_run(const LeanBandProblem& problem, std::int64_t batch, std:
     if (least == 0 || cost < least) {
       least = cost;
       best = run;
+    }
+  }
+  return best;
+}
+
+// Segments one after the other, where they are short.
+std::int32_t choose_chain(const LeanBandProblem& problem, std::int64_t batch, std::int64_t at_once, double& least) {
+  const std::int32_t tiles = tiles_in(problem.stream.length, band_rows);
+  std::int32_t best = 1;
+  least = 0;
+  for (std::int32_t chain = 1; chain <= std::min(problem.segments, 256); ++chain) {
+    const std::int64_t blocks = batch * problem.heads * tiles_in(problem.segments, chain);
+    const std::int64_t waves = (blocks + at_once - 1) / at_once;
+    const double cost = static_cast<double>(waves) * (static_cast<double>(chain) * tiles + 1);
+    if (least == 0 || cost < least) {
+      least = cost;
+      best = chain;
     }
   }
   return best;
@@ -119,12 +136,24 @@ void launch_band(const AttentionBackwardArgs& args, LeanBandProblem& problem, co
   problem.dk_maps = rows_of_warps(args.dk, KeySize);
   problem.dv_maps = rows_of_warps(args.dv, ValueSize);
   const int blocks = choose_room<B>(problem);
-  problem.run = choose_run(problem, args.q.size[0], static_cast<std::int64_t>(blocks) * multiprocessors());
-  const std::int32_t runs = tiles_in(tiles_in(problem.stream.length, band_rows), problem.run);
+  const std::int64_t at_once = std::int64_t{blocks} * multiprocessors();
+  const std::int32_t tiles = tiles_in(problem.stream.length, band_rows);
+  double of_runs = 0, of_chains = 0;
+  problem.run = choose_run(problem, args.q.size[0], at_once, of_runs);
+  problem.chain = choose_chain(problem, args.q.size[0], at_once, of_chains);
+  if (problem.chain > 1 && of_chains < of_runs)
+    problem.run = tiles;
+  else
+    problem.chain = 1;
+  const std::int32_t runs = tiles_in(tiles, problem.run), chains = tiles_in(problem.segments, problem.chain);
+  problem.by_heads = Divisor(problem.heads);
+  problem.by_chains = Divisor(chains);
+  problem.by_period = Divisor(problem.stream.period);
+  problem.by_tiles = Divisor(problem.chain > 1 ? tiles : 1 << 30);
   auto* const kernel = backward_band_lean<T, KeySize, ValueSize, Blocks>;
   const std::size_t bytes = B::shared_bytes(problem);
   allow_shared(kernel, bytes);
-  const auto of_sequence = static_cast<unsigned>(std::int64_t{problem.heads} * problem.segments * runs);
+  const auto of_sequence = static_cast<unsigned>(std::int64_t{problem.heads} * chains * runs);
   run("attention_backward_band_lean_sm90", kernel,
       {{of_sequence, static_cast<unsigned>(args.q.size[0])}, B::threads, bytes}, launch, problem);
 }
