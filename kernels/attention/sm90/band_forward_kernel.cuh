@@ -206,11 +206,11 @@ struct BandForward {
     }
     wgmma_commit();
   }
-  // Of `Count` key tiles from `stage` on; the first that this query tile sees, or others have gone before. `meanwhile`
-  // runs beside the first products.
-  template <int Count, bool First, class Meanwhile>
+  // Of `Count` key tiles from `stage` on; the first that this query tile sees,
+  // or others have gone before. `meanwhile` runs beside the first products, `at_end` beside the last.
+  template <int Count, bool First, class Meanwhile, class AtEnd>
   __device__ void attend(float (&o)[ValueSize / 2], Softmax& softmax, const Sight& sight, const char* query_tile,
-                         int stage, Meanwhile meanwhile) const {
+                         int stage, Meanwhile meanwhile, AtEnd at_end) const {
     float s[Count][rows / 2];
     const char* tile[Count];
     wgmma_fence();
@@ -246,11 +246,19 @@ struct BandForward {
           top[r] = fmaxf(top[r], fmaxf(fmaxf(x[2 * r], x[2 * r + 1]), fmaxf(x[4 + 2 * r], x[5 + 2 * r])));
       }
     };
-    wgmma_wait<0>();
-#pragma unroll
-    for (int c = 0; c < Count; ++c) wgmma_hold(s[c]);
-#pragma unroll
-    for (int c = 0; c < Count; ++c) find_top(c);
+    wgmma_wait<Count - 1>();
+    wgmma_hold(s[0]);
+    find_top(0);
+    if constexpr (Count > 1) {
+      wgmma_wait<Count - 2>();
+      wgmma_hold(s[1]);
+      find_top(1);
+    }
+    if constexpr (Count > 2) {
+      wgmma_wait<0>();
+      wgmma_hold(s[2]);
+      find_top(2);
+    }
     float shift[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -291,36 +299,45 @@ struct BandForward {
         }
         pack_operand<T>(weights[c][g], s[c], g);
       }
-    }
-    wgmma_fence();
-#pragma unroll
-    for (int c = 0; c < Count; ++c) {
       const std::uint64_t values = descriptor<value_row>(tile[c] + key_bytes, rows * value_row);
+      wgmma_fence();
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         wgmma<T, ValueSize, true>(o, weights[c][i], advanced(values, i * 16 * value_row), !First || c + i > 0);
+      wgmma_commit();
     }
-    wgmma_commit();
+    at_end();
     wgmma_wait<0>();
     wgmma_hold(o);
   }
 
-  // Each warp its own rows, through shared memory. `lse` is that of the segment's first entry.
-  __device__ void store(const BandForwardTask& task, std::int32_t tile, int warp, const float (&o)[ValueSize / 2],
-                        const Softmax& softmax, float* lse) const {
+  // What the two rows of o are to be multiplied by. Writes lse, of which `lse` is the segment's first.
+  struct Factors {
+    float of[2];
+  };
+  __device__ Factors finish(const BandForwardTask& task, std::int32_t tile, int warp, const Softmax& softmax,
+                            float* lse) const {
     const int lane = threadIdx.x % 32;
-    const std::int32_t first = tile * rows + warp * warp_rows;
-    float factor[2];
+    Factors factors;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float sum = softmax.sum[r];  // at least 1, the weight of the largest
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      factor[r] = reciprocal_approx(sum);
-      const std::int32_t entry = first + lane / 4 + 8 * r;
+      factors.of[r] = reciprocal_approx(sum);
+      const std::int32_t entry = tile * rows + warp * warp_rows + lane / 4 + 8 * r;
       if (lane % 4 == 0 && entry < task.length)
         lse[entry * task.step] = (softmax.top[r] * problem.rate + log2_approx(sum)) * (1 / log2_e);
     }
+    return factors;
+  }
+
+  // Each warp its own rows, through shared memory.
+  __device__ void store(const BandForwardTask& task, std::int32_t tile, int warp, const float (&o)[ValueSize / 2],
+                        const Factors& factors) const {
+    const int lane = threadIdx.x % 32;
+    const std::int32_t first = tile * rows + warp * warp_rows;
+    const float(&factor)[2] = factors.of;
     char* const to = shared + outputs_at + warp * warp_output_bytes;
     if (lane == 0) store_wait<0>();  // the tile before has left
     __syncwarp();
@@ -379,13 +396,17 @@ struct BandForward {
         const char* const query_tile = queries(query_place.slot);
         float o[ValueSize / 2];
         Softmax softmax = {{}, {0, 0}};
+        Factors factors;
+        // After every turn, as if it were the last: the last one's stay.
+        const auto at_end = [&] { factors = finish(task, tile, warp, softmax, lse); };
         const auto begin_with = [&](auto count) {
-          attend<decltype(count)::value, true>(o, softmax, sight, query_tile, oldest, load_ahead);
+          attend<decltype(count)::value, true>(o, softmax, sight, query_tile, oldest, load_ahead, at_end);
         };
         const auto go_on_with = [&](auto count, std::int32_t done) {
           const int stage = oldest + done;
-          attend<decltype(count)::value, false>(o, softmax, sight.from_tile(done), query_tile,
-                                                stage < problem.stages ? stage : stage - problem.stages, [] {});
+          attend<decltype(count)::value, false>(
+              o, softmax, sight.from_tile(done), query_tile, stage < problem.stages ? stage : stage - problem.stages,
+              [] {}, at_end);
         };
         constexpr std::integral_constant<int, 1> one;
         constexpr std::integral_constant<int, 2> two;
@@ -413,7 +434,7 @@ struct BandForward {
           if (lane == 0) barrier_arrive(key_empty(oldest));
           oldest = oldest + 1 == problem.stages ? 0 : oldest + 1;
         }
-        store(task, tile, warp, o, softmax, lse);
+        store(task, tile, warp, o, factors);
       }
     }
     if (lane == 0) store_wait<0>();

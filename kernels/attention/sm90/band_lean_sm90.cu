@@ -12,8 +12,6 @@
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
-// Query tiles of a key tile from which the two kernels are as fast: a ring of so many leaves room for one block.
-constexpr std::int32_t most_reach = 5;
 constexpr int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, reserved = 1024;
 
 // The stream and who sees whom, of a plan whose heads all have one part, of keys that are the queries' stream.
