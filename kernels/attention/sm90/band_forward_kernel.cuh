@@ -311,33 +311,30 @@ struct BandForward {
     wgmma_hold(o);
   }
 
-  // What the two rows of o are to be multiplied by. Writes lse, of which `lse` is the segment's first.
-  struct Factors {
-    float of[2];
+  // Of the thread's two rows: what o is to be multiplied by, and the log of the softmax's denominator.
+  struct Result {
+    float factor[2], lse[2];
   };
-  __device__ Factors finish(const BandForwardTask& task, std::int32_t tile, int warp, const Softmax& softmax,
-                            float* lse) const {
-    const int lane = threadIdx.x % 32;
-    Factors factors;
+  __device__ Result finish(const Softmax& softmax) const {
+    Result result;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float sum = softmax.sum[r];  // at least 1, the weight of the largest
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      factors.of[r] = reciprocal_approx(sum);
-      const std::int32_t entry = tile * rows + warp * warp_rows + lane / 4 + 8 * r;
-      if (lane % 4 == 0 && entry < task.length)
-        lse[entry * task.step] = (softmax.top[r] * problem.rate + log2_approx(sum)) * (1 / log2_e);
+      result.factor[r] = reciprocal_approx(sum);
+      result.lse[r] = (softmax.top[r] * problem.rate + log2_approx(sum)) * (1 / log2_e);
     }
-    return factors;
+    return result;
   }
 
-  // Each warp its own rows, through shared memory.
+  // Each warp its own rows, through shared memory. `lse` is that of the segment's first entry; it is written last, for
+  // a fence waits for what was written before it.
   __device__ void store(const BandForwardTask& task, std::int32_t tile, int warp, const float (&o)[ValueSize / 2],
-                        const Factors& factors) const {
+                        const Result& result, float* lse) const {
     const int lane = threadIdx.x % 32;
     const std::int32_t first = tile * rows + warp * warp_rows;
-    const float(&factor)[2] = factors.of;
+    const float(&factor)[2] = result.factor;
     char* const to = shared + outputs_at + warp * warp_output_bytes;
     if (lane == 0) store_wait<0>();  // the tile before has left
     __syncwarp();
@@ -352,10 +349,16 @@ struct BandForward {
     }
     proxy_fence();
     __syncwarp();
-    if (lane != 0 || first >= task.length) return;
-    for (int i = 0; i < value_boxes; ++i)
-      tma_store(task.map_of(problem.o), task.corner(first, i * 64), to + i * warp_rows * value_row);
-    store_commit();
+    if (lane == 0 && first < task.length) {
+      for (int i = 0; i < value_boxes; ++i)
+        tma_store(task.map_of(problem.o), task.corner(first, i * 64), to + i * warp_rows * value_row);
+      store_commit();
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::int32_t entry = first + lane / 4 + 8 * r;
+      if (lane % 4 == 0 && entry < task.length) lse[entry * task.step] = result.lse[r];
+    }
   }
 
   // ---- The walk ----
@@ -396,9 +399,9 @@ struct BandForward {
         const char* const query_tile = queries(query_place.slot);
         float o[ValueSize / 2];
         Softmax softmax = {{}, {0, 0}};
-        Factors factors;
-        // After every turn, as if it were the last: the last one's stay.
-        const auto at_end = [&] { factors = finish(task, tile, warp, softmax, lse); };
+        Result result;
+        // After every turn, as if it were the last: the last one's stays.
+        const auto at_end = [&] { result = finish(softmax); };
         const auto begin_with = [&](auto count) {
           attend<decltype(count)::value, true>(o, softmax, sight, query_tile, oldest, load_ahead, at_end);
         };
@@ -434,7 +437,7 @@ struct BandForward {
           if (lane == 0) barrier_arrive(key_empty(oldest));
           oldest = oldest + 1 == problem.stages ? 0 : oldest + 1;
         }
-        store(task, tile, warp, o, factors);
+        store(task, tile, warp, o, result, lse);
       }
     }
     if (lane == 0) store_wait<0>();

@@ -461,11 +461,14 @@ struct LeanBand {
         const bool yields = query < task.end;
         if (yields) write_ds(ds, ds_weights);
         __syncthreads();
-        if (loads) load_ahead(next, max(query > key ? key + 1 : key, task.begin), key);
+        const auto load_what_fits = [&] {
+          if (loads) load_ahead(next, max(query > key ? key + 1 : key, task.begin), key);
+        };
         if (yields) {
           float dq[KeySize / 2];
           if (!fresh) read_partial(dq, partial(part));
           add_query_gradient(dq, ds, keys, !fresh);
+          load_what_fits();
           wgmma_wait<0>();
           wgmma_hold(dq);
           if (query == key) {
@@ -485,6 +488,7 @@ struct LeanBand {
           else
             ds_stage ^= 1;
         } else {
+          load_what_fits();
           wgmma_wait<0>();
         }
         wgmma_hold(dk);
