@@ -57,8 +57,8 @@ std::size_t attention_workspace_bytes(const AttentionBackwardArgs& args) {
 }
 
 void attention(const AttentionArgs& args, const Launch& launch) {
-  if (takes_sm90(args)) return sm90::attention(args, launch);
-  portable::attention(args, launch);
+  if (!takes_sm90(args)) return portable::attention(args, launch);
+  sm90::is_band(args) ? sm90::attention_band(args, launch) : sm90::attention(args, launch);
 }
 
 void attention_backward(const AttentionBackwardArgs& args, const Launch& launch) {

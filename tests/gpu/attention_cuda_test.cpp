@@ -117,6 +117,8 @@ TEST_P(AttentionCuda, TinyShapesAreAsGoodAsNaive) {
   const NamedPattern patterns[] = {
       {"dense", pattern_of(merged, {dense}, 0), 1},
       {"strided merged", pattern_of(merged, {local, column}, 50), 1},
+      {"local", pattern_of(merged, {local}, 50), 2},
+      {"column", pattern_of(merged, {column}, 2), 1},
       {"fixed merged, inclusive", with_options(pattern_of(merged, {fixed_block, fixed_summary}, 48, {16}), true, true),
        2}};
   for (const NamedPattern& p : patterns) {
@@ -136,12 +138,14 @@ TEST_P(AttentionCuda, RunsOfManyTilesAreAsGoodAsNaive) {
   const std::int64_t n = 453, heads = 16;
   for (const NamedPattern& p : std::vector<NamedPattern>{{"window 1", pattern_of(merged, {local}, 0, {}, 1), heads},
                                                          {"window 129", pattern_of(merged, {local}, 128), heads},
+                                                         {"window 257", pattern_of(merged, {local}, 256), heads},
                                                          {"block 64", pattern_of(merged, {fixed_block}, 64), heads},
                                                          {"block 100", pattern_of(merged, {fixed_block}, 100), heads},
                                                          {"column 5", pattern_of(merged, {column}, 5), heads}}) {
     const auto masks = masks_of(p, 0, n);
     const auto plan = make_plan(p.pattern, 0, heads, n);
     expect_equals_reference(p, 0, {8, n, heads, 32, 32}, Dtype::bf16, masks, *plan);
+    expect_equals_reference(p, 0, {8, n, heads, 64, 64}, Dtype::f16, masks, *plan);
     expect_equals_reference(p, 0, {8, n, heads, 64, 128}, Dtype::bf16, masks, *plan, false);
     if (HasFailure()) return;
   }
@@ -183,20 +187,21 @@ void expect_same_bits(const AttentionResult& a, const AttentionResult& b, const 
 
 TEST_P(AttentionCuda, TwentyRepetitionsAreEqualToTheBit) {
   for (const NamedPattern& p : models_patterns(128, 32))
-    for (Dtype dtype : dtypes)
-      cuda::with_gpu_type(dtype, [&](auto zero) {
-        const auto plan = make_plan(p.pattern, 0, p.heads, 1500);
-        const AttentionInput in({2, 1500, p.heads, 64, 64}, dtype);
-        DeviceAttention<decltype(zero)> call(*plan, in, GetParam(), true);
-        call.run();
-        const AttentionResult first = call.result();
-        for (int i = 1; i < 20; ++i) {
-          call.poison();
+    for (std::int64_t size : {32, 64})
+      for (Dtype dtype : dtypes)
+        cuda::with_gpu_type(dtype, [&](auto zero) {
+          const auto plan = make_plan(p.pattern, 0, p.heads, 1500);
+          const AttentionInput in({2, 1500, p.heads, size, size}, dtype);
+          DeviceAttention<decltype(zero)> call(*plan, in, GetParam(), true);
           call.run();
-          expect_same_bits(call.result(), first, p.name + ", " + name_of(dtype));
-          if (HasFailure()) return;
-        }
-      });
+          const AttentionResult first = call.result();
+          for (int i = 1; i < 20; ++i) {
+            call.poison();
+            call.run();
+            expect_same_bits(call.result(), first, p.name + ", " + name_of(dtype) + ", " + std::to_string(size));
+            if (HasFailure()) return;
+          }
+        });
 }
 
 // Nothing in a call waits for the host, allocates, or is read by the host.

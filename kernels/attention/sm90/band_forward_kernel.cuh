@@ -3,7 +3,7 @@
 // segments: keys and values come through its ring once and stay while a query tile of the run sees them, and the next
 // tiles are on their way while this one is computed.
 //
-// The scores of `AtOnce` key tiles lie in registers at once: one maximum, one pass of exponentials, one sum, and
+// The scores of three key tiles lie in registers at once: one maximum, one pass of exponentials, one sum, and
 // nothing is rescaled. A query tile that sees more takes them in turns, as an online softmax. A warp passes over
 // sixteen keys at a time, and over those only that its sixteen queries see; who sees what follows from two numbers a
 // row.
@@ -53,14 +53,13 @@ struct BandForwardTask {
 
 // A block is one warpgroup, of which a thread brings the tiles, or `Groups` of them that share nothing and a last one,
 // with few registers, that brings the tiles of all.
-template <class T, int KeySize, int ValueSize, int AtOnce, int Groups, int Blocks>
+template <class T, int KeySize, int ValueSize, int Groups, int Blocks>
 struct BandForward {
   static constexpr bool has_loader = Groups > 1;
   static constexpr int threads = (Groups + (has_loader ? 1 : 0)) * 128, rows = band_rows, warps = 4, warp_rows = 16;
-  static constexpr int groups = Groups, blocks = Blocks;  // on a multiprocessor, by registers
-  // All registers of a multiprocessor, less the loader's.
-  static constexpr int loader_registers = Groups == 4 ? 24 : 32;
-  static constexpr int consumer_registers = Groups == 4 ? 112 : Groups == 3 ? 160 : 240;
+  static constexpr int groups = Groups, blocks = Blocks;                 // on a multiprocessor, by registers
+  static constexpr int loader_registers = 32, consumer_registers = 160;  // all of a multiprocessor
+  static_assert(Groups == 1 || loader_registers + Groups * consumer_registers == 65536 / 128);
   static constexpr int query_slots = 2;
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
@@ -415,15 +414,14 @@ struct BandForward {
         constexpr std::integral_constant<int, 2> two;
         constexpr std::integral_constant<int, 3> three;
         const std::int32_t seen = tile - first + 1;
-        if (AtOnce == 3 && (seen == 3 || seen == 5)) {
-          if constexpr (AtOnce == 3) begin_with(three);
+        if (seen == 3 || seen == 5) {
+          begin_with(three);
           if (seen == 5) go_on_with(two, 3);
         } else if (seen == 1) {
           begin_with(one);
         } else {
           begin_with(two);
-          if (AtOnce == 2 && seen % 2 == 1) go_on_with(one, 2);
-          for (std::int32_t done = 2 + (AtOnce == 2 ? seen % 2 : 0); done < seen; done += 2) go_on_with(two, done);
+          if (seen == 4) go_on_with(two, 2);
         }
         // Tiles that are done with.
         const std::int32_t next_first = tile + 1 == task.end ? tile + 1
@@ -446,10 +444,10 @@ struct BandForward {
   static constexpr float log2_e = 1.4426950408889634f;
 };
 
-template <class T, int KeySize, int ValueSize, int AtOnce, int Groups, int Blocks>
-__global__ void __launch_bounds__(BandForward<T, KeySize, ValueSize, AtOnce, Groups, Blocks>::threads, Blocks)
+template <class T, int KeySize, int ValueSize, int Groups, int Blocks>
+__global__ void __launch_bounds__(BandForward<T, KeySize, ValueSize, Groups, Blocks>::threads, Blocks)
     forward_band(const __grid_constant__ BandForwardProblem problem) {
-  using B = BandForward<T, KeySize, ValueSize, AtOnce, Groups, Blocks>;
+  using B = BandForward<T, KeySize, ValueSize, Groups, Blocks>;
   extern __shared__ char memory[];
   char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const auto band_of = [&](int group) { return B{problem, shared + group * B::group_bytes(problem.stages)}; };

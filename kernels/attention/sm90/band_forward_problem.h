@@ -2,8 +2,9 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/attention/sm90/band_problem.h"
+#include "kernels/attention/sm90/band_shape.h"
 #include "kernels/attention/sm90/pass_shape.h"
+#include "kernels/attention/sm90/tensor_map.h"
 
 namespace longstride::kernels::cuda::sm90 {
 

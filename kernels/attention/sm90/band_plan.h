@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/attention/sm90/band_problem.h"
+#include "kernels/attention/sm90/band_shape.h"
 #include "kernels/attention/sm90/geometry.h"
 #include "kernels/attention/tile_span.h"
 #include "kernels/base/cuda_launch.cuh"
@@ -17,7 +17,8 @@ struct BandPlan {
   std::int32_t reach;  // most query tiles that see a key tile, and most key tiles that a query tile sees
 };
 
-// The stream and who sees whom, of a plan whose heads all have one part, of keys that are the queries' stream.
+// Of a plan whose heads all have one part, of keys that are the queries' stream; false of any other, and where more
+// tiles see one another than fit.
 inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
   Geometry geometry;
   if (passes_in(plan) != 1 || !geometry_of(plan, 0, geometry) || geometry.passes != 1) return false;
@@ -37,7 +38,7 @@ inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
     band.reach = std::min((band.shape.window + 2 * band_rows - 2) / band_rows, tiles);
   else
     band.reach = std::min(tiles_in(block, band_rows) + (block % band_rows == 0 ? 0 : 1), tiles);
-  return true;
+  return band.reach <= most_reach;
 }
 
 inline int multiprocessors() {
@@ -47,37 +48,35 @@ inline int multiprocessors() {
   return count;
 }
 
+// How a band is shared out: a block owns `run` tiles of a segment or, where segments have few, all tiles of `chain`
+// segments one after the other.
+struct BandShares {
+  std::int32_t run = 1, chain = 1;
+  double cost = 0;  // in steps of the longest block, one after the other
+};
+
 // Tiles of a run: few, to fill the GPU evenly, and many, to repeat little of what runs share.
-inline std::int32_t choose_run(const BandPlan& band, std::int64_t batch, std::int64_t at_once, double& cost) {
+inline BandShares choose_run(const BandPlan& band, std::int64_t batch, std::int64_t at_once) {
   const std::int32_t tiles = tiles_in(band.stream.length, band_rows);
-  std::int32_t best = 1;
-  cost = 0;
+  BandShares best;
   for (std::int32_t runs = tiles; runs >= 1; runs = runs > 64 ? runs - runs / 64 : runs - 1) {
     const std::int32_t run = (tiles + runs - 1) / runs;
     const std::int64_t blocks = batch * band.heads * band.segments * tiles_in(tiles, run);
     const std::int64_t waves = (blocks + at_once - 1) / at_once;
-    const double tried = static_cast<double>(waves) * (run + 1 + 0.5 * (tiles_in(tiles, run) > 1 ? band.reach - 1 : 0));
-    if (cost == 0 || tried < cost) {
-      cost = tried;
-      best = run;
-    }
+    const double cost = static_cast<double>(waves) * (run + 1 + 0.5 * (tiles_in(tiles, run) > 1 ? band.reach - 1 : 0));
+    if (best.cost == 0 || cost < best.cost) best = {run, 1, cost};
   }
   return best;
 }
 
-// The same for segments of few tiles: how many of them one after the other.
-inline std::int32_t choose_chain(const BandPlan& band, std::int64_t batch, std::int64_t at_once, double& cost) {
+inline BandShares choose_chain(const BandPlan& band, std::int64_t batch, std::int64_t at_once) {
   const std::int32_t tiles = tiles_in(band.stream.length, band_rows);
-  std::int32_t best = 1;
-  cost = 0;
+  BandShares best;
   for (std::int32_t chain = 1; chain <= std::min(band.segments, 256); ++chain) {
     const std::int64_t chains = batch * band.heads * tiles_in(band.segments, chain);
     const std::int64_t waves = (chains + at_once - 1) / at_once;
-    const double tried = static_cast<double>(waves) * (static_cast<double>(chain) * tiles + 1);
-    if (cost == 0 || tried < cost) {
-      cost = tried;
-      best = chain;
-    }
+    const double cost = static_cast<double>(waves) * (static_cast<double>(chain) * tiles + 1);
+    if (best.cost == 0 || cost < best.cost) best = {tiles, chain, cost};
   }
   return best;
 }

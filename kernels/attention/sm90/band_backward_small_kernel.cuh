@@ -1,30 +1,17 @@
-// The band kernel of fewer instructions: sixteen queries that see none of a warp's keys are passed over in every step,
-// and gradients leave through shared memory and TMA. Queries and keys are one stream, cut into tiles of 64 rows. A
-// block (one warpgroup) owns a run of tiles and walks the keys; each key tile meets the query tiles from its own on
-// that see it:
-//     S^T = K Q^T,  P^T = exp(scale S^T - lse),  dP^T = V dO^T,  dS^T = P^T (dP^T - delta)
-//     dV += P^T dO,  dK += dS^T Q,  dQ += dS K
-// dV and dK stay in registers over a key tile. The partial dQ of the query tiles under way lie in shared memory, each
-// element with the thread that owns it; a query tile is done after its own key tile, the last that it sees. So every
-// operand is read about once and there are five products.
-//
-// A run begins with the keys before it that its queries see, for dQ alone, and ends with the queries after it that see
-// its keys, for dK and dV alone: every row of a gradient is computed by one block, in an order that does not depend on
-// where runs begin.
+// Attention backward over a band, for heads of at most 32: band_backward_large_kernel.cuh's walk and products in fewer
+// instructions. Sixteen queries that see none of a warp's keys are passed over in every step, gradients leave through
+// shared memory, of which larger heads have none to spare, and TMA, and a block may own all tiles of several short
+// segments.
 #pragma once
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
-#include "kernels/attention/sm90/backward_store.cuh"
-#include "kernels/attention/sm90/band_kernel.cuh"
-#include "kernels/attention/sm90/band_problem.h"
+#include "kernels/attention/sm90/band_backward_math.cuh"
 #include "kernels/attention/sm90/pass_shape.h"
-#include "kernels/attention/sm90/ptx.cuh"
-#include "kernels/attention/sm90/wgmma.cuh"
-#include "kernels/base/cuda_types.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
-struct LeanBandProblem : BandProblem {
+struct BandBackwardSmallProblem : BandBackwardProblem {
   StreamMaps dq_maps, dk_maps, dv_maps;  // boxes of a warp's sixteen rows
   // A block owns `run` tiles of a segment, or all tiles of `chain` segments one after the other, numbered through; then
   // every segment counts as many as the longest.
@@ -33,11 +20,11 @@ struct LeanBandProblem : BandProblem {
   Divisor by_tiles;  // of a segment in a chain; else more than there are
 };
 
-struct LeanBandTask : BandTask {
+struct BandBackwardSmallTask : BandBackwardTask {
   std::int32_t offset;   // the number of this segment's first tile
   std::int32_t counted;  // entries that make its tiles
 
-  __device__ explicit LeanBandTask(const LeanBandProblem& problem) {
+  __device__ explicit BandBackwardSmallTask(const BandBackwardSmallProblem& problem) {
     const auto block = static_cast<std::int32_t>(blockIdx.x), heads = static_cast<std::int32_t>(problem.by_heads.value),
                chains = static_cast<std::int32_t>(problem.by_chains.value);
     const std::int32_t rest = problem.by_heads.quotient(block);
@@ -53,12 +40,12 @@ struct LeanBandTask : BandTask {
     begin = run * problem.run;
     end = problem.chain > 1 ? min(problem.chain, problem.segments - segment) * tiles : min(begin + problem.run, tiles);
   }
-  __device__ void enter(const LeanBandProblem& problem) {
+  __device__ void enter(const BandBackwardSmallProblem& problem) {
     base = problem.stream.base + segment;
     length = step == 1 ? problem.stream.length : problem.by_period.quotient(problem.n - base + step - 1);
   }
   // Into the segment of this tile.
-  __device__ void go_to(const LeanBandProblem& problem, std::int32_t tile) {
+  __device__ void go_to(const BandBackwardSmallProblem& problem, std::int32_t tile) {
     const auto tiles = static_cast<std::int32_t>(problem.by_tiles.value);
     if (tile - offset < tiles) return;
     offset += tiles;
@@ -68,25 +55,20 @@ struct LeanBandTask : BandTask {
 };
 
 template <class T, int KeySize, int ValueSize, int Blocks>
-struct LeanBand {
-  static constexpr int threads = 128, rows = band_rows;
+struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmallProblem> {
+  using Common = BandBackward<T, KeySize, ValueSize, BandBackwardSmallProblem>;
+  using Common::key_boxes, Common::value_boxes, Common::key_bytes, Common::tile_bytes, Common::ds_bytes,
+      Common::dq_bytes;
+  using Common::problem, Common::shared, Common::thread, Common::lane, Common::warp, Common::loads;
+  using Common::threads, Common::rows, Common::log2_e, Common::key_row, Common::value_row;
+  using typename Common::OutputRow, typename Common::Seen, typename Common::Statistics;
   static constexpr int blocks = Blocks;  // on a multiprocessor, by registers
-  static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
-  static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
-  static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;
-  static constexpr int tile_bytes = key_bytes + value_bytes, ds_bytes = rows * rows * 2, dq_bytes = rows * KeySize * 4;
-  static constexpr float log2_e = 1.4426950408889634f;
-
-  // Of a query tile: -log2(e) lse, or -infinity beyond the stream, and delta.
-  struct Statistics {
-    float shift[rows], delta[rows];
-  };
 
   // Shared memory, from a multiple of 1024 bytes.
   struct Layout {
-    int keys, ds, dq, gradients, statistics, barriers, end;
+    int keys = 0, ds = 0, dq = 0, gradients = 0, statistics = 0, barriers = 0, end = 0;
 
-    __host__ __device__ Layout(int slots, int reach, int key_stages, int ds_stages) {
+    constexpr Layout(int slots, int reach, int key_stages, int ds_stages) {
       keys = slots * tile_bytes;
       ds = keys + key_stages * tile_bytes;
       dq = ds + ds_stages * ds_bytes;
@@ -96,21 +78,15 @@ struct LeanBand {
       end = barriers + (slots + key_stages) * 8;
     }
   };
-  static std::size_t shared_bytes(const BandProblem& p) {
-    return static_cast<std::size_t>(Layout(p.slots, p.reach, p.key_stages, p.ds_stages).end) + 1024;
+  static constexpr std::size_t shared_bytes(int slots, int reach, int key_stages, int ds_stages) {
+    return static_cast<std::size_t>(Layout(slots, reach, key_stages, ds_stages).end) + 1024;
   }
 
-  const LeanBandProblem& problem;
-  LeanBandTask task;
-  char* const shared;
+  BandBackwardSmallTask task;
   const Layout at;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const int warp = __shfl_sync(~0u, thread / 32, 0);  // known to be one for all lanes
-  // The warp that loads is another in the blocks that share a multiprocessor, for it has more to do.
-  const bool loads = thread == static_cast<int>(blockIdx.x / 128 % 4 * 32);
 
-  __device__ LeanBand(const LeanBandProblem& p, const LeanBandTask& t, char* memory)
-      : problem(p), task(t), shared(memory), at(p.slots, p.reach, p.key_stages, p.ds_stages) {}
+  __device__ BandBackwardSmall(const BandBackwardSmallProblem& p, const BandBackwardSmallTask& t, char* memory)
+      : Common(p, memory), task(t), at(p.slots, p.reach, p.key_stages, p.ds_stages) {}
 
   __device__ std::uint64_t* query_barrier(int slot) const {
     return reinterpret_cast<std::uint64_t*>(shared + at.barriers) + slot;
@@ -167,99 +143,8 @@ struct LeanBand {
     }
   }
 
-  // ---- Statistics of a query tile: two threads a row ----
-
-  struct OutputRow {
-    static constexpr int count = ValueSize / 16;
-    uint4 o[count];
-    float lse;
-  };
-  __device__ OutputRow read_output(std::int32_t tile) const {
-    OutputRow row;
-    const std::int32_t entry = (tile - task.offset) * rows + thread / 2;
-    const bool there = entry < task.length;
-    const std::int64_t position = there ? task.position(entry) : 0;
-    const Gradient& output = problem.output;
-    const T* const from = static_cast<const T*>(output.data) + task.sequence * output.stride[0] +
-                          position * output.stride[1] + task.head * output.stride[2];
-#pragma unroll
-    for (int i = 0; i < OutputRow::count; ++i) {
-      const int column = (thread % 2 * OutputRow::count + i) * 8;
-      row.o[i] = there && column < output.size ? __ldg(reinterpret_cast<const uint4*>(from + column)) : uint4{};
-    }
-    const std::int64_t first = (static_cast<std::int64_t>(task.sequence) * problem.heads + task.head) * problem.n;
-    row.lse = there ? __ldg(problem.lse + first + position) : __builtin_huge_valf();
-    return row;
-  }
-  __device__ void write_statistics(const OutputRow& row, const char* dout, Statistics& to) const {
-    const int r = thread / 2;
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < OutputRow::count; ++i) {
-      const int chunk = thread % 2 * OutputRow::count + i, box = chunk / 8;
-      const int within = r * value_row + chunk % 8 * 16;
-      const uint4 y = *reinterpret_cast<const uint4*>(dout + box * rows * value_row +
-                                                      (within ^ (within >> 7) % (value_row / 16) * 16));
-      const std::uint32_t a[4] = {row.o[i].x, row.o[i].y, row.o[i].z, row.o[i].w}, b[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float2 left = unpack<T>(a[e]), right = unpack<T>(b[e]);
-        sum = fmaf(left.x, right.x, fmaf(left.y, right.y, sum));
-      }
-    }
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    if (thread % 2 == 0)
-      to.shift[r] = row.lse * -log2_e;
-    else
-      to.delta[r] = sum;
-  }
-
-  // ---- Products ----
-
-  // s = a b^T, both tiles of 64 rows.
-  template <int Size>
-  __device__ static void multiply(float (&s)[rows / 2], const char* a, const char* b) {
-    constexpr int row_bytes = std::min(Size, 64) * 2;
-    const std::uint64_t left = descriptor<row_bytes>(a), right = descriptor<row_bytes>(b);
-#pragma unroll
-    for (int i = 0; i < Size / 16; ++i) {
-      const int within = i / 4 * rows * row_bytes + i % 4 * 32;
-      wgmma<T, rows, false>(s, advanced(left, within), advanced(right, within), i > 0);
-    }
-    wgmma_commit();
-  }
-  // gradient += weights tile, the weights in registers.
-  template <int Size>
-  __device__ static void add_product(float (&gradient)[Size / 2], const std::uint32_t (&weights)[4][4],
-                                     const char* tile) {
-    constexpr int row_bytes = std::min(Size, 64) * 2;
-    const std::uint64_t b = descriptor<row_bytes>(tile, rows * row_bytes);
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < 4; ++i) wgmma<T, Size, true>(gradient, weights[i], advanced(b, i * 16 * row_bytes), true);
-    wgmma_commit();
-  }
-  // dq = dS k, or +=; dS (queries, keys) from shared memory.
-  __device__ static void add_query_gradient(float (&dq)[KeySize / 2], const char* ds, const char* keys, bool adds) {
-    const std::uint64_t a = descriptor<128>(ds), b = descriptor<key_row>(keys, rows * key_row);
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      wgmma<T, KeySize, true>(dq, advanced(a, i * 32), advanced(b, i * 16 * key_row), adds || i > 0);
-    wgmma_commit();
-  }
-
   // ---- Weights ----
 
-  // Queries that see the thread's two keys, and those that see the warp's first and last, in entries.
-  struct Seen {
-    std::int32_t end[2], first, first_end, last_end;
-  };
-  __device__ Seen seen_of(std::int32_t tile) const {
-    const std::int32_t first = tile * rows + warp * 16, own = first + lane / 4;
-    const BandShape& shape = problem.shape;
-    return {{shape.beyond(own), shape.beyond(own + 8)}, first, shape.beyond(first), shape.beyond(first + 15)};
-  }
   // Groups of sixteen queries of a tile, a bit each: those that see some of the warp's keys, those that come before one
   // of them, and those that come after one has left their sight.
   struct Groups {
@@ -325,33 +210,11 @@ struct LeanBand {
       pack_operand<T>(weights[k], dp, k);
     }
   }
-  // dS^T from registers to (queries, keys) in shared memory.
-  __device__ void write_ds(char* ds, const std::uint32_t (&a)[4][4]) const {
-    const int matrix = lane / 8, row = matrix / 2 * 8 + lane % 8, chunk = (2 * warp + matrix % 2) ^ lane % 8;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) matrix_store_4_transposed(ds + (16 * i + row) * 128 + chunk * 16, a[i]);
-    proxy_fence();
-  }
-
   // ---- Gradients ----
 
   // The partial dQ of a tile, four elements at a time so that a warp's 128 bytes lie side by side.
   __device__ float4* partial(int slot) const {
     return reinterpret_cast<float4*>(shared + at.dq + slot * dq_bytes) + thread;
-  }
-  __device__ static void read_partial(float (&dq)[KeySize / 2], const float4* from) {
-#pragma unroll
-    for (int i = 0; i < KeySize / 8; ++i) {
-      const float4 x = from[i * threads];
-      dq[4 * i] = x.x;
-      dq[4 * i + 1] = x.y;
-      dq[4 * i + 2] = x.z;
-      dq[4 * i + 3] = x.w;
-    }
-  }
-  __device__ static void write_partial(float4* to, const float (&dq)[KeySize / 2]) {
-#pragma unroll
-    for (int i = 0; i < KeySize / 8; ++i) to[i * threads] = {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]};
   }
 
   // A warp's rows of a gradient to shared memory, in the order that TMA takes, `to_byte` into the room for gradients.
@@ -405,7 +268,7 @@ struct LeanBand {
       const bool owned = key >= task.begin;
       const char* const keys = shared + at.keys + stage * tile_bytes;
       task.go_to(problem, key);
-      const Seen seen = seen_of(key - task.offset);
+      const Seen seen = this->seen_of(key - task.offset);
       const std::int32_t seen_end = task.offset + shape.end_tile(key - task.offset, task.counted),
                          end = owned ? seen_end : min(seen_end, task.end);
       float dk[KeySize / 2] = {}, dv[ValueSize / 2] = {};
@@ -419,14 +282,14 @@ struct LeanBand {
         float s[rows / 2], dp[rows / 2];
         OutputRow output;
         if (fresh) {
-          output = read_output(query);
+          output = this->read_output(task, (query - task.offset) * rows);
           barrier_wait(query_barrier(slot), query_parity);
         }
         wgmma_fence();
-        multiply<KeySize>(s, keys, queries);
-        multiply<ValueSize>(dp, keys + key_bytes, dout);
+        this->template multiply<KeySize>(s, keys, queries);
+        this->template multiply<ValueSize>(dp, keys + key_bytes, dout);
         if (fresh) {
-          write_statistics(output, dout, of);
+          this->write_statistics(output, dout, of);
           __syncthreads();
           ++unseen;
           if (slot + 1 == problem.slots) query_parity ^= 1;
@@ -444,7 +307,7 @@ struct LeanBand {
           weigh<false>(s, weights, rate, of, seen, groups, begin);
         }
         if (owned) {
-          add_product<ValueSize>(dv, weights, dout);
+          this->template add_product<ValueSize>(dv, weights, dout);
           wgmma_wait<1>();
         } else {
           wgmma_wait<0>();
@@ -456,18 +319,18 @@ struct LeanBand {
           differentiate<true>(dp, ds_weights, s, of, visible);
         else
           differentiate<false>(dp, ds_weights, s, of, visible);
-        if (owned) add_product<KeySize>(dk, ds_weights, queries);
+        if (owned) this->template add_product<KeySize>(dk, ds_weights, queries);
         char* const ds = shared + at.ds + ds_stage * ds_bytes;
         const bool yields = query < task.end;
-        if (yields) write_ds(ds, ds_weights);
+        if (yields) this->write_ds(ds, ds_weights);
         __syncthreads();
         const auto load_what_fits = [&] {
           if (loads) load_ahead(next, max(query > key ? key + 1 : key, task.begin), key);
         };
         if (yields) {
           float dq[KeySize / 2];
-          if (!fresh) read_partial(dq, partial(part));
-          add_query_gradient(dq, ds, keys, !fresh);
+          if (!fresh) this->read_partial(dq, partial(part));
+          this->add_query_gradient(dq, ds, keys, !fresh);
           load_what_fits();
           wgmma_wait<0>();
           wgmma_hold(dq);
@@ -481,7 +344,7 @@ struct LeanBand {
               store_commit();
             }
           } else {
-            write_partial(partial(part), dq);
+            this->write_partial(partial(part), dq);
           }
           if (problem.ds_stages == 1)
             __syncthreads();
@@ -524,12 +387,13 @@ struct LeanBand {
 };
 
 template <class T, int KeySize, int ValueSize, int Blocks>
-__global__ void __launch_bounds__(128, Blocks) backward_band_lean(const __grid_constant__ LeanBandProblem problem) {
+__global__ void __launch_bounds__(128, Blocks)
+    backward_band_small(const __grid_constant__ BandBackwardSmallProblem problem) {
   extern __shared__ char memory[];
-  const LeanBandTask task(problem);
+  const BandBackwardSmallTask task(problem);
   if (task.begin >= task.end) return;
   char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  LeanBand<T, KeySize, ValueSize, Blocks> band(problem, task, shared);
+  BandBackwardSmall<T, KeySize, ValueSize, Blocks> band(problem, task, shared);
   if (threadIdx.x == 0) {
     for (int i = 0; i < problem.slots + problem.key_stages; ++i) barrier_init(band.query_barrier(i), 1);
     barrier_init_fence();

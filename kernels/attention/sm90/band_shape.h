@@ -1,15 +1,14 @@
-// What a launch of the band kernel takes, by value, in its parameters.
+// Who sees whom in a band, and what room there is for it.
 #pragma once
-#include <algorithm>
 #include <cstdint>
-
-#include "kernels/attention/attention.h"
-#include "kernels/attention/sm90/backward_problem.h"
-#include "kernels/attention/sm90/tensor_map.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
 inline constexpr int band_rows = 64;  // of a tile
+// Query tiles of a key tile, and key tiles of a query tile, up to which a plan is a band: they are in shared memory
+// together, and for more the general kernels are as fast.
+inline constexpr std::int32_t most_reach = 5;
+inline constexpr int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, shared_reserved = 1024;
 
 // Which queries see a key where queries and keys are one stream, in its entries: key t is seen by [t, beyond(t)).
 struct BandShape {
@@ -27,21 +26,6 @@ struct BandShape {
     const std::int32_t end = beyond(last - 1) < length ? beyond(last - 1) : length;
     return (end + band_rows - 1) / band_rows;
   }
-};
-
-struct BandProblem {
-  StreamMaps q, k, v, o, dout;
-  Stream stream;  // of segment 0, queries and keys alike
-  BandShape shape;
-  std::int32_t n, segments, heads;
-  std::int32_t reach;                  // most query tiles that see a key tile
-  std::int32_t slots;                  // query tiles in shared memory
-  std::int32_t key_stages, ds_stages;  // 1 or 2
-  std::int32_t run;                    // tiles that a block owns
-  float scale;
-  const float* lse;
-  Gradient output;  // o, read
-  Gradient dq, dk, dv;
 };
 
 }  // namespace longstride::kernels::cuda::sm90
