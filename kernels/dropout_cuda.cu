@@ -20,8 +20,8 @@ __global__ void __launch_bounds__(threads) dropout_kernel(const In* branch, cons
   for (int g = 0; g < groups; ++g) {
     const std::int64_t element = block + g * threads * 4;
     if (element >= end) return;
-    float factor[4];
-    mask.factors(element, step, factor);
+    bool kept[4];
+    mask.keep(element / 4, step, kept);
     const std::int64_t i = element - begin;
     if (packed && element + 4 <= end) {
       float in[4], out[4];
@@ -29,15 +29,16 @@ __global__ void __launch_bounds__(threads) dropout_kernel(const In* branch, cons
       if (residual != nullptr) load<4>(residual + i, out);
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        out[k] = residual != nullptr ? add_dropped(out[k], in[k], factor[k]) : dropped(in[k], factor[k]);
+        out[k] =
+            residual != nullptr ? add_dropped(out[k], in[k], kept[k], mask.scale) : dropped(in[k], kept[k], mask.scale);
       store<4>(y + i, out);
     } else {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         if (i + k < 0 || i + k >= count) continue;
         const float in = to_float(branch[i + k]);
-        y[i + k] = from_float<Out>(residual != nullptr ? add_dropped(to_float(residual[i + k]), in, factor[k])
-                                                       : dropped(in, factor[k]));
+        y[i + k] = from_float<Out>(residual != nullptr ? add_dropped(to_float(residual[i + k]), in, kept[k], mask.scale)
+                                                       : dropped(in, kept[k], mask.scale));
       }
     }
   }

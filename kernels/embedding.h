@@ -21,11 +21,12 @@ struct EmbeddingArgs {
   int tables = 0;
   std::int64_t first = 0;  // position of slot 0; when not 0, slot t takes tokens[t] instead of tokens[t - 1]
   const std::int64_t* first_at = nullptr;  // GPU, forward: when given, `first` is read there and slot t takes tokens[t]
-  View y;                  // (batch, seq, width)
+  View y;                                  // (batch, seq, width)
 };
 
 // Adds to the gradients in start, token_table and positions; `y` is read as the gradient of y. Each element
-// of a gradient is summed over positions in order, whatever the number of threads.
+// of a gradient is summed over positions in order, whatever the number of threads; on a GPU in parts of a fixed order,
+// and 2^30 slots are refused (std::logic_error).
 struct EmbeddingBackwardArgs : EmbeddingArgs {
   View partials;  // f32 workspace of cuda::embedding_partials elements; absent on the CPU
 };
@@ -36,11 +37,16 @@ void embedding_backward(const EmbeddingBackwardArgs&, const Launch&);
 }  // namespace cpu
 namespace cuda {
 
-// How the backward pass is split, by the sizes alone: the slots of all tokens into chunks, and the slots of one row of
-// a position table likewise, each summed into a row of the workspace of its own.
+// How the backward pass is split, by the sizes alone. The slots are ordered by token, chunk by chunk of them; the slots
+// of one token are summed in pieces, and the slots of one row of a position table in chunks, each into a row of the
+// workspace of its own.
 struct EmbeddingSplit {
   static constexpr std::int64_t token_chunks(std::int64_t slots) {
-    return std::clamp<std::int64_t>(slots / 1024, 1, 64);
+    return std::clamp<std::int64_t>(slots / 1024, 1, 128);
+  }
+  static constexpr std::int64_t piece = 128;  // slots
+  static constexpr std::int64_t most_pieces(std::int64_t slots, std::int64_t vocabulary) {
+    return slots / piece + vocabulary;
   }
   // Enough for a thousand blocks where that leaves each at least 64 slots.
   static constexpr std::int64_t row_chunks(std::int64_t slots, std::int64_t size) {
@@ -48,15 +54,17 @@ struct EmbeddingSplit {
   }
 };
 
-// The token table and the position tables take turns.
+// The token table and the position tables take turns. The token table's: the pieces' sums and then, as integers, the
+// slots in order, the tokens' counts in every chunk, and where each token's slots and its pieces begin.
 inline std::int64_t embedding_partials(const EmbeddingArgs& args) {
-  const std::int64_t slots = args.tokens.count();
-  std::int64_t rows = EmbeddingSplit::token_chunks(slots) * args.token_table.size[0];
+  const std::int64_t slots = args.tokens.count(), width = args.start.size[0], vocabulary = args.token_table.size[0];
+  std::int64_t most = EmbeddingSplit::most_pieces(slots, vocabulary) * width + slots +
+                      EmbeddingSplit::token_chunks(slots) * vocabulary + 2 * (vocabulary + 1);
   for (int i = 0; i < args.tables; ++i) {
     const std::int64_t size = args.positions[i].table.size[0];
-    rows = std::max(rows, EmbeddingSplit::row_chunks(slots, size) * size);
+    most = std::max(most, EmbeddingSplit::row_chunks(slots, size) * size * width);
   }
-  return rows * args.start.size[0];
+  return most;
 }
 
 void embedding(const EmbeddingArgs&, const Launch&);

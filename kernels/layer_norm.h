@@ -3,7 +3,8 @@
 // dy h, dbias += sum over rows of dy. Sums over rows do not depend on the number of threads.
 //
 // On the CPU all views are of one type. On a GPU x and dx are of the residual stream's type (f32; bf16 beside bf16), y,
-// dy and dbranch of the compute type, and gain, bias, mean, rstd, dgain, dbias and partials f32.
+// dy and dbranch of the compute type, and gain, bias, mean, rstd, dgain, dbias and partials f32; 2^30 rows, columns or
+// elements from one row to the next are refused (std::logic_error).
 #pragma once
 #include "kernels/base/row_chunks.h"
 #include "kernels/base/view.h"

@@ -14,60 +14,74 @@ struct Rows {
   const R* x;
   R* dx;
   T* dbranch;
-  std::int64_t dy_stride, x_stride, dx_stride;  // dbranch is contiguous
+  int dy_stride, x_stride, dx_stride;  // dbranch is contiguous
   const float* gain;
   const float* mean;
   const float* rstd;
   float* partials;  // (chunks, sums, width): dgain, dbias and, when sums is 3, the column sums of dbranch
   int sums;
-  std::int64_t rows, chunk_rows;
-  int width;
+  int rows, chunk_rows, width;  // 32 bits: fewer instructions an address
   bool add;
   DropoutMask mask;
 };
 
 // What a thread reads of one row, in a ring of rows that are on their way from memory while one is worked on: without
-// it a multiprocessor loads, then adds, then loads again. A thread reads only what it copied itself, but for the two
-// numbers of the row, which the first of its warp copies.
+// it a multiprocessor loads, then adds, then loads again. A thread reads only what its own warp copied.
 template <int packs, class T, class R>
 struct Ring {
   static constexpr int bytes = norm_threads * packs * 4 * static_cast<int>(sizeof(T) + 2 * sizeof(R));  // of a row
   static constexpr int fit = 98 * 1024 / bytes, rows = fit > 4 ? 4 : fit;
   static_assert(rows >= 2);
 
-  Pack<R, 4> x[rows][packs][norm_threads], dx[rows][packs][norm_threads];
-  Pack<T, 4> dy[rows][packs][norm_threads];
+  Words<R, 4> x[rows][packs][norm_threads], dx[rows][packs][norm_threads];
+  Words<T, 4> dy[rows][packs][norm_threads];
   float mean[rows][norm_threads / 32], rstd[rows][norm_threads / 32];
 };
 
+// Starts the copies of a thread's warp's part of a row. Where rows are whole, 16 bytes a lane, which pass the
+// first-level cache by: with two bytes an element, half a warp copies the packs of all of it.
+template <int lanes, int packs, bool whole, class E>
+__device__ __forceinline__ void copy_row(Words<E, 4> (&to)[packs][norm_threads], const E* row, int width) {
+  const int thread = static_cast<int>(threadIdx.x), lane = static_cast<int>(threadIdx.x % lanes);
+  if constexpr (whole && sizeof(E) == 2 && packs % 2 == 0) {
+    const int which = static_cast<int>(threadIdx.x % 32 / 16);
+    const int offset = static_cast<int>(threadIdx.x % 16 * 2) - static_cast<int>(threadIdx.x % 32);
+    const E* from = row + (which * lanes + lane + offset) * 4;
+#pragma unroll
+    for (int i = 0; i < packs; i += 2)
+      copy_async(reinterpret_cast<Words<E, 8>*>(&to[i + which][thread + offset]), from + i * lanes * 4);
+  } else {
+#pragma unroll
+    for (int i = 0; i < packs; ++i)
+      if (whole || (i * lanes + lane) * 4 < width) copy_async(&to[i][thread], row + lane * 4 + i * lanes * 4);
+  }
+}
+
 // A block takes a chunk of rows, norm_threads / lanes at a time, and keeps its column sums in registers; the gain is
-// read again for every row, from the first-level cache.
-template <int lanes, int packs, class T, class R>
-__global__ void __launch_bounds__(norm_threads, 2) backward_rows(const Rows<T, R> p) {
-  constexpr int at_once = norm_threads / lanes;
+// read again for every row, from the first-level cache. whole: as in the forward pass.
+template <int lanes, int packs, bool whole, class T, class R>
+__global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3 : 2)
+    backward_rows(const Rows<T, R> p) {
+  constexpr int at_once = norm_threads / lanes, apart = lanes * 4;  // of a lane's packs
   extern __shared__ __align__(16) unsigned char memory[];
   auto& ring = *reinterpret_cast<Ring<packs, T, R>*>(memory);
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % lanes, group = thread / lanes;
-  const std::int64_t begin = blockIdx.x * p.chunk_rows;
-  const std::int64_t end = begin + p.chunk_rows < p.rows ? begin + p.chunk_rows : p.rows;
+  const int thread = static_cast<int>(threadIdx.x), lane = static_cast<int>(threadIdx.x % lanes);
+  const int group = static_cast<int>(threadIdx.x / lanes);
+  const int width = whole ? lanes * packs * 4 : p.width;
+  const int begin = static_cast<int>(blockIdx.x) * p.chunk_rows, end = min(begin + p.chunk_rows, p.rows);
   const std::uint32_t step = p.dbranch != nullptr ? p.mask.step_word() : 0;
-  const float per_width = 1.0f / static_cast<float>(p.width);
+  const float per_width = 1.0f / static_cast<float>(width);
   float column_sums[3][packs][4] = {};
 
-  const auto fetch = [&](std::int64_t row, int slot) {
+  const auto fetch = [&](int row, int slot) {
     if (row < end) {
       if (thread % 32 == 0) {
         copy_async(&ring.mean[slot][thread / 32], p.mean + row);
         copy_async(&ring.rstd[slot][thread / 32], p.rstd + row);
       }
-#pragma unroll
-      for (int i = 0; i < packs; ++i) {
-        const int j = (i * lanes + lane) * 4;
-        if (j >= p.width) continue;
-        copy_async(&ring.dy[slot][i][thread], p.dy + row * p.dy_stride + j);
-        copy_async(&ring.x[slot][i][thread], p.x + row * p.x_stride + j);
-        if (p.add) copy_async(&ring.dx[slot][i][thread], p.dx + row * p.dx_stride + j);
-      }
+      copy_row<lanes, packs, whole>(ring.dy[slot], p.dy + at(row, p.dy_stride), width);
+      copy_row<lanes, packs, whole>(ring.x[slot], p.x + at(row, p.x_stride), width);
+      if (p.add) copy_row<lanes, packs, whole>(ring.dx[slot], p.dx + at(row, p.dx_stride), width);
     }
     end_of_copies();
   };
@@ -75,9 +89,10 @@ __global__ void __launch_bounds__(norm_threads, 2) backward_rows(const Rows<T, R
 #pragma unroll
   for (int s = 0; s < ahead; ++s) fetch(begin + group + s * at_once, s);
   int slot = 0;
-  for (std::int64_t first = begin; first < end; first += at_once) {
-    const std::int64_t row = first + group;
-    const bool real = row < end;
+  for (int first = begin; first < end; first += at_once) {
+    const int row = first + group;
+    if (lanes <= 32 && row >= end) break;  // whole warps
+    const auto inside = [&](int i) { return (lanes <= 32 || row < end) && (whole || (i * lanes + lane) * 4 < width); };
     __syncwarp();  // the slot before this one is read
     fetch(row + ahead * at_once, slot == 0 ? ahead : slot - 1);
     wait_for_copies<ahead>();
@@ -87,10 +102,9 @@ __global__ void __launch_bounds__(norm_threads, 2) backward_rows(const Rows<T, R
     float sums[2] = {};  // of g and of g h
 #pragma unroll
     for (int i = 0; i < packs; ++i) {
-      const int j = (i * lanes + lane) * 4;
-      if (j >= p.width || !real) continue;
-      float gain[4];
-      load<4>(p.gain + j, gain);
+      if (!inside(i)) continue;
+      const float4 gains = __ldg(reinterpret_cast<const float4*>(p.gain + lane * 4 + i * apart));
+      const float gain[4] = {gains.x, gains.y, gains.z, gains.w};
       unpack(ring.dy[slot][i][thread], dy[i]);
       unpack(ring.x[slot][i][thread], h[i]);
 #pragma unroll
@@ -105,25 +119,38 @@ __global__ void __launch_bounds__(norm_threads, 2) backward_rows(const Rows<T, R
     }
     row_sums<lanes>(sums);
     const float mean_g = sums[0] * per_width, mean_gh = sums[1] * per_width;
+    const auto finish = [&](bool below, bool drops) {
+      R* dx_row = p.dx + at(row, p.dx_stride) + lane * 4;
+      const std::int64_t own = at(row, width) + lane * 4, drawn = (p.mask.first_element + own) / 4;
+      T* dbranch_row = p.dbranch + own;
 #pragma unroll
-    for (int i = 0; i < packs; ++i) {
-      const int j = (i * lanes + lane) * 4;
-      if (j >= p.width || !real) continue;
-      float dx[4] = {};
-      if (p.add) unpack(ring.dx[slot][i][thread], dx);
+      for (int i = 0; i < packs; ++i) {
+        if (!inside(i)) continue;
+        float dx[4] = {};
+        if (p.add) unpack(ring.dx[slot][i][thread], dx);
 #pragma unroll
-      for (int k = 0; k < 4; ++k) dx[k] += rstd * (dy[i][k] - mean_g - h[i][k] * mean_gh);
-      store<4>(p.dx + row * p.dx_stride + j, dx);
-      if (p.dbranch == nullptr) continue;
-      float factor[4];
-      p.mask.factors(p.mask.first_element + row * p.width + j, step, factor);
+        for (int k = 0; k < 4; ++k) dx[k] += rstd * (dy[i][k] - mean_g - h[i][k] * mean_gh);
+        const Words<R, 4> out = pack<R>(dx);
+        write(dx_row + i * apart, out);
+        if (!below) continue;
+        bool kept[4] = {true, true, true, true};
+        if (drops) p.mask.draw(drawn + i * lanes, step, kept);
+        unpack(out, dx);
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        dx[k] = to_float(from_float<T>(dropped(to_float(from_float<R>(dx[k])), factor[k])));
-        column_sums[2][i][k] += dx[k];
+        for (int k = 0; k < 4; ++k) dx[k] = dropped(dx[k], kept[k], p.mask.scale);
+        const Words<T, 4> dbranch = pack<T>(dx);
+        write(dbranch_row + i * apart, dbranch);
+        unpack(dbranch, dx);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) column_sums[2][i][k] += dx[k];
       }
-      store<4>(p.dbranch + row * p.width + j, dx);
-    }
+    };
+    if (p.dbranch == nullptr)
+      finish(false, false);
+    else if (p.mask.limit > 0)
+      finish(true, true);
+    else
+      finish(true, false);
     slot = slot == ahead ? 0 : slot + 1;
   }
 
@@ -151,18 +178,17 @@ __global__ void __launch_bounds__(norm_threads, 2) backward_rows(const Rows<T, R
 template <class T, class R>
 __global__ void __launch_bounds__(norm_threads) backward_any(const Rows<T, R> p) {
   const int first = static_cast<int>(threadIdx.x);
-  const std::int64_t begin = blockIdx.x * p.chunk_rows;
-  const std::int64_t end = begin + p.chunk_rows < p.rows ? begin + p.chunk_rows : p.rows;
+  const int begin = static_cast<int>(blockIdx.x) * p.chunk_rows, end = min(begin + p.chunk_rows, p.rows);
   const std::uint32_t step = p.dbranch != nullptr ? p.mask.step_word() : 0;
   float* dgain = p.partials + blockIdx.x * static_cast<std::int64_t>(p.sums) * p.width;
   float* dbias = dgain + p.width;
   float* branch_sums = p.sums == 3 ? dbias + p.width : nullptr;
   for (int s = 0; s < p.sums; ++s)
     for (int j = first; j < p.width; j += norm_threads) dgain[s * static_cast<std::int64_t>(p.width) + j] = 0;
-  for (std::int64_t row = begin; row < end; ++row) {
-    const T* dy = p.dy + row * p.dy_stride;
-    const R* x = p.x + row * p.x_stride;
-    R* dx = p.dx + row * p.dx_stride;
+  for (int row = begin; row < end; ++row) {
+    const T* dy = p.dy + at(row, p.dy_stride);
+    const R* x = p.x + at(row, p.x_stride);
+    R* dx = p.dx + at(row, p.dx_stride);
     const float mean = p.mean[row], rstd = p.rstd[row];
     float sums[2] = {};
     for (int j = first; j < p.width; j += norm_threads) {
@@ -180,8 +206,8 @@ __global__ void __launch_bounds__(norm_threads) backward_any(const Rows<T, R> p)
       const R out = from_float<R>(p.add ? to_float(dx[j]) + d : d);
       dx[j] = out;
       if (p.dbranch == nullptr) continue;
-      const std::int64_t i = row * p.width + j;
-      const T below = from_float<T>(dropped(to_float(out), p.mask.factor(p.mask.first_element + i, step)));
+      const std::int64_t i = at(row, p.width) + j;
+      const T below = from_float<T>(dropped(to_float(out), p.mask.keeps(p.mask.first_element + i, step), p.mask.scale));
       p.dbranch[i] = below;
       if (branch_sums != nullptr) branch_sums[j] += to_float(below);
     }
@@ -194,9 +220,9 @@ Rows<T, R> rows_of(const LayerNormBackwardArgs& args, const DropoutArgs* dropout
   p.dy = args.dy.as<const T>();
   p.x = args.x.as<const R>();
   p.dx = args.dx.as<R>();
-  p.dy_stride = args.dy.stride[0];
-  p.x_stride = args.x.stride[0];
-  p.dx_stride = args.dx.stride[0];
+  p.dy_stride = static_cast<int>(args.dy.stride[0]);
+  p.x_stride = static_cast<int>(args.x.stride[0]);
+  p.dx_stride = static_cast<int>(args.dx.stride[0]);
   if (dropout != nullptr) {
     p.dbranch = dropout->y.as<T>();
     p.mask = DropoutMask(*dropout);
@@ -206,8 +232,8 @@ Rows<T, R> rows_of(const LayerNormBackwardArgs& args, const DropoutArgs* dropout
   p.rstd = args.rstd.as<const float>();
   p.partials = args.partials.as<float>();
   p.sums = sums;
-  p.rows = args.x.size[0];
-  p.chunk_rows = split.rows;
+  p.rows = static_cast<int>(args.x.size[0]);
+  p.chunk_rows = static_cast<int>(split.rows);
   p.width = static_cast<int>(args.x.size[1]);
   p.add = args.add_to_dx;
   return p;
@@ -217,6 +243,7 @@ void run_backward(const char* name, const LayerNormBackwardArgs& args, const Dro
                   const View& branch_sums, const Launch& launch) {
   const std::int64_t rows = args.x.size[0], width = args.x.size[1];
   if (rows == 0) return;
+  for (const View* view : {&args.dy, &args.x, &args.dx}) check_sizes(*view);
   const RowChunks split = row_chunks(rows);
   const auto blocks = static_cast<unsigned>(split.chunks);
   with_stream_types(args.dy.dtype, args.x.dtype, [&](auto compute_zero, auto residual_zero) {
@@ -227,8 +254,12 @@ void run_backward(const char* name, const LayerNormBackwardArgs& args, const Dro
                         p.mask.first_element % 4 == 0 && aligned(p.dy, 4 * sizeof(T)) &&
                         aligned(p.dbranch, 4 * sizeof(T)) && aligned(p.x, 4 * sizeof(R)) &&
                         aligned(p.dx, 4 * sizeof(R)) && aligned(p.gain, 16);
+    const bool copies = p.dy_stride * sizeof(T) % 16 == 0 && p.x_stride * sizeof(R) % 16 == 0 &&
+                        p.dx_stride * sizeof(R) % 16 == 0 && aligned(p.dy, 16) && aligned(p.x, 16) && aligned(p.dx, 16);
     const bool held = packed && with_row_shape(width, [&](auto lanes, auto packs) {
-                        const auto kernel = backward_rows<lanes(), packs(), T, R>;
+                        const bool whole = width == lanes * packs * 4 && copies;
+                        const auto kernel = whole ? backward_rows<lanes(), packs(), true, T, R>
+                                                  : backward_rows<lanes(), packs(), false, T, R>;
                         constexpr std::size_t shared = sizeof(Ring<packs(), T, R>);
                         allow_shared(kernel, shared);
                         run(name, kernel, {blocks, norm_threads, shared}, launch, p);

@@ -14,9 +14,17 @@ __global__ void __launch_bounds__(lanes* warps) add_partials_kernel(const Partia
   const std::int64_t n = sums.totals * sums.columns;
   float sum = 0;
   if (column < n) {
-#pragma unroll 4
-    for (std::int64_t chunk = threadIdx.y; chunk < sums.chunks; chunk += warps)
-      sum += sums.partials[chunk * n + column];
+    constexpr int at_once = 17;  // loads in flight: two turns for the most chunks of a norm
+    for (std::int64_t first = threadIdx.y; first < sums.chunks; first += warps * at_once) {
+      float value[at_once];
+#pragma unroll
+      for (int k = 0; k < at_once; ++k) {
+        const std::int64_t chunk = first + k * warps;
+        value[k] = chunk < sums.chunks ? sums.partials[chunk * n + column] : 0.0f;
+      }
+#pragma unroll
+      for (int k = 0; k < at_once; ++k) sum += value[k];
+    }
   }
   of_warp[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();

@@ -8,7 +8,7 @@
 namespace longstride::kernels::cuda {
 
 struct DropoutMask {
-  std::uint64_t seed = 0;
+  std::uint32_t key[philox_rounds][2] = {};  // the seed's, of every round: a kernel reads its parameters for nothing
   std::uint32_t domain = 0;
   std::uint32_t limit = 0;  // words below it drop; 0: nothing is dropped, and nothing drawn
   float scale = 1;
@@ -17,41 +17,44 @@ struct DropoutMask {
 
   DropoutMask() = default;
   explicit DropoutMask(const DropoutArgs& args)
-      : seed(args.seed),
-        domain(domain_of(Purpose::dropout, args.layer)),
-        step(args.step),
-        first_element(args.first_element) {
+      : domain(domain_of(Purpose::dropout, args.layer)), step(args.step), first_element(args.first_element) {
     if (args.p <= 0) return;
     limit = static_cast<std::uint32_t>(std::ceil(static_cast<double>(args.p) * 4294967296.0));
     scale = 1.0f / (1.0f - args.p);
+    for (std::uint32_t round = 0; round < philox_rounds; ++round) {
+      key[round][0] = static_cast<std::uint32_t>(args.seed) + round * philox_step0;
+      key[round][1] = static_cast<std::uint32_t>(args.seed >> 32) + round * philox_step1;
+    }
   }
 
   __device__ std::uint32_t step_word() const { return limit > 0 ? static_cast<std::uint32_t>(*step) : 0; }
 
-  // What the four elements from `element` of the global batch, a multiple of four, are multiplied by.
-  __device__ __forceinline__ void factors(std::int64_t element, std::uint32_t step_now, float (&factor)[4]) const {
-    if (limit == 0) {
+  // Which of the four elements from 4 group of the global batch are kept, where limit > 0.
+  __device__ __forceinline__ void draw(std::int64_t group, std::uint32_t step_now, bool (&kept)[4]) const {
+    std::uint32_t c[4] = {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32), step_now, domain};
 #pragma unroll
-      for (int k = 0; k < 4; ++k) factor[k] = 1;
-      return;
-    }
-    const Philox4 r = philox(seed, static_cast<std::uint64_t>(element) / 4, step_now, domain);
+    for (int round = 0; round < philox_rounds; ++round) philox_round(c, key[round][0], key[round][1]);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) factor[k] = r.word[k] < limit ? 0.0f : scale;
+    for (int k = 0; k < 4; ++k) kept[k] = c[k] >= limit;
   }
-  __device__ float factor(std::int64_t element, std::uint32_t step_now) const {
-    if (limit == 0) return 1;
-    const Philox4 r = philox(seed, static_cast<std::uint64_t>(element) / 4, step_now, domain);
+  // The same whatever the limit.
+  __device__ __forceinline__ void keep(std::int64_t group, std::uint32_t step_now, bool (&kept)[4]) const {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) kept[k] = true;
+    if (limit > 0) draw(group, step_now, kept);
+  }
+  __device__ bool keeps(std::int64_t element, std::uint32_t step_now) const {
+    bool kept[4];
+    keep(element / 4, step_now, kept);
     const int k = static_cast<int>(element % 4);
-    const std::uint32_t word = k == 0 ? r.word[0] : k == 1 ? r.word[1] : k == 2 ? r.word[2] : r.word[3];
-    return word < limit ? 0.0f : scale;
+    return k == 0 ? kept[0] : k == 1 ? kept[1] : k == 2 ? kept[2] : kept[3];
   }
 };
 
 // residual + dropped branch. One rounding, wherever it is computed; a dropped infinity is dropped.
-__device__ __forceinline__ float add_dropped(float residual, float branch, float factor) {
-  return factor == 0.0f ? residual : fmaf(branch, factor, residual);
+__device__ __forceinline__ float add_dropped(float residual, float branch, bool kept, float scale) {
+  return kept ? fmaf(branch, scale, residual) : residual;
 }
-__device__ __forceinline__ float dropped(float branch, float factor) { return factor == 0.0f ? 0.0f : branch * factor; }
+__device__ __forceinline__ float dropped(float branch, bool kept, float scale) { return kept ? branch * scale : 0.0f; }
 
 }  // namespace longstride::kernels::cuda

@@ -33,6 +33,13 @@ __device__ __forceinline__ void row_sums(float (&x)[values]) {
   }
 }
 
+// Rows and strides of a layer_norm are numbers of 32 bits, elements of 64.
+inline void check_sizes(const View& x) {
+  if (x.size[0] >= (1 << 30) || x.size[1] >= (1 << 30) || x.stride[0] >= (1 << 30))
+    throw std::logic_error("layer_norm of 2^30 rows, columns or elements between rows");
+}
+__device__ __forceinline__ std::int64_t at(int row, int stride) { return static_cast<std::int64_t>(row) * stride; }
+
 // Calls f(T{}, R{}) for a compute type and a residual type that go together.
 template <class F>
 void with_stream_types(Dtype compute, Dtype residual, F&& f) {

@@ -17,23 +17,27 @@ struct Philox4 {
   std::uint32_t word[4];
 };
 
+constexpr int philox_rounds = 10;
+constexpr std::uint32_t philox_step0 = 0x9E3779B9u, philox_step1 = 0xBB67AE85u;  // a round adds them to the key's words
+
+LONGSTRIDE_HOST_DEVICE inline void philox_round(std::uint32_t (&c)[4], std::uint32_t k0, std::uint32_t k1) {
+  const std::uint64_t p0 = std::uint64_t{c[0]} * 0xD2511F53u, p1 = std::uint64_t{c[2]} * 0xCD9E8D57u;
+  c[0] = static_cast<std::uint32_t>(p1 >> 32) ^ c[1] ^ k0;
+  c[1] = static_cast<std::uint32_t>(p1);
+  c[2] = static_cast<std::uint32_t>(p0 >> 32) ^ c[3] ^ k1;
+  c[3] = static_cast<std::uint32_t>(p0);
+}
+
 LONGSTRIDE_HOST_DEVICE inline Philox4 philox(std::uint64_t key, std::uint64_t element, std::uint32_t step,
                                              std::uint32_t domain) {
-  std::uint32_t c0 = static_cast<std::uint32_t>(element), c1 = static_cast<std::uint32_t>(element >> 32), c2 = step,
-                c3 = domain;
+  std::uint32_t c[4] = {static_cast<std::uint32_t>(element), static_cast<std::uint32_t>(element >> 32), step, domain};
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;
-    const std::uint32_t h0 = static_cast<std::uint32_t>(p0 >> 32), l0 = static_cast<std::uint32_t>(p0);
-    const std::uint32_t h1 = static_cast<std::uint32_t>(p1 >> 32), l1 = static_cast<std::uint32_t>(p1);
-    c0 = h1 ^ c1 ^ k0;
-    c1 = l1;
-    c2 = h0 ^ c3 ^ k1;
-    c3 = l0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+  for (int round = 0; round < philox_rounds; ++round) {
+    philox_round(c, k0, k1);
+    k0 += philox_step0;
+    k1 += philox_step1;
   }
-  return {{c0, c1, c2, c3}};
+  return {{c[0], c[1], c[2], c[3]}};
 }
 
 LONGSTRIDE_HOST_DEVICE constexpr std::uint32_t domain_of(Purpose purpose, std::uint32_t layer) {

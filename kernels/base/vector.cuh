@@ -1,6 +1,8 @@
 // Several neighbouring elements read or written by one instruction, as floats.
 #pragma once
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "kernels/base/cuda_types.cuh"
 
@@ -11,24 +13,87 @@ struct alignas(sizeof(T) * n) Pack {
   T value[n];
 };
 
+// The same as a thread holds it between memory and arithmetic, in registers: 4, 8 or 16 bytes, read and written whole.
+template <class T, int n>
+struct alignas(sizeof(T) * n) Words {
+  static constexpr int count = sizeof(T) * n / 4;
+  static_assert(sizeof(T) * n == 4 * count && (count == 1 || count == 2 || count == 4));
+  using Vector =
+      std::conditional_t<count == 1, std::uint32_t, std::conditional_t<count == 2, std::uint64_t, unsigned __int128>>;
+  std::uint32_t word[count];
+};
+
 template <int n, class T>
-__device__ __forceinline__ void unpack(const Pack<T, n>& from, float (&to)[n]) {
-  const Pack<T, n> pack = from;
+__device__ __forceinline__ Words<T, n> read(const T* from) {
+  const auto vector = *reinterpret_cast<const typename Words<T, n>::Vector*>(from);
+  Words<T, n> words;
+  memcpy(&words, &vector, sizeof(words));
+  return words;
+}
+
+template <class T, int n>
+__device__ __forceinline__ void write(T* to, const Words<T, n>& words) {
+  typename Words<T, n>::Vector vector;
+  memcpy(&vector, &words, sizeof(words));
+  *reinterpret_cast<typename Words<T, n>::Vector*>(to) = vector;
+}
+
+template <class T, int n>
+__device__ __forceinline__ void unpack(const Words<T, n>& from, float (&to)[n]) {
+  if constexpr (DtypeOf<T>::value == Dtype::f32) {
 #pragma unroll
-  for (int i = 0; i < n; ++i) to[i] = to_float(pack.value[i]);
+    for (int i = 0; i < n; ++i) to[i] = __uint_as_float(from.word[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < n; i += 2) {
+      const std::uint32_t pair = from.word[i / 2];
+      if constexpr (DtypeOf<T>::value == Dtype::bf16) {  // the upper half of a float: one instruction each
+        to[i] = __uint_as_float(pair << 16);
+        to[i + 1] = __uint_as_float(pair & 0xFFFF0000u);
+      } else {
+        to[i] = __half2float(__ushort_as_half(static_cast<unsigned short>(pair)));
+        to[i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(pair >> 16)));
+      }
+    }
+  }
+}
+
+// Rounds, two elements an instruction where they are of 16 bits.
+template <class T, int n>
+__device__ __forceinline__ Words<T, n> pack(const float (&from)[n]) {
+  Words<T, n> to;
+  if constexpr (DtypeOf<T>::value == Dtype::f32) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) to.word[i] = __float_as_uint(from[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < n; i += 2) {
+      using Pair = std::conditional_t<DtypeOf<T>::value == Dtype::bf16, __nv_bfloat162, __half2>;
+      Pair pair;
+      if constexpr (DtypeOf<T>::value == Dtype::bf16)
+        pair = __floats2bfloat162_rn(from[i], from[i + 1]);
+      else
+        pair = __floats2half2_rn(from[i], from[i + 1]);
+      memcpy(&to.word[i / 2], &pair, sizeof(pair));
+    }
+  }
+  return to;
 }
 
 template <int n, class T>
 __device__ __forceinline__ void load(const T* from, float (&to)[n]) {
-  unpack(*reinterpret_cast<const Pack<T, n>*>(from), to);
+  if constexpr (sizeof(T) * n % 4 == 0)
+    unpack(read<n>(from), to);
+  else
+    for (int i = 0; i < n; ++i) to[i] = to_float(from[i]);
 }
 
 template <int n, class T>
 __device__ __forceinline__ void store(T* to, const float (&from)[n]) {
-  Pack<T, n> pack;
-#pragma unroll
-  for (int i = 0; i < n; ++i) pack.value[i] = from_float<T>(from[i]);
-  *reinterpret_cast<Pack<T, n>*>(to) = pack;
+  if constexpr (sizeof(T) * n % 4 == 0)
+    write(to, pack<T>(from));
+  else
+    for (int i = 0; i < n; ++i) to[i] = from_float<T>(from[i]);
 }
 
 // The elements of a 16-byte pack.

@@ -17,6 +17,8 @@ const Case cases[] = {
     {5, 333, 33, 17, {{1, 500}}},  // more rows than positions
     {4, 4096, 512, 256, {{128, 32}, {1, 128}}},
     {2, 100, 96, 256, {}},
+    {3, 999, 260, 256, {{37, 27}, {1, 37}}},  // no chunk, piece or warp is full
+    {1, 5000, 64, 2, {{1, 5000}}},            // tokens of many pieces
 };
 
 // The embedding's tables, or the gradients in them.
@@ -88,6 +90,30 @@ TEST(EmbeddingCuda, BackwardEqualsTheCpuAndAccumulates) {
           },
           outputs);
     }
+}
+
+// One token only, and tokens that come in runs: the slots of a token are ordered, and summed in pieces, in one way.
+TEST(EmbeddingCuda, BackwardGivesTheSameBitsTwiceHoweverTokensRepeat) {
+  LONGSTRIDE_NEEDS_GPU();
+  const Case c{2, 3000, 256, 256, {{50, 60}, {1, 50}}};
+  for (const std::uint32_t below : {1u, 3u, 256u}) {
+    Array tokens = Array::bytes_below({c.batch, c.seq}, below, 1),
+          dy = Array::normal({c.batch, c.seq, c.width}, Dtype::bf16, 20);
+    Tables once(c, 1), again(c, 1);
+    for (Tables* gradients : {&once, &again}) {
+      kernels::EmbeddingBackwardArgs args;
+      gradients->fill(c, Side::gpu, args);
+      args.tokens = tokens.view(Side::gpu);
+      args.y = dy.view(Side::gpu);
+      const DeviceArray<float> partials(static_cast<std::size_t>(kernels::cuda::embedding_partials(args)));
+      args.partials.data = partials.data();
+      kernels::cuda::embedding_backward(args, {});
+      kernels::cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    }
+    EXPECT_EQ(once.token.raw(), again.token.raw()) << below;
+    for (std::size_t i = 0; i < once.positions.size(); ++i)
+      EXPECT_EQ(once.positions[i].raw(), again.positions[i].raw()) << below;
+  }
 }
 
 }  // namespace

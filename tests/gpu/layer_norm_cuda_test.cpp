@@ -172,6 +172,36 @@ TEST(LayerNormCuda, FusedKernelsGiveTheBitsOfThePlainOnes) {
     }
 }
 
+// Rows that fill their lanes take other instructions, copies of 16 bytes among them, than rows in memory that allows
+// only 8 bytes at once: not other numbers.
+TEST(LayerNormCuda, GivesTheSameBitsWhereRowsAreNotAlignedTo16Bytes) {
+  LONGSTRIDE_NEEDS_GPU();
+  const Side gpu = Side::gpu;
+  for (const Types& types : {Types{Dtype::bf16, Dtype::bf16}, Types{Dtype::bf16, Dtype::f32}})
+    for (const std::int64_t width : {128, 256, 512, 1024, 4096})
+      for (const std::int64_t rows : {1, 7, 300}) {
+        Stream s(types, rows, width, 0.4f), apart(types, rows, width, 0.4f);
+        Array wide({rows, width + 4}, types.compute);  // rows of dy, 4 elements further apart than they are long
+        const auto run = [&](Stream& stream, const View& dy) {
+          kernels::cuda::layer_norm(stream.norm(gpu, stream.residual), {});
+          kernels::LayerNormBackwardArgs norm = stream.backward(gpu, true);
+          norm.dy = dy;
+          kernels::cuda::layer_norm_backward_dropout(
+              {norm, stream.dropout(gpu, stream.dx, nullptr, stream.dbranch), stream.branch_sums.view(gpu)}, {});
+        };
+        const View from = s.dy.view(gpu), to = columns_of(wide.view(gpu), 0, width);
+        const std::size_t row_bytes = static_cast<std::size_t>(width) * bytes_of(types.compute);
+        kernels::cuda::check(cudaMemcpy2D(to.data, row_bytes + 4 * bytes_of(types.compute), from.data, row_bytes,
+                                          row_bytes, static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice),
+                             "cudaMemcpy2D");
+        run(s, from);
+        run(apart, to);
+        for (Array Stream::*output :
+             {&Stream::y, &Stream::dx, &Stream::dbranch, &Stream::dgain, &Stream::dbias, &Stream::branch_sums})
+          EXPECT_EQ((s.*output).raw(), (apart.*output).raw()) << s.text();
+      }
+}
+
 TEST(LayerNormCuda, ReadsAndWritesStridedRows) {
   LONGSTRIDE_NEEDS_GPU();
   Array x = Array::normal({100, 640}, Dtype::f32, 1), y({100, 640}, Dtype::bf16);
