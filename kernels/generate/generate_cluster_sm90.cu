@@ -1,0 +1,183 @@
+// The kernel for clusters, its launch, and what the host decides about it.
+#include <algorithm>
+#include <bit>
+
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/generate/cluster_walk.cuh"
+
+namespace longstride::kernels::cuda::generation {
+namespace {
+
+constexpr int largest_cluster = 16, smallest_cluster = 8;  // with fewer blocks a whole grid is faster
+constexpr int most_clusters = 16;
+constexpr int fewest_stages = 3;
+constexpr int most_chunks = 4;  // of one warp and layer: longer lists of keys are better read by more multiprocessors
+
+template <class T>
+__global__ void __launch_bounds__(cluster_threads, 1)
+    generate_cluster_kernel(const __grid_constant__ Problem problem, const __grid_constant__ Cluster cluster,
+                            const __grid_constant__ Positions positions) {
+  extern __shared__ __align__(128) char shared[];
+  ClusterWalk<T>(problem, cluster, positions, shared).run();
+}
+
+template <class F>
+void with_16_bits(Dtype dtype, F&& f) {
+  if (dtype == Dtype::bf16)
+    f(__nv_bfloat16{});
+  else
+    f(__half{});
+}
+
+template <class T>
+void allow_clusters(std::size_t shared_bytes) {
+  allow_shared(generate_cluster_kernel<T>, shared_bytes);
+  check(cudaFuncSetAttribute(generate_cluster_kernel<T>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+        "cudaFuncSetAttribute");
+}
+
+// How many clusters of this size the GPU runs at once.
+int clusters_at_once(Dtype dtype, int size, std::int64_t shared_bytes) {
+  int count = 0;
+  with_16_bits(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    allow_clusters<T>(static_cast<std::size_t>(shared_bytes));
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(size), 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = static_cast<unsigned>(size);
+    config.blockDim = cluster_threads;
+    config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    if (cudaOccupancyMaxActiveClusters(&count, generate_cluster_kernel<T>, &config) != cudaSuccess) {
+      cudaGetLastError();
+      count = 0;
+    }
+  });
+  return count;
+}
+
+bool is_hopper() {
+  int device = 0, major = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  return major == 9;
+}
+
+bool divides(const Packed& m, int size) { return m.tiles % size == 0; }
+
+// Whether eight warps share a tile's columns evenly, in as many turns as the kernel knows.
+bool in_turns(const Packed& m) {
+  const int turns = m.depth / warps;
+  return m.depth % warps == 0 && std::has_single_bit(static_cast<unsigned>(turns)) && turns <= 8;
+}
+
+bool fits_clusters(const Problem& p, int size) {
+  return p.heads.count % size == 0 && divides(p.output, size) && divides(p.feed_inner, size) &&
+         divides(p.logits, size) && in_turns(p.qkv) && in_turns(p.output) && in_turns(p.feed_outer) &&
+         p.width % 256 == 0 && p.width <= most_cluster_width && p.heads.key_size + p.heads.value_size <= 256;
+}
+
+// Where things lie in shared memory. T: of 16 bits, whichever.
+void place(const Problem& p, Cluster& c) {
+  using T = __nv_bfloat16;
+  c.bytes = 0;
+  const auto take = [&](std::int64_t bytes) {
+    const int begin = c.bytes;
+    c.bytes += static_cast<int>((bytes + 127) / 128 * 128);
+    return begin;
+  };
+  const std::int64_t n = c.sequences, units = n * c.heads, size = sizeof(T), word = 4;
+  const int mixed = p.heads.count * p.heads.value_size, dk = p.heads.key_size, dv = p.heads.value_size;
+  c.place_constants(p);
+  std::int64_t sums = 0, rows = word * c.rows(p.logits);
+  for (const Packed* m : {&p.qkv, &p.output, &p.feed_inner, &p.feed_outer, &p.logits}) {
+    const std::int64_t parts = m->depth / warps == 8 ? cluster_warps : warps;
+    sums = std::max(sums, m->tiles / c.size * (parts * n + 1) * tile_rows);
+    if (m != &p.logits) rows = std::max(rows, size * c.rows(*m));
+  }
+  c.ring = take(std::int64_t{c.stages} * stage_bytes);
+  c.constants = take(word * 2 * c.constants_at.count);
+  c.stream = take(word * n * p.width);
+  c.normed = take(size * n * pitch_of<T>(p.width));
+  c.mixed = take(size * n * pitch_of<T>(mixed));
+  c.inner = take(size * n * pitch_of<T>(p.inner));
+  c.deltas = take(size * 2 * n * p.width);
+  c.logits = take(word * n * p.vocabulary);
+  c.outgoing = take(n * rows);
+  c.partials = take(word * sums);
+  c.query = take(word * units * dk);
+  c.fresh = take(size * units * (dk + dv));
+  c.keys = take(units * c.unit_warps * c.key_slots * KeyRing<T>::chunk_bytes(dk, dv));
+  c.sums = take(word * cluster_warps * (dv + 4));
+  c.plans = take(static_cast<std::int64_t>(sizeof(KeyPlan)) * units * p.plans);
+  c.entries = take(static_cast<std::int64_t>(sizeof(LayerEntry)) * p.layers);
+  c.geometry = take(static_cast<std::int64_t>(sizeof(HeadGeometry)) * p.geometries);
+  c.head_entries = take(static_cast<std::int64_t>(sizeof(HeadEntry)) * p.plans * p.heads.count);
+  c.barriers = take(8 * c.barrier_count());
+}
+
+// The longest ring, and as many chunks of keys at hand as leave half a ring of what there is. Without stages: no room.
+void share_memory(const Problem& p, std::int64_t chunks, std::int64_t shared_bytes, Cluster& c) {
+  const auto stages_beside = [&](std::int64_t slots) {
+    c.key_slots = static_cast<int>(slots);
+    c.stages = 0;
+    place(p, c);
+    constexpr int barriers_of_a_stage = 16;
+    return static_cast<int>((shared_bytes - c.bytes - 128) / (stage_bytes + barriers_of_a_stage));
+  };
+  constexpr int enough = 5;
+  int stages = 0;
+  for (std::int64_t slots = chunks; slots > 0; --slots) {
+    stages = stages_beside(slots);
+    if (stages >= enough) break;
+  }
+  c.stages = stages >= fewest_stages ? stages : 0;
+  place(p, c);
+}
+
+Cluster plan_of_size(const Problem& p, Dtype dtype, int size, std::int64_t most_keys, std::int64_t shared_bytes) {
+  Cluster c;
+  const int at_once = std::min(most_clusters, clusters_at_once(dtype, size, shared_bytes));
+  if (at_once == 0) return {};
+  c.sequences = (p.batch + at_once - 1) / at_once;
+  c.count = (p.batch + c.sequences - 1) / c.sequences;
+  c.size = size;
+  c.heads = p.heads.count / size;
+  const int units = c.sequences * c.heads;
+  if (c.sequences > most_cluster_sequences || units > cluster_warps) return {};
+  c.unit_warps = static_cast<int>(std::min<std::int64_t>(cluster_warps / units, (most_keys + chunk_keys - 1) / chunk_keys));
+  const std::int64_t of_warp = (most_keys + c.unit_warps - 1) / c.unit_warps;
+  const std::int64_t chunks = (of_warp + chunk_keys - 1) / chunk_keys;
+  if (chunks > most_chunks) return {};
+  share_memory(p, chunks, shared_bytes, c);
+  return c.stages > 0 ? c : Cluster{};
+}
+
+}  // namespace
+
+Cluster plan_cluster(const Problem& p, Dtype dtype, std::int64_t most_keys, std::int64_t shared_bytes) {
+  if ((dtype != Dtype::bf16 && dtype != Dtype::f16) || !is_hopper()) return {};
+  for (int size = largest_cluster; size >= smallest_cluster; size /= 2) {
+    if (!fits_clusters(p, size)) continue;
+    const Cluster c = plan_of_size(p, dtype, size, most_keys, shared_bytes);
+    if (c.size > 0) return c;
+  }
+  return {};
+}
+
+void launch_clusters(const Problem& problem, const Cluster& cluster, const Positions& positions, Dtype dtype,
+                     const Launch& launch) {
+  with_16_bits(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto bytes = static_cast<std::size_t>(cluster.bytes);
+    allow_clusters<T>(bytes);
+    Grid grid{static_cast<unsigned>(cluster.size * cluster.count), cluster_threads, bytes};
+    grid.cluster = static_cast<unsigned>(cluster.size);
+    kernels::cuda::run("generate_cluster", generate_cluster_kernel<T>, grid, launch, problem, cluster, positions);
+  });
+}
+
+}  // namespace longstride::kernels::cuda::generation
