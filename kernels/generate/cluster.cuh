@@ -9,12 +9,12 @@ namespace longstride::kernels::cuda::generation {
 
 constexpr int cluster_warps = 16, cluster_consumers = 32 * cluster_warps;  // beside the warp that fetches weights
 constexpr int cluster_threads = cluster_consumers + 32;
-constexpr int most_cluster_sequences = 8;            // the upper half of a matrix instruction's rows
-constexpr int stage_blocks = 32;                     // blocks of 512 bytes (product.cuh) in one stage of the ring
-constexpr int stage_bytes = 512 * stage_blocks;      // half a stage row of the warps: 8 warps take 4 blocks each
-constexpr int stages_ahead = 32;                     // of what is asked for to the second-level cache
-constexpr int chunk_keys = 32;                       // one a lane
-constexpr int most_cluster_width = 512;  // a warp holds it in registers
+constexpr int most_cluster_sequences = 8;        // the upper half of a matrix instruction's rows
+constexpr int stage_blocks = 32;                 // blocks of 512 bytes (product.cuh) in one stage of the ring
+constexpr int stage_bytes = 512 * stage_blocks;  // half a stage row of the warps: 8 warps take 4 blocks each
+constexpr int stages_ahead = 32;                 // of what is asked for to the second-level cache
+constexpr int chunk_keys = 32;                   // one a lane
+constexpr int most_cluster_width = 512;          // a warp holds it in registers
 enum Message { mixed_message, middle_message, inner_message, outer_message, logits_message, messages };
 
 // Where a layer's biases and norms lie among its constants, in floats. The head has a norm alone, where attention's is.
@@ -23,10 +23,10 @@ struct Constants {
 };
 
 struct Cluster {
-  int size = 0;       // blocks; 0: there are no clusters, a grid does it
-  int count = 0;      // clusters
-  int sequences = 0;  // of a cluster, at most
-  int heads = 0;      // of a block
+  int size = 0;                       // blocks; 0: there are no clusters, a grid does it
+  int count = 0;                      // clusters
+  int sequences = 0;                  // of a cluster, at most
+  int heads = 0;                      // of a block
   int unit_warps = 0, key_slots = 0;  // warps that share the keys of a (sequence, head); chunks one of them has at hand
   int stages = 0;                     // of the ring
   // In shared memory, in bytes from its beginning.
@@ -60,8 +60,8 @@ struct Piece {
 };
 constexpr int layer_pieces = 6;
 
-// What block `rank` reads of layer k, in order: queries, keys, values, output, inner, outer. Layer p.layers is the head,
-// of one piece.
+// What block `rank` reads of layer k, in order: queries, keys, values, output, inner, outer. Layer p.layers is the
+// head, of one piece.
 __host__ __device__ inline Piece piece_of(const Problem& p, const Cluster& c, int rank, int k, int index) {
   const auto tiles = [&](const Packed& m, int first, int count) {
     return Piece{k * p.layer_bytes + m.blocks + static_cast<std::int64_t>(first) * m.depth * 512, count * m.depth};
@@ -121,7 +121,8 @@ struct Turn {
   }
 };
 
-// A plan for this GPU, or one without blocks where clusters cannot do it or are not worth it. `most_keys`: of one query.
+// A plan for this GPU, or one without blocks where clusters cannot do it or are not worth it. `most_keys`: of one
+// query.
 Cluster plan_cluster(const Problem&, Dtype, std::int64_t most_keys, std::int64_t shared_bytes);
 void launch_clusters(const Problem&, const Cluster&, const Positions&, Dtype, const Launch&);
 

@@ -48,7 +48,8 @@ class KeyRing {
     const int mine = lane < share.keys_of(chunk) ? plan.row(share.begin + chunk * chunk_keys + lane) : -1;
     const int part = lane & ((1 << shift) - 1);
     const bool of_key = part < key_packs;
-    const int size = of_key ? heads_.key_size : heads_.value_size, pitch = of_key ? key_pitch(heads_.key_size) : heads_.value_size;
+    const int size = of_key ? heads_.key_size : heads_.value_size,
+              pitch = of_key ? key_pitch(heads_.key_size) : heads_.value_size;
     const int column = (of_key ? part : part - key_packs) * pack;
     const T* source = (of_key ? cache.keys : cache.values) + column;
     const std::uint32_t target = shared_address((of_key ? keys(fetched_.slot) : values(fetched_.slot)) + column);
@@ -117,9 +118,8 @@ __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int
   constexpr int pack = KeyRing<T>::pack;
   static_assert(pack == 8);
   const int lane = static_cast<int>(threadIdx.x) % 32, dv = heads.value_size, groups = dv / pack;
-  const float score = lane < count
-                          ? score_of(keys + lane * KeyRing<T>::key_pitch(heads.key_size), query, heads.key_size)
-                          : -INFINITY;
+  const float score =
+      lane < count ? score_of(keys + lane * KeyRing<T>::key_pitch(heads.key_size), query, heads.key_size) : -INFINITY;
   const float top = fmaxf(found.top, warp_max(score)), shrink = expf(found.top - top);
   const float weight = lane < count ? expf(score - top) : 0.0f;
   found.top = top;

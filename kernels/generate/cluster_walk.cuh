@@ -1,6 +1,6 @@
-// The kernel for clusters: each of a few clusters of blocks draws sequences of its own, and no cluster knows of another.
-// The values of a hand-over go straight into the shared memory of all blocks of the cluster and count towards a barrier
-// there. A layer has four:
+// The kernel for clusters: each of a few clusters of blocks draws sequences of its own, and no cluster knows of
+// another. The values of a hand-over go straight into the shared memory of all blocks of the cluster and count towards
+// a barrier there. A layer has four:
 //   mixed    the block that found a head's query, key and value also attends with them, so only its output travels
 //   middle   the attention branch's rows; every block adds them to its own copy of the residual stream
 //   inner    the activated rows of the first product
@@ -20,8 +20,9 @@ class ClusterWalk {
         c_(cluster),
         at_(positions),
         shared_(shared),
-        keys_(shared + c_.keys + warp() * c_.key_slots * KeyRing<T>::chunk_bytes(p_.heads.key_size, p_.heads.value_size),
-              barriers() + 2 * c_.stages + 4 + messages + warp() * c_.key_slots, c_.key_slots, p_.heads) {
+        keys_(
+            shared + c_.keys + warp() * c_.key_slots * KeyRing<T>::chunk_bytes(p_.heads.key_size, p_.heads.value_size),
+            barriers() + 2 * c_.stages + 4 + messages + warp() * c_.key_slots, c_.key_slots, p_.heads) {
     rank_ = cluster_rank();
     number_ = static_cast<int>(blockIdx.x) / c_.size;
     first_ = number_ * c_.sequences;
@@ -125,7 +126,9 @@ class ClusterWalk {
       fetch(offset, norm.gain, 0, p_.width);
       fetch(offset + p_.width, norm.bias, 0, p_.width);
     };
-    const auto fetch_share = [&](int offset, const Packed& m) { fetch(offset, m.bias, rank_ * c_.rows(m), c_.rows(m)); };
+    const auto fetch_share = [&](int offset, const Packed& m) {
+      fetch(offset, m.bias, rank_ * c_.rows(m), c_.rows(m));
+    };
     const bool head = k == p_.layers;
     barrier_arrive_expect(constants_full(slot),
                           static_cast<std::uint32_t>(4 * (head ? 2 * p_.width : c_.constants_at.count)));
@@ -450,7 +453,8 @@ class ClusterWalk {
     sync();
     merge();
     sync();
-    const int mixed = p_.heads.count * p_.heads.value_size, pitch = pitch_of<T>(mixed), size = static_cast<int>(sizeof(T));
+    const int mixed = p_.heads.count * p_.heads.value_size, pitch = pitch_of<T>(mixed),
+              size = static_cast<int>(sizeof(T));
     send_all(mixed_message, c_.value_rows(p_) * size, c_.mixed, pitch * size);
     if (k + 1 < p_.layers) fetch_keys(k + 1);
     receive(mixed_message, parity_);

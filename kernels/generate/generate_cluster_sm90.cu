@@ -148,7 +148,8 @@ Cluster plan_of_size(const Problem& p, Dtype dtype, int size, std::int64_t most_
   c.heads = p.heads.count / size;
   const int units = c.sequences * c.heads;
   if (c.sequences > most_cluster_sequences || units > cluster_warps) return {};
-  c.unit_warps = static_cast<int>(std::min<std::int64_t>(cluster_warps / units, (most_keys + chunk_keys - 1) / chunk_keys));
+  c.unit_warps =
+      static_cast<int>(std::min<std::int64_t>(cluster_warps / units, (most_keys + chunk_keys - 1) / chunk_keys));
   const std::int64_t of_warp = (most_keys + c.unit_warps - 1) / c.unit_warps;
   const std::int64_t chunks = (of_warp + chunk_keys - 1) / chunk_keys;
   if (chunks > most_chunks) return {};
