@@ -9,6 +9,7 @@
 // received the one before, so everybody has read what the same hand-over brought a layer ago.
 #pragma once
 #include "kernels/generate/cluster_attend.cuh"
+#include "kernels/generate/cluster_weights.cuh"
 
 namespace longstride::kernels::cuda::generation {
 
@@ -20,9 +21,10 @@ class ClusterWalk {
         c_(cluster),
         at_(positions),
         shared_(shared),
+        barriers_(shared, cluster),
         keys_(
             shared + c_.keys + warp() * c_.key_slots * KeyRing<T>::chunk_bytes(p_.heads.key_size, p_.heads.value_size),
-            barriers() + 2 * c_.stages + 4 + messages + warp() * c_.key_slots, c_.key_slots, p_.heads) {
+            barriers_.keys(warp()), c_.key_slots, p_.heads) {
     rank_ = cluster_rank();
     number_ = static_cast<int>(blockIdx.x) / c_.size;
     first_ = number_ * c_.sequences;
@@ -34,10 +36,13 @@ class ClusterWalk {
     copy_all(at<LayerEntry>(c_.entries), p_.entries, p_.layers);
     copy_all(at<HeadGeometry>(c_.geometry), p_.heads.geometry, p_.geometries);
     copy_all(at<HeadEntry>(c_.head_entries), p_.heads.entries, p_.plans * p_.heads.count);
-    if (threadIdx.x == 0) init_barriers();
+    if (threadIdx.x == 0) {
+      barriers_.init();
+      for (int m = 0; m < messages; ++m) expect(m);
+    }
     cluster_sync();
     if (warp() == cluster_warps) {
-      if (lane() == 0) fetch_weights();
+      if (lane() == 0) WeightFetch(p_, c_, barriers_, shared_, rank_).run(number_, at_.count);
       __syncwarp();
     } else {
       consume();
@@ -64,27 +69,7 @@ class ClusterWalk {
 
   // ---- Barriers ----
 
-  __device__ std::uint64_t* barriers() const { return at<std::uint64_t>(c_.barriers); }
-  __device__ std::uint64_t* full(int slot) const { return barriers() + slot; }
-  __device__ std::uint64_t* empty(int slot) const { return barriers() + c_.stages + slot; }
-  __device__ std::uint64_t* constants_full(int slot) const { return barriers() + 2 * c_.stages + slot; }
-  __device__ std::uint64_t* constants_empty(int slot) const { return barriers() + 2 * c_.stages + 2 + slot; }
-  __device__ std::uint64_t* message(int m) const { return barriers() + 2 * c_.stages + 4 + m; }
-
-  __device__ void init_barriers() const {
-    for (int i = 0; i < c_.stages; ++i) {
-      barrier_init(full(i), 1);
-      barrier_init(empty(i), warps);  // half of all take a stage
-    }
-    for (int i = 0; i < 2; ++i) {
-      barrier_init(constants_full(i), 1);
-      barrier_init(constants_empty(i), 1);
-    }
-    for (int m = 0; m < messages; ++m) barrier_init(message(m), 1);
-    for (int i = 0; i < cluster_warps * c_.key_slots; ++i) barrier_init(message(messages) + i, 32);
-    barrier_init_fence();
-    for (int m = 0; m < messages; ++m) expect(m);
-  }
+  __device__ std::uint64_t* message(int m) const { return barriers_.message(m); }
 
   // What all blocks together will send. By one thread, after the former time.
   __device__ void expect(int m) const {
@@ -110,60 +95,6 @@ class ClusterWalk {
     for (int i = lane() + warp() / c_.size * 32; i < count_ * packs; i += cluster_warps / c_.size * 32) {
       const int s = count_ == 1 ? 0 : i / packs;
       send(base + static_cast<std::uint32_t>(s * pitch + (i - s * packs) * 16), from[i], barrier);
-    }
-  }
-
-  // ---- The warp that fetches weights: its first lane ----
-
-  __device__ void fetch_constants(int k, int slot) const {
-    const char* layer = p_.weights + k * p_.layer_bytes;
-    float* to = at<float>(c_.constants) + slot * c_.constants_at.count;
-    const auto fetch = [&](int offset, std::int64_t from, int first, int count) {
-      bulk_load(to + offset, layer + from + std::int64_t{first} * 4, static_cast<std::uint32_t>(count * 4),
-                constants_full(slot));
-    };
-    const auto fetch_norm = [&](int offset, const Norm& norm) {
-      fetch(offset, norm.gain, 0, p_.width);
-      fetch(offset + p_.width, norm.bias, 0, p_.width);
-    };
-    const auto fetch_share = [&](int offset, const Packed& m) {
-      fetch(offset, m.bias, rank_ * c_.rows(m), c_.rows(m));
-    };
-    const bool head = k == p_.layers;
-    barrier_arrive_expect(constants_full(slot),
-                          static_cast<std::uint32_t>(4 * (head ? 2 * p_.width : c_.constants_at.count)));
-    fetch_norm(c_.constants_at.attention_norm, head ? p_.final_norm : p_.attention_norm);
-    if (head) return;
-    fetch_norm(c_.constants_at.feed_forward_norm, p_.feed_forward_norm);
-    const int keys = c_.query_rows(p_), values = c_.value_rows(p_);
-    fetch(c_.constants_at.qkv, p_.qkv.bias, rank_ * keys, keys);
-    fetch(c_.constants_at.qkv + keys, p_.qkv.bias, (c_.size + rank_) * keys, keys);
-    fetch(c_.constants_at.qkv + 2 * keys, p_.qkv.bias, 2 * c_.size * keys + rank_ * values, values);
-    fetch_share(c_.constants_at.output, p_.output);
-    fetch_share(c_.constants_at.inner, p_.feed_inner);
-    fetch_share(c_.constants_at.outer, p_.feed_outer);
-  }
-
-  __device__ void fetch_weights() const {
-    Stages stage(p_, c_, rank_), ahead(p_, c_, rank_);
-    Turn turn, constants;
-    const int clusters = static_cast<int>(gridDim.x) / c_.size;
-    int asked = 0;
-    for (; asked < stages_ahead; ++asked) ahead.step();
-    for (std::int32_t position = 0; position < at_.count;) {
-      if (stage.begins_layer()) {
-        await(constants_empty(constants.slot), constants.parity ^ 1);
-        fetch_constants(stage.layer(), constants.slot);
-        constants.next(2);
-      }
-      await(empty(turn.slot), turn.parity ^ 1);
-      barrier_arrive_expect(full(turn.slot), stage.bytes());
-      bulk_load(shared_ + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(), full(turn.slot));
-      turn.next(c_.stages);
-      // All clusters need the same: one asks for it.
-      if (asked++ % clusters == number_) prefetch_bulk(p_.weights + ahead.at(), ahead.bytes());
-      ahead.step();
-      if (stage.step()) ++position;
     }
   }
 
@@ -193,14 +124,14 @@ class ClusterWalk {
     const int part = turns == 8 ? warp() : warp() % warps, pitch = tile_sums(turns);
     for (int stage = 0; stage * 4 < units; ++stage, weights_.next(c_.stages)) {
       if (stage % 2 != half) continue;
-      await(full(weights_.slot), weights_.parity);
+      await(barriers_.full(weights_.slot), weights_.parity);
       const uint4* from = at<uint4>(c_.ring + weights_.slot * stage_bytes) + warp() % warps * 32 + lane();
       const int here = min(units - stage * 4, 4);
       uint4 w[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) w[i] = i < here ? from[i * 32 * warps] : make_uint4(0, 0, 0, 0);
       __syncwarp();
-      if (lane() == 0) barrier_arrive(empty(weights_.slot));
+      if (lane() == 0) barrier_arrive(barriers_.empty(weights_.slot));
       float x[4][4] = {};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -366,7 +297,7 @@ class ClusterWalk {
     sync();
     fetch_keys(0);
     for (int k = 0; k < p_.layers; ++k) {
-      await(constants_full(constants_turn_.slot), constants_turn_.parity);
+      await(barriers_.constants_full(constants_turn_.slot), constants_turn_.parity);
       if (warp() < count_) {
         if (k > 0) receive(outer_message, parity_ ^ 1);
         normalise(warp(), k > 0 ? at<T>(c_.deltas) + c_.sequences * p_.width : nullptr,
@@ -375,7 +306,7 @@ class ClusterWalk {
       sync();
       attention(k);
       feed_forward();
-      if (threadIdx.x == 0) barrier_arrive(constants_empty(constants_turn_.slot));
+      if (threadIdx.x == 0) barrier_arrive(barriers_.constants_empty(constants_turn_.slot));
       constants_turn_.next(2);
       parity_ ^= 1;
     }
@@ -494,13 +425,13 @@ class ClusterWalk {
   // The last norm, the logits, and the draw, which every block does for itself.
   __device__ void head(std::int32_t position, int& token) {
     const int rows = c_.rows(p_.logits);
-    await(constants_full(constants_turn_.slot), constants_turn_.parity);
+    await(barriers_.constants_full(constants_turn_.slot), constants_turn_.parity);
     if (warp() < count_) {
       receive(outer_message, parity_ ^ 1);
       normalise(warp(), at<T>(c_.deltas) + c_.sequences * p_.width, constants(c_.constants_at.attention_norm));
     }
     sync();
-    if (threadIdx.x == 0) barrier_arrive(constants_empty(constants_turn_.slot));
+    if (threadIdx.x == 0) barrier_arrive(barriers_.constants_empty(constants_turn_.slot));
     constants_turn_.next(2);
     product(p_.logits, normed(), pitch_of<T>(p_.width));
     finish(rows, turns_of(p_.logits), nullptr,
@@ -537,6 +468,7 @@ class ClusterWalk {
   const Cluster& c_;
   const Positions& at_;
   char* const shared_;
+  const ClusterBarriers barriers_;
   KeyRing<T> keys_;
   Turn weights_, constants_turn_;
   std::uint32_t parity_ = 0, positions_parity_ = 0;  // of the layers' messages, and the logits'
