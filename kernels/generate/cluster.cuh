@@ -12,7 +12,6 @@ constexpr int cluster_threads = cluster_consumers + 32;
 constexpr int most_cluster_sequences = 8;        // the upper half of a matrix instruction's rows
 constexpr int stage_blocks = 32;                 // blocks of 512 bytes (product.cuh) in one stage of the ring
 constexpr int stage_bytes = 512 * stage_blocks;  // half a stage row of the warps: 8 warps take 4 blocks each
-constexpr int stages_ahead = 32;                 // of what is asked for to the second-level cache
 constexpr int chunk_keys = 32;                   // one a lane
 constexpr int most_cluster_width = 512;          // a warp holds it in registers
 enum Message { mixed_message, middle_message, inner_message, outer_message, logits_message, messages };
@@ -31,9 +30,10 @@ struct Cluster {
   int stages = 0;                     // of the ring
   // In shared memory, in bytes from its beginning.
   int ring = 0, constants = 0, stream = 0, normed = 0, mixed = 0, inner = 0, deltas = 0, logits = 0, outgoing = 0,
-      partials = 0, query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, entries = 0, geometry = 0, head_entries = 0,
-      barriers = 0, bytes = 0;
+      partials = 0, query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, key_shares = 0, entries = 0, geometry = 0,
+      head_entries = 0, barriers = 0, bytes = 0;
   Constants constants_at;
+  float share_of_width = 0;  // 1 / width
 
   __host__ __device__ int query_rows(const Problem& p) const { return heads * p.heads.key_size; }
   __host__ __device__ int value_rows(const Problem& p) const { return heads * p.heads.value_size; }
@@ -50,6 +50,17 @@ struct Cluster {
     at.inner = at.output + rows(p.output);
     at.outer = at.inner + rows(p.feed_inner);
     at.count = at.outer + rows(p.feed_outer);
+  }
+};
+
+// A warp's share of the keys of a unit (sequence, head).
+struct KeyShare {
+  int begin, end;
+
+  __host__ __device__ int chunks() const { return (end - begin + chunk_keys - 1) / chunk_keys; }
+  __host__ __device__ int keys_of(int chunk) const {
+    const int left = end - begin - chunk * chunk_keys;
+    return left < chunk_keys ? left : chunk_keys;
   }
 };
 

@@ -7,20 +7,6 @@
 
 namespace longstride::kernels::cuda::generation {
 
-// A warp's share of the keys of a unit (sequence, head).
-struct KeyShare {
-  int begin, end;
-
-  __device__ KeyShare(const KeyPlan& plan, int slice, int slices)
-      : begin(static_cast<int>(static_cast<std::int64_t>(plan.end) * slice / slices)),
-        end(static_cast<int>(static_cast<std::int64_t>(plan.end) * (slice + 1) / slices)) {}
-  __device__ int chunks() const { return (end - begin + chunk_keys - 1) / chunk_keys; }
-  __device__ int keys_of(int chunk) const {
-    const int left = end - begin - chunk * chunk_keys;
-    return left < chunk_keys ? left : chunk_keys;
-  }
-};
-
 // A warp's memory for keys and values, `slots` chunks, and a barrier for each, of 32 arrivals.
 template <class T>
 class KeyRing {

@@ -74,20 +74,22 @@ __device__ inline void prefetch_bulk(const void* from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-// d += a b, a (16, 16) of which the lower 8 rows are zero, b (16, 8).
+// d = a b over the 32 columns of a block (product.cuh), a (16, 32) of which the lower 8 rows are zero, b (8, 32).
 template <class T>
-__device__ inline void multiply_upper(float (&d)[4], std::uint32_t a0, std::uint32_t a2, std::uint32_t b0,
-                                      std::uint32_t b1) {
+__device__ inline void multiply_block(float (&d)[4], const uint4& a, const uint4& b) {
   if constexpr (DtypeOf<T>::value == Dtype::bf16)
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%5}, {%7,%8}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%12,%5,%12}, {%8,%9}, "
+        "{%13,%13,%13,%13};\n"
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%6,%12,%7,%12}, {%10,%11}, "
+        "{%0,%1,%2,%3};"
+        : "=&f"(d[0]), "=&f"(d[1]), "=&f"(d[2]), "=&f"(d[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "r"(b.z), "r"(b.w), "r"(0), "f"(0.0f));
   else
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%5}, {%7,%8}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%12,%5,%12}, {%8,%9}, "
+        "{%13,%13,%13,%13};\n"
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%6,%12,%7,%12}, {%10,%11}, {%0,%1,%2,%3};"
+        : "=&f"(d[0]), "=&f"(d[1]), "=&f"(d[2]), "=&f"(d[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "r"(b.z), "r"(b.w), "r"(0), "f"(0.0f));
 }
 
 }  // namespace longstride::kernels::cuda::generation

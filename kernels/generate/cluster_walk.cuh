@@ -29,6 +29,8 @@ class ClusterWalk {
     number_ = static_cast<int>(blockIdx.x) / c_.size;
     first_ = number_ * c_.sequences;
     count_ = min(c_.sequences, p_.batch - first_);
+    unit_ = warp() / c_.unit_warps;
+    slice_ = warp() % c_.unit_warps;
   }
 
   // All threads of the block.
@@ -118,9 +120,10 @@ class ClusterWalk {
   static __device__ int parts(int turns) { return turns == 8 ? cluster_warps : warps; }
   __device__ int tile_sums(int turns) const { return (parts(turns) * count_ + 1) * tile_rows; }
 
-  // This warp's sums over `tiles` tiles of 8 turns' blocks, as they come out of the ring.
+  // This warp's sums over `tiles` tiles of 8 turns' blocks, as they come out of the ring. turns: a power of two.
   __device__ void multiply(int tiles, int turns, const uint4 (&input)[4], float* sums) {
-    const int units = tiles * turns, together = turns < 4 ? turns : 4, half = warp() / warps;
+    const int shift = 31 - __clz(turns), units = tiles << shift, last = (turns < 4 ? turns : 4) - 1;
+    const int half = warp() / warps;
     const int part = turns == 8 ? warp() : warp() % warps, pitch = tile_sums(turns);
     for (int stage = 0; stage * 4 < units; ++stage, weights_.next(c_.stages)) {
       if (stage % 2 != half) continue;
@@ -132,18 +135,15 @@ class ClusterWalk {
       for (int i = 0; i < 4; ++i) w[i] = i < here ? from[i * 32 * warps] : make_uint4(0, 0, 0, 0);
       __syncwarp();
       if (lane() == 0) barrier_arrive(barriers_.empty(weights_.slot));
-      float x[4][4] = {};
+      float x[4][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        multiply_upper<T>(x[i], input[i].x, input[i].y, w[i].x, w[i].y);
-        multiply_upper<T>(x[i], input[i].z, input[i].w, w[i].z, w[i].w);
-      }
+      for (int i = 0; i < 4; ++i) multiply_block<T>(x[i], input[i], w[i]);
       float2 sum = make_float2(0, 0);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         sum.x += x[i][0], sum.y += x[i][1];
-        if ((i + 1) % together != 0) continue;
-        const int tile = (stage * 4 + i) / turns;
+        if ((i & last) != last) continue;
+        const int tile = (stage * 4 + i) >> shift;
         if (i < here && lane() / 4 < count_)
           *reinterpret_cast<float2*>(sums + tile * pitch + (part * count_ + lane() / 4) * tile_rows + lane() % 4 * 2) =
               sum;
@@ -208,13 +208,13 @@ class ClusterWalk {
 #pragma unroll
       for (int e = 0; e < 8; ++e) sum += x[i][e];
     }
-    const float mean = warp_sum(sum) / static_cast<float>(p_.width);
+    const float mean = warp_sum(sum) * c_.share_of_width;
 #pragma unroll
     for (int i = 0; i < most; ++i)
 #pragma unroll
       for (int e = 0; e < 8; ++e)
         if (i * 256 < p_.width) squares += (x[i][e] - mean) * (x[i][e] - mean);
-    const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(p_.width) + 1e-5f);
+    const float rstd = rsqrtf(warp_sum(squares) * c_.share_of_width + 1e-5f);
 #pragma unroll
     for (int i = 0; i < most; ++i) {
       const int d = i * 256 + lane() * 8;
@@ -258,12 +258,13 @@ class ClusterWalk {
   }
 
   __device__ int units() const { return count_ * c_.heads; }
-  __device__ const KeyPlan& plan_of(int k, int unit) const {
-    return at<KeyPlan>(c_.plans)[unit * p_.plans + at<LayerEntry>(c_.entries)[k].plan];
+  // Which keys a unit reads in layers of this kind, and what of them is for this warp.
+  __device__ const KeyPlan& plan_of(int kind, int unit) const { return at<KeyPlan>(c_.plans)[unit * p_.plans + kind]; }
+  __device__ KeyShare share_of(int kind, int unit, int slice) const {
+    return at<KeyShare>(c_.key_shares)[(unit * p_.plans + kind) * c_.unit_warps + slice];
   }
-  __device__ Cache<T> cache_of(int k, int unit) const {
-    const LayerEntry& e = at<LayerEntry>(c_.entries)[k];
-    const std::int64_t row = (first_ + unit / c_.heads) * e.rows;
+  __device__ Cache<T> cache_of(const LayerEntry& e, int unit) const {
+    const std::int64_t row = (first_ + (c_.heads == 1 ? unit : unit / c_.heads)) * e.rows;
     return {reinterpret_cast<T*>(p_.cache + e.keys) + row * p_.heads.key_size,
             reinterpret_cast<T*>(p_.cache + e.values) + row * p_.heads.value_size};
   }
@@ -275,19 +276,23 @@ class ClusterWalk {
     heads.entries = at<HeadEntry>(c_.head_entries);
     for (int i = warp(); i < units() * p_.plans; i += cluster_warps) {
       const int unit = i / p_.plans, head = rank_ * c_.heads + unit % c_.heads;
+      KeyPlan& plan = at<KeyPlan>(c_.plans)[i];
       plan_keys(heads, i % p_.plans, Unit((first_ + unit / c_.heads) * p_.heads.count + head, p_.heads), position,
-                at<KeyPlan>(c_.plans)[i]);
+                plan);
+      __syncwarp();
+      if (lane() < c_.unit_warps)
+        at<KeyShare>(c_.key_shares)[i * c_.unit_warps + lane()] = {plan.end * lane() / c_.unit_warps,
+                                                                   plan.end * (lane() + 1) / c_.unit_warps};
     }
   }
 
-  // This warp's first keys of layer k.
-  __device__ void fetch_keys(int k) {
-    const int unit = warp() / c_.unit_warps;
-    if (unit >= units()) return;
-    const KeyPlan& plan = plan_of(k, unit);
-    const KeyShare share(plan, warp() % c_.unit_warps, c_.unit_warps);
-    for (int chunk = 0; chunk < min(share.chunks(), c_.key_slots); ++chunk)
-      keys_.fetch(plan, share, chunk, cache_of(k, unit));
+  // This warp's first keys of a layer.
+  __device__ void fetch_keys(const LayerEntry& e) {
+    if (unit_ >= units()) return;
+    const KeyPlan& plan = plan_of(e.plan, unit_);
+    const KeyShare share = share_of(e.plan, unit_, slice_);
+    const Cache<T> cache = cache_of(e, unit_);
+    for (int chunk = 0; chunk < min(share.chunks(), c_.key_slots); ++chunk) keys_.fetch(plan, share, chunk, cache);
   }
 
   // `token`: of this warp's sequence, the byte before the position, and then that at it.
@@ -295,7 +300,7 @@ class ClusterWalk {
     plan_position(position);
     if (warp() < count_) embed(warp(), position, token);
     sync();
-    fetch_keys(0);
+    fetch_keys(at<LayerEntry>(c_.entries)[0]);
     for (int k = 0; k < p_.layers; ++k) {
       await(barriers_.constants_full(constants_turn_.slot), constants_turn_.parity);
       if (warp() < count_) {
@@ -313,8 +318,8 @@ class ClusterWalk {
     head(position, token);
   }
 
-  // The position's query, key and value, from the sums: for this block's use, and the latter two for the cache.
-  __device__ void finish_query(int k) const {
+  // The position's query, key and value, from the sums.
+  __device__ void finish_query() const {
     const int keys = c_.query_rows(p_), dk = p_.heads.key_size, dv = p_.heads.value_size;
     float* query = at<float>(c_.query);
     T* fresh = at<T>(c_.fresh);
@@ -324,29 +329,37 @@ class ClusterWalk {
         return;
       }
       const bool of_key = r < 2 * keys;
-      const int size = of_key ? dk : dv, of_kind = r - (of_key ? keys : 2 * keys), d = of_kind % size;
-      const int unit = s * c_.heads + of_kind / size;
-      const KeyPlan& plan = plan_of(k, unit);
-      const Cache<T> cache = cache_of(k, unit);
-      T* rows = of_key ? cache.keys : cache.values;
-      const T value = from_float<T>(x);
-      fresh[unit * (dk + dv) + (of_key ? 0 : dk) + d] = value;
+      const int size = of_key ? dk : dv, of_kind = r - (of_key ? keys : 2 * keys);
+      const int head = c_.heads == 1 ? 0 : of_kind / size;
+      fresh[(s * c_.heads + head) * (dk + dv) + (of_key ? 0 : dk) + of_kind - head * size] = from_float<T>(x);
+    });
+  }
+
+  // The position's keys and values to the cache.
+  __device__ void keep(const LayerEntry& e) const {
+    const int key_packs = p_.heads.key_size / 8, packs = key_packs + p_.heads.value_size / 8;
+    if (lane() >= packs) return;
+    for (int unit = warp(); unit < units(); unit += cluster_warps) {
+      const KeyPlan& plan = plan_of(e.plan, unit);
+      const Cache<T> cache = cache_of(e, unit);
+      const bool of_key = lane() < key_packs;
+      uint4* rows = reinterpret_cast<uint4*>(of_key ? cache.keys : cache.values);
+      const int size = of_key ? key_packs : packs - key_packs, pack = of_key ? lane() : lane() - key_packs;
+      const uint4 value = at<uint4>(c_.fresh)[unit * packs + lane()];
 #pragma unroll
       for (int i = 0; i < HeadGeometry::most_parts; ++i)
-        if (plan.ring_row[i] >= 0) rows[static_cast<std::int64_t>(plan.ring_row[i]) * size + d] = value;
-    });
+        if (plan.ring_row[i] >= 0) rows[static_cast<std::int64_t>(plan.ring_row[i]) * size + pack] = value;
+    }
   }
 
   // What a warp leaves for the merge: the sums of its columns, the top score, the total.
   __device__ int found_pitch() const { return p_.heads.value_size + 4; }
-  __device__ void attend(int k) {
-    const int unit = warp() / c_.unit_warps, size = p_.heads.key_size + p_.heads.value_size;
-    if (unit >= units()) return;
-    const KeyPlan& plan = plan_of(k, unit);
-    const T* fresh = at<T>(c_.fresh) + unit * size;
+  __device__ void attend(const LayerEntry& e) {
+    if (unit_ >= units()) return;
+    const T* fresh = at<T>(c_.fresh) + unit_ * (p_.heads.key_size + p_.heads.value_size);
     const Found found =
-        attend_share<T>(p_.heads, plan, KeyShare(plan, warp() % c_.unit_warps, c_.unit_warps), cache_of(k, unit), keys_,
-                        at<float>(c_.query) + unit * p_.heads.key_size, fresh, fresh + p_.heads.key_size);
+        attend_share<T>(p_.heads, plan_of(e.plan, unit_), share_of(e.plan, unit_, slice_), cache_of(e, unit_), keys_,
+                        at<float>(c_.query) + unit_ * p_.heads.key_size, fresh, fresh + p_.heads.key_size);
     float* to = at<float>(c_.sums) + warp() * found_pitch();
 #pragma unroll
     for (int e = 0; e < 8; ++e)
@@ -370,6 +383,7 @@ class ClusterWalk {
   }
 
   __device__ void attention(int k) {
+    const LayerEntry e = at<LayerEntry>(c_.entries)[k];
     const int turns = turns_of(p_.qkv), of_keys = c_.query_rows(p_) / tile_rows;
     float* sums = at<float>(c_.partials);
     uint4 input[4];
@@ -378,16 +392,17 @@ class ClusterWalk {
     multiply(of_keys, turns, input, sums + of_keys * tile_sums(turns));
     multiply(c_.value_rows(p_) / tile_rows, turns, input, sums + 2 * of_keys * tile_sums(turns));
     sync();
-    finish_query(k);
+    finish_query();
     sync();
-    attend(k);
+    attend(e);
     sync();
     merge();
     sync();
     const int mixed = p_.heads.count * p_.heads.value_size, pitch = pitch_of<T>(mixed),
               size = static_cast<int>(sizeof(T));
     send_all(mixed_message, c_.value_rows(p_) * size, c_.mixed, pitch * size);
-    if (k + 1 < p_.layers) fetch_keys(k + 1);
+    keep(e);
+    if (k + 1 < p_.layers) fetch_keys(at<LayerEntry>(c_.entries)[k + 1]);
     receive(mixed_message, parity_);
     product(p_.output, at<T>(c_.mixed), pitch);
     finish_branch(p_.output, c_.constants_at.output, middle_message, c_.deltas);
@@ -473,6 +488,7 @@ class ClusterWalk {
   Turn weights_, constants_turn_;
   std::uint32_t parity_ = 0, positions_parity_ = 0;  // of the layers' messages, and the logits'
   int rank_, number_, first_, count_;
+  int unit_, slice_;  // whose keys this warp attends with: of a (sequence, head) of the block, which share
 };
 
 }  // namespace longstride::kernels::cuda::generation

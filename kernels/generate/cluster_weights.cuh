@@ -47,30 +47,37 @@ class WeightFetch {
 
   // The weights of `positions` positions. `number`: of the cluster.
   __device__ void run(int number, std::int32_t positions) const {
-    Stages stage(p_, c_, rank_), ahead(p_, c_, rank_);
+    Stages stage(p_, c_, rank_);
     Turn turn, constants;
     const int clusters = static_cast<int>(gridDim.x) / c_.size;
-    int asked = 0;
-    for (; asked < stages_ahead; ++asked) ahead.step();
     for (std::int32_t position = 0; position < positions;) {
       if (stage.begins_layer()) {
+        const int k = stage.layer();
         await(barriers_.constants_empty(constants.slot), constants.parity ^ 1);
-        fetch_constants(stage.layer(), constants.slot);
+        fetch_constants(k, constants.slot);
         constants.next(2);
+        if (k % clusters == number) prefetch(k == p_.layers ? 0 : k + 1);
       }
       await(barriers_.empty(turn.slot), turn.parity ^ 1);
       barrier_arrive_expect(barriers_.full(turn.slot), stage.bytes());
       bulk_load(shared_ + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(),
                 barriers_.full(turn.slot));
       turn.next(c_.stages);
-      // All clusters need the same: one asks for it.
-      if (asked++ % clusters == number) prefetch_bulk(p_.weights + ahead.at(), ahead.bytes());
-      ahead.step();
       if (stage.step()) ++position;
     }
   }
 
  private:
+  // This block's part of layer k to the second-level cache. All clusters need the same: one asks for it.
+  __device__ void prefetch(int k) const {
+    for (int i = 0; i < (k == p_.layers ? 1 : layer_pieces); ++i) {
+      const Piece piece = piece_of(p_, c_, rank_, k, i);
+      for (int block = 0; block < piece.blocks; block += 2 * stage_blocks)
+        prefetch_bulk(p_.weights + piece.at + std::int64_t{block} * 512,
+                      static_cast<std::uint32_t>(min(piece.blocks - block, 2 * stage_blocks) * 512));
+    }
+  }
+
   __device__ void fetch_constants(int k, int slot) const {
     const char* layer = p_.weights + k * p_.layer_bytes;
     float* to = reinterpret_cast<float*>(shared_ + c_.constants) + slot * c_.constants_at.count;

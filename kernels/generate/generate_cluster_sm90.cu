@@ -92,6 +92,7 @@ void place(const Problem& p, Cluster& c) {
   const std::int64_t n = c.sequences, units = n * c.heads, size = sizeof(T), word = 4;
   const int mixed = p.heads.count * p.heads.value_size, dk = p.heads.key_size, dv = p.heads.value_size;
   c.place_constants(p);
+  c.share_of_width = 1.0f / static_cast<float>(p.width);
   std::int64_t sums = 0, rows = word * c.rows(p.logits);
   for (const Packed* m : {&p.qkv, &p.output, &p.feed_inner, &p.feed_outer, &p.logits}) {
     const std::int64_t parts = m->depth / warps == 8 ? cluster_warps : warps;
@@ -113,6 +114,7 @@ void place(const Problem& p, Cluster& c) {
   c.keys = take(units * c.unit_warps * c.key_slots * KeyRing<T>::chunk_bytes(dk, dv));
   c.sums = take(word * cluster_warps * (dv + 4));
   c.plans = take(static_cast<std::int64_t>(sizeof(KeyPlan)) * units * p.plans);
+  c.key_shares = take(static_cast<std::int64_t>(sizeof(KeyShare)) * units * p.plans * c.unit_warps);
   c.entries = take(static_cast<std::int64_t>(sizeof(LayerEntry)) * p.layers);
   c.geometry = take(static_cast<std::int64_t>(sizeof(HeadGeometry)) * p.geometries);
   c.head_entries = take(static_cast<std::int64_t>(sizeof(HeadEntry)) * p.plans * p.heads.count);
