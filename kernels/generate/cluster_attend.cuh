@@ -97,6 +97,31 @@ struct Found {
   }
 };
 
+// The largest of a warp's, which are no NaNs: integers have an instruction for it.
+__device__ __forceinline__ float largest_of_warp(float x) {
+  const int bits = static_cast<int>(__float_as_uint(x)), ordered = bits ^ (bits >> 31 & 0x7FFFFFFF);
+  const int top = __reduce_max_sync(0xFFFFFFFFu, ordered);
+  return __uint_as_float(static_cast<std::uint32_t>(top ^ (top >> 31 & 0x7FFFFFFF)));
+}
+
+// In four sums, which need not wait for each other.
+template <class T>
+__device__ __forceinline__ float score_of_key(const T* key, const float* query, int size) {
+  constexpr int pack = KeyRing<T>::pack;
+  float sums[4] = {};
+#pragma unroll 4
+  for (int d = 0; d < size; d += pack) {
+    float k[pack];
+    load<pack>(key + d, k);
+#pragma unroll
+    for (int e = 0; e < pack; e += 4) {
+      const float4 q = *reinterpret_cast<const float4*>(query + d + e);
+      sums[0] += k[e] * q.x, sums[1] += k[e + 1] * q.y, sums[2] += k[e + 2] * q.z, sums[3] += k[e + 3] * q.w;
+    }
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 // One chunk of 16-bit keys and values, of which `count` are there.
 template <class T>
 __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int count, const float* query,
@@ -104,9 +129,10 @@ __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int
   constexpr int pack = KeyRing<T>::pack;
   static_assert(pack == 8);
   const int lane = static_cast<int>(threadIdx.x) % 32, dv = heads.value_size, groups = dv / pack;
-  const float score =
-      lane < count ? score_of(keys + lane * KeyRing<T>::key_pitch(heads.key_size), query, heads.key_size) : -INFINITY;
-  const float top = fmaxf(found.top, warp_max(score)), shrink = expf(found.top - top);
+  const float score = lane < count
+                          ? score_of_key(keys + lane * KeyRing<T>::key_pitch(heads.key_size), query, heads.key_size)
+                          : -INFINITY;
+  const float top = fmaxf(found.top, largest_of_warp(score)), shrink = expf(found.top - top);
   const float weight = lane < count ? expf(score - top) : 0.0f;
   found.top = top;
   found.total = found.total * shrink + weight;  // of this lane

@@ -192,6 +192,10 @@ class ClusterWalk {
   __device__ void normalise(int s, const T* delta, const float* norm) const {
     constexpr int most = most_cluster_width / 256;
     float* stream = at<float>(c_.stream) + s * p_.width;
+    // One pass finds both sums, which are of distances from the first value: its square would else swallow the
+    // variance.
+    const float origin = stream[0] + (delta != nullptr ? to_float(delta[s * p_.width]) : 0.0f);
+    __syncwarp();
     float x[most][8], sum = 0, squares = 0;
 #pragma unroll
     for (int i = 0; i < most; ++i) {
@@ -206,15 +210,15 @@ class ClusterWalk {
         store<8>(stream + d, x[i]);
       }
 #pragma unroll
-      for (int e = 0; e < 8; ++e) sum += x[i][e];
+      for (int e = 0; e < 8; ++e) {
+        const float distance = x[i][e] - origin;
+        sum += distance;
+        squares += distance * distance;
+      }
     }
-    const float mean = warp_sum(sum) * c_.share_of_width;
-#pragma unroll
-    for (int i = 0; i < most; ++i)
-#pragma unroll
-      for (int e = 0; e < 8; ++e)
-        if (i * 256 < p_.width) squares += (x[i][e] - mean) * (x[i][e] - mean);
-    const float rstd = rsqrtf(warp_sum(squares) * c_.share_of_width + 1e-5f);
+    const float offset = warp_sum(sum) * c_.share_of_width, mean = origin + offset;
+    const float variance = warp_sum(squares) * c_.share_of_width - offset * offset;
+    const float rstd = rsqrtf(fmaxf(variance, 0.0f) + 1e-5f);
 #pragma unroll
     for (int i = 0; i < most; ++i) {
       const int d = i * 256 + lane() * 8;
