@@ -9,7 +9,7 @@ namespace longstride::kernels::cuda::generation {
 
 constexpr int cluster_warps = 16, cluster_consumers = 32 * cluster_warps;  // beside the warp that fetches weights
 constexpr int cluster_threads = cluster_consumers + 32;
-constexpr int most_cluster_sequences = 8;        // the upper half of a matrix instruction's rows
+constexpr int most_cluster_sequences = 4;        // half the columns of a matrix instruction (multiply_block)
 constexpr int stage_blocks = 32;                 // blocks of 512 bytes (product.cuh) in one stage of the ring
 constexpr int stage_bytes = 512 * stage_blocks;  // half a stage row of the warps: 8 warps take 4 blocks each
 constexpr int chunk_keys = 32;                   // one a lane

@@ -43,7 +43,7 @@ __device__ inline bool barrier_passed(std::uint64_t* barrier, std::uint32_t pari
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
       "selp.u32 %0, 1, 0, done;\n"
       "}\n"
       : "=r"(passed)
@@ -52,8 +52,9 @@ __device__ inline bool barrier_passed(std::uint64_t* barrier, std::uint32_t pari
   return passed != 0;
 }
 
-// As sm90::barrier_wait, and for what other blocks sent. Seconds of waiting mean that something is broken: a trap is
-// better than for ever.
+// As sm90::barrier_wait. What other blocks sent is in this block's shared memory before the barrier counts it, so that
+// the order within the block suffices; that of the cluster would empty the first-level cache at every wait. Seconds of
+// waiting mean that something is broken: a trap is better than for ever.
 __device__ inline void await(std::uint64_t* barrier, std::uint32_t parity) {
   if (barrier_passed(barrier, parity)) return;
   const long long begin = clock64();
@@ -74,22 +75,23 @@ __device__ inline void prefetch_bulk(const void* from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-// d = a b over the 32 columns of a block (product.cuh), a (16, 32) of which the lower 8 rows are zero, b (8, 32).
+// One block of a tile (product.cuh), 8 rows by 32 columns, with up to 4 vectors, by one instruction. Of the operand of
+// 16 rows the upper 8 are this lane's words x and z, the lower 8 its words y and w: the same rows, other columns. So
+// the other operand has each vector twice, and what a vector's product with a row is, is found in two halves: d[0] +
+// d[3] is that of row lane / 4 and vector lane % 4. `pair`: words x and z of vector lane / 8, in odd groups of 4 lanes
+// y and w.
 template <class T>
-__device__ inline void multiply_block(float (&d)[4], const uint4& a, const uint4& b) {
+__device__ inline float multiply_block(const uint4& w, const uint2& pair) {
+  float d[4];
   if constexpr (DtypeOf<T>::value == Dtype::bf16)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%12,%5,%12}, {%8,%9}, "
-        "{%13,%13,%13,%13};\n"
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%6,%12,%7,%12}, {%10,%11}, "
-        "{%0,%1,%2,%3};"
-        : "=&f"(d[0]), "=&f"(d[1]), "=&f"(d[2]), "=&f"(d[3])
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "r"(b.z), "r"(b.w), "r"(0), "f"(0.0f));
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w), "r"(pair.x), "r"(pair.y), "f"(0.0f));
   else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%12,%5,%12}, {%8,%9}, "
-        "{%13,%13,%13,%13};\n"
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%6,%12,%7,%12}, {%10,%11}, {%0,%1,%2,%3};"
-        : "=&f"(d[0]), "=&f"(d[1]), "=&f"(d[2]), "=&f"(d[3])
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "r"(b.z), "r"(b.w), "r"(0), "f"(0.0f));
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w), "r"(pair.x), "r"(pair.y), "f"(0.0f));
+  return d[0] + d[3];
 }
 
 }  // namespace longstride::kernels::cuda::generation

@@ -102,17 +102,18 @@ class ClusterWalk {
 
   // ---- Products ----
 
-  // The input of a product, for this warp: 16 bytes of each of the four blocks it takes of a stage. The upper 8 of the
-  // 16 warps take every other stage; where a tile is two stages, they have its second half.
-  __device__ void load_input(const T* vectors, int pitch, int turns, uint4 (&input)[4]) const {
-    const int s = lane() / 4;
+  // The input of a product, for this warp: of each of the four blocks it takes of a stage. The upper 8 of the 16 warps
+  // take every other stage; where a tile is two stages, they have its second half.
+  __device__ void load_input(const T* vectors, int pitch, int turns, uint2 (&input)[4]) const {
+    const int s = lane() / 8;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int turn = turns == 8 ? warp() / warps * 4 + i : i & (turns - 1);
-      input[i] = make_uint4(0, 0, 0, 0);
+      uint4 x = make_uint4(0, 0, 0, 0);
       if (s < count_)
-        input[i] = *reinterpret_cast<const uint4*>(vectors + s * pitch +
-                                                   (warp() % warps + turn * warps) * block_columns<T> + lane() % 4 * 8);
+        x = *reinterpret_cast<const uint4*>(vectors + s * pitch + (warp() % warps + turn * warps) * block_columns<T> +
+                                            lane() % 4 * 8);
+      input[i] = lane() / 4 % 2 == 0 ? make_uint2(x.x, x.z) : make_uint2(x.y, x.w);
     }
   }
 
@@ -121,7 +122,7 @@ class ClusterWalk {
   __device__ int tile_sums(int turns) const { return (parts(turns) * count_ + 1) * tile_rows; }
 
   // This warp's sums over `tiles` tiles of 8 turns' blocks, as they come out of the ring. turns: a power of two.
-  __device__ void multiply(int tiles, int turns, const uint4 (&input)[4], float* sums) {
+  __device__ void multiply(int tiles, int turns, const uint2 (&input)[4], float* sums) {
     const int shift = 31 - __clz(turns), units = tiles << shift, last = (turns < 4 ? turns : 4) - 1;
     const int half = warp() / warps;
     const int part = turns == 8 ? warp() : warp() % warps, pitch = tile_sums(turns);
@@ -129,25 +130,22 @@ class ClusterWalk {
       if (stage % 2 != half) continue;
       await(barriers_.full(weights_.slot), weights_.parity);
       const uint4* from = at<uint4>(c_.ring + weights_.slot * stage_bytes) + warp() % warps * 32 + lane();
-      const int here = min(units - stage * 4, 4);
-      uint4 w[4];
+      uint4 w[4];  // a last stage that is not full ends with something, which is not stored
 #pragma unroll
-      for (int i = 0; i < 4; ++i) w[i] = i < here ? from[i * 32 * warps] : make_uint4(0, 0, 0, 0);
+      for (int i = 0; i < 4; ++i) w[i] = from[i * 32 * warps];
       __syncwarp();
       if (lane() == 0) barrier_arrive(barriers_.empty(weights_.slot));
-      float x[4][4];
+      float x[4], sum = 0;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) multiply_block<T>(x[i], input[i], w[i]);
-      float2 sum = make_float2(0, 0);
+      for (int i = 0; i < 4; ++i) x[i] = multiply_block<T>(w[i], input[i]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        sum.x += x[i][0], sum.y += x[i][1];
+        sum += x[i];
         if ((i & last) != last) continue;
         const int tile = (stage * 4 + i) >> shift;
-        if (i < here && lane() / 4 < count_)
-          *reinterpret_cast<float2*>(sums + tile * pitch + (part * count_ + lane() / 4) * tile_rows + lane() % 4 * 2) =
-              sum;
-        sum = make_float2(0, 0);
+        if (stage * 4 + i < units && lane() % 4 < count_)
+          sums[tile * pitch + (part * count_ + lane() % 4) * tile_rows + lane() / 4] = sum;
+        sum = 0;
       }
     }
   }
@@ -175,7 +173,7 @@ class ClusterWalk {
 
   // A whole product of this block's share of m, but for the sums' use.
   __device__ void product(const Packed& m, const T* vectors, int pitch) {
-    uint4 input[4];
+    uint2 input[4];
     load_input(vectors, pitch, turns_of(m), input);
     multiply(m.tiles / c_.size, turns_of(m), input, at<float>(c_.partials));
     sync();
@@ -390,7 +388,7 @@ class ClusterWalk {
     const LayerEntry e = at<LayerEntry>(c_.entries)[k];
     const int turns = turns_of(p_.qkv), of_keys = c_.query_rows(p_) / tile_rows;
     float* sums = at<float>(c_.partials);
-    uint4 input[4];
+    uint2 input[4];
     load_input(normed(), pitch_of<T>(p_.width), turns, input);
     multiply(of_keys, turns, input, sums);
     multiply(of_keys, turns, input, sums + of_keys * tile_sums(turns));
