@@ -105,14 +105,11 @@ class ClusterWalk {
   // The input of a product, for this warp: of each of the four blocks it takes of a stage. The upper 8 of the 16 warps
   // take every other stage; where a tile is two stages, they have its second half.
   __device__ void load_input(const T* vectors, int pitch, int turns, uint2 (&input)[4]) const {
-    const int s = lane() / 8;
+    const T* from = vectors + min(lane() / 8, count_ - 1) * pitch + lane() % 4 * 8;  // what is beyond is not stored
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int turn = turns == 8 ? warp() / warps * 4 + i : i & (turns - 1);
-      uint4 x = make_uint4(0, 0, 0, 0);
-      if (s < count_)
-        x = *reinterpret_cast<const uint4*>(vectors + s * pitch + (warp() % warps + turn * warps) * block_columns<T> +
-                                            lane() % 4 * 8);
+      const uint4 x = *reinterpret_cast<const uint4*>(from + (warp() % warps + turn * warps) * block_columns<T>);
       input[i] = lane() / 4 % 2 == 0 ? make_uint2(x.x, x.z) : make_uint2(x.y, x.w);
     }
   }
@@ -193,23 +190,27 @@ class ClusterWalk {
     // One pass finds both sums, which are of distances from the first value: its square would else swallow the
     // variance.
     const float origin = stream[0] + (delta != nullptr ? to_float(delta[s * p_.width]) : 0.0f);
-    __syncwarp();
-    float x[most][8], sum = 0, squares = 0;
+    float x[most][8], more[most][8], gain[most][8], bias[most][8], sum = 0, squares = 0;
 #pragma unroll
     for (int i = 0; i < most; ++i) {
-      const int d = i * 256 + lane() * 8;
-      if (d >= p_.width) break;
+      const int d = min(i * 256, p_.width - 256) + lane() * 8;  // the last once more rather than none
       load<8>(stream + d, x[i]);
-      if (delta != nullptr) {
-        float more[8];
-        load<8>(delta + s * p_.width + d, more);
+      if (delta != nullptr) load<8>(delta + s * p_.width + d, more[i]);
+      load<8>(norm + d, gain[i]);
+      load<8>(norm + p_.width + d, bias[i]);
+    }
+    __syncwarp();
 #pragma unroll
-        for (int e = 0; e < 8; ++e) x[i][e] += more[e];
-        store<8>(stream + d, x[i]);
+    for (int i = 0; i < most; ++i) {
+      const bool given = i * 256 < p_.width;
+      if (delta != nullptr) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) x[i][e] += more[i][e];
+        if (given) store<8>(stream + i * 256 + lane() * 8, x[i]);
       }
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        const float distance = x[i][e] - origin;
+        const float distance = given ? x[i][e] - origin : 0.0f;
         sum += distance;
         squares += distance * distance;
       }
@@ -219,14 +220,10 @@ class ClusterWalk {
     const float rstd = rsqrtf(fmaxf(variance, 0.0f) + 1e-5f);
 #pragma unroll
     for (int i = 0; i < most; ++i) {
-      const int d = i * 256 + lane() * 8;
-      if (d >= p_.width) break;
-      float gain[8], bias[8];
-      load<8>(norm + d, gain);
-      load<8>(norm + p_.width + d, bias);
+      if (i * 256 >= p_.width) break;
 #pragma unroll
-      for (int e = 0; e < 8; ++e) x[i][e] = (x[i][e] - mean) * rstd * gain[e] + bias[e];
-      store<8>(normed() + s * pitch_of<T>(p_.width) + d, x[i]);
+      for (int e = 0; e < 8; ++e) x[i][e] = (x[i][e] - mean) * rstd * gain[i][e] + bias[i][e];
+      store<8>(normed() + s * pitch_of<T>(p_.width) + i * 256 + lane() * 8, x[i]);
     }
   }
 
