@@ -186,8 +186,8 @@ std::vector<NamedConfig> generated_configs() {
   deep.feed_forward_ratio = 4;
   deep.context = 40;
   out.push_back({"deep", deep});
-  // What a cluster of blocks draws on Hopper, like `deep`: a head a block, two heads a block, rows of two chunks of
-  // keys.
+  // What a cluster of blocks draws on Hopper, like `deep`: a head a block, two heads a block, lists of several chunks
+  // of keys.
   SparseTransformerConfig eight = strided;
   eight.width = 256;
   eight.heads = 8;
