@@ -39,7 +39,7 @@ struct Cluster {
   __host__ __device__ int value_rows(const Problem& p) const { return heads * p.heads.value_size; }
   __host__ __device__ int qkv_rows(const Problem& p) const { return 2 * query_rows(p) + value_rows(p); }
   __host__ __device__ int rows(const Packed& m) const { return m.tiles / size * tile_rows; }
-  __host__ __device__ int barrier_count() const { return 2 * stages + 4 + messages + cluster_warps * key_slots; }
+  __host__ __device__ int barrier_count() const { return 3 * stages + 4 + messages + cluster_warps * key_slots; }
 
   void place_constants(const Problem& p) {
     Constants& at = constants_at;
@@ -95,6 +95,8 @@ class Stages {
   __host__ __device__ Stages(const Problem& p, const Cluster& c, int rank) : p_(p), c_(c), rank_(rank) { enter(); }
 
   __host__ __device__ int layer() const { return layer_; }
+  // Which half of the warps reads it.
+  __host__ __device__ int half() const { return stage_ % 2; }
   __host__ __device__ bool begins_layer() const { return index_ == 0 && stage_ == 0; }
   __host__ __device__ std::int64_t at() const { return piece_.at + static_cast<std::int64_t>(stage_) * stage_bytes; }
   __host__ __device__ std::uint32_t bytes() const {

@@ -123,15 +123,16 @@ class ClusterWalk {
     const int shift = 31 - __clz(turns), units = tiles << shift, last = (turns < 4 ? turns : 4) - 1;
     const int half = warp() / warps;
     const int part = turns == 8 ? warp() : warp() % warps, pitch = tile_sums(turns);
-    for (int stage = 0; stage * 4 < units; ++stage, weights_.next(c_.stages)) {
+    for (int stage = 0; stage * 4 < units; ++stage, slot_ = slot_ + 1 == c_.stages ? 0 : slot_ + 1) {
       if (stage % 2 != half) continue;
-      await(barriers_.full(weights_.slot), weights_.parity);
-      const uint4* from = at<uint4>(c_.ring + weights_.slot * stage_bytes) + warp() % warps * 32 + lane();
+      await(barriers_.full(half, slot_), filled_ >> slot_ & 1);
+      filled_ ^= 1u << slot_;
+      const uint4* from = at<uint4>(c_.ring + slot_ * stage_bytes) + warp() % warps * 32 + lane();
       uint4 w[4];  // a last stage that is not full ends with something, which is not stored
 #pragma unroll
       for (int i = 0; i < 4; ++i) w[i] = from[i * 32 * warps];
       __syncwarp();
-      if (lane() == 0) barrier_arrive(barriers_.empty(weights_.slot));
+      if (lane() == 0) barrier_arrive(barriers_.empty(slot_));
       float x[4], sum = 0;
 #pragma unroll
       for (int i = 0; i < 4; ++i) x[i] = multiply_block<T>(w[i], input[i]);
@@ -484,7 +485,9 @@ class ClusterWalk {
   char* const shared_;
   const ClusterBarriers barriers_;
   KeyRing<T> keys_;
-  Turn weights_, constants_turn_;
+  Turn constants_turn_;
+  int slot_ = 0;                                     // the ring's next stage
+  std::uint32_t filled_ = 0;                         // a bit for each slot: the parity of this half's next use of it
   std::uint32_t parity_ = 0, positions_parity_ = 0;  // of the layers' messages, and the logits'
   int rank_, number_, first_, count_;
   int unit_, slice_;  // whose keys this warp attends with: of a (sequence, head) of the block, which share

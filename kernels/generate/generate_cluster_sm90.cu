@@ -10,7 +10,7 @@ namespace {
 
 constexpr int largest_cluster = 16, smallest_cluster = 8;  // with fewer blocks a whole grid is faster
 constexpr int most_clusters = 16;
-constexpr int fewest_stages = 3;
+constexpr int fewest_stages = 3, most_stages = 32;  // a bit of a word for each
 constexpr int most_chunks = 4;  // of one warp and layer: longer lists of keys are better read by more multiprocessors
 
 template <class T>
@@ -127,8 +127,9 @@ void share_memory(const Problem& p, std::int64_t chunks, std::int64_t shared_byt
     c.key_slots = static_cast<int>(slots);
     c.stages = 0;
     place(p, c);
-    constexpr int barriers_of_a_stage = 16;
-    return static_cast<int>((shared_bytes - c.bytes - 128) / (stage_bytes + barriers_of_a_stage));
+    constexpr int barriers_of_a_stage = 24;
+    const std::int64_t fit = (shared_bytes - c.bytes - 128) / (stage_bytes + barriers_of_a_stage);
+    return static_cast<int>(std::min<std::int64_t>(fit, most_stages));
   };
   constexpr int enough = 5;
   int stages = 0;

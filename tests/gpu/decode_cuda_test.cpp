@@ -329,5 +329,30 @@ TEST(GenerateCuda, SamplesDoNotDependOnHowManyAreDrawnAtOnceAndRepeat) {
   }
 }
 
+// Three sequences a cluster leave the ring of weights an odd number of stages, fewer than a product has, and 16 the
+// last cluster one sequence; every layer attends to as many keys as there are.
+TEST(GenerateCuda, ManySequencesWithLocalAttentionDrawWhatFewDraw) {
+  LONGSTRIDE_NEEDS_GPU();
+  SparseTransformerConfig config = toy_config();
+  config.context = 1024;
+  config.layers = 12;
+  config.width = 512;
+  config.heads = 16;
+  config.feed_forward_ratio = 4;
+  config.attention.stride = 256;
+  config.attention.parts = {kernels::PartKind::local};
+  std::vector<float> weights = random_weights(config);
+  SampleConfig s;
+  s.length = config.context;
+  for (const std::int64_t count : {16, 13}) {
+    s.count = count;
+    s.batch = 4;
+    const Samples few = sampled(config, weights, s, Precision::bf16, Device::cuda);
+    s.batch = 0;
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(sampled(config, weights, s, Precision::bf16, Device::cuda).bytes, few.bytes) << count << ", time " << i;
+  }
+}
+
 }  // namespace
 }  // namespace longstride::test
