@@ -194,7 +194,8 @@ Generator outline(const GenerateShape& shape, const Tables& tables, const Gpu& g
     p.keys_at_once = small(((tables.most + p.heads.splits - 1) / p.heads.splits + 16) / 16 * 16);
     p.keys_at_once = std::min(p.keys_at_once, 1024);
     for (;; p.keys_at_once = p.keys_at_once / 2 / 16 * 16) {
-      g.shared_bytes = static_cast<std::size_t>(Places<T>(p, blocks, nullptr).bytes);
+      p.at = offsets_of<T>(p, blocks);
+      g.shared_bytes = static_cast<std::size_t>(p.at.bytes);
       if (g.shared_bytes <= gpu.shared_bytes || p.keys_at_once < 32) break;
     }
   });
