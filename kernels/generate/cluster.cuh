@@ -9,12 +9,29 @@ namespace longstride::kernels::cuda::generation {
 
 constexpr int cluster_warps = 16, cluster_consumers = 32 * cluster_warps;  // beside the warp that fetches weights
 constexpr int cluster_threads = cluster_consumers + 32;
-constexpr int most_cluster_sequences = 4;        // half the columns of a matrix instruction (multiply_block)
-constexpr int stage_blocks = 32;                 // blocks of 512 bytes (product.cuh) in one stage of the ring
-constexpr int stage_bytes = 512 * stage_blocks;  // half a stage row of the warps: 8 warps take 4 blocks each
-constexpr int chunk_keys = 32;                   // one a lane
-constexpr int most_cluster_width = 512;          // a warp holds it in registers
+constexpr int most_cluster_sequences = 4;  // half the columns of a matrix instruction (multiply_block)
+constexpr int stage_blocks = 32;           // blocks of 512 bytes (product.cuh) in one stage of the ring
+constexpr int stage_bytes = 512 * stage_blocks;
+constexpr int blocks_at_once = 4;        // of a warp
+constexpr int chunk_keys = 32;           // one a lane
+constexpr int most_cluster_width = 512;  // a warp holds it in registers
 enum Message { mixed_message, middle_message, inner_message, outer_message, logits_message, messages };
+
+// A block's share of a product: tiles of 8 rows, each in 2^part_shift parts, which are `blocks` neighbouring blocks for
+// one warp. A part lies in one stage. Pieces that begin a stage each: `piece_tiles` tiles in `piece_blocks` blocks.
+struct Work {
+  int tiles = 0, part_shift = 0, blocks = 0, piece_tiles = 0, piece_blocks = 0, stages = 0;
+  int input = 0, pitch = 0;  // the vectors, in bytes: the first one's place, and from one to the next
+  int bias = 0;              // among the constants, in floats
+
+  __host__ __device__ int block_of(int tile, int part) const {
+    const int piece = (tile >= piece_tiles ? 1 : 0) + (tile >= 2 * piece_tiles ? 1 : 0);
+    return piece * piece_blocks + ((((tile - piece * piece_tiles) << part_shift) + part)) * blocks;
+  }
+};
+// A layer has two products whose rows warps have to themselves, and after each of them one whose rows they share. The
+// logits are of the first kind.
+enum Kind { qkv_kind, inner_kind, logits_kind, kinds };
 
 // Where a layer's biases and norms lie among its constants, in floats. The head has a norm alone, where attention's is.
 struct Constants {
@@ -29,17 +46,18 @@ struct Cluster {
   int unit_warps = 0, key_slots = 0;  // warps that share the keys of a (sequence, head); chunks one of them has at hand
   int stages = 0;                     // of the ring
   // In shared memory, in bytes from its beginning.
-  int ring = 0, constants = 0, stream = 0, normed = 0, mixed = 0, inner = 0, deltas = 0, logits = 0, outgoing = 0,
-      partials = 0, query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, key_shares = 0, entries = 0, geometry = 0,
-      head_entries = 0, barriers = 0, bytes = 0;
+  int ring = 0, constants = 0, stream = 0, normed = 0, mixed = 0, inner = 0, deltas = 0, logits = 0, partials = 0,
+      query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, key_shares = 0, entries = 0, geometry = 0, head_entries = 0,
+      barriers = 0, bytes = 0;
   Constants constants_at;
+  Work own[kinds], shared[2];
   float share_of_width = 0;  // 1 / width
 
   __host__ __device__ int query_rows(const Problem& p) const { return heads * p.heads.key_size; }
   __host__ __device__ int value_rows(const Problem& p) const { return heads * p.heads.value_size; }
   __host__ __device__ int qkv_rows(const Problem& p) const { return 2 * query_rows(p) + value_rows(p); }
   __host__ __device__ int rows(const Packed& m) const { return m.tiles / size * tile_rows; }
-  __host__ __device__ int barrier_count() const { return 3 * stages + 4 + messages + cluster_warps * key_slots; }
+  __host__ __device__ int barrier_count() const { return 2 * stages + 4 + messages + cluster_warps * key_slots; }
 
   void place_constants(const Problem& p) {
     Constants& at = constants_at;
@@ -95,8 +113,6 @@ class Stages {
   __host__ __device__ Stages(const Problem& p, const Cluster& c, int rank) : p_(p), c_(c), rank_(rank) { enter(); }
 
   __host__ __device__ int layer() const { return layer_; }
-  // Which half of the warps reads it.
-  __host__ __device__ int half() const { return stage_ % 2; }
   __host__ __device__ bool begins_layer() const { return index_ == 0 && stage_ == 0; }
   __host__ __device__ std::int64_t at() const { return piece_.at + static_cast<std::int64_t>(stage_) * stage_bytes; }
   __host__ __device__ std::uint32_t bytes() const {

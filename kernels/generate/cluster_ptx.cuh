@@ -5,7 +5,6 @@
 
 namespace longstride::kernels::cuda::generation {
 
-using sm90::barrier_arrive;
 using sm90::barrier_arrive_expect;
 using sm90::barrier_init;
 using sm90::barrier_init_fence;
@@ -36,6 +35,10 @@ __device__ inline void send(std::uint32_t to, const uint4& x, std::uint32_t barr
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
                "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(barrier)
                : "memory");
+}
+
+__device__ inline void barrier_arrive(std::uint64_t* barrier, std::uint32_t times) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(times) : "memory");
 }
 
 __device__ inline bool barrier_passed(std::uint64_t* barrier, std::uint32_t parity) {
@@ -75,23 +78,21 @@ __device__ inline void prefetch_bulk(const void* from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-// One block of a tile (product.cuh), 8 rows by 32 columns, with up to 4 vectors, by one instruction. Of the operand of
-// 16 rows the upper 8 are this lane's words x and z, the lower 8 its words y and w: the same rows, other columns. So
-// the other operand has each vector twice, and what a vector's product with a row is, is found in two halves: d[0] +
-// d[3] is that of row lane / 4 and vector lane % 4. `pair`: words x and z of vector lane / 8, in odd groups of 4 lanes
-// y and w.
+// d += one block of a tile (product.cuh), 8 rows by 32 columns, times up to 4 vectors, by one instruction. Of the
+// operand of 16 rows the upper 8 are this lane's words x and z, the lower 8 its words y and w: the same rows, other
+// columns. So the other operand has each vector twice, and what a vector's product with a row is, is found in two
+// halves: d[0] + d[3] is that of row lane / 4 and vector lane % 4. `pair`: words x and z of vector lane / 8, in odd
+// groups of 4 lanes y and w.
 template <class T>
-__device__ inline float multiply_block(const uint4& w, const uint2& pair) {
-  float d[4];
+__device__ inline void multiply_block(float (&d)[4], const uint4& w, const uint2& pair) {
   if constexpr (DtypeOf<T>::value == Dtype::bf16)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-        : "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w), "r"(pair.x), "r"(pair.y), "f"(0.0f));
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w), "r"(pair.x), "r"(pair.y));
   else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-        : "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w), "r"(pair.x), "r"(pair.y), "f"(0.0f));
-  return d[0] + d[3];
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w), "r"(pair.x), "r"(pair.y));
 }
 
 }  // namespace longstride::kernels::cuda::generation

@@ -29,6 +29,8 @@ class ClusterWalk {
     number_ = static_cast<int>(blockIdx.x) / c_.size;
     first_ = number_ * c_.sequences;
     count_ = min(c_.sequences, p_.batch - first_);
+    peers_[0] = address_in(shared_address(shared), min(lane() / 4, c_.size - 1));
+    peers_[1] = address_in(shared_address(shared), min(lane() / 4 + 8, c_.size - 1));
     unit_ = warp() / c_.unit_warps;
     slice_ = warp() % c_.unit_warps;
   }
@@ -87,94 +89,115 @@ class ClusterWalk {
     if (threadIdx.x == 0) expect(m);
   }
 
-  // This block's rows, (sequence, row), which lie in `outgoing`: to all blocks, each row of `pitch` bytes there.
-  // After a sync().
-  __device__ void send_all(int m, int row_bytes, int to, int pitch) const {
-    const int packs = row_bytes / 16, destination = warp() % c_.size;
-    const std::uint32_t base = address_in(shared_address(shared_ + to + rank_ * row_bytes), destination);
-    const std::uint32_t barrier = address_in(shared_address(message(m)), destination);
-    const uint4* from = at<uint4>(c_.outgoing);
-    for (int i = lane() + warp() / c_.size * 32; i < count_ * packs; i += cluster_warps / c_.size * 32) {
-      const int s = count_ == 1 ? 0 : i / packs;
-      send(base + static_cast<std::uint32_t>(s * pitch + (i - s * packs) * 16), from[i], barrier);
-    }
+  // Where a message goes: from the beginning of a block's shared memory, in bytes.
+  __device__ std::uint32_t barrier_at(int m) const {
+    return static_cast<std::uint32_t>(c_.barriers) + static_cast<std::uint32_t>(message(m) - barriers_.full(0)) * 8;
+  }
+
+  // Eight rows of up to four sequences, one value a lane (multiply_block), as packs of 16 bytes: this lane's is that of
+  // sequence lane % 4. `paired`: in the order in which products read them.
+  static __device__ uint4 packed(float x, bool paired) {
+    const std::uint32_t mine = bits_of(from_float<T>(x));
+    const std::uint32_t two = mine | __shfl_down_sync(0xFFFFFFFFu, mine, 4) << 16;
+    const int s = lane() % 4, second = paired ? 16 : 8;
+    uint4 out;
+    out.x = __shfl_sync(0xFFFFFFFFu, two, s);
+    out.y = __shfl_sync(0xFFFFFFFFu, two, s + second);
+    out.z = __shfl_sync(0xFFFFFFFFu, two, s + 24 - second);
+    out.w = __shfl_sync(0xFFFFFFFFu, two, s + 24);
+    return out;
+  }
+  static __device__ std::uint32_t bits_of(T x) { return *reinterpret_cast<const std::uint16_t*>(&x); }
+
+  // A tile's pack to all blocks: each lane to those whose number is lane / 4 modulo 8. `to`: of the pack of sequence 0.
+  __device__ void send_tile(const uint4& x, int to, int pitch, int m) const {
+    if (lane() % 4 >= count_) return;
+    const std::uint32_t place = static_cast<std::uint32_t>(to + lane() % 4 * pitch), barrier = barrier_at(m);
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (lane() / 4 + 8 * i < c_.size) send(peers_[i] + place, x, peers_[i] + barrier);
   }
 
   // ---- Products ----
 
-  // The input of a product, for this warp: of each of the four blocks it takes of a stage. The upper 8 of the 16 warps
-  // take every other stage; where a tile is two stages, they have its second half.
-  __device__ void load_input(const T* vectors, int pitch, int turns, uint2 (&input)[4]) const {
-    const T* from = vectors + min(lane() / 8, count_ - 1) * pitch + lane() % 4 * 8;  // what is beyond is not stored
+  // A part of a tile: the sum of row lane / 4 and vector lane % 4. `first`: a stage of the product before which all
+  // have been read. A slot that the product uses twice is looked at when its first use is over: the parity of a
+  // barrier tells neighbouring phases apart, no more.
+  __device__ float multiply(const Work& work, int tile, int part, int first) const {
+    const int block = work.block_of(tile, part), stage = block / stage_blocks;
+    int slot = slot_ + stage;
+    std::uint32_t parity = ring_parity_;
+    for (; slot >= c_.stages; slot -= c_.stages) parity ^= 1;
+    if (stage - first >= c_.stages) await(barriers_.empty(slot), parity ^ 1);
+    await(barriers_.full(slot), parity);
+    const char* weights = shared_ + c_.ring + slot * stage_bytes + block % stage_blocks * 512 + lane() * 16;
+    const char* vectors = shared_ + work.input + min(lane() / 8, count_ - 1) * work.pitch +  // beyond: not used
+                          part * work.blocks * 64 + lane() % 4 * 16 + (lane() / 4 & 1) * 8;
+    float d[blocks_at_once][4] = {};
+#pragma unroll 1
+    for (int i = 0; i < work.blocks;
+         i += blocks_at_once, weights += 512 * blocks_at_once, vectors += 64 * blocks_at_once) {
+      uint4 w[blocks_at_once];
+      uint2 x[blocks_at_once];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int turn = turns == 8 ? warp() / warps * 4 + i : i & (turns - 1);
-      const uint4 x = *reinterpret_cast<const uint4*>(from + (warp() % warps + turn * warps) * block_columns<T>);
-      input[i] = lane() / 4 % 2 == 0 ? make_uint2(x.x, x.z) : make_uint2(x.y, x.w);
+      for (int j = 0; j < blocks_at_once; ++j) {
+        w[j] = *reinterpret_cast<const uint4*>(weights + 512 * j);
+        x[j] = *reinterpret_cast<const uint2*>(vectors + 64 * j);
+      }
+#pragma unroll
+      for (int j = 0; j < blocks_at_once; ++j) multiply_block<T>(d[j], w[j], x[j]);
     }
+    __syncwarp();
+    if (lane() == 0) barrier_arrive(barriers_.empty(slot), static_cast<std::uint32_t>(work.blocks));
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < blocks_at_once; ++j) sum += d[j][0] + d[j][3];
+    return sum;
+  }
+  __device__ void pass(int stages) {
+    slot_ += stages;
+    for (; slot_ >= c_.stages; slot_ -= c_.stages) ring_parity_ ^= 1;
   }
 
-  // How many sums of a row there are, and from one tile's sums to the next.
-  static __device__ int parts(int turns) { return turns == 8 ? cluster_warps : warps; }
-  __device__ int tile_sums(int turns) const { return (parts(turns) * count_ + 1) * tile_rows; }
+  // A product whose tiles warps have to themselves: f(tile, sum).
+  template <class F>
+  __device__ void multiply_tiles(const Work& work, F&& f) {
+    for (int first = 0; first < work.tiles; first += cluster_warps) {
+      if (first > 0) sync();
+      const int tile = first + warp();
+      if (tile < work.tiles) f(tile, multiply(work, tile, 0, work.block_of(first, 0) / stage_blocks));
+    }
+    pass(work.stages);
+  }
 
-  // This warp's sums over `tiles` tiles of 8 turns' blocks, as they come out of the ring. turns: a power of two.
-  __device__ void multiply(int tiles, int turns, const uint2 (&input)[4], float* sums) {
-    const int shift = 31 - __clz(turns), units = tiles << shift, last = (turns < 4 ? turns : 4) - 1;
-    const int half = warp() / warps;
-    const int part = turns == 8 ? warp() : warp() % warps, pitch = tile_sums(turns);
-    for (int stage = 0; stage * 4 < units; ++stage, slot_ = slot_ + 1 == c_.stages ? 0 : slot_ + 1) {
-      if (stage % 2 != half) continue;
-      await(barriers_.full(half, slot_), filled_ >> slot_ & 1);
-      filled_ ^= 1u << slot_;
-      const uint4* from = at<uint4>(c_.ring + slot_ * stage_bytes) + warp() % warps * 32 + lane();
-      uint4 w[4];  // a last stage that is not full ends with something, which is not stored
-#pragma unroll
-      for (int i = 0; i < 4; ++i) w[i] = from[i * 32 * warps];
-      __syncwarp();
-      if (lane() == 0) barrier_arrive(barriers_.empty(slot_));
-      float x[4], sum = 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x[i] = multiply_block<T>(w[i], input[i]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sum += x[i];
-        if ((i & last) != last) continue;
-        const int tile = (stage * 4 + i) >> shift;
-        if (stage * 4 + i < units && lane() % 4 < count_)
-          sums[tile * pitch + (part * count_ + lane() % 4) * tile_rows + lane() / 4] = sum;
-        sum = 0;
+  // A product whose tiles several warps share. Of a tile's rows every one of them adds up all parts, and sends them to
+  // some blocks.
+  __device__ void multiply_shared(const Work& work, int m, int to) {
+    const int parts = 1 << work.part_shift;
+    float* sums = at<float>(c_.partials);
+    if (warp() < work.tiles << work.part_shift) {
+      const float x = multiply(work, warp() >> work.part_shift, warp() & (parts - 1), 0);
+      sums[warp() * 32 + lane()] = x;
+    }
+    pass(work.stages);
+    const int tile = warp() & (work.tiles - 1);  // a power of two
+    const float bias = constants(work.bias)[tile * tile_rows + lane() / 4];
+    sync();
+    float x = bias;
+#pragma unroll 4
+    for (int p = 0; p < parts; ++p) x += sums[(tile * parts + p) * 32 + lane()];
+    const uint4 pack = packed(x, false);  // rounded before it joins the stream, as everywhere in training
+    const int size = static_cast<int>(sizeof(T)), turn = warp() / work.tiles, turns = cluster_warps / work.tiles;
+    to += (rank_ * work.tiles + tile) * tile_rows * size;
+    // Of the blocks, those whose number is `turn` modulo `turns`.
+    if (lane() % 4 < count_) {
+      const std::uint32_t place = static_cast<std::uint32_t>(to + lane() % 4 * p_.width * size),
+                          barrier = barrier_at(m);
+      for (int d = turn + lane() / 4 * turns; d < c_.size; d += 8 * turns) {
+        const std::uint32_t peer = address_in(shared_address(shared_), d);
+        send(peer + place, pack, peer + barrier);
       }
     }
-  }
-
-  static __device__ int turns_of(const Packed& m) { return m.depth / warps; }
-
-  // f(s, r, x) for every local row r of `rows`, with x its sum, after the warps' sums and a sync().
-  template <class F>
-  __device__ void finish(int rows, int turns, const float* bias, F&& f) const {
-    const int pitch = tile_sums(turns), part = count_ * tile_rows;
-    for (int i = thread(); i < rows * count_; i += cluster_consumers) {
-      const int s = count_ == 1 ? 0 : i / rows, r = i - s * rows;
-      const float* from = at<float>(c_.partials) + r / tile_rows * pitch + s * tile_rows + r % tile_rows;
-      float x[warps], sum = bias != nullptr ? bias[r] : 0.0f;
-#pragma unroll
-      for (int w = 0; w < warps; ++w) x[w] = from[w * part];
-#pragma unroll
-      for (int w = 0; w < warps; ++w) sum += x[w];
-      if (turns == 8)
-#pragma unroll
-        for (int w = warps; w < cluster_warps; ++w) sum += from[w * part];
-      f(s, r, sum);
-    }
-  }
-
-  // A whole product of this block's share of m, but for the sums' use.
-  __device__ void product(const Packed& m, const T* vectors, int pitch) {
-    uint2 input[4];
-    load_input(vectors, pitch, turns_of(m), input);
-    multiply(m.tiles / c_.size, turns_of(m), input, at<float>(c_.partials));
-    sync();
   }
 
   // ---- The residual stream ----
@@ -182,49 +205,60 @@ class ClusterWalk {
   __device__ const float* constants(int offset) const {
     return at<float>(c_.constants) + constants_turn_.slot * c_.constants_at.count + offset;
   }
-  __device__ T* normed() const { return at<T>(c_.normed); }
 
-  // stream += delta, if there is one, and normed = norm(stream), by one warp.
-  __device__ void normalise(int s, const T* delta, const float* norm) const {
+  // stream += what `message` brings, if there is one, and normed = norm(stream), by one warp. What does not wait for
+  // the message is read before.
+  __device__ void normalise(int s, int message, std::uint32_t parity, const T* deltas, const float* norm) const {
     constexpr int most = most_cluster_width / 256;
     float* stream = at<float>(c_.stream) + s * p_.width;
-    // One pass finds both sums, which are of distances from the first value: its square would else swallow the
-    // variance.
-    const float origin = stream[0] + (delta != nullptr ? to_float(delta[s * p_.width]) : 0.0f);
-    float x[most][8], more[most][8], gain[most][8], bias[most][8], sum = 0, squares = 0;
+    const T* delta = deltas + s * p_.width;
+    float x[most][8], gain[most][8], bias[most][8];
 #pragma unroll
     for (int i = 0; i < most; ++i) {
       const int d = min(i * 256, p_.width - 256) + lane() * 8;  // the last once more rather than none
       load<8>(stream + d, x[i]);
-      if (delta != nullptr) load<8>(delta + s * p_.width + d, more[i]);
       load<8>(norm + d, gain[i]);
       load<8>(norm + p_.width + d, bias[i]);
     }
-    __syncwarp();
+    // One pass finds both sums, which are of distances from the first value: its square would else swallow the
+    // variance.
+    float origin = stream[0];
+    if (message < messages) {
+      receive(message, parity);
+      origin += to_float(delta[0]);
 #pragma unroll
-    for (int i = 0; i < most; ++i) {
-      const bool given = i * 256 < p_.width;
-      if (delta != nullptr) {
+      for (int i = 0; i < most; ++i) {
+        float more[8];
+        load<8>(delta + min(i * 256, p_.width - 256) + lane() * 8, more);
 #pragma unroll
-        for (int e = 0; e < 8; ++e) x[i][e] += more[i][e];
-        if (given) store<8>(stream + i * 256 + lane() * 8, x[i]);
-      }
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const float distance = given ? x[i][e] - origin : 0.0f;
-        sum += distance;
-        squares += distance * distance;
+        for (int e = 0; e < 8; ++e) x[i][e] += more[e];
       }
     }
-    const float offset = warp_sum(sum) * c_.share_of_width, mean = origin + offset;
-    const float variance = warp_sum(squares) * c_.share_of_width - offset * offset;
-    const float rstd = rsqrtf(fmaxf(variance, 0.0f) + 1e-5f);
+    __syncwarp();
+    float sums[4] = {}, squares[4] = {};
 #pragma unroll
     for (int i = 0; i < most; ++i) {
       if (i * 256 >= p_.width) break;
+      store<8>(stream + i * 256 + lane() * 8, x[i]);
 #pragma unroll
-      for (int e = 0; e < 8; ++e) x[i][e] = (x[i][e] - mean) * rstd * gain[i][e] + bias[i][e];
-      store<8>(normed() + s * pitch_of<T>(p_.width) + i * 256 + lane() * 8, x[i]);
+      for (int e = 0; e < 8; ++e) {
+        const float distance = x[i][e] - origin;
+        sums[e % 4] += distance;
+        squares[e % 4] += distance * distance;
+      }
+    }
+    const float offset = warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3])) * c_.share_of_width;
+    const float square = warp_sum((squares[0] + squares[1]) + (squares[2] + squares[3])) * c_.share_of_width;
+    const float mean = origin + offset, rstd = rsqrtf(fmaxf(square - offset * offset, 0.0f) + 1e-5f);
+    T* to = at<T>(c_.normed) + s * pitch_of<T>(p_.width) + lane() * 8;
+#pragma unroll
+    for (int i = 0; i < most; ++i) {
+      if (i * 256 >= p_.width) break;
+      float y[8];
+#pragma unroll
+      for (int e = 0; e < 8; ++e)  // in pairs, in the order in which products read them
+        y[e / 2 % 2 * 4 + e / 4 * 2 + e % 2] = (x[i][e] - mean) * rstd * gain[i][e] + bias[i][e];
+      store<8>(to + i * 256, y);
     }
   }
 
@@ -295,44 +329,98 @@ class ClusterWalk {
     for (int chunk = 0; chunk < min(share.chunks(), c_.key_slots); ++chunk) keys_.fetch(plan, share, chunk, cache);
   }
 
-  // `token`: of this warp's sequence, the byte before the position, and then that at it.
+  // `token`: of this warp's sequence, the byte before the position, and then that at it. The code of a layer stands
+  // here once: with what of it would be written twice it would not fit where a multiprocessor keeps instructions.
   __device__ void position(std::int32_t position, int& token) {
     plan_position(position);
     if (warp() < count_) embed(warp(), position, token);
     sync();
     fetch_keys(at<LayerEntry>(c_.entries)[0]);
-    for (int k = 0; k < p_.layers; ++k) {
+    for (int k = 0;; ++k) {
       await(barriers_.constants_full(constants_turn_.slot), constants_turn_.parity);
-      if (warp() < count_) {
-        if (k > 0) receive(outer_message, parity_ ^ 1);
-        normalise(warp(), k > 0 ? at<T>(c_.deltas) + c_.sequences * p_.width : nullptr,
-                  constants(c_.constants_at.attention_norm));
+#pragma unroll 1
+      for (int half = 0; half < 2; ++half) {
+        begin_half(k, half);
+        if (k == p_.layers) break;
+        if (half == 0) attention(k);
+        receive(half == 0 ? mixed_message : inner_message, parity_);
+        multiply_shared(c_.shared[half], half == 0 ? middle_message : outer_message, deltas_at(half));
+        if (half == 0 && k + 1 < p_.layers) fetch_keys(at<LayerEntry>(c_.entries)[k + 1]);
       }
-      sync();
-      attention(k);
-      feed_forward();
-      if (threadIdx.x == 0) barrier_arrive(barriers_.constants_empty(constants_turn_.slot));
       constants_turn_.next(2);
+      if (k == p_.layers) break;
       parity_ ^= 1;
     }
-    head(position, token);
+    if (warp() < count_) {
+      receive(logits_message, positions_parity_);
+      token = draw(warp(), position);
+    }
+    positions_parity_ ^= 1;
   }
 
-  // The position's query, key and value, from the sums.
-  __device__ void finish_query() const {
-    const int keys = c_.query_rows(p_), dk = p_.heads.key_size, dv = p_.heads.value_size;
-    float* query = at<float>(c_.query);
-    T* fresh = at<T>(c_.fresh);
-    finish(c_.qkv_rows(p_), turns_of(p_.qkv), constants(c_.constants_at.qkv), [&](int s, int r, float x) {
-      if (r < keys) {
-        query[s * keys + r] = p_.heads.scale * x;
+  __device__ int deltas_at(int half) const {
+    return c_.deltas + half * c_.sequences * p_.width * static_cast<int>(sizeof(T));
+  }
+
+  // The norm before the first or the second half of layer k, or before the logits, and the product of what it finds.
+  __device__ void begin_half(int k, int half) {
+    if (warp() < count_)
+      normalise(warp(),
+                half == 1 ? middle_message
+                : k > 0   ? outer_message
+                          : messages,
+                half == 1 ? parity_ : parity_ ^ 1, at<T>(deltas_at(1 - half)),
+                constants(half == 0 ? c_.constants_at.attention_norm : c_.constants_at.feed_forward_norm));
+    sync();
+    if (half == 0 && threadIdx.x == 0) {  // the former layer's have been read, and the head's are a norm alone
+      if (k > 0) barrier_arrive(barriers_.constants_empty(constants_turn_.slot ^ 1), 1);
+      if (k == p_.layers) barrier_arrive(barriers_.constants_empty(constants_turn_.slot), 1);
+    }
+    const Kind kind = k == p_.layers ? logits_kind : half == 0 ? qkv_kind : inner_kind;
+    const Work& work = c_.own[kind];
+    multiply_tiles(work, [&](int tile, float x) {
+      const int row = tile * tile_rows + lane() / 4;
+      if (kind == logits_kind) {
+        send_logits(tile, x);
         return;
       }
-      const bool of_key = r < 2 * keys;
-      const int size = of_key ? dk : dv, of_kind = r - (of_key ? keys : 2 * keys);
-      const int head = c_.heads == 1 ? 0 : of_kind / size;
-      fresh[(s * c_.heads + head) * (dk + dv) + (of_key ? 0 : dk) + of_kind - head * size] = from_float<T>(x);
+      x += constants(work.bias)[row];
+      if (kind == qkv_kind) {
+        if (lane() % 4 < count_) keep_query(lane() % 4, row, x);
+        return;
+      }
+      const float z = rounded(x);
+      const uint4 pack = packed(__fdividef(z, 1.0f + expf(-1.702f * z)), true);  // gelu
+      constexpr int size = static_cast<int>(sizeof(T));
+      send_tile(pack, c_.inner + (rank_ * work.tiles + tile) * tile_rows * size, pitch_of<T>(p_.inner) * size,
+                inner_message);
     });
+  }
+
+  __device__ void send_logits(int tile, float x) const {
+    const int s = lane() % 4, bits = static_cast<int>(__float_as_uint(x));
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const auto word = [&](int i) {
+        return static_cast<std::uint32_t>(__shfl_sync(0xFFFFFFFFu, bits, s + part * 16 + i * 4));
+      };
+      const uint4 pack = make_uint4(word(0), word(1), word(2), word(3));
+      send_tile(pack, c_.logits + ((rank_ * c_.own[logits_kind].tiles + tile) * tile_rows + part * 4) * 4,
+                p_.vocabulary * 4, logits_message);
+    }
+  }
+
+  // Row r of the position's query, key and value.
+  __device__ void keep_query(int s, int r, float x) const {
+    const int keys = c_.query_rows(p_), dk = p_.heads.key_size, dv = p_.heads.value_size;
+    if (r < keys) {
+      at<float>(c_.query)[s * keys + r] = p_.heads.scale * x;
+      return;
+    }
+    const bool of_key = r < 2 * keys;
+    const int size = of_key ? dk : dv, of_kind = r - (of_key ? keys : 2 * keys);
+    const int head = c_.heads == 1 ? 0 : of_kind / size;
+    at<T>(c_.fresh)[(s * c_.heads + head) * (dk + dv) + (of_key ? 0 : dk) + of_kind - head * size] = from_float<T>(x);
   }
 
   // The position's keys and values to the cache.
@@ -366,98 +454,50 @@ class ClusterWalk {
       if (e < found.width) to[found.column + e] = found.sum[e];
     if (lane() == 0) to[p_.heads.value_size] = found.top, to[p_.heads.value_size + 1] = found.total;
   }
+  // The warps' sums together, and to all blocks: of a unit, one warp sends to 8 of them.
   __device__ void merge() const {
-    const int dv = p_.heads.value_size, pitch = found_pitch();
-    for (int i = thread(); i < units() * dv; i += cluster_consumers) {
-      const float* from = at<float>(c_.sums) + i / dv * c_.unit_warps * pitch;
-      float top = -INFINITY, total = 0, sum = 0;
-      for (int w = 0; w < c_.unit_warps; ++w) top = fmaxf(top, from[w * pitch + dv]);
+    constexpr int size = static_cast<int>(sizeof(T));
+    const int dv = p_.heads.value_size, pitch = found_pitch(), groups = c_.size / 8;
+    for (int i = warp(); i < units() * groups; i += cluster_warps) {
+      const int unit = groups == 1 ? i : i / 2, s = c_.heads == 1 ? unit : unit / c_.heads;
+      const float* from = at<float>(c_.sums) + unit * c_.unit_warps * pitch;
+      const float* mine = from + min(lane(), c_.unit_warps - 1) * pitch + dv;  // a warp each
+      const float top = lane() < c_.unit_warps ? mine[0] : -INFINITY, total = mine[1];
+      const float most = largest_of_warp(top);
+      const float share = top > -INFINITY ? expf(top - most) : 0.0f;
+      const float all = warp_sum(share * total);
+      const float scale = all > 0 ? __fdividef(1.0f, all) : 0.0f;
+      const int to = c_.mixed + s * pitch_of<T>(p_.heads.count * dv) * size +
+                     ((rank_ * c_.heads + unit - s * c_.heads) * dv) * size;
+      for (int first = 0; first < dv; first += 32) {
+        const float* column = from + min(first + lane(), dv - 1);
+        float x = 0;
 #pragma unroll 4
-      for (int w = 0; w < c_.unit_warps; ++w) {
-        const float of_warp = from[w * pitch + dv + 1], share = of_warp > 0 ? expf(from[w * pitch + dv] - top) : 0.0f;
-        total += share * of_warp;
-        sum += share * from[w * pitch + i % dv];
+        for (int w = 0; w < c_.unit_warps; ++w) x += __shfl_sync(0xFFFFFFFFu, share, w) * column[w * pitch];
+        const std::uint32_t bits = bits_of(from_float<T>(x * scale));
+        const std::uint32_t two = bits | __shfl_down_sync(0xFFFFFFFFu, bits, 1) << 16;
+        const int pack = lane() % 4;
+        uint4 packs;  // in the order in which products read them
+        packs.x = __shfl_sync(0xFFFFFFFFu, two, pack * 8);
+        packs.y = __shfl_sync(0xFFFFFFFFu, two, pack * 8 + 4);
+        packs.z = __shfl_sync(0xFFFFFFFFu, two, pack * 8 + 2);
+        packs.w = __shfl_sync(0xFFFFFFFFu, two, pack * 8 + 6);
+        const std::uint32_t peer = peers_[i & (groups - 1)];
+        if (first + pack * 8 < dv)
+          send(peer + static_cast<std::uint32_t>(to + (first + pack * 8) * size), packs,
+               peer + barrier_at(mixed_message));
       }
-      at<T>(c_.outgoing)[i] = from_float<T>(total > 0 ? sum / total : 0.0f);
     }
   }
 
+  // The query, key and value are there, but for a sync().
   __device__ void attention(int k) {
     const LayerEntry e = at<LayerEntry>(c_.entries)[k];
-    const int turns = turns_of(p_.qkv), of_keys = c_.query_rows(p_) / tile_rows;
-    float* sums = at<float>(c_.partials);
-    uint2 input[4];
-    load_input(normed(), pitch_of<T>(p_.width), turns, input);
-    multiply(of_keys, turns, input, sums);
-    multiply(of_keys, turns, input, sums + of_keys * tile_sums(turns));
-    multiply(c_.value_rows(p_) / tile_rows, turns, input, sums + 2 * of_keys * tile_sums(turns));
-    sync();
-    finish_query();
     sync();
     attend(e);
     sync();
     merge();
-    sync();
-    const int mixed = p_.heads.count * p_.heads.value_size, pitch = pitch_of<T>(mixed),
-              size = static_cast<int>(sizeof(T));
-    send_all(mixed_message, c_.value_rows(p_) * size, c_.mixed, pitch * size);
     keep(e);
-    if (k + 1 < p_.layers) fetch_keys(at<LayerEntry>(c_.entries)[k + 1]);
-    receive(mixed_message, parity_);
-    product(p_.output, at<T>(c_.mixed), pitch);
-    finish_branch(p_.output, c_.constants_at.output, middle_message, c_.deltas);
-  }
-
-  // A branch's output is rounded before it joins the stream, as everywhere in training.
-  __device__ void finish_branch(const Packed& m, int bias, int message, int to) const {
-    const int rows = c_.rows(m), size = static_cast<int>(sizeof(T));
-    finish(rows, turns_of(m), constants(bias),
-           [&](int s, int r, float x) { at<T>(c_.outgoing)[s * rows + r] = from_float<T>(x); });
-    sync();
-    send_all(message, rows * size, to, p_.width * size);
-  }
-
-  __device__ void feed_forward() {
-    const int rows = c_.rows(p_.feed_inner), pitch = pitch_of<T>(p_.inner), size = static_cast<int>(sizeof(T));
-    if (warp() < count_) {
-      receive(middle_message, parity_);
-      normalise(warp(), at<T>(c_.deltas), constants(c_.constants_at.feed_forward_norm));
-    }
-    sync();
-    product(p_.feed_inner, normed(), pitch_of<T>(p_.width));
-    finish(rows, turns_of(p_.feed_inner), constants(c_.constants_at.inner), [&](int s, int r, float x) {
-      const float z = rounded(x);
-      at<T>(c_.outgoing)[s * rows + r] = from_float<T>(z / (1.0f + expf(-1.702f * z)));  // gelu
-    });
-    sync();
-    send_all(inner_message, rows * size, c_.inner, pitch * size);
-    receive(inner_message, parity_);
-    product(p_.feed_outer, at<T>(c_.inner), pitch);
-    finish_branch(p_.feed_outer, c_.constants_at.outer, outer_message,
-                  c_.deltas + c_.sequences * p_.width * static_cast<int>(sizeof(T)));
-  }
-
-  // The last norm, the logits, and the draw, which every block does for itself.
-  __device__ void head(std::int32_t position, int& token) {
-    const int rows = c_.rows(p_.logits);
-    await(barriers_.constants_full(constants_turn_.slot), constants_turn_.parity);
-    if (warp() < count_) {
-      receive(outer_message, parity_ ^ 1);
-      normalise(warp(), at<T>(c_.deltas) + c_.sequences * p_.width, constants(c_.constants_at.attention_norm));
-    }
-    sync();
-    if (threadIdx.x == 0) barrier_arrive(barriers_.constants_empty(constants_turn_.slot));
-    constants_turn_.next(2);
-    product(p_.logits, normed(), pitch_of<T>(p_.width));
-    finish(rows, turns_of(p_.logits), nullptr,
-           [&](int s, int r, float x) { at<float>(c_.outgoing)[s * rows + r] = x; });
-    sync();
-    send_all(logits_message, rows * 4, c_.logits, p_.vocabulary * 4);
-    if (warp() < count_) {
-      receive(logits_message, positions_parity_);
-      token = draw(warp(), position);
-    }
-    positions_parity_ ^= 1;
   }
 
   __device__ int draw(int s, std::int32_t position) const {
@@ -486,8 +526,9 @@ class ClusterWalk {
   const ClusterBarriers barriers_;
   KeyRing<T> keys_;
   Turn constants_turn_;
-  int slot_ = 0;                                     // the ring's next stage
-  std::uint32_t filled_ = 0;                         // a bit for each slot: the parity of this half's next use of it
+  std::uint32_t peers_[2];                           // where the shared memory of blocks lane / 4 and 8 more begins
+  int slot_ = 0;                                     // of the ring's next stage
+  std::uint32_t ring_parity_ = 0;                    // of that slot's next use
   std::uint32_t parity_ = 0, positions_parity_ = 0;  // of the layers' messages, and the logits'
   int rank_, number_, first_, count_;
   int unit_, slice_;  // whose keys this warp attends with: of a (sequence, head) of the block, which share

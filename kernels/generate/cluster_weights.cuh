@@ -11,21 +11,18 @@ class ClusterBarriers {
   __device__ ClusterBarriers(char* shared, const Cluster& c)
       : first_(reinterpret_cast<std::uint64_t*>(shared + c.barriers)), c_(c) {}
 
-  // A slot is filled now for one half of the warps and now for the other. Each has a barrier of its own: who waits for
-  // a phase must have waited for the one before, or the parity of the two-but-last passes for that of the last.
-  __device__ std::uint64_t* full(int half, int slot) const { return first_ + half * c_.stages + slot; }
-  __device__ std::uint64_t* empty(int slot) const { return first_ + 2 * c_.stages + slot; }
-  __device__ std::uint64_t* constants_full(int slot) const { return first_ + 3 * c_.stages + slot; }
-  __device__ std::uint64_t* constants_empty(int slot) const { return first_ + 3 * c_.stages + 2 + slot; }
-  __device__ std::uint64_t* message(int m) const { return first_ + 3 * c_.stages + 4 + m; }
+  __device__ std::uint64_t* full(int slot) const { return first_ + slot; }
+  __device__ std::uint64_t* empty(int slot) const { return first_ + c_.stages + slot; }
+  __device__ std::uint64_t* constants_full(int slot) const { return first_ + 2 * c_.stages + slot; }
+  __device__ std::uint64_t* constants_empty(int slot) const { return first_ + 2 * c_.stages + 2 + slot; }
+  __device__ std::uint64_t* message(int m) const { return first_ + 2 * c_.stages + 4 + m; }
   __device__ std::uint64_t* keys(int warp) const { return message(messages) + warp * c_.key_slots; }
 
   // By one thread.
   __device__ void init() const {
     for (int i = 0; i < c_.stages; ++i) {
-      barrier_init(full(0, i), 1);
-      barrier_init(full(1, i), 1);
-      barrier_init(empty(i), warps);  // half of all take a stage
+      barrier_init(full(i), 1);
+      barrier_init(empty(i), stage_blocks);
     }
     for (int i = 0; i < 2; ++i) {
       barrier_init(constants_full(i), 1);
@@ -62,9 +59,11 @@ class WeightFetch {
         if (k % clusters == number) prefetch(k == p_.layers ? 0 : k + 1);
       }
       await(barriers_.empty(turn.slot), turn.parity ^ 1);
-      std::uint64_t* full = barriers_.full(stage.half(), turn.slot);
-      barrier_arrive_expect(full, stage.bytes());
-      bulk_load(shared_ + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(), full);
+      barrier_arrive_expect(barriers_.full(turn.slot), stage.bytes());
+      bulk_load(shared_ + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(),
+                barriers_.full(turn.slot));
+      if (stage.bytes() < stage_bytes)  // nobody reads the blocks that are not there
+        barrier_arrive(barriers_.empty(turn.slot), (stage_bytes - stage.bytes()) / 512);
       turn.next(c_.stages);
       if (stage.step()) ++position;
     }

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int largest_cluster = 16, smallest_cluster = 8;  // with fewer blocks a whole grid is faster
 constexpr int most_clusters = 16;
-constexpr int fewest_stages = 3, most_stages = 32;  // a bit of a word for each
 constexpr int most_chunks = 4;  // of one warp and layer: longer lists of keys are better read by more multiprocessors
 
 template <class T>
@@ -68,16 +67,66 @@ bool is_hopper() {
 
 bool divides(const Packed& m, int size) { return m.tiles % size == 0; }
 
-// Whether eight warps share a tile's columns evenly, in as many turns as the kernel knows.
-bool in_turns(const Packed& m) {
-  const int turns = m.depth / warps;
-  return m.depth % warps == 0 && std::has_single_bit(static_cast<unsigned>(turns)) && turns <= 8;
+// Whether parts of tiles fill stages.
+bool in_parts(const Packed& m) {
+  return m.depth % blocks_at_once == 0 && std::has_single_bit(static_cast<unsigned>(m.depth));
+}
+// Of a product whose tiles warps share: as many parts as there are warps, of four blocks at least.
+int parts_of(const Packed& m, int size) {
+  const int tiles = m.tiles / size;
+  return std::max(1, std::min(cluster_warps / tiles, m.depth / blocks_at_once));
+}
+bool in_shares(const Packed& m, int size) {
+  const int tiles = m.tiles / size;
+  return in_parts(m) && tiles > 0 && tiles <= cluster_warps && std::has_single_bit(static_cast<unsigned>(tiles)) &&
+         m.depth / parts_of(m, size) <= stage_blocks;
 }
 
 bool fits_clusters(const Problem& p, int size) {
   return p.heads.count % size == 0 && divides(p.output, size) && divides(p.feed_inner, size) &&
-         divides(p.logits, size) && in_turns(p.qkv) && in_turns(p.output) && in_turns(p.feed_outer) &&
-         p.width % 256 == 0 && p.width <= most_cluster_width && p.heads.key_size + p.heads.value_size <= 256;
+         divides(p.logits, size) && in_parts(p.qkv) && p.qkv.depth <= stage_blocks && in_shares(p.output, size) &&
+         in_shares(p.feed_outer, size) && p.width % 256 == 0 && p.width <= most_cluster_width &&
+         p.heads.key_size + p.heads.value_size <= 256;
+}
+
+// What of each product is for one block. Its input's place is known.
+void place_products(const Problem& p, Cluster& c) {
+  using T = __nv_bfloat16;
+  const auto work = [&](const Packed& m, int parts, int input, int columns, int bias) {
+    Work w;
+    w.tiles = m.tiles / c.size;
+    w.part_shift = std::countr_zero(static_cast<unsigned>(parts));
+    w.blocks = m.depth / parts;
+    w.piece_tiles = w.tiles;
+    w.piece_blocks = 0;
+    w.stages = stages_of(w.tiles * m.depth);
+    w.input = input;
+    w.pitch = pitch_of<T>(columns) * static_cast<int>(sizeof(T));
+    w.bias = bias;
+    return w;
+  };
+  const Constants& at = c.constants_at;
+  Work& qkv = c.own[qkv_kind] = work(p.qkv, 1, c.normed, p.width, at.qkv);
+  const int keys = c.query_rows(p) / tile_rows, values = c.value_rows(p) / tile_rows;
+  qkv.piece_tiles = keys;
+  qkv.piece_blocks = stages_of(keys * p.qkv.depth) * stage_blocks;
+  qkv.stages = 2 * stages_of(keys * p.qkv.depth) + stages_of(values * p.qkv.depth);
+  c.own[inner_kind] = work(p.feed_inner, 1, c.normed, p.width, at.inner);
+  c.own[logits_kind] = work(p.logits, 1, c.normed, p.width, 0);
+  c.shared[0] = work(p.output, parts_of(p.output, c.size), c.mixed, p.heads.count * p.heads.value_size, at.output);
+  c.shared[1] = work(p.feed_outer, parts_of(p.feed_outer, c.size), c.inner, p.inner, at.outer);
+}
+
+// How few stages do: a slot may be used twice by what the warps multiply at once (ClusterWalk::multiply).
+int fewest_stages(const Cluster& c) {
+  int most = 4;
+  const auto see = [&](const Work& w) {
+    const int parts = std::min(w.tiles << w.part_shift, cluster_warps);
+    most = std::max(most, std::min(w.stages, stages_of(parts * w.blocks) + 2));
+  };
+  for (const Work& w : c.own) see(w);
+  for (const Work& w : c.shared) see(w);
+  return (most + 1) / 2;
 }
 
 // Where things lie in shared memory. T: of 16 bits, whichever.
@@ -93,12 +142,6 @@ void place(const Problem& p, Cluster& c) {
   const int mixed = p.heads.count * p.heads.value_size, dk = p.heads.key_size, dv = p.heads.value_size;
   c.place_constants(p);
   c.share_of_width = 1.0f / static_cast<float>(p.width);
-  std::int64_t sums = 0, rows = word * c.rows(p.logits);
-  for (const Packed* m : {&p.qkv, &p.output, &p.feed_inner, &p.feed_outer, &p.logits}) {
-    const std::int64_t parts = m->depth / warps == 8 ? cluster_warps : warps;
-    sums = std::max(sums, m->tiles / c.size * (parts * n + 1) * tile_rows);
-    if (m != &p.logits) rows = std::max(rows, size * c.rows(*m));
-  }
   c.ring = take(std::int64_t{c.stages} * stage_bytes);
   c.constants = take(word * 2 * c.constants_at.count);
   c.stream = take(word * n * p.width);
@@ -107,8 +150,7 @@ void place(const Problem& p, Cluster& c) {
   c.inner = take(size * n * pitch_of<T>(p.inner));
   c.deltas = take(size * 2 * n * p.width);
   c.logits = take(word * n * p.vocabulary);
-  c.outgoing = take(n * rows);
-  c.partials = take(word * sums);
+  c.partials = take(word * 32 * cluster_warps);
   c.query = take(word * units * dk);
   c.fresh = take(size * units * (dk + dv));
   c.keys = take(units * c.unit_warps * c.key_slots * KeyRing<T>::chunk_bytes(dk, dv));
@@ -119,6 +161,7 @@ void place(const Problem& p, Cluster& c) {
   c.geometry = take(static_cast<std::int64_t>(sizeof(HeadGeometry)) * p.geometries);
   c.head_entries = take(static_cast<std::int64_t>(sizeof(HeadEntry)) * p.plans * p.heads.count);
   c.barriers = take(8 * c.barrier_count());
+  place_products(p, c);
 }
 
 // The longest ring, and as many chunks of keys at hand as leave half a ring of what there is. Without stages: no room.
@@ -127,9 +170,8 @@ void share_memory(const Problem& p, std::int64_t chunks, std::int64_t shared_byt
     c.key_slots = static_cast<int>(slots);
     c.stages = 0;
     place(p, c);
-    constexpr int barriers_of_a_stage = 24;
-    const std::int64_t fit = (shared_bytes - c.bytes - 128) / (stage_bytes + barriers_of_a_stage);
-    return static_cast<int>(std::min<std::int64_t>(fit, most_stages));
+    constexpr int barriers_of_a_stage = 16;
+    return static_cast<int>((shared_bytes - c.bytes - 128) / (stage_bytes + barriers_of_a_stage));
   };
   constexpr int enough = 5;
   int stages = 0;
@@ -137,7 +179,7 @@ void share_memory(const Problem& p, std::int64_t chunks, std::int64_t shared_byt
     stages = stages_beside(slots);
     if (stages >= enough) break;
   }
-  c.stages = stages >= fewest_stages ? stages : 0;
+  c.stages = stages >= fewest_stages(c) ? stages : 0;
   place(p, c);
 }
 
