@@ -57,7 +57,10 @@ struct Cluster {
   __host__ __device__ int value_rows(const Problem& p) const { return heads * p.heads.value_size; }
   __host__ __device__ int qkv_rows(const Problem& p) const { return 2 * query_rows(p) + value_rows(p); }
   __host__ __device__ int rows(const Packed& m) const { return m.tiles / size * tile_rows; }
-  __host__ __device__ int barrier_count() const { return 2 * stages + 4 + messages + cluster_warps * key_slots; }
+  // The barriers' numbers: of the ring's stages, of two layers' constants, of the hand-overs, of the warps' keys.
+  __host__ __device__ int message_barrier(int m) const { return 2 * stages + 4 + m; }
+  __host__ __device__ int keys_barrier(int warp) const { return message_barrier(messages) + warp * key_slots; }
+  __host__ __device__ int barrier_count() const { return keys_barrier(cluster_warps); }
 
   void place_constants(const Problem& p) {
     Constants& at = constants_at;

@@ -18,12 +18,13 @@ class KeyRing {
     return chunk_keys * (key_pitch(key_size) + value_size) * static_cast<int>(sizeof(T));
   }
 
-  __device__ KeyRing(char* memory, std::uint64_t* barriers, int slots, const Heads& heads)
+  // Places in shared memory, in bytes.
+  __device__ KeyRing(int memory, int barriers, int slots, const Heads& heads)
       : memory_(memory), barriers_(barriers), slots_(slots), heads_(heads) {}
 
   __device__ int slots() const { return slots_; }
   __device__ T* keys(int slot) const {
-    return reinterpret_cast<T*>(memory_ + slot * chunk_bytes(heads_.key_size, heads_.value_size));
+    return reinterpret_cast<T*>(block_memory() + memory_ + slot * chunk_bytes(heads_.key_size, heads_.value_size));
   }
   __device__ T* values(int slot) const { return keys(slot) + chunk_keys * key_pitch(heads_.key_size); }
 
@@ -45,13 +46,13 @@ class KeyRing {
         copy_pack(target + static_cast<std::uint32_t>(key * pitch) * static_cast<std::uint32_t>(sizeof(T)),
                   source + static_cast<std::int64_t>(row) * size);
     }
-    copies_arrive(barriers_ + fetched_.slot);
+    copies_arrive(barrier(fetched_.slot));
     fetched_.next(slots_);
   }
 
   // The oldest chunk that was fetched; after its use, `release`.
   __device__ int receive() const {
-    await(barriers_ + used_.slot, used_.parity);
+    await(barrier(used_.slot), used_.parity);
     return used_.slot;
   }
   __device__ void release() {
@@ -60,9 +61,11 @@ class KeyRing {
   }
 
  private:
-  char* memory_;
-  std::uint64_t* barriers_;
-  int slots_;
+  __device__ std::uint64_t* barrier(int slot) const {
+    return reinterpret_cast<std::uint64_t*>(block_memory() + barriers_) + slot;
+  }
+
+  int memory_, barriers_, slots_;
   const Heads& heads_;
   Turn fetched_, used_;
 };

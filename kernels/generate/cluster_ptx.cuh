@@ -12,6 +12,12 @@ using sm90::bulk_load;
 using sm90::named_barrier_sync;
 using sm90::shared_address;
 
+// The block's shared memory. By name, not by a pointer that is handed on: so the compiler knows what it is.
+__device__ __forceinline__ char* block_memory() {
+  extern __shared__ __align__(128) char shared[];
+  return shared;
+}
+
 __device__ inline int cluster_rank() {
   std::uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

@@ -16,21 +16,19 @@ namespace longstride::kernels::cuda::generation {
 template <class T>
 class ClusterWalk {
  public:
-  __device__ ClusterWalk(const Problem& problem, const Cluster& cluster, const Positions& positions, char* shared)
+  __device__ ClusterWalk(const Problem& problem, const Cluster& cluster, const Positions& positions)
       : p_(problem),
         c_(cluster),
         at_(positions),
-        shared_(shared),
-        barriers_(shared, cluster),
-        keys_(
-            shared + c_.keys + warp() * c_.key_slots * KeyRing<T>::chunk_bytes(p_.heads.key_size, p_.heads.value_size),
-            barriers_.keys(warp()), c_.key_slots, p_.heads) {
+        barriers_(cluster),
+        keys_(c_.keys + warp() * c_.key_slots * KeyRing<T>::chunk_bytes(p_.heads.key_size, p_.heads.value_size),
+              c_.barriers + 8 * c_.keys_barrier(warp()), c_.key_slots, p_.heads) {
     rank_ = cluster_rank();
     number_ = static_cast<int>(blockIdx.x) / c_.size;
     first_ = number_ * c_.sequences;
     count_ = min(c_.sequences, p_.batch - first_);
-    peers_[0] = address_in(shared_address(shared), min(lane() / 4, c_.size - 1));
-    peers_[1] = address_in(shared_address(shared), min(lane() / 4 + 8, c_.size - 1));
+    peers_[0] = address_in(shared_address(block_memory()), min(lane() / 4, c_.size - 1));
+    peers_[1] = address_in(shared_address(block_memory()), min(lane() / 4 + 8, c_.size - 1));
     unit_ = warp() / c_.unit_warps;
     slice_ = warp() % c_.unit_warps;
   }
@@ -46,7 +44,7 @@ class ClusterWalk {
     }
     cluster_sync();
     if (warp() == cluster_warps) {
-      if (lane() == 0) WeightFetch(p_, c_, barriers_, shared_, rank_).run(number_, at_.count);
+      if (lane() == 0) WeightFetch(p_, c_, barriers_, rank_).run(number_, at_.count);
       __syncwarp();
     } else {
       consume();
@@ -64,7 +62,7 @@ class ClusterWalk {
 
   template <class U>
   __device__ U* at(int offset) const {
-    return reinterpret_cast<U*>(shared_ + offset);
+    return reinterpret_cast<U*>(block_memory() + offset);
   }
   template <class U>
   static __device__ void copy_all(U* to, const U* from, int count) {
@@ -91,7 +89,7 @@ class ClusterWalk {
 
   // Where a message goes: from the beginning of a block's shared memory, in bytes.
   __device__ std::uint32_t barrier_at(int m) const {
-    return static_cast<std::uint32_t>(c_.barriers) + static_cast<std::uint32_t>(message(m) - barriers_.full(0)) * 8;
+    return static_cast<std::uint32_t>(c_.barriers + 8 * c_.message_barrier(m));
   }
 
   // Eight rows of up to four sequences, one value a lane (multiply_block), as packs of 16 bytes: this lane's is that of
@@ -130,8 +128,8 @@ class ClusterWalk {
     for (; slot >= c_.stages; slot -= c_.stages) parity ^= 1;
     if (stage - first >= c_.stages) await(barriers_.empty(slot), parity ^ 1);
     await(barriers_.full(slot), parity);
-    const char* weights = shared_ + c_.ring + slot * stage_bytes + block % stage_blocks * 512 + lane() * 16;
-    const char* vectors = shared_ + work.input + min(lane() / 8, count_ - 1) * work.pitch +  // beyond: not used
+    const char* weights = block_memory() + c_.ring + slot * stage_bytes + block % stage_blocks * 512 + lane() * 16;
+    const char* vectors = block_memory() + work.input + min(lane() / 8, count_ - 1) * work.pitch +  // beyond: not used
                           part * work.blocks * 64 + lane() % 4 * 16 + (lane() / 4 & 1) * 8;
     float d[blocks_at_once][4] = {};
 #pragma unroll 1
@@ -194,7 +192,7 @@ class ClusterWalk {
       const std::uint32_t place = static_cast<std::uint32_t>(to + lane() % 4 * p_.width * size),
                           barrier = barrier_at(m);
       for (int d = turn + lane() / 4 * turns; d < c_.size; d += 8 * turns) {
-        const std::uint32_t peer = address_in(shared_address(shared_), d);
+        const std::uint32_t peer = address_in(shared_address(block_memory()), d);
         send(peer + place, pack, peer + barrier);
       }
     }
@@ -522,7 +520,6 @@ class ClusterWalk {
   const Problem& p_;
   const Cluster& c_;
   const Positions& at_;
-  char* const shared_;
   const ClusterBarriers barriers_;
   KeyRing<T> keys_;
   Turn constants_turn_;

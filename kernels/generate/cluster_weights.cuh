@@ -8,15 +8,14 @@ namespace longstride::kernels::cuda::generation {
 // The barriers of a block: of the ring's stages, of two layers' constants, of the hand-overs, of the warps' keys.
 class ClusterBarriers {
  public:
-  __device__ ClusterBarriers(char* shared, const Cluster& c)
-      : first_(reinterpret_cast<std::uint64_t*>(shared + c.barriers)), c_(c) {}
+  __device__ explicit ClusterBarriers(const Cluster& c) : c_(c) {}
 
-  __device__ std::uint64_t* full(int slot) const { return first_ + slot; }
-  __device__ std::uint64_t* empty(int slot) const { return first_ + c_.stages + slot; }
-  __device__ std::uint64_t* constants_full(int slot) const { return first_ + 2 * c_.stages + slot; }
-  __device__ std::uint64_t* constants_empty(int slot) const { return first_ + 2 * c_.stages + 2 + slot; }
-  __device__ std::uint64_t* message(int m) const { return first_ + 2 * c_.stages + 4 + m; }
-  __device__ std::uint64_t* keys(int warp) const { return message(messages) + warp * c_.key_slots; }
+  __device__ std::uint64_t* full(int slot) const { return at(slot); }
+  __device__ std::uint64_t* empty(int slot) const { return at(c_.stages + slot); }
+  __device__ std::uint64_t* constants_full(int slot) const { return at(2 * c_.stages + slot); }
+  __device__ std::uint64_t* constants_empty(int slot) const { return at(2 * c_.stages + 2 + slot); }
+  __device__ std::uint64_t* message(int m) const { return at(c_.message_barrier(m)); }
+  __device__ std::uint64_t* keys(int warp) const { return at(c_.keys_barrier(warp)); }
 
   // By one thread.
   __device__ void init() const {
@@ -34,16 +33,18 @@ class ClusterBarriers {
   }
 
  private:
-  std::uint64_t* first_;
+  __device__ std::uint64_t* at(int i) const {
+    return reinterpret_cast<std::uint64_t*>(block_memory() + c_.barriers) + i;
+  }
+
   const Cluster& c_;
 };
 
 // One thread of a block.
 class WeightFetch {
  public:
-  __device__ WeightFetch(const Problem& problem, const Cluster& cluster, const ClusterBarriers& barriers, char* shared,
-                         int rank)
-      : p_(problem), c_(cluster), barriers_(barriers), shared_(shared), rank_(rank) {}
+  __device__ WeightFetch(const Problem& problem, const Cluster& cluster, const ClusterBarriers& barriers, int rank)
+      : p_(problem), c_(cluster), barriers_(barriers), rank_(rank) {}
 
   // The weights of `positions` positions. `number`: of the cluster.
   __device__ void run(int number, std::int32_t positions) const {
@@ -60,7 +61,7 @@ class WeightFetch {
       }
       await(barriers_.empty(turn.slot), turn.parity ^ 1);
       barrier_arrive_expect(barriers_.full(turn.slot), stage.bytes());
-      bulk_load(shared_ + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(),
+      bulk_load(block_memory() + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(),
                 barriers_.full(turn.slot));
       if (stage.bytes() < stage_bytes)  // nobody reads the blocks that are not there
         barrier_arrive(barriers_.empty(turn.slot), (stage_bytes - stage.bytes()) / 512);
@@ -82,7 +83,7 @@ class WeightFetch {
 
   __device__ void fetch_constants(int k, int slot) const {
     const char* layer = p_.weights + k * p_.layer_bytes;
-    float* to = reinterpret_cast<float*>(shared_ + c_.constants) + slot * c_.constants_at.count;
+    float* to = reinterpret_cast<float*>(block_memory() + c_.constants) + slot * c_.constants_at.count;
     const auto fetch = [&](int offset, std::int64_t from, int first, int count) {
       bulk_load(to + offset, layer + from + std::int64_t{first} * 4, static_cast<std::uint32_t>(count * 4),
                 barriers_.constants_full(slot));
@@ -112,7 +113,6 @@ class WeightFetch {
   const Problem& p_;
   const Cluster& c_;
   const ClusterBarriers& barriers_;
-  char* const shared_;
   const int rank_;
 };
 

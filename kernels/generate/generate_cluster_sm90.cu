@@ -16,8 +16,7 @@ template <class T>
 __global__ void __launch_bounds__(cluster_threads, 1)
     generate_cluster_kernel(const __grid_constant__ Problem problem, const __grid_constant__ Cluster cluster,
                             const __grid_constant__ Positions positions) {
-  extern __shared__ __align__(128) char shared[];
-  ClusterWalk<T>(problem, cluster, positions, shared).run();
+  ClusterWalk<T>(problem, cluster, positions).run();
 }
 
 template <class F>
