@@ -23,11 +23,17 @@ struct Work {
   int tiles = 0, part_shift = 0, blocks = 0, piece_tiles = 0, piece_blocks = 0, stages = 0;
   int input = 0, pitch = 0;  // the vectors, in bytes: the first one's place, and from one to the next
   int bias = 0;              // among the constants, in floats
+  int first_part = 0;        // in the block's list of WorkPart
 
   __host__ __device__ int block_of(int tile, int part) const {
     const int piece = (tile >= piece_tiles ? 1 : 0) + (tile >= 2 * piece_tiles ? 1 : 0);
     return piece * piece_blocks + ((((tile - piece * piece_tiles) << part_shift) + part)) * blocks;
   }
+};
+// Where one part lies: its stage, counted from the product's first, and from the first that warps read at this time; in
+// bytes, its place in the stage, and its columns of the first vector.
+struct alignas(16) WorkPart {
+  int stage, of_turn, weights, vectors;
 };
 // A layer has two products whose rows warps have to themselves, and after each of them one whose rows they share. The
 // logits are of the first kind.
@@ -47,8 +53,8 @@ struct Cluster {
   int stages = 0;                     // of the ring
   // In shared memory, in bytes from its beginning.
   int ring = 0, constants = 0, stream = 0, normed = 0, mixed = 0, inner = 0, deltas = 0, logits = 0, partials = 0,
-      query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, key_shares = 0, entries = 0, geometry = 0, head_entries = 0,
-      barriers = 0, bytes = 0;
+      parts = 0, query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, key_shares = 0, entries = 0, geometry = 0,
+      head_entries = 0, barriers = 0, bytes = 0;
   Constants constants_at;
   Work own[kinds], shared[2];
   float share_of_width = 0;  // 1 / width

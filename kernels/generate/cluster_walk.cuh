@@ -38,6 +38,8 @@ class ClusterWalk {
     copy_all(at<LayerEntry>(c_.entries), p_.entries, p_.layers);
     copy_all(at<HeadGeometry>(c_.geometry), p_.heads.geometry, p_.geometries);
     copy_all(at<HeadEntry>(c_.head_entries), p_.heads.entries, p_.plans * p_.heads.count);
+    for (const Work& work : c_.own) list_parts(work);
+    for (const Work& work : c_.shared) list_parts(work);
     if (threadIdx.x == 0) {
       barriers_.init();
       for (int m = 0; m < messages; ++m) expect(m);
@@ -118,19 +120,29 @@ class ClusterWalk {
 
   // ---- Products ----
 
-  // A part of a tile: the sum of row lane / 4 and vector lane % 4. `first`: a stage of the product before which all
-  // have been read. A slot that the product uses twice is looked at when its first use is over: the parity of a
-  // barrier tells neighbouring phases apart, no more.
-  __device__ float multiply(const Work& work, int tile, int part, int first) const {
-    const int block = work.block_of(tile, part), stage = block / stage_blocks;
-    int slot = slot_ + stage;
+  __device__ void list_parts(const Work& work) const {
+    for (int i = thread(); i < work.tiles << work.part_shift; i += cluster_threads) {
+      const int part = i & ((1 << work.part_shift) - 1), of_turn = i / cluster_warps * cluster_warps;
+      const int block = work.block_of(i >> work.part_shift, part);
+      const int before = work.block_of(of_turn >> work.part_shift, 0) / stage_blocks;
+      at<WorkPart>(c_.parts)[work.first_part + i] = {block / stage_blocks, block / stage_blocks - before,
+                                                     block % stage_blocks * 512, work.input + part * work.blocks * 64};
+    }
+  }
+
+  // A part of a tile: the sum of row lane / 4 and vector lane % 4. A slot that is used twice while the warps read
+  // their parts is looked at when its first use is over: the parity of a barrier tells neighbouring phases apart, no
+  // more.
+  __device__ float multiply(const Work& work, int number) const {
+    const WorkPart part = at<WorkPart>(c_.parts)[work.first_part + number];
+    int slot = slot_ + part.stage;
     std::uint32_t parity = ring_parity_;
     for (; slot >= c_.stages; slot -= c_.stages) parity ^= 1;
-    if (stage - first >= c_.stages) await(barriers_.empty(slot), parity ^ 1);
+    if (part.of_turn >= c_.stages) await(barriers_.empty(slot), parity ^ 1);
     await(barriers_.full(slot), parity);
-    const char* weights = block_memory() + c_.ring + slot * stage_bytes + block % stage_blocks * 512 + lane() * 16;
-    const char* vectors = block_memory() + work.input + min(lane() / 8, count_ - 1) * work.pitch +  // beyond: not used
-                          part * work.blocks * 64 + lane() % 4 * 16 + (lane() / 4 & 1) * 8;
+    const char* weights = block_memory() + c_.ring + slot * stage_bytes + part.weights + lane() * 16;
+    const char* vectors = block_memory() + part.vectors + min(lane() / 8, count_ - 1) * work.pitch +  // beyond: unused
+                          lane() % 4 * 16 + (lane() / 4 & 1) * 8;
     float d[blocks_at_once][4] = {};
 #pragma unroll 1
     for (int i = 0; i < work.blocks;
@@ -163,7 +175,7 @@ class ClusterWalk {
     for (int first = 0; first < work.tiles; first += cluster_warps) {
       if (first > 0) sync();
       const int tile = first + warp();
-      if (tile < work.tiles) f(tile, multiply(work, tile, 0, work.block_of(first, 0) / stage_blocks));
+      if (tile < work.tiles) f(tile, multiply(work, tile));
     }
     pass(work.stages);
   }
@@ -174,7 +186,7 @@ class ClusterWalk {
     const int parts = 1 << work.part_shift;
     float* sums = at<float>(c_.partials);
     if (warp() < work.tiles << work.part_shift) {
-      const float x = multiply(work, warp() >> work.part_shift, warp() & (parts - 1), 0);
+      const float x = multiply(work, warp());
       sums[warp() * 32 + lane()] = x;
     }
     pass(work.stages);

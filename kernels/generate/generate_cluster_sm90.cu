@@ -91,6 +91,7 @@ bool fits_clusters(const Problem& p, int size) {
 // What of each product is for one block. Its input's place is known.
 void place_products(const Problem& p, Cluster& c) {
   using T = __nv_bfloat16;
+  int parts_so_far = 0;
   const auto work = [&](const Packed& m, int parts, int input, int columns, int bias) {
     Work w;
     w.tiles = m.tiles / c.size;
@@ -102,6 +103,8 @@ void place_products(const Problem& p, Cluster& c) {
     w.input = input;
     w.pitch = pitch_of<T>(columns) * static_cast<int>(sizeof(T));
     w.bias = bias;
+    w.first_part = parts_so_far;
+    parts_so_far += w.tiles * parts;
     return w;
   };
   const Constants& at = c.constants_at;
@@ -150,6 +153,9 @@ void place(const Problem& p, Cluster& c) {
   c.deltas = take(size * 2 * n * p.width);
   c.logits = take(word * n * p.vocabulary);
   c.partials = take(word * 32 * cluster_warps);
+  std::int64_t parts = 2 * cluster_warps;  // of the products that warps share
+  for (const Packed* m : {&p.qkv, &p.feed_inner, &p.logits}) parts += m->tiles / c.size;
+  c.parts = take(static_cast<std::int64_t>(sizeof(WorkPart)) * parts);
   c.query = take(word * units * dk);
   c.fresh = take(size * units * (dk + dv));
   c.keys = take(units * c.unit_warps * c.key_slots * KeyRing<T>::chunk_bytes(dk, dv));
