@@ -155,9 +155,10 @@ __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int
 }
 
 // The warp's share of a unit: its first chunks have been fetched, as many as there are slots. `fresh`: this position's
-// own key and value, which the cache did not have when the chunks were fetched.
+// own key and value, which the cache did not have when the chunks were fetched; `self`: its
+// place among the unit's keys.
 template <class T>
-__device__ __forceinline__ Found attend_share(const Heads& heads, const KeyPlan& plan, const KeyShare& share,
+__device__ __forceinline__ Found attend_share(const Heads& heads, const KeyPlan& plan, int self, const KeyShare& share,
                                               const Cache<T>& cache, KeyRing<T>& ring, const float* query,
                                               const T* fresh_key, const T* fresh_value) {
   constexpr int pack = KeyRing<T>::pack;
@@ -166,8 +167,8 @@ __device__ __forceinline__ Found attend_share(const Heads& heads, const KeyPlan&
   Found found;
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const int slot = ring.receive(), count = share.keys_of(chunk);
-    const int own = plan.self - share.begin - chunk * chunk_keys;
-    if (own >= 0 && own < count && plan.self < share.end) {
+    const int own = self - share.begin - chunk * chunk_keys;
+    if (own >= 0 && own < count && self < share.end) {
       T* key = ring.keys(slot) + own * KeyRing<T>::key_pitch(heads.key_size);
       T* value = ring.values(slot) + own * heads.value_size;
       if (lane < packs)

@@ -9,6 +9,7 @@
 // received the one before, so everybody has read what the same hand-over brought a layer ago.
 #pragma once
 #include "kernels/generate/cluster_attend.cuh"
+#include "kernels/generate/cluster_norm.cuh"
 #include "kernels/generate/cluster_weights.cuh"
 
 namespace longstride::kernels::cuda::generation {
@@ -216,62 +217,6 @@ class ClusterWalk {
     return at<float>(c_.constants) + constants_turn_.slot * c_.constants_at.count + offset;
   }
 
-  // stream += what `message` brings, if there is one, and normed = norm(stream), by one warp. What does not wait for
-  // the message is read before.
-  __device__ void normalise(int s, int message, std::uint32_t parity, const T* deltas, const float* norm) const {
-    constexpr int most = most_cluster_width / 256;
-    float* stream = at<float>(c_.stream) + s * p_.width;
-    const T* delta = deltas + s * p_.width;
-    float x[most][8], gain[most][8], bias[most][8];
-#pragma unroll
-    for (int i = 0; i < most; ++i) {
-      const int d = min(i * 256, p_.width - 256) + lane() * 8;  // the last once more rather than none
-      load<8>(stream + d, x[i]);
-      load<8>(norm + d, gain[i]);
-      load<8>(norm + p_.width + d, bias[i]);
-    }
-    // One pass finds both sums, which are of distances from the first value: its square would else swallow the
-    // variance.
-    float origin = stream[0];
-    if (message < messages) {
-      receive(message, parity);
-      origin += to_float(delta[0]);
-#pragma unroll
-      for (int i = 0; i < most; ++i) {
-        float more[8];
-        load<8>(delta + min(i * 256, p_.width - 256) + lane() * 8, more);
-#pragma unroll
-        for (int e = 0; e < 8; ++e) x[i][e] += more[e];
-      }
-    }
-    __syncwarp();
-    float sums[4] = {}, squares[4] = {};
-#pragma unroll
-    for (int i = 0; i < most; ++i) {
-      if (i * 256 >= p_.width) break;
-      store<8>(stream + i * 256 + lane() * 8, x[i]);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const float distance = x[i][e] - origin;
-        sums[e % 4] += distance;
-        squares[e % 4] += distance * distance;
-      }
-    }
-    const float offset = warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3])) * c_.share_of_width;
-    const float square = warp_sum((squares[0] + squares[1]) + (squares[2] + squares[3])) * c_.share_of_width;
-    const float mean = origin + offset, rstd = rsqrtf(fmaxf(square - offset * offset, 0.0f) + 1e-5f);
-    T* to = at<T>(c_.normed) + s * pitch_of<T>(p_.width) + lane() * 8;
-#pragma unroll
-    for (int i = 0; i < most; ++i) {
-      if (i * 256 >= p_.width) break;
-      float y[8];
-#pragma unroll
-      for (int e = 0; e < 8; ++e)  // in pairs, in the order in which products read them
-        y[e / 2 % 2 * 4 + e / 4 * 2 + e % 2] = (x[i][e] - mean) * rstd * gain[i][e] + bias[i][e];
-      store<8>(to + i * 256, y);
-    }
-  }
-
   // By one warp.
   __device__ void embed(int s, std::int32_t position, int token) const {
     float* stream = at<float>(c_.stream) + s * p_.width;
@@ -374,13 +319,17 @@ class ClusterWalk {
 
   // The norm before the first or the second half of layer k, or before the logits, and the product of what it finds.
   __device__ void begin_half(int k, int half) {
-    if (warp() < count_)
-      normalise(warp(),
-                half == 1 ? middle_message
-                : k > 0   ? outer_message
-                          : messages,
-                half == 1 ? parity_ : parity_ ^ 1, at<T>(deltas_at(1 - half)),
-                constants(half == 0 ? c_.constants_at.attention_norm : c_.constants_at.feed_forward_norm));
+    if (warp() < count_) {
+      float* stream = at<float>(c_.stream) + warp() * p_.width;
+      const T* delta = at<T>(deltas_at(1 - half)) + warp() * p_.width;
+      const float* norm = constants(half == 0 ? c_.constants_at.attention_norm : c_.constants_at.feed_forward_norm);
+      Normaliser normaliser(stream, norm, p_.width);
+      if (half == 1 || k > 0) {
+        receive(half == 1 ? middle_message : outer_message, half == 1 ? parity_ : parity_ ^ 1);
+        normaliser.add(delta);
+      }
+      normaliser.finish(stream, c_.share_of_width, at<T>(c_.normed) + warp() * pitch_of<T>(p_.width));
+    }
     sync();
     if (half == 0 && threadIdx.x == 0) {  // the former layer's have been read, and the head's are a norm alone
       if (k > 0) barrier_arrive(barriers_.constants_empty(constants_turn_.slot ^ 1), 1);
@@ -453,10 +402,16 @@ class ClusterWalk {
   // What a warp leaves for the merge: the sums of its columns, the top score, the total.
   __device__ int found_pitch() const { return p_.heads.value_size + 4; }
   __device__ void attend(const LayerEntry& e) {
-    if (unit_ >= units()) return;
+    const bool wanted = unit_ < units();
+    const KeyPlan& plan = plan_of(e.plan, wanted ? unit_ : 0);
+    const KeyShare share = share_of(e.plan, wanted ? unit_ : 0, slice_);
+    const int self = plan.self;
+    if (wanted && share.begin < share.end) keys_.receive();
+    sync();  // the query, key and value are there
+    if (!wanted) return;
     const T* fresh = at<T>(c_.fresh) + unit_ * (p_.heads.key_size + p_.heads.value_size);
     const Found found =
-        attend_share<T>(p_.heads, plan_of(e.plan, unit_), share_of(e.plan, unit_, slice_), cache_of(e, unit_), keys_,
+        attend_share<T>(p_.heads, plan, self, share, cache_of(e, unit_), keys_,
                         at<float>(c_.query) + unit_ * p_.heads.key_size, fresh, fresh + p_.heads.key_size);
     float* to = at<float>(c_.sums) + warp() * found_pitch();
 #pragma unroll
@@ -500,10 +455,8 @@ class ClusterWalk {
     }
   }
 
-  // The query, key and value are there, but for a sync().
   __device__ void attention(int k) {
     const LayerEntry e = at<LayerEntry>(c_.entries)[k];
-    sync();
     attend(e);
     sync();
     merge();
