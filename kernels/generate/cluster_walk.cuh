@@ -217,6 +217,12 @@ class ClusterWalk {
     return at<float>(c_.constants) + constants_turn_.slot * c_.constants_at.count + offset;
   }
 
+  // Positions have 32 bits: what does not fit is beyond all of them.
+  static __device__ std::int64_t row_of(std::int32_t position, const Table& table) {
+    const auto narrow = [](std::int64_t x) { return static_cast<std::uint32_t>(x < 0xFFFFFFFFll ? x : 0xFFFFFFFFll); };
+    return static_cast<std::uint32_t>(position) / narrow(table.divisor) % narrow(table.size);
+  }
+
   // By one warp.
   __device__ void embed(int s, std::int32_t position, int token) const {
     float* stream = at<float>(c_.stream) + s * p_.width;
@@ -224,10 +230,8 @@ class ClusterWalk {
     rows[0] = position == 0 ? p_.start : p_.token + static_cast<std::int64_t>(token) * p_.width;
 #pragma unroll
     for (int i = 0; i < EmbeddingArgs::max_tables; ++i)
-      rows[i + 1] = i < p_.table_count
-                        ? p_.tables[i].rows + position / p_.tables[i].divisor % p_.tables[i].size * p_.width
-                        : nullptr;
-#pragma unroll 4
+      rows[i + 1] = i < p_.table_count ? p_.tables[i].rows + row_of(position, p_.tables[i]) * p_.width : nullptr;
+#pragma unroll 8
     for (int d = lane(); d < p_.width; d += 32) {
       float x = rows[0][d];
 #pragma unroll
@@ -243,7 +247,8 @@ class ClusterWalk {
   __device__ void consume() {
     int token = 0;
     if (warp() < count_ && at_.first > 0) token = at_.bytes[(first_ + warp()) * at_.length + at_.first - 1];
-    for (std::int32_t i = 0; i < at_.count; ++i) position(at_.first + i, token);
+    plan_position(at_.first, 0);
+    for (std::int32_t i = 0; i < at_.count; ++i) position(at_.first + i, i + 1 < at_.count, token);
   }
 
   __device__ int units() const { return count_ * c_.heads; }
@@ -258,12 +263,12 @@ class ClusterWalk {
             reinterpret_cast<T*>(p_.cache + e.values) + row * p_.heads.value_size};
   }
 
-  // Which keys this block's units read at a position, in every kind of layer.
-  __device__ void plan_position(std::int32_t position) const {
+  // Which keys this block's units read at a position, in every kind of layer. By the warps from `warps_before` on.
+  __device__ void plan_position(std::int32_t position, int warps_before) const {
     Heads heads = p_.heads;
     heads.geometry = at<HeadGeometry>(c_.geometry);
     heads.entries = at<HeadEntry>(c_.head_entries);
-    for (int i = warp(); i < units() * p_.plans; i += cluster_warps) {
+    for (int i = warp() - warps_before; i < units() * p_.plans; i += cluster_warps - warps_before) {
       const int unit = i / p_.plans, head = rank_ * c_.heads + unit % c_.heads;
       KeyPlan& plan = at<KeyPlan>(c_.plans)[i];
       plan_keys(heads, i % p_.plans, Unit((first_ + unit / c_.heads) * p_.heads.count + head, p_.heads), position,
@@ -286,8 +291,7 @@ class ClusterWalk {
 
   // `token`: of this warp's sequence, the byte before the position, and then that at it. The code of a layer stands
   // here once: with what of it would be written twice it would not fit where a multiprocessor keeps instructions.
-  __device__ void position(std::int32_t position, int& token) {
-    plan_position(position);
+  __device__ void position(std::int32_t position, bool more, int& token) {
     if (warp() < count_) embed(warp(), position, token);
     sync();
     fetch_keys(at<LayerEntry>(c_.entries)[0]);
@@ -309,6 +313,8 @@ class ClusterWalk {
     if (warp() < count_) {
       receive(logits_message, positions_parity_);
       token = draw(warp(), position);
+    } else if (more) {
+      plan_position(position + 1, count_);  // nobody reads this position's any more
     }
     positions_parity_ ^= 1;
   }
