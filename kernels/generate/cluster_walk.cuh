@@ -453,7 +453,7 @@ class ClusterWalk {
         packs.y = __shfl_sync(0xFFFFFFFFu, two, pack * 8 + 4);
         packs.z = __shfl_sync(0xFFFFFFFFu, two, pack * 8 + 2);
         packs.w = __shfl_sync(0xFFFFFFFFu, two, pack * 8 + 6);
-        const std::uint32_t peer = peers_[i & (groups - 1)];
+        const std::uint32_t peer = groups == 2 && i % 2 == 1 ? peers_[1] : peers_[0];
         if (first + pack * 8 < dv)
           send(peer + static_cast<std::uint32_t>(to + (first + pack * 8) * size), packs,
                peer + barrier_at(mixed_message));
