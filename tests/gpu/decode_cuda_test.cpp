@@ -329,12 +329,12 @@ TEST(GenerateCuda, SamplesDoNotDependOnHowManyAreDrawnAtOnceAndRepeat) {
   }
 }
 
-// Three sequences a cluster leave the ring of weights an odd number of stages, fewer than a product has, and 16 the
-// last cluster one sequence; every layer attends to as many keys as there are.
-TEST(GenerateCuda, ManySequencesWithLocalAttentionDrawWhatFewDraw) {
+// Three sequences a cluster leave the ring of weights fewer stages than a product has, once an odd number; 16 sequences
+// leave the last cluster one; every layer attends to as many keys as there are.
+TEST(GenerateCuda, ManySequencesWithLocalAttentionAreRightAndRepeat) {
   LONGSTRIDE_NEEDS_GPU();
   SparseTransformerConfig config = toy_config();
-  config.context = 1024;
+  config.context = 512;
   config.layers = 12;
   config.width = 512;
   config.heads = 16;
@@ -342,16 +342,26 @@ TEST(GenerateCuda, ManySequencesWithLocalAttentionDrawWhatFewDraw) {
   config.attention.stride = 256;
   config.attention.parts = {kernels::PartKind::local};
   std::vector<float> weights = random_weights(config);
+  const std::int64_t batch = 16, n = config.context;
   SampleConfig s;
-  s.length = config.context;
-  for (const std::int64_t count : {16, 13}) {
-    s.count = count;
-    s.batch = 4;
-    const Samples few = sampled(config, weights, s, Precision::bf16, Device::cuda);
-    s.batch = 0;
-    for (int i = 0; i < 3; ++i)
-      EXPECT_EQ(sampled(config, weights, s, Precision::bf16, Device::cuda).bytes, few.bytes) << count << ", time " << i;
-  }
+  s.count = batch;
+  s.length = n;
+  const std::vector<std::uint8_t> tokens = toy_tokens(batch * n);
+  for (std::int64_t b = 0; b < batch; ++b) s.prompts.emplace_back(tokens.begin() + b * n, tokens.begin() + (b + 1) * n);
+  const std::vector<float> exact = losses_of(config, weights, tokens, Precision::fp32);
+  const Distance naive(losses_of(config, weights, tokens, Precision::bf16), exact);
+  std::vector<float> found;
+  for (const auto& row : sampled(config, weights, s, Precision::bf16, Device::cuda).log_probabilities)
+    for (float log : row) found.push_back(-log);
+  EXPECT_LT(Distance(found, exact).worst, 2 * naive.worst + 2e-4);
+
+  s.prompts.clear();
+  const Samples all = sampled(config, weights, s, Precision::bf16, Device::cuda);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(sampled(config, weights, s, Precision::bf16, Device::cuda).bytes, all.bytes) << i;
+  s.count = batch - 1;
+  const std::vector<std::vector<std::uint8_t>> others(all.bytes.begin(), all.bytes.end() - 1);
+  EXPECT_EQ(sampled(config, weights, s, Precision::bf16, Device::cuda).bytes, others);
 }
 
 }  // namespace
