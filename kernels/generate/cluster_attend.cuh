@@ -30,7 +30,9 @@ class KeyRing {
 
   // The next chunk, on its way into the slot whose turn it is.
   __device__ void fetch(const KeyPlan& plan, const KeyShare& share, int chunk, const Cache<T>& cache) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, key_packs = heads_.key_size / pack;
+    int key_packs = heads_.key_size / pack;
+    asm volatile("" : "+r"(key_packs));  // what follows from it is to be worked out here, not before the caller's loop
+    const int lane = static_cast<int>(threadIdx.x) % 32;
     const int packs = key_packs + heads_.value_size / pack, shift = 32 - __clz(packs - 1);  // a power of two a key
     const int mine = lane < share.keys_of(chunk) ? plan.row(share.begin + chunk * chunk_keys + lane) : -1;
     const int part = lane & ((1 << shift) - 1);
@@ -156,11 +158,11 @@ __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int
 
 // The warp's share of a unit: its first chunks have been fetched, as many as there are slots. `fresh`: this position's
 // own key and value, which the cache did not have when the chunks were fetched; `self`: its
-// place among the unit's keys.
-template <class T>
+// place among the unit's keys. `cache()` is asked for where there are more chunks than slots.
+template <class T, class F>
 __device__ __forceinline__ Found attend_share(const Heads& heads, const KeyPlan& plan, int self, const KeyShare& share,
-                                              const Cache<T>& cache, KeyRing<T>& ring, const float* query,
-                                              const T* fresh_key, const T* fresh_value) {
+                                              F&& cache, KeyRing<T>& ring, const float* query, const T* fresh_key,
+                                              const T* fresh_value) {
   constexpr int pack = KeyRing<T>::pack;
   const int lane = static_cast<int>(threadIdx.x) % 32, key_packs = heads.key_size / pack;
   const int packs = key_packs + heads.value_size / pack, chunks = share.chunks();
@@ -179,7 +181,7 @@ __device__ __forceinline__ Found attend_share(const Heads& heads, const KeyPlan&
     }
     attend_chunk(ring.keys(slot), ring.values(slot), count, query, heads, found);
     ring.release();
-    if (chunk + ring.slots() < chunks) ring.fetch(plan, share, chunk + ring.slots(), cache);
+    if (chunk + ring.slots() < chunks) ring.fetch(plan, share, chunk + ring.slots(), cache());
   }
   found.reduce(heads.value_size / pack);
   return found;

@@ -416,9 +416,14 @@ class ClusterWalk {
     sync();  // the query, key and value are there
     if (!wanted) return;
     const T* fresh = at<T>(c_.fresh) + unit_ * (p_.heads.key_size + p_.heads.value_size);
+    const auto further = [&] {
+      int unit = unit_;
+      asm volatile("" : "+r"(unit));  // to be worked out where it is wanted, not before the loop
+      return cache_of(e, unit);
+    };
     const Found found =
-        attend_share<T>(p_.heads, plan, self, share, cache_of(e, unit_), keys_,
-                        at<float>(c_.query) + unit_ * p_.heads.key_size, fresh, fresh + p_.heads.key_size);
+        attend_share<T>(p_.heads, plan, self, share, further, keys_, at<float>(c_.query) + unit_ * p_.heads.key_size,
+                        fresh, fresh + p_.heads.key_size);
     float* to = at<float>(c_.sums) + warp() * found_pitch();
 #pragma unroll
     for (int e = 0; e < 8; ++e)
