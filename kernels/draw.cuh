@@ -81,9 +81,10 @@ static __device__ __noinline__ Draw draw_by_warp(const float (&x)[Draw::each], c
     if (s.temperature > 0) {
       double weight[Draw::each], mine = 0;
 #pragma unroll
-      for (int k = 0; k < Draw::each; ++k)
-        weight[k] =
-            x[k] == -INFINITY ? 0.0 : exp((static_cast<double>(x[k]) - static_cast<double>(most)) / s.temperature);
+      for (int k = 0; k < Draw::each; ++k) {
+        const double below = static_cast<double>(x[k]) - static_cast<double>(most);
+        weight[k] = x[k] == -INFINITY ? 0.0 : exp(s.temperature == 1 ? below : below / s.temperature);  // it is slow
+      }
       if (s.top_k > 0 || s.top_p < 1) leave_out(weight, x, s);
 #pragma unroll
       for (int k = 0; k < Draw::each; ++k) mine += weight[k];

@@ -22,6 +22,7 @@ struct Grid {
   dim3 threads = 1;
   std::size_t shared_bytes = 0;  // dynamic; above 48 KiB the kernel must have been allowed it: allow_shared
   bool cooperative = false;      // all blocks run at once, or the launch fails
+  unsigned cluster = 0;          // blocks of a cluster, neighbours in x; 0: there are none
 };
 
 inline cudaStream_t stream_of(const Launch& launch) { return static_cast<cudaStream_t>(launch.stream); }
@@ -43,11 +44,16 @@ void run(const char* name, void (*kernel)(Parameters...), const Grid& grid, cons
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream_of(launch);
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeCooperative;
-  attribute.val.cooperative = 1;
-  config.attrs = &attribute;
-  config.numAttrs = grid.cooperative ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  if (grid.cooperative) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  }
+  if (grid.cluster > 0) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {grid.cluster, 1, 1};
+  }
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
   nvtxRangePop();
   check(error, name);

@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "kernels/base/cuda_launch.cuh"
+#include "kernels/generate/cluster.cuh"
 #include "kernels/generate/generate.h"
-#include "kernels/generate/problem.cuh"
 
 namespace longstride::kernels {
 
@@ -12,6 +12,7 @@ class Generator {
  public:
   GenerateShape shape;
   cuda::generation::Problem problem = {};
+  cuda::generation::Cluster cluster;  // of no blocks: the kernel of the whole grid
   int blocks = 0;
   std::size_t shared_bytes = 0;
 };
@@ -181,7 +182,8 @@ Generator outline(const GenerateShape& shape, const Tables& tables, const Gpu& g
   p.layer_bytes = layer.bytes();
   p.head_bytes = head.bytes();
 
-  const std::int64_t units = shape.batch * shape.heads, wanted = (tables.most + 319) / 320;
+  g.cluster = plan_cluster(p, shape.dtype, tables.most, static_cast<std::int64_t>(gpu.shared_bytes));
+  const std::int64_t units = shape.batch * shape.heads, wanted = g.cluster.size > 0 ? 1 : (tables.most + 319) / 320;
   p.heads.splits = small(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, blocks / units)));
   p.rounds = small((units * p.heads.splits + blocks - 1) / blocks);
   with_gpu_type(shape.dtype, [&](auto zero) {
@@ -192,11 +194,12 @@ Generator outline(const GenerateShape& shape, const Tables& tables, const Gpu& g
     p.keys_at_once = small(((tables.most + p.heads.splits - 1) / p.heads.splits + 16) / 16 * 16);
     p.keys_at_once = std::min(p.keys_at_once, 1024);
     for (;; p.keys_at_once = p.keys_at_once / 2 / 16 * 16) {
-      g.shared_bytes = static_cast<std::size_t>(Places<T>(p, blocks, nullptr).bytes);
+      p.at = offsets_of<T>(p, blocks);
+      g.shared_bytes = static_cast<std::size_t>(p.at.bytes);
       if (g.shared_bytes <= gpu.shared_bytes || p.keys_at_once < 32) break;
     }
   });
-  if (g.shared_bytes <= gpu.shared_bytes && p.keys_at_once > 0) g.blocks = blocks;
+  if (g.cluster.size > 0 || (g.shared_bytes <= gpu.shared_bytes && p.keys_at_once > 0)) g.blocks = blocks;
   return g;
 }
 
@@ -366,6 +369,10 @@ void generate(const GenerateArgs& args, const Launch& launch) {
                                         static_cast<std::int32_t>(args.first),
                                         static_cast<std::int32_t>(args.count),
                                         args.sampling};
+  if (g.cluster.size > 0) {
+    generation::launch_clusters(g.problem, g.cluster, positions, g.shape.dtype, launch);
+    return;
+  }
   with_gpu_type(g.shape.dtype, [&](auto zero) {
     generation::launch_generate<decltype(zero)>(g.problem, positions, g.blocks, g.shared_bytes, launch);
   });

@@ -9,18 +9,7 @@ template <class T>
 __global__ void __launch_bounds__(threads, 1)
     generate_kernel(const __grid_constant__ Problem problem, const __grid_constant__ Positions positions) {
   extern __shared__ __align__(16) char shared[];
-  __shared__ __align__(16) char places_memory[sizeof(Places<T>)];
-  __shared__ __align__(16) char heads_memory[sizeof(Heads)];
-  auto& places = *reinterpret_cast<Places<T>*>(places_memory);
-  auto& heads = *reinterpret_cast<Heads*>(heads_memory);
-  if (threadIdx.x == 0) {
-    places = Places<T>(problem, static_cast<int>(gridDim.x), shared);
-    heads = problem.heads;
-    heads.geometry = places.geometry;
-    heads.entries = places.heads;
-  }
-  __syncthreads();
-  Walk<T>(problem, positions, places, heads).run();
+  Walk<T>(problem, positions, shared).run();
 }
 
 template <class T>

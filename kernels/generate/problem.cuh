@@ -1,5 +1,7 @@
 // What the kernel of a whole position is given, and where it keeps things in shared memory.
 #pragma once
+#include <algorithm>
+
 #include "kernels/draw.cuh"
 #include "kernels/embedding.h"
 #include "kernels/generate/attend.cuh"
@@ -30,6 +32,12 @@ struct Table {
   const float* rows;
 };
 
+// Where things are in shared memory, in bytes. The host works it out: the kernel then has every address at hand.
+struct Offsets {
+  int stream, vectors, partials, norms[2], keys, values, scores, query, of_warps, list, shares, key_plans, lists,
+      entries, geometry, heads, bytes;
+};
+
 struct Problem {
   int layers, width, inner, vocabulary, batch, turn;  // turn: layers whose words are used in turn
   std::int64_t layer_bytes, head_bytes, vectors;      // vectors: where a layer's biases and norms begin
@@ -49,6 +57,7 @@ struct Problem {
   std::int64_t layer_words;
   unsigned* arrived;
   int keys_at_once;
+  Offsets at;
 };
 
 struct Positions {
@@ -80,20 +89,36 @@ __host__ __device__ inline std::int64_t words_of(const Problem& p, Word* base, W
   return w.out + b * p.width - base;
 }
 
-// Shared memory.
 template <class T>
-struct Shared {
-  std::int64_t bytes = 0;
-  char* base;
-
-  __host__ __device__ explicit Shared(char* b) : base(b) {}
-  template <class U>
-  __host__ __device__ U* take(std::int64_t count) {
-    U* at = reinterpret_cast<U*>(base + bytes);
-    bytes += (count * static_cast<std::int64_t>(sizeof(U)) + 15) / 16 * 16;
-    return at;
-  }
-};
+inline Offsets offsets_of(const Problem& p, int blocks) {
+  Offsets at{};
+  const auto take = [&](std::int64_t bytes) {
+    const int begin = at.bytes;
+    at.bytes += static_cast<int>((bytes + 15) / 16 * 16);
+    return begin;
+  };
+  constexpr std::int64_t size = sizeof(T), word = 4;
+  const std::int64_t mixed = std::int64_t{p.heads.count} * p.heads.value_size, plans = std::int64_t{p.rounds} * p.plans;
+  const std::int64_t widest = std::max<std::int64_t>({p.width, p.inner, mixed});
+  const int tiles = std::max({p.qkv.tiles, p.output.tiles, p.feed_inner.tiles, p.feed_outer.tiles, p.logits.tiles});
+  at.stream = take(word * p.batch * p.width);
+  at.vectors = take(size * p.batch * pitch_of<T>(static_cast<int>(widest)));
+  at.partials = take(word * ((tiles + blocks - 1) / blocks) * warps * p.batch * tile_rows);
+  for (int& norm : at.norms) norm = take(word * 2 * p.width);
+  at.keys = take(size * p.keys_at_once * Staging<T>::key_pitch(p.heads.key_size));
+  at.values = take(size * p.keys_at_once * p.heads.value_size);
+  at.scores = take(word * p.keys_at_once);
+  at.query = take(word * (2 * p.heads.key_size + p.heads.value_size));
+  at.of_warps = take(word * warps * p.heads.value_size);
+  at.list = take(word * p.keys_at_once);
+  at.shares = take(static_cast<std::int64_t>(sizeof(Share)) * matrices);
+  at.key_plans = take(static_cast<std::int64_t>(sizeof(KeyPlan)) * plans);
+  at.lists = take(word * plans * p.keys_at_once);
+  at.entries = take(static_cast<std::int64_t>(sizeof(LayerEntry)) * p.layers);
+  at.geometry = take(static_cast<std::int64_t>(sizeof(HeadGeometry)) * p.geometries);
+  at.heads = take(static_cast<std::int64_t>(sizeof(HeadEntry)) * p.plans * p.heads.count);
+  return at;
+}
 
 template <class T>
 struct Places {
@@ -108,34 +133,25 @@ struct Places {
   LayerEntry* entries;
   HeadGeometry* geometry;
   HeadEntry* heads;
-  std::int64_t bytes;
 
-  __host__ __device__ static int most(int a, int b) { return a > b ? a : b; }
-  __host__ __device__ Places(const Problem& p, int blocks, char* base) {
-    Shared<T> s(base);
-    const int mixed = p.heads.count * p.heads.value_size, plans = p.rounds * p.plans;
-    stream = s.template take<float>(p.batch * p.width);
-    vectors = s.template take<T>(p.batch * pitch_of<T>(most(most(p.width, p.inner), mixed)));
-    int tiles = most(most(p.qkv.tiles, p.output.tiles), most(p.feed_inner.tiles, p.feed_outer.tiles));
-    tiles = (most(tiles, p.logits.tiles) + blocks - 1) / blocks;
-    partials = s.template take<float>(static_cast<std::int64_t>(tiles) * warps * p.batch * tile_rows);
-    for (float*& n : norms) n = s.template take<float>(2 * p.width);
-    stage.most = p.keys_at_once;
-    stage.keys =
-        s.template take<T>(static_cast<std::int64_t>(p.keys_at_once) * Staging<T>::key_pitch(p.heads.key_size));
-    stage.values = s.template take<T>(static_cast<std::int64_t>(p.keys_at_once) * p.heads.value_size);
-    stage.scores = s.template take<float>(p.keys_at_once);
-    stage.query = s.template take<float>(2 * p.heads.key_size + p.heads.value_size);
-    stage.partials = s.template take<float>(warps * p.heads.value_size);
-    stage.list = s.template take<int>(p.keys_at_once);
-    shares = s.template take<Share>(matrices);
-    key_plans = s.template take<KeyPlan>(plans);
-    lists = s.template take<int>(static_cast<std::int64_t>(plans) * p.keys_at_once);
-    entries = s.template take<LayerEntry>(p.layers);
-    geometry = s.template take<HeadGeometry>(p.geometries);
-    heads = s.template take<HeadEntry>(p.plans * p.heads.count);
-    bytes = s.bytes;
-  }
+  __device__ __forceinline__ Places(const Problem& p, char* base)
+      : stream(reinterpret_cast<float*>(base + p.at.stream)),
+        vectors(reinterpret_cast<T*>(base + p.at.vectors)),
+        partials(reinterpret_cast<float*>(base + p.at.partials)),
+        norms{reinterpret_cast<float*>(base + p.at.norms[0]), reinterpret_cast<float*>(base + p.at.norms[1])},
+        stage{reinterpret_cast<T*>(base + p.at.keys),
+              reinterpret_cast<T*>(base + p.at.values),
+              reinterpret_cast<float*>(base + p.at.scores),
+              reinterpret_cast<float*>(base + p.at.query),
+              reinterpret_cast<float*>(base + p.at.of_warps),
+              reinterpret_cast<int*>(base + p.at.list),
+              p.keys_at_once},
+        shares(reinterpret_cast<Share*>(base + p.at.shares)),
+        key_plans(reinterpret_cast<KeyPlan*>(base + p.at.key_plans)),
+        lists(reinterpret_cast<int*>(base + p.at.lists)),
+        entries(reinterpret_cast<LayerEntry*>(base + p.at.entries)),
+        geometry(reinterpret_cast<HeadGeometry*>(base + p.at.geometry)),
+        heads(reinterpret_cast<HeadEntry*>(base + p.at.heads)) {}
 };
 
 // The launch: a file for each type, as the kernel takes long to compile.

@@ -22,43 +22,45 @@ __host__ __device__ constexpr int pitch_of(int columns) {
   return (columns + 2 * block_columns<T> - 1) / (2 * block_columns<T>)*2 * block_columns<T> + block_columns<T>;
 }
 
-// How a matrix is shared out: the same for every layer, worked out once. In shared memory.
-struct Share {
-  static constexpr int ahead = 8;
-  int tiles, depth;              // depth: blocks of a tile
-  int first, own;                // this block of the grid has `own` tiles from `first` on, gridDim.x apart
-  int each, slots;               // blocks of a tile for one warp; over all tiles
-  int tile[ahead], turn[ahead];  // of the first slots: which of the own tiles, which of its `each`
-  std::int64_t at[ahead];        // and where their blocks begin, for warp 0
+// How a matrix is shared out: the same for every layer, worked out once. This block of the grid has `own` tiles from
+// `first` on, gridDim.x apart; of each tile a warp has every 8th block, 2^shift of them at most. A slot is one of
+// those, counted over the tiles.
+struct alignas(16) Share {
+  int first, own;
+  int depth;  // blocks of a tile
+  int shift;
 
-  // `offset`: the block of the grid that has tile 0.
-  __device__ void set(int all_tiles, int blocks, int offset) {
-    const int grid = static_cast<int>(gridDim.x);
-    tiles = all_tiles;
-    depth = blocks;
-    first = (static_cast<int>(blockIdx.x) + grid - offset) % grid;
-    own = first < tiles ? (tiles - first - 1) / grid + 1 : 0;
-    each = (depth + warps - 1) / warps;
-    slots = each * own;
-    for (int s = 0; s < ahead; ++s) {
-      tile[s] = s / each;
-      turn[s] = s % each;
-      at[s] = block(s);
-    }
+  __device__ int slots() const { return own << shift; }
+  __device__ int tile(int slot) const { return slot >> shift; }
+  __device__ int turn(int slot) const { return slot & ((1 << shift) - 1); }
+  __device__ bool holds(int slot) const {
+    return slot < slots() && static_cast<int>(threadIdx.x) / 32 + turn(slot) * warps < depth;
   }
-  __device__ std::int64_t block(int slot) const {
-    const std::int64_t tile_number = first + static_cast<std::int64_t>(slot / each) * gridDim.x;
-    return (tile_number * depth + slot % each * warps) * 32;
+  // Where the slot's bytes for this thread are, in packs of 16.
+  __device__ int place(int slot) const {
+    return ((first + tile(slot) * static_cast<int>(gridDim.x)) * depth + turn(slot) * warps) * 32 +
+           static_cast<int>(threadIdx.x);
   }
   __device__ int row(int own_tile, int in_tile) const {
     return (first + own_tile * static_cast<int>(gridDim.x)) * tile_rows + in_tile;
   }
 };
 
+// `offset`: the block of the grid that has tile 0.
+__device__ inline Share share_of(int tiles, int depth, int offset) {
+  const int grid = static_cast<int>(gridDim.x);
+  Share s;
+  s.first = (static_cast<int>(blockIdx.x) + grid - offset) % grid;
+  s.own = s.first < tiles ? (tiles - s.first - 1) / grid + 1 : 0;
+  s.depth = depth;
+  s.shift = depth <= warps ? 0 : 32 - __clz((depth + warps - 1) / warps - 1);
+  return s;
+}
+
 struct Matrix {
   const uint4* blocks;
   const float* bias;  // of every row; null: none
-  const Share* share;
+  Share share;
 };
 
 // Which of the outputs of a product a thread finishes first: (own tile, sequence, row of the tile).
@@ -69,43 +71,47 @@ struct Output {
       : tile(i / (tile_rows * batch)), sequence(i / tile_rows % batch), row(i % tile_rows) {}
 };
 
-__device__ __forceinline__ uint4 fetch(const uint4* from) {
-  uint4 x;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "l"(from));
+// Zeros without `wanted`.
+__device__ __forceinline__ uint4 fetch(const uint4* from, bool wanted) {
+  uint4 x = make_uint4(0, 0, 0, 0);
+  asm volatile("{.reg .pred p; setp.ne.s32 p, %5, 0; @p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];}"
+               : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
+               : "l"(from), "r"(static_cast<int>(wanted)));
   return x;
 }
 
 // The first of a matrix that this thread needs, on its way before the vectors are known.
 struct Ahead {
-  uint4 w[Share::ahead];
+  static constexpr int most = 8;
+  uint4 w[most];
   float bias;
 };
 
 __device__ __forceinline__ void fetch_ahead(const Matrix& m, const Output& output, Ahead& ahead) {
-  const Share& share = *m.share;
-  const uint4* from = m.blocks + threadIdx.x;  // 32 to a block: warp and lane
+  const Share share = m.share;
 #pragma unroll
-  for (int s = 0; s < Share::ahead; ++s)
-    if (s < share.slots && static_cast<int>(threadIdx.x) / 32 + share.turn[s] * warps < share.depth)
-      ahead.w[s] = fetch(from + share.at[s]);
+  for (int s = 0; s < Ahead::most; ++s) ahead.w[s] = fetch(m.blocks + share.place(s), share.holds(s));
   ahead.bias = 0;
-  if (m.bias != nullptr && output.tile < share.own)
-    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(ahead.bias) : "l"(m.bias + share.row(output.tile, output.row)));
+  asm volatile("{.reg .pred p; setp.ne.s32 p, %2, 0; @p ld.global.nc.f32 %0, [%1];}"
+               : "+f"(ahead.bias)
+               : "l"(m.bias + share.row(output.tile, output.row)),
+                 "r"(static_cast<int>(m.bias != nullptr && output.tile < share.own)));
 }
 
 // The sums of one warp over a tile.
 template <class T>
 struct Sums {
-  float x[4];
+  static constexpr int chains = 4;  // products that need not wait for each other
+  float x[chains][4];
 
   __device__ void clear() {
 #pragma unroll
-    for (float& v : x) v = 0;
+    for (auto& chain : x)
+#pragma unroll
+      for (float& v : chain) v = 0;
   }
-  __device__ void multiply(std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
-                           std::uint32_t b1) {
+  __device__ static void multiply(float (&x)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,
+                                  std::uint32_t b0, std::uint32_t b1) {
     if constexpr (DtypeOf<T>::value == Dtype::bf16)
       asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
           : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
@@ -115,19 +121,23 @@ struct Sums {
           : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
           : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
   }
-  __device__ void add(const T* vectors, int pitch, int block, const uint4& w, int batch) {
+  // `turn` only says which chains.
+  __device__ void add(const T* vectors, int pitch, int block, const uint4& w, int batch, int turn) {
     const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4;
     const T* from = vectors + g * pitch + block * block_columns<T> + lane % 4 * 8;
     uint4 a = make_uint4(0, 0, 0, 0), b = a;
     if (g < batch) a = *reinterpret_cast<const uint4*>(from);
     if (g + 8 < batch) b = *reinterpret_cast<const uint4*>(from + 8 * pitch);
-    multiply(a.x, b.x, a.y, b.y, w.x, w.y);
-    multiply(a.z, b.z, a.w, b.w, w.z, w.w);
+    multiply(x[turn % 2 * 2], a.x, b.x, a.y, b.y, w.x, w.y);
+    multiply(x[turn % 2 * 2 + 1], a.z, b.z, a.w, b.w, w.z, w.w);
   }
   __device__ void store(float* to, int batch) const {  // (batch, 8)
     const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, r = lane % 4 * 2;
-    if (g < batch) *reinterpret_cast<float2*>(to + g * tile_rows + r) = make_float2(x[0], x[1]);
-    if (g + 8 < batch) *reinterpret_cast<float2*>(to + (g + 8) * tile_rows + r) = make_float2(x[2], x[3]);
+    float sum[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sum[e] = (x[0][e] + x[1][e]) + (x[2][e] + x[3][e]);
+    if (g < batch) *reinterpret_cast<float2*>(to + g * tile_rows + r) = make_float2(sum[0], sum[1]);
+    if (g + 8 < batch) *reinterpret_cast<float2*>(to + (g + 8) * tile_rows + r) = make_float2(sum[2], sum[3]);
   }
 };
 
@@ -139,7 +149,7 @@ struct Sums<float> {
 #pragma unroll
     for (float& v : x) v = 0;
   }
-  __device__ void add(const float* vectors, int pitch, int block, const uint4& w, int batch) {
+  __device__ void add(const float* vectors, int pitch, int block, const uint4& w, int batch, int) {
     const float* from = vectors + block * block_columns<float> + threadIdx.x % 4 * 4;
 #pragma unroll
     for (int s = 0; s < most_batch; ++s) {
@@ -167,24 +177,23 @@ struct Sums<float> {
 template <class T, class F>
 __device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int pitch, int batch, const Output& output,
                                          float* partials, Ahead& ahead, const Matrix& next, F&& f) {
-  const Share& share = *m.share;
+  const Share share = m.share;
   const int warp = static_cast<int>(threadIdx.x) / 32, outputs_of_tile = tile_rows * batch;
   Sums<T> sums;
-  const auto add = [&](int tile, int turn, const uint4& w) {
+  // Slot s, which is slot `chain` modulo 2.
+  const auto add = [&](int s, int chain, const uint4& w) {
+    const int turn = share.turn(s), block = warp + turn * warps;
     if (turn == 0) sums.clear();
-    const int block = warp + turn * warps;
-    if (block < share.depth) sums.add(vectors, pitch, block, w, batch);
-    if (turn == share.each - 1) sums.store(partials + (tile * warps + warp) * outputs_of_tile, batch);
+    if (block < share.depth) sums.add(vectors, pitch, block, w, batch, chain);
+    if (turn == (1 << share.shift) - 1) sums.store(partials + (share.tile(s) * warps + warp) * outputs_of_tile, batch);
   };
+  const int slots = share.slots();
 #pragma unroll
-  for (int s = 0; s < Share::ahead; ++s)
-    if (s < share.slots) add(share.tile[s], share.turn[s], ahead.w[s]);
-  for (int s = Share::ahead; s < share.slots; ++s) {
-    const int turn = s % share.each;
-    uint4 w = make_uint4(0, 0, 0, 0);
-    if (warp + turn * warps < share.depth) w = fetch(m.blocks + share.block(s) + threadIdx.x);
-    add(s / share.each, turn, w);
+  for (int s = 0; s < Ahead::most; ++s) {
+    if (s >= slots) break;
+    add(s, s, ahead.w[s]);
   }
+  for (int s = Ahead::most; s < slots; ++s) add(s, 0, fetch(m.blocks + share.place(s), share.holds(s)));
   const float bias = ahead.bias;
   fetch_ahead(next, output, ahead);
   if (share.own == 0) return;  // the whole block

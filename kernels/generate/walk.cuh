@@ -23,7 +23,7 @@ __device__ __forceinline__ void prefetch(const char* from, std::uint32_t bytes) 
 }
 
 __device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
-  const Share& share = *m.share;
+  const Share share = m.share;
   const std::int64_t bytes = static_cast<std::int64_t>(share.depth) * 512;
   for (int i = 0; i < share.own; ++i)
     prefetch(reinterpret_cast<const char*>(m.blocks) + (share.first + static_cast<std::int64_t>(i) * gridDim.x) * bytes,
@@ -33,9 +33,14 @@ __device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
 template <class T>
 class Walk {
  public:
-  // `places` and `heads` are in shared memory: there is no room for them in registers.
-  __device__ Walk(const Problem& problem, const Positions& positions, const Places<T>& places, const Heads& heads)
-      : p_(problem), at_(positions), s_(places), heads_(heads), output_(static_cast<int>(threadIdx.x), problem.batch) {
+  __device__ __forceinline__ Walk(const Problem& problem, const Positions& positions, char* shared)
+      : p_(problem),
+        at_(positions),
+        s_(problem, shared),
+        heads_(problem.heads),
+        output_(static_cast<int>(threadIdx.x), problem.batch) {
+    heads_.geometry = s_.geometry;
+    heads_.entries = s_.heads;
     const int grid = static_cast<int>(gridDim.x);
     units_ = p_.batch * heads_.count * heads_.splits;
     first_unit_ = (static_cast<int>(blockIdx.x) + grid - grid / 2) % grid;
@@ -46,7 +51,8 @@ class Walk {
     const Packed packed[matrices] = {p_.qkv, p_.output, p_.feed_inner, p_.feed_outer, p_.logits};
 #pragma unroll
     for (int m = 0; m < matrices; ++m)
-      if (static_cast<int>(threadIdx.x) == 32 * m) s_.shares[m].set(packed[m].tiles, packed[m].depth, packed[m].offset);
+      if (static_cast<int>(threadIdx.x) == 32 * m)
+        s_.shares[m] = share_of(packed[m].tiles, packed[m].depth, packed[m].offset);
     __syncthreads();
   }
 
@@ -78,7 +84,7 @@ class Walk {
   __device__ const char* layer(int k) const { return p_.weights + k * p_.layer_bytes; }
   __device__ Matrix matrix(int k, const Packed& m, int share) const {
     return {reinterpret_cast<const uint4*>(layer(k) + m.blocks),
-            m.bias < 0 ? nullptr : reinterpret_cast<const float*>(layer(k) + m.bias), s_.shares + share};
+            m.bias < 0 ? nullptr : reinterpret_cast<const float*>(layer(k) + m.bias), s_.shares[share]};
   }
   __device__ Matrix qkv(int k) const { return matrix(k, p_.qkv, 0); }
   __device__ Matrix output(int k) const { return matrix(k, p_.output, 1); }
@@ -410,8 +416,8 @@ class Walk {
 
   const Problem& p_;
   const Positions& at_;
-  const Places<T>& s_;
-  const Heads& heads_;
+  const Places<T> s_;
+  Heads heads_;
   Output output_;
   Ahead ahead_;
   unsigned turn_ = 0;

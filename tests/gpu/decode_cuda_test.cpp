@@ -186,6 +186,26 @@ std::vector<NamedConfig> generated_configs() {
   deep.feed_forward_ratio = 4;
   deep.context = 40;
   out.push_back({"deep", deep});
+  // What a cluster of blocks draws on Hopper, like `deep`: a head a block, two heads a block, lists of several chunks
+  // of keys.
+  SparseTransformerConfig eight = strided;
+  eight.width = 256;
+  eight.heads = 8;
+  eight.attention.integration = Integration::interleaved;
+  out.push_back({"cluster of eight", eight});
+  SparseTransformerConfig sixteen = fixed;
+  sixteen.width = 512;
+  sixteen.heads = 32;
+  sixteen.feed_forward_ratio = 4;
+  sixteen.context = 100;
+  sixteen.attention.integration = Integration::merged;
+  out.push_back({"cluster of sixteen", sixteen});
+  SparseTransformerConfig keys = eight;
+  keys.attention.parts = {PartKind::dense};
+  keys.key_ratio = 0.5;
+  keys.context = 1100;
+  keys.layers = 2;
+  out.push_back({"cluster with many keys", keys});
   SparseTransformerConfig longer = base;  // keys of a head over several blocks, and several helpings of each
   longer.context = 1500;
   longer.layers = 2;
@@ -291,20 +311,57 @@ TEST(GenerateCuda, LogProbabilitiesAreThoseOfTheForwardPass) {
 
 TEST(GenerateCuda, SamplesDoNotDependOnHowManyAreDrawnAtOnceAndRepeat) {
   LONGSTRIDE_NEEDS_GPU();
-  const SparseTransformerConfig config = generated_configs()[3].config;
-  std::vector<float> weights = random_weights(config);
-  SampleConfig s;
-  s.count = 19;
-  s.length = config.context;
-  s.sampling.top_p = 0.9;
-  for (Precision precision : {Precision::bf16, Precision::fp32}) {
-    s.batch = 0;
-    const Samples all = sampled(config, weights, s, precision, Device::cuda);
-    EXPECT_EQ(all.bytes.size(), 19u);
-    EXPECT_EQ(sampled(config, weights, s, precision, Device::cuda).bytes, all.bytes);
-    s.batch = 5;
-    EXPECT_EQ(sampled(config, weights, s, precision, Device::cuda).bytes, all.bytes);
+  for (const auto& [name, config] : generated_configs()) {
+    if (name != "fixed" && name != "cluster of sixteen") continue;
+    std::vector<float> weights = random_weights(config);
+    SampleConfig s;
+    s.count = 19;
+    s.length = config.context;
+    s.sampling.top_p = 0.9;
+    for (Precision precision : {Precision::bf16, Precision::fp32}) {
+      s.batch = 0;
+      const Samples all = sampled(config, weights, s, precision, Device::cuda);
+      EXPECT_EQ(all.bytes.size(), 19u);
+      EXPECT_EQ(sampled(config, weights, s, precision, Device::cuda).bytes, all.bytes) << name;
+      s.batch = 5;
+      EXPECT_EQ(sampled(config, weights, s, precision, Device::cuda).bytes, all.bytes) << name;
+    }
   }
+}
+
+// Three sequences a cluster leave the ring of weights fewer stages than a product has, once an odd number; 16 sequences
+// leave the last cluster one; every layer attends to as many keys as there are.
+TEST(GenerateCuda, ManySequencesWithLocalAttentionAreRightAndRepeat) {
+  LONGSTRIDE_NEEDS_GPU();
+  SparseTransformerConfig config = toy_config();
+  config.context = 512;
+  config.layers = 12;
+  config.width = 512;
+  config.heads = 16;
+  config.feed_forward_ratio = 4;
+  config.attention.stride = 256;
+  config.attention.parts = {kernels::PartKind::local};
+  std::vector<float> weights = random_weights(config);
+  const std::int64_t batch = 16, n = config.context;
+  SampleConfig s;
+  s.count = batch;
+  s.length = n;
+  const std::vector<std::uint8_t> tokens = toy_tokens(batch * n);
+  for (std::int64_t b = 0; b < batch; ++b) s.prompts.emplace_back(tokens.begin() + b * n, tokens.begin() + (b + 1) * n);
+  const std::vector<float> exact = losses_of(config, weights, tokens, Precision::fp32);
+  const Distance naive(losses_of(config, weights, tokens, Precision::bf16), exact);
+  std::vector<float> found;
+  for (const auto& row : sampled(config, weights, s, Precision::bf16, Device::cuda).log_probabilities)
+    for (float log : row) found.push_back(-log);
+  EXPECT_LT(Distance(found, exact).worst, 2 * naive.worst + 2e-4);
+
+  s.prompts.clear();
+  const Samples all = sampled(config, weights, s, Precision::bf16, Device::cuda);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(sampled(config, weights, s, Precision::bf16, Device::cuda).bytes, all.bytes) << i;
+  s.count = batch - 1;
+  const std::vector<std::vector<std::uint8_t>> others(all.bytes.begin(), all.bytes.end() - 1);
+  EXPECT_EQ(sampled(config, weights, s, Precision::bf16, Device::cuda).bytes, others);
 }
 
 }  // namespace

@@ -1,0 +1,119 @@
+// The warp of a block that has its weights copied: the ring of stages, and the constants of a layer at a time.
+#pragma once
+#include "kernels/generate/cluster.cuh"
+#include "kernels/generate/cluster_ptx.cuh"
+
+namespace longstride::kernels::cuda::generation {
+
+// The barriers of a block: of the ring's stages, of two layers' constants, of the hand-overs, of the warps' keys.
+class ClusterBarriers {
+ public:
+  __device__ explicit ClusterBarriers(const Cluster& c) : c_(c) {}
+
+  __device__ std::uint64_t* full(int slot) const { return at(slot); }
+  __device__ std::uint64_t* empty(int slot) const { return at(c_.stages + slot); }
+  __device__ std::uint64_t* constants_full(int slot) const { return at(2 * c_.stages + slot); }
+  __device__ std::uint64_t* constants_empty(int slot) const { return at(2 * c_.stages + 2 + slot); }
+  __device__ std::uint64_t* message(int m) const { return at(c_.message_barrier(m)); }
+  __device__ std::uint64_t* keys(int warp) const { return at(c_.keys_barrier(warp)); }
+
+  // By one thread.
+  __device__ void init() const {
+    for (int i = 0; i < c_.stages; ++i) {
+      barrier_init(full(i), 1);
+      barrier_init(empty(i), stage_blocks);
+    }
+    for (int i = 0; i < 2; ++i) {
+      barrier_init(constants_full(i), 1);
+      barrier_init(constants_empty(i), 1);
+    }
+    for (int m = 0; m < messages; ++m) barrier_init(message(m), 1);
+    for (int i = 0; i < cluster_warps * c_.key_slots; ++i) barrier_init(keys(0) + i, 32);
+    barrier_init_fence();
+  }
+
+ private:
+  __device__ std::uint64_t* at(int i) const {
+    return reinterpret_cast<std::uint64_t*>(block_memory() + c_.barriers) + i;
+  }
+
+  const Cluster& c_;
+};
+
+// One thread of a block.
+class WeightFetch {
+ public:
+  __device__ WeightFetch(const Problem& problem, const Cluster& cluster, const ClusterBarriers& barriers, int rank)
+      : p_(problem), c_(cluster), barriers_(barriers), rank_(rank) {}
+
+  // The weights of `positions` positions. `number`: of the cluster.
+  __device__ void run(int number, std::int32_t positions) const {
+    Stages stage(p_, c_, rank_);
+    Turn turn, constants;
+    const int clusters = static_cast<int>(gridDim.x) / c_.size;
+    for (std::int32_t position = 0; position < positions;) {
+      if (stage.begins_layer()) {
+        const int k = stage.layer();
+        await(barriers_.constants_empty(constants.slot), constants.parity ^ 1);
+        fetch_constants(k, constants.slot);
+        constants.next(2);
+        if (k % clusters == number) prefetch(k == p_.layers ? 0 : k + 1);
+      }
+      await(barriers_.empty(turn.slot), turn.parity ^ 1);
+      barrier_arrive_expect(barriers_.full(turn.slot), stage.bytes());
+      bulk_load(block_memory() + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(),
+                barriers_.full(turn.slot));
+      if (stage.bytes() < stage_bytes)  // nobody reads the blocks that are not there
+        barrier_arrive(barriers_.empty(turn.slot), (stage_bytes - stage.bytes()) / 512);
+      turn.next(c_.stages);
+      if (stage.step()) ++position;
+    }
+  }
+
+ private:
+  // This block's part of layer k to the second-level cache. All clusters need the same: one asks for it.
+  __device__ void prefetch(int k) const {
+    for (int i = 0; i < (k == p_.layers ? 1 : layer_pieces); ++i) {
+      const Piece piece = piece_of(p_, c_, rank_, k, i);
+      for (int block = 0; block < piece.blocks; block += 2 * stage_blocks)
+        prefetch_bulk(p_.weights + piece.at + std::int64_t{block} * 512,
+                      static_cast<std::uint32_t>(min(piece.blocks - block, 2 * stage_blocks) * 512));
+    }
+  }
+
+  __device__ void fetch_constants(int k, int slot) const {
+    const char* layer = p_.weights + k * p_.layer_bytes;
+    float* to = reinterpret_cast<float*>(block_memory() + c_.constants) + slot * c_.constants_at.count;
+    const auto fetch = [&](int offset, std::int64_t from, int first, int count) {
+      bulk_load(to + offset, layer + from + std::int64_t{first} * 4, static_cast<std::uint32_t>(count * 4),
+                barriers_.constants_full(slot));
+    };
+    const auto fetch_norm = [&](int offset, const Norm& norm) {
+      fetch(offset, norm.gain, 0, p_.width);
+      fetch(offset + p_.width, norm.bias, 0, p_.width);
+    };
+    const auto fetch_share = [&](int offset, const Packed& m) {
+      fetch(offset, m.bias, rank_ * c_.rows(m), c_.rows(m));
+    };
+    const bool head = k == p_.layers;
+    barrier_arrive_expect(barriers_.constants_full(slot),
+                          static_cast<std::uint32_t>(4 * (head ? 2 * p_.width : c_.constants_at.count)));
+    fetch_norm(c_.constants_at.attention_norm, head ? p_.final_norm : p_.attention_norm);
+    if (head) return;
+    fetch_norm(c_.constants_at.feed_forward_norm, p_.feed_forward_norm);
+    const int keys = c_.query_rows(p_), values = c_.value_rows(p_);
+    fetch(c_.constants_at.qkv, p_.qkv.bias, rank_ * keys, keys);
+    fetch(c_.constants_at.qkv + keys, p_.qkv.bias, (c_.size + rank_) * keys, keys);
+    fetch(c_.constants_at.qkv + 2 * keys, p_.qkv.bias, 2 * c_.size * keys + rank_ * values, values);
+    fetch_share(c_.constants_at.output, p_.output);
+    fetch_share(c_.constants_at.inner, p_.feed_inner);
+    fetch_share(c_.constants_at.outer, p_.feed_outer);
+  }
+
+  const Problem& p_;
+  const Cluster& c_;
+  const ClusterBarriers& barriers_;
+  const int rank_;
+};
+
+}  // namespace longstride::kernels::cuda::generation
