@@ -82,18 +82,26 @@ __device__ __forceinline__ Words<T, n> pack(const float (&from)[n]) {
 
 template <int n, class T>
 __device__ __forceinline__ void load(const T* from, float (&to)[n]) {
-  if constexpr (sizeof(T) * n % 4 == 0)
+  if constexpr (sizeof(T) * n > 16) {
+    load<n / 2>(from, reinterpret_cast<float(&)[n / 2]>(to[0]));
+    load<n / 2>(from + n / 2, reinterpret_cast<float(&)[n / 2]>(to[n / 2]));
+  } else if constexpr (sizeof(T) * n % 4 == 0) {
     unpack(read<n>(from), to);
-  else
+  } else {
     for (int i = 0; i < n; ++i) to[i] = to_float(from[i]);
+  }
 }
 
 template <int n, class T>
 __device__ __forceinline__ void store(T* to, const float (&from)[n]) {
-  if constexpr (sizeof(T) * n % 4 == 0)
+  if constexpr (sizeof(T) * n > 16) {
+    store<n / 2>(to, reinterpret_cast<const float(&)[n / 2]>(from[0]));
+    store<n / 2>(to + n / 2, reinterpret_cast<const float(&)[n / 2]>(from[n / 2]));
+  } else if constexpr (sizeof(T) * n % 4 == 0) {
     write(to, pack<T>(from));
-  else
+  } else {
     for (int i = 0; i < n; ++i) to[i] = from_float<T>(from[i]);
+  }
 }
 
 // The elements of a 16-byte pack.
