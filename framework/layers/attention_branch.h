@@ -23,8 +23,8 @@ struct AttentionBranchConfig {
   kernels::QueryKeyTransform transform;
 };
 
-// The plans of a model's layers, by sequence length; layers whose parts are equal share. In a group of ranks each has an
-// equal run of the heads. Thread-safe.
+// The plans of a model's layers, by sequence length; layers whose parts are equal share. In a group of ranks each has
+// an equal run of the heads. Thread-safe.
 class AttentionPlans {
  public:
   AttentionPlans(kernels::PatternConfig pattern, std::int64_t heads) : cache_(std::move(pattern), heads) {}
