@@ -166,6 +166,8 @@ void visit_parallel(Visitor& v, ParallelConfig& c) {
                               {"bf16", Precision::bf16},
                               {"fp16", Precision::fp16}});
   v.field("bucket", c.bucket, Need::optional, ranges::bucket);
+  v.choice("overlap", c.overlap, Need::optional,
+           Choices<Overlap>{{"automatic", Overlap::automatic}, {"always", Overlap::always}, {"never", Overlap::never}});
 }
 
 template <class Visitor>

@@ -11,6 +11,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/files.h"
 #include "framework/train/checkpoint.h"
+#include "framework/train/gradient_exchange.h"
 #include "framework/train/memory_plan.h"
 #include "framework/train/precision.h"
 #include "launch/device_option.h"
@@ -42,6 +43,7 @@ void announce(const Recipe& recipe, SparseTransformer& model, Communicator& comm
               const std::string& run) {
   const int ranks = comm.size(), nodes = count_nodes(comm);
   const std::string links = interconnect(comm, device);
+  const bool overlapped = overlaps(recipe.train.parallel, comm, device);
   if (comm.rank() != 0) return;
   const MemoryPlan plan = plan_memory(model, recipe.train, ranks, device);
   const Batching batching = divide_batch(recipe.train, ranks);
@@ -60,7 +62,8 @@ void announce(const Recipe& recipe, SparseTransformer& model, Communicator& comm
                             batching.context > 1 ? fmt::format("group(s) of {} ranks", batching.context) : "rank(s)",
                             batching.accumulation(), batching.micro));
   if (ranks > 1)
-    line("exchange", fmt::format("gradients in {}{}", kernels::name_of(gradient_type(recipe.train, device)),
+    line("exchange", fmt::format("gradients in {}, {} the backward pass{}",
+                                 kernels::name_of(gradient_type(recipe.train, device)), overlapped ? "beside" : "after",
                                  parallel.shard ? ", the optimizer's state divided between ranks" : ""));
   line("memory",
        fmt::format("{:.2f} GiB a rank: parameters {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations "

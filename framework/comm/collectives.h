@@ -43,8 +43,10 @@ bool built_with_nccl();
 // two of them would share one. Every rank calls it.
 void choose_gpu(Communicator& comm);
 
-// For the table of settings, and every rank calls them: hosts, and how the ranks reach each other, in words.
+// Every rank calls them. For the table of settings: hosts, and how the ranks reach each other, in words.
 int count_nodes(Communicator& comm);
 std::string interconnect(Communicator& comm, Device device);
+// All ranks are GPUs of one host, each linked to each by NVLink.
+bool all_on_nvlink(Communicator& comm, Device device);
 
 }  // namespace longstride

@@ -53,4 +53,8 @@ std::string interconnect(Communicator& comm, Device device) {
   return fmt::format("{}, and the network between {} nodes", within, nodes);
 }
 
+bool all_on_nvlink(Communicator& comm, Device device) {
+  return count_nodes(comm) == 1 && device == Device::cuda && device_links(comm.local_size()) == "NVLink";
+}
+
 }  // namespace longstride

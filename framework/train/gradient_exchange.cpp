@@ -23,13 +23,18 @@ std::vector<Piece> updated_pieces(const ParameterSet& parameters, const TrainCon
   return {{0, decayed, true}, {decayed, parameters.flat_size() - decayed, false}};
 }
 
+bool overlaps(const ParallelConfig& config, Communicator& comm, Device device) {
+  const bool near = all_on_nvlink(comm, device);
+  return config.overlap == Overlap::automatic ? !near : config.overlap == Overlap::always;
+}
+
 GradientExchange::GradientExchange(const ParameterSet& parameters, const TrainingState& state, Collectives& ranks,
-                                   const Stream* stream, bool sharded)
+                                   const Stream* stream, Way way)
     : parameters_(parameters),
       state_(state),
       ranks_(ranks),
       step_stream_(stream),
-      sharded_(sharded),
+      way_(way),
       pieces_(pieces_of(parameters, ranks.rank(), ranks.size())),
       matrix_buckets_(static_cast<std::size_t>(std::count_if(parameters.buckets().begin(), parameters.buckets().end(),
                                                              [](const Bucket& b) { return b.decays; }))) {
@@ -43,7 +48,7 @@ void GradientExchange::begin(Context& ctx) {
   ctx_ = ctx;
   ctx_.watcher = nullptr;
   if (gpu_) ctx_.launch.stream = gpu_->stream.handle();
-  ctx.watcher = this;
+  if (way_.overlapped) ctx.watcher = this;
 }
 
 void GradientExchange::complete_from(const Parameter& first) {
@@ -75,9 +80,9 @@ void GradientExchange::send(std::size_t bucket) {
   const Tensor& wire = narrow ? state_.wire : state_.gradients;
   if (narrow) ops::copy(ctx_, all_of(state_.gradients), all_of(wire));
   ranks_.reduce_scatter_sum(all_of(wire), stream());
-  if (!sharded_) ranks_.all_gather(all_of(wire), stream());
+  if (!way_.sharded) ranks_.all_gather(all_of(wire), stream());
   if (!narrow) return;
-  if (sharded_)
+  if (way_.sharded)
     ops::copy(ctx_, piece_of(wire, b), piece_of(state_.gradients, b));
   else
     ops::copy(ctx_, all_of(wire), all_of(state_.gradients));

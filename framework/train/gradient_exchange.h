@@ -1,10 +1,13 @@
-// Gradients summed over all ranks, bucket by bucket, while the backward pass goes on.
+// Gradients summed over all ranks, bucket by bucket, while the backward pass goes on or after it.
 //
-// A bucket is sent as soon as its gradients are complete, always in the same order: matrices from the last to the
-// first, then vectors. Every rank gets the sum of its own piece of the bucket (reduce-scatter), in the wire's type;
-// unless the optimizer is sharded, the pieces then go to all (all-gather). Sharded or not, the pieces are the same
-// bits, and so is the norm, which every rank measures on its own pieces before the ranks add up. On a GPU all of it is
-// on a stream of its own, which the step's stream waits for at the end: a captured step holds both.
+// Overlapped, a bucket is sent as soon as its gradients are complete. An exchange that waits for another rank's holds
+// multiprocessors meanwhile, which the backward pass wants: between GPUs linked by NVLink, where all of the exchange
+// takes 1% of a step, that costs more than to wait for it at the end. Either way buckets go in the same order,
+// matrices from the last to the first, then vectors, and the bits are the same. Every rank gets the sum of its own
+// piece of the bucket (reduce-scatter), in the wire's type; unless the optimizer is sharded, the pieces then go to all
+// (all-gather). Sharded or not, the pieces are the same bits, and so is the norm, which every rank measures on its own
+// pieces before the ranks add up. On a GPU all of it is on a stream of its own, which the step's stream waits for at
+// the end: a captured step holds both.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,9 +23,12 @@ namespace longstride {
 
 class GradientExchange final : public GradientWatcher {
  public:
+  struct Way {
+    bool sharded = false, overlapped = true;
+  };
   // `stream` is the step's; null on the CPU. All live longer.
   GradientExchange(const ParameterSet& parameters, const TrainingState& state, Collectives& ranks, const Stream* stream,
-                   bool sharded);
+                   Way way);
 
   // Before the last backward pass of a step. `ctx` is the step's, and watches from now on.
   void begin(Context& ctx);
@@ -48,13 +54,16 @@ class GradientExchange final : public GradientWatcher {
   const TrainingState& state_;
   Collectives& ranks_;
   const Stream* step_stream_;
-  bool sharded_;
+  const Way way_;
   std::vector<Piece> pieces_;   // of this rank
   std::size_t matrix_buckets_;  // they come first in flat order
   std::size_t unsent_ = 0;      // buckets of matrices not yet sent
   Context ctx_;                 // the step's, on the exchange's stream
   std::unique_ptr<Gpu> gpu_;
 };
+
+// What ParallelConfig::overlap comes to. Every rank calls it.
+bool overlaps(const ParallelConfig& config, Communicator& comm, Device device);
 
 // Rank `rank` of `ranks` ranks sums and, where the optimizer is sharded, updates these pieces.
 std::vector<Piece> pieces_of(const ParameterSet& parameters, int rank, int ranks);

@@ -9,13 +9,18 @@ enum class Precision : std::uint8_t { automatic, fp32, bf16, fp16 };  // automat
 
 enum class OptimizerKind : std::uint8_t { adam, muon };  // muon: of the layers' matrices, and Adam of everything else
 
+// Whether gradients are exchanged while the backward pass goes on. automatic: unless all ranks are GPUs of one host,
+// linked by NVLink.
+enum class Overlap : std::uint8_t { automatic, always, never };
+
 // How a run is spread over ranks; none of it changes what is computed, but for rounding.
 struct ParallelConfig {
   std::int64_t context = 1;                     // ranks that hold a sequence together, an equal run of positions each
   Precision gradients = Precision::automatic;   // in which they are averaged; automatic: as `precision` (the paper)
   std::int64_t bucket = std::int64_t{8} << 20;  // gradients that are exchanged at a time
-  bool shard = false;                           // a rank keeps and updates only its part of the optimizer's state
-  bool exchange_alone = false;                  // also where there is one rank: for tests of the exchange itself
+  Overlap overlap = Overlap::automatic;
+  bool shard = false;           // a rank keeps and updates only its part of the optimizer's state
+  bool exchange_alone = false;  // also where there is one rank: for tests of the exchange itself
 };
 
 // Until optimizer step `until` (exclusive) a row of the batch is read as sequences of `context` positions, one after

@@ -60,8 +60,9 @@ void TrainingStep::connect() {
   connect_group();
   const Device device = plan_.device;
   ranks_.all = make_collectives(comm_, device);
-  ranks_.gradients = std::make_unique<GradientExchange>(model_.parameters(), state_, *ranks_.all,
-                                                        gpu_ ? &gpu_->stream : nullptr, config_.parallel.shard);
+  const GradientExchange::Way way{config_.parallel.shard, overlaps(config_.parallel, comm_, device)};
+  ranks_.gradients =
+      std::make_unique<GradientExchange>(model_.parameters(), state_, *ranks_.all, gpu_ ? &gpu_->stream : nullptr, way);
   comm_.set_error_source([this] {
     try {
       for (Collectives* group : {ranks_.all.get(), ranks_.near_exchange.get()})

@@ -6,7 +6,8 @@
 #
 # tests    training on 1 rank and on all GPUs against training on one (tests/distributed/training_test.cpp)
 # command  `longstride train` on 1, 2, ... GPUs: losses, bits of a sharded optimizer, divided sequences
-# speed    tokens/s a GPU against one GPU with the same batch a GPU, and the share of the exchange that is not hidden
+# speed    tokens/s a GPU against one GPU with the same batch a GPU, and the share of the exchange that is not hidden; on all
+#          GPUs also with the exchange beside the backward pass
 # context  sequences divided between all GPUs: loss, speed and memory against one GPU
 # Every program runs under a time limit. Ends with the number of failures.
 set -uo pipefail
@@ -149,11 +150,9 @@ run_speed() {
       compare "$recipe" "$recipe-x$n" "$n"
     done
     n=$most
-    if [ "$recipe" = cifar10-strided ]; then
-      NCCL_MAX_CTAS=8 bench "$n" "$recipe-8ctas" "table1/$recipe" 8 --set train.global_batch=$((batch * n))
-      compare "$recipe" "$recipe-8ctas" "$n"
-      continue
-    fi
+    bench "$n" "$recipe-beside" "table1/$recipe" 8 --set train.global_batch=$((batch * n)) --set parallel.overlap=always
+    compare "$recipe" "$recipe-beside" "$n"
+    [ "$recipe" != cifar10-strided ] || continue
     bench "$n" "$recipe-shard" "table1/$recipe" 8 --set train.global_batch=$((batch * n)) --set optimizer.shard=true
     compare "$recipe" "$recipe-shard" "$n"
     [ "$recipe" = enwik8-fixed ] || continue

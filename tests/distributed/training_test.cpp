@@ -199,6 +199,20 @@ TEST_F(TrainingOnRanks, AShardedOptimizerGivesTheSameBits) {
     }
 }
 
+TEST_F(TrainingOnRanks, ExchangingBesideTheBackwardPassOrAfterItGivesTheSameBits) {
+  for (const bool shard : {false, true}) {
+    TrainConfig train = train_config();
+    train.parallel.shard = shard;
+    train.parallel.overlap = Overlap::always;
+    Trained beside(train, world());
+    train.parallel.overlap = Overlap::never;
+    Trained after(train, world());
+    beside.go(5);
+    after.go(5);
+    EXPECT_TRUE(beside.bits() == after.bits()) << shard;
+  }
+}
+
 TEST_F(TrainingOnRanks, EveryRankHasTheSameWeights) {
   TrainConfig train = train_config();
   Trained run(train, world());

@@ -118,6 +118,7 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_TRUE(t.parallel.shard);
   EXPECT_EQ(t.parallel.gradients, Precision::fp32);
   EXPECT_EQ(t.parallel.bucket, 1000000);
+  EXPECT_EQ(t.parallel.overlap, Overlap::never);
   EXPECT_EQ(parse_recipe(full_recipe, "r.yaml", {"parallel.context=4", "train.micro_batch=1", "train.stages=[]"})
                 .train.parallel.context,
             4);
