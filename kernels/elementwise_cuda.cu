@@ -1,3 +1,4 @@
+#include "kernels/base/block_sum.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"
 #include "kernels/elementwise.h"
@@ -43,17 +44,6 @@ __global__ void __launch_bounds__(threads) add_kernel(const T* a, const T* b, T*
   });
 }
 
-// The sum of a value of each thread of the block, in thread 0, in a fixed order.
-__device__ double block_sum(double x) {
-  __shared__ double of_warp[threads / 32];
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_down_sync(0xFFFFFFFFu, x, offset);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
-  __syncthreads();
-  double sum = 0;
-  for (int w = 0; w < threads / 32; ++w) sum += of_warp[w];
-  return sum;
-}
-
 template <int n, class T>
 __global__ void __launch_bounds__(threads) sum_chunks(const T* x, std::int64_t count, bool squares, double* partials) {
   const std::int64_t begin = blockIdx.x * SumArgs::chunk;
@@ -71,14 +61,14 @@ __global__ void __launch_bounds__(threads) sum_chunks(const T* x, std::int64_t c
       for (std::int64_t k = i; k < end; ++k) take(to_float(x[k]));
     }
   }
-  sum = block_sum(sum);
+  sum = block_sum<threads>(sum);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
 __global__ void __launch_bounds__(threads) sum_of_chunks(const double* partials, std::int64_t chunks, double* total) {
   double sum = 0;
   for (std::int64_t i = threadIdx.x; i < chunks; i += threads) sum += partials[i];
-  sum = block_sum(sum);
+  sum = block_sum<threads>(sum);
   if (threadIdx.x == 0) *total += sum;
 }
 

@@ -2,7 +2,10 @@
 // and the weights after them, for several matrices of one shape at a time. Like adam.h's, the scalars are in device
 // memory, and a step whose gradient is not finite changes nothing.
 #pragma once
+#include <algorithm>
+
 #include "kernels/adam.h"
+#include "kernels/elementwise.h"
 
 namespace longstride::kernels {
 
@@ -26,10 +29,13 @@ struct NesterovArgs {
 
 // y = x / (|x| + epsilon), |x| the Frobenius norm of each matrix, added up in f64 in a fixed order.
 struct NormaliseArgs {
-  static constexpr int chunks = 64;  // that a matrix's norm is added up in on a GPU
-  View x;                            // (matrices, count), contiguous, f32 on a GPU
-  View partials;                     // (matrices, chunks) f64: workspace
-  View y;                            // (matrices, count), contiguous, on the CPU of x's type
+  static constexpr int chunks = 64;  // that a matrix's norm is added up in on a GPU; on the CPU they are SumArgs'
+  static constexpr std::int64_t partials_of(std::int64_t count) {
+    return std::max<std::int64_t>(chunks, SumArgs::chunks(count));
+  }
+  View x;         // (matrices, count), contiguous, f32 on a GPU
+  View partials;  // (matrices, partials_of(count)) f64: workspace
+  View y;         // (matrices, count), contiguous, on the CPU of x's type
   double epsilon = 0;
 };
 

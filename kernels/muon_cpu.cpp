@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "kernels/elementwise.h"
 #include "kernels/muon.h"
@@ -37,12 +36,9 @@ View vector(T* data, Dtype dtype, std::int64_t count) {
 }
 
 template <class T>
-double norm_of(const T* x, Dtype dtype, std::int64_t count, const Launch& launch) {
-  std::vector<double> partials(static_cast<std::size_t>(SumArgs::chunks(count)));
+double norm_of(const T* x, std::int64_t count, const NormaliseArgs& args, const Launch& launch) {
   double squares = 0;
-  sum({vector(const_cast<T*>(x), dtype, count), vector(&squares, Dtype::f64, 1),
-       vector(partials.data(), Dtype::f64, static_cast<std::int64_t>(partials.size())), true},
-      launch);
+  sum({vector(const_cast<T*>(x), args.x.dtype, count), vector(&squares, Dtype::f64, 1), args.partials, true}, launch);
   return std::sqrt(squares);
 }
 
@@ -78,7 +74,7 @@ void normalise(const NormaliseArgs& args, const Launch& launch) {
     for (std::int64_t matrix = 0; matrix < args.y.size[0]; ++matrix) {
       const T* x = args.x.as<const T>() + matrix * n;
       T* y = args.y.as<T>() + matrix * n;
-      const T factor = static_cast<T>(1 / (norm_of(x, args.x.dtype, n, launch) + args.epsilon));
+      const T factor = static_cast<T>(1 / (norm_of(x, n, args, launch) + args.epsilon));
 #pragma omp parallel for simd schedule(static) if (n > 16384)
       for (std::int64_t i = 0; i < n; ++i) y[i] = factor * x[i];
     }

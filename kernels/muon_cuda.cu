@@ -1,3 +1,4 @@
+#include "kernels/base/block_sum.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"
 #include "kernels/muon.h"
@@ -34,23 +35,12 @@ __global__ void __launch_bounds__(threads)
   update[i] = momentum * moved + rest * g;
 }
 
-// The sum of a value of each thread of the block, in all threads, in a fixed order.
-__device__ double block_sum(double x) {
-  __shared__ double of_warp[threads / 32];
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, offset);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
-  __syncthreads();
-  double sum = 0;
-  for (int w = 0; w < threads / 32; ++w) sum += of_warp[w];
-  return sum;
-}
-
 __global__ void __launch_bounds__(threads) squares_kernel(const float* x, double* partials, std::int64_t count) {
   x += blockIdx.y * count;
   double sum = 0;
   for (std::int64_t i = element(); i < count; i += NormaliseArgs::chunks * threads)
     sum += static_cast<double>(x[i]) * x[i];
-  sum = block_sum(sum);
+  sum = block_sum<threads>(sum);
   if (threadIdx.x == 0) partials[blockIdx.y * NormaliseArgs::chunks + blockIdx.x] = sum;
 }
 
@@ -60,7 +50,7 @@ __global__ void __launch_bounds__(threads)
   static_assert(NormaliseArgs::chunks <= threads);
   const double partial =
       threadIdx.x < NormaliseArgs::chunks ? partials[blockIdx.y * NormaliseArgs::chunks + threadIdx.x] : 0;
-  const double squares = block_sum(partial);
+  const double squares = block_sum<threads>(partial);
   const std::int64_t i = element(), at = blockIdx.y * count + i;
   if (i < count) y[at] = from_float<T>(static_cast<float>(1 / (sqrt(squares) + epsilon)) * x[at]);
 }

@@ -42,7 +42,8 @@ void normalised_momenta(Context& ctx, const MatrixGroup& group, const MuonTensor
                         const kernels::OptimizerScalars* scalars, const Tensor& x) {
   Scratch scratch(ctx);
   const Tensor update = scratch.tensor({group.matrices, group.count()}, t.m.dtype()),
-               partials = scratch.tensor({group.matrices, kernels::NormaliseArgs::chunks}, Dtype::f64);
+               partials =
+                   scratch.tensor({group.matrices, kernels::NormaliseArgs::partials_of(group.count())}, Dtype::f64);
   if (ctx.planning()) return;
   ops::launch(ctx, kernels::cpu::nesterov, kernels::cuda::nesterov,
               {t.gradient.view(), group.at, t.m.view(), group.m_at, update.view(), momentum, scalars});

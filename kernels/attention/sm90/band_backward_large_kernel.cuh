@@ -229,8 +229,8 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
           barrier_wait(query_barrier(slot), query_parity);
         }
         wgmma_fence();
-        this->template multiply<KeySize>(s, keys, queries);
-        this->template multiply<ValueSize>(dp, keys + key_bytes, dout);
+        multiply_tiles<T, KeySize>(s, keys, queries);
+        multiply_tiles<T, ValueSize>(dp, keys + key_bytes, dout);
         if (fresh) {
           this->write_statistics(output, dout, of);
           __syncthreads();

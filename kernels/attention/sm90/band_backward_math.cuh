@@ -85,18 +85,6 @@ struct BandBackward {
 
   // ---- Products ----
 
-  // s = a b^T, both tiles of 64 rows.
-  template <int Size>
-  __device__ static void multiply(float (&s)[rows / 2], const char* a, const char* b) {
-    constexpr int row_bytes = std::min(Size, 64) * 2;
-    const std::uint64_t left = descriptor<row_bytes>(a), right = descriptor<row_bytes>(b);
-#pragma unroll
-    for (int i = 0; i < Size / 16; ++i) {
-      const int within = i / 4 * rows * row_bytes + i % 4 * 32;
-      wgmma<T, rows, false>(s, advanced(left, within), advanced(right, within), i > 0);
-    }
-    wgmma_commit();
-  }
   // gradient += weights tile, the weights in registers.
   template <int Size>
   __device__ static void add_product(float (&gradient)[Size / 2], const std::uint32_t (&weights)[4][4],

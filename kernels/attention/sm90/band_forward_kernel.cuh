@@ -194,17 +194,6 @@ struct BandForward {
   // Less than any score; finite, so that the weights of a row that sees nothing yet are 0.
   static constexpr float lowest = -1e30f;
 
-  template <int Size>
-  __device__ static void multiply(float (&s)[rows / 2], const char* a, const char* b) {
-    constexpr int row_bytes = std::min(Size, 64) * 2;
-    const std::uint64_t left = descriptor<row_bytes>(a), right = descriptor<row_bytes>(b);
-#pragma unroll
-    for (int i = 0; i < Size / 16; ++i) {
-      const int within = i / 4 * rows * row_bytes + i % 4 * 32;
-      wgmma<T, rows, false>(s, advanced(left, within), advanced(right, within), i > 0);
-    }
-    wgmma_commit();
-  }
   // Of `Count` key tiles from `stage` on; the first that this query tile sees,
   // or others have gone before. `meanwhile` runs beside the first products, `at_end` beside the last.
   template <int Count, bool First, class Meanwhile, class AtEnd>
@@ -217,7 +206,7 @@ struct BandForward {
     for (int c = 0; c < Count; ++c) {
       tile[c] = keys(stage);
       stage = stage + 1 == problem.stages ? 0 : stage + 1;
-      multiply<KeySize>(s[c], query_tile, tile[c]);
+      multiply_tiles<T, KeySize>(s[c], query_tile, tile[c]);
     }
     meanwhile();
 

@@ -1,0 +1,18 @@
+// Sums over a block.
+#pragma once
+
+namespace longstride::kernels::cuda {
+
+// The sum of a value of each of the block's threads, in all of them, in a fixed order. Once in a kernel.
+template <int threads>
+__device__ __forceinline__ double block_sum(double x) {
+  __shared__ double of_warp[threads / 32];
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, offset);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+  __syncthreads();
+  double sum = 0;
+  for (int w = 0; w < threads / 32; ++w) sum += of_warp[w];
+  return sum;
+}
+
+}  // namespace longstride::kernels::cuda
