@@ -31,7 +31,8 @@ struct Backward {
 
   // Shared memory, from a multiple of 1024 bytes: own rows of each warpgroup, the ring, and this.
   struct Shared {
-    float lse[stages][step], delta[stages][step];  // Side::keys: of the streamed queries; lse is -log2(e) lse
+    // Side::keys: of the streamed queries, in the order of statistics_slot; lse is -log2(e) lse.
+    alignas(16) float lse[stages][step], delta[stages][step];
     std::uint64_t own, full[stages], empty[stages];
     MeetingRows<side, rows> meeting;
   };
@@ -43,8 +44,12 @@ struct Backward {
   static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
   // Every thread that writes or reads lse and delta arrives by itself, of the others one for all. racecheck takes no
   // arrival for another thread's, and this costs nothing that could be measured.
-  static constexpr int full_arrivals = side == Side::keys ? 32 : 1,
+  static constexpr int full_arrivals = side == Side::keys ? 33 : 1,
                        empty_arrivals = warpgroups * (side == Side::keys ? 128 : 4);
+  // Of sixteen columns a thread has four, two of each half: they lie together, 16 bytes at 4 (column / 2).
+  __device__ static int statistics_slot(int column) {
+    return column / 16 * 16 + column % 8 / 2 * 4 + column / 8 % 2 * 2 + column % 2;
+  }
   __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
 
   using Walk = TileWalk<MeetingRows<side, rows>, rows, step>;
@@ -67,7 +72,6 @@ struct Backward {
         : problem_(problem), task_(task), shared_(shared), control_(shared_of(shared)), walk_(control_.meeting) {}
 
     __device__ void run() {
-      if (lane_ == 0) load_own();
       bool more = find_next();
       while (more) {
         const Source source = next_;
@@ -79,16 +83,31 @@ struct Backward {
         }
         more = find_next();
         barrier_wait(&control_.empty[place_.stage], place_.parity ^ 1);
+        if (lane_ == 0) load(source);  // before lse and delta have come
         if constexpr (side == Side::keys) {
 #pragma unroll
           for (int i = 0; i < step / 32; ++i) {
-            control_.lse[place_.stage][lane_ + 32 * i] = lse[i] * -log2_e;
-            control_.delta[place_.stage][lane_ + 32 * i] = delta[i];
+            const int slot = statistics_slot(lane_) + 32 * i;
+            control_.lse[place_.stage][slot] = lse[i] * -log2_e;
+            control_.delta[place_.stage][slot] = delta[i];
           }
-          if (lane_ > 0) barrier_arrive(&control_.full[place_.stage]);
+          barrier_arrive(&control_.full[place_.stage]);
         }
-        if (lane_ == 0) load(source);
         place_.advance();
+      }
+    }
+
+    // One thread, before the others know of any barrier.
+    __device__ void load_own() const {
+      const int kind = side == Side::queries ? problem_.query_kind[task_.pass_index]
+                                             : problem_.key_kind[task_.pass_index][problem_.part];
+      barrier_arrive_expect(&control_.own, warpgroups * own_bytes);
+      for (int w = 0; w < warpgroups; ++w) {
+        const TileCorner corner = corner_of(task_.own, task_.begin + w * 64);
+        char* const to = shared_ + w * own_bytes;
+        load_boxes(to, problem_.own_key_sized[kind], key_boxes, 64 * key_row, corner, &control_.own);
+        load_boxes(to + own_key_bytes, problem_.own_value_sized[kind], value_boxes, 64 * value_row, corner,
+                   &control_.own);
       }
     }
 
@@ -104,19 +123,6 @@ struct Backward {
       for (int i = 0; i < boxes; ++i)
         tma_load(to + i * box_bytes, map, {{i * 64, task_.head, corner.offset, corner.period, task_.sequence}},
                  barrier);
-    }
-
-    __device__ void load_own() const {
-      const int kind = side == Side::queries ? problem_.query_kind[task_.pass_index]
-                                             : problem_.key_kind[task_.pass_index][problem_.part];
-      barrier_arrive_expect(&control_.own, warpgroups * own_bytes);
-      for (int w = 0; w < warpgroups; ++w) {
-        const TileCorner corner = corner_of(task_.own, task_.begin + w * 64);
-        char* const to = shared_ + w * own_bytes;
-        load_boxes(to, problem_.own_key_sized[kind], key_boxes, 64 * key_row, corner, &control_.own);
-        load_boxes(to + own_key_bytes, problem_.own_value_sized[kind], value_boxes, 64 * value_row, corner,
-                   &control_.own);
-      }
     }
 
     __device__ bool find_next() {
@@ -167,19 +173,23 @@ struct Backward {
     const int lane_ = threadIdx.x % 32;
   };
 
+  // The same in all lanes of a warp, and known to the compiler as that: what is computed from it (tiles, descriptors,
+  // branches) takes uniform registers, in which wgmma wants its descriptors.
+  __device__ static std::int32_t uniform(std::int32_t x) { return __shfl_sync(~0u, x, 0); }
+
   // A part's streamed tiles: [begin, end) come for the block, the warpgroup's own rows meet [needed_begin, needed_end),
   // every row of the warp meets all of [full_begin, full_end).
   struct TileRange {
     std::int32_t begin, needed_begin, needed_end, end, full_begin, full_end;
 
-    __device__ TileRange(const Interval (&row)[rows], bool some) {
-      const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16;
-      begin = row[0].begin / step;
-      end = max(begin, tiles_in(row[rows - 1].end, step));
-      needed_begin = some ? min(max(row[warpgroup].begin / step, begin), end) : end;
-      needed_end = some ? max(min(tiles_in(row[warpgroup + 63].end, step), end), needed_begin) : end;
-      full_begin = tiles_in(row[warp + 15].begin, step);
-      full_end = row[warp].end / step;
+    __device__ TileRange(const Interval (&row)[rows], bool some, int warp) {
+      const int first = warp / 4 * 64;
+      begin = uniform(row[0].begin / step);
+      end = uniform(max(begin, tiles_in(row[rows - 1].end, step)));
+      needed_begin = uniform(some ? min(max(row[first].begin / step, begin), end) : end);
+      needed_end = uniform(some ? max(min(tiles_in(row[first + 63].end, step), end), needed_begin) : end);
+      full_begin = uniform(tiles_in(row[warp * 16 + 15].begin, step));
+      full_end = uniform(row[warp * 16].end / step);
     }
   };
 
@@ -247,26 +257,37 @@ struct Backward {
     }
   };
 
+  // lse or delta of a thread's four of sixteen columns.
+  struct Columns {
+    float value[4];
+    __device__ void load(const float* from) {
+      const float4 v = *reinterpret_cast<const float4*>(from);
+      value[0] = v.x;
+      value[1] = v.y;
+      value[2] = v.z;
+      value[3] = v.w;
+    }
+  };
+
   __device__ static std::int32_t own_row(int r) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * r; }
 
-  // P of S. Rows without an allowed key have lse = -infinity, but lie in no full tile.
+  // P of S. Rows without an allowed key have lse = -infinity, but lie in no full tile. `allowed`, of the tile's
+  // columns, counts from `column`, the thread's first.
   template <bool Full>
   __device__ static void weigh(float (&s)[step / 2], float rate, const Statistics& statistics, const float* lse,
-                               std::int32_t column, const Interval (&columns)[2]) {
+                               std::int32_t column, const Interval (&allowed)[2]) {
+    Columns of_columns = {};
 #pragma unroll
     for (int j = 0; j < step / 8; ++j) {
-      float2 of_columns = {};
-      if constexpr (side == Side::keys) of_columns = *reinterpret_cast<const float2*>(lse + 8 * j + column);
+      if (side == Side::keys && j % 2 == 0) of_columns.load(lse + 8 * j + 2 * column);
 #pragma unroll
       for (int r = 0; r < 2; ++r)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const float shift = side == Side::queries ? statistics.lse[r] : e == 0 ? of_columns.x : of_columns.y;
+          const float shift = side == Side::queries ? statistics.lse[r] : of_columns.value[j % 2 * 2 + e];
           float x = fmaf(s[4 * j + 2 * r + e], rate, shift);
-          if constexpr (!Full) {
-            const std::int32_t at = 8 * j + column + e;
-            if (at < columns[r].begin || at >= columns[r].end) x = -__builtin_huge_valf();
-          }
+          if constexpr (!Full)
+            if (8 * j + e < allowed[r].begin || 8 * j + e >= allowed[r].end) x = -__builtin_huge_valf();
           s[4 * j + 2 * r + e] = exp2_approx(x);
         }
     }
@@ -275,16 +296,16 @@ struct Backward {
   // dP becomes dS.
   __device__ static void differentiate(float (&dp)[step / 2], const float (&p)[step / 2], const Statistics& statistics,
                                        const float* delta, std::int32_t column) {
+    Columns of_columns = {};
 #pragma unroll
     for (int j = 0; j < step / 8; ++j) {
-      float2 of_columns = {};
-      if constexpr (side == Side::keys) of_columns = *reinterpret_cast<const float2*>(delta + 8 * j + column);
+      if (side == Side::keys && j % 2 == 0) of_columns.load(delta + 8 * j + 2 * column);
 #pragma unroll
       for (int r = 0; r < 2; ++r)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const int i = 4 * j + 2 * r + e;
-          const float shift = side == Side::queries ? statistics.delta[r] : e == 0 ? of_columns.x : of_columns.y;
+          const float shift = side == Side::queries ? statistics.delta[r] : of_columns.value[j % 2 * 2 + e];
           dp[i] = p[i] * (dp[i] - shift);
         }
     }
@@ -305,13 +326,12 @@ struct Backward {
           ring_(shared + ring_at),
           rate_(problem.scale * log2_e),
           column_(static_cast<std::int32_t>(threadIdx.x % 4) * 2),
-          leads_(threadIdx.x % 32 == 0),
           key_rows_(descriptor<key_row>(ring_)),
           value_rows_(descriptor<value_row>(ring_ + key_bytes)),
           key_columns_(descriptor<key_row>(ring_, step * key_row)),
           value_columns_(descriptor<value_row>(ring_ + key_bytes, step * value_row)) {
       if constexpr (side == Side::queries) statistics_.load(problem, task);
-      const char* const own = shared + threadIdx.x / 128 * own_bytes;
+      const char* const own = shared + uniform(threadIdx.x / 128) * own_bytes;
       barrier_wait(&control_.own, 0);
       own_key_.load(own);
       own_value_.load(own + own_key_bytes);
@@ -320,13 +340,16 @@ struct Backward {
     __device__ void run() {
       clear(key_gradient_);
       clear(value_gradient_);
-      const bool some = task_.begin + static_cast<std::int32_t>(threadIdx.x) / 128 * 64 < task_.own.length;
-      for (std::int32_t part = 0; part < control_.meeting.parts; ++part) {
+      const int warp = uniform(static_cast<std::int32_t>(threadIdx.x) / 32);
+      const bool some = task_.begin + warp / 4 * 64 < task_.own.length;
+      const std::int32_t parts = uniform(control_.meeting.parts);
+      for (std::int32_t part = 0; part < parts; ++part) {
         const Interval(&row)[rows] = control_.meeting.row[part];
-        const TileRange range(row, some);
-        const Interval* own = row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+        const TileRange range(row, some, warp);
+        const Interval* own = row + warp * 16 + threadIdx.x % 32 / 4;
         const Interval meets[2] = {own[0], own[8]};
         skip(range.needed_begin - range.begin);
+        place_ = {uniform(place_.stage), static_cast<std::uint32_t>(uniform(static_cast<std::int32_t>(place_.parity)))};
         std::int32_t tile = range.needed_begin;
         if (tile < range.needed_end) {
           turn<false>(tile, range, meets);
@@ -349,7 +372,7 @@ struct Backward {
     // The stage's memory may be filled again.
     __device__ void release(int stage) const {
       __syncwarp();
-      if (side == Side::keys || leads_) barrier_arrive(&control_.empty[stage]);
+      if (side == Side::keys || threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[stage]);
     }
     __device__ void skip(std::int32_t tiles) {
 #pragma unroll 1
@@ -395,7 +418,7 @@ struct Backward {
       if (tile >= range.full_begin && tile < range.full_end) {
         weigh<true>(s_, rate_, statistics_, lse, column_, {});
       } else {
-        const std::int32_t begin = tile * step;
+        const std::int32_t begin = tile * step + column_;
         weigh<false>(s_, rate_, statistics_, lse, column_,
                      {{meets[0].begin - begin, meets[0].end - begin}, {meets[1].begin - begin, meets[1].end - begin}});
       }
@@ -419,7 +442,6 @@ struct Backward {
     const char* ring_;
     float rate_;
     const std::int32_t column_;                                                // the thread's first
-    const bool leads_;                                                         // its warp
     const std::uint64_t key_rows_, value_rows_, key_columns_, value_columns_;  // the ring's first tile
     Place place_;
     int held_ = 0;  // the stage of the tile whose last products are still to come
@@ -442,13 +464,15 @@ __global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side>::tiling.
   if (!task.find<side>(problem, B::rows)) return;
   char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
   auto& control = B::shared_of(shared);
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == B::warpgroups * 128) {
     barrier_init(&control.own, 1);
     for (int i = 0; i < B::stages; ++i) {
       barrier_init(&control.full[i], B::full_arrivals);
       barrier_init(&control.empty[i], B::empty_arrivals);
     }
     barrier_init_fence();
+    proxy_fence();
+    typename B::Producer(problem, task, shared).load_own();  // on its way while the rows are looked at
   }
   control.meeting.fill(problem, task);
   __syncthreads();

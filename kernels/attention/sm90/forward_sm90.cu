@@ -58,7 +58,7 @@ std::int64_t most_keys(const PassGeometry& pass, std::int32_t n) {
 
 template <class T>
 void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resumes, const Launch& launch) {
-  constexpr std::int64_t few = 640;
+  constexpr std::int64_t few = 384;
   std::int64_t most = 0;
   for (int p = 0; p < geometry.passes; ++p) most = std::max(most, most_keys(geometry.pass[p], geometry.n));
   const std::int64_t key_size = args.q.size[3], value_size = args.v.size[3];
