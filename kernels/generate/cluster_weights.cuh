@@ -48,21 +48,24 @@ class WeightFetch {
 
   // The weights of `positions` positions. `number`: of the cluster.
   __device__ void run(int number, std::int32_t positions) const {
-    Stages stage(p_, c_, rank_);
+    Stages stage(p_, c_, rank_), ahead(p_, c_, rank_);
+    for (int i = 0; i < stages_ahead; ++i) ahead.step();
     Turn turn, constants;
     const int clusters = static_cast<int>(gridDim.x) / c_.size;
     for (std::int32_t position = 0; position < positions;) {
       if (stage.begins_layer()) {
-        const int k = stage.layer();
         await(barriers_.constants_empty(constants.slot), constants.parity ^ 1);
-        fetch_constants(k, constants.slot);
+        fetch_constants(stage.layer(), constants.slot);
         constants.next(2);
-        if (k % clusters == number) prefetch(k == p_.layers ? 0 : k + 1);
       }
       await(barriers_.empty(turn.slot), turn.parity ^ 1);
       barrier_arrive_expect(barriers_.full(turn.slot), stage.bytes());
       bulk_load(block_memory() + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(),
                 barriers_.full(turn.slot));
+      // All clusters need the same: one asks for a layer. A stage for a stage: requests that come all at once stand in
+      // the way of the ring's own.
+      if (ahead.layer() % clusters == number) prefetch_bulk(p_.weights + ahead.at(), ahead.bytes());
+      ahead.step();
       if (stage.bytes() < stage_bytes)  // nobody reads the blocks that are not there
         barrier_arrive(barriers_.empty(turn.slot), (stage_bytes - stage.bytes()) / 512);
       turn.next(c_.stages);
@@ -71,15 +74,8 @@ class WeightFetch {
   }
 
  private:
-  // This block's part of layer k to the second-level cache. All clusters need the same: one asks for it.
-  __device__ void prefetch(int k) const {
-    for (int i = 0; i < (k == p_.layers ? 1 : layer_pieces); ++i) {
-      const Piece piece = piece_of(p_, c_, rank_, k, i);
-      for (int block = 0; block < piece.blocks; block += 2 * stage_blocks)
-        prefetch_bulk(p_.weights + piece.at + std::int64_t{block} * 512,
-                      static_cast<std::uint32_t>(min(piece.blocks - block, 2 * stage_blocks) * 512));
-    }
-  }
+  // How far before its copy into the ring a stage is asked for from memory to the second-level cache.
+  static constexpr int stages_ahead = 24;
 
   __device__ void fetch_constants(int k, int slot) const {
     const char* layer = p_.weights + k * p_.layer_bytes;
