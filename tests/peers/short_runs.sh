@@ -63,9 +63,11 @@ trap 'rm -rf "$work"' EXIT
 while read -r row table name kind batch dropout; do
   [ -z "$rows" ] || [[ "$rows" == *" $row "* ]] || continue
   echo "$row" >>"$work/rows"
-  echo "ours $row $table $name $kind $batch $dropout" >>"$work/queue"
+  # The peers first, for they compile: the longest runs begin soonest.
   echo "peer $row $table $name $kind $batch $dropout" >>"$work/queue"
+  echo "ours $row $table $name $kind $batch $dropout" >>"$work/ours"
 done <<<"$all"
+[ ! -f "$work/ours" ] || cat "$work/ours" >>"$work/queue"
 [ -s "$work/queue" ] || { echo "short_runs.sh: --rows names none of the rows" >&2; exit 2; }
 
 next() { # takes the first line of the queue
