@@ -80,10 +80,6 @@ __device__ inline void copies_arrive(std::uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-__device__ inline void prefetch_bulk(const void* from, std::uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
 // d += one block of a tile (product.cuh), 8 rows by 32 columns, times up to 4 vectors, by one instruction. Of the
 // operand of 16 rows the upper 8 are this lane's words x and z, the lower 8 its words y and w: the same rows, other
 // columns. So the other operand has each vector twice, and what a vector's product with a row is, is found in two

@@ -25,8 +25,7 @@ class ClusterWalk {
         keys_(c_.keys + warp() * c_.key_slots * KeyRing<T>::chunk_bytes(p_.heads.key_size, p_.heads.value_size),
               c_.barriers + 8 * c_.keys_barrier(warp()), c_.key_slots, p_.heads) {
     rank_ = cluster_rank();
-    number_ = static_cast<int>(blockIdx.x) / c_.size;
-    first_ = number_ * c_.sequences;
+    first_ = static_cast<int>(blockIdx.x) / c_.size * c_.sequences;
     count_ = min(c_.sequences, p_.batch - first_);
     peers_[0] = address_in(shared_address(block_memory()), min(lane() / 4, c_.size - 1));
     peers_[1] = address_in(shared_address(block_memory()), min(lane() / 4 + 8, c_.size - 1));
@@ -47,7 +46,7 @@ class ClusterWalk {
     }
     cluster_sync();
     if (warp() == cluster_warps) {
-      if (lane() == 0) WeightFetch(p_, c_, barriers_, rank_).run(number_, at_.count);
+      if (lane() == 0) WeightFetch(p_, c_, barriers_, rank_).run(at_.count);
       __syncwarp();
     } else {
       consume();
@@ -503,7 +502,7 @@ class ClusterWalk {
   int slot_ = 0;                                     // of the ring's next stage
   std::uint32_t ring_parity_ = 0;                    // of that slot's next use
   std::uint32_t parity_ = 0, positions_parity_ = 0;  // of the layers' messages, and the logits'
-  int rank_, number_, first_, count_;
+  int rank_, first_, count_;
   int unit_, slice_;  // whose keys this warp attends with: of a (sequence, head) of the block, which share
 };
 

@@ -46,12 +46,11 @@ class WeightFetch {
   __device__ WeightFetch(const Problem& problem, const Cluster& cluster, const ClusterBarriers& barriers, int rank)
       : p_(problem), c_(cluster), barriers_(barriers), rank_(rank) {}
 
-  // The weights of `positions` positions. `number`: of the cluster.
-  __device__ void run(int number, std::int32_t positions) const {
-    Stages stage(p_, c_, rank_), ahead(p_, c_, rank_);
-    for (int i = 0; i < stages_ahead; ++i) ahead.step();
+  // The weights of `positions` positions. Nobody asks for them to be brought to the second-level cache ahead of the
+  // copies: a block copies 42 GB/s whether from there or from memory, and requests only take turns with its copies.
+  __device__ void run(std::int32_t positions) const {
+    Stages stage(p_, c_, rank_);
     Turn turn, constants;
-    const int clusters = static_cast<int>(gridDim.x) / c_.size;
     for (std::int32_t position = 0; position < positions;) {
       if (stage.begins_layer()) {
         await(barriers_.constants_empty(constants.slot), constants.parity ^ 1);
@@ -62,10 +61,6 @@ class WeightFetch {
       barrier_arrive_expect(barriers_.full(turn.slot), stage.bytes());
       bulk_load(block_memory() + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(),
                 barriers_.full(turn.slot));
-      // All clusters need the same: one asks for a layer. A stage for a stage: requests that come all at once stand in
-      // the way of the ring's own.
-      if (ahead.layer() % clusters == number) prefetch_bulk(p_.weights + ahead.at(), ahead.bytes());
-      ahead.step();
       if (stage.bytes() < stage_bytes)  // nobody reads the blocks that are not there
         barrier_arrive(barriers_.empty(turn.slot), (stage_bytes - stage.bytes()) / 512);
       turn.next(c_.stages);
@@ -74,9 +69,6 @@ class WeightFetch {
   }
 
  private:
-  // How far before its copy into the ring a stage is asked for from memory to the second-level cache.
-  static constexpr int stages_ahead = 24;
-
   __device__ void fetch_constants(int k, int slot) const {
     const char* layer = p_.weights + k * p_.layer_bytes;
     float* to = reinterpret_cast<float*>(block_memory() + c_.constants) + slot * c_.constants_at.count;
