@@ -47,8 +47,12 @@ for family in $families; do
   "$python" "$here/parity_torch.py" "$at" --runs "${runs[@]}" --device $torch_device
   for precision in $precisions; do
     peers=("$at/torch-fp32.json")
-    [ $precision = fp32 ] || peers=("$at"/torch-bf16-?.json)
-    "$python" "$here/parity_compare.py" $precision "$at/$precision" "${peers[@]}" \
+    exact=()
+    if [ $precision != fp32 ]; then
+      peers=("$at"/torch-bf16-?.json)
+      [[ " $precisions " != *" fp32 "* ]] || exact=(--exact "$at/torch-fp32.json")
+    fi
+    "$python" "$here/parity_compare.py" $precision "$at/$precision" "${peers[@]}" "${exact[@]}" \
       --svg "$output/$family-$precision.svg" | tee -a "$output/results.jsonl" || failed=1
   done
 done
