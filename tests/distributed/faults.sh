@@ -3,6 +3,8 @@
 # resuming gives the bits of a run that nothing happened to.
 #
 #   faults.sh LONGSTRIDE CASE [TIMES]      cases: kill, stop, signal, signal_saving, full_disk
+#
+# On the CPU, or with LONGSTRIDE_TEST_DEVICE=gpu on four GPUs, which take so little time for a step that runs are longer.
 set -euo pipefail
 longstride=$1
 scenario=$2
@@ -15,7 +17,12 @@ cleanup() {
 }
 trap cleanup EXIT
 cd "$work"
-export CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+longer=20
+if [ "${LONGSTRIDE_TEST_DEVICE:-cpu}" = cpu ]; then
+  longer=1
+  export CUDA_VISIBLE_DEVICES=
+fi
+export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 source "$here/run_support.sh"
 RANDOM=${SEED:-$$}
 echo "random seed ${SEED:-$$}"
@@ -52,7 +59,7 @@ wait_for_saving() { # until RUN has a checkpoint that is being written
 
 case $scenario in
   kill)  # TIMES kills of one run after the other, each at a random moment: also in the middle of saving
-    steps=$((times * 12 + 30))
+    steps=$(((times * 12 + 30) * longer))
     write_recipe "steps: $steps" "checkpoint_every: 3" "hang_seconds: 20"
     train 4 whole
     for i in $(seq "$times"); do
@@ -72,7 +79,8 @@ case $scenario in
     same_bits whole killed "$steps"
     ;;
   stop)
-    write_recipe "steps: 120" "checkpoint_every: 4" "hang_seconds: 4"
+    steps=$((120 * longer))
+    write_recipe "steps: $steps" "checkpoint_every: 4" "hang_seconds: 4"
     train 4 whole
     for r in 2 0; do
       start stopped $([ "$r" = 2 ] || echo --resume)
@@ -82,10 +90,11 @@ case $scenario in
       one_message "rank $r (.*) has not answered for [0-9]* s"
     done
     train 4 stopped --resume
-    same_bits whole stopped 120
+    same_bits whole stopped "$steps"
     ;;
   signal)
-    write_recipe "steps: 400" "checkpoint_every: 100" "hang_seconds: 20"
+    steps=$((400 * longer))
+    write_recipe "steps: $steps" "checkpoint_every: 100" "hang_seconds: 20"
     train 4 whole
     resume=
     at=10
@@ -105,10 +114,11 @@ case $scenario in
     end_of "SIGTERM to mpirun" nonzero 10
     grep -a -q "^stopped at step" job.log || { cat job.log; fail "SIGTERM to mpirun does not reach the ranks"; }
     train 4 asked --resume
-    same_bits whole asked 400
+    same_bits whole asked "$steps"
     ;;
   signal_saving)
-    write_recipe "steps: 60" "checkpoint_every: 1" "hang_seconds: 20"
+    steps=$((60 * longer))
+    write_recipe "steps: $steps" "checkpoint_every: 1" "hang_seconds: 20"
     train 4 whole
     resume=
     for signal in TERM:2 USR1:0 TERM:3; do
@@ -123,7 +133,7 @@ case $scenario in
       resume=--resume
     done
     train 4 asked --resume
-    same_bits whole asked 60
+    same_bits whole asked "$steps"
     ;;
   full_disk)  # too small a file: a limit that every user has; too small a disk: one of our own
     write_recipe "steps: 40" "checkpoint_every: 10" "hang_seconds: 20"

@@ -8,13 +8,15 @@
 # command  `longstride train` on 1, 2, ... GPUs: losses, bits of a sharded optimizer, divided sequences
 # speed    tokens/s a GPU against one GPU with the same batch a GPU, and the share of the exchange that is not hidden; on all
 #          GPUs also with the exchange beside the backward pass
+# faults   ranks that are killed, stopped and asked to stop while they train on four GPUs (faults.sh)
 # context  sequences divided between all GPUs: loss, speed and memory against one GPU
 # Every program runs under a time limit. Ends with the number of failures.
 set -uo pipefail
 build=$(cd "$1" && pwd)
 shift
-parts=${*:-tests command speed context}
+parts=${*:-tests command faults speed context}
 longstride=$build/longstride
+scripts=$(cd "$(dirname "$0")" && pwd)
 recipes=$(cd "$(dirname "$0")/../../recipes" && pwd)
 gpus=$(nvidia-smi -L | wc -l)
 counts=${COUNTS-$(for n in 2 4 8; do [ "$n" -le "$gpus" ] && echo "$n"; done)}
@@ -165,6 +167,17 @@ cifar10-strided 32
 R
 }
 
+run_faults() {
+  [ "$gpus" -ge 4 ] || { echo "faults: needs four GPUs"; return 0; }
+  local case
+  for case in "kill 3" stop signal signal_saving; do
+    # shellcheck disable=SC2086
+    LONGSTRIDE_TEST_DEVICE=gpu timeout -k 5 150 bash "$scripts/faults.sh" "$longstride" $case >"$work/faults" 2>&1 ||
+      { failed "faults, $case"; tail -n 20 "$work/faults"; }
+    echo "faults, $case: done"
+  done
+}
+
 run_context() {
   local n recipe=table4/audio-1m
   bench 1 whole "$recipe" 5
@@ -191,6 +204,7 @@ for part in $parts; do
     tests) run_tests ;;
     command) run_command ;;
     speed) run_speed ;;
+    faults) run_faults ;;
     context) run_context ;;
     *) failed "unknown part $part" ;;
   esac
