@@ -4,14 +4,16 @@
 #
 #   tests/peers/short_runs.sh --data DIR --output DIR --peer model_torch.py [--seconds 300] [--gpus 4]
 #                             [--command build/cuda/longstride] [--python python3] [--rows "enwik8-fixed audio-1m"]
+#                             [--seed 1]
 #
 # --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 of `longstride prepare`. Both sides take the same
 # sequences a step, the same dropout (in the table below), nothing recomputed, the recipe's rate with a twentieth of the
-# time as warmup and a cosine to the end; the clock runs while they train, not while they compile, choose algorithms or
+# time as warmup and a cosine to the end; both have the peer's position tables (`attention`; the recipes of pictures have
+# the paper's, which learn late: docs/results.md); the clock runs while they train, not while they compile, choose algorithms or
 # score. OUTPUT keeps every run, its curve and results.md; runs whose result is there are not repeated. Exits with 1 when a run has failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-data="" output="" peer="" seconds=300 gpus=1 command=build/cuda/longstride python=python3 rows=""
+data="" output="" peer="" seconds=300 gpus=1 command=build/cuda/longstride python=python3 rows="" seed=1
 while [ $# -gt 0 ]; do
   case "$1" in
     --data) data=$2 ;;
@@ -22,6 +24,7 @@ while [ $# -gt 0 ]; do
     --command) command=$2 ;;
     --python) python=$2 ;;
     --rows) rows=" $2 " ;;
+    --seed) seed=$2 ;;
     *) echo "short_runs.sh: unknown option '$1'; see the top of the file" >&2; exit 2 ;;
   esac
   shift 2
@@ -48,6 +51,7 @@ ours() { # row, table, data, sequences, dropout
   [ "$3" != audio ] || across=(--set data.cross_files=true)
   "$command" reproduce "$2" --row "$1" --recipes "$here/../../recipes" --data "$data" --output "$output/$1" \
     --train-seconds "$seconds" --device gpu --set model.dropout="$5" --set model.recompute=none \
+    --set model.positions=attention --set train.seed="$seed" \
     --set train.global_batch="$4" --set train.micro_batch="$4" --set train.log_every=20 \
     --set train.checkpoint_every=1000000 "${across[@]}" >"$output/$1.ours" 2>&1
 }
@@ -55,7 +59,7 @@ theirs() { # row, the peer's name, data, sequences, dropout
   local across=()
   [ "$3" != audio ] || across=(--cross-files)
   "$python" "$here/train_gpu_torch.py" "$2" "$data/$3.h5" --peer "$peer" --seconds "$seconds" --batch "$4" --dropout "$5" \
-    --split test --windows 0 --every 20 "${across[@]}" >"$output/$1.peer" 2>"$output/$1.peer.log"
+    --seed "$seed" --split test --windows 0 --every 20 "${across[@]}" >"$output/$1.peer" 2>"$output/$1.peer.log"
 }
 
 work=$(mktemp -d)
