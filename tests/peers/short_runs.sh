@@ -8,9 +8,11 @@
 #
 # --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 of `longstride prepare`. Both sides take the same
 # sequences a step, the same dropout (in the table below), nothing recomputed, the recipe's rate with a twentieth of the
-# time as warmup and a cosine to the end; both have the peer's position tables (`attention`; the recipes of pictures have
-# the paper's, which learn late: docs/results.md); the clock runs while they train, not while they compile, choose algorithms or
-# score. OUTPUT keeps every run, its curve and results.md; runs whose result is there are not repeated. Exits with 1 when a run has failed.
+# time as warmup and a cosine to the end. Both train the peer's model: position tables `attention` and, strided, local and
+# column attention in turn (the recipes of pictures have the paper's tables and the authors' cycle of layers, which learn
+# later: docs/results.md). The clock runs while they train, not while they compile, choose algorithms or score. OUTPUT
+# keeps every run, its curve and results.md; runs whose result is there are not repeated. Exits with 1 when a run has
+# failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 data="" output="" peer="" seconds=300 gpus=1 command=build/cuda/longstride python=python3 rows="" seed=1
@@ -49,6 +51,7 @@ audio-1m table4 audio1m audio 1 0.25"
 ours() { # row, table, data, sequences, dropout
   local across=()
   [ "$3" != audio ] || across=(--set data.cross_files=true)
+  [[ "$1" != *-strided ]] || across+=(--set "model.attention.parts=[local, column]")
   "$command" reproduce "$2" --row "$1" --recipes "$here/../../recipes" --data "$data" --output "$output/$1" \
     --train-seconds "$seconds" --device gpu --set model.dropout="$5" --set model.recompute=none \
     --set model.positions=attention --set train.seed="$seed" \
