@@ -117,7 +117,7 @@ case $scenario in
     same_bits whole asked "$steps"
     ;;
   signal_saving)
-    steps=$((60 * longer))
+    steps=$((longer > 1 ? 300 : 60))
     write_recipe "steps: $steps" "checkpoint_every: 1" "hang_seconds: 20"
     train 4 whole
     resume=
