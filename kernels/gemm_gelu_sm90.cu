@@ -10,7 +10,7 @@
 #include "kernels/attention/sm90/wgmma.cuh"
 #include "kernels/base/activation.cuh"
 #include "kernels/base/add_partials.cuh"
-#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/gpu_kind.h"
 #include "kernels/base/row_chunks.h"
 #include "kernels/gemm_gelu_sm90.h"
 
@@ -310,26 +310,6 @@ CUtensorMap map_of(const View& m, std::int32_t rows) {
   std::copy_n(stride, 4, v.stride);
   const auto n = static_cast<std::int32_t>(m.size[0]);
   return stream_maps(v, {0, n, n, n}, n, rows, half).complete;
-}
-
-int multiprocessors() {
-  static const int count = [] {
-    int device = 0, found = 0;
-    check(cudaGetDevice(&device), "cudaGetDevice");
-    check(cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
-    return found;
-  }();
-  return count;
-}
-
-bool is_hopper() {
-  static const bool hopper = [] {
-    int device = 0, major = 0;
-    check(cudaGetDevice(&device), "cudaGetDevice");
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-    return major == 9;
-  }();
-  return hopper;
 }
 
 bool is_mappable(const View& m) {

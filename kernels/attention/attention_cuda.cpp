@@ -1,8 +1,5 @@
 // Which CUDA kernels compute an attention.
-#include <cuda_runtime.h>
-
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 
 #include "kernels/attention/attention.h"
@@ -10,31 +7,11 @@
 #include "kernels/attention/portable/portable.h"
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/band.h"
-#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/gpu_kind.h"
 
 namespace longstride::kernels::cuda {
 
 namespace {
-
-// Of the current device; looked up once for each.
-bool is_hopper() {
-  static constexpr int most_devices = 64;
-  static const auto hopper = [] {
-    std::array<bool, most_devices> found{};
-    int count = 0;
-    check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
-    for (int device = 0; device < std::min(count, most_devices); ++device) {
-      int major = 0, minor = 0;
-      check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-      check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
-      found[static_cast<std::size_t>(device)] = major == 9 && minor == 0;
-    }
-    return found;
-  }();
-  int device = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  return device < most_devices && hopper[static_cast<std::size_t>(device)];
-}
 
 template <class Args>
 bool takes_sm90(const Args& args) {

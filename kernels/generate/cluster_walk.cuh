@@ -225,19 +225,9 @@ class ClusterWalk {
   // By one warp.
   __device__ void embed(int s, std::int32_t position, int token) const {
     float* stream = at<float>(c_.stream) + s * p_.width;
-    const float* rows[EmbeddingArgs::max_tables + 1];
-    rows[0] = position == 0 ? p_.start : p_.token + static_cast<std::int64_t>(token) * p_.width;
-#pragma unroll
-    for (int i = 0; i < EmbeddingArgs::max_tables; ++i)
-      rows[i + 1] = i < p_.table_count ? p_.tables[i].rows + row_of(position, p_.tables[i]) * p_.width : nullptr;
+    const EmbeddingRows rows(p_, position, token, [&](const Table& table) { return row_of(position, table); });
 #pragma unroll 8
-    for (int d = lane(); d < p_.width; d += 32) {
-      float x = rows[0][d];
-#pragma unroll
-      for (int i = 1; i <= EmbeddingArgs::max_tables; ++i)
-        if (rows[i] != nullptr) x += rows[i][d];
-      stream[d] = x;
-    }
+    for (int d = lane(); d < p_.width; d += 32) stream[d] = rows.sum(d);
     __syncwarp();
   }
 

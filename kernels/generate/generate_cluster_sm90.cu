@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/gpu_kind.h"
 #include "kernels/generate/cluster_walk.cuh"
 
 namespace longstride::kernels::cuda::generation {
@@ -55,13 +55,6 @@ int clusters_at_once(Dtype dtype, int size, std::int64_t shared_bytes) {
     }
   });
   return count;
-}
-
-bool is_hopper() {
-  int device = 0, major = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-  return major == 9;
 }
 
 bool divides(const Packed& m, int size) { return m.tiles % size == 0; }

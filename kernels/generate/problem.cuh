@@ -154,6 +154,27 @@ struct Places {
         heads(reinterpret_cast<HeadEntry*>(base + p.at.heads)) {}
 };
 
+// Where a position's rows of the embedding begin: the token's, or that of a sequence's beginning, and one of every
+// position table; null where there is none. row_of(table): which of a table's rows.
+struct EmbeddingRows {
+  const float* row[1 + EmbeddingArgs::max_tables];
+
+  template <class F>
+  __device__ __forceinline__ EmbeddingRows(const Problem& p, std::int32_t position, int token, F&& row_of) {
+    row[0] = position == 0 ? p.start : p.token + static_cast<std::int64_t>(token) * p.width;
+#pragma unroll
+    for (int i = 0; i < EmbeddingArgs::max_tables; ++i)
+      row[i + 1] = i < p.table_count ? p.tables[i].rows + row_of(p.tables[i]) * p.width : nullptr;
+  }
+  __device__ __forceinline__ float sum(int d) const {
+    float x = row[0][d];
+#pragma unroll
+    for (int i = 1; i <= EmbeddingArgs::max_tables; ++i)
+      if (row[i] != nullptr) x += row[i][d];
+    return x;
+  }
+};
+
 // The launch: a file for each type, as the kernel takes long to compile.
 template <class T>
 void launch_generate(const Problem&, const Positions&, int blocks, std::size_t shared_bytes, const Launch&);

@@ -6,7 +6,7 @@
 #include "kernels/attention/sm90/band_shape.h"
 #include "kernels/attention/sm90/geometry.h"
 #include "kernels/attention/tile_span.h"
-#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/gpu_kind.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -39,13 +39,6 @@ inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
   else
     band.reach = std::min(tiles_in(block, band_rows) + (block % band_rows == 0 ? 0 : 1), tiles);
   return band.reach <= most_reach;
-}
-
-inline int multiprocessors() {
-  int device = 0, count = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
-  return count;
 }
 
 // How a band is shared out: a block owns `run` tiles of a segment or, where segments have few, all tiles of `chain`
