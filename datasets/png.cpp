@@ -36,9 +36,25 @@ void on_warning(png_structp, png_const_charp) {}
 
 void supply(png_structp png, png_bytep out, std::size_t count) {
   auto* reading = static_cast<Reading*>(png_get_io_ptr(png));
-  if (count > reading->count - reading->at) png_error(png, "the file is cut short");
+  if (count > reading->count - reading->at) png_error(png, "it is cut short");
   std::memcpy(out, reading->bytes + reading->at, count);
   reading->at += count;
+}
+
+// Whether every chunk (4 bytes of length, 4 of name, the data, 4 of checksum) up to IEND lies within the file. libpng
+// makes room for a chunk of up to 2 GiB before it finds that the file ends.
+bool chunks_lie_inside(const std::uint8_t* bytes, std::size_t count) {
+  constexpr std::size_t signature = 8, head = 8, checksum = 4;
+  for (std::size_t at = signature; at < count;) {
+    const std::size_t left = count - at;
+    if (left < head + checksum) return false;
+    std::uint64_t length = 0;
+    for (int i = 0; i < 4; ++i) length = length << 8 | bytes[at + i];
+    if (length > left - head - checksum) return false;
+    if (std::memcmp(bytes + at + 4, "IEND", 4) == 0) return true;
+    at += head + length + checksum;
+  }
+  return false;
 }
 
 // Makes room for the picture; apart from decode() so that no allocation is between setjmp and longjmp there.
@@ -55,7 +71,8 @@ bool decode(png_structp png, png_infop info, Reading& reading) {
   if (setjmp(png_jmpbuf(png)) != 0) return false;
   png_set_read_fn(png, &reading, supply);
   png_set_user_limits(png, most_pixels, most_pixels);
-  png_set_chunk_malloc_max(png, 8u << 20);
+  // Texts, profiles and the like are passed over, unread; transparency is not among them.
+  png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   png_read_info(png, info);
   const png_uint_32 rows = png_get_image_height(png, info), columns = png_get_image_width(png, info);
   const int type = png_get_color_type(png, info);
@@ -95,6 +112,8 @@ Picture read_png(const std::uint8_t* bytes, std::size_t count, const std::string
   if (count < 8 || png_sig_cmp(bytes, 0, 8) != 0) throw user_error("{}: is no PNG file, by its first bytes", name);
   if (count < 16 || std::memcmp(bytes + 12, "IHDR", 4) != 0)
     throw user_error("{}: is a damaged PNG file (it does not begin with its header); replace or remove it", name);
+  if (!chunks_lie_inside(bytes, count))
+    throw user_error("{}: is a damaged PNG file (it is cut short); replace or remove it", name);
   Reading reading;
   reading.bytes = bytes;
   reading.count = count;

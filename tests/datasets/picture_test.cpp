@@ -1,4 +1,5 @@
 #include <png.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
@@ -83,9 +84,55 @@ TEST(Png, RefusesEveryTruncation) {
 TEST(Png, RefusesHugeSizes) {
   Bytes file = encode_png(2, 2, Bytes(12, 0), {});
   for (std::size_t at : {16u, 20u}) file[at + 1] = 0x01, file[at + 2] = 0x86, file[at + 3] = 0xA0;
-  const auto crc = static_cast<std::uint32_t>(crc32(0, file.data() + 12, 17));
-  for (int i = 0; i < 4; ++i) file[29 + static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(crc >> (24 - 8 * i));
+  set_chunk_checksums(file);
   expect_user_error([&] { read(file); }, "more than 67108864 pixels");
+}
+
+// A chunk that says it is longer than the file is refused before libpng makes room for it, whatever its name.
+TEST(Png, AsksForNoMemoryForAChunkThatLies) {
+  const auto peak = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss / 1024;
+  };
+  constexpr std::size_t after_header = 8 + 25;
+  const Bytes file = encode_png(2, 2, Bytes(12, 0), {});
+  const auto before = peak();
+  for (const char* name : {"tEXt", "zTXt", "iTXt", "sPLT", "pCAL", "eXIf", "PLTE", "IDAT", "abCd"}) {
+    Bytes lying = file;
+    const Bytes chunk = {0x73,
+                         0x73,
+                         0x73,
+                         0x73,
+                         static_cast<std::uint8_t>(name[0]),
+                         static_cast<std::uint8_t>(name[1]),
+                         static_cast<std::uint8_t>(name[2]),
+                         static_cast<std::uint8_t>(name[3])};
+    lying.insert(lying.begin() + after_header, chunk.begin(), chunk.end());
+    expect_user_error([&] { read(lying); }, "a.png: is a damaged PNG file (it is cut short)");
+  }
+  EXPECT_LT(peak() - before, 100) << "MiB";
+}
+
+// A 4 x 4 picture of `pixels` with one more chunk, of this name and content, between the header and the data.
+Bytes with_chunk(const Bytes& pixels, const std::string& name_and_content) {
+  constexpr std::size_t after_header = 8 + 25, name = 4, checksum = 4;
+  Bytes chunk(4);
+  put_big_endian(chunk.data(), static_cast<std::uint32_t>(name_and_content.size() - name));
+  chunk.insert(chunk.end(), name_and_content.begin(), name_and_content.end());
+  chunk.resize(chunk.size() + checksum);
+  Bytes file = encode_png(4, 4, pixels, {});
+  file.insert(file.begin() + after_header, chunk.begin(), chunk.end());
+  set_chunk_checksums(file);
+  return file;
+}
+
+TEST(Png, PassesOverTextsButNotTransparency) {
+  using namespace std::string_literals;
+  const Bytes pixels = random_bytes(48, 6);
+  for (const std::string& chunk : {"tEXtComment\0two words"s, "zTXtComment\0\0no zlib stream"s, "prIvate"s})
+    EXPECT_EQ(read(with_chunk(pixels, chunk)).pixels, pixels) << chunk;
+  expect_user_error([&] { read(with_chunk(pixels, "tRNS\0\1\0\1\0\1"s)); }, "transparency");
 }
 
 TEST(MuLaw, DecodesToTheNearestOfItsLevels) {

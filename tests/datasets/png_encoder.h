@@ -48,4 +48,20 @@ inline std::vector<std::uint8_t> encode_png(std::size_t height, std::size_t widt
   return out;
 }
 
+inline void put_big_endian(std::uint8_t* to, std::uint32_t value) {
+  for (int i = 0; i < 4; ++i) to[i] = static_cast<std::uint8_t>(value >> (24 - 8 * i));
+}
+
+// Gives every chunk that lies within the file the checksum of its content.
+inline void set_chunk_checksums(std::vector<std::uint8_t>& file) {
+  for (std::size_t at = 8; at + 12 <= file.size();) {
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < 4; ++i) length = length << 8 | file[at + i];
+    if (length > file.size() - at - 12) return;
+    const auto content = static_cast<uInt>(length + 4);
+    put_big_endian(file.data() + at + 8 + length, static_cast<std::uint32_t>(crc32(0, file.data() + at + 4, content)));
+    at += length + 12;
+  }
+}
+
 }  // namespace longstride
