@@ -1,21 +1,15 @@
 // A long sequence, where an n x n matrix would need 16 GiB a head.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include "tests/kernels/attention_patterns.h"
 #include "tests/kernels/attention_reference.h"
+#include "tests/support/peak_memory.h"
 
 namespace longstride::kernels {
 namespace {
 
 using enum Integration;
 using enum PartKind;
-
-std::size_t peak_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
-}
 
 TEST(AttentionLong, StridedOver65536PositionsInLinearMemory) {
   const PatternConfig p = pattern_of(merged, {local, column}, 256);
