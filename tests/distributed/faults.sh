@@ -4,11 +4,14 @@
 #
 #   faults.sh LONGSTRIDE CASE [TIMES]      cases: kill, stop, signal, signal_saving, full_disk
 #
-# On the CPU, or with LONGSTRIDE_TEST_DEVICE=gpu on four GPUs, which take so little time for a step that runs are longer.
+# RANKS of them, two or more; four unless that says otherwise. On the CPU, or with LONGSTRIDE_TEST_DEVICE=gpu on as many
+# GPUs, which take so little time for a step that runs are longer.
 set -euo pipefail
 longstride=$1
 scenario=$2
 times=${3:-3}
+ranks=${RANKS:-4}
+middle=$((ranks / 2)) last=$((ranks - 1))
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 cleanup() {
@@ -42,10 +45,10 @@ one_message() {
   [ "$(grep -a -c '^longstride: ' job.log)" = 1 ] && grep -a -q "^longstride: $1" job.log ||
     { cat job.log; fail "the job should say once: $1"; }
 }
-start() { # start RUN [options]: 4 ranks in the background; $pid is mpirun
+start() { # start RUN [options]: all ranks in the background; $pid is mpirun
   : >job.log
   local run=$1; shift
-  mpirun --bind-to none -n 4 "$longstride" train recipe.yaml --run "$run" "$@" >job.log 2>&1 &
+  mpirun --bind-to none -n "$ranks" "$longstride" train recipe.yaml --run "$run" "$@" >job.log 2>&1 &
   pid=$!
 }
 rank_of() { pgrep -P "$pid" | sed -n "$(($1 + 1))p"; }  # mpirun starts its ranks in order
@@ -61,44 +64,44 @@ case $scenario in
   kill)  # TIMES kills of one run after the other, each at a random moment: also in the middle of saving
     steps=$(((times * 12 + 30) * longer))
     write_recipe "steps: $steps" "checkpoint_every: 3" "hang_seconds: 20"
-    train 4 whole
+    train "$ranks" whole
     for i in $(seq "$times"); do
       start killed $(resume_of killed)
       for _ in $(seq 1000); do  # until it trains; metrics after the checkpoint are written anew
-        if grep -a -q '^step ' job.log && [ -n "$(rank_of 3)" ]; then break; fi
+        if grep -a -q '^step ' job.log && [ -n "$(rank_of "$last")" ]; then break; fi
         sleep 0.02
       done
       sleep "0.$(printf %02d $((RANDOM % 35)))"
       [ $((i % 3)) != 0 ] || wait_for_saving killed
-      r=$((RANDOM % 4))
+      r=$((RANDOM % ranks))
       kill -9 "$(rank_of $r)" || fail "kill $i: there is no rank $r"
       end_of "kill $i (of rank $r)" nonzero 10
       one_message "rank $r (.*) has ended without a word"
     done
-    train 4 killed $(resume_of killed)
+    train "$ranks" killed $(resume_of killed)
     same_bits whole killed "$steps"
     ;;
   stop)
     steps=$((120 * longer))
     write_recipe "steps: $steps" "checkpoint_every: 4" "hang_seconds: 4"
-    train 4 whole
-    for r in 2 0; do
-      start stopped $([ "$r" = 2 ] || echo --resume)
-      wait_for_step stopped $((r == 2 ? 20 : 60))
+    train "$ranks" whole
+    for r in $middle 0; do
+      start stopped $([ "$r" = "$middle" ] || echo --resume)
+      wait_for_step stopped $((r == middle ? 20 : 60))
       kill -STOP "$(rank_of $r)"
       end_of "stop of rank $r" nonzero 10
       one_message "rank $r (.*) has not answered for [0-9]* s"
     done
-    train 4 stopped --resume
+    train "$ranks" stopped --resume
     same_bits whole stopped "$steps"
     ;;
   signal)
     steps=$((400 * longer))
     write_recipe "steps: $steps" "checkpoint_every: 100" "hang_seconds: 20"
-    train 4 whole
+    train "$ranks" whole
     resume=
     at=10
-    for signal in USR1:3 TERM:1 USR1:0; do
+    for signal in USR1:$last TERM:1 USR1:0; do
       start asked $resume
       wait_for_step asked "$at"
       kill "-${signal%:*}" "$(rank_of "${signal#*:}")"
@@ -113,15 +116,15 @@ case $scenario in
     kill -TERM "$pid"
     end_of "SIGTERM to mpirun" nonzero 10
     grep -a -q "^stopped at step" job.log || { cat job.log; fail "SIGTERM to mpirun does not reach the ranks"; }
-    train 4 asked --resume
+    train "$ranks" asked --resume
     same_bits whole asked "$steps"
     ;;
   signal_saving)
     steps=$((longer > 1 ? 300 : 60))
     write_recipe "steps: $steps" "checkpoint_every: 1" "hang_seconds: 20"
-    train 4 whole
+    train "$ranks" whole
     resume=
-    for signal in TERM:2 USR1:0 TERM:3; do
+    for signal in TERM:$middle USR1:0 TERM:$last; do
       start asked $resume
       wait_for_step asked $(($(last_checkpoint asked) + 6))
       wait_for_saving asked
@@ -132,24 +135,24 @@ case $scenario in
       ! compgen -G "asked/checkpoints/.tmp-*" >/dev/null || fail "something is left of a checkpoint"
       resume=--resume
     done
-    train 4 asked --resume
+    train "$ranks" asked --resume
     same_bits whole asked "$steps"
     ;;
   full_disk)  # too small a file: a limit that every user has; too small a disk: one of our own
     write_recipe "steps: 40" "checkpoint_every: 10" "hang_seconds: 20"
-    train 4 whole
+    train "$ranks" whole
     start limited
     wait_for_step limited 11
     kill -USR1 "$(rank_of 0)"
     end_of "the first part" 0 10
     saved=$(last_checkpoint limited)
-    mpirun --bind-to none --mca btl tcp,self -n 4 bash -c 'ulimit -f 200; exec "$@"' - "$longstride" train recipe.yaml --run limited --resume >job.log 2>&1 &
+    mpirun --bind-to none --mca btl tcp,self -n "$ranks" bash -c 'ulimit -f 200; exec "$@"' - "$longstride" train recipe.yaml --run limited --resume >job.log 2>&1 &
     pid=$!
     end_of "a file that may not grow" 2 60
     one_message "rank [0-9] (.*): the checkpoint of step [0-9]* cannot be saved: .*File too large.*; the last checkpoint is step $saved"
     [ "$saved" = "$(last_checkpoint limited)" ] || fail "step $saved is not the last checkpoint any more"
     ! compgen -G "limited/checkpoints/.tmp-*" >/dev/null || fail "something is left of the checkpoint that failed"
-    train 4 limited --resume
+    train "$ranks" limited --resume
     same_bits whole limited 40
     mkdir disk
     if ! mount -t tmpfs -o size=16m longstride-test disk 2>/dev/null; then
@@ -162,7 +165,7 @@ case $scenario in
     end_of "a full disk" 2 60
     one_message "rank [0-9] (.*): the checkpoint of step 30 cannot be saved: .*No space left on device.*; the last checkpoint is step 20"
     mount -o remount,size=64m disk
-    train 4 disk/run --resume
+    train "$ranks" disk/run --resume
     same_bits whole disk/run 40
     ;;
   *) fail "unknown case $scenario" ;;
