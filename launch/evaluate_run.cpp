@@ -29,7 +29,7 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   if (evaluation_windows(*sequences, config).empty())
     throw user_error("{}: the split '{}' is empty; choose another with --split", path, request.split);
 
-  EvaluationMemory memory(*run.model, run.masters, config, run.recipe.train.precision, request.device);
+  EvaluationMemory memory(*run.model, run.masters, config, run.recipe.train, request.device);
   Context ctx = memory.context();
   CounterLine line("eval", request.quiet || session.comm->rank() != 0);
   return evaluate(*run.model, ctx, *sequences, config, *session.comm,

@@ -7,12 +7,13 @@
 namespace longstride {
 
 EvaluationMemory::EvaluationMemory(Model& model, const Tensor& masters, const EvaluationConfig& config,
-                                   Precision precision, Device device)
-    : EvaluationMemory(model, masters, precision, device,
-                       [&](const Context& ctx) { return evaluation_bytes(model, ctx, config); }) {}
+                                   const TrainConfig& train, Device device)
+    : EvaluationMemory(
+          model, masters, train.precision, device,
+          [&](const Context& ctx) { return evaluation_bytes(model, ctx, config); }, narrow_stream(train, device)) {}
 
 EvaluationMemory::EvaluationMemory(Model& model, const Tensor& masters, Precision precision, Device device,
-                                   const std::function<std::size_t(const Context&)>& arena_bytes) {
+                                   const std::function<std::size_t(const Context&)>& arena_bytes, bool narrow_stream) {
   ctx_.device = device;
   if (device == Device::cpu) {
     host_.emplace(arena_bytes(ctx_));
@@ -20,6 +21,7 @@ EvaluationMemory::EvaluationMemory(Model& model, const Tensor& masters, Precisio
     return;
   }
   ctx_.compute = compute_type(precision, device);
+  ctx_.narrow_stream = narrow_stream;
   const Tensor planned(nullptr, ctx_.compute, masters.shape());
   model.parameters().bind(masters, masters, planned);  // to count with weights of the type that they will have
   const std::size_t flat = Arena::rounded(masters.bytes());

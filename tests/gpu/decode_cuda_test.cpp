@@ -253,7 +253,10 @@ std::vector<float> losses_of(const SparseTransformerConfig& config, std::vector<
   evaluation.context = config.context;
   evaluation.batch = static_cast<std::int64_t>(tokens.size()) / config.context;
   std::vector<float> losses(tokens.size());
-  EvaluationMemory memory(model, masters, evaluation, precision, Device::cuda);
+  TrainConfig train;
+  train.precision = precision;
+  train.residual = Precision::fp32;  // as generation keeps it
+  EvaluationMemory memory(model, masters, evaluation, train, Device::cuda);
   Context ctx = memory.context();
   Scratch scratch(ctx);
   const Shape shape = {evaluation.batch, config.context};

@@ -404,24 +404,31 @@ class Memory : public SequenceSet {
 
 TEST(TrainingOnTheGpu, EvaluationByItselfGivesTheFigureOfTheDeviceItTrainedOn) {
   LONGSTRIDE_NEEDS_GPU();
-  for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
-    const TrainConfig train = train_config(precision);
+  const std::pair<Precision, Precision> cases[] = {{Precision::fp32, Precision::fp32},
+                                                   {Precision::bf16, Precision::fp32},
+                                                   {Precision::bf16, Precision::bf16},
+                                                   {Precision::fp16, Precision::fp32}};
+  for (const auto& [precision, residual] : cases) {
+    TrainConfig train = train_config(precision);
+    train.residual = residual;
+    const std::string name = std::string(name_of(precision)) + ", residual stream in " + name_of(residual);
     Trained gpu(train, Device::cuda);
     gpu.step.start();
     gpu.go(3);
     const EvaluationConfig config = validation_config(train, gpu.step.batching(), small_config().context);
     const double during = evaluate(gpu.model, gpu.step.context(), Memory(), config, *gpu.comm).nats;
+    const bool fp32 = precision == Precision::fp32;
     gpu.step.with_host_tensors([&](const TrainingTensors& t) {
       SparseTransformer loaded(small_config());
       for (Device device : {Device::cuda, Device::cpu}) {
         loaded.parameters().bind(t.masters, t.masters);
-        EvaluationMemory memory(loaded, t.masters, config, precision, device);
+        EvaluationMemory memory(loaded, t.masters, config, train, device);
         Context ctx = memory.context();
         const double alone = evaluate(loaded, ctx, Memory(), config, *gpu.comm).nats;
         if (device == Device::cuda) {
-          EXPECT_EQ(alone, during) << name_of(precision);
+          EXPECT_EQ(alone, during) << name;
         } else {
-          EXPECT_NEAR(alone, during, (precision == Precision::fp32 ? 1e-5 : 1e-2) * during) << name_of(precision);
+          EXPECT_NEAR(alone, during, (fp32 ? 1e-5 : 1e-2) * during) << name;
         }
       }
     });
