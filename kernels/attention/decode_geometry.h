@@ -45,6 +45,27 @@ struct KeyRows {
   }
 };
 
+// The same rows without a division for every key: key i has row first + (start + i step) mod capacity. Where they lie
+// on no such line (runs of several keys in a ring that keeps everything) the step is 0.
+struct alignas(16) KeyLine {
+  std::int32_t first, start, step, capacity;
+
+  constexpr std::int32_t row(std::int32_t index) const {
+    std::int32_t at = start + index * step;
+    if (at >= capacity) at -= capacity;
+    if (at >= capacity) at %= capacity;  // rings that are read in steps keep everything: not seen yet
+    return first + at;
+  }
+};
+
+constexpr KeyLine key_line_of(const KeyRows& r) {
+  if (r.count() == 0) return {};
+  const bool neighbours = r.by_entry || r.keys.run == r.keys.period;
+  const std::int32_t step = neighbours ? 1 : r.keys.run == 1 ? r.keys.period : 0;
+  const std::int32_t begin = r.by_entry ? r.in.begin : r.keys.position(r.in.begin);
+  return {static_cast<std::int32_t>(r.first_row), begin % r.capacity, step, r.capacity};
+}
+
 constexpr KeyRows key_rows_of(const HeadGeometry& head, int part, std::int32_t n, std::int32_t position) {
   const CachedPart& cached = head.parts[part];
   const CacheRing& ring = head.rings[cached.ring];

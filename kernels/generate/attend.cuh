@@ -26,7 +26,8 @@ struct Heads {
 
 // What a unit (sequence, head, split) reads at a position, in layers of one plan. Found once a position.
 struct KeyPlan {
-  KeyRows rows[HeadGeometry::most_parts];
+  KeyLine lines[HeadGeometry::most_parts];
+  KeyRows rows[HeadGeometry::most_parts];  // for keys that lie on no line
   int counts[HeadGeometry::most_parts];
   int ring_row[HeadGeometry::most_parts];  // where this position's key and value go; -1: nowhere
   int parts, begin, end, self;             // keys of this split, and the position's own among all
@@ -36,7 +37,8 @@ struct KeyPlan {
     if (index == self) return -1;
     int part = 0;
     while (part + 1 < parts && index >= counts[part]) index -= counts[part++];
-    return static_cast<int>(rows[part].row(index));
+    const KeyLine line = lines[part];
+    return line.step > 0 ? line.row(index) : static_cast<int>(rows[part].row(index));
   }
 };
 
@@ -66,6 +68,7 @@ __device__ inline void plan_keys(const Heads& heads, int plan, const Unit& unit,
     count = rows.count();
     const std::int32_t at = rows.keys.count_below(position);
     if (rows.keys.count_below(position + 1) > at && at >= rows.in.begin && at < rows.in.end) self = at - rows.in.begin;
+    out.lines[lane] = key_line_of(rows);
     out.rows[lane] = rows;
     out.counts[lane] = count;
   }

@@ -12,9 +12,9 @@ constexpr int cluster_threads = cluster_consumers + 32;
 constexpr int most_cluster_sequences = 4;  // half the columns of a matrix instruction (multiply_block)
 constexpr int stage_blocks = 32;           // blocks of 512 bytes (product.cuh) in one stage of the ring
 constexpr int stage_bytes = 512 * stage_blocks;
-constexpr int blocks_at_once = 4;        // of a warp
-constexpr int chunk_keys = 32;           // one a lane
-constexpr int most_cluster_width = 512;  // a warp holds it in registers
+constexpr int blocks_at_once = 4;                       // of a warp
+constexpr int chunk_keys = 32;                          // one a lane
+constexpr int most_cluster_width = 32 * cluster_warps;  // a thread has an element of it
 enum Message { mixed_message, middle_message, inner_message, outer_message, logits_message, messages };
 
 // A block's share of a product: tiles of 8 rows, each in 2^part_shift parts, which are `blocks` neighbouring blocks for
@@ -53,8 +53,8 @@ struct Cluster {
   int stages = 0;                     // of the ring
   // In shared memory, in bytes from its beginning.
   int ring = 0, constants = 0, stream = 0, normed = 0, mixed = 0, inner = 0, deltas = 0, logits = 0, partials = 0,
-      parts = 0, query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, key_shares = 0, entries = 0, geometry = 0,
-      head_entries = 0, barriers = 0, bytes = 0;
+      norm_parts = 0, parts = 0, query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, key_shares = 0, entries = 0,
+      geometry = 0, head_entries = 0, barriers = 0, bytes = 0;
   Constants constants_at;
   Work own[kinds], shared[2];
   float share_of_width = 0;  // 1 / width

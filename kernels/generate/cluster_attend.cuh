@@ -78,12 +78,12 @@ struct Found {
   float sum[8] = {};
   int column = 0, width = 8;
 
-  // Over the lanes that have the same columns: those whose numbers are equal modulo `groups`. Every step halves the
-  // columns of a lane while there are several.
+  // Over the lanes that have the same columns: those whose numbers are equal modulo `groups`, a power of two. Every
+  // step halves the columns of a lane while there are several.
   __device__ void reduce(int groups) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     total = warp_sum(total);
-    column = lane % groups * 8;
+    column = (lane & (groups - 1)) * 8;
     int offset = 16;
 #pragma unroll
     for (int half = 4; half > 0; half /= 2) {
@@ -133,7 +133,8 @@ __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int
                                              const Heads& heads, Found& found) {
   constexpr int pack = KeyRing<T>::pack;
   static_assert(pack == 8);
-  const int lane = static_cast<int>(threadIdx.x) % 32, dv = heads.value_size, groups = dv / pack;
+  const int lane = static_cast<int>(threadIdx.x) % 32, dv = heads.value_size,
+            group_shift = 31 - __clz(dv / pack);  // a power of two; a division would take a hundred cycles
   const float score = lane < count
                           ? score_of_key(keys + lane * KeyRing<T>::key_pitch(heads.key_size), query, heads.key_size)
                           : -INFINITY;
@@ -143,7 +144,7 @@ __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int
   found.total = found.total * shrink + weight;  // of this lane
 #pragma unroll
   for (float& x : found.sum) x *= shrink;
-  const int slices = 32 / groups, group = lane % groups, slice = lane / groups;
+  const int slices = 32 >> group_shift, group = lane & ((1 << group_shift) - 1), slice = lane >> group_shift;
 #pragma unroll 4
   for (int first = 0; first < chunk_keys; first += slices) {
     const int key = first + slice;

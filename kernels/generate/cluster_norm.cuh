@@ -1,75 +1,73 @@
-// The norm of one sequence's residual stream by one warp, which holds all of it in registers.
+// The norm of the residual streams of a cluster's sequences by all warps of a block, an element a thread.
 #pragma once
 #include "kernels/generate/cluster.cuh"
+#include "kernels/generate/cluster_ptx.cuh"
 
 namespace longstride::kernels::cuda::generation {
 
+// What a block's warps find of a sequence: the sums of an element's distance from the first one, and of its square. One
+// pass finds both, and of the values themselves the square of the mean would swallow the variance.
+struct alignas(8) NormPart {
+  float sum, square;
+};
+
+// This thread's element of every sequence's stream.
 class Normaliser {
  public:
-  // Reads what does not wait for the other blocks. norm: gain and bias.
-  __device__ Normaliser(const float* stream, const float* norm, int width) : width_(width), origin_(stream[0]) {
-#pragma unroll
-    for (int i = 0; i < most; ++i) {
-      load<8>(stream + column(i), x_[i]);
-      load<8>(norm + column(i), gain_[i]);
-      load<8>(norm + width + column(i), bias_[i]);
-    }
+  // Reads what does not wait for the other blocks. norm: gain and bias, (2, width).
+  __device__ Normaliser(const float* norm, int width)
+      : width_(width), mine_(static_cast<int>(threadIdx.x)), real_(mine_ < width) {
+    if (!real_) mine_ = 0;
+    gain_ = norm[mine_];
+    bias_ = norm[width + mine_];
   }
 
+  // stream (count, width) += delta, where there is one; every warp's part of the sums goes to `parts`, (count, warps).
   template <class T>
-  __device__ void add(const T* delta) {
-    origin_ += to_float(delta[0]);
+  __device__ void add(float* stream, const T* delta, int count, NormPart* parts) {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int i = 0; i < most; ++i) {
-      float more[8];
-      load<8>(delta + column(i), more);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) x_[i][e] += more[e];
-    }
-  }
-
-  // stream = what was read and added, normed = norm(stream), in the order in which products read vectors: of four words
-  // the second and the third are swapped (multiply_block).
-  template <class T>
-  __device__ void finish(float* stream, float share_of_width, T* normed) {
-    // One pass finds both sums, which are of distances from the first value: its square would else swallow the
-    // variance.
-    float sums[4] = {}, squares[4] = {};
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < most; ++i) {
-      if (i * 256 >= width_) break;
-      store<8>(stream + column(i), x_[i]);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const float distance = x_[i][e] - origin_;
-        sums[e % 4] += distance;
-        squares[e % 4] += distance * distance;
+    for (int s = 0; s < most_cluster_sequences; ++s) {
+      if (s >= count) break;
+      x_[s] = stream[s * width_ + mine_];
+      origin_[s] = stream[s * width_];
+      if (delta != nullptr) {
+        x_[s] += to_float(delta[s * width_ + mine_]);
+        origin_[s] += to_float(delta[s * width_]);
       }
+      const float distance = real_ ? x_[s] - origin_[s] : 0.0f;
+      const float sum = warp_sum(distance), square = warp_sum(distance * distance);
+      if (lane == 0) parts[s * cluster_warps + warp] = {sum, square};
     }
-    const float offset = warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3])) * share_of_width;
-    const float square = warp_sum((squares[0] + squares[1]) + (squares[2] + squares[3])) * share_of_width;
-    const float mean = origin_ + offset, rstd = rsqrtf(fmaxf(square - offset * offset, 0.0f) + 1e-5f);
+  }
+
+  // After a barrier of the warps: keeps the streams, and normed (count, pitch) = norm(stream), in the order in which
+  // products read vectors: of four words the second and the third are swapped (multiply_block).
+  template <class T>
+  __device__ void finish(float* stream, float share_of_width, const NormPart* parts, int count, T* normed,
+                         int pitch) const {
+    if (!real_) return;
+    const int e = mine_ % 8, place = mine_ - e + e / 2 % 2 * 4 + e / 4 * 2 + e % 2;
 #pragma unroll
-    for (int i = 0; i < most; ++i) {
-      if (i * 256 >= width_) break;
-      float y[8];
+    for (int s = 0; s < most_cluster_sequences; ++s) {
+      if (s >= count) break;
+      float sums[2] = {}, squares[2] = {};
 #pragma unroll
-      for (int e = 0; e < 8; ++e)
-        y[e / 2 % 2 * 4 + e / 4 * 2 + e % 2] = (x_[i][e] - mean) * rstd * gain_[i][e] + bias_[i][e];
-      store<8>(normed + column(i), y);
+      for (int w = 0; w < cluster_warps; w += 2) {
+        const float4 two = *reinterpret_cast<const float4*>(parts + s * cluster_warps + w);
+        sums[0] += two.x, squares[0] += two.y, sums[1] += two.z, squares[1] += two.w;
+      }
+      const float offset = (sums[0] + sums[1]) * share_of_width, square = (squares[0] + squares[1]) * share_of_width;
+      const float rstd = rsqrtf(fmaxf(square - offset * offset, 0.0f) + 1e-5f);
+      stream[s * width_ + mine_] = x_[s];
+      normed[s * pitch + place] = from_float<T>((x_[s] - (origin_[s] + offset)) * rstd * gain_ + bias_);
     }
   }
 
  private:
-  static constexpr int most = most_cluster_width / 256;
-
-  // The last once more rather than none.
-  __device__ int column(int i) const { return min(i * 256, width_ - 256) + static_cast<int>(threadIdx.x) % 32 * 8; }
-
-  int width_;
-  float origin_;
-  float x_[most][8], gain_[most][8], bias_[most][8];
+  int width_, mine_;
+  bool real_;
+  float gain_, bias_, x_[most_cluster_sequences], origin_[most_cluster_sequences];
 };
 
 }  // namespace longstride::kernels::cuda::generation

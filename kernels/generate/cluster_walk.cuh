@@ -22,15 +22,15 @@ class ClusterWalk {
         c_(cluster),
         at_(positions),
         barriers_(cluster),
-        keys_(c_.keys + warp() * c_.key_slots * KeyRing<T>::chunk_bytes(p_.heads.key_size, p_.heads.value_size),
-              c_.barriers + 8 * c_.keys_barrier(warp()), c_.key_slots, p_.heads) {
+        keys_(c_.keys + reader() * c_.key_slots * KeyRing<T>::chunk_bytes(p_.heads.key_size, p_.heads.value_size),
+              c_.barriers + 8 * c_.keys_barrier(reader()), c_.key_slots, p_.heads) {
     rank_ = cluster_rank();
     first_ = static_cast<int>(blockIdx.x) / c_.size * c_.sequences;
     count_ = min(c_.sequences, p_.batch - first_);
     peers_[0] = address_in(shared_address(block_memory()), min(lane() / 4, c_.size - 1));
     peers_[1] = address_in(shared_address(block_memory()), min(lane() / 4 + 8, c_.size - 1));
-    unit_ = warp() / c_.unit_warps;
-    slice_ = warp() % c_.unit_warps;
+    unit_ = reader() / c_.unit_warps;
+    slice_ = reader() % c_.unit_warps;
   }
 
   // All threads of the block.
@@ -58,6 +58,8 @@ class ClusterWalk {
   static __device__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   static __device__ int thread() { return static_cast<int>(threadIdx.x); }
+  // Warps in the order in which they attend: those that merge and draw, the first, are the last.
+  static __device__ int reader() { return cluster_warps - 1 - warp(); }
   // All warps but the one that fetches weights.
   static __device__ void sync() { named_barrier_sync(1, cluster_consumers); }
   static __device__ float rounded(float x) { return to_float(from_float<T>(x)); }
@@ -190,14 +192,14 @@ class ClusterWalk {
       sums[warp() * 32 + lane()] = x;
     }
     pass(work.stages);
-    const int tile = warp() & (work.tiles - 1);  // a power of two
+    const int tile_shift = 31 - __clz(work.tiles), tile = warp() & (work.tiles - 1);  // tiles: a power of two
     const float bias = constants(work.bias)[tile * tile_rows + lane() / 4];
     sync();
     float x = bias;
 #pragma unroll 4
     for (int p = 0; p < parts; ++p) x += sums[(tile * parts + p) * 32 + lane()];
     const uint4 pack = packed(x, false);  // rounded before it joins the stream, as everywhere in training
-    const int size = static_cast<int>(sizeof(T)), turn = warp() / work.tiles, turns = cluster_warps / work.tiles;
+    const int size = static_cast<int>(sizeof(T)), turn = warp() >> tile_shift, turns = cluster_warps >> tile_shift;
     to += (rank_ * work.tiles + tile) * tile_rows * size;
     // Of the blocks, those whose number is `turn` modulo `turns`.
     if (lane() % 4 < count_) {
@@ -290,10 +292,12 @@ class ClusterWalk {
       for (int half = 0; half < 2; ++half) {
         begin_half(k, half);
         if (k == p_.layers) break;
-        if (half == 0) attention(k);
+        if (half == 0)
+          attention(k);
+        else if (k + 1 < p_.layers)
+          fetch_keys(at<LayerEntry>(c_.entries)[k + 1]);  // while the other blocks' rows are on their way
         receive(half == 0 ? mixed_message : inner_message, parity_);
         multiply_shared(c_.shared[half], half == 0 ? middle_message : outer_message, deltas_at(half));
-        if (half == 0 && k + 1 < p_.layers) fetch_keys(at<LayerEntry>(c_.entries)[k + 1]);
       }
       constants_turn_.next(2);
       if (k == p_.layers) break;
@@ -314,17 +318,15 @@ class ClusterWalk {
 
   // The norm before the first or the second half of layer k, or before the logits, and the product of what it finds.
   __device__ void begin_half(int k, int half) {
-    if (warp() < count_) {
-      float* stream = at<float>(c_.stream) + warp() * p_.width;
-      const T* delta = at<T>(deltas_at(1 - half)) + warp() * p_.width;
-      const float* norm = constants(half == 0 ? c_.constants_at.attention_norm : c_.constants_at.feed_forward_norm);
-      Normaliser normaliser(stream, norm, p_.width);
-      if (half == 1 || k > 0) {
-        receive(half == 1 ? middle_message : outer_message, half == 1 ? parity_ : parity_ ^ 1);
-        normaliser.add(delta);
-      }
-      normaliser.finish(stream, c_.share_of_width, at<T>(c_.normed) + warp() * pitch_of<T>(p_.width));
-    }
+    float* stream = at<float>(c_.stream);
+    NormPart* parts = at<NormPart>(c_.norm_parts);
+    Normaliser normaliser(constants(half == 0 ? c_.constants_at.attention_norm : c_.constants_at.feed_forward_norm),
+                          p_.width);
+    const bool more = half == 1 || k > 0;
+    if (more) receive(half == 1 ? middle_message : outer_message, half == 1 ? parity_ : parity_ ^ 1);
+    normaliser.add(stream, more ? at<T>(deltas_at(1 - half)) : nullptr, count_, parts);
+    sync();
+    normaliser.finish(stream, c_.share_of_width, parts, count_, at<T>(c_.normed), pitch_of<T>(p_.width));
     sync();
     if (half == 0 && threadIdx.x == 0) {  // the former layer's have been read, and the head's are a norm alone
       if (k > 0) barrier_arrive(barriers_.constants_empty(constants_turn_.slot ^ 1), 1);
@@ -381,7 +383,7 @@ class ClusterWalk {
   __device__ void keep(const LayerEntry& e) const {
     const int key_packs = p_.heads.key_size / 8, packs = key_packs + p_.heads.value_size / 8;
     if (lane() >= packs) return;
-    for (int unit = warp(); unit < units(); unit += cluster_warps) {
+    for (int unit = reader(); unit < units(); unit += cluster_warps) {
       const KeyPlan& plan = plan_of(e.plan, unit);
       const Cache<T> cache = cache_of(e, unit);
       const bool of_key = lane() < key_packs;
@@ -413,7 +415,7 @@ class ClusterWalk {
     const Found found =
         attend_share<T>(p_.heads, plan, self, share, further, keys_, at<float>(c_.query) + unit_ * p_.heads.key_size,
                         fresh, fresh + p_.heads.key_size);
-    float* to = at<float>(c_.sums) + warp() * found_pitch();
+    float* to = at<float>(c_.sums) + reader() * found_pitch();
 #pragma unroll
     for (int e = 0; e < 8; ++e)
       if (e < found.width) to[found.column + e] = found.sum[e];

@@ -78,7 +78,7 @@ bool fits_clusters(const Problem& p, int size) {
   return p.heads.count % size == 0 && divides(p.output, size) && divides(p.feed_inner, size) &&
          divides(p.logits, size) && in_parts(p.qkv) && p.qkv.depth <= stage_blocks && in_shares(p.output, size) &&
          in_shares(p.feed_outer, size) && p.width % 256 == 0 && p.width <= most_cluster_width &&
-         p.heads.key_size + p.heads.value_size <= 256;
+         p.heads.key_size + p.heads.value_size <= 256 && std::has_single_bit(static_cast<unsigned>(p.heads.value_size));
 }
 
 // What of each product is for one block. Its input's place is known.
@@ -146,6 +146,7 @@ void place(const Problem& p, Cluster& c) {
   c.deltas = take(size * 2 * n * p.width);
   c.logits = take(word * n * p.vocabulary);
   c.partials = take(word * 32 * cluster_warps);
+  c.norm_parts = take(static_cast<std::int64_t>(sizeof(NormPart)) * n * cluster_warps);
   std::int64_t parts = 2 * cluster_warps;  // of the products that warps share
   for (const Packed* m : {&p.qkv, &p.feed_inner, &p.logits}) parts += m->tiles / c.size;
   c.parts = take(static_cast<std::int64_t>(sizeof(WorkPart)) * parts);

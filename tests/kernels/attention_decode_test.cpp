@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/attention/decode_geometry.h"
 #include "tests/kernels/attention_patterns.h"
 #include "tests/kernels/attention_reference.h"
 
@@ -62,6 +63,34 @@ TEST(AttentionDecode, EveryRowEqualsThatOfTheWholeAttention) {
           }
       }
   }
+}
+
+// What generation on a GPU reads in place of KeyRows, which divides for every key.
+TEST(AttentionDecode, KeysLieOnALineOfTheirRing) {
+  std::int64_t seen = 0, others = 0;
+  for (const NamedPattern& p : all_patterns()) {
+    const std::int64_t layers =
+        p.pattern.integration == Integration::interleaved ? static_cast<std::int64_t>(p.pattern.parts.size()) : 1;
+    for (std::int64_t layer = 0; layer < layers; ++layer)
+      for (std::int32_t n : {5, 45, 131}) {
+        const auto plan = make_decode_plan(*make_plan(p.pattern, layer, p.heads, n));
+        for (std::size_t h = 0; h < plan->heads.size(); ++h) {
+          const cuda::HeadGeometry head = cuda::geometry_of(*plan, h);
+          for (std::int32_t position = 0; position < n; ++position)
+            for (int part = 0; part < head.part_count; ++part) {
+              const cuda::KeyRows rows = cuda::key_rows_of(head, part, n, position);
+              const cuda::KeyLine line = cuda::key_line_of(rows);
+              others += line.step > 0 ? 0 : rows.count();
+              for (std::int32_t i = 0; line.step > 0 && i < rows.count(); ++i, ++seen) {
+                ASSERT_EQ(line.row(i), rows.row(i)) << p.name << " layer " << layer << " head " << h << " of " << n
+                                                    << " position " << position << " part " << part << " key " << i;
+              }
+            }
+        }
+      }
+  }
+  EXPECT_GT(seen, 100000);
+  EXPECT_LT(others, seen / 100);  // what lies on no line is rare
 }
 
 TEST(AttentionDecode, CacheKeepsOnlyRowsThatCanStillBeAttendedTo) {
