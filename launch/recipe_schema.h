@@ -137,8 +137,9 @@ void visit_train(Visitor& v, TrainConfig& c) {
                               {"fp32", Precision::fp32},
                               {"bf16", Precision::bf16},
                               {"fp16", Precision::fp16}});
-  v.choice("residual", c.residual, Need::optional,
-           Choices<Precision>{{"fp32", Precision::fp32}, {"bf16", Precision::bf16}});
+  v.choice(
+      "residual", c.residual, Need::optional,
+      Choices<Precision>{{"automatic", Precision::automatic}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}});
   v.field("seed", c.seed, Need::optional, ranges::not_negative);
   v.field("graph", c.graph, Need::optional);
   v.field("log_every", c.log_every, Need::optional, ranges::positive);

@@ -50,7 +50,7 @@ Dtype compute_type(Precision precision, Device device) {
 }
 
 bool narrow_stream(const TrainConfig& config, Device device) {
-  return config.residual == Precision::bf16 && resolved(config.precision, device) == Precision::bf16;
+  return config.residual != Precision::fp32 && resolved(config.precision, device) == Precision::bf16;
 }
 
 std::optional<double> peak_flops(const std::string& gpu, Precision precision) {

@@ -42,7 +42,7 @@ struct TrainConfig {
   double clip = 1.0;           // global gradient norm; 0: no clipping
   double ema = 0;              // decay of the running average of weights; 0: none. The released code has 0.999
   Precision precision = Precision::automatic;
-  Precision residual = Precision::fp32;  // of the residual stream and its gradient on a GPU: fp32, or bf16 beside bf16
+  Precision residual = Precision::automatic;  // of the residual stream and its gradient on a GPU; see narrow_stream
   std::uint64_t seed = 1;
   bool graph = true;  // on a GPU: replay the whole step as one CUDA graph; false only to debug, the bits are the same
   std::int64_t log_every = 10;

@@ -16,6 +16,21 @@ TEST(Precision, AutomaticIsBf16OnAGpuAndFp32OnTheCpu) {
   EXPECT_THROW(compute_type(Precision::fp16, Device::cpu), UserError);
 }
 
+TEST(Precision, TheResidualStreamIsNarrowBesideBf16UnlessTheRecipeSaysFp32) {
+  const auto narrow = [](Precision precision, Precision residual, Device device = Device::cuda) {
+    TrainConfig config;
+    config.precision = precision;
+    config.residual = residual;
+    return narrow_stream(config, device);
+  };
+  EXPECT_TRUE(narrow(Precision::automatic, Precision::automatic));
+  EXPECT_TRUE(narrow(Precision::bf16, Precision::bf16));
+  EXPECT_FALSE(narrow(Precision::bf16, Precision::fp32));
+  EXPECT_FALSE(narrow(Precision::fp16, Precision::automatic));
+  EXPECT_FALSE(narrow(Precision::fp32, Precision::automatic));
+  EXPECT_FALSE(narrow(Precision::automatic, Precision::automatic, Device::cpu));
+}
+
 TEST(Precision, ThePeakIsThatOfTheGpuNamedAndUnknownOtherwise) {
   EXPECT_EQ(peak_flops("NVIDIA H200", Precision::automatic), 989e12);
   EXPECT_EQ(peak_flops("NVIDIA H100 80GB HBM3", Precision::fp16), 989e12);
