@@ -38,7 +38,7 @@ for family in $families; do
   runs=()
   for precision in $precisions; do
     rm -rf "$at/$precision"
-    [ $precision = fp32 ] && runs+=(fp32) || runs+=(bf16:1 bf16:2 bf16:3 bf16:4)
+    [ $precision = fp32 ] && runs+=(fp32) || runs+=(bf16 bf16:1 bf16:2 bf16:3 bf16:4)
     began=$(date +%s%N)
     "$command" train "$recipe" "${set[@]}" --set train.precision=$precision --device "$device" --run "$at/$precision" \
       --log-level warning 2>"$at/$precision.log" || { tail -n 3 "$at/$precision.log" >&2; failed=1; }
@@ -47,12 +47,13 @@ for family in $families; do
   "$python" "$here/parity_torch.py" "$at" --runs "${runs[@]}" --device $torch_device
   for precision in $precisions; do
     peers=("$at/torch-fp32.json")
-    exact=()
+    controls=()
     if [ $precision != fp32 ]; then
       peers=("$at"/torch-bf16-?.json)
-      [[ " $precisions " != *" fp32 "* ]] || exact=(--exact "$at/torch-fp32.json")
+      controls=(--nearest "$at/torch-bf16.json")
+      [[ " $precisions " != *" fp32 "* ]] || controls+=(--exact "$at/torch-fp32.json")
     fi
-    "$python" "$here/parity_compare.py" $precision "$at/$precision" "${peers[@]}" "${exact[@]}" \
+    "$python" "$here/parity_compare.py" $precision "$at/$precision" "${peers[@]}" "${controls[@]}" \
       --svg "$output/$family-$precision.svg" | tee -a "$output/results.jsonl" || failed=1
   done
 done

@@ -2,12 +2,12 @@
 """The same training in PyTorch: the initial weights and the batches of `longstride export`, an independent model.
 
     longstride export RECIPE --steps 200 --output DIR
-    python3 tests/peers/parity_torch.py DIR [--runs fp32 bf16:1 bf16:2] [--device cuda]
+    python3 tests/peers/parity_torch.py DIR [--runs fp32 bf16 bf16:1 bf16:2] [--device cuda]
 
 Writes DIR/torch-<run>.json, {"losses": [...]}, nats a byte, one a step. fp32: no TF32 anywhere, attention by plain products and softmax;
 fp32:fused has PyTorch's fused attention instead, as a control: what another order of sums does to a training.
-bf16: autocast with the residual stream in fp32; with a rounding seed (bf16:1) every matrix is rounded to bf16 stochastically at
-every step, by that seed, instead of to the nearest: two seeds show how far rounding alone drives losses apart.
+bf16: autocast with the residual stream in fp32, weights rounded to the nearest; with a rounding seed (bf16:1) every matrix is
+rounded to bf16 stochastically at every step, by that seed: two seeds show how far rounding alone drives losses apart.
 Needs torch and numpy. Dropout has to be 0 in the recipe, for the two have different random numbers.
 """
 import argparse
@@ -155,7 +155,7 @@ def train(model, recipe, batches, device, precision, rounding_seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--runs", nargs="+", default=["fp32", "bf16:1", "bf16:2"])
+    parser.add_argument("--runs", nargs="+", default=["fp32", "bf16", "bf16:1", "bf16:2"])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
