@@ -5,7 +5,7 @@
 #                         [--families "enwik8 cifar10 imagenet64 audio"] [--precisions "fp32 bf16"] [--set KEY=VALUE ...]
 #
 # --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 of `longstride prepare`. OUTPUT gets a JSON line a
-# comparison (results.jsonl) and a plot of each.
+# comparison (results.jsonl), a plot of each, and with both precisions one of all (parity.svg).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 data="" output="" command=build/cuda/longstride python=python3 device=gpu
@@ -57,4 +57,9 @@ for family in $families; do
       --svg "$output/$family-$precision.svg" | tee -a "$output/results.jsonl" || failed=1
   done
 done
+if [[ " $precisions " == *" fp32 "* && " $precisions " == *" bf16 "* ]]; then
+  folders=()
+  for family in $families; do folders+=("$output/$family"); done
+  "$python" "$here/parity_plot.py" "$output/parity.svg" "${folders[@]}" || failed=1
+fi
 exit $failed

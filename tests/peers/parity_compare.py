@@ -19,6 +19,8 @@ import math
 import pathlib
 import sys
 
+import plot
+
 
 def losses_of_run(run):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -30,29 +32,6 @@ def losses_of_run(run):
 
 def rms(a, b):
     return math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)) / len(a))
-
-
-def svg(path, title, series):
-    """Lines over steps; the legend names them."""
-    width, height, left, low = 720, 300, 56, 28
-    every = [y for _, ys in series for y in ys]
-    top, bottom = max(every), min(every)
-    x = lambda step, count: left + (width - left - 10) * step / max(1, count - 1)
-    y = lambda value: 24 + (height - low - 24) * (top - value) / max(1e-12, top - bottom)
-    colours = ["#d1495b", "#2e6f95", "#66a182", "#8d6a9f", "#b58a3a"]
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-           f'font-size="12"><rect width="100%" height="100%" fill="#fff"/><text x="{left}" y="16">{title}</text>']
-    for tick in range(5):
-        value = bottom + (top - bottom) * tick / 4
-        out.append(f'<path d="M{left} {y(value):.1f}H{width - 10}" stroke="#ddd"/>'
-                   f'<text x="{left - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.2f}</text>')
-    for i, (name, ys) in enumerate(series):
-        points = " ".join(f"{x(s, len(ys)):.1f},{y(v):.2f}" for s, v in enumerate(ys))
-        dash = "" if i == 0 else ' stroke-dasharray="5 4"'
-        out.append(f'<polyline points="{points}" fill="none" stroke="{colours[i % len(colours)]}" stroke-width="1.5"{dash}/>'
-                   f'<text x="{width - 14}" y="{40 + 16 * i}" text-anchor="end" fill="{colours[i % len(colours)]}">{name}</text>')
-    out.append(f'<text x="{left}" y="{height - 8}">steps 1 to {len(series[0][1])}; nats a byte</text></svg>')
-    path.write_text("\n".join(out) + "\n")
 
 
 def main():
@@ -94,7 +73,9 @@ def main():
             result["seeds_to_exact"] = [rms(peer, controls["exact"]) for peer in theirs]
     if options.svg:
         names = ["PyTorch"] if len(theirs) == 1 else [f"PyTorch, rounding seed {i + 1}" for i in range(len(theirs))]
-        svg(options.svg, f"{result['recipe']}, {options.precision}", [("Longstride", ours), *zip(names, theirs)])
+        steps = list(range(1, len(ours) + 1))
+        series = [(name, steps, losses, i, i > 0) for i, (name, losses) in enumerate(zip(["ours", *names], [ours, *theirs]))]
+        plot.write(options.svg, [plot.panel(f"{result['recipe']}, {options.precision}, nats a byte", "steps", series)], columns=1)
     print(json.dumps(result))
     return 0 if result["holds"] else 1
 

@@ -11,7 +11,7 @@
 # time as warmup and a cosine to the end. Both train the peer's model: position tables `attention` and, strided, local and
 # column attention in turn (the recipes of pictures have the paper's tables and the authors' cycle of layers, which learn
 # later: docs/results.md). The clock runs while they train, not while they compile, choose algorithms or score. OUTPUT
-# keeps every run, its curve and results.md; runs whose result is there are not repeated. Exits with 1 when a run has
+# keeps every run, results.md and the curves (curves.svg); runs whose result is there are not repeated. Exits with 1 when a run has
 # failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -109,6 +109,8 @@ for row in rows:
     print(f'| {row} | {cell(mine.get("bits_per_byte"), ".4f")} | {cell(mine.get("tokens"), ",")} | '
           f'{cell(theirs.get("bits_per_byte"), ".4f")} | {cell(theirs.get("tokens"), ",")} |')
 PYTHON
+mapfile -t folders < <(sed "s|^|$output/|" "$work/rows")
+"$python" "$here/short_runs_plot.py" "$output/curves.svg" "${folders[@]}"
 while read -r row; do
   [ -f "$output/$row.ours.done" ] && [ -f "$output/$row.peer.done" ] || exit 1
 done <"$work/rows"
