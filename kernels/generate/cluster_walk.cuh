@@ -75,8 +75,6 @@ class ClusterWalk {
 
   // ---- Barriers ----
 
-  __device__ std::uint64_t* message(int m) const { return barriers_.message(m); }
-
   // What all blocks together will send. By one thread, after the former time.
   __device__ void expect(int m) const {
     const int element = m == logits_message ? 4 : static_cast<int>(sizeof(T));
@@ -84,10 +82,10 @@ class ClusterWalk {
                         : m == mixed_message ? p_.heads.count * p_.heads.value_size
                         : m == inner_message ? p_.inner
                                              : p_.width;
-    barrier_arrive_expect(message(m), static_cast<std::uint32_t>(count_ * columns * element));
+    barrier_arrive_expect(barriers_.message(m), static_cast<std::uint32_t>(count_ * columns * element));
   }
   __device__ void receive(int m, std::uint32_t parity) const {
-    await(message(m), parity);
+    await(barriers_.message(m), parity);
     if (threadIdx.x == 0) expect(m);
   }
 
