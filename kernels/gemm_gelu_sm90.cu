@@ -12,6 +12,7 @@
 #include "kernels/base/add_partials.cuh"
 #include "kernels/base/gpu_kind.h"
 #include "kernels/base/row_chunks.h"
+#include "kernels/base/vector.cuh"
 #include "kernels/gemm_gelu_sm90.h"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -43,6 +44,7 @@ struct Layout {
                        control_at = boxes_at + warps * 2 * box_bytes;
   struct Control {
     std::uint64_t b, full[stages], empty[stages], input[warps][2];
+    std::uint32_t bias[panel_columns / 2];
   };
   static constexpr std::size_t shared_bytes = control_at + sizeof(Control) + 1024;
 };
@@ -83,31 +85,33 @@ struct Kernel {
   }
 
   // The next tile of this warpgroup, `before` tiles of the block after the first. The warpgroups come in turns, or one
-  // would take a stage's fill of two rounds ago for its own.
-  __device__ static void multiply(const Problem& p, const char* shared, Control& control, int before,
-                                  float (&d)[half]) {
-    const int warpgroup = threadIdx.x / 128;
+  // would take a stage's fill of two rounds ago for its own. begun() is called beside the first products.
+  template <class Begun>
+  __device__ static void multiply(const Problem& p, const char* shared, Control& control, int warpgroup, int before,
+                                  float (&d)[half], const Begun& begun) {
     int stage = before * p.steps % L::stages, last = 0;
     std::uint32_t parity = static_cast<std::uint32_t>(before * p.steps / L::stages) & 1;
-    const std::uint64_t b = backward ? descriptor<128>(shared, static_cast<std::uint32_t>(p.steps) * step_bytes / 2)
-                                     : descriptor<128>(shared);
+    const std::uint64_t a = descriptor<128>(shared + L::a_at);
+    std::uint64_t b = backward ? descriptor<128>(shared, static_cast<std::uint32_t>(p.steps) * step_bytes / 2)
+                               : descriptor<128>(shared);
     named_barrier_sync(4 + warpgroup, 256);
     for (int k = 0; k < p.steps; ++k) {
-      const std::uint64_t a = descriptor<128>(shared + L::a_at + stage * stage_bytes);
+      const std::uint64_t a_stage = advanced(a, static_cast<std::uint32_t>(stage * stage_bytes));
       barrier_wait(&control.full[stage], parity);
       wgmma_hold(d);
       wgmma_fence();
 #pragma unroll
       for (int step = 0; step < 4; ++step)
-        wgmma<T, panel_columns, backward>(
-            d, advanced(a, static_cast<std::uint32_t>(step * 32)),
-            advanced(b, static_cast<std::uint32_t>(backward ? k * step_bytes / 2 + step * 16 * 128
-                                                            : k * step_bytes + step * 32)),
-            k > 0 || step > 0);
+        wgmma<T, panel_columns, backward>(d, advanced(a_stage, static_cast<std::uint32_t>(step * 32)),
+                                          advanced(b, static_cast<std::uint32_t>(step * (backward ? 16 * 128 : 32))),
+                                          k > 0 || step > 0);
       wgmma_commit();
+      b = advanced(b, backward ? step_bytes / 2 : step_bytes);
       if (k > 0) {
         wgmma_wait<1>();
         release(control, last);
+      } else {
+        begun();
       }
       last = stage;
       if (++stage == L::stages) {
@@ -138,88 +142,98 @@ struct Kernel {
       for (int i = 0; i < 4; ++i) packed[2 * j + i] = r[i];
     }
   }
-  // And on to memory.
-  __device__ static void store_box(char* box, const std::uint32_t (&packed)[16], const CUtensorMap* map,
-                                   const Coordinates& at) {
+  __device__ static void fill_box(char* box, const std::uint32_t (&packed)[16]) {
 #pragma unroll
     for (int j = 0; j < 8; j += 2)
       matrix_store_4(matrices(box, j), packed[2 * j], packed[2 * j + 1], packed[2 * j + 2], packed[2 * j + 3]);
-    proxy_fence();
-    __syncwarp();
-    if (threadIdx.x % 32 != 0) return;
-    tma_store(map, at, box);
-    store_commit();
   }
   __device__ static float2 unpacked(std::uint32_t packed) {
-    const T* const two = reinterpret_cast<const T*>(&packed);
-    return {to_float(two[0]), to_float(two[1])};
+    float two[2];
+    unpack(Words<T, 2>{{packed}}, two);
+    return {two[0], two[1]};
   }
   // A warp's part of half q of tile t.
-  __device__ static Coordinates place(int panel, std::int32_t t, int q) {
-    return {{panel * panel_columns + q * half, 0, t * tile_rows + static_cast<int>(threadIdx.x) % 128 / 32 * box_rows,
-             0, 0}};
+  __device__ static Coordinates place(int panel, std::int32_t t, int q, int warp) {
+    return {{panel * panel_columns + q * half, 0, t * tile_rows + warp % 4 * box_rows, 0, 0}};
   }
 
   __device__ static void forward_tiles(const Problem& p, char* shared, Control& control, int panel, int group) {
-    const int warpgroup = threadIdx.x / 128;
-    char* const boxes = shared + L::boxes_at + threadIdx.x / 32 * 2 * box_bytes;
-    std::uint32_t bias[16];
+    const int warp = uniform(static_cast<int>(threadIdx.x) / 32), warpgroup = warp / 4;
+    char* const boxes = shared + L::boxes_at + warp * 2 * box_bytes;
+    // Until the stores before have read the boxes, and not before `next` is computed.
+    const auto empty_boxes = [&](const std::uint32_t(&next)[16]) {
+      std::uint32_t any = 0;
 #pragma unroll
-    for (int j = 0; j < 16; ++j)
-      bias[j] = static_cast<const std::uint32_t*>(p.bias)[(panel * panel_columns + 8 * j) / 2 + threadIdx.x % 4];
-    int before = warpgroup, box = 0;
-    // The box that was stored from before the last one.
-    const auto free_box = [&] {
-      if (threadIdx.x % 32 == 0) store_wait<1>();
+      for (const std::uint32_t two : next) any |= two;
+      if (threadIdx.x % 32 == 0) store_wait_after(any);
       __syncwarp();
-      box ^= 1;
-      return boxes + box * box_bytes;
     };
+    const auto store_boxes = [&](const CUtensorMap* map, std::int32_t t) {
+      proxy_fence();
+      __syncwarp();
+      if (threadIdx.x % 32 != 0) return;
+#pragma unroll
+      for (int q = 0; q < 2; ++q) tma_store(map, place(panel, t, q, warp), boxes + q * box_bytes);
+      store_commit();
+    };
+    int before = warpgroup;
     for (std::int32_t t = group + warpgroup * p.groups; t < p.tiles; t += warpgroups * p.groups, before += warpgroups) {
       float d[half];
-      multiply(p, shared, control, before, d);
+      multiply(p, shared, control, warpgroup, before, d, [] {});
+      std::uint32_t packed[2][16];
 #pragma unroll
-      for (int q = 0; q < 2; ++q) {
-        std::uint32_t packed[16];
+      for (int q = 0; q < 2; ++q)
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
-          const float2 add = unpacked(bias[8 * q + j]);
+          const float2 add = unpacked(control.bias[4 * (8 * q + j) + threadIdx.x % 4]);
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
             const float* const x = d + 4 * (8 * q + j) + 2 * r;
-            packed[2 * j + r] = pack<T>(x[0] + add.x, x[1] + add.y);
+            packed[q][2 * j + r] = pack<T>(x[0] + add.x, x[1] + add.y);
           }
         }
-        const Coordinates at = place(panel, t, q);
-        if (p.keeps_c) store_box(free_box(), packed, &p.c, at);
+      if (p.keeps_c) {
+        empty_boxes(packed[0]);
 #pragma unroll
-        for (std::uint32_t& two : packed) {
+        for (int q = 0; q < 2; ++q) fill_box(boxes + q * box_bytes, packed[q]);
+        store_boxes(&p.c, t);
+      }
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+#pragma unroll
+        for (std::uint32_t& two : packed[q]) {
           const float2 sum = unpacked(two);
           two = pack<T>(gelu_of<T>(sum.x), gelu_of<T>(sum.y));
         }
-        store_box(free_box(), packed, &p.activated, at);
+        if (q == 0) empty_boxes(packed[q]);
+        fill_box(boxes + q * box_bytes, packed[q]);
       }
+      store_boxes(&p.activated, t);
     }
     if (threadIdx.x % 32 == 0) store_wait<0>();
   }
 
   __device__ static void backward_tiles(const Problem& p, char* shared, Control& control, int panel, int group) {
-    const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32;
+    const int warp = uniform(static_cast<int>(threadIdx.x) / 32), warpgroup = warp / 4;
     char* const boxes = shared + L::boxes_at + warp * 2 * box_bytes;
     std::uint64_t* const input = control.input[warp];
+    // The activation's input of half q, into the box from which the gradient leaves.
+    const auto fetch = [&](std::int32_t t, int q) {
+      barrier_arrive_expect(&input[q], box_bytes);
+      tma_load(boxes + q * box_bytes, &p.activated, place(panel, t, q, warp), &input[q]);
+    };
     float sum[32] = {};  // of the columns 8 j + 2 (lane mod 4) + {0, 1}
     std::uint32_t parity = 0;
     int before = warpgroup;
-    for (std::int32_t t = group + warpgroup * p.groups; t < p.tiles; t += warpgroups * p.groups, before += warpgroups) {
-      if (threadIdx.x % 32 == 0) {
-        store_wait<0>();
-        for (int q = 0; q < 2; ++q) {
-          barrier_arrive_expect(&input[q], box_bytes);
-          tma_load(boxes + q * box_bytes, &p.activated, place(panel, t, q), &input[q]);
-        }
-      }
+    const std::int32_t first = group + warpgroup * p.groups, apart = warpgroups * p.groups;
+    if (threadIdx.x % 32 == 0 && first < p.tiles) fetch(first, 0);
+    for (std::int32_t t = first; t < p.tiles; t += apart, before += warpgroups) {
       float d[half];
-      multiply(p, shared, control, before, d);
+      multiply(p, shared, control, warpgroup, before, d, [&] {
+        if (threadIdx.x % 32 != 0) return;
+        store_wait<0>();
+        fetch(t, 1);
+      });
 #pragma unroll
       for (int q = 0; q < 2; ++q) {
         barrier_wait(&input[q], parity);
@@ -236,7 +250,17 @@ struct Kernel {
             sum[2 * (8 * q + j)] += result.x;
             sum[2 * (8 * q + j) + 1] += result.y;
           }
-        store_box(boxes + q * box_bytes, packed, &p.c, place(panel, t, q));
+        fill_box(boxes + q * box_bytes, packed);
+        proxy_fence();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) {
+          tma_store(&p.c, place(panel, t, q, warp), boxes + q * box_bytes);
+          store_commit();
+          if (q == 1 && t + apart < p.tiles) {  // the first box has been read by now, or nearly
+            store_wait<1>();
+            fetch(t + apart, 0);
+          }
+        }
       }
       parity ^= 1;
     }
@@ -272,6 +296,9 @@ __global__ void __launch_bounds__(threads, 1) gemm_gelu_kernel(const __grid_cons
   char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
   auto& control = *reinterpret_cast<typename K::Control*>(shared + L::control_at);
   const int panel = static_cast<int>(blockIdx.x) % p.panels, group = static_cast<int>(blockIdx.x) / p.panels;
+  if (!backward && threadIdx.x < panel_columns / 2)
+    control.bias[threadIdx.x] =
+        static_cast<const std::uint32_t*>(p.bias)[panel * panel_columns / 2 + static_cast<int>(threadIdx.x)];
   if (threadIdx.x == 0) {
     barrier_init(&control.b, 1);
     for (int i = 0; i < L::stages; ++i) {

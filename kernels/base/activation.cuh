@@ -1,27 +1,33 @@
-// gelu(x) = x sigmoid(1.702 x) and its derivative on the GPU. Where the result is rounded to 16 bits, the fast
-// exponential and division, whose errors it hides.
+// gelu(x) = x sigmoid(1.702 x) and its derivative on the GPU. Where the result is rounded to 16 bits, the approximate
+// exponential and reciprocal, whose errors it hides.
 #pragma once
+#include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_types.cuh"
 
 namespace longstride::kernels::cuda {
 
+inline constexpr float gelu_rate = 1.702f;
+
+// sigmoid(1.702 x). An exponential below 2^-126 may be taken for 0, as 1 is added to it.
 template <class T>
-__device__ __forceinline__ float sigmoid_of(float x) {
+__device__ __forceinline__ float gelu_gate(float x) {
+  constexpr float log2_e = 1.4426950408889634f;
   if constexpr (DtypeOf<T>::value == Dtype::f32)
-    return 1.0f / (1.0f + expf(-x));
+    return 1.0f / (1.0f + expf(-gelu_rate * x));
   else
-    return __fdividef(1.0f, 1.0f + __expf(-x));
+    return reciprocal_approx(1.0f + exp2_approx(-gelu_rate * log2_e * x));
 }
 
 template <class T>
 __device__ __forceinline__ float gelu_of(float x) {
-  return x * sigmoid_of<T>(1.702f * x);
+  return x * gelu_gate<T>(x);
 }
 
+// s + 1.702 x s (1 - s), s the gate.
 template <class T>
 __device__ __forceinline__ float gelu_slope_of(float x) {
-  const float s = sigmoid_of<T>(1.702f * x);
-  return s + 1.702f * x * s * (1.0f - s);
+  const float s = gelu_gate<T>(x), rest = gelu_rate * x;
+  return fmaf(fmaf(rest, -s, rest), s, s);
 }
 
 }  // namespace longstride::kernels::cuda

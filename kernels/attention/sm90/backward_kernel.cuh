@@ -173,10 +173,6 @@ struct Backward {
     const int lane_ = threadIdx.x % 32;
   };
 
-  // The same in all lanes of a warp, and known to the compiler as that: what is computed from it (tiles, descriptors,
-  // branches) takes uniform registers, in which wgmma wants its descriptors.
-  __device__ static std::int32_t uniform(std::int32_t x) { return __shfl_sync(~0u, x, 0); }
-
   // A part's streamed tiles: [begin, end) come for the block, the warpgroup's own rows meet [needed_begin, needed_end),
   // every row of the warp meets all of [full_begin, full_end).
   struct TileRange {

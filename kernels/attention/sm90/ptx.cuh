@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/base/approximate.cuh"
+
 namespace longstride::kernels::cuda::sm90 {
 
 __device__ inline std::uint32_t shared_address(const void* p) {
@@ -111,6 +113,18 @@ template <int Pending>
 __device__ inline void store_wait() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
 }
+// The same for all groups, and not before `value` is known: without it ptxas moves work that does not touch memory to
+// behind the wait, where it hides nothing. Either instruction waits long enough.
+__device__ inline void store_wait_after(std::uint32_t value) {
+  asm volatile(
+      "{\n"
+      ".reg .pred zero;\n"
+      "setp.eq.u32 zero, %0, 0;\n"
+      "@zero cp.async.bulk.wait_group 0;\n"
+      "@!zero cp.async.bulk.wait_group.read 0;\n"
+      "}\n" ::"r"(value)
+      : "memory");
+}
 // Makes this thread's ordinary writes to shared memory visible to TMA and wgmma.
 __device__ inline void proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -134,23 +148,10 @@ __device__ inline void matrix_store_4_transposed(void* row, const std::uint32_t 
                : "memory");
 }
 
-// ---- Arithmetic ----
+// ---- Registers that a warp shares ----
 
-__device__ inline float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ inline float log2_approx(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ inline float reciprocal_approx(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
+// The same in all lanes of a warp, and known to the compiler as that: what is computed from it (tiles, descriptors,
+// branches) takes uniform registers, in which wgmma and TMA want their operands.
+__device__ inline std::int32_t uniform(std::int32_t x) { return __shfl_sync(~0u, x, 0); }
 
 }  // namespace longstride::kernels::cuda::sm90
