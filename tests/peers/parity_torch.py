@@ -6,8 +6,9 @@
 
 Writes DIR/torch-<run>.json, {"losses": [...]}, nats a byte, one a step. fp32: no TF32 anywhere, attention by plain products and softmax;
 fp32:fused has PyTorch's fused attention instead, as a control: what another order of sums does to a training.
-bf16: autocast with the residual stream in fp32, weights rounded to the nearest; with a rounding seed (bf16:1) every matrix is
-rounded to bf16 stochastically at every step, by that seed: two seeds show how far rounding alone drives losses apart.
+bf16: autocast with the residual stream and the logits in fp32, weights rounded to the nearest; with a rounding seed (bf16:1)
+every matrix is rounded to bf16 stochastically at every step, by that seed: two seeds show how far rounding alone drives
+losses apart.
 Needs torch and numpy. Dropout has to be 0 in the recipe, for the two have different random numbers.
 """
 import argparse
@@ -115,8 +116,10 @@ class Model:
             z = linear("feed_forward.inner", norm("feed_forward_norm"))
             x = x + linear("feed_forward.outer", z * torch.sigmoid(1.702 * z))
         x = F.layer_norm(x, (self.width,), w["final_norm.weight"], w["final_norm.bias"])
-        logits = F.linear(x, w["output.weight"])
-        return F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
+        narrow = (lambda t: t.bfloat16().float()) if torch.is_autocast_enabled(x.device.type) else lambda t: t
+        with torch.autocast(x.device.type, enabled=False):  # it would round the logits to bf16, which are fp32 here
+            logits = F.linear(narrow(x), narrow(w["output.weight"]))
+        return F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
 
 
 def train(model, recipe, batches, device, precision, rounding_seed):
