@@ -23,8 +23,8 @@ class SparseTransformer : public Model {
   std::int64_t context() const override { return config_.context; }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   const SparseTransformerConfig& config() const { return config_; }
-  // Runs the layers on tokens (batch, seq) u8 without dropout; `visit` sees every layer's queries and keys, (batch, seq,
-  // heads, key size), which are gone when it returns.
+  // Runs the layers on tokens (batch, seq) u8 without dropout; `visit` sees every layer's queries and keys, (batch,
+  // seq, heads, key size), which are gone when it returns.
   using AttentionVisitor = std::function<void(std::int64_t layer, const Tensor& queries, const Tensor& keys)>;
   void visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const;
 

@@ -16,8 +16,8 @@ const char* name_of(Precision precision);
 // not compute in.
 Dtype compute_type(Precision precision, Device device);
 
-// Whether the residual stream is of that type too (Context::narrow_stream): beside bf16 unless the recipe says fp32. Never
-// on the CPU, where all is fp32, nor beside fp16, whose range is too small for a sum over all branches.
+// Whether the residual stream is of that type too (Context::narrow_stream): beside bf16 unless the recipe says fp32.
+// Never on the CPU, where all is fp32, nor beside fp16, whose range is too small for a sum over all branches.
 bool narrow_stream(const TrainConfig& config, Device device);
 
 // Dense operations a second, by the maker's data sheet; absent for a GPU that is not in the table.

@@ -3,8 +3,8 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// A block takes `warpgroups` x 64 queries, each warpgroup its own 64, and streams tiles of `keys` keys through a ring of
-// `stages`. `blocks` of them are to fit on a multiprocessor.
+// A block takes `warpgroups` x 64 queries, each warpgroup its own 64, and streams tiles of `keys` keys through a ring
+// of `stages`. `blocks` of them are to fit on a multiprocessor.
 struct ForwardTiling {
   int warpgroups, keys, stages, blocks;
   bool overlaps;  // the scores of the next tile are computed while the weights of this one meet its values
