@@ -4,18 +4,19 @@
 #
 #   tests/peers/short_runs.sh --data DIR --output DIR --peer model_torch.py [--seconds 300] [--gpus 4]
 #                             [--command build/cuda/longstride] [--python python3] [--rows "enwik8-fixed audio-1m"]
-#                             [--seed 1]
+#                             [--seeds "1 2 3"]
 #
 # --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 of `longstride prepare`. Both sides take the same
 # sequences a step, the same dropout (in the table below), nothing recomputed, the recipe's rate with a twentieth of the
 # time as warmup and a cosine to the end. Both train the peer's model: position tables `attention` and, strided, local and
 # column attention in turn (the recipes of pictures have the paper's tables and the authors' cycle of layers, which learn
-# later: docs/results.md). The clock runs while they train, not while they compile, choose algorithms or score. OUTPUT
-# keeps every run, results.md and the curves (curves.svg); runs whose result is there are not repeated. Exits with 1 when a run has
-# failed.
+# later: docs/results.md). The clock runs while they train, not while they compile, choose algorithms or score. A seed is of
+# weights, order of data and dropout; with several every row is run with each, and the table has means and the figures they
+# are of. OUTPUT keeps every run (seed-N/ROW), results.md and the curves (curves.svg); runs whose result is there are not
+# repeated. Exits with 1 when a run has failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-data="" output="" peer="" seconds=300 gpus=1 command=build/cuda/longstride python=python3 rows="" seed=1
+data="" output="" peer="" seconds=300 gpus=1 command=build/cuda/longstride python=python3 rows="" seeds=1
 while [ $# -gt 0 ]; do
   case "$1" in
     --data) data=$2 ;;
@@ -26,7 +27,7 @@ while [ $# -gt 0 ]; do
     --command) command=$2 ;;
     --python) python=$2 ;;
     --rows) rows=" $2 " ;;
-    --seed) seed=$2 ;;
+    --seeds) seeds=$2 ;;
     *) echo "short_runs.sh: unknown option '$1'; see the top of the file" >&2; exit 2 ;;
   esac
   shift 2
@@ -48,21 +49,21 @@ audio-strided table1 audio65k audio 1 0.25
 audio-262k table4 audio262k audio 1 0.25
 audio-1m table4 audio1m audio 1 0.25"
 
-ours() { # row, table, data, sequences, dropout
+ours() { # row, table, data, sequences, dropout, seed
   local across=()
   [ "$3" != audio ] || across=(--set data.cross_files=true)
   [[ "$1" != *-strided ]] || across+=(--set "model.attention.parts=[local, column]")
-  "$command" reproduce "$2" --row "$1" --recipes "$here/../../recipes" --data "$data" --output "$output/$1" \
+  "$command" reproduce "$2" --row "$1" --recipes "$here/../../recipes" --data "$data" --output "$output/seed-$6/$1" \
     --train-seconds "$seconds" --device gpu --set model.dropout="$5" --set model.recompute=none \
-    --set model.positions=attention --set train.seed="$seed" \
+    --set model.positions=attention --set train.seed="$6" \
     --set train.global_batch="$4" --set train.micro_batch="$4" --set train.log_every=20 \
-    --set train.checkpoint_every=1000000 "${across[@]}" >"$output/$1.ours" 2>&1
+    --set train.checkpoint_every=1000000 "${across[@]}" >"$output/seed-$6/$1.ours" 2>&1
 }
-theirs() { # row, the peer's name, data, sequences, dropout
+theirs() { # row, the peer's name, data, sequences, dropout, seed
   local across=()
   [ "$3" != audio ] || across=(--cross-files)
   "$python" "$here/train_gpu_torch.py" "$2" "$data/$3.h5" --peer "$peer" --seconds "$seconds" --batch "$4" --dropout "$5" \
-    --seed "$seed" --split test --windows 0 --every 20 "${across[@]}" >"$output/$1.peer" 2>"$output/$1.peer.log"
+    --seed "$6" --split test --windows 0 --every 20 "${across[@]}" >"$output/seed-$6/$1.peer" 2>"$output/seed-$6/$1.peer.log"
 }
 
 work=$(mktemp -d)
@@ -71,8 +72,11 @@ while read -r row table name kind batch dropout; do
   [ -z "$rows" ] || [[ "$rows" == *" $row "* ]] || continue
   echo "$row" >>"$work/rows"
   # The peers first, for they compile: the longest runs begin soonest.
-  echo "peer $row $table $name $kind $batch $dropout" >>"$work/queue"
-  echo "ours $row $table $name $kind $batch $dropout" >>"$work/ours"
+  for seed in $seeds; do
+    mkdir -p "$output/seed-$seed"
+    echo "peer $row $table $name $kind $batch $dropout $seed" >>"$work/queue"
+    echo "ours $row $table $name $kind $batch $dropout $seed" >>"$work/ours"
+  done
 done <<<"$all"
 [ ! -f "$work/ours" ] || cat "$work/ours" >>"$work/queue"
 [ -s "$work/queue" ] || { echo "short_runs.sh: --rows names none of the rows" >&2; exit 2; }
@@ -82,35 +86,45 @@ next() { # takes the first line of the queue
 }
 worker() { # GPU
   export CUDA_VISIBLE_DEVICES=$1
-  local side row table name kind batch dropout
-  while read -r side row table name kind batch dropout < <(next); do
-    [ ! -f "$output/$row.$side.done" ] || continue
-    if { [ "$side" = ours ] && ours "$row" "$table" "$kind" "$batch" "$dropout"; } ||
-      { [ "$side" = peer ] && theirs "$row" "$name" "$kind" "$batch" "$dropout"; }; then
-      touch "$output/$row.$side.done"
+  local side row table name kind batch dropout seed
+  while read -r side row table name kind batch dropout seed < <(next); do
+    [ ! -f "$output/seed-$seed/$row.$side.done" ] || continue
+    if { [ "$side" = ours ] && ours "$row" "$table" "$kind" "$batch" "$dropout" "$seed"; } ||
+      { [ "$side" = peer ] && theirs "$row" "$name" "$kind" "$batch" "$dropout" "$seed"; }; then
+      touch "$output/seed-$seed/$row.$side.done"
     fi
-    echo "$side $row on GPU $1: ended after ${SECONDS} s" >&2
+    echo "$side $row, seed $seed, on GPU $1: ended after ${SECONDS} s" >&2
   done
 }
 for ((gpu = 0; gpu < gpus; ++gpu)); do worker "$gpu" & done
 wait
 
-"$python" - "$output" "$seconds" "$work/rows" <<'PYTHON' | tee "$output/results.md"
+"$python" - "$output" "$seconds" "$work/rows" $seeds <<'PYTHON' | tee "$output/results.md"
 import json, pathlib, sys
-output, seconds, rows = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3]).read_text().split()
+output, seconds, rows, seeds = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3]).read_text().split(), sys.argv[4:]
+def ours(folder):
+    tables = list(folder.glob("table*.json"))
+    return json.loads(tables[0].read_text())["rows"][0] if tables else {}
+def theirs(file):
+    text = file.read_text() if file.exists() else ""
+    last = [json.loads(line) for line in text.splitlines() if line.startswith('{"model"')]
+    return last[-1] if last else {}
+def cells(runs):
+    figures = [run["bits_per_byte"] for run in runs if run.get("bits_per_byte") is not None]
+    if not figures:
+        return "not run | not run"
+    mean = format(sum(figures) / len(figures), ".4f")
+    each = f" ({', '.join(format(figure, '.3f') for figure in figures)})" if len(seeds) > 1 else ""
+    return f"{mean}{each} | {max(run.get('tokens', 0) for run in runs):,}"
 print(f"| {seconds} s a run | ours, bits per byte | ours, bytes seen | peer, bits per byte | peer, bytes seen |\n|---|---|---|---|---|")
 for row in rows:
-    tables = list((output / row).glob("table*.json"))
-    mine = json.loads(tables[0].read_text())["rows"][0] if tables else {}
-    text = (output / f"{row}.peer").read_text() if (output / f"{row}.peer").exists() else ""
-    last = [json.loads(line) for line in text.splitlines() if line.startswith('{"model"')]
-    theirs = last[-1] if last else {}
-    cell = lambda value, form: format(value, form) if value is not None else "not run"
-    print(f'| {row} | {cell(mine.get("bits_per_byte"), ".4f")} | {cell(mine.get("tokens"), ",")} | '
-          f'{cell(theirs.get("bits_per_byte"), ".4f")} | {cell(theirs.get("tokens"), ",")} |')
+    at = [output / f"seed-{seed}" for seed in seeds]
+    print(f"| {row} | {cells([ours(a / row) for a in at])} | {cells([theirs(a / f'{row}.peer') for a in at])} |")
 PYTHON
-mapfile -t folders < <(sed "s|^|$output/|" "$work/rows")
+mapfile -t folders < <(for seed in $seeds; do sed "s|^|$output/seed-$seed/|" "$work/rows"; done)
 "$python" "$here/short_runs_plot.py" "$output/curves.svg" "${folders[@]}"
 while read -r row; do
-  [ -f "$output/$row.ours.done" ] && [ -f "$output/$row.peer.done" ] || exit 1
+  for seed in $seeds; do
+    [ -f "$output/seed-$seed/$row.ours.done" ] && [ -f "$output/seed-$seed/$row.peer.done" ] || exit 1
+  done
 done <"$work/rows"

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The curves of short_runs.sh, ours and the peer's, over seconds of training, as one SVG.
 
-    python3 tests/peers/short_runs_plot.py OUT.svg OUTPUT/ROW...
+    python3 tests/peers/short_runs_plot.py OUT.svg OUTPUT/seed-1/ROW... [OUTPUT/seed-2/ROW...]
 
-OUTPUT/ROW: the folder of our run of a row; the peer's is OUTPUT/ROW.peer. What has not been run is left out. Lines are means of five
-logged figures, bits per byte of training: of single steps (ours), of the steps since the last (PyTorch's). Needs no packages.
+OUTPUT/seed-1/ROW: the folder of our run of a row; the peer's is ROW.peer beside it. Seeds of a row share a chart. What has not been
+run is left out. Lines are means of five logged figures, bits per byte of training: of single steps (ours), of the steps since the last
+(PyTorch's). Needs no packages.
 """
 import json
 import pathlib
@@ -33,12 +34,12 @@ def theirs(file):
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    panels = []
+    rows = {}
     for folder in map(pathlib.Path, sys.argv[2:]):
         runs = [("ours", ours(folder), 0, False), ("PyTorch", theirs(folder.with_name(folder.name + ".peer")), 1, True)]
-        series = [(name, run[0], plot.smoothed(run[1]), colour, dashed) for name, run, colour, dashed in runs if run]
-        if series:
-            panels.append(plot.panel(folder.name, "seconds", series))
+        rows.setdefault(folder.name, []).extend(
+            (name, run[0], plot.smoothed(run[1]), colour, dashed) for name, run, colour, dashed in runs if run)
+    panels = [plot.panel(row, "seconds", series) for row, series in rows.items() if series]
     plot.write(pathlib.Path(sys.argv[1]), panels)
 
 
