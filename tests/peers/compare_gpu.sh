@@ -9,7 +9,8 @@
 # `peak_GiB`. NAME: enwik8_fixed, cifar_strided, imagenet64, audio65k, audio262k, audio1m. Both take the same batch, in
 # one piece, in bf16 and without dropout, which the peer does not have.
 # --set: of our recipes, as --set train.residual=bf16, which is how the peer keeps the residual stream.
-# --limit: seconds that one run may take, compilation included (the enwik8 peer compiles for 200 and more); a run that ends without a figure says why in its place.
+# --limit: seconds that one run may take, compilation included (200 and more for the enwik8 peer); a run that ends without
+# a figure says why in its place.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 peer="" command="$root/build/cuda/longstride" python=python3 steps=6 seconds=3 limit=400 only="" policies="none block" settings=()
