@@ -142,13 +142,14 @@ def main():
         for group in optimizer.param_groups:
             group["lr"] = rate
         recent.append(accumulate())
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         step += 1
         if step % options.every == 0:
             bits = torch.stack(recent).mean().item() / math.log(2)  # waits for the GPU, so the clock is right
-            print(json.dumps(dict(step=step, seconds=round(time.time() - begin, 1), bits_per_byte=bits)), flush=True)
+            print(json.dumps(dict(step=step, seconds=round(time.time() - begin, 1), bits_per_byte=bits, grad_norm=norm.item())),
+                  flush=True)
             recent = []
     wait()
     seconds = time.time() - begin
