@@ -66,6 +66,13 @@ theirs() { # row, the peer's name, data, sequences, dropout, seed
     --seed "$6" --split test --windows 0 --every 20 "${across[@]}" >"$output/seed-$6/$1.peer" 2>"$output/seed-$6/$1.peer.log"
 }
 
+run() { # ours or theirs, row, the rest of what that takes
+  local mark="$output/seed-${*: -1}/$2.$1.done"
+  [ -f "$mark" ] || { "$@" && touch "$mark"; }
+}
+export here data output peer seconds command python
+export -f ours theirs run
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 while read -r row table name kind batch dropout; do
@@ -74,30 +81,13 @@ while read -r row table name kind batch dropout; do
   # The peers first, for they compile: the longest runs begin soonest.
   for seed in $seeds; do
     mkdir -p "$output/seed-$seed"
-    echo "peer $row $table $name $kind $batch $dropout $seed" >>"$work/queue"
-    echo "ours $row $table $name $kind $batch $dropout $seed" >>"$work/ours"
+    echo "0 run theirs $row $name $kind $batch $dropout $seed" >>"$work/queue"
+    echo "0 run ours $row $table $kind $batch $dropout $seed" >>"$work/ours"
   done
 done <<<"$all"
-[ ! -f "$work/ours" ] || cat "$work/ours" >>"$work/queue"
-[ -s "$work/queue" ] || { echo "short_runs.sh: --rows names none of the rows" >&2; exit 2; }
-
-next() { # takes the first line of the queue
-  flock "$work/lock" bash -c 'head -n 1 "$1/queue"; sed -i 1d "$1/queue"' _ "$work"
-}
-worker() { # GPU
-  export CUDA_VISIBLE_DEVICES=$1
-  local side row table name kind batch dropout seed
-  while read -r side row table name kind batch dropout seed < <(next); do
-    [ ! -f "$output/seed-$seed/$row.$side.done" ] || continue
-    if { [ "$side" = ours ] && ours "$row" "$table" "$kind" "$batch" "$dropout" "$seed"; } ||
-      { [ "$side" = peer ] && theirs "$row" "$name" "$kind" "$batch" "$dropout" "$seed"; }; then
-      touch "$output/seed-$seed/$row.$side.done"
-    fi
-    echo "$side $row, seed $seed, on GPU $1: ended after ${SECONDS} s" >&2
-  done
-}
-for ((gpu = 0; gpu < gpus; ++gpu)); do worker "$gpu" & done
-wait
+[ -f "$work/ours" ] || { echo "short_runs.sh: --rows names none of the rows" >&2; exit 2; }
+failed=0
+cat "$work/queue" "$work/ours" | "$here/../gpu/queue.sh" --gpus "$gpus" >&2 || failed=1
 
 "$python" - "$output" "$seconds" "$work/rows" $seeds <<'PYTHON' | tee "$output/results.md"
 import json, pathlib, sys
@@ -123,8 +113,4 @@ for row in rows:
 PYTHON
 mapfile -t folders < <(for seed in $seeds; do sed "s|^|$output/seed-$seed/|" "$work/rows"; done)
 "$python" "$here/short_runs_plot.py" "$output/curves.svg" "${folders[@]}"
-while read -r row; do
-  for seed in $seeds; do
-    [ -f "$output/seed-$seed/$row.ours.done" ] && [ -f "$output/seed-$seed/$row.peer.done" ] || exit 1
-  done
-done <"$work/rows"
+exit $failed
