@@ -1,5 +1,4 @@
-// The GPU's approximate functions, an instruction each: relative errors of about 2^-22, numbers below 2^-126 taken for
-// 0.
+// The GPU's approximate functions, an instruction each: errors of about 2^-22; numbers below 2^-126 are taken for 0.
 #pragma once
 
 namespace longstride::kernels::cuda {

@@ -6,12 +6,13 @@
 #
 # BUILD: a build folder, such as build/cuda. --data: text.h5, cifar10.h5, images.h5 and audio.h5 of `longstride prepare`, for
 # parity; without it there is none. --peer: as compare_gpu.sh takes it; without it no steps are timed. --gpus and --seconds:
-# as queue.sh takes them. OUTPUT gets tests.txt, sanitizers.txt, parity/ and steps/. Ends with what each found; exits with 1
-# when anything failed, was skipped or was left out.
+# as queue.sh takes them. OUTPUT, new or empty, gets tests.txt, sanitizers.txt, parity/ and steps/. Ends with what each
+# found; exits with 1 when anything failed, was skipped or was left out.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 [ $# -ge 2 ] || { echo "verify.sh: needs a build folder and an output folder; see the top of the file" >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
+[ -z "$(ls -A "$2" 2>/dev/null)" ] || { echo "verify.sh: $2 is not empty; give a new folder" >&2; exit 2; }
 mkdir -p "$2"
 output=$(cd "$2" && pwd) data="" peer="" limits=() python=python3
 shift 2
@@ -26,7 +27,6 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 mkdir -p "$output/tests" "$output/parity" "$output/steps"
-rm -f "$output"/tests/* "$output"/*.txt
 
 every_test() {
   local program=$build/tests/test_gpu
