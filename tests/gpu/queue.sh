@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs commands on the GPUs of this host, on each one at a time. A line of standard input: the seconds that a command is
-# expected to take, and the command, for bash; it finds its GPU in CUDA_VISIBLE_DEVICES.
+# expected to take, and the command, for bash; it finds its GPU in CUDA_VISIBLE_DEVICES. Where that is set for this script,
+# it says which GPUs there are: CUDA_VISIBLE_DEVICES=4,5,6,7 tests/gpu/queue.sh <LINES
 #
 #   tests/gpu/queue.sh [--gpus 4] [--seconds 1500] <LINES
 #
@@ -16,8 +17,13 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-[ -n "$gpus" ] || gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
-[ "$gpus" -gt 0 ] || { echo "queue.sh: there is no GPU here; --gpus says how many to act for" >&2; exit 2; }
+if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+  IFS=, read -ra devices <<<"$CUDA_VISIBLE_DEVICES"
+else
+  mapfile -t devices < <(seq 0 $((${gpus:-$(nvidia-smi -L 2>/dev/null | wc -l)} - 1)))
+fi
+devices=("${devices[@]:0:${gpus:-${#devices[@]}}}")
+[ ${#devices[@]} -gt 0 ] || { echo "queue.sh: there is no GPU here; --gpus says how many to act for" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 grep -E '^[0-9]+ ' >"$work/lines"
@@ -42,7 +48,7 @@ worker() { # GPU
     [ $code -eq 0 ] || touch "$work/failed"
   done
 }
-for ((gpu = 0; gpu < gpus; ++gpu)); do worker "$gpu" & done
+for gpu in "${devices[@]}"; do worker "$gpu" & done
 wait
 sed 's/^[0-9]* /left out: /' "$work/lines"
 [ ! -e "$work/failed" ] && [ ! -s "$work/lines" ]
