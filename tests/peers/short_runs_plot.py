@@ -38,7 +38,7 @@ def main():
     for folder in map(pathlib.Path, sys.argv[2:]):
         runs = [("ours", ours(folder), 0, False), ("PyTorch", theirs(folder.with_name(folder.name + ".peer")), 1, True)]
         rows.setdefault(folder.name, []).extend(
-            (name, run[0], plot.smoothed(run[1]), colour, dashed) for name, run, colour, dashed in runs if run)
+            (name, run[0], plot.smoothed(run[1]), colour, dashed) for name, run, colour, dashed in runs if run and run[0])
     panels = [plot.panel(row, "seconds", series) for row, series in rows.items() if series]
     plot.write(pathlib.Path(sys.argv[1]), panels)
 
