@@ -11,7 +11,6 @@ inline constexpr float gelu_rate = 1.702f;
 // sigmoid(1.702 x). An exponential below 2^-126 may be taken for 0, as 1 is added to it.
 template <class T>
 __device__ __forceinline__ float gelu_gate(float x) {
-  constexpr float log2_e = 1.4426950408889634f;
   if constexpr (DtypeOf<T>::value == Dtype::f32)
     return 1.0f / (1.0f + expf(-gelu_rate * x));
   else

@@ -1,7 +1,10 @@
 // The GPU's approximate functions, an instruction each: errors of about 2^-22; numbers below 2^-126 are taken for 0.
+// They are of base 2.
 #pragma once
 
 namespace longstride::kernels::cuda {
+
+inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
 __device__ __forceinline__ float exp2_approx(float x) {
   float y;

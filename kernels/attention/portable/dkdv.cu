@@ -34,7 +34,7 @@ __device__ inline void to_score_gradients(float (&s)[Queries / 8][4], float (&dp
       const int column = 8 * j + first + e % 2;
       const std::int32_t key = first_key + lane / 4 + e / 2 * 8;
       const bool allowed = !masked || (key >= query.low[column] && key < query.high[column]);
-      const float p = exp2_of(fmaf(s[j][e], scale, -query.lse[column] * log2_e));
+      const float p = exp2_approx(fmaf(s[j][e], scale, -query.lse[column] * log2_e));
       s[j][e] = allowed ? p : 0.0f;
       dp[j][e] = s[j][e] * (dp[j][e] - query.delta[column]);
     }

@@ -24,7 +24,7 @@ __device__ inline void to_score_gradients(const float (&s)[Scores][4], float (&d
     for (int e = 0; e < 4; ++e) {
       const std::int32_t key = first + 8 * j + e % 2;
       const bool allowed = !masked || (key >= in.low[e / 2] && key < in.high[e / 2]);
-      const float p = exp2_of(fmaf(s[j][e], scale, -lse[e / 2]));
+      const float p = exp2_approx(fmaf(s[j][e], scale, -lse[e / 2]));
       dp[j][e] = allowed ? p * (dp[j][e] - delta[e / 2]) : 0.0f;
     }
 }

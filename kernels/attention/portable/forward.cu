@@ -28,13 +28,13 @@ struct Softmax {
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 2));
       const float base = largest == -INFINITY ? 0.0f : largest;  // -infinity minus itself is no number
-      const float shrink = exp2_of(top[upper] - base);
+      const float shrink = exp2_approx(top[upper] - base);
       top[upper] = largest;
       float share = 0;
 #pragma unroll
       for (int j = 0; j < Scores; ++j)
 #pragma unroll
-        for (int e = 2 * upper; e < 2 * upper + 2; ++e) share += s[j][e] = exp2_of(s[j][e] - base);
+        for (int e = 2 * upper; e < 2 * upper + 2; ++e) share += s[j][e] = exp2_approx(s[j][e] - base);
       sum[upper] = sum[upper] * shrink + share;
 #pragma unroll
       for (int j = 0; j < Values; ++j)

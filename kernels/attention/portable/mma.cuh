@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "kernels/attention/portable/walk.cuh"
+#include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_types.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -25,13 +26,6 @@ __device__ inline void copy_4(void* to, const void* from, bool valid) {
 }
 __device__ inline void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ inline void copies_wait() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
-
-__device__ inline float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
 template <class T>
 __device__ inline std::uint32_t pack(float low, float high) {

@@ -27,7 +27,6 @@ struct Backward {
   static_assert(tiling.has_registers());
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
-  static constexpr float log2_e = 1.4426950408889634f;
 
   // Shared memory, from a multiple of 1024 bytes: own rows of each warpgroup, the ring, and this.
   struct Shared {

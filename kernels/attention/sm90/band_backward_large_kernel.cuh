@@ -44,7 +44,7 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
   using Common::key_boxes, Common::value_boxes, Common::key_bytes, Common::tile_bytes, Common::ds_bytes,
       Common::dq_bytes;
   using Common::problem, Common::shared, Common::thread, Common::lane, Common::warp, Common::loads;
-  using Common::threads, Common::rows, Common::log2_e, Common::key_row, Common::value_row;
+  using Common::threads, Common::rows, Common::key_row, Common::value_row;
   using typename Common::OutputRow, typename Common::Seen, typename Common::Statistics;
   static constexpr int blocks = Blocks;  // on a multiprocessor, by registers
 

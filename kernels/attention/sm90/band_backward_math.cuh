@@ -19,7 +19,6 @@ struct BandBackward {
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;
   static constexpr int tile_bytes = key_bytes + value_bytes, ds_bytes = rows * rows * 2, dq_bytes = rows * KeySize * 4;
-  static constexpr float log2_e = 1.4426950408889634f;
 
   // Of a query tile: -log2(e) lse, or -infinity beyond the stream, and delta.
   struct Statistics {

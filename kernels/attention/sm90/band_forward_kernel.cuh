@@ -429,8 +429,6 @@ struct BandForward {
     }
     if (lane == 0) store_wait<0>();
   }
-
-  static constexpr float log2_e = 1.4426950408889634f;
 };
 
 template <class T, int KeySize, int ValueSize, int Groups, int Blocks>

@@ -40,7 +40,7 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
   problem.limit = BandLimit(band.shape);
   problem.n = band.n;
   problem.segments = band.segments;
-  problem.rate = static_cast<float>(args.scale) * B::log2_e;
+  problem.rate = static_cast<float>(args.scale) * log2_e;
   problem.lse = args.lse.as<float>();
   const int blocks = choose_stages<B>(band.reach, problem.stages);
   const std::int64_t batch = args.q.size[0], at_once = std::int64_t{blocks} * Groups * multiprocessors();

@@ -12,7 +12,7 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
   problem.heads = Divisor(geometry.heads);
   problem.batch = Divisor(static_cast<std::int32_t>(args.q.size[0]));
   problem.n = geometry.n;
-  problem.rate = static_cast<float>(args.scale) * Softmax::log2_e;
+  problem.rate = static_cast<float>(args.scale) * log2_e;
   problem.resumes = resumes;
   problem.o_data = args.o.data;
   problem.value_size = static_cast<std::int32_t>(args.v.size[3]);

@@ -88,8 +88,6 @@ class Softmax {
     return {__fdividef(1, sum), (top_[row] + __log2f(sum)) * (1 / log2_e)};
   }
 
-  static constexpr float log2_e = 1.4426950408889634f;
-
  private:
   // Bit i: whether a thread's i-th column of a row, 8 (i / 2) + i mod 2, is below `limit`.
   __device__ static std::uint32_t columns_below(std::int32_t limit) {
