@@ -1,5 +1,5 @@
 // The GPU's approximate functions, an instruction each: errors of about 2^-22; numbers below 2^-126 are taken for 0.
-// They are of base 2.
+// Exponential and logarithm are of base 2.
 #pragma once
 
 namespace longstride::kernels::cuda {

@@ -34,7 +34,10 @@ def main():
     parser.add_argument("runs", type=pathlib.Path, nargs="+")
     parser.add_argument("--below", type=float, default=float("inf"))
     options = parser.parse_args()
-    panels = [plot.panel(run.resolve().name, "steps", curves(run, options.below)) for run in options.runs]
+    charts = {run.resolve().name: curves(run, options.below) for run in options.runs}
+    panels = [plot.panel(name, "steps", series) for name, series in charts.items() if series]
+    if not panels:
+        parser.error("no run has anything to draw")
     plot.write(options.output, panels, columns=min(2, len(panels)))
 
 

@@ -39,7 +39,7 @@ mkdir -p "$output"
 # row, table, the peer's name, data, sequences a step, dropout. Rows of other tables that are the same training are not
 # repeated. Text is seen little more than once in some minutes; the sample data of the others many times.
 # CIFAR-10: with 32 pictures a step 128 layers have some 60 steps of warmup in five minutes, and whether they leave the
-# first plateau is chance, on both sides; with 8 they have four times as many.
+# first plateau is chance, on both sides; with 8 they have up to four times as many.
 all="enwik8-dense table2 enwik8_dense text 8 0
 enwik8-fixed table1 enwik8_fixed text 8 0
 enwik8-strided table2 enwik8_strided text 8 0
