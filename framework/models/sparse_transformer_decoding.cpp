@@ -34,6 +34,7 @@ kernels::GenerateShape shape_of(const SparseTransformerConfig& config, const Spa
   shape.vocabulary = config.vocabulary;
   shape.batch = batch;
   shape.dtype = dtype;
+  shape.transform = {config.query_key_norm, config.rotary_base};
   shape.plans = state.plans;
   return shape;
 }
@@ -88,8 +89,7 @@ std::unique_ptr<DecodingState> SparseTransformer::begin_decoding(Context& ctx, s
         ops::decode_cache(state->scratch, *decode, batch, config_.key_size(), config_.value_size(), ctx.compute));
   }
   state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
-  // The kernel of a whole position attends with queries and keys as their product made them.
-  if (ctx.device == Device::cpu || config_.query_key_norm || config_.rotary_base > 0) return state;
+  if (ctx.device == Device::cpu) return state;
   const kernels::GenerateShape shape = shape_of(config_, *state, batch, ctx.compute);
   state->one_kernel = kernels::cuda::generates(shape);
   if (!state->one_kernel) return state;

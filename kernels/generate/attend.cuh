@@ -4,10 +4,12 @@
 #include "kernels/attention/decode_geometry.h"
 #include "kernels/generate/exchange.cuh"
 #include "kernels/generate/product.cuh"
+#include "kernels/query_key.h"
 
 namespace longstride::kernels::cuda::generation {
 
 constexpr int most_value_columns = 128;
+constexpr int most_rotated = 128;  // elements of a query or key that is normalised or rotated: two pairs a lane
 
 struct HeadEntry {
   std::int64_t first_row;  // of the head's first ring; a geometry's rows count from there
@@ -20,6 +22,8 @@ struct Heads {
   int count, key_size, value_size, splits;
   std::int32_t n;
   float scale;
+  bool transformed, normalised;  // queries and keys (kernels/query_key.h)
+  const float2* rotation;        // of every pair at this position: cosine and sine
 
   __host__ __device__ int unit_words() const { return value_size + 2; }
 };
@@ -130,6 +134,25 @@ __device__ inline void fetch_keys(const Heads& heads, const Cache<const T>& cach
 
 __device__ __forceinline__ void fetched() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+// A query or key, received, normalised, rotated and scaled, by a warp.
+__device__ inline void receive_transformed(const Word* words, int size, std::uint32_t tag, bool normalised, float scale,
+                                           const float2* rotation, float* row) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, pairs = size / 2;
+  float x[2][2] = {}, squares = 0;
+  receive_pairs<2>(words, size, tag, lane, 32, x);
+  for (const auto& pair : x) squares += pair[0] * pair[0] + pair[1] * pair[1];
+  if (normalised)
+    scale /= sqrtf(warp_sum(squares) / static_cast<float>(size) + static_cast<float>(QueryKeyTransform::epsilon));
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const int i = lane + 32 * k;
+    if (i >= pairs) break;
+    const float2 turn = rotation[i];
+    reinterpret_cast<float2*>(row)[i] =
+        make_float2(scale * (x[k][0] * turn.x - x[k][1] * turn.y), scale * (x[k][0] * turn.y + x[k][1] * turn.x));
+  }
+}
+
 // The position's query, key and value: the latter two also go to the cache, and to where the keys are staged when
 // theirs is among the first.
 template <class T>
@@ -143,15 +166,26 @@ __device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, co
     for (int r = 0; r < HeadGeometry::most_parts; ++r)
       if (plan.ring_row[r] >= 0) rows[static_cast<std::int64_t>(plan.ring_row[r]) * size + d] = x;
   };
-  receive<1>(words + unit.head * dk, dk, tag, thread, threads,
-             [&](int d, std::uint32_t x) { stage.query[d] = heads.scale * __uint_as_float(x); });
-  receive<1>(words + all + unit.head * dk, dk, tag, (thread + threads - 64) % threads, threads,
-             [&](int d, std::uint32_t w) {
-               const float x = __uint_as_float(w);
-               stage.query[dk + d] = x;
-               if (staged) stage.keys[own * Staging<T>::key_pitch(dk) + d] = from_float<T>(x);
-               if (stored) keep(cache.keys, dk, d, from_float<T>(x));
-             });
+  const auto keep_key = [&](int d, float x) {
+    stage.query[dk + d] = x;
+    if (staged) stage.keys[own * Staging<T>::key_pitch(dk) + d] = from_float<T>(x);
+    if (stored) keep(cache.keys, dk, d, from_float<T>(x));
+  };
+  if (heads.transformed) {
+    const int warp = thread / 32, lane = thread % 32;
+    if (warp < 2) {  // the query's and the key's
+      float* row = stage.query + warp * dk;
+      receive_transformed(words + warp * all + unit.head * dk, dk, tag, heads.normalised,
+                          warp == 0 ? heads.scale : 1.0f, heads.rotation, row);
+      __syncwarp();
+      for (int d = lane; d < dk && warp == 1; d += 32) keep_key(d, row[d]);
+    }
+  } else {
+    receive<1>(words + unit.head * dk, dk, tag, thread, threads,
+               [&](int d, std::uint32_t x) { stage.query[d] = heads.scale * __uint_as_float(x); });
+    receive<1>(words + all + unit.head * dk, dk, tag, (thread + threads - 64) % threads, threads,
+               [&](int d, std::uint32_t x) { keep_key(d, __uint_as_float(x)); });
+  }
   receive<1>(words + 2 * all + unit.head * dv, dv, tag, (thread + threads - 128) % threads, threads,
              [&](int d, std::uint32_t w) {
                const float x = __uint_as_float(w);

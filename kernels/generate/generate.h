@@ -12,13 +12,15 @@
 #include "kernels/attention/decode.h"
 #include "kernels/draw.h"
 #include "kernels/embedding.h"
+#include "kernels/query_key.h"
 
 namespace longstride::kernels {
 
 struct GenerateShape {
   std::int64_t layers = 0, width = 0, heads = 0, key_size = 0, value_size = 0, inner = 0, vocabulary = 0;
   std::int64_t batch = 0;
-  Dtype dtype = Dtype::f32;  // of weights, cache and the inputs of products; sums and the residual stream are f32
+  Dtype dtype = Dtype::f32;     // of weights, cache and the inputs of products; sums and the residual stream are f32
+  QueryKeyTransform transform;  // of queries and keys; the cache has transformed keys
   std::vector<std::shared_ptr<const DecodePlan>> plans;  // one a layer
 };
 

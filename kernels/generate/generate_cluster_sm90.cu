@@ -205,6 +205,7 @@ Cluster plan_of_size(const Problem& p, Dtype dtype, int size, std::int64_t most_
 
 Cluster plan_cluster(const Problem& p, Dtype dtype, std::int64_t most_keys, std::int64_t shared_bytes) {
   if ((dtype != Dtype::bf16 && dtype != Dtype::f16) || !is_hopper()) return {};
+  if (p.heads.transformed) return {};  // clusters attend with queries and keys as their product made them
   for (int size = largest_cluster; size >= smallest_cluster; size /= 2) {
     if (!fits_clusters(p, size)) continue;
     const Cluster c = plan_of_size(p, dtype, size, most_keys, shared_bytes);

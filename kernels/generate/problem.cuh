@@ -35,7 +35,7 @@ struct Table {
 // Where things are in shared memory, in bytes. The host works it out: the kernel then has every address at hand.
 struct Offsets {
   int stream, vectors, partials, norms[2], keys, values, scores, query, of_warps, list, shares, key_plans, lists,
-      entries, geometry, heads, bytes;
+      entries, geometry, heads, rotation, bytes;
 };
 
 struct Problem {
@@ -49,6 +49,7 @@ struct Problem {
   Table tables[EmbeddingArgs::max_tables];
   int table_count;
   Heads heads;
+  double turns[most_rotated / 2];  // of every pair of a query or key, from one position to the next
   int plans, geometries;
   int rounds;  // units (sequence, head, split) of one block
   char* cache;
@@ -117,6 +118,7 @@ inline Offsets offsets_of(const Problem& p, int blocks) {
   at.entries = take(static_cast<std::int64_t>(sizeof(LayerEntry)) * p.layers);
   at.geometry = take(static_cast<std::int64_t>(sizeof(HeadGeometry)) * p.geometries);
   at.heads = take(static_cast<std::int64_t>(sizeof(HeadEntry)) * p.plans * p.heads.count);
+  at.rotation = take(p.heads.transformed ? static_cast<std::int64_t>(sizeof(float2)) * p.heads.key_size / 2 : 0);
   return at;
 }
 
@@ -133,6 +135,7 @@ struct Places {
   LayerEntry* entries;
   HeadGeometry* geometry;
   HeadEntry* heads;
+  float2* rotation;  // (key size / 2): cosine and sine at this position
 
   __device__ __forceinline__ Places(const Problem& p, char* base)
       : stream(reinterpret_cast<float*>(base + p.at.stream)),
@@ -151,7 +154,8 @@ struct Places {
         lists(reinterpret_cast<int*>(base + p.at.lists)),
         entries(reinterpret_cast<LayerEntry*>(base + p.at.entries)),
         geometry(reinterpret_cast<HeadGeometry*>(base + p.at.geometry)),
-        heads(reinterpret_cast<HeadEntry*>(base + p.at.heads)) {}
+        heads(reinterpret_cast<HeadEntry*>(base + p.at.heads)),
+        rotation(reinterpret_cast<float2*>(base + p.at.rotation)) {}
 };
 
 // Where a position's rows of the embedding begin: the token's, or that of a sequence's beginning, and one of every

@@ -41,6 +41,7 @@ class Walk {
         output_(static_cast<int>(threadIdx.x), problem.batch) {
     heads_.geometry = s_.geometry;
     heads_.entries = s_.heads;
+    heads_.rotation = s_.rotation;
     const int grid = static_cast<int>(gridDim.x);
     units_ = p_.batch * heads_.count * heads_.splits;
     first_unit_ = (static_cast<int>(blockIdx.x) + grid - grid / 2) % grid;
@@ -109,9 +110,15 @@ class Walk {
             reinterpret_cast<T*>(p_.cache + e.values) + sequence * e.rows * heads_.value_size};
   }
 
-  // Which keys every unit of this block reads at a position, in every kind of layer.
+  // Which keys every unit of this block reads at a position, in every kind of layer, and how queries and keys are
+  // turned.
   __device__ void plan_position(std::int32_t position) const {
     const int grid = static_cast<int>(gridDim.x), plans = p_.rounds * p_.plans;
+    const int pair = static_cast<int>(threadIdx.x);
+    if (heads_.transformed && pair < heads_.key_size / 2) {
+      const double turns = position * p_.turns[pair];  // in fp64, as kernels/query_key.h says why
+      sincospif(2.0f * static_cast<float>(turns - rint(turns)), &s_.rotation[pair].y, &s_.rotation[pair].x);
+    }
     for (int i = warp(); i < plans; i += warps) {
       const int unit = first_unit_ + i / p_.plans * grid;
       if (unit < units_) plan_keys(heads_, i % p_.plans, Unit(unit, heads_), position, s_.key_plans[i]);

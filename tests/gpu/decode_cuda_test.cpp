@@ -144,8 +144,7 @@ std::vector<float> random_weights(const SparseTransformerConfig& config) {
   return toy.values();
 }
 
-// Shapes that the kernel of a whole position takes, each with what is peculiar about it; `rotary` it leaves to the
-// graph.
+// Shapes that the kernel of a whole position takes, each with what is peculiar about it.
 std::vector<NamedConfig> generated_configs() {
   using kernels::Integration;
   using kernels::PartKind;
@@ -216,6 +215,13 @@ std::vector<NamedConfig> generated_configs() {
   beyond.rotary_base = 10000;
   beyond.query_key_norm = true;
   out.push_back({"rotary", beyond});
+  beyond.query_key_norm = false;
+  beyond.key_ratio = 0.5;
+  out.push_back({"rotary, not normalised", beyond});
+  SparseTransformerConfig long_keys = longer;  // a query and a key of more elements than a warp has pairs of lanes
+  long_keys.width = 256;
+  long_keys.query_key_norm = true;
+  out.push_back({"long, normalised, not rotated", long_keys});
   return out;
 }
 
