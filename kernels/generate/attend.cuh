@@ -155,7 +155,7 @@ __device__ inline void receive_transformed(const Word* words, int size, std::uin
 
 // The position's query, key and value: the latter two also go to the cache, and to where the keys are staged when
 // theirs is among the first.
-template <class T>
+template <bool transforms, class T>
 __device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, const Unit& unit, const Cache<T>& cache,
                                      const Staging<T>& stage, const Word* words, std::uint32_t tag) {
   const int thread = static_cast<int>(threadIdx.x), dk = heads.key_size, dv = heads.value_size, all = heads.count * dk;
@@ -171,7 +171,7 @@ __device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, co
     if (staged) stage.keys[own * Staging<T>::key_pitch(dk) + d] = from_float<T>(x);
     if (stored) keep(cache.keys, dk, d, from_float<T>(x));
   };
-  if (heads.transformed) {
+  if (transforms && heads.transformed) {
     const int warp = thread / 32, lane = thread % 32;
     if (warp < 2) {  // the query's and the key's
       float* row = stage.query + warp * dk;
@@ -231,15 +231,16 @@ __device__ __forceinline__ float score_of(const T* key, const float* query, int 
 }
 
 // The first keys are in staging, or on their way. `words`: query, key and value rows of the unit's sequence; `out`
-// receives value_size sums and, with several splits, the top score and the total.
-template <class T>
+// receives value_size sums and, with several splits, the top score and the total. `transforms`: whether queries and
+// keys can be transformed.
+template <class T, bool transforms>
 __device__ inline void attend(const Heads& heads, const KeyPlan& plan, const Unit& unit, const Cache<T>& cache,
                               const Staging<T>& stage, const Word* words, Word* out, std::uint32_t tag) {
   constexpr int pack = Staging<T>::pack;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int dk = heads.key_size, dv = heads.value_size, pitch = Staging<T>::key_pitch(dk);
   const int groups = dv / pack, group = thread & (groups - 1), slices = threads / groups, slice = thread / groups;
-  receive_query(heads, plan, unit, cache, stage, words, tag);
+  receive_query<transforms>(heads, plan, unit, cache, stage, words, tag);
   float sum[pack] = {}, top = -INFINITY, total = 0;
   for (int first = plan.begin; first < plan.end; first += stage.most) {
     const int count = plan.end - first < stage.most ? plan.end - first : stage.most;
