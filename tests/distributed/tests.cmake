@@ -23,7 +23,8 @@ foreach(ranks 1 2 3 4)
     COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:test_distributed> --gtest_brief=1)
   longstride_on_ranks(distributed.ranks_${ranks})
 endforeach()
-set_tests_properties(distributed.ranks_3 distributed.ranks_4 PROPERTIES LABELS slow)
+# One count is fast, and what the sanitizers run.
+set_tests_properties(distributed.ranks_1 distributed.ranks_3 distributed.ranks_4 PROPERTIES LABELS slow)
 
 # The same training on GPUs, one a rank. NVLink multicast stays off: it is a resource of the whole host.
 if(LONGSTRIDE_NCCL)
@@ -59,6 +60,8 @@ foreach(scenario ranks divided kill kill_ranks sigterm elastic elastic_sharded)
     COMMAND ${ranks_source}/training.sh $<TARGET_FILE:longstride> ${scenario})
   longstride_on_ranks(distributed.training_${scenario})
 endforeach()
+set_tests_properties(distributed.training_divided distributed.training_kill_ranks distributed.training_elastic_sharded
+  PROPERTIES LABELS slow)
 
 # Ranks that die, stop or are asked to stop; slow, for every fault is waited for.
 foreach(scenario kill stop signal signal_saving full_disk)
