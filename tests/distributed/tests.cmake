@@ -60,8 +60,9 @@ foreach(scenario ranks divided kill kill_ranks sigterm elastic elastic_sharded)
     COMMAND ${ranks_source}/training.sh $<TARGET_FILE:longstride> ${scenario})
   longstride_on_ranks(distributed.training_${scenario})
 endforeach()
-set_tests_properties(distributed.training_divided distributed.training_kill_ranks distributed.training_elastic_sharded
-  PROPERTIES LABELS slow)
+foreach(scenario divided kill kill_ranks elastic elastic_sharded)
+  set_tests_properties(distributed.training_${scenario} PROPERTIES LABELS slow)
+endforeach()
 
 # Ranks that die, stop or are asked to stop; slow, for every fault is waited for.
 foreach(scenario kill stop signal signal_saving full_disk)
