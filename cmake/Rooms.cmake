@@ -18,7 +18,8 @@ function(longstride_flags target)
   if(LONGSTRIDE_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${LONGSTRIDE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     if(LONGSTRIDE_SANITIZE MATCHES address)
-      # Where a null pointer is used the address sanitizer stops too; this check takes a quarter of the compilation.
+      # Where a null pointer is read or written the address sanitizer stops too; without this check a command's file
+      # compiles in three quarters of the time.
       target_compile_options(${target} PRIVATE -fno-sanitize=null)
     endif()
     target_link_options(${target} PUBLIC -fsanitize=${LONGSTRIDE_SANITIZE})

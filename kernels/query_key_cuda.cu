@@ -1,12 +1,11 @@
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"
-#include "kernels/query_key.h"
+#include "kernels/query_key.cuh"
 
 namespace longstride::kernels::cuda {
 namespace {
 
 constexpr int warps = 8, threads = 32 * warps;
-constexpr int most_size = 128;
 
 template <class T>
 struct Rows {
@@ -28,13 +27,13 @@ struct Problem {
   const std::int64_t* first_at;
   int heads, size;
   bool normalise;
-  double turns[most_size / 2];  // 0 where there is no rotation
+  PairTurns turns;
 };
 
 template <class T>
 Problem<T> problem_of(const QueryKeyTransform& transform, const View& x, const View& dy, const View& out,
                       std::int64_t first, const std::int64_t* first_at) {
-  if (x.size[3] > most_size) throw std::logic_error("queries and keys of more than 128 elements");
+  if (x.size[3] > most_transformed) throw std::logic_error("queries and keys of more than 128 elements");
   Problem<T> p = {};
   p.x = Rows<const T>(x);
   p.dy = Rows<const T>(dy);
@@ -46,7 +45,7 @@ Problem<T> problem_of(const QueryKeyTransform& transform, const View& x, const V
   p.heads = static_cast<int>(x.size[2]);
   p.size = static_cast<int>(x.size[3]);
   p.normalise = transform.normalise;
-  for (std::int64_t i = 0; i < x.size[3] / 2 && transform.rotates(); ++i) p.turns[i] = transform.turns(i, x.size[3]);
+  p.turns = PairTurns(transform, x.size[3]);
   return p;
 }
 
@@ -112,8 +111,8 @@ struct Rotation {
 #pragma unroll
       for (int i = 0; i < L::n / 2; ++i) {
         const int pair = L::column(k) / 2 + i;
-        const double turns = pair < p.size / 2 ? static_cast<double>(position) * p.turns[pair] : 0;
-        sincospif(2.0f * static_cast<float>(turns - rint(turns)), &sine[k][i], &cosine[k][i]);
+        const double turns = pair < p.size / 2 ? static_cast<double>(position) * p.turns.of[pair] : 0;
+        sine_and_cosine(turns, &sine[k][i], &cosine[k][i]);
         if (transposed) sine[k][i] = -sine[k][i];
       }
   }
@@ -194,7 +193,7 @@ bool packs_into(const View& v) {
 // Calls f(Layout{}) for rows of this size.
 template <int n, class F>
 void with_layout(bool packed, std::int64_t size, F&& f) {
-  if (!packed) return f(Layout<false, 2, 32, most_size / 64>{});
+  if (!packed) return f(Layout<false, 2, 32, most_transformed / 64>{});
   if (size <= 4 * n) return f(Layout<true, n, 4, 1>{});
   if (size <= 8 * n) return f(Layout<true, n, 8, 1>{});
   if (size <= 16 * n) return f(Layout<true, n, 16, 1>{});

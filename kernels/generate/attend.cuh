@@ -4,12 +4,11 @@
 #include "kernels/attention/decode_geometry.h"
 #include "kernels/generate/exchange.cuh"
 #include "kernels/generate/product.cuh"
-#include "kernels/query_key.h"
+#include "kernels/query_key.cuh"
 
 namespace longstride::kernels::cuda::generation {
 
 constexpr int most_value_columns = 128;
-constexpr int most_rotated = 128;  // elements of a query or key that is normalised or rotated: two pairs a lane
 
 struct HeadEntry {
   std::int64_t first_row;  // of the head's first ring; a geometry's rows count from there
@@ -134,9 +133,10 @@ __device__ inline void fetch_keys(const Heads& heads, const Cache<const T>& cach
 
 __device__ __forceinline__ void fetched() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// A query or key, received, normalised, rotated and scaled, by a warp.
+// A query or key, received, normalised, rotated and scaled, by a warp: two pairs a lane.
 __device__ inline void receive_transformed(const Word* words, int size, std::uint32_t tag, bool normalised, float scale,
                                            const float2* rotation, float* row) {
+  static_assert(most_transformed <= 2 * 2 * 32);
   const int lane = static_cast<int>(threadIdx.x) % 32, pairs = size / 2;
   float x[2][2] = {}, squares = 0;
   receive_pairs<2>(words, size, tag, lane, 32, x);

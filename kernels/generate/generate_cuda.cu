@@ -165,8 +165,7 @@ Generator outline(const GenerateShape& shape, const Tables& tables, const Gpu& g
   p.heads.scale = 1.0f / sqrtf(static_cast<float>(shape.key_size));
   p.heads.transformed = shape.transform.any();
   p.heads.normalised = shape.transform.normalise;
-  for (std::int64_t i = 0; i < shape.key_size / 2 && shape.transform.rotates(); ++i)
-    p.turns[i] = shape.transform.turns(i, shape.key_size);
+  p.turns = PairTurns(shape.transform, shape.key_size);
   p.plans = tables.plans;
   p.geometries = small(static_cast<std::int64_t>(tables.geometry.size()));
 
@@ -214,7 +213,7 @@ bool fits(const GenerateShape& s) {
   return s.batch <= most_batch && s.vocabulary <= Draw::most && s.vocabulary % tile_rows == 0 && s.width % block == 0 &&
          s.inner % block == 0 && s.heads * s.value_size % block == 0 &&
          s.heads * (2 * s.key_size + s.value_size) % tile_rows == 0 && s.key_size % pack == 0 &&
-         s.key_size <= (s.transform.any() ? most_rotated : 2 * 128) && s.value_size % pack == 0 &&
+         s.key_size <= (s.transform.any() ? most_transformed : 2 * 128) && s.value_size % pack == 0 &&
          s.value_size <= most_value_columns && std::has_single_bit(static_cast<std::uint64_t>(groups)) && groups <= 32;
 }
 

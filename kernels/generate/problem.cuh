@@ -49,7 +49,7 @@ struct Problem {
   Table tables[EmbeddingArgs::max_tables];
   int table_count;
   Heads heads;
-  double turns[most_rotated / 2];  // of every pair of a query or key, from one position to the next
+  PairTurns turns;
   int plans, geometries;
   int rounds;  // units (sequence, head, split) of one block
   char* cache;
