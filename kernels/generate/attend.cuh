@@ -171,7 +171,7 @@ __device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, co
     if (staged) stage.keys[own * Staging<T>::key_pitch(dk) + d] = from_float<T>(x);
     if (stored) keep(cache.keys, dk, d, from_float<T>(x));
   };
-  if (transforms && heads.transformed) {
+  if constexpr (transforms) {
     const int warp = thread / 32, lane = thread % 32;
     if (warp < 2) {  // the query's and the key's
       float* row = stage.query + warp * dk;
@@ -232,7 +232,7 @@ __device__ __forceinline__ float score_of(const T* key, const float* query, int 
 
 // The first keys are in staging, or on their way. `words`: query, key and value rows of the unit's sequence; `out`
 // receives value_size sums and, with several splits, the top score and the total. `transforms`: whether queries and
-// keys can be transformed.
+// keys are transformed.
 template <class T, bool transforms>
 __device__ inline void attend(const Heads& heads, const KeyPlan& plan, const Unit& unit, const Cache<T>& cache,
                               const Staging<T>& stage, const Word* words, Word* out, std::uint32_t tag) {

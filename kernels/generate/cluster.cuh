@@ -13,7 +13,7 @@ constexpr int most_cluster_sequences = 4;  // half the columns of a matrix instr
 constexpr int stage_blocks = 32;           // blocks of 512 bytes (product.cuh) in one stage of the ring
 constexpr int stage_bytes = 512 * stage_blocks;
 constexpr int blocks_at_once = 4;                       // of a warp
-constexpr int chunk_keys = 32;                          // one a lane
+constexpr int most_slot_keys = 64;                      // two a lane
 constexpr int most_cluster_width = 32 * cluster_warps;  // a thread has an element of it
 enum Message { mixed_message, middle_message, inner_message, outer_message, logits_message, messages };
 
@@ -39,23 +39,42 @@ struct alignas(16) WorkPart {
 // logits are of the first kind.
 enum Kind { qkv_kind, inner_kind, logits_kind, kinds };
 
-// Where a layer's biases and norms lie among its constants, in floats. The head has a norm alone, where attention's is.
+// Where a layer's biases lie among its constants, in floats. (Of a norm a thread has its element in registers.)
 struct Constants {
-  int attention_norm = 0, feed_forward_norm = 0, qkv = 0, output = 0, inner = 0, outer = 0, count = 0;
+  int qkv = 0, output = 0, inner = 0, outer = 0, count = 0;
+};
+
+// How keys lie in shared memory, so that neighbouring rows of one column are in different banks: of every row the packs
+// of 16 bytes change places, or where their number does not allow that, a row is followed by a gap.
+struct KeyLayout {
+  int pitch = 0;            // from a row to the next, in elements
+  int shift = 0, mask = 0;  // pack i of row r is where pack i ^ (r >> shift & mask) would be
+
+  KeyLayout() = default;
+  explicit KeyLayout(int key_size) {
+    const int packs = key_size / 8;
+    const bool power = (packs & (packs - 1)) == 0;
+    pitch = power || packs % 2 == 1 ? key_size : key_size + 8;
+    mask = !power ? 0 : packs < 8 ? packs - 1 : 7;
+    while (power && packs << shift < 8) ++shift;
+  }
+  __device__ int turn(int row) const { return row >> shift & mask; }
 };
 
 struct Cluster {
-  int size = 0;                       // blocks; 0: there are no clusters, a grid does it
-  int count = 0;                      // clusters
-  int sequences = 0;                  // of a cluster, at most
-  int heads = 0;                      // of a block
-  int unit_warps = 0, key_slots = 0;  // warps that share the keys of a (sequence, head); chunks one of them has at hand
-  int stages = 0;                     // of the ring
+  int size = 0;                      // blocks; 0: there are no clusters, a grid does it
+  int count = 0;                     // clusters
+  int sequences = 0;                 // of a cluster, at most
+  int heads = 0;                     // of a block
+  int unit_warps = 0;                // that share the keys of a (sequence, head)
+  int key_slots = 0, slot_keys = 0;  // chunks of its share that a warp has at hand; the keys of one
+  int stages = 0;                    // of the ring
   // In shared memory, in bytes from its beginning.
   int ring = 0, constants = 0, stream = 0, normed = 0, mixed = 0, inner = 0, deltas = 0, logits = 0, partials = 0,
       norm_parts = 0, parts = 0, query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, key_shares = 0, entries = 0,
       geometry = 0, head_entries = 0, barriers = 0, bytes = 0;
   Constants constants_at;
+  KeyLayout key_layout;
   Work own[kinds], shared[2];
   float share_of_width = 0;  // 1 / width
 
@@ -70,9 +89,7 @@ struct Cluster {
 
   void place_constants(const Problem& p) {
     Constants& at = constants_at;
-    at.attention_norm = 0;
-    at.feed_forward_norm = 2 * p.width;
-    at.qkv = at.feed_forward_norm + 2 * p.width;
+    at.qkv = 0;
     at.output = at.qkv + qkv_rows(p);
     at.inner = at.output + rows(p.output);
     at.outer = at.inner + rows(p.feed_inner);
@@ -80,15 +97,9 @@ struct Cluster {
   }
 };
 
-// A warp's share of the keys of a unit (sequence, head).
-struct KeyShare {
-  int begin, end;
-
-  __host__ __device__ int chunks() const { return (end - begin + chunk_keys - 1) / chunk_keys; }
-  __host__ __device__ int keys_of(int chunk) const {
-    const int left = end - begin - chunk * chunk_keys;
-    return left < chunk_keys ? left : chunk_keys;
-  }
+// A warp's share of the keys of a unit (sequence, head), and in how many chunks it is.
+struct alignas(16) KeyShare {
+  int begin, end, chunks;
 };
 
 // Neighbouring tiles of one matrix: bytes from the beginning of all weights, and blocks of 512 bytes.

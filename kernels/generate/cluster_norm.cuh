@@ -32,15 +32,23 @@ __device__ __forceinline__ float sum_of_lanes(float (&x)[values]) {
   return x[0];
 }
 
+// A thread's element of a norm.
+struct NormElement {
+  float gain, bias;
+};
+
 // This thread's element of every sequence's stream.
 class Normaliser {
  public:
-  // Reads what does not wait for the other blocks. norm: gain and bias, (2, width).
-  __device__ Normaliser(const float* norm, int width)
-      : width_(width), mine_(static_cast<int>(threadIdx.x)), real_(mine_ < width) {
+  __device__ Normaliser(const NormElement& norm, int width)
+      : width_(width), mine_(static_cast<int>(threadIdx.x)), real_(mine_ < width), norm_(norm) {
     if (!real_) mine_ = 0;
-    gain_ = norm[mine_];
-    bias_ = norm[width + mine_];
+  }
+
+  // From memory, now: what is asked for half a layer ahead is there when it is wanted.
+  static __device__ NormElement element_of(const Norm& norm, const char* weights, int width) {
+    const int mine = min(static_cast<int>(threadIdx.x), width - 1) * 4;
+    return {load_now(weights + norm.gain + mine), load_now(weights + norm.bias + mine)};
   }
 
   // stream (count, width) += delta, where there is one; every warp's part of the sums goes to `parts`, (count, warps).
@@ -65,7 +73,7 @@ class Normaliser {
       const float offset = __shfl_sync(0xFFFFFFFFu, mine.x, lane), rstd = __shfl_sync(0xFFFFFFFFu, mine.y, lane);
       if (!real_) continue;
       stream[s * width_ + mine_] = x_[s];
-      normed[s * pitch + place] = from_float<T>((x_[s] - (origin_[s] + offset)) * rstd * gain_ + bias_);
+      normed[s * pitch + place] = from_float<T>((x_[s] - (origin_[s] + offset)) * rstd * norm_.gain + norm_.bias);
     }
   }
 
@@ -117,7 +125,8 @@ class Normaliser {
 
   int width_, mine_;
   bool real_;
-  float gain_, bias_, x_[most_cluster_sequences], origin_[most_cluster_sequences];
+  NormElement norm_;
+  float x_[most_cluster_sequences], origin_[most_cluster_sequences];
 };
 
 }  // namespace longstride::kernels::cuda::generation

@@ -71,6 +71,13 @@ __device__ inline void await(std::uint64_t* barrier, std::uint32_t parity) {
     if (clock64() - begin > (1ll << 33)) __trap();
 }
 
+// A load that is not put off until its value is wanted.
+__device__ inline float load_now(const void* from) {
+  float x;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(x) : "l"(from));
+  return x;
+}
+
 // 16 bytes from global memory, around the first-level cache.
 __device__ inline void copy_pack(std::uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");

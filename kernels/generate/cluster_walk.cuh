@@ -6,7 +6,8 @@
 //   inner    the activated rows of the first product
 //   outer    the feed-forward branch's rows
 // One more, at a position's end, is the logits. Nobody asks whether a receiver is ready: who sends a hand-over has
-// received the one before, so everybody has read what the same hand-over brought a layer ago.
+// received all of the one before, which everybody sends after reading the one before that. So a hand-over may take the
+// place of the last but one.
 #pragma once
 #include "kernels/generate/cluster_attend.cuh"
 #include "kernels/generate/cluster_norm.cuh"
@@ -18,12 +19,7 @@ template <class T>
 class ClusterWalk {
  public:
   __device__ ClusterWalk(const Problem& problem, const Cluster& cluster, const Positions& positions)
-      : p_(problem),
-        c_(cluster),
-        at_(positions),
-        barriers_(cluster),
-        keys_(c_.keys + reader() * c_.key_slots * KeyRing<T>::chunk_bytes(p_.heads.key_size, p_.heads.value_size),
-              c_.barriers + 8 * c_.keys_barrier(reader()), c_.key_slots, p_.heads) {
+      : p_(problem), c_(cluster), at_(positions), barriers_(cluster), keys_(reader(), cluster, p_.heads) {
     rank_ = cluster_rank();
     first_ = static_cast<int>(blockIdx.x) / c_.size * c_.sequences;
     count_ = min(c_.sequences, p_.batch - first_);
@@ -263,9 +259,11 @@ class ClusterWalk {
       plan_keys(heads, i % p_.plans, Unit((first_ + unit / c_.heads) * p_.heads.count + head, p_.heads), position,
                 plan);
       __syncwarp();
-      if (lane() < c_.unit_warps)
-        at<KeyShare>(c_.key_shares)[i * c_.unit_warps + lane()] = {plan.end * lane() / c_.unit_warps,
-                                                                   plan.end * (lane() + 1) / c_.unit_warps};
+      if (lane() < c_.unit_warps) {
+        const int begin = plan.end * lane() / c_.unit_warps, end = plan.end * (lane() + 1) / c_.unit_warps;
+        at<KeyShare>(c_.key_shares)[i * c_.unit_warps + lane()] = {begin, end,
+                                                                   (end - begin + c_.slot_keys - 1) / c_.slot_keys};
+      }
     }
   }
 
@@ -275,30 +273,32 @@ class ClusterWalk {
     const KeyPlan& plan = plan_of(e.plan, unit_);
     const KeyShare share = share_of(e.plan, unit_, slice_);
     const Cache<T> cache = cache_of(e, unit_);
-    for (int chunk = 0; chunk < min(share.chunks(), c_.key_slots); ++chunk) keys_.fetch(plan, share, chunk, cache);
+    for (int chunk = 0; chunk < min(share.chunks, c_.key_slots); ++chunk) keys_.fetch(plan, share, chunk, cache);
   }
 
   // `token`: of this warp's sequence, the byte before the position, and then that at it. The code of a layer stands
   // here once: with what of it would be written twice it would not fit where a multiprocessor keeps instructions.
   __device__ void position(std::int32_t position, bool more, int& token) {
+    NormElement norm = norm_of(0, 0);
     if (warp() < count_) embed(warp(), position, token);
     sync();
     fetch_keys(at<LayerEntry>(c_.entries)[0]);
     for (int k = 0;; ++k) {
-      await(barriers_.constants_full(constants_turn_.slot), constants_turn_.parity);
+      if (k < p_.layers) await(barriers_.constants_full(constants_turn_.slot), constants_turn_.parity);
 #pragma unroll 1
       for (int half = 0; half < 2; ++half) {
-        begin_half(k, half);
+        begin_half(k, half, norm);
         if (k == p_.layers) break;
         if (half == 0)
           attention(k);
         else if (k + 1 < p_.layers)
           fetch_keys(at<LayerEntry>(c_.entries)[k + 1]);  // while the other blocks' rows are on their way
+        norm = norm_of(k + half, 1 - half);
         receive(half == 0 ? mixed_message : inner_message, parity_);
-        multiply_shared(c_.shared[half], half == 0 ? middle_message : outer_message, deltas_at(half));
+        multiply_shared(c_.shared[half], half == 0 ? middle_message : outer_message, c_.deltas);
       }
-      constants_turn_.next(2);
       if (k == p_.layers) break;
+      constants_turn_.next(2);
       parity_ ^= 1;
     }
     if (warp() < count_) {
@@ -310,26 +310,25 @@ class ClusterWalk {
     positions_parity_ ^= 1;
   }
 
-  __device__ int deltas_at(int half) const {
-    return c_.deltas + half * c_.sequences * p_.width * static_cast<int>(sizeof(T));
+  // Of the norm before a half of layer k, or of the one before the logits.
+  __device__ NormElement norm_of(int k, int half) const {
+    const Norm& norm = k == p_.layers ? p_.final_norm : half == 0 ? p_.attention_norm : p_.feed_forward_norm;
+    return Normaliser::element_of(norm, p_.weights + k * p_.layer_bytes, p_.width);
   }
 
   // The norm before the first or the second half of layer k, or before the logits, and the product of what it finds.
-  __device__ void begin_half(int k, int half) {
+  __device__ void begin_half(int k, int half, const NormElement& norm) {
     float* stream = at<float>(c_.stream);
     NormPart* parts = at<NormPart>(c_.norm_parts);
-    Normaliser normaliser(constants(half == 0 ? c_.constants_at.attention_norm : c_.constants_at.feed_forward_norm),
-                          p_.width);
+    Normaliser normaliser(norm, p_.width);
     const bool more = half == 1 || k > 0;
     if (more) receive(half == 1 ? middle_message : outer_message, half == 1 ? parity_ : parity_ ^ 1);
-    normaliser.add(stream, more ? at<T>(deltas_at(1 - half)) : nullptr, count_, parts);
+    normaliser.add(stream, more ? at<T>(c_.deltas) : nullptr, count_, parts);
     sync();
     normaliser.finish(stream, c_.share_of_width, parts, count_, at<T>(c_.normed), pitch_of<T>(p_.width));
     sync();
-    if (half == 0 && threadIdx.x == 0) {  // the former layer's have been read, and the head's are a norm alone
-      if (k > 0) barrier_arrive(barriers_.constants_empty(constants_turn_.slot ^ 1), 1);
-      if (k == p_.layers) barrier_arrive(barriers_.constants_empty(constants_turn_.slot), 1);
-    }
+    if (half == 0 && k > 0 && threadIdx.x == 0)  // the former layer's have been read
+      barrier_arrive(barriers_.constants_empty(constants_turn_.slot ^ 1), 1);
     const Kind kind = k == p_.layers ? logits_kind : half == 0 ? qkv_kind : inner_kind;
     const Work& work = c_.own[kind];
     multiply_tiles(work, [&](int tile, float x) {
@@ -411,8 +410,8 @@ class ClusterWalk {
       return cache_of(e, unit);
     };
     const Found found =
-        attend_share<T>(p_.heads, plan, self, share, further, keys_, at<float>(c_.query) + unit_ * p_.heads.key_size,
-                        fresh, fresh + p_.heads.key_size);
+        attend_share<T>(p_.heads, c_, plan, self, share, further, keys_,
+                        at<float>(c_.query) + unit_ * p_.heads.key_size, fresh, fresh + p_.heads.key_size);
     float* to = at<float>(c_.sums) + reader() * found_pitch();
 #pragma unroll
     for (int e = 0; e < 8; ++e)

@@ -52,7 +52,7 @@ class WeightFetch {
     Stages stage(p_, c_, rank_);
     Turn turn, constants;
     for (std::int32_t position = 0; position < positions;) {
-      if (stage.begins_layer()) {
+      if (stage.begins_layer() && stage.layer() < p_.layers) {
         await(barriers_.constants_empty(constants.slot), constants.parity ^ 1);
         fetch_constants(stage.layer(), constants.slot);
         constants.next(2);
@@ -76,19 +76,10 @@ class WeightFetch {
       bulk_load(to + offset, layer + from + std::int64_t{first} * 4, static_cast<std::uint32_t>(count * 4),
                 barriers_.constants_full(slot));
     };
-    const auto fetch_norm = [&](int offset, const Norm& norm) {
-      fetch(offset, norm.gain, 0, p_.width);
-      fetch(offset + p_.width, norm.bias, 0, p_.width);
-    };
     const auto fetch_share = [&](int offset, const Packed& m) {
       fetch(offset, m.bias, rank_ * c_.rows(m), c_.rows(m));
     };
-    const bool head = k == p_.layers;
-    barrier_arrive_expect(barriers_.constants_full(slot),
-                          static_cast<std::uint32_t>(4 * (head ? 2 * p_.width : c_.constants_at.count)));
-    fetch_norm(c_.constants_at.attention_norm, head ? p_.final_norm : p_.attention_norm);
-    if (head) return;
-    fetch_norm(c_.constants_at.feed_forward_norm, p_.feed_forward_norm);
+    barrier_arrive_expect(barriers_.constants_full(slot), static_cast<std::uint32_t>(4 * c_.constants_at.count));
     const int keys = c_.query_rows(p_), values = c_.value_rows(p_);
     fetch(c_.constants_at.qkv, p_.qkv.bias, rank_ * keys, keys);
     fetch(c_.constants_at.qkv + keys, p_.qkv.bias, (c_.size + rank_) * keys, keys);

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int largest_cluster = 16, smallest_cluster = 8;  // with fewer blocks a whole grid is faster
 constexpr int most_clusters = 16;
-constexpr int most_chunks = 4;  // of one warp and layer: longer lists of keys are better read by more multiprocessors
+constexpr int most_warp_keys = 128;  // in one layer: longer lists of keys are better read by more multiprocessors
+constexpr int few_keys = 32;         // for which several warps are not worth it
 
 template <class T>
 __global__ void __launch_bounds__(cluster_threads, 1)
@@ -128,9 +129,10 @@ int fewest_stages(const Cluster& c) {
 void place(const Problem& p, Cluster& c) {
   using T = __nv_bfloat16;
   c.bytes = 0;
+  const auto aligned = [](std::int64_t bytes) { return (bytes + 127) / 128 * 128; };
   const auto take = [&](std::int64_t bytes) {
     const int begin = c.bytes;
-    c.bytes += static_cast<int>((bytes + 127) / 128 * 128);
+    c.bytes += static_cast<int>(aligned(bytes));
     return begin;
   };
   const std::int64_t n = c.sequences, units = n * c.heads, size = sizeof(T), word = 4;
@@ -140,20 +142,19 @@ void place(const Problem& p, Cluster& c) {
   c.ring = take(std::int64_t{c.stages} * stage_bytes);
   c.constants = take(word * 2 * c.constants_at.count);
   c.stream = take(word * n * p.width);
-  c.normed = take(size * n * pitch_of<T>(p.width));
-  c.mixed = take(size * n * pitch_of<T>(mixed));
-  c.inner = take(size * n * pitch_of<T>(p.inner));
-  c.deltas = take(size * 2 * n * p.width);
-  c.logits = take(word * n * p.vocabulary);
-  c.partials = take(word * 32 * cluster_warps);
+  // A hand-over may take the place of the last but one. What is normalised is wanted between two that are added.
+  c.normed = c.deltas = take(size * n * pitch_of<T>(p.width));
+  c.inner = c.mixed =
+      take(std::max(size * n * pitch_of<T>(p.inner), aligned(size * n * pitch_of<T>(mixed)) + word * n * p.vocabulary));
+  c.logits = c.mixed + static_cast<int>(aligned(size * n * pitch_of<T>(mixed)));
+  c.partials = c.sums = take(word * cluster_warps * std::max(32, dv + 4));
   c.norm_parts = take(static_cast<std::int64_t>(sizeof(NormPart)) * n * cluster_warps);
   std::int64_t parts = 2 * cluster_warps;  // of the products that warps share
   for (const Packed* m : {&p.qkv, &p.feed_inner, &p.logits}) parts += m->tiles / c.size;
   c.parts = take(static_cast<std::int64_t>(sizeof(WorkPart)) * parts);
   c.query = take(word * units * dk);
   c.fresh = take(size * units * (dk + dv));
-  c.keys = take(units * c.unit_warps * c.key_slots * KeyRing<T>::chunk_bytes(dk, dv));
-  c.sums = take(word * cluster_warps * (dv + 4));
+  c.keys = take(units * c.unit_warps * c.key_slots * KeyRing<T>::slot_bytes(c, dv));
   c.plans = take(static_cast<std::int64_t>(sizeof(KeyPlan)) * units * p.plans);
   c.key_shares = take(static_cast<std::int64_t>(sizeof(KeyShare)) * units * p.plans * c.unit_warps);
   c.entries = take(static_cast<std::int64_t>(sizeof(LayerEntry)) * p.layers);
@@ -163,10 +164,12 @@ void place(const Problem& p, Cluster& c) {
   place_products(p, c);
 }
 
-// The longest ring, and as many chunks of keys at hand as leave half a ring of what there is. Without stages: no room.
-void share_memory(const Problem& p, std::int64_t chunks, std::int64_t shared_bytes, Cluster& c) {
-  const auto stages_beside = [&](std::int64_t slots) {
+// The longest ring beside keys in as few chunks as possible, as many of them at hand as leave enough of a ring.
+// `keys`: of a warp. Without stages: no room.
+void share_memory(const Problem& p, std::int64_t keys, std::int64_t shared_bytes, Cluster& c) {
+  const auto stages_beside = [&](std::int64_t chunks, std::int64_t slots) {
     c.key_slots = static_cast<int>(slots);
+    c.slot_keys = static_cast<int>((keys + chunks - 1) / chunks);
     c.stages = 0;
     place(p, c);
     constexpr int barriers_of_a_stage = 16;
@@ -174,10 +177,9 @@ void share_memory(const Problem& p, std::int64_t chunks, std::int64_t shared_byt
   };
   constexpr int enough = 5;
   int stages = 0;
-  for (std::int64_t slots = chunks; slots > 0; --slots) {
-    stages = stages_beside(slots);
-    if (stages >= enough) break;
-  }
+  const std::int64_t fewest = (keys + most_slot_keys - 1) / most_slot_keys;
+  for (std::int64_t chunks = fewest; stages < enough && chunks <= fewest + 2; ++chunks)
+    for (std::int64_t slots = chunks; stages < enough && slots > 0; --slots) stages = stages_beside(chunks, slots);
   c.stages = stages >= fewest_stages(c) ? stages : 0;
   place(p, c);
 }
@@ -192,12 +194,11 @@ Cluster plan_of_size(const Problem& p, Dtype dtype, int size, std::int64_t most_
   c.heads = p.heads.count / size;
   const int units = c.sequences * c.heads;
   if (c.sequences > most_cluster_sequences || units > cluster_warps) return {};
-  c.unit_warps =
-      static_cast<int>(std::min<std::int64_t>(cluster_warps / units, (most_keys + chunk_keys - 1) / chunk_keys));
+  c.unit_warps = static_cast<int>(std::min<std::int64_t>(cluster_warps / units, (most_keys + few_keys - 1) / few_keys));
   const std::int64_t of_warp = (most_keys + c.unit_warps - 1) / c.unit_warps;
-  const std::int64_t chunks = (of_warp + chunk_keys - 1) / chunk_keys;
-  if (chunks > most_chunks) return {};
-  share_memory(p, chunks, shared_bytes, c);
+  if (of_warp > most_warp_keys) return {};
+  c.key_layout = KeyLayout(p.heads.key_size);
+  share_memory(p, of_warp, shared_bytes, c);
   return c.stages > 0 ? c : Cluster{};
 }
 

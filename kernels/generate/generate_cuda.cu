@@ -43,8 +43,7 @@ Gpu this_gpu() {
   get(shared, cudaDevAttrMaxSharedMemoryPerBlockOptin);
   get(cooperative, cudaDevAttrCooperativeLaunch);
   if (major < 8 || cooperative == 0) return {};
-  constexpr int of_the_kernel = 1024;  // what it takes beside what it is given
-  return {blocks, static_cast<std::size_t>(shared - of_the_kernel)};
+  return {blocks, static_cast<std::size_t>(shared)};
 }
 
 std::int64_t rounded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }

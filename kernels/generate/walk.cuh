@@ -30,7 +30,7 @@ __device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
              static_cast<std::uint32_t>(bytes));
 }
 
-// `transforms`: whether queries and keys can be normalised or rotated. A kernel that cannot do so spills fewer
+// `transforms`: whether queries and keys are normalised or rotated. A kernel that does not do so spills fewer
 // registers and is 3.5 to 5% faster (docs/performance.md).
 template <class T, bool transforms>
 class Walk {
@@ -117,9 +117,8 @@ class Walk {
   __device__ void plan_position(std::int32_t position) const {
     const int grid = static_cast<int>(gridDim.x), plans = p_.rounds * p_.plans;
     const int pair = static_cast<int>(threadIdx.x);
-    if (transforms && heads_.transformed && pair < heads_.key_size / 2) {
+    if (transforms && pair < heads_.key_size / 2)
       sine_and_cosine(position * p_.turns.of[pair], &s_.rotation[pair].y, &s_.rotation[pair].x);
-    }
     for (int i = warp(); i < plans; i += warps) {
       const int unit = first_unit_ + i / p_.plans * grid;
       if (unit < units_) plan_keys(heads_, i % p_.plans, Unit(unit, heads_), position, s_.key_plans[i]);

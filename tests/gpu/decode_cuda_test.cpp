@@ -338,17 +338,17 @@ TEST(GenerateCuda, SamplesDoNotDependOnHowManyAreDrawnAtOnceAndRepeat) {
   }
 }
 
-// Three sequences a cluster leave the ring of weights fewer stages than a product has, once an odd number; 16 sequences
-// leave the last cluster one; every layer attends to as many keys as there are.
-TEST(GenerateCuda, ManySequencesWithLocalAttentionAreRightAndRepeat) {
-  LONGSTRIDE_NEEDS_GPU();
+// Three sequences a cluster leave the ring of weights fewer stages than a product has: 6, 5 (odd) and 7. Of a warp's
+// keys all are at hand, 52 and 58, or with the widest window half of 77. 16 sequences leave the last cluster one.
+void expect_many_are_right(std::int64_t stride) {
+  SCOPED_TRACE(stride);
   SparseTransformerConfig config = toy_config();
   config.context = 512;
   config.layers = 12;
   config.width = 512;
   config.heads = 16;
   config.feed_forward_ratio = 4;
-  config.attention.stride = 256;
+  config.attention.stride = stride;
   config.attention.parts = {kernels::PartKind::local};
   std::vector<float> weights = random_weights(config);
   const std::int64_t batch = 16, n = config.context;
@@ -371,6 +371,10 @@ TEST(GenerateCuda, ManySequencesWithLocalAttentionAreRightAndRepeat) {
   s.count = batch - 1;
   const std::vector<std::vector<std::uint8_t>> others(all.bytes.begin(), all.bytes.end() - 1);
   EXPECT_EQ(sampled(config, weights, s, Precision::bf16, Device::cuda).bytes, others);
+}
+TEST(GenerateCuda, ManySequencesWithLocalAttentionAreRightAndRepeat) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (std::int64_t stride : {256, 288, 384}) expect_many_are_right(stride);
 }
 
 }  // namespace
