@@ -22,7 +22,7 @@ enum Message { mixed_message, middle_message, inner_message, outer_message, logi
 struct Work {
   int tiles = 0, part_shift = 0, blocks = 0, piece_tiles = 0, piece_blocks = 0, stages = 0;
   int input = 0, pitch = 0;  // the vectors, in bytes: the first one's place, and from one to the next
-  int bias = 0;              // among the constants, in floats
+  int bias = 0;              // among the layer's biases, in floats
   int first_part = 0;        // in the block's list of WorkPart
 
   __host__ __device__ int block_of(int tile, int part) const {
@@ -39,8 +39,9 @@ struct alignas(16) WorkPart {
 // logits are of the first kind.
 enum Kind { qkv_kind, inner_kind, logits_kind, kinds };
 
-// Where a layer's biases lie among its constants, in floats. (Of a norm a thread has its element in registers.)
-struct Constants {
+// Where the biases of a layer's products lie in its slot of their ring, in floats. (Of a norm a thread has its element
+// in registers.)
+struct Biases {
   int qkv = 0, output = 0, inner = 0, outer = 0, count = 0;
 };
 
@@ -70,10 +71,10 @@ struct Cluster {
   int key_slots = 0, slot_keys = 0;  // chunks of its share that a warp has at hand; the keys of one
   int stages = 0;                    // of the ring
   // In shared memory, in bytes from its beginning.
-  int ring = 0, constants = 0, stream = 0, normed = 0, mixed = 0, inner = 0, deltas = 0, logits = 0, partials = 0,
+  int ring = 0, biases = 0, stream = 0, normed = 0, mixed = 0, inner = 0, deltas = 0, logits = 0, partials = 0,
       norm_parts = 0, parts = 0, query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, key_shares = 0, entries = 0,
       geometry = 0, head_entries = 0, barriers = 0, bytes = 0;
-  Constants constants_at;
+  Biases biases_at;
   KeyLayout key_layout;
   Work own[kinds], shared[2];
   float share_of_width = 0;  // 1 / width
@@ -82,13 +83,13 @@ struct Cluster {
   __host__ __device__ int value_rows(const Problem& p) const { return heads * p.heads.value_size; }
   __host__ __device__ int qkv_rows(const Problem& p) const { return 2 * query_rows(p) + value_rows(p); }
   __host__ __device__ int rows(const Packed& m) const { return m.tiles / size * tile_rows; }
-  // The barriers' numbers: of the ring's stages, of two layers' constants, of the hand-overs, of the warps' keys.
+  // The barriers' numbers: of the ring's stages, of two layers' biases, of the hand-overs, of the warps' keys.
   __host__ __device__ int message_barrier(int m) const { return 2 * stages + 4 + m; }
   __host__ __device__ int keys_barrier(int warp) const { return message_barrier(messages) + warp * key_slots; }
   __host__ __device__ int barrier_count() const { return keys_barrier(cluster_warps); }
 
-  void place_constants(const Problem& p) {
-    Constants& at = constants_at;
+  void place_biases(const Problem& p) {
+    Biases& at = biases_at;
     at.qkv = 0;
     at.output = at.qkv + qkv_rows(p);
     at.inner = at.output + rows(p.output);

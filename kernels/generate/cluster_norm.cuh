@@ -12,8 +12,8 @@ struct alignas(8) NormPart {
 };
 
 // Sums of several values over lanes that differ in the bits of `span` - 1. Every step halves the values of a lane while
-// there are several, so that `values` of them take values - 1 exchanges until one is left, not one a step each. After
-// it this lane has the sum of value_of_lane(). Values and span: powers of two, values <= span <= 32.
+// there are several, so that `values` of them take values - 1 exchanges until one is left, not one a step each. This
+// lane gets the sum of value lane % span / (span / values). Both are powers of two, values <= span <= 32.
 template <int values, int span>
 __device__ __forceinline__ float sum_of_lanes(float (&x)[values]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

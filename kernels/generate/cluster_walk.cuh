@@ -187,7 +187,7 @@ class ClusterWalk {
     }
     pass(work.stages);
     const int tile_shift = 31 - __clz(work.tiles), tile = warp() & (work.tiles - 1);  // tiles: a power of two
-    const float bias = constants(work.bias)[tile * tile_rows + lane() / 4];
+    const float bias = biases(work.bias)[tile * tile_rows + lane() / 4];
     sync();
     float x = bias;
 #pragma unroll 4
@@ -208,8 +208,8 @@ class ClusterWalk {
 
   // ---- The residual stream ----
 
-  __device__ const float* constants(int offset) const {
-    return at<float>(c_.constants) + constants_turn_.slot * c_.constants_at.count + offset;
+  __device__ const float* biases(int offset) const {
+    return at<float>(c_.biases) + biases_turn_.slot * c_.biases_at.count + offset;
   }
 
   // Positions have 32 bits: what does not fit is beyond all of them.
@@ -284,7 +284,7 @@ class ClusterWalk {
     sync();
     fetch_keys(at<LayerEntry>(c_.entries)[0]);
     for (int k = 0;; ++k) {
-      if (k < p_.layers) await(barriers_.constants_full(constants_turn_.slot), constants_turn_.parity);
+      if (k < p_.layers) await(barriers_.biases_full(biases_turn_.slot), biases_turn_.parity);
 #pragma unroll 1
       for (int half = 0; half < 2; ++half) {
         begin_half(k, half, norm);
@@ -298,7 +298,7 @@ class ClusterWalk {
         multiply_shared(c_.shared[half], half == 0 ? middle_message : outer_message, c_.deltas);
       }
       if (k == p_.layers) break;
-      constants_turn_.next(2);
+      biases_turn_.next(2);
       parity_ ^= 1;
     }
     if (warp() < count_) {
@@ -328,7 +328,7 @@ class ClusterWalk {
     normaliser.finish(stream, c_.share_of_width, parts, count_, at<T>(c_.normed), pitch_of<T>(p_.width));
     sync();
     if (half == 0 && k > 0 && threadIdx.x == 0)  // the former layer's have been read
-      barrier_arrive(barriers_.constants_empty(constants_turn_.slot ^ 1), 1);
+      barrier_arrive(barriers_.biases_empty(biases_turn_.slot ^ 1), 1);
     const Kind kind = k == p_.layers ? logits_kind : half == 0 ? qkv_kind : inner_kind;
     const Work& work = c_.own[kind];
     multiply_tiles(work, [&](int tile, float x) {
@@ -337,7 +337,7 @@ class ClusterWalk {
         send_logits(tile, x);
         return;
       }
-      x += constants(work.bias)[row];
+      x += biases(work.bias)[row];
       if (kind == qkv_kind) {
         if (lane() % 4 < count_) keep_query(lane() % 4, row, x);
         return;
@@ -486,7 +486,7 @@ class ClusterWalk {
   const Positions& at_;
   const ClusterBarriers barriers_;
   KeyRing<T> keys_;
-  Turn constants_turn_;
+  Turn biases_turn_;
   std::uint32_t peers_[2];                           // where the shared memory of blocks lane / 4 and 8 more begins
   int slot_ = 0;                                     // of the ring's next stage
   std::uint32_t ring_parity_ = 0;                    // of that slot's next use

@@ -1,19 +1,19 @@
-// The warp of a block that has its weights copied: the ring of stages, and the constants of a layer at a time.
+// The warp of a block that has its weights copied: the ring of stages, and the biases of a layer at a time.
 #pragma once
 #include "kernels/generate/cluster.cuh"
 #include "kernels/generate/cluster_ptx.cuh"
 
 namespace longstride::kernels::cuda::generation {
 
-// The barriers of a block: of the ring's stages, of two layers' constants, of the hand-overs, of the warps' keys.
+// The barriers of a block: of the ring's stages, of two layers' biases, of the hand-overs, of the warps' keys.
 class ClusterBarriers {
  public:
   __device__ explicit ClusterBarriers(const Cluster& c) : c_(c) {}
 
   __device__ std::uint64_t* full(int slot) const { return at(slot); }
   __device__ std::uint64_t* empty(int slot) const { return at(c_.stages + slot); }
-  __device__ std::uint64_t* constants_full(int slot) const { return at(2 * c_.stages + slot); }
-  __device__ std::uint64_t* constants_empty(int slot) const { return at(2 * c_.stages + 2 + slot); }
+  __device__ std::uint64_t* biases_full(int slot) const { return at(2 * c_.stages + slot); }
+  __device__ std::uint64_t* biases_empty(int slot) const { return at(2 * c_.stages + 2 + slot); }
   __device__ std::uint64_t* message(int m) const { return at(c_.message_barrier(m)); }
   __device__ std::uint64_t* keys(int warp) const { return at(c_.keys_barrier(warp)); }
 
@@ -24,8 +24,8 @@ class ClusterBarriers {
       barrier_init(empty(i), stage_blocks);
     }
     for (int i = 0; i < 2; ++i) {
-      barrier_init(constants_full(i), 1);
-      barrier_init(constants_empty(i), 1);
+      barrier_init(biases_full(i), 1);
+      barrier_init(biases_empty(i), 1);
     }
     for (int m = 0; m < messages; ++m) barrier_init(message(m), 1);
     for (int i = 0; i < cluster_warps * c_.key_slots; ++i) barrier_init(keys(0) + i, 32);
@@ -50,12 +50,12 @@ class WeightFetch {
   // copies: a block copies 42 GB/s whether from there or from memory, and requests only take turns with its copies.
   __device__ void run(std::int32_t positions) const {
     Stages stage(p_, c_, rank_);
-    Turn turn, constants;
+    Turn turn, biases;
     for (std::int32_t position = 0; position < positions;) {
       if (stage.begins_layer() && stage.layer() < p_.layers) {
-        await(barriers_.constants_empty(constants.slot), constants.parity ^ 1);
-        fetch_constants(stage.layer(), constants.slot);
-        constants.next(2);
+        await(barriers_.biases_empty(biases.slot), biases.parity ^ 1);
+        fetch_biases(stage.layer(), biases.slot);
+        biases.next(2);
       }
       await(barriers_.empty(turn.slot), turn.parity ^ 1);
       barrier_arrive_expect(barriers_.full(turn.slot), stage.bytes());
@@ -69,24 +69,24 @@ class WeightFetch {
   }
 
  private:
-  __device__ void fetch_constants(int k, int slot) const {
+  __device__ void fetch_biases(int k, int slot) const {
     const char* layer = p_.weights + k * p_.layer_bytes;
-    float* to = reinterpret_cast<float*>(block_memory() + c_.constants) + slot * c_.constants_at.count;
+    float* to = reinterpret_cast<float*>(block_memory() + c_.biases) + slot * c_.biases_at.count;
     const auto fetch = [&](int offset, std::int64_t from, int first, int count) {
       bulk_load(to + offset, layer + from + std::int64_t{first} * 4, static_cast<std::uint32_t>(count * 4),
-                barriers_.constants_full(slot));
+                barriers_.biases_full(slot));
     };
     const auto fetch_share = [&](int offset, const Packed& m) {
       fetch(offset, m.bias, rank_ * c_.rows(m), c_.rows(m));
     };
-    barrier_arrive_expect(barriers_.constants_full(slot), static_cast<std::uint32_t>(4 * c_.constants_at.count));
+    barrier_arrive_expect(barriers_.biases_full(slot), static_cast<std::uint32_t>(4 * c_.biases_at.count));
     const int keys = c_.query_rows(p_), values = c_.value_rows(p_);
-    fetch(c_.constants_at.qkv, p_.qkv.bias, rank_ * keys, keys);
-    fetch(c_.constants_at.qkv + keys, p_.qkv.bias, (c_.size + rank_) * keys, keys);
-    fetch(c_.constants_at.qkv + 2 * keys, p_.qkv.bias, 2 * c_.size * keys + rank_ * values, values);
-    fetch_share(c_.constants_at.output, p_.output);
-    fetch_share(c_.constants_at.inner, p_.feed_inner);
-    fetch_share(c_.constants_at.outer, p_.feed_outer);
+    fetch(c_.biases_at.qkv, p_.qkv.bias, rank_ * keys, keys);
+    fetch(c_.biases_at.qkv + keys, p_.qkv.bias, (c_.size + rank_) * keys, keys);
+    fetch(c_.biases_at.qkv + 2 * keys, p_.qkv.bias, 2 * c_.size * keys + rank_ * values, values);
+    fetch_share(c_.biases_at.output, p_.output);
+    fetch_share(c_.biases_at.inner, p_.feed_inner);
+    fetch_share(c_.biases_at.outer, p_.feed_outer);
   }
 
   const Problem& p_;

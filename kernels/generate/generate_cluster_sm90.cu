@@ -101,7 +101,7 @@ void place_products(const Problem& p, Cluster& c) {
     parts_so_far += w.tiles * parts;
     return w;
   };
-  const Constants& at = c.constants_at;
+  const Biases& at = c.biases_at;
   Work& qkv = c.own[qkv_kind] = work(p.qkv, 1, c.normed, p.width, at.qkv);
   const int keys = c.query_rows(p) / tile_rows, values = c.value_rows(p) / tile_rows;
   qkv.piece_tiles = keys;
@@ -137,10 +137,10 @@ void place(const Problem& p, Cluster& c) {
   };
   const std::int64_t n = c.sequences, units = n * c.heads, size = sizeof(T), word = 4;
   const int mixed = p.heads.count * p.heads.value_size, dk = p.heads.key_size, dv = p.heads.value_size;
-  c.place_constants(p);
+  c.place_biases(p);
   c.share_of_width = 1.0f / static_cast<float>(p.width);
   c.ring = take(std::int64_t{c.stages} * stage_bytes);
-  c.constants = take(word * 2 * c.constants_at.count);
+  c.biases = take(word * 2 * c.biases_at.count);
   c.stream = take(word * n * p.width);
   // A hand-over may take the place of the last but one. What is normalised is wanted between two that are added.
   c.normed = c.deltas = take(size * n * pitch_of<T>(p.width));
