@@ -125,6 +125,20 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
+// Of twice `half` values of this lane and of the lane whose number differs in the bit `offset` each keeps a half, added
+// up; returns whether it is the upper. So several sums over a warp take little more exchanges than one.
+template <int n>
+__device__ __forceinline__ bool keep_half(float (&x)[n], int half, int offset) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const bool upper = (lane & offset) != 0;
+#pragma unroll
+  for (int e = 0; e < half; ++e) {
+    const float other = __shfl_xor_sync(0xFFFFFFFFu, upper ? x[e] : x[e + half], offset);
+    x[e] = (upper ? x[e + half] : x[e]) + other;
+  }
+  return upper;
+}
+
 __device__ __forceinline__ float warp_max(float x) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, offset));

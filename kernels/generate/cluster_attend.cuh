@@ -96,13 +96,7 @@ struct Found {
 #pragma unroll
     for (int half = 4; half > 0; half /= 2) {
       if (offset < groups) continue;
-      const bool upper = (lane & offset) != 0;
-#pragma unroll
-      for (int e = 0; e < half; ++e) {
-        const float other = __shfl_xor_sync(0xFFFFFFFFu, upper ? sum[e] : sum[e + half], offset);
-        sum[e] = (upper ? sum[e + half] : sum[e]) + other;
-      }
-      column += upper ? half : 0;
+      column += keep_half(sum, half, offset) ? half : 0;
       width = half;
       offset /= 2;
     }

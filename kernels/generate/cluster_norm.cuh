@@ -16,17 +16,9 @@ struct alignas(8) NormPart {
 // lane gets the sum of value lane % span / (span / values). Both are powers of two, values <= span <= 32.
 template <int values, int span>
 __device__ __forceinline__ float sum_of_lanes(float (&x)[values]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
   int offset = span / 2;
 #pragma unroll
-  for (int half = values / 2; half > 0; half /= 2, offset /= 2) {
-    const bool upper = (lane & offset) != 0;
-#pragma unroll
-    for (int e = 0; e < half; ++e) {
-      const float other = __shfl_xor_sync(0xFFFFFFFFu, upper ? x[e] : x[e + half], offset);
-      x[e] = (upper ? x[e + half] : x[e]) + other;
-    }
-  }
+  for (int half = values / 2; half > 0; half /= 2, offset /= 2) keep_half(x, half, offset);
 #pragma unroll
   for (int left = span / values / 2; left > 0; left /= 2) x[0] += __shfl_xor_sync(0xFFFFFFFFu, x[0], left);
   return x[0];
