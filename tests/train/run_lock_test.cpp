@@ -1,0 +1,159 @@
+// Two processes never train into one directory, and a lock that its process left behind stops nobody for long.
+#include "framework/train/run_lock.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "tests/support/temporary_directory.h"
+
+namespace longstride {
+namespace {
+
+using testing::TemporaryDirectory;
+using testing::user_error_of;
+
+constexpr RunLockTiming quick{0.02, 0.2};
+
+void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// A lock as a process on another host would have left it.
+std::string lock_of_another_host(int beat) {
+  return "longstride lock\nhost node9\nprocess 1\nbegan 5\nmachine elsewhere\ntoken abc\nbeat " + std::to_string(beat) +
+         "\n";
+}
+
+class RunLockTest : public ::testing::Test {
+ protected:
+  void put(const std::string& text) const { std::ofstream(lock) << text; }
+  // A child that holds the lock until it is killed.
+  pid_t holder() const {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const RunLock held(directory.path(), quick);
+      for (;;) ::pause();
+    }
+    for (int i = 0; i < 500 && text_of(lock).find("beat") == std::string::npos; ++i) sleep_for(0.01);
+    return child;
+  }
+
+  TemporaryDirectory directory;
+  const std::string lock = directory / "lock";
+};
+
+TEST_F(RunLockTest, ASecondProcessIsRefusedWithTheNameOfTheFirst) {
+  const pid_t child = holder();
+  const std::string message = user_error_of([&] { RunLock(directory.path(), quick); });
+  EXPECT_EQ(message.find(directory.path() + ": process " + std::to_string(child) + " on "), 0u) << message;
+  EXPECT_NE(message.find("is training into it; wait until it has ended or stop it"), std::string::npos) << message;
+  ::kill(child, SIGSTOP);  // stopped is not gone
+  EXPECT_NE(user_error_of([&] { RunLock(directory.path(), quick); }), "");
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_F(RunLockTest, TheLockOfAKilledProcessIsTakenAtOnce) {
+  const pid_t child = holder();
+  ::kill(child, SIGKILL);
+  sleep_for(0.05);  // not waited for: a process that has ended counts as gone
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), RunLockTiming{3, 20}); }), "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_F(RunLockTest, ItIsGivenBackAndLeavesNothing) {
+  { const RunLock held(directory.path(), quick); }
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), quick); }), "");
+}
+
+TEST_F(RunLockTest, AnotherHostsLockIsTakenOnlyWhenItShowsNoSignOfLife) {
+  put(lock_of_another_host(7));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), quick); }), "");
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(190));
+
+  put(lock_of_another_host(0));
+  std::atomic<bool> done = false;
+  std::thread alive([&] {
+    for (int beat = 1; !done; ++beat, sleep_for(0.02)) put(lock_of_another_host(beat));
+  });
+  const std::string message = user_error_of([&] { RunLock(directory.path(), quick); });
+  done = true;
+  alive.join();
+  EXPECT_NE(message.find("process 1 on node9 is training into it"), std::string::npos) << message;
+}
+
+TEST_F(RunLockTest, GarbageIsALockThatShowsNoSignOfLife) {
+  for (const std::string& text : {std::string(), std::string(10000, 'x'), std::string("process 1\nbeat\n\xff")}) {
+    put(text);
+    EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), quick); }), "") << text.size();
+  }
+}
+
+TEST_F(RunLockTest, AProcessWhoseLockWasTakenNoticesAndLeavesTheOthersAlone) {
+  {
+    const RunLock held(directory.path(), quick);
+    held.check();
+    put(lock_of_another_host(1));
+    sleep_for(0.2);
+    EXPECT_NE(user_error_of([&] { held.check(); }).find("another process has taken the run over"), std::string::npos);
+  }
+  EXPECT_EQ(text_of(lock), lock_of_another_host(1));
+}
+
+TEST_F(RunLockTest, ALockThatSomebodyDeletedIsMadeAgain) {
+  const RunLock held(directory.path(), quick);
+  std::filesystem::remove(lock);
+  sleep_for(0.2);
+  EXPECT_TRUE(std::filesystem::exists(lock));
+  held.check();
+}
+
+// Twenty processes find the same stale lock at once.
+TEST_F(RunLockTest, OfManyOneWins) {
+  const pid_t dead = holder();
+  ::kill(dead, SIGKILL);
+  ::waitpid(dead, nullptr, 0);
+  std::vector<pid_t> children;
+  for (int i = 0; i < 20; ++i) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    bool kept = false;
+    user_error_of([&] {
+      const RunLock held(directory.path(), quick);
+      sleep_for(0.5);
+      held.check();
+      kept = true;
+    });
+    ::_exit(kept ? 0 : 1);
+  }
+  int winners = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    winners += WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(winners, 1);
+}
+
+TEST_F(RunLockTest, ADirectoryThatIsNotThereIsAnError) {
+  EXPECT_NE(user_error_of([&] { RunLock(directory / "none", quick); }), "");
+}
+
+}  // namespace
+}  // namespace longstride
