@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <future>
 
@@ -33,6 +34,21 @@ void check_file(const std::string& path, const FileDigest& digest, Verify depth)
     throw user_error("{}: its content does not match its checksum", path);
 }
 
+// Several at a time, on a few threads whatever the number of files.
+void check_files(const std::string& directory, const std::map<std::string, FileDigest>& files, Verify depth) {
+  constexpr std::size_t most_threads = 16;
+  std::atomic<std::size_t> next = 0;
+  const std::vector<std::pair<std::string, FileDigest>> all(files.begin(), files.end());
+  const auto check = [&] {
+    for (std::size_t i = next++; i < all.size(); i = next++)
+      check_file(directory + "/" + all[i].first, all[i].second, depth);
+  };
+  std::vector<std::future<void>> threads;
+  while (threads.size() < std::min(all.size(), most_threads)) threads.push_back(std::async(std::launch::async, check));
+  for (std::future<void>& thread : threads) thread.wait();
+  for (std::future<void>& thread : threads) thread.get();
+}
+
 // UserError says what is missing or damaged.
 CheckpointManifest verified(const std::string& directory, std::int64_t step, Verify depth) {
   const std::string state_path = directory + "/" + checkpoint_names::state;
@@ -44,11 +60,7 @@ CheckpointManifest verified(const std::string& directory, std::int64_t step, Ver
     throw user_error("{}: does not list {}", state_path, checkpoint_names::model);
   if (files_of(manifest, checkpoint_names::optimizer).empty())
     throw user_error("{}: lists no moments of the optimizer", state_path);
-  std::vector<std::future<void>> checks;  // of all files at once
-  for (const auto& [name, digest] : manifest.files)
-    checks.push_back(std::async(std::launch::async, check_file, directory + "/" + name, std::cref(digest), depth));
-  for (std::future<void>& check : checks) check.wait();
-  for (std::future<void>& check : checks) check.get();
+  check_files(directory, manifest.files, depth);
   return manifest;
 }
 
@@ -57,14 +69,13 @@ struct Found {
   CheckpointManifest manifest;
 };
 
-Found newest_whole(const std::string& run, Verify depth) {
+std::optional<Found> find_newest_whole(const std::string& run, Verify depth) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
-  if (steps.empty()) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const std::string directory = checkpoint_directory(run, *step);
     try {
       const CheckpointManifest manifest = verified(directory, *step, depth);
-      if (manifest.version <= checkpoint_version) return {directory, manifest};
+      if (manifest.version <= checkpoint_version) return Found{directory, manifest};
     } catch (const UserError& error) {
       spdlog::warn("the checkpoint of step {} is passed over: {}", *step, error.what());
       continue;
@@ -72,10 +83,22 @@ Found newest_whole(const std::string& run, Verify depth) {
     throw user_error("{}: is a checkpoint of a later version of Longstride; read it with that version, or move it away",
                      directory);
   }
-  throw user_error("{}: none of its {} checkpoints is whole; start the run again", run, steps.size());
+  return std::nullopt;
+}
+
+Found newest_whole(const std::string& run, Verify depth) {
+  if (std::optional<Found> found = find_newest_whole(run, depth)) return *found;
+  const std::size_t count = checkpoint_steps(run).size();
+  if (count == 0) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
+  throw user_error("{}: none of its {} checkpoints is whole; start the run again", run, count);
 }
 
 }  // namespace
+
+std::optional<std::int64_t> newest_whole_step(const std::string& run) {
+  const std::optional<Found> found = find_newest_whole(run, Verify::checksums);
+  return found ? std::optional(found->manifest.state.step) : std::nullopt;
+}
 
 std::vector<std::int64_t> checkpoint_steps(const std::string& run) {
   std::vector<std::int64_t> steps;

@@ -11,6 +11,7 @@
 // in the files (F32; F64 in tests).
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@
 #include "framework/core/parameters.h"
 
 namespace longstride {
+
+// What a run reads, in words that the caller chooses: names and values, such as the checksum of each split.
+using DataRecord = std::map<std::string, std::string>;
 
 struct CheckpointState {
   std::int64_t step = 0;  // optimizer steps taken
@@ -30,6 +34,7 @@ struct CheckpointState {
   std::optional<double> loss_scale;  // fp16 only
   std::int64_t good_steps = 0;       // fp16: since the loss scale last changed
   std::optional<double> loss;        // of the last training step, nats; absent when it was not finite
+  DataRecord data = {};              // empty: written before checkpoints knew
 };
 
 // Elements [begin, begin + count) of a flat buffer.
@@ -56,16 +61,20 @@ void save_checkpoint(const std::string& run, const CheckpointState& state, const
 // Steps that have a checkpoint directory, ascending, whole or not; empty when there is none.
 std::vector<std::int64_t> checkpoint_steps(const std::string& run);
 
+// Step of the newest whole checkpoint, every checksum compared; nothing when there is none.
+std::optional<std::int64_t> newest_whole_step(const std::string& run);
+
 // Reads everything from the newest whole checkpoint into `tensors`. A checkpoint that is not whole is passed over with
 // a warning that says what is wrong with it. UserError when none is whole, when the newest whole one was written by a
-// later version of the format, or when a tensor is missing, unknown or of another type or shape than the model's.
+// later version of the format, when a tensor is missing, unknown or of another type or shape than the model's, or when
+// a weight is not finite.
 CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTensors& tensors);
 
 // The same on every rank alike: rank 0 reads, the others receive. Flat buffers travel, padding included.
 CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& run, const TrainingTensors& tensors);
 
 // Evaluation and sampling need only weights, read into the (host) masters of `parameters`. Which: the running average
-// when the checkpoint has one and `average` is true, otherwise the masters.
+// when the checkpoint has one and `average` is true, otherwise the masters. UserErrors as above.
 CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average);
 
 // Only the state of the newest checkpoint: what a command needs to build the model before it loads the weights. Files

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <unordered_map>
@@ -97,16 +98,6 @@ void remove_checkpoint(const std::string& directory) {
   if (error) spdlog::warn("{}: cannot be removed: {}", directory, error.message());
 }
 
-// Checkpoints of later steps than the one just saved were passed over as damaged when the run resumed; they neither
-// count nor go.
-void remove_oldest(const std::string& run, std::int64_t newest, std::int64_t keep) {
-  std::vector<std::int64_t> steps = checkpoint_steps(run);
-  std::erase_if(steps, [&](std::int64_t step) { return step > newest; });
-  const auto kept = static_cast<std::size_t>(keep);
-  for (std::size_t i = 0; keep > 0 && i + kept < steps.size(); ++i)
-    remove_checkpoint(checkpoint_directory(run, steps[i]));
-}
-
 // "<name>" or "<name>[begin:end]".
 struct PartName {
   std::string parameter;
@@ -167,6 +158,24 @@ void read_shards(const std::string& directory, const std::vector<std::string>& s
       if (wanted.read[p.name] != p.shape.count())
         throw user_error("{}: holds {} of the {} elements of '{}{}'; use the recipe that the run was started with",
                          directory, wanted.read[p.name], p.shape.count(), wanted.prefix, p.name);
+}
+
+template <class T>
+bool all_finite(const Tensor& tensor) {
+  const T* values = tensor.as<const T>();
+  return std::all_of(values, values + tensor.count(), [](T value) { return std::isfinite(value); });
+}
+
+// A model whose weights are not numbers scores and samples nonsense without a word.
+void refuse_non_finite(const std::string& directory, const ParameterSet& parameters, const Tensor& flat) {
+  for (const Parameter& p : parameters.all()) {
+    const Tensor weights = flat.given() ? slice_of(flat, p) : p.master;
+    if (!(weights.dtype() == Dtype::f64 ? all_finite<double>(weights) : all_finite<float>(weights)))
+      throw user_error(
+          "{}: weights of '{}' are not finite, so the model is of no use; move this checkpoint away to use the one "
+          "before it",
+          directory, p.name);
+  }
 }
 
 }  // namespace
@@ -257,14 +266,22 @@ void commit_checkpoint(const std::string& run, const CheckpointState& state,
   const CheckpointManifest manifest{checkpoint_version, state, files};
   write_file_atomically(directory.path() + "/" + checkpoint_names::state, manifest_text(manifest));
   directory.commit();
-  remove_oldest(run, state.step, keep);
+  remove_oldest_checkpoints(run, state.step, keep);
+}
+
+void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std::int64_t keep) {
+  std::vector<std::int64_t> steps = checkpoint_steps(run);
+  std::erase_if(steps, [&](std::int64_t step) { return step > newest; });
+  const auto kept = static_cast<std::size_t>(keep);
+  for (std::size_t i = 0; keep > 0 && i + kept < steps.size(); ++i)
+    remove_checkpoint(checkpoint_directory(run, steps[i]));
 }
 
 void read_parameters(const std::string& path, const ParameterSet& parameters, const Tensor& flat) {
-  if (flat.given()) return read_tensors(path, slices_of(parameters, flat));
   std::vector<Named> all;
-  for (const Parameter& p : parameters.all()) all.push_back({p.name, p.master});
+  for (const Parameter& p : parameters.all()) all.push_back({p.name, flat.given() ? slice_of(flat, p) : p.master});
   read_tensors(path, all);
+  refuse_non_finite(path, parameters, flat);
 }
 
 void read_moments(const std::string& directory, const std::vector<std::string>& shards,
@@ -275,6 +292,7 @@ void read_moments(const std::string& directory, const std::vector<std::string>& 
 void read_average(const std::string& directory, const std::vector<std::string>& shards, const ParameterSet& parameters,
                   const Tensor& flat) {
   read_shards(directory, shards, parameters, {{"", flat}});
+  refuse_non_finite(directory, parameters, flat);
 }
 
 }  // namespace longstride

@@ -50,6 +50,10 @@ std::map<std::string, FileDigest> write_share(const std::string& directory, std:
 void commit_checkpoint(const std::string& run, const CheckpointState& state,
                        const std::map<std::string, FileDigest>& files, AtomicDirectory& directory, std::int64_t keep);
 
+// Deletes the oldest checkpoints beyond `keep` (0: none), counting only those up to step `newest`: checkpoints of later
+// steps were passed over as damaged when the run resumed.
+void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std::int64_t keep);
+
 // Fills the parameters from a file that holds these and no others; `flat` as in TrainingTensors, or the parameters' own
 // masters when absent.
 void read_parameters(const std::string& path, const ParameterSet& parameters, const Tensor& flat = {});

@@ -20,9 +20,14 @@ json optional_number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? json(*value) : json(nullptr);
 }
 
+// A name from outside may be no UTF-8; that must not be what a checkpoint fails on.
+std::string printed(const json& object, int indent) {
+  return object.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
 std::string checksum_of(json object) {
   object.erase("checksum");
-  const std::string text = object.dump();
+  const std::string text = printed(object, -1);
   Sha256 sha;
   sha.update(text.data(), text.size());
   return sha.hex();
@@ -56,6 +61,16 @@ class Keys {
     if (at(key).is_null()) return std::nullopt;
     if (!at(key).is_number()) fail(key, "a number or null");
     return at(key).get<double>();
+  }
+  // Names and values; empty when the key is missing, as in older checkpoints.
+  DataRecord texts_or_none(const char* key) const {
+    DataRecord texts;
+    if (!object_.contains(key)) return texts;
+    for (const auto& [name, value] : object(key).items()) {
+      if (!value.is_string()) fail(key, "an object of texts");
+      texts[name] = value.get<std::string>();
+    }
+    return texts;
   }
   const json& object(const char* key) const {
     if (!at(key).is_object()) fail(key, "an object");
@@ -105,11 +120,12 @@ std::string manifest_text(const CheckpointManifest& manifest) {
                  {"good_steps", s.good_steps},
                  {"loss", optional_number(s.loss)},
                  {"recipe", s.recipe},
+                 {"data", s.data},
                  {"files", json::object()}};
   for (const auto& [name, digest] : manifest.files)
     object["files"][name] = {{"bytes", digest.bytes}, {"sha256", digest.sha256}};
   object["checksum"] = checksum_of(object);
-  return object.dump(2) + "\n";
+  return printed(object, 2) + "\n";
 }
 
 CheckpointManifest parse_manifest(const std::string& text, const std::string& path) {
@@ -128,6 +144,7 @@ CheckpointManifest parse_manifest(const std::string& text, const std::string& pa
   s.good_steps = keys.integer_or("good_steps", 0);
   s.loss = keys.number_or_null("loss");
   s.recipe = keys.text("recipe");
+  s.data = keys.texts_or_none("data");
   for (const auto& [name, digest] : keys.object("files").items()) {
     if (name.empty() || name.find('/') != std::string::npos || name.front() == '.' || !digest.is_object())
       throw user_error("{}: 'files' must map names in this directory to their size and checksum", path);

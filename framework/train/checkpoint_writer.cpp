@@ -1,6 +1,7 @@
 #include "framework/train/checkpoint_writer.h"
 
 #include <signal.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 #include <filesystem>
 
 #include "framework/core/errors.h"
+#include "framework/train/checkpoint_mirror.h"
 
 namespace longstride {
 namespace {
@@ -67,9 +69,10 @@ std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average
 }
 
 CheckpointWriter::CheckpointWriter(Communicator& comm, std::string run, const TrainingTensors& tensors,
-                                   std::int64_t keep, Device device, std::int64_t last)
+                                   std::int64_t keep, Device device, std::int64_t last, std::string mirror)
     : comm_(comm),
       run_(std::move(run)),
+      mirror_(std::move(mirror)),
       tensors_(tensors),
       keep_(keep),
       device_(device),
@@ -203,6 +206,9 @@ void CheckpointWriter::poll() {
   if (failed) end_with(0);
   phase_ = Phase::idle;
   committed_ = state_.step;
+  if (mirror_error_.empty()) return;
+  spdlog::warn("the checkpoint of step {} has no second copy: {}", committed_, mirror_error_);
+  mirror_error_.clear();
 }
 
 void CheckpointWriter::collect() {
@@ -215,7 +221,18 @@ void CheckpointWriter::collect() {
       files_[report.files[i].name] = {report.files[i].bytes, report.files[i].sha256};
   }
   phase_ = Phase::committing;
-  if (comm_.rank() == 0) start([this] { commit_checkpoint(run_, state_, files_, *directory_, keep_); });
+  if (comm_.rank() == 0) start([this] { commit(); });
+}
+
+// The checkpoint counts once it has its name; that a second copy fails is no reason to end the run.
+void CheckpointWriter::commit() {
+  commit_checkpoint(run_, state_, files_, *directory_, keep_);
+  if (mirror_.empty()) return;
+  try {
+    mirror_checkpoint(run_, state_.step, mirror_, keep_);
+  } catch (const UserError& error) {
+    mirror_error_ = error.what();
+  }
 }
 
 // What was written goes; then the rank that knows why it failed says so, which ends the others.

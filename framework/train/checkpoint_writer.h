@@ -32,9 +32,10 @@ std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average
 class CheckpointWriter {
  public:
   // Finds out which ranks see the run's directory: only these write. Allocates. `tensors` as begin() will get them,
-  // always at the same place; `last`: the step of the checkpoint that there is already, or -1.
+  // always at the same place; `last`: the step of the checkpoint that there is already, or -1. `mirror`: a directory
+  // for a second copy of each checkpoint, made by rank 0's thread; empty: none. A copy that fails is a warning.
   CheckpointWriter(Communicator& comm, std::string run, const TrainingTensors& tensors, std::int64_t keep,
-                   Device device, std::int64_t last = -1);
+                   Device device, std::int64_t last = -1, std::string mirror = "");
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -54,10 +55,11 @@ class CheckpointWriter {
   void choose_share();
   void start(std::function<void()> work);
   void collect();
+  void commit();
   void end_with(int failed_rank);
 
   Communicator& comm_;
-  std::string run_;
+  std::string run_, mirror_;
   TrainingTensors tensors_;
   std::int64_t keep_;
   Device device_;
@@ -74,6 +76,7 @@ class CheckpointWriter {
   std::string path_;                            // of that directory, as this rank sees it
   std::map<std::string, FileDigest> files_;     // this rank's; on rank 0, when all are written, everybody's
   std::string error_;                           // of the thread
+  std::string mirror_error_;                    // likewise
   std::atomic<bool> busy_ = false;
   std::thread thread_;
   std::int64_t committed_;

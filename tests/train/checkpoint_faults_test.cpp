@@ -241,5 +241,27 @@ TEST_F(CheckpointFaults, NamesThatOnlyResembleCheckpointsAreIgnored) {
   EXPECT_EQ(checkpoint_steps(run_.path()), (std::vector<std::int64_t>{10, 20}));
 }
 
+// Saved by a program that did not look, or by hand: neither training, nor scoring, nor sampling makes sense of it.
+TEST(CheckpointWeights, ThatAreNotFiniteAreRefused) {
+  const testing::TemporaryDirectory run;
+  SmallTraining training;
+  training.fill(1);
+  SmallTraining::set(training.masters, training.parameters.all()[1].offset + 2, std::nan(""));
+  save_checkpoint(run.path(), testing::state_at(5), training.tensors(), 0);
+  const std::string message = directory_of(run.path(), 5) +
+                              "/model.safetensors: weights of 'norm.gain' are not finite, so the model is of no use; "
+                              "move this checkpoint away to use the one before it";
+  EXPECT_EQ(user_error_of([&] { load_newest_checkpoint(run.path(), training.tensors()); }), message);
+  EXPECT_EQ(user_error_of([&] { load_weights(run.path(), training.parameters, false); }), message);
+}
+
+// Each file is checked, but not each on a thread of its own.
+TEST_F(CheckpointFaults, AManifestOfManyFilesStartsFewThreads) {
+  forge([&](json& state) {
+    for (int i = 0; i < 20000; ++i) state["files"][fmt::format("f{}", i)] = {{"bytes", 1}, {"sha256", ""}};
+  });
+  EXPECT_NE(complaint().find(": cannot open: No such file or directory"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace longstride

@@ -1,0 +1,106 @@
+// A second copy of each checkpoint is as good as the first.
+#include "framework/train/checkpoint_mirror.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "framework/core/files.h"
+#include "framework/train/checkpoint_writer.h"
+#include "tests/train/checkpoint_fixture.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::directory_of;
+using testing::resumed_step;
+using testing::save;
+using testing::TemporaryDirectory;
+using testing::user_error_of;
+
+// A run with two checkpoints and their copies.
+class CheckpointMirror : public ::testing::Test {
+ protected:
+  CheckpointMirror() {
+    for (const std::int64_t step : {10, 20}) {
+      save(run.path(), step);
+      mirror_checkpoint(run.path(), step, mirror.path(), 0);
+    }
+  }
+  static void damage(const std::string& directory, std::int64_t step) {
+    std::fstream file(directory_of(directory, step) + "/model.safetensors", std::ios::in | std::ios::out);
+    file.seekp(-3, std::ios::end);
+    file.put('!');
+  }
+  TemporaryDirectory run, mirror;
+};
+
+TEST_F(CheckpointMirror, HoldsTheSameFiles) {
+  for (const auto& entry : fs::recursive_directory_iterator(run.path())) {
+    if (!entry.is_regular_file()) continue;
+    EXPECT_EQ(read_file(entry.path().string()), read_file(mirror / fs::relative(entry.path(), run.path()).string()));
+  }
+  EXPECT_EQ(resumed_step(mirror.path()), 20);
+}
+
+TEST_F(CheckpointMirror, KeepsAsManyAsTheRun) {
+  save(run.path(), 30);
+  mirror_checkpoint(run.path(), 30, mirror.path(), 2);
+  EXPECT_EQ(checkpoint_steps(mirror.path()), (std::vector<std::int64_t>{20, 30}));
+}
+
+TEST_F(CheckpointMirror, RestoresWhatTheRunHasLost) {
+  EXPECT_EQ(restore_from_mirror(run.path(), mirror.path()), std::nullopt);  // nothing is lost
+  fs::remove_all(directory_of(run.path(), 20));
+  EXPECT_EQ(restore_from_mirror(run.path(), mirror.path()), 20);
+  EXPECT_EQ(resumed_step(run.path()), 20);
+  damage(run.path(), 20);
+  EXPECT_EQ(restore_from_mirror(run.path(), mirror.path()), 20);
+  EXPECT_EQ(resumed_step(run.path()), 20);
+  const TemporaryDirectory empty;
+  EXPECT_EQ(restore_from_mirror(empty.path(), mirror.path()), 20);
+  EXPECT_EQ(resumed_step(empty.path()), 20);
+}
+
+TEST_F(CheckpointMirror, ItselfDamagedIsPassedOver) {
+  damage(mirror.path(), 20);
+  EXPECT_EQ(restore_from_mirror(run.path(), mirror.path()), std::nullopt);
+  damage(run.path(), 20);
+  EXPECT_EQ(restore_from_mirror(run.path(), mirror.path()), std::nullopt);  // both have step 10
+  damage(run.path(), 10);
+  EXPECT_EQ(restore_from_mirror(run.path(), mirror.path()), 10);
+  EXPECT_EQ(resumed_step(run.path()), 10);
+}
+
+TEST_F(CheckpointMirror, ADamagedCheckpointIsNotCopied) {
+  save(run.path(), 30);
+  damage(run.path(), 30);
+  const std::string message = user_error_of([&] { mirror_checkpoint(run.path(), 30, mirror.path(), 0); });
+  EXPECT_NE(message.find("model.safetensors: its content does not match its checksum"), std::string::npos) << message;
+  EXPECT_EQ(checkpoint_steps(mirror.path()), (std::vector<std::int64_t>{10, 20}));
+}
+
+// The run has its checkpoint, and the user hears that there is no second one.
+TEST_F(CheckpointMirror, AFailedCopyIsAWarning) {
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_st>(log)));
+  write_file_atomically(mirror / "file", "");
+  const auto comm = make_single_communicator();
+  testing::SmallTraining training;
+  CheckpointWriter writer(*comm, run.path(), training.tensors(), 0, Device::cpu, 20, mirror / "file/folder");
+  writer.begin(testing::state_at(30), nullptr);
+  writer.finish();
+  spdlog::set_default_logger(before);
+  EXPECT_EQ(writer.committed(), 30);
+  EXPECT_EQ(newest_whole_step(run.path()), 30);
+  EXPECT_NE(log.str().find("the checkpoint of step 30 has no second copy: "), std::string::npos) << log.str();
+}
+
+}  // namespace
+}  // namespace longstride
