@@ -247,15 +247,19 @@ std::shared_ptr<const Dataset> Dataset::open(const std::string& path) {
   return std::make_shared<Hdf5Dataset>(path);
 }
 
-std::unique_ptr<BatchSource> open_training_data(const DataConfig& config, std::uint64_t seed) {
-  const auto dataset = Dataset::open(config.path);
-  const DatasetInfo& info = dataset->info();
+void check_fits(const Dataset& dataset, const DataConfig& config) {
+  const DatasetInfo& info = dataset.info();
   if (info.kind != config.kind)
-    throw user_error("{}: holds {}, but the recipe's data.kind is {}; change data.kind or data.path", config.path,
+    throw user_error("{}: holds {}, but the recipe's data.kind is {}; change data.kind or data.path", dataset.path(),
                      name_of(info.kind), name_of(config.kind));
   if (info.rows > 0 && config.context != info.image_bytes())
     throw user_error("{}: its images have {} x {} x {} = {} bytes, but data.context is {}; set data.context to that",
-                     config.path, info.rows, info.columns, info.channels, info.image_bytes(), config.context);
+                     dataset.path(), info.rows, info.columns, info.channels, info.image_bytes(), config.context);
+}
+
+std::unique_ptr<BatchSource> open_training_data(const DataConfig& config, std::uint64_t seed) {
+  const auto dataset = Dataset::open(config.path);
+  check_fits(*dataset, config);
   return make_batch_source(dataset->split("train", config.cross_files), config.context, seed,
                            fmt::format("{}: 'train'", config.path));
 }

@@ -71,6 +71,9 @@ class Dataset {
 std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
                                                std::uint64_t seed, const std::string& where);
 
+// UserError when the dataset's kind, or the size of its pictures, is not the recipe's.
+void check_fits(const Dataset& dataset, const DataConfig& config);
+
 // Opens config.path, checks that it fits the recipe's kind and context, and gives the training rows.
 std::unique_ptr<BatchSource> open_training_data(const DataConfig& config, std::uint64_t seed);
 

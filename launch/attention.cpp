@@ -14,6 +14,7 @@
 #include "launch/attention_picture.h"
 #include "launch/commands.h"
 #include "launch/counter_line.h"
+#include "launch/run_data.h"
 #include "launch/run_directory.h"
 
 namespace longstride {
@@ -27,9 +28,10 @@ struct AttentionOptions {
   std::int64_t input = 0;
 };
 
-std::vector<std::uint8_t> read_input(const AttentionOptions& o, const Recipe& recipe) {
-  const std::string path = o.data.empty() ? recipe.data.path : o.data;
-  const auto set = Dataset::open(path)->split(o.split, recipe.data.cross_files);
+std::vector<std::uint8_t> read_input(const AttentionOptions& o, const LoadedRun& run) {
+  const Recipe& recipe = run.recipe;
+  const auto dataset = open_run_data(run, o.data, o.split);
+  const auto set = dataset->split(o.split, recipe.data.cross_files);
   std::int64_t left = o.input;
   for (std::int64_t s = 0; s < set->sequences(); ++s) {
     const std::int64_t windows = set->length(s) / recipe.data.context;
@@ -40,8 +42,8 @@ std::vector<std::uint8_t> read_input(const AttentionOptions& o, const Recipe& re
     }
     left -= windows;
   }
-  throw user_error("{}: '{}' has {} whole sequence(s) of {}; --input counts them from 0", path, o.split, o.input - left,
-                   recipe.data.context);
+  throw user_error("{}: '{}' has {} whole sequence(s) of {}; --input counts them from 0", dataset->path(), o.split,
+                   o.input - left, recipe.data.context);
 }
 
 // All of `count`, or those asked for.
@@ -98,7 +100,7 @@ class Drawing {
   Drawing(const AttentionOptions& options, const LoadedRun& run)
       : recipe_(run.recipe),
         folder_(options.output),
-        bytes_(read_input(options, run.recipe)),
+        bytes_(read_input(options, run)),
         view_{recipe_.data.kind, recipe_.model.geometry,
               strip_line(recipe_.data.context, std::max<std::int64_t>(1, recipe_.model.attention.stride)), bytes_},
         layers_(chosen(options.layers, recipe_.model.layers, "layer")),

@@ -23,9 +23,11 @@ struct EvalOptions {
 
 void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& result) {
   const std::int64_t context = run.recipe.model.context, min_context = o.request.min_context;
+  const std::string& data = o.request.data.empty() ? run.recipe.data.path : o.request.data;
   if (o.json) {
     const nlohmann::ordered_json out = {{"run", o.run},
                                         {"step", run.step},
+                                        {"data", data},
                                         {"split", o.request.split},
                                         {"context", context},
                                         {"min_context", min_context},
@@ -37,8 +39,8 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
     std::puts(out.dump(2).c_str());
     return;
   }
-  fmt::print("{} split, {} bytes, step {}{}, context {}{}: {:.4f}{} bits per byte ({:.5f} nats)\n", o.request.split,
-             result.bytes, run.step, run.averaged ? ", averaged weights" : "", context,
+  fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}: {:.4f}{} bits per byte ({:.5f} nats)\n", data,
+             o.request.split, result.bytes, run.step, run.averaged ? ", averaged weights" : "", context,
              min_context > 0 ? fmt::format(" (at least {})", min_context) : "", result.bits_per_byte(),
              o.request.spread ? fmt::format(" +- {:.4f}", result.standard_error) : "", result.loss());
 }

@@ -2,18 +2,17 @@
 
 #include <algorithm>
 
-#include "datasets/dataset.h"
 #include "framework/core/errors.h"
 #include "framework/train/evaluation_memory.h"
 #include "launch/counter_line.h"
 #include "launch/device_option.h"
+#include "launch/run_data.h"
 
 namespace longstride {
 
 EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
   check_device_computes(run.recipe.model, request.device);
-  const std::string path = request.data.empty() ? run.recipe.data.path : request.data;
-  const auto dataset = Dataset::open(path);
+  const auto dataset = open_run_data(run, request.data, request.split);
   const auto sequences = dataset->split(request.split, run.recipe.data.cross_files);
   EvaluationConfig config;
   config.context = run.recipe.model.context;
@@ -27,7 +26,7 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   if (config.min_context >= config.context)
     throw user_error("--min-context is {}, but must be below the context of {}", config.min_context, config.context);
   if (evaluation_windows(*sequences, config).empty())
-    throw user_error("{}: the split '{}' is empty; choose another with --split", path, request.split);
+    throw user_error("{}: the split '{}' is empty; choose another with --split", dataset->path(), request.split);
 
   EvaluationMemory memory(*run.model, run.masters, config, run.recipe.train, request.device);
   Context ctx = memory.context();

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "framework/core/errors.h"
+#include "framework/train/trainer.h"
 #include "launch/arguments.h"
 #include "launch/commands.h"
 
@@ -104,6 +105,8 @@ int report(const Session& session, int code, const std::string& message) {
 int guarded(int argc, char** argv, Session& session) {
   try {
     return run(argc, argv, session);
+  } catch (const TrainingDiverged& e) {
+    return report(session, diverged_exit_code, e.what());
   } catch (const UserError& e) {
     return report(session, user_mistake, e.what());
   } catch (const std::bad_alloc&) {

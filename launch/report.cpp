@@ -18,6 +18,7 @@
 #include "launch/report_style.h"
 #include "launch/run_directory.h"
 #include "launch/run_history.h"
+#include "launch/run_records.h"
 
 namespace longstride {
 namespace {
@@ -240,7 +241,7 @@ std::string Report::attention() const {
 }
 
 std::string Report::environment() const {
-  const fs::path file = fs::path(run_) / "environment.json";
+  const fs::path file = newest_record(run_, "environment.json");
   if (!fs::exists(file)) return "";
   const Json kept = Json::parse(read_file(file.string()), nullptr, false);
   Rows rows;

@@ -1,6 +1,7 @@
 #include "launch/run_directory.h"
 
 #include <map>
+#include <set>
 
 #include "framework/core/errors.h"
 #include "framework/train/checkpoint.h"
@@ -27,6 +28,32 @@ bool must_stay(const std::string& key) {
          key == "optimizer.kind";
 }
 
+// What changes no figure that training computes, or only how it is rounded. Another path may lead to the same bytes:
+// these are compared by their checksums.
+bool may_change(const std::string& key) {
+  static const std::set<std::string> free = {"name",
+                                             "data.path",
+                                             "model.recompute",
+                                             "train.micro_batch",
+                                             "train.graph",
+                                             "train.log_every",
+                                             "train.checkpoint_every",
+                                             "train.keep",
+                                             "train.mirror",
+                                             "train.evaluate_every",
+                                             "train.evaluate_windows",
+                                             "train.hang_seconds",
+                                             "optimizer.shard"};
+  return free.contains(key) || key.starts_with("parallel.") || key.starts_with("reproduces.") ||
+         key.starts_with("unpublished.");
+}
+
+std::map<std::string, std::string> values_of(const std::string& resolved, const std::string& name) {
+  Values values;
+  flatten(parse_settings(resolved, name), "", values);
+  return {values.begin(), values.end()};
+}
+
 }  // namespace
 
 LoadedRun load_run(const std::string& run, const std::string& weights) {
@@ -46,28 +73,37 @@ LoadedRun load_run(const std::string& run, const std::string& weights) {
   loaded.masters = Tensor(loaded.weights->data(), Dtype::f32, flat);
   parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
   loaded.step = load_weights(run, parameters, loaded.averaged).step;
+  loaded.data = state.data;
   return loaded;
 }
 
-void check_resumable(const std::string& run, const Recipe& recipe) {
+std::vector<Change> changes_since_checkpoint(const std::string& run, const Recipe& recipe, const DataRecord& data) {
   const CheckpointState state = read_newest_state(run);
   const Recipe begun = parse_recipe(state.recipe, run + "/recipe.yaml");
-  Values before, now;
-  flatten(parse_settings(begun.resolved, run + "/recipe.yaml"), "", before);
-  flatten(parse_settings(recipe.resolved, recipe.name), "", now);
-  const std::map<std::string, std::string> known(before.begin(), before.end());
-  for (const auto& [key, value] : now) {
-    const auto found = known.find(key);
-    if (must_stay(key) && found != known.end() && found->second != value)
+  const auto before = values_of(begun.resolved, run + "/recipe.yaml"), now = values_of(recipe.resolved, recipe.name);
+  std::vector<Change> changes;
+  const auto compare = [&](const std::string& key, const std::string& old, const std::string& value) {
+    if (old == value || may_change(key)) return;
+    if (must_stay(key))
       throw user_error("{} is {}, but the run in {} began with {}; resume it with its own recipe, or start another run",
-                       key, value, run, found->second);
-  }
+                       key, value, run, old);
+    changes.push_back({key, old, value});
+  };
+  constexpr const char* absent = "not set";
+  for (const auto& [key, value] : now) compare(key, before.contains(key) ? before.at(key) : absent, value);
+  for (const auto& [key, value] : before)
+    if (!now.contains(key)) compare(key, value, absent);
   if (recipe.train.ema > 0 && begun.train.ema == 0)
     throw user_error("train.ema is {}, but the run in {} keeps no average of its weights; set train.ema: 0",
                      recipe.train.ema, run);
   if (recipe.train.steps < state.step)
-    throw user_error("train.steps is {}, but the run in {} has done {} already; raise train.steps to go on",
+    throw user_error("train.steps is {}, but the run in {} has done {} already; raise train.steps to continue it",
                      recipe.train.steps, run, state.step);
+  for (const auto& [name, value] : state.data)
+    if (const auto found = data.find(name); name != "path" && (found == data.end() || found->second != value))
+      changes.push_back(
+          {fmt::format("{} of {}", name, recipe.data.path), value, found == data.end() ? absent : found->second});
+  return changes;
 }
 
 }  // namespace longstride

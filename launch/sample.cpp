@@ -21,6 +21,7 @@
 #include "launch/commands.h"
 #include "launch/counter_line.h"
 #include "launch/device_option.h"
+#include "launch/run_data.h"
 #include "launch/run_directory.h"
 
 namespace longstride {
@@ -92,9 +93,12 @@ void write_samples(const fs::path& folder, const LoadedRun& run, const std::vect
   if (g.rows > 0 && samples.size() > 1) write_grid((folder / "grid.png").string(), samples, across, g);
 }
 
-// Samples a second of the sound the model was trained on: the dataset knows; without it the user says.
-std::int64_t sampling_rate(const SampleOptions& o, const Recipe& recipe) {
+// Samples per second of the sound the model was trained on: the checkpoint knows, or the dataset, or the user says.
+std::int64_t sampling_rate(const SampleOptions& o, const LoadedRun& run) {
+  const Recipe& recipe = run.recipe;
   if (o.rate > 0 || recipe.data.kind != DataKind::audio) return o.rate;
+  if (const auto known = run.data.find("rate"); known != run.data.end())
+    if (const std::int64_t rate = std::strtoll(known->second.c_str(), nullptr, 10); rate > 0) return rate;
   if (!fs::exists(recipe.data.path))
     throw user_error("{}: the dataset is not there to tell the sampling rate; say it, as in --rate 12000",
                      recipe.data.path);
@@ -108,10 +112,11 @@ void make_folder(const std::string& path) {
 }
 
 // The beginnings of the first sequences of a split, which the samples go on from; returns them whole.
-std::vector<Bytes> read_originals(SampleOptions& o, const Recipe& recipe) {
+std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
+  const Recipe& recipe = run.recipe;
   if (!fs::exists(recipe.data.path))
     throw user_error("{}: the dataset is not there; --complete takes what it goes on from out of it", recipe.data.path);
-  const auto dataset = Dataset::open(recipe.data.path);
+  const auto dataset = open_run_data(run, "", o.complete);
   const auto split = dataset->split(o.complete, recipe.data.cross_files);
   std::vector<Bytes> out;
   for (std::int64_t s = 0; s < split->sequences() && static_cast<std::int64_t>(out.size()) < o.config.count; ++s)
@@ -186,11 +191,11 @@ void run_sample(SampleOptions& o, Session& session) {
   const LoadedRun run = load_run(o.run, o.weights);
   check_device_computes(run.recipe.model, device);
   check_lengths(o, run.recipe.model);
-  const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run.recipe);
+  const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
   set_prompts(o, originals);
   if (o.output.empty()) o.output = (fs::path(o.run) / "samples").string();
 
-  const std::int64_t rate = sampling_rate(o, run.recipe);
+  const std::int64_t rate = sampling_rate(o, run);
   make_folder(o.output);  // before the work, not after it
   const Samples samples = draw_samples(o, run, device);
   write_samples(o.output, run, samples.bytes, rate);

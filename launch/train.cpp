@@ -15,7 +15,7 @@ namespace {
 struct TrainOptions {
   std::string recipe, run;
   std::vector<std::string> overrides;
-  bool resume = false;
+  bool resume = false, resume_changed = false;
   DeviceOption device;
 };
 
@@ -24,7 +24,8 @@ void run_train(const TrainOptions& o, Session& session) {
   request.recipe = read_recipe(o.recipe, o.overrides);
   request.device = chosen_device(o.device, *session.comm);
   request.run = o.run.empty() ? (std::filesystem::path("runs") / request.recipe.name).string() : o.run;
-  request.resume = o.resume;
+  request.resume = o.resume || o.resume_changed;
+  request.accept_changes = o.resume_changed;
   catch_stop_signals();
   const TrainingOutcome outcome = train_run(request, session);
   if (session.comm->rank() == 0 && outcome.stopped)
@@ -40,6 +41,9 @@ void add_train(CLI::App& app, Session& session) {
   train->add_option("--set", o->overrides, "override a key, as in --set model.layers=12");
   train->add_option("--run", o->run, "run directory; default: runs/<name of the recipe>");
   train->add_flag("--resume", o->resume, "continue from the newest whole checkpoint");
+  train->add_flag(
+      "--resume-changed", o->resume_changed,
+      "continue although settings of training or the data are not those of the last checkpoint; prints both");
   add_device_option(*train, o->device);
   train->callback([o, &session] { run_train(*o, session); });
 }

@@ -9,33 +9,94 @@
 #include "framework/comm/collectives.h"
 #include "framework/comm/watchdog.h"
 #include "framework/core/errors.h"
-#include "framework/core/files.h"
 #include "framework/train/checkpoint.h"
+#include "framework/train/checkpoint_mirror.h"
 #include "framework/train/gradient_exchange.h"
 #include "framework/train/memory_plan.h"
 #include "framework/train/precision.h"
+#include "framework/train/run_lock.h"
 #include "launch/device_option.h"
 #include "launch/environment.h"
+#include "launch/run_data.h"
 #include "launch/run_directory.h"
+#include "launch/run_records.h"
 
 namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A fresh run must not write over another one; a resumed one needs something to resume.
-void prepare_directory(const std::string& run, bool resume, const Recipe& recipe, Session& session) {
-  const bool there = !checkpoint_steps(run).empty();
-  if (there && !resume)
-    throw user_error("{}: holds checkpoints already; continue it with --resume or choose another directory with --run",
-                     run);
-  if (!there && resume) throw user_error("{}: holds no checkpoint to resume from; start the run without --resume", run);
-  if (resume && session.comm->rank() == 0) check_resumable(run, recipe);
-  session.comm->barrier();  // every rank has looked before rank 0 writes
-  if (session.comm->rank() != 0) return;
+constexpr const char* run_advice = "choose another directory with --run";
+
+void make_directory(const std::string& path, const char* advice) {
   std::error_code error;
-  fs::create_directories(fs::path(run) / "checkpoints", error);
-  if (error) throw user_error("{}: cannot be created ({}); choose another directory with --run", run, error.message());
+  fs::create_directories(fs::path(path) / "checkpoints", error);
+  if (error) throw user_error("{}: cannot be created ({}); {}", path, error.message(), advice);
+}
+
+// What only rank 0 touches: the run's directory and its mirror, locked for as long as the run trains.
+struct RunPlaces {
+  std::string run, mirror;  // mirror: empty when there is none
+  std::unique_ptr<RunLock> run_lock, mirror_lock;
+
+  void check() const {
+    run_lock->check();
+    if (mirror_lock) mirror_lock->check();
+  }
+};
+
+bool holds_checkpoints(const std::string& directory) {
+  return !directory.empty() && !checkpoint_steps(directory).empty();
+}
+
+// A fresh run must not write over another one; a resumed one needs something to resume.
+void lock_places(RunPlaces& places, bool resume) {
+  if (resume && !holds_checkpoints(places.run) && !holds_checkpoints(places.mirror))
+    throw user_error("{}: holds no checkpoint to resume from; start the run without --resume", places.run);
+  make_directory(places.run, run_advice);
+  places.run_lock = std::make_unique<RunLock>(places.run);
+  if (!places.mirror.empty()) {
+    make_directory(places.mirror, "choose another folder with train.mirror");
+    if (std::error_code error; fs::equivalent(places.run, places.mirror, error))
+      throw user_error("train.mirror leads to {}, which is the run itself; choose another folder", places.mirror);
+    places.mirror_lock = std::make_unique<RunLock>(places.mirror);
+  }
+  for (const std::string& place : {places.run, places.mirror})
+    if (!resume && holds_checkpoints(place))
+      throw user_error("{}: holds checkpoints already; continue it with --resume or {}", place,
+                       place == places.run ? run_advice : "choose another folder with train.mirror");
+}
+
+void list_changes(const std::vector<Change>& changes, bool accepted, const std::string& run) {
+  std::string list;
+  for (const Change& change : changes) {
+    if (accepted) spdlog::info("  {:<12}{}: {} before, {} now", "changed", change.what, change.before, change.now);
+    list += fmt::format("{}{} was {} and is {}", list.empty() ? "" : "; ", change.what, change.before, change.now);
+  }
+  if (!accepted && !changes.empty())
+    throw user_error(
+        "the run in {} would not continue as it began: {}; resume it with its own recipe and data, or accept the "
+        "change "
+        "with --resume-changed",
+        run, list);
+}
+
+// On rank 0: everything that can be refused is, before anything of the run changes.
+void prepare_places(RunPlaces& places, const TrainRequest& request, const DataRecord& data) {
+  lock_places(places, request.resume);
+  if (!request.resume) return;
+  if (!places.mirror.empty())
+    if (const auto step = restore_from_mirror(places.run, places.mirror))
+      spdlog::warn("{}: step {} is taken from {}, which holds the newest whole checkpoint", places.run, *step,
+                   places.mirror);
+  list_changes(changes_since_checkpoint(places.run, request.recipe, data), request.accept_changes, places.run);
+}
+
+// The mirror of RUN is DIR/<last name of RUN>, so that one recipe serves several runs.
+std::string mirror_of(const TrainRequest& request) {
+  if (request.recipe.train.mirror.empty()) return "";
+  const fs::path run = fs::absolute(request.run).lexically_normal();
+  return (fs::path(request.recipe.train.mirror) / (run.has_filename() ? run : run.parent_path()).filename()).string();
 }
 
 // Every rank calls it; rank 0 prints what the run is and where it runs.
@@ -85,16 +146,18 @@ TrainingOutcome train_run(const TrainRequest& request, Session& session) {
   SparseTransformer model(recipe.model);
   divide_batch(recipe.train, session.comm->size());
   gradient_type(recipe.train, request.device);
-  prepare_directory(request.run, request.resume, recipe, session);
+  TrainerSetup setup;
+  RunPlaces places{request.run, mirror_of(request), nullptr, nullptr};
   if (session.comm->rank() == 0) {
-    write_file_atomically((fs::path(request.run) / "recipe.yaml").string(), recipe.resolved);
-    write_file_atomically((fs::path(request.run) / "environment.json").string(),
-                          describe_environment(request.device, session.comm->size()));
+    setup.record = record_of(*dataset);
+    prepare_places(places, request, setup.record);
+    record_start(request.run, recipe.resolved, describe_environment(request.device, session.comm->size()));
+    setup.check_lock = [&places] { places.check(); };
   }
+  session.comm->barrier();  // no rank goes further until rank 0 has found nothing to refuse
   announce(recipe, model, *session.comm, request.device, request.run);
   session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);
 
-  TrainerSetup setup;
   setup.model = &model;
   setup.data = data.get();
   setup.validation = validation->sequences() > 0 ? validation.get() : nullptr;
@@ -103,6 +166,7 @@ TrainingOutcome train_run(const TrainRequest& request, Session& session) {
   setup.device = request.device;
   setup.config = recipe.train;
   setup.run = request.run;
+  setup.mirror = places.mirror;
   setup.recipe = recipe.resolved;
   setup.resume = request.resume;
   const TrainingOutcome outcome = train(setup);

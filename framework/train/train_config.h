@@ -1,6 +1,7 @@
 // The settings of a training run, as a recipe's `train:` gives them.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace longstride {
@@ -48,6 +49,7 @@ struct TrainConfig {
   std::int64_t log_every = 10;
   std::int64_t checkpoint_every = 1000;
   std::int64_t keep = 3;              // newest checkpoints kept; 0: all
+  std::string mirror;                 // folder for a second copy of each checkpoint; empty: none
   std::int64_t evaluate_every = 0;    // steps; 0: only at the end
   std::int64_t evaluate_windows = 0;  // windows of the validation split scored each time; 0: all
   double hang_seconds = 25;           // a rank that is silent or does not move for so long ends the job; 0: no watchdog

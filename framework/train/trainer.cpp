@@ -37,7 +37,7 @@ class Trainer {
   std::int64_t step_tokens() const { return setup_.config.global_batch * setup_.model->context(); }
   void start_or_resume();
   void read_step();
-  void refuse_non_finite();
+  void refuse_divergence();
   void report();
   std::optional<double> utilisation(double tokens_per_second) const;
   void evaluate_now();
@@ -75,7 +75,7 @@ class Watched {
 Trainer::Trainer(const TrainerSetup& setup)
     : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
   start_or_resume();
-  writer_.emplace(*setup_.comm, setup_.run, step_.tensors(), setup_.config.keep, setup_.device, saved_);
+  writer_.emplace(*setup_.comm, setup_.run, step_.tensors(), setup_.config.keep, setup_.device, saved_, setup_.mirror);
   if (!first_rank()) return;
   metrics_.emplace(setup_.run, step_.step());
   progress_.emplace(stderr);
@@ -101,31 +101,31 @@ void Trainer::read_step() {
   if (read_ == step_.step()) return;
   last_ = step_.report();
   read_ = step_.step();
-  refuse_non_finite();
+  refuse_divergence();
 }
 
 // A step whose gradient is not finite has changed nothing, on either device. With a loss scale some such steps are how
-// the scale is found; without one there is nothing to wait for.
-void Trainer::refuse_non_finite() {
+// the scale is found; without one there is nothing to wait for. A loss far above guessing's never comes back.
+void Trainer::refuse_divergence() {
   const kernels::OptimizerScalars& scalars = last_.scalars;
-  const bool unseen = !scaled() && scalars.skipped > 0 && scalars.finite != 0;
-  const bool wrong = !scaled() && (!std::isfinite(last_.loss) || scalars.finite == 0);
-  if (!unseen && !wrong && !(scaled() && scalars.skipped_in_row >= most_skipped)) return;
+  const double bits = last_.loss / std::numbers::ln2;
+  std::string what;
+  if (scaled() && scalars.skipped_in_row >= most_skipped)
+    what = fmt::format("the gradient is not finite after {} skipped steps, the last of them step {}",
+                       scalars.skipped_in_row, read_);
+  else if (!scaled() && scalars.skipped > 0 && scalars.finite != 0)
+    what = fmt::format("the gradient of a step before step {} is not finite", read_);
+  else if (!scaled() && (!std::isfinite(last_.loss) || scalars.finite == 0))
+    what = fmt::format("the {} of step {} is not finite", std::isfinite(last_.loss) ? "gradient" : "loss", read_);
+  else if (bits > diverged_bits_per_byte)
+    what = fmt::format("training has diverged: step {} has {:.6g} bits per byte, and guessing has 8", read_, bits);
+  if (what.empty()) return;
   writer_->finish();  // all ranks are here alike: what is being saved is of a good step
-  const std::int64_t saved = std::max<std::int64_t>(writer_->committed(), 0);
-  if (scaled())
-    throw user_error(
-        "gradient is not finite after {} skipped steps, the last of them step {}; the last checkpoint is step {}. "
-        "Lower train.lr or set train.precision: bf16",
-        scalars.skipped_in_row, read_, saved);
-  if (unseen)
-    throw user_error(
-        "the gradient of a step before step {} is not finite; the last checkpoint is step {}. Lower train.lr or "
-        "lengthen train.warmup",
-        read_, saved);
-  throw user_error(
-      "the {} of step {} is not finite; the last checkpoint is step {}. Lower train.lr or lengthen train.warmup",
-      std::isfinite(last_.loss) ? "gradient" : "loss", read_, saved);
+  const std::int64_t saved = writer_->committed();
+  throw TrainingDiverged(
+      fmt::format("{}; {}. Lower train.lr or {}", what,
+                  saved < 0 ? "there is no checkpoint yet" : fmt::format("the last checkpoint is step {}", saved),
+                  scaled() ? "set train.precision: bf16" : "lengthen train.warmup"));
 }
 
 // Model FLOP utilisation: recompute is not counted as work done.
@@ -180,6 +180,7 @@ void Trainer::save() {
   CheckpointState state;
   step_.describe(last_, state);
   state.recipe = setup_.recipe;
+  state.data = setup_.record;
   writer_->begin(state, step_.stream());
   saved_ = step_.step();
 }
@@ -196,6 +197,7 @@ TrainingOutcome Trainer::run() {
   interval_step_ = step_.step();
   const Watched watched(setup_.watchdog);
   while (step_.step() < c.steps && !outcome.stopped) {
+    if (setup_.check_lock) setup_.check_lock();
     step_.run(prefetcher.next());
     writer_->poll();
     const bool last = step_.step() == c.steps;

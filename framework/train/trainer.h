@@ -2,13 +2,16 @@
 // or a recipe.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "framework/comm/communicator.h"
 #include "framework/comm/watchdog.h"
 #include "framework/core/batch_source.h"
+#include "framework/core/errors.h"
 #include "framework/models/model.h"
+#include "framework/train/checkpoint.h"
 #include "framework/train/train_config.h"
 
 namespace longstride {
@@ -22,9 +25,21 @@ struct TrainerSetup {
   Device device = Device::cpu;
   TrainConfig config;
   std::string run;     // directory
-  std::string recipe;  // resolved, kept with every checkpoint
+  std::string mirror;  // directory of the checkpoints' second copies; empty: none
+  std::string recipe;  // resolved, kept with every checkpoint, as is
+  DataRecord record;   // what the run reads
   bool resume = false;
+  std::function<void()> check_lock;  // rank 0's: throws when the run is no longer this process's; absent: not asked
 };
+
+// Training has come to nothing: the loss is not finite, or far above that of guessing. Its exit code is its own, so
+// that a script tells it from a mistake in the recipe.
+class TrainingDiverged : public UserError {
+ public:
+  using UserError::UserError;
+};
+inline constexpr int diverged_exit_code = 3;
+inline constexpr double diverged_bits_per_byte = 64;  // guessing has 8
 
 struct TrainingOutcome {
   std::int64_t step = 0;  // steps done
@@ -33,7 +48,7 @@ struct TrainingOutcome {
 };
 
 // Trains until config.steps or until SIGTERM, SIGINT or SIGUSR1 asks for a checkpoint at the next step boundary.
-// Same recipe, seed and number of ranks: the same bits, across restarts too.
+// Same recipe, seed and number of ranks: the same bits, across restarts too. TrainingDiverged on every rank alike.
 TrainingOutcome train(const TrainerSetup& setup);
 
 }  // namespace longstride

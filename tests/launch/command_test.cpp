@@ -67,11 +67,15 @@ class Command : public ::testing::Test {
     EXPECT_TRUE(result.err.ends_with("; see longstride " + command + " --help\n")) << result.err;
   }
 
+  static void copy_run(const std::string& name) {
+    fs::remove_all(*dir / name);
+    fs::copy(*dir / "run", *dir / name, fs::copy_options::recursive);
+  }
+
   // A copy of the run whose last checkpoint has `file` replaced by what `change` makes of it.
   template <class F>
   static std::string damaged_run(const std::string& name, const std::string& file, F&& change) {
-    fs::remove_all(*dir / name);
-    fs::copy(*dir / "run", *dir / name, fs::copy_options::recursive);
+    copy_run(name);
     const std::string path = *dir / (name + "/checkpoints/step-00000002/" + file);
     write_text(path, change(text_of(path)));
     return name;
@@ -181,24 +185,43 @@ TEST_F(Command, ARunIsResumedOnlyWithARecipeThatContinuesItAndIsOtherwiseLeftAlo
   refused("optimizer.kind=muon", "optimizer.kind is muon" + other + "adam" + advice);
   refused("data.context=32", "data.context is 32" + other + "64" + advice);
   refused("train.ema=0.5", "train.ema is 0.5, but the run in run keeps no average of its weights; set train.ema: 0");
-  refused("train.steps=1", "train.steps is 1, but the run in run has done 2 already; raise train.steps to go on");
+  refused("train.steps=1", "train.steps is 1, but the run in run has done 2 already; raise train.steps to continue it");
 }
 
-TEST_F(Command, ARunGoesOnWithMoreStepsAndOtherwiseRecomputed) {
-  fs::remove_all(*dir / "more");
-  fs::copy(*dir / "run", *dir / "more", fs::copy_options::recursive);
-  const CommandResult result =
-      run({"train", "r.yaml", "--run", "more", "--resume", "--set", "train.steps=4", "--set", "model.recompute=block",
-           "--set", "train.micro_batch=2", "--set", "train.stages=[{until: 3, context: 16}]"});
+// The settings of a run are those of its last checkpoint until the user says otherwise.
+TEST_F(Command, ARunIsContinuedWithOtherSettingsOnlyWhenToldTo) {
+  copy_run("more");
+  const std::vector<std::string> start = {"train", "r.yaml", "--run", "more"};
+  const std::vector<std::string> settings = {
+      "--set", "train.steps=4",         "--set", "train.stages=[{until: 3, context: 16}]",
+      "--set", "model.recompute=block", "--set", "train.micro_batch=2"};
+  const auto with = [&](const char* flag) {
+    std::vector<std::string> all = start;
+    all.push_back(flag);
+    all.insert(all.end(), settings.begin(), settings.end());
+    return all;
+  };
+  const std::string first = text_of(*dir / "more/recipe.yaml");
+  expect_refused(with("--resume"),
+                 "the run in more would not continue as it began: train.stages was not set and is [{until: 3, context: "
+                 "16}]; train.steps was 2 and is 4; resume it with its own recipe and data, or accept the change with "
+                 "--resume-changed");
+  EXPECT_FALSE(fs::exists(*dir / "more/environment-2.json"));
+  const CommandResult result = run(with("--resume-changed"));
   EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("train.steps: 2 before, 4 now"), std::string::npos) << result.err;
   EXPECT_TRUE(fs::exists(*dir / "more/checkpoints/step-00000004"));
-  EXPECT_NE(text_of(*dir / "more/recipe.yaml").find("stages: [{until: 3, context: 16}]"), std::string::npos);
-  EXPECT_NE(text_of(*dir / "more/recipe.yaml").find("steps: 4"), std::string::npos);
+  EXPECT_EQ(text_of(*dir / "more/recipe.yaml"), first);
+  EXPECT_NE(text_of(*dir / "more/recipe-2.yaml").find("stages: [{until: 3, context: 16}]"), std::string::npos);
+  EXPECT_NE(text_of(*dir / "more/recipe-2.yaml").find("steps: 4"), std::string::npos);
+  EXPECT_TRUE(fs::exists(*dir / "more/environment-2.json"));
+  // Where it is and what is logged is no change.
+  EXPECT_EQ(run({"train", "more/recipe-2.yaml", "--run", "more", "--resume", "--set", "train.log_every=1"}).exit_code,
+            0);
 }
 
 TEST_F(Command, ARunThatIsDoneIsLeftAsItIs) {
-  fs::remove_all(*dir / "done");
-  fs::copy(*dir / "run", *dir / "done", fs::copy_options::recursive);
+  copy_run("done");
   const std::int64_t used = read_history(*dir / "done").used_bytes;
   EXPECT_GT(used, 0);
   const CommandResult result = run({"train", "r.yaml", "--run", "done", "--resume"});

@@ -1,0 +1,127 @@
+// A run is continued with the data and by the process that it belongs to, and says so when it is not.
+#include <gtest/gtest.h>
+
+#include "framework/train/run_lock.h"
+#include "tests/launch/command.h"
+
+namespace longstride::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* recipe = R"(name: small
+data: {kind: bytes, path: x.h5, context: 48}
+model:
+  kind: sparse_transformer
+  layers: 1
+  width: 16
+  heads: 2
+  attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}
+train: {steps: 2, global_batch: 4, lr: 1.0e-3, warmup: 1, mirror: copies}
+)";
+
+// 16 pictures of 4 x 4 x 3 bytes, as numpy saves them.
+std::string pictures() {
+  std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 4, 4, 3), }";
+  header.resize(117, ' ');
+  return std::string("\x93NUMPY\x01\x00", 8) + char(118) + char(0) + header + '\n' + std::string(16 * 48, 'p');
+}
+
+// A folder with a dataset and a run of two steps, its own for every test.
+class Continued : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_text(dir / "r.yaml", recipe);
+    prepare('a');
+    ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0);
+  }
+  void prepare(char from) {
+    std::string text;
+    for (int i = 0; i < 2000; ++i) text += static_cast<char>(from + i * i % 23);
+    write_text(dir / "text.bin", text);
+    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5", "--force"}).exit_code, 0);
+  }
+  CommandResult run(const std::vector<std::string>& arguments) const { return run_command(arguments, dir.path()); }
+  void expect_refused(const std::vector<std::string>& arguments, const std::vector<std::string>& parts) const {
+    const CommandResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    for (const std::string& part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+  }
+  const TemporaryDirectory dir;
+};
+
+TEST_F(Continued, OtherBytesAtTheSamePathAreOtherData) {
+  prepare('A');
+  expect_refused({"train", "r.yaml", "--run", "run", "--resume"},
+                 {"the run in run would not continue as it began: test of x.h5 was ", "; train of x.h5 was ",
+                  "; valid of x.h5 was ", "or accept the change with --resume-changed"});
+  expect_refused({"eval", "run"}, {"x.h5: 'test' is not what it was when the run was trained: its sha256 was ",
+                                   "say that you mean this file with --data x.h5"});
+  const CommandResult scored = run({"eval", "run", "--data", "x.h5"});
+  EXPECT_EQ(scored.exit_code, 0) << scored.err;
+  EXPECT_EQ(scored.out.find("x.h5, test split, "), 0u) << scored.out;
+  const CommandResult continued =
+      run({"train", "r.yaml", "--run", "run", "--resume-changed", "--set", "train.steps=3"});
+  EXPECT_EQ(continued.exit_code, 0) << continued.err;
+  EXPECT_EQ(run({"train", "r.yaml", "--run", "run", "--resume", "--set", "train.steps=3"}).exit_code, 0);
+  EXPECT_EQ(run({"eval", "run"}).exit_code, 0);
+}
+
+TEST_F(Continued, TheSameBytesMayMove) {
+  fs::rename(dir / "x.h5", dir / "y.h5");
+  const CommandResult result = run({"train", "r.yaml", "--run", "run", "--resume", "--set", "data.path=y.h5"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
+TEST_F(Continued, DataOfAnotherKindIsNotScored) {
+  write_text(dir / "p.npy", pictures());
+  ASSERT_EQ(run({"prepare", "images", "--input", "p.npy", "--size", "4", "--output", "p.h5"}).exit_code, 0);
+  for (const char* command : {"eval", "attention"})
+    expect_refused({command, "run", "--data", "p.h5", "--split", "train"},
+                   {"p.h5: holds images, but the recipe's data.kind is bytes"});
+}
+
+TEST_F(Continued, ADirectoryIsTrainedIntoByOneProcess) {
+  const RunLock held(dir / "run");
+  const std::string who = "run: process " + std::to_string(::getpid()) + " on ";
+  expect_refused({"train", "r.yaml", "--run", "run", "--resume"}, {who, "is training into it"});
+  expect_refused({"train", "r.yaml", "--run", "run"}, {who});
+  EXPECT_EQ(run({"eval", "run"}).exit_code, 0);  // reading disturbs nothing
+}
+
+TEST_F(Continued, ALostRunIsContinuedFromItsMirror) {
+  const std::string weights = "/checkpoints/step-00000002/model.safetensors";
+  EXPECT_EQ(text_of(dir / "run" + weights), text_of(dir / "copies/run" + weights));
+  EXPECT_EQ(run({"eval", "copies/run"}).exit_code, 0);
+  expect_refused({"train", "r.yaml", "--run", "other/run"}, {"copies/run: holds checkpoints already"});
+  expect_refused({"train", "r.yaml", "--run", "new", "--set", "train.mirror=."}, {"which is the run itself"});
+  const std::string before = text_of(dir / "run" + weights);
+  fs::remove_all(dir / "run");
+  const CommandResult result = run({"train", "r.yaml", "--run", "run", "--resume"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("step 2 is taken from copies/run"), std::string::npos) << result.err;
+  EXPECT_EQ(text_of(dir / "run" + weights), before);
+}
+
+TEST_F(Continued, AMirrorThatCannotBeMadeIsRefusedAtTheStart) {
+  write_text(dir / "file", "");
+  expect_refused({"train", "r.yaml", "--run", "other", "--set", "train.mirror=file"},
+                 {"file/other: cannot be created (Not a directory); choose another folder with train.mirror"});
+}
+
+TEST_F(Continued, ATrainingThatDivergesHasAnExitCodeOfItsOwn) {
+  const CommandResult result =
+      run({"train", "r.yaml", "--run", "wild", "--set", "train.lr=1", "--set", "train.warmup=0", "--set",
+           "train.steps=200", "--set", "train.clip=0", "--set", "train.checkpoint_every=1"});
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_NE(result.err.find("bits per byte, and guessing has 8; the last checkpoint is step "), std::string::npos)
+      << result.err;
+  const CommandResult early = run({"train", "r.yaml", "--run", "early", "--set", "train.lr=1", "--set",
+                                   "train.warmup=0", "--set", "train.steps=200", "--set", "train.clip=0"});
+  EXPECT_EQ(early.exit_code, 3) << early.err;
+  EXPECT_NE(early.err.find("there is no checkpoint yet"), std::string::npos) << early.err;
+}
+
+}  // namespace
+}  // namespace longstride::testing
