@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "framework/core/utf8.h"
 #include "framework/train/progress.h"
 
 namespace longstride {
@@ -13,19 +14,9 @@ namespace {
 
 constexpr double width = 640, height = 260, left = 66, right = 12, top = 30, low = 30;
 
-// Bytes of the UTF-8 character at `at`; 0: there is none.
-std::size_t character_at(const std::string& s, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return i < s.size() ? static_cast<unsigned char>(s[i]) : 0U; };
-  const unsigned first = byte(at);
-  if (first < 0x80) return first >= 0x20 || first == '\n' || first == '\t' ? 1 : 0;
-  const std::size_t count = first >= 0xF0 && first < 0xF5 ? 4 : first >= 0xE0 ? 3 : first >= 0xC2 ? 2 : 0;
-  if (first >= 0xF5 || count == 0) return 0;
-  for (std::size_t i = 1; i < count; ++i)
-    if ((byte(at + i) & 0xC0U) != 0x80U) return 0;
-  const unsigned second = byte(at + 1);
-  const bool too_long = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool outside = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);
-  return too_long || outside ? 0 : count;
+// Whether the character of `length` bytes at `at` may stand in a page.
+bool fit_for_html(const std::string& s, std::size_t at, std::size_t length) {
+  return length > 0 && (!is_control(s, at) || s[at] == '\n' || s[at] == '\t');
 }
 
 // Means of equal runs of points, so that a curve has no more than `most`.
@@ -101,7 +92,7 @@ Axis vertical(const std::vector<Series>& series, bool logarithmic) {
 std::string html_text(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
-    const std::size_t count = character_at(text, i);
+    const std::size_t count = utf8_length(text, i);
     switch (count == 1 ? text[i] : ' ') {
       case '&':
         out += "&amp;";
@@ -116,7 +107,7 @@ std::string html_text(const std::string& text) {
         out += "&quot;";
         break;
       default:
-        out += count == 0 ? "\xEF\xBF\xBD" : text.substr(i, count);
+        out += fit_for_html(text, i, count) ? text.substr(i, count) : "\xEF\xBF\xBD";
     }
     i += std::max<std::size_t>(1, count);
   }

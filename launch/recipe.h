@@ -31,9 +31,13 @@ struct Recipe {
 };
 
 // Reads `path`, its `base:` (one level, relative to the file) and overrides "model.layers=12" in order. UserError on
-// anything unknown, missing, ill-typed or out of range.
+// anything unknown, missing, ill-typed, out of range or unable to train, with all such mistakes at once.
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
 // The same from text; `name` stands for the file in messages. base: is resolved against the working directory.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
+
+// The resolved recipe that a run keeps. It was accepted when the run began: settings that could not train, which an
+// earlier version let pass, do not keep the run from being evaluated.
+Recipe recipe_of_run(const std::string& text, const std::string& name);
 
 }  // namespace longstride

@@ -68,7 +68,7 @@ class Report {
   explicit Report(const std::string& run)
       : run_(run),
         state_(read_newest_state(run)),
-        recipe_(parse_recipe(state_.recipe, run + "/recipe.yaml")),
+        recipe_(recipe_of_run(state_.recipe, run + "/recipe.yaml")),
         model_(recipe_.model),
         history_(read_history(run)),
         step_tokens_(static_cast<double>(recipe_.train.global_batch * recipe_.data.context)) {}

@@ -246,7 +246,7 @@ void Reproduction::fit_steps(TableRow& row) {
   Recipe& recipe = row.paper.recipe;
   std::int64_t steps = 0;
   if (steps_done(row.paper) > 0) {
-    steps = parse_recipe(read_newest_state(directory(row.paper)).recipe, recipe.name).train.steps;
+    steps = recipe_of_run(read_newest_state(directory(row.paper)).recipe, recipe.name).train.steps;
   } else {
     steps = std::max<std::int64_t>(1, std::llround(options_.train_seconds / seconds_per_step(recipe, 5)));
     session_.comm->broadcast(&steps, sizeof steps, 0);

@@ -59,7 +59,7 @@ std::map<std::string, std::string> values_of(const std::string& resolved, const 
 LoadedRun load_run(const std::string& run, const std::string& weights) {
   const CheckpointState state = read_newest_state(run);
   LoadedRun loaded;
-  loaded.recipe = parse_recipe(state.recipe, run + "/recipe.yaml");
+  loaded.recipe = recipe_of_run(state.recipe, run + "/recipe.yaml");
   loaded.model = std::make_unique<SparseTransformer>(loaded.recipe.model);
   ParameterSet& parameters = loaded.model->parameters();
   const bool keeps_average = loaded.recipe.train.ema > 0;
@@ -79,7 +79,7 @@ LoadedRun load_run(const std::string& run, const std::string& weights) {
 
 std::vector<Change> changes_since_checkpoint(const std::string& run, const Recipe& recipe, const DataRecord& data) {
   const CheckpointState state = read_newest_state(run);
-  const Recipe begun = parse_recipe(state.recipe, run + "/recipe.yaml");
+  const Recipe begun = recipe_of_run(state.recipe, run + "/recipe.yaml");
   const auto before = values_of(begun.resolved, run + "/recipe.yaml"), now = values_of(recipe.resolved, recipe.name);
   std::vector<Change> changes;
   const auto compare = [&](const std::string& key, const std::string& old, const std::string& value) {

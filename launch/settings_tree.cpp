@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "framework/core/errors.h"
+#include "framework/core/utf8.h"
 
 namespace longstride {
 namespace {
@@ -18,9 +19,34 @@ constexpr std::size_t most_values = 10000;
 
 constexpr const char* override_flag = "--set ";
 
-// FILE:LINE; the command line has no lines.
+// FILE:LINE, lines counted from 1; the command line has none.
+std::string place(const std::string& name, std::size_t line) {
+  return name.starts_with(override_flag) ? name : name + ":" + std::to_string(line);
+}
+
 std::string place(const std::string& name, const YAML::Mark& mark) {
-  return name.starts_with(override_flag) ? name : name + ":" + std::to_string(mark.line + 1);
+  return place(name, static_cast<std::size_t>(mark.line + 1));
+}
+
+// Tabs and ends of lines are text; other control characters, written as they are or as an escape like "\e", would spoil
+// a terminal, JSON or the name of a file.
+bool is_text(const std::string& text, std::size_t at, std::size_t length) {
+  return length > 0 && (!is_control(text, at) || text[at] == '\n' || text[at] == '\t' || text[at] == '\r');
+}
+
+// Refuses what is not text, at the line where it stands; `first` is that of the first character.
+void check_text(const std::string& text, const std::string& name, std::size_t first) {
+  std::size_t line = first;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = utf8_length(text, at);
+    if (!is_text(text, at, length))
+      throw user_error("{}: {} {}; a recipe is YAML text", place(name, line),
+                       length > 0 ? fmt::format("the control character {}", printable(text.substr(at, length)))
+                                  : fmt::format("byte {:#04x}", static_cast<unsigned char>(text[at])),
+                       length > 0 ? "stands here" : "is not UTF-8");
+    if (text[at] == '\n') ++line;
+    at += length;
+  }
 }
 
 // Builds the tree from the parser's events rather than from its nodes: events show anchors, aliases, tags and
@@ -41,6 +67,7 @@ class Builder : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     refuse_tag(mark, tag);
+    check_text(value, name_, static_cast<std::size_t>(mark.line + 1));
     Setting s = leaf(mark, tag, anchor, Setting::Kind::scalar);
     s.scalar = value;
     s.quoted = tag == "!";
@@ -70,7 +97,7 @@ class Builder : public YAML::EventHandler {
   std::string at(const YAML::Mark& mark) const { return place(name_, mark); }
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
     if (!tag.empty() && tag != "?" && tag != "!")
-      throw user_error("{}: the tag {} stands here; recipes have no tags", at(mark), tag);
+      throw user_error("{}: the tag {} stands here; recipes have no tags", at(mark), shown(tag));
   }
   Setting leaf(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, Setting::Kind kind) {
     if (anchor != 0) throw user_error("{}: an anchor stands here; recipes have no anchors and aliases", at(mark));
@@ -101,7 +128,8 @@ class Builder : public YAML::EventHandler {
     } else if (!top.has_key) {
       if (s.kind != Setting::Kind::scalar) throw user_error("{}: a key must be a word", s.where);
       if (const Setting* first = top.setting.find(s.scalar))
-        throw user_error("{}: the key '{}' is given twice, first at {}; remove one", s.where, s.scalar, first->where);
+        throw user_error("{}: the key '{}' is given twice, first at {}; remove one", s.where, shown(s.scalar),
+                         first->where);
       top.key = s.scalar;
       top.has_key = true;
       top.setting.entries.emplace_back(s.scalar, s);  // placeholder until the value comes; keeps the key's line
@@ -119,32 +147,11 @@ class Builder : public YAML::EventHandler {
   std::size_t values_ = 0;
 };
 
-// Where the text stops being UTF-8; its size when it does not.
-std::size_t first_not_utf8(const std::string& text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const std::size_t length = lead < 0x80   ? 1
-                               : lead < 0xc2 ? 0
-                               : lead < 0xe0 ? 2
-                               : lead < 0xf0 ? 3
-                               : lead < 0xf5 ? 4
-                                             : 0;
-    if (length == 0 || i + length > text.size()) return i;
-    for (std::size_t k = 1; k < length; ++k)
-      if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return i;
-    i += length;
-  }
-  return text.size();
-}
-
 Setting parse(const std::string& text, const std::string& name) {
   if (text.size() > largest_file)
     throw user_error("{}: has more than {} bytes, the most a recipe can have", name, largest_file);
   if (text.find('\0') != std::string::npos) throw user_error("{}: holds zero bytes; a recipe is YAML text", name);
-  if (const std::size_t bad = first_not_utf8(text); bad < text.size())
-    throw user_error("{}:{}: byte {:#04x} is not UTF-8; a recipe is YAML text", name,
-                     1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bad), '\n'),
-                     static_cast<unsigned char>(text[bad]));
+  check_text(text, name, 1);
   try {
     std::istringstream in(text);
     YAML::Parser parser(in);
@@ -158,6 +165,19 @@ Setting parse(const std::string& text, const std::string& name) {
   } catch (const YAML::Exception& e) {
     throw user_error("{}: not YAML: {}", place(name, e.mark), e.msg);
   }
+}
+
+// Follows a dotted key from `root` as far as there are settings; whether to its end.
+bool follow(const Setting& root, const std::string& key, const Setting*& last) {
+  last = &root;
+  for (std::size_t begin = 0; begin <= key.size();) {
+    const std::size_t end = std::min(key.find('.', begin), key.size());
+    const Setting* next = last->find(key.substr(begin, end - begin));
+    if (next == nullptr) return false;
+    last = next;
+    begin = end + 1;
+  }
+  return true;
 }
 
 // Letters to insert, remove or replace, or neighbours to exchange.
@@ -205,8 +225,27 @@ std::string Setting::text() const {
     case Kind::scalar:
       break;
   }
-  const std::string shown = scalar.size() > 60 ? scalar.substr(0, 57) + "..." : scalar;
-  return quoted ? "'" + shown + "'" : shown;
+  return quoted ? fmt::format("'{}'", shown(scalar)) : shown(scalar);
+}
+
+const Setting* find_setting(const Setting& root, const std::string& key) {
+  const Setting* last = nullptr;
+  return follow(root, key, last) ? last : nullptr;
+}
+
+std::string where_of(const Setting& root, const std::string& key) {
+  const Setting* last = nullptr;
+  follow(root, key, last);
+  return last->where;
+}
+
+std::string shown(const std::string& text) {
+  constexpr std::size_t most = 60, dots = 3;
+  const std::string whole = printable(text.substr(0, most + 1));
+  if (whole.size() <= most) return whole;
+  std::size_t end = 0;
+  while (end + utf8_length(whole, end) <= most - dots) end += utf8_length(whole, end);
+  return whole.substr(0, end) + "...";
 }
 
 Setting parse_settings(const std::string& text, const std::string& name) {
@@ -232,7 +271,7 @@ void merge_settings(Setting& base, const Setting& over) {
 }
 
 void apply_override(Setting& root, const std::string& assignment) {
-  const std::string where = override_flag + assignment;
+  const std::string where = override_flag + printable(assignment);
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0)
     throw user_error("{}: must be KEY=VALUE, as in --set model.layers=12", where);
@@ -270,7 +309,9 @@ void apply_override(Setting& root, const std::string& assignment) {
 }
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
+  constexpr std::size_t longest_word = 64;  // nothing that is meant is longer, and the work grows with the length
   std::string best;
+  if (word.size() > longest_word) return best;
   std::size_t fewest = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : candidates)
     if (const std::size_t distance = edits(word, candidate); distance < fewest) {

@@ -28,8 +28,18 @@ struct Setting {
   ~Setting();
 };
 
-// Parses one YAML document whose root is a map. UserError (`name`:line) on anything malformed, duplicate keys, anchors,
-// tags, several documents, nesting or size beyond reason.
+// Text for messages: on one line, cut after some 60 bytes and never within a character.
+std::string shown(const std::string& text);
+
+// The setting of a dotted key, as "model.layers"; null: there is none.
+const Setting* find_setting(const Setting& root, const std::string& key);
+
+// Where that stands, or the nearest section around it that is there.
+std::string where_of(const Setting& root, const std::string& key);
+
+// Parses one YAML document whose root is a map. UserError (`name`:line) on anything malformed, bytes that are not
+// UTF-8, control characters (also escaped ones), duplicate keys, anchors, tags, several documents, nesting or size
+// beyond reason.
 Setting parse_settings(const std::string& text, const std::string& name);
 
 // Values of `over` replace those of `base`: maps key by key, everything else whole.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <sstream>
 
 #include "tests/launch/command.h"
 #include "tests/launch/recipe_texts.h"
@@ -117,17 +118,20 @@ TEST_F(Malformed, Overrides) {
   for (const auto& [assignment, words] : cases) refused({"plan", "good.yaml", "--set", assignment}, words);
 }
 
-// Cut at every 16th: planned where what is left is whole, refused in one line where not.
+// Cut at every 16th: planned where what is left is whole, refused with a line for each mistake where not.
 TEST_F(Malformed, ARecipeCutShort) {
   const std::string whole = text_of(LONGSTRIDE_SOURCE_DIR "/recipes/table1/cifar10-strided.yaml");
   ASSERT_GT(whole.size(), 500u);
   int planned = 0;
   for (std::size_t cut = 0; cut <= 16; ++cut) {
     write_text(dir_ / "r.yaml", whole.substr(0, whole.size() * cut / 16));
-    if (run_command({"plan", "r.yaml"}, dir_.path()).exit_code == 0)
-      ++planned;
-    else
-      refused({"plan", "r.yaml"}, {"r.yaml"});
+    const CommandResult r = run_command({"plan", "r.yaml"}, dir_.path());
+    planned += r.exit_code == 0 ? 1 : 0;
+    if (r.exit_code == 0) continue;
+    EXPECT_EQ(r.exit_code, 2) << r.err;
+    std::istringstream lines(r.err);
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_TRUE(line.starts_with("longstride: r.yaml:") || line.starts_with("  r.yaml:")) << line;
   }
   EXPECT_GE(planned, 1);
   EXPECT_LE(planned, 3);

@@ -127,13 +127,13 @@ const Edit edits[] = {
      "r.yaml:17: train.stages is 5, but must be a list of maps of keys and values"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [5]",
      "r.yaml:17: an entry of train.stages is 5, but must be a map of keys and values"},
-    {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 16}]\nparallel: {context: 2}",
-     "r.yaml:18: parallel.context is 2, but ranks that share sequences take whole ones only; remove train.stages or "
+    {"warmup: 2", "stages: [{until: 5, context: 16}]\n  warmup: 2\nparallel: {context: 2}",
+     "r.yaml:19: parallel.context is 2, but ranks that share sequences take whole ones only; remove train.stages or "
      "it"},
-    {"lr: 1.0e-3", "lr: 1.0e-3\noptimizer: {kind: muom}",
-     "r.yaml:17: optimizer.kind is muom, but must be adam or muon; did you mean 'muon'?"},
-    {"lr: 1.0e-3", "lr: 1.0e-3\noptimizer: {kind: muon, shard: true}",
-     "r.yaml:17: optimizer.shard is true, but optimizer.kind muon needs whole matrices on every rank; set it to false"},
+    {"warmup: 2", "warmup: 2\noptimizer: {kind: muom}",
+     "r.yaml:18: optimizer.kind is muom, but must be adam or muon; did you mean 'muon'?"},
+    {"warmup: 2", "warmup: 2\noptimizer: {kind: muon, shard: true}",
+     "r.yaml:18: optimizer.shard is true, but optimizer.kind muon needs whole matrices on every rank; set it to false"},
     // structure
     {"name: small", "name: small\nname: again",
      "r.yaml:2: the key 'name' is given twice, first at r.yaml:1; remove one"},
@@ -174,7 +174,7 @@ TEST(RecipeErrors, YamlsCornersAreRefused) {
       {"a: &x 1\nb: *x\n", "r.yaml:1: an anchor stands here; recipes have no anchors and aliases"},
       {"a: &x [1]\n", "r.yaml:1: an anchor stands here; recipes have no anchors and aliases"},
       {small + "<<: {name: x}\n",
-       "r.yaml:17: unknown key '<<'; it may have name, reproduces, unpublished, data, model, train, optimizer, "
+       "r.yaml:18: unknown key '<<'; it may have name, reproduces, unpublished, data, model, train, optimizer, "
        "parallel"},
       {"a: !!int 3\n", "r.yaml:1: the tag tag:yaml.org,2002:int stands here; recipes have no tags"},
       {"a: !mine {b: 3}\n", "r.yaml:1: the tag !mine stands here; recipes have no tags"},

@@ -20,6 +20,7 @@ train:
   steps: 20
   global_batch: 4
   lr: 1.0e-3
+  warmup: 2
 )";
 
 inline constexpr const char* full_recipe = R"(name: "full: all keys"
