@@ -31,7 +31,8 @@ class Reproduced : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     dir = new TemporaryDirectory;
-    result = reproduce(dir->path(), {"table2", "--scale", "smoke", "--set", "train.steps=2", "--windows", "1"});
+    result = reproduce(dir->path(), {"table2", "--scale", "smoke", "--set", "train.steps=2", "--set", "train.warmup=1",
+                                     "--windows", "1"});
   }
   static void TearDownTestSuite() { delete dir; }
   static Json table() { return Json::parse(text_of(*dir / "runs/reproduce-smoke/table2.json")); }
@@ -68,8 +69,8 @@ TEST_F(Reproduced, RowsOfOneTrainingShareItsRun) {
   EXPECT_EQ(rows[1].at("run"), "enwik8-fixed");
   EXPECT_EQ(rows[5].at("run"), "cifar10-strided");
   const auto before = fs::last_write_time(*dir / "runs/reproduce-smoke/enwik8-fixed/metrics.jsonl");
-  const CommandResult third =
-      reproduce(dir->path(), {"table3", "--scale", "smoke", "--set", "train.steps=2", "--windows", "1"});
+  const CommandResult third = reproduce(dir->path(), {"table3", "--scale", "smoke", "--set", "train.steps=2", "--set",
+                                                      "train.warmup=1", "--windows", "1"});
   ASSERT_EQ(third.exit_code, 0) << third.err;
   EXPECT_EQ(fs::last_write_time(*dir / "runs/reproduce-smoke/enwik8-fixed/metrics.jsonl"), before);
   const Json scored = Json::parse(text_of(*dir / "runs/reproduce-smoke/table3.json")).at("rows");
@@ -81,8 +82,8 @@ TEST_F(Reproduced, RowsOfOneTrainingShareItsRun) {
 TEST_F(Reproduced, WhatIsThereIsReadAndNotComputedAgain) {
   const std::string kept = *dir / "runs/reproduce-smoke/cifar10-dense/evaluations.jsonl";
   const auto before = fs::last_write_time(kept);
-  const CommandResult again = reproduce(dir->path(), {"table2", "--scale", "smoke", "--set", "train.steps=2",
-                                                      "--windows", "1", "--row", "cifar10-dense"});
+  const CommandResult again = reproduce(dir->path(), {"table2", "--scale", "smoke", "--set", "train.steps=2", "--set",
+                                                      "train.warmup=1", "--windows", "1", "--row", "cifar10-dense"});
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(fs::last_write_time(kept), before);
   EXPECT_EQ(again.err.find("steps of"), std::string::npos) << again.err;  // nothing was trained
