@@ -10,14 +10,26 @@
 namespace longstride {
 namespace {
 
+constexpr const char* absent = "not set";
+
 using Values = std::vector<std::pair<std::string, std::string>>;
 
+std::string value_of(const Setting& s) {
+  std::string text = s.scalar;
+  for (const Setting& item : s.items) text += (text.empty() ? "" : ", ") + value_of(item);
+  for (const auto& [name, entry] : s.entries)
+    text += fmt::format("{}{}: {}", text.empty() ? "{" : ", ", name, value_of(entry));
+  return s.entries.empty() ? text : text + "}";
+}
+
+// Keys of maps within maps, dotted; a list, even of maps, is one value.
 void flatten(const Setting& s, const std::string& key, Values& out) {
+  if (s.kind != Setting::Kind::map) {
+    const std::string value = value_of(s);
+    out.emplace_back(key, value.empty() ? absent : value);
+    return;
+  }
   for (const auto& [name, entry] : s.entries) flatten(entry, key.empty() ? name : key + "." + name, out);
-  if (s.kind == Setting::Kind::map) return;
-  std::string value = s.scalar;
-  for (const Setting& item : s.items) value += (value.empty() ? "" : ", ") + item.scalar;
-  out.emplace_back(key, value);
 }
 
 // What a run is: changing it would not continue the run but start another. Recompute only trades memory for time, and
@@ -89,7 +101,6 @@ std::vector<Change> changes_since_checkpoint(const std::string& run, const Recip
                        key, value, run, old);
     changes.push_back({key, old, value});
   };
-  constexpr const char* absent = "not set";
   for (const auto& [key, value] : now) compare(key, before.contains(key) ? before.at(key) : absent, value);
   for (const auto& [key, value] : before)
     if (!now.contains(key)) compare(key, value, absent);
