@@ -168,6 +168,7 @@ void Reproduction::evaluate_row(TableRow& row) {
   wanted.max_windows = options_.windows == 0 && table_.scale == Scale::smoke ? toy_windows : options_.windows;
   const auto dataset = fs::exists(wanted.data) ? Dataset::open(wanted.data) : nullptr;
   wanted.split = dataset == nullptr || dataset->size("test").bytes > 0 ? "test" : "valid";
+  if (dataset != nullptr) wanted.sha256 = dataset->stored_sha256(wanted.split);
   const LoadedRun loaded = load_run(run, "automatic");
   wanted.weights = loaded.averaged ? "average" : "last";
   Measured& m = row.measured;

@@ -82,7 +82,7 @@ std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
   std::vector<KeptEvaluation> kept;
   for (const Json& line : objects_in(evaluations_file(run)))
     kept.push_back({whole(line, "step"), text(line, "split"), text(line, "data"), text(line, "weights"),
-                    whole(line, "min_context"), whole(line, "max_windows"), whole(line, "bytes"),
+                    text(line, "sha256"), whole(line, "min_context"), whole(line, "max_windows"), whole(line, "bytes"),
                     number(line, "bits_per_byte")});
   return kept;
 }
@@ -95,6 +95,7 @@ void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
                      {"split", e.split},
                      {"data", e.data},
                      {"weights", e.weights},
+                     {"sha256", e.sha256},
                      {"min_context", e.min_context},
                      {"max_windows", e.max_windows},
                      {"bytes", e.bytes},

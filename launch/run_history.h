@@ -34,12 +34,14 @@ RunHistory read_history(const std::string& run);
 struct KeptEvaluation {
   std::int64_t step = 0;
   std::string split, data, weights;  // data: path of the dataset
+  std::string sha256;                // of the split's bytes; empty: not known
   std::int64_t min_context = 0, max_windows = 0, bytes = 0;
   double bits_per_byte = 0;
 
   bool same_question(const KeptEvaluation& other) const {
     return step == other.step && split == other.split && data == other.data && weights == other.weights &&
-           min_context == other.min_context && max_windows == other.max_windows;
+           min_context == other.min_context && max_windows == other.max_windows &&
+           (sha256 == other.sha256 || sha256.empty() || other.sha256.empty());
   }
 };
 std::vector<KeptEvaluation> kept_evaluations(const std::string& run);

@@ -243,5 +243,21 @@ TEST(Export, WritesTheWeightsAndBatchesThatTrainingBeginsWith) {
   EXPECT_TRUE(fs::exists(dir / "out/recipe.yaml"));
 }
 
+TEST(KeptEvaluations, OfOtherBytesAnswerAnotherQuestion) {
+  const TemporaryDirectory run;
+  KeptEvaluation kept;
+  kept.data = "x.h5";
+  kept.sha256 = "first";
+  kept.bits_per_byte = 1.5;
+  keep_evaluation(run.path(), kept);
+  const std::vector<KeptEvaluation> found = kept_evaluations(run.path());
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_TRUE(found[0].same_question(kept));
+  kept.sha256 = "second";
+  EXPECT_FALSE(found[0].same_question(kept));
+  kept.sha256 = "";  // the dataset is not there to compare
+  EXPECT_TRUE(found[0].same_question(kept));
+}
+
 }  // namespace
 }  // namespace longstride::testing
