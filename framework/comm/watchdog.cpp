@@ -16,28 +16,28 @@
 #include <thread>
 #include <vector>
 
-#include "framework/comm/watchdog_link.h"
 #include "framework/comm/watchdog_rules.h"
+#include "framework/comm/watchdog_start.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Kind = WatchdogMessage::Kind;
 
-constexpr double connect_seconds = 20, farewell_seconds = 5;
+// Any rank may be this late at the start, as on a file system that takes its time. Rank 0 waits longer, so that a rank
+// without a connection says why.
+constexpr double start_seconds = 90, rank_0_seconds = start_seconds + 5;
+constexpr double farewell_seconds = 5;
 constexpr int lost_rank_code = 1;
-
-double now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
 void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-// Rank 0 holds a connection to every other rank.
+// Rank 0 holds a connection to every other rank, and for a moment some more.
 void allow_open_files(int ranks) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const auto wanted = static_cast<rlim_t>(ranks) + 1024;
+  const auto wanted = 4 * static_cast<rlim_t>(ranks) + 1024;
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &limit);
@@ -115,46 +115,36 @@ void Watchdog::Impl::accept_all() {
   WatchdogAddress address = listener.address();
   host.copy(address.host.data(), address.host.size() - 1);
   comm.broadcast(&address, sizeof(address), 0);
-  for (int r = 1; r < comm.size(); ++r) peers.emplace_back(r);
-  links.resize(peers.size());
-  const auto missing = [&] {
-    return std::find_if(links.begin(), links.end(), [](const WatchdogLink& link) { return !link.open(); });
-  };
-  const double end = now() + connect_seconds;
-  while (missing() != links.end() && now() < end) {
-    WatchdogMessage hello;
-    WatchdogLink link = listener.accept(hello, end - now());
-    if (!link.open() || hello.rank < 1 || hello.rank >= comm.size()) continue;
-    const auto at = static_cast<std::size_t>(hello.rank - 1);
-    links[at] = std::move(link);
-    peers[at].host = hello.text.data();
+  int missing = 0, first = 0;
+  for (WatchdogListener::Guest& guest : listener.accept_ranks(comm.size(), rank_0_seconds)) {
+    peers.emplace_back(static_cast<int>(peers.size()) + 1).host = guest.host;
+    if (!guest.link.open() && ++missing == 1) first = peers.back().rank;
+    links.push_back(std::move(guest.link));
   }
+  if (missing == 0) return;
+  see_the_launcher_out();
+  throw CommunicationError(
+      fmt::format("{} of the other {} ranks have not connected within {:.0f} s, rank {} first: stopped, or the network "
+                  "between their hosts and this one is closed",
+                  missing, peers.size(), rank_0_seconds, first));
 }
 
 void Watchdog::Impl::connect() {
-  std::string problem;
   if (rank == 0) {
     accept_all();
   } else {
     WatchdogAddress address;
     comm.broadcast(&address, sizeof(address), 0);
     peers.emplace_back(0).host = address.host.data();
-    WatchdogMessage hello;
-    hello.kind = Kind::hello;
-    hello.rank = rank;
-    hello.set_text(host);
-    links.push_back(connect_to_watchdog(address, hello, connect_seconds));
+    try {
+      links.push_back(connect_to_watchdog(address, rank, host, start_seconds));
+    } catch (const CommunicationError&) {
+      sleep_seconds(std::min(0.1 * (rank - 1), 2.0));  // many fail for one reason: the first to say it ends the job
+      see_the_launcher_out();
+      throw;
+    }
   }
-  const bool whole = std::all_of(links.begin(), links.end(), [](const WatchdogLink& link) { return link.open(); });
-  const bool lonely = rank > 0 && !whole;
-  if (!comm.any(!whole)) return;
-  if (lonely)
-    problem = fmt::format(
-        "cannot reach rank 0 ({}) over TCP; open the network between the hosts, or set "
-        "train.hang_seconds: 0 to do without the watchdog",
-        peers.front().host);
-  if (!lonely) sleep_seconds(rank == 0 ? 1.0 : 2.0);  // the one that knows more speaks first
-  throw CommunicationError(problem.empty() ? "a rank cannot be reached over TCP" : problem);
+  comm.barrier();  // a beat is expected only from ranks that have begun to send them
 }
 
 // Signals are for the main thread.
@@ -185,17 +175,17 @@ void Watchdog::Impl::tell_everybody(Kind kind, const std::string& text, bool sai
 }
 
 void Watchdog::Impl::watch() {
-  double next_beat = now(), last = now();
+  double next_beat = watchdog_time(), last = watchdog_time();
   std::vector<pollfd> waits(links.size());
   double end = 0;  // of waiting for the others to leave
-  while (!stopping && (end == 0 || (now() < end && somebody_is_here()))) {
+  while (!stopping && (end == 0 || (watchdog_time() < end && somebody_is_here()))) {
     if (leaving && end == 0) {
       tell_everybody(Kind::farewell);
-      end = now() + farewell_seconds;
+      end = watchdog_time() + farewell_seconds;
     }
     for (std::size_t i = 0; i < links.size(); ++i) waits[i] = {links[i].descriptor(), POLLIN, 0};
     ::poll(waits.data(), waits.size(), static_cast<int>(std::min(interval / 2, 0.1) * 1000));
-    const double time = now();
+    const double time = watchdog_time();
     if (const int code = announced.load(); code != 0) end_job("", true, code);
     // This process, or its whole host, has slept: what the others did meanwhile is about to be read.
     const double slept = time - last;
@@ -226,7 +216,7 @@ void Watchdog::Impl::hear(WatchdogPeer& peer) {
   WatchdogLink& link = links[static_cast<std::size_t>(&peer - peers.data())];
   if (!link.open()) return;
   for (const WatchdogMessage& message : link.receive()) {
-    peer.heard = now();
+    peer.heard = watchdog_time();
     if (message.kind == Kind::farewell) peer.left = true;
     if (message.kind == Kind::failure) end_job(message.text.data(), message.said != 0 || rank > 0, message.exit_code);
     peer.entered = message.entered;
@@ -256,7 +246,7 @@ void Watchdog::Impl::judge(double time) {
 
 // Rank 0 passes a failure on to all, the rank that reported it included.
 bool Watchdog::Impl::rank_0_answers() {
-  for (const double end = now() + 1; now() < end; sleep_seconds(0.01))
+  for (const double end = watchdog_time() + 1; watchdog_time() < end; sleep_seconds(0.01))
     for (const WatchdogMessage& message : links.front().receive())
       if (message.kind == Kind::failure) return true;
   return false;
@@ -285,7 +275,7 @@ Watchdog::Watchdog(Communicator& comm, double hang_seconds) {
   if (comm.size() == 1 || hang_seconds <= 0) return;
   impl_ = std::make_unique<Impl>(comm, hang_seconds);
   impl_->connect();
-  for (WatchdogPeer& peer : impl_->peers) peer.heard = now();
+  for (WatchdogPeer& peer : impl_->peers) peer.heard = watchdog_time();
   impl_->start();
 }
 

@@ -9,13 +9,15 @@
 
 namespace longstride {
 
+double watchdog_time();  // seconds of a clock that only runs forward
+
 struct WatchdogMessage {
-  enum class Kind : std::int32_t { hello, beat, failure, farewell };
+  enum class Kind : std::int32_t { hello, welcome, chosen, beat, failure, farewell };
   Kind kind = Kind::beat;
   std::int32_t rank = 0;
   std::int64_t entered = 0;         // beat: Communicator::entered
   std::int64_t signs = 0;           // beat: Communicator::signs_of_life
-  std::uint64_t token[2] = {0, 0};  // hello: what rank 0 gave to all through the communicator
+  std::uint64_t token[2] = {0, 0};  // hello, welcome: what rank 0 gave to all through the communicator
   std::int32_t exit_code = 0;       // failure
   std::int32_t said = 0;            // failure: its rank has printed the text already
   std::array<char, 464> text{};     // hello: the host; failure: what happened; always ends with a 0
@@ -38,42 +40,15 @@ class WatchdogLink {
   // Hands over as much as the network takes now; the rest goes with the next call. A peer that takes nothing gets no
   // more than a few messages kept for it.
   void send(const WatchdogMessage& message);
-  // Whole messages that have arrived. Closes when the other end has.
+  // Whether a whole message has arrived, which is then taken; no byte beyond it is read. Closes when the other end has.
+  bool take(WatchdogMessage& message);
+  // The messages that have arrived, a bounded number at a time; poll() tells of the rest.
   std::vector<WatchdogMessage> receive();
-  // Waits for one message; false when none comes in time.
-  bool wait_for(WatchdogMessage& message, double seconds);
 
  private:
   void flush();
   int descriptor_ = -1;
   std::vector<char> in_, out_;
 };
-
-// Where rank 0 listens, on every interface, as the others are told through the communicator.
-struct WatchdogAddress {
-  std::array<std::uint32_t, 32> addresses{};  // IPv4, network order, of interfaces that are up; the loopback first
-  std::int32_t count = 0;
-  std::uint16_t port = 0;
-  std::uint64_t token[2] = {0, 0};
-  std::array<char, 256> host{};
-};
-
-class WatchdogListener {
- public:
-  WatchdogListener();  // CommunicationError when there is no socket to be had
-  ~WatchdogListener();
-  WatchdogListener(const WatchdogListener&) = delete;
-  WatchdogListener& operator=(const WatchdogListener&) = delete;
-  WatchdogAddress address() const { return address_; }
-  // The next connection that says hello with the right token; a closed link when none comes in time.
-  WatchdogLink accept(WatchdogMessage& hello, double seconds);
-
- private:
-  int descriptor_ = -1;
-  WatchdogAddress address_;
-};
-
-// Connects to rank 0 through the first of its addresses that answers with the token; a closed link when none does.
-WatchdogLink connect_to_watchdog(const WatchdogAddress& address, WatchdogMessage hello, double seconds);
 
 }  // namespace longstride

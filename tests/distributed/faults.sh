@@ -3,6 +3,7 @@
 # resuming gives the bits of a run that nothing happened to.
 #
 #   faults.sh LONGSTRIDE CASE [TIMES]      cases: kill, stop, signal, signal_saving, full_disk
+#   faults.sh LONGSTRIDE start LIBRARY     trouble while the ranks find each other; LIBRARY: of troubled_start.cpp
 #
 # RANKS of them, two or more; four unless that says otherwise. On the CPU, or with LONGSTRIDE_TEST_DEVICE=gpu on as many
 # GPUs, which take so little time for a step that runs are longer.
@@ -51,11 +52,10 @@ start() { # start RUN [options]: all ranks in the background; $pid is mpirun
   mpirun --bind-to none -n "$ranks" "$longstride" train recipe.yaml --run "$run" "$@" >job.log 2>&1 &
   pid=$!
 }
-rank_of() { pgrep -P "$pid" | sed -n "$(($1 + 1))p"; }  # mpirun starts its ranks in order
-resume_of() { if [ "$(last_checkpoint "$1")" != 0 ]; then echo --resume; fi; }
+rank_of() { children_of "$pid" | sed -n "$(($1 + 1))p"; }  # mpirun starts its ranks in order
 wait_for_saving() { # until RUN has a checkpoint that is being written
   for _ in $(seq 20000); do
-    compgen -G "$1/checkpoints/.tmp-step-*" >/dev/null && return
+    if saving "$1"; then return; fi
   done
   fail "$1 saves nothing"
 }
@@ -94,6 +94,26 @@ case $scenario in
     done
     train "$ranks" stopped --resume
     same_bits whole stopped "$steps"
+    ;;
+  start)  # rank 0 is 5 s late for the others' connections; strangers come before them
+    write_recipe "steps: 20" "checkpoint_every: 10" "hang_seconds: 4"
+    train "$ranks" whole
+    for trouble in late strangers; do
+      mpirun --bind-to none --mca btl self,vader -n "$ranks" -x "LD_PRELOAD=$3" -x "TROUBLE=$trouble" \
+        "$longstride" train recipe.yaml --run "$trouble" >job.log 2>&1 &
+      pid=$!
+      if [ "$trouble" = late ]; then
+        for _ in $(seq 500); do
+          if [[ "$(cat "/proc/$(rank_of 0)/stat" 2>/dev/null)" == *") T "* ]]; then break; fi
+          sleep 0.02
+        done
+        [ ! -e late/metrics.jsonl ] || fail "rank 0 was to stop before training"
+        sleep 5
+        kill -CONT "$(rank_of 0)"
+      fi
+      end_of "a start with trouble ($trouble)" 0 15
+      same_bits whole "$trouble" 20
+    done
     ;;
   signal)
     steps=$((400 * longer))

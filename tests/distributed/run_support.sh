@@ -47,3 +47,14 @@ wait_for_step() { # until RUN/metrics.jsonl has step N
   fail "$1 never reached step $2"
 }
 last_checkpoint() { ls "$1/checkpoints" 2>/dev/null | sed -n 's/^step-0*\([1-9][0-9]*\)$/\1/p' | sort -n | tail -n 1 | grep . || echo 0; }
+resume_of() { if [ "$(last_checkpoint "$1")" != 0 ]; then echo --resume; fi; }
+saving() { compgen -G "$1/checkpoints/.tmp-step-*" >/dev/null; } # a checkpoint of RUN is being written
+children_of() { # pids, in the order in which they were started
+  local stat line
+  for stat in /proc/[0-9]*/stat; do
+    { read -r line <"$stat"; } 2>/dev/null || continue
+    line=${line##*) }  # after the name: state, parent, ...
+    set -- "$1" $line
+    [ "$3" != "$1" ] || echo "${stat//[^0-9]/}"
+  done | sort -n
+}

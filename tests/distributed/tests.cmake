@@ -71,6 +71,13 @@ foreach(scenario kill stop signal signal_saving full_disk)
   longstride_on_ranks(distributed.faults_${scenario})
   set_tests_properties(distributed.faults_${scenario} PROPERTIES LABELS slow)
 endforeach()
+add_library(troubled_start MODULE ${ranks_source}/troubled_start.cpp)
+target_compile_features(troubled_start PRIVATE cxx_std_20)
+target_link_libraries(troubled_start PRIVATE ${CMAKE_DL_LIBS})
+add_test(NAME distributed.faults_start
+  COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> start $<TARGET_FILE:troubled_start>)
+longstride_on_ranks(distributed.faults_start)
+set_tests_properties(distributed.faults_start PROPERTIES LABELS slow)
 add_test(NAME distributed.faults_kill_fifty_times
   COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> kill 50)
 longstride_on_ranks(distributed.faults_kill_fifty_times)
