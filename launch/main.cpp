@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <new>
 #include <string>
 #include <thread>
@@ -64,14 +65,26 @@ void wait_politely(char** argv) {
   execv("/proc/self/exe", argv);  // returns only where there is no /proc: then the threads go on waiting actively
 }
 
-// Ranks on one machine share its cores, unless OMP_NUM_THREADS says otherwise.
+const char* first_given(std::initializer_list<const char*> variables) {
+  for (const char* name : variables)
+    if (const char* text = std::getenv(name)) return text;
+  return nullptr;
+}
+
+// Ranks on one machine share its cores, unless OMP_NUM_THREADS says otherwise. With far more threads than cores a step
+// takes minutes, or there is no memory for their stacks: such a number counts as a slip, as one that libgomp refuses.
 void share_cores() {
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"})
-    if (const char* text = std::getenv(name)) {
-      omp_set_num_threads(std::max(1, omp_get_num_procs() / std::max(1, std::atoi(text))));
-      return;
-    }
+  const char* wanted = std::getenv("OMP_NUM_THREADS");
+  const int most = std::max(64, omp_get_num_procs()), taken = omp_get_max_threads();
+  if (wanted != nullptr && std::atoi(wanted) == taken && taken <= most) return;
+  const char* local = first_given({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"});
+  const int ranks = local == nullptr ? 1 : std::max(1, std::atoi(local)), mine = omp_get_num_procs() / ranks;
+  omp_set_num_threads(std::max(1, mine));
+  const char* rank = first_given({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"});
+  if (wanted != nullptr && (rank == nullptr || std::atoi(rank) == 0))
+    spdlog::warn(
+        "OMP_NUM_THREADS is '{}', but must be a number from 1 to {} here; it is ignored, and each rank uses {}", wanted,
+        most, std::max(1, mine));
 }
 
 int run(int argc, char** argv, Session& session) {

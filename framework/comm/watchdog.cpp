@@ -27,7 +27,7 @@ using Kind = WatchdogMessage::Kind;
 
 // Any rank may be this late at the start, as on a file system that takes its time. Rank 0 waits longer, so that a rank
 // without a connection says why.
-constexpr double start_seconds = 90, rank_0_seconds = start_seconds + 5;
+constexpr double start_seconds = 90, rank_0_seconds = start_seconds + 10;
 constexpr double farewell_seconds = 5;
 constexpr int lost_rank_code = 1;
 
@@ -139,7 +139,8 @@ void Watchdog::Impl::connect() {
     try {
       links.push_back(connect_to_watchdog(address, rank, host, start_seconds));
     } catch (const CommunicationError&) {
-      sleep_seconds(std::min(0.1 * (rank - 1), 2.0));  // many fail for one reason: the first to say it ends the job
+      // Many fail for one reason: the first to say it ends the job, which takes mpirun some seconds.
+      if (rank > 1) sleep_seconds(first_on_its_host() ? 2.0 : 6.0);
       see_the_launcher_out();
       throw;
     }

@@ -55,12 +55,12 @@ longstride_failure_test(unwind 1 "")
 longstride_failure_test(kill 137 "signal 9")
 
 # Training as a user runs it, on real text: losses, bits, kills and signals.
-foreach(scenario ranks divided kill kill_ranks sigterm elastic elastic_sharded)
+foreach(scenario ranks divided kill kill_ranks sigterm threads elastic elastic_sharded)
   add_test(NAME distributed.training_${scenario}
     COMMAND ${ranks_source}/training.sh $<TARGET_FILE:longstride> ${scenario})
   longstride_on_ranks(distributed.training_${scenario})
 endforeach()
-foreach(scenario divided kill kill_ranks elastic elastic_sharded)
+foreach(scenario divided kill kill_ranks threads elastic elastic_sharded)
   set_tests_properties(distributed.training_${scenario} PROPERTIES LABELS slow)
 endforeach()
 

@@ -2,7 +2,7 @@
 # Training as a user runs it: the same losses on any number of ranks, the same bits run after run, and a run that is
 # killed and resumed ends in the bits of one that was not.
 #
-#   training.sh LONGSTRIDE CASE        cases: ranks, divided, kill, kill_ranks, sigterm, elastic, elastic_sharded
+#   training.sh LONGSTRIDE CASE        cases: ranks, divided, kill, kill_ranks, sigterm, threads, elastic, elastic_sharded
 set -euo pipefail
 longstride=$1
 scenario=$2
@@ -69,6 +69,19 @@ case $scenario in
     [ ! -e stopped/checkpoints/step-00000020 ] || fail "the run was over before it could be stopped"
     train 1 stopped --resume
     same_bits whole stopped 20
+    ;;
+  threads)  # what OMP_NUM_THREADS cannot mean is said, once, and does no harm
+    for threads in 100000 0 abc; do
+      OMP_NUM_THREADS=$threads train 1 "threads$threads"
+      grep -q "^OMP_NUM_THREADS is '$threads', but must be a number from 1 to" train.log || fail "no word on $threads threads"
+      same_bits whole "threads$threads" 20
+    done
+    OMP_NUM_THREADS=100000 train 2 ranks2
+    [ "$(grep -c 'OMP_NUM_THREADS is' train.log)" = 1 ] || fail "two ranks speak of their threads"
+    same_losses whole ranks2
+    OMP_NUM_THREADS=3 train 1 three
+    ! grep -q 'OMP_NUM_THREADS' train.log || fail "3 threads are refused"
+    same_bits whole three 20
     ;;
   divided)
     train 4 ranks4
