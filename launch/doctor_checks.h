@@ -25,8 +25,11 @@ struct DoctorOptions {
   std::int64_t megabytes = 256;  // written and read by each host
 };
 
-// Of a host: processors and threads, free memory, limits, the file system, HDF5.
-Findings check_host(const Communicator& comm, const DoctorOptions& options);
+// Of a host: processors and threads, free memory, limits, leftovers, the file system, HDF5.
+Findings check_host(Communicator& comm, const DoctorOptions& options);
+// What killed jobs of Open MPI and NCCL have left in a host's shared memory and scratch folder (/dev/shm, $TMPDIR), and
+// no process uses, with the command that removes it.
+Finding find_leftovers(const std::string& host, const std::string& shared, const std::string& scratch);
 // Of the ranks together: the same program, a common directory.
 Findings check_ranks(Communicator& comm, const DoctorOptions& options);
 // Between ranks over MPI, by pair and all together.

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <omp.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -36,16 +37,59 @@ double memory_of(const std::string& key) {
   return 0;
 }
 
-Finding processors(const Communicator& comm) {
-  const int cores = omp_get_num_procs(), threads = omp_get_max_threads(), used = comm.local_size() * threads;
+// Where a process may run, as far as a mask of fixed size can say.
+cpu_set_t processors_of(pid_t process) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (::sched_getaffinity(process, sizeof(mask), &mask) != 0)
+    for (int i = 0; i < std::min(omp_get_num_procs(), CPU_SETSIZE); ++i) CPU_SET(i, &mask);
+  return mask;
+}
+
+struct RankProcessors {
+  char host[64];
+  cpu_set_t mask;
+  int threads;
+};
+
+// A rank may be bound to some of the processors, by itself or with others, so every rank tells its own.
+std::vector<RankProcessors> gather_processors(Communicator& comm) {
+  std::vector<RankProcessors> all(static_cast<std::size_t>(comm.size()));
+  RankProcessors& own = all[static_cast<std::size_t>(comm.rank())];
+  comm.host().copy(own.host, sizeof(own.host) - 1);
+  own.mask = processors_of(0);
+  own.threads = omp_get_max_threads();
+  comm.all_gather(all.data(), sizeof(RankProcessors));
+  std::erase_if(all, [mine = own](const RankProcessors& r) { return std::strcmp(r.host, mine.host) != 0; });
+  return all;
+}
+
+Finding processors(const Communicator& comm, const std::vector<RankProcessors>& ranks) {
+  cpu_set_t together;
+  CPU_ZERO(&together);
+  int used = 0, threads = 0;
+  bool crowded = false;
+  for (const RankProcessors& r : ranks) {
+    CPU_OR(&together, &together, &r.mask);
+    used += r.threads;
+    threads = std::max(threads, r.threads);
+    crowded = crowded || r.threads > CPU_COUNT(&r.mask);
+  }
+  const cpu_set_t launcher = processors_of(::getppid());
+  const int cores = CPU_COUNT(&together), all = std::max(cores, CPU_COUNT(&launcher));
   Finding f{"processors", comm.host(),
             fmt::format("{} for {} rank(s) x {} thread(s)", cores, comm.local_size(), threads)};
-  if (used > cores) {
+  if (crowded || used > cores) {
     f.verdict = Verdict::note;
     f.advice = fmt::format(
         "threads share cores: set OMP_NUM_THREADS={}, or start fewer ranks, or bind them to more "
         "cores (mpirun --bind-to none)",
         std::max(1, cores / comm.local_size()));
+  } else if (2 * cores <= all) {
+    f.verdict = Verdict::note;
+    f.advice =
+        fmt::format("{} of {} processors stay idle, for ranks are bound to the others: start them with --bind-to none",
+                    all - cores, all);
   }
   return f;
 }
@@ -73,7 +117,7 @@ Finding shared_memory(const Communicator& comm) {
     f.verdict = Verdict::problem;
     f.advice =
         "MPI and NCCL need some 256 MiB a rank: start the container with --ipc=host or --shm-size=8g, or remove "
-        "what dead jobs have left in /dev/shm";
+        "the leftovers";
   }
   return f;
 }
@@ -195,9 +239,13 @@ Finding guarded(const char* what, const Communicator& comm, const char* advice, 
 
 }  // namespace
 
-Findings check_host(const Communicator& comm, const DoctorOptions& options) {
+Findings check_host(Communicator& comm, const DoctorOptions& options) {
+  const std::vector<RankProcessors> ranks = gather_processors(comm);
   if (comm.local_rank() != 0) return {};
-  Findings all = {processors(comm), memory(comm), shared_memory(comm), limits(comm)};
+  Findings all = {processors(comm, ranks), memory(comm), shared_memory(comm), limits(comm)};
+  std::error_code none;
+  const fs::path temporary = fs::temp_directory_path(none);
+  all.push_back(find_leftovers(comm.host(), "/dev/shm", none ? "/tmp" : temporary.string()));
   all.push_back(guarded("disk", comm, "choose a directory that can be written with --directory",
                         [&] { return disk(comm, options); }));
   all.push_back(guarded("HDF5", comm, "choose a directory that can be written with --directory",

@@ -123,10 +123,10 @@ void Watchdog::Impl::accept_all() {
   }
   if (missing == 0) return;
   see_the_launcher_out();
-  throw CommunicationError(
-      fmt::format("{} of the other {} ranks have not connected within {:.0f} s, rank {} first: stopped, or the network "
-                  "between their hosts and this one is closed",
-                  missing, peers.size(), rank_0_seconds, first));
+  throw CommunicationError(fmt::format(
+      "{} of the other {} ranks have not connected within {:.0f} s, the first of them rank {}: stopped, or the network "
+      "between their hosts and this one is closed",
+      missing, peers.size(), rank_0_seconds, first));
 }
 
 void Watchdog::Impl::connect() {

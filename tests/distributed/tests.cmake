@@ -64,6 +64,13 @@ foreach(scenario divided kill kill_ranks threads elastic elastic_sharded)
   set_tests_properties(distributed.training_${scenario} PROPERTIES LABELS slow)
 endforeach()
 
+# Ranks that mpirun binds to a core each share none.
+add_test(NAME distributed.doctor_of_bound_ranks
+  COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 2 --bind-to core $<TARGET_FILE:longstride> doctor --megabytes 8)
+longstride_on_ranks(distributed.doctor_of_bound_ranks)
+set_tests_properties(distributed.doctor_of_bound_ranks PROPERTIES
+  PASS_REGULAR_EXPRESSION "processors +[^ ]+ +2 for 2 rank" FAIL_REGULAR_EXPRESSION "threads share cores")
+
 # Ranks that die, stop or are asked to stop; slow, for every fault is waited for.
 foreach(scenario kill stop signal signal_saving full_disk)
   add_test(NAME distributed.faults_${scenario}
