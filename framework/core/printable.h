@@ -1,0 +1,15 @@
+// Text as a terminal and a log may show it. A file's name may hold anything: escape sequences, line breaks, bytes that
+// are no UTF-8, marks that turn the direction of writing. They are shown as \x1b, \n, \xff, \u202e; everything else
+// stays as it is, backslashes too, so text that is escaped twice is escaped once.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace longstride {
+
+// A name: line breaks and tabs are escaped as well.
+std::string printable(std::string_view text);
+// A message, which may have several lines: line breaks and tabs stay.
+std::string printable_lines(std::string_view text);
+
+}  // namespace longstride
