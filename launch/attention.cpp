@@ -14,6 +14,7 @@
 #include "launch/attention_picture.h"
 #include "launch/commands.h"
 #include "launch/counter_line.h"
+#include "launch/output.h"
 #include "launch/run_data.h"
 #include "launch/run_directory.h"
 
@@ -26,6 +27,7 @@ struct AttentionOptions {
   std::string run, output, split = "test", data, weights = "automatic";
   std::vector<std::int64_t> layers, heads, queries;
   std::int64_t input = 0;
+  bool replace = false;
 };
 
 std::vector<std::uint8_t> read_input(const AttentionOptions& o, const LoadedRun& run) {
@@ -160,12 +162,10 @@ class Drawing {
 void run_attention(AttentionOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
   const LoadedRun run = load_run(o.run, o.weights);
-  if (o.output.empty()) o.output = (fs::path(o.run) / "attention").string();
+  const bool own = o.output.empty();
+  if (own) o.output = (fs::path(o.run) / "attention").string();
   Drawing drawing(o, run);
-  std::error_code error;
-  fs::create_directories(o.output, error);
-  if (error)
-    throw user_error("{}: cannot be created ({}); choose another folder with --output", o.output, error.message());
+  make_output_folder(o.output, own || o.replace, {});
   const Shape shape = {1, run.recipe.data.context};
   Arena counting;
   Context ctx;
@@ -182,8 +182,8 @@ void run_attention(AttentionOptions& o, Session& session) {
   std::vector<std::uint8_t> tokens = drawing.bytes();
   run.model->visit_attention(ctx, Tensor(tokens.data(), Dtype::u8, shape), visit);
   drawing.write_index(run.step);
-  fmt::print("{}: {} picture(s) of step {}, and a contact sheet a layer, layer-*.png\n", o.output, drawing.pictures(),
-             run.step);
+  print_written(o.output, fmt::format("{} picture(s) of step {}, and a contact sheet a layer, layer-*.png",
+                                      drawing.pictures(), run.step));
 }
 
 }  // namespace
@@ -202,6 +202,8 @@ void add_attention(CLI::App& app, Session& session) {
   attention->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   attention->add_option("--output", o->output, "folder to write to; default: RUN/attention");
+  attention->add_flag("--force", o->replace,
+                      "write into a folder that holds files, and replace those of the same names");
   attention->callback([o, &session] { run_attention(*o, session); });
 }
 

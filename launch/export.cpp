@@ -14,6 +14,7 @@
 #include "framework/train/host_memory.h"
 #include "launch/arguments.h"
 #include "launch/commands.h"
+#include "launch/output.h"
 #include "launch/recipe.h"
 
 namespace longstride {
@@ -25,6 +26,7 @@ struct ExportOptions {
   std::string recipe, output;
   std::vector<std::string> overrides;
   std::int64_t steps = 200;
+  bool replace = false;
 };
 
 void write_weights(const std::string& path, const Recipe& recipe) {
@@ -59,16 +61,13 @@ void write_batches(const std::string& path, const Recipe& recipe, std::int64_t s
 void run_export(const ExportOptions& o, Session& session) {
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
   if (session.comm->rank() != 0) return;
-  std::error_code error;
-  fs::create_directories(o.output, error);
-  if (error)
-    throw user_error("{}: cannot be created ({}); choose another folder with --output", o.output, error.message());
+  make_output_folder(o.output, o.replace, {o.recipe, recipe.data.path});
   const std::int64_t steps = std::min(o.steps, recipe.train.steps);
   const auto file = [&](const char* name) { return (fs::path(o.output) / name).string(); };
   write_batches(file("batches.safetensors"), recipe, steps);
   write_weights(file("initial.safetensors"), recipe);
   write_file_atomically(file("recipe.yaml"), recipe.resolved);
-  fmt::print("{}: the initial weights and the batches of {} steps of {}\n", o.output, steps, recipe.name);
+  print_written(o.output, fmt::format("the initial weights and the batches of {} steps of {}", steps, recipe.name));
 }
 
 }  // namespace
@@ -81,6 +80,7 @@ void add_export(CLI::App& app, Session& session) {
   command->add_option("--steps", o->steps, "steps whose batches are written")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   command->add_option("--output", o->output, "folder to write to")->required();
+  command->add_flag("--force", o->replace, "write into a folder that holds files, and replace those of the same names");
   command->callback([o, &session] { run_export(*o, session); });
 }
 

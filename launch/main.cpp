@@ -1,5 +1,4 @@
 // The `longstride` command. Every error ends here: the user's mistakes with one sentence and exit code 2, ours with 1.
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <omp.h>
@@ -13,12 +12,15 @@
 #include <initializer_list>
 #include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "framework/core/errors.h"
+#include "framework/core/printable.h"
 #include "framework/train/trainer.h"
 #include "launch/arguments.h"
 #include "launch/commands.h"
+#include "launch/standard_streams.h"
 
 namespace longstride {
 namespace {
@@ -97,7 +99,7 @@ int run(int argc, char** argv, Session& session) {
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return first ? app.exit(e) : 0;  // --help and --version
-    if (first) fmt::print(stderr, "longstride: {}\n", explain(app, e));
+    if (first) print_error(printable(explain(app, e)));
     return user_mistake;
   }
 }
@@ -108,8 +110,7 @@ int report(const Session& session, int code, const std::string& message) {
   if (session.comm->rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   std::string who;
   if (session.comm->size() > 1) who = fmt::format("rank {} ({}): ", session.comm->rank(), session.comm->host());
-  fmt::print(stderr, "longstride: {}{}\n", who, message);
-  std::fflush(stderr);
+  print_error(who + message);
   if (session.watchdog) session.watchdog->announce_failure(code);
   if (session.comm->size() > 1) abort_all_ranks(code);
   return code;
@@ -117,7 +118,9 @@ int report(const Session& session, int code, const std::string& message) {
 
 int guarded(int argc, char** argv, Session& session) {
   try {
-    return run(argc, argv, session);
+    const int code = run(argc, argv, session);
+    check_output_written();
+    return code;
   } catch (const TrainingDiverged& e) {
     return report(session, diverged_exit_code, e.what());
   } catch (const UserError& e) {
@@ -129,6 +132,10 @@ int guarded(int argc, char** argv, Session& session) {
   } catch (const CommunicationError& e) {
     if (session.watchdog) session.watchdog->find_cause();
     return report(session, our_fault, e.what());
+  } catch (const std::system_error& e) {
+    if (std::ferror(stdout) != 0)
+      return report(session, user_mistake, fmt::format("standard output cannot be written: {}", e.code().message()));
+    return report(session, our_fault, fmt::format("internal error: {}", e.what()));
   } catch (const std::exception& e) {
     return report(session, our_fault, fmt::format("internal error: {}", e.what()));
   }
@@ -139,11 +146,10 @@ int guarded(int argc, char** argv, Session& session) {
 
 int main(int argc, char** argv) {
   using namespace longstride;
+  open_closed_streams();
   wait_politely(argv);
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, with a message
-  auto logger = spdlog::stderr_logger_st("longstride");
-  logger->set_pattern("%v");
-  spdlog::set_default_logger(logger);
+  log_to_standard_error();
   try {
     share_cores();
     const auto comm = make_communicator(&argc, &argv);
@@ -152,10 +158,10 @@ int main(int argc, char** argv) {
     if (comm->rank() != 0) spdlog::set_level(spdlog::level::warn);
     return guarded(argc, argv, session);
   } catch (const UserError& e) {  // MPI that cannot start
-    fmt::print(stderr, "longstride: {}\n", e.what());
+    print_error(e.what());
     return user_mistake;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "longstride: internal error: {}\n", e.what());
+    print_error(std::string("internal error: ") + e.what());
     return our_fault;
   }
 }

@@ -30,15 +30,12 @@ class PrepareLine {
     const double left = done > 0 ? seconds * static_cast<double>(total - done) / static_cast<double>(done) : 0;
     const std::string line = fmt::format("prepare {:.1f}/{:.1f} MB, {} left", static_cast<double>(done) / 1e6,
                                          static_cast<double>(total) / 1e6, duration_text(left));
-    if (terminal_)
-      fmt::print(stderr, "\r{:<60}", line);
-    else
-      fmt::print(stderr, "{}\n", line);
+    std::fputs((terminal_ ? fmt::format("\r{:<60}", line) : line + "\n").c_str(), stderr);
     std::fflush(stderr);
     open_ = terminal_;
   }
   ~PrepareLine() {
-    if (open_) fmt::print(stderr, "\r{:<60}\r", "");
+    if (open_) std::fputs(fmt::format("\r{:<60}\r", "").c_str(), stderr);
   }
 
  private:

@@ -10,11 +10,13 @@
 #include "datasets/text.h"
 #include "framework/core/errors.h"
 #include "framework/core/files.h"
+#include "framework/core/printable.h"
 #include "framework/train/checkpoint.h"
 #include "framework/train/memory_plan.h"
 #include "framework/train/progress.h"
 #include "launch/commands.h"
 #include "launch/html.h"
+#include "launch/output.h"
 #include "launch/report_style.h"
 #include "launch/run_directory.h"
 #include "launch/run_history.h"
@@ -29,6 +31,7 @@ using Rows = std::vector<std::pair<std::string, std::string>>;
 
 struct ReportOptions {
   std::string run, output;
+  bool replace = false;
 };
 
 std::string table(const Rows& rows) {
@@ -284,12 +287,25 @@ std::string Report::page() {
          section("Settings", settings()) + section("Environment", environment()) + "</main>\n</body>\n</html>\n";
 }
 
+// The page is made from the run's files, so of these only a page may be replaced.
+void check_page(const ReportOptions& o, const std::string& own_page) {
+  std::error_code error;
+  const fs::path page = fs::weakly_canonical(follow_links(o.output), error);
+  const fs::path within = page.lexically_relative(fs::canonical(o.run, error));
+  if (!error && !within.empty() && *within.begin() != ".." && page.extension() != ".html")
+    throw user_error("{}: is in the run that the report is made from; give --output a name that ends in .html",
+                     printable(o.output));
+  check_output_file(o.output, o.replace || fs::equivalent(o.output, own_page, error), {});
+}
+
 void run_report(const ReportOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
-  const std::string path = o.output.empty() ? (fs::path(o.run) / "report.html").string() : o.output;
+  const std::string own_page = (fs::path(o.run) / "report.html").string();
+  const std::string path = o.output.empty() ? own_page : o.output;
+  if (!o.output.empty()) check_page(o, own_page);
   const std::string page = Report(o.run).page();
   write_file_atomically(path, page);
-  fmt::print("{}: {} bytes, nothing outside it is needed\n", path, thousands(static_cast<std::int64_t>(page.size())));
+  print_written(path, thousands(static_cast<std::int64_t>(page.size())) + " bytes, nothing outside it is needed");
 }
 
 }  // namespace
@@ -299,6 +315,7 @@ void add_report(CLI::App& app, Session& session) {
   CLI::App* report = app.add_subcommand("report", "One page about a run: curves, memory, samples, attention");
   report->add_option("run", o->run, "run directory")->required();
   report->add_option("--output", o->output, "HTML file to write; default: RUN/report.html");
+  report->add_flag("--force", o->replace, "replace the file named with --output");
   report->callback([o, &session] { run_report(*o, session); });
 }
 

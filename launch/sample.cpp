@@ -21,6 +21,7 @@
 #include "launch/commands.h"
 #include "launch/counter_line.h"
 #include "launch/device_option.h"
+#include "launch/output.h"
 #include "launch/run_data.h"
 #include "launch/run_directory.h"
 
@@ -33,6 +34,7 @@ using Bytes = std::vector<std::uint8_t>;
 struct SampleOptions {
   std::string run, output, prompt, complete, weights = "automatic", precision;
   std::int64_t rate = 0, given = 0;
+  bool replace = false;
   SampleConfig config;
   DeviceOption device;
 };
@@ -103,12 +105,6 @@ std::int64_t sampling_rate(const SampleOptions& o, const LoadedRun& run) {
     throw user_error("{}: the dataset is not there to tell the sampling rate; say it, as in --rate 12000",
                      recipe.data.path);
   return Dataset::open(recipe.data.path)->info().rate;
-}
-
-void make_folder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) throw user_error("{}: cannot be created ({}); choose another folder with --output", path, error.message());
 }
 
 // The beginnings of the first sequences of a split, which the samples go on from; returns them whole.
@@ -193,10 +189,12 @@ void run_sample(SampleOptions& o, Session& session) {
   check_lengths(o, run.recipe.model);
   const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
   set_prompts(o, originals);
-  if (o.output.empty()) o.output = (fs::path(o.run) / "samples").string();
+  const bool own = o.output.empty();
+  if (own) o.output = (fs::path(o.run) / "samples").string();
 
   const std::int64_t rate = sampling_rate(o, run);
-  make_folder(o.output);  // before the work, not after it
+  const std::vector<std::string> inputs(o.prompt.empty() ? 0 : 1, o.prompt);
+  make_output_folder(o.output, own || o.replace, inputs);  // before the work, not after it
   const Samples samples = draw_samples(o, run, device);
   write_samples(o.output, run, samples.bytes, rate);
   const Geometry& g = run.recipe.model.geometry;
@@ -235,6 +233,7 @@ void add_sample(CLI::App& app, Session& session) {
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   sample->add_option("--rate", o->rate, "sound: samples a second; default: the dataset's")->check(above_zero());
   sample->add_option("--output", o->output, "folder to write to; default: RUN/samples");
+  sample->add_flag("--force", o->replace, "write into a folder that holds files, and replace those of the same names");
   sample->add_option("--batch", o->config.batch, "sequences at once; default: all, on a GPU at most 16 that fit")
       ->check(above_zero());
   sample->add_option("--precision", o->precision, "on a GPU: fp32, bf16 or fp16; default: the run's")

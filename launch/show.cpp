@@ -8,6 +8,7 @@
 #include "framework/core/errors.h"
 #include "launch/arguments.h"
 #include "launch/commands.h"
+#include "launch/output.h"
 #include "launch/recipe.h"
 
 namespace longstride {
@@ -17,6 +18,7 @@ struct ShowOptions {
   std::string recipe, output;
   std::vector<std::string> overrides;
   std::int64_t layer = 0, head = 0, positions = 0, scale = 0, query = -1;
+  bool replace = false;
 };
 
 constexpr std::int64_t widest_text = 96;
@@ -59,7 +61,7 @@ void write_picture(const Recipe& recipe, const ShowOptions& o, std::int64_t n) {
     }
   }
   write_png(o.output, side, side, 3, pixels.data());
-  fmt::print("{}: layer {}, head {}, the first {} positions\n", o.output, o.layer, o.head, n);
+  print_written(o.output, fmt::format("layer {}, head {}, the first {} positions", o.layer, o.head, n));
 }
 
 void run_show(const ShowOptions& o, Session& session) {
@@ -78,10 +80,9 @@ void run_show(const ShowOptions& o, Session& session) {
                      text ? " as text; give --output x.png" : "");
   const std::int64_t n = std::min({asked, most, recipe.model.context});
   if (o.query >= n) throw user_error("--query is {}, but the picture shows positions 0 to {}", o.query, n - 1);
-  if (text)
-    print_text(recipe, o, n);
-  else
-    write_picture(recipe, o, n);
+  if (text) return print_text(recipe, o, n);
+  check_output_file(o.output, o.replace, {o.recipe});
+  write_picture(recipe, o, n);
 }
 
 }  // namespace
@@ -97,6 +98,7 @@ void add_show(CLI::App& app, Session& session) {
   pattern->add_option("--head", o->head, "head, from 0")->check(not_below_zero());
   pattern->add_option("--positions", o->positions, "show the first so many")->check(above_zero());
   CLI::Option* output = pattern->add_option("--output", o->output, "PNG to write; without it, text");
+  pattern->add_flag("--force", o->replace, "replace the picture when it exists")->needs(output);
   pattern->add_option("--query", o->query, "in a picture, highlight this position's row")
       ->check(not_below_zero())
       ->needs(output);

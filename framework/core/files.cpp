@@ -9,27 +9,16 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
-#include "framework/core/errors.h"
+#include "framework/core/printable.h"
+#include "framework/core/temporaries.h"
 
 namespace longstride {
 namespace {
 
-constexpr std::string_view prefix = ".tmp-";
-
 [[noreturn]] void fail(const std::string& path, const char* action, int error) {
-  const char* advice = error == ENOSPC || error == EDQUOT ? "; free some space and try again" : "";
-  throw user_error("{}: cannot {}: {}{}", path, action, std::strerror(error), advice);
-}
-
-std::string parent_of(const std::string& path) {
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  return parent.empty() ? "." : parent;
-}
-
-std::string temporary_of(const std::string& path) {
-  const std::string name = std::filesystem::path(path).filename().string();
-  return (std::filesystem::path(parent_of(path)) / fmt::format("{}{}-{}", prefix, name, ::getpid())).string();
+  throw file_error(path, action, error);
 }
 
 // Makes the names in a directory survive a power failure. File systems that cannot say so.
@@ -48,22 +37,53 @@ void remove_quietly(const std::string& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(temporary_of(path_)) {
-  std::error_code absent;
-  if (std::filesystem::is_directory(path_, absent))
-    throw user_error("{}: is a directory, but a file is to be written", path_);
-  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+UserError file_error(const std::string& path, const char* action, int error) {
+  const char* advice = error == ENOSPC || error == EDQUOT ? "; free some space and try again" : "";
+  return user_error("{}: cannot {}: {}{}", printable(path), action, std::strerror(error), advice);
+}
+
+std::string directory_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), output_(resolve_output(path_)) {
+  if (!output_.stream) create_temporary();
+}
+
+// Private files stay private: the mode is the old file's before anything is written.
+void AtomicFile::create_temporary() {
+  remove_abandoned_temporaries(directory_of(output_.path));
+  temporary_ = longstride::temporary_path(output_.path);
+  ::unlink(temporary_.c_str());
+  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (descriptor_ < 0) fail(path_, "create the file", errno);
+  struct stat old = {};
+  if (::stat(output_.path.c_str(), &old) != 0) return;
+  const bool given = ::fchown(descriptor_, old.st_uid, old.st_gid) == 0;  // only root can give a file away
+  static_cast<void>(given);
+  static_cast<void>(::fchmod(descriptor_, old.st_mode & 0777));
 }
 
 AtomicFile::~AtomicFile() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  ::unlink(temporary_.c_str());
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty() && !committed_) ::unlink(temporary_.c_str());
+}
+
+const std::string& AtomicFile::temporary_path() const {
+  if (output_.stream) throw user_error("{}: is a pipe or a device, but this needs a regular file", printable(path_));
+  return temporary_;
+}
+
+// A pipe waits for its reader only when there is something to read.
+void AtomicFile::open_late() {
+  if (descriptor_ < 0) descriptor_ = open_stream(output_);
+  if (descriptor_ < 0) fail(path_, "open", errno);
 }
 
 void AtomicFile::write(const void* bytes, std::size_t count) {
-  LONGSTRIDE_CHECK(descriptor_ >= 0, "{} is written after commit", path_);
+  LONGSTRIDE_CHECK(!committed_, "{} is written after commit", path_);
+  open_late();
   const auto* next = static_cast<const char*>(bytes);
   while (count > 0) {
     const ssize_t written = ::write(descriptor_, next, std::min(count, std::size_t{1} << 30));
@@ -75,12 +95,14 @@ void AtomicFile::write(const void* bytes, std::size_t count) {
 }
 
 void AtomicFile::commit() {
-  LONGSTRIDE_CHECK(descriptor_ >= 0, "{} is committed twice", path_);
-  if (::fsync(descriptor_) != 0) fail(path_, "flush to disk", errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, "rename the finished file", errno);
-  ::close(descriptor_);
-  descriptor_ = -1;
-  sync_directory(parent_of(path_));
+  LONGSTRIDE_CHECK(!committed_, "{} is committed twice", path_);
+  const bool file = !output_.stream;
+  if (file && ::fsync(descriptor_) != 0) fail(path_, "flush to disk", errno);
+  open_late();
+  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail(path_, "close", errno);
+  if (file && ::rename(temporary_.c_str(), output_.path.c_str()) != 0) fail(path_, "rename the finished file", errno);
+  committed_ = true;
+  if (file) sync_directory(directory_of(output_.path));
 }
 
 void write_file_atomically(const std::string& path, std::string_view content) {
@@ -90,7 +112,10 @@ void write_file_atomically(const std::string& path, std::string_view content) {
 }
 
 AtomicDirectory::AtomicDirectory(std::string final_path)
-    : final_(std::move(final_path)), temporary_(temporary_of(final_)) {
+    : final_(follow_links(final_path)), temporary_(temporary_path(final_)) {
+  std::error_code absent;
+  if (std::filesystem::exists(final_, absent) && !std::filesystem::is_directory(final_, absent))
+    throw user_error("{}: is a file, but a directory is to be written", printable(final_path));
   remove_quietly(temporary_);
   if (::mkdir(temporary_.c_str(), 0755) != 0) fail(final_, "create the directory", errno);
 }
@@ -112,14 +137,8 @@ void AtomicDirectory::commit() {
     fail(final_, "rename the finished directory", error);
   }
   committed_ = true;
-  sync_directory(parent_of(final_));
+  sync_directory(directory_of(final_));
   if (replaces) remove_quietly(aside);
-}
-
-void remove_temporaries(const std::string& directory) {
-  std::error_code absent;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, absent))
-    if (entry.path().filename().string().starts_with(prefix)) remove_quietly(entry.path().string());
 }
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
@@ -133,7 +152,7 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
   }
   ::close(descriptor_);
   if (error != 0) fail(path_, "look at the file", error);
-  throw user_error("{}: is {}, but a file is needed", path_,
+  throw user_error("{}: is {}, but a file is needed", printable(path_),
                    S_ISDIR(status.st_mode) ? "a directory" : "no regular file");
 }
 
@@ -145,7 +164,7 @@ void InputFile::read(std::uint64_t offset, void* out, std::size_t count) const {
     const ssize_t got = ::pread(descriptor_, next, std::min(count, std::size_t{1} << 30), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(path_, "read", errno);
-    if (got == 0) throw user_error("{}: ends at byte {}, where more is expected", path_, offset);
+    if (got == 0) throw user_error("{}: ends at byte {}, where more is expected", printable(path_), offset);
     next += got;
     offset += static_cast<std::uint64_t>(got);
     count -= static_cast<std::size_t>(got);

@@ -1,15 +1,25 @@
-// Files and directories that appear whole or not at all: written beside the final name as `.tmp-<name>-<pid>`, flushed
-// to disk, then renamed. What a crash leaves behind is named .tmp-* and nobody reads it. Failures of the file system
-// (no permission, full disk) are UserErrors that name the file and the reason.
+// Files and directories that appear whole or not at all: written next to the final name under a temporary one
+// (framework/core/temporaries.h), flushed to disk, then renamed. What a crash leaves is named .tmp-*, is never read,
+// and goes when a later process writes a file to the same directory. Failures of the file system (no permission, full
+// disk) are UserErrors that name the file and the reason.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "framework/core/errors.h"
+#include "framework/core/output_path.h"
+
 namespace longstride {
 
-// A new file, or the new content of an old one. Without commit() the destructor removes what was written.
+// "PATH: cannot ACTION: the system's reason", with advice where there is some.
+UserError file_error(const std::string& path, const char* action, int error);
+// "." for a name without a directory.
+std::string directory_of(const std::string& path);
+
+// A new file, or the new content of an old one, whose mode it keeps. What `path` may name: output_path.h; a stream gets
+// the bytes as they are written. Without commit() the destructor removes what was written.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -19,19 +29,26 @@ class AtomicFile {
 
   void write(const void* bytes, std::size_t count);
   // Where the content is until commit(), for libraries that write files themselves. They must not replace that file.
-  const std::string& temporary_path() const { return temporary_; }
+  // UserError where the path names a stream.
+  const std::string& temporary_path() const;
   // Flushes to disk and renames to the final name, which is replaced.
   void commit();
 
  private:
-  std::string path_;
-  std::string temporary_;
+  void create_temporary();
+  void open_late();
+
+  std::string path_;  // as the user gave it
+  OutputPath output_;
+  std::string temporary_;  // empty: a stream
+  bool committed_ = false;
   int descriptor_ = -1;
 };
 
 void write_file_atomically(const std::string& path, std::string_view content);
 
-// A new directory. The caller writes its files (by AtomicFile, so that they are on disk) into path().
+// A new directory. The caller writes its files (by AtomicFile, so that they are on disk) into path(). A link to a
+// directory is followed; UserError where the final path names anything but a directory.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(std::string final_path);
@@ -48,9 +65,6 @@ class AtomicDirectory {
   std::string temporary_;
   bool committed_ = false;
 };
-
-// Removes the .tmp-* of earlier crashes from `directory`. For the directory's only writer, while it writes nothing.
-void remove_temporaries(const std::string& directory);
 
 // A regular file, read at any offset; thread-safe.
 class InputFile {

@@ -37,11 +37,12 @@ bool is_control(char32_t c) {
   return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0xfeff || direction;
 }
 
-std::string escaped(std::string_view text, bool keep_lines) {
+std::string escaped(std::string_view text, bool keep_lists) {
   std::string out;
   while (!text.empty()) {
     const Character c = first_character(text);
-    const bool kept = c.valid && (!is_control(c.code) || (keep_lines && (c.code == '\n' || c.code == '\t')));
+    const bool item = keep_lists && text.starts_with("\n  ");
+    const bool kept = c.valid && (item || !is_control(c.code));
     if (kept)
       out += text.substr(0, c.bytes);
     else if (c.valid && (c.code == '\n' || c.code == '\t' || c.code == '\r'))
@@ -59,6 +60,6 @@ std::string escaped(std::string_view text, bool keep_lines) {
 
 std::string printable(std::string_view text) { return escaped(text, false); }
 
-std::string printable_lines(std::string_view text) { return escaped(text, true); }
+std::string printable_message(std::string_view text) { return escaped(text, true); }
 
 }  // namespace longstride

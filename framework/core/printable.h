@@ -7,9 +7,8 @@
 
 namespace longstride {
 
-// A name: line breaks and tabs are escaped as well.
 std::string printable(std::string_view text);
-// A message, which may have several lines: line breaks and tabs stay.
-std::string printable_lines(std::string_view text);
+// The same of a message, which may hold a list: a line break before a line that is indented by two spaces stays.
+std::string printable_message(std::string_view text);
 
 }  // namespace longstride

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "framework/core/errors.h"
+#include "framework/core/temporaries.h"
 #include "framework/train/checkpoint_state.h"
 
 namespace longstride {

@@ -124,7 +124,7 @@ std::size_t CheckpointWriter::bytes() const { return host_ ? host_->bytes() : pi
 // it.
 void CheckpointWriter::find_writers() {
   const std::string all = checkpoints_directory(run_);
-  std::array<char, 64> name{};
+  std::array<char, 256> name{};
   std::unique_ptr<AtomicFile> probe;
   if (comm_.rank() == 0) {
     create_checkpoints_directory(run_);
@@ -143,9 +143,13 @@ void CheckpointWriter::find_writers() {
 void CheckpointWriter::begin(const CheckpointState& state, const Stream* stream) {
   finish();
   state_ = state;
-  std::array<char, 64> name{};
+  std::array<char, 256> name{};
   if (comm_.rank() == 0) {
-    directory_ = begin_checkpoint(run_, state.step);
+    try {
+      directory_ = begin_checkpoint(run_, state.step);
+    } catch (const UserError& e) {  // the others wait, until this ends them
+      throw not_saved(e.what());
+    }
     put(name.data(), name.size(), fs::path(directory_->path()).filename().string());
   }
   comm_.broadcast(name.data(), static_cast<std::int64_t>(name.size()), 0);
@@ -235,6 +239,12 @@ void CheckpointWriter::commit() {
   }
 }
 
+UserError CheckpointWriter::not_saved(const std::string& reason) const {
+  const std::string before = committed_ < 0 ? "; there is no checkpoint before it"
+                                            : fmt::format("; the last checkpoint is step {}", committed_);
+  return user_error("the checkpoint of step {} cannot be saved: {}{}", state_.step, reason, before);
+}
+
 // What was written goes; then the rank that knows why it failed says so, which ends the others.
 void CheckpointWriter::end_with(int failed_rank) {
   comm_.barrier();
@@ -242,9 +252,7 @@ void CheckpointWriter::end_with(int failed_rank) {
   comm_.barrier();
   phase_ = Phase::idle;
   if (comm_.rank() != failed_rank) std::this_thread::sleep_for(std::chrono::seconds(2));
-  const std::string before = committed_ < 0 ? "" : fmt::format("; the last checkpoint is step {}", committed_);
-  throw user_error("the checkpoint of step {} cannot be saved: {}{}", state_.step,
-                   error_.empty() ? fmt::format("rank {} has failed", failed_rank) : error_, before);
+  throw not_saved(error_.empty() ? fmt::format("rank {} has failed", failed_rank) : error_);
 }
 
 void CheckpointWriter::finish() {

@@ -56,6 +56,7 @@ class CheckpointWriter {
   void start(std::function<void()> work);
   void collect();
   void commit();
+  UserError not_saved(const std::string& reason) const;
   void end_with(int failed_rank);
 
   Communicator& comm_;

@@ -1,15 +1,11 @@
 #include "framework/train/event_file.h"
 
-#include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-
-#include "framework/core/errors.h"
 
 namespace longstride {
 namespace {
@@ -84,17 +80,11 @@ std::uint32_t crc32c(const void* bytes, std::size_t count) {
   return ~crc;
 }
 
-EventFile::EventFile(const std::string& directory, std::int64_t first_step) : path_(name_of_file(directory)) {
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) throw user_error("{}: cannot create the file: {}", path_, std::strerror(errno));
+EventFile::EventFile(const std::string& directory, std::int64_t first_step) : file_(name_of_file(directory)) {
   append(event_of(0, 3, "brain.Event:2"));
   std::string start;  // SessionLog { status = 1: START is 1 }
   put_integer(start, 1, 1);
   append(event_of(first_step, 7, start));
-}
-
-EventFile::~EventFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void EventFile::write(std::int64_t step, const Scalars& scalars) {
@@ -115,8 +105,7 @@ void EventFile::append(std::string_view event) {
   put_little_endian(record, masked_crc(record.data(), record.size()));
   record += event;
   put_little_endian(record, masked_crc(event.data(), event.size()));
-  if (::write(descriptor_, record.data(), record.size()) != static_cast<ssize_t>(record.size()))
-    throw user_error("{}: cannot write: {}", path_, std::strerror(errno));
+  file_.append(record);
 }
 
 }  // namespace longstride

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "framework/core/append_file.h"
+
 namespace longstride {
 
 std::uint32_t crc32c(const void* bytes, std::size_t count);  // Castagnoli
@@ -19,17 +21,14 @@ class EventFile {
   // Opens a new RUN/events.out.tfevents.<seconds>.<host>.<pid>. TensorBoard then forgets what older files of the
   // directory say of steps from `first_step` on.
   EventFile(const std::string& directory, std::int64_t first_step);
-  ~EventFile();
-  EventFile(const EventFile&) = delete;
-  EventFile& operator=(const EventFile&) = delete;
 
   void write(std::int64_t step, const Scalars& scalars);
+  void flush() { file_.flush(); }
 
  private:
   void append(std::string_view event);
 
-  std::string path_;
-  int descriptor_ = -1;
+  AppendFile file_;
 };
 
 }  // namespace longstride

@@ -1,15 +1,9 @@
 #include "framework/train/metrics.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "framework/core/errors.h"
 #include "framework/core/files.h"
 
 namespace longstride {
@@ -26,8 +20,9 @@ std::int64_t step_of(const std::string& line) {
   return step != object.end() && step->is_number_integer() ? step->get<std::int64_t>() : -1;
 }
 
-void keep_lines_until(const std::string& path, std::int64_t last_step) {
-  if (!std::filesystem::exists(path)) return;
+// Returns `path`.
+std::string keep_lines_until(std::string path, std::int64_t last_step) {
+  if (!std::filesystem::exists(path)) return path;
   const std::string content = read_file(path);
   std::istringstream lines(content);
   std::string kept;
@@ -36,32 +31,20 @@ void keep_lines_until(const std::string& path, std::int64_t last_step) {
     if (last_step > 0 && 0 <= step && step <= last_step) kept += line + '\n';
   }
   if (kept != content) write_file_atomically(path, kept);
+  return path;
 }
 
 }  // namespace
 
 MetricsWriter::MetricsWriter(const std::string& run, std::int64_t resumed_step)
-    : path_(run + "/metrics.jsonl"), events_(run, resumed_step + 1) {
-  keep_lines_until(path_, resumed_step);
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) throw user_error("{}: cannot open: {}", path_, std::strerror(errno));
-}
-
-MetricsWriter::~MetricsWriter() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-void MetricsWriter::append(const std::string& line) {
-  if (::write(descriptor_, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
-    throw user_error("{}: cannot write: {}", path_, std::strerror(errno));
-}
+    : events_(run, resumed_step + 1), lines_(keep_lines_until(run + "/metrics.jsonl", resumed_step)) {}
 
 void MetricsWriter::write(const StepMetrics& m) {
   Line line = {{"step", m.step}, {"loss", m.loss},           {"bits_per_byte", m.bits_per_byte},
                {"lr", m.lr},     {"grad_norm", m.grad_norm}, {"tokens_per_second", m.tokens_per_second}};
   if (m.loss_scale) line["loss_scale"] = *m.loss_scale;
   if (m.skipped) line["skipped"] = *m.skipped;
-  append(line.dump() + '\n');
+  lines_.append(line.dump() + '\n');
   events_.write(m.step, {{"train/loss", m.loss},
                          {"train/bits_per_byte", m.bits_per_byte},
                          {"train/lr", m.lr},
@@ -73,19 +56,24 @@ void MetricsWriter::write(const StepMetrics& m) {
 void MetricsWriter::write(const EvaluationMetrics& m) {
   const Line line = {{"step", m.step},   {"split", m.split},    {"loss", m.loss}, {"bits_per_byte", m.bits_per_byte},
                      {"bytes", m.bytes}, {"seconds", m.seconds}};
-  append(line.dump() + '\n');
+  lines_.append(line.dump() + '\n');
   events_.write(m.step, {{m.split + "/loss", m.loss}, {m.split + "/bits_per_byte", m.bits_per_byte}});
 }
 
 void MetricsWriter::write(const DeviceMetrics& m) {
   const Line line = {
       {"step", m.step}, {"device", m.device}, {"precision", m.precision}, {"planned_bytes", m.planned_bytes}};
-  append(line.dump() + '\n');
+  lines_.append(line.dump() + '\n');
 }
 
 void MetricsWriter::write(const MemoryMetrics& m) {
   const Line line = {{"step", m.step}, {"planned_bytes", m.planned_bytes}, {"used_bytes", m.used_bytes}};
-  append(line.dump() + '\n');
+  lines_.append(line.dump() + '\n');
+}
+
+void MetricsWriter::flush() {
+  lines_.flush();
+  events_.flush();
 }
 
 }  // namespace longstride

@@ -51,22 +51,18 @@ class MetricsWriter {
   // Drops what an earlier process wrote of steps after `resumed_step`, for they will be taken again (0: a new run,
   // drops everything), and appends from there.
   MetricsWriter(const std::string& run, std::int64_t resumed_step);
-  ~MetricsWriter();
-  MetricsWriter(const MetricsWriter&) = delete;
-  MetricsWriter& operator=(const MetricsWriter&) = delete;
 
-  // On disk (as far as the system goes) when they return.
+  // With the system when they return. UserError when a file cannot be written or is no longer the run's: append_file.h.
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
   void write(const DeviceMetrics& metrics);
   void write(const MemoryMetrics& metrics);
+  // To the disk: a checkpoint must not survive a power failure that the lines before it do not.
+  void flush();
 
  private:
-  void append(const std::string& line);
-
-  std::string path_;
-  int descriptor_ = -1;
   EventFile events_;
+  AppendFile lines_;
 };
 
 }  // namespace longstride

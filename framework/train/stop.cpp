@@ -31,6 +31,10 @@ void catch_stop_signals() {
   action.sa_flags = SA_RESTART;  // reads and writes under way go on
   sigemptyset(&action.sa_mask);
   for (int number : {SIGTERM, SIGINT, SIGUSR1}) sigaction(number, &action, nullptr);
+  struct sigaction hangup = {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 bool stop_requested() { return signal_seen.load() != 0 || (deadline && Clock::now() >= *deadline); }

@@ -1,4 +1,6 @@
-// A polite end: SIGTERM, SIGINT and SIGUSR1 ask the run to stop; it saves at the next step boundary and exits with 0.
+// A polite end: SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask the run to stop; it saves at the next step boundary and exits
+// with 0. A SIGHUP that was ignored at the start, as under nohup, stays ignored. SIGPIPE is ignored from then on: a
+// closed pipe loses progress lines, not the work.
 //
 //   catch_stop_signals();
 //   while (step < steps) { ...; if (comm.any(stop_requested())) { save; break; } }

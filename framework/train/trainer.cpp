@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <numbers>
 #include <optional>
+#include <thread>
 
 #include "datasets/prefetcher.h"
 #include "framework/core/errors.h"
@@ -42,6 +44,8 @@ class Trainer {
   std::optional<double> utilisation(double tokens_per_second) const;
   void evaluate_now();
   void save();
+  void keep(const std::function<void()>& write);
+  void end_without_metrics();
 
   TrainerSetup setup_;
   TrainingStep step_;
@@ -51,6 +55,7 @@ class Trainer {
   StepReport last_;
   std::optional<double> peak_;  // operations a second of this device
   std::optional<MetricsWriter> metrics_;
+  std::string unwritten_;  // why metrics cannot be written any more; rank 0
   std::optional<ProgressLine> progress_;
   Clock::time_point interval_begin_;
   std::int64_t interval_step_ = 0;
@@ -136,6 +141,22 @@ std::optional<double> Trainer::utilisation(double tokens_per_second) const {
          (*peak_ * setup_.comm->size());
 }
 
+// What was measured cannot be written: the run saves the work at the next boundary, then ends.
+void Trainer::keep(const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const UserError& e) {
+    if (unwritten_.empty()) unwritten_ = e.what();
+  }
+}
+
+// Rank 0 says why, which ends the others.
+void Trainer::end_without_metrics() {
+  if (!first_rank()) std::this_thread::sleep_for(std::chrono::seconds(2));
+  throw user_error("{}; the last checkpoint is step {}", first_rank() ? unwritten_ : "rank 0 cannot write metrics",
+                   std::max<std::int64_t>(writer_->committed(), 0));
+}
+
 void Trainer::report() {
   read_step();
   if (!first_rank()) return;
@@ -149,7 +170,7 @@ void Trainer::report() {
     metrics.loss_scale = static_cast<double>(last_.scalars.loss_scale);
     metrics.skipped = last_.scalars.skipped_in_row;
   }
-  metrics_->write(metrics);
+  keep([&] { metrics_->write(metrics); });
   progress_->update({step_.step(), setup_.config.steps, bits, rate, utilisation(rate),
                      static_cast<double>(setup_.config.steps - step_.step()) * seconds / steps});
   interval_begin_ = Clock::now();
@@ -164,8 +185,9 @@ void Trainer::evaluate_now() {
   const EvaluationResult result =
       evaluate(*setup_.model, step_.context(), *setup_.validation, config, *setup_.comm, working);
   if (first_rank() && result.bytes > 0) {
-    metrics_->write(EvaluationMetrics{step_.step(), "valid", result.loss(), result.bits_per_byte(), result.bytes,
-                                      seconds_since(begin)});
+    const EvaluationMetrics metrics{step_.step(),           "valid",      result.loss(),
+                                    result.bits_per_byte(), result.bytes, seconds_since(begin)};
+    keep([&] { metrics_->write(metrics); });
     progress_->finish();
     spdlog::info("step {}: valid {:.4f} bits per byte over {} bytes", step_.step(), result.bits_per_byte(),
                  result.bytes);
@@ -181,6 +203,7 @@ void Trainer::save() {
   step_.describe(last_, state);
   state.recipe = setup_.recipe;
   state.data = setup_.record;
+  if (first_rank()) keep([&] { metrics_->flush(); });  // not after the checkpoint: a power failure may part them
   writer_->begin(state, step_.stream());
   saved_ = step_.step();
 }
@@ -204,7 +227,7 @@ TrainingOutcome Trainer::run() {
     if (setup_.device == Device::cpu) read_step();  // costs nothing there, and tells of a wrong step at once
     if (due(c.log_every) || last) report();
     if (due(c.evaluate_every) || last) evaluate_now();
-    outcome.stopped = setup_.comm->any(stop_requested());
+    outcome.stopped = setup_.comm->any(stop_requested() || !unwritten_.empty());
     if (due(c.checkpoint_every) || last || outcome.stopped) save();
   }
   writer_->finish();
@@ -212,8 +235,10 @@ TrainingOutcome Trainer::run() {
   if (first_rank() && step_.step() > begun) {
     const std::size_t outside = step_.state().bytes() - static_cast<std::size_t>(step_.plan().activations);
     const std::size_t used = outside + step_.state().arena().high_water();
-    metrics_->write(MemoryMetrics{step_.step(), step_.plan().block(), static_cast<std::int64_t>(used)});
+    const MemoryMetrics metrics{step_.step(), step_.plan().block(), static_cast<std::int64_t>(used)};
+    keep([&] { metrics_->write(metrics); });
   }
+  if (setup_.comm->any(!unwritten_.empty())) end_without_metrics();
   outcome.step = step_.step();
   outcome.loss = last_.loss;
   return outcome;

@@ -1,11 +1,15 @@
 #include "framework/core/files.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <csignal>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "tests/support/temporary_directory.h"
 
@@ -76,12 +80,82 @@ TEST(AtomicFile, AWriteThatFailsLeavesNothingBehind) {
 
 TEST(AtomicFile, AFullDiskIsSaidToBeFull) {
   if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "this system has no /dev/full";
+  EXPECT_EQ(user_error_of([&] { write_file_atomically("/dev/full", "abc"); }),
+            "/dev/full: cannot write: No space left on device; free some space and try again");
+}
+
+TEST(AtomicFile, FollowsLinksWhichStay) {
   const TemporaryDirectory directory;
-  // The temporary's name is known, so that it can be made a link to the device that is always full.
-  fs::create_symlink("/dev/full", directory / (".tmp-x-" + std::to_string(::getpid())));
-  EXPECT_EQ(user_error_of([&] { write_file_atomically(directory / "x", "abc"); }),
-            directory / "x: cannot write: No space left on device; free some space and try again");
-  EXPECT_TRUE(names_in(directory.path()).empty());
+  fs::create_directories(directory / "far/deep");
+  write_file_atomically(directory / "far/deep/x", "old");
+  fs::create_symlink("deep/x", directory / "far/second");
+  fs::create_symlink(directory / "far/second", directory / "first");
+  write_file_atomically(directory / "first", "new");
+  EXPECT_EQ(fs::read_symlink(directory / "first"), directory / "far/second");
+  EXPECT_EQ(fs::read_symlink(directory / "far/second"), "deep/x");
+  EXPECT_EQ(read_file(directory / "far/deep/x"), "new");
+  EXPECT_EQ(names_in(directory / "far/deep"), std::set<std::string>{"x"});
+}
+
+TEST(AtomicFile, ALinkToNothingMakesWhatItNames) {
+  const TemporaryDirectory directory;
+  fs::create_symlink("target", directory / "link");
+  write_file_atomically(directory / "link", "abc");
+  EXPECT_TRUE(fs::is_symlink(directory / "link"));
+  EXPECT_EQ(read_file(directory / "target"), "abc");
+}
+
+TEST(AtomicFile, KeepsTheModeOfWhatItReplaces) {
+  const TemporaryDirectory directory;
+  write_file_atomically(directory / "x", "old");
+  fs::permissions(directory / "x", fs::perms::owner_read | fs::perms::owner_write);
+  write_file_atomically(directory / "x", "new");
+  EXPECT_EQ(fs::status(directory / "x").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST(AtomicFile, RefusesWhatNoFileCanReplace) {
+  const TemporaryDirectory directory;
+  fs::create_symlink("b", directory / "a");
+  fs::create_symlink("a", directory / "b");
+  EXPECT_EQ(user_error_of([&] { AtomicFile file(directory / "a"); }),
+            directory / "a: cannot follow the link: Too many levels of symbolic links");
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address = {AF_UNIX, {}};
+  (directory / "socket").copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_EQ(user_error_of([&] { AtomicFile file(directory / "socket"); }),
+            directory / "socket: is a socket, but a file is to be written");
+  ::close(socket);
+}
+
+TEST(AtomicFile, APipeIsWrittenThroughAndStays) {
+  const TemporaryDirectory directory;
+  const std::string pipe = directory / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::string got;
+  std::thread reader([&] {
+    std::ifstream in(pipe);
+    got.assign(std::istreambuf_iterator<char>(in), {});
+  });
+  write_file_atomically(pipe, "abc");
+  reader.join();
+  EXPECT_EQ(got, "abc");
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  EXPECT_EQ(names_in(directory.path()), std::set<std::string>{"pipe"});
+  EXPECT_EQ(user_error_of([&] { AtomicFile(pipe).temporary_path(); }),
+            pipe + ": is a pipe or a device, but this needs a regular file");
+}
+
+// As --output /dev/stdout >>FILE: what the file held stays, and what is written to the descriptor later comes after.
+TEST(AtomicFile, ADescriptorOfTheProcessIsWrittenWhereItStands) {
+  const TemporaryDirectory directory;
+  write_file_atomically(directory / "x", "old ");
+  const int descriptor = ::open((directory / "x").c_str(), O_WRONLY);
+  ::lseek(descriptor, 0, SEEK_END);
+  write_file_atomically("/dev/fd/" + std::to_string(descriptor), "new ");
+  EXPECT_EQ(::write(descriptor, "last", 4), 4);
+  ::close(descriptor);
+  EXPECT_EQ(read_file(directory / "x"), "old new last");
 }
 
 TEST(AtomicDirectory, AppearsOnlyWhenCommitted) {
@@ -114,15 +188,20 @@ TEST(AtomicDirectory, ReplacesAnOlderOneWhole) {
   EXPECT_EQ(names_in(parent.path()), std::set<std::string>{"d"});
 }
 
-TEST(RemoveTemporaries, TakesWhatCrashesLeaveAndNothingElse) {
-  const TemporaryDirectory directory;
-  fs::create_directories(directory / ".tmp-step-00000010-4242/deep");
-  write_file_atomically(directory / ".tmp-step-00000010-4242/deep/x", "abc");
-  write_file_atomically(directory / ".tmp-state.json-17", "abc");
-  write_file_atomically(directory / "kept", "abc");
-  remove_temporaries(directory.path());
-  EXPECT_EQ(names_in(directory.path()), std::set<std::string>{"kept"});
-  EXPECT_NO_THROW(remove_temporaries(directory / "none"));
+TEST(AtomicDirectory, FollowsLinksAndReplacesNoFile) {
+  const TemporaryDirectory parent;
+  fs::create_directory(parent / "target");
+  write_file_atomically(parent / "target/old", "old");
+  fs::create_symlink("target", parent / "link");
+  AtomicDirectory directory(parent / "link");
+  write_file_atomically(directory.path() + "/new", "new");
+  directory.commit();
+  EXPECT_TRUE(fs::is_symlink(parent / "link"));
+  EXPECT_EQ(names_in(parent / "target"), std::set<std::string>{"new"});
+  write_file_atomically(parent / "file", "abc");
+  EXPECT_EQ(user_error_of([&] { AtomicDirectory other(parent / "file"); }),
+            parent / "file: is a file, but a directory is to be written");
+  EXPECT_EQ(read_file(parent / "file"), "abc");
 }
 
 TEST(InputFile, RefusesWhatIsNoRegularFile) {
@@ -134,6 +213,11 @@ TEST(InputFile, RefusesWhatIsNoRegularFile) {
   ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(user_error_of([&] { InputFile file(directory / "pipe"); }),
             directory / "pipe: is no regular file, but a file is needed");
+}
+
+TEST(InputFile, NamesAreShownWithoutControlCharacters) {
+  EXPECT_EQ(user_error_of([&] { InputFile file("no\n\x1b[31m"); }),
+            "no\\n\\x1b[31m: cannot open: No such file or directory");
 }
 
 TEST(InputFile, SaysWhereAFileEnds) {

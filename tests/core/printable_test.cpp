@@ -32,8 +32,11 @@ TEST(Printable, BytesThatAreNoUtf8AreEscaped) {
   EXPECT_EQ(printable("caf\xc3"), "caf\\xc3");  // cut short
 }
 
-TEST(Printable, AMessageKeepsItsLines) {
-  EXPECT_EQ(printable_lines("a.yaml:1: x\n\tb\x1b\r\n"), "a.yaml:1: x\n\tb\\x1b\\r\n");
+// What looks like a message of its own is none.
+TEST(Printable, AMessageKeepsTheLinesOfItsListsOnly) {
+  EXPECT_EQ(printable_message("2 mistakes:\n  a.yaml:1: x\n  a.yaml:2: \x1b"),
+            "2 mistakes:\n  a.yaml:1: x\n  a.yaml:2: \\x1b");
+  EXPECT_EQ(printable_message("a\nlongstride: b\n c\n"), "a\\nlongstride: b\\n c\\n");
 }
 
 TEST(Printable, EscapingTwiceIsEscapingOnce) {

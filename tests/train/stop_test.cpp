@@ -9,7 +9,7 @@ namespace {
 
 TEST(Stop, EverySignalThatAsksIsNoted) {
   catch_stop_signals();
-  for (int number : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (int number : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
     clear_stop_request();
     EXPECT_FALSE(stop_requested());
     std::raise(number);
@@ -17,6 +17,27 @@ TEST(Stop, EverySignalThatAsksIsNoted) {
     EXPECT_EQ(stop_signal(), number);
   }
   clear_stop_request();
+}
+
+TEST(StopDeathTest, AHangupIgnoredAtTheStartStaysIgnored) {
+  EXPECT_EXIT(
+      {
+        std::signal(SIGHUP, SIG_IGN);
+        catch_stop_signals();
+        std::raise(SIGHUP);
+        std::_Exit(stop_requested() ? 1 : 0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+TEST(StopDeathTest, AClosedPipeEndsNothing) {
+  EXPECT_EXIT(
+      {
+        catch_stop_signals();
+        std::raise(SIGPIPE);
+        std::_Exit(stop_requested() ? 1 : 0);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(StopDeathTest, ASecondInterruptEndsAtOnce) {

@@ -1,0 +1,17 @@
+// Names of what is being written, `.tmp-<name>-<process>@<host>`, and what becomes of those that a kill has left.
+#pragma once
+#include <string>
+
+namespace longstride {
+
+// Next to `path`, for this process.
+std::string temporary_path(const std::string& path);
+
+// Removes from `directory` the temporaries of processes of this host that have ended, and those of other hosts that
+// are older than a day. For directories that several processes write to; a process looks into each once.
+void remove_abandoned_temporaries(const std::string& directory);
+
+// Removes all .tmp-* from `directory`. For the directory's only writer, while it writes nothing.
+void remove_temporaries(const std::string& directory);
+
+}  // namespace longstride
