@@ -260,7 +260,7 @@ TEST_F(Command, BenchTimesGenerationWithoutDataOrARun) {
 
 TEST_F(Command, SamplesAreDrawnAsAskedFor) {
   const auto sampled = [&](std::vector<std::string> options, const std::string& file = "sample-001.txt") {
-    options.insert(options.begin(), {"sample", "run", "--output", "drawn", "--count", "2"});
+    options.insert(options.begin(), {"sample", "run", "--output", "drawn", "--force", "--count", "2"});
     const CommandResult result = run(options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return text_of(*dir / ("drawn/" + file));

@@ -1,0 +1,231 @@
+// What --output may name, and what becomes of standard input, output and error in the state that a caller leaves them.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "tests/launch/command.h"
+
+namespace longstride::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* recipe = R"(name: small
+data: {kind: bytes, path: x.h5, context: 64}
+model:
+  kind: sparse_transformer
+  layers: 2
+  width: 16
+  heads: 2
+  attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}
+train: {steps: 2, global_batch: 4, lr: 1.0e-3, warmup: 1, log_every: 1, checkpoint_every: 50}
+)";
+
+class Output : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
+    write_text(dir / "text.bin", text);
+    write_text(dir / "r.yaml", recipe);
+    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}).exit_code, 0);
+  }
+  void train() { ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0); }
+
+  CommandResult run(const std::vector<std::string>& arguments) { return run_command(arguments, dir.path()); }
+
+  // A line for the shell, in which $L is the command.
+  CommandResult shell(const std::string& line) {
+    write_text(dir / ".line", std::string("L='") + LONGSTRIDE_COMMAND + "'; export OMP_NUM_THREADS=1; " + line + "\n");
+    const int status = std::system(("cd " + dir.path() + "; bash .line >.out 2>.err").c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), text_of(dir / ".out"),
+            text_of(dir / ".err")};
+  }
+
+  void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) {
+    const CommandResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
+  }
+
+  TemporaryDirectory dir;
+};
+
+const char* const exists_already = ": exists already; choose another --output, or replace it with --force";
+const char* const holds_files =
+    ": holds files already; choose another folder with --output, or write into it with --force";
+
+TEST_F(Output, AFileThatExistsIsReplacedOnlyWithForce) {
+  train();
+  const std::string old = "old";
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"report", "run"}, {"show", "pattern", "r.yaml"}}) {
+    SCOPED_TRACE(command[0]);
+    write_text(dir / "a", old);
+    auto arguments = command;
+    arguments.insert(arguments.end(), {"--output", "a"});
+    expect_refused(arguments, std::string("a") + exists_already);
+    EXPECT_EQ(text_of(dir / "a"), old);
+    arguments.emplace_back("--force");
+    EXPECT_EQ(run(arguments).exit_code, 0);
+    EXPECT_NE(text_of(dir / "a"), old);
+  }
+}
+
+TEST_F(Output, AFolderThatHoldsFilesIsWrittenIntoOnlyWithForce) {
+  train();
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"sample", "run", "--count", "1"}, {"attention", "run"}, {"export", "r.yaml"}}) {
+    SCOPED_TRACE(command[0]);
+    fs::remove_all(dir / "folder");
+    write_text(dir / "folder/note", "mine");
+    auto arguments = command;
+    arguments.insert(arguments.end(), {"--output", "folder"});
+    expect_refused(arguments, std::string("folder") + holds_files);
+    arguments.emplace_back("--force");
+    EXPECT_EQ(run(arguments).exit_code, 0);
+    EXPECT_EQ(text_of(dir / "folder/note"), "mine");
+    EXPECT_GT(std::distance(fs::directory_iterator(dir / "folder"), fs::directory_iterator()), 1);
+  }
+  // The run's own folders and page are made anew.
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"sample", "run", "--count", "1"}, {"report", "run"}})
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(run(command).exit_code, 0);
+}
+
+TEST_F(Output, WhatIsReadIsNeverReplaced) {
+  train();
+  const std::string metrics = text_of(dir / "run/metrics.jsonl");
+  fs::create_symlink("run/metrics.jsonl", dir / "link");
+  for (const char* name : {"run/metrics.jsonl", "link", "run/../run/metrics.jsonl"})
+    expect_refused(
+        {"report", "run", "--output", name, "--force"},
+        std::string(name) + ": is in the run that the report is made from; give --output a name that ends in .html");
+  EXPECT_EQ(text_of(dir / "run/metrics.jsonl"), metrics);
+  expect_refused({"show", "pattern", "r.yaml", "--output", "r.yaml", "--force"},
+                 "r.yaml: is the input, too, which would be lost; choose another --output");
+  fs::create_directory(dir / "e");
+  fs::copy(dir / "r.yaml", dir / "e/recipe.yaml");
+  expect_refused({"export", "e/recipe.yaml", "--output", "e", "--force"},
+                 "e: holds recipe.yaml, which is read and might be replaced; choose another folder with --output");
+  write_text(dir / "s/sample-000.txt", "abc");
+  expect_refused({"sample", "run", "--prompt", "s/sample-000.txt", "--output", "s", "--force"},
+                 "s: holds sample-000.txt, which is read and might be replaced; choose another folder with --output");
+  EXPECT_EQ(text_of(dir / "r.yaml"), recipe);
+  EXPECT_EQ(text_of(dir / "e/recipe.yaml"), recipe);
+  EXPECT_EQ(text_of(dir / "s/sample-000.txt"), "abc");
+}
+
+TEST_F(Output, PipesAndDevicesAreWrittenThrough) {
+  train();
+  EXPECT_EQ(run({"report", "run", "--output", "/dev/null"}).exit_code, 0);
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  expect_refused({"report", "run", "--output", "/dev/full"},
+                 "/dev/full: cannot write: No space left on device; free some space and try again");
+  const CommandResult appended = shell("echo old >page; $L report run --output /dev/stdout >>page; cat page");
+  EXPECT_TRUE(appended.out.starts_with("old\n<!doctype html>")) << appended.out.substr(0, 100);
+  EXPECT_TRUE(appended.out.ends_with("</html>\n"));
+  const CommandResult piped = shell("mkfifo pipe; cat pipe & $L show pattern r.yaml --output pipe; wait; test -p pipe");
+  EXPECT_EQ(piped.exit_code, 0);
+  EXPECT_TRUE(piped.out.starts_with("\x89PNG")) << piped.out.substr(0, 100);
+  EXPECT_EQ(shell("mkfifo p2; timeout 20 $L prepare bytes --input text.bin --output p2 --force").err,
+            "longstride: p2: is a pipe or a device, but this needs a regular file\n");
+}
+
+TEST_F(Output, StandardOutputThatCannotBeWrittenIsAFailure) {
+  const std::string full = "longstride: standard output cannot be written";
+  for (const char* command : {"--help", "--version", "plan r.yaml", "plan r.yaml --json", "info x.h5",
+                              "show pattern r.yaml", "eval --help"}) {
+    SCOPED_TRACE(command);
+    for (const char* where : {" >/dev/full", " >&-"}) {
+      const CommandResult result = shell(std::string("$L ") + command + where);
+      EXPECT_EQ(result.exit_code, 2) << where;
+      EXPECT_TRUE(result.err.starts_with(full)) << result.err;
+      EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    }
+  }
+  // A reader that has seen enough is no failure to speak of: the signal ends the command, as it ends others.
+  EXPECT_EQ(shell("(sleep 0.3; exec $L show pattern r.yaml) | true; exit ${PIPESTATUS[0]}").exit_code, 128 + SIGPIPE);
+  EXPECT_EQ(shell("(sleep 0.3; exec $L show pattern r.yaml) | true").err, "");
+}
+
+TEST_F(Output, MessagesThatCannotBeWrittenAreLostWithoutHarm) {
+  EXPECT_EQ(shell("$L plan nothing.yaml 2>/dev/full").exit_code, 2);
+  EXPECT_EQ(shell("$L train r.yaml --run a 2>/dev/full").exit_code, 0);
+  EXPECT_EQ(shell("$L train r.yaml --run b --set train.steps=100 2>&1 | head -n 1 >/dev/null; exit ${PIPESTATUS[0]}")
+                .exit_code,
+            0);
+  EXPECT_TRUE(fs::exists(dir / "b/checkpoints/step-00000100"));
+}
+
+// The next file that is opened would take the number of a descriptor that is closed, and get what is printed.
+TEST_F(Output, ClosedDescriptorsTakeNoFile) {
+  EXPECT_EQ(shell("$L train r.yaml --run run <&- >&- 2>&-").exit_code, 0);
+  const std::string metrics = text_of(dir / "run/metrics.jsonl");
+  EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'), 4);  // two steps, an evaluation, the memory
+  EXPECT_EQ(metrics.find("bits/byte"), std::string::npos) << metrics;
+  EXPECT_EQ(shell("$L prepare bytes --input text.bin --output y.h5 <&- 2>&-").exit_code, 0);
+  EXPECT_EQ(run({"info", "y.h5", "--verify"}).exit_code, 0);
+}
+
+TEST_F(Output, NamesAreShownWithoutControlCharacters) {
+  expect_refused({"plan", "no\n\x1b[31m.yaml"},
+                 "no\\n\\x1b[31m.yaml: cannot be read; give the file of a recipe, as recipes/quickstart/text.yaml");
+  expect_refused({"info", "no\xff\n.h5"},
+                 "no\\xff\\n.h5: is not there; make it with `longstride prepare`, or correct the path");
+  expect_refused({"pl\nan"}, "there is no command 'pl\\nan', did you mean 'plan'?; see longstride --help");
+  EXPECT_EQ(run({"train", "r.yaml", "--run", "ru\x1bn"}).err.find('\x1b'), std::string::npos);
+}
+
+// In the middle of a run. What is done is saved; where it cannot be, the sentence says which checkpoint is the last.
+class LostRun : public Output {
+ protected:
+  // Trains without end, does `what` when 20 steps are logged, and waits.
+  CommandResult interrupted(const std::string& what) {
+    return shell(
+        "$L train r.yaml --run run --set train.steps=1000000 & p=$!; for i in $(seq "
+        "1000); do grep -qs '\"step\":20,' run/metrics.jsonl && break; sleep 0.01; done; " +
+        what + "; wait $p");
+  }
+  static std::string last_line(const std::string& text) {
+    const std::string whole = text.substr(0, text.size() - 1);
+    return whole.substr(whole.rfind('\n') + 1);
+  }
+  void expect_ended(const CommandResult& result, const std::string& begin) {
+    const std::string last = last_line(result.err), sentence = "; the last checkpoint is step ";
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_TRUE(last.starts_with("longstride: " + begin)) << result.err;
+    ASSERT_NE(last.rfind(sentence), std::string::npos) << last;
+    const int step = std::stoi(last.substr(last.rfind(sentence) + sentence.size()));
+    EXPECT_GE(step, 20);
+    EXPECT_TRUE(fs::exists(dir / fmt::format("run/checkpoints/step-{:08}/state.json", step))) << step;
+  }
+};
+
+TEST_F(LostRun, MetricsThatAreGoneEndItAfterACheckpoint) {
+  for (const char* name : {"metrics.jsonl", "events*"}) {
+    SCOPED_TRACE(name);
+    fs::remove_all(dir / "run");
+    expect_ended(interrupted(std::string("rm run/") + name), "run/");
+  }
+}
+
+TEST_F(LostRun, ADirectoryThatIsRenamedEndsIt) {
+  const CommandResult result = interrupted("mv run elsewhere");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(last_line(result.err).find("checkpoint"), std::string::npos) << result.err;
+  const std::string metrics = text_of(dir / "elsewhere/metrics.jsonl");
+  EXPECT_TRUE(metrics.ends_with("}\n"));
+}
+
+TEST_F(LostRun, AHangupSaves) {
+  const CommandResult result = interrupted("kill -HUP $p");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_TRUE(last_line(result.err).starts_with("stopped at step ")) << result.err;
+  EXPECT_FALSE(fs::is_empty(dir / "run/checkpoints"));
+}
+
+}  // namespace
+}  // namespace longstride::testing
