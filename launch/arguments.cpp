@@ -4,7 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "launch/settings_tree.h"
@@ -60,6 +65,39 @@ CLI::Validator bounded(const std::string& what, bool (*allowed)(double)) {
       what);
 }
 
+template <class T>
+bool parses(const std::string& text, T& out) {
+  const char *begin = text.data(), *end = begin + text.size();
+  const auto result = std::from_chars(begin + (text.starts_with("+") ? 1 : 0), end, out);
+  return result.ec == std::errc{} && result.ptr == end;
+}
+
+// Writes 1e6 as 1000000, which CLI11 reads.
+template <class T>
+std::string exact_whole(std::string& text) {
+  T whole = 0;
+  if (parses(text, whole)) return "";
+  double value = 0;
+  if (!parses(text, value) || value != std::floor(value)) return text + " is no whole number";
+  constexpr double exact = 9007199254740992.0;  // 2^53: beyond it a double skips whole numbers
+  if (value < 0 && std::is_unsigned_v<T>) return text + " is below 0";
+  if (std::abs(value) > exact)
+    return fmt::format("{} is beyond what is read, whole numbers {} {}", text, value > 0 ? "up to" : "from",
+                       value > 0 ? std::numeric_limits<T>::max() : std::numeric_limits<T>::min());
+  text = fmt::format("{:.0f}", value);
+  return "";
+}
+
+std::string finite(std::string& text) {
+  double value = 0;
+  return parses(text, value) && !std::isfinite(value) ? text + " is no finite number" : "";
+}
+
+std::string not_empty(std::string& text, bool positional) {
+  if (!text.empty()) return "";
+  return positional ? "'' names no file or folder" : "'' is no value; give one, or leave the option out";
+}
+
 }  // namespace
 
 CLI::Validator above_zero() {
@@ -67,6 +105,19 @@ CLI::Validator above_zero() {
 }
 CLI::Validator not_below_zero() {
   return bounded("from 0", [](double value) { return value >= 0; });
+}
+
+void refuse_impossible_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 0) continue;  // a flag
+    const bool positional = option->get_positional();
+    const std::string type = option->get_type_name();  // of CLI11, from the variable's; what else it checks follows
+    if (type.starts_with("INT")) option->transform(CLI::Validator(exact_whole<std::int64_t>, ""));
+    if (type.starts_with("UINT")) option->transform(CLI::Validator(exact_whole<std::uint64_t>, ""));
+    if (type.starts_with("FLOAT")) option->transform(CLI::Validator(finite, ""));
+    option->transform(CLI::Validator([=](std::string& text) { return not_empty(text, positional); }, ""));
+  }
+  for (CLI::App* command : app.get_subcommands({})) refuse_impossible_values(*command);
 }
 
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {

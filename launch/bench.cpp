@@ -212,7 +212,7 @@ void add_bench(CLI::App& app, Session& session) {
   step->add_option("--set", o->overrides, "override a key, as in --set train.micro_batch=4");
   step->add_option("--steps", o->steps, "steps to time, after a few that warm up")->check(CLI::Range(1, 10000));
   step->add_option("--seconds", o->seconds, "time fewer steps, at least three, where --steps would take longer")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   add_device_option(*step, o->device);
   step->add_flag("--json", o->json, "print JSON");
   step->callback([o, &session] { run_bench(*o, session); });

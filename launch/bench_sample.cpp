@@ -90,7 +90,7 @@ void add_bench_sample(CLI::App& bench, Session& session) {
   CLI::App* sample = bench.add_subcommand("sample", "Generation with random weights: bytes a second");
   sample->add_option("recipe", o->recipe, "recipe file; its data is not needed")->required();
   sample->add_option("--set", o->overrides, "override a key, as in --set model.layers=4");
-  sample->add_option("--count", o->config.count, "sequences")->check(above_zero());
+  sample->add_option("--count", o->config.count, "sequences")->check(CLI::Range(1, 1 << 20));
   sample->add_option("--batch", o->config.batch, "sequences at once; default: all, on a GPU at most 16")
       ->check(above_zero());
   sample->add_option("--length", o->config.length, "bytes of each")->check(CLI::Range(2, 1 << 24));

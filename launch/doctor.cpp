@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "framework/core/errors.h"
-#include "launch/arguments.h"
 #include "launch/commands.h"
 #include "launch/doctor_checks.h"
 
@@ -80,7 +79,7 @@ void add_doctor(CLI::App& app, Session& session) {
       app.add_subcommand("doctor", "Check this machine, or under mpirun all of them, and say what is wrong");
   doctor->add_option("--directory", o->directory, "where runs and datasets are; default: here");
   doctor->add_option("--megabytes", o->megabytes, "written and read back on each host; default: 256")
-      ->check(above_zero());
+      ->check(CLI::Range(1, 1 << 16));
   doctor->callback([o, &session] { run_doctor(*o, session); });
 }
 

@@ -36,7 +36,8 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
                                         {"loss", result.loss()},
                                         {"bits_per_byte", result.bits_per_byte()},
                                         {"standard_error", result.standard_error}};
-    std::puts(out.dump(2).c_str());
+    using Json = nlohmann::ordered_json;
+    std::puts(out.dump(2, ' ', false, Json::error_handler_t::replace).c_str());  // a path may be no UTF-8
     return;
   }
   fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}: {:.4f}{} bits per byte ({:.5f} nats)\n", data,
@@ -67,7 +68,7 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   eval->add_option("--batch", o->request.batch,
-                   "windows scored at once; default: about 8,192 positions, 65,536 on a GPU")
+                   "windows scored at once, at most all; default: about 8,192 positions, 65,536 on a GPU")
       ->check(above_zero());
   CLI::Option* windows = eval->add_option("--windows", o->request.max_windows, "score only the first so many windows")
                              ->check(above_zero());

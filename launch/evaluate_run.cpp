@@ -25,8 +25,10 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   config.batch = request.batch > 0 ? request.batch : std::clamp<std::int64_t>(positions / config.context, 1, most);
   if (config.min_context >= config.context)
     throw user_error("--min-context is {}, but must be below the context of {}", config.min_context, config.context);
-  if (evaluation_windows(*sequences, config).empty())
+  const auto windows = static_cast<std::int64_t>(evaluation_windows(*sequences, config).size());
+  if (windows == 0)
     throw user_error("{}: the split '{}' is empty; choose another with --split", dataset->path(), request.split);
+  config.batch = std::min(config.batch, windows);  // memory is taken for so many
 
   EvaluationMemory memory(*run.model, run.masters, config, run.recipe.train, request.device);
   Context ctx = memory.context();

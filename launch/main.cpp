@@ -56,6 +56,7 @@ void add_commands(CLI::App& app, Session& session) {
   add_attention(app, session);
   add_report(app, session);
   add_doctor(app, session);
+  refuse_impossible_values(app);
 }
 
 // Between two parallel loops OpenMP's threads wait actively, for milliseconds. With another program on the same cores

@@ -40,11 +40,16 @@ struct SampleOptions {
 };
 
 Bytes read_prompt(const std::string& path, std::int64_t limit) {
+  constexpr const char* purpose = "--prompt names a file whose bytes every sample begins with";
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) throw user_error("{}: is a directory; {}", path, purpose);
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw user_error("{}: cannot be read; --prompt names a file whose bytes every sample begins with", path);
+  if (!in) throw user_error("{}: cannot be read; {}", path, purpose);
   Bytes out;
   char c = 0;
   while (static_cast<std::int64_t>(out.size()) <= limit && in.get(c)) out.push_back(static_cast<std::uint8_t>(c));
+  if (in.bad()) throw user_error("{}: cannot be read; {}", path, purpose);
+  if (out.empty()) throw user_error("{}: is empty; {}; leave it out to begin with nothing", path, purpose);
   return out;
 }
 
@@ -98,7 +103,10 @@ void write_samples(const fs::path& folder, const LoadedRun& run, const std::vect
 // Samples per second of the sound the model was trained on: the checkpoint knows, or the dataset, or the user says.
 std::int64_t sampling_rate(const SampleOptions& o, const LoadedRun& run) {
   const Recipe& recipe = run.recipe;
-  if (o.rate > 0 || recipe.data.kind != DataKind::audio) return o.rate;
+  const bool sound = recipe.data.kind == DataKind::audio;
+  if (o.rate > 0 && !sound)
+    throw user_error("--rate is {}, but the samples of {} are no sound; leave --rate out", o.rate, o.run);
+  if (o.rate > 0 || !sound) return o.rate;
   if (const auto known = run.data.find("rate"); known != run.data.end())
     if (const std::int64_t rate = std::strtoll(known->second.c_str(), nullptr, 10); rate > 0) return rate;
   if (!fs::exists(recipe.data.path))
@@ -149,6 +157,9 @@ void check_lengths(SampleOptions& o, const SparseTransformerConfig& model) {
 }
 
 Precision precision_of(const SampleOptions& o, const Recipe& recipe, Device device) {
+  if (device == Device::cpu && !o.precision.empty() && o.precision != "fp32")
+    throw user_error("--precision is {}, which needs a GPU, and this runs on the CPU; leave --precision out",
+                     o.precision);
   if (o.precision == "fp32" || device == Device::cpu) return Precision::fp32;
   if (o.precision == "bf16") return Precision::bf16;
   if (o.precision == "fp16") return Precision::fp16;
@@ -170,8 +181,7 @@ void fit_batch(SampleConfig& config, const LoadedRun& run, Device device, Precis
   parameters.bind(run.masters, run.masters);
 }
 
-Samples draw_samples(SampleOptions& o, const LoadedRun& run, Device device) {
-  const Precision precision = precision_of(o, run.recipe, device);
+Samples draw_samples(SampleOptions& o, const LoadedRun& run, Device device, Precision precision) {
   fit_batch(o.config, run, device, precision);
   EvaluationMemory memory(*run.model, run.masters, precision, device, [&](const Context& ctx) {
     return static_cast<std::size_t>(sample_memory(*run.model, ctx, o.config).total);
@@ -186,6 +196,7 @@ void run_sample(SampleOptions& o, Session& session) {
   const Device device = chosen_device(o.device, *make_single_communicator());
   const LoadedRun run = load_run(o.run, o.weights);
   check_device_computes(run.recipe.model, device);
+  const Precision precision = precision_of(o, run.recipe, device);
   check_lengths(o, run.recipe.model);
   const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
   set_prompts(o, originals);
@@ -195,7 +206,7 @@ void run_sample(SampleOptions& o, Session& session) {
   const std::int64_t rate = sampling_rate(o, run);
   const std::vector<std::string> inputs(o.prompt.empty() ? 0 : 1, o.prompt);
   make_output_folder(o.output, own || o.replace, inputs);  // before the work, not after it
-  const Samples samples = draw_samples(o, run, device);
+  const Samples samples = draw_samples(o, run, device, precision);
   write_samples(o.output, run, samples.bytes, rate);
   const Geometry& g = run.recipe.model.geometry;
   if (!originals.empty() && g.rows > 0)
@@ -231,7 +242,8 @@ void add_sample(CLI::App& app, Session& session) {
   sample->add_option("--seed", sampling.seed, "of the draws")->check(not_below_zero());
   sample->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
-  sample->add_option("--rate", o->rate, "sound: samples a second; default: the dataset's")->check(above_zero());
+  sample->add_option("--rate", o->rate, "sound: samples a second; default: the dataset's")
+      ->check(CLI::Range(1000, 192000));
   sample->add_option("--output", o->output, "folder to write to; default: RUN/samples");
   sample->add_flag("--force", o->replace, "write into a folder that holds files, and replace those of the same names");
   sample->add_option("--batch", o->config.batch, "sequences at once; default: all, on a GPU at most 16 that fit")

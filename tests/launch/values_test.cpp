@@ -1,0 +1,128 @@
+// Values of options that no command can mean, through the command itself: exit code 2 and one sentence with the option,
+// the value and what to do. What they were accepted for in silence is said where it is not plain.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tests/launch/command.h"
+#include "tests/launch/recipe_texts.h"
+
+namespace longstride::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+// A folder with a recipe, a dataset and a run of two steps, made once.
+class Values : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    dir = new TemporaryDirectory;
+    std::string text;
+    for (int i = 0; i < 8000; ++i) text += static_cast<char>('a' + i * i % 23);
+    write_text(*dir / "text.bin", text);
+    write_text(*dir / "r.yaml", edited(edited(small_recipe, "steps: 20", "steps: 2"), "layers: 2", "layers: 1"));
+    write_text(*dir / "empty", "");
+    fs::create_directory(*dir / "folder");
+    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}).exit_code, 0);
+    ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0);
+  }
+  static void TearDownTestSuite() { delete dir; }
+  static CommandResult run(const Words& arguments) { return run_command(arguments, dir->path()); }
+
+  static void refused(const Words& arguments, const std::string& words) {
+    std::string line;
+    for (const std::string& a : arguments) line += " " + a;
+    SCOPED_TRACE("longstride" + line);
+    const CommandResult r = run(arguments);
+    EXPECT_EQ(r.exit_code, 2) << r.out << r.err;
+    EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
+    EXPECT_NE(r.err.find("longstride: " + words), std::string::npos) << r.err;
+  }
+
+  static TemporaryDirectory* dir;
+};
+TemporaryDirectory* Values::dir = nullptr;
+
+TEST_F(Values, NumbersThatAreNotFinite) {
+  for (const char* value : {"nan", "inf", "-inf", "NaN"}) {
+    const std::string sentence = std::string(value) + " is no finite number";
+    refused({"sample", "run", "--temperature", value}, "--temperature: " + sentence);
+    refused({"plan", "r.yaml", "--mfu", value}, "--mfu: " + sentence);
+  }
+  refused({"sample", "run", "--top-p", "nan"}, "--top-p: nan is no finite number");
+  refused({"plan", "r.yaml", "--peak-tflops", "inf"}, "--peak-tflops: inf is no finite number");
+  refused({"bench", "step", "r.yaml", "--seconds", "nan"}, "--seconds: nan is no finite number");
+  for (const char* option : {"--time-limit", "--train-seconds"})
+    refused({"reproduce", "table1", option, "nan"}, std::string(option) + ": nan is no finite number");
+  EXPECT_FALSE(fs::exists(*dir / "run/samples"));
+}
+
+// The nearest number that fits was taken.
+TEST_F(Values, WholeNumbersBeyond64Bits) {
+  const std::string large = "99999999999999999999", most = "9223372036854775807";
+  const auto beyond = [&](const std::string& value, const std::string& limit) {
+    return ": " + value + " is beyond what is read, whole numbers up to " + limit;
+  };
+  for (const std::string value : {"18446744073709551616", large.c_str(), "1e300"})
+    refused({"sample", "run", "--seed", value}, "--seed" + beyond(value, "18446744073709551615"));
+  refused({"sample", "run", "--top-k", large}, "--top-k" + beyond(large, most));
+  refused({"eval", "run", "--windows", large}, "--windows" + beyond(large, most));
+  refused({"eval", "run", "--batch", large}, "--batch" + beyond(large, most));
+  refused({"prepare", "audio", "--input", "text.bin", "--output", "a.h5", "--rate", large},
+          "--rate" + beyond(large, most));
+  refused({"sample", "run", "--seed", "-1"}, "--seed: -1 is below 0");
+  refused({"sample", "run", "--seed", "1.5"}, "--seed: 1.5 is no whole number");
+  refused({"info", "x.h5", "--sources", "-1"}, "--sources: -1 is below 0");
+  EXPECT_EQ(run({"sample", "run", "--seed", "18446744073709551615", "--output", "drawn"}).exit_code, 0);
+  EXPECT_EQ(run({"info", "x.h5", "--sources", "1e1"}).exit_code, 0);
+}
+
+// As if the option had been left out.
+TEST_F(Values, OptionsWithoutAValue) {
+  const std::string sentence = ": '' is no value; give one, or leave the option out";
+  refused({"train", "r.yaml", "--run", ""}, "--run" + sentence);
+  EXPECT_FALSE(fs::exists(*dir / "runs"));
+  const std::pair<const char*, Words> options[] = {{"eval", {"--data"}},
+                                                   {"sample", {"--output", "--prompt", "--complete"}},
+                                                   {"report", {"--output"}},
+                                                   {"attention", {"--data", "--output"}}};
+  for (const auto& [command, names] : options) {
+    for (const std::string& name : names) refused({command, "run", name, ""}, name + sentence);
+    refused({command, ""}, "run: '' names no file or folder");
+  }
+  refused({"reproduce", "table1", "--recipes", ""}, "--recipes" + sentence);
+}
+
+TEST_F(Values, WhatASampleCannotHave) {
+  const std::string purpose = "--prompt names a file whose bytes every sample begins with";
+  refused({"sample", "run", "--prompt", "folder"}, "folder: is a directory; " + purpose);
+  refused({"sample", "run", "--prompt", "empty"}, "empty: is empty; " + purpose);
+  refused({"sample", "run", "--rate", "8000"}, "--rate is 8000, but the samples of run are no sound; leave --rate out");
+  refused({"sample", "run", "--precision", "bf16"},
+          "--precision is bf16, which needs a GPU, and this runs on the CPU; leave --precision out");
+  refused({"bench", "sample", "r.yaml", "--count", "9000000000000000000"}, "--count: ");
+  EXPECT_FALSE(fs::exists(*dir / "run/samples"));
+}
+
+// Memory was taken for all of them.
+TEST_F(Values, ABatchOfMoreWindowsThanThereAre) {
+  const CommandResult all = run({"eval", "run", "--split", "valid", "--batch", "7"});
+  for (const char* batch : {"1e10", "10000000000", "9223372036854775807"}) {
+    const CommandResult clamped = run({"eval", "run", "--split", "valid", "--batch", batch});
+    EXPECT_EQ(clamped.exit_code, 0) << clamped.err;
+    EXPECT_EQ(clamped.out, all.out);
+  }
+}
+
+// A path of a run may be any bytes, and JSON may not.
+TEST_F(Values, TheJsonOfARunWhosePathIsNotUtf8) {
+  fs::copy(*dir / "run", *dir / "run\xff", fs::copy_options::recursive);
+  const CommandResult r = run({"eval", "run\xff", "--json"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_NE(r.out.find("bits_per_byte"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace longstride::testing
