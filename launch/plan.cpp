@@ -8,8 +8,10 @@
 #include "framework/core/errors.h"
 #include "framework/models/sparse_transformer.h"
 #include "framework/train/memory_plan.h"
+#include "framework/train/progress.h"
 #include "launch/arguments.h"
 #include "launch/commands.h"
+#include "launch/cpu_rate.h"
 #include "launch/device_option.h"
 #include "launch/recipe.h"
 
@@ -20,11 +22,30 @@ struct PlanOptions {
   std::string recipe;
   std::vector<std::string> overrides;
   int ranks = 1;
-  double mfu = 0.35;
-  double peak_tflops = 989;  // dense bf16 of one H100 or H200, by NVIDIA's datasheet
+  double mfu = 0, peak_tflops = 0;  // 0: not given
   bool json = false;
   DeviceOption device;
 };
+
+// What the time is computed from: a GPU's datasheet, the user's word, or a measurement of this processor.
+struct Rate {
+  double mfu = 0.35;
+  double peak_tflops = 989;  // of one device: dense bf16 of an H100 or H200, by NVIDIA's datasheet
+  bool measured = false;
+  double flops_per_second() const { return mfu * peak_tflops * 1e12; }
+};
+
+Rate rate_of(const PlanOptions& options, Device device) {
+  Rate rate;
+  rate.measured = device == Device::cpu && options.peak_tflops == 0;
+  if (rate.measured) {
+    rate.mfu = usual_cpu_utilisation;
+    rate.peak_tflops = measure_cpu_rate() / 1e12;
+  }
+  if (options.mfu > 0) rate.mfu = options.mfu;
+  if (options.peak_tflops > 0) rate.peak_tflops = options.peak_tflops;
+  return rate;
+}
 
 // A stage, and what a step of it costs all ranks.
 struct StageCost {
@@ -38,6 +59,7 @@ struct Costs {
   std::vector<StageCost> stages;  // all of them, the one of the whole context last; empty: there are none
   double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads
   std::int64_t tokens = 0;        // of the whole run
+  Rate rate;
   double seconds = 0;
   MemoryPlan memory;
   Batching batching;
@@ -74,9 +96,11 @@ Costs costs_of(const Recipe& recipe, SparseTransformer& model, const PlanOptions
     begin = s.stage.until;
   }
   if (recipe.train.stages.empty()) c.stages.clear();
-  c.seconds = flops / (options.mfu * options.peak_tflops * 1e12 * options.ranks);
-  check_device_computes(recipe.model, planned_device(options.device));
-  c.memory = plan_memory(model, recipe.train, options.ranks, planned_device(options.device));
+  const Device device = planned_device(options.device);
+  check_device_computes(recipe.model, device);
+  c.memory = plan_memory(model, recipe.train, options.ranks, device);
+  c.rate = rate_of(options, device);
+  c.seconds = flops / (c.rate.flops_per_second() * options.ranks);
   c.batching = divide_batch(recipe.train, options.ranks);
   return c;
 }
@@ -95,8 +119,9 @@ void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                                 {"micro_batch", c.batching.micro},
                                 {"accumulation", c.batching.accumulation()},
                                 {"seconds", c.seconds},
-                                {"mfu", o.mfu},
-                                {"peak_tflops", o.peak_tflops}};
+                                {"mfu", c.rate.mfu},
+                                {"peak_tflops", c.rate.peak_tflops},
+                                {"peak_measured", c.rate.measured}};
   for (const StageCost& s : c.stages)
     out["stages"].push_back(
         {{"until", s.stage.until}, {"context", s.stage.context}, {"flops_per_step", s.flops_per_step}});
@@ -141,8 +166,9 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                      recipe.train.global_batch * (recipe.model.context / s.stage.context), s.stage.context,
                      s.flops_per_step / 1e12));
   line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
-  line("time", fmt::format("{:.3g} hours at {:.0f}% of {:g} TFLOP/s on each of {} device(s)", c.seconds / 3600,
-                           100 * o.mfu, o.peak_tflops, o.ranks));
+  line("time", fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}",
+                           duration_text(c.seconds), c.seconds / 3600, 100 * c.rate.mfu, c.rate.peak_tflops, o.ranks,
+                           c.rate.measured ? ", as matrix products run here now; --device gpu plans a GPU" : ""));
   const MemoryPlan& m = c.memory;
   const bool gpu = m.device == Device::cuda;
   fmt::print("memory per rank, on {} in {}\n", gpu ? "a GPU" : "the CPU", kernels::name_of(m.compute));
@@ -176,9 +202,12 @@ void add_plan(CLI::App& app, Session& session) {
   plan->add_option("--set", options->overrides, "override a key, as in --set model.layers=12");
   plan->add_option("--ranks", options->ranks, "ranks (devices) to divide the batch over")
       ->check(CLI::Range(1, 1 << 20));
-  plan->add_option("--mfu", options->mfu, "model FLOP utilisation to assume for the time")
+  plan->add_option("--mfu", options->mfu,
+                   "model FLOP utilisation to assume for the time; default: 0.35, on the CPU 0.5")
       ->check(CLI::Range(1e-4, 1.0));
-  plan->add_option("--peak-tflops", options->peak_tflops, "peak of one device, TFLOP/s")->check(above_zero());
+  plan->add_option("--peak-tflops", options->peak_tflops,
+                   "peak of one device, TFLOP/s; default: an H200's, or what this CPU is measured at")
+      ->check(above_zero());
   add_device_option(*plan, options->device);
   plan->add_flag("--json", options->json, "print JSON");
   plan->callback([options, &session] {

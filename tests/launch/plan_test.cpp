@@ -73,7 +73,8 @@ TEST(Plan, ThePatternShownIsTheOneDefined) {
 TEST(Plan, JsonHasTheNumbersOfTheModelAndOfTheMemoryPlan) {
   const TemporaryDirectory dir;
   write_text(dir / "r.yaml", small_recipe);
-  const CommandResult r = run_command({"plan", "r.yaml", "--ranks", "2", "--json"}, dir.path());
+  const CommandResult r =
+      run_command({"plan", "r.yaml", "--ranks", "2", "--json", "--mfu", "0.35", "--peak-tflops", "989"}, dir.path());
   ASSERT_EQ(r.exit_code, 0) << r.err;
   const nlohmann::json json = nlohmann::json::parse(r.out);
   const Recipe recipe = parse_recipe(small_recipe, "r.yaml");
@@ -102,7 +103,8 @@ TEST(Plan, EveryStageIsPricedAndTheTimeIsTheirSum) {
   const TemporaryDirectory dir;
   write_text(dir / "r.yaml", small_recipe);
   const std::string stages = "train.stages=[{until: 5, context: 16}, {until: 8, context: 32}]";
-  const CommandResult r = run_command({"plan", "r.yaml", "--json", "--set", stages}, dir.path());
+  const CommandResult r =
+      run_command({"plan", "r.yaml", "--json", "--set", stages, "--mfu", "0.35", "--peak-tflops", "989"}, dir.path());
   ASSERT_EQ(r.exit_code, 0) << r.err;
   const nlohmann::json json = nlohmann::json::parse(r.out);
   const SparseTransformer model(parse_recipe(small_recipe, "r.yaml").model);
@@ -121,6 +123,35 @@ TEST(Plan, EveryStageIsPricedAndTheTimeIsTheirSum) {
   const CommandResult text = run_command({"plan", "r.yaml", "--set", stages}, dir.path());
   EXPECT_NE(text.out.find("until step 5: 16 sequences of 16, "), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("until step 20: 4 sequences of 64, "), std::string::npos) << text.out;
+}
+
+// Not at a GPU's rate, which made microseconds of minutes.
+TEST(Plan, TheTimeOnTheCpuIsThatOfAMeasuredRate) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", small_recipe);
+  const auto planned = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> arguments = {"plan", "r.yaml", "--device", "cpu", "--json"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const CommandResult r = run_command(arguments, dir.path());
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    return nlohmann::json::parse(r.out);
+  };
+  const auto number = [](const nlohmann::json& plan, const char* key) { return plan.at(key).get<double>(); };
+  const nlohmann::json measured = planned({}), assumed = planned({"--mfu", "0.25"}),
+                       given = planned({"--peak-tflops", "2"});
+  EXPECT_EQ(measured.at("peak_measured"), true);
+  EXPECT_GT(number(measured, "peak_tflops"), 1e-4);
+  EXPECT_LT(number(measured, "peak_tflops"), 100);
+  EXPECT_EQ(number(measured, "mfu"), 0.5);
+  EXPECT_EQ(number(assumed, "mfu"), 0.25);
+  EXPECT_EQ(given.at("peak_measured"), false);
+  EXPECT_EQ(number(given, "peak_tflops"), 2);
+  for (const nlohmann::json& plan : {measured, assumed, given}) {
+    const double flops = number(plan, "flops_per_step") * 20, rate = number(plan, "mfu") * number(plan, "peak_tflops");
+    EXPECT_NEAR(number(plan, "seconds") * rate * 1e12 / flops, 1, 1e-9);
+  }
+  const CommandResult text = run_command({"plan", "r.yaml", "--device", "cpu"}, dir.path());
+  EXPECT_NE(text.out.find("as matrix products run here now"), std::string::npos) << text.out;
 }
 
 TEST(Plan, RanksDivideSequencesAndTheOptimizersState) {
