@@ -19,6 +19,8 @@ class Blob {
   virtual std::uint64_t size() const = 0;
   // UserError when fewer bytes are there.
   virtual void read(std::uint64_t offset, void* out, std::size_t count) const = 0;
+  // UserError when what is read here has been written to since it was opened.
+  virtual void check_unchanged() const {}
 };
 
 class FileBlob final : public Blob {
@@ -27,6 +29,7 @@ class FileBlob final : public Blob {
   const std::string& name() const override { return file_.path(); }
   std::uint64_t size() const override { return file_.size(); }
   void read(std::uint64_t offset, void* out, std::size_t count) const override { file_.read(offset, out, count); }
+  void check_unchanged() const override { file_.check_unchanged(); }
 
  private:
   InputFile file_;

@@ -1,5 +1,6 @@
 // Writes a prepared dataset piece by piece: what waits in memory is one buffer a split, whatever the size of the whole.
-// The file appears under its name when commit() returns and not before; without commit() nothing is left.
+// The file appears under its name when commit() returns and not before, read back whole and compared with its
+// checksums; without commit() nothing is left. A disk that fills is a UserError, of whichever call notices it.
 #pragma once
 #include <cstdint>
 #include <memory>

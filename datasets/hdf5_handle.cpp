@@ -36,10 +36,12 @@ std::optional<std::string> variable_text(hid_t attribute, hid_t type) {
 
 Lock::Lock() : lock_(mutex()) { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 
-Handle::~Handle() {
-  if (id_ < 0) return;
+Handle::~Handle() { close(); }
+
+bool Handle::close() {
+  if (id_ < 0) return true;
   const Lock lock;
-  H5Idec_ref(id_);
+  return H5Idec_ref(std::exchange(id_, -1)) >= 0;
 }
 
 std::optional<std::string> text_attribute(hid_t object, const char* name) {

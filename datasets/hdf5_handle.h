@@ -36,6 +36,8 @@ class Handle {
 
   operator hid_t() const { return id_; }  // NOLINT: so that it is passed like one
   bool valid() const { return id_ >= 0; }
+  // False when HDF5 reports that closing failed. The handle is empty afterwards.
+  bool close();
 
  private:
   hid_t id_ = -1;

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "datasets/hdf5_handle.h"
 #include "framework/core/batch_source.h"
 
 namespace longstride {
@@ -24,16 +23,6 @@ class ResidentBytes final : public ByteStore {
 
  private:
   std::vector<std::uint8_t> bytes_;
-};
-
-// A dataset in an open file, of shape (rows) or (rows, length).
-struct StoredArray final : public ByteStore {
-  std::string where;  // for messages: file and dataset
-  hdf5::Handle dataset;
-  std::int64_t rows = 0, length = 1;
-
-  std::int64_t bytes() const { return rows * length; }
-  void read(std::int64_t offset, std::int64_t count, std::uint8_t* out) const override;
 };
 
 // `count` sequences of `length` bytes.

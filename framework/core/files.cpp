@@ -30,6 +30,10 @@ void sync_directory(const std::string& path) {
   if (error != 0 && error != EINVAL && error != ENOTSUP) fail(path, "flush the directory to disk", error);
 }
 
+std::int64_t modified_at(const struct stat& status) {
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
 void remove_quietly(const std::string& path) {
   std::error_code ignored;
   std::filesystem::remove_all(path, ignored);
@@ -148,6 +152,7 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
   const int error = ::fstat(descriptor_, &status) == 0 ? 0 : errno;
   if (error == 0 && S_ISREG(status.st_mode)) {
     size_ = static_cast<std::uint64_t>(status.st_size);
+    modified_ = modified_at(status);
     return;
   }
   ::close(descriptor_);
@@ -169,6 +174,17 @@ void InputFile::read(std::uint64_t offset, void* out, std::size_t count) const {
     offset += static_cast<std::uint64_t>(got);
     count -= static_cast<std::size_t>(got);
   }
+}
+
+void InputFile::check_unchanged() const {
+  struct stat status = {};
+  if (::fstat(descriptor_, &status) != 0) fail(path_, "look at the file", errno);
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size != size_)
+    throw user_error("{}: had {} bytes when it was opened and has {} now; leave a file alone while it is read", path_,
+                     size_, size);
+  if (modified_at(status) != modified_)
+    throw user_error("{}: was written to while it was read; leave it alone, check its content and start again", path_);
 }
 
 std::string read_file(const std::string& path) {

@@ -78,11 +78,15 @@ class InputFile {
   std::uint64_t size() const { return size_; }  // when it was opened
   // UserError when the file has become shorter than offset + count.
   void read(std::uint64_t offset, void* out, std::size_t count) const;
+  // UserError when the file has been written to or cut short since it was opened. Another file that took its name does
+  // not matter: this one stays open and keeps its content.
+  void check_unchanged() const;
 
  private:
   std::string path_;
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
+  std::int64_t modified_ = 0;  // nanoseconds
 };
 
 std::string read_file(const std::string& path);

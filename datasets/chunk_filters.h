@@ -1,0 +1,20 @@
+// What HDF5's filters do to a chunk, undone with every size checked.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace longstride::hdf5 {
+
+// Each returns false when the bytes cannot come from the filter.
+// Takes the checksum off the end.
+bool undo_fletcher32(std::vector<std::uint8_t>& bytes);
+// To at most `most` bytes.
+bool undo_deflate(std::vector<std::uint8_t>& bytes, std::size_t most);
+// Entries of `width` bytes, stored as all first bytes, then all second ones ..
+bool undo_shuffle(std::vector<std::uint8_t>& bytes, std::size_t width);
+
+// As HDF5 computes it: over big-endian words of 16 bits.
+std::uint32_t fletcher32(const std::uint8_t* bytes, std::size_t count);
+
+}  // namespace longstride::hdf5

@@ -1,0 +1,51 @@
+// Datasets as other programs write them, for what our own writer never does.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "datasets/hdf5_handle.h"
+#include "tests/datasets/support.h"
+
+namespace longstride {
+
+class Foreign {
+ public:
+  explicit Foreign(const std::string& path) : file_(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT)) {}
+  Foreign& kind(const std::string& kind) {
+    hdf5::write_attribute(file_, "kind", kind);
+    return *this;
+  }
+  Foreign& number(const char* name, std::int64_t value) {
+    hdf5::write_attribute(file_, name, value);
+    return *this;
+  }
+  Foreign& array(const char* name, std::vector<hsize_t> shape, hid_t type = H5T_STD_U8LE) {
+    std::size_t bytes = H5Tget_size(type);
+    for (const hsize_t size : shape) bytes *= size;
+    return array(name, shape, Bytes(bytes, 0), H5P_DEFAULT, type);
+  }
+  Foreign& array(const char* name, std::vector<hsize_t> shape, const Bytes& content, hid_t creation,
+                 hid_t type = H5T_STD_U8LE) {
+    const hdf5::Handle space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
+    const hdf5::Handle data = H5Dcreate2(file_, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    if (!content.empty()) H5Dwrite(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, content.data());
+    return *this;
+  }
+  // A header of so many entries with nothing behind it.
+  Foreign& hollow(const char* name, hsize_t entries) {
+    const hsize_t chunk = 1024;
+    const hdf5::Handle creation = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(creation, 1, &chunk);
+    return array(name, {entries}, {}, creation);
+  }
+  Foreign& splits(std::vector<hsize_t> shape) {
+    for (const char* name : split_names) array(name, shape);
+    return *this;
+  }
+
+ private:
+  hdf5::Lock lock_;
+  hdf5::Handle file_;
+};
+
+}  // namespace longstride
