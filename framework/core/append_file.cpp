@@ -40,7 +40,8 @@ void AppendFile::append(std::string_view text) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error = errno;
-      if (S_ISREG(before.st_mode)) static_cast<void>(::ftruncate(descriptor_, before.st_size));
+      const bool cut = S_ISREG(before.st_mode) && ::ftruncate(descriptor_, before.st_size) == 0;
+      static_cast<void>(cut);  // a line cut short is passed over by readers as well
       throw file_error(path_, "write", error);
     }
     text.remove_prefix(static_cast<std::size_t>(written));

@@ -239,10 +239,12 @@ void CheckpointWriter::commit() {
   }
 }
 
+// Which checkpoint is there, not which was: the directory may have been removed or renamed.
 UserError CheckpointWriter::not_saved(const std::string& reason) const {
-  const std::string before = committed_ < 0 ? "; there is no checkpoint before it"
-                                            : fmt::format("; the last checkpoint is step {}", committed_);
-  return user_error("the checkpoint of step {} cannot be saved: {}{}", state_.step, reason, before);
+  const std::vector<std::int64_t> there = checkpoint_steps(run_);
+  return user_error("the checkpoint of step {} cannot be saved: {}; {}", state_.step, reason,
+                    there.empty() ? fmt::format("there is no checkpoint in {}", run_)
+                                  : fmt::format("the last checkpoint is step {}", there.back()));
 }
 
 // What was written goes; then the rank that knows why it failed says so, which ends the others.

@@ -34,7 +34,7 @@ for family in $families; do
   recipe="$here/recipes/parity/$family.yaml"
   at="$output/$family"
   set=(--set "data.path=$data/${file[$family]}.h5" "${settings[@]}")
-  "$command" export "$recipe" "${set[@]}" --output "$at"
+  "$command" export "$recipe" "${set[@]}" --output "$at" --force
   runs=()
   for precision in $precisions; do
     rm -rf "$at/$precision"
