@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "framework/core/errors.h"
+#include "framework/core/printable.h"
 #include "framework/core/utf8.h"
 
 namespace longstride {

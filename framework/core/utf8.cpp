@@ -1,9 +1,5 @@
 #include "framework/core/utf8.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-
 namespace longstride {
 namespace {
 
@@ -25,22 +21,16 @@ std::size_t utf8_length(std::string_view text, std::size_t at) {
   return overlong || surrogate || too_large ? 0 : length;
 }
 
+char32_t utf8_code(std::string_view text, std::size_t at) {
+  const std::size_t length = utf8_length(text, at);
+  char32_t code = length <= 1 ? byte_at(text, at) : byte_at(text, at) & (0xFFU >> (length + 1));
+  for (std::size_t i = 1; i < length; ++i) code = code << 6 | (byte_at(text, at + i) & 0x3FU);
+  return code;
+}
+
 bool is_control(std::string_view text, std::size_t at) {
   const unsigned first = byte_at(text, at);
   return first < 0x20 || first == 0x7F || (first == 0xC2 && byte_at(text, at + 1) < 0xA0);
-}
-
-std::string printable(std::string_view text) {
-  std::string out;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = utf8_length(text, at), shown = std::max<std::size_t>(1, length);
-    if (length > 0 && !is_control(text, at))
-      out += text.substr(at, length);
-    else
-      for (std::size_t i = at; i < at + shown; ++i) out += fmt::format("\\x{:02x}", byte_at(text, i));
-    at += shown;
-  }
-  return out;
 }
 
 }  // namespace longstride

@@ -1,7 +1,6 @@
 // UTF-8 as the Unicode standard defines it (table 3-7): no overlong forms, no surrogates, nothing above U+10FFFF.
 #pragma once
 #include <cstddef>
-#include <string>
 #include <string_view>
 
 namespace longstride {
@@ -9,11 +8,11 @@ namespace longstride {
 // Bytes of the character that begins at `at`, 1 to 4; 0: none does.
 std::size_t utf8_length(std::string_view text, std::size_t at);
 
+// The number of that character.
+char32_t utf8_code(std::string_view text, std::size_t at);
+
 // Whether the character at `at`, which utf8_length() has found, is a control character: below U+0020 or from U+007F to
 // U+009F. Tabs and ends of lines are.
 bool is_control(std::string_view text, std::size_t at);
-
-// `text` with control characters and bytes that are not UTF-8 written as \x1b: fit for a terminal and for JSON.
-std::string printable(std::string_view text);
 
 }  // namespace longstride
