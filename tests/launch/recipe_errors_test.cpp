@@ -56,9 +56,6 @@ const Edit edits[] = {
     {"integration: merged", "integration: merge",
      "r.yaml:9: model.attention.integration is merge, but must be interleaved or merged or multihead; did you mean "
      "'merged'?"},
-    {"fixed_summary]", "fixed_sumary]",
-     "r.yaml:10: model.attention.parts is fixed_sumary, but must be dense or local or column or fixed_block or "
-     "fixed_summary; did you mean 'fixed_summary'?"},
     {"[fixed_block, fixed_summary]", "[]",
      "r.yaml:10: model.attention.parts is a list, but must be a list of parts, "
      "at least one"},
@@ -160,6 +157,12 @@ const Edit edits[] = {
 
 TEST(RecipeErrors, EachMistakeHasItsSentence) {
   for (const Edit& edit : edits) EXPECT_EQ(error_of(edited(small_recipe, edit.from, edit.to)), edit.error);
+}
+
+TEST(RecipeErrors, APartThatThereIsNotIsToldTheOnesThereAre) {
+  EXPECT_EQ(error_of(edited(small_recipe, "fixed_summary]", "fixed_sumary]")),
+            "r.yaml:10: model.attention.parts is fixed_sumary, but must be " + allowed_parts() +
+                "; did you mean 'fixed_summary'?");
 }
 
 // What YAML allows and recipes do not, and what is not YAML.

@@ -90,7 +90,7 @@ TEST(RecipeMistakes, AKeyInAnotherSectionIsSentThere) {
 }
 
 TEST(RecipeMistakes, ThePapersNamesOfPatternsAreExplained) {
-  const std::string allowed = "but must be dense or local or column or fixed_block or fixed_summary; ";
+  const std::string allowed = "but must be " + allowed_parts() + "; ";
   EXPECT_EQ(error_of(edited(small_recipe, "[fixed_block, fixed_summary]", "[strided]")),
             "r.yaml:10: model.attention.parts is strided, " + allowed + "strided is [local, column]");
   EXPECT_EQ(error_of(edited(small_recipe, "[fixed_block, fixed_summary]", "fixed")),

@@ -2,6 +2,8 @@
 #pragma once
 #include <string>
 
+#include "launch/recipe_schema.h"
+
 namespace longstride::testing {
 
 inline constexpr const char* small_recipe = R"(name: small
@@ -45,6 +47,13 @@ train: {steps: 1e3, global_batch: 8, micro_batch: 2, lr: 3.5e-4, warmup: 7, beta
 optimizer: {kind: adam, shard: true}
 parallel: {context: 1, gradients: fp32, bucket: 1000000, overlap: never}
 )";
+
+// What messages say that `parts` may be.
+inline std::string allowed_parts() {
+  std::string all;
+  for (const auto& [name, part] : part_names()) all += (all.empty() ? "" : " or ") + name;
+  return all;
+}
 
 // `text` with the first `from` replaced.
 inline std::string edited(std::string text, const std::string& from, const std::string& to) {

@@ -1,0 +1,20 @@
+// What a recipe says of the pattern that docs/adding_a_pattern.md adds, when its changes have been made.
+#include <gtest/gtest.h>
+
+#include "launch/recipe.h"
+#include "tests/launch/recipe_texts.h"
+
+namespace longstride::testing {
+namespace {
+
+TEST(AddedPattern, IsReadFromARecipe) {
+  const Recipe recipe = parse_recipe(
+      small_recipe, "r.yaml", {"model.attention={integration: interleaved, parts: [dilated], stride: 3, window: 3}"});
+  std::string row;
+  for (std::int64_t j = 0; j <= 10; ++j) row += kernels::allowed(recipe.model.attention, 0, 2, 0, 10, j) ? '#' : '.';
+  EXPECT_EQ(row, "....#..#..#");
+  EXPECT_NE(recipe.resolved.find("parts: [dilated]"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace longstride::testing
