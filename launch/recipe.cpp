@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "framework/core/errors.h"
+#include "framework/core/utf8.h"
 #include "launch/recipe_checks.h"
 #include "launch/recipe_reader.h"
 #include "launch/recipe_writer.h"
@@ -17,10 +18,12 @@ namespace fs = std::filesystem;
 std::string read_text(const std::string& path, const std::string& who) {
   if (path.empty()) throw user_error("{}'' names no file; give the file of a recipe", who);
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) throw user_error("{}{} is a directory; give the file of a recipe", who, path);
+  if (fs::is_directory(path, ignored))
+    throw user_error("{}{} is a directory; give the file of a recipe", who, printable(path));
   std::ifstream in(path, std::ios::binary);
   if (!in)
-    throw user_error("{}{}: cannot be read; give the file of a recipe, as recipes/quickstart/text.yaml", who, path);
+    throw user_error("{}{}: cannot be read; give the file of a recipe, as recipes/quickstart/text.yaml", who,
+                     printable(path));
   std::string text(std::size_t{1} << 21, '\0');  // more than the parser takes: it says so
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));

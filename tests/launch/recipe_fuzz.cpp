@@ -1,9 +1,13 @@
-// Any bytes taken for a recipe: either a Recipe whose resolved text reads back to the same, or a UserError.
+// Any bytes taken for a recipe: either a Recipe whose resolved text reads back to the same, or a UserError whose
+// message is short and fit for a terminal.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 
+#include <string>
+
 #include "framework/core/errors.h"
+#include "framework/core/utf8.h"
 #include "launch/recipe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -11,7 +15,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const Recipe recipe = parse_recipe({reinterpret_cast<const char*>(data), size}, "fuzz");
     if (parse_recipe(recipe.resolved, "resolved").resolved != recipe.resolved) std::abort();
-  } catch (const UserError&) {
+  } catch (const UserError& error) {
+    std::string message = error.what();
+    std::erase(message, '\n');
+    if (message.size() > 16384 || printable(message) != message) std::abort();
   }
   return 0;
 }
