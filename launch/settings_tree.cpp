@@ -164,7 +164,7 @@ Setting parse(const std::string& text, const std::string& name) {
       throw user_error("{}: holds more than one YAML document; a recipe is one", name);
     return root;
   } catch (const YAML::Exception& e) {
-    throw user_error("{}: not YAML: {}", place(name, e.mark), e.msg);
+    throw user_error("{}: not YAML: {}", place(name, e.mark), printable(e.msg));  // it may quote half a character
   }
 }
 

@@ -75,6 +75,8 @@ TEST(RecipeCharacters, OtherCharactersOfAllLengthsAreText) {
 TEST(RecipeCharacters, MessagesShowValuesOnOneLine) {
   EXPECT_EQ(error_of(edited(small_recipe, "layers: 2", "layers: \"a\\nb\"")),
             "r.yaml:5: model.layers is 'a\\x0ab', but must be a positive whole number");
+  EXPECT_EQ(error_of(edited(small_recipe, "name: small", "name: \"\\\xde\x8b\"")),  // the parser quotes its first byte
+            "r.yaml:1: not YAML: unknown escape character: \\xde");
   std::string euros;
   for (int i = 0; i < 30; ++i) euros += "\xe2\x82\xac";
   EXPECT_EQ(error_of(edited(small_recipe, "layers: 2", "layers: " + euros)),
