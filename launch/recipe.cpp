@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "framework/core/errors.h"
-#include "framework/core/utf8.h"
+#include "framework/core/printable.h"
 #include "launch/recipe_checks.h"
 #include "launch/recipe_reader.h"
 #include "launch/recipe_writer.h"
