@@ -50,7 +50,7 @@ TEST(RecipeCharacters, WhatIsNotUtf8IsRefusedAtItsLine) {
 
 TEST(RecipeCharacters, ControlCharactersAreRefusedAsTheyAreAndEscaped) {
   const std::pair<std::string, const char*> controls[] = {
-      {"\x01", "\\x01"}, {"\x1b", "\\x1b"}, {"\x7f", "\\x7f"}, {"\xc2\x9b", "\\xc2\\x9b"}};
+      {"\x01", "\\x01"}, {"\x1b", "\\x1b"}, {"\x7f", "\\x7f"}, {"\xc2\x9b", "\\u009b"}};
   for (const auto& [raw, shown] : controls) {
     const std::string sentence = ": the control character "s + shown + " stands here; a recipe is YAML text";
     EXPECT_EQ(error_of(edited(small_recipe, "layers: 2", "layers: 2  # " + raw)), "r.yaml:5" + sentence);
@@ -74,7 +74,7 @@ TEST(RecipeCharacters, OtherCharactersOfAllLengthsAreText) {
 // Messages with a value are of one line, without control characters, and cut between characters.
 TEST(RecipeCharacters, MessagesShowValuesOnOneLine) {
   EXPECT_EQ(error_of(edited(small_recipe, "layers: 2", "layers: \"a\\nb\"")),
-            "r.yaml:5: model.layers is 'a\\x0ab', but must be a positive whole number");
+            "r.yaml:5: model.layers is 'a\\nb', but must be a positive whole number");
   EXPECT_EQ(error_of(edited(small_recipe, "name: small", "name: \"\\\xde\x8b\"")),  // the parser quotes its first byte
             "r.yaml:1: not YAML: unknown escape character: \\xde");
   std::string euros;
