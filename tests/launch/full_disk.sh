@@ -171,7 +171,7 @@ for name in ${FULL_DISK_CASES:-bytes images cifar10 audio train resume sample ex
     complain "it fails with room enough"
     continue
   fi
-  least=$((taken > 4 ? taken : 4)) most=$((all + (all - taken) * 3 / 4 + 8))  # the new next to the old
+  least=$((taken > 4 ? taken : 4)) most=$((all * 7 / 4 + 8))  # the new next to the old
   for ((i = 0; i < sizes; ++i)); do
     on_disk $((least + ((most - least) * i + RANDOM * (most - least) / 32768) / sizes / 4 * 4))
   done
