@@ -90,6 +90,11 @@ add_test(NAME distributed.faults_kill_fifty_times
 longstride_on_ranks(distributed.faults_kill_fifty_times)
 set_tests_properties(distributed.faults_kill_fifty_times PROPERTIES LABELS slow TIMEOUT 600)
 
+# A few of the kills that kills.sh can do.
+add_test(NAME distributed.kills COMMAND ${ranks_source}/kills.sh $<TARGET_FILE:longstride> --kills 6)
+longstride_on_ranks(distributed.kills)
+set_tests_properties(distributed.kills PROPERTIES LABELS slow)
+
 # Several hosts, imitated by network namespaces: these need root and iproute2.
 foreach(scenario same cut)
   add_test(NAME distributed.hosts_${scenario} COMMAND ${ranks_source}/hosts.sh $<TARGET_FILE:longstride> ${scenario})

@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# Kills -9 at random moments, half of them while a checkpoint is being written; every run resumes, and ends with the bits
+# and the losses of a run that nothing happened to.
+#
+#   kills.sh LONGSTRIDE [--kills 200] [--ranks "1 2 4"] [--device cpu|gpu] [--seed N] [--seconds 1800]
+#
+# The kills are divided between the numbers of ranks. Killed are a random rank, the whole job, or mpirun alone, whose
+# ranks must end by themselves within 30 s. A run that reaches its end is compared, and the next one begins. Prints a table
+# row for each number of ranks; fails at once, with the log, when a start or a resume fails, when a job outlives a kill, when
+# bits differ, and after `seconds`. Needs bash, coreutils, sed, grep, cmp, python3 and, for two ranks or more, mpirun.
+set -euo pipefail
+longstride=$(realpath "$1"); shift
+kills=200 counts="1 2 4" device=cpu seed=$RANDOM seconds=1800
+while [ $# -gt 0 ]; do
+  case $1 in
+    --kills) kills=$2 ;;
+    --ranks) counts=$2 ;;
+    --device) device=$2 ;;
+    --seed) seed=$2 ;;
+    --seconds) seconds=$2 ;;
+    *) echo "unknown option $1" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$(mktemp -d)
+pid=
+end_job() { # what is left of it
+  # shellcheck disable=SC2046
+  [ -z "$pid" ] || kill -9 "$pid" $(children_of "$pid") 2>/dev/null || true
+}
+trap 'end_job; rm -rf "$work"' EXIT
+cd "$work"
+steps=40
+if [ "$device" = cpu ]; then export CUDA_VISIBLE_DEVICES=; else steps=400; fi
+export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export NCCL_NVLS_ENABLE=0 # NVLink multicast is a resource of the whole host
+source "$here/run_support.sh"
+write_recipe "steps: $steps" "checkpoint_every: $((steps / 20))" "hang_seconds: 20" "evaluate_every: $((steps / 3))"
+RANDOM=$seed
+echo "random seed $seed"
+
+exec {idle}<> <(:) # nothing comes from it: to wait without a process
+nap() { local of; printf -v of %03d "$1"; read -r -t "0.$of" <&"$idle" || true; } # nap MILLISECONDS, fewer than 1000
+milliseconds() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
+began=$(milliseconds)
+alive() { kill -0 "$1" 2>/dev/null; }
+start() { # start RANKS RUN: in the background; $pid is mpirun, or the only rank
+  local resume
+  resume=$(resume_of "$2")
+  [ -z "$resume" ] || resumed=$((resumed + 1))
+  touch started
+  # shellcheck disable=SC2086
+  if [ "$1" = 1 ]; then
+    "$longstride" train recipe.yaml --device "$device" --run "$2" $resume >job.log 2>&1 &
+  else
+    mpirun --bind-to none -n "$1" "$longstride" train recipe.yaml --device "$device" --run "$2" $resume >job.log 2>&1 &
+  fi
+  pid=$!
+}
+gone() { # gone PID...: all of them, within 30 s
+  local p end=$(($(milliseconds) + 30000))
+  for p in "$@"; do
+    while alive "$p" && [[ "$(cat "/proc/$p/stat" 2>/dev/null)" != *") Z "* ]]; do
+      [ "$(milliseconds)" -lt "$end" ] || return 1
+      nap 20
+    done
+  done
+}
+saving_now() { # a checkpoint of RUN is being written, or was when this job was killed; not one of an earlier job
+  local folder
+  for folder in "$1"/checkpoints/.tmp-step-*; do
+    if [ "$folder" -nt started ]; then return; fi
+  done
+  return 1
+}
+# Lets the job live until a random moment of the next MS, or until it saves; fails when it has ended before.
+await_moment() { # await_moment MS RUN saving|any
+  local passed=$((RANDOM % 3)) end=$(($(milliseconds) + (RANDOM * 32768 + RANDOM) % $1)) # passed: checkpoints to let pass
+  if [ "$3" = any ]; then
+    while alive "$pid" && [ "$(milliseconds)" -lt "$end" ]; do nap 5; done
+    alive "$pid"
+    return
+  fi
+  while alive "$pid"; do
+    nap 1
+    saving_now "$2" || continue
+    if [ "$passed" = 0 ]; then nap $((RANDOM % 12)); return 0; fi
+    while alive "$pid" && saving_now "$2"; do nap 1; done
+    passed=$((passed - 1))
+  done
+  return 1
+}
+kill_job() { # kill_job RANKS: fails when the job had ended in peace; all its processes end
+  local way=$((RANDOM % 3)) which=$RANDOM code=0 ranks
+  [ "$way" = 1 ] || kill -STOP "$pid" 2>/dev/null || true # it starts no more ranks
+  mapfile -t ranks < <(children_of "$pid")
+  if [ "$way" = 1 ] && [ "${#ranks[@]}" -gt 0 ]; then
+    kill -9 "${ranks[which % ${#ranks[@]}]}" 2>/dev/null || true
+  elif [ "$way" = 2 ]; then
+    kill -9 "$pid" 2>/dev/null || true
+  else
+    kill -9 "$pid" "${ranks[@]}" 2>/dev/null || true
+  fi
+  gone "$pid" "${ranks[@]}" 2>/dev/null || { cat job.log; fail "the job outlives the kill (way $way) by more than 30 s"; }
+  { wait "$pid" || code=$?; } 2>/dev/null
+  [ "$code" != 0 ]
+}
+figures() { # of RUN, the last of every step, without times
+  python3 - "$1/metrics.jsonl" <<'P'
+import json, sys
+last = {}
+for line in open(sys.argv[1]):
+    entry = json.loads(line)
+    kept = {k: entry[k] for k in ("step", "split", "loss", "bits_per_byte", "lr", "grad_norm", "bytes") if k in entry}
+    last[entry["step"], entry.get("split", "")] = kept
+for key in sorted(last):
+    print(json.dumps(last[key]))
+P
+}
+finish() { # finish RANKS RUN: one that has come to its end
+  local code=0
+  wait "$pid" || code=$?
+  [ "$code" = 0 ] || { cat job.log; fail "$2 on $1 rank(s) ended with $code by itself, after $done_kills kills"; }
+  same_bits "whole$1" "$2" "$steps"
+  figures "whole$1" >expected
+  figures "$2" | cmp expected - || fail "figures of whole$1 and $2 differ"
+  rm -rf "$2"
+  equal=$((equal + 1))
+}
+
+kill_and_resume() { # kill_and_resume RANKS KILLS
+  local n=$1 wanted=$2 run=run$1.0 aim took
+  done_kills=0 while_saving=0 resumed=0 equal=0
+  took=$(milliseconds)
+  start "$n" "whole$n"
+  wait "$pid" || { cat job.log; fail "training on $n rank(s)"; }
+  took=$(($(milliseconds) - took))
+  while [ "$done_kills" -lt "$wanted" ]; do
+    [ "$(milliseconds)" -lt $((began + seconds * 1000)) ] ||
+      fail "$seconds s are over, after $done_kills kills of $wanted on $n rank(s)"
+    aim=any
+    [ $((2 * while_saving)) -gt "$done_kills" ] || aim=saving
+    start "$n" "$run"
+    if await_moment $((took * 3 / 4)) "$run" "$aim" && kill_job "$n"; then
+      done_kills=$((done_kills + 1))
+      if saving_now "$run"; then while_saving=$((while_saving + 1)); fi
+      # A start or resume that is refused is no kill.
+      ! grep -a '^longstride: ' job.log | grep -a -v 'has ended without a word' || { cat job.log; fail "$run does not start"; }
+    else
+      finish "$n" "$run"
+      run=run$n.$equal
+    fi
+  done
+  start "$n" "$run"
+  finish "$n" "$run"
+  printf '| %5s | %5s | %12s | %7s | %11s |\n' "$n" "$done_kills" "$while_saving" "$resumed" "$equal of $equal"
+}
+
+echo "| ranks | kills | while saving | resumed | runs equal  |"
+left=$kills parts=$(wc -w <<<"$counts")
+for n in $counts; do
+  kill_and_resume "$n" $((left / parts))
+  left=$((left - done_kills)) parts=$((parts - 1))
+done
+echo "kills: passed after $((($(milliseconds) - began) / 1000)) s"
