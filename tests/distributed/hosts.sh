@@ -59,7 +59,7 @@ case $scenario in
       { cat job.log; fail "no message names the ranks that are cut off"; }
     for k in 1 2; do
       for p in $(processes_of_host "$k"); do
-        [ "$(cat "/proc/$p/comm" 2>/dev/null)" != longstride ] || fail "a rank on host $k has outlived the job"
+        [ "$(readlink "/proc/$p/exe")" != "$(realpath "$longstride")" ] || fail "a rank on host $k has outlived the job"
       done
     done
     for p in $(processes_of_host 2); do kill -9 "$p" 2>/dev/null || true; done  # Open MPI's daemon

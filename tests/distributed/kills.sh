@@ -104,6 +104,7 @@ kill_job() { # kill_job RANKS: fails when the job had ended in peace; all its pr
   fi
   gone "$pid" "${ranks[@]}" 2>/dev/null || { cat job.log; fail "the job outlives the kill (way $way) by more than 30 s"; }
   { wait "$pid" || code=$?; } 2>/dev/null
+  pid=
   [ "$code" != 0 ]
 }
 figures() { # of RUN, the last of every step, without times
@@ -121,6 +122,7 @@ P
 finish() { # finish RANKS RUN: one that has come to its end
   local code=0
   wait "$pid" || code=$?
+  pid=
   [ "$code" = 0 ] || { cat job.log; fail "$2 on $1 rank(s) ended with $code by itself, after $done_kills kills"; }
   same_bits "whole$1" "$2" "$steps"
   figures "whole$1" >expected
