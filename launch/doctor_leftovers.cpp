@@ -117,17 +117,18 @@ std::string pattern_of(const std::string& path, const std::set<std::string>& oth
 }
 
 std::string command_for(const Traces& traces) {
-  std::set<std::string> names;
-  for (const std::string& path : traces.segments) names.insert(pattern_of(path, traces.others));
-  for (const std::string& path : traces.sessions) names.insert(pattern_of(path, traces.others));
-  std::string command = "rm -r";
-  std::size_t left = names.size();
-  for (const std::string& name : names) {
-    if (command.size() + name.size() > longest_command && left < names.size()) break;
-    command += " " + name;
-    --left;
+  std::vector<std::string> names;
+  for (const std::vector<std::string>* paths : {&traces.sessions, &traces.segments}) {
+    std::set<std::string> patterns;
+    for (const std::string& path : *paths) patterns.insert(pattern_of(path, traces.others));
+    names.insert(names.end(), patterns.begin(), patterns.end());
   }
-  return left == 0 ? command : fmt::format("{} (and {} more: then run the doctor again)", command, left);
+  std::string command = "rm -r";
+  std::size_t taken = 0;
+  for (; taken < names.size() && (taken == 0 || command.size() + names[taken].size() < longest_command); ++taken)
+    command += " " + names[taken];
+  if (taken == names.size()) return command;
+  return fmt::format("{} (and {} more: then run the doctor again)", command, names.size() - taken);
 }
 
 }  // namespace
