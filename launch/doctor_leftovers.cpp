@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t longest_command = 180;
+constexpr std::size_t longest_command = 160;
 
 // Files under one of `places` that a process maps into its memory, as far as this user may see.
 std::set<std::string> mapped_files(const std::vector<std::string>& places) {

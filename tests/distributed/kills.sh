@@ -29,8 +29,12 @@ end_job() { # what is left of it
   # shellcheck disable=SC2046
   [ -z "$pid" ] || kill -9 "$pid" $(children_of "$pid") 2>/dev/null || true
 }
-trap 'end_job; rm -rf "$work"' EXIT
+# What Open MPI leaves when it is killed would fill shared memory.
+shared=$(mktemp -d /dev/shm/longstride-kills-XXXXXX)
+trap 'end_job; rm -rf "$work" "$shared"' EXIT
 cd "$work"
+mkdir scratch
+export TMPDIR=$work/scratch OMPI_MCA_btl_vader_backing_directory=$shared
 steps=40
 if [ "$device" = cpu ]; then export CUDA_VISIBLE_DEVICES=; else steps=400; fi
 export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
@@ -105,6 +109,7 @@ kill_job() { # kill_job RANKS: fails when the job had ended in peace; all its pr
   gone "$pid" "${ranks[@]}" 2>/dev/null || { cat job.log; fail "the job outlives the kill (way $way) by more than 30 s"; }
   { wait "$pid" || code=$?; } 2>/dev/null
   pid=
+  rm -rf "${shared:?}"/* "${TMPDIR:?}"/*
   [ "$code" != 0 ]
 }
 figures() { # of RUN, the last of every step, without times and what is written once per process

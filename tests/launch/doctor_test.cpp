@@ -75,8 +75,14 @@ TEST(Doctor, NamesOnlyLeftoversThatNoProcessUses) {
   ::munmap(used, 4096);
   ::close(file);
 
-  for (int i = 1; i < 40; ++i) write_text(temporary / ("ompi.node-1.0/jf." + std::to_string(i) + "/x"), "x");
-  EXPECT_LT(find_leftovers("node-1", shared.path(), temporary.path()).advice.size(), 256u);
+  // A live job among many dead ones: as many as a line of the table holds.
+  for (int i = 0; i < 40; ++i)
+    write_text(temporary / ("ompi.node-1.0/pid.99999" + std::to_string(100 + i) + "/x"), "x");
+  write_text(temporary / ("ompi.node-1.0/pid." + std::to_string(::getpid()) + "/x"), "x");
+  const std::string many = find_leftovers("node-1", shared.path(), temporary.path()).advice;
+  EXPECT_NE(many.find("/pid.99999100 "), std::string::npos) << many;
+  EXPECT_TRUE(many.ends_with(" more: then run the doctor again)")) << many;
+  EXPECT_LT(many.size(), 256u);
 }
 
 }  // namespace
