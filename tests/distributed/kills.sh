@@ -127,7 +127,7 @@ P
 }
 finish() { # finish RANKS RUN: one that has come to its end
   local code=0
-  wait "$pid" || code=$?
+  [ -z "$pid" ] || wait "$pid" || code=$? # kill_job has waited for one that ended just before the kill
   pid=
   [ "$code" = 0 ] || { cat job.log; fail "$2 on $1 rank(s) ended with $code by itself, after $done_kills kills"; }
   same_bits "whole$1" "$2" "$steps"
