@@ -240,11 +240,15 @@ void CheckpointWriter::commit() {
 }
 
 // Which checkpoint is there, not which was: the directory may have been removed or renamed.
+std::string CheckpointWriter::last_saved() const {
+  for (const std::string& place : {run_, mirror_})
+    if (const std::vector<std::int64_t> steps = checkpoint_steps(place); !place.empty() && !steps.empty())
+      return fmt::format("the last checkpoint is step {}{}", steps.back(), place == run_ ? "" : " in " + place);
+  return fmt::format("there is no checkpoint in {}", run_);
+}
+
 UserError CheckpointWriter::not_saved(const std::string& reason) const {
-  const std::vector<std::int64_t> there = checkpoint_steps(run_);
-  return user_error("the checkpoint of step {} cannot be saved: {}; {}", state_.step, reason,
-                    there.empty() ? fmt::format("there is no checkpoint in {}", run_)
-                                  : fmt::format("the last checkpoint is step {}", there.back()));
+  return user_error("the checkpoint of step {} cannot be saved: {}; {}", state_.step, reason, last_saved());
 }
 
 // What was written goes; then the rank that knows why it failed says so, which ends the others.

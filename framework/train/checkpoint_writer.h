@@ -46,6 +46,8 @@ class CheckpointWriter {
   void poll();
   void finish();
   std::int64_t committed() const { return committed_; }  // step of the last whole checkpoint; -1: none yet
+  // "the last checkpoint is step 40", of those that are on disk now, or that there is none.
+  std::string last_saved() const;
   bool under_way() const { return phase_ != Phase::idle; }
   std::size_t bytes() const;  // of the copy
 

@@ -126,11 +126,8 @@ void Trainer::refuse_divergence() {
     what = fmt::format("training has diverged: step {} has {:.6g} bits per byte, and guessing has 8", read_, bits);
   if (what.empty()) return;
   writer_->finish();  // all ranks are here alike: what is being saved is of a good step
-  const std::int64_t saved = writer_->committed();
-  throw TrainingDiverged(
-      fmt::format("{}; {}. Lower train.lr or {}", what,
-                  saved < 0 ? "there is no checkpoint yet" : fmt::format("the last checkpoint is step {}", saved),
-                  scaled() ? "set train.precision: bf16" : "lengthen train.warmup"));
+  throw TrainingDiverged(fmt::format("{}; {}. Lower train.lr or {}", what, writer_->last_saved(),
+                                     scaled() ? "set train.precision: bf16" : "lengthen train.warmup"));
 }
 
 // Model FLOP utilisation: recompute is not counted as work done.
@@ -153,8 +150,7 @@ void Trainer::keep(const std::function<void()>& write) {
 // Rank 0 says why, which ends the others.
 void Trainer::end_without_metrics() {
   if (!first_rank()) std::this_thread::sleep_for(std::chrono::seconds(2));
-  throw user_error("{}; the last checkpoint is step {}", first_rank() ? unwritten_ : "rank 0 cannot write metrics",
-                   std::max<std::int64_t>(writer_->committed(), 0));
+  throw user_error("{}; {}", first_rank() ? unwritten_ : "rank 0 cannot write metrics", writer_->last_saved());
 }
 
 void Trainer::report() {
