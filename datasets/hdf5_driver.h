@@ -20,8 +20,9 @@ namespace longstride::hdf5 {
 class Medium {
  public:
   virtual ~Medium() = default;
+  virtual bool writable() const = 0;
   virtual std::uint64_t size() const = 0;
-  virtual bool read(std::uint64_t offset, void* out, std::size_t count) = 0;
+  virtual bool read(std::uint64_t offset, void* out, std::size_t count, H5FD_mem_t kind) = 0;
   virtual bool write(std::uint64_t offset, const void* bytes, std::size_t count) = 0;
   virtual bool resize(std::uint64_t size) = 0;
 };
@@ -31,13 +32,17 @@ class BlobMedium final : public Medium {
  public:
   explicit BlobMedium(std::shared_ptr<const Blob> blob) : blob_(std::move(blob)) {}
   const Blob& blob() const { return *blob_; }
+  // The most bytes of an array that HDF5 may read at once from now on: it does not ask how much room there is.
+  void limit_arrays(std::uint64_t bytes) { most_of_arrays_ = bytes; }
+  bool writable() const override { return false; }
   std::uint64_t size() const override { return blob_->size(); }
-  bool read(std::uint64_t offset, void* out, std::size_t count) override;
+  bool read(std::uint64_t offset, void* out, std::size_t count, H5FD_mem_t kind) override;
   bool write(std::uint64_t, const void*, std::size_t) override { return false; }
   bool resize(std::uint64_t) override { return false; }
 
  private:
   std::shared_ptr<const Blob> blob_;
+  std::uint64_t most_of_arrays_ = ~std::uint64_t{0};
 };
 
 // For writing, to a file that exists. After the first failure nothing more reaches the disk: what HDF5 writes until it
@@ -50,8 +55,9 @@ class DiskMedium final : public Medium {
   DiskMedium& operator=(const DiskMedium&) = delete;
 
   int error() const { return error_; }  // errno of the first write that failed; 0: none
+  bool writable() const override { return true; }
   std::uint64_t size() const override { return size_; }
-  bool read(std::uint64_t offset, void* out, std::size_t count) override;
+  bool read(std::uint64_t offset, void* out, std::size_t count, H5FD_mem_t kind) override;
   bool write(std::uint64_t offset, const void* bytes, std::size_t count) override;
   bool resize(std::uint64_t size) override;
 

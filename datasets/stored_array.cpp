@@ -16,7 +16,7 @@ constexpr std::int64_t unchunked_bytes = std::int64_t{256} << 10;  // read at on
 constexpr std::int64_t largest_band = std::int64_t{256} << 20;     // of all chunks of the same rows
 constexpr std::int64_t longest_row = std::int64_t{1} << 28;
 constexpr std::int64_t most_rows = std::int64_t{1} << 46;
-constexpr double strongest_deflate = 1100;
+constexpr double strongest_deflate = 1100;  // times smaller
 
 bool all_zero(const std::uint8_t* bytes, std::size_t count) {
   return count == 0 || (bytes[0] == 0 && std::memcmp(bytes, bytes + 1, count - 1) == 0);
@@ -45,6 +45,14 @@ Hdf5Input::Hdf5Input(std::shared_ptr<const Blob> blob) : medium_(std::move(blob)
   if (!handle_.valid())
     throw user_error("{}: cannot be opened as HDF5; its {} bytes are damaged or cut short, so copy or prepare it anew",
                      name(), thousands(static_cast<std::int64_t>(this->blob().size())));
+}
+
+bool Hdf5Input::read_chunk(hid_t dataset, const hsize_t* at, std::uint32_t& skipped_filters, std::uint8_t* out,
+                           std::size_t size) const {
+  medium_.limit_arrays(size);
+  const bool good = H5Dread_chunk(dataset, H5P_DEFAULT, at, &skipped_filters, out) >= 0;
+  medium_.limit_arrays(~std::uint64_t{0});
+  return good;
 }
 
 StoredArray::StoredArray(std::shared_ptr<const Hdf5Input> file, const std::string& name, Type type)
@@ -122,7 +130,8 @@ void StoredArray::check_size() const {
   const bool compressed = std::find(filters_.begin(), filters_.end(), H5Z_FILTER_DEFLATE) != filters_.end();
   const double claimed = static_cast<double>(rows_) * static_cast<double>(row_bytes_);
   const auto held = static_cast<double>(file_->blob().size());
-  if (claimed > held * (compressed ? strongest_deflate : 1))
+  const bool cut = !chunked_ && H5Dget_storage_size(dataset_) < static_cast<hsize_t>(bytes());
+  if (cut || claimed > held * (compressed ? strongest_deflate : 1))
     throw user_error("{} claims {} entries, but the file has {} bytes; it is damaged, prepare it anew", where_, rows_,
                      thousands(static_cast<std::int64_t>(file_->blob().size())));
 }
@@ -142,7 +151,8 @@ StoredArray::Bytes StoredArray::unfiltered(Bytes stored, std::uint32_t skipped) 
     if (left_out)
       good = filters_[f] == H5Z_FILTER_DEFLATE;
     else if (filters_[f] == H5Z_FILTER_DEFLATE)
-      good = hdf5::undo_deflate(stored, most);
+      good = static_cast<double>(whole) <= static_cast<double>(stored.size()) * strongest_deflate &&
+             hdf5::undo_deflate(stored, most);
     else if (filters_[f] == H5Z_FILTER_FLETCHER32)
       good = hdf5::undo_fletcher32(stored);
     else
@@ -161,7 +171,7 @@ StoredArray::Bytes StoredArray::read_chunk(std::int64_t row, std::int64_t column
   if (H5Dget_chunk_storage_size(dataset_, at, &size) < 0 || size == 0 || size > most || size > file_->blob().size())
     return {};
   Bytes stored(static_cast<std::size_t>(size));
-  if (H5Dread_chunk(dataset_, H5P_DEFAULT, at, &skipped, stored.data()) < 0) return {};
+  if (!file_->read_chunk(dataset_, at, skipped, stored.data(), stored.size())) return {};
   return unfiltered(std::move(stored), skipped);
 }
 

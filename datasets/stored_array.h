@@ -23,9 +23,12 @@ class Hdf5Input {
   hid_t handle() const { return handle_; }
   const Blob& blob() const { return medium_.blob(); }
   const std::string& name() const { return blob().name(); }
+  // Under the Lock: H5Dread_chunk, which reads as much as the file says, into room for `size` bytes.
+  bool read_chunk(hid_t dataset, const hsize_t* at, std::uint32_t& skipped_filters, std::uint8_t* out,
+                  std::size_t size) const;
 
  private:
-  hdf5::BlobMedium medium_;
+  mutable hdf5::BlobMedium medium_;
   hdf5::Handle handle_;  // closed before the medium
 };
 

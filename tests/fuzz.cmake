@@ -23,7 +23,7 @@ function(longstride_fuzzer name source)
   set(corpus ${folder}/${name}_corpus)
   if(EXISTS ${folder}/make_corpus.cpp)
     set(corpus ${CMAKE_CURRENT_BINARY_DIR}/corpus_${room}/${name})
-    set(encoders PNG::PNG ZLIB::ZLIB)  # what the corpus is written with, and a fuzzer may mutate with
+    set(encoders PNG::PNG ZLIB::ZLIB longstride::hdf5)  # what the corpus is written with, and a fuzzer may mutate with
     target_link_libraries(fuzz_${name} PRIVATE ${encoders})
     file(MAKE_DIRECTORY ${corpus})
     if(NOT TARGET make_corpus_${room})
@@ -38,7 +38,7 @@ function(longstride_fuzzer name source)
     set(corpus)
   endif()
   add_test(NAME fuzz.${name}
-    COMMAND fuzz_${name} -max_total_time=${LONGSTRIDE_FUZZ_SECONDS} -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
+    COMMAND fuzz_${name} -max_total_time=${LONGSTRIDE_FUZZ_SECONDS} -timeout=5 -rss_limit_mb=512 -print_final_stats=1
       -artifact_prefix=${found}/ ${found} ${corpus})
   math(EXPR limit "${LONGSTRIDE_FUZZ_SECONDS} + 120")
   set_tests_properties(fuzz.${name} PROPERTIES LABELS slow TIMEOUT ${limit} FIXTURES_REQUIRED corpus_${room})

@@ -1,6 +1,7 @@
 // Writes the inputs that the fuzzers of this folder start from: make_corpus FOLDER makes FOLDER/<name>/*.
 #include <filesystem>
 #include <fstream>
+#include <string>
 
 #include "tests/datasets/archives.h"
 #include "tests/datasets/png_encoder.h"
@@ -12,6 +13,27 @@ using Bytes = std::vector<std::uint8_t>;
 Bytes counting(std::size_t count) {
   Bytes out(count);
   for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<std::uint8_t>(i * 7);
+  return out;
+}
+
+// A WAV file of `frames` whole frames; `format` is the number by which the format is known, `more` the rest of its
+// chunk.
+Bytes make_wav(int format, int channels, int bits, std::size_t block, const Bytes& frames, const Bytes& more = {}) {
+  using longstride::put_number;
+  Bytes out = {'R', 'I', 'F', 'F'};
+  put_number(out, 4 + 8 + 16 + more.size() + 8 + frames.size(), 4);
+  for (const char c : std::string("WAVEfmt ")) out.push_back(static_cast<std::uint8_t>(c));
+  put_number(out, 16 + more.size(), 4);
+  put_number(out, static_cast<std::uint64_t>(format), 2);
+  put_number(out, static_cast<std::uint64_t>(channels), 2);
+  put_number(out, 8000, 4);
+  put_number(out, 8000 * block, 4);
+  put_number(out, block, 2);
+  put_number(out, static_cast<std::uint64_t>(bits), 2);
+  out.insert(out.end(), more.begin(), more.end());
+  for (const char c : std::string("data")) out.push_back(static_cast<std::uint8_t>(c));
+  put_number(out, frames.size(), 4);
+  out.insert(out.end(), frames.begin(), frames.end());
   return out;
 }
 
@@ -53,6 +75,19 @@ int main(int count, char** arguments) {
   const NamedFiles long_name = {{std::string(120, 'x'), counting(10)}};
   write("tar", "gnu.tar", make_tar(long_name, false));
   write("tar", "pax.tar", make_tar(long_name, true));
+  write("wav", "pcm8.wav", make_wav(1, 1, 8, 1, counting(64)));
+  write("wav", "pcm16.wav", make_wav(1, 2, 16, 4, counting(64)));
+  write("wav", "pcm24.wav", make_wav(1, 1, 24, 3, counting(66)));
+  write("wav", "float.wav", make_wav(3, 1, 32, 4, counting(64)));
+  write("wav", "mu_law.wav", make_wav(7, 1, 8, 1, counting(64), {0, 0}));
+  write("wav", "adpcm.wav", make_wav(0x11, 1, 4, 64, counting(128), {2, 0, 121, 0}));
+  write("wav", "extensible.wav",
+        make_wav(0xFFFE, 2, 16, 4, counting(64),
+                 {22, 0, 16, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 16, 0, 128, 0, 0, 170, 0, 56, 155, 113}));
+  // hdf5: which file, flags, and records of kind, extent, offset (2) and value (4)
+  for (const std::uint8_t seed : {0, 1, 2, 3})
+    write("hdf5", std::string("seed" + std::to_string(seed)).c_str(),
+          {seed, 1, 0x11, 3, 20, 0, 2, 0, 0, 0, 0x22, 5, 40, 0, 1, 0, 0, 0});
   write("npy", "wide.npz", make_zip({{"data.npy", interleaved}}, false, true));
   return 0;
 }

@@ -1,0 +1,202 @@
+#include "datasets/hdf5_guard.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+namespace longstride::hdf5 {
+namespace {
+
+constexpr std::uint64_t longest_structure = std::uint64_t{1} << 24;
+constexpr unsigned shape_message = 0x01, layout_message = 0x08, attribute_message = 0x0C;
+
+// Bytes that are read in order, and no further than they go.
+class Cursor {
+ public:
+  Cursor(const std::uint8_t* bytes, std::size_t count) : at_(bytes), left_(count) {}
+  std::size_t left() const { return left_; }
+  bool failed() const { return failed_; }
+  const std::uint8_t* take(std::size_t count) {
+    if (count > left_) {
+      failed_ = true;
+      count = left_ = 0;
+      return nullptr;
+    }
+    const std::uint8_t* taken = at_;
+    at_ += count, left_ -= count;
+    return taken;
+  }
+  std::uint64_t number(std::size_t bytes) {
+    const std::uint8_t* from = take(bytes);
+    std::uint64_t n = 0;
+    for (std::size_t i = from == nullptr ? 0 : bytes; i-- > 0;) n = n << 8 | from[i];
+    return n;
+  }
+
+ private:
+  const std::uint8_t* at_;
+  std::size_t left_;
+  bool failed_ = false;
+};
+
+// Part of the file. Empty when it is not there.
+std::vector<std::uint8_t> part(const Blob& file, std::uint64_t offset, std::uint64_t count) {
+  if (count > longest_structure || offset > file.size() || count > file.size() - offset) return {};
+  std::vector<std::uint8_t> out(static_cast<std::size_t>(count));
+  file.read(offset, out.data(), out.size());
+  return out;
+}
+
+// The heap of texts at `offset` is objects that follow each other to its end, and one of them has the number wanted and
+// `length` bytes. What is left over is an object of number 0.
+bool heap_holds(const Blob& file, std::uint64_t offset, std::uint64_t wanted, std::uint64_t length) {
+  const std::vector<std::uint8_t> start = part(file, offset, 16);
+  Cursor header(start.data(), start.size());
+  header.take(8);
+  const std::vector<std::uint8_t> bytes = part(file, offset, header.number(8));
+  if (header.failed() || bytes.size() < 16) return false;
+  Cursor heap(bytes.data() + 16, bytes.size() - 16);
+  bool found = false;
+  while (heap.left() >= 16) {
+    const std::uint64_t index = heap.number(2);
+    heap.take(6);  // references, reserved
+    const std::uint64_t size = heap.number(8);
+    if (index == 0) return found && size >= 16 && size - 16 <= heap.left();
+    if (size == 0 || size > heap.left() || heap.take((size + 7) / 8 * 8) == nullptr) return false;
+    found = found || (index == wanted && length <= size);
+  }
+  return found;
+}
+
+// Bytes that an attribute of this type and shape has; more than there can be where that cannot be told.
+std::uint64_t bytes_of(const std::uint8_t* type, Cursor shape) {
+  constexpr std::uint64_t too_many = ~std::uint64_t{0};
+  const std::uint64_t smallest_counted = (type[0] & 15) == 9 ? 16 : 1;  // variable length: a reference to a heap
+  const std::uint64_t version = shape.number(1), rank = shape.number(1);
+  shape.take(version == 1 ? 6 : 2);  // flags and kind
+  std::uint64_t bytes = std::max<std::uint64_t>(Cursor(type + 4, 4).number(4), smallest_counted);
+  if (version < 1 || version > 2 || rank > 32) return too_many;
+  for (std::uint64_t side = 0; side < rank; ++side)
+    if (__builtin_mul_overflow(bytes, shape.number(8), &bytes)) return too_many;
+  return shape.failed() ? too_many : bytes;
+}
+
+// Its name ends in a zero within the message, its type, shape and content end there too, and a text of variable length
+// is in its heap.
+bool attribute_holds(const Blob& file, Cursor message) {
+  constexpr int compound = 6, variable_length = 9, array = 10;
+  const std::uint64_t version = message.number(1), flags = message.number(1);
+  const std::size_t name = message.number(2), type = message.number(2), space = message.number(2);
+  if (version == 3) message.number(1);  // character set
+  if (version < 1 || version > 3 || (version > 1 && flags != 0)) return false;
+  const auto padded = [&](std::size_t size) { return version == 1 ? (size + 7) / 8 * 8 : size; };
+  const std::uint8_t* text = message.take(padded(name));
+  if (text == nullptr || name == 0 || text[name - 1] != 0) return false;
+  const std::uint8_t* kind = message.take(padded(type));
+  const std::uint8_t* shape = message.take(padded(space));
+  if (kind == nullptr || type < 8 || shape == nullptr) return false;
+  if (bytes_of(kind, Cursor(shape, space)) > message.left()) return false;
+  const int type_class = kind[0] & 15;
+  if (type_class == compound || type_class == array) return false;  // whose sizes are more than one number
+  if (type_class != variable_length) return true;
+  const std::uint64_t length = message.number(4), heap = message.number(8), index = message.number(4);
+  return !message.failed() && (length == 0 || heap_holds(file, heap, index, length));
+}
+
+// No side of a chunk is zero, and an array that has one entry a chunk has enough of them for `shape`, the sides of all.
+bool layout_holds(const Blob& file, Cursor message, const std::vector<std::uint64_t>& shape) {
+  constexpr std::uint64_t chunked = 2, fixed_array = 3;
+  const std::uint64_t version = message.number(1), kind = message.number(1);
+  if (version < 3 || version > 4) return false;
+  if (kind != chunked) return true;
+  std::size_t width = 4;
+  if (version == 4) message.number(1);  // flags
+  const std::uint64_t sides = message.number(1);
+  if (version == 3)
+    message.number(8);  // address
+  else
+    width = message.number(1);
+  if (sides < 2 || sides > 33 || width < 1 || width > 8) return false;
+  std::uint64_t chunks = 1;
+  for (std::uint64_t s = 0; s < sides; ++s) {
+    const std::uint64_t side = message.number(width);
+    if (side == 0) return false;
+    if (s < shape.size() && __builtin_mul_overflow(chunks, (shape[s] + side - 1) / side, &chunks)) return false;
+  }
+  if (version == 3 || message.number(1) != fixed_array) return !message.failed();
+  message.number(1);  // entries a page
+  const std::vector<std::uint8_t> start = part(file, message.number(8), 16);
+  Cursor header(start.data(), start.size());
+  header.take(8);
+  return !message.failed() && shape.size() + 1 == sides && header.number(8) >= chunks && !header.failed();
+}
+
+// Of a dataspace. Empty where it has none.
+std::vector<std::uint64_t> sides_of(Cursor message) {
+  const std::uint64_t version = message.number(1), rank = message.number(1);
+  message.take(version == 1 ? 6 : 2);
+  std::vector<std::uint64_t> sides;
+  for (std::uint64_t s = 0; s < rank && message.left() >= 8; ++s) sides.push_back(message.number(8));
+  return sides;
+}
+
+// header: bytes before each message, by the header's version.
+bool messages_hold(const Blob& file, Cursor messages, bool first_version, std::size_t header) {
+  constexpr std::uint64_t kept_elsewhere = 2;
+  std::vector<std::uint64_t> shape;
+  while (messages.left() >= header) {
+    Cursor start(messages.take(header), header);
+    const std::uint64_t type = start.number(first_version ? 2 : 1);
+    const std::size_t size = start.number(2);
+    const std::uint64_t flags = start.number(1);
+    const std::uint8_t* content = messages.take(size);
+    if (content == nullptr || (flags & kept_elsewhere) != 0) return false;
+    const Cursor message(content, size);
+    if (type == attribute_message && !attribute_holds(file, message)) return false;
+    if (type == shape_message) shape = sides_of(message);  // which comes before the layout
+    if (type == layout_message && !layout_holds(file, message, shape)) return false;
+  }
+  return true;
+}
+
+// Headers of the second version, which announce themselves.
+bool second_version_holds(const Blob& file, std::uint64_t offset, const std::uint8_t* block, std::size_t count) {
+  Cursor start(block, count);
+  start.take(4);
+  if (start.number(1) != 2) return false;
+  const std::uint64_t flags = start.number(1);
+  std::size_t before = 6;
+  if ((flags & 0x20) != 0) before += 16;  // times
+  if ((flags & 0x10) != 0) before += 4;   // when attributes are stored elsewhere
+  start.take(before - 6);
+  const std::size_t width = std::size_t{1} << (flags & 3);
+  const std::uint64_t size = start.number(width);
+  if (start.failed() || size > longest_structure) return false;
+  const std::vector<std::uint8_t> bytes = part(file, offset + before + width, size);
+  return bytes.size() == size &&
+         messages_hold(file, Cursor(bytes.data(), bytes.size()), false, (flags & 0x04) != 0 ? 6 : 4);
+}
+
+}  // namespace
+
+bool believable(const Blob& file, std::uint64_t offset, const std::uint8_t* block, std::size_t count) {
+  if (count < 16) return true;
+  const std::string_view name(reinterpret_cast<const char*>(block), 4);
+  if (name == "OHDR") return second_version_holds(file, offset, block, count);
+  const auto upper = [](char c) { return c >= 'A' && c <= 'Z'; };
+  // Whether its messages have the longer form stands in the header, so one of the two forms has to hold.
+  if (name == "OCHK")
+    return messages_hold(file, Cursor(block + 4, count - 8), false, 4) ||
+           messages_hold(file, Cursor(block + 4, count - 8), false, 6);
+  if (std::all_of(name.begin(), name.end(), upper)) return true;
+  // Headers of the first version: number of messages, references, size, messages; continued by messages only.
+  Cursor start(block, count);
+  const bool begins = start.number(1) == 1 && start.number(1) == 0;
+  start.take(6);
+  const std::uint64_t size = start.number(4);
+  if (!begins) return messages_hold(file, Cursor(block, count), true, 8);
+  const std::vector<std::uint8_t> bytes = part(file, offset + 16, size);
+  return bytes.size() == size && messages_hold(file, Cursor(bytes.data(), bytes.size()), true, 8);
+}
+
+}  // namespace longstride::hdf5
