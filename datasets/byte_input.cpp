@@ -48,6 +48,8 @@ std::string recognised_format(const Blob& blob) {
        "7zXZ"sv,
        "xz"},
       {"BZh"sv, "bzip2"},
+      {"7z\xbc\xaf\x27\x1c"sv, "7z"},
+      {"\x04\x22\x4d\x18"sv, "lz4"},
       {"PK\x03\x04"sv, "zip"},
       {"\x28\xb5\x2f\xfd"sv, "zstd"},
       {"\x80\x02"sv, "pickle"},

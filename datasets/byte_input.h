@@ -81,6 +81,7 @@ class BlobStream final : public ByteStream {
   const std::string& name() const override { return blob_.name(); }
   std::uint64_t left() const override { return end_ - at_; }
   void read(void* out, std::size_t count) override;
+  std::uint64_t position() const { return at_; }
   // Reads on without keeping what is read.
   void skip(std::uint64_t count);
 

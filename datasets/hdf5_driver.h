@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "datasets/byte_input.h"
+#include "datasets/hdf5_guard.h"
 #include "datasets/hdf5_handle.h"
 
 namespace longstride::hdf5 {
@@ -30,7 +31,7 @@ class Medium {
 // For reading, from a file or from memory.
 class BlobMedium final : public Medium {
  public:
-  explicit BlobMedium(std::shared_ptr<const Blob> blob) : blob_(std::move(blob)) {}
+  explicit BlobMedium(std::shared_ptr<const Blob> blob) : blob_(blob), guard_(blob) {}
   const Blob& blob() const { return *blob_; }
   // The most bytes of an array that HDF5 may read at once from now on: it does not ask how much room there is.
   void limit_arrays(std::uint64_t bytes) { most_of_arrays_ = bytes; }
@@ -42,6 +43,7 @@ class BlobMedium final : public Medium {
 
  private:
   std::shared_ptr<const Blob> blob_;
+  HeaderGuard guard_;
   std::uint64_t most_of_arrays_ = ~std::uint64_t{0};
 };
 

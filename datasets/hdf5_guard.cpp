@@ -8,7 +8,8 @@ namespace longstride::hdf5 {
 namespace {
 
 constexpr std::uint64_t longest_structure = std::uint64_t{1} << 24;
-constexpr unsigned shape_message = 0x01, layout_message = 0x08, attribute_message = 0x0C;
+constexpr int compound = 6, variable_length = 9, array = 10;  // classes of types
+constexpr unsigned continuation_message = 0x10, shape_message = 0x01, layout_message = 0x08, attribute_message = 0x0C;
 
 // Bytes that are read in order, and no further than they go.
 class Cursor {
@@ -61,7 +62,7 @@ bool heap_holds(const Blob& file, std::uint64_t offset, std::uint64_t wanted, st
     const std::uint64_t index = heap.number(2);
     heap.take(6);  // references, reserved
     const std::uint64_t size = heap.number(8);
-    if (index == 0) return found && size >= 16 && size - 16 <= heap.left();
+    if (index == 0) return found && size >= 16 && size - 16 == heap.left();
     if (size == 0 || size > heap.left() || heap.take((size + 7) / 8 * 8) == nullptr) return false;
     found = found || (index == wanted && length <= size);
   }
@@ -71,7 +72,7 @@ bool heap_holds(const Blob& file, std::uint64_t offset, std::uint64_t wanted, st
 // Bytes that an attribute of this type and shape has; more than there can be where that cannot be told.
 std::uint64_t bytes_of(const std::uint8_t* type, Cursor shape) {
   constexpr std::uint64_t too_many = ~std::uint64_t{0};
-  const std::uint64_t smallest_counted = (type[0] & 15) == 9 ? 16 : 1;  // variable length: a reference to a heap
+  const std::uint64_t smallest_counted = (type[0] & 15) == variable_length ? 16 : 1;  // a reference to a heap
   const std::uint64_t version = shape.number(1), rank = shape.number(1);
   shape.take(version == 1 ? 6 : 2);  // flags and kind
   std::uint64_t bytes = std::max<std::uint64_t>(Cursor(type + 4, 4).number(4), smallest_counted);
@@ -84,7 +85,6 @@ std::uint64_t bytes_of(const std::uint8_t* type, Cursor shape) {
 // Its name ends in a zero within the message, its type, shape and content end there too, and a text of variable length
 // is in its heap.
 bool attribute_holds(const Blob& file, Cursor message) {
-  constexpr int compound = 6, variable_length = 9, array = 10;
   const std::uint64_t version = message.number(1), flags = message.number(1);
   const std::size_t name = message.number(2), type = message.number(2), space = message.number(2);
   if (version == 3) message.number(1);  // character set
@@ -100,7 +100,7 @@ bool attribute_holds(const Blob& file, Cursor message) {
   if (type_class == compound || type_class == array) return false;  // whose sizes are more than one number
   if (type_class != variable_length) return true;
   const std::uint64_t length = message.number(4), heap = message.number(8), index = message.number(4);
-  return !message.failed() && (length == 0 || heap_holds(file, heap, index, length));
+  return !message.failed() && (heap == 0 || heap_holds(file, heap, index, length));
 }
 
 // No side of a chunk is zero, and an array that has one entry a chunk has enough of them for `shape`, the sides of all.
@@ -140,28 +140,44 @@ std::vector<std::uint64_t> sides_of(Cursor message) {
   return sides;
 }
 
-// header: bytes before each message, by the header's version.
-bool messages_hold(const Blob& file, Cursor messages, bool first_version, std::size_t header) {
+}  // namespace
+
+bool HeaderGuard::messages_hold(std::uint64_t offset, std::uint64_t size, Form form) {
   constexpr std::uint64_t kept_elsewhere = 2;
+  const std::vector<std::uint8_t> bytes = part(*file_, offset, size);
+  if (bytes.size() != size || !seen_.emplace(offset, offset + size).second) return false;
+  Cursor messages(bytes.data(), bytes.size());
   std::vector<std::uint64_t> shape;
-  while (messages.left() >= header) {
-    Cursor start(messages.take(header), header);
-    const std::uint64_t type = start.number(first_version ? 2 : 1);
-    const std::size_t size = start.number(2);
+  while (messages.left() >= form.before) {
+    Cursor start(messages.take(form.before), form.before);
+    const std::uint64_t type = start.number(form.first_version ? 2 : 1);
+    const std::size_t length = start.number(2);
     const std::uint64_t flags = start.number(1);
-    const std::uint8_t* content = messages.take(size);
+    const std::uint8_t* content = messages.take(length);
     if (content == nullptr || (flags & kept_elsewhere) != 0) return false;
-    const Cursor message(content, size);
-    if (type == attribute_message && !attribute_holds(file, message)) return false;
+    Cursor message(content, length);
+    if (type == attribute_message && !attribute_holds(*file_, message)) return false;
     if (type == shape_message) shape = sides_of(message);  // which comes before the layout
-    if (type == layout_message && !layout_holds(file, message, shape)) return false;
+    if (type == layout_message && !layout_holds(*file_, message, shape)) return false;
+    if (type != continuation_message) continue;
+    std::uint64_t next = message.number(8), next_size = message.number(8);
+    if (message.failed()) return false;
+    if (!form.first_version) {  // a name before, a checksum behind
+      if (next_size < 8) return false;
+      next += 4, next_size -= 8;
+    }
+    if (!messages_hold(next, next_size, form)) return false;
   }
   return true;
 }
 
-// Headers of the second version, which announce themselves.
-bool second_version_holds(const Blob& file, std::uint64_t offset, const std::uint8_t* block, std::size_t count) {
+bool HeaderGuard::header_holds(std::uint64_t offset, const std::uint8_t* block, std::size_t count) {
   Cursor start(block, count);
+  if (std::string_view(reinterpret_cast<const char*>(block), 4) != "OHDR") {
+    const bool first = start.number(1) == 1 && start.number(1) == 0;
+    start.take(6);  // number of messages, references
+    return first && messages_hold(offset + 16, start.number(4), {true, 8});
+  }
   start.take(4);
   if (start.number(1) != 2) return false;
   const std::uint64_t flags = start.number(1);
@@ -171,32 +187,18 @@ bool second_version_holds(const Blob& file, std::uint64_t offset, const std::uin
   start.take(before - 6);
   const std::size_t width = std::size_t{1} << (flags & 3);
   const std::uint64_t size = start.number(width);
-  if (start.failed() || size > longest_structure) return false;
-  const std::vector<std::uint8_t> bytes = part(file, offset + before + width, size);
-  return bytes.size() == size &&
-         messages_hold(file, Cursor(bytes.data(), bytes.size()), false, (flags & 0x04) != 0 ? 6 : 4);
+  const std::size_t message = (flags & 0x04) != 0 ? 6 : 4;  // with the order of creation
+  return !start.failed() && messages_hold(offset + before + width, size, {false, message});
 }
 
-}  // namespace
-
-bool believable(const Blob& file, std::uint64_t offset, const std::uint8_t* block, std::size_t count) {
+bool HeaderGuard::allows(std::uint64_t offset, const std::uint8_t* block, std::size_t count) {
   if (count < 16) return true;
   const std::string_view name(reinterpret_cast<const char*>(block), 4);
-  if (name == "OHDR") return second_version_holds(file, offset, block, count);
   const auto upper = [](char c) { return c >= 'A' && c <= 'Z'; };
-  // Whether its messages have the longer form stands in the header, so one of the two forms has to hold.
-  if (name == "OCHK")
-    return messages_hold(file, Cursor(block + 4, count - 8), false, 4) ||
-           messages_hold(file, Cursor(block + 4, count - 8), false, 6);
-  if (std::all_of(name.begin(), name.end(), upper)) return true;
-  // Headers of the first version: number of messages, references, size, messages; continued by messages only.
-  Cursor start(block, count);
-  const bool begins = start.number(1) == 1 && start.number(1) == 0;
-  start.take(6);
-  const std::uint64_t size = start.number(4);
-  if (!begins) return messages_hold(file, Cursor(block, count), true, 8);
-  const std::vector<std::uint8_t> bytes = part(file, offset + 16, size);
-  return bytes.size() == size && messages_hold(file, Cursor(bytes.data(), bytes.size()), true, 8);
+  if (name != "OHDR" && std::all_of(name.begin(), name.end(), upper)) return true;  // another structure
+  const auto after = seen_.upper_bound(offset);
+  if (after != seen_.begin() && offset < std::prev(after)->second) return true;
+  return header_holds(offset, block, count);
 }
 
 }  // namespace longstride::hdf5

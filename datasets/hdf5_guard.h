@@ -2,13 +2,32 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 
 #include "datasets/byte_input.h"
 
 namespace longstride::hdf5 {
 
-// Whether HDF5 may read these `count` bytes, which are at `offset` and part of an object's header. It may not where a
-// message lies about its parts or is kept elsewhere. What the block is only the start of is read from the file.
-bool believable(const Blob& file, std::uint64_t offset, const std::uint8_t* block, std::size_t count);
+class HeaderGuard {
+ public:
+  explicit HeaderGuard(std::shared_ptr<const Blob> file) : file_(std::move(file)) {}
+
+  // Whether HDF5 may read these `count` bytes at `offset` as an object's header or a part of one. It may not where a
+  // message of that header lies about its parts or is kept elsewhere. All parts of a header are looked at when HDF5
+  // reads its beginning.
+  bool allows(std::uint64_t offset, const std::uint8_t* block, std::size_t count);
+
+ private:
+  struct Form {
+    bool first_version;
+    std::size_t before;  // bytes of a message before its content
+  };
+  bool header_holds(std::uint64_t offset, const std::uint8_t* block, std::size_t count);
+  bool messages_hold(std::uint64_t offset, std::uint64_t size, Form form);
+
+  std::shared_ptr<const Blob> file_;
+  std::map<std::uint64_t, std::uint64_t> seen_;  // parts of headers: begin and end
+};
 
 }  // namespace longstride::hdf5

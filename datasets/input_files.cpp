@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
+#include "datasets/text.h"
 #include "framework/core/errors.h"
 #include "framework/core/files.h"
 
@@ -11,23 +13,70 @@ namespace longstride {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> files_under(const std::string& folder) {
-  std::vector<std::string> out;
-  std::error_code error;
-  fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error);
-  while (!error && entry != fs::recursive_directory_iterator()) {
-    const bool hidden = entry->path().filename().string().starts_with('.');
-    std::error_code unreadable;
-    if (entry->is_directory(unreadable)) {
-      if (hidden) entry.disable_recursion_pending();
-    } else if (!hidden && entry->is_regular_file(unreadable)) {
-      out.push_back(entry->path().string());
+namespace {
+
+// Real folders first, so that what a link leads to has its own name wherever it has one.
+class Walk {
+ public:
+  std::vector<std::string> files(const std::string& folder) {
+    visit(folder);
+    while (!links_.empty()) {
+      const std::string next = *links_.begin();
+      links_.erase(links_.begin());
+      visit(next);
     }
-    entry.increment(error);
+    std::sort(files_.begin(), files_.end());
+    return std::move(files_);
   }
-  if (error) throw user_error("{}: the folder cannot be read: {}", folder, error.message());
-  std::sort(out.begin(), out.end());
-  return out;
+
+ private:
+  void visit(const std::string& folder) {
+    std::error_code error;
+    const std::string real = fs::canonical(folder, error).string();
+    if (!error && !seen_.insert(real).second) return;
+    fs::directory_iterator entry(folder, error);
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+      const std::string path = entry->path().string();
+      std::error_code unreadable;
+      if (entry->path().filename().string().starts_with('.')) continue;
+      if (entry->is_regular_file(unreadable))
+        files_.push_back(path);
+      else if (entry->is_directory(unreadable) && entry->is_symlink(unreadable))
+        links_.insert(path);
+      else if (entry->is_directory(unreadable))
+        visit(path);
+    }
+    if (error) throw user_error("{}: the folder cannot be read: {}", folder, error.message());
+  }
+
+  std::vector<std::string> files_;
+  std::set<std::string> seen_, links_;
+};
+
+}  // namespace
+
+std::vector<std::string> files_under(const std::string& folder) { return Walk().files(folder); }
+
+void LeftOut::add(const std::string& name) {
+  const std::string extension = lower_extension(name);
+  ++counts_[extension.empty() ? "without an extension" : "." + extension];
+}
+
+void LeftOut::report(const std::string& where, std::int64_t taken, const char* kind, bool allowed,
+                     const PrepareNote& note) const {
+  std::int64_t sum = 0;
+  std::string kinds;
+  for (const auto& [extension, count] : counts_) {
+    sum += count;
+    kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", thousands(count), printable(extension));
+  }
+  if (sum == 0) return;
+  if (sum > taken && !allowed)
+    throw user_error(
+        "{}: holds {} {} and {} other file(s) ({}); convert those or take them away, or leave them out with "
+        "--skip-others",
+        where, thousands(taken), kind, thousands(sum), kinds);
+  if (note) note(fmt::format("{}: {} file(s) that are no {} are left out: {}", where, thousands(sum), kind, kinds));
 }
 
 bool is_folder(const std::string& path) {

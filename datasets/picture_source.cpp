@@ -1,6 +1,8 @@
 #include "datasets/picture_source.h"
 
 #include <algorithm>
+#include <map>
+#include <sstream>
 
 #include "datasets/input_files.h"
 #include "datasets/npy.h"
@@ -41,6 +43,7 @@ class PngFiles final : public PictureSource {
   PngFiles(std::vector<std::string> paths, const PictureRules& rules) : paths_(std::move(paths)), rules_(rules) {}
   std::int64_t count() const override { return static_cast<std::int64_t>(paths_.size()); }
   std::int64_t input_bytes() const override { return bytes_of_files(paths_); }
+  std::vector<std::string> files() const override { return paths_; }
 
   void read(const Sink& sink, const SourceSink& source, Meter& meter) const override {
     for (const std::string& path : paths_) {
@@ -59,39 +62,58 @@ class PngFiles final : public PictureSource {
   PictureRules rules_;
 };
 
+// "./p//a.png" -> "p/a.png", as the path would be in the folder that the archive unpacks to.
+std::string unpacked_name(const std::string& name) {
+  std::string out;
+  std::istringstream parts(name);
+  for (std::string part; std::getline(parts, part, '/');)
+    if (!part.empty() && part != ".") out += (out.empty() ? "" : "/") + part;
+  return out;
+}
+
+// In the order of their names, as a folder of the same files gives them. Of two of one name the last counts, which is
+// the one that unpacking leaves.
 class TarOfPngs final : public PictureSource {
  public:
   TarOfPngs(const std::string& path, const PictureRules& rules) : blob_(path), rules_(rules) {
+    LeftOut others;
     BlobStream stream(blob_, 0, blob_.size());
-    for (TarReader tar(stream); tar.next();) count_ += is_picture(tar.name()) ? 1 : 0;
-    if (count_ == 0) throw user_error("{}: holds no .png file; a tar archive of PNGs is needed", path);
+    for (TarReader tar(stream); tar.next();) {
+      const std::string name = unpacked_name(tar.name());
+      if (name.starts_with('.') || name.find("/.") != std::string::npos) continue;  // hidden, as macOS's ._x
+      if (lower_extension(name) != "png")
+        others.add(name);
+      else
+        members_[name] = {tar.offset(), tar.size()};
+    }
+    if (members_.empty()) throw user_error("{}: holds no .png file; a tar archive of PNGs is needed", path);
+    others.report(path, count(), "PNG files", rules.skip_others, rules.note);
   }
-  std::int64_t count() const override { return count_; }
+  std::int64_t count() const override { return static_cast<std::int64_t>(members_.size()); }
   std::int64_t input_bytes() const override { return static_cast<std::int64_t>(blob_.size()); }
+  std::vector<std::string> files() const override { return {blob_.name()}; }
 
   void read(const Sink& sink, const SourceSink& source, Meter& meter) const override {
-    Sha256 sha;
-    BlobStream stream(blob_, 0, blob_.size(), &sha, &meter);
-    for (TarReader tar(stream); tar.next();) {
-      if (!is_picture(tar.name())) continue;
-      const std::string name = blob_.name() + ":" + tar.name();
-      if (tar.size() > largest_png) throw user_error("{}: has {} bytes, too many for a picture", name, tar.size());
-      Bytes file(static_cast<std::size_t>(tar.size()));
-      tar.read(file.data());
+    std::int64_t rest = input_bytes();
+    for (const auto& [member, place] : members_) {
+      const std::string name = blob_.name() + ":" + member;
+      if (place.size > largest_png) throw user_error("{}: has {} bytes, too many for a picture", name, place.size);
+      Bytes file(static_cast<std::size_t>(place.size));
+      BlobStream(blob_, place.offset, place.offset + place.size, nullptr, &meter).read(file.data(), file.size());
       give_png(file, name, rules_, sink);
+      rest -= static_cast<std::int64_t>(place.size);
     }
-    source({blob_.name(), static_cast<std::int64_t>(blob_.size()), sha.hex()});
+    meter.add(rest);
+    source({blob_.name(), input_bytes(), sha256_of_file(blob_.name())});
   }
 
  private:
-  // macOS adds a ._x beside each x, which is no picture.
-  static bool is_picture(const std::string& name) {
-    return lower_extension(name) == "png" && !file_name(name).starts_with('.');
-  }
-
+  struct Place {
+    std::uint64_t offset = 0, size = 0;
+  };
   FileBlob blob_;
   PictureRules rules_;
-  std::int64_t count_ = 0;
+  std::map<std::string, Place> members_;
 };
 
 // One array of pictures, alone (.npy) or in an archive (.npz).
@@ -106,6 +128,7 @@ class ArrayFile final : public PictureSource {
   }
   std::int64_t count() const override { return pictures_.count; }
   std::int64_t input_bytes() const override { return static_cast<std::int64_t>(blob_.size()); }
+  std::vector<std::string> files() const override { return {blob_.name()}; }
 
   void read(const Sink& sink, const SourceSink& source, Meter& meter) const override {
     Sha256 sha;
@@ -145,33 +168,39 @@ class ArrayFile final : public PictureSource {
   NpyPictures pictures_;
 };
 
-std::vector<std::string> with_extension(const std::vector<std::string>& paths,
-                                        std::initializer_list<const char*> wanted) {
-  std::vector<std::string> out;
-  for (const std::string& path : paths)
-    if (std::find(wanted.begin(), wanted.end(), lower_extension(path)) != wanted.end()) out.push_back(path);
+std::vector<std::unique_ptr<PictureSource>> open_folder(const std::string& path, const PictureRules& rules) {
+  std::vector<std::string> pngs, arrays;
+  LeftOut others;
+  bool jpegs = false;
+  for (const std::string& file : files_under(path)) {
+    const std::string extension = lower_extension(file);
+    jpegs = jpegs || extension == "jpg" || extension == "jpeg";
+    if (extension == "png")
+      pngs.push_back(file);
+    else if (extension == "npy" || extension == "npz")
+      arrays.push_back(file);
+    else
+      others.add(file);
+  }
+  if (!pngs.empty() && !arrays.empty())
+    throw user_error("{}: holds both PNGs and arrays ({}); give the one or the other", path, arrays[0]);
+  if (pngs.empty() && arrays.empty())
+    throw user_error("{}: holds no .png, .npy or .npz file{}", path,
+                     jpegs ? ", only JPEGs; convert them to PNG of the right size" : "");
+  const std::size_t taken = pngs.size() + arrays.size();
+  others.report(path, static_cast<std::int64_t>(taken), arrays.empty() ? "PNG files" : "arrays", rules.skip_others,
+                rules.note);
+  std::vector<std::unique_ptr<PictureSource>> out;
+  if (!pngs.empty()) out.push_back(std::make_unique<PngFiles>(std::move(pngs), rules));
+  for (const std::string& array : arrays) out.push_back(std::make_unique<ArrayFile>(array, rules));
   return out;
 }
 
 }  // namespace
 
 std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& path, const PictureRules& rules) {
+  if (is_folder(path)) return open_folder(path, rules);
   std::vector<std::unique_ptr<PictureSource>> out;
-  if (is_folder(path)) {
-    const auto files = files_under(path);
-    auto pngs = with_extension(files, {"png"});
-    const auto arrays = with_extension(files, {"npy", "npz"});
-    if (!pngs.empty() && !arrays.empty())
-      throw user_error("{}: holds both PNGs and arrays ({}); give the one or the other", path, arrays[0]);
-    if (pngs.empty() && arrays.empty()) {
-      const bool jpegs = !with_extension(files, {"jpg", "jpeg"}).empty();
-      throw user_error("{}: holds no .png, .npy or .npz file{}", path,
-                       jpegs ? ", only JPEGs; convert them to PNG of the right size" : "");
-    }
-    if (!pngs.empty()) out.push_back(std::make_unique<PngFiles>(std::move(pngs), rules));
-    for (const std::string& array : arrays) out.push_back(std::make_unique<ArrayFile>(array, rules));
-    return out;
-  }
   const std::string extension = lower_extension(path);
   const std::string format = recognised_format(FileBlob(path));
   if (extension == "tar" && format.empty())

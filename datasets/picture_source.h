@@ -13,6 +13,8 @@ namespace longstride {
 struct PictureRules {
   std::int64_t side = 64;     // rows and columns that every picture must have
   bool convert_grey = false;  // grey becomes RGB of three equal channels; otherwise it is refused
+  bool skip_others = false;   // a folder or archive may hold more files that are no pictures than pictures
+  PrepareNote note = {};      // told of the files left out; may be empty
 };
 
 class PictureSource {
@@ -23,12 +25,14 @@ class PictureSource {
   virtual ~PictureSource() = default;
   virtual std::int64_t count() const = 0;
   virtual std::int64_t input_bytes() const = 0;
+  virtual std::vector<std::string> files() const = 0;  // that it reads
   // Gives every picture to `sink` in order and every file read to `source`. UserError at the first that does not fit.
   virtual void read(const Sink& sink, const std::function<void(const SourceFile&)>& source, Meter& meter) const = 0;
 };
 
-// path: a folder (PNGs at any depth in order of their paths, or else the .npz and .npy files in it), or a .tar, .npy,
-// .npz or .png file. UserError when it is none of these, holds no picture or cannot be read.
+// path: a folder (PNGs at any depth in order of their paths, or else the .npz and .npy files in it), or a .tar (in the
+// same order, whatever that of the archive), .npy, .npz or .png file. UserError when it is none of these, holds no
+// picture or cannot be read.
 std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& path, const PictureRules& rules);
 
 }  // namespace longstride

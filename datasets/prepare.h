@@ -11,16 +11,20 @@ namespace longstride {
 
 // Called often with bytes of input done and in all; what it throws ends the work and leaves nothing behind.
 using PrepareProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+// Receives what a user should know of the input, a sentence each, before the work starts.
+using PrepareNote = std::function<void(const std::string& sentence)>;
 
 struct PrepareOutput {
   std::string path;      // dataset file to write
   bool replace = false;  // a file of that name may be replaced
-  PrepareProgress progress;
+  PrepareProgress progress = {};
+  PrepareNote note = {};  // may be empty
 };
 
 struct PrepareBytesConfig {
   std::string input;
-  std::string split = "0.9,0.05,0.05";  // counts, fractions or "enwik8", in the file's order
+  std::string split = {};  // counts, fractions or "enwik8", in the file's order; empty: 0.9,0.05,0.05
+  bool raw = false;        // take a compressed file's bytes as they are; otherwise it is refused
 };
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output);
 
@@ -37,6 +41,7 @@ struct PrepareImagesConfig {
   std::string split;                                   // counts or fractions, at random; empty: 0.9,0.05,0.05
   std::int64_t side = 64;                              // rows and columns of every picture
   bool convert_grey = false;                           // otherwise grey pictures are refused
+  bool skip_others = false;                            // otherwise more files left out than taken are refused
   std::uint64_t seed = 1;                              // of the division
 };
 void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output);
@@ -46,6 +51,7 @@ struct PrepareAudioConfig {
   std::vector<std::string> valid_inputs, test_inputs;  // given splits; without both, the files of `inputs` are divided
   std::string split;                                   // fractions of the duration; empty: 0.8,0.1,0.1
   std::int64_t rate = 12000;                           // samples a second
+  bool skip_others = false;                            // as for images
   std::uint64_t seed = 1;                              // of the division
 };
 // Channels are averaged, resampled and encoded by mu-law to 8 bits. No file is divided.

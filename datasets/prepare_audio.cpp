@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <string_view>
 
 #include "datasets/audio.h"
 #include "datasets/byte_input.h"
@@ -26,18 +27,31 @@ struct Track {
   SplitId split = SplitId::train;
 };
 
-std::vector<Track> find_tracks(const std::vector<std::string>& inputs, SplitId split) {
+constexpr std::string_view sound_extensions[] = {"wav", "flac", "ogg", "oga", "aif", "aiff"};
+
+std::vector<std::string> sound_files(const std::string& folder, bool skip_others, const PrepareNote& note) {
+  std::vector<std::string> found;
+  LeftOut others;
+  for (const std::string& path : files_under(folder))
+    if (std::find(std::begin(sound_extensions), std::end(sound_extensions), lower_extension(path)) !=
+        std::end(sound_extensions))
+      found.push_back(path);
+    else
+      others.add(path);
+  if (found.empty()) throw user_error("{}: holds no .wav, .flac, .ogg or .aiff file", folder);
+  others.report(folder, static_cast<std::int64_t>(found.size()), "sound files", skip_others, note);
+  return found;
+}
+
+std::vector<Track> find_tracks(const std::vector<std::string>& inputs, SplitId split, bool skip_others,
+                               const PrepareNote& note) {
   std::vector<std::string> paths;
   for (const std::string& input : inputs) {
     if (!is_folder(input)) {
       paths.push_back(input);
       continue;
     }
-    const std::size_t before = paths.size();
-    for (const std::string& path : files_under(input))
-      for (const char* known : {"wav", "flac", "ogg", "oga", "aif", "aiff"})
-        if (lower_extension(path) == known) paths.push_back(path);
-    if (paths.size() == before) throw user_error("{}: holds no .wav, .flac, .ogg or .aiff file", input);
+    for (std::string& path : sound_files(input, skip_others, note)) paths.push_back(std::move(path));
   }
   std::vector<Track> tracks;
   for (const std::string& path : paths) {
@@ -102,7 +116,7 @@ void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, Me
   writer.add_source({track.path, track.bytes, sha256_of_file(track.path)});
 }
 
-std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& rule) {
+std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& rule, const PrepareNote& note) {
   if (config.inputs.empty()) throw user_error("--input is needed: a folder of WAV, FLAC or OGG files, or the files");
   if (config.rate < 1000 || config.rate > 192000)
     throw user_error("--rate is {}, but 1,000 to 192,000 samples a second are allowed", config.rate);
@@ -116,11 +130,16 @@ std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& ru
         "--split is '{}', but sound is divided by file: give fractions of the duration such as "
         "0.8,0.1,0.1",
         rule.text());
-  std::vector<Track> tracks = find_tracks(config.inputs, SplitId::train);
+  std::vector<Track> tracks = find_tracks(config.inputs, SplitId::train, config.skip_others, note);
   if (!given) divide(tracks, rule.fractions(), config.seed);
+  if (!given && !config.split.empty()) {
+    SplitCounts files{};
+    for (const Track& track : tracks) ++files[static_cast<std::size_t>(track.split)];
+    rule.check_shares(files, config.inputs[0], "sound files");
+  }
   for (const auto& [inputs, split] :
        {std::pair{&config.valid_inputs, SplitId::valid}, {&config.test_inputs, SplitId::test}})
-    for (Track& track : find_tracks(*inputs, split)) tracks.push_back(std::move(track));
+    for (Track& track : find_tracks(*inputs, split, config.skip_others, note)) tracks.push_back(std::move(track));
   std::vector<std::string> paths;
   for (const Track& track : tracks) paths.push_back(track.path);
   check_distinct(paths);
@@ -132,7 +151,7 @@ std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& ru
 void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output) {
   const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.8,0.1,0.1" : config.split);
   check_output(output.path, output.replace, {});
-  const std::vector<Track> tracks = collect(config, rule);
+  const std::vector<Track> tracks = collect(config, rule, output.note);
   std::vector<std::string> inputs;
   for (const Track& track : tracks) inputs.push_back(track.path);
   check_output(output.path, output.replace, inputs);

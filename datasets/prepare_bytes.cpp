@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "datasets/byte_input.h"
 #include "datasets/dataset_writer.h"
 #include "datasets/prepare.h"
 #include "datasets/split_rule.h"
@@ -10,14 +11,29 @@
 #include "framework/core/sha256.h"
 
 namespace longstride {
+namespace {
+
+void refuse_compressed(const std::string& path) {
+  const std::string format = recognised_format(FileBlob(path));
+  for (const char* compressed : {"gzip", "xz", "bzip2", "zstd", "zip", "7z", "lz4"})
+    if (format == compressed)
+      throw user_error(
+          "{}: is compressed ({}), so a model would learn its codes; unpack it first, or take its bytes as "
+          "they are with --raw",
+          path, format);
+}
+
+}  // namespace
 
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output) {
   check_output(output.path, output.replace, {config.input});
-  const SplitRule rule = SplitRule::parse(config.split);
+  const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.9,0.05,0.05" : config.split);
+  if (!config.raw) refuse_compressed(config.input);
   const InputFile file(config.input);
   const auto total = static_cast<std::int64_t>(file.size());
   if (total == 0) throw user_error("{}: is empty; there is nothing to prepare", config.input);
   const SplitCounts counts = rule.divide(total, config.input, "bytes");
+  if (!config.split.empty()) rule.check_shares(counts, config.input, "bytes");
 
   DatasetInfo info;
   info.kind = DataKind::bytes;

@@ -87,6 +87,7 @@ void copy_batch(const std::string& path, DatasetWriter& writer, Meter& meter, F&
 void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& output) {
   check_output(output.path, output.replace, config.inputs);
   const Batches batches = find_batches(config.inputs);
+  for (const auto* files : {&batches.train, &batches.test}) check_output(output.path, output.replace, *files);
   const std::int64_t training = count_records(batches.train), test = count_records(batches.test);
   if (training > Cifar10::whole_training_set || test > Cifar10::whole_test_set)
     throw user_error(

@@ -60,14 +60,18 @@ std::vector<std::string> check_config(const PrepareImagesConfig& config) {
 }  // namespace
 
 void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output) {
-  check_output(output.path, output.replace, check_config(config));
+  const std::vector<std::string> inputs = check_config(config);
+  check_output(output.path, output.replace, inputs);
   const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.9,0.05,0.05" : config.split);
-  const PictureRules rules = {config.side, config.convert_grey};
+  const PictureRules rules = {config.side, config.convert_grey, config.skip_others, output.note};
   const std::array<Group, 3> groups = {open_group(config.inputs, rules), open_group(config.valid_inputs, rules),
                                        open_group(config.test_inputs, rules)};
+  for (const Group& group : groups)
+    for (const auto& source : group.sources) check_output(output.path, output.replace, source->files());
   const bool given = !config.valid_inputs.empty() || !config.test_inputs.empty();
   const SplitCounts counts = given ? SplitCounts{groups[0].count, groups[1].count, groups[2].count}
                                    : rule.divide(groups[0].count, config.inputs[0], "pictures");
+  if (!config.split.empty()) rule.check_shares(counts, config.inputs[0], "pictures");
 
   DatasetInfo info;
   info.kind = DataKind::images;

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "datasets/dataset.h"
 #include "datasets/text.h"
 #include "framework/core/errors.h"
 
@@ -71,6 +72,15 @@ SplitCounts SplitRule::divide(std::int64_t total, const std::string& where, cons
   const std::int64_t first = std::llround(fractions_[0] * whole);
   const std::int64_t second = fractions_[2] > 0 ? std::llround((fractions_[0] + fractions_[1]) * whole) : total;
   return {first, second - first, total - second};
+}
+
+void SplitRule::check_shares(const SplitCounts& counts, const std::string& where, const char* units) const {
+  for (std::size_t s = 0; s < 3; ++s)
+    if (fractions_[s] > 0 && counts[s] == 0)
+      throw user_error(
+          "{}: has {} {}, of which --split {} leaves none for '{}'; give it a larger share, or 0 if it is to "
+          "be empty",
+          where, thousands(counts[0] + counts[1] + counts[2]), units, text_, split_names[s]);
 }
 
 }  // namespace longstride

@@ -17,6 +17,8 @@ class SplitRule {
 
   // The counts of a whole of `total` `units`. UserError, beginning with `where`, when counts do not add up to it.
   SplitCounts divide(std::int64_t total, const std::string& where, const char* units) const;
+  // UserError where a split that is to have a share of a small whole gets nothing of it.
+  void check_shares(const SplitCounts& counts, const std::string& where, const char* units) const;
   bool counted() const { return counted_; }
   const std::array<double, 3>& fractions() const { return fractions_; }  // when not counted
   const std::string& text() const { return text_; }

@@ -16,6 +16,8 @@ class TarReader {
   bool next();
   const std::string& name() const { return name_; }
   std::uint64_t size() const { return size_; }
+  // Where the content begins in the archive, until it is read.
+  std::uint64_t offset() const { return stream_.position(); }
   // The content of the file, at most once.
   void read(void* out);
 

@@ -14,7 +14,7 @@ std::string geometry(const DatasetInfo& info) {
   if (info.rows > 0)
     return fmt::format("pictures of {} x {} x {} = {} bytes (rows, columns, channels)", info.rows, info.columns,
                        info.channels, thousands(info.image_bytes()));
-  if (info.rate > 0) return fmt::format("{} samples a second, {}", thousands(info.rate), info.encoding);
+  if (info.rate > 0) return fmt::format("{} samples a second, {}", thousands(info.rate), printable(info.encoding));
   return "a stream of bytes";
 }
 
@@ -33,19 +33,20 @@ std::string size(const DatasetInfo& info, const SplitSize& split) {
 
 std::string describe(const Dataset& dataset, std::size_t most_sources) {
   const DatasetInfo& info = dataset.info();
-  std::string out = fmt::format("{}: {}, {}\n", dataset.path(), name_of(info.kind), geometry(info));
+  std::string out = fmt::format("{}: {}, {}\n", printable(dataset.path()), name_of(info.kind), geometry(info));
   for (const char* name : split_names) {
     const std::string sha = dataset.stored_sha256(name);
-    out += fmt::format("  {:<8}{:<44}{}\n", name, size(info, dataset.size(name)), sha.empty() ? "" : "sha256 " + sha);
+    out += fmt::format("  {:<8}{:<44}{}\n", name, size(info, dataset.size(name)),
+                       sha.empty() ? "" : "sha256 " + printable(sha));
   }
-  if (!info.split.empty()) out += fmt::format("  {:<8}{}\n", "split", info.split);
+  if (!info.split.empty()) out += fmt::format("  {:<8}{}\n", "split", printable(info.split));
   const auto sources = dataset.sources();
   for (std::size_t i = 0; i < std::min(sources.size(), most_sources); ++i)
-    out += fmt::format("  {:<8}{}, {} bytes, sha256 {}\n", i == 0 ? "from" : "", sources[i].name,
-                       thousands(sources[i].bytes), sources[i].sha256);
+    out += fmt::format("  {:<8}{}, {} bytes, sha256 {}\n", i == 0 ? "from" : "", printable(sources[i].name),
+                       thousands(sources[i].bytes), printable(sources[i].sha256));
   if (sources.size() > most_sources)
     out += fmt::format("  {:<8}and {} more files\n", "", sources.size() - most_sources);
-  if (!info.tool_version.empty()) out += fmt::format("  {:<8}{}\n", "by", info.tool_version);
+  if (!info.tool_version.empty()) out += fmt::format("  {:<8}{}\n", "by", printable(info.tool_version));
   return out;
 }
 

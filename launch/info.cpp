@@ -6,6 +6,8 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "datasets/dataset.h"
 #include "datasets/text.h"
@@ -86,21 +88,28 @@ void print_histogram(const Scan& scan) {
 void run_info(const InfoOptions& o) {
   const auto dataset = Dataset::open(o.path);
   fmt::print("{}", describe(*dataset, o.sources));
-  for (const char* name : split_names) {
+  std::vector<std::string> unverified;
+  for (const std::string name : split_names) {
     const Scan scan = scan_split(*dataset, name);
     const std::string stored = dataset->stored_sha256(name);
-    if (o.verify && stored.empty())
-      throw user_error("{}: '{}' has no checksum to verify; prepare the file with this program", o.path, name);
-    if (o.verify && stored != scan.sha256)
-      throw user_error("{}: '{}' has the sha256 {}, but {} was written; the file is damaged, prepare it anew", o.path,
-                       name, scan.sha256, stored);
+    if (stored.empty()) unverified.push_back(name);
+    if (!stored.empty() && stored != scan.sha256)
+      throw user_error("{}: '{}' has the sha256 {}, but {} was written; the file is damaged, copy or prepare it anew",
+                       o.path, name, scan.sha256, printable(stored));
+    dataset->labels(name);  // held against their checksum, as sources and boundaries have been
     if (scan.bytes() == 0) continue;
     fmt::print("  {}: entropy {:.4f} bits per byte (order 0), {} different byte values\n", name, entropy(scan),
                std::count_if(scan.count.begin(), scan.count.end(), [](std::int64_t n) { return n > 0; }));
-    if (std::string(name) == "train") print_histogram(scan);
+    if (name == "train") print_histogram(scan);
     fmt::print("    begins {}\n", preview(scan, dataset->info().kind == DataKind::bytes));
   }
-  if (o.verify) fmt::print("  verified: every split has the checksum it was written with\n");
+  if (unverified.empty()) {
+    fmt::print("  verified: every split has the checksum it was written with\n");
+    return;
+  }
+  const std::string names = fmt::format("{}", fmt::join(unverified, ", "));
+  if (o.verify) throw user_error("{}: {}: no checksum to verify; prepare the file with this program", o.path, names);
+  fmt::print("  not verified: {}: no checksum to verify\n", names);
 }
 
 }  // namespace
@@ -110,7 +119,7 @@ void add_info(CLI::App& app, Session& session) {
   CLI::App* info = app.add_subcommand("info", "Say what a prepared dataset holds and where it came from");
   info->add_option("file", o->path, "dataset written by `longstride prepare`")->required();
   info->add_option("--sources", o->sources, "source files listed at most");
-  info->add_flag("--verify", o->verify, "recompute the checksum of every split and compare");
+  info->add_flag("--verify", o->verify, "fail where a split has no checksum; those that are there are always verified");
   info->callback([o, &session] {
     if (session.comm->rank() == 0) run_info(*o);
   });

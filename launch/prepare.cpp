@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "datasets/prepare.h"
+#include "datasets/text.h"
 #include "framework/core/errors.h"
 #include "framework/train/progress.h"
 #include "framework/train/stop.h"
@@ -52,6 +53,12 @@ CLI::App* add_kind(CLI::App& prepare, const std::string& name, const std::string
   return kind;
 }
 
+// What cannot be done with a dataset that lacks a split.
+const char* without(const std::string& split) {
+  if (split == "train") return "there is nothing to train on";
+  return split == "valid" ? "training will not be validated" : "there is nothing for eval --split test to score";
+}
+
 template <class Config>
 void run_prepare(const Session& session, void (*prepare)(const Config&, const PrepareOutput&), const Config& config,
                  PrepareOutput output) {
@@ -59,10 +66,19 @@ void run_prepare(const Session& session, void (*prepare)(const Config&, const Pr
   catch_stop_signals();
   {
     PrepareLine line;
+    output.note = [](const std::string& sentence) { fmt::print(stderr, "{}\n", printable(sentence)); };
     output.progress = [&](std::int64_t done, std::int64_t total) { line.update(done, total); };
     prepare(config, output);
   }
-  fmt::print("{}", describe(*Dataset::open(output.path), 3));
+  const auto dataset = Dataset::open(output.path);
+  fmt::print("{}", describe(*dataset, 3));
+  for (const char* split : split_names)
+    if (dataset->size(split).bytes == 0) fmt::print(stderr, "warning: '{}' is empty: {}\n", split, without(split));
+}
+
+// Turns down --split "", which would otherwise be the default.
+CLI::Option* not_empty(CLI::Option* option) {
+  return option->check([](const std::string& text) { return text.empty() ? "is empty; leave it out" : ""; });
 }
 
 struct BytesOptions {
@@ -74,9 +90,10 @@ void add_bytes(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<BytesOptions>();
   CLI::App* kind = add_kind(prepare, "bytes", "Any file, as a stream of bytes", o->output);
   kind->add_option("--input", o->config.input, "the file")->required();
-  kind->add_option("--split", o->config.split,
-                   "train,valid,test in the file's order: bytes (90000000,5000000,5000000), fractions (0.9,0.05,0.05, "
-                   "the default), or enwik8");
+  not_empty(kind->add_option("--split", o->config.split,
+                             "train,valid,test in the file's order: bytes (90000000,5000000,5000000), fractions "
+                             "(0.9,0.05,0.05, the default), or enwik8"));
+  kind->add_flag("--raw", o->config.raw, "take the file's bytes as they are even if it is compressed");
   kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output); });
 }
 
@@ -84,6 +101,10 @@ void add_seed(CLI::App* kind, std::uint64_t& seed) {
   kind->add_option("--seed", seed, "of the division into train, valid and test")
       ->check(CLI::Range(0, 2147483647))
       ->capture_default_str();
+}
+
+void add_skip_others(CLI::App* kind, bool& skip) {
+  kind->add_flag("--skip-others", skip, "leave out what cannot be taken even if it is most of a folder or an archive");
 }
 
 struct Cifar10Options {
@@ -112,8 +133,10 @@ void add_images(CLI::App& prepare, Session& session) {
   kind->add_option("--input", o->config.inputs, "folders, .tar, .npy or .npz files")->required();
   kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
   kind->add_option("--test-input", o->config.test_inputs, "the same for test");
-  kind->add_option("--split", o->config.split,
-                   "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)");
+  not_empty(
+      kind->add_option("--split", o->config.split,
+                       "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)"));
+  add_skip_others(kind, o->config.skip_others);
   kind->add_option("--size", o->config.side, "rows and columns of every picture")->capture_default_str();
   kind->add_option("--grey", o->grey, "grey pictures: convert them to RGB or refuse them")
       ->check(CLI::IsMember({"convert", "refuse"}))
@@ -133,7 +156,7 @@ struct AudioOptions {
 
 // --decode x.h5 --split test --index 0 --output y.wav
 void run_decode(const CLI::App* kind, AudioOptions& o, const Session& session) {
-  for (const char* other : {"--input", "--valid-input", "--test-input", "--rate", "--seed"})
+  for (const char* other : {"--input", "--valid-input", "--test-input", "--rate", "--seed", "--skip-others"})
     if (kind->count(other) > 0)
       throw user_error("{} cannot be used with --decode, which takes --split, --index, --output and --force", other);
   if (!o.config.split.empty()) o.decode.split = o.config.split;
@@ -148,9 +171,11 @@ void add_audio(CLI::App& prepare, Session& session) {
   kind->add_option("--input", o->config.inputs, "folders, or WAV, FLAC, OGG or AIFF files");
   kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
   kind->add_option("--test-input", o->config.test_inputs, "the same for test");
-  kind->add_option("--split", o->config.split,
-                   "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, the "
-                   "name of the split");
+  not_empty(
+      kind->add_option("--split", o->config.split,
+                       "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, "
+                       "the name of the split"));
+  add_skip_others(kind, o->config.skip_others);
   kind->add_option("--rate", o->config.rate, "samples a second")->capture_default_str();
   add_seed(kind, o->config.seed);
   kind->add_option("--decode", o->decode.dataset, "make a WAV file of a file in this dataset instead");

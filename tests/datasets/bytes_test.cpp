@@ -105,10 +105,37 @@ TEST(PrepareBytes, RefusesWhatItCannotDivideAndLeavesNothing) {
   expect_user_error(prepare("raw", "900,x,100"), "'x' is no number");
   expect_user_error(prepare("raw", "0.9,nan,0.1"), "negative");
   expect_user_error(prepare("raw", "1100,-50,-50"), "negative");
-  expect_user_error(prepare("raw", ""), "two or three numbers");
+  expect_user_error(prepare("raw", "0.9996,0.0002,0.0002"), "leaves none for 'valid'");
   expect_user_error([&] { prepare_bytes({folder / "raw"}, to(folder / "no/x.h5")); }, "does not exist");
   EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
   EXPECT_FALSE(folder.holds_temporaries());
+}
+
+// A model of gzip's codes is no model of text.
+TEST(PrepareBytes, RefusesCompressedFilesUnlessAsked) {
+  const Folder folder;
+  using namespace std::string_literals;
+  for (const auto& [name, start] : {std::pair{"gzip", "\x1f\x8b\x08"s},
+                                    {"xz",
+                                     "\xfd"
+                                     "7zXZ\0"s},
+                                    {"bzip2", "BZh91AY&SY"s},
+                                    {"zstd", "\x28\xb5\x2f\xfd"s},
+                                    {"zip", "PK\x03\x04"s},
+                                    {"7z", "7z\xbc\xaf\x27\x1c"s},
+                                    {"lz4", "\x04\x22\x4d\x18"s}}) {
+    Bytes file(start.begin(), start.end());
+    file.resize(1000, 'x');
+    put_file(folder / "raw", file);
+    expect_user_error([&] { prepare_bytes({folder / "raw"}, to(folder / "x.h5")); }, fmt::format("({})", name));
+    EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+    PrepareBytesConfig config;
+    config.input = folder / "raw";
+    config.raw = true;
+    prepare_bytes(config, to(folder / "x.h5"));
+    EXPECT_EQ(Dataset::open(folder / "x.h5")->split("train")->length(0), 900) << name;
+    std::filesystem::remove(folder / "x.h5");
+  }
 }
 
 TEST(PrepareBytes, LeavesNothingWhenStopped) {

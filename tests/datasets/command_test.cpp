@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "tests/datasets/foreign.h"
 #include "tests/datasets/support.h"
 
 namespace longstride {
@@ -14,9 +15,9 @@ struct Outcome {
   std::string text;  // standard output and standard error
 };
 
-Outcome call(const std::string& arguments) {
+Outcome shell(const std::string& command) {
   Outcome outcome;
-  const std::string line = fmt::format("'{}' {} 2>&1 < /dev/null", LONGSTRIDE_COMMAND, arguments);
+  const std::string line = fmt::format("bash -c \"{}\" 2>&1 < /dev/null", command);
   FILE* pipe = popen(line.c_str(), "r");
   std::array<char, 4096> buffer;
   for (std::size_t got; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
@@ -25,6 +26,8 @@ Outcome call(const std::string& arguments) {
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return outcome;
 }
+
+Outcome call(const std::string& arguments) { return shell(fmt::format("'{}' {}", LONGSTRIDE_COMMAND, arguments)); }
 
 TEST(PrepareCommand, PreparesAndInfoVerifies) {
   const Folder folder;
@@ -37,6 +40,72 @@ TEST(PrepareCommand, PreparesAndInfoVerifies) {
   EXPECT_EQ(info.code, 0) << info.text;
   EXPECT_NE(info.text.find("entropy 0.0000 bits per byte"), std::string::npos) << info.text;
   EXPECT_NE(info.text.find("verified"), std::string::npos) << info.text;
+}
+
+// `info` verifies without being asked. What has no checksum is said to have none, and refused with --verify.
+TEST(PrepareCommand, InfoAlwaysVerifies) {
+  const Folder folder;
+  put_file(folder / "raw", Bytes(4000, 'a'));
+  call(fmt::format("prepare bytes --input {0}/raw --output {0}/x.h5 --split 3000,500,500", folder.path()));
+  Bytes file = get_file(folder / "x.h5");
+  const Bytes data(3000, 'a');
+  std::fill_n(std::search(file.begin(), file.end(), data.begin(), data.end()), (256 << 10) + 4, 0);
+  put_file(folder / "x.h5", file);
+  const Outcome damaged = call(fmt::format("info {}/x.h5", folder.path()));
+  EXPECT_EQ(damaged.code, 2);
+  EXPECT_NE(damaged.text.find("the file is damaged"), std::string::npos) << damaged.text;
+  { Foreign(folder / "y.h5").kind("bytes").splits({500}); }
+  const Outcome unsure = call(fmt::format("info {}/y.h5", folder.path()));
+  EXPECT_EQ(unsure.code, 0) << unsure.text;
+  EXPECT_NE(unsure.text.find("train, valid, test: no checksum to verify"), std::string::npos) << unsure.text;
+  EXPECT_EQ(call(fmt::format("info {}/y.h5 --verify", folder.path())).code, 2);
+}
+
+TEST(PrepareCommand, ShowsControlCharactersInNames) {
+  const Folder folder;
+  const std::string name = "a\x1b[2J\rb";
+  put_file(folder / name, Bytes(4000, 'a'));
+  call(fmt::format("prepare bytes --input '{0}/{1}' --output {0}/x.h5", folder.path(), name));
+  const Outcome info = call(fmt::format("info {}/x.h5", folder.path()));
+  EXPECT_NE(info.text.find("a\\x1b[2J\\x0db"), std::string::npos) << info.text;
+  EXPECT_EQ(info.text.find('\x1b'), std::string::npos);
+}
+
+TEST(PrepareCommand, WarnsOfEmptySplits) {
+  const Folder folder;
+  put_file(folder / "raw", Bytes(3, 'a'));
+  const Outcome outcome = call(fmt::format("prepare bytes --input {0}/raw --output {0}/x.h5", folder.path()));
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  for (const char* split : {"valid", "test"})
+    EXPECT_NE(outcome.text.find(fmt::format("warning: '{}' is empty", split)), std::string::npos) << outcome.text;
+}
+
+// Files that may not grow beyond so many KiB stand for a disk that is full: one sentence, exit code 2, nothing left
+// behind, and the old file as it was.
+TEST(PrepareCommand, PublishesNothingWhenTheDiskIsFull) {
+  const Folder folder;
+  const Bytes raw = random_bytes(1'300'000, 1), old = {1, 2, 3};
+  put_file(folder / "raw", raw);
+  put_file(folder / "x.h5", old);
+  int refused = 0;
+  for (const int limit : {0, 1, 100, 700, 1100, 1200, 1400, 1500, 1600, 1800, 2000}) {
+    const Outcome outcome =
+        shell(fmt::format("ulimit -f {} && '{}' prepare bytes --force --input {}/raw --output {}/x.h5", limit,
+                          LONGSTRIDE_COMMAND, folder.path(), folder.path()));
+    SCOPED_TRACE(fmt::format("{} KiB: {}", limit, outcome.text));
+    EXPECT_FALSE(folder.holds_temporaries());
+    if (outcome.code == 0) {
+      Dataset::open(folder / "x.h5")->verify();
+      continue;
+    }
+    ++refused;
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.text.find("File too large"), std::string::npos);
+    EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 1);
+    EXPECT_EQ(get_file(folder / "x.h5"), old);
+  }
+  EXPECT_GE(refused, 6);
+  EXPECT_LT(refused, 11);
 }
 
 // Exit code 2, one line that says what to do, and nothing left behind.
@@ -52,6 +121,7 @@ TEST(PrepareCommand, RefusesMistakesInOneSentence) {
       {"prepare bytes " + in, "--output"},
       {"prepare bytes " + in + out + " --seed 1", "--seed"},
       {"prepare bytes " + in + out + " --split 1,2", "adds up to 3"},
+      {"prepare bytes " + in + out + " --split ''", "--split: is empty"},
       {"prepare bytes " + in + " --output " + (folder / "there.h5"), "--force"},
       {"prepare cifar10 " + in + out + " --seed -1", "--seed"},
       {"prepare cifar10 " + in + out, "no whole number of records"},

@@ -4,7 +4,9 @@
 
 #include "datasets/input_files.h"
 #include "datasets/prepare.h"
+#include "datasets/tar.h"
 #include "datasets/zip.h"
+#include "framework/core/sha256.h"
 #include "tests/datasets/archives.h"
 #include "tests/datasets/png_encoder.h"
 #include "tests/datasets/support.h"
@@ -75,12 +77,119 @@ TEST(PrepareImages, GivesTheSamePixelsFromEveryForm) {
   EXPECT_EQ(Dataset::open(folder / "x.h5")->info().image_bytes(), static_cast<std::int64_t>(picture));
 }
 
+Bytes every_split(const PrepareImagesConfig& config, const Folder& folder) {
+  Bytes all = train_of(config, folder);
+  const auto dataset = Dataset::open(folder / "x.h5");
+  for (const char* name : {"valid", "test"}) {
+    all.push_back('|');
+    const Bytes part = whole_split(*dataset, name);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+// The division depends on the names of the pictures, not on what holds them nor on their order in it.
+TEST(PrepareImages, DividesAFolderAndItsArchivesAlike) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(40 * picture, 21);
+  NamedFiles files;
+  for (std::size_t i = 0; i < 40; ++i)
+    files.emplace_back(fmt::format("{}{}.png",
+                                   i % 3 == 0   ? "sub/"
+                                   : i % 5 == 0 ? "sub-b/"
+                                                : "",
+                                   i),
+                       encode_png(side, side, slice(pixels, i), {}));
+  for (const auto& [name, bytes] : files) put_file(folder / "p/" + name, bytes);
+  for (const std::string prefix : {"", "./", "p/", "./p//", "/p/"}) {
+    NamedFiles members = {{prefix + "1.png", {1, 2, 3}},
+                          {prefix + ".hidden/7.png", {1}}};  // written over by what follows
+    for (std::size_t i = 0; i < 40; ++i)
+      members.emplace_back(prefix + files[i * 23 % 40].first, files[i * 23 % 40].second);
+    put_file(folder / fmt::format("{}.tar", prefix.size()), make_tar(members));
+  }
+  PrepareImagesConfig config = config_of({folder / "p"});
+  config.split = "0.7,0.2,0.1";
+  config.seed = 3;
+  const Bytes wanted = every_split(config, folder);
+  for (const int length : {0, 2, 3, 5}) {
+    config.inputs = {folder / fmt::format("{}.tar", length)};
+    EXPECT_TRUE(every_split(config, folder) == wanted) << length;
+  }
+}
+
+TEST(PrepareImages, SaysWhatItLeavesOutAndRefusesToLeaveOutMost) {
+  const Folder folder;
+  const Bytes png = encode_png(side, side, random_bytes(picture, 9), {});
+  NamedFiles files = {{"a.png", png}, {"b.png", png}, {"c.JPG", {1}}, {"d.jpg", {1}}};
+  for (const bool refused : {false, true}) {
+    if (refused) files.emplace_back("labels\x1b[2J.t\x1bv", Bytes{1});
+    std::filesystem::remove_all(folder / "p");
+    for (const auto& [name, bytes] : files) put_file(folder / "p/" + name, bytes);
+    put_file(folder / "p.tar", make_tar(files));
+    for (const char* form : {"p", "p.tar"}) {
+      std::vector<std::string> notes;
+      PrepareOutput output = to(folder / "x.h5");
+      output.replace = true;
+      output.note = [&](const std::string& note) { notes.push_back(note); };
+      PrepareImagesConfig config = config_of({folder / form});
+      if (refused) {
+        expect_user_error([&] { prepare_images(config, output); },
+                          "2 PNG files and 3 other file(s) (2 .jpg, 1 .t\\x1bv)");
+        config.skip_others = true;
+      }
+      prepare_images(config, output);
+      ASSERT_EQ(notes.size(), 1u);
+      EXPECT_NE(notes[0].find("are left out: 2 .jpg"), std::string::npos) << notes[0];
+    }
+  }
+}
+
+TEST(PrepareImages, DoesNotReplaceAPictureItReads) {
+  const Folder folder;
+  const Bytes png = encode_png(side, side, random_bytes(picture, 9), {});
+  put_file(folder / "p/a.png", png);
+  put_file(folder / "p/sub/b.png", png);
+  for (const char* name : {"p/a.png", "p/sub/b.png", "p/sub/../a.png"}) {
+    PrepareOutput output = to(folder / name);
+    output.replace = true;
+    expect_user_error([&] { prepare_images(config_of({folder / "p"}), output); }, "is the input, too");
+    EXPECT_EQ(get_file(folder / name), png);
+  }
+}
+
+TEST(PrepareImages, RefusesSharesThatComeOutEmpty) {
+  const Folder folder;
+  put_file(folder / "a.npy", make_npy("(5, 8, 8, 3)", random_bytes(5 * picture, 1)));
+  PrepareImagesConfig config = config_of({folder / "a.npy"});
+  config.split = "0.9,0.05,0.05";
+  expect_user_error([&] { prepare_images(config, to(folder / "x.h5")); }, "has 5 pictures, of which --split");
+  config.split = "4,1,0";
+  prepare_images(config, to(folder / "x.h5"));
+}
+
+// A folder that links lead to counts once, under its own name, and a link to a parent does not go round.
+TEST(FilesUnder, CountsEveryFolderOnce) {
+  namespace fs = std::filesystem;
+  const Folder folder;
+  for (const char* name : {"p/a.png", "p/sub/b.png", "other/c.png"}) put_file(folder / name, {1});
+  fs::create_directory_symlink("..", folder / "p/sub/up");
+  fs::create_directory_symlink(".", folder / "p/itself");
+  fs::create_directory_symlink("sub", folder / "p/again");
+  fs::create_directory_symlink(folder / "other", folder / "p/outside");
+  fs::create_directory_symlink(folder / "other", folder / "p/zero");
+  fs::create_symlink(folder / "other/c.png", folder / "p/d.png");
+  const auto at = [&](const char* name) { return folder / name; };
+  EXPECT_EQ(files_under(folder / "p"),
+            (std::vector<std::string>{at("p/a.png"), at("p/d.png"), at("p/outside/c.png"), at("p/sub/b.png")}));
+}
+
 // A name is not cut at the 100 bytes that fit a header, where its .png would be lost.
 TEST(PrepareImages, ReadsLongNamesInTars) {
   const Folder folder;
   const Bytes pixels = random_bytes(2 * picture, 8);
   const NamedFiles files = {{std::string(120, 'x') + ".png", encode_png(side, side, slice(pixels, 0), {})},
-                            {"short.png", encode_png(side, side, slice(pixels, 1), {})}};
+                            {"y.png", encode_png(side, side, slice(pixels, 1), {})}};
   put_file(folder / "gnu.tar", make_tar(files, false));
   put_file(folder / "pax.tar", make_tar(files, true));
   EXPECT_TRUE(train_of(config_of({folder / "gnu.tar"}), folder) == pixels);
@@ -224,7 +333,7 @@ TEST(PrepareImages, RefusesEveryTruncation) {
 }
 
 // Real pictures, from the shared archive: unpacked by xz where there is one.
-TEST(PrepareImages, TakesRealPicturesInTarOrder) {
+TEST(PrepareImages, TakesRealPictures) {
   const std::string packed = shared_file("image64/tiny_imagenet_val_400.tar.xz");
   if (packed.empty()) GTEST_SKIP() << "no shared data";
   const Folder folder;
@@ -235,9 +344,23 @@ TEST(PrepareImages, TakesRealPicturesInTarOrder) {
   config.split = "400,0,0";
   prepare_images(config, to(folder / "x.h5"));
   const auto dataset = Dataset::open(folder / "x.h5");
-  EXPECT_EQ(dataset->size("train").sequences, 400);
+  ASSERT_EQ(dataset->size("train").sequences, 400);
+  // They are in the order of their names; in that of the archive, their checksum is published.
+  std::vector<std::string> names, sorted;
+  const FileBlob blob(tar);
+  BlobStream stream(blob, 0, blob.size());
+  for (TarReader archive(stream); archive.next();)
+    if (archive.name().ends_with(".png")) names.push_back(archive.name());
+  sorted = names;
+  std::sort(sorted.begin(), sorted.end());
+  const Bytes pixels = whole_split(*dataset, "train");
+  Sha256 sha;
+  for (const std::string& name : names) {
+    const auto at = std::lower_bound(sorted.begin(), sorted.end(), name) - sorted.begin();
+    sha.update(pixels.data() + at * 12288, 12288);
+  }
   // sha256 of the bytes whose md5 is published with the archive, f5d01dd53fce3d41cd07faff7f8ddaa1
-  EXPECT_EQ(dataset->stored_sha256("train"), "36fad4173eae4f77b36421085f21ab2b469c4f82e877882a3ff303ab69367528");
+  EXPECT_EQ(sha.hex(), "36fad4173eae4f77b36421085f21ab2b469c4f82e877882a3ff303ab69367528");
 }
 
 }  // namespace
