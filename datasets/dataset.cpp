@@ -13,6 +13,7 @@
 #include "datasets/stored_array.h"
 #include "datasets/text.h"
 #include "framework/core/errors.h"
+#include "framework/core/printable.h"
 
 namespace longstride {
 namespace {

@@ -8,6 +8,7 @@
 #include "datasets/text.h"
 #include "framework/core/errors.h"
 #include "framework/core/files.h"
+#include "framework/core/printable.h"
 
 namespace longstride {
 

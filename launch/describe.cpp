@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "datasets/text.h"
+#include "framework/core/printable.h"
 #include "framework/train/progress.h"
 
 namespace longstride {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "datasets/dataset.h"
-#include "datasets/text.h"
 #include "framework/core/errors.h"
+#include "framework/core/printable.h"
 #include "framework/core/sha256.h"
 #include "launch/commands.h"
 #include "launch/describe.h"

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "datasets/prepare.h"
-#include "datasets/text.h"
 #include "framework/core/errors.h"
+#include "framework/core/printable.h"
 #include "framework/train/progress.h"
 #include "framework/train/stop.h"
 #include "launch/commands.h"

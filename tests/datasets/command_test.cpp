@@ -67,7 +67,7 @@ TEST(PrepareCommand, ShowsControlCharactersInNames) {
   put_file(folder / name, Bytes(4000, 'a'));
   call(fmt::format("prepare bytes --input '{0}/{1}' --output {0}/x.h5", folder.path(), name));
   const Outcome info = call(fmt::format("info {}/x.h5", folder.path()));
-  EXPECT_NE(info.text.find("a\\x1b[2J\\x0db"), std::string::npos) << info.text;
+  EXPECT_NE(info.text.find("a\\x1b[2J\\rb"), std::string::npos) << info.text;
   EXPECT_EQ(info.text.find('\x1b'), std::string::npos);
 }
 
