@@ -162,7 +162,9 @@ void RunLock::Holder::take_from(const Owner& stale) const {
   const std::string aside = fmt::format("{}-{}-stale", path, own.token);
   if (::rename(path.c_str(), aside.c_str()) != 0) return;
   const std::optional<Owner> moved = read_lock(aside);
-  if (moved && moved->token != stale.token) static_cast<void>(::link(aside.c_str(), path.c_str()));
+  const bool live = moved && moved->token != stale.token;
+  if (live && ::link(aside.c_str(), path.c_str()) != 0)
+    spdlog::warn("{}: was moved aside and cannot be put back: {}", path, std::strerror(errno));
   ::unlink(aside.c_str());
 }
 

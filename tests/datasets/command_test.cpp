@@ -121,7 +121,7 @@ TEST(PrepareCommand, RefusesMistakesInOneSentence) {
       {"prepare bytes " + in, "--output"},
       {"prepare bytes " + in + out + " --seed 1", "--seed"},
       {"prepare bytes " + in + out + " --split 1,2", "adds up to 3"},
-      {"prepare bytes " + in + out + " --split ''", "--split: is empty"},
+      {"prepare bytes " + in + out + " --split ''", "--split: '' is no value"},
       {"prepare bytes " + in + " --output " + (folder / "there.h5"), "--force"},
       {"prepare cifar10 " + in + out + " --seed -1", "--seed"},
       {"prepare cifar10 " + in + out, "no whole number of records"},
