@@ -28,7 +28,7 @@ for i in 1 2 3 4 5 6; do
 name: picture
 data: {kind: bytes, path: none, context: 64}
 model: {kind: sparse_transformer, layers: 1, width: 16, heads: 2, attention: {integration: merged, parts: [local], stride: $((i * 4))}}
-train: {steps: 1, global_batch: 1, lr: 1.0e-3}
+train: {steps: 1, global_batch: 1, lr: 1.0e-3, warmup: 1}
 R
   "$L" show pattern picture.yaml --positions 64 --scale 1 --output "pictures/$i.png" >/dev/null
   { printf 'RIFF\044\372\000\000WAVEfmt \020\000\000\000\001\000\001\000\300\135\000\000\200\273\000\000\002\000\020\000data\000\372\000\000'
