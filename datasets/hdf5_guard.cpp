@@ -1,6 +1,8 @@
 #include "datasets/hdf5_guard.h"
 
 #include <algorithm>
+#include <functional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -9,7 +11,8 @@ namespace {
 
 constexpr std::uint64_t longest_structure = std::uint64_t{1} << 24;
 constexpr int compound = 6, variable_length = 9, array = 10;  // classes of types
-constexpr unsigned continuation_message = 0x10, shape_message = 0x01, layout_message = 0x08, attribute_message = 0x0C;
+constexpr unsigned continuation_message = 0x10, shape_message = 0x01, filter_message = 0x0B, layout_message = 0x08,
+                   attribute_message = 0x0C;
 
 // Bytes that are read in order, and no further than they go.
 class Cursor {
@@ -103,51 +106,78 @@ bool attribute_holds(const Blob& file, Cursor message) {
   return !message.failed() && (heap == 0 || heap_holds(file, heap, index, length));
 }
 
-// No side of a chunk is zero, and an array that has one entry a chunk has enough of them for `shape`, the sides of all.
-bool layout_holds(const Blob& file, Cursor message, const std::vector<std::uint64_t>& shape) {
-  constexpr std::uint64_t chunked = 2, fixed_array = 3;
+// The index of a dataset's chunks has the numbers that HDF5 gives all that it makes, entries of the form that the
+// dataset reads, and where their number is fixed, one a chunk.
+bool index_holds(const Blob& file, std::uint64_t address, bool fixed, bool filtered, std::uint64_t chunks) {
+  constexpr std::uint8_t extensible_numbers[] = {32, 4, 16, 4, 10}, fixed_numbers[] = {10};
+  const std::vector<std::uint8_t> start = part(file, address, 16);
+  Cursor header(start.data(), start.size());
+  header.take(5);  // name, version
+  const std::uint64_t form = header.number(1), entry = header.number(1);
+  if (form != (filtered ? 1 : 0) || (filtered ? entry < 8 + 1 + 4 || entry > 8 + 8 + 4 : entry != 8)) return false;
+  for (const std::uint8_t expected : fixed ? std::span<const std::uint8_t>(fixed_numbers) : extensible_numbers)
+    if (header.number(1) != expected) return false;
+  return !header.failed() && (!fixed || header.number(8) == chunks);
+}
+
+// Of an array with these sides; 0 where that cannot be.
+std::uint64_t chunks_of(std::span<const std::uint64_t> shape, std::span<const std::uint64_t> chunk) {
+  std::uint64_t chunks = 1;
+  for (std::size_t s = 0; s < shape.size(); ++s)
+    if (__builtin_mul_overflow(chunks, shape[s] / chunk[s] + (shape[s] % chunk[s] == 0 ? 0 : 1), &chunks)) return 0;
+  return chunks;
+}
+
+// No side of a chunk is zero, and HDF5 can find every chunk. shape: what sides_of gives.
+bool layout_holds(const Blob& file, Cursor message, std::span<const std::uint64_t> shape, bool filtered) {
+  constexpr std::uint64_t chunked = 2, fixed_array = 3, extensible_array = 4, b_tree = 5;
   const std::uint64_t version = message.number(1), kind = message.number(1);
   if (version < 3 || version > 4) return false;
   if (kind != chunked) return true;
   std::size_t width = 4;
-  if (version == 4) message.number(1);  // flags
-  const std::uint64_t sides = message.number(1);
+  if (version == 4) message.number(1);             // flags
+  const std::size_t rank = message.number(1) - 1;  // the last side is an entry's
   if (version == 3)
     message.number(8);  // address
   else
     width = message.number(1);
-  if (sides < 2 || sides > 33 || width < 1 || width > 8) return false;
-  std::uint64_t chunks = 1;
-  for (std::uint64_t s = 0; s < sides; ++s) {
-    const std::uint64_t side = message.number(width);
-    if (side == 0) return false;
-    if (s < shape.size() && __builtin_mul_overflow(chunks, (shape[s] + side - 1) / side, &chunks)) return false;
-  }
-  if (version == 3 || message.number(1) != fixed_array) return !message.failed();
-  message.number(1);  // entries a page
-  const std::vector<std::uint8_t> start = part(file, message.number(8), 16);
-  Cursor header(start.data(), start.size());
-  header.take(8);
-  return !message.failed() && shape.size() + 1 == sides && header.number(8) >= chunks && !header.failed();
+  const bool says_most = shape.size() == 2 * rank;
+  if ((shape.size() != rank && !says_most) || rank == 0 || width < 1 || width > 8) return false;
+  std::vector<std::uint64_t> chunk;
+  for (std::size_t s = 0; s <= rank; ++s) chunk.push_back(message.number(width));
+  if (message.failed() || std::find(chunk.begin(), chunk.end(), 0) != chunk.end()) return false;
+  if (version == 3) return true;
+  const std::uint64_t index = message.number(1);
+  if (index == b_tree) return false;  // of arrays that grow in several directions
+  if (index != fixed_array && index != extensible_array) return !message.failed();
+  message.take(index == fixed_array ? 1 : 5);
+  const std::uint64_t address = message.number(8);
+  if (message.failed()) return false;
+  const std::uint64_t chunks = chunks_of(says_most ? shape.subspan(rank) : shape, chunk);
+  const bool grows_less =
+      says_most && !std::equal(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(rank),
+                               shape.begin() + static_cast<std::ptrdiff_t>(rank), std::less_equal());
+  if (grows_less) return false;
+  return address == ~std::uint64_t{0} || index_holds(file, address, index == fixed_array, filtered, chunks);
 }
 
-// Of a dataspace. Empty where it has none.
+// The sides of a dataspace, and after them the most that each may grow to where that is said.
 std::vector<std::uint64_t> sides_of(Cursor message) {
-  const std::uint64_t version = message.number(1), rank = message.number(1);
-  message.take(version == 1 ? 6 : 2);
+  const std::uint64_t version = message.number(1), rank = message.number(1), flags = message.number(1);
+  message.take(version == 1 ? 5 : 1);
   std::vector<std::uint64_t> sides;
-  for (std::uint64_t s = 0; s < rank && message.left() >= 8; ++s) sides.push_back(message.number(8));
+  for (std::uint64_t s = 0; s < rank * ((flags & 1) != 0 ? 2 : 1) && message.left() >= 8; ++s)
+    sides.push_back(message.number(8));
   return sides;
 }
 
 }  // namespace
 
-bool HeaderGuard::messages_hold(std::uint64_t offset, std::uint64_t size, Form form) {
+bool HeaderGuard::messages_hold(std::uint64_t offset, std::uint64_t size, Form form, Dataset& dataset) {
   constexpr std::uint64_t kept_elsewhere = 2;
   const std::vector<std::uint8_t> bytes = part(*file_, offset, size);
   if (bytes.size() != size || !seen_.emplace(offset, offset + size).second) return false;
   Cursor messages(bytes.data(), bytes.size());
-  std::vector<std::uint64_t> shape;
   while (messages.left() >= form.before) {
     Cursor start(messages.take(form.before), form.before);
     const std::uint64_t type = start.number(form.first_version ? 2 : 1);
@@ -157,8 +187,9 @@ bool HeaderGuard::messages_hold(std::uint64_t offset, std::uint64_t size, Form f
     if (content == nullptr || (flags & kept_elsewhere) != 0) return false;
     Cursor message(content, length);
     if (type == attribute_message && !attribute_holds(*file_, message)) return false;
-    if (type == shape_message) shape = sides_of(message);  // which comes before the layout
-    if (type == layout_message && !layout_holds(*file_, message, shape)) return false;
+    if (type == shape_message) dataset.shape = sides_of(message);
+    if (type == filter_message) dataset.filtered = length > 1 && content[1] > 0;
+    if (type == layout_message) dataset.layout.assign(content, content + length);
     if (type != continuation_message) continue;
     std::uint64_t next = message.number(8), next_size = message.number(8);
     if (message.failed()) return false;
@@ -166,17 +197,24 @@ bool HeaderGuard::messages_hold(std::uint64_t offset, std::uint64_t size, Form f
       if (next_size < 8) return false;
       next += 4, next_size -= 8;
     }
-    if (!messages_hold(next, next_size, form)) return false;
+    if (!messages_hold(next, next_size, form, dataset)) return false;
   }
   return true;
 }
 
 bool HeaderGuard::header_holds(std::uint64_t offset, const std::uint8_t* block, std::size_t count) {
+  Dataset dataset;
+  if (!parts_hold(offset, block, count, dataset)) return false;
+  return dataset.layout.empty() ||
+         layout_holds(*file_, Cursor(dataset.layout.data(), dataset.layout.size()), dataset.shape, dataset.filtered);
+}
+
+bool HeaderGuard::parts_hold(std::uint64_t offset, const std::uint8_t* block, std::size_t count, Dataset& dataset) {
   Cursor start(block, count);
   if (std::string_view(reinterpret_cast<const char*>(block), 4) != "OHDR") {
     const bool first = start.number(1) == 1 && start.number(1) == 0;
     start.take(6);  // number of messages, references
-    return first && messages_hold(offset + 16, start.number(4), {true, 8});
+    return first && messages_hold(offset + 16, start.number(4), {true, 8}, dataset);
   }
   start.take(4);
   if (start.number(1) != 2) return false;
@@ -188,7 +226,7 @@ bool HeaderGuard::header_holds(std::uint64_t offset, const std::uint8_t* block, 
   const std::size_t width = std::size_t{1} << (flags & 3);
   const std::uint64_t size = start.number(width);
   const std::size_t message = (flags & 0x04) != 0 ? 6 : 4;  // with the order of creation
-  return !start.failed() && messages_hold(offset + before + width, size, {false, message});
+  return !start.failed() && messages_hold(offset + before + width, size, {false, message}, dataset);
 }
 
 bool HeaderGuard::allows(std::uint64_t offset, const std::uint8_t* block, std::size_t count) {

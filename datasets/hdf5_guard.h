@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "datasets/byte_input.h"
 
@@ -23,8 +24,15 @@ class HeaderGuard {
     bool first_version;
     std::size_t before;  // bytes of a message before its content
   };
+  // What the messages of a header say of an array.
+  struct Dataset {
+    std::vector<std::uint64_t> shape;  // and what it may grow to
+    std::vector<std::uint8_t> layout;  // the message
+    bool filtered = false;
+  };
   bool header_holds(std::uint64_t offset, const std::uint8_t* block, std::size_t count);
-  bool messages_hold(std::uint64_t offset, std::uint64_t size, Form form);
+  bool parts_hold(std::uint64_t offset, const std::uint8_t* block, std::size_t count, Dataset& dataset);
+  bool messages_hold(std::uint64_t offset, std::uint64_t size, Form form, Dataset& dataset);
 
   std::shared_ptr<const Blob> file_;
   std::map<std::uint64_t, std::uint64_t> seen_;  // parts of headers: begin and end
