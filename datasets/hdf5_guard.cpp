@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -10,7 +11,6 @@ namespace longstride::hdf5 {
 namespace {
 
 constexpr std::uint64_t longest_structure = std::uint64_t{1} << 24;
-constexpr int compound = 6, variable_length = 9, array = 10;  // classes of types
 constexpr unsigned continuation_message = 0x10, shape_message = 0x01, filter_message = 0x0B, layout_message = 0x08,
                    attribute_message = 0x0C;
 
@@ -72,38 +72,82 @@ bool heap_holds(const Blob& file, std::uint64_t offset, std::uint64_t wanted, st
   return found;
 }
 
-// Bytes that an attribute of this type and shape has; more than there can be where that cannot be told.
-std::uint64_t bytes_of(const std::uint8_t* type, Cursor shape) {
-  constexpr std::uint64_t too_many = ~std::uint64_t{0};
-  const std::uint64_t smallest_counted = (type[0] & 15) == variable_length ? 16 : 1;  // a reference to a heap
-  const std::uint64_t version = shape.number(1), rank = shape.number(1);
-  shape.take(version == 1 ? 6 : 2);  // flags and kind
-  std::uint64_t bytes = std::max<std::uint64_t>(Cursor(type + 4, 4).number(4), smallest_counted);
-  if (version < 1 || version > 2 || rank > 32) return too_many;
-  for (std::uint64_t side = 0; side < rank; ++side)
-    if (__builtin_mul_overflow(bytes, shape.number(8), &bytes)) return too_many;
-  return shape.failed() ? too_many : bytes;
+// Of an attribute's entries. kind: of those below.
+struct EntryType {
+  std::uint64_t kind = 0, bytes = 0;
+  std::uint64_t element_bytes = 0;  // of variable length: of one of what an entry is a number of
+};
+constexpr std::uint64_t whole_number = 0, floating = 1, text = 3, bit_field = 4, reference = 7, enumeration = 8,
+                        variable_length = 9;
+constexpr std::uint64_t heap_reference = 16, largest_number = 16;  // bytes
+
+// Nothing where the type lies about its parts or is one of those that no file of sequences needs.
+std::optional<EntryType> read_type(Cursor& type, bool nested) {
+  const std::uint64_t start = type.number(1), bits = type.number(3), bytes = type.number(4);
+  const std::uint64_t version = start >> 4;
+  EntryType out = {start & 15, bytes, 0};
+  bool good = version >= 1 && version <= 3 && bytes > 0;
+  if (out.kind == whole_number || out.kind == bit_field) {
+    const std::uint64_t offset = type.number(2), precision = type.number(2);
+    good = good && bytes <= largest_number && precision > 0 && offset + precision <= 8 * bytes;
+  } else if (out.kind == floating) {
+    type.take(12);
+    good = good && bytes <= largest_number;
+  } else if (out.kind == enumeration && !nested) {
+    const auto base = read_type(type, true);
+    good = good && base && base->kind == whole_number && base->bytes == bytes;
+    for (std::uint64_t member = 0; good && member < (bits & 0xFFFF); ++member) {
+      std::size_t length = 1;
+      while (type.number(1) != 0 && !type.failed()) ++length;
+      if (version < 3) type.take((8 - length % 8) % 8);
+      good = !type.failed();
+    }
+    if (good) type.take((bits & 0xFFFF) * bytes);
+  } else if (out.kind == variable_length && !nested) {
+    const auto base = read_type(type, true);
+    good = good && base && bytes == heap_reference && base->bytes <= largest_number;
+    if (good) out.element_bytes = base->bytes;
+  } else {
+    good = good && (out.kind == text || out.kind == reference);
+  }
+  if (!good || type.failed()) return std::nullopt;
+  return out;
 }
 
-// Its name ends in a zero within the message, its type, shape and content end there too, and a text of variable length
-// is in its heap.
+// Entries of an attribute of this shape. Nothing where that cannot be told.
+std::optional<std::uint64_t> entries_of(Cursor shape) {
+  const std::uint64_t version = shape.number(1), rank = shape.number(1);
+  shape.take(version == 1 ? 6 : 2);  // flags and kind
+  if (version < 1 || version > 2 || rank > 32) return std::nullopt;
+  std::uint64_t entries = 1;
+  for (std::uint64_t side = 0; side < rank; ++side)
+    if (__builtin_mul_overflow(entries, shape.number(8), &entries)) return std::nullopt;
+  if (shape.failed()) return std::nullopt;
+  return entries;
+}
+
+// Its name ends in a zero within the message, its type, shape and content end there too, and the first of its texts of
+// variable length is in its heap: there is only one where one is read.
 bool attribute_holds(const Blob& file, Cursor message) {
   const std::uint64_t version = message.number(1), flags = message.number(1);
-  const std::size_t name = message.number(2), type = message.number(2), space = message.number(2);
+  const std::size_t name_size = message.number(2), type_size = message.number(2), shape_size = message.number(2);
   if (version == 3) message.number(1);  // character set
   if (version < 1 || version > 3 || (version > 1 && flags != 0)) return false;
   const auto padded = [&](std::size_t size) { return version == 1 ? (size + 7) / 8 * 8 : size; };
-  const std::uint8_t* text = message.take(padded(name));
-  if (text == nullptr || name == 0 || text[name - 1] != 0) return false;
-  const std::uint8_t* kind = message.take(padded(type));
-  const std::uint8_t* shape = message.take(padded(space));
-  if (kind == nullptr || type < 8 || shape == nullptr) return false;
-  if (bytes_of(kind, Cursor(shape, space)) > message.left()) return false;
-  const int type_class = kind[0] & 15;
-  if (type_class == compound || type_class == array) return false;  // whose sizes are more than one number
-  if (type_class != variable_length) return true;
+  const std::uint8_t* name = message.take(padded(name_size));
+  if (name == nullptr || name_size == 0 || name[name_size - 1] != 0) return false;
+  const std::uint8_t* type_bytes = message.take(padded(type_size));
+  const std::uint8_t* shape = message.take(padded(shape_size));
+  if (type_bytes == nullptr || shape == nullptr) return false;
+  Cursor type_cursor(type_bytes, type_size);
+  const auto type = read_type(type_cursor, false);
+  const auto entries = entries_of(Cursor(shape, shape_size));
+  std::uint64_t bytes = 0;
+  if (!type || !entries || __builtin_mul_overflow(type->bytes, *entries, &bytes) || bytes > message.left())
+    return false;
+  if (type->kind != variable_length || *entries == 0) return true;
   const std::uint64_t length = message.number(4), heap = message.number(8), index = message.number(4);
-  return !message.failed() && (heap == 0 || heap_holds(file, heap, index, length));
+  return !message.failed() && (heap == 0 || heap_holds(file, heap, index, length * type->element_bytes));
 }
 
 // The index of a dataset's chunks has the numbers that HDF5 gives all that it makes, entries of the form that the

@@ -220,9 +220,7 @@ Finding hdf5(const Communicator& comm, const DoctorOptions& options) {
   Finding f{"HDF5", comm.host(), fmt::format("4 MiB written and read back in {:.2f} s", seconds)};
   if (!same || stored != sha.hex()) {
     f.verdict = Verdict::problem;
-    f.advice =
-        "a dataset does not come back as it was written: set HDF5_USE_FILE_LOCKING=FALSE if the file system has "
-        "no locks, otherwise check the disk";
+    f.advice = "a dataset does not come back as it was written: check the disk and the file system";
   }
   return f;
 }

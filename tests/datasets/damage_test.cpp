@@ -239,6 +239,44 @@ TEST(DamagedDataset, DoesNotBelieveThatAChecksumWasLeftOut) {
   expect_user_error([&] { read_split(*open_as(folder / "x.h5", none_resident), "train"); }, "cannot be read");
 }
 
+// Opens the file and reads a little of everything, after each of its bytes of metadata has been changed in several
+// ways, with the checksums mended: an error or not, but no crash and no end of waiting.
+void try_every_byte(const std::string& path) {
+  Bytes file = get_file(path);
+  const auto extents = checksummed_extents(file);
+  ASSERT_GT(extents.size(), 2u);
+  int opened = 0, refused = 0;
+  for (const ChecksummedExtent& e : extents)
+    for (std::size_t at = e.begin; at < e.end; ++at) {
+      const std::uint8_t right = file[at];
+      for (const int wrong : {0xFF, right + 1}) {
+        file[at] = static_cast<std::uint8_t>(wrong);
+        mend_checksums(file, {e});
+        try {
+          const auto dataset = open_dataset(std::make_shared<const MemoryBlob>("x.h5", file.data(), file.size()), 0);
+          for (const char* name : split_names) {
+            const auto split = dataset->split(name);
+            std::uint8_t byte = 0;
+            if (split->sequences() > 0 && split->length(0) > 0) split->read(0, 0, 1, &byte);
+          }
+          ++opened;
+        } catch (const UserError&) {
+          ++refused;
+        }
+      }
+      file[at] = right;
+      mend_checksums(file, {e});
+    }
+  EXPECT_GT(opened, 100);
+  EXPECT_GT(refused, 100);
+}
+
+TEST(DamagedDataset, SurvivesEveryWrongByteOfItsMetadata) {
+  const Folder folder;
+  write_chunks(folder / "x.h5", {1});
+  try_every_byte(folder / "x.h5");
+}
+
 Bytes as_bytes(const std::vector<std::int64_t>& numbers) {
   Bytes out(numbers.size() * 8);
   std::memcpy(out.data(), numbers.data(), out.size());
@@ -274,6 +312,28 @@ TEST(ForeignDataset, ReadsCompressedChunksOfAnyShape) {
       }
     }
   }
+}
+
+// With the indexes of chunks and the texts of variable length that our own files have not.
+TEST(ForeignDataset, SurvivesEveryWrongByteOfItsMetadata) {
+  const Folder folder;
+  {
+    const hdf5::Lock lock;
+    const hdf5::Handle access = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
+    const hsize_t seven = 7;
+    const hdf5::Handle plain = H5Pcreate(H5P_DATASET_CREATE), packed = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(plain, 1, &seven);
+    H5Pset_chunk(packed, 1, &seven);
+    H5Pset_deflate(packed, 6);
+    Foreign(folder / "x.h5", access)
+        .kind("bytes", true)
+        .array("train", {20}, Bytes(20, 1), plain)
+        .array("valid", {20}, Bytes(20, 1), packed)
+        .array("test", {20});
+  }
+  EXPECT_EQ(Dataset::open(folder / "x.h5")->split("valid")->length(0), 20);
+  try_every_byte(folder / "x.h5");
 }
 
 TEST(ForeignDataset, ReadsBoundariesInCompressedChunks) {

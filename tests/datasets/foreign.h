@@ -10,9 +10,19 @@ namespace longstride {
 
 class Foreign {
  public:
-  explicit Foreign(const std::string& path) : file_(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT)) {}
-  Foreign& kind(const std::string& kind) {
-    hdf5::write_attribute(file_, "kind", kind);
+  explicit Foreign(const std::string& path, hid_t access = H5P_DEFAULT)
+      : file_(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access)) {}
+  // variable: as text of variable length, which is h5py's way.
+  Foreign& kind(const std::string& kind, bool variable = false) {
+    if (!variable) {
+      hdf5::write_attribute(file_, "kind", kind);
+      return *this;
+    }
+    const hdf5::Handle type = H5Tcopy(H5T_C_S1), scalar = H5Screate(H5S_SCALAR);
+    H5Tset_size(type, H5T_VARIABLE);
+    const hdf5::Handle attribute = H5Acreate2(file_, "kind", type, scalar, H5P_DEFAULT, H5P_DEFAULT);
+    const char* text = kind.c_str();
+    H5Awrite(attribute, type, &text);
     return *this;
   }
   Foreign& number(const char* name, std::int64_t value) {
