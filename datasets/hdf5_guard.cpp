@@ -11,8 +11,8 @@ namespace longstride::hdf5 {
 namespace {
 
 constexpr std::uint64_t longest_structure = std::uint64_t{1} << 24;
-constexpr unsigned continuation_message = 0x10, shape_message = 0x01, filter_message = 0x0B, layout_message = 0x08,
-                   attribute_message = 0x0C;
+constexpr unsigned shape_message = 0x01, type_message = 0x03, fill_message = 0x05, layout_message = 0x08,
+                   filter_message = 0x0B, attribute_message = 0x0C, continuation_message = 0x10;
 
 // Bytes that are read in order, and no further than they go.
 class Cursor {
@@ -150,6 +150,38 @@ bool attribute_holds(const Blob& file, Cursor message) {
   return !message.failed() && (heap == 0 || heap_holds(file, heap, index, length * type->element_bytes));
 }
 
+// The value that fills what was never written ends within its message.
+bool fill_holds(Cursor message) {
+  const std::uint64_t version = message.number(1);
+  std::uint64_t size = 0;
+  if (version == 3) {
+    if ((message.number(1) & 0x20) != 0) size = message.number(4);
+  } else {
+    message.take(2);  // when it is allocated and written
+    const std::uint64_t defined = message.number(1);
+    if (version == 1 || defined != 0) size = message.number(4);
+    if (version == 2 && size == 0xFFFFFFFF) size = 0;  // HDF5's -1: none
+  }
+  return version >= 1 && version <= 3 && !message.failed() && size <= message.left();
+}
+
+// Every filter ends within the message.
+bool filters_hold(Cursor message) {
+  constexpr std::uint64_t most = 32, first_with_name = 256;
+  const std::uint64_t version = message.number(1), count = message.number(1);
+  if (version < 1 || version > 2 || count > most) return false;
+  if (version == 1) message.take(6);
+  for (std::uint64_t f = 0; f < count; ++f) {
+    const std::uint64_t filter = message.number(2);
+    const std::size_t name = version == 1 || filter >= first_with_name ? message.number(2) : 0;
+    message.take(2);  // flags
+    const std::size_t values = message.number(2);
+    message.take(version == 1 ? (name + 7) / 8 * 8 : name);
+    message.take(4 * (version == 1 ? (values + 1) / 2 * 2 : values));
+  }
+  return !message.failed();
+}
+
 // The index of a dataset's chunks has the numbers that HDF5 gives all that it makes, entries of the form that the
 // dataset reads, and where their number is fixed, one a chunk.
 bool index_holds(const Blob& file, std::uint64_t address, bool fixed, bool filtered, std::uint64_t chunks) {
@@ -174,9 +206,10 @@ std::uint64_t chunks_of(std::span<const std::uint64_t> shape, std::span<const st
 
 // No side of a chunk is zero, and HDF5 can find every chunk. shape: what sides_of gives.
 bool layout_holds(const Blob& file, Cursor message, std::span<const std::uint64_t> shape, bool filtered) {
-  constexpr std::uint64_t chunked = 2, fixed_array = 3, extensible_array = 4, b_tree = 5;
+  constexpr std::uint64_t compact = 0, chunked = 2, fixed_array = 3, extensible_array = 4, b_tree = 5;
   const std::uint64_t version = message.number(1), kind = message.number(1);
   if (version < 3 || version > 4) return false;
+  if (kind == compact) return message.number(2) <= message.left() && !message.failed();
   if (kind != chunked) return true;
   std::size_t width = 4;
   if (version == 4) message.number(1);             // flags
@@ -215,6 +248,24 @@ std::vector<std::uint64_t> sides_of(Cursor message) {
   return sides;
 }
 
+// What can be said of a message alone.
+bool message_holds(const Blob& file, unsigned type, Cursor message) {
+  switch (type) {
+    case shape_message:
+      return entries_of(message).has_value();
+    case type_message:
+      return read_type(message, false).has_value();
+    case fill_message:
+      return fill_holds(message);
+    case filter_message:
+      return filters_hold(message);
+    case attribute_message:
+      return attribute_holds(file, message);
+    default:
+      return true;
+  }
+}
+
 }  // namespace
 
 bool HeaderGuard::messages_hold(std::uint64_t offset, std::uint64_t size, Form form, Dataset& dataset) {
@@ -224,13 +275,13 @@ bool HeaderGuard::messages_hold(std::uint64_t offset, std::uint64_t size, Form f
   Cursor messages(bytes.data(), bytes.size());
   while (messages.left() >= form.before) {
     Cursor start(messages.take(form.before), form.before);
-    const std::uint64_t type = start.number(form.first_version ? 2 : 1);
+    const auto type = static_cast<unsigned>(start.number(form.first_version ? 2 : 1));
     const std::size_t length = start.number(2);
     const std::uint64_t flags = start.number(1);
     const std::uint8_t* content = messages.take(length);
     if (content == nullptr || (flags & kept_elsewhere) != 0) return false;
     Cursor message(content, length);
-    if (type == attribute_message && !attribute_holds(*file_, message)) return false;
+    if (!message_holds(*file_, type, message)) return false;
     if (type == shape_message) dataset.shape = sides_of(message);
     if (type == filter_message) dataset.filtered = length > 1 && content[1] > 0;
     if (type == layout_message) dataset.layout.assign(content, content + length);
