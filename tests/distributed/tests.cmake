@@ -85,13 +85,8 @@ add_test(NAME distributed.faults_start
   COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> start $<TARGET_FILE:troubled_start>)
 longstride_on_ranks(distributed.faults_start)
 set_tests_properties(distributed.faults_start PROPERTIES LABELS slow)
-add_test(NAME distributed.faults_kill_fifty_times
-  COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> kill 50)
-longstride_on_ranks(distributed.faults_kill_fifty_times)
-set_tests_properties(distributed.faults_kill_fifty_times PROPERTIES LABELS slow TIMEOUT 600)
-
-# A few of the kills that kills.sh can do.
-add_test(NAME distributed.kills COMMAND ${ranks_source}/kills.sh $<TARGET_FILE:longstride> --kills 6)
+# Some of the kills that kills.sh can do.
+add_test(NAME distributed.kills COMMAND ${ranks_source}/kills.sh $<TARGET_FILE:longstride> --kills 18)
 longstride_on_ranks(distributed.kills)
 set_tests_properties(distributed.kills PROPERTIES LABELS slow)
 

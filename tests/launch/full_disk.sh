@@ -103,7 +103,7 @@ after_audio() { kept_or_new disk/x.h5 /dev/null verified; }
 run_train() { "$L" train r.yaml --run disk/run; }
 after_train() { is_run disk/run; }
 before_resume() { cp -r begun disk/run; }
-run_resume() { "$L" train r.yaml --run disk/run --resume; }
+run_resume() { "$L" train r.yaml --run disk/run --resume-changed; }
 after_resume() {
   is_run disk/run
   ls disk/run/checkpoints | grep -q '^step-0000000[2-4]$' || complain "the checkpoint that it resumed from is gone"
@@ -133,7 +133,7 @@ after_attention() {
 }
 run_reproduce() {
   "$L" reproduce table1 --scale smoke --row cifar10-strided --windows 1 --recipes "$here/../../recipes" \
-    --set train.steps=2 --set model.layers=1 --output disk/rep
+    --set train.steps=2 --set train.warmup=1 --set model.layers=1 --output disk/rep
 }
 after_reproduce() {
   local file

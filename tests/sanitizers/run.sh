@@ -27,7 +27,7 @@ case $kind in
     run -R '^Prefetcher' --no-tests=error
     ;;
   fuzz)
-    cmake -S "$source" -B "$build" --preset fuzz
+    cmake -S "$source" -B "$build" --preset fuzz -DLONGSTRIDE_FUZZ_SECONDS=30
     cmake --build "$build" --target fuzzers
     run -R '^(corpus|fuzz)' --no-tests=error
     ;;
