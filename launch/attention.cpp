@@ -162,10 +162,10 @@ class Drawing {
 void run_attention(AttentionOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
   const LoadedRun run = load_run(o.run, o.weights);
-  const bool own = o.output.empty();
-  if (own) o.output = (fs::path(o.run) / "attention").string();
+  const std::string own = (fs::path(o.run) / "attention").string();
+  if (o.output.empty()) o.output = own;
   Drawing drawing(o, run);
-  make_output_folder(o.output, own || o.replace, {});
+  make_output_folder(o.output, o.replace || is_same_folder(o.output, own), {});
   const Shape shape = {1, run.recipe.data.context};
   Arena counting;
   Context ctx;

@@ -47,6 +47,11 @@ void make_output_folder(const std::string& path, bool replace, const std::vector
                      error.message());
 }
 
+bool is_same_folder(const std::string& a, const std::string& b) {
+  std::error_code absent;
+  return fs::equivalent(a, b, absent);
+}
+
 void print_written(const std::string& path, const std::string& what) {
   std::error_code absent;
   const bool stream = !fs::is_directory(path, absent) && resolve_output(path).stream;

@@ -15,6 +15,9 @@ void check_output_file(const std::string& path, bool replace, const std::vector<
 // into, or holds one of the inputs.
 void make_output_folder(const std::string& path, bool replace, const std::vector<std::string>& inputs);
 
+// Whether both are there and one.
+bool is_same_folder(const std::string& a, const std::string& b);
+
 // Prints "<path>: <what>", on standard error where the output is a stream, which may be standard output itself.
 void print_written(const std::string& path, const std::string& what);
 

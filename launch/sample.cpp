@@ -200,12 +200,12 @@ void run_sample(SampleOptions& o, Session& session) {
   check_lengths(o, run.recipe.model);
   const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
   set_prompts(o, originals);
-  const bool own = o.output.empty();
-  if (own) o.output = (fs::path(o.run) / "samples").string();
+  const std::string own = (fs::path(o.run) / "samples").string();
+  if (o.output.empty()) o.output = own;
 
   const std::int64_t rate = sampling_rate(o, run);
   const std::vector<std::string> inputs(o.prompt.empty() ? 0 : 1, o.prompt);
-  make_output_folder(o.output, own || o.replace, inputs);  // before the work, not after it
+  make_output_folder(o.output, o.replace || is_same_folder(o.output, own), inputs);  // before the work, not after it
   const Samples samples = draw_samples(o, run, device, precision);
   write_samples(o.output, run, samples.bytes, rate);
   const Geometry& g = run.recipe.model.geometry;

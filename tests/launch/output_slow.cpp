@@ -89,9 +89,11 @@ TEST_F(Output, AFolderThatHoldsFilesIsWrittenIntoOnlyWithForce) {
     EXPECT_EQ(text_of(dir / "folder/note"), "mine");
     EXPECT_GT(std::distance(fs::directory_iterator(dir / "folder"), fs::directory_iterator()), 1);
   }
-  // The run's own folders and page are made anew.
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"sample", "run", "--count", "1"}, {"report", "run"}})
+  // The run's own folders and page are made anew, named or not.
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"sample", "run", "--count", "1"},
+                                                  {"sample", "run", "--count", "1", "--output", "run/samples"},
+                                                  {"attention", "run", "--output", "./run/attention/"},
+                                                  {"report", "run"}})
     for (int i = 0; i < 2; ++i) EXPECT_EQ(run(command).exit_code, 0);
 }
 
