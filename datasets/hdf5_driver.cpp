@@ -213,7 +213,9 @@ Handle create_file(Medium& medium) {
   const Handle access = access_through(medium);
   H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);  // whose headers and indexes carry checksums
   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
-  return H5Fcreate(only_name, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+  const Handle creation = H5Pcreate(H5P_FILE_CREATE);
+  H5Pset_link_phase_change(creation, 32, 16);  // the names of all arrays in one header, never in a tree of their own
+  return H5Fcreate(only_name, H5F_ACC_TRUNC, creation, access);
 }
 
 }  // namespace longstride::hdf5

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t longest_structure = std::uint64_t{1} << 24;
 constexpr unsigned shape_message = 0x01, type_message = 0x03, fill_message = 0x05, layout_message = 0x08,
-                   filter_message = 0x0B, attribute_message = 0x0C, continuation_message = 0x10;
+                   filter_message = 0x0B, attribute_message = 0x0C, group_message = 0x11, continuation_message = 0x10;
 
 // Bytes that are read in order, and no further than they go.
 class Cursor {
@@ -86,7 +87,7 @@ std::optional<EntryType> read_type(Cursor& type, bool nested) {
   const std::uint64_t start = type.number(1), bits = type.number(3), bytes = type.number(4);
   const std::uint64_t version = start >> 4;
   EntryType out = {start & 15, bytes, 0};
-  bool good = version >= 1 && version <= 3 && bytes > 0;
+  bool good = version >= 1 && version <= 5 && bytes > 0;
   if (out.kind == whole_number || out.kind == bit_field) {
     const std::uint64_t offset = type.number(2), precision = type.number(2);
     good = good && bytes <= largest_number && precision > 0 && offset + precision <= 8 * bytes;
@@ -148,6 +149,89 @@ bool attribute_holds(const Blob& file, Cursor message) {
   if (type->kind != variable_length || *entries == 0) return true;
   const std::uint64_t length = message.number(4), heap = message.number(8), index = message.number(4);
   return !message.failed() && (heap == 0 || heap_holds(file, heap, index, length * type->element_bytes));
+}
+
+// The names of a group of the first version: they are in a heap, each ending in a zero, and found by a tree.
+class NamesOfGroup {
+ public:
+  explicit NamesOfGroup(const Blob& file) : file_(file) {}
+
+  bool hold(std::uint64_t tree, std::uint64_t heap) {
+    const std::vector<std::uint8_t> start = part(file_, heap, 32);
+    Cursor header(start.data(), start.size());
+    header.take(8);  // name, version
+    const std::uint64_t size = header.number(8), first_free = header.number(8);
+    heap_ = part(file_, header.number(8), size);
+    if (header.failed() || heap_.size() != size || !free_blocks_hold(first_free)) return false;
+    return node_holds(tree, 0);
+  }
+
+ private:
+  // Each says where the next is and how large it is itself; 1 ends them.
+  bool free_blocks_hold(std::uint64_t at) const {
+    for (std::size_t seen = 0; at != 1; ++seen) {
+      if (seen > heap_.size() / 16 || at > heap_.size() || heap_.size() - at < 16) return false;
+      Cursor block(heap_.data() + at, 16);
+      const std::uint64_t next = block.number(8), size = block.number(8);
+      if (size < 16 || size > heap_.size() - at) return false;
+      at = next;
+    }
+    return true;
+  }
+
+  bool name_holds(std::uint64_t at) const {
+    return at < heap_.size() &&
+           std::find(heap_.begin() + static_cast<std::ptrdiff_t>(at), heap_.end(), 0) != heap_.end();
+  }
+
+  bool node_holds(std::uint64_t at, int depth) {
+    constexpr int deepest = 16;
+    constexpr std::size_t most_nodes = 1 << 16;
+    if (depth > deepest || !seen_.insert(at).second || seen_.size() > most_nodes) return false;
+    const std::vector<std::uint8_t> start = part(file_, at, 24);
+    Cursor header(start.data(), start.size());
+    header.take(4);
+    const std::uint64_t kind = header.number(1), level = header.number(1), entries = header.number(2);
+    if (header.failed() || kind != 0) return false;
+    const std::vector<std::uint8_t> content = part(file_, at + 24, entries * 16 + 8);
+    Cursor keys(content.data(), content.size());
+    if (!name_holds(keys.number(8))) return false;
+    for (std::uint64_t e = 0; e < entries; ++e) {
+      const std::uint64_t child = keys.number(8), name = keys.number(8);
+      if (keys.failed() || !name_holds(name)) return false;
+      if (level > 0 ? !node_holds(child, depth + 1) : !leaf_holds(child)) return false;
+    }
+    return true;
+  }
+
+  bool leaf_holds(std::uint64_t at) const {
+    constexpr std::uint64_t entry_bytes = 40;
+    const std::vector<std::uint8_t> start = part(file_, at, 8);
+    Cursor header(start.data(), start.size());
+    header.take(6);
+    const std::uint64_t entries = header.number(2);
+    const std::vector<std::uint8_t> content = part(file_, at + 8, entries * entry_bytes);
+    if (header.failed() || content.size() != entries * entry_bytes) return false;
+    for (std::uint64_t e = 0; e < entries; ++e) {
+      constexpr std::uint64_t link = 2;
+      Cursor entry(content.data() + e * entry_bytes, entry_bytes);
+      const bool named = name_holds(entry.number(8));
+      entry.take(8);
+      const bool is_link = entry.number(4) == link;
+      entry.take(4);
+      if (!named || (is_link && !name_holds(entry.number(4)))) return false;
+    }
+    return true;
+  }
+
+  const Blob& file_;
+  std::vector<std::uint8_t> heap_;
+  std::set<std::uint64_t> seen_;
+};
+
+bool group_holds(const Blob& file, Cursor message) {
+  const std::uint64_t tree = message.number(8), heap = message.number(8);
+  return !message.failed() && NamesOfGroup(file).hold(tree, heap);
 }
 
 // The value that fills what was never written ends within its message.
@@ -259,6 +343,8 @@ bool message_holds(const Blob& file, unsigned type, Cursor message) {
       return fill_holds(message);
     case filter_message:
       return filters_hold(message);
+    case group_message:
+      return group_holds(file, message);
     case attribute_message:
       return attribute_holds(file, message);
     default:
@@ -270,6 +356,8 @@ bool message_holds(const Blob& file, unsigned type, Cursor message) {
 
 bool HeaderGuard::messages_hold(std::uint64_t offset, std::uint64_t size, Form form, Dataset& dataset) {
   constexpr std::uint64_t kept_elsewhere = 2;
+  constexpr int most_parts = 1000;
+  if (++dataset.parts > most_parts) return false;
   const std::vector<std::uint8_t> bytes = part(*file_, offset, size);
   if (bytes.size() != size || !seen_.emplace(offset, offset + size).second) return false;
   Cursor messages(bytes.data(), bytes.size());
@@ -300,8 +388,11 @@ bool HeaderGuard::messages_hold(std::uint64_t offset, std::uint64_t size, Form f
 bool HeaderGuard::header_holds(std::uint64_t offset, const std::uint8_t* block, std::size_t count) {
   Dataset dataset;
   if (!parts_hold(offset, block, count, dataset)) return false;
-  return dataset.layout.empty() ||
-         layout_holds(*file_, Cursor(dataset.layout.data(), dataset.layout.size()), dataset.shape, dataset.filtered);
+  if (!dataset.layout.empty() &&
+      !layout_holds(*file_, Cursor(dataset.layout.data(), dataset.layout.size()), dataset.shape, dataset.filtered))
+    return false;
+  seen_.emplace(offset, offset + 1);  // HDF5 may forget it and read it again
+  return true;
 }
 
 bool HeaderGuard::parts_hold(std::uint64_t offset, const std::uint8_t* block, std::size_t count, Dataset& dataset) {

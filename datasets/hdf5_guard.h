@@ -24,11 +24,12 @@ class HeaderGuard {
     bool first_version;
     std::size_t before;  // bytes of a message before its content
   };
-  // What the messages of a header say of an array.
+  // What the messages of a header say of an array, and the parts that they are in.
   struct Dataset {
     std::vector<std::uint64_t> shape;  // and what it may grow to
     std::vector<std::uint8_t> layout;  // the message
     bool filtered = false;
+    int parts = 0;
   };
   bool header_holds(std::uint64_t offset, const std::uint8_t* block, std::size_t count);
   bool parts_hold(std::uint64_t offset, const std::uint8_t* block, std::size_t count, Dataset& dataset);

@@ -5,6 +5,7 @@
 
 #include "datasets/dataset_reader.h"
 #include "datasets/dataset_writer.h"
+#include "datasets/hdf5_guard.h"
 #include "framework/core/sha256.h"
 #include "tests/datasets/foreign.h"
 #include "tests/datasets/hdf5_metadata.h"
@@ -275,6 +276,22 @@ TEST(DamagedDataset, SurvivesEveryWrongByteOfItsMetadata) {
   const Folder folder;
   write_chunks(folder / "x.h5", {1});
   try_every_byte(folder / "x.h5");
+}
+
+// HDF5 forgets headers when there are many, and reads them again.
+TEST(HeaderGuard, AllowsAHeaderAsOftenAsItIsRead) {
+  const Folder folder;
+  write_chunks(folder / "x.h5");
+  const Bytes file = get_file(folder / "x.h5");
+  hdf5::HeaderGuard guard(std::make_shared<const FileBlob>(folder / "x.h5"));
+  int headers = 0;
+  for (int time = 0; time < 3; ++time)
+    for (const ChecksummedExtent& e : checksummed_extents(file))
+      if (file[e.begin] == 'O' && file[e.begin + 1] == 'H') {
+        EXPECT_TRUE(guard.allows(e.begin, file.data() + e.begin, 512)) << e.begin;
+        ++headers;
+      }
+  EXPECT_EQ(headers, 3 * 5);  // the root, three splits and the sources
 }
 
 Bytes as_bytes(const std::vector<std::int64_t>& numbers) {
