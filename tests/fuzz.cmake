@@ -38,8 +38,8 @@ function(longstride_fuzzer name source)
     set(corpus)
   endif()
   add_test(NAME fuzz.${name}
-    COMMAND fuzz_${name} -max_total_time=${LONGSTRIDE_FUZZ_SECONDS} -timeout=5 -rss_limit_mb=512 -print_final_stats=1
-      -artifact_prefix=${found}/ ${found} ${corpus})
+    COMMAND fuzz_${name} -seed=1 -max_total_time=${LONGSTRIDE_FUZZ_SECONDS} -timeout=5 -rss_limit_mb=512
+      -print_final_stats=1 -artifact_prefix=${found}/ ${found} ${corpus})
   math(EXPR limit "${LONGSTRIDE_FUZZ_SECONDS} + 120")
   set_tests_properties(fuzz.${name} PROPERTIES LABELS slow TIMEOUT ${limit} FIXTURES_REQUIRED corpus_${room})
 endfunction()

@@ -41,7 +41,7 @@ class Foreign {
     if (!content.empty()) H5Dwrite(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, content.data());
     return *this;
   }
-  // A header of so many entries with nothing behind it.
+  // A header that claims `entries` entries, with nothing behind it.
   Foreign& hollow(const char* name, hsize_t entries) {
     const hsize_t chunk = 1024;
     const hdf5::Handle creation = H5Pcreate(H5P_DATASET_CREATE);

@@ -1,4 +1,4 @@
-// Two processes never train into one directory, and a lock that its process left behind stops nobody for long.
+// Two processes never train into one directory, and a lock left behind by a killed process does not stay in the way.
 #include "framework/train/run_lock.h"
 
 #include <gtest/gtest.h>
