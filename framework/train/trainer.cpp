@@ -53,6 +53,7 @@ class Trainer {
   std::int64_t saved_ = -1;  // step of the last checkpoint, which may still be under way
   std::int64_t read_ = -1;   // step that last_ is of
   StepReport last_;
+  int high_reports_ = 0;        // in a row, of a loss far above guessing's
   std::optional<double> peak_;  // operations a second of this device
   std::optional<MetricsWriter> metrics_;
   std::string unwritten_;  // why metrics cannot be written any more; rank 0
@@ -110,10 +111,9 @@ void Trainer::read_step() {
 }
 
 // A step whose gradient is not finite has changed nothing, on either device. With a loss scale some such steps are how
-// the scale is found; without one there is nothing to wait for. A loss far above guessing's never comes back.
+// the scale is found; without one there is nothing to wait for.
 void Trainer::refuse_divergence() {
   const kernels::OptimizerScalars& scalars = last_.scalars;
-  const double bits = last_.loss / std::numbers::ln2;
   std::string what;
   if (scaled() && scalars.skipped_in_row >= most_skipped)
     what = fmt::format("the gradient is not finite after {} skipped steps, the last of them step {}",
@@ -122,8 +122,9 @@ void Trainer::refuse_divergence() {
     what = fmt::format("the gradient of a step before step {} is not finite", read_);
   else if (!scaled() && (!std::isfinite(last_.loss) || scalars.finite == 0))
     what = fmt::format("the {} of step {} is not finite", std::isfinite(last_.loss) ? "gradient" : "loss", read_);
-  else if (bits > diverged_bits_per_byte)
-    what = fmt::format("training has diverged: step {} has {:.6g} bits per byte, and guessing has 8", read_, bits);
+  else if (high_reports_ >= diverged_reports)
+    what = fmt::format("training has diverged: step {} has {:.6g} bits per byte, and guessing has 8", read_,
+                       last_.loss / std::numbers::ln2);
   if (what.empty()) return;
   writer_->finish();  // all ranks are here alike: what is being saved is of a good step
   throw TrainingDiverged(fmt::format("{}; {}. Lower train.lr or {}", what, writer_->last_saved(),
@@ -155,11 +156,13 @@ void Trainer::end_without_metrics() {
 
 void Trainer::report() {
   read_step();
+  const double bits = last_.loss / std::numbers::ln2;
+  high_reports_ = bits > diverged_bits_per_byte ? high_reports_ + 1 : 0;
+  refuse_divergence();
   if (!first_rank()) return;
   const double seconds = seconds_since(interval_begin_);
   const auto steps = static_cast<double>(step_.step() - interval_step_);
   const double rate = steps * static_cast<double>(step_tokens()) / seconds;
-  const double bits = last_.loss / std::numbers::ln2;
   StepMetrics metrics{step_.step(), last_.loss, bits, last_.scalars.learning_rate, last_.scalars.gradient_norm,
                       rate,         {},         {}};
   if (scaled()) {

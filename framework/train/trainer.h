@@ -32,14 +32,17 @@ struct TrainerSetup {
   std::function<void()> check_lock;  // rank 0's: throws when the run is no longer this process's; absent: not asked
 };
 
-// Training has come to nothing: the loss is not finite, or far above that of guessing. Its exit code is its own, so
-// that a script tells it from a mistake in the recipe.
+// Training has come to nothing: the loss is not finite, or stays far above that of guessing. Its exit code is its own,
+// so that a script tells it from a mistake in the recipe.
 class TrainingDiverged : public UserError {
  public:
   using UserError::UserError;
 };
 inline constexpr int diverged_exit_code = 3;
-inline constexpr double diverged_bits_per_byte = 64;  // guessing has 8
+// A loss above this has diverged once `diverged_reports` reports in a row have it: guessing has 8 bits per byte, and a
+// rate that is too high for a while may be survived.
+inline constexpr double diverged_bits_per_byte = 64;
+inline constexpr int diverged_reports = 3;
 
 struct TrainingOutcome {
   std::int64_t step = 0;  // steps done
