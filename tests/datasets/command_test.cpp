@@ -80,7 +80,7 @@ TEST(PrepareCommand, WarnsOfEmptySplits) {
     EXPECT_NE(outcome.text.find(fmt::format("warning: '{}' is empty", split)), std::string::npos) << outcome.text;
 }
 
-// Files limited to a number of KiB imitate a full disk: one sentence, exit code 2, nothing left
+// A limit on the size of files stands for a disk that is full: one sentence, exit code 2, nothing left
 // behind, and the old file as it was.
 TEST(PrepareCommand, PublishesNothingWhenTheDiskIsFull) {
   const Folder folder;
