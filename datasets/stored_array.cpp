@@ -250,7 +250,7 @@ void StoredArray::scan(const std::function<void(const std::uint8_t*, std::int64_
 
 std::vector<std::uint8_t> StoredArray::read_all() const {
   Bytes out;
-  out.reserve(static_cast<std::size_t>(bytes()));
+  out.reserve(static_cast<std::size_t>(std::min(bytes(), static_cast<std::int64_t>(file_->blob().size()))));
   Sha256 sha;
   scan([&](const std::uint8_t* piece, std::int64_t count) {
     sha.update(piece, static_cast<std::size_t>(count));
