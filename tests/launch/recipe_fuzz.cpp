@@ -7,7 +7,7 @@
 #include <string>
 
 #include "framework/core/errors.h"
-#include "framework/core/utf8.h"
+#include "framework/core/printable.h"
 #include "launch/recipe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
