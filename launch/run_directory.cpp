@@ -1,5 +1,7 @@
 #include "launch/run_directory.h"
 
+#include <spdlog/spdlog.h>
+
 #include <map>
 #include <set>
 
@@ -110,6 +112,8 @@ std::vector<Change> changes_since_checkpoint(const std::string& run, const Recip
   if (recipe.train.steps < state.step)
     throw user_error("train.steps is {}, but the run in {} has done {} already; raise train.steps to continue it",
                      recipe.train.steps, run, state.step);
+  if (state.data.empty())
+    spdlog::info("the checkpoints in {} do not say which data they were trained on; the next ones will", run);
   for (const auto& [name, value] : state.data)
     if (const auto found = data.find(name); name != "path" && (found == data.end() || found->second != value))
       changes.push_back(

@@ -38,11 +38,6 @@ void make_directory(const std::string& path, const char* advice) {
 struct RunPlaces {
   std::string run, mirror;  // mirror: empty when there is none
   std::unique_ptr<RunLock> run_lock, mirror_lock;
-
-  void check() const {
-    run_lock->check();
-    if (mirror_lock) mirror_lock->check();
-  }
 };
 
 bool holds_checkpoints(const std::string& directory) {
@@ -76,8 +71,7 @@ void list_changes(const std::vector<Change>& changes, bool accepted, const std::
   if (!accepted && !changes.empty())
     throw user_error(
         "the run in {} would not continue as it began: {}; resume it with its own recipe and data, or accept the "
-        "change "
-        "with --resume-changed",
+        "change with --resume-changed",
         run, list);
 }
 
@@ -152,7 +146,7 @@ TrainingOutcome train_run(const TrainRequest& request, Session& session) {
     setup.record = record_of(*dataset);
     prepare_places(places, request, setup.record);
     record_start(request.run, recipe.resolved, describe_environment(request.device, session.comm->size()));
-    setup.check_lock = [&places] { places.check(); };
+    setup.check_lock = [&places] { places.run_lock->check(); };  // a mirror that is lost is a warning
   }
   session.comm->barrier();  // no rank goes further until rank 0 has found nothing to refuse
   announce(recipe, model, *session.comm, request.device, request.run);
