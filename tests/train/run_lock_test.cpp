@@ -25,6 +25,13 @@ constexpr RunLockTiming quick{0.02, 0.2};
 
 void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
+// Waits until it holds, for some seconds at most: other programs may keep a thread waiting.
+template <class F>
+bool soon(F&& holds) {
+  for (int i = 0; i < 1000 && !holds(); ++i) sleep_for(0.01);
+  return holds();
+}
+
 std::string text_of(const std::string& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -46,7 +53,7 @@ class RunLockTest : public ::testing::Test {
       const RunLock held(directory.path(), quick);
       for (;;) ::pause();
     }
-    for (int i = 0; i < 500 && text_of(lock).find("beat") == std::string::npos; ++i) sleep_for(0.01);
+    soon([&] { return text_of(lock).find("beat") != std::string::npos; });
     return child;
   }
 
@@ -92,7 +99,7 @@ TEST_F(RunLockTest, AnotherHostsLockIsTakenOnlyWhenItShowsNoSignOfLife) {
   std::thread alive([&] {
     for (int beat = 1; !done; ++beat, sleep_for(0.02)) put(lock_of_another_host(beat));
   });
-  const std::string message = user_error_of([&] { RunLock(directory.path(), quick); });
+  const std::string message = user_error_of([&] { RunLock(directory.path(), RunLockTiming{0.02, 20}); });
   done = true;
   alive.join();
   EXPECT_NE(message.find("process 1 on node9 is training into it"), std::string::npos) << message;
@@ -110,7 +117,7 @@ TEST_F(RunLockTest, AProcessWhoseLockWasTakenNoticesAndLeavesTheOthersAlone) {
     const RunLock held(directory.path(), quick);
     held.check();
     put(lock_of_another_host(1));
-    sleep_for(0.2);
+    EXPECT_TRUE(soon([&] { return user_error_of([&] { held.check(); }) != ""; }));
     EXPECT_NE(user_error_of([&] { held.check(); }).find("another process has taken the run over"), std::string::npos);
   }
   EXPECT_EQ(text_of(lock), lock_of_another_host(1));
@@ -119,35 +126,45 @@ TEST_F(RunLockTest, AProcessWhoseLockWasTakenNoticesAndLeavesTheOthersAlone) {
 TEST_F(RunLockTest, ALockThatSomebodyDeletedIsMadeAgain) {
   const RunLock held(directory.path(), quick);
   std::filesystem::remove(lock);
-  sleep_for(0.2);
-  EXPECT_TRUE(std::filesystem::exists(lock));
+  EXPECT_TRUE(soon([&] { return std::filesystem::exists(lock); }));
   held.check();
 }
 
-// Twenty processes find the same stale lock at once.
+// Twenty processes find the same stale lock at once; the winner keeps it until the others have given up.
 TEST_F(RunLockTest, OfManyOneWins) {
   const pid_t dead = holder();
   ::kill(dead, SIGKILL);
   ::waitpid(dead, nullptr, 0);
+  int gate[2];
+  ASSERT_EQ(::pipe(gate), 0);
   std::vector<pid_t> children;
   for (int i = 0; i < 20; ++i) {
     children.push_back(::fork());
     if (children.back() != 0) continue;
+    ::close(gate[1]);
     bool kept = false;
     user_error_of([&] {
       const RunLock held(directory.path(), quick);
-      sleep_for(0.5);
+      char nothing;
+      kept = ::read(gate[0], &nothing, 1) == 0;
       held.check();
-      kept = true;
     });
     ::_exit(kept ? 0 : 1);
   }
   int winners = 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    winners += WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 1 : 0;
-  }
+  const auto reap = [&] {
+    std::erase_if(children, [&](pid_t child) {
+      int status = 0;
+      if (::waitpid(child, &status, WNOHANG) != child) return false;
+      winners += WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 1 : 0;
+      return true;
+    });
+    return children.size();
+  };
+  EXPECT_TRUE(soon([&] { return reap() <= 1; }));
+  ::close(gate[1]);
+  EXPECT_TRUE(soon([&] { return reap() == 0; }));
+  ::close(gate[0]);
   EXPECT_EQ(winners, 1);
 }
 
