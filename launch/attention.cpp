@@ -165,7 +165,7 @@ void run_attention(AttentionOptions& o, Session& session) {
   const std::string own = (fs::path(o.run) / "attention").string();
   if (o.output.empty()) o.output = own;
   Drawing drawing(o, run);
-  make_output_folder(o.output, o.replace || is_same_folder(o.output, own), {});
+  make_output_folder(o.output, o.replace || is_same_place(o.output, own), {});
   const Shape shape = {1, run.recipe.data.context};
   Arena counting;
   Context ctx;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "framework/core/printable.h"
 #include "launch/arguments.h"
 #include "launch/commands.h"
 #include "launch/device_option.h"
@@ -40,7 +41,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
     std::puts(out.dump(2, ' ', false, Json::error_handler_t::replace).c_str());  // a path may be no UTF-8
     return;
   }
-  fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}: {:.4f}{} bits per byte ({:.5f} nats)\n", data,
+  fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}: {:.4f}{} bits per byte ({:.5f} nats)\n", printable(data),
              o.request.split, result.bytes, run.step, run.averaged ? ", averaged weights" : "", context,
              min_context > 0 ? fmt::format(" (at least {})", min_context) : "", result.bits_per_byte(),
              o.request.spread ? fmt::format(" +- {:.4f}", result.standard_error) : "", result.loss());

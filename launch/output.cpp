@@ -47,7 +47,7 @@ void make_output_folder(const std::string& path, bool replace, const std::vector
                      error.message());
 }
 
-bool is_same_folder(const std::string& a, const std::string& b) {
+bool is_same_place(const std::string& a, const std::string& b) {
   std::error_code absent;
   return fs::equivalent(a, b, absent);
 }

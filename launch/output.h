@@ -16,7 +16,7 @@ void check_output_file(const std::string& path, bool replace, const std::vector<
 void make_output_folder(const std::string& path, bool replace, const std::vector<std::string>& inputs);
 
 // Whether both are there and one.
-bool is_same_folder(const std::string& a, const std::string& b);
+bool is_same_place(const std::string& a, const std::string& b);
 
 // Prints "<path>: <what>", on standard error where the output is a stream, which may be standard output itself.
 void print_written(const std::string& path, const std::string& what);

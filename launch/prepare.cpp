@@ -66,19 +66,15 @@ void run_prepare(const Session& session, void (*prepare)(const Config&, const Pr
   catch_stop_signals();
   {
     PrepareLine line;
-    output.note = [](const std::string& sentence) { fmt::print(stderr, "{}\n", printable(sentence)); };
+    output.note = [](const std::string& sentence) { std::fputs((printable(sentence) + "\n").c_str(), stderr); };
     output.progress = [&](std::int64_t done, std::int64_t total) { line.update(done, total); };
     prepare(config, output);
   }
   const auto dataset = Dataset::open(output.path);
   fmt::print("{}", describe(*dataset, 3));
   for (const char* split : split_names)
-    if (dataset->size(split).bytes == 0) fmt::print(stderr, "warning: '{}' is empty: {}\n", split, without(split));
-}
-
-// Turns down --split "", which would otherwise be the default.
-CLI::Option* not_empty(CLI::Option* option) {
-  return option->check([](const std::string& text) { return text.empty() ? "is empty; leave it out" : ""; });
+    if (dataset->size(split).bytes == 0)
+      std::fputs(fmt::format("warning: '{}' is empty: {}\n", split, without(split)).c_str(), stderr);
 }
 
 struct BytesOptions {
@@ -90,9 +86,9 @@ void add_bytes(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<BytesOptions>();
   CLI::App* kind = add_kind(prepare, "bytes", "Any file, as a stream of bytes", o->output);
   kind->add_option("--input", o->config.input, "the file")->required();
-  not_empty(kind->add_option("--split", o->config.split,
-                             "train,valid,test in the file's order: bytes (90000000,5000000,5000000), fractions "
-                             "(0.9,0.05,0.05, the default), or enwik8"));
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test in the file's order: bytes (90000000,5000000,5000000), fractions "
+                   "(0.9,0.05,0.05, the default), or enwik8");
   kind->add_flag("--raw", o->config.raw, "take the file's bytes as they are even if it is compressed");
   kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output); });
 }
@@ -133,9 +129,8 @@ void add_images(CLI::App& prepare, Session& session) {
   kind->add_option("--input", o->config.inputs, "folders, .tar, .npy or .npz files")->required();
   kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
   kind->add_option("--test-input", o->config.test_inputs, "the same for test");
-  not_empty(
-      kind->add_option("--split", o->config.split,
-                       "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)"));
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)");
   add_skip_others(kind, o->config.skip_others);
   kind->add_option("--size", o->config.side, "rows and columns of every picture")->capture_default_str();
   kind->add_option("--grey", o->grey, "grey pictures: convert them to RGB or refuse them")
@@ -171,10 +166,9 @@ void add_audio(CLI::App& prepare, Session& session) {
   kind->add_option("--input", o->config.inputs, "folders, or WAV, FLAC, OGG or AIFF files");
   kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
   kind->add_option("--test-input", o->config.test_inputs, "the same for test");
-  not_empty(
-      kind->add_option("--split", o->config.split,
-                       "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, "
-                       "the name of the split"));
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, "
+                   "the name of the split");
   add_skip_others(kind, o->config.skip_others);
   kind->add_option("--rate", o->config.rate, "samples a second")->capture_default_str();
   add_seed(kind, o->config.seed);

@@ -295,7 +295,7 @@ void check_page(const ReportOptions& o, const std::string& own_page) {
   if (!error && !within.empty() && *within.begin() != ".." && page.extension() != ".html")
     throw user_error("{}: is in the run that the report is made from; give --output a name that ends in .html",
                      printable(o.output));
-  check_output_file(o.output, o.replace || fs::equivalent(o.output, own_page, error), {});
+  check_output_file(o.output, o.replace || is_same_place(o.output, own_page), {});
 }
 
 void run_report(const ReportOptions& o, Session& session) {

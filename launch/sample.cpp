@@ -205,7 +205,7 @@ void run_sample(SampleOptions& o, Session& session) {
 
   const std::int64_t rate = sampling_rate(o, run);
   const std::vector<std::string> inputs(o.prompt.empty() ? 0 : 1, o.prompt);
-  make_output_folder(o.output, o.replace || is_same_folder(o.output, own), inputs);  // before the work, not after it
+  make_output_folder(o.output, o.replace || is_same_place(o.output, own), inputs);  // before the work, not after it
   const Samples samples = draw_samples(o, run, device, precision);
   write_samples(o.output, run, samples.bytes, rate);
   const Geometry& g = run.recipe.model.geometry;
