@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -81,16 +82,23 @@ std::string lock_text(const Owner& own, std::uint64_t beat) {
                      own.process, own.began, own.machine, own.token, beat);
 }
 
+struct FileDescriptor {
+  explicit FileDescriptor(int opened) : number(opened) {}
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor() {
+    if (number >= 0) ::close(number);
+  }
+  const int number;
+};
+
 // Nothing when there is no lock.
 std::optional<Owner> read_lock(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0 && errno == ENOENT) return std::nullopt;
-  if (descriptor < 0) throw user_error("{}: cannot be read: {}", path, std::strerror(errno));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.number < 0 && errno == ENOENT) return std::nullopt;
   std::string text(longest_lock, '\0');
-  const ssize_t got = ::read(descriptor, text.data(), text.size());
-  const int error = errno;
-  ::close(descriptor);
-  if (got < 0) throw user_error("{}: cannot be read: {}", path, std::strerror(error));
+  const ssize_t got = file.number < 0 ? -1 : ::read(file.number, text.data(), text.size());
+  if (got < 0) throw user_error("{}: cannot be read: {}", path, std::strerror(errno));
   text.resize(static_cast<std::size_t>(got));
   std::map<std::string, std::string> values;
   std::istringstream lines(text);
@@ -157,8 +165,12 @@ bool RunLock::Holder::is_stale(const Owner& found) const {
   return true;
 }
 
-// Two processes may find the same lock stale, and the slower one moves the lock of the faster: it then puts that back.
+// Processes of one machine take turns, so that none moves a lock that another has made since it looked. From another
+// host, which flock need not reach, that can still happen: it puts the lock back, or the holder notices at its next beat.
 void RunLock::Holder::take_from(const Owner& stale) const {
+  const FileDescriptor turn(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (turn.number >= 0) ::flock(turn.number, LOCK_EX);
+  if (const std::optional<Owner> now = read_lock(path); !now || now->token != stale.token) return;
   const std::string aside = fmt::format("{}-{}-stale", path, own.token);
   if (::rename(path.c_str(), aside.c_str()) != 0) return;
   const std::optional<Owner> moved = read_lock(aside);

@@ -131,7 +131,7 @@ TEST_F(RunLockTest, ALockThatSomebodyDeletedIsMadeAgain) {
 }
 
 // Twenty processes find the same stale lock at once; the winner keeps it until the others have given up.
-TEST_F(RunLockTest, OfManyOneWins) {
+TEST_F(RunLockTest, OneOfManyProcessesTakesAStaleLock) {
   const pid_t dead = holder();
   ::kill(dead, SIGKILL);
   ::waitpid(dead, nullptr, 0);
@@ -146,8 +146,9 @@ TEST_F(RunLockTest, OfManyOneWins) {
     user_error_of([&] {
       const RunLock held(directory.path(), quick);
       char nothing;
-      kept = ::read(gate[0], &nothing, 1) == 0;
+      const bool opened = ::read(gate[0], &nothing, 1) == 0;
       held.check();
+      kept = opened;
     });
     ::_exit(kept ? 0 : 1);
   }
