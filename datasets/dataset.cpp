@@ -9,11 +9,11 @@
 #include <sstream>
 
 #include "datasets/dataset_reader.h"
+#include "datasets/hdf5/stored_array.h"
 #include "datasets/split_view.h"
-#include "datasets/stored_array.h"
 #include "datasets/text.h"
 #include "framework/core/errors.h"
-#include "framework/core/printable.h"
+#include "framework/core/text/printable.h"
 
 namespace longstride {
 namespace {

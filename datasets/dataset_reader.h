@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "datasets/byte_input.h"
 #include "datasets/dataset.h"
+#include "datasets/formats/byte_input.h"
 
 namespace longstride {
 

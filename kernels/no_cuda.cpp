@@ -1,22 +1,21 @@
 // Stands in, at link time, for the CUDA kernels of a build that has none.
 #include <stdexcept>
 
-#include "kernels/adam.h"
+#include "kernels/adam/adam.h"
 #include "kernels/attention/attention.h"
-#include "kernels/attention/decode.h"
-#include "kernels/column_sum.h"
-#include "kernels/copy_rows.h"
-#include "kernels/draw.h"
-#include "kernels/dropout.h"
-#include "kernels/elementwise.h"
-#include "kernels/embedding.h"
-#include "kernels/gelu.h"
-#include "kernels/gemm.h"
-#include "kernels/generate/generate.h"
-#include "kernels/layer_norm.h"
-#include "kernels/muon.h"
-#include "kernels/query_key.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/attention/decode/decode.h"
+#include "kernels/column_sum/column_sum.h"
+#include "kernels/copy_rows/copy_rows.h"
+#include "kernels/draw/draw.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/layer_norm/layer_norm.h"
+#include "kernels/muon/muon.h"
+#include "kernels/query_key/query_key.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
 namespace longstride::kernels::cuda {
 namespace {
@@ -46,12 +45,6 @@ void fill_zero(const FillZeroArgs&, const Launch&) { absent(); }
 void gelu(const GeluArgs&, const Launch&) { absent(); }
 void gelu_backward(const GeluBackwardArgs&, const Launch&) { absent(); }
 void gemm(const GemmArgs&, const Launch&) { absent(); }
-void generate(const GenerateArgs&, const Launch&) { absent(); }
-bool generates(const GenerateShape&) { return false; }
-std::size_t generator_bytes(const GenerateShape&) { absent(); }
-std::shared_ptr<const Generator> make_generator(const GenerateShape&, const GenerateWeights&, void*, const Launch&) {
-  absent();
-}
 void layer_norm(const LayerNormArgs&, const Launch&) { absent(); }
 void layer_norm_backward(const LayerNormBackwardArgs&, const Launch&) { absent(); }
 void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs&, const Launch&) { absent(); }

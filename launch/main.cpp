@@ -16,11 +16,11 @@
 #include <thread>
 
 #include "framework/core/errors.h"
-#include "framework/core/printable.h"
+#include "framework/core/text/printable.h"
 #include "framework/train/trainer.h"
-#include "launch/arguments.h"
-#include "launch/commands.h"
-#include "launch/standard_streams.h"
+#include "launch/commands/commands.h"
+#include "launch/console/arguments.h"
+#include "launch/console/standard_streams.h"
 
 namespace longstride {
 namespace {

@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
 done
 
 cd "$root"
-source launch/packages.sh
+source launch/scripts/packages.sh
 install_packages "${longstride_packages[@]}"
 
 echo "== Building (about three minutes the first time)"

@@ -17,7 +17,7 @@ case ${1:-} in
 esac
 
 cd "$root"
-source launch/packages.sh
+source launch/scripts/packages.sh
 install_packages "${longstride_packages[@]}" libgtest-dev
 [ -n "${select[*]-}" ] || install_packages "${longstride_slow_packages[@]}"
 

@@ -62,7 +62,7 @@ if(LONGSTRIDE_FUZZERS)
     if(room STREQUAL "launch")
       # The recipe parser alone: the rest of the room needs every other room.
       longstride_fuzzer(${name} ${source} USES core)
-      file(GLOB parser ${PROJECT_SOURCE_DIR}/launch/recipe*.cpp ${PROJECT_SOURCE_DIR}/launch/settings_tree.cpp)
+      file(GLOB parser ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp)
       target_sources(fuzz_${name} PRIVATE ${parser})
       target_link_libraries(fuzz_${name} PRIVATE yaml-cpp)
     else()

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "framework/comm/communicator.h"
-#include "framework/core/device.h"
+#include "framework/core/device/device.h"
 #include "framework/core/tensor.h"
 
 namespace longstride {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "framework/core/arena.h"
-#include "framework/core/device.h"
+#include "framework/core/device/device.h"
 #include "framework/core/tensor.h"
 
 namespace longstride {

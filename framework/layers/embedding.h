@@ -6,7 +6,7 @@
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
 #include "framework/ops/embedding.h"
-#include "kernels/embedding.h"
+#include "kernels/embedding/embedding.h"
 
 namespace longstride {
 

@@ -1,8 +1,8 @@
 // Attention over a pattern: a list of parts merged by log-sum-exp (docs/architecture.md). No n x n matrix anywhere.
 #pragma once
 #include "framework/core/context.h"
-#include "kernels/attention/decode.h"
-#include "kernels/attention/plan.h"
+#include "kernels/attention/decode/decode.h"
+#include "kernels/attention/pattern/plan.h"
 
 namespace longstride::ops {
 
@@ -16,7 +16,7 @@ void attention_backward(Context& ctx, const kernels::AttentionPlan& plan, const 
                         const Tensor& v, const Tensor& o, const Tensor& lse, const Tensor& dout, double scale,
                         const Tensor& dq, const Tensor& dk, const Tensor& dv);
 
-// The keys and values of one layer that later positions can still attend to (kernels/attention/decode.h).
+// The keys and values of one layer that later positions can still attend to (kernels/attention/decode/decode.h).
 struct DecodeCache {
   const kernels::DecodePlan* plan = nullptr;
   Tensor keys;    // (batch, plan->rows, key size)

@@ -1,8 +1,8 @@
 #include "framework/ops/basic.h"
 
 #include "framework/ops/dispatch.h"
-#include "kernels/copy_rows.h"
-#include "kernels/elementwise.h"
+#include "kernels/copy_rows/copy_rows.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace longstride::ops {
 namespace {

@@ -1,20 +1,20 @@
 // What the kernels of an op must move at least: every tensor once, however often they read it. Operations are counted
 // where they can be what takes the time: in products.
 #pragma once
-#include "kernels/adam.h"
+#include "kernels/adam/adam.h"
 #include "kernels/attention/attention.h"
-#include "kernels/attention/decode.h"
+#include "kernels/attention/decode/decode.h"
 #include "kernels/base/meter.h"
-#include "kernels/column_sum.h"
-#include "kernels/copy_rows.h"
-#include "kernels/draw.h"
-#include "kernels/elementwise.h"
-#include "kernels/embedding.h"
-#include "kernels/gelu.h"
-#include "kernels/layer_norm.h"
-#include "kernels/muon.h"
-#include "kernels/query_key.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/column_sum/column_sum.h"
+#include "kernels/copy_rows/copy_rows.h"
+#include "kernels/draw/draw.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/layer_norm/layer_norm.h"
+#include "kernels/muon/muon.h"
+#include "kernels/query_key/query_key.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
 namespace longstride::ops {
 

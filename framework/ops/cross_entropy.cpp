@@ -5,7 +5,7 @@
 #include "framework/ops/basic.h"
 #include "framework/ops/dispatch.h"
 #include "framework/ops/linear.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
 namespace longstride::ops {
 namespace {

@@ -1,7 +1,7 @@
 // The next byte of every sequence that is being generated.
 #pragma once
 #include "framework/core/context.h"
-#include "kernels/draw.h"
+#include "kernels/draw/draw.h"
 
 namespace longstride::ops {
 

@@ -1,7 +1,7 @@
 #include "framework/ops/embedding.h"
 
 #include "framework/ops/dispatch.h"
-#include "kernels/embedding.h"
+#include "kernels/embedding/embedding.h"
 
 namespace longstride::ops {
 namespace {

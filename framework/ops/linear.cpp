@@ -1,9 +1,9 @@
 #include "framework/ops/linear.h"
 
 #include "framework/ops/dispatch.h"
-#include "kernels/column_sum.h"
-#include "kernels/gelu.h"
-#include "kernels/gemm.h"
+#include "kernels/column_sum/column_sum.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/gemm/gemm.h"
 
 namespace longstride::ops {
 namespace {

@@ -1,8 +1,8 @@
 #include "framework/ops/normalise.h"
 
 #include "framework/ops/dispatch.h"
-#include "kernels/dropout.h"
-#include "kernels/layer_norm.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/layer_norm/layer_norm.h"
 
 namespace longstride::ops {
 namespace {

@@ -1,7 +1,8 @@
-// Normalisation and rotary positions of queries and keys, between their product and attention (kernels/query_key.h).
+// Normalisation and rotary positions of queries and keys, between their product and attention
+// (kernels/query_key/query_key.h).
 #pragma once
 #include "framework/core/context.h"
-#include "kernels/query_key.h"
+#include "kernels/query_key/query_key.h"
 
 namespace longstride::ops {
 

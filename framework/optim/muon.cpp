@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "framework/ops/dispatch.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 namespace longstride {
 namespace {

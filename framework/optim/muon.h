@@ -10,7 +10,7 @@
 
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
-#include "kernels/muon.h"
+#include "kernels/muon/muon.h"
 
 namespace longstride {
 

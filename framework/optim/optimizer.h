@@ -11,7 +11,7 @@
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
 #include "framework/optim/muon.h"
-#include "kernels/adam.h"
+#include "kernels/adam/adam.h"
 
 namespace longstride {
 

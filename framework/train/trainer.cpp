@@ -9,15 +9,15 @@
 #include <optional>
 #include <thread>
 
-#include "datasets/prefetcher.h"
 #include "framework/core/errors.h"
-#include "framework/train/checkpoint_writer.h"
-#include "framework/train/evaluator.h"
-#include "framework/train/metrics.h"
-#include "framework/train/precision.h"
-#include "framework/train/progress.h"
-#include "framework/train/stop.h"
-#include "framework/train/training_step.h"
+#include "framework/train/checkpoint/checkpoint_writer.h"
+#include "framework/train/evaluate/evaluator.h"
+#include "framework/train/metrics/metrics.h"
+#include "framework/train/metrics/progress.h"
+#include "framework/train/run/stop.h"
+#include "framework/train/step/precision.h"
+#include "framework/train/step/prefetcher.h"
+#include "framework/train/step/training_step.h"
 
 namespace longstride {
 namespace {

@@ -7,11 +7,11 @@
 #include <string>
 
 #include "framework/comm/communicator.h"
-#include "framework/comm/watchdog.h"
+#include "framework/comm/watchdog/watchdog.h"
 #include "framework/core/batch_source.h"
 #include "framework/core/errors.h"
 #include "framework/models/model.h"
-#include "framework/train/checkpoint.h"
+#include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/train_config.h"
 
 namespace longstride {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention/plan.h"
+#include "kernels/attention/pattern/plan.h"
 #include "kernels/base/view.h"
 
 namespace longstride::kernels {

@@ -6,7 +6,7 @@
 #include "kernels/attention/delta.h"
 #include "kernels/attention/portable/portable.h"
 #include "kernels/attention/sm90/attention_sm90.h"
-#include "kernels/attention/sm90/band.h"
+#include "kernels/attention/sm90/band/band.h"
 #include "kernels/base/gpu_kind.h"
 
 namespace longstride::kernels::cuda {

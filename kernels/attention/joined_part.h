@@ -1,6 +1,6 @@
 // The gradients of keys that two parts of a pass share.
 #pragma once
-#include "kernels/attention/plan.h"
+#include "kernels/attention/pattern/plan.h"
 
 namespace longstride::kernels {
 

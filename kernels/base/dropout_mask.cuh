@@ -1,9 +1,9 @@
-// The decisions of kernels/dropout.h on the GPU: those of the CPU, element for element.
+// The decisions of kernels/dropout/dropout.h on the GPU: those of the CPU, element for element.
 #pragma once
 #include <cmath>
 
 #include "kernels/base/philox.h"
-#include "kernels/dropout.h"
+#include "kernels/dropout/dropout.h"
 
 namespace longstride::kernels::cuda {
 

@@ -1,5 +1,5 @@
 // What the watchdog concludes from heartbeats, at made-up times.
-#include "framework/comm/watchdog_rules.h"
+#include "framework/comm/watchdog/watchdog_rules.h"
 
 #include <gtest/gtest.h>
 

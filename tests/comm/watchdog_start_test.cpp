@@ -1,5 +1,5 @@
 // Ranks that find each other while strangers knock, keep silent, talk nonsense and lie. Ranks are threads here.
-#include "framework/comm/watchdog_start.h"
+#include "framework/comm/watchdog/watchdog_start.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
-#include "framework/core/append_file.h"
+#include "framework/core/files/append_file.h"
 
 #include <sys/resource.h>
 
 #include <csignal>
 #include <functional>
 
-#include "framework/core/files.h"
+#include "framework/core/files/files.h"
 #include "tests/support/temporary_directory.h"
 
 namespace longstride {

@@ -1,4 +1,4 @@
-#include "framework/core/files.h"
+#include "framework/core/files/files.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>

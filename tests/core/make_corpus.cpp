@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "framework/core/safetensors.h"
+#include "framework/core/files/safetensors.h"
 
 int main(int count, char** arguments) {
   using namespace longstride;

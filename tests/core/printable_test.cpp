@@ -1,4 +1,4 @@
-#include "framework/core/printable.h"
+#include "framework/core/text/printable.h"
 
 #include <gtest/gtest.h>
 

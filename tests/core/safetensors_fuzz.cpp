@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "framework/core/errors.h"
-#include "framework/core/safetensors.h"
+#include "framework/core/files/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace longstride;

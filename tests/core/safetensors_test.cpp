@@ -1,8 +1,8 @@
-#include "framework/core/safetensors.h"
+#include "framework/core/files/safetensors.h"
 
 #include <cstring>
 
-#include "framework/core/files.h"
+#include "framework/core/files/files.h"
 #include "tests/support/temporary_directory.h"
 
 namespace longstride {

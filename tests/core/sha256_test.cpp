@@ -1,10 +1,10 @@
-#include "framework/core/sha256.h"
+#include "framework/core/files/sha256.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "framework/core/files.h"
+#include "framework/core/files/files.h"
 #include "tests/support/temporary_directory.h"
 
 namespace longstride {

@@ -1,10 +1,10 @@
-#include "framework/core/temporaries.h"
+#include "framework/core/files/temporaries.h"
 
 #include <sys/wait.h>
 
 #include <set>
 
-#include "framework/core/files.h"
+#include "framework/core/files/files.h"
 #include "tests/support/temporary_directory.h"
 
 namespace longstride {

@@ -1,6 +1,6 @@
 // Against the definition, for every code point: encoded it is one character of its length, and a shorter or longer form
 // of the same number is none.
-#include "framework/core/utf8.h"
+#include "framework/core/text/utf8.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-#include "datasets/prepare.h"
-#include "datasets/split_rule.h"
-#include "framework/core/sha256.h"
+#include "datasets/prepare/prepare.h"
+#include "datasets/prepare/split_rule.h"
+#include "framework/core/files/sha256.h"
 #include "tests/datasets/support.h"
 
 namespace longstride {

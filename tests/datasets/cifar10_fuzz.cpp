@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "datasets/cifar10.h"
+#include "datasets/formats/cifar10.h"
 #include "framework/core/errors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

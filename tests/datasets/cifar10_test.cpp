@@ -1,8 +1,8 @@
-#include "datasets/cifar10.h"
+#include "datasets/formats/cifar10.h"
 
 #include <algorithm>
 
-#include "datasets/prepare.h"
+#include "datasets/prepare/prepare.h"
 #include "tests/datasets/support.h"
 
 namespace longstride {

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "datasets/dataset_reader.h"
-#include "datasets/dataset_writer.h"
-#include "datasets/hdf5_guard.h"
-#include "framework/core/sha256.h"
+#include "datasets/hdf5/hdf5_guard.h"
+#include "datasets/prepare/dataset_writer.h"
+#include "framework/core/files/sha256.h"
 #include "tests/datasets/foreign.h"
 #include "tests/datasets/hdf5_metadata.h"
 #include "tests/datasets/support.h"

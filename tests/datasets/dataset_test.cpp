@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <thread>
 
-#include "datasets/dataset_writer.h"
-#include "datasets/stored_array.h"
+#include "datasets/hdf5/stored_array.h"
+#include "datasets/prepare/dataset_writer.h"
 #include "tests/datasets/foreign.h"
 #include "tests/datasets/support.h"
 

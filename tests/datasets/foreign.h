@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "datasets/hdf5_handle.h"
+#include "datasets/hdf5/hdf5_handle.h"
 #include "tests/datasets/support.h"
 
 namespace longstride {

@@ -10,13 +10,13 @@
 #include <cstring>
 #include <filesystem>
 
-#include "datasets/chunk_filters.h"
 #include "datasets/dataset_reader.h"
-#include "datasets/dataset_writer.h"
-#include "datasets/hdf5_handle.h"
+#include "datasets/hdf5/chunk_filters.h"
+#include "datasets/hdf5/hdf5_handle.h"
+#include "datasets/prepare/dataset_writer.h"
 #include "framework/core/errors.h"
-#include "framework/core/files.h"
-#include "framework/core/sha256.h"
+#include "framework/core/files/files.h"
+#include "framework/core/files/sha256.h"
 #include "tests/datasets/hdf5_metadata.h"
 
 namespace {

@@ -2,11 +2,11 @@
 
 #include <cstdlib>
 
-#include "datasets/input_files.h"
-#include "datasets/prepare.h"
-#include "datasets/tar.h"
-#include "datasets/zip.h"
-#include "framework/core/sha256.h"
+#include "datasets/formats/input_files.h"
+#include "datasets/formats/tar.h"
+#include "datasets/formats/zip.h"
+#include "datasets/prepare/prepare.h"
+#include "framework/core/files/sha256.h"
 #include "tests/datasets/archives.h"
 #include "tests/datasets/png_encoder.h"
 #include "tests/datasets/support.h"

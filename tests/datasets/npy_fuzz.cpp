@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "datasets/npy.h"
+#include "datasets/formats/npy.h"
 #include "framework/core/errors.h"
 
 namespace {

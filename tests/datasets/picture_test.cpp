@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "datasets/mu_law.h"
-#include "datasets/png.h"
-#include "datasets/wav.h"
+#include "datasets/formats/mu_law.h"
+#include "datasets/formats/png.h"
+#include "datasets/formats/wav.h"
 #include "tests/datasets/png_encoder.h"
 #include "tests/datasets/support.h"
 #include "tests/support/peak_memory.h"

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "datasets/png.h"
+#include "datasets/formats/png.h"
 #include "framework/core/errors.h"
 #include "tests/datasets/png_encoder.h"
 

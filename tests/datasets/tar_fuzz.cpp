@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "datasets/tar.h"
+#include "datasets/formats/tar.h"
 #include "framework/core/errors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

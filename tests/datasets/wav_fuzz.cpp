@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "datasets/audio.h"
-#include "datasets/mu_law.h"
+#include "datasets/formats/audio.h"
+#include "datasets/formats/mu_law.h"
 #include "framework/core/errors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,4 +1,4 @@
-#include "framework/train/checkpoint.h"
+#include "framework/train/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "framework/comm/collectives.h"
-#include "framework/train/evaluator.h"
-#include "framework/train/training_step.h"
+#include "framework/train/evaluate/evaluator.h"
+#include "framework/train/step/training_step.h"
 #include "tests/distributed/world.h"
 #include "tests/support/toy_model.h"
 

@@ -1,7 +1,7 @@
 // What a recipe says of the pattern that docs/adding_a_pattern.md adds, when its changes have been made.
 #include <gtest/gtest.h>
 
-#include "launch/recipe.h"
+#include "launch/recipe/recipe.h"
 #include "tests/launch/recipe_texts.h"
 
 namespace longstride::testing {

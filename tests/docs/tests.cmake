@@ -18,10 +18,11 @@ add_custom_command(OUTPUT ${changed_paths}
   DEPENDS ${page} ${CMAKE_CURRENT_LIST_DIR}/apply_page.sh ${unchanged_paths} VERBATIM)
 
 # Whatever includes a changed header: attention on the CPU with its tests, and the recipe parser with its messages.
-file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/kernels/attention/*.cpp
-  ${PROJECT_SOURCE_DIR}/tests/kernels/attention_*_test.cpp ${PROJECT_SOURCE_DIR}/launch/recipe*.cpp)
+file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/kernels/attention/pattern/*.cpp
+  ${PROJECT_SOURCE_DIR}/kernels/attention/cpu/*.cpp ${PROJECT_SOURCE_DIR}/kernels/attention/decode/*.cpp
+  ${PROJECT_SOURCE_DIR}/tests/kernels/attention_*_test.cpp ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp)
 list(FILTER sources EXCLUDE REGEX "_(cuda|bench)\\.cpp$")
-list(APPEND sources tests/kernels/attention_test.cpp launch/settings_tree.cpp tests/launch/recipe_errors_test.cpp
+list(APPEND sources tests/kernels/attention_test.cpp launch/recipe/settings_tree.cpp tests/launch/recipe_errors_test.cpp
   tests/docs/dilated_test.cpp)
 set(paths)
 foreach(source ${sources})

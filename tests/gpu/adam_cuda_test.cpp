@@ -1,4 +1,4 @@
-#include "kernels/adam.h"
+#include "kernels/adam/adam.h"
 
 #include "tests/gpu/against_cpu.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/copy_rows.h"
+#include "kernels/copy_rows/copy_rows.h"
 
 #include "tests/gpu/against_cpu.h"
 

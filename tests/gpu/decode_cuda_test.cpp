@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include "framework/train/evaluation_memory.h"
-#include "framework/train/precision.h"
-#include "framework/train/sampler.h"
-#include "kernels/attention/decode.h"
-#include "kernels/draw.h"
+#include "framework/train/evaluate/evaluation_memory.h"
+#include "framework/train/sample/sampler.h"
+#include "framework/train/step/precision.h"
+#include "kernels/attention/decode/decode.h"
+#include "kernels/draw/draw.h"
 #include "tests/gpu/against_cpu.h"
 #include "tests/kernels/attention_patterns.h"
 #include "tests/support/toy_model.h"

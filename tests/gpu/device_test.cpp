@@ -1,5 +1,5 @@
-// The GPU as framework/core/device.h shows it: memory, copies, events, graphs.
-#include "framework/core/device.h"
+// The GPU as framework/core/device/device.h shows it: memory, copies, events, graphs.
+#include "framework/core/device/device.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "kernels/dropout.h"
+#include "kernels/dropout/dropout.h"
 
 #include "tests/gpu/against_cpu.h"
 

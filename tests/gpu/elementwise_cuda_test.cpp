@@ -1,8 +1,8 @@
 // The small ones: fill, copy, add, sum, column_sum, gelu.
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/elementwise.h"
 
-#include "kernels/column_sum.h"
-#include "kernels/gelu.h"
+#include "kernels/column_sum/column_sum.h"
+#include "kernels/gelu/gelu.h"
 #include "tests/gpu/against_cpu.h"
 
 namespace longstride::test {

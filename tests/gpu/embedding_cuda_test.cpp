@@ -1,4 +1,4 @@
-#include "kernels/embedding.h"
+#include "kernels/embedding/embedding.h"
 
 #include "tests/gpu/against_cpu.h"
 

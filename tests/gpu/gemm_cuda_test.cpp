@@ -1,9 +1,9 @@
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 #include <tuple>
 
-#include "kernels/column_sum.h"
-#include "kernels/gelu.h"
+#include "kernels/column_sum/column_sum.h"
+#include "kernels/gelu/gelu.h"
 #include "tests/gpu/against_cpu.h"
 
 namespace longstride::test {

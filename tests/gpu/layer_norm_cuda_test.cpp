@@ -1,4 +1,4 @@
-#include "kernels/layer_norm.h"
+#include "kernels/layer_norm/layer_norm.h"
 
 #include <optional>
 

@@ -1,4 +1,4 @@
-#include "kernels/muon.h"
+#include "kernels/muon/muon.h"
 
 #include "tests/gpu/against_cpu.h"
 

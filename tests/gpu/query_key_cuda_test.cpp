@@ -1,4 +1,4 @@
-#include "kernels/query_key.h"
+#include "kernels/query_key/query_key.h"
 
 #include "tests/gpu/against_cpu.h"
 

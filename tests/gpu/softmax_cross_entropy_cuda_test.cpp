@@ -1,4 +1,4 @@
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
 #include "tests/gpu/against_cpu.h"
 

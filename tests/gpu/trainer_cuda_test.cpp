@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/core/errors.h"
-#include "framework/models/sparse_transformer.h"
+#include "framework/models/sparse_transformer/sparse_transformer.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"

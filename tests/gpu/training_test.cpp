@@ -4,9 +4,9 @@
 #include <cmath>
 #include <tuple>
 
-#include "framework/train/evaluation_memory.h"
-#include "framework/train/precision.h"
-#include "framework/train/training_step.h"
+#include "framework/train/evaluate/evaluation_memory.h"
+#include "framework/train/step/precision.h"
+#include "framework/train/step/training_step.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"

@@ -1,8 +1,8 @@
-#include "kernels/attention/decode.h"
+#include "kernels/attention/decode/decode.h"
 
 #include <gtest/gtest.h>
 
-#include "kernels/attention/decode_geometry.h"
+#include "kernels/attention/decode/decode_geometry.h"
 #include "tests/kernels/attention_patterns.h"
 #include "tests/kernels/attention_reference.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/attention/pattern.h"
+#include "kernels/attention/pattern/pattern.h"
 
 #include <gtest/gtest.h>
 

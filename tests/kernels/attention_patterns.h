@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention/pattern.h"
+#include "kernels/attention/pattern/pattern.h"
 
 namespace longstride::kernels {
 

@@ -1,4 +1,4 @@
-#include "kernels/attention/plan.h"
+#include "kernels/attention/pattern/plan.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "kernels/attention/tile_span.h"
+#include "kernels/attention/pattern/tile_span.h"
 #include "tests/kernels/attention_patterns.h"
 
 namespace longstride::kernels {

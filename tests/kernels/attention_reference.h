@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
-#include "kernels/attention/pattern.h"
+#include "kernels/attention/pattern/pattern.h"
 #include "kernels/base/philox.h"
 
 namespace longstride::kernels {

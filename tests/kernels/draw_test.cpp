@@ -1,4 +1,4 @@
-#include "kernels/draw.h"
+#include "kernels/draw/draw.h"
 
 #include <gtest/gtest.h>
 

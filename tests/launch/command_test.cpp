@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "framework/core/device.h"
-#include "launch/run_history.h"
+#include "framework/core/device/device.h"
+#include "launch/report/run_history.h"
 
 namespace longstride::testing {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "framework/train/run_lock.h"
-#include "launch/run_directory.h"
+#include "framework/train/run/run_lock.h"
+#include "launch/run/run_directory.h"
 #include "tests/launch/command.h"
 
 namespace longstride::testing {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <sstream>
 
-#include "datasets/wav.h"
-#include "launch/toy_data.h"
+#include "datasets/formats/wav.h"
+#include "launch/commands/toy_data.h"
 #include "tests/launch/command.h"
 
 namespace longstride::testing {

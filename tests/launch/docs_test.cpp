@@ -5,7 +5,7 @@
 #include <map>
 #include <sstream>
 
-#include "launch/recipe_writer.h"
+#include "launch/recipe/recipe_writer.h"
 #include "tests/launch/command.h"
 #include "tests/launch/recipe_texts.h"
 

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "launch/doctor_checks.h"
+#include "launch/doctor/doctor_checks.h"
 #include "tests/launch/command.h"
 #include "tests/support/temporary_directory.h"
 

@@ -106,17 +106,17 @@ TEST(Includes, ThoseThatRunUpAreFound) {
   write_text(dir / "kernels/a.h", "#pragma once\n#include \"framework/core/tensor.h\"\n#include \"kernels/b.h\"\n");
   write_text(dir / "framework/layers/a.cpp", "  #  include\t\"framework/train/trainer.h\"\n#include <vector>\n");
   write_text(dir / "framework/train/a.cpp", "#include <yaml-cpp/yaml.h>\n#include \"framework/models/model.h\"\n");
-  write_text(dir / "datasets/a.cu", "#include \"../launch/recipe.h\"\n// #include \"launch/recipe.h\"\n");
-  write_text(dir / "framework/ops/a.h", "#include <launch/recipe.h>\n");
+  write_text(dir / "datasets/a.cu", "#include \"../launch/recipe/recipe.h\"\n// #include \"launch/recipe/recipe.h\"\n");
+  write_text(dir / "framework/ops/a.h", "#include <launch/recipe/recipe.h>\n");
   write_text(dir / "framework/stray.h", "");
-  write_text(dir / "launch/fine.cpp", "#include \"kernels/gemm.h\"\n#include <CLI/CLI.hpp>\n");
+  write_text(dir / "launch/fine.cpp", "#include \"kernels/gemm/gemm.h\"\n#include <CLI/CLI.hpp>\n");
   int files = 0;
   std::vector<std::string> found = breaches(dir.path(), files);
   std::sort(found.begin(), found.end());
   const std::vector<std::string> expected = {
-      "datasets/a.cu includes ../launch/recipe.h: not a path from the root into a room",
+      "datasets/a.cu includes ../launch/recipe/recipe.h: not a path from the root into a room",
       "framework/layers/a.cpp includes framework/train/trainer.h: framework/layers may not see framework/train",
-      "framework/ops/a.h includes launch/recipe.h: a file of this project belongs in quotes",
+      "framework/ops/a.h includes launch/recipe/recipe.h: a file of this project belongs in quotes",
       "framework/stray.h is in no room",
       "framework/train/a.cpp includes yaml-cpp/yaml.h: only launch may know this library",
       "kernels/a.h includes framework/core/tensor.h: kernels may not see framework/core",

@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
-#include "framework/train/training_step.h"
-#include "launch/recipe.h"
+#include "framework/train/step/training_step.h"
+#include "launch/recipe/recipe.h"
 #include "tests/support/toy_model.h"
 
 namespace longstride {

@@ -1,7 +1,7 @@
 // The spelling that messages suggest.
 #include <gtest/gtest.h>
 
-#include "launch/settings_tree.h"
+#include "launch/recipe/settings_tree.h"
 
 namespace longstride {
 namespace {

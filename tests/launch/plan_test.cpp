@@ -4,17 +4,17 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "framework/core/device.h"
-#include "framework/models/sparse_transformer.h"
-#include "framework/train/memory_plan.h"
-#include "launch/recipe.h"
+#include "framework/core/device/device.h"
+#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/train/step/memory_plan.h"
+#include "launch/recipe/recipe.h"
 #include "tests/launch/command.h"
 #include "tests/launch/recipe_texts.h"
 
 namespace longstride::testing {
 namespace {
 
-// The definitions of kernels/attention/pattern.h for l = 8, c = 2, written again.
+// The definitions of kernels/attention/pattern/pattern.h for l = 8, c = 2, written again.
 bool expected_pair(const std::string& pattern, int head, int i, int j) {
   constexpr int l = 8, c = 2;
   if (j > i) return false;

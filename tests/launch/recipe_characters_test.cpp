@@ -2,7 +2,7 @@
 // stand. A comment with such a byte used to end the run at its first checkpoint.
 #include <gtest/gtest.h>
 
-#include "launch/recipe.h"
+#include "launch/recipe/recipe.h"
 #include "tests/launch/command.h"
 #include "tests/launch/recipe_texts.h"
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "launch/recipe.h"
+#include "launch/recipe/recipe.h"
 #include "tests/launch/recipe_texts.h"
 #include "tests/support/temporary_directory.h"
 

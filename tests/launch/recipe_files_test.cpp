@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <map>
 
-#include "framework/models/sparse_transformer.h"
-#include "framework/train/memory_plan.h"
-#include "launch/recipe.h"
+#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/train/step/memory_plan.h"
+#include "launch/recipe/recipe.h"
 
 namespace longstride {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "framework/core/errors.h"
-#include "framework/core/printable.h"
-#include "launch/recipe.h"
+#include "framework/core/text/printable.h"
+#include "launch/recipe/recipe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace longstride;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "launch/recipe.h"
+#include "launch/recipe/recipe.h"
 #include "tests/launch/command.h"
 #include "tests/launch/recipe_texts.h"
 

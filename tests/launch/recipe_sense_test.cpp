@@ -2,7 +2,7 @@
 // one is read nevertheless.
 #include <gtest/gtest.h>
 
-#include "launch/recipe.h"
+#include "launch/recipe/recipe.h"
 #include "tests/launch/recipe_texts.h"
 #include "tests/support/temporary_directory.h"
 

@@ -1,13 +1,13 @@
 // The recipe parser: defaults, every key, base, overrides, and the resolved recipe.
-#include "launch/recipe.h"
+#include "launch/recipe/recipe.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <sstream>
 
-#include "launch/recipe_reader.h"
-#include "launch/recipe_writer.h"
+#include "launch/recipe/recipe_reader.h"
+#include "launch/recipe/recipe_writer.h"
 #include "tests/launch/command.h"
 #include "tests/launch/recipe_texts.h"
 
@@ -220,9 +220,10 @@ TEST(Recipe, MessagesOfOverridesNameTheFlag) {
             "--set model.layers=0: model.layers is 0, but must be a positive whole number");
   EXPECT_EQ(error_of(small_recipe, {"model.layrs=3"}),
             "--set model.layrs=3: unknown key 'layrs' in model; did you mean 'layers'?");
-  EXPECT_EQ(error_of(small_recipe, {"reproduces={table: 1, bits_per_byte: 1}"}),
-            "--set reproduces={table: 1, bits_per_byte: 1}: reproduces.row is missing; add it (docs/recipes.md lists every "
-            "key)");
+  EXPECT_EQ(
+      error_of(small_recipe, {"reproduces={table: 1, bits_per_byte: 1}"}),
+      "--set reproduces={table: 1, bits_per_byte: 1}: reproduces.row is missing; add it (docs/recipes.md lists every "
+      "key)");
 }
 
 // Two letters of every key exchanged: the message says the line, the section and the right spelling.

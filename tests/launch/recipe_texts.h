@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "launch/recipe_schema.h"
+#include "launch/recipe/recipe_schema.h"
 
 namespace longstride::testing {
 

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
-#include "datasets/png.h"
-#include "framework/core/safetensors.h"
-#include "launch/reproduction.h"
-#include "launch/run_history.h"
+#include "datasets/formats/png.h"
+#include "framework/core/files/safetensors.h"
+#include "launch/report/run_history.h"
+#include "launch/reproduce/reproduction.h"
 #include "tests/launch/command.h"
 
 namespace longstride::testing {

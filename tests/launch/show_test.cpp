@@ -4,8 +4,8 @@
 #include <set>
 #include <sstream>
 
-#include "datasets/png.h"
-#include "launch/recipe.h"
+#include "datasets/formats/png.h"
+#include "launch/recipe/recipe.h"
 #include "tests/launch/command.h"
 #include "tests/launch/recipe_texts.h"
 

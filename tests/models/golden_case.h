@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/models/sparse_transformer_config.h"
+#include "framework/models/sparse_transformer/config.h"
 #include "framework/optim/optimizer.h"
 
 namespace longstride::golden {

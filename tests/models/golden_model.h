@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/models/sparse_transformer.h"
+#include "framework/models/sparse_transformer/sparse_transformer.h"
 #include "tests/models/golden_case.h"
 
 namespace longstride::golden {

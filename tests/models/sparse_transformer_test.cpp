@@ -1,4 +1,4 @@
-#include "framework/models/sparse_transformer.h"
+#include "framework/models/sparse_transformer/sparse_transformer.h"
 
 #include <gtest/gtest.h>
 

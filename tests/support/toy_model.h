@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "framework/models/sparse_transformer.h"
+#include "framework/models/sparse_transformer/sparse_transformer.h"
 #include "kernels/base/philox.h"
 
 namespace longstride::test {

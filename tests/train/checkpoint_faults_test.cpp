@@ -10,11 +10,11 @@
 #include <sstream>
 #include <thread>
 
-#include "framework/core/files.h"
-#include "framework/core/safetensors.h"
-#include "framework/core/sha256.h"
-#include "framework/train/checkpoint.h"
-#include "framework/train/checkpoint_state.h"
+#include "framework/core/files/files.h"
+#include "framework/core/files/safetensors.h"
+#include "framework/core/files/sha256.h"
+#include "framework/train/checkpoint/checkpoint.h"
+#include "framework/train/checkpoint/checkpoint_state.h"
 #include "tests/train/checkpoint_fixture.h"
 
 namespace longstride {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/train/checkpoint.h"
+#include "framework/train/checkpoint/checkpoint.h"
 #include "tests/support/temporary_directory.h"
 
 namespace longstride::testing {

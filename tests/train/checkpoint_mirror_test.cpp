@@ -1,5 +1,5 @@
 // A second copy of each checkpoint is as good as the first.
-#include "framework/train/checkpoint_mirror.h"
+#include "framework/train/checkpoint/checkpoint_mirror.h"
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "framework/core/files.h"
-#include "framework/train/checkpoint_writer.h"
+#include "framework/core/files/files.h"
+#include "framework/train/checkpoint/checkpoint_writer.h"
 #include "tests/train/checkpoint_fixture.h"
 
 namespace longstride {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "framework/train/checkpoint_files.h"
-#include "framework/train/checkpoint_writer.h"
+#include "framework/train/checkpoint/checkpoint_files.h"
+#include "framework/train/checkpoint/checkpoint_writer.h"
 #include "tests/train/checkpoint_fixture.h"
 
 namespace longstride {

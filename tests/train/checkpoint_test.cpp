@@ -1,4 +1,4 @@
-#include "framework/train/checkpoint.h"
+#include "framework/train/checkpoint/checkpoint.h"
 
 #include <sys/resource.h>
 
@@ -7,8 +7,8 @@
 #include <limits>
 #include <set>
 
-#include "framework/core/files.h"
-#include "framework/core/safetensors.h"
+#include "framework/core/files/files.h"
+#include "framework/core/files/safetensors.h"
 #include "tests/train/checkpoint_fixture.h"
 
 namespace longstride {

@@ -1,4 +1,4 @@
-#include "framework/train/evaluator.h"
+#include "framework/train/evaluate/evaluator.h"
 
 #include <gtest/gtest.h>
 

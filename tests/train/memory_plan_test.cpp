@@ -1,5 +1,5 @@
 // What does not fit is refused with the largest micro-batch that does.
-#include "framework/train/memory_plan.h"
+#include "framework/train/step/memory_plan.h"
 
 #include <gtest/gtest.h>
 

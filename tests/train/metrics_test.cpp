@@ -1,11 +1,11 @@
-#include "framework/train/metrics.h"
+#include "framework/train/metrics/metrics.h"
 
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "framework/core/files.h"
+#include "framework/core/files/files.h"
 #include "tests/support/temporary_directory.h"
 
 namespace longstride {

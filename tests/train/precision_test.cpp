@@ -1,4 +1,4 @@
-#include "framework/train/precision.h"
+#include "framework/train/step/precision.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "framework/train/progress.h"
+#include "framework/train/metrics/progress.h"
 
 #include <gtest/gtest.h>
 #include <pty.h>

@@ -1,5 +1,5 @@
 // Two processes never train into one directory, and a lock left behind by a killed process does not stay in the way.
-#include "framework/train/run_lock.h"
+#include "framework/train/run/run_lock.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

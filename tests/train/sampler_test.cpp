@@ -1,4 +1,4 @@
-#include "framework/train/sampler.h"
+#include "framework/train/sample/sampler.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "framework/train/stop.h"
+#include "framework/train/run/stop.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "framework/train/training_step.h"
+#include "framework/train/step/training_step.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/attention/pattern/tile_span.h"
 #include "kernels/attention/portable/portable.h"
-#include "kernels/attention/tile_span.h"
 
 namespace longstride::kernels::cuda::portable {
 

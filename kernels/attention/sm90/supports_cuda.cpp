@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "kernels/attention/sm90/attention_sm90.h"
-#include "kernels/attention/sm90/geometry.h"
-#include "kernels/attention/sm90/stream_kinds.h"
+#include "kernels/attention/sm90/general/geometry.h"
+#include "kernels/attention/sm90/general/stream_kinds.h"
 #include "kernels/attention/sm90/tensor_map.h"
 
 namespace longstride::kernels::cuda::sm90 {

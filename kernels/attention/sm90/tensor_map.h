@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "kernels/attention/plan.h"
+#include "kernels/attention/pattern/plan.h"
 #include "kernels/base/view.h"
 
 namespace longstride::kernels::cuda::sm90 {

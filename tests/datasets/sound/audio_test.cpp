@@ -1,13 +1,13 @@
-#include "datasets/audio.h"
+#include "datasets/formats/audio.h"
 
 #include <sndfile.h>
 
 #include <cmath>
 #include <numbers>
 
-#include "datasets/mu_law.h"
-#include "datasets/prepare.h"
-#include "datasets/wav.h"
+#include "datasets/formats/mu_law.h"
+#include "datasets/formats/wav.h"
+#include "datasets/prepare/prepare.h"
 #include "tests/datasets/support.h"
 
 namespace longstride {

@@ -1,5 +1,5 @@
-#include "datasets/prepare.h"
-#include "datasets/wav.h"
+#include "datasets/formats/wav.h"
+#include "datasets/prepare/prepare.h"
 #include "tests/datasets/support.h"
 
 namespace longstride {

@@ -1,0 +1,71 @@
+#include "datasets/formats/byte_input.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "framework/core/errors.h"
+
+namespace longstride {
+
+void MemoryBlob::read(std::uint64_t offset, void* out, std::size_t count) const {
+  if (offset > size_ || count > size_ - offset)
+    throw user_error("{}: ends at byte {}, where more is expected", name_, size_);
+  if (count > 0) std::memcpy(out, bytes_ + offset, count);
+}
+
+void BlobStream::read(void* out, std::size_t count) {
+  if (count > left()) throw user_error("{}: ends {} bytes too early; the file is cut short", name(), count - left());
+  blob_.read(at_, out, count);
+  at_ += count;
+  if (sha_ != nullptr) sha_->update(out, count);
+  if (meter_ != nullptr) meter_->add(static_cast<std::int64_t>(count));
+}
+
+void BlobStream::skip(std::uint64_t count) {
+  if (sha_ == nullptr && meter_ == nullptr && count <= left()) {
+    at_ += count;
+    return;
+  }
+  std::vector<std::uint8_t> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(count, 1 << 16)));
+  while (count > 0) {
+    const std::size_t taken = static_cast<std::size_t>(std::min<std::uint64_t>(count, buffer.size()));
+    read(buffer.data(), taken);
+    count -= taken;
+  }
+}
+
+std::string recognised_format(const Blob& blob) {
+  using namespace std::string_view_literals;
+  struct Magic {
+    std::string_view bytes;
+    const char* format;
+  };
+  static constexpr Magic known[] = {
+      {"\x1f\x8b"sv, "gzip"},
+      {"\xfd"
+       "7zXZ"sv,
+       "xz"},
+      {"BZh"sv, "bzip2"},
+      {"7z\xbc\xaf\x27\x1c"sv, "7z"},
+      {"\x04\x22\x4d\x18"sv, "lz4"},
+      {"PK\x03\x04"sv, "zip"},
+      {"\x28\xb5\x2f\xfd"sv, "zstd"},
+      {"\x80\x02"sv, "pickle"},
+      {"\x80\x03"sv, "pickle"},
+      {"\x80\x04"sv, "pickle"},
+      {"\x89PNG"sv, "PNG"},
+      {"\xff\xd8\xff"sv, "JPEG"},
+      {"\x93NUMPY"sv, "NumPy"},
+      {"\x89HDF"sv, "HDF5"},
+  };
+  char first[8] = {};
+  const std::size_t count = std::min<std::size_t>(sizeof first, static_cast<std::size_t>(blob.size()));
+  blob.read(0, first, count);
+  for (const Magic& magic : known)
+    if (std::string_view(first, count).starts_with(magic.bytes)) return magic.format;
+  return "";
+}
+
+}  // namespace longstride

@@ -1,0 +1,115 @@
+#include "datasets/formats/input_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "datasets/text.h"
+#include "framework/core/errors.h"
+#include "framework/core/files/files.h"
+#include "framework/core/text/printable.h"
+
+namespace longstride {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Real folders first, so that what a link leads to has its own name wherever it has one.
+class Walk {
+ public:
+  std::vector<std::string> files(const std::string& folder) {
+    visit(folder);
+    while (!links_.empty()) {
+      const std::string next = *links_.begin();
+      links_.erase(links_.begin());
+      visit(next);
+    }
+    std::sort(files_.begin(), files_.end());
+    return std::move(files_);
+  }
+
+ private:
+  void visit(const std::string& folder) {
+    std::error_code error;
+    const std::string real = fs::canonical(folder, error).string();
+    if (!error && !seen_.insert(real).second) return;
+    fs::directory_iterator entry(folder, error);
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+      const std::string path = entry->path().string();
+      std::error_code unreadable;
+      if (entry->path().filename().string().starts_with('.')) continue;
+      if (entry->is_regular_file(unreadable))
+        files_.push_back(path);
+      else if (entry->is_directory(unreadable) && entry->is_symlink(unreadable))
+        links_.insert(path);
+      else if (entry->is_directory(unreadable))
+        visit(path);
+    }
+    if (error) throw user_error("{}: the folder cannot be read: {}", folder, error.message());
+  }
+
+  std::vector<std::string> files_;
+  std::set<std::string> seen_, links_;
+};
+
+}  // namespace
+
+std::vector<std::string> files_under(const std::string& folder) { return Walk().files(folder); }
+
+void LeftOut::add(const std::string& name) {
+  const std::string extension = lower_extension(name);
+  ++counts_[extension.empty() ? "without an extension" : "." + extension];
+}
+
+void LeftOut::report(const std::string& where, std::int64_t taken, const char* kind, bool allowed,
+                     const PrepareNote& note) const {
+  std::int64_t sum = 0;
+  std::string kinds;
+  for (const auto& [extension, count] : counts_) {
+    sum += count;
+    kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", thousands(count), printable(extension));
+  }
+  if (sum == 0) return;
+  if (sum > taken && !allowed)
+    throw user_error(
+        "{}: holds {} {} and {} other file(s) ({}); convert those or take them away, or leave them out with "
+        "--skip-others",
+        where, thousands(taken), kind, thousands(sum), kinds);
+  if (note) note(fmt::format("{}: {} file(s) that are no {} are left out: {}", where, thousands(sum), kind, kinds));
+}
+
+bool is_folder(const std::string& path) {
+  std::error_code absent;
+  return fs::is_directory(path, absent);
+}
+
+std::string file_name(const std::string& path) { return fs::path(path).filename().string(); }
+
+std::string lower_extension(const std::string& path) {
+  std::string extension = fs::path(path).extension().string();
+  if (!extension.empty()) extension.erase(0, 1);
+  for (char& c : extension)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return extension;
+}
+
+std::int64_t bytes_of_files(const std::vector<std::string>& paths) {
+  std::int64_t sum = 0;
+  for (const std::string& path : paths) sum += static_cast<std::int64_t>(InputFile(path).size());
+  return sum;
+}
+
+void check_distinct(const std::vector<std::string>& paths) {
+  std::map<std::string, std::string> seen;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    const std::string real = fs::canonical(path, error).string();
+    if (error) throw user_error("{}: cannot be found: {}", path, error.message());
+    const auto [at, fresh] = seen.emplace(real, path);
+    if (!fresh) throw user_error("{}: is given twice (also as {}); name every input once", path, at->second);
+  }
+}
+
+}  // namespace longstride

@@ -1,0 +1,40 @@
+// Finding the files that a user names, and following a sequence of them.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "datasets/prepare/prepare.h"
+
+namespace longstride {
+
+// The regular files under `folder`, at any depth, sorted by path; hidden ones (.x, and the ._x that macOS leaves) are
+// left out. A folder that links lead to as well counts once, under its own name. UserError when it cannot be read.
+std::vector<std::string> files_under(const std::string& folder);
+
+bool is_folder(const std::string& path);
+// The last part of the path.
+std::string file_name(const std::string& path);
+// "png" of "a/B.PNG"; empty without a point.
+std::string lower_extension(const std::string& path);
+std::int64_t bytes_of_files(const std::vector<std::string>& paths);
+
+// What a folder or an archive holds that is not taken from it.
+class LeftOut {
+ public:
+  void add(const std::string& name);
+  // Says how many of each kind there are. UserError when they are more than the `taken` of `kind` ("PNG files"), unless
+  // `allowed`.
+  void report(const std::string& where, std::int64_t taken, const char* kind, bool allowed,
+              const PrepareNote& note) const;
+
+ private:
+  std::map<std::string, std::int64_t> counts_;  // by extension
+};
+
+// UserError when one path leads to the same file or folder as another: its data would be in two splits, or twice in
+// one.
+void check_distinct(const std::vector<std::string>& paths);
+
+}  // namespace longstride

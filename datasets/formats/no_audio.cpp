@@ -1,0 +1,23 @@
+// Stands in for audio_sndfile.cpp where libsndfile or soxr was not found at configure time.
+#include "datasets/formats/audio.h"
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+UserError absent(const std::string& what) {
+  return user_error(
+      "{}: this program was built without libsndfile and soxr, which sound needs; install "
+      "libsndfile1-dev and libsoxr-dev and configure anew",
+      what);
+}
+
+}  // namespace
+
+std::unique_ptr<AudioFile> open_audio(const std::string& path) { throw absent(path); }
+
+std::unique_ptr<Resampler> make_resampler(std::int64_t from, std::int64_t to) {
+  throw absent(fmt::format("{} to {} samples a second", from, to));
+}
+
+}  // namespace longstride

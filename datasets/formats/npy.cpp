@@ -1,0 +1,185 @@
+#include "datasets/formats/npy.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+
+#include "datasets/formats/zip.h"
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::size_t longest_header = std::size_t{1} << 20;
+constexpr std::size_t most_dimensions = 32;  // NumPy's own limit
+
+// The header is a Python dict: {'descr': '|u1', 'fortran_order': False, 'shape': (400, 64, 64, 3), }
+class HeaderParser {
+ public:
+  HeaderParser(std::string_view text, const std::string& name) : text_(text), name_(name) {}
+
+  NpyHeader parse() {
+    NpyHeader header;
+    bool descr = false, order = false, shape = false;
+    expect('{');
+    while (!taken('}')) {
+      const std::string key = quoted();
+      expect(':');
+      if (key == "descr" && !descr) {
+        descr = true;
+        header.descr = value_of_descr();
+      } else if (key == "fortran_order" && !order) {
+        order = true;
+        header.fortran_order = boolean();
+      } else if (key == "shape" && !shape) {
+        shape = true;
+        header.shape = tuple();
+      } else {
+        throw wrong();
+      }
+      if (!taken(',')) {
+        expect('}');
+        break;
+      }
+    }
+    if (!descr || !order || !shape || text_.find_first_not_of(" \n", at_) != std::string_view::npos) throw wrong();
+    return header;
+  }
+
+ private:
+  UserError wrong() const {
+    return user_error("{}: has a damaged .npy header; save the array with numpy.save anew", name_);
+  }
+  void blanks() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+  }
+  bool taken(char c) {
+    blanks();
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  void expect(char c) {
+    if (!taken(c)) throw wrong();
+  }
+  std::string quoted() {
+    const char quote = taken('"') ? '"' : '\'';
+    if (quote == '\'') expect('\'');
+    const std::size_t end = text_.find(quote, at_);
+    if (end == std::string_view::npos) throw wrong();
+    std::string out(text_.substr(at_, end - at_));
+    at_ = end + 1;
+    return out;
+  }
+  // A list stands for records of several fields.
+  std::string value_of_descr() {
+    blanks();
+    if (at_ < text_.size() && text_[at_] == '[')
+      throw user_error("{}: holds records, but pictures are arrays of uint8; save them as such", name_);
+    return quoted();
+  }
+  bool boolean() {
+    blanks();
+    for (const std::string_view word : {"True", "False"}) {
+      if (text_.substr(at_, word.size()) != word) continue;
+      at_ += word.size();
+      return word == "True";
+    }
+    throw wrong();
+  }
+  std::vector<std::int64_t> tuple() {
+    std::vector<std::int64_t> out;
+    expect('(');
+    while (!taken(')')) {
+      blanks();
+      std::int64_t size = 0;
+      const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), size);
+      if (error != std::errc() || size < 0 || out.size() == most_dimensions) throw wrong();
+      at_ = static_cast<std::size_t>(end - text_.data());
+      out.push_back(size);
+      if (!taken(',')) {
+        expect(')');
+        break;
+      }
+    }
+    return out;
+  }
+
+  std::string_view text_;
+  const std::string& name_;
+  std::size_t at_ = 0;
+};
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+}
+
+}  // namespace
+
+NpyHeader read_npy_header(ByteStream& stream) {
+  std::uint8_t start[12] = {};
+  if (stream.left() < 10)
+    throw user_error("{}: is no .npy file; its {} bytes are too few", stream.name(), stream.left());
+  stream.read(start, 10);
+  if (std::memcmp(start, "\x93NUMPY", 6) != 0)
+    throw user_error("{}: is no .npy file, by its first bytes; save the array with numpy.save", stream.name());
+  if (start[6] < 1 || start[6] > 3)
+    throw user_error("{}: is .npy version {}, but versions 1 to 3 are read", stream.name(), start[6]);
+  if (start[6] > 1) stream.read(start + 10, 2);
+  std::size_t length = start[8] | std::size_t{start[9]} << 8;
+  if (start[6] > 1) length |= std::size_t{start[10]} << 16 | std::size_t{start[11]} << 24;
+  if (length > longest_header || length > stream.left())
+    throw user_error("{}: ends inside its .npy header; the file is cut short or damaged", stream.name());
+  std::string text(length, '\0');
+  stream.read(text.data(), length);
+  NpyHeader header = HeaderParser(text, stream.name()).parse();
+  if (header.descr != "|u1" || header.fortran_order)
+    throw user_error(
+        "{}: holds {}{}, but pictures are uint8 (|u1) in C order; convert it with "
+        "numpy.ascontiguousarray(x, numpy.uint8)",
+        stream.name(), header.descr, header.fortran_order ? " in Fortran order" : "");
+  std::uint64_t bytes = 1;
+  for (const std::int64_t size : header.shape)
+    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes))
+      throw user_error("{}: has the impossible shape {}", stream.name(), shape_text(header.shape));
+  if (bytes != stream.left())
+    throw user_error("{}: the shape {} needs {} bytes, but {} follow the header; the file is cut short or damaged",
+                     stream.name(), shape_text(header.shape), bytes, stream.left());
+  return header;
+}
+
+NpyPictures npy_pictures(const NpyHeader& header, std::int64_t side, const std::string& name) {
+  using Layout = NpyPictures::Layout;
+  const auto& s = header.shape;
+  const auto is = [&](std::initializer_list<std::int64_t> rest) {
+    return s.size() == rest.size() + 1 && std::equal(rest.begin(), rest.end(), s.begin() + 1);
+  };
+  NpyPictures pictures;
+  pictures.rows = pictures.columns = side;
+  if (is({side, side, 3}))
+    pictures.layout = Layout::interleaved;
+  else if (is({3, side, side}) || is({3 * side * side}))
+    pictures.layout = Layout::planar;
+  else if (is({side, side}) || is({side, side, 1}))
+    pictures.layout = Layout::grey;
+  else
+    throw user_error("{}: has the shape {}, but with --size {} pictures are (N, {}, {}, 3), (N, 3, {}, {}) or (N, {})",
+                     name, shape_text(s), side, side, side, side, side, 3 * side * side);
+  pictures.count = s[0];
+  return pictures;
+}
+
+std::unique_ptr<ByteStream> open_npz_pictures(const Blob& blob, Meter* meter) {
+  const std::vector<ZipMember> members = zip_members(blob);
+  const auto named =
+      std::find_if(members.begin(), members.end(), [](const ZipMember& m) { return m.name == "data.npy"; });
+  if (named != members.end()) return open_zip_member(blob, *named, meter);
+  if (members.size() == 1) return open_zip_member(blob, members[0], meter);
+  std::string names;
+  for (std::size_t i = 0; i < std::min<std::size_t>(members.size(), 5); ++i) names += " " + members[i].name;
+  throw user_error("{}: has no array 'data' among its {}:{}; save the pictures under that name", blob.name(),
+                   members.size(), names);
+}
+
+}  // namespace longstride

@@ -1,0 +1,37 @@
+// Reads NumPy's array files, for pictures: uint8, C order.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datasets/formats/byte_input.h"
+
+namespace longstride {
+
+struct NpyHeader {
+  std::string descr;  // "|u1": uint8
+  bool fortran_order = false;
+  std::vector<std::int64_t> shape;
+};
+
+// Reads the header and leaves the stream at the first element. UserError when it is damaged or no .npy file, or when
+// the elements that the shape promises are not what is left of the stream.
+NpyHeader read_npy_header(ByteStream& stream);
+
+// How pictures lie in an array.
+struct NpyPictures {
+  enum class Layout { interleaved, planar, grey };  // (N, H, W, 3); (N, 3, H, W) or (N, 3HW); (N, H, W) or (N, H, W, 1)
+  Layout layout = Layout::interleaved;
+  std::int64_t count = 0, rows = 0, columns = 0;
+
+  std::int64_t bytes() const { return rows * columns * (layout == Layout::grey ? 1 : 3); }  // of one picture
+};
+
+// side: rows and columns that the pictures must have. UserError, saying what is accepted, for anything else.
+NpyPictures npy_pictures(const NpyHeader& header, std::int64_t side, const std::string& name);
+
+// The array of pictures in a .npz file: `data`, as downsampled ImageNet is published, or the only one there is.
+std::unique_ptr<ByteStream> open_npz_pictures(const Blob& blob, Meter* meter = nullptr);
+
+}  // namespace longstride

@@ -1,0 +1,38 @@
+// Pictures in the forms in which people have them: PNG files, folders and tar archives of them, .npy and .npz arrays.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datasets/formats/byte_input.h"
+
+namespace longstride {
+
+struct PictureRules {
+  std::int64_t side = 64;     // rows and columns that every picture must have
+  bool convert_grey = false;  // grey becomes RGB of three equal channels; otherwise it is refused
+  bool skip_others = false;   // a folder or archive may hold more files that are no pictures than pictures
+  PrepareNote note = {};      // told of the files left out; may be empty
+};
+
+class PictureSource {
+ public:
+  // Receives each picture as (row, column, channel), `bytes()` of RGB.
+  using Sink = std::function<void(const std::uint8_t* pixels)>;
+
+  virtual ~PictureSource() = default;
+  virtual std::int64_t count() const = 0;
+  virtual std::int64_t input_bytes() const = 0;
+  virtual std::vector<std::string> files() const = 0;  // that it reads
+  // Gives every picture to `sink` in order and every file read to `source`. UserError at the first that does not fit.
+  virtual void read(const Sink& sink, const std::function<void(const SourceFile&)>& source, Meter& meter) const = 0;
+};
+
+// path: a folder (PNGs at any depth in order of their paths, or else the .npz and .npy files in it), or a .tar (in the
+// same order, whatever that of the archive), .npy, .npz or .png file. UserError when it is none of these, holds no
+// picture or cannot be read.
+std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& path, const PictureRules& rules);
+
+}  // namespace longstride

@@ -1,0 +1,276 @@
+#include "datasets/prepare/dataset_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "datasets/dataset_reader.h"
+#include "datasets/hdf5/hdf5_driver.h"
+#include "framework/core/errors.h"
+#include "framework/core/files/files.h"
+#include "framework/core/files/sha256.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::int64_t chunk_bytes = std::int64_t{256} << 10;  // what one random read fetches from a large file
+constexpr std::int64_t buffer_bytes = std::int64_t{4} << 20;
+constexpr const char* tool_version = "longstride " LONGSTRIDE_VERSION;
+
+// The HDF5 file that grows under a temporary name.
+class Output {
+ public:
+  Output(const std::string& path, const std::string& temporary) : path_(path), medium_(temporary) {
+    const hdf5::Lock lock;
+    handle_ = hdf5::create_file(medium_);
+    check(handle_.valid());
+  }
+  hid_t handle() const { return handle_; }
+
+  // To be called after HDF5 has written: what it reports and what the disk reports are two things.
+  void check(bool good) const {
+    if (medium_.error() != 0)
+      throw user_error("{}: cannot be written: {}; free some space or choose another --output, then try again", path_,
+                       std::strerror(medium_.error()));
+    if (!good) throw user_error("{}: cannot be written, for a reason that HDF5 does not give", path_);
+  }
+
+  void close() {
+    const hdf5::Lock lock;
+    check(H5Fflush(handle_, H5F_SCOPE_GLOBAL) >= 0);
+    check(handle_.close());
+  }
+
+ private:
+  std::string path_;
+  hdf5::DiskMedium medium_;
+  hdf5::Handle handle_;  // closed before the medium
+};
+
+// One growing array. Its first dimension counts rows of `row` bytes (row 0: entries of one byte, no second dimension).
+class Column {
+ public:
+  void create(Output& output, const std::string& name, std::int64_t row, bool compressed) {
+    output_ = &output;
+    rank_ = row > 0 ? 2 : 1;
+    row_ = std::max<std::int64_t>(row, 1);
+    chunk_ = std::max<std::int64_t>(1, chunk_bytes / row_) * row_;
+    const hsize_t chunk[2] = {static_cast<hsize_t>(chunk_ / row_), static_cast<hsize_t>(row_)};
+    const hsize_t size[2] = {0, chunk[1]}, most[2] = {H5S_UNLIMITED, chunk[1]};
+    const hdf5::Lock lock;
+    const hdf5::Handle space = H5Screate_simple(rank_, size, most);
+    const hdf5::Handle creation = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(creation, rank_, chunk);
+    if (compressed) H5Pset_deflate(creation, 6);
+    H5Pset_fletcher32(creation);  // a checksum a chunk: damage is an error, never wrong bytes
+    dataset_ = H5Dcreate2(output.handle(), name.c_str(), H5T_STD_U8LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    output_->check(dataset_.valid());
+  }
+
+  void append(const std::uint8_t* bytes, std::int64_t count) {
+    sha_.update(bytes, static_cast<std::size_t>(count));
+    bytes_ += count;
+    buffer_.insert(buffer_.end(), bytes, bytes + count);
+    const auto held = static_cast<std::int64_t>(buffer_.size());
+    if (held >= buffer_bytes) flush(held / chunk_ * chunk_);
+  }
+
+  void finish() {
+    LONGSTRIDE_CHECK(buffer_.size() % static_cast<std::size_t>(row_) == 0, "{} bytes are no whole rows of {}",
+                     buffer_.size(), row_);
+    const hdf5::Lock lock;
+    flush(static_cast<std::int64_t>(buffer_.size()));
+    sha256_ = sha_.hex();
+    output_->check(hdf5::write_attribute(dataset_, "sha256", sha256_));
+    output_->check(dataset_.close());
+  }
+
+  std::int64_t bytes() const { return bytes_; }
+  const std::string& sha256() const { return sha256_; }                    // after finish()
+  const std::vector<std::int64_t>& zero_chunks() const { return zeros_; }  // pairs of first and count
+
+ private:
+  // Whole chunks, but for the last.
+  void flush(std::int64_t count) {
+    if (count == 0) return;
+    note_zeros(count);
+    const hsize_t start[2] = {static_cast<hsize_t>(written_ / row_), 0};
+    const hsize_t size[2] = {static_cast<hsize_t>(count / row_), static_cast<hsize_t>(row_)};
+    const hsize_t grown[2] = {start[0] + size[0], size[1]};
+    const hdf5::Lock lock;
+    output_->check(H5Dset_extent(dataset_, grown) >= 0);
+    const hdf5::Handle file_space = H5Dget_space(dataset_);
+    const hdf5::Handle memory = H5Screate_simple(rank_, size, nullptr);
+    output_->check(H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, nullptr, size, nullptr) >= 0 &&
+                   H5Dwrite(dataset_, H5T_NATIVE_UINT8, memory, file_space, H5P_DEFAULT, buffer_.data()) >= 0);
+    written_ += count;
+    buffer_.erase(buffer_.begin(), buffer_.begin() + count);
+  }
+
+  void note_zeros(std::int64_t count) {
+    for (std::int64_t at = 0; at < count; at += chunk_) {
+      const auto begin = buffer_.begin() + at;
+      if (std::any_of(begin, begin + std::min(chunk_, count - at), [](std::uint8_t byte) { return byte != 0; }))
+        continue;
+      const std::int64_t chunk = (written_ + at) / chunk_;
+      if (!zeros_.empty() && zeros_[zeros_.size() - 2] + zeros_.back() == chunk)
+        ++zeros_.back();
+      else
+        zeros_.insert(zeros_.end(), {chunk, 1});
+    }
+  }
+
+  Output* output_ = nullptr;
+  int rank_ = 1;
+  std::int64_t row_ = 1, chunk_ = 1, bytes_ = 0, written_ = 0;
+  hdf5::Handle dataset_;
+  std::vector<std::uint8_t> buffer_;
+  std::vector<std::int64_t> zeros_;
+  Sha256 sha_;
+  std::string sha256_;
+};
+
+void write_numbers(const Output& output, const std::string& name, const std::vector<std::int64_t>& numbers) {
+  if (numbers.empty()) return;
+  const auto count = static_cast<hsize_t>(numbers.size());
+  const hdf5::Handle space = H5Screate_simple(1, &count, nullptr);
+  hdf5::Handle array =
+      H5Dcreate2(output.handle(), name.c_str(), H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  Sha256 sha;
+  sha.update(numbers.data(), numbers.size() * sizeof(std::int64_t));
+  output.check(array.valid() && H5Dwrite(array, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers.data()) >= 0 &&
+               hdf5::write_attribute(array, "sha256", sha.hex()));
+  output.check(array.close());
+}
+
+void write_about(const Output& output, const DatasetInfo& info, const std::string& split_rule) {
+  const auto number = [&](const char* name, std::int64_t value) {
+    if (value > 0) output.check(hdf5::write_attribute(output.handle(), name, value));
+  };
+  const auto text = [&](const char* name, const std::string& value) {
+    if (!value.empty()) output.check(hdf5::write_attribute(output.handle(), name, value));
+  };
+  text("kind", name_of(info.kind));
+  number("format_version", 1);
+  text("tool_version", tool_version);
+  text("split", split_rule);
+  number("rows", info.rows);
+  number("columns", info.columns);
+  number("channels", info.channels);
+  number("rate", info.rate);
+  text("encoding", info.encoding);
+}
+
+}  // namespace
+
+struct DatasetWriter::State {
+  State(const std::string& output_path, const DatasetInfo& about)
+      : path(output_path), info(about), file(output_path), output(std::in_place, output_path, file.temporary_path()) {}
+
+  // Reads the file that is to be published.
+  void verify() const {
+    try {
+      const auto dataset = open_dataset(std::make_shared<const FileBlob>(file.temporary_path()), 0);
+      dataset->verify();
+      for (std::size_t i = 0; i < 3; ++i)
+        if (dataset->stored_sha256(split_names[i]) != splits[i].sha256() ||
+            dataset->size(split_names[i]).bytes != splits[i].bytes())
+          throw user_error("'{}' is not what was written", split_names[i]);
+    } catch (const UserError& error) {
+      throw user_error("{}: does not read back as it was written, so it is not kept: {}", path, error.what());
+    }
+  }
+
+  std::string path;
+  DatasetInfo info;
+  AtomicFile file;
+  std::optional<Output> output;
+  std::array<Column, 3> splits, labels;
+  std::array<std::vector<std::int64_t>, 3> boundaries;
+  Column sources;
+};
+
+void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
+  if (path.empty()) throw user_error("--output is empty; name the file to write, such as data/set.h5");
+  for (const std::string& input : inputs) {
+    std::error_code absent;
+    if (std::filesystem::equivalent(path, input, absent))
+      throw user_error("{}: is the input, too, which would be lost; choose another --output", path);
+  }
+  if (!replace && std::filesystem::exists(path))
+    throw user_error("{}: exists already; choose another --output, or replace it with --force", path);
+}
+
+DatasetWriter::DatasetWriter(const std::string& path, const DatasetInfo& info, bool replace) {
+  check_output(path, replace, {});
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw user_error("{}: the folder {} does not exist; make it first", path, folder.string());
+  state_ = std::make_unique<State>(path, info);
+  State& s = *state_;
+  for (std::size_t i = 0; i < 3; ++i) s.splits[i].create(*s.output, split_names[i], info.image_bytes(), false);
+  s.sources.create(*s.output, "sources", 0, true);
+}
+
+DatasetWriter::~DatasetWriter() = default;
+
+void DatasetWriter::append(SplitId split, const std::uint8_t* bytes, std::int64_t count) {
+  state_->splits[static_cast<std::size_t>(split)].append(bytes, count);
+}
+
+void DatasetWriter::append_label(SplitId split, std::uint8_t label) {
+  const auto i = static_cast<std::size_t>(split);
+  Column& labels = state_->labels[i];
+  if (labels.bytes() == 0) labels.create(*state_->output, std::string(split_names[i]) + "_labels", 0, true);
+  labels.append(&label, 1);
+}
+
+void DatasetWriter::end_file(SplitId split) {
+  auto& boundaries = state_->boundaries[static_cast<std::size_t>(split)];
+  if (boundaries.empty()) boundaries.push_back(0);
+  boundaries.push_back(bytes(split));
+}
+
+void DatasetWriter::add_source(const SourceFile& source) {
+  std::string name = source.name;
+  std::replace(name.begin(), name.end(), '\n', '?');  // a line a file
+  const std::string line = fmt::format("{} {} {}\n", source.sha256, source.bytes, name);
+  state_->sources.append(reinterpret_cast<const std::uint8_t*>(line.data()), static_cast<std::int64_t>(line.size()));
+}
+
+std::int64_t DatasetWriter::bytes(SplitId split) const {
+  return state_->splits[static_cast<std::size_t>(split)].bytes();
+}
+
+std::int64_t DatasetWriter::entries(SplitId split) const {
+  return bytes(split) / std::max<std::int64_t>(state_->info.image_bytes(), 1);
+}
+
+std::int64_t DatasetWriter::files(SplitId split) const {
+  const auto& boundaries = state_->boundaries[static_cast<std::size_t>(split)];
+  return boundaries.empty() ? 0 : static_cast<std::int64_t>(boundaries.size()) - 1;
+}
+
+void DatasetWriter::commit(const std::string& split_rule) {
+  State& s = *state_;
+  {
+    const hdf5::Lock lock;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const std::string name = split_names[i];
+      s.splits[i].finish();
+      if (s.labels[i].bytes() > 0) s.labels[i].finish();
+      write_numbers(*s.output, name + "_boundaries", s.boundaries[i]);
+      write_numbers(*s.output, name + "_zeros", s.splits[i].zero_chunks());
+    }
+    s.sources.finish();
+    write_about(*s.output, s.info, split_rule);
+    s.output->close();
+  }
+  s.verify();
+  s.file.commit();
+}
+
+}  // namespace longstride

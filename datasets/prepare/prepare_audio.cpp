@@ -1,0 +1,193 @@
+// Sound as a stream of bytes: one channel, one rate, mu-law. Files are kept whole: each goes into one split, and the
+// boundaries between them are stored.
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <string_view>
+
+#include "datasets/formats/audio.h"
+#include "datasets/formats/byte_input.h"
+#include "datasets/formats/input_files.h"
+#include "datasets/formats/mu_law.h"
+#include "datasets/formats/wav.h"
+#include "datasets/permutation.h"
+#include "datasets/prepare/dataset_writer.h"
+#include "datasets/prepare/prepare.h"
+#include "datasets/prepare/split_rule.h"
+#include "datasets/text.h"
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+struct Track {
+  std::string path;
+  std::int64_t bytes = 0;
+  double seconds = 0;
+  SplitId split = SplitId::train;
+};
+
+constexpr std::string_view sound_extensions[] = {"wav", "flac", "ogg", "oga", "aif", "aiff"};
+
+std::vector<std::string> sound_files(const std::string& folder, bool skip_others, const PrepareNote& note) {
+  std::vector<std::string> found;
+  LeftOut others;
+  for (const std::string& path : files_under(folder))
+    if (std::find(std::begin(sound_extensions), std::end(sound_extensions), lower_extension(path)) !=
+        std::end(sound_extensions))
+      found.push_back(path);
+    else
+      others.add(path);
+  if (found.empty()) throw user_error("{}: holds no .wav, .flac, .ogg or .aiff file", folder);
+  others.report(folder, static_cast<std::int64_t>(found.size()), "sound files", skip_others, note);
+  return found;
+}
+
+std::vector<Track> find_tracks(const std::vector<std::string>& inputs, SplitId split, bool skip_others,
+                               const PrepareNote& note) {
+  std::vector<std::string> paths;
+  for (const std::string& input : inputs) {
+    if (!is_folder(input)) {
+      paths.push_back(input);
+      continue;
+    }
+    for (std::string& path : sound_files(input, skip_others, note)) paths.push_back(std::move(path));
+  }
+  std::vector<Track> tracks;
+  for (const std::string& path : paths) {
+    const auto file = open_audio(path);
+    const double seconds = static_cast<double>(file->frames()) / static_cast<double>(file->rate());
+    tracks.push_back({path, bytes_of_files({path}), seconds, split});
+  }
+  return tracks;
+}
+
+// In a seeded order, every split that is to have something gets one file; each of the others goes where most of the
+// wanted duration is still missing.
+void divide(std::vector<Track>& tracks, const std::array<double, 3>& fractions, std::uint64_t seed) {
+  double total = 0;
+  for (const Track& track : tracks) total += track.seconds;
+  std::array<double, 3> missing;
+  std::vector<std::size_t> first;
+  for (std::size_t s = 0; s < 3; ++s) {
+    missing[s] = fractions[s] * total;
+    if (fractions[s] > 0) first.push_back(s);
+  }
+  const Permutation order(tracks.size(), seed, 0, kernels::Purpose::split);
+  for (std::size_t t = 0; t < tracks.size(); ++t) {
+    Track& track = tracks[order(t)];
+    const auto most = static_cast<std::size_t>(std::max_element(missing.begin(), missing.end()) - missing.begin());
+    const std::size_t to = t < first.size() ? first[t] : most;
+    track.split = static_cast<SplitId>(to);
+    missing[to] -= track.seconds;
+  }
+}
+
+void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, Meter& meter) {
+  constexpr std::int64_t at_once = 1 << 15;
+  const auto file = open_audio(track.path);
+  const auto resampler = file->rate() == rate ? nullptr : make_resampler(file->rate(), rate);
+  std::vector<float> mono(at_once), resampled;
+  std::vector<std::uint8_t> levels;
+  const auto write = [&](const float* samples, std::size_t count) {
+    levels.resize(count);
+    std::transform(samples, samples + count, levels.begin(), mu_law_encode);
+    writer.append(track.split, levels.data(), static_cast<std::int64_t>(count));
+  };
+  std::int64_t done = 0, told = 0;
+  for (std::int64_t got; (got = file->read(mono.data(), at_once)) > 0;) {
+    if (resampler != nullptr) {
+      resampler->process(mono.data(), got, resampled);
+      write(resampled.data(), resampled.size());
+    } else {
+      write(mono.data(), static_cast<std::size_t>(got));
+    }
+    done += got;
+    const auto now = static_cast<std::int64_t>(static_cast<double>(track.bytes) * static_cast<double>(done) /
+                                               static_cast<double>(file->frames()));
+    meter.add(now - told);
+    told = now;
+  }
+  if (resampler != nullptr) {
+    resampler->finish(resampled);
+    write(resampled.data(), resampled.size());
+  }
+  writer.end_file(track.split);
+  writer.add_source({track.path, track.bytes, sha256_of_file(track.path)});
+}
+
+std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& rule, const PrepareNote& note) {
+  if (config.inputs.empty()) throw user_error("--input is needed: a folder of WAV, FLAC or OGG files, or the files");
+  if (config.rate < 1000 || config.rate > 192000)
+    throw user_error("--rate is {}, but 1,000 to 192,000 samples a second are allowed", config.rate);
+  const bool given = !config.valid_inputs.empty() || !config.test_inputs.empty();
+  if (given && !config.split.empty())
+    throw user_error(
+        "--split divides what --input holds, so it cannot be used with --valid-input or --test-input; "
+        "leave one of them out");
+  if (rule.counted())
+    throw user_error(
+        "--split is '{}', but sound is divided by file: give fractions of the duration such as "
+        "0.8,0.1,0.1",
+        rule.text());
+  std::vector<Track> tracks = find_tracks(config.inputs, SplitId::train, config.skip_others, note);
+  if (!given) divide(tracks, rule.fractions(), config.seed);
+  if (!given && !config.split.empty()) {
+    SplitCounts files{};
+    for (const Track& track : tracks) ++files[static_cast<std::size_t>(track.split)];
+    rule.check_shares(files, config.inputs[0], "sound files");
+  }
+  for (const auto& [inputs, split] :
+       {std::pair{&config.valid_inputs, SplitId::valid}, {&config.test_inputs, SplitId::test}})
+    for (Track& track : find_tracks(*inputs, split, config.skip_others, note)) tracks.push_back(std::move(track));
+  std::vector<std::string> paths;
+  for (const Track& track : tracks) paths.push_back(track.path);
+  check_distinct(paths);
+  return tracks;
+}
+
+}  // namespace
+
+void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output) {
+  const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.8,0.1,0.1" : config.split);
+  check_output(output.path, output.replace, {});
+  const std::vector<Track> tracks = collect(config, rule, output.note);
+  std::vector<std::string> inputs;
+  for (const Track& track : tracks) inputs.push_back(track.path);
+  check_output(output.path, output.replace, inputs);
+  DatasetInfo info;
+  info.kind = DataKind::audio;
+  info.rate = config.rate;
+  info.encoding = "mu-law 255";
+  DatasetWriter writer(output.path, info, output.replace);
+  std::int64_t total = 0;
+  for (const Track& track : tracks) total += track.bytes;
+  Meter meter(output.progress, total);
+  for (const Track& track : tracks) copy_track(track, config.rate, writer, meter);
+  const std::string files = fmt::format("{} train, {} valid, {} test", writer.files(SplitId::train),
+                                        writer.files(SplitId::valid), writer.files(SplitId::test));
+  const bool given = !config.valid_inputs.empty() || !config.test_inputs.empty();
+  writer.commit(given ? "files by the inputs given: " + files
+                      : fmt::format("{} of the duration: {} whole files by a permutation of seed {}", rule.text(),
+                                    files, config.seed));
+}
+
+void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output) {
+  check_output(output.path, output.replace, {config.dataset});
+  const auto dataset = Dataset::open(config.dataset);
+  if (dataset->info().kind != DataKind::audio)
+    throw user_error("{}: holds {}, but --decode makes a WAV file of audio", config.dataset,
+                     name_of(dataset->info().kind));
+  if (dataset->info().encoding != "mu-law 255")
+    throw user_error("{}: its encoding is '{}', but only mu-law 255 can be decoded", config.dataset,
+                     dataset->info().encoding);
+  const auto files = dataset->split(config.split);
+  if (config.index < 0 || config.index >= files->sequences())
+    throw user_error("{}: has {} file(s) in '{}', but --index is {}; they are counted from 0", config.dataset,
+                     files->sequences(), config.split, config.index);
+  std::vector<std::uint8_t> levels(static_cast<std::size_t>(files->length(config.index)));
+  files->read(config.index, 0, files->length(config.index), levels.data());
+  write_wav(output.path, mu_law_decode(levels), dataset->info().rate);
+}
+
+}  // namespace longstride

@@ -1,0 +1,96 @@
+// Pictures of one size, as sequences of bytes in the order row, column, channel.
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "datasets/formats/input_files.h"
+#include "datasets/formats/picture_source.h"
+#include "datasets/permutation.h"
+#include "datasets/prepare/dataset_writer.h"
+#include "datasets/prepare/prepare.h"
+#include "datasets/prepare/split_rule.h"
+#include "datasets/text.h"
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+struct Group {
+  std::vector<std::unique_ptr<PictureSource>> sources;
+  std::int64_t count = 0, bytes = 0;
+};
+
+Group open_group(const std::vector<std::string>& inputs, const PictureRules& rules) {
+  Group group;
+  for (const std::string& input : inputs)
+    for (auto& source : open_pictures(input, rules)) {
+      group.count += source->count();
+      group.bytes += source->input_bytes();
+      group.sources.push_back(std::move(source));
+    }
+  return group;
+}
+
+// split(i): where picture i of the group goes.
+template <class F>
+void copy_group(const Group& group, const PictureRules& rules, DatasetWriter& writer, Meter& meter, F&& split) {
+  std::int64_t index = 0;
+  const std::int64_t bytes = rules.side * rules.side * 3;
+  for (const auto& source : group.sources)
+    source->read([&](const std::uint8_t* pixels) { writer.append(split(index++), pixels, bytes); },
+                 [&](const SourceFile& file) { writer.add_source(file); }, meter);
+}
+
+// All inputs.
+std::vector<std::string> check_config(const PrepareImagesConfig& config) {
+  if (config.inputs.empty()) throw user_error("--input is needed: a folder, .tar, .npy or .npz of pictures");
+  if (config.side < 1 || config.side > 4096) throw user_error("--size is {}, but 1 to 4096 is allowed", config.side);
+  const bool given = !config.valid_inputs.empty() || !config.test_inputs.empty();
+  if (given && !config.split.empty())
+    throw user_error(
+        "--split divides what --input holds, so it cannot be used with --valid-input or --test-input; "
+        "leave one of them out");
+  std::vector<std::string> all;
+  for (const auto* inputs : {&config.inputs, &config.valid_inputs, &config.test_inputs})
+    all.insert(all.end(), inputs->begin(), inputs->end());
+  check_distinct(all);
+  return all;
+}
+
+}  // namespace
+
+void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output) {
+  const std::vector<std::string> inputs = check_config(config);
+  check_output(output.path, output.replace, inputs);
+  const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.9,0.05,0.05" : config.split);
+  const PictureRules rules = {config.side, config.convert_grey, config.skip_others, output.note};
+  const std::array<Group, 3> groups = {open_group(config.inputs, rules), open_group(config.valid_inputs, rules),
+                                       open_group(config.test_inputs, rules)};
+  for (const Group& group : groups)
+    for (const auto& source : group.sources) check_output(output.path, output.replace, source->files());
+  const bool given = !config.valid_inputs.empty() || !config.test_inputs.empty();
+  const SplitCounts counts = given ? SplitCounts{groups[0].count, groups[1].count, groups[2].count}
+                                   : rule.divide(groups[0].count, config.inputs[0], "pictures");
+  if (!config.split.empty()) rule.check_shares(counts, config.inputs[0], "pictures");
+
+  DatasetInfo info;
+  info.kind = DataKind::images;
+  info.rows = info.columns = config.side;
+  info.channels = 3;
+  DatasetWriter writer(output.path, info, output.replace);
+  Meter meter(output.progress, groups[0].bytes + groups[1].bytes + groups[2].bytes);
+  const Permutation order(static_cast<std::uint64_t>(groups[0].count), config.seed, 0, kernels::Purpose::split);
+  copy_group(groups[0], rules, writer, meter, [&](std::int64_t i) {
+    if (given) return SplitId::train;
+    const auto place = static_cast<std::int64_t>(order(static_cast<std::uint64_t>(i)));
+    return place < counts[0] ? SplitId::train : place < counts[0] + counts[1] ? SplitId::valid : SplitId::test;
+  });
+  copy_group(groups[1], rules, writer, meter, [](std::int64_t) { return SplitId::valid; });
+  copy_group(groups[2], rules, writer, meter, [](std::int64_t) { return SplitId::test; });
+  const std::string numbers =
+      fmt::format("{} train, {} valid, {} test", thousands(counts[0]), thousands(counts[1]), thousands(counts[2]));
+  writer.commit(given ? "by the inputs given: " + numbers
+                      : fmt::format("{}: {} by a permutation of seed {}", rule.text(), numbers, config.seed));
+}
+
+}  // namespace longstride

@@ -1,0 +1,94 @@
+// Files and directories that appear whole or not at all: written next to the final name under a temporary one
+// (framework/core/files/temporaries.h), flushed to disk, then renamed. What a crash leaves is named .tmp-*, is never
+// read, and goes when a later process writes a file to the same directory. Failures of the file system (no permission,
+// full disk) are UserErrors that name the file and the reason.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "framework/core/errors.h"
+#include "framework/core/files/output_path.h"
+
+namespace longstride {
+
+// "PATH: cannot ACTION: the system's reason", with advice where there is some.
+UserError file_error(const std::string& path, const char* action, int error);
+// "." for a name without a directory.
+std::string directory_of(const std::string& path);
+
+// A new file, or the new content of an old one, whose mode it keeps. What `path` may name: output_path.h; a stream gets
+// the bytes as they are written. Without commit() the destructor removes what was written.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* bytes, std::size_t count);
+  // Where the content is until commit(), for libraries that write files themselves. They must not replace that file.
+  // UserError where the path names a stream.
+  const std::string& temporary_path() const;
+  // Flushes to disk and renames to the final name, which is replaced.
+  void commit();
+
+ private:
+  void create_temporary();
+  void open_late();
+
+  std::string path_;  // as the user gave it
+  OutputPath output_;
+  std::string temporary_;  // empty: a stream
+  bool committed_ = false;
+  int descriptor_ = -1;
+};
+
+void write_file_atomically(const std::string& path, std::string_view content);
+
+// A new directory. The caller writes its files (by AtomicFile, so that they are on disk) into path(). A link to a
+// directory is followed; UserError where the final path names anything but a directory.
+class AtomicDirectory {
+ public:
+  explicit AtomicDirectory(std::string final_path);
+  ~AtomicDirectory();
+  AtomicDirectory(const AtomicDirectory&) = delete;
+  AtomicDirectory& operator=(const AtomicDirectory&) = delete;
+
+  const std::string& path() const { return temporary_; }  // where to write until commit
+  // Flushes and renames to the final path. An older directory of that name is replaced, then removed.
+  void commit();
+
+ private:
+  std::string final_;
+  std::string temporary_;
+  bool committed_ = false;
+};
+
+// A regular file, read at any offset; thread-safe.
+class InputFile {
+ public:
+  explicit InputFile(std::string path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::uint64_t size() const { return size_; }  // when it was opened
+  // UserError when the file has become shorter than offset + count.
+  void read(std::uint64_t offset, void* out, std::size_t count) const;
+  // UserError when the file has been written to or cut short since it was opened. Another file that took its name does
+  // not matter: this one stays open and keeps its content.
+  void check_unchanged() const;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+  std::int64_t modified_ = 0;  // nanoseconds
+};
+
+std::string read_file(const std::string& path);
+
+}  // namespace longstride

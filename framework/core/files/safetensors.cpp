@@ -1,0 +1,220 @@
+#include "framework/core/files/safetensors.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t max_header = 100'000'000;  // the Python package's own limit
+constexpr std::uint64_t data_alignment = 64;
+constexpr std::pair<const char*, Dtype> dtype_names[] = {
+    {"F64", Dtype::f64}, {"F32", Dtype::f32}, {"BF16", Dtype::bf16}, {"F16", Dtype::f16},
+    {"I64", Dtype::i64}, {"I32", Dtype::i32}, {"U8", Dtype::u8}};
+
+std::string name_in_file(Dtype dtype) {
+  for (const auto& [name, value] : dtype_names)
+    if (value == dtype) return name;
+  return "?";
+}
+
+// Names come from strangers: whatever is in them, a message stays one short line.
+std::string printable(const std::string& name) {
+  std::string out;
+  for (char c : name.substr(0, 80)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return name.size() > 80 ? out + "..." : out;
+}
+
+// Parses the header; a name that occurs twice is an error here, where the JSON library would keep the last.
+json parse_header(const std::string& text, const std::string& path) {
+  std::set<std::string> names;
+  const auto each = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth == 1 && event == json::parse_event_t::key && !names.insert(parsed.get<std::string>()).second)
+      throw user_error("{}: not a valid safetensors file: tensor '{}' occurs twice", path,
+                       printable(parsed.get<std::string>()));
+    return true;
+  };
+  try {
+    json header = json::parse(text, each);
+    if (!header.is_object()) throw user_error("{}: not a valid safetensors file: the header is no JSON object", path);
+    return header;
+  } catch (const json::exception&) {
+    throw user_error("{}: not a valid safetensors file: the header of {} bytes is not JSON", path, text.size());
+  }
+}
+
+// One tensor's description; `fail` makes the exception.
+template <class Fail>
+TensorEntry parse_entry(const std::string& name, const json& description, std::uint64_t data_bytes, const Fail& fail) {
+  TensorEntry entry;
+  entry.name = name;
+  if (!description.is_object() || description.size() != 3 || !description.contains("dtype") ||
+      !description.contains("shape") || !description.contains("data_offsets"))
+    throw fail("must have exactly dtype, shape and data_offsets");
+  const json& dtype = description["dtype"];
+  const auto* known = std::find_if(std::begin(dtype_names), std::end(dtype_names),
+                                   [&](const auto& pair) { return dtype.is_string() && dtype == pair.first; });
+  if (known == std::end(dtype_names))
+    throw fail(fmt::format("has dtype {}, but must have F64, F32, BF16, F16, I64, I32 or U8",
+                           dtype.is_string() ? printable(dtype.get<std::string>()) : "of another type than text"));
+  entry.dtype = known->second;
+
+  const json& shape = description["shape"];
+  if (!shape.is_array() || shape.size() > kernels::View::max_rank)
+    throw fail(fmt::format("must have a shape of at most {} dimensions", kernels::View::max_rank));
+  std::uint64_t bytes = bytes_of(entry.dtype);
+  for (const json& size : shape) {
+    if (!size.is_number_unsigned()) throw fail("has a shape that is not a list of sizes");
+    const auto extent = size.get<std::uint64_t>();
+    if (extent > INT64_MAX || (extent > 0 && bytes > data_bytes / extent))
+      throw fail("has a shape larger than the file");
+    bytes *= extent;
+    entry.shape.size[entry.shape.rank++] = static_cast<std::int64_t>(extent);
+  }
+  if (shape.empty()) entry.shape = {1};
+
+  const json& offsets = description["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+      !offsets[1].is_number_unsigned())
+    throw fail("must have two data_offsets");
+  entry.begin = offsets[0].get<std::uint64_t>();
+  entry.end = offsets[1].get<std::uint64_t>();
+  if (entry.begin > entry.end || entry.end > data_bytes)
+    throw fail(fmt::format("claims bytes {} to {} of {}; the file is truncated or damaged", entry.begin, entry.end,
+                           data_bytes));
+  if (entry.end - entry.begin != bytes)
+    throw fail(fmt::format("has {} bytes, but its shape and dtype need {}", entry.end - entry.begin, bytes));
+  return entry;
+}
+
+Metadata parse_metadata(const json& object, const std::string& path) {
+  Metadata metadata;
+  const bool texts = object.is_object() &&
+                     std::all_of(object.begin(), object.end(), [](const json& value) { return value.is_string(); });
+  if (!texts) throw user_error("{}: not a valid safetensors file: __metadata__ must map names to text", path);
+  for (const auto& [key, value] : object.items()) metadata[key] = value.get<std::string>();
+  return metadata;
+}
+
+std::uint64_t little_endian(const std::uint8_t (&bytes)[8]) {
+  std::uint64_t value = 0;
+  for (int i = 7; i >= 0; --i) value = value << 8 | bytes[i];
+  return value;
+}
+
+}  // namespace
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorEntry> entries,
+                                     const Metadata& metadata)
+    : file_(path), entries_(std::move(entries)) {
+  json header = json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::uint64_t at = 0;
+  for (TensorEntry& entry : entries_) {
+    LONGSTRIDE_CHECK(!header.contains(entry.name), "tensor '{}' is declared twice", entry.name);
+    entry.begin = at;
+    entry.end = at += static_cast<std::uint64_t>(entry.shape.count()) * bytes_of(entry.dtype);
+    json& description = header[entry.name];
+    description["dtype"] = name_in_file(entry.dtype);
+    description["shape"] = std::vector<std::int64_t>(entry.shape.size, entry.shape.size + entry.shape.rank);
+    description["data_offsets"] = {entry.begin, entry.end};
+  }
+  std::string text = header.dump();
+  text.append((data_alignment - (8 + text.size()) % data_alignment) % data_alignment, ' ');
+  std::uint8_t length[8];
+  for (int i = 0; i < 8; ++i) length[i] = static_cast<std::uint8_t>(text.size() >> (8 * i));
+  append(length, sizeof(length));
+  append(text.data(), text.size());
+}
+
+void SafetensorsWriter::append(const void* bytes, std::size_t count) {
+  sha_.update(bytes, count);
+  file_.write(bytes, count);
+  digest_.bytes += count;
+}
+
+void SafetensorsWriter::write(const Tensor& tensor) {
+  LONGSTRIDE_CHECK(next_ < entries_.size(), "tensor {} of {} is written", next_ + 1, entries_.size());
+  const TensorEntry& entry = entries_[next_++];
+  LONGSTRIDE_CHECK(tensor.contiguous() && tensor.dtype() == entry.dtype && tensor.shape() == entry.shape,
+                   "'{}' is {} {} but was declared {} {}", entry.name, kernels::name_of(tensor.dtype()),
+                   tensor.shape().text(), kernels::name_of(entry.dtype), entry.shape.text());
+  // In pieces, so that the checksum reads each one from the cache.
+  constexpr std::size_t piece = std::size_t{1} << 18;
+  const auto* bytes = tensor.as<char>();
+  for (std::size_t at = 0; at < tensor.bytes(); at += piece) append(bytes + at, std::min(piece, tensor.bytes() - at));
+}
+
+FileDigest SafetensorsWriter::finish() {
+  LONGSTRIDE_CHECK(next_ == entries_.size(), "{} of {} tensors are written", next_, entries_.size());
+  file_.commit();
+  digest_.sha256 = sha_.hex();
+  return digest_;
+}
+
+SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
+  if (file_.size() < 8)
+    throw user_error("{}: not a valid safetensors file: it holds {} bytes, fewer than the 8 of a header length", path,
+                     file_.size());
+  std::uint8_t length_bytes[8];
+  file_.read(0, length_bytes, 8);
+  const std::uint64_t length = little_endian(length_bytes);
+  if (length > max_header || length > file_.size() - 8)
+    throw user_error("{}: not a valid safetensors file: the header claims {} bytes, but the file holds {}", path,
+                     length, file_.size());
+  std::string text(length, '\0');
+  file_.read(8, text.data(), length);
+  data_begin_ = 8 + length;
+  const std::uint64_t data_bytes = file_.size() - data_begin_;
+
+  const json header = parse_header(text, path);
+  for (const auto& [name, description] : header.items()) {
+    if (name == "__metadata__") {
+      metadata_ = parse_metadata(description, path);
+      continue;
+    }
+    const auto fail = [&, shown = printable(name)](const std::string& what) {
+      return user_error("{}: not a valid safetensors file: tensor '{}' {}", path, shown, what);
+    };
+    entries_.push_back(parse_entry(name, description, data_bytes, fail));
+  }
+  std::sort(entries_.begin(), entries_.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  std::uint64_t at = 0;
+  for (const TensorEntry& entry : entries_) {
+    if (entry.begin != at)
+      throw user_error(
+          "{}: not a valid safetensors file: tensor '{}' starts at byte {} of the data, but the one before it ends at "
+          "{}",
+          path, printable(entry.name), entry.begin, at);
+    at = entry.end;
+    index_.emplace(entry.name, index_.size());
+  }
+  if (at != data_bytes)
+    throw user_error("{}: not a valid safetensors file: {} bytes of data belong to no tensor", path, data_bytes - at);
+}
+
+const TensorEntry* SafetensorsReader::find(const std::string& name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &entries_[found->second];
+}
+
+void SafetensorsReader::read(const std::string& name, const Tensor& out) const {
+  LONGSTRIDE_CHECK(out.contiguous(), "'{}' is read into a strided view", name);
+  const TensorEntry* entry = find(name);
+  if (entry == nullptr) throw user_error("{}: holds no tensor '{}'", path(), name);
+  if (entry->dtype != out.dtype() || !(entry->shape == out.shape()))
+    throw user_error("{}: tensor '{}' is {} {}, but {} {} is needed", path(), name, name_in_file(entry->dtype),
+                     entry->shape.text(), name_in_file(out.dtype()), out.shape().text());
+  file_.read(data_begin_ + entry->begin, out.data(), entry->end - entry->begin);
+}
+
+}  // namespace longstride

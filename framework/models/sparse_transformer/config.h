@@ -1,0 +1,53 @@
+// The settings of a Sparse Transformer, as a recipe's `model:` and the data's geometry give them.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/attention/pattern/pattern.h"
+
+namespace longstride {
+
+enum class Recompute : std::uint8_t { none, block, attention_and_feed_forward };
+constexpr const char* name_of(Recompute recompute) {
+  return recompute == Recompute::none ? "none" : recompute == Recompute::block ? "block" : "attention_and_feed_forward";
+}
+
+// What the position tables are indexed by: the attention pattern (row = floor(i / stride), column = i mod
+// stride), or the data itself (images: row, column, channel); or no tables at all.
+enum class Positions : std::uint8_t { attention, data, none };
+
+// Reading of N(0, 0.125 / fan_in): a variance (the released code) or a standard deviation.
+enum class InitReading : std::uint8_t { variance, deviation };
+
+struct Geometry {
+  std::int64_t rows = 0, columns = 0, channels = 0;  // images; all 0 for text and audio
+};
+
+struct SparseTransformerConfig {
+  std::int64_t context = 0;  // longest sequence
+  std::int64_t vocabulary = 256;
+  std::int64_t layers = 0;
+  std::int64_t width = 0;
+  std::int64_t heads = 0;
+  double key_ratio = 1.0;           // key size per head = key_ratio * width / heads
+  double feed_forward_ratio = 4.0;  // inner width = feed_forward_ratio * width
+  double dropout = 0;
+  Positions positions = Positions::attention;
+  double rotary_base = 0;       // above 0: queries and keys are rotated by their position
+  bool query_key_norm = false;  // queries and keys are divided by their root mean square
+  Geometry geometry;
+  kernels::PatternConfig attention;
+  Recompute recompute = Recompute::none;
+  InitReading init = InitReading::variance;
+
+  std::int64_t key_size() const {
+    return static_cast<std::int64_t>(key_ratio * static_cast<double>(width) / static_cast<double>(heads) + 0.5);
+  }
+  std::int64_t value_size() const { return width / heads; }
+  std::int64_t inner_width() const {
+    return static_cast<std::int64_t>(feed_forward_ratio * static_cast<double>(width) + 0.5);
+  }
+};
+
+}  // namespace longstride

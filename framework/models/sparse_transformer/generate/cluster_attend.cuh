@@ -1,0 +1,195 @@
+// Attention of one query by warps that need not wait for each other: each has its own share of the keys, which it
+// fetches into its own memory, a chunk of at most 64 at a time, long before the query is known. A warp's result is what
+// the softmax of its keys alone needs to be merged: the top score, the total and the weighted sums.
+#pragma once
+#include "framework/models/sparse_transformer/generate/cluster.cuh"
+#include "framework/models/sparse_transformer/generate/cluster_ptx.cuh"
+
+namespace longstride::kernels::cuda::generation {
+
+// A warp's memory for keys and values, `slots` chunks, and a barrier for each, of 32 arrivals.
+template <class T>
+class KeyRing {
+ public:
+  static constexpr int pack = 16 / static_cast<int>(sizeof(T));
+
+  __host__ __device__ static int slot_bytes(const Cluster& c, int value_size) {
+    return c.slot_keys * (c.key_layout.pitch + value_size) * static_cast<int>(sizeof(T));
+  }
+
+  // The memory of the block's warp `reader`.
+  __device__ KeyRing(int reader, const Cluster& cluster, const Heads& heads)
+      : memory_(cluster.keys + reader * cluster.key_slots * slot_bytes(cluster, heads.value_size)),
+        barriers_(cluster.barriers + 8 * cluster.keys_barrier(reader)),
+        c_(cluster),
+        heads_(heads) {}
+
+  __device__ T* keys(int slot) const {
+    return reinterpret_cast<T*>(block_memory() + memory_ + slot * slot_bytes(c_, heads_.value_size));
+  }
+  __device__ T* values(int slot) const { return keys(slot) + c_.slot_keys * c_.key_layout.pitch; }
+  __device__ int keys_of(const KeyShare& share, int chunk) const {
+    return min(share.end - share.begin - chunk * c_.slot_keys, c_.slot_keys);
+  }
+
+  // The next chunk, on its way into the slot whose turn it is.
+  __device__ void fetch(const KeyPlan& plan, const KeyShare& share, int chunk, const Cache<T>& cache) {
+    int key_packs = heads_.key_size / pack;
+    asm volatile("" : "+r"(key_packs));  // what follows from it is to be worked out here, not before the caller's loop
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int packs = key_packs + heads_.value_size / pack, shift = 32 - __clz(packs - 1);  // a power of two a key
+    const int begin = share.begin + chunk * c_.slot_keys, count = keys_of(share, chunk);
+    const int mine[2] = {lane < count ? plan.row(begin + lane) : -1,
+                         lane + 32 < count ? plan.row(begin + lane + 32) : -1};
+    const int part = lane & ((1 << shift) - 1);
+    const bool of_key = part < key_packs;
+    const int size = of_key ? heads_.key_size : heads_.value_size,
+              pitch = of_key ? c_.key_layout.pitch : heads_.value_size;
+    const int column = of_key ? part : part - key_packs;  // in packs
+    const T* source = (of_key ? cache.keys : cache.values) + column * pack;
+    const T* target = of_key ? keys(fetched_.slot) : values(fetched_.slot);
+    for (int first = 0; first < count; first += 32 >> shift) {
+      const int key = first + (lane >> shift);
+      const int row = __shfl_sync(0xFFFFFFFFu, first < 32 ? mine[0] : mine[1], key % 32);
+      const int turned = of_key ? column ^ c_.key_layout.turn(key) : column;
+      if (row >= 0 && part < packs)
+        copy_pack(shared_address(target + key * pitch + turned * pack), source + static_cast<std::int64_t>(row) * size);
+    }
+    copies_arrive(barrier(fetched_.slot));
+    fetched_.next(c_.key_slots);
+  }
+
+  // The oldest chunk that was fetched; after its use, `release`.
+  __device__ int receive() const {
+    await(barrier(used_.slot), used_.parity);
+    return used_.slot;
+  }
+  __device__ void release() {
+    __syncwarp();
+    used_.next(c_.key_slots);
+  }
+
+ private:
+  __device__ std::uint64_t* barrier(int slot) const {
+    return reinterpret_cast<std::uint64_t*>(block_memory() + barriers_) + slot;
+  }
+
+  int memory_, barriers_;
+  const Cluster& c_;
+  const Heads& heads_;
+  Turn fetched_, used_;
+};
+
+// What a warp has found of its keys. After `reduce`, sum[0] to sum[width - 1] are of the columns from `column` on.
+struct Found {
+  float top = -INFINITY, total = 0;
+  float sum[8] = {};
+  int column = 0, width = 8;
+
+  // Over the lanes that have the same columns: those whose numbers are equal modulo `groups`, a power of two. Every
+  // step halves the columns of a lane while there are several.
+  __device__ void reduce(int groups) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    total = warp_sum(total);
+    column = (lane & (groups - 1)) * 8;
+    int offset = 16;
+#pragma unroll
+    for (int half = 4; half > 0; half /= 2) {
+      if (offset < groups) continue;
+      column += keep_half(sum, half, offset) ? half : 0;
+      width = half;
+      offset /= 2;
+    }
+    for (; offset >= groups; offset /= 2) sum[0] += __shfl_xor_sync(0xFFFFFFFFu, sum[0], offset);
+  }
+};
+
+// The largest of a warp's, which are no NaNs: integers have an instruction for it.
+__device__ __forceinline__ float largest_of_warp(float x) {
+  const int bits = static_cast<int>(__float_as_uint(x)), ordered = bits ^ (bits >> 31 & 0x7FFFFFFF);
+  const int top = __reduce_max_sync(0xFFFFFFFFu, ordered);
+  return __uint_as_float(static_cast<std::uint32_t>(top ^ (top >> 31 & 0x7FFFFFFF)));
+}
+
+// In four sums, which need not wait for each other. `turn`: of the key's row (KeyLayout).
+template <class T>
+__device__ __forceinline__ float score_of_key(const T* key, int turn, const float* query, int size) {
+  constexpr int pack = KeyRing<T>::pack;
+  float sums[4] = {};
+#pragma unroll 4
+  for (int d = 0; d < size; d += pack) {
+    float k[pack];
+    load<pack>(key + (d / pack ^ turn) * pack, k);
+#pragma unroll
+    for (int e = 0; e < pack; e += 4) {
+      const float4 q = *reinterpret_cast<const float4*>(query + d + e);
+      sums[0] += k[e] * q.x, sums[1] += k[e + 1] * q.y, sums[2] += k[e + 2] * q.z, sums[3] += k[e + 3] * q.w;
+    }
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// One chunk of 16-bit keys and values, of which `count` are there. A lane has the scores of two keys.
+template <class T>
+__device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int count, const float* query,
+                                             const Heads& heads, const KeyLayout& layout, Found& found) {
+  constexpr int pack = KeyRing<T>::pack;
+  static_assert(pack == 8);
+  const int lane = static_cast<int>(threadIdx.x) % 32, dv = heads.value_size,
+            group_shift = 31 - __clz(dv / pack);  // a power of two; a division would take a hundred cycles
+  const auto score = [&](int key) {
+    return key < count ? score_of_key(keys + key * layout.pitch, layout.turn(key), query, heads.key_size) : -INFINITY;
+  };
+  const float first_score = score(lane), second_score = count > 32 ? score(lane + 32) : -INFINITY;
+  const float top = fmaxf(found.top, largest_of_warp(fmaxf(first_score, second_score)));
+  const float shrink = expf(found.top - top);
+  const float first_weight = expf(first_score - top), second_weight = expf(second_score - top);
+  found.top = top;
+  found.total = found.total * shrink + first_weight + second_weight;  // of this lane
+#pragma unroll
+  for (float& x : found.sum) x *= shrink;
+  const int slices = 32 >> group_shift, group = lane & ((1 << group_shift) - 1), slice = lane >> group_shift;
+#pragma unroll 4
+  for (int first = 0; first < count; first += slices) {
+    const int key = first + slice;
+    const float share = __shfl_sync(0xFFFFFFFFu, first < 32 ? first_weight : second_weight, key % 32);
+    float v[pack];
+    load<pack>(values + min(key, count - 1) * dv + group * pack, v);  // keys that are not there weigh nothing
+#pragma unroll
+    for (int e = 0; e < pack; ++e) found.sum[e] += share * v[e];
+  }
+}
+
+// The warp's share of a unit: its first chunks have been fetched, as many as there are slots. `fresh`: this position's
+// own key and value, which the cache did not have when the chunks were fetched; `self`: its
+// place among the unit's keys. `cache()` is asked for where there are more chunks than slots.
+template <class T, class F>
+__device__ __forceinline__ Found attend_share(const Heads& heads, const Cluster& c, const KeyPlan& plan, int self,
+                                              const KeyShare& share, F&& cache, KeyRing<T>& ring, const float* query,
+                                              const T* fresh_key, const T* fresh_value) {
+  constexpr int pack = KeyRing<T>::pack;
+  const int lane = static_cast<int>(threadIdx.x) % 32, key_packs = heads.key_size / pack;
+  const int packs = key_packs + heads.value_size / pack;
+  Found found;
+  for (int chunk = 0; chunk < share.chunks; ++chunk) {
+    const int slot = ring.receive(), count = ring.keys_of(share, chunk);
+    const int own = self - share.begin - chunk * c.slot_keys;
+    if (own >= 0 && own < count) {
+      T* key = ring.keys(slot) + own * c.key_layout.pitch;
+      T* value = ring.values(slot) + own * heads.value_size;
+      if (lane < packs)
+        *reinterpret_cast<uint4*>(lane < key_packs ? key + (lane ^ c.key_layout.turn(own)) * pack
+                                                   : value + (lane - key_packs) * pack) =
+            *reinterpret_cast<const uint4*>(lane < key_packs ? fresh_key + lane * pack
+                                                             : fresh_value + (lane - key_packs) * pack);
+      __syncwarp();
+    }
+    attend_chunk(ring.keys(slot), ring.values(slot), count, query, heads, c.key_layout, found);
+    ring.release();
+    if (chunk + c.key_slots < share.chunks) ring.fetch(plan, share, chunk + c.key_slots, cache());
+  }
+  found.reduce(heads.value_size / pack);
+  return found;
+}
+
+}  // namespace longstride::kernels::cuda::generation

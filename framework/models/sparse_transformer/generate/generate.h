@@ -1,0 +1,63 @@
+// Generation by one persistent kernel: every position's embedding, layers, logits and draw, for up to 16 sequences and
+// any number of positions in one launch, with the weights read once a position (walk.cuh says how).
+//
+// The model is the Sparse Transformer of docs/numerics.md. Weights are copied once into the order in which the kernel
+// reads them (pack); the cache is that of kernels/attention/decode/decode.h.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/attention/decode/decode.h"
+#include "kernels/draw/draw.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/query_key/query_key.h"
+
+namespace longstride::kernels {
+
+struct GenerateShape {
+  std::int64_t layers = 0, width = 0, heads = 0, key_size = 0, value_size = 0, inner = 0, vocabulary = 0;
+  std::int64_t batch = 0;
+  Dtype dtype = Dtype::f32;     // of weights, cache and the inputs of products; sums and the residual stream are f32
+  QueryKeyTransform transform;  // of queries and keys; the cache has transformed keys
+  std::vector<std::shared_ptr<const DecodePlan>> plans;  // one a layer
+};
+
+// Weights as the model holds them: matrices (out, in) and biases of shape.dtype, norms f32.
+struct GenerateLayer {
+  View qkv, qkv_bias, output, output_bias, inner, inner_bias, outer, outer_bias;
+  View attention_gain, attention_bias, feed_forward_gain, feed_forward_bias;
+  View keys, values;  // cache: (batch, rows, size)
+};
+struct GenerateWeights {
+  EmbeddingArgs embedding;  // tables only
+  std::vector<GenerateLayer> layers;
+  View final_gain, final_bias, output;
+};
+
+// What is decided once, before the first position.
+class Generator;
+
+struct GenerateArgs {
+  const Generator* generator = nullptr;
+  View bytes;              // (batch, length) u8, as in DrawArgs
+  View log_probabilities;  // (batch, length) f32; may be absent
+  std::int64_t prompted = 0;
+  Sampling sampling;
+  std::int64_t first_sequence = 0;    // of the batch, among all that are drawn with this seed
+  std::int64_t first = 0, count = 0;  // positions; from 0 on, in order, each once
+};
+
+namespace cuda {
+// Whether the kernel can do it on this GPU. Without a GPU: no.
+bool generates(const GenerateShape&);
+// Device memory for the packed weights and what blocks exchange.
+std::size_t generator_bytes(const GenerateShape&);
+// Packs the weights into `memory`, of generator_bytes.
+std::shared_ptr<const Generator> make_generator(const GenerateShape&, const GenerateWeights&, void* memory,
+                                                const Launch&);
+void generate(const GenerateArgs&, const Launch&);
+}  // namespace cuda
+
+}  // namespace longstride::kernels

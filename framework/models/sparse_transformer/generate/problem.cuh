@@ -1,0 +1,186 @@
+// What the kernel of a whole position is given, and where it keeps things in shared memory.
+#pragma once
+#include <algorithm>
+
+#include "framework/models/sparse_transformer/generate/attend.cuh"
+#include "framework/models/sparse_transformer/generate/exchange.cuh"
+#include "framework/models/sparse_transformer/generate/product.cuh"
+#include "kernels/draw/draw.cuh"
+#include "kernels/embedding/embedding.h"
+
+namespace longstride::kernels::cuda::generation {
+
+struct LayerEntry {
+  std::int64_t keys, values;  // where the layer's cache begins, in bytes from `Problem::cache`
+  std::int64_t rows;          // of one sequence
+  std::int32_t plan;
+};
+
+constexpr int matrices = 5;  // four in a layer, and the one of the logits
+
+// A matrix and its bias in the packed weights, in bytes from where its layer begins.
+struct Packed {
+  std::int64_t blocks, bias;
+  std::int32_t tiles, depth, offset;
+};
+struct Norm {
+  std::int64_t gain, bias;
+};
+
+struct Table {
+  std::int64_t divisor, size;
+  const float* rows;
+};
+
+// Where things are in shared memory, in bytes. The host works it out: the kernel then has every address at hand.
+struct Offsets {
+  int stream, vectors, partials, norms[2], keys, values, scores, query, of_warps, list, shares, key_plans, lists,
+      entries, geometry, heads, rotation, bytes;
+};
+
+struct Problem {
+  int layers, width, inner, vocabulary, batch, turn;  // turn: layers whose words are used in turn
+  std::int64_t layer_bytes, head_bytes, vectors;      // vectors: where a layer's biases and norms begin
+  const char* weights;                                // layer_bytes a layer, then the head
+  Packed qkv, output, feed_inner, feed_outer, logits;
+  Norm attention_norm, feed_forward_norm, final_norm;
+  const float* start;
+  const float* token;
+  Table tables[EmbeddingArgs::max_tables];
+  int table_count;
+  Heads heads;
+  PairTurns turns;
+  int plans, geometries;
+  int rounds;  // units (sequence, head, split) of one block
+  char* cache;
+  const LayerEntry* entries;
+  Word* words;
+  std::int64_t layer_words;
+  unsigned* arrived;
+  int keys_at_once;
+  Offsets at;
+};
+
+struct Positions {
+  std::uint8_t* bytes;
+  float* log_probabilities;
+  std::int64_t length, prompted, first_sequence;
+  std::int32_t first, count;
+  Sampling sampling;
+};
+
+// Where a layer's words are.
+struct Words {
+  Word *qkv, *mixed, *middle, *inner, *out;
+};
+
+template <class T>
+__host__ __device__ constexpr int values_in_word() {
+  return sizeof(T) == 2 ? 2 : 1;
+}
+
+template <class T>
+__host__ __device__ inline std::int64_t words_of(const Problem& p, Word* base, Words& w) {
+  const std::int64_t b = p.batch, qkv = p.heads.count * (2 * p.heads.key_size + p.heads.value_size);
+  w.qkv = base;
+  w.mixed = w.qkv + b * qkv;
+  w.middle = w.mixed + b * p.heads.count * p.heads.splits * p.heads.unit_words();
+  w.inner = w.middle + b * p.width;
+  w.out = w.inner + b * p.inner / values_in_word<T>();
+  return w.out + b * p.width - base;
+}
+
+template <class T>
+inline Offsets offsets_of(const Problem& p, int blocks) {
+  Offsets at{};
+  const auto take = [&](std::int64_t bytes) {
+    const int begin = at.bytes;
+    at.bytes += static_cast<int>((bytes + 15) / 16 * 16);
+    return begin;
+  };
+  constexpr std::int64_t size = sizeof(T), word = 4;
+  const std::int64_t mixed = std::int64_t{p.heads.count} * p.heads.value_size, plans = std::int64_t{p.rounds} * p.plans;
+  const std::int64_t widest = std::max<std::int64_t>({p.width, p.inner, mixed});
+  const int tiles = std::max({p.qkv.tiles, p.output.tiles, p.feed_inner.tiles, p.feed_outer.tiles, p.logits.tiles});
+  at.stream = take(word * p.batch * p.width);
+  at.vectors = take(size * p.batch * pitch_of<T>(static_cast<int>(widest)));
+  at.partials = take(word * ((tiles + blocks - 1) / blocks) * warps * p.batch * tile_rows);
+  for (int& norm : at.norms) norm = take(word * 2 * p.width);
+  at.keys = take(size * p.keys_at_once * Staging<T>::key_pitch(p.heads.key_size));
+  at.values = take(size * p.keys_at_once * p.heads.value_size);
+  at.scores = take(word * p.keys_at_once);
+  at.query = take(word * (2 * p.heads.key_size + p.heads.value_size));
+  at.of_warps = take(word * warps * p.heads.value_size);
+  at.list = take(word * p.keys_at_once);
+  at.shares = take(static_cast<std::int64_t>(sizeof(Share)) * matrices);
+  at.key_plans = take(static_cast<std::int64_t>(sizeof(KeyPlan)) * plans);
+  at.lists = take(word * plans * p.keys_at_once);
+  at.entries = take(static_cast<std::int64_t>(sizeof(LayerEntry)) * p.layers);
+  at.geometry = take(static_cast<std::int64_t>(sizeof(HeadGeometry)) * p.geometries);
+  at.heads = take(static_cast<std::int64_t>(sizeof(HeadEntry)) * p.plans * p.heads.count);
+  at.rotation = take(p.heads.transformed ? static_cast<std::int64_t>(sizeof(float2)) * p.heads.key_size / 2 : 0);
+  return at;
+}
+
+template <class T>
+struct Places {
+  float* stream;    // (batch, width): the residual stream
+  T* vectors;       // (batch, pitch): the input of the product at hand
+  float* partials;  // of a product
+  float* norms[2];  // gain and bias: of attention (and the last), of feed-forward
+  Staging<T> stage;
+  Share* shares;       // of the five matrices
+  KeyPlan* key_plans;  // (rounds, plans)
+  int* lists;          // (rounds, plans, keys at once): rows of the cache
+  LayerEntry* entries;
+  HeadGeometry* geometry;
+  HeadEntry* heads;
+  float2* rotation;  // (key size / 2): cosine and sine at this position
+
+  __device__ __forceinline__ Places(const Problem& p, char* base)
+      : stream(reinterpret_cast<float*>(base + p.at.stream)),
+        vectors(reinterpret_cast<T*>(base + p.at.vectors)),
+        partials(reinterpret_cast<float*>(base + p.at.partials)),
+        norms{reinterpret_cast<float*>(base + p.at.norms[0]), reinterpret_cast<float*>(base + p.at.norms[1])},
+        stage{reinterpret_cast<T*>(base + p.at.keys),
+              reinterpret_cast<T*>(base + p.at.values),
+              reinterpret_cast<float*>(base + p.at.scores),
+              reinterpret_cast<float*>(base + p.at.query),
+              reinterpret_cast<float*>(base + p.at.of_warps),
+              reinterpret_cast<int*>(base + p.at.list),
+              p.keys_at_once},
+        shares(reinterpret_cast<Share*>(base + p.at.shares)),
+        key_plans(reinterpret_cast<KeyPlan*>(base + p.at.key_plans)),
+        lists(reinterpret_cast<int*>(base + p.at.lists)),
+        entries(reinterpret_cast<LayerEntry*>(base + p.at.entries)),
+        geometry(reinterpret_cast<HeadGeometry*>(base + p.at.geometry)),
+        heads(reinterpret_cast<HeadEntry*>(base + p.at.heads)),
+        rotation(reinterpret_cast<float2*>(base + p.at.rotation)) {}
+};
+
+// Where a position's rows of the embedding begin: the token's, or that of a sequence's beginning, and one of every
+// position table; null where there is none. row_of(table): which of a table's rows.
+struct EmbeddingRows {
+  const float* row[1 + EmbeddingArgs::max_tables];
+
+  template <class F>
+  __device__ __forceinline__ EmbeddingRows(const Problem& p, std::int32_t position, int token, F&& row_of) {
+    row[0] = position == 0 ? p.start : p.token + static_cast<std::int64_t>(token) * p.width;
+#pragma unroll
+    for (int i = 0; i < EmbeddingArgs::max_tables; ++i)
+      row[i + 1] = i < p.table_count ? p.tables[i].rows + row_of(p.tables[i]) * p.width : nullptr;
+  }
+  __device__ __forceinline__ float sum(int d) const {
+    float x = row[0][d];
+#pragma unroll
+    for (int i = 1; i <= EmbeddingArgs::max_tables; ++i)
+      if (row[i] != nullptr) x += row[i][d];
+    return x;
+  }
+};
+
+// The launch: a file for each type, as the kernel takes long to compile.
+template <class T>
+void launch_generate(const Problem&, const Positions&, int blocks, std::size_t shared_bytes, const Launch&);
+
+}  // namespace longstride::kernels::cuda::generation

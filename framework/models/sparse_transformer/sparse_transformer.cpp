@@ -1,0 +1,187 @@
+#include "framework/models/sparse_transformer/sparse_transformer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/core/errors.h"
+#include "framework/ops/cross_entropy.h"
+#include "framework/ops/linear.h"
+
+namespace longstride {
+namespace {
+
+std::vector<PositionIndex> position_tables(const SparseTransformerConfig& c) {
+  if (c.positions == Positions::none) return {};
+  if (c.positions == Positions::data) {
+    const Geometry& g = c.geometry;
+    return {{g.columns * g.channels, g.rows}, {g.channels, g.columns}, {1, g.channels}};
+  }
+  const std::int64_t stride = c.attention.stride;
+  return {{stride, (c.context + stride - 1) / stride}, {1, stride}};
+}
+
+// A block is an attention branch and a feed-forward branch.
+int recomputed_branches(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none:
+      return 0;
+    case Recompute::block:
+      return 2;
+    case Recompute::attention_and_feed_forward:
+      return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+SparseTransformer::SparseTransformer(const SparseTransformerConfig& config)
+    : config_(config), plans_(std::make_shared<AttentionPlans>(config.attention, config.heads)) {
+  const std::vector<PositionIndex> tables = position_tables(config);
+  embedding_ = std::make_unique<EmbeddingLayer>(
+      parameters_, "embedding", config.vocabulary, config.width, tables, deviation(static_cast<double>(config.width)),
+      deviation(static_cast<double>(config.width) * std::max(1.0, static_cast<double>(tables.size()))));
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) add_block(layer);
+  final_norm_ = std::make_shared<LayerNorm>(parameters_, "final_norm", config.width);
+  output_ = &parameters_.add("output.weight", {config.vocabulary, config.width}, {});
+  parameters_.lay_out();
+
+  std::vector<ResidualStep> steps;
+  for (const Block& block : blocks_) {
+    const auto id = static_cast<std::uint32_t>(steps.size());
+    const auto dropout = static_cast<float>(config.dropout);
+    steps.push_back({block.attention_norm, block.attention, {dropout, id}});
+    steps.push_back({block.feed_forward_norm, block.feed_forward, {dropout, id + 1}});
+  }
+  stream_ = std::make_unique<ResidualStream>(std::move(steps), final_norm_, recomputed_branches(config.recompute));
+}
+
+double SparseTransformer::deviation(double fan_in) const {
+  const double value = 0.125 / fan_in;
+  return config_.init == InitReading::variance ? std::sqrt(value) : value;
+}
+
+void SparseTransformer::add_block(std::int64_t layer) {
+  const std::string name = "layers." + std::to_string(layer);
+  // The two projections that write to the residual stream start smaller, by 1 / sqrt(2 N) (section 5.2).
+  const double shrink = 1.0 / std::sqrt(2.0 * static_cast<double>(config_.layers));
+  const double width = static_cast<double>(config_.width);
+
+  AttentionBranchConfig attention;
+  attention.width = config_.width;
+  attention.heads = config_.heads;
+  attention.key_size = config_.key_size();
+  attention.value_size = config_.value_size();
+  attention.weight_deviation = deviation(width);
+  attention.output_deviation = shrink * deviation(width);
+  attention.transform = {config_.query_key_norm, config_.rotary_base};
+
+  FeedForwardBranchConfig feed_forward;
+  feed_forward.width = config_.width;
+  feed_forward.inner_width = config_.inner_width();
+  feed_forward.inner_deviation = deviation(width);
+  feed_forward.output_deviation = shrink * deviation(static_cast<double>(config_.inner_width()));
+
+  Block block;
+  block.attention_norm = std::make_shared<LayerNorm>(parameters_, name + ".attention_norm", config_.width);
+  block.attention = std::make_shared<AttentionBranch>(parameters_, name + ".attention", attention, plans_, layer);
+  block.feed_forward_norm = std::make_shared<LayerNorm>(parameters_, name + ".feed_forward_norm", config_.width);
+  block.feed_forward = std::make_shared<FeedForwardBranch>(parameters_, name + ".feed_forward", feed_forward);
+  blocks_.push_back(std::move(block));
+}
+
+void SparseTransformer::check_group(int ranks) const {
+  if (config_.heads % ranks != 0)
+    throw user_error("parallel.context is {}, which does not divide model.heads, {}; choose a divisor", ranks,
+                     config_.heads);
+  if (config_.context % ranks != 0)
+    throw user_error("parallel.context is {}, which does not divide data.context, {}; choose a divisor", ranks,
+                     config_.context);
+}
+
+SparseTransformer::Positions SparseTransformer::positions_of(const Context& ctx, const Tensor& tokens,
+                                                             const Tensor& losses) const {
+  const int ranks = ctx.group == nullptr ? 1 : ctx.group->size();
+  LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.dtype() == Dtype::u8 && tokens.size(1) <= config_.context &&
+                       losses.shape() == Shape({tokens.size(0), tokens.size(1) / ranks}) &&
+                       (ranks == 1 || (tokens.size(0) == 1 && tokens.size(1) % ranks == 0)),
+                   "tokens {} and losses {} for a context of {} on {} ranks", tokens.shape().text(),
+                   losses.shape().text(), config_.context, ranks);
+  if (ranks == 1) return {0, tokens, tokens};
+  const std::int64_t run = tokens.size(1) / ranks, first = ctx.group->index() * run;
+  const std::int64_t before = first > 0 ? first - 1 : 0;  // the input is shifted right by one
+  return {first, tokens.slice(1, before, before + run), tokens.slice(1, first, first + run)};
+}
+
+void SparseTransformer::losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const {
+  const Positions here = positions_of(ctx, tokens, losses);
+  Context quiet = ctx;
+  quiet.step = nullptr;  // no dropout
+  Scratch scratch(quiet);
+  const Tensor h = scratch.tensor({losses.size(0), losses.size(1), config_.width}, ctx.stream());
+  embedding_->forward(quiet, here.inputs, h, here.first);
+  const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
+  stream_->forward(quiet, h, normed, nullptr);
+  const Shape rows = {losses.count()};
+  ops::cross_entropy(quiet, normed.rows(), output_->value, here.targets.reshape(rows), losses.reshape(rows));
+}
+
+void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const {
+  Context quiet = ctx;
+  quiet.step = nullptr;
+  Scratch scratch(quiet);
+  const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.stream());
+  const Tensor normed = scratch.tensor(h.shape(), ctx.compute), out = scratch.like(normed);
+  embedding_->forward(quiet, tokens, h);
+  blocks_.front().attention_norm->forward(quiet, h, normed, nullptr);
+  for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
+    const Block& block = blocks_[layer];
+    {
+      Scratch inner(quiet);
+      const auto seen = block.attention->queries_and_keys(quiet, normed, inner);
+      if (!quiet.planning()) visit(static_cast<std::int64_t>(layer), seen.queries, seen.keys);
+    }
+    const LayerNorm& next = layer + 1 < blocks_.size() ? *blocks_[layer + 1].attention_norm : *final_norm_;
+    block.attention->forward(quiet, normed, out, nullptr);
+    block.feed_forward_norm->forward_after(quiet, out, h, {}, h, normed, nullptr);
+    block.feed_forward->forward(quiet, normed, out, nullptr);
+    next.forward_after(quiet, out, h, {}, h, normed, nullptr);
+  }
+}
+
+void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale,
+                                           const Tensor& losses) const {
+  const Positions here = positions_of(ctx, tokens, losses);
+  const Shape rows = {losses.count()}, shape = {losses.size(0), losses.size(1), config_.width};
+  Tape tape(*ctx.arena);
+  tape.open_frame();
+  const Tensor h = tape.tensor(shape, ctx.stream());
+  embedding_->forward(ctx, here.inputs, h, here.first);
+
+  Scratch scratch(ctx);
+  const Tensor d = scratch.tensor(shape, ctx.compute);
+  {
+    Scratch inner(ctx);
+    const Tensor normed = inner.tensor(shape, ctx.compute);
+    stream_->forward(ctx, h, normed, &tape);
+    ops::cross_entropy_with_gradient(ctx, normed.rows(), output_->value, here.targets.reshape(rows), scale,
+                                     losses.reshape(rows), d.rows(), output_->gradient);
+  }
+  if (ctx.watcher != nullptr) ctx.watcher->complete_from(*output_);
+  const Tensor dh = scratch.tensor(shape, ctx.stream());
+  stream_->backward(ctx, d, dh, tape);
+  embedding_->backward(ctx, dh, here.inputs, here.first);
+  tape.close_frame();
+  LONGSTRIDE_CHECK(tape.empty(), "the tape is not empty after a step");
+}
+
+double SparseTransformer::training_flops(std::int64_t positions) const {
+  double pairs = 0;  // of all heads of all layers
+  for (std::int64_t layer = 0; layer < config_.layers; ++layer)
+    for (std::int64_t head = 0; head < config_.heads; ++head)
+      pairs += static_cast<double>(kernels::allowed_pairs(config_.attention, layer, config_.heads, head, positions));
+  const double products = 2.0 * static_cast<double>(config_.key_size() + config_.value_size());
+  return 6.0 * static_cast<double>(parameters_.count()) * static_cast<double>(positions) + 3.0 * products * pairs;
+}
+
+}  // namespace longstride

@@ -1,0 +1,70 @@
+// The Sparse Transformer (Child et al. 2019, section 5):
+//   H_0 = embed(x),  H_k = H_{k-1} + resblock(H_{k-1}),  y = softmax(norm(H_N) W_out)
+//   a(H) = dropout(attention(norm(H))),  b(H) = dropout(ff(norm(H + a(H)))),  resblock = a + b
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "framework/layers/attention_branch.h"
+#include "framework/layers/embedding.h"
+#include "framework/layers/feed_forward_branch.h"
+#include "framework/layers/residual_stream.h"
+#include "framework/models/model.h"
+#include "framework/models/sparse_transformer/config.h"
+
+namespace longstride {
+
+class SparseTransformer : public Model {
+ public:
+  explicit SparseTransformer(const SparseTransformerConfig& config);
+
+  ParameterSet& parameters() override { return parameters_; }
+  std::int64_t context() const override { return config_.context; }
+  std::int64_t vocabulary() const override { return config_.vocabulary; }
+  const SparseTransformerConfig& config() const { return config_; }
+  // Runs the layers on tokens (batch, seq) u8 without dropout; `visit` sees every layer's queries and keys, (batch,
+  // seq, heads, key size), which are gone when it returns.
+  using AttentionVisitor = std::function<void(std::int64_t layer, const Tensor& queries, const Tensor& keys)>;
+  void visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const;
+
+  void losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const override;
+  void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const override;
+  void check_group(int ranks) const override;
+  std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
+                                                std::int64_t positions) const override;
+  void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
+              const Tensor& logits) const override;
+  bool generates(const DecodingState& state) const override;
+  void generate(Context& ctx, DecodingState& state, const ops::Drawing& drawing, std::int64_t first,
+                std::int64_t count) const override;
+  double training_flops(std::int64_t positions) const override;
+
+ private:
+  struct Block {
+    std::shared_ptr<const LayerNorm> attention_norm, feed_forward_norm;
+    std::shared_ptr<const AttentionBranch> attention;
+    std::shared_ptr<const FeedForwardBranch> feed_forward;
+  };
+  void add_block(std::int64_t layer);
+  // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation.
+  double deviation(double fan_in) const;
+  // The positions of a step or an evaluation that this rank has: all of them, or in a group a run.
+  struct Positions {
+    std::int64_t first = 0;
+    Tensor inputs;   // (batch, seq) u8, as ops::Embedding wants them: `first` is the position of slot 0
+    Tensor targets;  // (batch, seq) u8
+  };
+  Positions positions_of(const Context& ctx, const Tensor& tokens, const Tensor& losses) const;
+
+  SparseTransformerConfig config_;
+  ParameterSet parameters_;
+  std::shared_ptr<const AttentionPlans> plans_;
+  std::unique_ptr<EmbeddingLayer> embedding_;
+  std::vector<Block> blocks_;
+  std::shared_ptr<const LayerNorm> final_norm_;
+  std::unique_ptr<ResidualStream> stream_;
+  Parameter* output_ = nullptr;
+};
+
+}  // namespace longstride

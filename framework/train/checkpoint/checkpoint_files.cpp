@@ -1,0 +1,299 @@
+#include "framework/train/checkpoint/checkpoint_files.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <unordered_map>
+
+#include "framework/core/errors.h"
+#include "framework/core/files/temporaries.h"
+#include "framework/train/checkpoint/checkpoint_state.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+Tensor slice_of(const Tensor& flat, const Parameter& p) {
+  return flat.slice(0, p.offset, p.offset + p.shape.count()).reshape(p.shape);
+}
+
+// A tensor of a file and the memory it is written from or read into.
+struct Named {
+  std::string name;
+  Tensor tensor;
+};
+
+std::vector<Named> slices_of(const ParameterSet& parameters, const Tensor& flat) {
+  LONGSTRIDE_CHECK(flat.rank() == 1 && flat.size(0) == parameters.flat_size(), "a flat buffer is {}, not ({})",
+                   flat.shape().text(), parameters.flat_size());
+  std::vector<Named> all;
+  for (const Parameter& p : parameters.all()) all.push_back({p.name, slice_of(flat, p)});
+  return all;
+}
+
+// The parameters in these ranges of a flat buffer, of which `held` has all elements one after the other. One that a
+// range cuts is there as "<name>[begin:end]": those elements of it, in one dimension.
+void add_ranges(std::vector<Named>& all, const std::string& prefix, const ParameterSet& parameters, const Tensor& held,
+                const std::vector<FlatRange>& ranges) {
+  std::int64_t at = 0;  // in `held`, of the range
+  for (const FlatRange& range : ranges) {
+    for (const Parameter& p : parameters.all()) {
+      const std::int64_t first = std::max(range.begin, p.offset);
+      const std::int64_t last = std::min(range.begin + range.count, p.offset + p.shape.count());
+      if (first >= last) continue;
+      const Tensor part = held.slice(0, at + first - range.begin, at + last - range.begin);
+      if (last - first == p.shape.count())
+        all.push_back({prefix + p.name, part.reshape(p.shape)});
+      else
+        all.push_back({fmt::format("{}{}[{}:{}]", prefix, p.name, first - p.offset, last - p.offset), part});
+    }
+    at += range.count;
+  }
+}
+
+FileDigest write_tensors(const std::string& path, const std::vector<Named>& all, std::int64_t step) {
+  std::vector<TensorEntry> entries;
+  for (const Named& n : all) entries.push_back({n.name, n.tensor.dtype(), n.tensor.shape()});
+  SafetensorsWriter writer(path, std::move(entries), {{"format", "pt"}, {"step", std::to_string(step)}});
+  for (const Named& n : all) writer.write(n.tensor);
+  return writer.finish();
+}
+
+// Fills every tensor of `all`; the file must hold these and no others.
+void read_tensors(const std::string& path, const std::vector<Named>& all) {
+  const SafetensorsReader reader(path);
+  for (const Named& n : all) {
+    const TensorEntry* entry = reader.find(n.name);
+    if (entry == nullptr)
+      throw user_error("{}: holds no tensor '{}' {}, which the model has; use the recipe that the run was started with",
+                       path, n.name, n.tensor.shape().text());
+    if (!(entry->shape == n.tensor.shape()))
+      throw user_error("{}: tensor '{}' is {}, but the model's is {}; use the recipe that the run was started with",
+                       path, n.name, entry->shape.text(), n.tensor.shape().text());
+  }
+  if (reader.entries().size() != all.size()) {
+    const auto known = [&](const std::string& name) {
+      return std::any_of(all.begin(), all.end(), [&](const Named& n) { return n.name == name; });
+    };
+    for (const TensorEntry& entry : reader.entries())
+      if (!known(entry.name))
+        throw user_error(
+            "{}: holds tensor '{}' {}, which the model has not; use the recipe that the run was started with", path,
+            entry.name, entry.shape.text());
+  }
+  for (const Named& n : all) reader.read(n.name, n.tensor);
+}
+
+// Gone at once under its name, then byte by byte: a half-deleted checkpoint is never seen.
+void remove_checkpoint(const std::string& directory) {
+  const fs::path path(directory);
+  const fs::path doomed = path.parent_path() / (".tmp-" + path.filename().string() + "-removed");
+  std::error_code error;
+  fs::rename(path, doomed, error);
+  if (!error) fs::remove_all(doomed, error);
+  if (error) spdlog::warn("{}: cannot be removed: {}", directory, error.message());
+}
+
+// "<name>" or "<name>[begin:end]".
+struct PartName {
+  std::string parameter;
+  std::int64_t begin = 0, end = -1;  // -1: the whole
+};
+
+std::optional<PartName> parse_part_name(const std::string& name) {
+  PartName parsed{name};
+  const std::size_t open = name.rfind('[');
+  if (!name.ends_with("]") || open == std::string::npos) return parsed;
+  const char *at = name.data() + open + 1, *last = name.data() + name.size() - 1;
+  const auto colon = std::from_chars(at, last, parsed.begin);
+  if (colon.ec != std::errc() || colon.ptr == last || *colon.ptr != ':') return std::nullopt;
+  const auto stop = std::from_chars(colon.ptr + 1, last, parsed.end);
+  if (stop.ec != std::errc() || stop.ptr != last || parsed.end < 0) return std::nullopt;
+  parsed.parameter.resize(open);
+  return parsed;
+}
+
+// A flat buffer, or the parameters' own masters when absent, filled from the tensors whose names begin with `prefix`.
+struct Wanted {
+  std::string prefix;
+  Tensor flat;
+  std::unordered_map<std::string, std::int64_t> read = {};  // elements by parameter
+};
+
+void read_part(const SafetensorsReader& reader, const TensorEntry& entry, const ParameterSet& parameters,
+               std::vector<Wanted>& all) {
+  constexpr const char* advice = "use the recipe that the run was started with";
+  for (Wanted& wanted : all) {
+    if (!entry.name.starts_with(wanted.prefix)) continue;
+    const std::optional<PartName> name = parse_part_name(entry.name.substr(wanted.prefix.size()));
+    const auto p = std::find_if(parameters.all().begin(), parameters.all().end(),
+                                [&](const Parameter& q) { return name && q.name == name->parameter; });
+    if (p == parameters.all().end()) continue;
+    const std::int64_t count = p->shape.count(), end = name->end < 0 ? count : name->end;
+    const Shape shape = name->end < 0 ? p->shape : Shape{end - name->begin};
+    if (name->begin < 0 || end <= name->begin || end > count || !(entry.shape == shape))
+      throw user_error("{}: tensor '{}' is {}, but the model's '{}' is {}; {}", reader.path(), entry.name,
+                       entry.shape.text(), p->name, p->shape.text(), advice);
+    const Tensor whole = wanted.flat.given() ? slice_of(wanted.flat, *p) : p->master;
+    reader.read(entry.name, whole.reshape({count}).slice(0, name->begin, end).reshape(shape));
+    wanted.read[p->name] += end - name->begin;
+    return;
+  }
+  throw user_error("{}: holds tensor '{}' {}, which the model has not; {}", reader.path(), entry.name,
+                   entry.shape.text(), advice);
+}
+
+void read_shards(const std::string& directory, const std::vector<std::string>& shards, const ParameterSet& parameters,
+                 std::vector<Wanted> all) {
+  for (const std::string& shard : shards) {
+    const SafetensorsReader reader(directory + "/" + shard);
+    for (const TensorEntry& entry : reader.entries()) read_part(reader, entry, parameters, all);
+  }
+  for (Wanted& wanted : all)
+    for (const Parameter& p : parameters.all())
+      if (wanted.read[p.name] != p.shape.count())
+        throw user_error("{}: holds {} of the {} elements of '{}{}'; use the recipe that the run was started with",
+                         directory, wanted.read[p.name], p.shape.count(), wanted.prefix, p.name);
+}
+
+template <class T>
+bool all_finite(const Tensor& tensor) {
+  const T* values = tensor.as<const T>();
+  return std::all_of(values, values + tensor.count(), [](T value) { return std::isfinite(value); });
+}
+
+// A model whose weights are not numbers scores and samples nonsense without a word.
+void refuse_non_finite(const std::string& directory, const ParameterSet& parameters, const Tensor& flat) {
+  for (const Parameter& p : parameters.all()) {
+    const Tensor weights = flat.given() ? slice_of(flat, p) : p.master;
+    if (!(weights.dtype() == Dtype::f64 ? all_finite<double>(weights) : all_finite<float>(weights)))
+      throw user_error(
+          "{}: weights of '{}' are not finite, so the model is of no use; move this checkpoint away to use the one "
+          "before it",
+          directory, p.name);
+  }
+}
+
+}  // namespace
+
+std::string checkpoints_directory(const std::string& run) { return run + "/checkpoints"; }
+std::string checkpoint_directory(const std::string& run, std::int64_t step) {
+  return fmt::format("{}/step-{:08}", checkpoints_directory(run), step);
+}
+
+std::int64_t elements_of(const std::vector<FlatRange>& ranges) {
+  std::int64_t all = 0;
+  for (const FlatRange& range : ranges) all += range.count;
+  return all;
+}
+
+CheckpointShare share_of_writer(int writer, int writers, std::int64_t flat_size, bool with_average) {
+  const auto averages = [&](int w) { return with_average && w == std::min(1, writers - 1); };
+  const double even = (with_average ? 4.0 : 3.0) / writers;
+  const auto room = [&](int w) { return std::max(0.0, even - (w == 0 ? 1 : 0) - (averages(w) ? 1 : 0)); };
+  double all = 0, before = 0;
+  CheckpointShare share;
+  share.shards = 0;
+  for (int w = 0; w < writers; ++w) {
+    all += room(w);
+    if (room(w) == 0) continue;
+    if (w < writer) before += room(w), ++share.shard;
+    ++share.shards;
+  }
+  const auto edge = [&](double part) {
+    const std::int64_t unit = ParameterSet::alignment, units = flat_size / unit;
+    return part >= all ? flat_size : static_cast<std::int64_t>(part / all * static_cast<double>(units)) * unit;
+  };
+  share.model = writer == 0;
+  if (averages(writer)) share.average = {{0, flat_size}};
+  // The end is the next one's beginning: the same sum, in the same order.
+  const std::int64_t begin = edge(before), end = edge(before + room(writer));
+  if (end > begin) share.moments = {{begin, end - begin}};
+  return share;
+}
+
+CheckpointShare share_of_owner(int rank, int ranks, const std::vector<FlatRange>& owned, bool with_average) {
+  CheckpointShare share;
+  share.model = rank == 0;
+  share.moments = owned;
+  if (with_average) share.average = owned;
+  share.shard = share.average_shard = rank;
+  share.shards = share.average_shards = ranks;
+  return share;
+}
+
+void create_checkpoints_directory(const std::string& run) {
+  const std::string all = checkpoints_directory(run);
+  std::error_code error;
+  fs::create_directories(all, error);
+  if (error) throw user_error("{}: cannot create the directory: {}", all, error.message());
+}
+
+std::unique_ptr<AtomicDirectory> begin_checkpoint(const std::string& run, std::int64_t step) {
+  create_checkpoints_directory(run);
+  remove_temporaries(checkpoints_directory(run));
+  return std::make_unique<AtomicDirectory>(checkpoint_directory(run, step));
+}
+
+std::map<std::string, FileDigest> write_share(const std::string& directory, std::int64_t step,
+                                              const TrainingTensors& tensors, const CheckpointShare& share) {
+  std::map<std::string, FileDigest> written;
+  const auto write = [&](const std::string& name, const std::vector<Named>& all) {
+    written[name] = write_tensors(directory + "/" + name, all, step);
+  };
+  if (share.model) write(checkpoint_names::model, slices_of(tensors.parameters, tensors.masters));
+  if (!share.average.empty()) {
+    const std::string number =
+        share.average_shards == 1 ? "" : fmt::format("-{:05}-of-{:05}", share.average_shard, share.average_shards);
+    std::vector<Named> average;
+    add_ranges(average, "", tensors.parameters, tensors.ema, share.average);
+    write(fmt::format("{}{}.safetensors", checkpoint_names::average, number), average);
+  }
+  if (share.moments.empty()) return written;
+  std::vector<Named> moments;
+  add_ranges(moments, "m.", tensors.parameters, tensors.m, share.moments);
+  add_ranges(moments, "v.", tensors.parameters, tensors.v, share.moments);
+  write(fmt::format("{}{:05}-of-{:05}.safetensors", checkpoint_names::optimizer, share.shard, share.shards), moments);
+  return written;
+}
+
+void commit_checkpoint(const std::string& run, const CheckpointState& state,
+                       const std::map<std::string, FileDigest>& files, AtomicDirectory& directory, std::int64_t keep) {
+  const CheckpointManifest manifest{checkpoint_version, state, files};
+  write_file_atomically(directory.path() + "/" + checkpoint_names::state, manifest_text(manifest));
+  directory.commit();
+  remove_oldest_checkpoints(run, state.step, keep);
+}
+
+void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std::int64_t keep) {
+  std::vector<std::int64_t> steps = checkpoint_steps(run);
+  std::erase_if(steps, [&](std::int64_t step) { return step > newest; });
+  const auto kept = static_cast<std::size_t>(keep);
+  for (std::size_t i = 0; keep > 0 && i + kept < steps.size(); ++i)
+    remove_checkpoint(checkpoint_directory(run, steps[i]));
+}
+
+void read_parameters(const std::string& path, const ParameterSet& parameters, const Tensor& flat) {
+  std::vector<Named> all;
+  for (const Parameter& p : parameters.all()) all.push_back({p.name, flat.given() ? slice_of(flat, p) : p.master});
+  read_tensors(path, all);
+  refuse_non_finite(path, parameters, flat);
+}
+
+void read_moments(const std::string& directory, const std::vector<std::string>& shards,
+                  const TrainingTensors& tensors) {
+  read_shards(directory, shards, tensors.parameters, {{"m.", tensors.m}, {"v.", tensors.v}});
+}
+
+void read_average(const std::string& directory, const std::vector<std::string>& shards, const ParameterSet& parameters,
+                  const Tensor& flat) {
+  read_shards(directory, shards, parameters, {{"", flat}});
+  refuse_non_finite(directory, parameters, flat);
+}
+
+}  // namespace longstride

@@ -1,0 +1,34 @@
+// A TensorBoard event file: TFRecords (length, masked CRC-32C of the length, data, masked CRC-32C of the data), each
+// one Event protocol buffer. Written by hand, for four kinds of field need no library.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "framework/core/files/append_file.h"
+
+namespace longstride {
+
+std::uint32_t crc32c(const void* bytes, std::size_t count);  // Castagnoli
+
+using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
+
+class EventFile {
+ public:
+  // Opens a new RUN/events.out.tfevents.<seconds>.<host>.<pid>. TensorBoard then forgets what older files of the
+  // directory say of steps from `first_step` on.
+  EventFile(const std::string& directory, std::int64_t first_step);
+
+  void write(std::int64_t step, const Scalars& scalars);
+  void flush() { file_.flush(); }
+
+ private:
+  void append(std::string_view event);
+
+  AppendFile file_;
+};
+
+}  // namespace longstride

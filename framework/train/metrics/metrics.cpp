@@ -1,0 +1,79 @@
+#include "framework/train/metrics/metrics.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "framework/core/files/files.h"
+
+namespace longstride {
+namespace {
+
+// Keys in the order in which they are written: people read these lines too.
+using Line = nlohmann::ordered_json;
+
+// The step of a line; -1 for what is no line of ours, such as one that a crash has cut short.
+std::int64_t step_of(const std::string& line) {
+  const auto object = nlohmann::json::parse(line, nullptr, false);
+  if (!object.is_object()) return -1;
+  const auto step = object.find("step");
+  return step != object.end() && step->is_number_integer() ? step->get<std::int64_t>() : -1;
+}
+
+// Returns `path`.
+std::string keep_lines_until(std::string path, std::int64_t last_step) {
+  if (!std::filesystem::exists(path)) return path;
+  const std::string content = read_file(path);
+  std::istringstream lines(content);
+  std::string kept;
+  for (std::string line; std::getline(lines, line);) {
+    const std::int64_t step = step_of(line);
+    if (last_step > 0 && 0 <= step && step <= last_step) kept += line + '\n';
+  }
+  if (kept != content) write_file_atomically(path, kept);
+  return path;
+}
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(const std::string& run, std::int64_t resumed_step)
+    : events_(run, resumed_step + 1), lines_(keep_lines_until(run + "/metrics.jsonl", resumed_step)) {}
+
+void MetricsWriter::write(const StepMetrics& m) {
+  Line line = {{"step", m.step}, {"loss", m.loss},           {"bits_per_byte", m.bits_per_byte},
+               {"lr", m.lr},     {"grad_norm", m.grad_norm}, {"tokens_per_second", m.tokens_per_second}};
+  if (m.loss_scale) line["loss_scale"] = *m.loss_scale;
+  if (m.skipped) line["skipped"] = *m.skipped;
+  lines_.append(line.dump() + '\n');
+  events_.write(m.step, {{"train/loss", m.loss},
+                         {"train/bits_per_byte", m.bits_per_byte},
+                         {"train/lr", m.lr},
+                         {"train/grad_norm", m.grad_norm},
+                         {"train/tokens_per_second", m.tokens_per_second}});
+  if (m.loss_scale) events_.write(m.step, {{"train/loss_scale", *m.loss_scale}});
+}
+
+void MetricsWriter::write(const EvaluationMetrics& m) {
+  const Line line = {{"step", m.step},   {"split", m.split},    {"loss", m.loss}, {"bits_per_byte", m.bits_per_byte},
+                     {"bytes", m.bytes}, {"seconds", m.seconds}};
+  lines_.append(line.dump() + '\n');
+  events_.write(m.step, {{m.split + "/loss", m.loss}, {m.split + "/bits_per_byte", m.bits_per_byte}});
+}
+
+void MetricsWriter::write(const DeviceMetrics& m) {
+  const Line line = {
+      {"step", m.step}, {"device", m.device}, {"precision", m.precision}, {"planned_bytes", m.planned_bytes}};
+  lines_.append(line.dump() + '\n');
+}
+
+void MetricsWriter::write(const MemoryMetrics& m) {
+  const Line line = {{"step", m.step}, {"planned_bytes", m.planned_bytes}, {"used_bytes", m.used_bytes}};
+  lines_.append(line.dump() + '\n');
+}
+
+void MetricsWriter::flush() {
+  lines_.flush();
+  events_.flush();
+}
+
+}  // namespace longstride

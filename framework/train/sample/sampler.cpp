@@ -1,0 +1,190 @@
+#include "framework/train/sample/sampler.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::int64_t most_on_gpu = 16;
+constexpr std::int64_t block = 64;  // positions between two looks at the clock
+
+using Progress = std::function<void(std::int64_t)>;  // positions done
+
+std::int64_t batch_of(const Context& ctx, const SampleConfig& config) {
+  if (config.batch > 0) return std::min(config.batch, config.count);
+  return ctx.device == Device::cpu ? config.count : std::min(config.count, most_on_gpu);
+}
+
+std::int64_t prompted(const SampleConfig& config) {
+  return config.prompts.empty() ? 0 : static_cast<std::int64_t>(config.prompts.front().size());
+}
+
+// Sequences [first, first + batch) of those to be drawn, and the memory for it.
+class Batch {
+ public:
+  Batch(const Model& model, Context& ctx, const SampleConfig& config, std::int64_t first, std::int64_t batch)
+      : model_(model),
+        ctx_(ctx),
+        config_(config),
+        batch_(batch),
+        state_(model.begin_decoding(ctx_, batch, config.length)),
+        scratch_(ctx_) {
+    drawing_.sampling = config.sampling;
+    drawing_.prompted = prompted(config);
+    drawing_.first_sequence = first;
+    drawing_.bytes = scratch_.tensor({batch, config.length}, Dtype::u8);
+    drawing_.log_probabilities = scratch_.tensor({batch, config.length}, Dtype::f32);
+    drawing_.previous = scratch_.tensor({batch, 1}, Dtype::u8);
+    logits_ = scratch_.tensor({batch, model.vocabulary()}, ctx.residual);
+    if (on_gpu()) position_ = scratch_.tensor({1}, Dtype::i64);
+  }
+
+  // What a plan counts: one position of either way, without arithmetic.
+  SampleMemory plan() {
+    one_position(0);
+    return {state_->bytes(), static_cast<std::int64_t>(ctx_.arena->high_water())};
+  }
+
+  void run(Samples& out, const Progress& progress) {
+    begin();
+    if (!on_gpu())
+      on_the_cpu(progress);
+    else if (config_.one_kernel && model_.generates(*state_))
+      in_one_kernel(progress);
+    else
+      by_graph(progress);
+    fetch(out);
+  }
+
+ private:
+  bool on_gpu() const { return ctx_.device == Device::cuda; }
+  void* stream() const { return ctx_.launch.stream; }
+
+  void begin() {
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(batch_ * config_.length), 0);
+    for (std::int64_t s = 0; s < batch_ && !config_.prompts.empty(); ++s) {
+      const std::size_t index = config_.prompts.size() == 1 ? 0 : static_cast<std::size_t>(drawing_.first_sequence + s);
+      std::copy(config_.prompts[index].begin(), config_.prompts[index].end(), bytes.begin() + s * config_.length);
+    }
+    if (!on_gpu()) {
+      std::copy(bytes.begin(), bytes.end(), drawing_.bytes.as<std::uint8_t>());
+      std::fill_n(drawing_.previous.as<std::uint8_t>(), batch_, std::uint8_t{0});
+      return;
+    }
+    copy_to_device(drawing_.bytes.data(), bytes.data(), bytes.size(), stream());
+    zero_on_device(drawing_.previous.data(), drawing_.previous.bytes(), stream());
+    zero_on_device(position_.data(), position_.bytes(), stream());
+    synchronize(stream());  // `bytes` ends here
+  }
+
+  void one_position(std::int64_t position) {
+    model_.decode(ctx_, *state_, position, drawing_.previous, logits_);
+    ops::draw(ctx_, logits_, drawing_, position);
+  }
+
+  void on_the_cpu(const Progress& progress) {
+    for (std::int64_t position = 0; position < config_.length; ++position) {
+      one_position(position);
+      progress(position + 1);
+    }
+  }
+
+  void in_one_kernel(const Progress& progress) {
+    in_blocks(0, progress,
+              [&](std::int64_t first, std::int64_t count) { model_.generate(ctx_, *state_, drawing_, first, count); });
+  }
+
+  // The first position goes kernel by kernel, so that libraries choose their algorithms and kernels are loaded.
+  void by_graph(const Progress& progress) {
+    ctx_.position = position_.as<std::int64_t>();
+    one_position(0);
+    Graph graph;
+    if (config_.length > 1) graph.capture(stream(), [&] { one_position(0); });
+    in_blocks(1, progress, [&](std::int64_t, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; ++i) graph.replay(stream());
+    });
+  }
+
+  // The host is at most two blocks ahead of the GPU.
+  template <class F>
+  void in_blocks(std::int64_t first, const Progress& progress, F&& f) {
+    std::array<Event, 2> done;
+    std::int64_t blocks = 0;
+    for (std::int64_t position = first; position < config_.length; position += block) {
+      Event& event = done[static_cast<std::size_t>(blocks++ % 2)];
+      event.wait();
+      if (blocks > 2) progress(position - block);
+      f(position, std::min(block, config_.length - position));
+      event.record(stream());
+    }
+    synchronize(stream());
+    progress(config_.length);
+  }
+
+  void fetch(Samples& out) {
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(drawing_.bytes.count()));
+    std::vector<float> logs(bytes.size());
+    if (on_gpu()) {
+      copy_to_host(bytes.data(), drawing_.bytes.data(), drawing_.bytes.bytes(), stream());
+      copy_to_host(logs.data(), drawing_.log_probabilities.data(), drawing_.log_probabilities.bytes(), stream());
+      synchronize(stream());
+    } else {
+      std::memcpy(bytes.data(), drawing_.bytes.data(), drawing_.bytes.bytes());
+      std::memcpy(logs.data(), drawing_.log_probabilities.data(), drawing_.log_probabilities.bytes());
+    }
+    for (std::int64_t s = 0; s < batch_; ++s) {
+      const std::int64_t begin = s * config_.length, end = begin + config_.length;
+      out.bytes.emplace_back(bytes.begin() + begin, bytes.begin() + end);
+      out.log_probabilities.emplace_back(logs.begin() + begin, logs.begin() + end);
+    }
+  }
+
+  const Model& model_;
+  Context ctx_;
+  const SampleConfig& config_;
+  std::int64_t batch_;
+  std::unique_ptr<DecodingState> state_;
+  Scratch scratch_;
+  ops::Drawing drawing_;
+  Tensor logits_, position_;
+};
+
+}  // namespace
+
+SampleMemory sample_memory(const Model& model, const Context& ctx, const SampleConfig& config) {
+  Arena counting;
+  Context planned = ctx;
+  planned.arena = &counting;
+  const std::int64_t batch = batch_of(ctx, config);
+  SampleMemory memory = Batch(model, planned, config, 0, batch).plan();
+  // The last few sequences take another path through the kernels, and may take more.
+  if (config.count % batch > 0) memory.total = Batch(model, planned, config, 0, config.count % batch).plan().total;
+  return memory;
+}
+
+Samples sample(const Model& model, Context& ctx, const SampleConfig& config,
+               const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  LONGSTRIDE_CHECK(config.length > 0 && config.length <= model.context() && prompted(config) <= config.length,
+                   "{} bytes after a prompt of {} for a context of {}", config.length, prompted(config),
+                   model.context());
+  LONGSTRIDE_CHECK(config.prompts.size() <= 1 || static_cast<std::int64_t>(config.prompts.size()) == config.count,
+                   "{} prompts for {} sequences", config.prompts.size(), config.count);
+  for (const auto& p : config.prompts)
+    LONGSTRIDE_CHECK(static_cast<std::int64_t>(p.size()) == prompted(config), "prompts of {} and {} bytes", p.size(),
+                     prompted(config));
+  Samples out;
+  const std::int64_t batch = batch_of(ctx, config);
+  for (std::int64_t first = 0; first < config.count; first += batch) {
+    const std::int64_t now = std::min(batch, config.count - first);
+    Batch(model, ctx, config, first, now).run(out, [&](std::int64_t positions) {
+      if (progress) progress(first * config.length + now * positions, config.count * config.length);
+    });
+  }
+  return out;
+}
+
+}  // namespace longstride

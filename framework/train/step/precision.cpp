@@ -1,0 +1,63 @@
+#include "framework/train/step/precision.h"
+
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+struct Peak {
+  const char* name;       // part of the driver's name for it
+  double narrow, single;  // TFLOP/s in bf16 and fp16 with tensor cores, in fp32 without
+};
+
+// The first that fits: the longer name stands before the shorter.
+constexpr Peak peaks[] = {
+    {"H100 PCIe", 756, 51}, {"H100 NVL", 835, 60},   {"H200 NVL", 835, 60},  {"H100", 989, 67},   {"H200", 989, 67},
+    {"GH200", 989, 67},     {"H800", 989, 67},       {"B200", 2250, 75},     {"A100", 312, 19.5}, {"A800", 312, 19.5},
+    {"A40", 149.7, 37.4},   {"A30", 165, 10.3},      {"L40S", 362, 91.6},    {"L40", 181, 90.5},  {"L4", 121, 30.3},
+    {"A10", 125, 31.2},     {"RTX 4090", 165, 82.6}, {"RTX 3090", 71, 35.6},
+};
+
+}  // namespace
+
+Precision resolved(Precision precision, Device device) {
+  if (precision != Precision::automatic) return precision;
+  return device == Device::cuda ? Precision::bf16 : Precision::fp32;
+}
+
+const char* name_of(Precision precision) {
+  switch (precision) {
+    case Precision::automatic:
+      return "automatic";
+    case Precision::fp32:
+      return "fp32";
+    case Precision::bf16:
+      return "bf16";
+    case Precision::fp16:
+      return "fp16";
+  }
+  return "?";
+}
+
+Dtype compute_type(Precision precision, Device device) {
+  const Precision exact = resolved(precision, device);
+  if (exact == Precision::fp32) return Dtype::f32;
+  if (device == Device::cpu)
+    throw user_error(
+        "train.precision is {}, which needs a GPU, and this runs on the CPU; use --set train.precision=fp32",
+        name_of(exact));
+  return exact == Precision::bf16 ? Dtype::bf16 : Dtype::f16;
+}
+
+bool narrow_stream(const TrainConfig& config, Device device) {
+  return config.residual != Precision::fp32 && resolved(config.precision, device) == Precision::bf16;
+}
+
+std::optional<double> peak_flops(const std::string& gpu, Precision precision) {
+  for (const Peak& peak : peaks)
+    if (gpu.find(peak.name) != std::string::npos)
+      return 1e12 * (resolved(precision, Device::cuda) == Precision::fp32 ? peak.single : peak.narrow);
+  return std::nullopt;
+}
+
+}  // namespace longstride

@@ -1,0 +1,75 @@
+// Attention one position at a time, with a cache that keeps only the rows that can still be attended to: a ring of w
+// or l rows for a window, the summary rows for a summary, all rows for column and dense. Equal, to rounding, to the
+// row of the whole attention.
+#pragma once
+#include <cstddef>
+#include <memory>
+
+#include "kernels/attention/pattern/plan.h"
+#include "kernels/base/view.h"
+
+namespace longstride::kernels {
+
+// A ring of rows of the cache: entry t of `stream` lives in row first_row + t mod capacity.
+struct CacheRing {
+  Stream stream;
+  std::int32_t capacity = 0;
+  std::int64_t first_row = 0;
+};
+
+// What one head reads of one ring: the part's keys, by position.
+struct CachedPart {
+  Part part;
+  std::int32_t segments = 1;  // the query at position i reads segment i mod segments
+  std::int32_t ring = 0;
+};
+
+struct DecodeHead {
+  std::int32_t first_ring = 0, rings = 0, first_part = 0, parts = 0;
+};
+
+struct DecodePlan {
+  std::int32_t n = 0;     // positions at most
+  std::int64_t rows = 0;  // rows of the cache, for one sequence, over all heads
+  std::vector<DecodeHead> heads;
+  std::vector<CacheRing> rings;
+  std::vector<CachedPart> parts;
+};
+
+// For the layer of `plan`; the plan itself is not needed afterwards.
+std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan);
+
+// q, k, v, o and the cache are of one type: f32 or f64 on the CPU; bf16, f16 or f32 on the GPU, where scores and
+// softmax are f32.
+//
+// Stores rows [first, first + rows) of k and v. Positions are appended in order, each once.
+struct AppendArgs {
+  const DecodePlan* plan = nullptr;
+  View k, v;          // (batch, rows, heads, size), last dimension dense
+  View keys, values;  // the cache: (batch, plan->rows, size), contiguous
+  std::int64_t first = 0;
+  const std::int64_t* first_at = nullptr;  // GPU: when given, `first` is read there, by the kernel
+};
+
+// Attends from `position`, the last one appended.
+struct DecodeArgs {
+  const DecodePlan* plan = nullptr;
+  View q;             // (batch, 1, heads, key size)
+  View keys, values;  // the cache
+  View o;             // (batch, 1, heads, value size), written
+  std::int64_t position = 0;
+  double scale = 1;
+  const std::int64_t* position_at = nullptr;  // GPU: when given, `position` is read there, by the kernel
+};
+
+namespace cpu {
+void append(const AppendArgs&, const Launch&);
+void decode(const DecodeArgs&, const Launch&);
+}  // namespace cpu
+
+namespace cuda {
+void append(const AppendArgs&, const Launch&);
+void decode(const DecodeArgs&, const Launch&);
+}  // namespace cuda
+
+}  // namespace longstride::kernels

@@ -1,0 +1,178 @@
+// Decoding for any head sizes and any pattern, a block to a (sequence, head).
+#include <algorithm>
+
+#include "kernels/attention/decode/decode_geometry.h"
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/vector.cuh"
+
+namespace longstride::kernels::cuda {
+namespace {
+
+constexpr int warps = 8, threads = 32 * warps;
+constexpr int most_dims = 4;  // of a row, in one lane: sizes up to 128
+
+// Some of the heads: as many as fit among a kernel's parameters.
+struct Heads {
+  static constexpr int most = 8;
+  std::int32_t first = 0, n = 0;
+  HeadGeometry head[most];
+};
+
+template <class T>
+struct Rows {
+  T* data;
+  std::int64_t batch, row, head;  // strides
+  int size;
+
+  explicit Rows(const View& v)
+      : data(v.as<T>()), batch(v.stride[0]), row(v.stride[1]), head(v.stride[2]), size(static_cast<int>(v.size[3])) {}
+  __device__ T* at(std::int64_t b, std::int64_t r, std::int64_t h) const {
+    return data + b * batch + r * row + h * head;
+  }
+};
+
+template <class T>
+struct Cache {
+  T* data;
+  std::int64_t rows;
+  int size;
+
+  explicit Cache(const View& v) : data(v.as<T>()), rows(v.size[1]), size(static_cast<int>(v.size[2])) {}
+  __device__ T* at(std::int64_t b, std::int64_t row) const { return data + (b * rows + row) * size; }
+};
+
+__device__ __forceinline__ std::int64_t either(std::int64_t host, const std::int64_t* device) {
+  return device != nullptr ? *device : host;
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads)
+    append_rows(const Heads heads, const Rows<const T> k, const Rows<const T> v, const Cache<T> keys,
+                const Cache<T> values, std::int64_t rows, std::int64_t first_at_host, const std::int64_t* first_at) {
+  const HeadGeometry& head = heads.head[blockIdx.x];
+  const std::int64_t h = heads.first + blockIdx.x, batch = blockIdx.y;
+  const auto first = static_cast<std::int32_t>(either(first_at_host, first_at));
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (std::int64_t r = blockIdx.z * warps + threadIdx.x / 32; r < rows; r += gridDim.z * warps) {
+    const std::int32_t position = first + static_cast<std::int32_t>(r);
+    for (int i = 0; i < head.ring_count; ++i) {
+      const CacheRing& ring = head.rings[i];
+      const std::int64_t row = ring_row(ring, position);
+      const std::int32_t stop = ring.stream.count_below(first + static_cast<std::int32_t>(rows));
+      // What the same call would overwrite is not written.
+      if (row < 0 || ring.stream.count_below(position) < stop - ring.capacity) continue;
+      for (int d = lane; d < k.size; d += 32) keys.at(batch, row)[d] = k.at(batch, r, h)[d];
+      for (int d = lane; d < v.size; d += 32) values.at(batch, row)[d] = v.at(batch, r, h)[d];
+    }
+  }
+}
+
+// A warp goes over every 8th key with an online softmax, four keys at a time; the warps are merged in order.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    decode_rows(const Heads heads, const Rows<const T> q, const Cache<const T> keys, const Cache<const T> values,
+                const Rows<T> o, std::int64_t position_at_host, const std::int64_t* position_at, float scale) {
+  constexpr int at_once = 4;
+  __shared__ float of_warp[warps][32 * most_dims + 2];
+  const HeadGeometry& head = heads.head[blockIdx.x];
+  const std::int64_t h = heads.first + blockIdx.x, batch = blockIdx.y;
+  const auto position = static_cast<std::int32_t>(either(position_at_host, position_at));
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  float query[most_dims] = {}, sum[most_dims] = {}, top = -INFINITY, total = 0;
+  for (int e = 0; e < most_dims; ++e)
+    if (e * 32 + lane < q.size) query[e] = scale * to_float(q.at(batch, 0, h)[e * 32 + lane]);
+  for (int p = 0; p < head.part_count; ++p) {
+    const KeyRows rows = key_rows_of(head, p, heads.n, position);
+    for (std::int32_t t = warp * at_once; t < rows.count(); t += warps * at_once) {
+      std::int64_t row[at_once];
+      float score[at_once], most = top;
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        row[i] = t + i < rows.count() ? rows.row(t + i) : -1;
+        float dot = 0;
+        for (int e = 0; e < most_dims; ++e)
+          if (row[i] >= 0 && e * 32 + lane < q.size) dot += query[e] * to_float(keys.at(batch, row[i])[e * 32 + lane]);
+        score[i] = row[i] >= 0 ? warp_sum(dot) : -INFINITY;
+        most = fmaxf(most, score[i]);
+      }
+      const float shrink = expf(top - most);  // 0 at first
+      top = most;
+      total *= shrink;
+      for (int e = 0; e < most_dims; ++e) sum[e] *= shrink;
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const float weight = expf(score[i] - top);
+        total += weight;
+        for (int e = 0; e < most_dims; ++e)
+          if (row[i] >= 0 && e * 32 + lane < values.size)
+            sum[e] += weight * to_float(values.at(batch, row[i])[e * 32 + lane]);
+      }
+    }
+  }
+  for (int e = 0; e < most_dims; ++e) of_warp[warp][e * 32 + lane] = sum[e];
+  if (lane == 0) {
+    of_warp[warp][32 * most_dims] = top;
+    of_warp[warp][32 * most_dims + 1] = total;
+  }
+  __syncthreads();
+  for (int w = 0; w < warps; ++w) top = fmaxf(top, of_warp[w][32 * most_dims]);
+  total = 0;
+  for (int w = 0; w < warps; ++w)
+    if (of_warp[w][32 * most_dims + 1] > 0)
+      total += expf(of_warp[w][32 * most_dims] - top) * of_warp[w][32 * most_dims + 1];
+  for (int d = static_cast<int>(threadIdx.x); d < o.size; d += threads) {
+    float out = 0;
+    for (int w = 0; w < warps; ++w)
+      if (of_warp[w][32 * most_dims + 1] > 0) out += expf(of_warp[w][32 * most_dims] - top) * of_warp[w][d];
+    o.at(batch, 0, h)[d] = from_float<T>(total > 0 ? out / total : 0.0f);  // nothing to attend to: 0
+  }
+}
+
+template <class F>
+void each_heads(const DecodePlan& plan, F&& f) {
+  for (std::size_t first = 0; first < plan.heads.size(); first += Heads::most) {
+    Heads heads;
+    heads.first = static_cast<std::int32_t>(first);
+    heads.n = plan.n;
+    const std::size_t count = std::min<std::size_t>(Heads::most, plan.heads.size() - first);
+    for (std::size_t h = 0; h < count; ++h) heads.head[h] = geometry_of(plan, first + h);
+    f(heads, static_cast<unsigned>(count));
+  }
+}
+
+void check_sizes(const View& v) {
+  if (v.size[3] > 32 * most_dims) throw std::logic_error("decoding heads of more than 128");
+}
+
+}  // namespace
+
+void append(const AppendArgs& args, const Launch& launch) {
+  check_sizes(args.k);
+  check_sizes(args.v);
+  const std::int64_t rows = args.k.size[1];
+  const auto batch = static_cast<unsigned>(args.k.size[0]);
+  const unsigned slices = blocks_for(std::min<std::int64_t>(rows, 512), warps);
+  with_gpu_type(args.k.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    each_heads(*args.plan, [&](const Heads& heads, unsigned count) {
+      run("append", append_rows<T>, {dim3(count, batch, slices), threads}, launch, heads, Rows<const T>(args.k),
+          Rows<const T>(args.v), Cache<T>(args.keys), Cache<T>(args.values), rows, args.first, args.first_at);
+    });
+  });
+}
+
+void decode(const DecodeArgs& args, const Launch& launch) {
+  check_sizes(args.q);
+  check_sizes(args.o);
+  const auto batch = static_cast<unsigned>(args.q.size[0]);
+  with_gpu_type(args.q.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    each_heads(*args.plan, [&](const Heads& heads, unsigned count) {
+      run("decode", decode_rows<T>, {dim3(count, batch), threads}, launch, heads, Rows<const T>(args.q),
+          Cache<const T>(args.keys), Cache<const T>(args.values), Rows<T>(args.o), args.position, args.position_at,
+          static_cast<float>(args.scale));
+    });
+  });
+}
+
+}  // namespace longstride::kernels::cuda

@@ -1,0 +1,138 @@
+// How a pattern becomes work. Everything a kernel reads is a plain struct in one of three flat arrays, whose size does
+// not depend on the length of the sequence: which tiles a part has follows by closed form (tile_span.h).
+//
+//   head  ->  passes   an order of the query rows, read once under one online softmax; the passes of a head are merged
+//                      by log-sum-exp
+//   pass  ->  parts    a stream of key rows in which every query row may attend to one interval; the parts of a head
+//                      are disjoint
+//   part  ->  tiles    which (query tile, key tile) pairs hold an allowed pair, and whether all of theirs are: found
+//                      where they are needed
+//
+// A *stream* is an increasing sequence of rows of q, k or v, read in place: entry t is the row at position
+//     base + (t / run) * period + t mod run.
+// Natural order: run = n. Residue class r of l: base = r, run = 1, period = l. Summary rows of sub-block s:
+// base = l - (s+1)c, run = c, period = l. Streams are increasing, so "all allowed positions up to p" is a prefix.
+//
+// A *limit* gives a position from the query position i: (block > 0 ? floor(i / block) * block : i) - back. Every part
+// allows the keys of its stream from the low limit (at least 0) to the high limit, both included:
+//                    low            high     merged with a window, high (what the window has not)
+//     dense          0              i
+//     local          i - w + 1      i
+//     fixed_block    floor(i/l) l   i
+//     column         0              i        i - w  or  floor(i/l) l - 1
+//     fixed_summary  0              i        i - w  or  floor(i/l) l - 1
+// So, counted in stream entries, every query row has one interval and its ends never decrease from row to row: tiles
+// follow from the first and last row of a tile, and a partial tile is masked by two comparisons.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/attention/pattern/pattern.h"
+
+namespace longstride::kernels {
+
+struct Stream {
+  std::int32_t base = 0, run = 1, period = 1, length = 0;
+
+  constexpr std::int32_t position(std::int32_t t) const { return base + t / run * period + t % run; }
+  // How many entries have a position below p; p may be negative or beyond the end.
+  constexpr std::int32_t count_below(std::int32_t p) const {
+    if (p <= base) return 0;
+    const std::int32_t past = p - base, rest = past % period;
+    const std::int32_t count = past / period * run + (rest < run ? rest : run);
+    return count < length ? count : length;
+  }
+  constexpr bool holds(std::int32_t p) const { return count_below(p + 1) > count_below(p); }
+  bool operator==(const Stream&) const = default;
+};
+
+// The stream of all its entries below n, from `offset` positions further on.
+constexpr Stream stream_within(Stream s, std::int32_t offset, std::int32_t n) {
+  s.base += offset;
+  s.length = n;  // more than there can be: count_below then counts without a bound
+  s.length = s.count_below(n);
+  return s;
+}
+
+struct Limit {
+  std::int32_t back = 0, block = 0;
+
+  constexpr std::int32_t of(std::int32_t i) const { return (block > 0 ? i / block * block : i) - back; }
+  bool operator==(const Limit&) const = default;
+};
+
+// Entries [begin, end) of a stream; none when end <= begin.
+struct Interval {
+  std::int32_t begin = 0, end = 0;
+};
+
+struct Part {
+  PartKind kind = PartKind::dense;
+  Stream keys;  // of segment 0
+  Limit low, high;
+
+  // What the query at position i may attend to among `stream`, the keys of its segment.
+  constexpr Interval interval(const Stream& stream, std::int32_t i) const {
+    return {stream.count_below(low.of(i)), stream.count_below(high.of(i) + 1)};
+  }
+};
+
+// Segment s reads the queries and keys that lie s positions further on (a residue class each, for column). Segments
+// share no query and no key row. Segment 0 is the longest: a shorter one has its tiles, of which the last may hold a
+// row less, or none.
+struct Pass {
+  Stream queries;  // of segment 0
+  std::int32_t segments = 1;
+  std::int32_t first_part = 0, parts = 0;
+};
+
+struct HeadPlan {
+  std::int32_t first_pass = 0, passes = 0;
+};
+
+// Rows of a query tile and of a key tile, in stream entries.
+struct TileShape {
+  std::int32_t queries = 64, keys = 64;
+};
+
+struct AttentionPlan {
+  std::int32_t n = 0;  // positions
+  TileShape tile;
+  std::vector<HeadPlan> heads;  // one a head; heads with the same geometry name the same passes
+  std::vector<Pass> passes;
+  std::vector<Part> parts;
+
+  std::span<const Pass> passes_of(std::int64_t head) const {
+    const HeadPlan& h = heads[static_cast<std::size_t>(head)];
+    return {passes.data() + h.first_pass, static_cast<std::size_t>(h.passes)};
+  }
+  std::span<const Part> parts_of(const Pass& pass) const {
+    return {parts.data() + pass.first_part, static_cast<std::size_t>(pass.parts)};
+  }
+};
+
+// Positions in a plan: sums of two of them, and a tile more, stay far from the end of 32 bits.
+inline constexpr std::int64_t longest_plan = std::int64_t{1} << 24;
+
+// The plan of one layer for sequences of n positions, 1 <= n <= longest_plan, of a pattern that problem_of accepts;
+// std::invalid_argument otherwise. A few microseconds, whatever n is.
+std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
+                                               std::int64_t n, TileShape tile = {});
+
+// The plans of a model. Layers that use the same parts share one.
+class PlanCache {
+ public:
+  PlanCache(PatternConfig pattern, std::int64_t heads) : pattern_(std::move(pattern)), heads_(heads) {}
+  std::shared_ptr<const AttentionPlan> get(std::int64_t layer, std::int64_t n);
+
+ private:
+  PatternConfig pattern_;
+  std::int64_t heads_;
+  std::map<std::pair<std::vector<PartKind>, std::int64_t>, std::shared_ptr<const AttentionPlan>> plans_;
+};
+
+}  // namespace longstride::kernels

@@ -1,0 +1,91 @@
+// Which tiles of a part hold an allowed pair, by closed form. In a part every query row has one interval of the key
+// stream and its ends never decrease from row to row, so the first and the last row of a tile say everything. Kernels
+// evaluate them where they need them, so that a plan of a million positions takes no time, no memory and no copy.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/pattern/plan.h"
+
+namespace longstride::kernels {
+
+// Tiles [begin, end) hold an allowed pair; those of [full_begin, full_end) hold no other. All four never decrease
+// from row to row.
+struct TileSpan {
+  std::int32_t begin = 0, full_begin = 0, full_end = 0, end = 0;
+};
+
+constexpr std::int32_t tiles_in(std::int32_t length, std::int32_t tile) { return (length + tile - 1) / tile; }
+
+// The key tiles of query tile `index`. `queries` and `keys` are the streams of one segment.
+constexpr TileSpan key_tiles_of(const Part& part, const Stream& queries, const Stream& keys, TileShape tile,
+                                std::int32_t index) {
+  const std::int32_t begin = index * tile.queries;
+  if (begin >= queries.length) return {};
+  const std::int32_t end = begin + tile.queries < queries.length ? begin + tile.queries : queries.length;
+  const Interval first = part.interval(keys, queries.position(begin));
+  const Interval last = part.interval(keys, queries.position(end - 1));
+  const bool to_the_end = first.end == keys.length;  // a ragged last tile is full all the same
+  return {first.begin / tile.keys, tiles_in(last.begin, tile.keys),
+          to_the_end ? tiles_in(first.end, tile.keys) : first.end / tile.keys, tiles_in(last.end, tile.keys)};
+}
+
+// The query tiles of key tile `index`: the rows q whose span has it. As the ends never decrease, these are an interval,
+// found by bisection, and so are the full ones.
+constexpr TileSpan query_tiles_of(const Part& part, const Stream& queries, const Stream& keys, TileShape tile,
+                                  std::int32_t index) {
+  const std::int32_t rows = tiles_in(queries.length, tile.queries);
+  const auto first_beyond = [&](std::int32_t TileSpan::*end) {  // the first row whose `end` is above index
+    std::int32_t low = 0, high = rows;
+    while (low < high) {
+      const std::int32_t middle = low + (high - low) / 2;
+      if (key_tiles_of(part, queries, keys, tile, middle).*end > index)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return low;
+  };
+  return {first_beyond(&TileSpan::end), first_beyond(&TileSpan::full_end), first_beyond(&TileSpan::full_begin),
+          first_beyond(&TileSpan::begin)};
+}
+
+// Tiles [begin, end): all allowed (full), or some.
+struct TileRun {
+  std::int32_t begin = 0, end = 0;
+  bool full = false;
+  constexpr bool operator==(const TileRun&) const = default;
+};
+
+// The runs of a span that are not empty, in increasing order.
+class TileRuns {
+ public:
+  explicit constexpr TileRuns(const TileSpan& s) {
+    const bool some_full = s.full_begin < s.full_end;
+    add({s.begin, some_full ? s.full_begin : s.end, false});
+    if (!some_full) return;
+    add({s.full_begin, s.full_end, true});
+    add({s.full_end, s.end, false});
+  }
+  constexpr const TileRun* begin() const { return runs_.data(); }
+  constexpr const TileRun* end() const { return runs_.data() + count_; }
+  constexpr bool empty() const { return count_ == 0; }
+
+ private:
+  constexpr void add(const TileRun& run) {
+    if (run.begin < run.end) runs_[count_++] = run;
+  }
+  std::array<TileRun, 3> runs_{};
+  std::size_t count_ = 0;
+};
+
+// The key tiles of a query tile of a pass, and the query tiles of a key tile, in every segment.
+inline TileRuns key_runs(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t query_tile) {
+  return TileRuns(key_tiles_of(part, pass.queries, part.keys, plan.tile, query_tile));
+}
+inline TileRuns query_runs(const AttentionPlan& plan, const Pass& pass, const Part& part, std::int32_t key_tile) {
+  return TileRuns(query_tiles_of(part, pass.queries, part.keys, plan.tile, key_tile));
+}
+
+}  // namespace longstride::kernels

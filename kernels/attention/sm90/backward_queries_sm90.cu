@@ -1,9 +1,0 @@
-#include "kernels/attention/sm90/backward_launch.cuh"
-
-namespace longstride::kernels::cuda::sm90 {
-
-void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblem& problem, const Launch& launch) {
-  launch_backward_side<Side::queries>(args, problem, launch);
-}
-
-}  // namespace longstride::kernels::cuda::sm90

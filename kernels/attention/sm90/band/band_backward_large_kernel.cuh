@@ -1,0 +1,321 @@
+// Attention backward over a band, for heads larger than 32. Queries and keys are one stream, cut into tiles of 64 rows.
+// A block (one warpgroup) owns a run of tiles and walks the keys; each key tile meets the query tiles from its own on
+// that see it:
+//     S^T = K Q^T,  P^T = exp(scale S^T - lse),  dP^T = V dO^T,  dS^T = P^T (dP^T - delta)
+//     dV += P^T dO,  dK += dS^T Q,  dQ += dS K
+// dV and dK stay in registers over a key tile. The partial dQ of the query tiles under way lie in shared memory, each
+// element with the thread that owns it; a query tile is done after its own key tile, the last that it sees. So every
+// operand is read about once and there are five products.
+//
+// A run begins with the keys before it that its queries see, for dQ alone, and ends with the queries after it that see
+// its keys, for dK and dV alone: every row of a gradient is computed by one block, in an order that does not depend on
+// where runs begin.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/sm90/band/band_backward_math.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+struct BandBackwardLargeTask : BandBackwardTask {
+  // Heads side by side, for their rows are neighbours in memory; then segments, for the same reason.
+  __device__ bool find(const BandBackwardProblem& problem) {
+    std::uint32_t index = blockIdx.x;
+    const auto heads = static_cast<std::uint32_t>(problem.heads),
+               segments = static_cast<std::uint32_t>(problem.segments);
+    head = static_cast<std::int32_t>(index % heads);
+    index /= heads;
+    segment = static_cast<std::int32_t>(index % segments);
+    begin = static_cast<std::int32_t>(index / segments) * problem.run;
+    sequence = static_cast<std::int32_t>(blockIdx.y);
+    const bool natural = problem.stream.run >= problem.stream.period;
+    base = problem.stream.base + segment;
+    step = natural ? 1 : problem.stream.period;
+    length = natural ? problem.stream.length : (problem.n - base + step - 1) / step;
+    end = min(begin + problem.run, (length + band_rows - 1) / band_rows);
+    return begin < end;
+  }
+};
+
+template <class T, int KeySize, int ValueSize, int Blocks>
+struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProblem> {
+  using Common = BandBackward<T, KeySize, ValueSize, BandBackwardProblem>;
+  using Common::key_boxes, Common::value_boxes, Common::key_bytes, Common::tile_bytes, Common::ds_bytes,
+      Common::dq_bytes;
+  using Common::problem, Common::shared, Common::thread, Common::lane, Common::warp, Common::loads;
+  using Common::threads, Common::rows, Common::key_row, Common::value_row;
+  using typename Common::OutputRow, typename Common::Seen, typename Common::Statistics;
+  static constexpr int blocks = Blocks;  // on a multiprocessor, by registers
+
+  // Shared memory, from a multiple of 1024 bytes.
+  struct Layout {
+    int keys = 0, ds = 0, dq = 0, statistics = 0, barriers = 0, end = 0;
+
+    constexpr Layout(int slots, int reach, int key_stages, int ds_stages) {
+      keys = slots * tile_bytes;
+      ds = keys + key_stages * tile_bytes;
+      dq = ds + ds_stages * ds_bytes;
+      statistics = dq + (reach - 1) * dq_bytes;
+      barriers = statistics + slots * static_cast<int>(sizeof(Statistics));
+      end = barriers + (slots + key_stages) * 8;
+    }
+  };
+  static constexpr std::size_t shared_bytes(int slots, int reach, int key_stages, int ds_stages) {
+    return static_cast<std::size_t>(Layout(slots, reach, key_stages, ds_stages).end) + 1024;
+  }
+
+  const BandBackwardLargeTask& task;
+  const Layout at;
+
+  __device__ BandBackwardLarge(const BandBackwardProblem& p, const BandBackwardLargeTask& t, char* memory)
+      : Common(p, memory), task(t), at(p.slots, p.reach, p.key_stages, p.ds_stages) {}
+
+  __device__ std::uint64_t* query_barrier(int slot) const {
+    return reinterpret_cast<std::uint64_t*>(shared + at.barriers) + slot;
+  }
+  __device__ std::uint64_t* key_barrier(int stage) const { return query_barrier(problem.slots + stage); }
+  __device__ Statistics& statistics(int slot) const {
+    return reinterpret_cast<Statistics*>(shared + at.statistics)[slot];
+  }
+
+  // ---- Loads, by one thread ----
+
+  __device__ Coordinates corner(std::int32_t tile, int box) const {
+    const bool natural = task.step == 1 && problem.segments == 1;
+    const std::int32_t entry = tile * rows;
+    return {{box * 64, task.head, natural ? task.base + entry : task.base, natural ? 0 : entry, task.sequence}};
+  }
+  __device__ const CUtensorMap* map_of(const StreamMaps& maps) const {
+    return task.base < maps.rest ? &maps.longer : &maps.complete;
+  }
+  __device__ void load(char* to, const StreamMaps& key_sized, const StreamMaps& value_sized, std::int32_t tile,
+                       std::uint64_t* barrier) const {
+    barrier_arrive_expect(barrier, tile_bytes);
+    for (int i = 0; i < key_boxes; ++i) tma_load(to + i * rows * key_row, map_of(key_sized), corner(tile, i), barrier);
+    for (int i = 0; i < value_boxes; ++i)
+      tma_load(to + key_bytes + i * rows * value_row, map_of(value_sized), corner(tile, i), barrier);
+  }
+
+  // What is to be loaded next, and where to.
+  struct Loads {
+    std::int32_t query, query_end, key, key_end;
+    int slot = 0, stage = 0;
+  };
+  // All that has room: query tiles below `queries` and key tiles below `keys` are done with.
+  __device__ void load_ahead(Loads& next, std::int32_t queries, std::int32_t keys) const {
+    for (; next.key < next.key_end && next.key < keys + problem.key_stages; ++next.key) {
+      load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, next.key, key_barrier(next.stage));
+      next.stage = next.stage + 1 == problem.key_stages ? 0 : next.stage + 1;
+    }
+    for (; next.query < next.query_end && next.query < queries + problem.slots; ++next.query) {
+      load(shared + next.slot * tile_bytes, problem.q, problem.dout, next.query, query_barrier(next.slot));
+      for (int i = 0; i < value_boxes; ++i) tma_prefetch(map_of(problem.o), corner(next.query, i));
+      next.slot = next.slot + 1 == problem.slots ? 0 : next.slot + 1;
+    }
+  }
+
+  // ---- Weights ----
+
+  // S becomes P.
+  template <bool Full>
+  __device__ void weigh(float (&s)[rows / 2], float rate, const Statistics& of, const Seen& seen,
+                        std::int32_t begin) const {
+    const int column = 2 * (lane % 4);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if constexpr (!Full) {  // sixteen queries: none sees the warp's keys, or each all of them, or else
+        const std::int32_t from = begin + 16 * k;
+        if (seen.first >= from + 16 || seen.last_end <= from) {
+#pragma unroll
+          for (int i = 8 * k; i < 8 * k + 8; ++i) s[i] = 0;
+          continue;
+        }
+        if (seen.first + 15 > from || seen.first_end < from + 16) {
+#pragma unroll
+          for (int i = 8 * k; i < 8 * k + 8; ++i) {
+            const int r = i / 2 % 2, at = i / 4 * 8 + i % 2;
+            if (at < seen.first + lane / 4 + 8 * r - begin - column || at >= seen.end[r] - begin - column)
+              s[i] = -__builtin_huge_valf();
+          }
+        }
+      }
+#pragma unroll
+      for (int j = 2 * k; j < 2 * k + 2; ++j) {
+        const float2 shift = *reinterpret_cast<const float2*>(of.shift + 8 * j + column);
+#pragma unroll
+        for (int i = 4 * j; i < 4 * j + 4; ++i) s[i] = exp2_approx(fmaf(s[i], rate, i % 2 == 0 ? shift.x : shift.y));
+      }
+    }
+  }
+  // dP becomes dS.
+  __device__ void differentiate(float (&dp)[rows / 2], const float (&p)[rows / 2], const Statistics& of) const {
+    const int column = 2 * (lane % 4);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 delta = *reinterpret_cast<const float2*>(of.delta + 8 * j + column);
+#pragma unroll
+      for (int i = 4 * j; i < 4 * j + 4; ++i) dp[i] = p[i] * (dp[i] - (i % 2 == 0 ? delta.x : delta.y));
+    }
+  }
+  __device__ static void pack_weights(std::uint32_t (&a)[4][4], const float (&d)[rows / 2]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pack_operand<T>(a[i], d, i);
+  }
+  // ---- Gradients ----
+
+  // The partial dQ of a tile, four elements at a time so that a warp's 128 bytes lie side by side.
+  __device__ float4* partial(int slot) const {
+    return reinterpret_cast<float4*>(shared + at.dq + slot * dq_bytes) + thread;
+  }
+
+  template <int Size>
+  __device__ void store(const Gradient& gradient, std::int32_t tile, const float (&values)[Size / 2],
+                        float factor) const {
+    T* const base =
+        static_cast<T*>(gradient.data) + task.sequence * gradient.stride[0] + task.head * gradient.stride[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::int32_t entry = tile * rows + warp * 16 + lane / 4 + 8 * r;
+      const bool there = entry < task.length;
+      T* const row = base + (there ? task.position(entry) : 0) * gradient.stride[1];
+#pragma unroll
+      for (int g = 0; g < Size / 32; ++g) {
+        const std::int32_t column = 32 * g + lane % 4 * 8;
+        std::uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* d = values + 16 * g + 4 * i + 2 * r;
+          v[i] = pack<T>(d[0] * factor, d[1] * factor);
+        }
+        transpose_quad(v);
+        if (there && column < gradient.size) *reinterpret_cast<uint4*>(row + column) = {v[0], v[1], v[2], v[3]};
+      }
+    }
+  }
+
+  // ---- The walk ----
+
+  __device__ void walk() const {
+    const BandShape& shape = problem.shape;
+    const float rate = problem.scale * log2_e;
+    const int partials = max(problem.reach - 1, 1);
+    const std::int32_t first_key = shape.low(task.begin * rows) / rows;
+    Loads next{task.begin, shape.end_tile(task.end - 1, task.length), first_key, task.end};
+    if (loads) load_ahead(next, task.begin, first_key);
+
+    int own_slot = 0, own_partial = 0;  // of the first query tile that key tiles from here on meet
+    std::int32_t unseen = task.begin;   // the next query tile to be met for the first time
+    int stage = 0, ds_stage = 0;
+    std::uint32_t query_parity = 0, key_parity = 0;
+    for (std::int32_t key = first_key; key < task.end; ++key) {
+      const bool owned = key >= task.begin;
+      const char* const keys = shared + at.keys + stage * tile_bytes;
+      const Seen seen = this->seen_of(key);
+      const std::int32_t end =
+          owned ? shape.end_tile(key, task.length) : min(shape.end_tile(key, task.length), task.end);
+      float dk[KeySize / 2] = {}, dv[ValueSize / 2] = {};
+      barrier_wait(key_barrier(stage), key_parity);
+      int slot = own_slot, part = own_partial;
+      for (std::int32_t query = max(key, task.begin); query < end; ++query) {
+        const bool fresh = query == unseen;
+        const char* const queries = shared + slot * tile_bytes;
+        const char* const dout = queries + key_bytes;
+        Statistics& of = statistics(slot);
+        float s[rows / 2], dp[rows / 2];
+        OutputRow output;
+        if (fresh) {
+          output = this->read_output(task, query * rows);
+          barrier_wait(query_barrier(slot), query_parity);
+        }
+        wgmma_fence();
+        multiply_tiles<T, KeySize>(s, keys, queries);
+        multiply_tiles<T, ValueSize>(dp, keys + key_bytes, dout);
+        if (fresh) {
+          this->write_statistics(output, dout, of);
+          __syncthreads();
+          ++unseen;
+          if (slot + 1 == problem.slots) query_parity ^= 1;
+        }
+        wgmma_wait<1>();
+        wgmma_hold(s);
+        const std::int32_t begin = query * rows;
+        if (seen.first + 15 <= begin && seen.first_end >= begin + rows)
+          weigh<true>(s, rate, of, seen, begin);
+        else
+          weigh<false>(s, rate, of, seen, begin);
+        std::uint32_t weights[4][4];
+        if (owned) {
+          pack_weights(weights, s);
+          this->template add_product<ValueSize>(dv, weights, dout);
+          wgmma_wait<1>();
+        } else {
+          wgmma_wait<0>();
+        }
+        wgmma_hold(dp);
+        differentiate(dp, s, of);
+        std::uint32_t ds_weights[4][4];
+        pack_weights(ds_weights, dp);
+        if (owned) this->template add_product<KeySize>(dk, ds_weights, queries);
+        char* const ds = shared + at.ds + ds_stage * ds_bytes;
+        const bool yields = query < task.end;
+        if (yields) this->write_ds(ds, ds_weights);
+        __syncthreads();
+        if (loads) load_ahead(next, max(query > key ? key + 1 : key, task.begin), key);
+        if (yields) {
+          float dq[KeySize / 2] = {};
+          if (!fresh) this->read_partial(dq, partial(part));
+          this->add_query_gradient(dq, ds, keys, true);
+          wgmma_wait<0>();
+          wgmma_hold(dq);
+          if (query == key)
+            store<KeySize>(problem.dq, query, dq, problem.scale);
+          else
+            this->write_partial(partial(part), dq);
+          if (problem.ds_stages == 1)
+            __syncthreads();
+          else
+            ds_stage ^= 1;
+        } else {
+          wgmma_wait<0>();
+        }
+        wgmma_hold(dk);
+        wgmma_hold(dv);
+        slot = slot + 1 == problem.slots ? 0 : slot + 1;
+        part = part + 1 == partials ? 0 : part + 1;
+      }
+      if (owned) {
+        store<KeySize>(problem.dk, key, dk, problem.scale);
+        store<ValueSize>(problem.dv, key, dv, 1.0f);
+        own_slot = own_slot + 1 == problem.slots ? 0 : own_slot + 1;
+        own_partial = own_partial + 1 == partials ? 0 : own_partial + 1;
+      }
+      if (problem.key_stages == 1) {
+        __syncthreads();
+        if (loads) load_ahead(next, max(key + 1, task.begin), key + 1);
+      }
+      if (++stage == problem.key_stages) {
+        stage = 0;
+        key_parity ^= 1;
+      }
+    }
+  }
+};
+
+template <class T, int KeySize, int ValueSize, int Blocks>
+__global__ void __launch_bounds__(128, Blocks)
+    backward_band_large(const __grid_constant__ BandBackwardProblem problem) {
+  extern __shared__ char memory[];
+  BandBackwardLargeTask task;
+  if (!task.find(problem)) return;
+  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  const BandBackwardLarge<T, KeySize, ValueSize, Blocks> band(problem, task, shared);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < problem.slots + problem.key_stages; ++i) barrier_init(band.query_barrier(i), 1);
+    barrier_init_fence();
+  }
+  __syncthreads();
+  band.walk();
+}
+
+}  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,36 @@
+// What a launch of a band's backward kernel takes, by value, in its parameters.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/sm90/band/band_shape.h"
+#include "kernels/attention/sm90/general/backward_problem.h"
+#include "kernels/attention/sm90/tensor_map.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+struct BandBackwardProblem {
+  StreamMaps q, k, v, o, dout;
+  Stream stream;  // of segment 0, queries and keys alike
+  BandShape shape;
+  std::int32_t n, segments, heads;
+  std::int32_t reach;                  // most query tiles that see a key tile
+  std::int32_t slots;                  // query tiles in shared memory
+  std::int32_t key_stages, ds_stages;  // 1 or 2
+  std::int32_t run;                    // tiles that a block owns
+  float scale;
+  const float* lse;
+  Gradient output;  // o, read
+  Gradient dq, dk, dv;
+};
+
+// What a block owns of one segment.
+struct BandBackwardTask {
+  std::int32_t head, segment, sequence;
+  std::int32_t begin, end;  // tiles
+  std::int32_t length;      // entries of the segment's stream
+  std::int32_t base, step;  // entry t is at base + t * step
+
+  constexpr std::int64_t position(std::int32_t entry) const { return base + static_cast<std::int64_t>(entry) * step; }
+};
+
+}  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,466 @@
+// Attention forward over a band: queries and keys are one stream, cut into tiles of 64 rows, and a query tile sees the
+// few key tiles up to its own. A warpgroup owns a run of query tiles of one segment, or all tiles of a chain of
+// segments: keys and values come through its ring once and stay while a query tile of the run sees them, and the next
+// tiles are on their way while this one is computed.
+//
+// The scores of three key tiles lie in registers at once: one maximum, one pass of exponentials, one sum, and
+// nothing is rescaled. A query tile that sees more takes them in turns, as an online softmax. A warp passes over
+// sixteen keys at a time, and over those only that its sixteen queries see; who sees what follows from two numbers a
+// row.
+#pragma once
+#include <algorithm>
+#include <new>
+#include <type_traits>
+
+#include "kernels/attention/sm90/band/band_forward_problem.h"
+#include "kernels/attention/sm90/ptx.cuh"
+#include "kernels/attention/sm90/wgmma.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+// The query tiles of a warpgroup: [begin, end) in each of its segments.
+struct BandForwardTask {
+  std::int32_t head, sequence, run, segment, segment_end;
+  std::int32_t base, step, length;  // of this segment: entry t is at base + t * step
+  std::int32_t begin, end;
+
+  // Heads side by side, for their rows are neighbours in memory; then segments, for the same reason.
+  __device__ BandForwardTask(const BandForwardProblem& problem, std::int32_t index) {
+    const std::int32_t rest = problem.by_heads.quotient(index);
+    head = index - rest * static_cast<std::int32_t>(problem.by_heads.value);
+    sequence = static_cast<std::int32_t>(blockIdx.y);
+    run = problem.by_chains.quotient(rest);
+    segment = (rest - run * static_cast<std::int32_t>(problem.by_chains.value)) * problem.chain;
+    segment_end = min(segment + problem.chain, problem.segments);
+    step = problem.stream.run >= problem.stream.period ? 1 : problem.stream.period;
+  }
+  // Into this segment; false after the last.
+  __device__ bool enter(const BandForwardProblem& problem) {
+    if (segment >= segment_end) return false;
+    base = problem.stream.base + segment;
+    length = step == 1 ? problem.stream.length : problem.by_period.quotient(problem.n - base + step - 1);
+    begin = run * problem.run;
+    end = min(begin + problem.run, (length + band_rows - 1) / band_rows);
+    return true;
+  }
+  __device__ Coordinates corner(std::int32_t entry, std::int32_t column) const {
+    return {{column, head, step == 1 ? base + entry : base, step == 1 ? 0 : entry, sequence}};
+  }
+  __device__ const CUtensorMap* map_of(const StreamMaps& maps) const {
+    return base < maps.rest ? &maps.longer : &maps.complete;
+  }
+};
+
+// A block is one warpgroup, of which a thread brings the tiles, or `Groups` of them that share nothing and a last one,
+// with few registers, that brings the tiles of all.
+template <class T, int KeySize, int ValueSize, int Groups, int Blocks>
+struct BandForward {
+  static constexpr bool has_loader = Groups > 1;
+  static constexpr int threads = (Groups + (has_loader ? 1 : 0)) * 128, rows = band_rows, warps = 4, warp_rows = 16;
+  static constexpr int groups = Groups, blocks = Blocks;                 // on a multiprocessor, by registers
+  static constexpr int loader_registers = 32, consumer_registers = 160;  // all of a multiprocessor
+  static_assert(Groups == 1 || loader_registers + Groups * consumer_registers == 65536 / 128);
+  static constexpr int query_slots = 2;
+  static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
+  static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
+  static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;
+  static constexpr int stage_bytes = key_bytes + value_bytes;
+  static constexpr int warp_output_bytes = warp_rows * ValueSize * 2;
+
+  // Shared memory of a group, from a multiple of 1024 bytes: queries, outputs, keys and values, barriers.
+  static constexpr int outputs_at = query_slots * key_bytes, keys_at = outputs_at + value_bytes;
+  static constexpr int barrier_room = 1024;
+  __host__ __device__ static constexpr int group_bytes(int stages) {
+    return keys_at + stages * stage_bytes + barrier_room;
+  }
+  static constexpr std::size_t shared_bytes(int stages) {
+    return static_cast<std::size_t>(groups * group_bytes(stages)) + 1024;
+  }
+
+  // In a ring.
+  struct Place {
+    int slot = 0;
+    std::uint32_t parity = 0;
+    __device__ void advance(int slots) {
+      if (++slot == slots) {
+        slot = 0;
+        parity ^= 1;
+      }
+    }
+  };
+
+  const BandForwardProblem& problem;
+  char* const shared;
+
+  __device__ char* queries(int slot) const { return shared + slot * key_bytes; }
+  __device__ char* keys(int stage) const { return shared + keys_at + stage * stage_bytes; }
+  __device__ std::uint64_t* barriers() const {
+    return reinterpret_cast<std::uint64_t*>(shared + keys_at + problem.stages * stage_bytes);
+  }
+  __device__ std::uint64_t* query_full(int slot) const { return barriers() + slot; }
+  __device__ std::uint64_t* query_empty(int slot) const { return barriers() + query_slots + slot; }
+  __device__ std::uint64_t* key_full(int stage) const { return barriers() + 2 * query_slots + stage; }
+  __device__ std::uint64_t* key_empty(int stage) const { return key_full(problem.stages) + stage; }
+
+  __device__ void init_barriers() const {
+    for (int i = 0; i < query_slots; ++i) {
+      barrier_init(query_full(i), 1);
+      barrier_init(query_empty(i), warps);
+    }
+    for (int i = 0; i < problem.stages; ++i) {
+      barrier_init(key_full(i), 1);
+      barrier_init(key_empty(i), warps);
+    }
+    barrier_init_fence();
+  }
+
+  // The key tiles that a query tile sees end with its own.
+  __device__ std::int32_t first_key_tile(std::int32_t tile) const { return problem.limit.low(tile * rows) / rows; }
+
+  // ---- Loads, by one thread ----
+
+  struct Loads {
+    BandForwardTask task;
+    std::int32_t tile = 0, key = 0;
+    Place query_place, key_place;
+
+    __device__ explicit Loads(const BandForwardTask& of) : task(of) { task.begin = task.end = 0; }
+  };
+  // Of the thread that loads beside its other work: it has no registers to spare.
+  __device__ Loads& remembered() const {
+    return *reinterpret_cast<Loads*>(shared + group_bytes(problem.stages) - sizeof(Loads));
+  }
+  // The next query tile and the key tiles that no query tile before it has seen; false after the last.
+  __device__ bool load_next(Loads& next) const {
+    BandForwardTask& task = next.task;
+    while (next.tile >= task.end) {
+      if (!task.enter(problem)) return false;
+      ++task.segment;
+      next.tile = task.begin;
+      next.key = first_key_tile(task.begin);
+    }
+    const int slot = next.query_place.slot;
+    barrier_wait(query_empty(slot), next.query_place.parity ^ 1);
+    barrier_arrive_expect(query_full(slot), key_bytes);
+    for (int i = 0; i < key_boxes; ++i)
+      tma_load(queries(slot) + i * rows * key_row, task.map_of(problem.q), task.corner(next.tile * rows, i * 64),
+               query_full(slot));
+    next.query_place.advance(query_slots);
+    for (; next.key <= next.tile; ++next.key) {
+      const int stage = next.key_place.slot;
+      char* const to = keys(stage);
+      barrier_wait(key_empty(stage), next.key_place.parity ^ 1);
+      barrier_arrive_expect(key_full(stage), stage_bytes);
+      for (int i = 0; i < key_boxes; ++i)
+        tma_load(to + i * rows * key_row, task.map_of(problem.k), task.corner(next.key * rows, i * 64),
+                 key_full(stage));
+      for (int i = 0; i < value_boxes; ++i)
+        tma_load(to + key_bytes + i * rows * value_row, task.map_of(problem.v), task.corner(next.key * rows, i * 64),
+                 key_full(stage));
+      next.key_place.advance(problem.stages);
+    }
+    ++next.tile;
+    return true;
+  }
+
+  // ---- One query tile ----
+
+  // What a warp's sixteen query rows see, in keys from the first of a key tile on. Groups are of sixteen keys.
+  struct Sight {
+    int own;                     // the group of the rows themselves
+    std::uint32_t visible, cut;  // groups that some row sees, and those of which some row does not see the beginning
+    std::int32_t low[2];         // the first keys that the thread's two rows see, less the thread's first column
+
+    __device__ Sight from_tile(int tile) const {
+      return {own - 4 * tile, visible >> 4 * tile, cut >> 4 * tile, {low[0] - rows * tile, low[1] - rows * tile}};
+    }
+  };
+  __device__ Sight sight_of(std::int32_t tile, std::int32_t first_key_tile, int warp) const {
+    const std::int32_t begin = first_key_tile * rows, first = tile * rows + warp * warp_rows;
+    const int lane = threadIdx.x % 32, column = 2 * (lane % 4);
+    const BandLimit& limit = problem.limit;
+    const int own = (first - begin) / warp_rows, from = max(limit.low(first) - begin, 0) / warp_rows,
+              whole_from = max(limit.low(first + warp_rows - 1) - begin + warp_rows - 1, 0) / warp_rows;
+    return {own,
+            (2u << own) - (1u << from),
+            (1u << whole_from) - 1,
+            {limit.low(first + lane / 4) - begin - column, limit.low(first + lane / 4 + 8) - begin - column}};
+  }
+
+  // Of the thread's two rows: the largest score, and the sum of the weights relative to it.
+  struct Softmax {
+    float top[2], sum[2];
+  };
+  // Less than any score; finite, so that the weights of a row that sees nothing yet are 0.
+  static constexpr float lowest = -1e30f;
+
+  // Of `Count` key tiles from `stage` on; the first that this query tile sees,
+  // or others have gone before. `meanwhile` runs beside the first products, `at_end` beside the last.
+  template <int Count, bool First, class Meanwhile, class AtEnd>
+  __device__ void attend(float (&o)[ValueSize / 2], Softmax& softmax, const Sight& sight, const char* query_tile,
+                         int stage, Meanwhile meanwhile, AtEnd at_end) const {
+    float s[Count][rows / 2];
+    const char* tile[Count];
+    wgmma_fence();
+#pragma unroll
+    for (int c = 0; c < Count; ++c) {
+      tile[c] = keys(stage);
+      stage = stage + 1 == problem.stages ? 0 : stage + 1;
+      multiply_tiles<T, KeySize>(s[c], query_tile, tile[c]);
+    }
+    meanwhile();
+
+    const int lane = threadIdx.x % 32;
+    const int high = lane / 4 - 2 * (lane % 4);  // last key of the own group that is seen, less the first column
+    float top[2] = {First ? lowest : softmax.top[0], First ? lowest : softmax.top[1]};
+    const auto find_top = [&](int c) {
+#pragma unroll
+      for (int g = 0; g < 4; ++g) {
+        const int group = 4 * c + g;
+        if (!(sight.visible >> group & 1)) continue;
+        float* const x = s[c] + 8 * g;
+        if (sight.cut >> group & 1) {
+#pragma unroll
+          for (int i = 0; i < 8; ++i)
+            if (16 * group + i / 4 * 8 + i % 2 < sight.low[i / 2 % 2]) x[i] = -__builtin_huge_valf();
+        }
+        if (c == Count - 1 && sight.own == group) {
+#pragma unroll
+          for (int i = 0; i < 8; ++i)
+            if (i / 4 * 8 + i % 2 > high + i / 2 % 2 * 8) x[i] = -__builtin_huge_valf();
+        }
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          top[r] = fmaxf(top[r], fmaxf(fmaxf(x[2 * r], x[2 * r + 1]), fmaxf(x[4 + 2 * r], x[5 + 2 * r])));
+      }
+    };
+    wgmma_wait<Count - 1>();
+    wgmma_hold(s[0]);
+    find_top(0);
+    if constexpr (Count > 1) {
+      wgmma_wait<Count - 2>();
+      wgmma_hold(s[1]);
+      find_top(1);
+    }
+    if constexpr (Count > 2) {
+      wgmma_wait<0>();
+      wgmma_hold(s[2]);
+      find_top(2);
+    }
+    float shift[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      top[r] = fmaxf(top[r], __shfl_xor_sync(~0u, top[r], 1));
+      top[r] = fmaxf(top[r], __shfl_xor_sync(~0u, top[r], 2));
+      shift[r] = top[r] * problem.rate;
+    }
+    if constexpr (!First) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float shrink = exp2_approx(softmax.top[r] * problem.rate - shift[r]);
+        softmax.sum[r] *= shrink;
+#pragma unroll
+        for (int i = 0; i < ValueSize / 8; ++i) {
+          o[4 * i + 2 * r] *= shrink;
+          o[4 * i + 2 * r + 1] *= shrink;
+        }
+      }
+    }
+    std::uint32_t visible = sight.visible, weights[Count][4][4];
+    asm volatile("" : "+r"(visible));  // tested again; kept as predicates it costs more
+    softmax.top[0] = top[0];
+    softmax.top[1] = top[1];
+#pragma unroll
+    for (int c = 0; c < Count; ++c) {
+#pragma unroll
+      for (int g = 0; g < 4; ++g) {
+        if (!(visible >> (4 * c + g) & 1)) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) weights[c][g][i] = 0;
+          continue;
+        }
+        float* const x = s[c] + 8 * g;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          x[i] = exp2_approx(fmaf(x[i], problem.rate, -shift[i / 2 % 2]));
+          softmax.sum[i / 2 % 2] += x[i];
+        }
+        pack_operand<T>(weights[c][g], s[c], g);
+      }
+      const std::uint64_t values = descriptor<value_row>(tile[c] + key_bytes, rows * value_row);
+      wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        wgmma<T, ValueSize, true>(o, weights[c][i], advanced(values, i * 16 * value_row), !First || c + i > 0);
+      wgmma_commit();
+    }
+    at_end();
+    wgmma_wait<0>();
+    wgmma_hold(o);
+  }
+
+  // Of the thread's two rows: what o is to be multiplied by, and the log of the softmax's denominator.
+  struct Result {
+    float factor[2], lse[2];
+  };
+  __device__ Result finish(const Softmax& softmax) const {
+    Result result;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float sum = softmax.sum[r];  // at least 1, the weight of the largest
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      result.factor[r] = reciprocal_approx(sum);
+      result.lse[r] = (softmax.top[r] * problem.rate + log2_approx(sum)) * (1 / log2_e);
+    }
+    return result;
+  }
+
+  // Each warp its own rows, through shared memory. `lse` is that of the segment's first entry; it is written last, for
+  // a fence waits for what was written before it.
+  __device__ void store(const BandForwardTask& task, std::int32_t tile, int warp, const float (&o)[ValueSize / 2],
+                        const Result& result, float* lse) const {
+    const int lane = threadIdx.x % 32;
+    const std::int32_t first = tile * rows + warp * warp_rows;
+    const float(&factor)[2] = result.factor;
+    char* const to = shared + outputs_at + warp * warp_output_bytes;
+    if (lane == 0) store_wait<0>();  // the tile before has left
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < ValueSize / 8; j += 2) {
+      const int chunk = (j + lane / 16) % (value_row / 16), box = j / 8;
+      const int at = lane % 16 * value_row + chunk * 16, swizzled = at ^ ((at >> 7) % (value_row / 16)) << 4;
+      const float* d = o + 4 * j;
+      matrix_store_4(to + box * warp_rows * value_row + swizzled, pack<T>(d[0] * factor[0], d[1] * factor[0]),
+                     pack<T>(d[2] * factor[1], d[3] * factor[1]), pack<T>(d[4] * factor[0], d[5] * factor[0]),
+                     pack<T>(d[6] * factor[1], d[7] * factor[1]));
+    }
+    proxy_fence();
+    __syncwarp();
+    if (lane == 0 && first < task.length) {
+      for (int i = 0; i < value_boxes; ++i)
+        tma_store(task.map_of(problem.o), task.corner(first, i * 64), to + i * warp_rows * value_row);
+      store_commit();
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::int32_t entry = first + lane / 4 + 8 * r;
+      if (lane % 4 == 0 && entry < task.length) lse[entry * task.step] = result.lse[r];
+    }
+  }
+
+  // ---- The walk ----
+
+  __device__ void consume(BandForwardTask task) const {
+    const int lane = threadIdx.x % 32;
+    const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 32 % warps), 0);  // known to be one for all lanes
+    // The warp that loads is another in the blocks that share a multiprocessor.
+    const bool loads = !has_loader && threadIdx.x == blockIdx.x / 128 % 4 * 32;
+    const auto load_ahead = [&] {
+      if constexpr (!has_loader)
+        if (loads) load_next(remembered());
+    };
+    if (loads) new (&remembered()) Loads(task);
+    load_ahead();
+    Place query_place, arriving;  // of the next query and key tile to come
+    float* const of_head =
+        problem.lse +
+        (static_cast<std::int64_t>(task.sequence) * static_cast<std::int32_t>(problem.by_heads.value) + task.head) *
+            problem.n;
+    int oldest = 0;  // stage of the first key tile that is still needed
+    for (; task.enter(problem); ++task.segment) {
+      std::int32_t first = first_key_tile(task.begin), expected = first;
+      float* lse = of_head + task.base;
+      asm("" : "+l"(lse));  // computed once
+      Sight sight;
+      bool was_usual = false;  // where windows begin within the stream all tiles have the same sight
+      for (std::int32_t tile = task.begin; tile < task.end; ++tile) {
+        barrier_wait(query_full(query_place.slot), query_place.parity);
+#pragma unroll 1
+        for (; expected <= tile; ++expected) {
+          barrier_wait(key_full(arriving.slot), arriving.parity);
+          arriving.advance(problem.stages);
+        }
+        const bool is_usual = problem.limit.block <= 0 && tile * rows >= problem.limit.window;
+        if (!is_usual || !was_usual) sight = sight_of(tile, first, warp);
+        was_usual = is_usual;
+        const char* const query_tile = queries(query_place.slot);
+        float o[ValueSize / 2];
+        Softmax softmax = {{}, {0, 0}};
+        Result result;
+        // After every turn, as if it were the last: the last one's stays.
+        const auto at_end = [&] { result = finish(softmax); };
+        const auto begin_with = [&](auto count) {
+          attend<decltype(count)::value, true>(o, softmax, sight, query_tile, oldest, load_ahead, at_end);
+        };
+        const auto go_on_with = [&](auto count, std::int32_t done) {
+          const int stage = oldest + done;
+          attend<decltype(count)::value, false>(
+              o, softmax, sight.from_tile(done), query_tile, stage < problem.stages ? stage : stage - problem.stages,
+              [] {}, at_end);
+        };
+        constexpr std::integral_constant<int, 1> one;
+        constexpr std::integral_constant<int, 2> two;
+        constexpr std::integral_constant<int, 3> three;
+        const std::int32_t seen = tile - first + 1;
+        if (seen == 3 || seen == 5) {
+          begin_with(three);
+          if (seen == 5) go_on_with(two, 3);
+        } else if (seen == 1) {
+          begin_with(one);
+        } else {
+          begin_with(two);
+          if (seen == 4) go_on_with(two, 2);
+        }
+        // Tiles that are done with.
+        const std::int32_t next_first = tile + 1 == task.end ? tile + 1
+                                        : is_usual           ? first + 1
+                                                             : first_key_tile(tile + 1);
+        __syncwarp();
+        if (lane == 0) barrier_arrive(query_empty(query_place.slot));
+        query_place.advance(query_slots);
+#pragma unroll 1
+        for (; first < next_first; ++first) {
+          if (lane == 0) barrier_arrive(key_empty(oldest));
+          oldest = oldest + 1 == problem.stages ? 0 : oldest + 1;
+        }
+        store(task, tile, warp, o, result, lse);
+      }
+    }
+    if (lane == 0) store_wait<0>();
+  }
+};
+
+template <class T, int KeySize, int ValueSize, int Groups, int Blocks>
+__global__ void __launch_bounds__(BandForward<T, KeySize, ValueSize, Groups, Blocks>::threads, Blocks)
+    forward_band(const __grid_constant__ BandForwardProblem problem) {
+  using B = BandForward<T, KeySize, ValueSize, Groups, Blocks>;
+  extern __shared__ char memory[];
+  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  const auto band_of = [&](int group) { return B{problem, shared + group * B::group_bytes(problem.stages)}; };
+  const auto task_of = [&](int group) {
+    return BandForwardTask(problem, static_cast<std::int32_t>(blockIdx.x) * Groups + group);
+  };
+  const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
+  if (group < Groups && threadIdx.x % 128 == 0) band_of(group).init_barriers();
+  __syncthreads();
+  if constexpr (B::has_loader) {
+    if (group == Groups) {
+      registers_give<B::loader_registers>();
+      const int served = static_cast<int>(threadIdx.x / 32) - Groups * 4;
+      if (served < Groups && threadIdx.x % 32 == 0) {
+        const B band = band_of(served);
+        typename B::Loads next(task_of(served));
+        while (band.load_next(next)) {
+        }
+      }
+    } else {
+      registers_take<B::consumer_registers>();
+      band_of(group).consume(task_of(group));
+    }
+  } else {
+    band_of(0).consume(task_of(0));
+  }
+}
+
+}  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,40 @@
+// What a launch of the band's forward kernel takes, by value, in its parameters.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/sm90/band/band_shape.h"
+#include "kernels/attention/sm90/general/pass_shape.h"
+#include "kernels/attention/sm90/tensor_map.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+// BandShape without divisions.
+struct BandLimit {
+  std::int32_t window = 0, block = 0;
+  Divisor by_block;
+
+  BandLimit() = default;
+  explicit BandLimit(const BandShape& shape)
+      : window(shape.window), block(shape.block), by_block(shape.block > 0 ? shape.block : 1) {}
+#ifdef __CUDACC__
+  // The first key that query t sees; the last is t.
+  __device__ std::int32_t low(std::int32_t t) const {
+    return block > 0 ? by_block.quotient(t) * block : max(t - window + 1, 0);
+  }
+#endif
+};
+
+struct BandForwardProblem {
+  StreamMaps q, k, v;  // boxes of band_rows rows
+  StreamMaps o;        // boxes of the rows of a warp
+  Stream stream;       // of segment 0, queries and keys alike
+  BandLimit limit;
+  std::int32_t n, segments;
+  std::int32_t stages;      // key and value tiles in shared memory: one more than a query tile sees, or more
+  std::int32_t run, chain;  // a block owns `run` tiles of each of `chain` segments: all tiles of several, or one's run
+  Divisor by_heads, by_chains, by_period;
+  float rate;  // scale * log2(e)
+  float* lse;
+};
+
+}  // namespace longstride::kernels::cuda::sm90

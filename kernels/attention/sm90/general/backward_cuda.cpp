@@ -1,0 +1,57 @@
+// Attention backward on Hopper: for each pass of the heads, one launch for dQ and one a part for dK and dV.
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/attention/joined_part.h"
+#include "kernels/attention/sm90/attention_sm90.h"
+#include "kernels/attention/sm90/general/backward_problem.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+namespace {
+
+Gradient gradient_of(const View& view) {
+  return {view.data, {view.stride[0], view.stride[1], view.stride[2]}, static_cast<std::int32_t>(view.size[3])};
+}
+
+// For dK and dV: parts with the queries of the window before them, where that is possible. Summary rows of an
+// incomplete period are not among those that TMA can reach, and have no queries but the window's.
+void join_parts(BackwardProblem& problem, bool first_pass) {
+  Geometry& geometry = problem.geometry;
+  for (int p = 0; p < geometry.passes; ++p) {
+    PassGeometry& pass = geometry.pass[p];
+    problem.adds[p][0] = !first_pass;
+    for (int i = 1; i < pass.parts; ++i) {
+      Part& part = pass.part[i];
+      problem.adds[p][i] = !first_pass || !continues(part, pass.part[0]);
+      if (problem.adds[p][i]) continue;
+      part = joined(part, pass.part[0]);
+      if (part.keys.run > 1)
+        part.keys.length = std::min(part.keys.length, geometry.n / part.keys.period * part.keys.run);
+    }
+  }
+}
+
+}  // namespace
+
+void attention_backward(const AttentionBackwardArgs& args, const float* delta, const Launch& launch) {
+  for (int number = 0; number < passes_in(*args.plan); ++number) {
+    BackwardProblem problem = {};
+    geometry_of(*args.plan, number, problem.geometry);
+    problem.batch = static_cast<std::int32_t>(args.q.size[0]);
+    problem.scale = static_cast<float>(args.scale);
+    problem.lse = args.lse.as<float>();
+    problem.delta = delta;
+    for (int p = 0; p < problem.geometry.passes; ++p) problem.adds[p][0] = number > 0;
+    problem.key_sized_gradient = gradient_of(args.dq);
+    launch_backward_queries(args, problem, launch);
+    problem.key_sized_gradient = gradient_of(args.dk);
+    problem.value_sized_gradient = gradient_of(args.dv);
+    join_parts(problem, number == 0);
+    int parts = 0;
+    for (int p = 0; p < problem.geometry.passes; ++p) parts = std::max(parts, problem.geometry.pass[p].parts);
+    for (problem.part = 0; problem.part < parts; ++problem.part) launch_backward_keys(args, problem, launch);
+  }
+}
+
+}  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,484 @@
+// The backward kernels' skeleton. With x the rows that a block owns (q and dO, or k and v) and y those that stream
+// past,
+//     S = x_key y_key^T,  P = exp(scale S - lse),  dP = x_value y_value^T,  dS = P (dP - delta)
+//     Side::queries: dQ += dS k            Side::keys, where S is transposed: dV += P dO,  dK += dS q
+// S, dP and the gradients stay in registers; P and dS go from accumulators to a operands in place. Every block writes
+// rows that no other does, so the result does not depend on the order of blocks.
+//
+// A producer warp brings tiles by TMA through a ring in shared memory. A warpgroup issues the last products of one tile
+// and the first of the next together: as few products can be under way unissued, its exponentials then run beside the
+// other warpgroups' products, hardly beside its own.
+#pragma once
+#include <algorithm>
+
+#include "kernels/attention/sm90/general/backward_problem.h"
+#include "kernels/attention/sm90/general/backward_store.cuh"
+#include "kernels/attention/sm90/general/backward_walk.cuh"
+#include "kernels/attention/sm90/ptx.cuh"
+#include "kernels/attention/sm90/wgmma.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+template <class T, int KeySize, int ValueSize, Side side>
+struct Backward {
+  static constexpr BackwardTiling tiling = backward_tiling(side, KeySize, ValueSize);
+  static constexpr int rows = tiling.rows(), step = tiling.step, stages = tiling.stages, warpgroups = tiling.warpgroups;
+  static_assert(stages >= 2, "a warpgroup waits for a tile with the one before in hand");
+  static_assert(tiling.has_registers());
+  static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
+  static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
+
+  // Shared memory, from a multiple of 1024 bytes: own rows of each warpgroup, the ring, and this.
+  struct Shared {
+    // Side::keys: of the streamed queries, in the order of statistics_slot; lse is -log2(e) lse.
+    alignas(16) float lse[stages][step], delta[stages][step];
+    std::uint64_t own, full[stages], empty[stages];
+    MeetingRows<side, rows> meeting;
+  };
+  static constexpr int own_key_bytes = 64 * KeySize * 2, own_value_bytes = 64 * ValueSize * 2,
+                       own_bytes = own_key_bytes + own_value_bytes;
+  static constexpr int key_bytes = step * KeySize * 2, value_bytes = step * ValueSize * 2,
+                       tile_bytes = key_bytes + value_bytes;
+  static constexpr int ring_at = warpgroups * own_bytes, control_at = ring_at + stages * tile_bytes;
+  static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
+  // Every thread that writes or reads lse and delta arrives by itself, of the others one for all. racecheck takes no
+  // arrival for another thread's, and this costs nothing that could be measured.
+  static constexpr int full_arrivals = side == Side::keys ? 33 : 1,
+                       empty_arrivals = warpgroups * (side == Side::keys ? 128 : 4);
+  // Of sixteen columns a thread has four, two of each half: they lie together, 16 bytes at 4 (column / 2).
+  __device__ static int statistics_slot(int column) {
+    return column / 16 * 16 + column % 8 / 2 * 4 + column / 8 % 2 * 2 + column % 2;
+  }
+  __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
+
+  using Walk = TileWalk<MeetingRows<side, rows>, rows, step>;
+
+  struct Place {  // in the ring
+    int stage = 0;
+    std::uint32_t parity = 0;
+    __device__ void advance() {
+      if (++stage == stages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+  };
+
+  // One warp. Side::keys: its lanes also bring lse and delta of the queries, a tile ahead in registers.
+  class Producer {
+   public:
+    __device__ Producer(const BackwardProblem& problem, const BackwardTask& task, char* shared)
+        : problem_(problem), task_(task), shared_(shared), control_(shared_of(shared)), walk_(control_.meeting) {}
+
+    __device__ void run() {
+      bool more = find_next();
+      while (more) {
+        const Source source = next_;
+        float lse[step / 32], delta[step / 32];
+#pragma unroll
+        for (int i = 0; i < step / 32; ++i) {
+          lse[i] = lse_[i];
+          delta[i] = delta_[i];
+        }
+        more = find_next();
+        barrier_wait(&control_.empty[place_.stage], place_.parity ^ 1);
+        if (lane_ == 0) load(source);  // before lse and delta have come
+        if constexpr (side == Side::keys) {
+#pragma unroll
+          for (int i = 0; i < step / 32; ++i) {
+            const int slot = statistics_slot(lane_) + 32 * i;
+            control_.lse[place_.stage][slot] = lse[i] * -log2_e;
+            control_.delta[place_.stage][slot] = delta[i];
+          }
+          barrier_arrive(&control_.full[place_.stage]);
+        }
+        place_.advance();
+      }
+    }
+
+    // One thread, before the others know of any barrier.
+    __device__ void load_own() const {
+      const int kind = side == Side::queries ? problem_.query_kind[task_.pass_index]
+                                             : problem_.key_kind[task_.pass_index][problem_.part];
+      barrier_arrive_expect(&control_.own, warpgroups * own_bytes);
+      for (int w = 0; w < warpgroups; ++w) {
+        const TileCorner corner = corner_of(task_.own, task_.begin + w * 64);
+        char* const to = shared_ + w * own_bytes;
+        load_boxes(to, problem_.own_key_sized[kind], key_boxes, 64 * key_row, corner, &control_.own);
+        load_boxes(to + own_key_bytes, problem_.own_value_sized[kind], value_boxes, 64 * value_row, corner,
+                   &control_.own);
+      }
+    }
+
+   private:
+    struct Source {
+      TileCorner corner;
+      int kind;
+    };
+
+    __device__ void load_boxes(char* to, const StreamMaps& maps, int boxes, int box_bytes, const TileCorner& corner,
+                               std::uint64_t* barrier) const {
+      const CUtensorMap* map = corner.offset < maps.rest ? &maps.longer : &maps.complete;
+      for (int i = 0; i < boxes; ++i)
+        tma_load(to + i * box_bytes, map, {{i * 64, task_.head, corner.offset, corner.period, task_.sequence}},
+                 barrier);
+    }
+
+    __device__ bool find_next() {
+      if (!walk_.next()) return false;
+      if (walk_.entered()) {
+        const std::int32_t n = problem_.geometry.n;
+        if (side == Side::queries) {
+          stream_ = task_.segment_of(task_.pass->part[walk_.part()].keys, n);
+          next_.kind = problem_.key_kind[task_.pass_index][walk_.part()];
+        } else {
+          stream_ = task_.segment_of(task_.pass->queries, n);
+          next_.kind = problem_.query_kind[task_.pass_index];
+        }
+      }
+      next_.corner = corner_of(stream_, walk_.begin());
+      if constexpr (side == Side::keys) {
+        const std::int64_t row =
+            (static_cast<std::int64_t>(task_.sequence) * problem_.geometry.heads + task_.head) * problem_.geometry.n;
+#pragma unroll
+        for (int i = 0; i < step / 32; ++i) {
+          const std::int32_t entry = walk_.begin() + lane_ + 32 * i;
+          const bool there = entry < stream_.length;
+          const std::int64_t at = row + (there ? position_at(stream_, entry) : 0);
+          lse_[i] = there ? problem_.lse[at] : 0.0f;
+          delta_[i] = there ? problem_.delta[at] : 0.0f;
+        }
+      }
+      return true;
+    }
+
+    __device__ void load(const Source& source) const {
+      char* const to = shared_ + ring_at + place_.stage * tile_bytes;
+      std::uint64_t* const full = &control_.full[place_.stage];
+      barrier_arrive_expect(full, tile_bytes);
+      load_boxes(to, problem_.key_sized[source.kind], key_boxes, step * key_row, source.corner, full);
+      load_boxes(to + key_bytes, problem_.value_sized[source.kind], value_boxes, step * value_row, source.corner, full);
+    }
+
+    const BackwardProblem& problem_;
+    const BackwardTask& task_;
+    char* shared_;
+    Shared& control_;
+    Walk walk_;
+    Stream stream_;
+    Source next_;
+    float lse_[step / 32], delta_[step / 32];
+    Place place_;
+    const int lane_ = threadIdx.x % 32;
+  };
+
+  // A part's streamed tiles: [begin, end) come for the block, the warpgroup's own rows meet [needed_begin, needed_end),
+  // every row of the warp meets all of [full_begin, full_end).
+  struct TileRange {
+    std::int32_t begin, needed_begin, needed_end, end, full_begin, full_end;
+
+    __device__ TileRange(const Interval (&row)[rows], bool some, int warp) {
+      const int first = warp / 4 * 64;
+      begin = uniform(row[0].begin / step);
+      end = uniform(max(begin, tiles_in(row[rows - 1].end, step)));
+      needed_begin = uniform(some ? min(max(row[first].begin / step, begin), end) : end);
+      needed_end = uniform(some ? max(min(tiles_in(row[first + 63].end, step), end), needed_begin) : end);
+      full_begin = uniform(tiles_in(row[warp * 16 + 15].begin, step));
+      full_end = uniform(row[warp * 16].end / step);
+    }
+  };
+
+  // Own rows as the a operand of S or dP: 64 x Size, in registers or where they lie.
+  template <int Size, bool InRegisters>
+  struct Own {
+    static constexpr int row_bytes = std::min(Size, 64) * 2;
+    std::uint32_t a[InRegisters ? Size / 16 : 1][4];
+    std::uint64_t at;
+
+    __device__ void load(const char* from) {
+      at = descriptor<row_bytes>(from);
+      if constexpr (InRegisters) {
+        const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+#pragma unroll
+        for (int i = 0; i < Size / 16; ++i) {
+          const int within = row * row_bytes + (i % 4 * 2 + lane / 16) * 16;
+          matrix_load_4(a[i], from + i / 4 * 64 * row_bytes + (within ^ (within >> 7) % (row_bytes / 16) * 16));
+        }
+      }
+    }
+
+    // s = own tile^T
+    __device__ void multiply(float (&s)[step / 2], std::uint64_t b) const {
+#pragma unroll
+      for (int i = 0; i < Size / 16; ++i) {
+        const int within = i % 4 * 32;
+        const std::uint64_t b_step = advanced(b, i / 4 * step * row_bytes + within);
+        if constexpr (InRegisters)
+          wgmma<T, step, false>(s, a[i], b_step, i > 0);
+        else
+          wgmma<T, step, false>(s, advanced(at, i / 4 * 64 * row_bytes + within), b_step, i > 0);
+      }
+      wgmma_commit();
+    }
+  };
+
+  // gradient += weights tile
+  template <int Size>
+  __device__ static void add_product(float (&gradient)[Size / 2], const std::uint32_t (&weights)[step / 16][4],
+                                     std::uint64_t b) {
+    constexpr int row_bytes = std::min(Size, 64) * 2;
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < step / 16; ++i)
+      wgmma<T, Size, true>(gradient, weights[i], advanced(b, i * 16 * row_bytes), true);
+    wgmma_commit();
+  }
+
+  // lse (times -log2(e)) and delta of the queries of a tile's element: of the thread's own two rows, or of the columns.
+  struct Statistics {
+    float lse[2], delta[2];
+
+    __device__ void load(const BackwardProblem& problem, const BackwardTask& task) {
+      const std::int64_t row =
+          (static_cast<std::int64_t>(task.sequence) * problem.geometry.heads + task.head) * problem.geometry.n;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const std::int32_t entry = task.begin + own_row(r);
+        const bool there = entry < task.own.length;
+        const std::int64_t at = row + (there ? position_at(task.own, entry) : 0);
+        lse[r] = there ? problem.lse[at] * -log2_e : 0.0f;
+        delta[r] = there ? problem.delta[at] : 0.0f;
+      }
+    }
+  };
+
+  // lse or delta of a thread's four of sixteen columns.
+  struct Columns {
+    float value[4];
+    __device__ void load(const float* from) {
+      const float4 v = *reinterpret_cast<const float4*>(from);
+      value[0] = v.x;
+      value[1] = v.y;
+      value[2] = v.z;
+      value[3] = v.w;
+    }
+  };
+
+  __device__ static std::int32_t own_row(int r) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * r; }
+
+  // P of S. Rows without an allowed key have lse = -infinity, but lie in no full tile. `allowed`, of the tile's
+  // columns, counts from `column`, the thread's first.
+  template <bool Full>
+  __device__ static void weigh(float (&s)[step / 2], float rate, const Statistics& statistics, const float* lse,
+                               std::int32_t column, const Interval (&allowed)[2]) {
+    Columns of_columns = {};
+#pragma unroll
+    for (int j = 0; j < step / 8; ++j) {
+      if (side == Side::keys && j % 2 == 0) of_columns.load(lse + 8 * j + 2 * column);
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float shift = side == Side::queries ? statistics.lse[r] : of_columns.value[j % 2 * 2 + e];
+          float x = fmaf(s[4 * j + 2 * r + e], rate, shift);
+          if constexpr (!Full)
+            if (8 * j + e < allowed[r].begin || 8 * j + e >= allowed[r].end) x = -__builtin_huge_valf();
+          s[4 * j + 2 * r + e] = exp2_approx(x);
+        }
+    }
+  }
+
+  // dP becomes dS.
+  __device__ static void differentiate(float (&dp)[step / 2], const float (&p)[step / 2], const Statistics& statistics,
+                                       const float* delta, std::int32_t column) {
+    Columns of_columns = {};
+#pragma unroll
+    for (int j = 0; j < step / 8; ++j) {
+      if (side == Side::keys && j % 2 == 0) of_columns.load(delta + 8 * j + 2 * column);
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int i = 4 * j + 2 * r + e;
+          const float shift = side == Side::queries ? statistics.delta[r] : of_columns.value[j % 2 * 2 + e];
+          dp[i] = p[i] * (dp[i] - shift);
+        }
+    }
+  }
+
+  __device__ static void pack_weights(std::uint32_t (&a)[step / 16][4], const float (&d)[step / 2]) {
+#pragma unroll
+    for (int i = 0; i < step / 16; ++i) pack_operand<T>(a[i], d, i);
+  }
+
+  // A warpgroup's own rows and gradients.
+  class Consumer {
+   public:
+    __device__ Consumer(const BackwardProblem& problem, const BackwardTask& task, char* shared)
+        : problem_(problem),
+          task_(task),
+          control_(shared_of(shared)),
+          ring_(shared + ring_at),
+          rate_(problem.scale * log2_e),
+          column_(static_cast<std::int32_t>(threadIdx.x % 4) * 2),
+          key_rows_(descriptor<key_row>(ring_)),
+          value_rows_(descriptor<value_row>(ring_ + key_bytes)),
+          key_columns_(descriptor<key_row>(ring_, step * key_row)),
+          value_columns_(descriptor<value_row>(ring_ + key_bytes, step * value_row)) {
+      if constexpr (side == Side::queries) statistics_.load(problem, task);
+      const char* const own = shared + uniform(threadIdx.x / 128) * own_bytes;
+      barrier_wait(&control_.own, 0);
+      own_key_.load(own);
+      own_value_.load(own + own_key_bytes);
+    }
+
+    __device__ void run() {
+      clear(key_gradient_);
+      clear(value_gradient_);
+      const int warp = uniform(static_cast<std::int32_t>(threadIdx.x) / 32);
+      const bool some = task_.begin + warp / 4 * 64 < task_.own.length;
+      const std::int32_t parts = uniform(control_.meeting.parts);
+      for (std::int32_t part = 0; part < parts; ++part) {
+        const Interval(&row)[rows] = control_.meeting.row[part];
+        const TileRange range(row, some, warp);
+        const Interval* own = row + warp * 16 + threadIdx.x % 32 / 4;
+        const Interval meets[2] = {own[0], own[8]};
+        skip(range.needed_begin - range.begin);
+        place_ = {uniform(place_.stage), static_cast<std::uint32_t>(uniform(static_cast<std::int32_t>(place_.parity)))};
+        std::int32_t tile = range.needed_begin;
+        if (tile < range.needed_end) {
+          turn<false>(tile, range, meets);
+          while (++tile < range.needed_end) turn<true>(tile, range, meets);
+          finish();
+        }
+        skip(range.end - tile);
+      }
+      store();
+    }
+
+   private:
+    template <int Count>
+    __device__ static void clear(float (&gradient)[Count]) {
+#pragma unroll
+      for (int i = 0; i < Count; ++i) gradient[i] = 0;
+      wgmma_hold(gradient);
+    }
+    __device__ void wait() const { barrier_wait(&control_.full[place_.stage], place_.parity); }
+    // The stage's memory may be filled again.
+    __device__ void release(int stage) const {
+      __syncwarp();
+      if (side == Side::keys || threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[stage]);
+    }
+    __device__ void skip(std::int32_t tiles) {
+#pragma unroll 1
+      for (; tiles > 0; --tiles) {
+        wait();
+        release(place_.stage);
+        place_.advance();
+      }
+    }
+
+    // The gradients' products of the tile in hand.
+    __device__ void add_products() {
+      const int at = held_ * tile_bytes;
+      if constexpr (side == Side::keys)
+        add_product<ValueSize>(value_gradient_, p_operand_, advanced(value_columns_, at));
+      add_product<KeySize>(key_gradient_, ds_operand_, advanced(key_columns_, at));
+    }
+    __device__ void finish() {
+      add_products();
+      wgmma_wait<0>();
+      wgmma_hold(key_gradient_);
+      wgmma_hold(value_gradient_);
+      release(held_);
+    }
+
+    // The products that a tile begins with, after the last ones of the tile in hand, then its exponentials.
+    template <bool Holds>
+    __device__ void turn(std::int32_t tile, const TileRange& range, const Interval (&meets)[2]) {
+      const int stage = place_.stage;
+      wait();
+      place_.advance();
+      wgmma_fence();
+      if constexpr (Holds) add_products();
+      own_key_.multiply(s_, advanced(key_rows_, stage * tile_bytes));
+      own_value_.multiply(dp_, advanced(value_rows_, stage * tile_bytes));
+      wgmma_wait<1>();
+      wgmma_hold(s_);
+      wgmma_hold(key_gradient_);
+      wgmma_hold(value_gradient_);
+      if constexpr (Holds) release(held_);
+      held_ = stage;
+      const float* const lse = control_.lse[stage];
+      if (tile >= range.full_begin && tile < range.full_end) {
+        weigh<true>(s_, rate_, statistics_, lse, column_, {});
+      } else {
+        const std::int32_t begin = tile * step + column_;
+        weigh<false>(s_, rate_, statistics_, lse, column_,
+                     {{meets[0].begin - begin, meets[0].end - begin}, {meets[1].begin - begin, meets[1].end - begin}});
+      }
+      if constexpr (side == Side::keys) pack_weights(p_operand_, s_);
+      wgmma_wait<0>();
+      wgmma_hold(dp_);
+      differentiate(dp_, s_, statistics_, control_.delta[stage], column_);
+      pack_weights(ds_operand_, dp_);
+    }
+
+    __device__ void store() const {
+      const bool adds = problem_.adds[task_.pass_index][problem_.part];
+      store_gradient<T, KeySize>(problem_.key_sized_gradient, task_, key_gradient_, problem_.scale, adds);
+      if constexpr (side == Side::keys)
+        store_gradient<T, ValueSize>(problem_.value_sized_gradient, task_, value_gradient_, 1.0f, adds);
+    }
+
+    const BackwardProblem& problem_;
+    const BackwardTask& task_;
+    Shared& control_;
+    const char* ring_;
+    float rate_;
+    const std::int32_t column_;                                                // the thread's first
+    const std::uint64_t key_rows_, value_rows_, key_columns_, value_columns_;  // the ring's first tile
+    Place place_;
+    int held_ = 0;  // the stage of the tile whose last products are still to come
+    Statistics statistics_ = {};
+    Own<KeySize, tiling.key_sized_in_registers> own_key_;
+    Own<ValueSize, tiling.value_sized_in_registers> own_value_;
+    float key_gradient_[KeySize / 2], value_gradient_[side == Side::keys ? ValueSize / 2 : 1];
+    float s_[step / 2], dp_[step / 2];
+    std::uint32_t p_operand_[side == Side::keys ? step / 16 : 1][4], ds_operand_[step / 16][4];
+  };
+};
+
+template <class T, int KeySize, int ValueSize, Side side>
+__global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side>::tiling.threads(),
+                                  Backward<T, KeySize, ValueSize, side>::tiling.blocks)
+    backward(const __grid_constant__ BackwardProblem problem) {
+  using B = Backward<T, KeySize, ValueSize, side>;
+  extern __shared__ char memory[];
+  BackwardTask task;
+  if (!task.find<side>(problem, B::rows)) return;
+  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  auto& control = B::shared_of(shared);
+  if (threadIdx.x == B::warpgroups * 128) {
+    barrier_init(&control.own, 1);
+    for (int i = 0; i < B::stages; ++i) {
+      barrier_init(&control.full[i], B::full_arrivals);
+      barrier_init(&control.empty[i], B::empty_arrivals);
+    }
+    barrier_init_fence();
+    proxy_fence();
+    typename B::Producer(problem, task, shared).load_own();  // on its way while the rows are looked at
+  }
+  control.meeting.fill(problem, task);
+  __syncthreads();
+  constexpr int consumer_registers = B::tiling.consumer_registers;
+  if (threadIdx.x >= B::warpgroups * 128) {
+    if constexpr (consumer_registers > 0) registers_give<B::tiling.producer_registers>();
+    if (threadIdx.x < B::warpgroups * 128 + 32) typename B::Producer(problem, task, shared).run();
+  } else {
+    if constexpr (consumer_registers > 0) registers_take<consumer_registers>();
+    typename B::Consumer(problem, task, shared).run();
+  }
+}
+
+}  // namespace longstride::kernels::cuda::sm90

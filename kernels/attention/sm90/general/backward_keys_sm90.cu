@@ -1,0 +1,9 @@
+#include "kernels/attention/sm90/general/backward_launch.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblem& problem, const Launch& launch) {
+  launch_backward_side<Side::keys>(args, problem, launch);
+}
+
+}  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,82 @@
+// Chooses and launches the kernel of one side for the shapes of a problem.
+#pragma once
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/attention/sm90/general/backward_kernel.cuh"
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/cuda_types.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+// The maps of the kinds of stream that queries and keys have.
+template <class B>
+std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_size, int value_size,
+                          BackwardProblem& problem) {
+  const Geometry& geometry = problem.geometry;
+  StreamKinds kinds;
+  bool has_queries[StreamKinds::most] = {}, has_keys[StreamKinds::most] = {};
+  std::int64_t tiles = 0;  // most that any head has
+  for (int p = 0; p < geometry.passes; ++p) {
+    const PassGeometry& pass = geometry.pass[p];
+    const int kind = kinds.number_of(pass.queries);
+    problem.query_kind[p] = static_cast<std::uint8_t>(kind);
+    has_queries[kind] = true;
+    for (int i = 0; i < pass.parts; ++i) {
+      const int key_kind = kinds.number_of(pass.part[i].keys);
+      problem.key_kind[p][i] = static_cast<std::uint8_t>(key_kind);
+      has_keys[key_kind] = true;
+    }
+    if (side == Side::keys && problem.part >= pass.parts) continue;
+    const Stream& own = side == Side::queries ? pass.queries : pass.part[problem.part].keys;
+    tiles = std::max(tiles, std::int64_t{pass.segments} * tiles_in(own.length, B::rows));
+  }
+  for (int i = 0; i < kinds.count(); ++i) {
+    const auto maps = [&](const View& view, std::int32_t rows, int columns) {
+      return stream_maps(view, kinds[i], geometry.n, rows, columns);
+    };
+    if (has_queries[i]) {
+      const std::int32_t rows = side == Side::queries ? 64 : B::step;
+      (side == Side::queries ? problem.own_key_sized : problem.key_sized)[i] = maps(args.q, rows, key_size);
+      (side == Side::queries ? problem.own_value_sized : problem.value_sized)[i] = maps(args.dout, rows, value_size);
+    }
+    if (has_keys[i]) {
+      const std::int32_t rows = side == Side::keys ? 64 : B::step;
+      (side == Side::keys ? problem.own_key_sized : problem.key_sized)[i] = maps(args.k, rows, key_size);
+      (side == Side::keys ? problem.own_value_sized : problem.value_sized)[i] = maps(args.v, rows, value_size);
+    }
+  }
+  return tiles;
+}
+
+template <Side side, int KeySize, int ValueSize, class T>
+void launch_backward(const AttentionBackwardArgs& args, BackwardProblem& problem, const Launch& launch) {
+  using B = Backward<T, KeySize, ValueSize, side>;
+  const std::int64_t tiles = fill_problem<B>(side, args, KeySize, ValueSize, problem);
+  auto* const kernel = backward<T, KeySize, ValueSize, side>;
+  allow_shared(kernel, B::shared_bytes);
+  const auto blocks = static_cast<unsigned>(tiles * args.q.size[0] * args.q.size[2]);
+  run(side == Side::queries ? "attention_backward_queries_sm90" : "attention_backward_keys_sm90", kernel,
+      {blocks, B::tiling.threads(), B::shared_bytes}, launch, problem);
+}
+
+// A size between two kernels' takes the larger: TMA fills the columns beyond with zeros.
+template <Side side>
+void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblem& problem, const Launch& launch) {
+  const std::int64_t key_size = args.q.size[3], value_size = args.v.size[3];
+  with_gpu_type(args.q.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (!std::is_same_v<T, float>) {
+      if (key_size <= 32 && value_size <= 32)
+        launch_backward<side, 32, 32, T>(args, problem, launch);
+      else if (key_size <= 64 && value_size <= 64)
+        launch_backward<side, 64, 64, T>(args, problem, launch);
+      else if (key_size <= 64)
+        launch_backward<side, 64, 128, T>(args, problem, launch);
+      else
+        launch_backward<side, 128, 128, T>(args, problem, launch);
+    }
+  });
+}
+
+}  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,76 @@
+// Accumulators to rows of a gradient. A thread holds pairs of columns of two rows (wgmma.cuh); the four threads of a
+// quad exchange theirs so that each writes 16 bytes.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/sm90/general/backward_walk.cuh"
+#include "kernels/attention/sm90/wgmma.cuh"
+#include "kernels/base/cuda_types.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+// In each quad, lane q's v[i] becomes lane i's v[q].
+__device__ inline void transpose_quad(std::uint32_t (&v)[4]) {
+  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const std::uint32_t received = __shfl_xor_sync(~0u, odd ? v[i] : v[i + 1], 1);
+    v[i] = odd ? received : v[i];
+    v[i + 1] = odd ? v[i + 1] : received;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::uint32_t received = __shfl_xor_sync(~0u, upper ? v[i] : v[i + 2], 2);
+    v[i] = upper ? received : v[i];
+    v[i + 2] = upper ? v[i + 2] : received;
+  }
+}
+
+template <class T>
+__device__ inline float2 unpack(std::uint32_t v) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return {__uint_as_float(v << 16), __uint_as_float(v & 0xFFFF0000u)};
+  else
+    return __half22float2(*reinterpret_cast<const __half2*>(&v));
+}
+
+// gradient = factor * values, or += when `adds`. A warpgroup's threads together.
+template <class T, int Size>
+__device__ inline void store_gradient(const Gradient& gradient, const BackwardTask& task,
+                                      const float (&values)[Size / 2], float factor, bool adds) {
+  T* const base = static_cast<T*>(gradient.data) + task.sequence * gradient.stride[0] + task.head * gradient.stride[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const std::int32_t entry =
+        task.begin + static_cast<std::int32_t>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) + 8 * r;
+    const bool there = entry < task.own.length;
+    T* const row = base + (there ? position_at(task.own, entry) : 0) * gradient.stride[1];
+#pragma unroll
+    for (int g = 0; g < Size / 32; ++g) {
+      const std::int32_t column = 32 * g + static_cast<std::int32_t>(threadIdx.x % 4) * 8;
+      const bool written = there && column < gradient.size;
+      uint4* const to = reinterpret_cast<uint4*>(row + column);
+      std::uint32_t v[4] = {};
+      if (adds) {
+        if (written) {
+          const uint4 old = *to;
+          v[0] = old.x;
+          v[1] = old.y;
+          v[2] = old.z;
+          v[3] = old.w;
+        }
+        transpose_quad(v);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* d = values + 16 * g + 4 * i + 2 * r;
+        const float2 old = unpack<T>(v[i]);
+        v[i] = pack<T>(fmaf(d[0], factor, old.x), fmaf(d[1], factor, old.y));
+      }
+      transpose_quad(v);
+      if (written) *to = {v[0], v[1], v[2], v[3]};
+    }
+  }
+}
+
+}  // namespace longstride::kernels::cuda::sm90

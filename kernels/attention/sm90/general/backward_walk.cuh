@@ -1,0 +1,122 @@
+// Which rows meet which in the backward kernels. A block owns a tile of one stream; every row of it meets one interval
+// of the other stream, whose ends never decrease from row to row: for a query the keys it may attend to, for a key the
+// queries that may attend to it.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/pattern/tile_span.h"
+#include "kernels/attention/sm90/general/backward_problem.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+// As Stream counts, without a division in natural order.
+__device__ inline std::int32_t entries_below(const Stream& stream, std::int32_t p) {
+  if (stream.run >= stream.period) return min(max(p - stream.base, 0), stream.length);
+  return stream.count_below(p);
+}
+__device__ inline std::int32_t position_at(const Stream& stream, std::int32_t entry) {
+  return stream.run >= stream.period ? stream.base + entry : stream.position(entry);
+}
+
+// Of the queries, those that may attend to the key at position p. high(i) >= p from some i on, low(i) <= p up to some.
+__device__ inline Interval queries_of(const Part& part, const Stream& queries, std::int32_t p) {
+  std::int32_t from = p + part.high.back, beyond = p + part.low.back;
+  if (part.high.block > 0) from = (from + part.high.block - 1) / part.high.block * part.high.block;
+  beyond = part.low.block > 0 ? (beyond / part.low.block + 1) * part.low.block : beyond + 1;
+  return {entries_below(queries, from), entries_below(queries, beyond)};
+}
+
+// What a block does.
+struct BackwardTask {
+  const PassGeometry* pass;
+  std::int32_t pass_index, head, sequence, segment;
+  std::int32_t begin;  // first row of its own, in entries of the stream `own`
+  Stream own;
+
+  __device__ Stream segment_of(const Stream& stream, std::int32_t n) const {
+    return pass->segments == 1 ? stream : stream_within(stream, segment, n);
+  }
+
+  // Longest rows first: the last queries, the first keys. Heads side by side, for their rows are neighbours in memory.
+  // False when there is nothing to do.
+  template <Side side>
+  __device__ bool find(const BackwardProblem& problem, std::int32_t rows) {
+    const Geometry& geometry = problem.geometry;
+    std::uint32_t index = blockIdx.x;
+    head = static_cast<std::int32_t>(index % geometry.heads);
+    index /= geometry.heads;
+    pass_index = geometry.pass_of[head];
+    if (pass_index == Geometry::none) return false;
+    pass = &geometry.pass[pass_index];
+    if (side == Side::keys && problem.part >= pass->parts) return false;
+    const std::uint32_t segments = pass->segments, batch = problem.batch;
+    segment = static_cast<std::int32_t>(index % segments);
+    index /= segments;
+    sequence = static_cast<std::int32_t>(index % batch);
+    index /= batch;
+    const Stream& whole = side == Side::queries ? pass->queries : pass->part[problem.part].keys;
+    const std::int32_t tiles = tiles_in(whole.length, rows), tile = static_cast<std::int32_t>(index);
+    if (tile >= tiles) return false;
+    begin = (side == Side::queries ? tiles - 1 - tile : tile) * rows;
+    own = segment_of(whole, geometry.n);
+    return begin < own.length;
+  }
+};
+
+// The interval of every row of a block's own, in every part; rows beyond the stream have the last row's.
+template <Side side, int Rows>
+struct MeetingRows {
+  static constexpr int most_parts = side == Side::queries ? PassGeometry::most_parts : 1;
+  Interval row[most_parts][Rows];
+  std::int32_t parts;
+
+  // The block's threads together; then __syncthreads.
+  __device__ void fill(const BackwardProblem& problem, const BackwardTask& task) {
+    const std::int32_t n = problem.geometry.n;
+    if (threadIdx.x == 0) parts = side == Side::queries ? task.pass->parts : 1;
+    for (std::int32_t r = threadIdx.x; r < Rows; r += blockDim.x) {
+      const std::int32_t position = position_at(task.own, min(task.begin + r, task.own.length - 1));
+      if constexpr (side == Side::keys) {
+        const Stream queries = task.segment_of(task.pass->queries, n);
+        row[0][r] = queries_of(task.pass->part[problem.part], queries, position);
+      } else {
+        for (std::int32_t p = 0; p < task.pass->parts; ++p) {
+          const Part& part = task.pass->part[p];
+          const Stream keys = task.segment_of(part.keys, n);
+          row[p][r] = {entries_below(keys, part.low.of(position)), entries_below(keys, part.high.of(position) + 1)};
+        }
+      }
+    }
+  }
+};
+
+// The streamed tiles that a block's rows meet, one part after the other.
+template <class Rows, int Count, int Step>
+class TileWalk {
+ public:
+  __device__ explicit TileWalk(const Rows& rows) : rows_(rows) {}
+
+  // To the next tile; false after the last.
+  __device__ bool next() {
+    entered_ = false;
+    ++tile_;
+    while (tile_ >= end_) {
+      if (++part_ >= rows_.parts) return false;
+      tile_ = rows_.row[part_][0].begin / Step;
+      end_ = tiles_in(rows_.row[part_][Count - 1].end, Step);
+      entered_ = true;
+    }
+    return true;
+  }
+
+  __device__ bool entered() const { return entered_; }  // the tile is the first of its part
+  __device__ std::int32_t part() const { return part_; }
+  __device__ std::int32_t begin() const { return tile_ * Step; }  // stream entry
+
+ private:
+  const Rows& rows_;
+  std::int32_t part_ = -1, tile_ = 0, end_ = 0;
+  bool entered_ = false;
+};
+
+}  // namespace longstride::kernels::cuda::sm90

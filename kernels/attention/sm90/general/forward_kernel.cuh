@@ -1,0 +1,473 @@
+// Attention on Hopper. A block owns one tile of queries of one (sequence, head, segment): a producer brings key and
+// value tiles by TMA through a ring in shared memory, in the order of the pass's parts; each warpgroup of consumers
+// multiplies its 64 queries with them by wgmma, with the online softmax in registers: the scores of the next tile are
+// computed while the weights of this one meet its values.
+#pragma once
+#include <algorithm>
+
+#include "kernels/attention/sm90/attention_sm90.h"
+#include "kernels/attention/sm90/general/forward_tiling.h"
+#include "kernels/attention/sm90/general/key_walk.cuh"
+#include "kernels/attention/sm90/general/softmax.cuh"
+#include "kernels/attention/sm90/general/stream_kinds.h"
+#include "kernels/attention/sm90/ptx.cuh"
+#include "kernels/attention/sm90/tensor_map.h"
+#include "kernels/attention/sm90/wgmma.cuh"
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/cuda_types.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+namespace {
+
+// By value, in the launch's parameters.
+struct ForwardProblem {
+  StreamMaps q[StreamKinds::most], k[StreamKinds::most], v[StreamKinds::most], o[StreamKinds::most];
+  PassShape pass[Geometry::most_passes];
+  std::uint8_t pass_of[Geometry::most_heads];
+  Divisor heads, batch;
+  std::int32_t n;
+  float rate;          // scale * log2(e)
+  bool resumes;        // from o and lse of an earlier pass
+  const void* o_data;  // to resume from
+  std::int32_t value_size;
+  std::int64_t o_stride[3];
+  float* lse;
+};
+
+__device__ const CUtensorMap* map_of(const StreamMaps& maps, const TileCorner& corner) {
+  return corner.offset < maps.rest ? &maps.longer : &maps.complete;
+}
+
+template <class T, int KeySize, int ValueSize, bool FewKeys>
+struct Forward {
+  static constexpr ForwardTiling tiling = forward_tiling(ValueSize, FewKeys);
+  static constexpr int queries = tiling.queries(), keys = tiling.keys, stages = tiling.stages,
+                       warpgroups = tiling.warpgroups;
+  // The threads that start copies. Without a producer warpgroup two that are busy otherwise share the work.
+  static constexpr int key_loader = tiling.specialised ? warpgroups * 128 : warpgroups * 128 - 32;
+  static constexpr int query_loader = tiling.specialised ? key_loader : 0;
+  static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
+  static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
+  static constexpr int q_box = 64 * key_row, k_box = keys * key_row, v_box = keys * value_row, o_box = 64 * value_row;
+  static constexpr int q_bytes = q_box * key_boxes, k_bytes = k_box * key_boxes, v_bytes = v_box * value_boxes;
+  static constexpr int query_bytes = std::max(q_bytes, o_box* value_boxes);  // o takes the place of q
+
+  // What a block does.
+  struct Task {
+    std::int32_t head, sequence, segment, pass;
+    std::int32_t begin, length;  // first query, and queries there are, in entries of the segment's stream
+    std::int32_t parts, step;
+
+    __device__ std::int32_t position(std::int32_t entry) const { return segment + entry * step; }
+    __device__ TileCorner corner(std::int32_t entry) const {
+      return step == 1 ? TileCorner{entry, 0} : TileCorner{segment, entry};
+    }
+  };
+
+  struct Place {  // in the ring
+    int stage;
+    std::uint32_t parity;
+    __device__ void advance() {
+      if (++stage == stages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+  };
+
+  // Shared memory, from a multiple of 1024 bytes: queries, keys, values, and this.
+  struct Shared {
+    std::uint64_t q, k[stages], v[stages], empty[stages];
+    Task task;
+    KeyWalk<queries, keys> producer_walk;
+    Place producer_place;
+    RowIntervals<queries> rows;
+  };
+  static constexpr int k_at = warpgroups * query_bytes, v_at = k_at + stages * k_bytes,
+                       control_at = v_at + stages * v_bytes;
+  static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
+  __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
+
+  // Longest rows first; heads, then segments side by side, for their rows are neighbours in memory.
+  __device__ static bool find(const ForwardProblem& problem, Task& task) {
+    std::int32_t index = static_cast<std::int32_t>(blockIdx.x);
+    const auto take = [&](const Divisor& divisor) {
+      const std::int32_t quotient = divisor.quotient(index);
+      const std::int32_t rest = index - quotient * static_cast<std::int32_t>(divisor.value);
+      index = quotient;
+      return rest;
+    };
+    task.head = take(problem.heads);
+    task.pass = problem.pass_of[task.head];
+    if (task.pass == Geometry::none) return false;
+    const PassShape& pass = problem.pass[task.pass];
+    task.parts = pass.parts;
+    task.step = pass.step;
+    task.segment = take(pass.segments);
+    task.sequence = take(problem.batch);
+    task.begin = (pass.tiles - 1 - index) * queries;
+    // Entries of the segment below n.
+    task.length = pass.step == 1 ? problem.n : pass.part[0].period.quotient(problem.n - task.segment + pass.step - 1);
+    return index < pass.tiles && task.begin < task.length;
+  }
+
+  __device__ static TileCorner corner_of(const PartShape& part, std::int32_t entry, std::int32_t segment) {
+    if (part.natural) return {part.base + entry, 0};
+    const std::int32_t period = part.run.quotient(entry);
+    return {part.base + segment + entry - period * static_cast<std::int32_t>(part.run.value), period};
+  }
+
+  __device__ static void load(char* to, const StreamMaps& maps, int boxes, int box_bytes, const Task& task,
+                              const TileCorner& corner, std::uint64_t* barrier) {
+    const CUtensorMap* map = map_of(maps, corner);
+    for (int i = 0; i < boxes; ++i)
+      tma_load(to + i * box_bytes, map, {{i * 64, task.head, corner.offset, corner.period, task.sequence}}, barrier);
+  }
+
+  // One thread brings everything; what it remembers is in shared memory, for in small blocks it has other work too.
+  class Producer {
+   public:
+    __device__ Producer(const ForwardProblem& problem, char* shared) : problem_(problem), shared_(shared) {}
+
+    __device__ void load_queries() const {
+      Shared& control = shared_of(shared_);
+      control.producer_walk = {};
+      control.producer_place = {};
+      const Task& task = control.task;
+      barrier_arrive_expect(&control.q, warpgroups * q_bytes);
+      for (int w = 0; w < warpgroups; ++w)
+        load(shared_ + w * query_bytes, problem_.q[problem_.pass[task.pass].kind], key_boxes, q_box, task,
+             task.corner(task.begin + w * 64), &control.q);
+    }
+
+    // Waits for room and brings the next key tile; false after the last.
+    __device__ bool load_keys() const {
+      Shared& control = shared_of(shared_);
+      const Task& task = control.task;
+      KeyWalk<queries, keys>& walk = control.producer_walk;
+      if (!walk.next(control.rows, task.parts)) return false;
+      const PartShape& part = problem_.pass[task.pass].part[walk.part];
+      const TileCorner corner = corner_of(part, walk.begin(), task.segment);
+      const int stage = control.producer_place.stage;
+      barrier_wait(&control.empty[stage], control.producer_place.parity ^ 1);
+      barrier_arrive_expect(&control.k[stage], k_bytes);
+      load(shared_ + k_at + stage * k_bytes, problem_.k[part.kind], key_boxes, k_box, task, corner, &control.k[stage]);
+      barrier_arrive_expect(&control.v[stage], v_bytes);
+      load(shared_ + v_at + stage * v_bytes, problem_.v[part.kind], value_boxes, v_box, task, corner,
+           &control.v[stage]);
+      control.producer_place.advance();
+      return true;
+    }
+
+   private:
+    const ForwardProblem& problem_;
+    char* shared_;
+  };
+
+  // The tiles that a warpgroup's own rows need.
+  class Needed {
+   public:
+    __device__ Needed(const ForwardProblem& problem, char* shared)
+        : control_(shared_of(shared)), producer_(problem, shared) {}
+
+    // To the next tile that is needed; the others are let go as they come.
+    __device__ bool next() {
+      for (;;) {
+        if (started_) place_.advance();
+        started_ = true;
+        if (!walk_.next(control_.rows, control_.task.parts)) return false;
+        if (walk_.entered) enter();
+        const std::int32_t begin = walk_.begin();
+        if (begin < end_ && begin + keys > begin_) return true;
+        take_turn();
+        end_turn();
+        barrier_wait(&control_.k[place_.stage], place_.parity);
+        barrier_wait(&control_.v[place_.stage], place_.parity);
+        let_go(place_);
+        ++due_;
+        if (!holds_) refill();
+      }
+    }
+
+    __device__ const Place& place() const { return place_; }
+
+    // Around the products of a tile.
+    __device__ void take_turn() {
+      if constexpr (tiling.turns) named_barrier_sync(8 + threadIdx.x / 128, 256);
+    }
+    __device__ void end_turn() {
+      if constexpr (tiling.turns) named_barrier_arrive(8 + (threadIdx.x / 128 + 1) % warpgroups, 256);
+    }
+
+    // From here to release() the tile is held.
+    __device__ void hold() { holds_ = true; }
+
+    // The tile's memory may be filled again.
+    __device__ void release(const Place& place) {
+      let_go(place);
+      ++due_;
+      refill();
+    }
+
+    template <int Count>
+    __device__ void mask(float (&s)[Count]) const {
+      const std::int32_t begin = walk_.begin();
+      if (begin >= full_begin_ && begin + keys <= full_end_) return;
+      const Interval* row = control_.rows.row[walk_.part] + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+      const Interval allowed[2] = {{row[0].begin - begin, row[0].end - begin},
+                                   {row[8].begin - begin, row[8].end - begin}};
+      Softmax::mask(s, allowed);
+    }
+
+   private:
+    __device__ void let_go(const Place& place) {
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[place.stage]);
+    }
+    __device__ void refill() {
+      if constexpr (!tiling.specialised)
+        if (threadIdx.x == key_loader)
+          for (; due_ > 0; --due_) more_ = more_ && producer_.load_keys();
+    }
+
+    __device__ void enter() {
+      const Interval* row = control_.rows.row[walk_.part];
+      const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16;
+      begin_ = row[warpgroup].begin;
+      end_ = row[warpgroup + 63].end;
+      if (control_.task.begin + warpgroup >= control_.task.length) end_ = 0;
+      full_begin_ = row[warp + 15].begin;
+      full_end_ = row[warp].end;
+    }
+
+    Shared& control_;
+    Producer producer_;
+    KeyWalk<queries, keys> walk_ = {};
+    Place place_ = {};
+    bool started_ = false, holds_ = false;
+    bool more_ = true;  // tiles to bring, for the thread that does
+    int due_ = 0;
+    std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
+  };
+
+  __device__ static void multiply_keys(float (&s)[keys / 2], const char* q, const char* k) {
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < KeySize / 16; ++step) {
+      const int box = step / 4, within = step % 4 * 32;
+      wgmma<T, keys, false>(s, descriptor<key_row>(q + box * q_box + within),
+                            descriptor<key_row>(k + box * k_box + within), step > 0);
+    }
+    wgmma_commit();
+  }
+
+  __device__ static void multiply_values(float (&o)[ValueSize / 2], const std::uint32_t (&p)[keys / 16][4],
+                                         const char* v) {
+    wgmma_fence();
+    const std::uint64_t b = descriptor<value_row>(v, v_box);
+#pragma unroll
+    for (int step = 0; step < keys / 16; ++step)
+      wgmma<T, ValueSize, true>(o, p[step], advanced(b, step * 16 * value_row), true);
+    wgmma_commit();
+  }
+
+  __device__ static void rescale(float (&o)[ValueSize / 2], const Softmax& softmax) {
+#pragma unroll
+    for (int i = 0; i < ValueSize / 2; ++i) o[i] *= softmax.shrink(i / 2 % 2);
+  }
+
+  __device__ static void pack_weights(std::uint32_t (&p)[keys / 16][4], const float (&s)[keys / 2]) {
+#pragma unroll
+    for (int step = 0; step < keys / 16; ++step) pack_operand<T>(p[step], s, step);
+  }
+
+  __device__ static void resume(const ForwardProblem& problem, const Task& task, float (&o)[ValueSize / 2],
+                                Softmax& softmax) {
+    const auto* base =
+        static_cast<const T*>(problem.o_data) + task.sequence * problem.o_stride[0] + task.head * problem.o_stride[2];
+    const float* lse = lse_of(problem, task);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::int32_t entry = entry_of(task, r);
+      if (entry >= task.length) continue;
+      const std::int32_t position = task.position(entry);
+      softmax.resume(r, lse[position]);
+      const T* row = base + position * problem.o_stride[1];
+#pragma unroll
+      for (int j = 0; j < ValueSize / 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const std::int32_t column = 8 * j + 2 * (threadIdx.x % 4) + e;
+          if (column < problem.value_size) o[4 * j + 2 * r + e] = to_float(row[column]);
+        }
+    }
+  }
+
+  __device__ static std::int32_t entry_of(const Task& task, int row) {
+    return task.begin + static_cast<std::int32_t>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) + 8 * row;
+  }
+  __device__ static float* lse_of(const ForwardProblem& problem, const Task& task) {
+    return problem.lse +
+           (static_cast<std::int64_t>(task.sequence) * static_cast<std::int32_t>(problem.heads.value) + task.head) *
+               static_cast<std::int64_t>(problem.n);
+  }
+
+  // Through shared memory, where q was.
+  __device__ static void store(const ForwardProblem& problem, const Task& task, float (&o)[ValueSize / 2],
+                               const Softmax& softmax, char* to) {
+    float* lse = lse_of(problem, task);
+    float factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const Softmax::Result result = softmax.finish(r);
+      factor[r] = result.factor;
+      const std::int32_t entry = entry_of(task, r);
+      if (threadIdx.x % 4 == 0 && entry < task.length) lse[task.position(entry)] = result.lse;
+    }
+    named_barrier_sync(1 + threadIdx.x / 128, 128);  // no warp reads q any more
+    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int j = 0; j < ValueSize / 8; j += 2) {
+      const int chunk = (j + lane / 16) % (value_row / 16), box = j / 8;
+      const int at = row * value_row + chunk * 16, swizzled = at ^ ((at >> 7) % (value_row / 16)) << 4;
+      const float* d = o + 4 * j;
+      matrix_store_4(to + box * o_box + swizzled, pack<T>(d[0] * factor[0], d[1] * factor[0]),
+                     pack<T>(d[2] * factor[1], d[3] * factor[1]), pack<T>(d[4] * factor[0], d[5] * factor[0]),
+                     pack<T>(d[6] * factor[1], d[7] * factor[1]));
+    }
+    proxy_fence();
+    named_barrier_sync(1 + threadIdx.x / 128, 128);
+    const std::int32_t begin = task.begin + threadIdx.x / 128 * 64;
+    if (threadIdx.x % 128 != 0 || begin >= task.length) return;
+    const TileCorner corner = task.corner(begin);
+    const CUtensorMap* map = map_of(problem.o[problem.pass[task.pass].kind], corner);
+    for (int i = 0; i < value_boxes; ++i)
+      tma_store(map, {{i * 64, task.head, corner.offset, corner.period, task.sequence}}, to + i * o_box);
+    store_commit();
+    store_wait<0>();
+  }
+
+  __device__ static void consume(const ForwardProblem& problem, char* shared) {
+    Shared& control = shared_of(shared);
+    const Task& task = control.task;
+    char* const q = shared + threadIdx.x / 128 * query_bytes;
+    const char* const k = shared + k_at;
+    const char* const v = shared + v_at;
+    float o[ValueSize / 2] = {};
+    Softmax softmax(problem.rate);
+    if (problem.resumes) resume(problem, task, o, softmax);
+    Needed needed(problem, shared);
+    barrier_wait(&control.q, 0);
+    const auto scores_of = [&](const Place& place, float(&s)[keys / 2]) {
+      barrier_wait(&control.k[place.stage], place.parity);
+      multiply_keys(s, q, k + place.stage * k_bytes);
+    };
+    const auto add_values = [&](const Place& place, const std::uint32_t(&w)[keys / 16][4]) {
+      barrier_wait(&control.v[place.stage], place.parity);
+      multiply_values(o, w, v + place.stage * v_bytes);
+    };
+    std::uint32_t p[keys / 16][4];
+    if (tiling.turns && threadIdx.x / 128 == warpgroups - 1) needed.end_turn();
+    if constexpr (tiling.overlaps) {
+      if (!needed.next()) return store(problem, task, o, softmax, q);
+      Place before = needed.place();  // of the weights in p
+      {
+        float s[keys / 2] = {};
+        needed.hold();
+        needed.take_turn();
+        scores_of(before, s);
+        needed.end_turn();
+        wgmma_wait<0>();
+        wgmma_hold(s);
+        needed.mask(s);
+        if (softmax.weigh(s)) rescale(o, softmax);
+        pack_weights(p, s);
+      }
+      while (needed.next()) {
+        const Place place = needed.place();
+        float s[keys / 2] = {};
+        needed.take_turn();
+        scores_of(place, s);
+        add_values(before, p);
+        needed.end_turn();
+        wgmma_wait<1>();
+        wgmma_hold(s);
+        needed.mask(s);
+        const bool grown = softmax.weigh(s);
+        wgmma_wait<0>();
+        wgmma_hold(o);
+        needed.release(before);
+        if (grown) rescale(o, softmax);
+        pack_weights(p, s);
+        before = place;
+      }
+      add_values(before, p);
+      wgmma_wait<0>();
+      wgmma_hold(o);
+    } else {
+      while (needed.next()) {
+        float s[keys / 2] = {};
+        scores_of(needed.place(), s);
+        wgmma_wait<0>();
+        wgmma_hold(s);
+        needed.mask(s);
+        if (softmax.weigh(s)) rescale(o, softmax);
+        pack_weights(p, s);
+        add_values(needed.place(), p);
+        wgmma_wait<0>();
+        wgmma_hold(o);
+        needed.release(needed.place());
+      }
+    }
+    store(problem, task, o, softmax, q);
+  }
+};
+
+template <class T, int KeySize, int ValueSize, bool FewKeys>
+__global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys>::tiling.threads(),
+                                  Forward<T, KeySize, ValueSize, FewKeys>::tiling.blocks)
+    forward(const __grid_constant__ ForwardProblem problem) {
+  using F = Forward<T, KeySize, ValueSize, FewKeys>;
+  extern __shared__ char memory[];
+  typename F::Task task;
+  if (!F::find(problem, task)) return;
+  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  auto& control = F::shared_of(shared);
+  const typename F::Producer producer(problem, shared);
+  if (threadIdx.x == F::query_loader) {
+    control.task = task;
+    barrier_init(&control.q, 1);
+    for (int i = 0; i < F::stages; ++i) {
+      barrier_init(&control.k[i], 1);
+      barrier_init(&control.v[i], 1);
+      barrier_init(&control.empty[i], F::warpgroups * 4);
+    }
+    barrier_init_fence();
+    proxy_fence();
+    producer.load_queries();
+  }
+  control.rows.fill(problem.pass[task.pass], task.segment, task.begin, task.length);
+  __syncthreads();
+  if constexpr (F::tiling.specialised) {
+    if (threadIdx.x >= F::key_loader) {
+      registers_give<F::tiling.producer_registers>();
+      if (threadIdx.x == F::key_loader) {
+        while (producer.load_keys()) {
+        }
+      }
+    } else {
+      registers_take<F::tiling.consumer_registers>();
+      F::consume(problem, shared);
+    }
+  } else {
+    if (threadIdx.x == F::key_loader) {
+      for (int i = 0; i < F::stages && producer.load_keys(); ++i) {
+      }
+    }
+    F::consume(problem, shared);
+  }
+}
+
+}  // namespace
+}  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,89 @@
+// Launches of the forward kernel: one for each pass of a plan, with the tiling that suits its head sizes and keys.
+#include "kernels/attention/sm90/general/forward_kernel.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+namespace {
+
+template <int KeySize, int ValueSize, bool FewKeys, class T>
+void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resumes, const Launch& launch) {
+  using F = Forward<T, KeySize, ValueSize, FewKeys>;
+  ForwardProblem problem = {};
+  std::copy_n(geometry.pass_of, Geometry::most_heads, problem.pass_of);
+  problem.heads = Divisor(geometry.heads);
+  problem.batch = Divisor(static_cast<std::int32_t>(args.q.size[0]));
+  problem.n = geometry.n;
+  problem.rate = static_cast<float>(args.scale) * log2_e;
+  problem.resumes = resumes;
+  problem.o_data = args.o.data;
+  problem.value_size = static_cast<std::int32_t>(args.v.size[3]);
+  std::copy_n(args.o.stride, 3, problem.o_stride);
+  problem.lse = args.lse.as<float>();
+  StreamKinds kinds;
+  std::int64_t tiles = 0;  // most that any head has
+  for (int p = 0; p < geometry.passes; ++p) {
+    const PassGeometry& pass = geometry.pass[p];
+    PassShape& shape = problem.pass[p];
+    shape.step = pass.queries.run >= pass.queries.period ? 1 : pass.queries.period;
+    shape.kind = kinds.number_of(pass.queries);
+    shape.parts = pass.parts;
+    shape.tiles = tiles_in(pass.queries.length, F::queries);
+    shape.segments = Divisor(pass.segments);
+    for (int i = 0; i < pass.parts; ++i) shape.part[i] = PartShape(pass.part[i], kinds.number_of(pass.part[i].keys));
+    tiles = std::max(tiles, std::int64_t{pass.segments} * shape.tiles);
+  }
+  for (int i = 0; i < kinds.count(); ++i) {
+    if (kinds[i].run >= kinds[i].period || kinds[i].run == 1) {  // queries may have it
+      problem.q[i] = stream_maps(args.q, kinds[i], geometry.n, 64, KeySize);
+      problem.o[i] = stream_maps(args.o, kinds[i], geometry.n, 64, ValueSize);
+    }
+    problem.k[i] = stream_maps(args.k, kinds[i], geometry.n, F::keys, KeySize);
+    problem.v[i] = stream_maps(args.v, kinds[i], geometry.n, F::keys, ValueSize);
+  }
+  auto* const kernel = forward<T, KeySize, ValueSize, FewKeys>;
+  allow_shared(kernel, F::shared_bytes);
+  const auto blocks = static_cast<unsigned>(tiles * args.q.size[0] * args.q.size[2]);
+  run("attention_sm90", kernel, {blocks, F::tiling.threads(), F::shared_bytes}, launch, problem);
+}
+
+// Most keys that a query of the pass may attend to.
+std::int64_t most_keys(const PassGeometry& pass, std::int32_t n) {
+  const std::int32_t last = pass.queries.position(pass.queries.length - 1);
+  std::int64_t most = 0;
+  for (int i = 0; i < pass.parts; ++i) {
+    const Interval interval = pass.part[i].interval(pass.part[i].keys, std::min(last, n - 1));
+    most += std::max(interval.end - interval.begin, 0);
+  }
+  return most;
+}
+
+template <class T>
+void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resumes, const Launch& launch) {
+  constexpr std::int64_t few = 384;
+  std::int64_t most = 0;
+  for (int p = 0; p < geometry.passes; ++p) most = std::max(most, most_keys(geometry.pass[p], geometry.n));
+  const std::int64_t key_size = args.q.size[3], value_size = args.v.size[3];
+  // A size between two kernels' takes the larger: TMA fills the columns beyond with zeros and does not write them.
+  const auto with_sizes = [&](auto few_keys) {
+    constexpr bool small = decltype(few_keys)::value;
+    if (key_size <= 32 && value_size <= 32) return launch_pass<32, 32, small, T>(args, geometry, resumes, launch);
+    if (key_size <= 64 && value_size <= 64) return launch_pass<64, 64, small, T>(args, geometry, resumes, launch);
+    if (key_size <= 64) return launch_pass<64, 128, small, T>(args, geometry, resumes, launch);
+    return launch_pass<128, 128, small, T>(args, geometry, resumes, launch);
+  };
+  most <= few ? with_sizes(std::true_type{}) : with_sizes(std::false_type{});
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args, const Launch& launch) {
+  for (int number = 0; number < passes_in(*args.plan); ++number) {
+    Geometry geometry;
+    geometry_of(*args.plan, number, geometry);
+    with_gpu_type(args.q.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      if constexpr (!std::is_same_v<T, float>) launch_pass<T>(args, geometry, number > 0, launch);
+    });
+  }
+}
+
+}  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,64 @@
+// The passes of an attention, as kernels take them: by value, in a launch's parameters. Heads whose passes are equal
+// share one. Tiles are evaluated from this by closed form (tile_span.h); nothing is copied to the device.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/pattern/plan.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+struct PassGeometry {
+  static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
+  Stream queries;                       // of segment 0
+  std::int32_t segments = 0;
+  std::int32_t parts = 0;
+  Part part[most_parts];
+};
+
+struct Geometry {
+  static constexpr int most_passes = 24;
+  static constexpr int most_heads = 128;
+  static constexpr std::uint8_t none = 255;
+  std::int32_t n = 0;  // positions
+  std::int32_t heads = 0;
+  std::int32_t passes = 0;
+  std::uint8_t pass_of[most_heads] = {};  // of each head; none: it has no such pass
+  PassGeometry pass[most_passes];
+};
+
+// The number-th pass of every head of a plan, 0-based. False when there are more of anything than fits.
+inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
+  out = Geometry{};
+  out.n = plan.n;
+  out.heads = static_cast<std::int32_t>(plan.heads.size());
+  if (out.heads > Geometry::most_heads) return false;
+  std::int32_t index[Geometry::most_passes];  // of each pass in the plan
+  for (std::int32_t head = 0; head < out.heads; ++head) {
+    const HeadPlan& h = plan.heads[static_cast<std::size_t>(head)];
+    out.pass_of[head] = Geometry::none;
+    if (number >= h.passes) continue;
+    std::int32_t p = 0;
+    while (p < out.passes && index[p] != h.first_pass + number) ++p;
+    if (p == out.passes) {
+      const Pass& pass = plan.passes[static_cast<std::size_t>(h.first_pass + number)];
+      if (p == Geometry::most_passes || pass.parts > PassGeometry::most_parts) return false;
+      index[out.passes++] = h.first_pass + number;
+      out.pass[p].queries = pass.queries;
+      out.pass[p].segments = pass.segments;
+      out.pass[p].parts = pass.parts;
+      for (std::int32_t i = 0; i < pass.parts; ++i)
+        out.pass[p].part[i] = plan.parts_of(pass)[static_cast<std::size_t>(i)];
+    }
+    out.pass_of[head] = static_cast<std::uint8_t>(p);
+  }
+  return true;
+}
+
+// Most passes that any head has.
+inline int passes_in(const AttentionPlan& plan) {
+  int most = 0;
+  for (const HeadPlan& head : plan.heads) most = head.passes > most ? head.passes : most;
+  return most;
+}
+
+}  // namespace longstride::kernels::cuda::sm90

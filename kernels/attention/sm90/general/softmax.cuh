@@ -1,0 +1,104 @@
+// Online softmax of the two query rows that a thread shares with its quad (the accumulator layout of wgmma.cuh), in
+// base 2: a score's weight is 2^(rate * score - top).
+//
+// top follows the largest score only when that grows by more than `slack`: weights up to 2^slack are as exact, the
+// denominator is relative to the same top, and the output seldom has to be rescaled.
+#pragma once
+#include "kernels/attention/pattern/plan.h"
+#include "kernels/attention/sm90/ptx.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+class Softmax {
+ public:
+  static constexpr float slack = 8;
+
+  __device__ explicit Softmax(float rate) : rate_(rate) {}
+
+  // Goes on from a finished softmax of this lse (natural logarithm).
+  __device__ void resume(int row, float lse) {
+    top_[row] = lse * log2_e;
+    sum_[row] = lse > -infinity() && threadIdx.x % 4 == 0 ? 1.0f : 0.0f;
+  }
+
+  // Scores outside the row's interval, in keys from the tile's first, become -infinity.
+  template <int Count>
+  __device__ static void mask(float (&s)[Count], const Interval (&allowed)[2]) {
+    const std::int32_t column = 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::uint32_t bits = columns_below(allowed[r].end - column) & ~columns_below(allowed[r].begin - column);
+#pragma unroll
+      for (int i = 0; i < Count / 2; ++i)
+        if (!(bits >> i & 1)) s[4 * (i / 2) + 2 * r + i % 2] = -infinity();
+    }
+  }
+
+  // Scores become weights. False when what was accumulated stays as it is; otherwise it is to be multiplied by
+  // shrink(row). The same in all threads of a warp.
+  template <int Count>
+  __device__ bool weigh(float (&s)[Count]) {
+    bool grown = false;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float largest = fmaxf(s[2 * r], s[2 * r + 1]);
+#pragma unroll
+      for (int j = 1; j < Count / 4; ++j) largest = fmaxf(largest, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
+      seen_[r] = largest * rate_;
+      grown |= seen_[r] > top_[r] + slack;
+    }
+    grown = __any_sync(~0u, grown);
+    if (grown) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float top = fmaxf(top_[r], seen_[r]);
+        shrink_[r] = top > top_[r] ? exp2_approx(top_[r] - top) : 1.0f;
+        top_[r] = top;
+        sum_[r] *= shrink_[r];
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float top = top_[r] > -infinity() ? top_[r] : 0.0f;
+#pragma unroll
+      for (int j = 0; j < Count / 4; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& x = s[4 * j + 2 * r + e];
+          x = exp2_approx(fmaf(x, rate_, -top));
+          sum_[r] += x;
+        }
+    }
+    return grown;
+  }
+
+  __device__ float shrink(int row) const { return shrink_[row]; }
+
+  // After the last weights: what the accumulated rows are to be multiplied by, and the log of the denominator.
+  struct Result {
+    float factor, lse;
+  };
+  __device__ Result finish(int row) const {
+    float sum = sum_[row];
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    if (!(sum > 0)) return {0, -infinity()};
+    return {__fdividef(1, sum), (top_[row] + __log2f(sum)) * (1 / log2_e)};
+  }
+
+ private:
+  // Bit i: whether a thread's i-th column of a row, 8 (i / 2) + i mod 2, is below `limit`.
+  __device__ static std::uint32_t columns_below(std::int32_t limit) {
+    const std::int32_t count = min(max(limit, 0) / 8 * 2 + min(max(limit, 0) % 8, 2), 32);
+    return count == 32 ? ~0u : (1u << count) - 1;
+  }
+  __device__ static constexpr float infinity() { return __builtin_huge_valf(); }
+
+  float rate_;
+  float top_[2] = {-infinity(), -infinity()}, sum_[2] = {0, 0};
+  float seen_[2], shrink_[2];
+};
+
+}  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,30 @@
+// Streams that differ only in where they begin are read through the same tensor maps.
+#pragma once
+#include "kernels/attention/pattern/plan.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+class StreamKinds {
+ public:
+  static constexpr int most = 4;  // natural order, residue classes, and summary rows of two widths
+
+  static bool same(const Stream& a, const Stream& b) {
+    const bool natural = a.run >= a.period;
+    return natural == (b.run >= b.period) && (natural || (a.run == b.run && a.period == b.period));
+  }
+  // The number of this stream's kind, or `most` when there is no room for it.
+  int number_of(const Stream& stream) {
+    int i = 0;
+    while (i < count_ && !same(kinds_[i], stream)) ++i;
+    if (i == count_ && i < most) kinds_[count_++] = stream;
+    return i;
+  }
+  int count() const { return count_; }
+  const Stream& operator[](int i) const { return kinds_[i]; }
+
+ private:
+  int count_ = 0;
+  Stream kinds_[most];
+};
+
+}  // namespace longstride::kernels::cuda::sm90

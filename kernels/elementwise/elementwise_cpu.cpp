@@ -1,0 +1,77 @@
+#include "kernels/elementwise/elementwise.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace longstride::kernels::cpu {
+namespace {
+
+// Calls f(begin, end) on blocks of [0, n), shared between threads.
+template <class F>
+void over_blocks(std::int64_t n, F&& f) {
+  constexpr std::int64_t block = 16384;
+#pragma omp parallel for schedule(static) if (n > block)
+  for (std::int64_t begin = 0; begin < n; begin += block) f(begin, std::min(n, begin + block));
+}
+
+template <class T>
+double sum_chunk(const T* x, std::int64_t n, bool squares) {
+  double total = 0;
+  if (squares) {
+#pragma omp simd reduction(+ : total)
+    for (std::int64_t i = 0; i < n; ++i) total += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  } else {
+#pragma omp simd reduction(+ : total)
+    for (std::int64_t i = 0; i < n; ++i) total += static_cast<double>(x[i]);
+  }
+  return total;
+}
+
+}  // namespace
+
+void fill_zero(const FillZeroArgs& args, const Launch&) {
+  const auto bytes = static_cast<std::int64_t>(bytes_of(args.x.dtype));
+  over_blocks(args.x.count(), [&](std::int64_t begin, std::int64_t end) {
+    std::memset(args.x.as<char>() + begin * bytes, 0, static_cast<std::size_t>((end - begin) * bytes));
+  });
+}
+
+void copy(const CopyArgs& args, const Launch&) {
+  const auto bytes = static_cast<std::int64_t>(bytes_of(args.from.dtype));
+  over_blocks(args.from.count(), [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(args.to.as<char>() + begin * bytes, args.from.as<const char>() + begin * bytes,
+                static_cast<std::size_t>((end - begin) * bytes));
+  });
+}
+
+void add(const AddArgs& args, const Launch&) {
+  with_float_type(args.y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* a = args.a.as<const T>();
+    const T* b = args.b.as<const T>();
+    T* y = args.y.as<T>();
+    over_blocks(args.y.count(), [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) y[i] = a[i] + b[i];
+    });
+  });
+}
+
+void sum(const SumArgs& args, const Launch&) {
+  with_float_type(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* x = args.x.as<const T>();
+    double* partials = args.partials.as<double>();
+    const std::int64_t n = args.x.count(), chunks = SumArgs::chunks(n);
+#pragma omp parallel for schedule(static) if (chunks > 1)
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::int64_t begin = chunk * SumArgs::chunk;
+      partials[chunk] = sum_chunk(x + begin, std::min(SumArgs::chunk, n - begin), args.squares);
+    }
+    double total = 0;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) total += partials[chunk];
+    *args.total.as<double>() += total;
+  });
+}
+
+}  // namespace longstride::kernels::cpu

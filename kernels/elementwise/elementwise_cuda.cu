@@ -1,0 +1,128 @@
+#include "kernels/base/block_sum.cuh"
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/vector.cuh"
+#include "kernels/elementwise/elementwise.h"
+
+namespace longstride::kernels::cuda {
+namespace {
+
+constexpr int threads = 256;
+
+// Calls f(first, count) on packs of n elements, the last of which may be short.
+template <int n, class F>
+__device__ __forceinline__ void over_packs(std::int64_t count, F&& f) {
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x) * n;
+  if (first < count) f(first, count - first < n ? static_cast<int>(count - first) : n);
+}
+
+template <int n, class From, class To>
+__global__ void __launch_bounds__(threads) convert_kernel(const From* from, To* to, std::int64_t count) {
+  over_packs<n>(count, [&](std::int64_t i, int here) {
+    if (here == n) {
+      float x[n];
+      load<n>(from + i, x);
+      store<n>(to + i, x);
+    } else {
+      for (int k = 0; k < here; ++k) to[i + k] = from_float<To>(to_float(from[i + k]));
+    }
+  });
+}
+
+template <int n, class T>
+__global__ void __launch_bounds__(threads) add_kernel(const T* a, const T* b, T* y, std::int64_t count) {
+  over_packs<n>(count, [&](std::int64_t i, int here) {
+    if (here == n) {
+      float x[n], z[n];
+      load<n>(a + i, x);
+      load<n>(b + i, z);
+#pragma unroll
+      for (int k = 0; k < n; ++k) x[k] += z[k];
+      store<n>(y + i, x);
+    } else {
+      for (int k = 0; k < here; ++k) y[i + k] = from_float<T>(to_float(a[i + k]) + to_float(b[i + k]));
+    }
+  });
+}
+
+template <int n, class T>
+__global__ void __launch_bounds__(threads) sum_chunks(const T* x, std::int64_t count, bool squares, double* partials) {
+  const std::int64_t begin = blockIdx.x * SumArgs::chunk;
+  const std::int64_t end = begin + SumArgs::chunk < count ? begin + SumArgs::chunk : count;
+  double sum = 0;
+  const auto take = [&](float value) { sum += squares ? static_cast<double>(value) * value : value; };
+#pragma unroll 4
+  for (std::int64_t i = begin + threadIdx.x * n; i < end; i += threads * n) {
+    if (i + n <= end) {
+      float values[n];
+      load<n>(x + i, values);
+#pragma unroll
+      for (int k = 0; k < n; ++k) take(values[k]);
+    } else {
+      for (std::int64_t k = i; k < end; ++k) take(to_float(x[k]));
+    }
+  }
+  sum = block_sum<threads>(sum);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(threads) sum_of_chunks(const double* partials, std::int64_t chunks, double* total) {
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < chunks; i += threads) sum += partials[i];
+  sum = block_sum<threads>(sum);
+  if (threadIdx.x == 0) *total += sum;
+}
+
+}  // namespace
+
+void fill_zero(const FillZeroArgs& args, const Launch& launch) {
+  const std::size_t bytes = static_cast<std::size_t>(args.x.count()) * bytes_of(args.x.dtype);
+  if (bytes > 0) check(cudaMemsetAsync(args.x.data, 0, bytes, stream_of(launch)), "cudaMemsetAsync");
+}
+
+void copy(const CopyArgs& args, const Launch& launch) {
+  const std::int64_t count = args.from.count();
+  if (count == 0) return;
+  if (args.from.dtype == args.to.dtype) {
+    const std::size_t bytes = static_cast<std::size_t>(count) * bytes_of(args.from.dtype);
+    check(cudaMemcpyAsync(args.to.data, args.from.data, bytes, cudaMemcpyDeviceToDevice, stream_of(launch)),
+          "cudaMemcpyAsync");
+    return;
+  }
+  with_gpu_type(args.from.dtype, [&](auto from_zero) {
+    with_gpu_type(args.to.dtype, [&](auto to_zero) {
+      using From = decltype(from_zero);
+      using To = decltype(to_zero);
+      constexpr int n = 4;
+      const bool packed = aligned(args.from.data, n * sizeof(From)) && aligned(args.to.data, n * sizeof(To));
+      const int here = packed ? n : 1;
+      run("convert", packed ? convert_kernel<n, From, To> : convert_kernel<1, From, To>,
+          {blocks_for(count, threads * here), threads}, launch, args.from.as<const From>(), args.to.as<To>(), count);
+    });
+  });
+}
+
+void add(const AddArgs& args, const Launch& launch) {
+  const std::int64_t count = args.y.count();
+  if (count == 0) return;
+  with_gpu_type(args.y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    constexpr int n = pack_of<T>;
+    const bool packed = aligned(args.a.data, 16) && aligned(args.b.data, 16) && aligned(args.y.data, 16);
+    run("add", packed ? add_kernel<n, T> : add_kernel<1, T>, {blocks_for(count, threads * (packed ? n : 1)), threads},
+        launch, args.a.as<const T>(), args.b.as<const T>(), args.y.as<T>(), count);
+  });
+}
+
+void sum(const SumArgs& args, const Launch& launch) {
+  const std::int64_t count = args.x.count(), chunks = SumArgs::chunks(count);
+  if (count == 0) return;
+  double* partials = args.partials.as<double>();
+  with_gpu_type(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    run("sum", aligned(args.x.data, 16) ? sum_chunks<pack_of<T>, T> : sum_chunks<1, T>,
+        {static_cast<unsigned>(chunks), threads}, launch, args.x.as<const T>(), count, args.squares, partials);
+  });
+  run("sum_of_chunks", sum_of_chunks, {1, threads}, launch, partials, chunks, args.total.as<double>());
+}
+
+}  // namespace longstride::kernels::cuda

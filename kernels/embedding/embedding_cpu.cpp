@@ -1,0 +1,81 @@
+#include "kernels/embedding/embedding.h"
+
+#include <algorithm>
+
+namespace longstride::kernels::cpu {
+namespace {
+
+// The rows of the tables that one slot sums: the token's (or the start vector) first, then one a position table.
+template <class T>
+struct Rows {
+  T* row[EmbeddingArgs::max_tables + 1];
+  int count;
+};
+
+template <class T>
+Rows<T> rows_of(const EmbeddingArgs& args, std::int64_t sequence, std::int64_t slot) {
+  const std::int64_t width = args.start.size[0], position = args.first + slot;
+  const auto* tokens = args.tokens.as<const std::uint8_t>() + sequence * args.tokens.size[1];
+  Rows<T> rows;
+  if (position == 0)
+    rows.row[0] = args.start.as<T>();
+  else
+    rows.row[0] = args.token_table.as<T>() + tokens[args.first == 0 ? slot - 1 : slot] * width;
+  for (int i = 0; i < args.tables; ++i) {
+    const PositionTableView& p = args.positions[i];
+    rows.row[i + 1] = p.table.as<T>() + position / p.divisor % p.table.size[0] * width;
+  }
+  rows.count = args.tables + 1;
+  return rows;
+}
+
+template <class T>
+void forward(const EmbeddingArgs& args) {
+  const std::int64_t batch = args.tokens.size[0], seq = args.tokens.size[1], width = args.start.size[0];
+  T* out = args.y.as<T>();
+#pragma omp parallel for schedule(static) if (batch * seq * width > 16384)
+  for (std::int64_t i = 0; i < batch * seq; ++i) {
+    const Rows<const T> rows = rows_of<const T>(args, i / seq, i % seq);
+    T* y = out + i * width;
+    std::copy_n(rows.row[0], width, y);
+    for (int k = 1; k < rows.count; ++k) {
+      const T* row = rows.row[k];
+#pragma omp simd
+      for (std::int64_t j = 0; j < width; ++j) y[j] += row[j];
+    }
+  }
+}
+
+// Threads share the columns, not the positions: no two write the same element, and each element sees the
+// positions in order.
+template <class T>
+void backward(const EmbeddingBackwardArgs& args) {
+  constexpr std::int64_t block = 64;  // columns: a few cache lines
+  const std::int64_t batch = args.tokens.size[0], seq = args.tokens.size[1], width = args.start.size[0];
+  const T* gradient = args.y.as<const T>();
+#pragma omp parallel for schedule(static) if (batch * seq * width > 16384)
+  for (std::int64_t begin = 0; begin < width; begin += block) {
+    const std::int64_t count = std::min(block, width - begin);
+    for (std::int64_t i = 0; i < batch * seq; ++i) {
+      const Rows<T> rows = rows_of<T>(args, i / seq, i % seq);
+      const T* dy = gradient + i * width + begin;
+      for (int k = 0; k < rows.count; ++k) {
+        T* row = rows.row[k] + begin;
+#pragma omp simd
+        for (std::int64_t j = 0; j < count; ++j) row[j] += dy[j];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void embedding(const EmbeddingArgs& args, const Launch&) {
+  with_float_type(args.y.dtype, [&](auto zero) { forward<decltype(zero)>(args); });
+}
+
+void embedding_backward(const EmbeddingBackwardArgs& args, const Launch&) {
+  with_float_type(args.y.dtype, [&](auto zero) { backward<decltype(zero)>(args); });
+}
+
+}  // namespace longstride::kernels::cpu

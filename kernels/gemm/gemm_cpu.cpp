@@ -1,0 +1,149 @@
+#include <algorithm>
+
+#include "kernels/base/activation.h"
+#include "kernels/base/blas.h"
+#include "kernels/column_sum/column_sum.h"
+#include "kernels/gemm/gemm.h"
+
+namespace longstride::kernels::cpu {
+namespace {
+
+// How c is cut into blocks. A function of the shape alone, so that the result does not depend on the number of threads.
+struct Blocks {
+  std::int64_t rows, columns;            // of one block
+  std::int64_t row_blocks, block_count;  // blocks down, blocks in all
+};
+
+// A block of 512 x 512 reads each packed element of a and b 512 times, which hides the packing, and its part of c (1
+// MiB) is still in the second-level cache for the epilogue. Smaller matrices are cut until there is work for eight
+// threads while blocks stay at least 128 wide (narrower ones cost more in packing than the threads gain), and for two
+// in any case. A product too small to share is one block.
+Blocks cut(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
+  constexpr std::int64_t smallest_shared = 1 << 18;  // multiply-adds; about ten microseconds
+  Blocks b{std::min<std::int64_t>(rows, 512), std::min<std::int64_t>(columns, 512), 0, 0};
+  const auto count = [&](std::int64_t r, std::int64_t c) { return ((rows + r - 1) / r) * ((columns + c - 1) / c); };
+  if (rows * columns * depth < smallest_shared) {
+    b.rows = rows;
+    b.columns = columns;
+  } else {
+    for (;;) {
+      const std::int64_t blocks = count(b.rows, b.columns);
+      const std::int64_t least = blocks < 2 ? 64 : 128;
+      std::int64_t& longer = b.rows >= b.columns ? b.rows : b.columns;
+      if (blocks >= 8 || longer < 2 * least) break;
+      longer = (longer / 2 + 15) / 16 * 16;
+    }
+  }
+  b.row_blocks = (rows + b.rows - 1) / b.rows;
+  b.block_count = count(b.rows, b.columns);
+  return b;
+}
+
+template <class T>
+Matrix<const T> matrix(const View& v) {
+  const bool transposed = v.stride[1] != 1 && v.size[1] != 1;
+  const std::int64_t leading = transposed ? v.stride[1] : v.stride[0];
+  // Of a matrix with one stored row the stride is free, but BLAS wants at least the row's length.
+  return {v.as<T>(), std::max(leading, transposed ? v.size[0] : v.size[1]), transposed};
+}
+
+template <class T>
+const T* at(const Matrix<const T>& m, std::int64_t row, std::int64_t column) {
+  return m.transposed ? m.data + column * m.leading + row : m.data + row * m.leading + column;
+}
+
+template <class T>
+void add_bias(T* c, const T* bias, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t j = 0; j < n; ++j) c[j] += bias[j];
+}
+
+template <class T>
+void add_bias_gelu(T* c, const T* bias, T* activated, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t j = 0; j < n; ++j) {
+    const T x = c[j] + bias[j];
+    c[j] = x;
+    activated[j] = gelu_of(x);
+  }
+}
+
+template <class T>
+void times_gelu_slope(T* c, const T* input, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t j = 0; j < n; ++j) c[j] *= gelu_slope_of(input[j]);
+}
+
+template <class T>
+T* row_of(const View& v, std::int64_t row, std::int64_t column) {
+  return v.as<T>() + row * v.stride[0] + column;
+}
+
+// Rows [r0, r0 + rows) and columns [c0, c0 + columns) of c.
+template <class T>
+void finish_block(const GemmArgs& args, std::int64_t r0, std::int64_t rows, std::int64_t c0, std::int64_t columns) {
+  for (std::int64_t r = r0; r < r0 + rows; ++r) {
+    T* c = row_of<T>(args.c, r, c0);
+    switch (args.epilogue) {
+      case Epilogue::none:
+        return;
+      case Epilogue::bias:
+        add_bias(c, args.bias.as<const T>() + c0, columns);
+        break;
+      case Epilogue::bias_gelu:
+        add_bias_gelu(c, args.bias.as<const T>() + c0, row_of<T>(args.activated, r, c0), columns);
+        break;
+      case Epilogue::gelu_backward:
+        times_gelu_slope(c, row_of<const T>(args.activated, r, c0), columns);
+        break;
+    }
+  }
+}
+
+template <class T>
+void run(const GemmArgs& args) {
+  const std::int64_t rows = args.c.size[0], columns = args.c.size[1], depth = args.a.size[1];
+  const Matrix<const T> a = matrix<T>(args.a), b = matrix<T>(args.b);
+  const Matrix<T> c{args.c.as<T>(), std::max(args.c.stride[0], columns)};
+  const Blocks blocks = cut(rows, columns, depth);
+#pragma omp parallel for schedule(static) if (blocks.block_count > 1)
+  for (std::int64_t i = 0; i < blocks.block_count; ++i) {
+    const std::int64_t r0 = i % blocks.row_blocks * blocks.rows, c0 = i / blocks.row_blocks * blocks.columns;
+    const std::int64_t r = std::min(blocks.rows, rows - r0), n = std::min(blocks.columns, columns - c0);
+    multiply<T>(r, n, depth, {at(a, r0, 0), a.leading, a.transposed}, {at(b, 0, c0), b.leading, b.transposed},
+                args.accumulate, {c.data + r0 * c.leading + c0, c.leading});
+    finish_block<T>(args, r0, r, c0, n);
+  }
+}
+
+// One of a stack of matrices.
+View matrix_of(const View& stack, std::int64_t i) {
+  View v = stack;
+  v.rank = 2;
+  v.data = static_cast<char*>(stack.data) + i * stack.stride[0] * static_cast<std::int64_t>(bytes_of(stack.dtype));
+  for (int d = 0; d < 2; ++d) {
+    v.size[d] = stack.size[d + 1];
+    v.stride[d] = stack.stride[d + 1];
+  }
+  return v;
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& args, const Launch& launch) {
+  if (args.c.count() == 0) return;
+  if (args.c.rank == 3) {
+    GemmArgs one = args;
+    for (std::int64_t i = 0; i < args.c.size[0]; ++i) {
+      one.a = matrix_of(args.a, i);
+      one.b = matrix_of(args.b, i);
+      one.c = matrix_of(args.c, i);
+      gemm(one, launch);
+    }
+    return;
+  }
+  with_float_type(args.c.dtype, [&](auto zero) { run<decltype(zero)>(args); });
+  if (args.column_sums.given()) column_sum({args.c, args.column_sums, args.partials}, launch);
+}
+
+}  // namespace longstride::kernels::cpu

@@ -1,0 +1,43 @@
+// What it takes to compare algorithms for one product: random operands where the real ones will be, the bits of the
+// result as one number, and times.
+#pragma once
+#include <algorithm>
+
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/gemm/gemm.h"
+
+namespace longstride::kernels::cuda {
+
+class Rehearsal {
+ public:
+  // Overwrites a, b and, where given, bias.
+  Rehearsal(const GemmArgs& args, const Launch& launch);
+  ~Rehearsal();
+  Rehearsal(const Rehearsal&) = delete;
+  Rehearsal& operator=(const Rehearsal&) = delete;
+
+  void clear_result() const;          // c = 0
+  std::uint64_t result_bits() const;  // a number that two equal results share. Waits
+  template <class F>
+  float least_ms(int repeats, F&& f) const {  // waits
+    float least = 0;
+    for (int i = 0; i < repeats; ++i) {
+      begin();
+      f();
+      const float ms = end();
+      least = i == 0 ? ms : std::min(least, ms);
+    }
+    return least;
+  }
+
+ private:
+  void begin() const;
+  float end() const;
+
+  View c_;
+  Launch launch_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  unsigned long long* bits_ = nullptr;  // in the library's workspace, which nobody uses between two products
+};
+
+}  // namespace longstride::kernels::cuda

@@ -1,7 +1,0 @@
-#include "kernels/generate/launch.cuh"
-
-namespace longstride::kernels::cuda::generation {
-
-template void launch_generate<__nv_bfloat16>(const Problem&, const Positions&, int, std::size_t, const Launch&);
-
-}  // namespace longstride::kernels::cuda::generation

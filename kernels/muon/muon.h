@@ -1,0 +1,72 @@
+// What Muon (Jordan et al. 2024) does besides matrix products: the momentum before them, the polynomial between them,
+// and the weights after them, for several matrices of one shape at a time. Like adam.h's, the scalars are in device
+// memory, and a step whose gradient is not finite changes nothing.
+#pragma once
+#include <algorithm>
+
+#include "kernels/adam/adam.h"
+#include "kernels/elementwise/elementwise.h"
+
+namespace longstride::kernels {
+
+// Where the matrices that are worked on together begin in a flat buffer, in elements.
+struct Places {
+  static constexpr int most = 8;
+  std::int64_t at[most] = {};
+};
+
+// With g = clip_coefficient * gradient:  m = momentum m + (1 - momentum) g,  update = momentum m + (1 - momentum) g.
+// When scalars->finite is 0, m stays as it is and update = 0.
+struct NesterovArgs {
+  View gradient;  // flat; all contiguous and of one type, f32 on a GPU
+  Places gradient_at;
+  View m;  // flat
+  Places m_at;
+  View update;  // (matrices, count of a matrix)
+  double momentum = 0;
+  const OptimizerScalars* scalars = nullptr;
+};
+
+// y = x / (|x| + epsilon), |x| the Frobenius norm of each matrix, added up in f64 in a fixed order.
+struct NormaliseArgs {
+  static constexpr int chunks = 64;  // that a matrix's norm is added up in on a GPU; on the CPU they are SumArgs'
+  static constexpr std::int64_t partials_of(std::int64_t count) {
+    return std::max<std::int64_t>(chunks, SumArgs::chunks(count));
+  }
+  View x;         // (matrices, count), contiguous, f32 on a GPU
+  View partials;  // (matrices, partials_of(count)) f64: workspace
+  View y;         // (matrices, count), contiguous, on the CPU of x's type
+  double epsilon = 0;
+};
+
+// square = c0 I + c1 x + c2 square
+struct PolynomialArgs {
+  View x;       // (matrices, n, n); both contiguous and of one type
+  View square;  // (matrices, n, n)
+  double c0 = 0, c1 = 0, c2 = 0;
+};
+
+// w -= lr (scale update + weight_decay w), and low = w, rounded; nothing when scalars->finite is 0.
+struct OrthogonalStepArgs {
+  View weights;  // flat, f32 on a GPU
+  View low;      // GPU: flat, as in AdamArgs, of the update's type; may be absent
+  Places at;     // of both
+  View update;   // (matrices, count), on the CPU of the weights' type
+  double scale = 1, weight_decay = 0;
+  const OptimizerScalars* scalars = nullptr;
+};
+
+namespace cpu {
+void nesterov(const NesterovArgs&, const Launch&);
+void normalise(const NormaliseArgs&, const Launch&);
+void polynomial(const PolynomialArgs&, const Launch&);
+void orthogonal_step(const OrthogonalStepArgs&, const Launch&);
+}  // namespace cpu
+namespace cuda {
+void nesterov(const NesterovArgs&, const Launch&);
+void normalise(const NormaliseArgs&, const Launch&);
+void polynomial(const PolynomialArgs&, const Launch&);
+void orthogonal_step(const OrthogonalStepArgs&, const Launch&);
+}  // namespace cuda
+
+}  // namespace longstride::kernels

@@ -1,0 +1,55 @@
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+
+#include <cmath>
+
+#include "kernels/base/fast_math.h"
+
+namespace longstride::kernels::cpu {
+namespace {
+
+template <class T>
+T largest(const T* x, std::int64_t n) {
+  T most = x[0];
+#pragma omp simd reduction(max : most)
+  for (std::int64_t j = 0; j < n; ++j) most = x[j] > most ? x[j] : most;
+  return most;
+}
+
+template <class T>
+void run(const SoftmaxCrossEntropyArgs& args) {
+  const std::int64_t rows = args.logits.size[0], vocabulary = args.logits.size[1];
+  const auto* targets = args.targets.as<const std::uint8_t>();
+  T* losses = args.losses.as<T>();
+  const T scale = static_cast<T>(args.scale * (args.loss_scale != nullptr ? static_cast<double>(*args.loss_scale) : 1));
+#pragma omp parallel for schedule(static) if (rows * vocabulary > 16384)
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* x = args.logits.as<const T>() + r * vocabulary;
+    const T most = largest(x, vocabulary);
+    const T target = x[targets[r]];
+    T sum = 0;
+    if (!args.gradient.given()) {
+#pragma omp simd reduction(+ : sum)
+      for (std::int64_t j = 0; j < vocabulary; ++j) sum += exp_of(x[j] - most);
+    } else {
+      T* gradient = args.gradient.as<T>() + r * vocabulary;
+#pragma omp simd reduction(+ : sum)
+      for (std::int64_t j = 0; j < vocabulary; ++j) {
+        gradient[j] = exp_of(x[j] - most);
+        sum += gradient[j];
+      }
+      const T factor = scale / sum;
+#pragma omp simd
+      for (std::int64_t j = 0; j < vocabulary; ++j) gradient[j] *= factor;
+      gradient[targets[r]] -= scale;
+    }
+    losses[r] = std::log(sum) + (most - target);
+  }
+}
+
+}  // namespace
+
+void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args, const Launch&) {
+  with_float_type(args.logits.dtype, [&](auto zero) { run<decltype(zero)>(args); });
+}
+
+}  // namespace longstride::kernels::cpu

@@ -1,0 +1,223 @@
+// longstride bench step RECIPE: how long one optimizer step takes, on random tokens. The same code trains.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "framework/core/errors.h"
+#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/train/step/precision.h"
+#include "framework/train/step/training_step.h"
+#include "launch/bench/bench_device.h"
+#include "launch/bench/step_breakdown.h"
+#include "launch/commands/commands.h"
+#include "launch/console/arguments.h"
+#include "launch/console/device_option.h"
+#include "launch/recipe/recipe.h"
+
+namespace longstride {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct BenchOptions {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  int steps = 20;
+  double seconds = 20;
+  bool json = false;
+  DeviceOption device;
+};
+
+struct StepTimes {
+  std::vector<double> milliseconds;  // of each step, from its start to the next one's
+  double wall = 0;                   // of all of them, as the host sees it
+  double busy = 0;                   // of which the GPU worked on steps
+  double loss = 0;                   // of the last step
+  std::vector<double> exchange;      // of what ranks exchange in a step, with nothing else going on
+};
+
+struct Bench {
+  const BenchOptions& options;
+  const Recipe& recipe;
+  Communicator& comm;
+  TrainingStep step;
+  std::vector<std::uint8_t> rows;
+  StepTimes times;
+};
+
+std::vector<std::uint8_t> random_rows(std::int64_t count) {
+  std::mt19937 generator(1);
+  std::vector<std::uint8_t> rows(static_cast<std::size_t>(count));
+  for (std::uint8_t& byte : rows) byte = static_cast<std::uint8_t>(generator() >> 24);
+  return rows;
+}
+
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+// As many steps as asked for, or fewer where they would take longer than allowed: three at least.
+std::size_t steps_to_time(const Bench& b, double milliseconds_of_one) {
+  const double fit = 1e3 * b.options.seconds / milliseconds_of_one;
+  return static_cast<std::size_t>(std::min<double>(b.options.steps, std::max(3.0, fit)));
+}
+
+// Three steps are left out: the first loads kernels, the second captures the graph, and with one more the GPU is warm.
+void time_on_gpu(Bench& b) {
+  StepTimer third;
+  for (int i = 0; i < 3; ++i) b.step.run(b.rows.data(), i == 2 ? &third : nullptr);
+  b.step.report();
+  std::vector<StepTimer> timers(steps_to_time(b, third.end.milliseconds_since(third.begin)) + 1);
+  const Clock::time_point begin = Clock::now();
+  for (std::size_t i = 0; i + 1 < timers.size(); ++i) b.step.run(b.rows.data(), &timers[i]);
+  b.times.loss = b.step.report().loss;
+  b.times.wall = milliseconds_since(begin);
+  b.step.run(b.rows.data(), &timers.back());  // its beginning ends the last one that counts
+  b.step.report();
+  for (std::size_t i = 0; i + 1 < timers.size(); ++i) {
+    b.times.milliseconds.push_back(timers[i + 1].begin.milliseconds_since(timers[i].begin));
+    b.times.busy += timers[i].end.milliseconds_since(timers[i].begin);
+  }
+  if (b.comm.size() == 1) return;
+  for (int i = 0; i < 3; ++i) b.step.exchange_only(nullptr);
+  for (StepTimer& timer : timers) b.step.exchange_only(&timer);
+  b.step.report();
+  for (const StepTimer& timer : timers) b.times.exchange.push_back(timer.end.milliseconds_since(timer.begin));
+}
+
+void time_on_cpu(Bench& b) {
+  const Clock::time_point first = Clock::now();
+  b.step.run(b.rows.data());
+  const std::size_t steps = steps_to_time(b, milliseconds_since(first));
+  for (std::size_t i = 0; i < steps; ++i) {
+    const Clock::time_point begin = Clock::now();
+    b.step.run(b.rows.data());
+    b.times.milliseconds.push_back(milliseconds_since(begin));
+  }
+  b.times.loss = b.step.report().loss;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t taken) {
+  const Recipe& r = b.recipe;
+  const Device device = b.step.plan().device;
+  const double milliseconds = median(b.times.milliseconds);
+  const double tokens = static_cast<double>(r.train.global_batch * r.model.context);
+  const double flops = static_cast<double>(r.train.global_batch) *
+                       SparseTransformer(r.model).training_flops(r.model.context) / (milliseconds * 1e-3);
+  const int ranks = b.comm.size();
+  const auto peak = device == Device::cuda ? peak_flops(name, r.train.precision) : std::nullopt;
+  nlohmann::ordered_json out = {
+      {"recipe", r.name},
+      {"device", name},
+      {"precision", name_of(resolved(r.train.precision, device))},
+      {"steps", b.times.milliseconds.size()},
+      {"global_batch", r.train.global_batch},
+      {"micro_batch", b.step.batching().micro},
+      {"context", r.model.context},
+      {"recompute", name_of(r.model.recompute)},
+      {"milliseconds", milliseconds},
+      {"fastest", *std::min_element(b.times.milliseconds.begin(), b.times.milliseconds.end())},
+      {"slowest", *std::max_element(b.times.milliseconds.begin(), b.times.milliseconds.end())},
+      {"ranks", ranks},
+      {"tokens_per_second", tokens / (milliseconds * 1e-3)},
+      {"tflops", flops / 1e12},
+      {"mfu", peak ? nlohmann::json(flops / *peak / ranks) : nlohmann::json("unknown")},
+      {"planned_bytes", b.step.plan().block()},
+      {"used_bytes", b.step.state().bytes() - static_cast<std::size_t>(b.step.plan().activations) +
+                         b.step.state().arena().high_water()},
+      {"loss", b.times.loss}};
+  if (device == Device::cuda) {
+    out["taken_bytes"] = taken;
+    out["busy"] = b.times.busy / b.times.wall;
+  }
+  if (!b.times.exchange.empty()) out["exchange_milliseconds"] = median(b.times.exchange);
+  return out;
+}
+
+void print_text(const nlohmann::ordered_json& r) {
+  const auto gib = [&](const char* key) { return r.at(key).get<double>() / (1 << 30); };
+  fmt::print("{} on {} in {}, {} x {} bytes a step, {} at a time, recompute {}\n", r.at("recipe").get<std::string>(),
+             r.at("device").get<std::string>(), r.at("precision").get<std::string>(),
+             r.at("global_batch").get<std::int64_t>(), r.at("context").get<std::int64_t>(),
+             r.at("micro_batch").get<std::int64_t>(), r.at("recompute").get<std::string>());
+  fmt::print("step     {:.3f} ms, median of {} ({:.3f} to {:.3f})\n", r.at("milliseconds").get<double>(),
+             r.at("steps").get<int>(), r.at("fastest").get<double>(), r.at("slowest").get<double>());
+  const int ranks = r.at("ranks").get<int>();
+  if (ranks > 1) fmt::print("ranks    {}, of all of them together what follows\n", ranks);
+  fmt::print("speed    {:.0f} tokens/s, {:.1f} TFLOP/s, MFU {}\n", r.at("tokens_per_second").get<double>(),
+             r.at("tflops").get<double>(),
+             r.at("mfu").is_number() ? fmt::format("{:.1f}%", 100 * r.at("mfu").get<double>()) : "unknown");
+  fmt::print("memory   {:.3f} GiB planned, {:.3f} GiB used ({} and {} bytes)\n", gib("planned_bytes"),
+             gib("used_bytes"), r.at("planned_bytes").get<std::int64_t>(), r.at("used_bytes").get<std::int64_t>());
+  if (r.contains("exchange_milliseconds"))
+    fmt::print("exchange {:.3f} ms of a step's gradients between the ranks, with nothing else going on\n",
+               r.at("exchange_milliseconds").get<double>());
+  if (!r.contains("busy")) return;
+  fmt::print("         {:.3f} GiB less are free than before, with kernels and libraries\n", gib("taken_bytes"));
+  fmt::print("busy     {:.2f}% of the time between the first step and the last\n", 100 * r.at("busy").get<double>());
+  if (r.contains("breakdown")) print_breakdown(r.at("breakdown"));
+}
+
+void run_bench(const BenchOptions& o, Session& session) {
+  const Device device = chosen_device(o.device, *session.comm);
+  Recipe recipe = read_recipe(o.recipe, o.overrides);
+  recipe.train.stages.clear();  // the last stage, of the whole context, takes most
+  check_device_computes(recipe.model, device);
+  // The rates that floors are computed from; before the step, beside which there may be no memory for them.
+  const Ceilings ceilings =
+      device == Device::cuda
+          ? BenchDevice(device, compute_type(recipe.train.precision, device), [](Context&) {}).ceilings()
+          : Ceilings{};
+  const std::size_t free_before = device == Device::cuda ? device_info().free_bytes : 0;
+  SparseTransformer model(recipe.model);
+  Bench b{o, recipe, *session.comm, {model, recipe.train, *session.comm, device}, {}, {}};
+  b.rows = random_rows(b.step.state().tokens.count());
+  b.step.start();
+  if (device == Device::cuda)
+    time_on_gpu(b);
+  else
+    time_on_cpu(b);
+  const DeviceInfo gpu = device == Device::cuda ? device_info() : DeviceInfo{"the CPU", 0, 0, 0, 0};
+  if (session.comm->rank() != 0) return;
+  nlohmann::ordered_json out = results(b, gpu.name, free_before - gpu.free_bytes);
+  if (device == Device::cuda && session.comm->size() == 1)
+    out["breakdown"] = step_breakdown(b.step, b.rows.data(), recipe, ceilings, out.at("milliseconds").get<double>());
+  if (session.comm->rank() != 0) return;
+  if (o.json)
+    std::puts(out.dump(2).c_str());
+  else
+    print_text(out);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Session& session) {
+  auto o = std::make_shared<BenchOptions>();
+  CLI::App* bench = app.add_subcommand("bench", "Measure how fast a recipe runs here");
+  bench->require_subcommand(1);
+  CLI::App* step = bench->add_subcommand(
+      "step", "One optimizer step on random tokens, at the whole context: time, operations, memory");
+  step->add_option("recipe", o->recipe, "recipe file; its data is not needed")->required();
+  step->add_option("--set", o->overrides, "override a key, as in --set train.micro_batch=4");
+  step->add_option("--steps", o->steps, "steps to time, after a few that warm up")->check(CLI::Range(1, 10000));
+  step->add_option("--seconds", o->seconds, "time fewer steps, at least three, where --steps would take longer")
+      ->check(above_zero());
+  add_device_option(*step, o->device);
+  step->add_flag("--json", o->json, "print JSON");
+  step->callback([o, &session] { run_bench(*o, session); });
+  add_bench_attention(*bench, session);
+  add_bench_sample(*bench, session);
+}
+
+}  // namespace longstride

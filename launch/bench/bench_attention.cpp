@@ -1,0 +1,196 @@
+// longstride bench attention RECIPE: the attention of each kind of layer of a recipe, forward and backward, beside the
+// time that its bytes and its products would take at the rates that a copy and a matrix product reach on this device.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "framework/core/errors.h"
+#include "framework/layers/attention_branch.h"
+#include "framework/ops/attention.h"
+#include "kernels/base/philox.h"
+#include "launch/bench/bench_device.h"
+
+namespace longstride {
+namespace {
+
+struct Shape4 {
+  std::int64_t batch, n, heads, key_size, value_size;
+};
+
+// Normal numbers in the compute type.
+void fill_normal(BenchDevice& device, const Tensor& t, std::uint64_t seed) {
+  HostMemory memory(static_cast<std::size_t>(t.count()) * sizeof(float));
+  const Tensor host(memory.data(), Dtype::f32, {t.count()});
+  auto* x = host.as<float>();
+#pragma omp parallel for
+  for (std::int64_t i = 0; i < t.count(); ++i)
+    x[i] = static_cast<float>(kernels::normal_of(kernels::philox(seed, static_cast<std::uint64_t>(i), 0, 0)));
+  device.upload(host, t);
+}
+
+// Tensors as the model has them: q, k and v are slices of one, and so are their gradients.
+struct Tensors {
+  Tensor qkv, dqkv, o, d_o, lse;
+};
+
+Tensors tensors_of(Scratch& scratch, const Shape4& s, Dtype compute) {
+  const std::int64_t packed = s.heads * (2 * s.key_size + s.value_size), values = s.heads * s.value_size;
+  Tensors t;
+  t.qkv = scratch.tensor({s.batch, s.n, packed}, compute);
+  t.dqkv = scratch.like(t.qkv);
+  t.o = scratch.tensor({s.batch, s.n, values}, compute);
+  t.d_o = scratch.like(t.o);
+  t.lse = scratch.tensor({s.batch, s.heads, s.n}, Dtype::f32);
+  return t;
+}
+
+struct Heads {
+  Tensor q, k, v;
+};
+
+Heads heads_of(const Tensor& packed, const Shape4& s) {
+  const std::int64_t keys = s.heads * s.key_size;
+  return {packed.slice(-1, 0, keys).split_last(s.heads, s.key_size),
+          packed.slice(-1, keys, 2 * keys).split_last(s.heads, s.key_size),
+          packed.slice(-1, 2 * keys, packed.size(-1)).split_last(s.heads, s.value_size)};
+}
+
+class AttentionBench {
+ public:
+  AttentionBench(Context& ctx, const kernels::AttentionPlan& plan, const Shape4& shape, const Tensors& tensors)
+      : ctx_(ctx), plan_(plan), shape_(shape), t_(tensors) {}
+
+  void forward() const {
+    const Heads in = heads_of(t_.qkv, shape_);
+    ops::attention(ctx_, plan_, in.q, in.k, in.v, scale(), t_.o.split_last(shape_.heads, shape_.value_size), t_.lse);
+  }
+  void backward() const {
+    const Heads in = heads_of(t_.qkv, shape_), grad = heads_of(t_.dqkv, shape_);
+    const auto split = [&](const Tensor& t) { return t.split_last(shape_.heads, shape_.value_size); };
+    ops::attention_backward(ctx_, plan_, in.q, in.k, in.v, split(t_.o), t_.lse, split(t_.d_o), scale(), grad.q, grad.k,
+                            grad.v);
+  }
+
+ private:
+  double scale() const { return 1.0 / std::sqrt(static_cast<double>(shape_.key_size)); }
+  Context& ctx_;
+  const kernels::AttentionPlan& plan_;
+  Shape4 shape_;
+  const Tensors& t_;
+};
+
+// The least that must move and be computed: every tensor once, and two (forward) or five (backward) products a pair.
+struct Work {
+  double bytes, flops;
+};
+
+Work forward_work(const Shape4& s, double pairs, Dtype compute) {
+  const double rows = static_cast<double>(s.batch * s.n * s.heads), size = static_cast<double>(bytes_of(compute));
+  const auto key = static_cast<double>(s.key_size), value = static_cast<double>(s.value_size);
+  return {rows * ((2 * key + 2 * value) * size + 4), 2 * (key + value) * pairs};
+}
+
+Work backward_work(const Shape4& s, double pairs, Dtype compute) {
+  const double rows = static_cast<double>(s.batch * s.n * s.heads), size = static_cast<double>(bytes_of(compute));
+  const auto key = static_cast<double>(s.key_size), value = static_cast<double>(s.value_size);
+  return {rows * ((4 * key + 4 * value) * size + 4), 2 * (3 * key + 2 * value) * pairs};
+}
+
+// The kinds of layer: one for each part of an interleaved pattern, in the order of their first layers.
+std::vector<std::int64_t> layers_of(const SparseTransformerConfig& m) {
+  std::vector<std::int64_t> layers;
+  std::vector<std::vector<kernels::PartKind>> seen;
+  for (std::int64_t layer = 0; layer < m.layers; ++layer) {
+    std::vector<kernels::PartKind> parts = kernels::parts_of(m.attention, layer, m.heads, 0);
+    if (std::find(seen.begin(), seen.end(), parts) != seen.end()) continue;
+    seen.push_back(std::move(parts));
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
+std::string name_of_layer(const SparseTransformerConfig& m, std::int64_t layer) {
+  if (m.attention.integration == kernels::Integration::multihead) return "multihead";
+  std::string name;
+  for (kernels::PartKind part : kernels::parts_of(m.attention, layer, m.heads, 0))
+    name = name.empty() ? kernels::name_of(part) : fmt::format("{}+{}", name, kernels::name_of(part));
+  return name;
+}
+
+void run_bench(const AttentionBenchOptions& options, Session& session) {
+  const Device where = chosen_device(options.device, *session.comm);
+  if (session.comm->size() > 1) throw user_error("bench attention measures one rank; run it without mpirun");
+  const Recipe recipe = read_recipe(options.recipe, options.overrides);
+  check_device_computes(recipe.model, where);
+  const SparseTransformerConfig& m = recipe.model;
+  const Dtype compute = compute_type(recipe.train.precision, where);
+  const std::int64_t micro = divide_batch(recipe.train, 1).micro;
+  const Shape4 shape{options.batch > 0 ? options.batch : micro, m.context, m.heads, m.key_size(), m.value_size()};
+  const AttentionPlans plans(m.attention, m.heads);
+
+  // What the tensors and the ops' workspace take, by counting, and then the memory itself.
+  const auto all = [&](Context& ctx, auto&& work) {
+    Scratch scratch(ctx);
+    const Tensors tensors = tensors_of(scratch, shape, compute);
+    work(tensors);
+  };
+  BenchDevice device(where, compute, [&](Context& ctx) {
+    all(ctx, [&](const Tensors& tensors) {
+      BenchDevice::plan_upload(ctx, tensors.qkv);
+      for (std::int64_t layer : layers_of(m)) {
+        const auto plan = plans.plan(layer, m.context);
+        const AttentionBench bench(ctx, *plan, shape, tensors);
+        bench.forward();
+        bench.backward();
+      }
+    });
+  });
+  const Ceilings ceilings = device.ceilings();
+  BenchReport report(options, recipe, device, ceilings);
+  all(device.context(), [&](const Tensors& tensors) {
+    fill_normal(device, tensors.qkv, 1);
+    fill_normal(device, tensors.d_o, 2);
+    for (std::int64_t layer : layers_of(m)) {
+      const auto plan = plans.plan(layer, m.context);
+      const AttentionBench bench(device.context(), *plan, shape, tensors);
+      double pairs = 0;
+      for (std::int64_t head = 0; head < m.heads; ++head)
+        pairs += static_cast<double>(kernels::allowed_pairs(m.attention, layer, m.heads, head, m.context));
+      pairs *= static_cast<double>(shape.batch);
+      const std::string name = fmt::format("{} ({}, {}, {}, {}/{})", name_of_layer(m, layer), shape.batch, shape.heads,
+                                           shape.n, shape.key_size, shape.value_size);
+      const Work forward = forward_work(shape, pairs, compute), backward = backward_work(shape, pairs, compute);
+      report.line(name + " forward", device.median_ms(options.repeats, [&] { bench.forward(); }), forward.bytes,
+                  forward.flops);
+      report.line(name + " forward+backward",
+                  device.median_ms(options.repeats,
+                                   [&] {
+                                     bench.forward();
+                                     bench.backward();
+                                   }),
+                  forward.bytes + backward.bytes, forward.flops + backward.flops);
+    }
+  });
+  report.finish();
+}
+
+}  // namespace
+
+void add_bench_attention(CLI::App& bench, Session& session) {
+  auto o = std::make_shared<AttentionBenchOptions>();
+  CLI::App* attention = bench.add_subcommand(
+      "attention", "The attention of each kind of layer, forward and backward, beside the floor of this device");
+  attention->add_option("recipe", o->recipe, "recipe file; its data is not needed")->required();
+  attention->add_option("--set", o->overrides, "override a key, as in --set data.context=65536");
+  attention->add_option("--batch", o->batch, "sequences; default: the recipe's micro-batch")
+      ->check(CLI::Range(1, 1 << 20));
+  attention->add_option("--repeats", o->repeats, "runs to take the median of")->check(CLI::Range(1, 10000));
+  add_device_option(*attention, o->device);
+  attention->add_flag("--json", o->json, "print JSON");
+  attention->callback([o, &session] { run_bench(*o, session); });
+}
+
+}  // namespace longstride

@@ -1,0 +1,134 @@
+#include "launch/bench/step_breakdown.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace longstride {
+namespace {
+
+using kernels::Work;
+
+constexpr std::array<const char*, kernels::works> names = {"products, with what is fused",
+                                                           "attention, forward",
+                                                           "attention, backward",
+                                                           "normalise, residual, dropout",
+                                                           "gelu",
+                                                           "bias gradients",
+                                                           "embedding",
+                                                           "loss head",
+                                                           "optimizer",
+                                                           "fills and copies"};
+
+// What the ops cannot know: the operations of attention in one pass over all layers, for one sequence.
+double attention_operations(const Recipe& r, Work work) {
+  const SparseTransformerConfig& m = r.model;
+  double pairs = 0;
+  for (std::int64_t layer = 0; layer < m.layers; ++layer)
+    for (std::int64_t head = 0; head < m.heads; ++head)
+      pairs += static_cast<double>(kernels::allowed_pairs(m.attention, layer, m.heads, head, m.context));
+  const auto key = static_cast<double>(m.key_size()), value = static_cast<double>(m.value_size());
+  return 2 * pairs * (work == Work::attention_forward ? key + value : 3 * key + 2 * value);
+}
+
+void add_attention_operations(const Recipe& r, const Ceilings& ceilings, Work work, StepMeter::Line& line) {
+  const double passes = static_cast<double>(line.ranges) / static_cast<double>(r.model.layers);
+  const auto micro = static_cast<double>(divide_batch(r.train, 1).micro);
+  line.operations = passes * micro * attention_operations(r, work);
+  line.floor_ms = std::max(line.floor_ms, 1e3 * line.operations / ceilings.flops_per_second);
+}
+
+}  // namespace
+
+void StepMeter::begin(const kernels::Cost& cost) {
+  if (depth_++ > 0) return;
+  if (used_ == ranges_.size()) ranges_.push_back(std::make_unique<Range>());
+  ranges_[used_]->cost = cost;
+  ranges_[used_]->begin.record(stream_);
+}
+
+void StepMeter::end() {
+  if (--depth_ > 0) return;
+  ranges_[used_++]->end.record(stream_);
+}
+
+std::vector<StepMeter::Line> StepMeter::lines(const Ceilings& ceilings) const {
+  std::vector<Line> lines(kernels::works);
+  for (std::size_t i = 0; i < used_; ++i) {
+    const Range& range = *ranges_[i];
+    range.end.wait();
+    Line& line = lines[static_cast<std::size_t>(range.cost.work)];
+    ++line.ranges;
+    line.ms += range.end.milliseconds_since(range.begin);
+    line.bytes += range.cost.bytes;
+    line.operations += range.cost.operations;
+    line.floor_ms +=
+        1e3 * std::max(range.cost.bytes / ceilings.bytes_per_second, range.cost.operations / ceilings.flops_per_second);
+  }
+  return lines;
+}
+
+nlohmann::ordered_json step_breakdown(TrainingStep& step, const std::uint8_t* rows, const Recipe& recipe,
+                                      const Ceilings& ceilings, double milliseconds) {
+  StepMeter meter(*step.stream());
+  step.context().launch.meter = &meter;
+  step.run(rows);
+  meter.forget();
+  step.run(rows);
+  step.report();
+  step.context().launch.meter = nullptr;
+
+  std::vector<StepMeter::Line> lines = meter.lines(ceilings);
+  for (const Work work : {Work::attention_forward, Work::attention_backward})
+    add_attention_operations(recipe, ceilings, work, lines[static_cast<std::size_t>(work)]);
+  double sum = 0;
+  for (const StepMeter::Line& line : lines) sum += line.ms;
+  const double scale = sum > milliseconds ? milliseconds / sum : 1;
+  nlohmann::ordered_json out = {{"kernel_by_kernel_ms", sum},
+                                {"scale", scale},
+                                {"copy_bytes_per_second", ceilings.bytes_per_second},
+                                {"product_flops_per_second", ceilings.flops_per_second},
+                                {"between_ms", milliseconds - scale * sum},
+                                {"lines", nlohmann::ordered_json::array()}};
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const StepMeter::Line& l = lines[i];
+    if (l.ranges == 0) continue;
+    const bool bytes = l.bytes / ceilings.bytes_per_second >= l.operations / ceilings.flops_per_second;
+    out["lines"].push_back({{"name", names[i]},
+                            {"ranges", l.ranges},
+                            {"ms", scale * l.ms},
+                            {"share", scale * l.ms / milliseconds},
+                            {"bytes", l.bytes},
+                            {"flops", l.operations},
+                            {"floor_ms", l.floor_ms},
+                            {"bound", bytes ? "bytes" : "operations"}});
+  }
+  return out;
+}
+
+void print_breakdown(const nlohmann::ordered_json& b) {
+  fmt::print("{:<30}{:>8}{:>10}{:>8}{:>10}{:>8}{:>10}{:>8}  {}\n", "where the step's time goes", "ranges", "ms",
+             "share", "TFLOP/s", "TB/s", "floor ms", "floor", "bound by");
+  double ms = 0, share = 0, floor = 0;
+  for (const auto& l : b.at("lines")) {
+    const double here = l.at("ms").get<double>(), least = l.at("floor_ms").get<double>();
+    fmt::print("{:<30}{:>8}{:>10.3f}{:>7.1f}%{:>10.1f}{:>8.2f}{:>10.3f}{:>7.0f}%  {}\n",
+               l.at("name").get<std::string>(), l.at("ranges").get<int>(), here, 100 * l.at("share").get<double>(),
+               l.at("flops").get<double>() / here / 1e9, l.at("bytes").get<double>() / here / 1e9, least,
+               100 * least / here, l.at("bound").get<std::string>());
+    ms += here;
+    share += l.at("share").get<double>();
+    floor += least;
+  }
+  const double between = b.at("between_ms").get<double>(), total = ms + between;
+  fmt::print("{:<30}{:>8}{:>10.3f}{:>7.1f}%\n", "between kernels", "", between, 100 * between / total);
+  fmt::print("{:<30}{:>8}{:>10.3f}{:>7.1f}%{:>10}{:>8}{:>10.3f}{:>7.0f}%\n", "the step", "", total,
+             100 * (share + between / total), "", "", floor, 100 * floor / total);
+  fmt::print("Single kernels take {:.3f} ms between events{}; copy {:.2f} TB/s, product {:.0f} TFLOP/s in this run.\n",
+             b.at("kernel_by_kernel_ms").get<double>(),
+             b.at("scale").get<double>() < 1 ? ", scaled to the graph's step" : "",
+             b.at("copy_bytes_per_second").get<double>() / 1e12, b.at("product_flops_per_second").get<double>() / 1e12);
+}
+
+}  // namespace longstride

@@ -1,0 +1,46 @@
+// Where the time of a training step on a GPU goes. One step runs kernel by kernel with two events around every range of
+// work; the events' own time is in what they measure, so the sum is scaled down to the step that replays as a graph
+// when it is more.
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "framework/train/step/training_step.h"
+#include "kernels/base/meter.h"
+#include "launch/bench/bench_device.h"
+#include "launch/recipe/recipe.h"
+
+namespace longstride {
+
+class StepMeter : public kernels::Meter {
+ public:
+  explicit StepMeter(const Stream& stream) : stream_(stream) {}
+  void begin(const kernels::Cost& cost) override;
+  void end() override;
+  void forget() { used_ = 0; }
+
+  struct Line {
+    int ranges = 0;
+    double ms = 0, bytes = 0, operations = 0, floor_ms = 0;
+  };
+  // Waits. The floor of a range is the longer of its bytes' and its operations' time.
+  std::vector<Line> lines(const Ceilings& ceilings) const;
+
+ private:
+  struct Range {
+    kernels::Cost cost;
+    Event begin, end;
+  };
+  const Stream& stream_;
+  std::vector<std::unique_ptr<Range>> ranges_;  // kept from step to step
+  std::size_t used_ = 0;
+  int depth_ = 0;
+};
+
+// Runs two more steps, of which the second counts; `milliseconds` is the time of one that replays as a graph.
+nlohmann::ordered_json step_breakdown(TrainingStep& step, const std::uint8_t* rows, const Recipe& recipe,
+                                      const Ceilings& ceilings, double milliseconds);
+void print_breakdown(const nlohmann::ordered_json& breakdown);
+
+}  // namespace longstride

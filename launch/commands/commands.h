@@ -1,0 +1,34 @@
+// The `longstride` command: one file per subcommand. Each add_<command> declares its options on `app` and sets a
+// callback that runs it; a callback throws UserError for the user's mistakes and returns for success. Long work that
+// is stopped by SIGTERM saves and returns.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <memory>
+
+#include "framework/comm/communicator.h"
+#include "framework/comm/watchdog/watchdog.h"
+
+namespace longstride {
+
+// Handed to every subcommand: made by main before parsing, so that all ranks parse alike.
+struct Session {
+  Communicator* comm = nullptr;        // rank 0 prints; errors are printed by the rank that has them, once
+  std::unique_ptr<Watchdog> watchdog;  // of a command whose ranks wait for each other; main tells it of failures
+};
+
+void add_prepare(CLI::App& app, Session& session);
+void add_info(CLI::App& app, Session& session);
+void add_plan(CLI::App& app, Session& session);
+void add_train(CLI::App& app, Session& session);
+void add_eval(CLI::App& app, Session& session);
+void add_sample(CLI::App& app, Session& session);
+void add_show(CLI::App& app, Session& session);
+void add_bench(CLI::App& app, Session& session);
+void add_reproduce(CLI::App& app, Session& session);
+void add_export(CLI::App& app, Session& session);
+void add_attention(CLI::App& app, Session& session);
+void add_report(CLI::App& app, Session& session);
+void add_doctor(CLI::App& app, Session& session);
+
+}  // namespace longstride

@@ -1,0 +1,84 @@
+// longstride eval RUN: bits per byte of a split of the data, with the newest whole checkpoint.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "framework/core/text/printable.h"
+#include "launch/commands/commands.h"
+#include "launch/console/arguments.h"
+#include "launch/console/device_option.h"
+#include "launch/run/evaluate_run.h"
+
+namespace longstride {
+namespace {
+
+struct EvalOptions {
+  std::string run;
+  std::string weights = "automatic";
+  bool json = false;
+  EvaluateRequest request;
+  DeviceOption device;
+};
+
+void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& result) {
+  const std::int64_t context = run.recipe.model.context, min_context = o.request.min_context;
+  const std::string& data = o.request.data.empty() ? run.recipe.data.path : o.request.data;
+  if (o.json) {
+    const nlohmann::ordered_json out = {{"run", o.run},
+                                        {"step", run.step},
+                                        {"data", data},
+                                        {"split", o.request.split},
+                                        {"context", context},
+                                        {"min_context", min_context},
+                                        {"weights", run.averaged ? "average" : "last"},
+                                        {"bytes", result.bytes},
+                                        {"loss", result.loss()},
+                                        {"bits_per_byte", result.bits_per_byte()},
+                                        {"standard_error", result.standard_error}};
+    using Json = nlohmann::ordered_json;
+    std::puts(out.dump(2, ' ', false, Json::error_handler_t::replace).c_str());  // a path may be no UTF-8
+    return;
+  }
+  fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}: {:.4f}{} bits per byte ({:.5f} nats)\n", printable(data),
+             o.request.split, result.bytes, run.step, run.averaged ? ", averaged weights" : "", context,
+             min_context > 0 ? fmt::format(" (at least {})", min_context) : "", result.bits_per_byte(),
+             o.request.spread ? fmt::format(" +- {:.4f}", result.standard_error) : "", result.loss());
+}
+
+void run_eval(EvalOptions& o, Session& session) {
+  o.request.device = chosen_device(o.device, *session.comm);
+  o.request.quiet = o.json;
+  const LoadedRun run = load_run(o.run, o.weights);
+  const EvaluationResult result = evaluate_run(run, o.request, session);
+  if (session.comm->rank() == 0) report(o, run, result);
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Session& session) {
+  auto o = std::make_shared<EvalOptions>();
+  CLI::App* eval = app.add_subcommand("eval", "Bits per byte of a trained run on held-out data");
+  eval->add_option("run", o->run, "run directory")->required();
+  eval->add_option("--split", o->request.split, "train, valid or test")
+      ->check(CLI::IsMember({"train", "valid", "test"}));
+  eval->add_option("--data", o->request.data, "another prepared dataset than the recipe's");
+  eval->add_option("--min-context", o->request.min_context, "bytes of context that every scored byte has at least")
+      ->check(not_below_zero());
+  eval->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
+      ->check(CLI::IsMember({"automatic", "last", "average"}));
+  eval->add_option("--batch", o->request.batch,
+                   "windows scored at once, at most all; default: about 8,192 positions, 65,536 on a GPU")
+      ->check(above_zero());
+  CLI::Option* windows = eval->add_option("--windows", o->request.max_windows, "score only the first so many windows")
+                             ->check(above_zero());
+  eval->add_flag("--spread", o->request.spread,
+                 "with --windows: spread evenly over the split, with the standard error of the estimate")
+      ->needs(windows);
+  add_device_option(*eval, o->device);
+  eval->add_flag("--json", o->json, "print JSON");
+  eval->callback([o, &session] { run_eval(*o, session); });
+}
+
+}  // namespace longstride

@@ -1,0 +1,128 @@
+// longstride info FILE: what a prepared dataset holds, where it came from, and what its bytes look like.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "datasets/dataset.h"
+#include "framework/core/errors.h"
+#include "framework/core/files/sha256.h"
+#include "framework/core/text/printable.h"
+#include "launch/commands/commands.h"
+#include "launch/console/describe.h"
+
+namespace longstride {
+namespace {
+
+struct InfoOptions {
+  std::string path;
+  std::size_t sources = 10;
+  bool verify = false;
+};
+
+// What one pass over a split finds.
+struct Scan {
+  std::array<std::int64_t, 256> count{};
+  std::vector<std::uint8_t> first;  // bytes
+  std::string sha256;
+
+  std::int64_t bytes() const { return std::accumulate(count.begin(), count.end(), std::int64_t{0}); }
+};
+
+constexpr std::size_t preview_bytes = 72;
+
+Scan scan_split(const Dataset& dataset, const std::string& name) {
+  Scan out;
+  Sha256 sha;
+  dataset.scan(name, [&](const std::uint8_t* bytes, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) ++out.count[bytes[i]];
+    sha.update(bytes, static_cast<std::size_t>(n));
+    const auto wanted = std::min<std::size_t>(preview_bytes - out.first.size(), static_cast<std::size_t>(n));
+    out.first.insert(out.first.end(), bytes, bytes + wanted);
+  });
+  out.sha256 = sha.hex();
+  return out;
+}
+
+// Bits per byte of a model that knows the histogram and nothing else: what training has to beat.
+double entropy(const Scan& scan) {
+  const auto total = static_cast<double>(scan.bytes());
+  double bits = 0;
+  for (std::int64_t n : scan.count)
+    if (n > 0) bits -= static_cast<double>(n) / total * std::log2(static_cast<double>(n) / total);
+  return bits;
+}
+
+std::string preview(const Scan& scan, bool text) {
+  std::string out;
+  for (std::uint8_t byte : scan.first) {
+    if (!text)
+      out += fmt::format("{:02x} ", byte);
+    else if (byte == '\n')
+      out += "\\n";
+    else if (byte >= 32 && byte < 127)
+      out += static_cast<char>(byte);
+    else
+      out += fmt::format("\\x{:02x}", byte);
+  }
+  return out;
+}
+
+void print_histogram(const Scan& scan) {
+  std::array<std::int64_t, 16> bins{};
+  for (std::size_t value = 0; value < 256; ++value) bins[value / 16] += scan.count[value];
+  const auto most = static_cast<double>(*std::max_element(bins.begin(), bins.end()));
+  const auto total = static_cast<double>(scan.bytes());
+  for (std::size_t b = 0; b < bins.size(); ++b) {
+    const auto n = static_cast<double>(bins[b]);
+    fmt::print("    {:>3} to {:>3} {:6.2f}% {}\n", 16 * b, 16 * b + 15, 100 * n / total,
+               std::string(static_cast<std::size_t>(std::lround(40 * n / most)), '#'));
+  }
+}
+
+void run_info(const InfoOptions& o) {
+  const auto dataset = Dataset::open(o.path);
+  fmt::print("{}", describe(*dataset, o.sources));
+  std::vector<std::string> unverified;
+  for (const std::string name : split_names) {
+    const Scan scan = scan_split(*dataset, name);
+    const std::string stored = dataset->stored_sha256(name);
+    if (stored.empty()) unverified.push_back(name);
+    if (!stored.empty() && stored != scan.sha256)
+      throw user_error("{}: '{}' has the sha256 {}, but {} was written; the file is damaged, copy or prepare it anew",
+                       o.path, name, scan.sha256, printable(stored));
+    dataset->labels(name);  // held against their checksum, as sources and boundaries have been
+    if (scan.bytes() == 0) continue;
+    fmt::print("  {}: entropy {:.4f} bits per byte (order 0), {} different byte values\n", name, entropy(scan),
+               std::count_if(scan.count.begin(), scan.count.end(), [](std::int64_t n) { return n > 0; }));
+    if (name == "train") print_histogram(scan);
+    fmt::print("    begins {}\n", preview(scan, dataset->info().kind == DataKind::bytes));
+  }
+  if (unverified.empty()) {
+    fmt::print("  verified: every split has the checksum it was written with\n");
+    return;
+  }
+  const std::string names = fmt::format("{}", fmt::join(unverified, ", "));
+  if (o.verify) throw user_error("{}: {}: no checksum to verify; prepare the file with this program", o.path, names);
+  fmt::print("  not verified: {}: no checksum to verify\n", names);
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Session& session) {
+  auto o = std::make_shared<InfoOptions>();
+  CLI::App* info = app.add_subcommand("info", "Say what a prepared dataset holds and where it came from");
+  info->add_option("file", o->path, "dataset written by `longstride prepare`")->required();
+  info->add_option("--sources", o->sources, "source files listed at most");
+  info->add_flag("--verify", o->verify, "fail where a split has no checksum; those that are there are always verified");
+  info->callback([o, &session] {
+    if (session.comm->rank() == 0) run_info(*o);
+  });
+}
+
+}  // namespace longstride

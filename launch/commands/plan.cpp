@@ -1,0 +1,225 @@
+// longstride plan RECIPE: what a recipe will cost, before anything is allocated.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "framework/core/errors.h"
+#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/train/metrics/progress.h"
+#include "framework/train/step/memory_plan.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/cpu_rate.h"
+#include "launch/console/arguments.h"
+#include "launch/console/device_option.h"
+#include "launch/recipe/recipe.h"
+
+namespace longstride {
+namespace {
+
+struct PlanOptions {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  int ranks = 1;
+  double mfu = 0, peak_tflops = 0;  // 0: not given
+  bool json = false;
+  DeviceOption device;
+};
+
+// What the time is computed from: a GPU's datasheet, the user's word, or a measurement of this processor.
+struct Rate {
+  double mfu = 0.35;
+  double peak_tflops = 989;  // of one device: dense bf16 of an H100 or H200, by NVIDIA's datasheet
+  bool measured = false;
+  double flops_per_second() const { return mfu * peak_tflops * 1e12; }
+};
+
+Rate rate_of(const PlanOptions& options, Device device) {
+  Rate rate;
+  rate.measured = device == Device::cpu && options.peak_tflops == 0;
+  if (rate.measured) {
+    rate.mfu = usual_cpu_utilisation;
+    rate.peak_tflops = measure_cpu_rate() / 1e12;
+  }
+  if (options.mfu > 0) rate.mfu = options.mfu;
+  if (options.peak_tflops > 0) rate.peak_tflops = options.peak_tflops;
+  return rate;
+}
+
+// A stage, and what a step of it costs all ranks.
+struct StageCost {
+  Stage stage;
+  double flops_per_step = 0;
+};
+
+struct Costs {
+  std::int64_t parameters = 0;
+  double flops_per_step = 0;      // of all ranks, at the whole context
+  std::vector<StageCost> stages;  // all of them, the one of the whole context last; empty: there are none
+  double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads
+  std::int64_t tokens = 0;        // of the whole run
+  Rate rate;
+  double seconds = 0;
+  MemoryPlan memory;
+  Batching batching;
+};
+
+std::vector<StageCost> stage_costs(const Recipe& recipe, const SparseTransformer& model) {
+  std::vector<Stage> stages = recipe.train.stages;
+  stages.push_back({recipe.train.steps, recipe.model.context});
+  std::vector<StageCost> out;
+  for (const Stage& stage : stages) {
+    const auto sequences = static_cast<double>(recipe.train.global_batch * (recipe.model.context / stage.context));
+    out.push_back({stage, model.training_flops(stage.context) * sequences});
+  }
+  return out;
+}
+
+Costs costs_of(const Recipe& recipe, SparseTransformer& model, const PlanOptions& options) {
+  const SparseTransformerConfig& m = recipe.model;
+  Costs c;
+  c.parameters = model.parameters().count();
+  c.flops_per_step = model.training_flops(m.context) * static_cast<double>(recipe.train.global_batch);
+  double pairs = 0;
+  for (std::int64_t layer = 0; layer < m.layers; ++layer)
+    for (std::int64_t head = 0; head < m.heads; ++head)
+      pairs += static_cast<double>(kernels::allowed_pairs(m.attention, layer, m.heads, head, m.context));
+  const double n = static_cast<double>(m.context);
+  c.attention_density = pairs / static_cast<double>(m.layers * m.heads) / (n * (n + 1) / 2);
+  c.tokens = recipe.train.steps * recipe.train.global_batch * m.context;
+  c.stages = stage_costs(recipe, model);
+  double flops = 0;
+  std::int64_t begin = 0;
+  for (const StageCost& s : c.stages) {
+    flops += s.flops_per_step * static_cast<double>(s.stage.until - begin);
+    begin = s.stage.until;
+  }
+  if (recipe.train.stages.empty()) c.stages.clear();
+  const Device device = planned_device(options.device);
+  check_device_computes(recipe.model, device);
+  c.memory = plan_memory(model, recipe.train, options.ranks, device);
+  c.rate = rate_of(options, device);
+  c.seconds = flops / (c.rate.flops_per_second() * options.ranks);
+  c.batching = divide_batch(recipe.train, options.ranks);
+  return c;
+}
+
+void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
+  const MemoryPlan& m = c.memory;
+  nlohmann::ordered_json out = {{"recipe", recipe.name},
+                                {"parameters", c.parameters},
+                                {"flops_per_step", c.flops_per_step},
+                                {"attention_density", c.attention_density},
+                                {"steps", recipe.train.steps},
+                                {"tokens", c.tokens},
+                                {"ranks", o.ranks},
+                                {"device", m.device == Device::cpu ? "cpu" : "gpu"},
+                                {"compute", kernels::name_of(m.compute)},
+                                {"micro_batch", c.batching.micro},
+                                {"accumulation", c.batching.accumulation()},
+                                {"seconds", c.seconds},
+                                {"mfu", c.rate.mfu},
+                                {"peak_tflops", c.rate.peak_tflops},
+                                {"peak_measured", c.rate.measured}};
+  for (const StageCost& s : c.stages)
+    out["stages"].push_back(
+        {{"until", s.stage.until}, {"context", s.stage.context}, {"flops_per_step", s.flops_per_step}});
+  out["bytes_per_rank"] = {{"parameters", m.parameters},
+                           {"gradients", m.gradients},
+                           {"exchange", m.exchange},
+                           {"optimizer", m.optimizer},
+                           {"average", m.average},
+                           {"batch", m.batch},
+                           {"libraries", m.libraries},
+                           {"activations", m.activations},
+                           {"tape", m.tape},
+                           {"input", m.input},
+                           {"communication", m.communication},
+                           {"snapshot", m.snapshot},
+                           {"block", m.block()},
+                           {"total", m.total()}};
+  std::puts(out.dump(2).c_str());
+}
+
+void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
+  const auto line = [](const char* what, const std::string& value) { fmt::print("{:<22}{}\n", what, value); };
+  const auto memory = [&](const char* what, std::int64_t bytes, const char* note) {
+    fmt::print("  {:<20}{:>18L} bytes {:>9.3f} GiB  {}\n", what, bytes, static_cast<double>(bytes) / (1 << 30), note);
+  };
+  line("recipe", recipe.name);
+  line("parameters", fmt::format("{} ({:.1f} M)", c.parameters, static_cast<double>(c.parameters) / 1e6));
+  if (recipe.reproduces.table > 0)
+    line("reproduces", fmt::format("table {}, {}: {} bits per byte", recipe.reproduces.table, recipe.reproduces.row,
+                                   recipe.reproduces.bits_per_byte));
+  line("batch",
+       fmt::format("{} sequences of {} a step: {} {} x {} x micro-batches of {}", recipe.train.global_batch,
+                   recipe.model.context, o.ranks / c.batching.context,
+                   c.batching.context > 1 ? fmt::format("group(s) of {} ranks", c.batching.context) : "rank(s)",
+                   c.batching.accumulation(), c.batching.micro));
+  line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
+  line("operations", fmt::format("{:.4g} TFLOP a step (6 x parameters + the pattern's pairs; recompute not counted)",
+                                 c.flops_per_step / 1e12));
+  for (const StageCost& s : c.stages)
+    line(&s == c.stages.data() ? "stages" : "",
+         fmt::format("until step {}: {} sequences of {}, {:.4g} TFLOP a step", s.stage.until,
+                     recipe.train.global_batch * (recipe.model.context / s.stage.context), s.stage.context,
+                     s.flops_per_step / 1e12));
+  line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
+  line("time", fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}",
+                           duration_text(c.seconds), c.seconds / 3600, 100 * c.rate.mfu, c.rate.peak_tflops, o.ranks,
+                           c.rate.measured ? ", as matrix products run here now; --device gpu plans a GPU" : ""));
+  const MemoryPlan& m = c.memory;
+  const bool gpu = m.device == Device::cuda;
+  fmt::print("memory per rank, on {} in {}\n", gpu ? "a GPU" : "the CPU", kernels::name_of(m.compute));
+  memory("parameters", m.parameters, m.compute == Dtype::f32 ? "fp32" : "fp32, and a narrow copy");
+  memory("gradients", m.gradients, "");
+  if (m.exchange > 0) memory("exchange", m.exchange, "gradients on their way between ranks");
+  const bool shared = recipe.train.parallel.shard && o.ranks > 1;
+  const bool muon = recipe.train.optimizer == OptimizerKind::muon;
+  memory("optimizer", m.optimizer,
+         muon     ? "Adam's two moments; Muon's momentum stands in the first"
+         : shared ? "Adam's two moments, of this rank's part"
+                  : "Adam's two moments");
+  if (m.average > 0) memory("average", m.average, "running average of weights");
+  memory("batch", m.batch, "tokens of a step, losses of a micro-batch");
+  if (gpu) memory("libraries", m.libraries, "workspace of cuBLASLt");
+  memory("activations", m.activations, fmt::format("of which {} saved for backward", m.tape).c_str());
+  if (gpu) memory("on the GPU", m.block(), "in one allocation");
+  memory("input", m.input, gpu ? "the host's: rows read ahead and on their way" : "rows read ahead");
+  if (m.communication > 0) memory("communication", m.communication, "");
+  memory("snapshot", m.snapshot, "the host's: what a checkpoint is written from");
+  memory("total", m.total(), "");
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Session& session) {
+  auto options = std::make_shared<PlanOptions>();
+  CLI::App* plan =
+      app.add_subcommand("plan", "Parameters, operations, exact memory per rank, steps and time of a recipe");
+  plan->add_option("recipe", options->recipe, "recipe file")->required();
+  plan->add_option("--set", options->overrides, "override a key, as in --set model.layers=12");
+  plan->add_option("--ranks", options->ranks, "ranks (devices) to divide the batch over")
+      ->check(CLI::Range(1, 1 << 20));
+  plan->add_option("--mfu", options->mfu,
+                   "model FLOP utilisation to assume for the time; default: 0.35, on the CPU 0.5")
+      ->check(CLI::Range(1e-4, 1.0));
+  plan->add_option("--peak-tflops", options->peak_tflops,
+                   "peak of one device, TFLOP/s; default: an H200's, or what this CPU is measured at")
+      ->check(above_zero());
+  add_device_option(*plan, options->device);
+  plan->add_flag("--json", options->json, "print JSON");
+  plan->callback([options, &session] {
+    const Recipe recipe = read_recipe(options->recipe, options->overrides);
+    if (session.comm->rank() != 0) return;
+    SparseTransformer model(recipe.model);
+    const Costs costs = costs_of(recipe, model, *options);
+    if (options->json)
+      print_json(recipe, costs, *options);
+    else
+      print_text(recipe, costs, *options);
+  });
+}
+
+}  // namespace longstride

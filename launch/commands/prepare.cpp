@@ -1,0 +1,199 @@
+// longstride prepare KIND: from raw data to a dataset file.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+
+#include "datasets/prepare/prepare.h"
+#include "framework/core/errors.h"
+#include "framework/core/text/printable.h"
+#include "framework/train/metrics/progress.h"
+#include "framework/train/run/stop.h"
+#include "launch/commands/commands.h"
+#include "launch/console/describe.h"
+
+namespace longstride {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// "prepare 1.2/3.0 GB, 12 min left", rewritten in place on a terminal; elsewhere a line every ten seconds.
+class PrepareLine {
+ public:
+  void update(std::int64_t done, std::int64_t total) {
+    if (stop_requested()) throw user_error("stopped by a signal; nothing was written");
+    const auto now = Clock::now();
+    const double interval = terminal_ ? 0.1 : 10.0;
+    if (std::chrono::duration<double>(now - drawn_).count() < interval) return;
+    drawn_ = now;
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    const double left = done > 0 ? seconds * static_cast<double>(total - done) / static_cast<double>(done) : 0;
+    const std::string line = fmt::format("prepare {:.1f}/{:.1f} MB, {} left", static_cast<double>(done) / 1e6,
+                                         static_cast<double>(total) / 1e6, duration_text(left));
+    std::fputs((terminal_ ? fmt::format("\r{:<60}", line) : line + "\n").c_str(), stderr);
+    std::fflush(stderr);
+    open_ = terminal_;
+  }
+  ~PrepareLine() {
+    if (open_) std::fputs(fmt::format("\r{:<60}\r", "").c_str(), stderr);
+  }
+
+ private:
+  bool terminal_ = isatty(STDERR_FILENO) != 0;
+  bool open_ = false;
+  Clock::time_point start_ = Clock::now(), drawn_ = start_;
+};
+
+// Options that every kind has, and how each is run: on one rank, stopped by signals, with a summary at the end.
+CLI::App* add_kind(CLI::App& prepare, const std::string& name, const std::string& what, PrepareOutput& output) {
+  CLI::App* kind = prepare.add_subcommand(name, what);
+  kind->add_option("--output", output.path, "dataset file to write, such as data/x.h5")->required();
+  kind->add_flag("--force", output.replace, "replace the output when it exists");
+  return kind;
+}
+
+// What cannot be done with a dataset that lacks a split.
+const char* without(const std::string& split) {
+  if (split == "train") return "there is nothing to train on";
+  return split == "valid" ? "training will not be validated" : "there is nothing for eval --split test to score";
+}
+
+template <class Config>
+void run_prepare(const Session& session, void (*prepare)(const Config&, const PrepareOutput&), const Config& config,
+                 PrepareOutput output) {
+  if (session.comm->rank() != 0) return;
+  catch_stop_signals();
+  {
+    PrepareLine line;
+    output.note = [](const std::string& sentence) { std::fputs((printable(sentence) + "\n").c_str(), stderr); };
+    output.progress = [&](std::int64_t done, std::int64_t total) { line.update(done, total); };
+    prepare(config, output);
+  }
+  const auto dataset = Dataset::open(output.path);
+  fmt::print("{}", describe(*dataset, 3));
+  for (const char* split : split_names)
+    if (dataset->size(split).bytes == 0)
+      std::fputs(fmt::format("warning: '{}' is empty: {}\n", split, without(split)).c_str(), stderr);
+}
+
+struct BytesOptions {
+  PrepareBytesConfig config;
+  PrepareOutput output;
+};
+
+void add_bytes(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<BytesOptions>();
+  CLI::App* kind = add_kind(prepare, "bytes", "Any file, as a stream of bytes", o->output);
+  kind->add_option("--input", o->config.input, "the file")->required();
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test in the file's order: bytes (90000000,5000000,5000000), fractions "
+                   "(0.9,0.05,0.05, the default), or enwik8");
+  kind->add_flag("--raw", o->config.raw, "take the file's bytes as they are even if it is compressed");
+  kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output); });
+}
+
+void add_seed(CLI::App* kind, std::uint64_t& seed) {
+  kind->add_option("--seed", seed, "of the division into train, valid and test")
+      ->check(CLI::Range(0, 2147483647))
+      ->capture_default_str();
+}
+
+void add_skip_others(CLI::App* kind, bool& skip) {
+  kind->add_flag("--skip-others", skip, "leave out what cannot be taken even if it is most of a folder or an archive");
+}
+
+struct Cifar10Options {
+  PrepareCifar10Config config;
+  PrepareOutput output;
+};
+
+void add_cifar10(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<Cifar10Options>();
+  CLI::App* kind = add_kind(prepare, "cifar10", "CIFAR-10's original binary batches, as 32 x 32 x 3 bytes", o->output);
+  kind->add_option("--input", o->config.inputs, "the folder of the batches, or the files")->required();
+  add_seed(kind, o->config.seed);
+  kind->callback([o, &session] { run_prepare(session, prepare_cifar10, o->config, o->output); });
+}
+
+struct ImagesOptions {
+  PrepareImagesConfig config;
+  PrepareOutput output;
+  std::string grey = "refuse";
+};
+
+void add_images(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<ImagesOptions>();
+  CLI::App* kind =
+      add_kind(prepare, "images", "RGB pictures of one size: PNGs in a folder or tar, .npy or .npz arrays", o->output);
+  kind->add_option("--input", o->config.inputs, "folders, .tar, .npy or .npz files")->required();
+  kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
+  kind->add_option("--test-input", o->config.test_inputs, "the same for test");
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)");
+  add_skip_others(kind, o->config.skip_others);
+  kind->add_option("--size", o->config.side, "rows and columns of every picture")->capture_default_str();
+  kind->add_option("--grey", o->grey, "grey pictures: convert them to RGB or refuse them")
+      ->check(CLI::IsMember({"convert", "refuse"}))
+      ->capture_default_str();
+  add_seed(kind, o->config.seed);
+  kind->callback([o, &session] {
+    o->config.convert_grey = o->grey == "convert";
+    run_prepare(session, prepare_images, o->config, o->output);
+  });
+}
+
+struct AudioOptions {
+  PrepareAudioConfig config;
+  DecodeAudioConfig decode;
+  PrepareOutput output;
+};
+
+// --decode x.h5 --split test --index 0 --output y.wav
+void run_decode(const CLI::App* kind, AudioOptions& o, const Session& session) {
+  for (const char* other : {"--input", "--valid-input", "--test-input", "--rate", "--seed", "--skip-others"})
+    if (kind->count(other) > 0)
+      throw user_error("{} cannot be used with --decode, which takes --split, --index, --output and --force", other);
+  if (!o.config.split.empty()) o.decode.split = o.config.split;
+  if (session.comm->rank() != 0) return;
+  decode_audio(o.decode, o.output);
+  fmt::print("{}: file {} of '{}' of {}\n", o.output.path, o.decode.index, o.decode.split, o.decode.dataset);
+}
+
+void add_audio(CLI::App& prepare, Session& session) {
+  auto o = std::make_shared<AudioOptions>();
+  CLI::App* kind = add_kind(prepare, "audio", "Sound files, as mono mu-law bytes", o->output);
+  kind->add_option("--input", o->config.inputs, "folders, or WAV, FLAC, OGG or AIFF files");
+  kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
+  kind->add_option("--test-input", o->config.test_inputs, "the same for test");
+  kind->add_option("--split", o->config.split,
+                   "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, "
+                   "the name of the split");
+  add_skip_others(kind, o->config.skip_others);
+  kind->add_option("--rate", o->config.rate, "samples a second")->capture_default_str();
+  add_seed(kind, o->config.seed);
+  kind->add_option("--decode", o->decode.dataset, "make a WAV file of a file in this dataset instead");
+  kind->add_option("--index", o->decode.index, "with --decode: which file of the split, from 0");
+  kind->callback([o, kind, &session] {
+    if (!o->decode.dataset.empty()) return run_decode(kind, *o, session);
+    if (kind->count("--index") > 0) throw user_error("--index is for --decode only; leave it out");
+    run_prepare(session, prepare_audio, o->config, o->output);
+  });
+}
+
+}  // namespace
+
+void add_prepare(CLI::App& app, Session& session) {
+  CLI::App* prepare = app.add_subcommand("prepare", "Turn raw data into a dataset file");
+  prepare->require_subcommand(0, 1);
+  prepare->callback([prepare] {
+    if (prepare->get_subcommands().empty())
+      throw user_error("prepare needs a kind of data: bytes, cifar10, images or audio; see longstride prepare --help");
+  });
+  add_bytes(*prepare, session);
+  add_cifar10(*prepare, session);
+  add_images(*prepare, session);
+  add_audio(*prepare, session);
+}
+
+}  // namespace longstride

@@ -1,0 +1,257 @@
+// longstride sample RUN: draws sequences, or goes on from half pictures, and writes text, PNG or WAV.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include "datasets/dataset.h"
+#include "datasets/formats/mu_law.h"
+#include "datasets/formats/png.h"
+#include "datasets/formats/wav.h"
+#include "framework/core/errors.h"
+#include "framework/core/files/files.h"
+#include "framework/train/evaluate/evaluation_memory.h"
+#include "framework/train/sample/sampler.h"
+#include "framework/train/step/precision.h"
+#include "launch/commands/commands.h"
+#include "launch/console/arguments.h"
+#include "launch/console/counter_line.h"
+#include "launch/console/device_option.h"
+#include "launch/console/output.h"
+#include "launch/run/run_data.h"
+#include "launch/run/run_directory.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+using Bytes = std::vector<std::uint8_t>;
+
+struct SampleOptions {
+  std::string run, output, prompt, complete, weights = "automatic", precision;
+  std::int64_t rate = 0, given = 0;
+  bool replace = false;
+  SampleConfig config;
+  DeviceOption device;
+};
+
+Bytes read_prompt(const std::string& path, std::int64_t limit) {
+  constexpr const char* purpose = "--prompt names a file whose bytes every sample begins with";
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) throw user_error("{}: is a directory; {}", path, purpose);
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw user_error("{}: cannot be read; {}", path, purpose);
+  Bytes out;
+  char c = 0;
+  while (static_cast<std::int64_t>(out.size()) <= limit && in.get(c)) out.push_back(static_cast<std::uint8_t>(c));
+  if (in.bad()) throw user_error("{}: cannot be read; {}", path, purpose);
+  if (out.empty()) throw user_error("{}: is empty; {}; leave it out to begin with nothing", path, purpose);
+  return out;
+}
+
+// All pictures side by side in rows of `across`.
+void write_grid(const std::string& path, const std::vector<Bytes>& samples, std::int64_t across, const Geometry& g) {
+  const auto count = static_cast<std::int64_t>(samples.size());
+  const std::int64_t down = (count + across - 1) / across, line = g.columns * g.channels;
+  Bytes pixels(static_cast<std::size_t>(down * g.rows * across * line), 0);
+  for (std::int64_t s = 0; s < count; ++s)
+    for (std::int64_t r = 0; r < g.rows; ++r)
+      std::copy_n(samples[static_cast<std::size_t>(s)].begin() + r * line, line,
+                  pixels.begin() + ((s / across * g.rows + r) * across + s % across) * line);
+  write_png(path, down * g.rows, across * g.columns, g.channels, pixels.data());
+}
+
+// A row for every completion: what was given, what the model made of it, and what it was.
+void write_completions(const std::string& path, const std::vector<Bytes>& samples, const std::vector<Bytes>& originals,
+                       std::int64_t given, const Geometry& g) {
+  std::vector<Bytes> pictures;
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    Bytes known = originals[s];
+    std::fill(known.begin() + given, known.end(), std::uint8_t{0});
+    pictures.insert(pictures.end(), {known, samples[s], originals[s]});
+  }
+  write_grid(path, pictures, 3, g);
+}
+
+void write_samples(const fs::path& folder, const LoadedRun& run, const std::vector<Bytes>& samples, std::int64_t rate) {
+  const Geometry& g = run.recipe.model.geometry;
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    const auto named = [&](const char* ending) {
+      return (folder / fmt::format("sample-{:03}.{}", s, ending)).string();
+    };
+    switch (run.recipe.data.kind) {
+      case DataKind::bytes:
+        write_file_atomically(named("txt"), {reinterpret_cast<const char*>(samples[s].data()), samples[s].size()});
+        break;
+      case DataKind::audio:
+        write_wav(named("wav"), mu_law_decode(samples[s]), rate);
+        break;
+      case DataKind::cifar10:
+      case DataKind::images:
+        write_png(named("png"), g.rows, g.columns, g.channels, samples[s].data());
+        break;
+    }
+  }
+  const auto across = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(samples.size()))));
+  if (g.rows > 0 && samples.size() > 1) write_grid((folder / "grid.png").string(), samples, across, g);
+}
+
+// Samples per second of the sound the model was trained on: the checkpoint knows, or the dataset, or the user says.
+std::int64_t sampling_rate(const SampleOptions& o, const LoadedRun& run) {
+  const Recipe& recipe = run.recipe;
+  const bool sound = recipe.data.kind == DataKind::audio;
+  if (o.rate > 0 && !sound)
+    throw user_error("--rate is {}, but the samples of {} are no sound; leave --rate out", o.rate, o.run);
+  if (o.rate > 0 || !sound) return o.rate;
+  if (const auto known = run.data.find("rate"); known != run.data.end())
+    if (const std::int64_t rate = std::strtoll(known->second.c_str(), nullptr, 10); rate > 0) return rate;
+  if (!fs::exists(recipe.data.path))
+    throw user_error("{}: the dataset is not there to tell the sampling rate; say it, as in --rate 12000",
+                     recipe.data.path);
+  return Dataset::open(recipe.data.path)->info().rate;
+}
+
+// The beginnings of the first sequences of a split, which the samples go on from; returns them whole.
+std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
+  const Recipe& recipe = run.recipe;
+  if (!fs::exists(recipe.data.path))
+    throw user_error("{}: the dataset is not there; --complete takes what it goes on from out of it", recipe.data.path);
+  const auto dataset = open_run_data(run, "", o.complete);
+  const auto split = dataset->split(o.complete, recipe.data.cross_files);
+  std::vector<Bytes> out;
+  for (std::int64_t s = 0; s < split->sequences() && static_cast<std::int64_t>(out.size()) < o.config.count; ++s)
+    for (std::int64_t at = 0; at + o.config.length <= split->length(s); at += o.config.length) {
+      if (static_cast<std::int64_t>(out.size()) == o.config.count) break;
+      split->read(s, at, o.config.length, out.emplace_back(static_cast<std::size_t>(o.config.length)).data());
+    }
+  if (static_cast<std::int64_t>(out.size()) < o.config.count)
+    throw user_error("--count is {}, but the split '{}' of {} has {} sequences of {} bytes to go on from",
+                     o.config.count, o.complete, recipe.data.path, out.size(), o.config.length);
+  return out;
+}
+
+void set_prompts(SampleOptions& o, const std::vector<Bytes>& originals) {
+  SampleConfig& c = o.config;
+  if (!o.prompt.empty()) {
+    c.prompts = {read_prompt(o.prompt, c.length)};
+    if (static_cast<std::int64_t>(c.prompts.front().size()) >= c.length)
+      throw user_error("{}: the prompt has to be shorter than the {} bytes of a sample", o.prompt, c.length);
+  }
+  for (const Bytes& whole : originals) c.prompts.emplace_back(whole.begin(), whole.begin() + o.given);
+}
+
+void check_lengths(SampleOptions& o, const SparseTransformerConfig& model) {
+  if (o.config.length == 0) o.config.length = model.context;
+  if (o.config.length > model.context)
+    throw user_error("--length is {}, but the model's context is {}", o.config.length, model.context);
+  if (model.geometry.rows > 0 && o.config.length != model.context)
+    throw user_error("--length is {}, but a picture of this model has {} bytes; leave --length out", o.config.length,
+                     model.context);
+  if (o.given == 0) o.given = o.config.length / 2;
+  if (o.given >= o.config.length)
+    throw user_error("--given is {}, but must be below the {} bytes of a sample", o.given, o.config.length);
+}
+
+Precision precision_of(const SampleOptions& o, const Recipe& recipe, Device device) {
+  if (device == Device::cpu && !o.precision.empty() && o.precision != "fp32")
+    throw user_error("--precision is {}, which needs a GPU, and this runs on the CPU; leave --precision out",
+                     o.precision);
+  if (o.precision == "fp32" || device == Device::cpu) return Precision::fp32;
+  if (o.precision == "bf16") return Precision::bf16;
+  if (o.precision == "fp16") return Precision::fp16;
+  return recipe.train.precision;
+}
+
+// As many sequences at once as the GPU has memory for.
+void fit_batch(SampleConfig& config, const LoadedRun& run, Device device, Precision precision) {
+  if (device == Device::cpu || config.batch > 0) return;
+  Context ctx;
+  ctx.device = device;
+  ctx.compute = compute_type(precision, device);
+  ParameterSet& parameters = run.model->parameters();
+  parameters.bind(run.masters, run.masters, Tensor(nullptr, ctx.compute, run.masters.shape()));
+  const double room =
+      0.9 * static_cast<double>(device_info().free_bytes) - 2.0 * static_cast<double>(run.masters.bytes());
+  for (config.batch = std::min<std::int64_t>(config.count, 16); config.batch > 1; config.batch = (config.batch + 1) / 2)
+    if (static_cast<double>(sample_memory(*run.model, ctx, config).total) <= room) break;
+  parameters.bind(run.masters, run.masters);
+}
+
+Samples draw_samples(SampleOptions& o, const LoadedRun& run, Device device, Precision precision) {
+  fit_batch(o.config, run, device, precision);
+  EvaluationMemory memory(*run.model, run.masters, precision, device, [&](const Context& ctx) {
+    return static_cast<std::size_t>(sample_memory(*run.model, ctx, o.config).total);
+  });
+  Context ctx = memory.context();
+  CounterLine line("sample", false);
+  return sample(*run.model, ctx, o.config, [&](std::int64_t done, std::int64_t all) { line.update(done, all); });
+}
+
+void run_sample(SampleOptions& o, Session& session) {
+  if (session.comm->rank() != 0) return;  // one process is enough, and the samples do not depend on the ranks
+  const Device device = chosen_device(o.device, *make_single_communicator());
+  const LoadedRun run = load_run(o.run, o.weights);
+  check_device_computes(run.recipe.model, device);
+  const Precision precision = precision_of(o, run.recipe, device);
+  check_lengths(o, run.recipe.model);
+  const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
+  set_prompts(o, originals);
+  const std::string own = (fs::path(o.run) / "samples").string();
+  if (o.output.empty()) o.output = own;
+
+  const std::int64_t rate = sampling_rate(o, run);
+  const std::vector<std::string> inputs(o.prompt.empty() ? 0 : 1, o.prompt);
+  make_output_folder(o.output, o.replace || is_same_place(o.output, own), inputs);  // before the work, not after it
+  const Samples samples = draw_samples(o, run, device, precision);
+  write_samples(o.output, run, samples.bytes, rate);
+  const Geometry& g = run.recipe.model.geometry;
+  if (!originals.empty() && g.rows > 0)
+    write_completions((fs::path(o.output) / "completions.png").string(), samples.bytes, originals, o.given, g);
+  fmt::print("{} sample(s) of {} bytes at temperature {:g} from step {}: {}\n", samples.bytes.size(), o.config.length,
+             o.config.sampling.temperature, run.step, o.output);
+}
+
+}  // namespace
+
+void add_sample(CLI::App& app, Session& session) {
+  auto o = std::make_shared<SampleOptions>();
+  kernels::Sampling& sampling = o->config.sampling;
+  CLI::App* sample = app.add_subcommand("sample", "Draw text, pictures or sound from a trained run");
+  sample->add_option("run", o->run, "run directory")->required();
+  sample->add_option("--count", o->config.count, "sequences")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  sample->add_option("--length", o->config.length, "bytes of each, prompt included; default: the context")
+      ->check(above_zero());
+  sample->add_option("--temperature", sampling.temperature, "logits are divided by it; 0: the likeliest byte")
+      ->check(CLI::Range(0.0, 100.0));
+  sample->add_option("--top-k", sampling.top_k, "draw among the k likeliest bytes; 0: all")->check(not_below_zero());
+  sample->add_option("--top-p", sampling.top_p, "draw among the likeliest bytes that together have this probability")
+      ->check(CLI::Range(0.0, 1.0));
+  CLI::Option* prompt = sample->add_option("--prompt", o->prompt, "file whose bytes every sample begins with");
+  CLI::Option* complete =
+      sample->add_option("--complete", o->complete, "go on from the beginnings of the first sequences of this split")
+          ->check(CLI::IsMember({"train", "valid", "test"}))
+          ->excludes(prompt);
+  sample->add_option("--given", o->given, "bytes of each that --complete takes; default: half")
+      ->check(above_zero())
+      ->needs(complete);
+  sample->add_option("--seed", sampling.seed, "of the draws")->check(not_below_zero());
+  sample->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
+      ->check(CLI::IsMember({"automatic", "last", "average"}));
+  sample->add_option("--rate", o->rate, "sound: samples a second; default: the dataset's")
+      ->check(CLI::Range(1000, 192000));
+  sample->add_option("--output", o->output, "folder to write to; default: RUN/samples");
+  sample->add_flag("--force", o->replace, "write into a folder that holds files, and replace those of the same names");
+  sample->add_option("--batch", o->config.batch, "sequences at once; default: all, on a GPU at most 16 that fit")
+      ->check(above_zero());
+  sample->add_option("--precision", o->precision, "on a GPU: fp32, bf16 or fp16; default: the run's")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  add_device_option(*sample, o->device);
+  sample->callback([o, &session] { run_sample(*o, session); });
+}
+
+}  // namespace longstride

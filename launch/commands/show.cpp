@@ -1,0 +1,109 @@
+// longstride show pattern RECIPE: what attends to what, as text or as a picture.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "datasets/formats/png.h"
+#include "framework/core/errors.h"
+#include "launch/commands/commands.h"
+#include "launch/console/arguments.h"
+#include "launch/console/output.h"
+#include "launch/recipe/recipe.h"
+
+namespace longstride {
+namespace {
+
+struct ShowOptions {
+  std::string recipe, output;
+  std::vector<std::string> overrides;
+  std::int64_t layer = 0, head = 0, positions = 0, scale = 0, query = -1;
+  bool replace = false;
+};
+
+constexpr std::int64_t widest_text = 96;
+constexpr std::int64_t widest_picture = 4096;
+
+bool attends(const Recipe& r, const ShowOptions& o, std::int64_t i, std::int64_t j) {
+  return kernels::allowed(r.model.attention, o.layer, r.model.heads, o.head, i, j);
+}
+
+void print_text(const Recipe& recipe, const ShowOptions& o, std::int64_t n) {
+  fmt::print("{}: layer {}, head {}, the first {} of {} positions\n", recipe.name, o.layer, o.head, n,
+             recipe.model.context);
+  fmt::print("a row a query: # attends, @ attends to itself, . may but does not, blank is the future\n");
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::string row;
+    for (std::int64_t j = 0; j <= i; ++j) row += attends(recipe, o, i, j) ? (i == j ? '@' : '#') : '.';
+    fmt::print("{:>4} {}\n", i, row);
+  }
+}
+
+// As the paper's figure 3: dark the query itself, blue what it attends to, light grey the rest of the past.
+void write_picture(const Recipe& recipe, const ShowOptions& o, std::int64_t n) {
+  const std::int64_t scale = o.scale > 0 ? o.scale : std::max<std::int64_t>(1, 768 / n);
+  if (n * scale > widest_picture)
+    throw user_error("--scale {} makes a picture of {} pixels a side, more than {}; lower it or --positions", scale,
+                     n * scale, widest_picture);
+  const std::int64_t side = n * scale;
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(side * side * 3), 255);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const bool lit = o.query < 0 || o.query == i;
+    for (std::int64_t j = 0; j <= i; ++j) {
+      std::uint8_t color[3] = {232, 234, 240};
+      if (attends(recipe, o, i, j)) {
+        const std::uint8_t self[3] = {20, 36, 90}, other[3] = {70, 120, 210}, faint[3] = {180, 202, 238};
+        std::copy_n(!lit ? faint : i == j ? self : other, 3, color);
+      }
+      for (std::int64_t y = i * scale; y < (i + 1) * scale; ++y)
+        for (std::int64_t x = j * scale; x < (j + 1) * scale; ++x)
+          std::copy_n(color, 3, pixels.begin() + (y * side + x) * 3);
+    }
+  }
+  write_png(o.output, side, side, 3, pixels.data());
+  print_written(o.output, fmt::format("layer {}, head {}, the first {} positions", o.layer, o.head, n));
+}
+
+void run_show(const ShowOptions& o, Session& session) {
+  const Recipe recipe = read_recipe(o.recipe, o.overrides);
+  if (session.comm->rank() != 0) return;
+  if (o.layer >= recipe.model.layers)
+    throw user_error("--layer is {}, but the recipe has layers 0 to {}", o.layer, recipe.model.layers - 1);
+  if (o.head >= recipe.model.heads)
+    throw user_error("--head is {}, but the recipe has heads 0 to {}", o.head, recipe.model.heads - 1);
+  const bool text = o.output.empty();
+  const std::int64_t most = text ? widest_text : widest_picture;
+  const std::int64_t asked =
+      o.positions > 0 ? o.positions : (text ? 64 : std::max<std::int64_t>(64, 4 * recipe.model.attention.stride));
+  if (o.positions > most)
+    throw user_error("--positions is {}, but at most {} can be shown{}", o.positions, most,
+                     text ? " as text; give --output x.png" : "");
+  const std::int64_t n = std::min({asked, most, recipe.model.context});
+  if (o.query >= n) throw user_error("--query is {}, but the picture shows positions 0 to {}", o.query, n - 1);
+  if (text) return print_text(recipe, o, n);
+  check_output_file(o.output, o.replace, {o.recipe});
+  write_picture(recipe, o, n);
+}
+
+}  // namespace
+
+void add_show(CLI::App& app, Session& session) {
+  auto o = std::make_shared<ShowOptions>();
+  CLI::App* show = app.add_subcommand("show", "Look at what a recipe describes");
+  show->require_subcommand(1);
+  CLI::App* pattern = show->add_subcommand("pattern", "What attends to what, as text or as a picture");
+  pattern->add_option("recipe", o->recipe, "recipe file")->required();
+  pattern->add_option("--set", o->overrides, "override a key, as in --set model.attention.stride=16");
+  pattern->add_option("--layer", o->layer, "layer, from 0")->check(not_below_zero());
+  pattern->add_option("--head", o->head, "head, from 0")->check(not_below_zero());
+  pattern->add_option("--positions", o->positions, "show the first so many")->check(above_zero());
+  CLI::Option* output = pattern->add_option("--output", o->output, "PNG to write; without it, text");
+  pattern->add_flag("--force", o->replace, "replace the picture when it exists")->needs(output);
+  pattern->add_option("--query", o->query, "in a picture, highlight this position's row")
+      ->check(not_below_zero())
+      ->needs(output);
+  pattern->add_option("--scale", o->scale, "pixels a position in a picture")->check(above_zero())->needs(output);
+  pattern->callback([o, &session] { run_show(*o, session); });
+}
+
+}  // namespace longstride

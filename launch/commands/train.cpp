@@ -1,0 +1,51 @@
+// [mpirun -n N] longstride train RECIPE: from a recipe and a prepared dataset to a run directory.
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "framework/train/run/stop.h"
+#include "launch/commands/commands.h"
+#include "launch/console/device_option.h"
+#include "launch/run/train_run.h"
+
+namespace longstride {
+namespace {
+
+struct TrainOptions {
+  std::string recipe, run;
+  std::vector<std::string> overrides;
+  bool resume = false, resume_changed = false;
+  DeviceOption device;
+};
+
+void run_train(const TrainOptions& o, Session& session) {
+  TrainRequest request;
+  request.recipe = read_recipe(o.recipe, o.overrides);
+  request.device = chosen_device(o.device, *session.comm);
+  request.run = o.run.empty() ? (std::filesystem::path("runs") / request.recipe.name).string() : o.run;
+  request.resume = o.resume || o.resume_changed;
+  request.accept_changes = o.resume_changed;
+  catch_stop_signals();
+  const TrainingOutcome outcome = train_run(request, session);
+  if (session.comm->rank() == 0 && outcome.stopped)
+    spdlog::info("stopped at step {}; continue with --resume", outcome.step);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Session& session) {
+  auto o = std::make_shared<TrainOptions>();
+  CLI::App* train = app.add_subcommand("train", "Train a recipe; under mpirun, data-parallel over the ranks");
+  train->add_option("recipe", o->recipe, "recipe file")->required();
+  train->add_option("--set", o->overrides, "override a key, as in --set model.layers=12");
+  train->add_option("--run", o->run, "run directory; default: runs/<name of the recipe>");
+  train->add_flag("--resume", o->resume, "continue from the newest whole checkpoint");
+  train->add_flag(
+      "--resume-changed", o->resume_changed,
+      "continue although settings of training or the data are not those of the last checkpoint; prints both");
+  add_device_option(*train, o->device);
+  train->callback([o, &session] { run_train(*o, session); });
+}
+
+}  // namespace longstride

@@ -1,0 +1,133 @@
+#include "launch/console/arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "launch/recipe/settings_tree.h"
+
+namespace longstride {
+namespace {
+
+std::vector<std::string> commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> options_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+std::string meant(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string near = nearest(word, candidates);
+  return near.empty() ? "" : ", did you mean '" + near + "'?";
+}
+
+// CLI11's own words may run over several lines.
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+std::string cause(const CLI::App& app, const CLI::App& at, const CLI::ParseError& error) {
+  const std::vector<std::string> commands = commands_of(at), left = app.remaining(true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
+    const std::string option = left.front().substr(0, left.front().find('='));
+    if (option.starts_with("-")) return fmt::format("there is no option '{}'{}", option, meant(option, options_of(at)));
+    if (!commands.empty()) return fmt::format("there is no command '{}'{}", option, meant(option, commands));
+    return fmt::format("'{}' is one argument too many", left.front());
+  }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty())
+    return fmt::format("{} needs a command: {}", at.get_name(), fmt::join(commands, " or "));
+  return one_line(error.what());
+}
+
+CLI::Validator bounded(const std::string& what, bool (*allowed)(double)) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        return end != text.c_str() && *end == '\0' && allowed(value) ? "" : text + " is no number " + what;
+      },
+      what);
+}
+
+template <class T>
+bool parses(const std::string& text, T& out) {
+  const char *begin = text.data(), *end = begin + text.size();
+  const auto result = std::from_chars(begin + (text.starts_with("+") ? 1 : 0), end, out);
+  return result.ec == std::errc{} && result.ptr == end;
+}
+
+// Writes 1e6 as 1000000, which CLI11 reads.
+template <class T>
+std::string exact_whole(std::string& text) {
+  T whole = 0;
+  if (parses(text, whole)) return "";
+  double value = 0;
+  if (!parses(text, value) || value != std::floor(value)) return text + " is no whole number";
+  constexpr double exact = 9007199254740992.0;  // 2^53: beyond it a double skips whole numbers
+  if (value < 0 && std::is_unsigned_v<T>) return text + " is below 0";
+  if (std::abs(value) > exact)
+    return fmt::format("{} is beyond what is read, whole numbers {} {}", text, value > 0 ? "up to" : "from",
+                       value > 0 ? std::numeric_limits<T>::max() : std::numeric_limits<T>::min());
+  text = fmt::format("{:.0f}", value);
+  return "";
+}
+
+std::string finite(std::string& text) {
+  double value = 0;
+  return parses(text, value) && !std::isfinite(value) ? text + " is no finite number" : "";
+}
+
+std::string not_empty(std::string& text, bool positional) {
+  if (!text.empty()) return "";
+  return positional ? "'' names no file or folder" : "'' is no value; give one, or leave the option out";
+}
+
+}  // namespace
+
+CLI::Validator above_zero() {
+  return bounded("above 0", [](double value) { return value > 0; });
+}
+CLI::Validator not_below_zero() {
+  return bounded("from 0", [](double value) { return value >= 0; });
+}
+
+void refuse_impossible_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 0) continue;  // a flag
+    const bool positional = option->get_positional();
+    const std::string type = option->get_type_name();  // of CLI11, from the variable's; what else it checks follows
+    if (type.starts_with("INT")) option->transform(CLI::Validator(exact_whole<std::int64_t>, ""));
+    if (type.starts_with("UINT")) option->transform(CLI::Validator(exact_whole<std::uint64_t>, ""));
+    if (type.starts_with("FLOAT")) option->transform(CLI::Validator(finite, ""));
+    option->transform(CLI::Validator([=](std::string& text) { return not_empty(text, positional); }, ""));
+  }
+  for (CLI::App* command : app.get_subcommands({})) refuse_impossible_values(*command);
+}
+
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* at = &app;
+  std::string command = app.get_name();
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    command += " " + at->get_name();
+  }
+  return fmt::format("{}; see {} --help", cause(app, *at, error), command);
+}
+
+}  // namespace longstride

@@ -1,0 +1,54 @@
+#include "launch/console/describe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "datasets/text.h"
+#include "framework/core/text/printable.h"
+#include "framework/train/metrics/progress.h"
+
+namespace longstride {
+namespace {
+
+std::string geometry(const DatasetInfo& info) {
+  if (info.rows > 0)
+    return fmt::format("pictures of {} x {} x {} = {} bytes (rows, columns, channels)", info.rows, info.columns,
+                       info.channels, thousands(info.image_bytes()));
+  if (info.rate > 0) return fmt::format("{} samples a second, {}", thousands(info.rate), printable(info.encoding));
+  return "a stream of bytes";
+}
+
+std::string size(const DatasetInfo& info, const SplitSize& split) {
+  if (split.bytes == 0) return "empty";
+  if (info.rows > 0)
+    return fmt::format("{} pictures{}", thousands(split.sequences), split.labelled ? ", labelled" : "");
+  if (info.rate > 0)
+    return fmt::format("{} bytes, {} in {} file(s)", thousands(split.bytes),
+                       duration_text(static_cast<double>(split.bytes) / static_cast<double>(info.rate)),
+                       split.sequences);
+  return fmt::format("{} bytes", thousands(split.bytes));
+}
+
+}  // namespace
+
+std::string describe(const Dataset& dataset, std::size_t most_sources) {
+  const DatasetInfo& info = dataset.info();
+  std::string out = fmt::format("{}: {}, {}\n", printable(dataset.path()), name_of(info.kind), geometry(info));
+  for (const char* name : split_names) {
+    const std::string sha = dataset.stored_sha256(name);
+    out += fmt::format("  {:<8}{:<44}{}\n", name, size(info, dataset.size(name)),
+                       sha.empty() ? "" : "sha256 " + printable(sha));
+  }
+  if (!info.split.empty()) out += fmt::format("  {:<8}{}\n", "split", printable(info.split));
+  const auto sources = dataset.sources();
+  for (std::size_t i = 0; i < std::min(sources.size(), most_sources); ++i)
+    out += fmt::format("  {:<8}{}, {} bytes, sha256 {}\n", i == 0 ? "from" : "", printable(sources[i].name),
+                       thousands(sources[i].bytes), printable(sources[i].sha256));
+  if (sources.size() > most_sources)
+    out += fmt::format("  {:<8}and {} more files\n", "", sources.size() - most_sources);
+  if (!info.tool_version.empty()) out += fmt::format("  {:<8}{}\n", "by", printable(info.tool_version));
+  return out;
+}
+
+}  // namespace longstride

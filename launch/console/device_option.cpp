@@ -1,0 +1,53 @@
+#include "launch/console/device_option.h"
+
+#include <algorithm>
+
+#include "framework/comm/collectives.h"
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+void refuse_without_cuda() {
+  if (!built_with_cuda())
+    throw user_error(
+        "--device gpu: this build has no CUDA; configure it again where nvcc is found, or use --device cpu");
+}
+
+}  // namespace
+
+void add_device_option(CLI::App& command, DeviceOption& option) {
+  command.add_option("--device", option.name, "cpu or gpu; default: a GPU where there is one")
+      ->check(CLI::IsMember({"cpu", "gpu"}));
+}
+
+Device planned_device(const DeviceOption& option) {
+  if (option.name == "cpu" || (option.name == "automatic" && device_count() == 0)) return Device::cpu;
+  refuse_without_cuda();
+  return Device::cuda;
+}
+
+Device chosen_device(const DeviceOption& option, Communicator& comm) {
+  if (!comm.any(planned_device(option) == Device::cuda)) return Device::cpu;
+  if (comm.size() == 1 && device_count() == 0)
+    throw user_error("--device gpu: no GPU is found here (nvidia-smi shows what the driver sees); use --device cpu");
+  if (comm.size() > 1 && !built_with_nccl())
+    throw user_error(
+        "several GPUs need NCCL, which this build has not: configure it again where NCCL is found, run one rank, or "
+        "use "
+        "--device cpu");
+  choose_gpu(comm);
+  return Device::cuda;
+}
+
+void check_device_computes(const SparseTransformerConfig& model, Device device) {
+  constexpr std::int64_t widest_head = 128;
+  const std::int64_t head = std::max(model.key_size(), model.value_size());
+  if (device == Device::cuda && head > widest_head)
+    throw user_error(
+        "model.heads is {}, which makes heads of {}, but a GPU computes heads of at most {}; use more "
+        "heads, or --device cpu",
+        model.heads, head, widest_head);
+}
+
+}  // namespace longstride

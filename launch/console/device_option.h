@@ -1,0 +1,28 @@
+// --device cpu|gpu: where a command computes.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+#include "framework/comm/communicator.h"
+#include "framework/core/device/device.h"
+#include "framework/models/sparse_transformer/config.h"
+
+namespace longstride {
+
+struct DeviceOption {
+  std::string name = "automatic";
+};
+
+void add_device_option(CLI::App& command, DeviceOption& option);
+
+// Automatic: GPUs where there are some, else the CPU. Every rank calls it and gets a GPU of its own. UserError for a
+// GPU that is not there, for several ranks on one, or for several in a build without NCCL.
+Device chosen_device(const DeviceOption& option, Communicator& comm);
+// For planning: no GPU is needed, but a build that could use one. Automatic: as above.
+Device planned_device(const DeviceOption& option);
+
+// UserError for a model that the device's kernels do not compute.
+void check_device_computes(const SparseTransformerConfig& model, Device device);
+
+}  // namespace longstride

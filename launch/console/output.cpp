@@ -1,0 +1,61 @@
+#include "launch/console/output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "datasets/prepare/dataset_writer.h"
+#include "framework/core/errors.h"
+#include "framework/core/files/files.h"
+#include "framework/core/text/printable.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Temporaries of a process that writes there, or was killed, are no content.
+bool holds_something(const fs::path& folder) {
+  std::error_code error;
+  const fs::directory_iterator entries(folder, error);
+  return !error && std::any_of(begin(entries), end(entries), [](const fs::directory_entry& entry) {
+    return !entry.path().filename().string().starts_with(".tmp-");
+  });
+}
+
+}  // namespace
+
+void check_output_file(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
+  if (!resolve_output(path).stream) check_output(path, replace, inputs);
+}
+
+void make_output_folder(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
+  std::error_code error;
+  for (const std::string& input : inputs)
+    if (fs::equivalent(path, directory_of(input), error))
+      throw user_error("{}: holds {}, which is read and might be replaced; choose another folder with --output",
+                       printable(path), printable(fs::path(input).filename().string()));
+  if (!replace && holds_something(path))
+    throw user_error("{}: holds files already; choose another folder with --output, or write into it with --force",
+                     printable(path));
+  error.clear();
+  fs::create_directories(path, error);
+  if (error)
+    throw user_error("{}: cannot be created ({}); choose another folder with --output", printable(path),
+                     error.message());
+}
+
+bool is_same_place(const std::string& a, const std::string& b) {
+  std::error_code absent;
+  return fs::equivalent(a, b, absent);
+}
+
+void print_written(const std::string& path, const std::string& what) {
+  std::error_code absent;
+  const bool stream = !fs::is_directory(path, absent) && resolve_output(path).stream;
+  std::fputs(fmt::format("{}: {}\n", printable(path), what).c_str(), stream ? stderr : stdout);
+}
+
+}  // namespace longstride

@@ -1,0 +1,86 @@
+// [mpirun -n N] longstride doctor: is this machine, or this cluster, fit to train? What is wrong, and what to do.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+#include "framework/core/errors.h"
+#include "launch/commands/commands.h"
+#include "launch/doctor/doctor_checks.h"
+
+namespace longstride {
+namespace {
+
+// A finding as it travels to rank 0.
+struct Packed {
+  char what[24], where[72], result[256], advice[256];
+  Verdict verdict;
+};
+constexpr std::size_t most_findings = 8;  // of one rank in one check
+
+void put(char* to, std::size_t size, const std::string& text) { text.copy(to, size - 1); }
+
+Findings gather(Communicator& comm, const Findings& mine) {
+  LONGSTRIDE_CHECK(mine.size() <= most_findings, "{} findings at once", mine.size());
+  std::vector<Packed> all(static_cast<std::size_t>(comm.size()) * most_findings);
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    Packed& p = all[static_cast<std::size_t>(comm.rank()) * most_findings + i];
+    put(p.what, sizeof(p.what), mine[i].what);
+    put(p.where, sizeof(p.where), mine[i].where);
+    put(p.result, sizeof(p.result), mine[i].result);
+    put(p.advice, sizeof(p.advice), mine[i].advice);
+    p.verdict = mine[i].verdict;
+  }
+  comm.all_gather(all.data(), static_cast<std::int64_t>(most_findings * sizeof(Packed)));
+  Findings found;
+  for (const Packed& p : all)
+    if (p.what[0] != '\0') found.push_back({p.what, p.where, p.result, p.verdict, p.advice});
+  return found;
+}
+
+const char* word_of(Verdict verdict) {
+  return verdict == Verdict::good ? "ok" : verdict == Verdict::note ? "note" : "PROBLEM";
+}
+
+// Every rank calls it; rank 0 prints. Returns the number of problems on every rank.
+int show(Communicator& comm, const Findings& mine) {
+  int problems = 0;
+  for (const Finding& f : gather(comm, mine)) {
+    problems += f.verdict == Verdict::problem ? 1 : 0;
+    if (comm.rank() != 0) continue;
+    fmt::print("{:<8} {:<16} {:<20} {}\n", word_of(f.verdict), f.what, f.where, f.result);
+    if (!f.advice.empty()) fmt::print("{:<8} {:<16} {:<20} -> {}\n", "", "", "", f.advice);
+    std::fflush(stdout);
+  }
+  return problems;
+}
+
+void run_doctor(const DoctorOptions& o, Session& session) {
+  Communicator& comm = *session.comm;
+  const auto begin = std::chrono::steady_clock::now();
+  Device device = Device::cpu;
+  int problems = show(comm, check_host(comm, o));
+  problems += show(comm, check_ranks(comm, o));
+  problems += show(comm, check_messages(comm));
+  problems += show(comm, check_gpu(comm, device));
+  if (device == Device::cuda) problems += show(comm, check_gpu_links(comm));
+  if (problems > 0) throw user_error("{} problem(s) found, and what to do about them stands above", problems);
+  if (comm.rank() == 0)
+    fmt::print("fit to train: {} rank(s) checked in {:.0f} s\n", comm.size(),
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Session& session) {
+  auto o = std::make_shared<DoctorOptions>();
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "Check this machine, or under mpirun all of them, and say what is wrong");
+  doctor->add_option("--directory", o->directory, "where runs and datasets are; default: here");
+  doctor->add_option("--megabytes", o->megabytes, "written and read back on each host; default: 256")
+      ->check(CLI::Range(1, 1 << 16));
+  doctor->callback([o, &session] { run_doctor(*o, session); });
+}
+
+}  // namespace longstride

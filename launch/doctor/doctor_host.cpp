@@ -1,0 +1,297 @@
+#include <fcntl.h>
+#include <omp.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "datasets/dataset.h"
+#include "datasets/prepare/dataset_writer.h"
+#include "framework/core/errors.h"
+#include "framework/core/files/files.h"
+#include "framework/core/files/sha256.h"
+#include "launch/doctor/doctor_checks.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr double gib = 1 << 30;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Of /proc/meminfo, in bytes; 0: not there.
+double memory_of(const std::string& key) {
+  std::ifstream in("/proc/meminfo");
+  for (std::string name, rest; in >> name && std::getline(in, rest);)
+    if (name == key + ":") return std::stod(rest) * 1024;
+  return 0;
+}
+
+// Where a process may run, as far as a mask of fixed size can say.
+cpu_set_t processors_of(pid_t process) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (::sched_getaffinity(process, sizeof(mask), &mask) != 0)
+    for (int i = 0; i < std::min(omp_get_num_procs(), CPU_SETSIZE); ++i) CPU_SET(i, &mask);
+  return mask;
+}
+
+struct RankProcessors {
+  char host[64];
+  cpu_set_t mask;
+  int threads;
+};
+
+// A rank may be bound to some of the processors, by itself or with others, so every rank tells its own.
+std::vector<RankProcessors> gather_processors(Communicator& comm) {
+  std::vector<RankProcessors> all(static_cast<std::size_t>(comm.size()));
+  RankProcessors& own = all[static_cast<std::size_t>(comm.rank())];
+  comm.host().copy(own.host, sizeof(own.host) - 1);
+  own.mask = processors_of(0);
+  own.threads = omp_get_max_threads();
+  comm.all_gather(all.data(), sizeof(RankProcessors));
+  std::erase_if(all, [mine = own](const RankProcessors& r) { return std::strcmp(r.host, mine.host) != 0; });
+  return all;
+}
+
+Finding processors(const Communicator& comm, const std::vector<RankProcessors>& ranks) {
+  cpu_set_t together;
+  CPU_ZERO(&together);
+  int used = 0, threads = 0;
+  bool crowded = false;
+  for (const RankProcessors& r : ranks) {
+    CPU_OR(&together, &together, &r.mask);
+    used += r.threads;
+    threads = std::max(threads, r.threads);
+    crowded = crowded || r.threads > CPU_COUNT(&r.mask);
+  }
+  const cpu_set_t launcher = processors_of(::getppid());
+  const int cores = CPU_COUNT(&together), all = std::max(cores, CPU_COUNT(&launcher));
+  Finding f{"processors", comm.host(),
+            fmt::format("{} for {} rank(s) x {} thread(s)", cores, comm.local_size(), threads)};
+  if (crowded || used > cores) {
+    f.verdict = Verdict::note;
+    f.advice = fmt::format(
+        "threads share cores: set OMP_NUM_THREADS={}, or start fewer ranks, or bind them to more "
+        "cores (mpirun --bind-to none)",
+        std::max(1, cores / comm.local_size()));
+  } else if (2 * cores <= all) {
+    f.verdict = Verdict::note;
+    f.advice =
+        fmt::format("{} of {} processors stay idle, for ranks are bound to the others: start them with --bind-to none",
+                    all - cores, all);
+  }
+  return f;
+}
+
+Finding memory(const Communicator& comm) {
+  const double free = memory_of("MemAvailable"), all = memory_of("MemTotal");
+  Finding f{"memory", comm.host(), fmt::format("{:.1f} GiB free of {:.1f}", free / gib, all / gib)};
+  if (free < 2 * gib * comm.local_size()) {
+    f.verdict = free < gib ? Verdict::problem : Verdict::note;
+    f.advice =
+        "less than 2 GiB for each rank: end other programs, or start fewer ranks; `longstride plan RECIPE` says "
+        "what a run needs";
+  }
+  return f;
+}
+
+Finding shared_memory(const Communicator& comm) {
+  struct statvfs s = {};
+  if (::statvfs("/dev/shm", &s) != 0)
+    return {"shared memory", comm.host(), "no /dev/shm", Verdict::problem,
+            "MPI and NCCL exchange data through it: mount it, or start the container with --ipc=host"};
+  const double free = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
+  Finding f{"shared memory", comm.host(), fmt::format("{:.2f} GiB free in /dev/shm", free / gib)};
+  if (free < gib / 4 * comm.local_size()) {
+    f.verdict = Verdict::problem;
+    f.advice =
+        "MPI and NCCL need some 256 MiB a rank: start the container with --ipc=host or --shm-size=8g, or remove "
+        "the leftovers";
+  }
+  return f;
+}
+
+Finding limits(const Communicator& comm) {
+  rlimit locked = {}, files = {};
+  ::getrlimit(RLIMIT_MEMLOCK, &locked);
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  const bool rdma = fs::exists("/dev/infiniband");
+  const std::string lock = locked.rlim_cur == RLIM_INFINITY
+                               ? "any memory"
+                               : fmt::format("{:.3g} MiB", static_cast<double>(locked.rlim_cur) / (1 << 20));
+  Finding f{"limits", comm.host(),
+            fmt::format("{} may be locked, {} files open{}", lock, files.rlim_cur, rdma ? ", RDMA devices" : "")};
+  if (rdma && locked.rlim_cur != RLIM_INFINITY) {
+    f.verdict = Verdict::problem;
+    f.advice =
+        "RDMA locks memory: set `memlock unlimited` in /etc/security/limits.conf, and for Slurm "
+        "PropagateResourceLimitsExcept=MEMLOCK";
+  }
+  if (files.rlim_cur < 1024) {
+    f.verdict = Verdict::problem;
+    f.advice = "raise `ulimit -n` to 4096 or more";
+  }
+  return f;
+}
+
+// Writes, flushes and reads back; what is read may come from memory, so only the write is judged.
+Finding disk(const Communicator& comm, const DoctorOptions& options) {
+  const std::string path = fmt::format("{}/longstride-doctor-{}", options.directory, comm.rank());
+  const std::size_t piece = std::size_t{8} << 20;
+  std::vector<char> bytes(piece);
+  for (std::size_t i = 0; i < piece; ++i) bytes[i] = static_cast<char>((i * 2654435761u) >> 13);
+  const std::int64_t pieces = std::max<std::int64_t>(1, options.megabytes / 8);
+  const double all = static_cast<double>(pieces) * static_cast<double>(piece);
+  AtomicFile file(path);
+  Clock::time_point begin = Clock::now();
+  for (std::int64_t i = 0; i < pieces; ++i) file.write(bytes.data(), piece);
+  const int descriptor = ::open(file.temporary_path().c_str(), O_RDONLY | O_CLOEXEC);
+  const int failed = descriptor < 0 ? -1 : ::fsync(descriptor);
+  if (descriptor >= 0) ::close(descriptor);
+  const double written = all / seconds_since(begin);
+  if (failed != 0) throw user_error("{}: cannot be flushed to disk: {}", path, std::strerror(errno));
+  begin = Clock::now();
+  const InputFile in(file.temporary_path());
+  bool same = true;
+  std::vector<char> back(piece);
+  for (std::int64_t i = 0; i < pieces; ++i) {
+    in.read(static_cast<std::uint64_t>(i) * piece, back.data(), piece);
+    same = same && back == bytes;
+  }
+  const double read = all / seconds_since(begin);
+  struct statvfs s = {};
+  ::statvfs(options.directory.c_str(), &s);
+  const double free = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
+  Finding f{"disk", comm.host(),
+            fmt::format("writes {:.2f} GB/s, reads back {:.2f} GB/s, {:.1f} GiB free", written / 1e9, read / 1e9,
+                        free / gib)};
+  if (!same)
+    return f.verdict = Verdict::problem, f.advice = "what is read is not what was written: replace the disk", f;
+  if (written < 1e8) {
+    f.verdict = Verdict::note;
+    f.advice = fmt::format(
+        "a checkpoint of 152 M parameters (1.8 GB) takes {:.0f} s: keep train.checkpoint_every well "
+        "above that, or use a faster file system",
+        1.8e9 / written);
+  }
+  if (free < 10 * gib) {
+    f.verdict = Verdict::problem;
+    f.advice =
+        "make room, or choose another directory: train.keep checkpoints of 12 bytes a parameter, and one more "
+        "while it is written";
+  }
+  return f;
+}
+
+Finding hdf5(const Communicator& comm, const DoctorOptions& options) {
+  const std::string path = fmt::format("{}/longstride-doctor-{}.h5", options.directory, comm.rank());
+  std::vector<std::uint8_t> bytes(std::size_t{4} << 20);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>((i * 40503u) >> 8);
+  const auto count = static_cast<std::int64_t>(bytes.size());
+  const Clock::time_point begin = Clock::now();
+  Sha256 sha;
+  sha.update(bytes.data(), bytes.size());
+  std::string stored;
+  bool same = false;
+  {
+    DatasetWriter writer(path, DatasetInfo{}, true);
+    writer.append(SplitId::train, bytes.data(), count);
+    writer.commit("by the doctor");
+    const auto dataset = Dataset::open(path);
+    stored = dataset->stored_sha256("train");
+    std::vector<std::uint8_t> back(bytes.size());
+    dataset->split("train")->read(0, 0, count, back.data());
+    same = back == bytes;
+  }
+  const double seconds = seconds_since(begin);
+  std::error_code ignored;
+  fs::remove(path, ignored);
+  Finding f{"HDF5", comm.host(), fmt::format("4 MiB written and read back in {:.2f} s", seconds)};
+  if (!same || stored != sha.hex()) {
+    f.verdict = Verdict::problem;
+    f.advice = "a dataset does not come back as it was written: check the disk and the file system";
+  }
+  return f;
+}
+
+// A check that fails is a finding too.
+template <class F>
+Finding guarded(const char* what, const Communicator& comm, const char* advice, F&& check) {
+  try {
+    return check();
+  } catch (const std::exception& error) {
+    return {what, comm.host(), error.what(), Verdict::problem, advice};
+  }
+}
+
+}  // namespace
+
+Findings check_host(Communicator& comm, const DoctorOptions& options) {
+  const std::vector<RankProcessors> ranks = gather_processors(comm);
+  if (comm.local_rank() != 0) return {};
+  Findings all = {processors(comm, ranks), memory(comm), shared_memory(comm), limits(comm)};
+  std::error_code none;
+  const fs::path temporary = fs::temp_directory_path(none);
+  all.push_back(find_leftovers(comm.host(), "/dev/shm", none ? "/tmp" : temporary.string()));
+  all.push_back(guarded("disk", comm, "choose a directory that can be written with --directory",
+                        [&] { return disk(comm, options); }));
+  all.push_back(guarded("HDF5", comm, "choose a directory that can be written with --directory",
+                        [&] { return hdf5(comm, options); }));
+  return all;
+}
+
+Findings check_ranks(Communicator& comm, const DoctorOptions& options) {
+  Findings all;
+  if (comm.size() == 1) return all;
+  // The program, by its checksum.
+  std::vector<std::array<char, 64>> programs(static_cast<std::size_t>(comm.size()));
+  const std::string sha = sha256_of_file("/proc/self/exe");
+  std::copy_n(sha.begin(), std::min<std::size_t>(sha.size(), 64),
+              programs[static_cast<std::size_t>(comm.rank())].begin());
+  comm.all_gather(programs.data(), 64);
+  const auto other =
+      std::find_if(programs.begin(), programs.end(), [&](const auto& p) { return p != programs.front(); });
+  Finding program{"program", "all ranks", "the same"};
+  if (other != programs.end()) {
+    program.result = fmt::format("rank {} runs another one than rank 0", other - programs.begin());
+    program.verdict = Verdict::problem;
+    program.advice = "install the same build on every host, or on a file system that they share";
+  }
+  // The directory: rank 0 writes, the others look.
+  std::array<char, 128> name{};
+  std::unique_ptr<AtomicFile> probe;
+  bool writable = true;
+  if (comm.rank() == 0) try {
+      probe = std::make_unique<AtomicFile>(options.directory + "/longstride-doctor-shared");
+      fs::path(probe->temporary_path()).filename().string().copy(name.data(), name.size() - 1);
+    } catch (const UserError&) {
+      writable = false;  // check_host says so
+    }
+  comm.broadcast(name.data(), static_cast<std::int64_t>(name.size()), 0);
+  std::error_code absent;
+  const bool seen = name[0] == '\0' || fs::exists(fs::path(options.directory) / name.data(), absent);
+  const bool missing = comm.any(!seen);
+  Finding directory{"directory", "all ranks", missing ? "not shared by the ranks" : "shared by the ranks"};
+  if (missing) {
+    directory.verdict = Verdict::note;
+    directory.advice =
+        "only ranks that see rank 0's directory write checkpoints, and a sharded optimizer needs all: put "
+        "runs on a file system that the hosts share";
+  }
+  if (comm.rank() == 0) all.push_back(program);
+  if (comm.rank() == 0 && writable) all.push_back(directory);
+  return all;
+}
+
+}  // namespace longstride

@@ -1,0 +1,95 @@
+#include "launch/recipe/recipe.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "framework/core/errors.h"
+#include "framework/core/text/printable.h"
+#include "launch/recipe/recipe_checks.h"
+#include "launch/recipe/recipe_reader.h"
+#include "launch/recipe/recipe_writer.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_text(const std::string& path, const std::string& who) {
+  if (path.empty()) throw user_error("{}'' names no file; give the file of a recipe", who);
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored))
+    throw user_error("{}{} is a directory; give the file of a recipe", who, printable(path));
+  std::ifstream in(path, std::ios::binary);
+  if (!in)
+    throw user_error("{}{}: cannot be read; give the file of a recipe, as recipes/quickstart/text.yaml", who,
+                     printable(path));
+  std::string text(std::size_t{1} << 21, '\0');  // more than the parser takes: it says so
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return text;
+}
+
+// A reason explains a value: where the value is set anew, the base's reason for its own goes.
+void drop_stale_reasons(Setting& base, const Setting& over) {
+  if (Setting* reasons = base.find("unpublished"))
+    std::erase_if(reasons->entries, [&](const auto& reason) { return find_setting(over, reason.first) != nullptr; });
+}
+
+// One level: a base has no base of its own.
+void apply_base(Setting& root, const fs::path& folder) {
+  const Setting* base = root.find("base");
+  if (base == nullptr) return;
+  if (base->kind != Setting::Kind::scalar || base->scalar.empty())
+    throw user_error("{}: base is {}, but must be the file of another recipe", base->where, base->text());
+  const std::string path = (folder / base->scalar).string();
+  Setting below = parse_settings(read_text(path, base->where + ": base "), path);
+  if (const Setting* second = below.find("base"))
+    throw user_error("{}: a recipe that is a base has a base itself; only one level is allowed", second->where);
+  drop_stale_reasons(below, root);
+  merge_settings(below, root);
+  std::erase_if(below.entries, [](const auto& entry) { return entry.first == "base"; });
+  root = std::move(below);
+}
+
+// Whether a recipe comes from its author, or is a run's own, which was accepted when the run began.
+enum class Origin : std::uint8_t { author, run };
+
+Recipe resolve(const std::string& text, const std::string& name, const fs::path& folder,
+               const std::vector<std::string>& overrides, Origin origin) {
+  Setting root = parse_settings(text, name);
+  apply_base(root, folder);
+  RecipeMistakes mistakes;
+  for (const std::string& assignment : overrides) {
+    try {
+      apply_override(root, assignment);
+    } catch (const UserError& error) {
+      mistakes.add("", error.what());
+    }
+  }
+  Recipe r;
+  RecipeReader(root, mistakes).read(r);
+  check_recipe(root, r, mistakes);
+  if (origin == Origin::author) check_training_can_work(root, r, mistakes);
+  mistakes.refuse(name);
+  RecipeWriter writer;
+  visit_recipe(writer, r);
+  r.resolved = writer.text();
+  return r;
+}
+
+}  // namespace
+
+Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  return resolve(read_text(path, ""), path, fs::path(path).parent_path(), overrides, Origin::author);
+}
+
+Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+  return resolve(text, name, fs::path("."), overrides, Origin::author);
+}
+
+Recipe recipe_of_run(const std::string& text, const std::string& name) {
+  return resolve(text, name, fs::path("."), {}, Origin::run);
+}
+
+}  // namespace longstride

@@ -1,0 +1,43 @@
+// A recipe: everything a run needs to know, from a strict YAML file.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "datasets/data_config.h"
+#include "framework/models/sparse_transformer/config.h"
+#include "framework/train/train_config.h"
+
+namespace longstride {
+
+// The published figure a recipe is meant to reproduce.
+struct Reproduces {
+  int table = 0;  // 0: none
+  std::string row;
+  double bits_per_byte = 0;
+  double parameters = 0;          // published parameter count, e.g. 94.9e6; 0: not published
+  double time_per_iteration = 0;  // table 2, seconds on the paper's hardware; 0: not published
+};
+
+struct Recipe {
+  std::string name;
+  Reproduces reproduces;
+  // Settings the paper does not give, by key ("train.lr"), each with the reason for the value chosen.
+  std::vector<std::pair<std::string, std::string>> unpublished;
+  DataConfig data;
+  SparseTransformerConfig model;  // context and geometry are filled from data
+  TrainConfig train;
+  std::string resolved;  // the whole recipe as YAML, every key written out; what a run directory keeps
+};
+
+// Reads `path`, its `base:` (one level, relative to the file) and overrides "model.layers=12" in order. UserError on
+// anything unknown, missing, ill-typed, out of range or unable to train, with all such mistakes at once.
+Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
+// The same from text; `name` stands for the file in messages. base: is resolved against the working directory.
+Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
+
+// The resolved recipe that a run keeps. It was accepted when the run began: settings that could not train, which an
+// earlier version let pass, do not keep the run from being evaluated.
+Recipe recipe_of_run(const std::string& text, const std::string& name);
+
+}  // namespace longstride

@@ -1,0 +1,99 @@
+// Settings that a recipe may hold and that cannot train. Each is refused with the value to set.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "launch/recipe/recipe_checks.h"
+
+namespace longstride {
+namespace {
+
+constexpr float least_normal = std::numeric_limits<float>::min();
+
+void check_schedule(RecipeChecker& check, const TrainConfig& t) {
+  if (!check.none_in({"train.warmup", "train.steps"}) || t.warmup <= t.steps) return;
+  const bool given = check.sets("train.warmup");
+  check.refuse_at(where_of(check.root(), given ? "train.warmup" : "train.steps"), "train.warmup",
+                  "train.warmup is {}{}, but must be at most train.steps, {}, or the rate never reaches train.lr; set "
+                  "train.warmup: {}, a tenth of the steps",
+                  t.warmup, given ? "" : " by default", t.steps, std::max<std::int64_t>(1, t.steps / 10));
+}
+
+// Adam moves a weight by at most about the rate, and Muon, in the size that it has here, by as much (optim/muon.h).
+void check_rate(RecipeChecker& check, const TrainConfig& t) {
+  if (check.none_in({"train.lr"}) && (t.lr > 1 || t.lr < static_cast<double>(least_normal)))
+    check.refuse(
+        "train.lr",
+        "train.lr is {}, but must be {}: a step moves every weight by about as much; set train.lr: 3.5e-4, the "
+        "paper's",
+        t.lr, t.lr > 1 ? "at most 1" : "a number that fp32 holds");
+  if (check.none_in({"train.lr", "train.weight_decay"}) && t.lr * t.weight_decay >= 1)
+    check.refuse("train.weight_decay",
+                 "train.weight_decay is {}, but its product with train.lr, {}, must be below 1, or a step turns every "
+                 "weight's sign; set train.weight_decay: 0.01",
+                 t.weight_decay, t.lr);
+}
+
+// What fp32 cannot tell from 0 or from 1.
+void check_rounding(RecipeChecker& check, const Recipe& r) {
+  const TrainConfig& t = r.train;
+  if (check.none_in({"train.epsilon"}) && t.epsilon < static_cast<double>(least_normal))
+    check.refuse("train.epsilon", "train.epsilon is {}, which is 0 in fp32; set train.epsilon: 1e-8", t.epsilon);
+  if (check.none_in({"train.clip"}) && t.clip > 0 && t.clip * t.clip < static_cast<double>(least_normal))
+    check.refuse("train.clip", "train.clip is {}, whose square is 0 in fp32; set train.clip: 1.0, or 0 for no clipping",
+                 t.clip);
+  const struct {
+    const char* key;
+    double value;
+    const char* usual;
+  } fractions[] = {{"model.dropout", r.model.dropout, "0.25"},
+                   {"train.beta1", t.beta1, "0.9"},
+                   {"train.beta2", t.beta2, "0.999"},
+                   {"train.ema", t.ema, "0.999"}};
+  for (const auto& f : fractions)
+    if (check.none_in({f.key}) && static_cast<float>(f.value) == 1.0F)
+      check.refuse(f.key, "{} is {}, which is 1 in fp32; set {}: {}", f.key, f.value, f.key, f.usual);
+}
+
+// The power of two next to the square root, which section 4.2 of the paper advises.
+std::int64_t usual_stride(std::int64_t context) {
+  return std::int64_t{1} << std::llround(0.5 * std::log2(static_cast<double>(context)));
+}
+
+void check_attention(RecipeChecker& check, const Recipe& r) {
+  if (!check.none_in({"data.context"})) return;
+  const kernels::PatternConfig& a = r.model.attention;
+  const std::int64_t context = r.data.context;
+  if (check.none_in({"model.attention.stride"}) && a.stride > context)
+    check.refuse("model.attention.stride",
+                 "model.attention.stride is {}, but must be at most data.context, {}; set model.attention.stride: {}, "
+                 "about the square root of the context",
+                 a.stride, context, usual_stride(context));
+  if (check.none_in({"model.attention.window"}) && a.window > context)
+    check.refuse("model.attention.window",
+                 "model.attention.window is {}, but must be at most data.context, {}; set model.attention.window: 0, "
+                 "which is stride + 1",
+                 a.window, context);
+}
+
+// Ranks write to each other every tenth of hang_seconds, and a busy host keeps one waiting for some tenths of a second.
+void check_watchdog(RecipeChecker& check, const TrainConfig& t) {
+  if (check.none_in({"train.hang_seconds"}) && t.hang_seconds > 0 && t.hang_seconds < 1)
+    check.refuse("train.hang_seconds",
+                 "train.hang_seconds is {}, but must be at least 1, or 0 for no watchdog: a rank that is merely busy "
+                 "would end the job; set train.hang_seconds: 25",
+                 t.hang_seconds);
+}
+
+}  // namespace
+
+void check_training_can_work(const Setting& root, const Recipe& recipe, RecipeMistakes& mistakes) {
+  RecipeChecker check(root, mistakes);
+  check_attention(check, recipe);
+  check_schedule(check, recipe.train);
+  check_rate(check, recipe.train);
+  check_rounding(check, recipe);
+  check_watchdog(check, recipe.train);
+}
+
+}  // namespace longstride

@@ -1,0 +1,106 @@
+#include "launch/report/run_history.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "framework/core/files/files.h"
+
+namespace longstride {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The objects of a file of one a line.
+std::vector<Json> objects_in(const std::string& path) {
+  std::vector<Json> objects;
+  if (!std::filesystem::exists(path)) return objects;
+  std::istringstream lines(read_file(path));
+  for (std::string line; std::getline(lines, line);) {
+    Json object = Json::parse(line, nullptr, false);
+    if (object.is_object()) objects.push_back(std::move(object));
+  }
+  return objects;
+}
+
+double number(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+std::int64_t whole(const Json& object, const char* key) { return static_cast<std::int64_t>(number(object, key)); }
+std::string text(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+bool finite(const Json& object, const char* key) { return object.contains(key) && object.at(key).is_number(); }
+
+std::string evaluations_file(const std::string& run) { return run + "/evaluations.jsonl"; }
+
+}  // namespace
+
+double RunHistory::seconds(double tokens_per_step) const {
+  double total = 0;
+  std::int64_t before = 0;
+  for (const StepPoint& p : steps) {
+    if (p.tokens_per_second > 0) total += static_cast<double>(p.step - before) * tokens_per_step / p.tokens_per_second;
+    before = p.step;
+  }
+  return total;
+}
+
+std::optional<double> RunHistory::seconds_per_step(double tokens_per_step) const {
+  std::vector<double> times;
+  for (const StepPoint& p : steps)
+    if (p.tokens_per_second > 0) times.push_back(tokens_per_step / p.tokens_per_second);
+  if (times.empty()) return std::nullopt;
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+RunHistory read_history(const std::string& run) {
+  RunHistory history;
+  for (const Json& line : objects_in(run + "/metrics.jsonl")) {
+    if (line.contains("device")) {
+      history.device = text(line, "device");
+      history.precision = text(line, "precision");
+    }
+    if (line.contains("planned_bytes")) history.planned_bytes = whole(line, "planned_bytes");
+    if (line.contains("used_bytes")) history.used_bytes = whole(line, "used_bytes");
+    if (!finite(line, "bits_per_byte")) continue;
+    if (line.contains("split"))
+      history.evaluations.push_back({whole(line, "step"), number(line, "bits_per_byte")});
+    else
+      history.steps.push_back({whole(line, "step"), number(line, "bits_per_byte"), number(line, "lr"),
+                               number(line, "grad_norm"), number(line, "tokens_per_second")});
+  }
+  return history;
+}
+
+std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
+  std::vector<KeptEvaluation> kept;
+  for (const Json& line : objects_in(evaluations_file(run)))
+    kept.push_back({whole(line, "step"), text(line, "split"), text(line, "data"), text(line, "weights"),
+                    text(line, "sha256"), whole(line, "min_context"), whole(line, "max_windows"), whole(line, "bytes"),
+                    number(line, "bits_per_byte")});
+  return kept;
+}
+
+void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
+  const std::string path = evaluations_file(run);
+  std::string content = std::filesystem::exists(path) ? read_file(path) : "";
+  if (!content.empty() && content.back() != '\n') content += '\n';
+  const Json line = {{"step", e.step},
+                     {"split", e.split},
+                     {"data", e.data},
+                     {"weights", e.weights},
+                     {"sha256", e.sha256},
+                     {"min_context", e.min_context},
+                     {"max_windows", e.max_windows},
+                     {"bytes", e.bytes},
+                     {"bits_per_byte", e.bits_per_byte}};
+  write_file_atomically(path, content + line.dump() + '\n');
+}
+
+}  // namespace longstride

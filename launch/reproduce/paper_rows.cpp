@@ -1,0 +1,135 @@
+#include "launch/reproduce/paper_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "framework/core/errors.h"
+#include "launch/recipe/recipe_writer.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The paper's order.
+const std::map<int, std::vector<std::string>> orders = {
+    {1, {"cifar10-strided", "enwik8-fixed", "imagenet64-strided", "audio-strided"}},
+    {2, {"enwik8-dense", "enwik8-fixed", "enwik8-strided", "cifar10-dense", "cifar10-fixed", "cifar10-strided"}},
+    {3, {"enwik8-fixed"}},
+    {4, {"audio-65k", "audio-262k", "audio-1m"}}};
+
+auto place_of(int table, const std::string& key) {
+  const std::vector<std::string>& order = orders.at(table);
+  return std::find(order.begin(), order.end(), key) - order.begin();
+}
+
+std::vector<fs::path> recipe_files(int table, const std::string& recipes) {
+  const fs::path folder = fs::path(recipes) / fmt::format("table{}", table);
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+  if (files.empty())
+    throw user_error("{}: holds no recipes; run this where the folder recipes is, or say where with --recipes",
+                     folder.string());
+  std::sort(files.begin(), files.end(), [&](const fs::path& a, const fs::path& b) {
+    return std::pair(place_of(table, a.stem()), a.stem()) < std::pair(place_of(table, b.stem()), b.stem());
+  });
+  return files;
+}
+
+// What makes a training what it is: data, model and optimizer, not what the recipe is called.
+std::string training_of(const Recipe& recipe) {
+  Recipe bare = recipe;
+  bare.name = "x";
+  bare.reproduces = {};
+  bare.unpublished.clear();
+  RecipeWriter writer;
+  visit_recipe(writer, bare);
+  return writer.text();
+}
+
+// The name under which a training is run: that of the first table which has it.
+std::string run_of(const Recipe& published, int table, const std::string& key, const std::string& recipes) {
+  const std::string training = training_of(published);
+  std::error_code error;
+  for (int earlier = 1; earlier < table; ++earlier)
+    for (const auto& entry : fs::directory_iterator(fs::path(recipes) / fmt::format("table{}", earlier), error))
+      if (entry.path().extension() == ".yaml" && training_of(read_recipe(entry.path().string())) == training)
+        return entry.path().stem();
+  return key;
+}
+
+// A model that a processor trains in seconds, with the same pattern, positions and kind of data. Pictures keep their
+// size, for that is their data; streams become shorter.
+std::vector<std::string> toy_overrides(const Recipe& r) {
+  const auto set = [](const char* key, auto value) { return fmt::format("{}={}", key, value); };
+  const bool bytes = r.data.kind == DataKind::bytes, cifar = r.data.kind == DataKind::cifar10;
+  const bool stream = bytes || r.data.kind == DataKind::audio;
+  std::vector<std::string> out = {set("model.layers", cifar ? 4 : 2),
+                                  set("model.width", 64),
+                                  set("model.heads", cifar ? 2 : 4),
+                                  set("model.feed_forward_ratio", 2.0),
+                                  set("model.dropout", 0.0),
+                                  set("train.lr", 3e-3),
+                                  set("train.warmup", 10),
+                                  set("train.beta2", 0.99),
+                                  set("train.log_every", 5),
+                                  set("train.checkpoint_every", 0),
+                                  set("train.evaluate_windows", 4),
+                                  set("train.micro_batch", 0)};
+  if (!stream) {
+    out.push_back(set("train.steps", 60));
+    out.push_back(set("train.global_batch", cifar ? 2 : 1));
+    return out;
+  }
+  const std::int64_t context = bytes ? r.data.context / 12 : r.data.context / 16;
+  out.push_back(set("data.context", context));
+  out.push_back(set("model.attention.stride", r.model.attention.stride / 4));
+  if (!r.model.attention.summary.empty()) out.push_back("model.attention.summary=8");
+  out.push_back(set("train.steps", bytes ? 150 : 60));
+  out.push_back(set("train.global_batch", std::max<std::int64_t>(1, 8192 / context)));
+  return out;
+}
+
+// Table 3: the windows' least context and the paper's bits per byte.
+const std::vector<std::pair<std::int64_t, double>> minimum_contexts = {
+    {6144, 0.9952}, {9216, 0.9936}, {10752, 0.9932}, {11904, 0.9930}, {12096, 0.9922}, {12160, 0.9908}};
+
+void add_rows(int table, const PaperRow& row, std::vector<PaperRow>& rows) {
+  if (table != 3) return rows.push_back(row);
+  for (const auto& [least, bits] : minimum_contexts) {
+    PaperRow scored = row;
+    scored.min_context = least * row.recipe.data.context / row.published.data.context;
+    scored.bits_per_byte = bits;
+    scored.label = fmt::format("enwik8, minimum context {}", least);
+    rows.push_back(scored);
+  }
+}
+
+}  // namespace
+
+std::vector<PaperRow> paper_rows(int table, const std::string& recipes, Scale scale,
+                                 const std::vector<std::string>& overrides) {
+  std::vector<PaperRow> rows;
+  for (const fs::path& file : recipe_files(table, recipes)) {
+    PaperRow row;
+    row.key = file.stem();
+    row.published = read_recipe(file.string());
+    if (row.published.reproduces.table != table) continue;
+    std::vector<std::string> all = scale == Scale::smoke ? toy_overrides(row.published) : std::vector<std::string>{};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    row.recipe = read_recipe(file.string(), all);
+    row.label = row.published.reproduces.row;
+    row.bits_per_byte = row.published.reproduces.bits_per_byte;
+    row.run = run_of(row.published, table, row.key, recipes);
+    add_rows(table, row, rows);
+  }
+  if (rows.empty()) throw user_error("{}: no recipe there says that it reproduces table {}", recipes, table);
+  return rows;
+}
+
+}  // namespace longstride

@@ -1,0 +1,342 @@
+// longstride reproduce TABLE: runs, resumes or reads the runs of a table's rows and writes the table beside the
+// paper's.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "datasets/dataset.h"
+#include "framework/core/errors.h"
+#include "framework/core/files/files.h"
+#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/train/checkpoint/checkpoint.h"
+#include "framework/train/metrics/progress.h"
+#include "framework/train/run/stop.h"
+#include "framework/train/step/precision.h"
+#include "framework/train/step/training_step.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/toy_data.h"
+#include "launch/console/arguments.h"
+#include "launch/console/device_option.h"
+#include "launch/report/run_history.h"
+#include "launch/reproduce/reproduction.h"
+#include "launch/run/evaluate_run.h"
+#include "launch/run/train_run.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t toy_windows = 8;
+
+struct ReproduceOptions {
+  std::string table, scale = "paper", recipes = "recipes", output, data;
+  std::vector<std::string> rows, overrides;
+  double time_limit = 0;     // seconds; 0: none
+  double train_seconds = 0;  // of every row; 0: the recipe's steps
+  std::int64_t windows = 0;
+  int steps = 20;
+  DeviceOption device;
+};
+
+class Reproduction {
+ public:
+  Reproduction(const ReproduceOptions& options, Session& session);
+  void run();
+
+ private:
+  std::string directory(const PaperRow& row) const { return (fs::path(output_) / row.run).string(); }
+  void select_rows();
+  std::string find_data(const PaperRow& row);
+  std::int64_t steps_done(const PaperRow& row) const;
+  bool needs_training(const TableRow& row) const;
+  void run_row(TableRow& row);
+  void train_row(TableRow& row);
+  void evaluate_row(TableRow& row);
+  void read_row(TableRow& row) const;
+  double seconds_per_step(const Recipe& recipe, int steps);
+  void time_row(TableRow& row);
+  void fit_steps(TableRow& row);
+  void share_time(const TableRow& from);
+  double seconds_since_begin() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  void write() const;
+
+  const ReproduceOptions& options_;
+  Session& session_;
+  Device device_;
+  Clock::time_point begin_ = Clock::now();
+  std::string output_;
+  Table table_;
+  std::map<DataKind, std::string> data_;  // found or made; empty: there is none
+  bool out_of_time_ = false, interrupted_ = false;
+};
+
+Scale scale_of(const std::string& name) {
+  return name == "paper" ? Scale::paper : name == "smoke" ? Scale::smoke : Scale::speed;
+}
+
+Reproduction::Reproduction(const ReproduceOptions& options, Session& session)
+    : options_(options), session_(session), device_(chosen_device(options.device, *session.comm)) {
+  table_.number = options.table.back() - '0';
+  table_.scale = scale_of(options.scale);
+  output_ = options.output.empty() ? (fs::path("runs") / ("reproduce-" + options.scale)).string() : options.output;
+  for (PaperRow& row : paper_rows(table_.number, options.recipes, table_.scale, options.overrides)) {
+    TableRow& added = table_.rows.emplace_back();
+    added.paper = std::move(row);
+  }
+  if (!options.rows.empty()) select_rows();
+}
+
+void Reproduction::select_rows() {
+  std::vector<std::string> keys;
+  for (const TableRow& row : table_.rows) keys.push_back(row.paper.key);
+  for (const std::string& wanted : options_.rows)
+    if (std::find(keys.begin(), keys.end(), wanted) == keys.end())
+      throw user_error("--row {}: no recipe of {} has this name; there are {}", wanted, options_.table,
+                       fmt::join(keys, ", "));
+  std::erase_if(table_.rows, [&](const TableRow& row) {
+    return std::find(options_.rows.begin(), options_.rows.end(), row.paper.key) == options_.rows.end();
+  });
+}
+
+// Rank 0 looks, and prepares what has to be prepared; then all ranks look.
+std::string Reproduction::find_data(const PaperRow& row) {
+  const DataKind kind = row.recipe.data.kind;
+  if (const auto found = data_.find(kind); found != data_.end()) return found->second;
+  const std::string prepared = (fs::path(output_) / "data").string();
+  const auto find = [&]() -> std::string {
+    if (!options_.data.empty())
+      if (std::string path = dataset_in(options_.data, kind, prepared); !path.empty()) return path;
+    if (table_.scale == Scale::smoke) return made_up_dataset(kind, prepared);
+    return fs::exists(row.recipe.data.path) ? row.recipe.data.path : "";
+  };
+  if (session_.comm->rank() == 0) find();
+  session_.comm->barrier();
+  return data_[kind] = find();
+}
+
+std::int64_t Reproduction::steps_done(const PaperRow& row) const {
+  return checkpoint_steps(directory(row)).empty() ? 0 : read_newest_state(directory(row)).step;
+}
+
+bool Reproduction::needs_training(const TableRow& row) const {
+  return steps_done(row.paper) < row.paper.recipe.train.steps;
+}
+
+// Every row that is still to be trained gets an equal share of the time that is left.
+void Reproduction::share_time(const TableRow& from) {
+  if (options_.time_limit <= 0) return;
+  std::map<std::string, bool> waiting;
+  for (const TableRow* row = &from; row != table_.rows.data() + table_.rows.size(); ++row)
+    if (needs_training(*row)) waiting[row->paper.run] = true;
+  const double left = std::max(0.0, options_.time_limit - seconds_since_begin());
+  request_stop_after(left / static_cast<double>(std::max<std::size_t>(1, waiting.size())));
+}
+
+void Reproduction::train_row(TableRow& row) {
+  if (interrupted_ || !needs_training(row)) return;
+  TrainRequest request;
+  request.recipe = row.paper.recipe;
+  request.run = directory(row.paper);
+  request.resume = steps_done(row.paper) > 0;
+  request.device = device_;
+  session_.comm->barrier();  // all have looked before anything is written
+  share_time(row);
+  const TrainingOutcome outcome = train_run(request, session_);
+  session_.comm->barrier();  // the last checkpoint is there for every rank to see
+  if (!outcome.stopped) return;
+  if (session_.comm->any(stop_signal() != 0))
+    interrupted_ = true;
+  else
+    out_of_time_ = true;
+}
+
+// The figure is kept in the run, and not computed again.
+void Reproduction::evaluate_row(TableRow& row) {
+  const std::string run = directory(row.paper);
+  KeptEvaluation wanted;
+  wanted.step = steps_done(row.paper);
+  wanted.data = row.paper.recipe.data.path;
+  wanted.min_context = row.paper.min_context;
+  wanted.max_windows = options_.windows == 0 && table_.scale == Scale::smoke ? toy_windows : options_.windows;
+  const auto dataset = fs::exists(wanted.data) ? Dataset::open(wanted.data) : nullptr;
+  wanted.split = dataset == nullptr || dataset->size("test").bytes > 0 ? "test" : "valid";
+  if (dataset != nullptr) wanted.sha256 = dataset->stored_sha256(wanted.split);
+  const LoadedRun loaded = load_run(run, "automatic");
+  wanted.weights = loaded.averaged ? "average" : "last";
+  Measured& m = row.measured;
+  for (const KeptEvaluation& kept : kept_evaluations(run))
+    if (kept.same_question(wanted)) {
+      m.bits_per_byte = kept.bits_per_byte;
+      m.scored = kept.bytes;
+    }
+  m.split = wanted.split;
+  if (m.bits_per_byte || dataset == nullptr || interrupted_) return;
+  EvaluateRequest request;
+  request.split = wanted.split;
+  request.data = wanted.data;
+  request.min_context = wanted.min_context;
+  request.max_windows = wanted.max_windows;
+  request.device = device_;
+  const EvaluationResult result = evaluate_run(loaded, request, session_);
+  m.bits_per_byte = wanted.bits_per_byte = result.bits_per_byte();
+  m.scored = wanted.bytes = result.bytes;
+  if (session_.comm->rank() == 0) keep_evaluation(run, wanted);
+  session_.comm->barrier();
+}
+
+void Reproduction::read_row(TableRow& row) const {
+  const std::string run = directory(row.paper);
+  const CheckpointState state = read_newest_state(run);
+  const RunHistory history = read_history(run);
+  const TrainConfig& train = row.paper.recipe.train;
+  const auto per_step = static_cast<double>(train.global_batch * row.paper.recipe.data.context);
+  Measured& m = row.measured;
+  m.steps = state.step;
+  m.tokens = state.tokens_seen;
+  m.ranks = state.world_size;
+  m.finished = state.step >= train.steps;
+  m.seconds_per_step = history.seconds_per_step(per_step);
+  const std::int64_t logged = history.steps.empty() ? 0 : history.steps.back().step;
+  const double unlogged = static_cast<double>(state.step - logged) * m.seconds_per_step.value_or(0);
+  m.device_hours = (history.seconds(per_step) + unlogged) * m.ranks / 3600;
+  m.device = history.device.empty() ? "the CPU" : history.device;
+  m.precision = history.device.empty() ? "fp32" : history.precision;
+  m.data = fs::path(row.paper.recipe.data.path).filename().string();
+  const bool full = m.finished && m.tokens >= m.published_tokens;
+  m.evidence = table_.scale == Scale::smoke ? Evidence::toy : full ? Evidence::full_run : Evidence::short_run;
+  if (!m.finished) m.note = fmt::format("step {} of {}: the same command goes on", state.step, train.steps);
+}
+
+// Random bytes: time does not depend on them.
+double Reproduction::seconds_per_step(const Recipe& recipe, int steps) {
+  check_device_computes(recipe.model, device_);
+  SparseTransformer model(recipe.model);
+  TrainingStep step(model, recipe.train, *session_.comm, device_);
+  std::vector<std::uint8_t> rows(static_cast<std::size_t>(step.state().tokens.count()));
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::uint8_t>(i * 2654435761U >> 24);
+  step.start();
+  for (int i = 0; i < 3; ++i) step.run(rows.data());  // kernels are loaded, the graph is captured, and one more
+  step.report();
+  const Clock::time_point begin = Clock::now();
+  for (int i = 0; i < steps; ++i) step.run(rows.data());
+  step.report();
+  return std::chrono::duration<double>(Clock::now() - begin).count() / steps;
+}
+
+void Reproduction::time_row(TableRow& row) {
+  const Recipe& recipe = row.paper.recipe;
+  Measured& m = row.measured;
+  m.seconds_per_step = seconds_per_step(recipe, options_.steps);
+  m.evidence = Evidence::speed;
+  m.steps = options_.steps;
+  m.ranks = session_.comm->size();
+  m.device = device_ == Device::cpu ? "the CPU" : device_info().name;
+  m.precision = name_of(resolved(recipe.train.precision, device_));
+}
+
+// As many steps as fit into the seconds, so that warmup and cosine are whole; a run that has begun keeps its own.
+void Reproduction::fit_steps(TableRow& row) {
+  Recipe& recipe = row.paper.recipe;
+  std::int64_t steps = 0;
+  if (steps_done(row.paper) > 0) {
+    steps = recipe_of_run(read_newest_state(directory(row.paper)).recipe, recipe.name).train.steps;
+  } else {
+    steps = std::max<std::int64_t>(1, std::llround(options_.train_seconds / seconds_per_step(recipe, 5)));
+    session_.comm->broadcast(&steps, sizeof steps, 0);
+  }
+  const std::vector<std::string> with = {fmt::format("train.steps={}", steps),
+                                         fmt::format("train.warmup={}", std::min(recipe.train.warmup, steps / 20))};
+  recipe = parse_recipe(recipe.resolved, recipe.name, with);
+}
+
+void Reproduction::run_row(TableRow& row) {
+  const TrainConfig& published = row.paper.published.train;
+  row.measured.parameters = SparseTransformer(row.paper.recipe.model).parameters().count();
+  row.measured.published_tokens = published.steps * published.global_batch * row.paper.published.data.context;
+  if (table_.scale == Scale::speed) return time_row(row);
+  const std::string data = find_data(row.paper);
+  const std::string asked = row.paper.recipe.data.path;
+  if (!data.empty()) {
+    std::vector<std::string> with = {"data.path=" + data};
+    row.paper.recipe = parse_recipe(row.paper.recipe.resolved, row.paper.recipe.name, with);
+    if (options_.train_seconds > 0 && !interrupted_) fit_steps(row);
+    train_row(row);
+  }
+  if (steps_done(row.paper) == 0) {
+    row.measured.note =
+        data.empty() ? asked + " is not there; `longstride prepare` makes it, or give --data" : "not begun";
+    return;
+  }
+  read_row(row);
+  evaluate_row(row);
+}
+
+void Reproduction::write() const {
+  std::error_code error;
+  fs::create_directories(output_, error);
+  const std::string base = (fs::path(output_) / options_.table).string(), text = markdown(table_);
+  write_file_atomically(base + ".md", text);
+  write_file_atomically(base + ".json", json(table_));
+  std::fputs(text.c_str(), stdout);
+  fmt::print("\n{}.md and {}.json\n", base, base);
+}
+
+void Reproduction::run() {
+  catch_stop_signals();
+  for (TableRow& row : table_.rows) {
+    if (session_.comm->rank() == 0) spdlog::info("== {}", row.paper.label);
+    run_row(row);
+  }
+  clear_stop_request();
+  if (session_.comm->rank() != 0) return;
+  write();
+  if (out_of_time_ || interrupted_)
+    fmt::print("{}: the same command goes on from the checkpoints in {}\n",
+               interrupted_ ? "stopped by a signal" : "the time is over", output_);
+  for (const TableRow& row : table_.rows)
+    if (row.measured.evidence != Evidence::none) return;
+  throw user_error("no row of {} could be run: {}", options_.table, table_.rows.front().measured.note);
+}
+
+}  // namespace
+
+void add_reproduce(CLI::App& app, Session& session) {
+  auto o = std::make_shared<ReproduceOptions>();
+  CLI::App* reproduce = app.add_subcommand("reproduce", "Run the rows of a table of the paper, beside its figures");
+  reproduce->add_option("table", o->table, "table1, table2, table3 or table4")
+      ->required()
+      ->check(CLI::IsMember({"table1", "table2", "table3", "table4"}));
+  reproduce
+      ->add_option("--scale", o->scale,
+                   "paper: the published training; smoke: toy size, minutes; speed: only times the published steps")
+      ->check(CLI::IsMember({"paper", "smoke", "speed"}));
+  reproduce->add_option("--row", o->rows, "only these rows, by the names of their recipes, as enwik8-dense");
+  reproduce->add_option("--data", o->data,
+                        "folder of prepared *.h5, taken by their kind, or of raw text/, cifar10/, images/, audio/");
+  reproduce->add_option("--output", o->output, "folder of the runs and the table; default: runs/reproduce-<scale>");
+  reproduce->add_option("--recipes", o->recipes, "folder of table1/ to table4/; default: recipes");
+  reproduce->add_option("--set", o->overrides, "override a key of every row, as in --set train.steps=2000");
+  reproduce
+      ->add_option("--time-limit", o->time_limit,
+                   "seconds; rows still to be trained share them, stop at a checkpoint and go on another time")
+      ->check(CLI::Range(1.0, 1e8));
+  reproduce
+      ->add_option("--train-seconds", o->train_seconds,
+                   "short runs: as many steps of every row as take about so long, with a twentieth of them as warmup")
+      ->check(CLI::Range(1.0, 1e8));
+  reproduce->add_option("--windows", o->windows, "score only the first so many windows; default: all, at toy size 8")
+      ->check(above_zero());
+  reproduce->add_option("--steps", o->steps, "with --scale speed: steps to time")->check(CLI::Range(1, 10000));
+  add_device_option(*reproduce, o->device);
+  reproduce->callback([o, &session] { Reproduction(*o, session).run(); });
+}
+
+}  // namespace longstride

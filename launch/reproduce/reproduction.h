@@ -1,0 +1,55 @@
+// What is known of one row of a table after it was run, and the tables made of it.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/reproduce/paper_rows.h"
+
+namespace longstride {
+
+enum class Evidence : std::uint8_t { none, speed, toy, short_run, full_run };
+
+struct Measured {
+  Evidence evidence = Evidence::none;
+  std::string note;                     // why there is none, or how to go on
+  std::string data, device, precision;  // data: the dataset's file; device: a GPU's name, or "the CPU"
+  std::optional<double> bits_per_byte;
+  std::string split;                       // that was scored
+  std::int64_t scored = 0;                 // bytes of it
+  std::optional<double> seconds_per_step;  // of the global batch
+  std::int64_t parameters = 0, steps = 0, tokens = 0, published_tokens = 0;
+  double device_hours = 0;
+  int ranks = 1;
+  bool finished = false;  // all steps of the recipe are done
+
+  double tokens_per_second(const PaperRow& row) const {
+    return static_cast<double>(row.recipe.train.global_batch * row.recipe.data.context) / *seconds_per_step;
+  }
+};
+
+struct TableRow {
+  PaperRow paper;
+  Measured measured;
+};
+
+struct Table {
+  int number = 0;
+  Scale scale = Scale::paper;
+  std::vector<TableRow> rows;
+};
+
+// Of table 2: how much faster than the dense row of the same data, the paper's and the measured one.
+struct Speedup {
+  std::optional<double> paper, measured;
+};
+Speedup speedup_over_dense(const Table& table, const TableRow& row);
+
+// Hours that the published training of a row takes at the measured speed: tokens a rank at the speed of one device,
+// and the gradients' all-reduce after it, not overlapped. More ranks than sequences in the batch take a larger batch.
+double full_run_hours(const TableRow& row, int ranks);
+
+std::string markdown(const Table& table);
+std::string json(const Table& table);
+
+}  // namespace longstride

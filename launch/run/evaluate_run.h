@@ -1,0 +1,26 @@
+// Bits per byte of a run on held-out data: what `eval` and `reproduce` share.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "framework/train/evaluate/evaluator.h"
+#include "launch/commands/commands.h"
+#include "launch/run/run_directory.h"
+
+namespace longstride {
+
+struct EvaluateRequest {
+  std::string split = "test";
+  std::string data;              // another prepared dataset than the recipe's; empty: the recipe's
+  std::int64_t min_context = 0;  // bytes of context that every scored byte has at least
+  std::int64_t batch = 0;        // windows scored at once; 0: about 8,192 positions, 65,536 on a GPU
+  std::int64_t max_windows = 0;  // only so many; 0: all
+  bool spread = false;           // those are spread evenly over the split; otherwise the first
+  bool quiet = false;            // no counter on the terminal
+  Device device = Device::cpu;
+};
+
+// On every rank alike. On a GPU `run.model` is bound to memory that is gone when this returns: load the run again.
+EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session);
+
+}  // namespace longstride

@@ -1,0 +1,61 @@
+#include "launch/run/run_data.h"
+
+#include "framework/core/errors.h"
+#include "framework/core/files/sha256.h"
+
+namespace longstride {
+namespace {
+
+std::string checksum_of(const Dataset& dataset, const char* split) {
+  std::string stored = dataset.stored_sha256(split);
+  if (!stored.empty()) return stored;
+  Sha256 sha;
+  dataset.scan(split, [&](const std::uint8_t* bytes, std::int64_t count) {
+    sha.update(bytes, static_cast<std::size_t>(count));
+  });
+  return sha.hex();
+}
+
+// Empty when the run's checkpoints do not say: older ones do not.
+std::string known(const DataRecord& record, const std::string& name) {
+  const auto found = record.find(name);
+  return found == record.end() ? "" : found->second;
+}
+
+DataRecord form_of(const Dataset& dataset) {
+  const DatasetInfo& info = dataset.info();
+  DataRecord record = {{"path", dataset.path()}, {"kind", name_of(info.kind)}};
+  if (info.rows > 0) record["geometry"] = fmt::format("{} x {} x {}", info.rows, info.columns, info.channels);
+  if (info.rate > 0) record["rate"] = std::to_string(info.rate);
+  if (!info.encoding.empty()) record["encoding"] = info.encoding;
+  return record;
+}
+
+}  // namespace
+
+DataRecord record_of(const Dataset& dataset) {
+  DataRecord record = form_of(dataset);
+  for (const char* split : split_names) record[split] = checksum_of(dataset, split);
+  return record;
+}
+
+std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::string& other, const std::string& split) {
+  const std::string path = other.empty() ? run.recipe.data.path : other;
+  auto dataset = Dataset::open(path);
+  check_fits(*dataset, run.recipe.data);
+  const DataRecord now = form_of(*dataset);
+  for (const char* name : {"geometry", "rate", "encoding"})
+    if (const std::string before = known(run.data, name); !before.empty() && known(now, name) != before)
+      throw user_error("{}: its {} is {}, but the model was trained on {}; choose data that was prepared alike", path,
+                       name, known(now, name), before);
+  const std::string before = known(run.data, split);
+  if (!other.empty() || before.empty()) return dataset;
+  if (const std::string found = checksum_of(*dataset, split.c_str()); found != before)
+    throw user_error(
+        "{}: '{}' is not what it was when the run was trained: its sha256 was {}, and is {}; prepare it as it was, or "
+        "say that you mean this file with --data {}",
+        path, split, before, found, path);
+  return dataset;
+}
+
+}  // namespace longstride

@@ -1,0 +1,124 @@
+#include "launch/run/run_directory.h"
+
+#include <spdlog/spdlog.h>
+
+#include <map>
+#include <set>
+
+#include "framework/core/errors.h"
+#include "framework/train/checkpoint/checkpoint.h"
+#include "launch/recipe/settings_tree.h"
+
+namespace longstride {
+namespace {
+
+constexpr const char* absent = "not set";
+
+using Values = std::vector<std::pair<std::string, std::string>>;
+
+std::string value_of(const Setting& s) {
+  std::string text = s.scalar;
+  for (const Setting& item : s.items) text += (text.empty() ? "" : ", ") + value_of(item);
+  for (const auto& [name, entry] : s.entries)
+    text += fmt::format("{}{}: {}", text.empty() ? "{" : ", ", name, value_of(entry));
+  return s.entries.empty() ? text : text + "}";
+}
+
+// Keys of maps within maps, dotted; a list, even of maps, is one value.
+void flatten(const Setting& s, const std::string& key, Values& out) {
+  if (s.kind != Setting::Kind::map) {
+    const std::string value = value_of(s);
+    out.emplace_back(key, value.empty() ? absent : value);
+    return;
+  }
+  for (const auto& [name, entry] : s.entries) flatten(entry, key.empty() ? name : key + "." + name, out);
+}
+
+// What a run is: changing it would not continue the run but start another. Recompute only trades memory for time, and
+// dropout may be tuned on the way.
+bool must_stay(const std::string& key) {
+  if (key == "model.recompute" || key == "model.dropout") return false;
+  return key.starts_with("model.") || key == "data.kind" || key == "data.context" || key == "train.seed" ||
+         key == "optimizer.kind";
+}
+
+// What changes no figure that training computes, or only how it is rounded. Another path may lead to the same bytes:
+// these are compared by their checksums.
+bool may_change(const std::string& key) {
+  static const std::set<std::string> free = {"name",
+                                             "data.path",
+                                             "model.recompute",
+                                             "train.micro_batch",
+                                             "train.graph",
+                                             "train.log_every",
+                                             "train.checkpoint_every",
+                                             "train.keep",
+                                             "train.mirror",
+                                             "train.evaluate_every",
+                                             "train.evaluate_windows",
+                                             "train.hang_seconds",
+                                             "optimizer.shard"};
+  return free.contains(key) || key.starts_with("parallel.") || key.starts_with("reproduces.") ||
+         key.starts_with("unpublished.");
+}
+
+std::map<std::string, std::string> values_of(const std::string& resolved, const std::string& name) {
+  Values values;
+  flatten(parse_settings(resolved, name), "", values);
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+LoadedRun load_run(const std::string& run, const std::string& weights) {
+  const CheckpointState state = read_newest_state(run);
+  LoadedRun loaded;
+  loaded.recipe = recipe_of_run(state.recipe, run + "/recipe.yaml");
+  loaded.model = std::make_unique<SparseTransformer>(loaded.recipe.model);
+  ParameterSet& parameters = loaded.model->parameters();
+  const bool keeps_average = loaded.recipe.train.ema > 0;
+  if (weights == "average" && !keeps_average)
+    throw user_error("{}: the run keeps no average of its weights (train.ema is 0); use --weights last", run);
+  loaded.averaged = keeps_average && weights != "last";
+
+  const Shape flat = {parameters.flat_size()};
+  const Tensor sized(nullptr, Dtype::f32, flat);
+  loaded.weights = std::make_unique<HostMemory>(sized.bytes());
+  loaded.masters = Tensor(loaded.weights->data(), Dtype::f32, flat);
+  parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
+  loaded.step = load_weights(run, parameters, loaded.averaged).step;
+  loaded.data = state.data;
+  return loaded;
+}
+
+std::vector<Change> changes_since_checkpoint(const std::string& run, const Recipe& recipe, const DataRecord& data) {
+  const CheckpointState state = read_newest_state(run);
+  const Recipe begun = recipe_of_run(state.recipe, run + "/recipe.yaml");
+  const auto before = values_of(begun.resolved, run + "/recipe.yaml"), now = values_of(recipe.resolved, recipe.name);
+  std::vector<Change> changes;
+  const auto compare = [&](const std::string& key, const std::string& old, const std::string& value) {
+    if (old == value || may_change(key)) return;
+    if (must_stay(key))
+      throw user_error("{} is {}, but the run in {} began with {}; resume it with its own recipe, or start another run",
+                       key, value, run, old);
+    changes.push_back({key, old, value});
+  };
+  for (const auto& [key, value] : now) compare(key, before.contains(key) ? before.at(key) : absent, value);
+  for (const auto& [key, value] : before)
+    if (!now.contains(key)) compare(key, value, absent);
+  if (recipe.train.ema > 0 && begun.train.ema == 0)
+    throw user_error("train.ema is {}, but the run in {} keeps no average of its weights; set train.ema: 0",
+                     recipe.train.ema, run);
+  if (recipe.train.steps < state.step)
+    throw user_error("train.steps is {}, but the run in {} has done {} already; raise train.steps to continue it",
+                     recipe.train.steps, run, state.step);
+  if (state.data.empty())
+    spdlog::info("the checkpoints in {} do not say which data they were trained on; the next ones will", run);
+  for (const auto& [name, value] : state.data)
+    if (const auto found = data.find(name); name != "path" && (found == data.end() || found->second != value))
+      changes.push_back(
+          {fmt::format("{} of {}", name, recipe.data.path), value, found == data.end() ? absent : found->second});
+  return changes;
+}
+
+}  // namespace longstride

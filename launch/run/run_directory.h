@@ -1,0 +1,42 @@
+// A run's folder and how commands find what is in it: RUN/recipe.yaml and RUN/environment.json (run_records.h),
+// RUN/metrics.jsonl, RUN/events.* (TensorBoard), RUN/checkpoints/step-00001000/, RUN/samples/, RUN/lock.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/train/checkpoint/checkpoint.h"
+#include "framework/train/step/host_memory.h"
+#include "launch/recipe/recipe.h"
+
+namespace longstride {
+
+// A trained model with its weights in memory, for eval and sample.
+struct LoadedRun {
+  Recipe recipe;  // as the checkpoint holds it
+  std::unique_ptr<SparseTransformer> model;
+  std::unique_ptr<HostMemory> weights;
+  Tensor masters;   // in it: the flat buffer that the model is bound to
+  DataRecord data;  // what it was trained on; empty: its checkpoint does not say
+  std::int64_t step = 0;
+  bool averaged = false;  // the running average of the weights, rather than the last ones
+};
+
+// weights: "automatic" (the average where the run keeps one), "last" or "average". UserError when `run` is no run
+// directory or holds no whole checkpoint.
+LoadedRun load_run(const std::string& run, const std::string& weights);
+
+// What a resumed run would do otherwise than it did up to its last checkpoint.
+struct Change {
+  std::string what, before, now;
+};
+
+// The changes between the newest whole checkpoint of `run` and this recipe and data: settings of training, and the
+// bytes of the dataset. Not among them: what changes no figure (where data and checkpoints are, what is logged and
+// when), or only its rounding (micro-batches, ranks, recompute). UserError when the run cannot be continued with this
+// recipe at all: another model, kind of data, seed or kind of optimizer than it began with, or fewer steps than it has
+// done. Nothing is written.
+std::vector<Change> changes_since_checkpoint(const std::string& run, const Recipe& recipe, const DataRecord& data);
+
+}  // namespace longstride

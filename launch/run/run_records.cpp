@@ -1,0 +1,51 @@
+#include "launch/run/run_records.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "framework/core/files/files.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *recipe_name = "recipe.yaml", *environment_name = "environment.json";
+
+std::string record_path(const std::string& run, const std::string& name, int number) {
+  const fs::path plain(name);
+  const std::string numbered =
+      number == 1 ? name : fmt::format("{}-{}{}", plain.stem().string(), number, plain.extension().string());
+  return (fs::path(run) / numbered).string();
+}
+
+// Every start has an environment, and some have a recipe, so the numbers may have gaps.
+int newest_number(const std::string& run, const std::string& name, int last) {
+  while (last > 0 && !fs::exists(record_path(run, name, last))) --last;
+  return last;
+}
+
+int starts(const std::string& run) {
+  int number = 0;
+  while (fs::exists(record_path(run, environment_name, number + 1)) ||
+         fs::exists(record_path(run, recipe_name, number + 1)))
+    ++number;
+  return number;
+}
+
+}  // namespace
+
+void record_start(const std::string& run, const std::string& recipe, const std::string& environment) {
+  const int number = starts(run) + 1, before = newest_number(run, recipe_name, number - 1);
+  if (before == 0 || read_file(record_path(run, recipe_name, before)) != recipe)
+    write_file_atomically(record_path(run, recipe_name, number), recipe);
+  write_file_atomically(record_path(run, environment_name, number), environment);
+}
+
+std::string newest_record(const std::string& run, const std::string& name) {
+  return record_path(run, name, std::max(1, newest_number(run, name, starts(run))));
+}
+
+}  // namespace longstride

@@ -1,0 +1,172 @@
+#include "launch/run/train_run.h"
+
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "datasets/dataset.h"
+#include "framework/comm/collectives.h"
+#include "framework/comm/watchdog/watchdog.h"
+#include "framework/core/errors.h"
+#include "framework/train/checkpoint/checkpoint.h"
+#include "framework/train/checkpoint/checkpoint_mirror.h"
+#include "framework/train/ranks/gradient_exchange.h"
+#include "framework/train/run/run_lock.h"
+#include "framework/train/step/memory_plan.h"
+#include "framework/train/step/precision.h"
+#include "launch/console/device_option.h"
+#include "launch/run/environment.h"
+#include "launch/run/run_data.h"
+#include "launch/run/run_directory.h"
+#include "launch/run/run_records.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* run_advice = "choose another directory with --run";
+
+void make_directory(const std::string& path, const char* advice) {
+  std::error_code error;
+  fs::create_directories(fs::path(path) / "checkpoints", error);
+  if (error) throw user_error("{}: cannot be created ({}); {}", path, error.message(), advice);
+}
+
+// What only rank 0 touches: the run's directory and its mirror, locked for as long as the run trains.
+struct RunPlaces {
+  std::string run, mirror;  // mirror: empty when there is none
+  std::unique_ptr<RunLock> run_lock, mirror_lock;
+};
+
+bool holds_checkpoints(const std::string& directory) {
+  return !directory.empty() && !checkpoint_steps(directory).empty();
+}
+
+// A fresh run must not write over another one; a resumed one needs something to resume.
+void lock_places(RunPlaces& places, bool resume) {
+  if (resume && !holds_checkpoints(places.run) && !holds_checkpoints(places.mirror))
+    throw user_error("{}: holds no checkpoint to resume from; start the run without --resume", places.run);
+  make_directory(places.run, run_advice);
+  places.run_lock = std::make_unique<RunLock>(places.run);
+  if (!places.mirror.empty()) {
+    make_directory(places.mirror, "choose another folder with train.mirror");
+    if (std::error_code error; fs::equivalent(places.run, places.mirror, error))
+      throw user_error("train.mirror leads to {}, which is the run itself; choose another folder", places.mirror);
+    places.mirror_lock = std::make_unique<RunLock>(places.mirror);
+  }
+  for (const std::string& place : {places.run, places.mirror})
+    if (!resume && holds_checkpoints(place))
+      throw user_error("{}: holds checkpoints already; continue it with --resume or {}", place,
+                       place == places.run ? run_advice : "choose another folder with train.mirror");
+}
+
+void list_changes(const std::vector<Change>& changes, bool accepted, const std::string& run) {
+  std::string list;
+  for (const Change& change : changes) {
+    if (accepted) spdlog::info("  {:<12}{}: {} before, {} now", "changed", change.what, change.before, change.now);
+    list += fmt::format("{}{} was {} and is {}", list.empty() ? "" : "; ", change.what, change.before, change.now);
+  }
+  if (!accepted && !changes.empty())
+    throw user_error(
+        "the run in {} would not continue as it began: {}; resume it with its own recipe and data, or accept the "
+        "change with --resume-changed",
+        run, list);
+}
+
+// On rank 0: everything that can be refused is, before anything of the run changes.
+void prepare_places(RunPlaces& places, const TrainRequest& request, const DataRecord& data) {
+  lock_places(places, request.resume);
+  if (!request.resume) return;
+  if (!places.mirror.empty())
+    if (const auto step = restore_from_mirror(places.run, places.mirror))
+      spdlog::warn("{}: step {} is taken from {}, which holds the newest whole checkpoint", places.run, *step,
+                   places.mirror);
+  list_changes(changes_since_checkpoint(places.run, request.recipe, data), request.accept_changes, places.run);
+}
+
+// The mirror of RUN is DIR/<last name of RUN>, so that one recipe serves several runs.
+std::string mirror_of(const TrainRequest& request) {
+  if (request.recipe.train.mirror.empty()) return "";
+  const fs::path run = fs::absolute(request.run).lexically_normal();
+  return (fs::path(request.recipe.train.mirror) / (run.has_filename() ? run : run.parent_path()).filename()).string();
+}
+
+// Every rank calls it; rank 0 prints what the run is and where it runs.
+void announce(const Recipe& recipe, SparseTransformer& model, Communicator& comm, Device device,
+              const std::string& run) {
+  const int ranks = comm.size(), nodes = count_nodes(comm);
+  const std::string links = interconnect(comm, device);
+  const bool overlapped = overlaps(recipe.train.parallel, comm, device);
+  if (comm.rank() != 0) return;
+  const MemoryPlan plan = plan_memory(model, recipe.train, ranks, device);
+  const Batching batching = divide_batch(recipe.train, ranks);
+  const ParallelConfig& parallel = recipe.train.parallel;
+  const auto line = [](const char* name, const std::string& value) { spdlog::info("  {:<12}{}", name, value); };
+  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  spdlog::info("{}: {:.1f} M parameters, context {}, {} steps of {} sequences", recipe.name,
+               static_cast<double>(model.parameters().count()) / 1e6, recipe.model.context, recipe.train.steps,
+               recipe.train.global_batch);
+  line("ranks", fmt::format("{} on {} node(s), {} in {}", ranks, nodes,
+                            device == Device::cpu ? "the CPU" : "a GPU each, " + device_info().name,
+                            name_of(resolved(recipe.train.precision, device))));
+  if (ranks > 1) line("links", links);
+  line("batch", fmt::format("{} sequences: {} {} x {} x micro-batches of {}", recipe.train.global_batch,
+                            ranks / batching.context,
+                            batching.context > 1 ? fmt::format("group(s) of {} ranks", batching.context) : "rank(s)",
+                            batching.accumulation(), batching.micro));
+  if (ranks > 1)
+    line("exchange", fmt::format("gradients in {}, {} the backward pass{}",
+                                 kernels::name_of(gradient_type(recipe.train, device)), overlapped ? "beside" : "after",
+                                 parallel.shard ? ", the optimizer's state divided between ranks" : ""));
+  line("memory",
+       fmt::format("{:.2f} GiB a rank: parameters {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations "
+                   "{:.2f}",
+                   gib(device == Device::cpu ? plan.total() : plan.block()), gib(plan.parameters),
+                   gib(plan.gradients + plan.exchange), gib(plan.optimizer + plan.average), gib(plan.activations)));
+  line("directory", run);
+}
+
+}  // namespace
+
+TrainingOutcome train_run(const TrainRequest& request, Session& session) {
+  const Recipe& recipe = request.recipe;
+  compute_type(recipe.train.precision, request.device);
+  check_device_computes(recipe.model, request.device);
+  const auto dataset = Dataset::open(recipe.data.path);
+  const auto data = open_training_data(recipe.data, recipe.train.seed);
+  const auto validation = dataset->split("valid", recipe.data.cross_files);
+  SparseTransformer model(recipe.model);
+  divide_batch(recipe.train, session.comm->size());
+  gradient_type(recipe.train, request.device);
+  TrainerSetup setup;
+  RunPlaces places{request.run, mirror_of(request), nullptr, nullptr};
+  if (session.comm->rank() == 0) {
+    setup.record = record_of(*dataset);
+    prepare_places(places, request, setup.record);
+    record_start(request.run, recipe.resolved, describe_environment(request.device, session.comm->size()));
+    setup.check_lock = [&places] { places.run_lock->check(); };  // a mirror that is lost is a warning
+  }
+  session.comm->barrier();  // no rank goes further until rank 0 has found nothing to refuse
+  announce(recipe, model, *session.comm, request.device, request.run);
+  session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);
+
+  setup.model = &model;
+  setup.data = data.get();
+  setup.validation = validation->sequences() > 0 ? validation.get() : nullptr;
+  setup.comm = session.comm;
+  setup.watchdog = session.watchdog.get();
+  setup.device = request.device;
+  setup.config = recipe.train;
+  setup.run = request.run;
+  setup.mirror = places.mirror;
+  setup.recipe = recipe.resolved;
+  setup.resume = request.resume;
+  const TrainingOutcome outcome = train(setup);
+  session.watchdog->leave();
+  session.watchdog.reset();
+  return outcome;
+}
+
+}  // namespace longstride
