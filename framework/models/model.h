@@ -1,20 +1,25 @@
-// What the trainer, the evaluator and the sampler ask of an architecture. A new one derives from this and builds its
-// own tree of layers (docs/adding_a_model.md).
+// What the trainer and the evaluator ask of an architecture, and the abilities that only some architectures have. A new
+// one derives from Model, and from what else it can do, and builds its own tree of layers (docs/adding_a_model.md).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string_view>
 
 #include "framework/core/context.h"
+#include "framework/core/errors.h"
 #include "framework/core/parameters.h"
 #include "framework/ops/draw.h"
+#include "kernels/attention/pattern/pattern.h"
 
 namespace longstride {
 
-// What a model keeps between the positions of sequences being generated. Made by Model::begin_decoding.
-class DecodingState {
- public:
-  virtual ~DecodingState() = default;
-  virtual std::int64_t bytes() const = 0;  // of the cache
+// The cost of one sequence.
+struct SequenceCost {
+  double training_flops = 0;  // forward and backward: 6 x parameters per position plus the attention products of the
+                              // allowed pairs; recompute is not counted
+  double allowed_pairs = 0;   // (query, key) pairs of all heads of all layers; 0 without attention
+  double dense_pairs = 0;     // what allowed_pairs would be if every query attended to all keys up to its own position
 };
 
 class Model {
@@ -31,28 +36,74 @@ class Model {
   // The same with dropout, and in the same pass adds scale * d(sum of losses) to every parameter's gradient.
   virtual void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const = 0;
 
-  // In a group (ctx.group) both take one whole sequence, whose positions its ranks divide, and losses (1, seq / ranks)
-  // are those of this rank's positions. UserError when this model cannot be divided so.
-  virtual void check_group(int ranks) const = 0;
+  virtual SequenceCost cost(std::int64_t positions) const = 0;
+};
 
-  // Generation, one position of `batch` sequences at a time, at most `positions` of them. The cache is scratch of
-  // ctx.arena for as long as the state lives: destroy it after any scratch taken later.
+// The model's ability, one of the interfaces below; null if it lacks it.
+template <class Ability>
+const Ability* capability(const Model& model) {
+  return dynamic_cast<const Ability*>(&model);
+}
+// The same, or a UserError: "this model cannot <what>".
+template <class Ability>
+const Ability& required(const Model& model, std::string_view what) {
+  if (const auto* ability = capability<Ability>(model)) return *ability;
+  throw user_error("this model cannot {}", what);
+}
+
+// What a model keeps between the positions of sequences being generated. Made by Decodes::begin_decoding.
+class DecodingState {
+ public:
+  virtual ~DecodingState() = default;
+  virtual std::int64_t bytes() const = 0;  // of the cache
+};
+
+// Generation, one position of `batch` sequences at a time, at most `positions` of them.
+class Decodes {
+ public:
+  virtual ~Decodes() = default;
+  // The cache is scratch of ctx.arena for as long as the state lives: destroy it after any scratch taken later.
   virtual std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
                                                         std::int64_t positions) const = 0;
   // The logits (batch, vocabulary) of position `position`, given `previous` (batch, 1) u8, the token before it
   // (not read at position 0). Positions come in order, from 0.
   virtual void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
                       const Tensor& logits) const = 0;
+};
 
-  // Whether a whole position, from the last byte to the next one, is a single kernel's work: then generate() does
-  // positions [first, first + count), in order, in one call.
-  virtual bool generates(const DecodingState&) const { return false; }
+// Generation on a GPU in which a whole position, from the last byte to the next one, is the work of a single kernel.
+class GeneratesInOneKernel {
+ public:
+  virtual ~GeneratesInOneKernel() = default;
+  virtual bool generates(const DecodingState& state) const = 0;  // whether the kernel supports this model and batch
+  // Positions [first, first + count), in order, in one call.
   virtual void generate(Context& ctx, DecodingState& state, const ops::Drawing& drawing, std::int64_t first,
-                        std::int64_t count) const;
+                        std::int64_t count) const = 0;
+};
 
-  // Floating-point operations of forward and backward for one sequence of `positions`: 6 x parameters a position
-  // plus the pattern's attention products; recompute is not counted.
-  virtual double training_flops(std::int64_t positions) const = 0;
+// Training and evaluation by a group of ranks (Context::group) that divide the positions of every sequence. `losses`
+// and `loss_and_gradients` then take one whole sequence, and losses (1, seq / ranks) are those of this rank's
+// positions.
+class DividesSequences {
+ public:
+  virtual ~DividesSequences() = default;
+  virtual void check_group(int ranks) const = 0;  // UserError if this model cannot be divided between so many
+};
+
+// Attention layers of equal shape over one pattern.
+struct AttentionLayers {
+  std::int64_t layers = 0, heads = 0, key_size = 0, value_size = 0;
+  kernels::PatternConfig pattern;
+};
+
+class ShowsAttention {
+ public:
+  virtual ~ShowsAttention() = default;
+  virtual AttentionLayers attention() const = 0;
+  // Runs the layers on tokens (batch, seq) u8 without dropout. `visit` gets every layer's queries and keys, (batch,
+  // seq, heads, key size), which are valid only during the call.
+  using AttentionVisitor = std::function<void(std::int64_t layer, const Tensor& queries, const Tensor& keys)>;
+  virtual void visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const = 0;
 };
 
 }  // namespace longstride

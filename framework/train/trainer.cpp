@@ -135,7 +135,7 @@ void Trainer::refuse_divergence() {
 std::optional<double> Trainer::utilisation(double tokens_per_second) const {
   if (!peak_) return std::nullopt;
   const std::int64_t context = setup_.config.context_at(step_.step() - 1, setup_.model->context());
-  return tokens_per_second * setup_.model->training_flops(context) / static_cast<double>(context) /
+  return tokens_per_second * setup_.model->cost(context).training_flops / static_cast<double>(context) /
          (*peak_ * setup_.comm->size());
 }
 

@@ -114,7 +114,7 @@ nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t ta
   const double milliseconds = median(b.times.milliseconds);
   const double tokens = static_cast<double>(r.train.global_batch * r.model.context);
   const double flops = static_cast<double>(r.train.global_batch) *
-                       SparseTransformer(r.model).training_flops(r.model.context) / (milliseconds * 1e-3);
+                       SparseTransformer(r.model).cost(r.model.context).training_flops / (milliseconds * 1e-3);
   const int ranks = b.comm.size();
   const auto peak = device == Device::cuda ? peak_flops(name, r.train.precision) : std::nullopt;
   nlohmann::ordered_json out = {

@@ -71,7 +71,7 @@ std::vector<StageCost> stage_costs(const Recipe& recipe, const SparseTransformer
   std::vector<StageCost> out;
   for (const Stage& stage : stages) {
     const auto sequences = static_cast<double>(recipe.train.global_batch * (recipe.model.context / stage.context));
-    out.push_back({stage, model.training_flops(stage.context) * sequences});
+    out.push_back({stage, model.cost(stage.context).training_flops * sequences});
   }
   return out;
 }
@@ -80,13 +80,9 @@ Costs costs_of(const Recipe& recipe, SparseTransformer& model, const PlanOptions
   const SparseTransformerConfig& m = recipe.model;
   Costs c;
   c.parameters = model.parameters().count();
-  c.flops_per_step = model.training_flops(m.context) * static_cast<double>(recipe.train.global_batch);
-  double pairs = 0;
-  for (std::int64_t layer = 0; layer < m.layers; ++layer)
-    for (std::int64_t head = 0; head < m.heads; ++head)
-      pairs += static_cast<double>(kernels::allowed_pairs(m.attention, layer, m.heads, head, m.context));
-  const double n = static_cast<double>(m.context);
-  c.attention_density = pairs / static_cast<double>(m.layers * m.heads) / (n * (n + 1) / 2);
+  const SequenceCost cost = model.cost(m.context);
+  c.flops_per_step = cost.training_flops * static_cast<double>(recipe.train.global_batch);
+  c.attention_density = cost.dense_pairs > 0 ? cost.allowed_pairs / cost.dense_pairs : 0;
   c.tokens = recipe.train.steps * recipe.train.global_batch * m.context;
   c.stages = stage_costs(recipe, model);
   double flops = 0;

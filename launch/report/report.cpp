@@ -152,7 +152,8 @@ std::string Report::scores() const {
 std::string Report::speed() const {
   const auto seconds = history_.seconds_per_step(step_tokens_);
   if (!seconds) return "";
-  const double flops = model_.training_flops(recipe_.data.context) * static_cast<double>(recipe_.train.global_batch);
+  const double flops =
+      model_.cost(recipe_.data.context).training_flops * static_cast<double>(recipe_.train.global_batch);
   Rows rows = {
       {"a step", fmt::format("{:.4g} s, median of what was logged", *seconds)},
       {"tokens a second", thousands(static_cast<std::int64_t>(step_tokens_ / *seconds))},

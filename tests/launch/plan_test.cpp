@@ -87,7 +87,7 @@ TEST(Plan, JsonHasTheNumbersOfTheModelAndOfTheMemoryPlan) {
   EXPECT_EQ(json.at("ranks"), 2);
   EXPECT_EQ(json.at("micro_batch"), 2);
   EXPECT_EQ(json.at("accumulation"), 1);
-  EXPECT_DOUBLE_EQ(json.at("flops_per_step").get<double>(), 4 * model.training_flops(64));
+  EXPECT_DOUBLE_EQ(json.at("flops_per_step").get<double>(), 4 * model.cost(64).training_flops);
   const double flops = json.at("flops_per_step").get<double>() * 20;
   EXPECT_DOUBLE_EQ(json.at("seconds").get<double>(), flops / (0.35 * 989e12 * 2));
   std::int64_t sum = 0;
@@ -109,7 +109,7 @@ TEST(Plan, EveryStageIsPricedAndTheTimeIsTheirSum) {
   const nlohmann::json json = nlohmann::json::parse(r.out);
   const SparseTransformer model(parse_recipe(small_recipe, "r.yaml").model);
   const auto flops = [&](std::int64_t context) {
-    return 4 * 64 / static_cast<double>(context) * model.training_flops(context);
+    return 4 * 64 / static_cast<double>(context) * model.cost(context).training_flops;
   };
   ASSERT_EQ(json.at("stages").size(), 3u);
   EXPECT_EQ(json.at("stages")[1].at("until"), 8);

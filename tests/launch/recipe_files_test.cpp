@@ -70,7 +70,7 @@ TEST(RecipeFiles, EveryRecipeCanBePlanned) {
     const MemoryPlan plan = plan_memory(model, recipe.train, 1);
     EXPECT_GT(plan.activations, 0);
     EXPECT_GE(plan.total(), 4 * plan.parameters);
-    EXPECT_GT(model.training_flops(recipe.model.context), 0);
+    EXPECT_GT(model.cost(recipe.model.context).training_flops, 0);
   }
 }
 

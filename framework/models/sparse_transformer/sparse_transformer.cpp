@@ -175,13 +175,21 @@ void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, d
   LONGSTRIDE_CHECK(tape.empty(), "the tape is not empty after a step");
 }
 
-double SparseTransformer::training_flops(std::int64_t positions) const {
-  double pairs = 0;  // of all heads of all layers
+SequenceCost SparseTransformer::cost(std::int64_t positions) const {
+  SequenceCost cost;
   for (std::int64_t layer = 0; layer < config_.layers; ++layer)
     for (std::int64_t head = 0; head < config_.heads; ++head)
-      pairs += static_cast<double>(kernels::allowed_pairs(config_.attention, layer, config_.heads, head, positions));
+      cost.allowed_pairs +=
+          static_cast<double>(kernels::allowed_pairs(config_.attention, layer, config_.heads, head, positions));
+  const double n = static_cast<double>(positions);
+  cost.dense_pairs = static_cast<double>(config_.layers * config_.heads) * (n * (n + 1) / 2);
   const double products = 2.0 * static_cast<double>(config_.key_size() + config_.value_size());
-  return 6.0 * static_cast<double>(parameters_.count()) * static_cast<double>(positions) + 3.0 * products * pairs;
+  cost.training_flops = 6.0 * static_cast<double>(parameters_.count()) * n + 3.0 * products * cost.allowed_pairs;
+  return cost;
+}
+
+AttentionLayers SparseTransformer::attention() const {
+  return {config_.layers, config_.heads, config_.key_size(), config_.value_size(), config_.attention};
 }
 
 }  // namespace longstride

@@ -2,7 +2,6 @@
 //   H_0 = embed(x),  H_k = H_{k-1} + resblock(H_{k-1}),  y = softmax(norm(H_N) W_out)
 //   a(H) = dropout(attention(norm(H))),  b(H) = dropout(ff(norm(H + a(H)))),  resblock = a + b
 #pragma once
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,7 +14,11 @@
 
 namespace longstride {
 
-class SparseTransformer : public Model {
+class SparseTransformer : public Model,
+                          public Decodes,
+                          public GeneratesInOneKernel,
+                          public DividesSequences,
+                          public ShowsAttention {
  public:
   explicit SparseTransformer(const SparseTransformerConfig& config);
 
@@ -23,13 +26,12 @@ class SparseTransformer : public Model {
   std::int64_t context() const override { return config_.context; }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   const SparseTransformerConfig& config() const { return config_; }
-  // Runs the layers on tokens (batch, seq) u8 without dropout; `visit` sees every layer's queries and keys, (batch,
-  // seq, heads, key size), which are gone when it returns.
-  using AttentionVisitor = std::function<void(std::int64_t layer, const Tensor& queries, const Tensor& keys)>;
-  void visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const;
 
   void losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const override;
   void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const override;
+  SequenceCost cost(std::int64_t positions) const override;
+  AttentionLayers attention() const override;
+  void visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const override;
   void check_group(int ranks) const override;
   std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
                                                 std::int64_t positions) const override;
@@ -38,7 +40,6 @@ class SparseTransformer : public Model {
   bool generates(const DecodingState& state) const override;
   void generate(Context& ctx, DecodingState& state, const ops::Drawing& drawing, std::int64_t first,
                 std::int64_t count) const override;
-  double training_flops(std::int64_t positions) const override;
 
  private:
   struct Block {

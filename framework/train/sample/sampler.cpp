@@ -27,11 +27,12 @@ std::int64_t prompted(const SampleConfig& config) {
 class Batch {
  public:
   Batch(const Model& model, Context& ctx, const SampleConfig& config, std::int64_t first, std::int64_t batch)
-      : model_(model),
+      : decoder_(required<Decodes>(model, "generate sequences")),
+        generator_(capability<GeneratesInOneKernel>(model)),
         ctx_(ctx),
         config_(config),
         batch_(batch),
-        state_(model.begin_decoding(ctx_, batch, config.length)),
+        state_(decoder_.begin_decoding(ctx_, batch, config.length)),
         scratch_(ctx_) {
     drawing_.sampling = config.sampling;
     drawing_.prompted = prompted(config);
@@ -53,7 +54,7 @@ class Batch {
     begin();
     if (!on_gpu())
       on_the_cpu(progress);
-    else if (config_.one_kernel && model_.generates(*state_))
+    else if (config_.one_kernel && generator_ != nullptr && generator_->generates(*state_))
       in_one_kernel(progress);
     else
       by_graph(progress);
@@ -82,7 +83,7 @@ class Batch {
   }
 
   void one_position(std::int64_t position) {
-    model_.decode(ctx_, *state_, position, drawing_.previous, logits_);
+    decoder_.decode(ctx_, *state_, position, drawing_.previous, logits_);
     ops::draw(ctx_, logits_, drawing_, position);
   }
 
@@ -94,8 +95,9 @@ class Batch {
   }
 
   void in_one_kernel(const Progress& progress) {
-    in_blocks(0, progress,
-              [&](std::int64_t first, std::int64_t count) { model_.generate(ctx_, *state_, drawing_, first, count); });
+    in_blocks(0, progress, [&](std::int64_t first, std::int64_t count) {
+      generator_->generate(ctx_, *state_, drawing_, first, count);
+    });
   }
 
   // The first position goes kernel by kernel, so that libraries choose their algorithms and kernels are loaded.
@@ -143,7 +145,8 @@ class Batch {
     }
   }
 
-  const Model& model_;
+  const Decodes& decoder_;
+  const GeneratesInOneKernel* generator_;  // null: the model has no such kernel
   Context ctx_;
   const SampleConfig& config_;
   std::int64_t batch_;

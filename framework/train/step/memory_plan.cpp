@@ -142,7 +142,9 @@ std::int64_t staging_bytes(std::int64_t tokens) {
 
 MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Device device) {
   const Batching batching = divide_batch(config, ranks);
-  if (batching.context > 1) model.check_group(batching.context);
+  if (batching.context > 1)
+    required<DividesSequences>(model, "divide sequences between ranks; set parallel.context to 1")
+        .check_group(batching.context);
   MemoryPlan plan;
   plan.device = device;
   plan.compute = compute_type(config.precision, device);
