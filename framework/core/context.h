@@ -50,6 +50,10 @@ struct Context {
   const SequenceGroup* group = nullptr;  // null: this rank holds whole sequences. Otherwise one at a time
   GradientWatcher* watcher = nullptr;    // null: nobody waits
 
+  // How many ranks divide the positions of a sequence, and which of their equal runs this rank has.
+  int sequence_ranks() const { return group == nullptr ? 1 : group->size(); }
+  int sequence_rank() const { return group == nullptr ? 0 : group->index(); }
+
   Dtype stream() const { return narrow_stream ? compute : residual; }
   bool planning() const { return arena->planning(); }
 };

@@ -17,15 +17,16 @@ AttentionBranch::AttentionBranch(ParameterSet& parameters, const std::string& na
       plans_(std::move(plans)),
       layer_(layer) {}
 
-std::shared_ptr<const kernels::AttentionPlan> AttentionPlans::plan(std::int64_t layer, std::int64_t positions,
-                                                                   const SequenceGroup& group) const {
-  const std::shared_ptr<const kernels::AttentionPlan> whole = plan(layer, positions);
+std::shared_ptr<const kernels::AttentionPlan> AttentionPlans::plan(std::int64_t layer, std::int64_t positions, int rank,
+                                                                   int ranks) const {
   std::lock_guard lock(mutex_);
-  auto& part = parts_[{whole.get(), group.index(), group.size()}];
+  const std::shared_ptr<const kernels::AttentionPlan> whole = cache_.get(layer, positions);
+  if (ranks == 1) return whole;
+  auto& part = parts_[{whole.get(), rank, ranks}];
   if (part != nullptr) return part;
   auto mine = std::make_shared<kernels::AttentionPlan>(*whole);
-  const auto each = static_cast<std::ptrdiff_t>(whole->heads.size()) / group.size();
-  const auto first = whole->heads.begin() + group.index() * each;
+  const auto each = static_cast<std::ptrdiff_t>(whole->heads.size()) / ranks;
+  const auto first = whole->heads.begin() + rank * each;
   mine->heads.assign(first, first + each);
   return part = mine;
 }
@@ -60,37 +61,52 @@ void AttentionBranch::transform_back(Context& ctx, const Tensor& qkv, std::int64
 double AttentionBranch::scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.key_size)); }
 
 void AttentionBranch::forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const {
-  if (ctx.group != nullptr) return forward_in_group(ctx, normed, out, tape);
-  const std::int64_t batch = normed.size(0), seq = normed.size(1);
+  const int ranks = ctx.sequence_ranks();
+  const std::int64_t batch = normed.size(0), seq = normed.size(1) * ranks, heads = config_.heads / ranks;
   Scratch scratch(ctx);
-  const Tensor qkv = scratch.tensor({batch, seq, query_key_value_.out()}, ctx.compute, tape);
-  query_key_value_.apply(ctx, normed, qkv);
-  const Tensor qk = transform(ctx, qkv, config_.heads, 0, scratch, tape);
-  const Tensor o = scratch.tensor({batch, seq, output_.in()}, ctx.compute, tape);
-  const Tensor lse = scratch.tensor({batch, config_.heads, seq}, ctx.residual, tape);
-  const Heads in = heads_of(qkv, config_.heads, qk);
-  ops::attention(ctx, *plans_->plan(layer_, seq), in.q, in.k, in.v, scale(),
-                 o.split_last(config_.heads, config_.value_size), lse);
+  const Tensor qkv = scratch.tensor({batch, seq, query_key_value_.out() / ranks}, ctx.compute, tape);
+  {
+    Scratch inner(ctx);
+    const Tensor mine = positions_like(ctx, qkv, inner);
+    query_key_value_.apply(ctx, normed, mine);
+    positions_to_heads(ctx, mine, column_groups(), qkv);
+  }
+  const Tensor qk = transform(ctx, qkv, heads, 0, scratch, tape);
+  const Tensor o_heads = scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape);
+  const Tensor lse = scratch.tensor({batch, heads, seq}, ctx.residual, tape);
+  const Heads in = heads_of(qkv, heads, qk);
+  ops::attention(ctx, *plans_->plan(layer_, seq, ctx.sequence_rank(), ranks), in.q, in.k, in.v, scale(),
+                 o_heads.split_last(heads, config_.value_size), lse);
+  const Tensor o = positions_like(ctx, o_heads, scratch, tape);
+  heads_to_positions(ctx, o_heads, {output_.in()}, o);
   if (tape != nullptr)
-    for (const Tensor& t : {normed, qkv, qk, o, lse}) tape->push(t);
+    for (const Tensor& t : {normed, qkv, qk, o_heads, lse, o}) tape->push(t);
   if (out.given()) output_.apply(ctx, o, out);
 }
 
 void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
-  if (ctx.group != nullptr) return backward_in_group(ctx, dout, dnormed, tape);
-  const Tensor lse = tape.pop(), o = tape.pop(), qk = tape.pop(), qkv = tape.pop(), normed = tape.pop();
+  const Tensor o = tape.pop(), lse = tape.pop(), o_heads = tape.pop(), qk = tape.pop(), qkv = tape.pop(),
+               normed = tape.pop();
+  const int ranks = ctx.sequence_ranks();
+  const std::int64_t heads = config_.heads / ranks, size = config_.value_size;
   Scratch scratch(ctx);
-  const Tensor dqkv = scratch.like(qkv);
+  const Tensor dqkv = scratch.tensor({normed.size(0), normed.size(1), query_key_value_.out()}, ctx.compute);
   {
     Scratch inner(ctx);
-    const Tensor d_o = inner.like(o);
-    output_.gradients_but_bias(ctx, o, dout, d_o);
-    const std::int64_t heads = config_.heads, size = config_.value_size;
-    const Heads in = heads_of(qkv, heads, qk), grad = heads_of(dqkv, heads);
-    ops::attention_backward(ctx, *plans_->plan(layer_, dout.size(1)), in.q, in.k, in.v, o.split_last(heads, size), lse,
-                            d_o.split_last(heads, size), scale(), grad.q, grad.k, grad.v);
+    const Tensor d_heads = inner.like(o_heads), dqkv_heads = heads_like(ctx, dqkv, inner);
+    {
+      Scratch positions(ctx);
+      const Tensor d_o = positions_like(ctx, d_heads, positions);
+      output_.gradients_but_bias(ctx, o, dout, d_o);
+      positions_to_heads(ctx, d_o, {output_.in()}, d_heads);
+    }
+    const Heads in = heads_of(qkv, heads, qk), grad = heads_of(dqkv_heads, heads);
+    ops::attention_backward(ctx, *plans_->plan(layer_, qkv.size(1), ctx.sequence_rank(), ranks), in.q, in.k, in.v,
+                            o_heads.split_last(heads, size), lse, d_heads.split_last(heads, size), scale(), grad.q,
+                            grad.k, grad.v);
+    transform_back(ctx, qkv, heads, dqkv_heads);
+    heads_to_positions(ctx, dqkv_heads, column_groups(), dqkv);
   }
-  transform_back(ctx, qkv, config_.heads, dqkv);
   query_key_value_.gradients(ctx, normed, dqkv, dnormed);
 }
 
@@ -105,54 +121,6 @@ AttentionBranch::QueriesAndKeys AttentionBranch::queries_and_keys(Context& ctx, 
 std::vector<std::int64_t> AttentionBranch::column_groups() const {
   const std::int64_t keys = config_.heads * config_.key_size, values = config_.heads * config_.value_size;
   return {keys, keys, values};
-}
-
-void AttentionBranch::forward_in_group(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const {
-  const std::int64_t run = normed.size(1), seq = run * ctx.group->size(), heads = config_.heads / ctx.group->size();
-  Scratch scratch(ctx);
-  const Tensor qkv = scratch.tensor({1, seq, query_key_value_.out() / ctx.group->size()}, ctx.compute, tape);
-  {
-    Scratch inner(ctx);
-    const Tensor mine = inner.tensor({1, run, query_key_value_.out()}, ctx.compute);
-    query_key_value_.apply(ctx, normed, mine);
-    positions_to_heads(ctx, mine, column_groups(), qkv);
-  }
-  const Tensor qk = transform(ctx, qkv, heads, 0, scratch, tape);  // all positions are here
-  const Tensor o_heads = scratch.tensor({1, seq, heads * config_.value_size}, ctx.compute, tape);
-  const Tensor lse = scratch.tensor({1, heads, seq}, ctx.residual, tape);
-  const Heads in = heads_of(qkv, heads, qk);
-  ops::attention(ctx, *plans_->plan(layer_, seq, *ctx.group), in.q, in.k, in.v, scale(),
-                 o_heads.split_last(heads, config_.value_size), lse);
-  const Tensor o = scratch.tensor({1, run, output_.in()}, ctx.compute, tape);
-  heads_to_positions(ctx, o_heads, {output_.in()}, o);
-  if (tape != nullptr)
-    for (const Tensor& t : {normed, qkv, qk, o_heads, lse, o}) tape->push(t);
-  if (out.given()) output_.apply(ctx, o, out);
-}
-
-void AttentionBranch::backward_in_group(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
-  const Tensor o = tape.pop(), lse = tape.pop(), o_heads = tape.pop(), qk = tape.pop(), qkv = tape.pop(),
-               normed = tape.pop();
-  const std::int64_t heads = config_.heads / ctx.group->size(), size = config_.value_size;
-  Scratch scratch(ctx);
-  const Tensor dqkv = scratch.tensor({1, normed.size(1), query_key_value_.out()}, ctx.compute);
-  {
-    Scratch inner(ctx);
-    const Tensor d_heads = inner.like(o_heads), dqkv_heads = inner.like(qkv);
-    {
-      Scratch positions(ctx);
-      const Tensor d_o = positions.like(o);
-      output_.gradients_but_bias(ctx, o, dout, d_o);
-      positions_to_heads(ctx, d_o, {output_.in()}, d_heads);
-    }
-    const Heads in = heads_of(qkv, heads, qk), grad = heads_of(dqkv_heads, heads);
-    ops::attention_backward(ctx, *plans_->plan(layer_, qkv.size(1), *ctx.group), in.q, in.k, in.v,
-                            o_heads.split_last(heads, size), lse, d_heads.split_last(heads, size), scale(), grad.q,
-                            grad.k, grad.v);
-    transform_back(ctx, qkv, heads, dqkv_heads);
-    heads_to_positions(ctx, dqkv_heads, column_groups(), dqkv);
-  }
-  query_key_value_.gradients(ctx, normed, dqkv, dnormed);
 }
 
 void AttentionBranch::decode(Context& ctx, const Tensor& normed, const Tensor& out, const ops::DecodeCache& cache,

@@ -23,17 +23,13 @@ struct AttentionBranchConfig {
   kernels::QueryKeyTransform transform;
 };
 
-// The plans of a model's layers, by sequence length; layers whose parts are equal share. In a group of ranks each has
-// an equal run of the heads. Thread-safe.
+// The plans of a model's layers, by sequence length; layers with equal parts share a plan. Ranks that divide a sequence
+// have an equal run of the heads each. Thread-safe.
 class AttentionPlans {
  public:
   AttentionPlans(kernels::PatternConfig pattern, std::int64_t heads) : cache_(std::move(pattern), heads) {}
-  std::shared_ptr<const kernels::AttentionPlan> plan(std::int64_t layer, std::int64_t positions) const {
-    std::lock_guard lock(mutex_);
-    return cache_.get(layer, positions);
-  }
-  std::shared_ptr<const kernels::AttentionPlan> plan(std::int64_t layer, std::int64_t positions,
-                                                     const SequenceGroup& group) const;
+  std::shared_ptr<const kernels::AttentionPlan> plan(std::int64_t layer, std::int64_t positions, int rank = 0,
+                                                     int ranks = 1) const;
 
  private:
   mutable std::mutex mutex_;
@@ -74,11 +70,7 @@ class AttentionBranch : public Branch {
   // Turns the gradients of the transformed queries and keys in dqkv into those of qkv's, in place.
   void transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const;
   Tensor queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const;  // (batch, seq, 2 heads, key size)
-  // In a group of ranks: attention of this rank's heads over all positions, between two exchanges. Positions are
-  // (1, seq / ranks, ...), heads (1, seq, ...).
-  void forward_in_group(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const;
-  void backward_in_group(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const;
-  std::vector<std::int64_t> column_groups() const;  // what the heads of a rank take of q, k and v
+  std::vector<std::int64_t> column_groups() const;                          // the widths of q, k and v in qkv
   double scale() const;
 
   AttentionBranchConfig config_;

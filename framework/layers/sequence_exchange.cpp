@@ -6,8 +6,8 @@
 namespace longstride {
 namespace {
 
-// f(group's columns of `positions`, the same of `packed` (ranks, run, width / ranks)), where packed[r] is what rank r
-// has or gets.
+// Calls f(a group's columns of `positions`, the same columns of `packed` (ranks, run, width / ranks)), where packed[r]
+// is what rank r sends or receives.
 template <class F>
 void for_each_group(Context& ctx, const Tensor& positions, const std::vector<std::int64_t>& groups,
                     const Tensor& packed, F&& f) {
@@ -29,8 +29,21 @@ Tensor pieces(const Tensor& positions, int ranks, Scratch& scratch) {
 
 }  // namespace
 
+Tensor positions_like(const Context& ctx, const Tensor& heads, Scratch& scratch, Tape* tape) {
+  const int ranks = ctx.sequence_ranks();
+  if (ranks == 1) return heads;
+  return scratch.tensor({heads.size(0), heads.size(1) / ranks, heads.size(2) * ranks}, heads.dtype(), tape);
+}
+
+Tensor heads_like(const Context& ctx, const Tensor& positions, Scratch& scratch) {
+  const int ranks = ctx.sequence_ranks();
+  if (ranks == 1) return positions;
+  return scratch.tensor({positions.size(0), positions.size(1) * ranks, positions.size(2) / ranks}, positions.dtype());
+}
+
 void positions_to_heads(Context& ctx, const Tensor& positions, const std::vector<std::int64_t>& groups,
                         const Tensor& heads) {
+  if (ctx.sequence_ranks() == 1) return;
   Scratch scratch(ctx);
   const Tensor packed = pieces(positions, ctx.group->size(), scratch);
   for_each_group(ctx, positions, groups, packed,
@@ -40,6 +53,7 @@ void positions_to_heads(Context& ctx, const Tensor& positions, const std::vector
 
 void heads_to_positions(Context& ctx, const Tensor& heads, const std::vector<std::int64_t>& groups,
                         const Tensor& positions) {
+  if (ctx.sequence_ranks() == 1) return;
   Scratch scratch(ctx);
   const Tensor packed = pieces(positions, ctx.group->size(), scratch);
   ctx.group->all_to_all(ctx, heads.reshape(packed.shape()), packed);

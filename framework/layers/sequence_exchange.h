@@ -1,6 +1,6 @@
-// Between ranks that hold a run of one sequence's positions each (Context::group): all heads of a run of positions on
-// every rank, or a run of heads at all positions (Jacobs et al. 2023). Attention is what needs the latter, and then any
-// pattern is computed as on one rank.
+// Exchange between the ranks that divide a sequence (Context::group). Outside attention a rank holds all heads of its
+// own run of positions; inside it holds some of the heads at all positions, so any pattern is computed as on one rank
+// (Jacobs et al. 2023). With one rank both are the same tensor: nothing is copied and no memory is taken.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,8 +9,12 @@
 
 namespace longstride {
 
-// positions (1, seq / ranks, width), whose columns are `groups` one after another, each of all heads in order; heads
-// (1, seq, width / ranks), whose columns are the same groups, each of this rank's heads.
+// Memory for the counterpart of a tensor: positions (batch, seq / ranks, width) and heads (batch, seq, width / ranks).
+Tensor positions_like(const Context& ctx, const Tensor& heads, Scratch& scratch, Tape* tape = nullptr);
+Tensor heads_like(const Context& ctx, const Tensor& positions, Scratch& scratch);
+
+// The columns of `positions` are `groups` one after another, each of all heads in order. The columns of `heads` are the
+// same groups, each of this rank's heads. Several ranks exchange one sequence at a time.
 void positions_to_heads(Context& ctx, const Tensor& positions, const std::vector<std::int64_t>& groups,
                         const Tensor& heads);
 void heads_to_positions(Context& ctx, const Tensor& heads, const std::vector<std::int64_t>& groups,
