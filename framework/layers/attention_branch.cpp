@@ -31,6 +31,15 @@ std::shared_ptr<const kernels::AttentionPlan> AttentionPlans::plan(std::int64_t 
   return part = mine;
 }
 
+std::shared_ptr<const kernels::DecodePlan> AttentionPlans::decode_plan(std::int64_t layer,
+                                                                       std::int64_t positions) const {
+  std::lock_guard lock(mutex_);
+  const std::shared_ptr<const kernels::AttentionPlan> whole = cache_.get(layer, positions);
+  auto& made = decode_plans_[whole.get()];
+  if (made == nullptr) made = kernels::make_decode_plan(*whole);
+  return made;
+}
+
 AttentionBranch::Heads AttentionBranch::heads_of(const Tensor& qkv, std::int64_t heads,
                                                  const Tensor& transformed) const {
   const std::int64_t keys = heads * config_.key_size, values = heads * config_.value_size;
@@ -123,16 +132,25 @@ std::vector<std::int64_t> AttentionBranch::column_groups() const {
   return {keys, keys, values};
 }
 
-void AttentionBranch::decode(Context& ctx, const Tensor& normed, const Tensor& out, const ops::DecodeCache& cache,
+std::unique_ptr<BranchCache> AttentionBranch::make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
+                                                         std::int64_t positions) const {
+  auto cache = std::make_unique<AttentionCache>();
+  cache->plan = plans_->decode_plan(layer_, positions);
+  cache->rows = ops::decode_cache(memory, *cache->plan, batch, config_.key_size, config_.value_size, ctx.compute);
+  return cache;
+}
+
+void AttentionBranch::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
                              std::int64_t position) const {
+  const ops::DecodeCache& rows = static_cast<const AttentionCache&>(*cache).rows;
   const std::int64_t batch = normed.size(0);
   Scratch scratch(ctx);
   const Tensor qkv = scratch.tensor({batch, 1, query_key_value_.out()}, ctx.compute);
   query_key_value_.apply(ctx, normed, qkv);
   const Tensor o = scratch.tensor({batch, 1, output_.in()}, ctx.compute);
   const Heads in = heads_of(qkv, config_.heads, transform(ctx, qkv, config_.heads, position, scratch));
-  ops::append(ctx, cache, in.k, in.v, position);
-  ops::attend(ctx, cache, in.q, position, scale(), o.split_last(config_.heads, config_.value_size));
+  ops::append(ctx, rows, in.k, in.v, position);
+  ops::attend(ctx, rows, in.q, position, scale(), o.split_last(config_.heads, config_.value_size));
   output_.apply(ctx, o, out);
 }
 

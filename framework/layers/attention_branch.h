@@ -30,12 +30,20 @@ class AttentionPlans {
   AttentionPlans(kernels::PatternConfig pattern, std::int64_t heads) : cache_(std::move(pattern), heads) {}
   std::shared_ptr<const kernels::AttentionPlan> plan(std::int64_t layer, std::int64_t positions, int rank = 0,
                                                      int ranks = 1) const;
+  std::shared_ptr<const kernels::DecodePlan> decode_plan(std::int64_t layer, std::int64_t positions) const;
 
  private:
   mutable std::mutex mutex_;
   mutable kernels::PlanCache cache_;
   mutable std::map<std::tuple<const kernels::AttentionPlan*, int, int>, std::shared_ptr<const kernels::AttentionPlan>>
       parts_;  // of the cache's plans, which it never drops
+  mutable std::map<const kernels::AttentionPlan*, std::shared_ptr<const kernels::DecodePlan>> decode_plans_;
+};
+
+// The keys and values of earlier positions.
+struct AttentionCache : BranchCache {
+  std::shared_ptr<const kernels::DecodePlan> plan;
+  ops::DecodeCache rows;
 };
 
 class AttentionBranch : public Branch {
@@ -46,16 +54,17 @@ class AttentionBranch : public Branch {
 
   void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
   Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
-  const Parameter& first_matrix() const override { return query_key_value_.weight(); }
+  const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
   // What attention is given, (batch, seq, heads, key size): for looking at what attends to what.
   struct QueriesAndKeys {
     Tensor queries, keys;  // in `scratch`
   };
   QueriesAndKeys queries_and_keys(Context& ctx, const Tensor& normed, Scratch& scratch) const;
-  // One position, (batch, 1, width), attending to what the cache keeps of those before it.
-  void decode(Context& ctx, const Tensor& normed, const Tensor& out, const ops::DecodeCache& cache,
-              std::int64_t position) const;
+  std::unique_ptr<BranchCache> make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
+                                          std::int64_t positions) const override;
+  void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
+              std::int64_t position) const override;
 
  private:
   struct Heads {

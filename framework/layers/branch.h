@@ -1,25 +1,45 @@
-// A branch of a residual block: it reads the normalised stream and gives what dropout will thin and the stream will
-// take up. Normalisation, dropout and the addition are the ResidualStream's, which can then do them in one pass.
+// A branch of a residual block: a function of the normalised stream. Normalisation, dropout and the addition to the
+// stream belong to ResidualStream, which can then do them in one pass.
 //
-// All tensors are (batch, seq, width) of the compute type and the caller's. With a tape, `normed` must stay valid until
-// backward; with a null tape nothing is saved (evaluation). `out` may be absent when only the tape is wanted
-// (recompute), and a branch then skips the work whose only product is out.
+// All tensors are (batch, seq, width), of the compute type, and owned by the caller. With a tape, `normed` must stay
+// valid until backward; without one nothing is saved (evaluation). `out` may be absent when only the tape is wanted
+// (recompute); a branch then skips the work whose only product is out.
 #pragma once
+#include <memory>
+
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
 
 namespace longstride {
 
+// What a branch keeps between the positions of sequences being generated.
+class BranchCache {
+ public:
+  virtual ~BranchCache() = default;
+};
+
 class Branch {
  public:
   virtual ~Branch() = default;
   virtual void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const = 0;
-  // dnormed is overwritten and may be dout; parameter gradients accumulate, but for one: the gradient of the bias that
-  // is added last is the column sums of dout, which whoever computes dout adds to output_bias_gradient() in the same
-  // pass.
-  virtual Tensor output_bias_gradient() const = 0;
-  virtual const Parameter& first_matrix() const = 0;  // that the branch has declared
+  // Overwrites dnormed, which may be dout. Parameter gradients accumulate. Exception: the output bias, whose gradient
+  // (column sums of dout) is accumulated into output_bias_gradient() by the kernel that produces dout.
   virtual void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const = 0;
+  virtual Tensor output_bias_gradient() const = 0;
+  // The first of the branch's matrices to be declared: once backward has returned, the gradients of all matrices from
+  // this one on are final.
+  virtual const Parameter& gradients_final_from() const = 0;
+
+  // Generation of `batch` sequences of at most `positions`, one position at a time and in order: normed and out are
+  // (batch, 1, width). A branch that treats every position by itself needs no cache.
+  virtual std::unique_ptr<BranchCache> make_cache(Context& /*ctx*/, Scratch& /*memory*/, std::int64_t /*batch*/,
+                                                  std::int64_t /*positions*/) const {
+    return nullptr;
+  }
+  virtual void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* /*cache*/,
+                      std::int64_t /*position*/) const {
+    forward(ctx, normed, out, nullptr);
+  }
 };
 
 }  // namespace longstride

@@ -20,7 +20,7 @@ class FeedForwardBranch : public Branch {
 
   void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
   Tensor output_bias_gradient() const override { return outer_.bias_gradient(); }
-  const Parameter& first_matrix() const override { return inner_.weight(); }
+  const Parameter& gradients_final_from() const override { return inner_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
 
  private:

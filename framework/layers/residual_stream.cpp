@@ -6,21 +6,43 @@
 
 namespace longstride {
 
-void ResidualStream::forward(Context& ctx, const Tensor& h, const Tensor& normed, Tape* tape) const {
-  LONGSTRIDE_CHECK(!steps_.empty(), "a residual stream without branches");
-  if (tape == nullptr) return forward_in_place(ctx, h, normed);
-  if (recomputed_ > 0) return forward_keeping_the_stream(ctx, h, normed, *tape);
-  forward_keeping_all(ctx, 0, size(), h, normed, *tape);
-}
-
-void ResidualStream::forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed) const {
+template <class Run>
+void ResidualStream::forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed, Run&& run) const {
   Scratch scratch(ctx);
   const Tensor out = scratch.like(normed);
   norm(0).forward(ctx, h, normed, nullptr);
   for (int k = 0; k < size(); ++k) {
-    step(k).branch->forward(ctx, normed, out, nullptr);
+    run(k, normed, out);
     norm(k + 1).forward_after(ctx, out, h, step(k).after, h, normed, nullptr);
   }
+}
+
+void ResidualStream::forward(Context& ctx, const Tensor& h, const Tensor& normed, Tape* tape) const {
+  LONGSTRIDE_CHECK(!steps_.empty(), "a residual stream without branches");
+  if (tape == nullptr) return observe(ctx, h, normed, [](int, const Tensor&) {});
+  if (recomputed_ > 0) return forward_keeping_the_stream(ctx, h, normed, *tape);
+  forward_keeping_all(ctx, 0, size(), h, normed, *tape);
+}
+
+void ResidualStream::observe(Context& ctx, const Tensor& h, const Tensor& normed, const Observer& observer) const {
+  forward_in_place(ctx, h, normed, [&](int k, const Tensor& in, const Tensor& out) {
+    observer(k, in);
+    step(k).branch->forward(ctx, in, out, nullptr);
+  });
+}
+
+ResidualStream::Caches ResidualStream::make_caches(Context& ctx, Scratch& memory, std::int64_t batch,
+                                                   std::int64_t positions) const {
+  Caches caches;
+  for (const ResidualStep& s : steps_) caches.push_back(s.branch->make_cache(ctx, memory, batch, positions));
+  return caches;
+}
+
+void ResidualStream::decode(Context& ctx, const Tensor& h, const Tensor& normed, const Caches& caches,
+                            std::int64_t position) const {
+  forward_in_place(ctx, h, normed, [&](int k, const Tensor& in, const Tensor& out) {
+    step(k).branch->decode(ctx, in, out, caches[static_cast<std::size_t>(k)].get(), position);
+  });
 }
 
 void ResidualStream::forward_keeping_the_stream(Context& ctx, const Tensor& h, const Tensor& normed, Tape& tape) const {
@@ -86,7 +108,7 @@ void ResidualStream::backward_kept(Context& ctx, int begin, int end, const Tenso
                                    Tape& tape) const {
   for (int k = end - 1; k >= begin; --k) {
     step(k).branch->backward(ctx, d, d, tape);
-    if (ctx.watcher != nullptr) ctx.watcher->complete_from(step(k).branch->first_matrix());
+    if (ctx.watcher != nullptr) ctx.watcher->complete_from(step(k).branch->gradients_final_from());
     backward_norm(ctx, k, d, dh, tape);
     tape.close_frame();
   }

@@ -6,6 +6,7 @@
 // itself is kept, at every r-th branch, and backward runs the r branches from there again. Gradients are bit-identical:
 // the same kernels see the same values, and dropout masks are functions of the step.
 #pragma once
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -17,7 +18,7 @@ namespace longstride {
 struct ResidualStep {
   std::shared_ptr<const LayerNorm> norm;
   std::shared_ptr<const Branch> branch;
-  AfterBranch after;  // the dropout of what the branch gives
+  AfterBranch after;  // the dropout of the branch's output
 };
 
 class ResidualStream {
@@ -25,20 +26,31 @@ class ResidualStream {
   ResidualStream(std::vector<ResidualStep> steps, std::shared_ptr<const LayerNorm> last_norm, int recomputed)
       : steps_(std::move(steps)), last_norm_(std::move(last_norm)), recomputed_(recomputed) {}
 
-  // h is H_0, (batch, seq, width) of the residual type; normed, of the compute type, becomes norm_K(H_K). Without a
-  // tape h is worked on in place; with one it must stay valid until backward.
+  // h is H_0, (batch, seq, width) of the stream's type; normed, of the compute type, becomes norm_K(H_K). Without a
+  // tape h is updated in place; with one it must stay valid until backward.
   void forward(Context& ctx, const Tensor& h, const Tensor& normed, Tape* tape) const;
-  // d holds the gradient of normed and is used up; dh, of the residual type, becomes the gradient of H_0.
+  // d holds the gradient of normed and is overwritten; dh, of the stream's type, becomes the gradient of H_0.
   void backward(Context& ctx, const Tensor& d, const Tensor& dh, Tape& tape) const;
+
+  // Forward without a tape that shows `observe` the input norm_k(H_k) of every branch before the branch runs.
+  using Observer = std::function<void(int k, const Tensor& normed)>;
+  void observe(Context& ctx, const Tensor& h, const Tensor& normed, const Observer& observer) const;
+
+  // Generation: h and normed are (batch, 1, width). Caches live in `memory`.
+  using Caches = std::vector<std::unique_ptr<BranchCache>>;  // one per branch
+  Caches make_caches(Context& ctx, Scratch& memory, std::int64_t batch, std::int64_t positions) const;
+  void decode(Context& ctx, const Tensor& h, const Tensor& normed, const Caches& caches, std::int64_t position) const;
 
  private:
   int size() const { return static_cast<int>(steps_.size()); }
   const ResidualStep& step(int k) const { return steps_[static_cast<std::size_t>(k)]; }
   const LayerNorm& norm(int k) const { return k < size() ? *step(k).norm : *last_norm_; }
-  void forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed) const;
+  // The walk without a tape: run(k, norm_k(H_k), out) computes branch k.
+  template <class Run>
+  void forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed, Run&& run) const;
   void forward_keeping_the_stream(Context& ctx, const Tensor& h, const Tensor& normed, Tape& tape) const;
-  // Steps [begin, end) from H_begin, keeping everything. With `normed` given also H_end and its norm; without, the last
-  // branch gives no output.
+  // Steps [begin, end) from H_begin, keeping everything. With `normed` given also H_end and its norm; without it the
+  // last branch computes no output.
   void forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed, Tape& tape) const;
   void backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh, Tape& tape) const;
 

@@ -15,12 +15,16 @@ class SparseTransformerState : public DecodingState {
   std::int64_t bytes() const override { return cache_bytes; }
 
   Scratch scratch;  // holds the caches, and the generator's memory
-  std::vector<std::shared_ptr<const kernels::DecodePlan>> plans;
-  std::vector<ops::DecodeCache> caches;  // one a layer
+  ResidualStream::Caches caches;
   std::int64_t cache_bytes = 0;
   bool one_kernel = false;
   std::shared_ptr<const kernels::Generator> generator;
 };
+
+// A block is an attention branch and a feed-forward branch.
+const AttentionCache& attention_cache(const ResidualStream::Caches& caches, std::int64_t layer) {
+  return static_cast<const AttentionCache&>(*caches[static_cast<std::size_t>(2 * layer)]);
+}
 
 kernels::GenerateShape shape_of(const SparseTransformerConfig& config, const SparseTransformerState& state,
                                 std::int64_t batch, Dtype dtype) {
@@ -35,12 +39,13 @@ kernels::GenerateShape shape_of(const SparseTransformerConfig& config, const Spa
   shape.batch = batch;
   shape.dtype = dtype;
   shape.transform = {config.query_key_norm, config.rotary_base};
-  shape.plans = state.plans;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+    shape.plans.push_back(attention_cache(state.caches, layer).plan);
   return shape;
 }
 
 kernels::GenerateWeights weights_of(const ParameterSet& parameters, const kernels::EmbeddingArgs& embedding,
-                                    const std::vector<ops::DecodeCache>& caches) {
+                                    const ResidualStream::Caches& caches, std::int64_t layers) {
   std::map<std::string, const Parameter*> named;
   for (const Parameter& p : parameters.all()) named[p.name] = &p;
   const auto value = [&](const std::string& name) { return named.at(name)->value.view(); };
@@ -50,7 +55,8 @@ kernels::GenerateWeights weights_of(const ParameterSet& parameters, const kernel
   w.final_gain = master("final_norm.weight");
   w.final_bias = master("final_norm.bias");
   w.output = value("output.weight");
-  for (std::size_t k = 0; k < caches.size(); ++k) {
+  for (std::int64_t k = 0; k < layers; ++k) {
+    const ops::DecodeCache& cache = attention_cache(caches, k).rows;
     const std::string name = "layers." + std::to_string(k);
     const std::string attention = name + ".attention", feed_forward = name + ".feed_forward";
     kernels::GenerateLayer layer;
@@ -66,8 +72,8 @@ kernels::GenerateWeights weights_of(const ParameterSet& parameters, const kernel
     layer.attention_bias = master(attention + "_norm.bias");
     layer.feed_forward_gain = master(feed_forward + "_norm.weight");
     layer.feed_forward_bias = master(feed_forward + "_norm.bias");
-    layer.keys = caches[k].keys.view();
-    layer.values = caches[k].values.view();
+    layer.keys = cache.keys.view();
+    layer.values = cache.values.view();
     w.layers.push_back(layer);
   }
   return w;
@@ -79,15 +85,7 @@ std::unique_ptr<DecodingState> SparseTransformer::begin_decoding(Context& ctx, s
                                                                  std::int64_t positions) const {
   auto state = std::make_unique<SparseTransformerState>(ctx);
   const std::size_t before = ctx.arena->scratch_used();
-  std::map<const kernels::AttentionPlan*, std::shared_ptr<const kernels::DecodePlan>> made;
-  for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
-    const auto plan = plans_->plan(layer, positions);  // layers with the same parts share one
-    std::shared_ptr<const kernels::DecodePlan>& decode = made[plan.get()];
-    if (decode == nullptr) decode = kernels::make_decode_plan(*plan);
-    state->plans.push_back(decode);
-    state->caches.push_back(
-        ops::decode_cache(state->scratch, *decode, batch, config_.key_size(), config_.value_size(), ctx.compute));
-  }
+  state->caches = stream_->make_caches(ctx, state->scratch, batch, positions);
   state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
   if (ctx.device == Device::cpu) return state;
   const kernels::GenerateShape shape = shape_of(config_, *state, batch, ctx.compute);
@@ -97,7 +95,7 @@ std::unique_ptr<DecodingState> SparseTransformer::begin_decoding(Context& ctx, s
   const Tensor memory = state->scratch.tensor({bytes}, Dtype::u8);
   if (!ctx.planning())
     state->generator = kernels::cuda::make_generator(
-        shape, weights_of(parameters_, embedding_->tables(), state->caches), memory.data(), ctx.launch);
+        shape, weights_of(parameters_, embedding_->tables(), state->caches, config_.layers), memory.data(), ctx.launch);
   return state;
 }
 
@@ -109,16 +107,8 @@ void SparseTransformer::decode(Context& ctx, DecodingState& state, std::int64_t 
   Scratch scratch(quiet);
   const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.stream());
   embedding_->forward(quiet, previous, h, position);
-  const Tensor normed = scratch.tensor(h.shape(), ctx.compute), out = scratch.like(normed);
-  blocks_.front().attention_norm->forward(quiet, h, normed, nullptr);
-  for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
-    const Block& block = blocks_[layer];
-    const LayerNorm& next = layer + 1 < blocks_.size() ? *blocks_[layer + 1].attention_norm : *final_norm_;
-    block.attention->decode(quiet, normed, out, caches[layer], position);
-    block.feed_forward_norm->forward_after(quiet, out, h, {}, h, normed, nullptr);
-    block.feed_forward->forward(quiet, normed, out, nullptr);
-    next.forward_after(quiet, out, h, {}, h, normed, nullptr);
-  }
+  const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
+  stream_->decode(quiet, h, normed, caches, position);
   ops::linear(quiet, normed.rows(), output_->value, Tensor{}, logits);
 }
 

@@ -131,22 +131,14 @@ void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, cons
   quiet.step = nullptr;
   Scratch scratch(quiet);
   const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.stream());
-  const Tensor normed = scratch.tensor(h.shape(), ctx.compute), out = scratch.like(normed);
+  const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   embedding_->forward(quiet, tokens, h);
-  blocks_.front().attention_norm->forward(quiet, h, normed, nullptr);
-  for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
-    const Block& block = blocks_[layer];
-    {
-      Scratch inner(quiet);
-      const auto seen = block.attention->queries_and_keys(quiet, normed, inner);
-      if (!quiet.planning()) visit(static_cast<std::int64_t>(layer), seen.queries, seen.keys);
-    }
-    const LayerNorm& next = layer + 1 < blocks_.size() ? *blocks_[layer + 1].attention_norm : *final_norm_;
-    block.attention->forward(quiet, normed, out, nullptr);
-    block.feed_forward_norm->forward_after(quiet, out, h, {}, h, normed, nullptr);
-    block.feed_forward->forward(quiet, normed, out, nullptr);
-    next.forward_after(quiet, out, h, {}, h, normed, nullptr);
-  }
+  stream_->observe(quiet, h, normed, [&](int k, const Tensor& in) {
+    if (k % 2 != 0) return;  // a feed-forward branch
+    Scratch inner(quiet);
+    const auto seen = blocks_[static_cast<std::size_t>(k / 2)].attention->queries_and_keys(quiet, in, inner);
+    if (!quiet.planning()) visit(k / 2, seen.queries, seen.keys);
+  });
 }
 
 void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale,
