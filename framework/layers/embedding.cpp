@@ -1,6 +1,15 @@
 #include "framework/layers/embedding.h"
 
 namespace longstride {
+namespace {
+
+// The tokens that ops::embed takes for positions [first, first + run): it shifts them itself if they start at 0.
+Tensor read_by(const Tensor& tokens, std::int64_t first, std::int64_t run) {
+  const std::int64_t begin = first > 0 ? first - 1 : 0;
+  return tokens.slice(1, begin, begin + run);
+}
+
+}  // namespace
 
 EmbeddingLayer::EmbeddingLayer(ParameterSet& parameters, const std::string& name, std::int64_t vocabulary,
                                std::int64_t width, const std::vector<PositionIndex>& positions, double token_deviation,
@@ -13,10 +22,22 @@ EmbeddingLayer::EmbeddingLayer(ParameterSet& parameters, const std::string& name
                                         {position_deviation, 0}));
 }
 
+ops::Embedding EmbeddingLayer::embedding(Tensor Parameter::*which, std::int64_t first) const {
+  ops::Embedding e{start_.*which, token_.*which, {}, first};
+  for (std::size_t j = 0; j < index_.size(); ++j) e.positions.push_back({index_[j].divisor, position_[j]->*which});
+  return e;
+}
+
 void EmbeddingLayer::forward(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first) const {
-  ops::Embedding e{start_.master, token_.master, {}, first};
-  for (std::size_t j = 0; j < index_.size(); ++j) e.positions.push_back({index_[j].divisor, position_[j]->master});
-  ops::embed(ctx, e, tokens, y);
+  ops::embed(ctx, embedding(&Parameter::master, first), read_by(tokens, first, y.size(1)), y);
+}
+
+void EmbeddingLayer::backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first) const {
+  ops::embed_backward(ctx, dy, read_by(tokens, first, dy.size(1)), embedding(&Parameter::gradient, first));
+}
+
+void EmbeddingLayer::decode(Context& ctx, const Tensor& previous, const Tensor& y, std::int64_t position) const {
+  ops::embed(ctx, embedding(&Parameter::master, position), previous, y);
 }
 
 kernels::EmbeddingArgs EmbeddingLayer::tables() const {
@@ -26,12 +47,6 @@ kernels::EmbeddingArgs EmbeddingLayer::tables() const {
   for (std::size_t j = 0; j < index_.size(); ++j)
     args.positions[args.tables++] = {index_[j].divisor, position_[j]->master.view()};
   return args;
-}
-
-void EmbeddingLayer::backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first) const {
-  ops::Embedding e{start_.gradient, token_.gradient, {}, first};
-  for (std::size_t j = 0; j < index_.size(); ++j) e.positions.push_back({index_[j].divisor, position_[j]->gradient});
-  ops::embed_backward(ctx, dy, tokens, e);
 }
 
 }  // namespace longstride

@@ -23,12 +23,17 @@ class EmbeddingLayer {
   EmbeddingLayer(ParameterSet& parameters, const std::string& name, std::int64_t vocabulary, std::int64_t width,
                  const std::vector<PositionIndex>& positions, double token_deviation, double position_deviation);
 
-  // tokens (batch, seq) u8, y (batch, seq, width). `first` as in ops::Embedding: the position of the first slot.
+  // y (batch, run, width): positions [first, first + run) of the sequences tokens (batch, seq) u8, seq >= first + run.
+  // The embedding of a position reads the token before it. With first > 0 there is one sequence.
   void forward(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first = 0) const;
-  kernels::EmbeddingArgs tables() const;  // the tables alone
   void backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first = 0) const;
+  // Generation: y (batch, 1, width) of one position, previous (batch, 1) u8 the tokens before it.
+  void decode(Context& ctx, const Tensor& previous, const Tensor& y, std::int64_t position) const;
+  kernels::EmbeddingArgs tables() const;  // the tables alone
 
  private:
+  ops::Embedding embedding(Tensor Parameter::*which, std::int64_t first) const;
+
   Parameter& start_;
   Parameter& token_;
   std::vector<PositionIndex> index_;

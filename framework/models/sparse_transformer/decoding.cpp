@@ -106,7 +106,7 @@ void SparseTransformer::decode(Context& ctx, DecodingState& state, std::int64_t 
   quiet.step = nullptr;
   Scratch scratch(quiet);
   const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.stream());
-  embedding_->forward(quiet, previous, h, position);
+  embedding_->decode(quiet, previous, h, position);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stream_->decode(quiet, h, normed, caches, position);
   ops::linear(quiet, normed.rows(), output_->value, Tensor{}, logits);

@@ -99,27 +99,25 @@ void SparseTransformer::check_group(int ranks) const {
                      config_.context);
 }
 
-SparseTransformer::Positions SparseTransformer::positions_of(const Context& ctx, const Tensor& tokens,
-                                                             const Tensor& losses) const {
-  const int ranks = ctx.group == nullptr ? 1 : ctx.group->size();
+SparseTransformer::Span SparseTransformer::span_of(const Context& ctx, const Tensor& tokens,
+                                                   const Tensor& losses) const {
+  const int ranks = ctx.sequence_ranks();
   LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.dtype() == Dtype::u8 && tokens.size(1) <= config_.context &&
                        losses.shape() == Shape({tokens.size(0), tokens.size(1) / ranks}) &&
                        (ranks == 1 || (tokens.size(0) == 1 && tokens.size(1) % ranks == 0)),
                    "tokens {} and losses {} for a context of {} on {} ranks", tokens.shape().text(),
                    losses.shape().text(), config_.context, ranks);
-  if (ranks == 1) return {0, tokens, tokens};
-  const std::int64_t run = tokens.size(1) / ranks, first = ctx.group->index() * run;
-  const std::int64_t before = first > 0 ? first - 1 : 0;  // the input is shifted right by one
-  return {first, tokens.slice(1, before, before + run), tokens.slice(1, first, first + run)};
+  const std::int64_t run = tokens.size(1) / ranks, first = ctx.sequence_rank() * run;
+  return {first, tokens.slice(1, first, first + run)};
 }
 
 void SparseTransformer::losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const {
-  const Positions here = positions_of(ctx, tokens, losses);
+  const Span here = span_of(ctx, tokens, losses);
   Context quiet = ctx;
   quiet.step = nullptr;  // no dropout
   Scratch scratch(quiet);
   const Tensor h = scratch.tensor({losses.size(0), losses.size(1), config_.width}, ctx.stream());
-  embedding_->forward(quiet, here.inputs, h, here.first);
+  embedding_->forward(quiet, tokens, h, here.first);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stream_->forward(quiet, h, normed, nullptr);
   const Shape rows = {losses.count()};
@@ -143,12 +141,12 @@ void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, cons
 
 void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale,
                                            const Tensor& losses) const {
-  const Positions here = positions_of(ctx, tokens, losses);
+  const Span here = span_of(ctx, tokens, losses);
   const Shape rows = {losses.count()}, shape = {losses.size(0), losses.size(1), config_.width};
   Tape tape(*ctx.arena);
   tape.open_frame();
   const Tensor h = tape.tensor(shape, ctx.stream());
-  embedding_->forward(ctx, here.inputs, h, here.first);
+  embedding_->forward(ctx, tokens, h, here.first);
 
   Scratch scratch(ctx);
   const Tensor d = scratch.tensor(shape, ctx.compute);
@@ -162,7 +160,7 @@ void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, d
   if (ctx.watcher != nullptr) ctx.watcher->complete_from(*output_);
   const Tensor dh = scratch.tensor(shape, ctx.stream());
   stream_->backward(ctx, d, dh, tape);
-  embedding_->backward(ctx, dh, here.inputs, here.first);
+  embedding_->backward(ctx, dh, tokens, here.first);
   tape.close_frame();
   LONGSTRIDE_CHECK(tape.empty(), "the tape is not empty after a step");
 }

@@ -50,13 +50,12 @@ class SparseTransformer : public Model,
   void add_block(std::int64_t layer);
   // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation.
   double deviation(double fan_in) const;
-  // The positions of a step or an evaluation that this rank has: all of them, or in a group a run.
-  struct Positions {
+  // The positions that this rank has of each sequence in a step or an evaluation.
+  struct Span {
     std::int64_t first = 0;
-    Tensor inputs;   // (batch, seq) u8, as ops::Embedding wants them: `first` is the position of slot 0
-    Tensor targets;  // (batch, seq) u8
+    Tensor targets;  // (batch, seq / ranks) u8
   };
-  Positions positions_of(const Context& ctx, const Tensor& tokens, const Tensor& losses) const;
+  Span span_of(const Context& ctx, const Tensor& tokens, const Tensor& losses) const;
 
   SparseTransformerConfig config_;
   ParameterSet parameters_;
