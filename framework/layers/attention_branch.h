@@ -1,4 +1,4 @@
-// out = W_p attention(normed) + b_p, what a(H) = dropout(attention(norm(H))) holds inside its dropout (Eq. 12).
+// out = W_p attention(normed) + b_p, the inside of the dropout in a(H) = dropout(attention(norm(H))) (Eq. 12).
 // attention: several heads over one pattern (Eq. 2 to 8), scaled by 1 / sqrt(key size); queries and keys may be
 // normalised and rotated before it.
 #pragma once
@@ -53,10 +53,10 @@ class AttentionBranch : public Branch {
                   std::shared_ptr<const AttentionPlans> plans, std::int64_t layer);
 
   void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
-  Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
+  Tensor output_bias_gradient() const override { return output_.bias().gradient; }
   const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
-  // What attention is given, (batch, seq, heads, key size): for looking at what attends to what.
+  // The inputs of attention, (batch, seq, heads, key size), for drawing what attends to what.
   struct QueriesAndKeys {
     Tensor queries, keys;  // in `scratch`
   };
@@ -66,17 +66,20 @@ class AttentionBranch : public Branch {
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
               std::int64_t position) const override;
 
+  const Linear& query_key_value() const { return query_key_value_; }
+  const Linear& output() const { return output_; }
+
  private:
   struct Heads {
     Tensor q, k, v;  // (batch, seq, heads, size)
   };
-  // Slices of qkv; q and k of `transformed`, what transform() gave, where that is given.
+  // Slices of qkv; q and k are slices of `transformed`, the result of transform(), where that is given.
   Heads heads_of(const Tensor& qkv, std::int64_t heads, const Tensor& transformed = {}) const;
-  // The transformed queries and keys of all positions from `first` on, (batch, seq, heads (2 key size)), behind qkv on
-  // the tape or in scratch; absent where there is nothing to do.
+  // The transformed queries and keys of the positions from `first` on, (batch, seq, heads (2 key size)), on the tape or
+  // in scratch; absent without a transformation.
   Tensor transform(Context& ctx, const Tensor& qkv, std::int64_t heads, std::int64_t first, Scratch& scratch,
                    Tape* tape = nullptr) const;
-  // Turns the gradients of the transformed queries and keys in dqkv into those of qkv's, in place.
+  // Turns the gradients in dqkv from those of the transformed queries and keys into those of qkv, in place.
   void transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const;
   Tensor queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const;  // (batch, seq, 2 heads, key size)
   std::vector<std::int64_t> column_groups() const;                          // the widths of q, k and v in qkv

@@ -12,7 +12,7 @@ void FeedForwardBranch::forward(Context& ctx, const Tensor& normed, const Tensor
   const Shape shape = {normed.size(0), normed.size(1), config_.inner_width};
   Scratch scratch(ctx);
   const Tensor active = scratch.tensor(shape, ctx.compute, tape);
-  // Without a backward pass nobody reads the sum before the activation: it is computed in place.
+  // Without a backward pass the input of the activation is not needed again, so the activation is computed in place.
   const Tensor pre = tape != nullptr ? tape->tensor(shape, ctx.compute) : active;
   inner_.apply_gelu(ctx, normed, pre, active);
   if (tape != nullptr)

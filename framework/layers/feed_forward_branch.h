@@ -1,4 +1,4 @@
-// out = W_2 f(W_1 normed + b_1) + b_2, f(z) = z sigmoid(1.702 z): what b(H) holds inside its dropout (Eq. 13).
+// out = W_2 f(W_1 normed + b_1) + b_2, f(z) = z sigmoid(1.702 z): the inside of b(H)'s dropout (Eq. 13).
 #pragma once
 #include <string>
 
@@ -19,9 +19,12 @@ class FeedForwardBranch : public Branch {
   FeedForwardBranch(ParameterSet& parameters, const std::string& name, const FeedForwardBranchConfig& config);
 
   void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
-  Tensor output_bias_gradient() const override { return outer_.bias_gradient(); }
+  Tensor output_bias_gradient() const override { return outer_.bias().gradient; }
   const Parameter& gradients_final_from() const override { return inner_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
+
+  const Linear& inner() const { return inner_; }
+  const Linear& outer() const { return outer_; }
 
  private:
   FeedForwardBranchConfig config_;

@@ -12,22 +12,23 @@ class Linear {
  public:
   // Declares `name`.weight, normal with this standard deviation, and `name`.bias, zero.
   Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, std::int64_t out, double deviation);
-  // The same of several linear maps of one input, of so many outputs each, as one.
+  // Several linear maps of one input as one matrix; `outs` are their numbers of outputs.
   Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, const std::vector<std::int64_t>& outs,
          double deviation);
 
   void apply(Context& ctx, const Tensor& x, const Tensor& y) const;
   void apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const;
+  // The bias gradient is the column sum of dy. Computing it here costs an extra pass over dy, so where the kernel that
+  // produces dy can accumulate it into bias().gradient, call gradients_but_bias.
   void gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
-  // The gradient of the bias is the column sums of dy, and a pass over dy of its own unless who computes dy adds it
-  // too.
-  Tensor bias_gradient() const { return bias_.gradient; }
   void gradients_but_bias(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
-  // gradients_but_bias where x = gelu(pre) and pre is what `below` gave: dpre instead of dx, and below's bias gradient.
+  // gradients_but_bias for x = gelu(pre), where pre is the output of `below`: writes dpre instead of dx and accumulates
+  // below's bias gradient.
   void gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy, const Tensor& dpre,
                               const Linear& below) const;
 
   const Parameter& weight() const { return weight_; }
+  const Parameter& bias() const { return bias_; }
   std::int64_t in() const { return weight_.shape[1]; }
   std::int64_t out() const { return weight_.shape[0]; }
 

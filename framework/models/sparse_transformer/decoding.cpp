@@ -1,6 +1,4 @@
 // Generation with a Sparse Transformer: a position at a time through the layers, or all of it in one kernel.
-#include <map>
-
 #include "framework/core/errors.h"
 #include "framework/models/sparse_transformer/generate/generate.h"
 #include "framework/models/sparse_transformer/sparse_transformer.h"
@@ -22,8 +20,8 @@ class SparseTransformerState : public DecodingState {
 };
 
 // A block is an attention branch and a feed-forward branch.
-const AttentionCache& attention_cache(const ResidualStream::Caches& caches, std::int64_t layer) {
-  return static_cast<const AttentionCache&>(*caches[static_cast<std::size_t>(2 * layer)]);
+const AttentionCache& attention_cache(const ResidualStream::Caches& caches, std::size_t layer) {
+  return static_cast<const AttentionCache&>(*caches[2 * layer]);
 }
 
 kernels::GenerateShape shape_of(const SparseTransformerConfig& config, const SparseTransformerState& state,
@@ -39,47 +37,45 @@ kernels::GenerateShape shape_of(const SparseTransformerConfig& config, const Spa
   shape.batch = batch;
   shape.dtype = dtype;
   shape.transform = {config.query_key_norm, config.rotary_base};
-  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+  for (std::size_t layer = 0; layer < state.caches.size() / 2; ++layer)
     shape.plans.push_back(attention_cache(state.caches, layer).plan);
   return shape;
 }
 
-kernels::GenerateWeights weights_of(const ParameterSet& parameters, const kernels::EmbeddingArgs& embedding,
-                                    const ResidualStream::Caches& caches, std::int64_t layers) {
-  std::map<std::string, const Parameter*> named;
-  for (const Parameter& p : parameters.all()) named[p.name] = &p;
-  const auto value = [&](const std::string& name) { return named.at(name)->value.view(); };
-  const auto master = [&](const std::string& name) { return named.at(name)->master.view(); };
+}  // namespace
+
+kernels::GenerateWeights SparseTransformer::generation_weights(const ResidualStream::Caches& caches) const {
+  const auto value = [](const Parameter& p) { return p.value.view(); };
+  const auto master = [](const Parameter& p) { return p.master.view(); };
   kernels::GenerateWeights w;
-  w.embedding = embedding;
-  w.final_gain = master("final_norm.weight");
-  w.final_bias = master("final_norm.bias");
-  w.output = value("output.weight");
-  for (std::int64_t k = 0; k < layers; ++k) {
+  w.embedding = embedding_->tables();
+  w.final_gain = master(final_norm_->gain());
+  w.final_bias = master(final_norm_->bias());
+  w.output = value(*output_);
+  for (std::size_t k = 0; k < blocks_.size(); ++k) {
+    const Block& block = blocks_[k];
+    const Linear &qkv = block.attention->query_key_value(), &output = block.attention->output();
+    const Linear &inner = block.feed_forward->inner(), &outer = block.feed_forward->outer();
     const ops::DecodeCache& cache = attention_cache(caches, k).rows;
-    const std::string name = "layers." + std::to_string(k);
-    const std::string attention = name + ".attention", feed_forward = name + ".feed_forward";
     kernels::GenerateLayer layer;
-    layer.qkv = value(attention + ".query_key_value.weight");
-    layer.qkv_bias = value(attention + ".query_key_value.bias");
-    layer.output = value(attention + ".output.weight");
-    layer.output_bias = value(attention + ".output.bias");
-    layer.inner = value(feed_forward + ".inner.weight");
-    layer.inner_bias = value(feed_forward + ".inner.bias");
-    layer.outer = value(feed_forward + ".outer.weight");
-    layer.outer_bias = value(feed_forward + ".outer.bias");
-    layer.attention_gain = master(attention + "_norm.weight");
-    layer.attention_bias = master(attention + "_norm.bias");
-    layer.feed_forward_gain = master(feed_forward + "_norm.weight");
-    layer.feed_forward_bias = master(feed_forward + "_norm.bias");
+    layer.qkv = value(qkv.weight());
+    layer.qkv_bias = value(qkv.bias());
+    layer.output = value(output.weight());
+    layer.output_bias = value(output.bias());
+    layer.inner = value(inner.weight());
+    layer.inner_bias = value(inner.bias());
+    layer.outer = value(outer.weight());
+    layer.outer_bias = value(outer.bias());
+    layer.attention_gain = master(block.attention_norm->gain());
+    layer.attention_bias = master(block.attention_norm->bias());
+    layer.feed_forward_gain = master(block.feed_forward_norm->gain());
+    layer.feed_forward_bias = master(block.feed_forward_norm->bias());
     layer.keys = cache.keys.view();
     layer.values = cache.values.view();
     w.layers.push_back(layer);
   }
   return w;
 }
-
-}  // namespace
 
 std::unique_ptr<DecodingState> SparseTransformer::begin_decoding(Context& ctx, std::int64_t batch,
                                                                  std::int64_t positions) const {
@@ -94,8 +90,8 @@ std::unique_ptr<DecodingState> SparseTransformer::begin_decoding(Context& ctx, s
   const auto bytes = static_cast<std::int64_t>(kernels::cuda::generator_bytes(shape));
   const Tensor memory = state->scratch.tensor({bytes}, Dtype::u8);
   if (!ctx.planning())
-    state->generator = kernels::cuda::make_generator(
-        shape, weights_of(parameters_, embedding_->tables(), state->caches, config_.layers), memory.data(), ctx.launch);
+    state->generator =
+        kernels::cuda::make_generator(shape, generation_weights(state->caches), memory.data(), ctx.launch);
   return state;
 }
 

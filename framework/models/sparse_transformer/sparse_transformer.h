@@ -14,6 +14,10 @@
 
 namespace longstride {
 
+namespace kernels {
+struct GenerateWeights;
+}
+
 class SparseTransformer : public Model,
                           public Decodes,
                           public GeneratesInOneKernel,
@@ -48,6 +52,7 @@ class SparseTransformer : public Model,
     std::shared_ptr<const FeedForwardBranch> feed_forward;
   };
   void add_block(std::int64_t layer);
+  kernels::GenerateWeights generation_weights(const ResidualStream::Caches& caches) const;
   // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation.
   double deviation(double fan_in) const;
   // The positions that this rank has of each sequence in a step or an evaluation.
