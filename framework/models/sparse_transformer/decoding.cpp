@@ -16,7 +16,7 @@ class SparseTransformerState : public DecodingState {
   ResidualStream::Caches caches;
   std::int64_t cache_bytes = 0;
   bool one_kernel = false;
-  std::shared_ptr<const kernels::Generator> generator;
+  std::shared_ptr<const generation::Generator> generator;
 };
 
 // A block is an attention branch and a feed-forward branch.
@@ -24,9 +24,9 @@ const AttentionCache& attention_cache(const ResidualStream::Caches& caches, std:
   return static_cast<const AttentionCache&>(*caches[2 * layer]);
 }
 
-kernels::GenerateShape shape_of(const SparseTransformerConfig& config, const SparseTransformerState& state,
+generation::ModelShape shape_of(const SparseTransformerConfig& config, const SparseTransformerState& state,
                                 std::int64_t batch, Dtype dtype) {
-  kernels::GenerateShape shape;
+  generation::ModelShape shape;
   shape.layers = config.layers;
   shape.width = config.width;
   shape.heads = config.heads;
@@ -44,10 +44,10 @@ kernels::GenerateShape shape_of(const SparseTransformerConfig& config, const Spa
 
 }  // namespace
 
-kernels::GenerateWeights SparseTransformer::generation_weights(const ResidualStream::Caches& caches) const {
+generation::Weights SparseTransformer::generation_weights(const ResidualStream::Caches& caches) const {
   const auto value = [](const Parameter& p) { return p.value.view(); };
   const auto master = [](const Parameter& p) { return p.master.view(); };
-  kernels::GenerateWeights w;
+  generation::Weights w;
   w.embedding = embedding_->tables();
   w.final_gain = master(final_norm_->gain());
   w.final_bias = master(final_norm_->bias());
@@ -57,7 +57,7 @@ kernels::GenerateWeights SparseTransformer::generation_weights(const ResidualStr
     const Linear &qkv = block.attention->query_key_value(), &output = block.attention->output();
     const Linear &inner = block.feed_forward->inner(), &outer = block.feed_forward->outer();
     const ops::DecodeCache& cache = attention_cache(caches, k).rows;
-    kernels::GenerateLayer layer;
+    generation::LayerWeights layer;
     layer.qkv = value(qkv.weight());
     layer.qkv_bias = value(qkv.bias());
     layer.output = value(output.weight());
@@ -84,14 +84,13 @@ std::unique_ptr<DecodingState> SparseTransformer::begin_decoding(Context& ctx, s
   state->caches = stream_->make_caches(ctx, state->scratch, batch, positions);
   state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
   if (ctx.device == Device::cpu) return state;
-  const kernels::GenerateShape shape = shape_of(config_, *state, batch, ctx.compute);
-  state->one_kernel = kernels::cuda::generates(shape);
+  const generation::ModelShape shape = shape_of(config_, *state, batch, ctx.compute);
+  state->one_kernel = generation::supports(shape);
   if (!state->one_kernel) return state;
-  const auto bytes = static_cast<std::int64_t>(kernels::cuda::generator_bytes(shape));
+  const auto bytes = static_cast<std::int64_t>(generation::generator_bytes(shape));
   const Tensor memory = state->scratch.tensor({bytes}, Dtype::u8);
   if (!ctx.planning())
-    state->generator =
-        kernels::cuda::make_generator(shape, generation_weights(state->caches), memory.data(), ctx.launch);
+    state->generator = generation::make_generator(shape, generation_weights(state->caches), memory.data(), ctx.launch);
   return state;
 }
 
@@ -118,7 +117,7 @@ void SparseTransformer::generate(Context& ctx, DecodingState& state, const ops::
   LONGSTRIDE_CHECK(own.one_kernel && first >= 0 && first + count <= drawing.bytes.size(1), "positions {} to {} of {}",
                    first, first + count, drawing.bytes.shape().text());
   if (ctx.planning()) return;
-  kernels::GenerateArgs args;
+  generation::Args args;
   args.generator = own.generator.get();
   args.bytes = drawing.bytes.view();
   args.log_probabilities = drawing.log_probabilities.view();
@@ -127,7 +126,7 @@ void SparseTransformer::generate(Context& ctx, DecodingState& state, const ops::
   args.first_sequence = drawing.first_sequence;
   args.first = first;
   args.count = count;
-  kernels::cuda::generate(args, ctx.launch);
+  generation::generate(args, ctx.launch);
 }
 
 }  // namespace longstride

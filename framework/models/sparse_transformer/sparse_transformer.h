@@ -14,8 +14,8 @@
 
 namespace longstride {
 
-namespace kernels {
-struct GenerateWeights;
+namespace generation {
+struct Weights;
 }
 
 class SparseTransformer : public Model,
@@ -52,7 +52,7 @@ class SparseTransformer : public Model,
     std::shared_ptr<const FeedForwardBranch> feed_forward;
   };
   void add_block(std::int64_t layer);
-  kernels::GenerateWeights generation_weights(const ResidualStream::Caches& caches) const;
+  generation::Weights generation_weights(const ResidualStream::Caches& caches) const;
   // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation.
   double deviation(double fan_in) const;
   // The positions that this rank has of each sequence in a step or an evaluation.

@@ -6,7 +6,7 @@
 #include "kernels/attention/decode/decode_geometry.h"
 #include "kernels/query_key/query_key.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
 
 constexpr int most_value_columns = 128;
 
@@ -292,4 +292,4 @@ __device__ inline void attend(const Heads& heads, const KeyPlan& plan, const Uni
   }
 }
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

@@ -5,7 +5,7 @@
 #pragma once
 #include "framework/models/sparse_transformer/generate/problem.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
 
 constexpr int cluster_warps = 16, cluster_consumers = 32 * cluster_warps;  // beside the warp that fetches weights
 constexpr int cluster_threads = cluster_consumers + 32;
@@ -162,7 +162,7 @@ class Stages {
 };
 
 // A place in a ring whose slots are used in turn, and the parity of its present use.
-struct Turn {
+struct RingSlot {
   int slot = 0;
   std::uint32_t parity = 0;
 
@@ -174,6 +174,6 @@ struct Turn {
 // A plan for this GPU, or one without blocks where clusters cannot do it or are not worth it. `most_keys`: of one
 // query.
 Cluster plan_cluster(const Problem&, Dtype, std::int64_t most_keys, std::int64_t shared_bytes);
-void launch_clusters(const Problem&, const Cluster&, const Positions&, Dtype, const Launch&);
+void launch_clusters(const Problem&, const Cluster&, const Span&, Dtype, const Launch&);
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

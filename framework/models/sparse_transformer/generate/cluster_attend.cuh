@@ -5,7 +5,7 @@
 #include "framework/models/sparse_transformer/generate/cluster.cuh"
 #include "framework/models/sparse_transformer/generate/cluster_ptx.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
 
 // A warp's memory for keys and values, `slots` chunks, and a barrier for each, of 32 arrivals.
 template <class T>
@@ -77,7 +77,7 @@ class KeyRing {
   int memory_, barriers_;
   const Cluster& c_;
   const Heads& heads_;
-  Turn fetched_, used_;
+  RingSlot fetched_, used_;
 };
 
 // What a warp has found of its keys. After `reduce`, sum[0] to sum[width - 1] are of the columns from `column` on.
@@ -192,4 +192,4 @@ __device__ __forceinline__ Found attend_share(const Heads& heads, const Cluster&
   return found;
 }
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

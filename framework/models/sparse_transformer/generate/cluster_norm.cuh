@@ -3,7 +3,7 @@
 #include "framework/models/sparse_transformer/generate/cluster.cuh"
 #include "framework/models/sparse_transformer/generate/cluster_ptx.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
 
 // What a block's warps find of a sequence: the sums of an element's distance from the first one, and of its square. One
 // pass finds both, and of the values themselves the square of the mean would swallow the variance.
@@ -121,4 +121,4 @@ class Normaliser {
   float x_[most_cluster_sequences], origin_[most_cluster_sequences];
 };
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

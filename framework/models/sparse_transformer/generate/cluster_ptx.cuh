@@ -3,7 +3,10 @@
 #pragma once
 #include "kernels/attention/sm90/ptx.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
+
+using namespace kernels;
+using namespace kernels::cuda;
 
 using sm90::barrier_arrive_expect;
 using sm90::barrier_init;
@@ -104,4 +107,4 @@ __device__ inline void multiply_block(float (&d)[4], const uint4& w, const uint2
         : "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w), "r"(pair.x), "r"(pair.y));
 }
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

@@ -3,7 +3,7 @@
 #include "framework/models/sparse_transformer/generate/cluster.cuh"
 #include "framework/models/sparse_transformer/generate/cluster_ptx.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
 
 // The barriers of a block: of the ring's stages, of two layers' biases, of the hand-overs, of the warps' keys.
 class ClusterBarriers {
@@ -50,7 +50,7 @@ class WeightFetch {
   // copies: a block copies 42 GB/s whether from there or from memory, and requests only take turns with its copies.
   __device__ void run(std::int32_t positions) const {
     Stages stage(p_, c_, rank_);
-    Turn turn, biases;
+    RingSlot turn, biases;
     for (std::int32_t position = 0; position < positions;) {
       if (stage.begins_layer() && stage.layer() < p_.layers) {
         await(barriers_.biases_empty(biases.slot), biases.parity ^ 1);
@@ -95,4 +95,4 @@ class WeightFetch {
   const int rank_;
 };
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

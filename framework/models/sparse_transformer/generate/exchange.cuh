@@ -6,7 +6,10 @@
 
 #include "kernels/base/cuda_types.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
+
+using namespace kernels;
+using namespace kernels::cuda;
 
 using Word = unsigned long long;
 
@@ -92,4 +95,4 @@ struct Barrier {
   }
 };
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

@@ -14,9 +14,11 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/query_key/query_key.h"
 
-namespace longstride::kernels {
+namespace longstride::generation {
 
-struct GenerateShape {
+using namespace kernels;
+
+struct ModelShape {
   std::int64_t layers = 0, width = 0, heads = 0, key_size = 0, value_size = 0, inner = 0, vocabulary = 0;
   std::int64_t batch = 0;
   Dtype dtype = Dtype::f32;     // of weights, cache and the inputs of products; sums and the residual stream are f32
@@ -25,21 +27,21 @@ struct GenerateShape {
 };
 
 // Weights as the model holds them: matrices (out, in) and biases of shape.dtype, norms f32.
-struct GenerateLayer {
+struct LayerWeights {
   View qkv, qkv_bias, output, output_bias, inner, inner_bias, outer, outer_bias;
   View attention_gain, attention_bias, feed_forward_gain, feed_forward_bias;
   View keys, values;  // cache: (batch, rows, size)
 };
-struct GenerateWeights {
+struct Weights {
   EmbeddingArgs embedding;  // tables only
-  std::vector<GenerateLayer> layers;
+  std::vector<LayerWeights> layers;
   View final_gain, final_bias, output;
 };
 
 // What is decided once, before the first position.
 class Generator;
 
-struct GenerateArgs {
+struct Args {
   const Generator* generator = nullptr;
   View bytes;              // (batch, length) u8, as in DrawArgs
   View log_probabilities;  // (batch, length) f32; may be absent
@@ -49,15 +51,11 @@ struct GenerateArgs {
   std::int64_t first = 0, count = 0;  // positions; from 0 on, in order, each once
 };
 
-namespace cuda {
 // Whether the kernel can do it on this GPU. Without a GPU: no.
-bool generates(const GenerateShape&);
+bool supports(const ModelShape&);
 // Device memory for the packed weights and what blocks exchange.
-std::size_t generator_bytes(const GenerateShape&);
+std::size_t generator_bytes(const ModelShape&);
 // Packs the weights into `memory`, of generator_bytes.
-std::shared_ptr<const Generator> make_generator(const GenerateShape&, const GenerateWeights&, void* memory,
-                                                const Launch&);
-void generate(const GenerateArgs&, const Launch&);
-}  // namespace cuda
-
-}  // namespace longstride::kernels
+std::shared_ptr<const Generator> make_generator(const ModelShape&, const Weights&, void* memory, const Launch&);
+void generate(const Args&, const Launch&);
+}  // namespace longstride::generation

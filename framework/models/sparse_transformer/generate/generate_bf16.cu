@@ -1,7 +1,7 @@
 #include "framework/models/sparse_transformer/generate/launch.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
 
-template void launch_generate<__nv_bfloat16>(const Problem&, const Positions&, int, std::size_t, const Launch&);
+template void launch_generate<__nv_bfloat16>(const Problem&, const Span&, int, std::size_t, const Launch&);
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <bit>
 
-#include "framework/models/sparse_transformer/generate/cluster_walk.cuh"
+#include "framework/models/sparse_transformer/generate/cluster_generator.cuh"
 #include "kernels/base/gpu_kind.h"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
 namespace {
 
 constexpr int largest_cluster = 16, smallest_cluster = 8;  // with fewer blocks a whole grid is faster
@@ -16,8 +16,8 @@ constexpr int few_keys = 32;         // for which several warps are not worth it
 template <class T>
 __global__ void __launch_bounds__(cluster_threads, 1)
     generate_cluster_kernel(const __grid_constant__ Problem problem, const __grid_constant__ Cluster cluster,
-                            const __grid_constant__ Positions positions) {
-  ClusterWalk<T>(problem, cluster, positions).run();
+                            const __grid_constant__ Span span) {
+  ClusterGenerator<T>(problem, cluster, span).run();
 }
 
 template <class F>
@@ -113,7 +113,7 @@ void place_products(const Problem& p, Cluster& c) {
   c.shared[1] = work(p.feed_outer, parts_of(p.feed_outer, c.size), c.inner, p.inner, at.outer);
 }
 
-// How few stages do: a slot may be used twice by what the warps multiply at once (ClusterWalk::multiply).
+// How few stages do: a slot may be used twice by what the warps multiply at once (ClusterGenerator::multiply).
 int fewest_stages(const Cluster& c) {
   int most = 4;
   const auto see = [&](const Work& w) {
@@ -215,7 +215,7 @@ Cluster plan_cluster(const Problem& p, Dtype dtype, std::int64_t most_keys, std:
   return {};
 }
 
-void launch_clusters(const Problem& problem, const Cluster& cluster, const Positions& positions, Dtype dtype,
+void launch_clusters(const Problem& problem, const Cluster& cluster, const Span& span, Dtype dtype,
                      const Launch& launch) {
   with_16_bits(dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -223,8 +223,8 @@ void launch_clusters(const Problem& problem, const Cluster& cluster, const Posit
     allow_clusters<T>(bytes);
     Grid grid{static_cast<unsigned>(cluster.size * cluster.count), cluster_threads, bytes};
     grid.cluster = static_cast<unsigned>(cluster.size);
-    kernels::cuda::run("generate_cluster", generate_cluster_kernel<T>, grid, launch, problem, cluster, positions);
+    kernels::cuda::run("generate_cluster", generate_cluster_kernel<T>, grid, launch, problem, cluster, span);
   });
 }
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

@@ -6,19 +6,17 @@
 #include "framework/models/sparse_transformer/generate/generate.h"
 #include "kernels/base/cuda_launch.cuh"
 
-namespace longstride::kernels {
+namespace longstride::generation {
 
 class Generator {
  public:
-  GenerateShape shape;
-  cuda::generation::Problem problem = {};
-  cuda::generation::Cluster cluster;  // of no blocks: the kernel of the whole grid
+  ModelShape shape;
+  Problem problem = {};
+  Cluster cluster;  // of no blocks: the kernel of the whole grid
   int blocks = 0;
   std::size_t shared_bytes = 0;
 };
 
-namespace cuda {
-namespace generation {
 namespace {
 
 constexpr std::int64_t words_in_cache = std::int64_t{4} << 20;  // bytes of words used in turn: they should stay in L2
@@ -121,7 +119,7 @@ struct Tables {
   int plans = 0;
   std::int64_t most = 1;  // keys of one query
 
-  explicit Tables(const GenerateShape& shape) {
+  explicit Tables(const ModelShape& shape) {
     std::vector<const DecodePlan*> seen;
     for (const auto& decode : shape.plans) {
       const auto twin = std::find(seen.begin(), seen.end(), decode.get());
@@ -147,7 +145,7 @@ struct Tables {
 };
 
 // Everything but pointers. Without blocks where the kernel cannot do it.
-Generator outline(const GenerateShape& shape, const Tables& tables, const Gpu& gpu) {
+Generator outline(const ModelShape& shape, const Tables& tables, const Gpu& gpu) {
   Generator g;
   g.shape = shape;
   Problem& p = g.problem;
@@ -205,7 +203,7 @@ Generator outline(const GenerateShape& shape, const Tables& tables, const Gpu& g
   return g;
 }
 
-bool fits(const GenerateShape& s) {
+bool fits(const ModelShape& s) {
   if (s.dtype != Dtype::f32 && s.dtype != Dtype::bf16 && s.dtype != Dtype::f16) return false;
   const std::int64_t pack = 16 / static_cast<std::int64_t>(bytes_of(s.dtype)), block = 4 * pack;
   const std::int64_t groups = s.value_size / pack;
@@ -282,9 +280,9 @@ class Packer {
   const Launch& launch_;
 };
 
-void pack_weights(const Problem& p, const GenerateWeights& w, char* memory, const Launch& launch) {
+void pack_weights(const Problem& p, const Weights& w, char* memory, const Launch& launch) {
   for (std::size_t k = 0; k < w.layers.size(); ++k) {
-    const GenerateLayer& layer = w.layers[k];
+    const LayerWeights& layer = w.layers[k];
     const Packer packer(memory + static_cast<std::int64_t>(k) * p.layer_bytes, launch);
     packer.matrix(p.qkv, layer.qkv, layer.qkv_bias);
     packer.matrix(p.output, layer.output, layer.output_bias);
@@ -307,37 +305,32 @@ void set_embedding(Problem& p, const EmbeddingArgs& e) {
 }
 
 }  // namespace
-}  // namespace generation
 
-using generation::LayerEntry;
-using generation::Problem;
-
-bool generates(const GenerateShape& shape) {
-  const generation::Gpu gpu = generation::this_gpu();
-  return gpu.blocks > 0 && generation::fits(shape) &&
-         generation::outline(shape, generation::Tables(shape), gpu).blocks > 0;
+bool supports(const ModelShape& shape) {
+  const Gpu gpu = this_gpu();
+  return gpu.blocks > 0 && fits(shape) && outline(shape, Tables(shape), gpu).blocks > 0;
 }
 
-std::size_t generator_bytes(const GenerateShape& shape) {
-  const Generator g = generation::outline(shape, generation::Tables(shape), generation::this_gpu());
-  return static_cast<std::size_t>(generation::Memory(g.problem).bytes);
+std::size_t generator_bytes(const ModelShape& shape) {
+  const Generator g = outline(shape, Tables(shape), this_gpu());
+  return static_cast<std::size_t>(Memory(g.problem).bytes);
 }
 
-std::shared_ptr<const Generator> make_generator(const GenerateShape& shape, const GenerateWeights& weights,
-                                                void* memory, const Launch& launch) {
-  const generation::Tables tables(shape);
-  auto g = std::make_shared<Generator>(generation::outline(shape, tables, generation::this_gpu()));
+std::shared_ptr<const Generator> make_generator(const ModelShape& shape, const Weights& weights, void* memory,
+                                                const Launch& launch) {
+  const Tables tables(shape);
+  auto g = std::make_shared<Generator>(outline(shape, tables, this_gpu()));
   Problem& p = g->problem;
-  const generation::Memory at(p);
+  const Memory at(p);
   char* base = static_cast<char*>(memory);
-  generation::pack_weights(p, weights, base, launch);
-  generation::set_embedding(p, weights.embedding);
+  pack_weights(p, weights, base, launch);
+  set_embedding(p, weights.embedding);
 
   // Caches are scratch of one arena: each layer's place counts from the first one's.
   std::vector<LayerEntry> entries;
   p.cache = weights.layers.front().keys.as<char>();
   for (std::size_t k = 0; k < weights.layers.size(); ++k) {
-    const GenerateLayer& layer = weights.layers[k];
+    const LayerWeights& layer = weights.layers[k];
     entries.push_back(
         {layer.keys.as<char>() - p.cache, layer.values.as<char>() - p.cache, layer.keys.size[1], tables.plan[k]});
   }
@@ -355,30 +348,28 @@ std::shared_ptr<const Generator> make_generator(const GenerateShape& shape, cons
   p.weights = base;
   p.entries = reinterpret_cast<const LayerEntry*>(base + at.entries);
   p.heads.geometry = reinterpret_cast<const HeadGeometry*>(base + at.geometry);
-  p.heads.entries = reinterpret_cast<const generation::HeadEntry*>(base + at.heads);
-  p.words = reinterpret_cast<generation::Word*>(base + at.words);
+  p.heads.entries = reinterpret_cast<const HeadEntry*>(base + at.heads);
+  p.words = reinterpret_cast<Word*>(base + at.words);
   p.arrived = reinterpret_cast<unsigned*>(base + at.arrived);
   return g;
 }
 
-void generate(const GenerateArgs& args, const Launch& launch) {
+void generate(const Args& args, const Launch& launch) {
   const Generator& g = *args.generator;
-  const generation::Positions positions{args.bytes.as<std::uint8_t>(),
-                                        args.log_probabilities.as<float>(),
-                                        args.bytes.size[1],
-                                        args.prompted,
-                                        args.first_sequence,
-                                        static_cast<std::int32_t>(args.first),
-                                        static_cast<std::int32_t>(args.count),
-                                        args.sampling};
+  const Span span{args.bytes.as<std::uint8_t>(),
+                  args.log_probabilities.as<float>(),
+                  args.bytes.size[1],
+                  args.prompted,
+                  args.first_sequence,
+                  static_cast<std::int32_t>(args.first),
+                  static_cast<std::int32_t>(args.count),
+                  args.sampling};
   if (g.cluster.size > 0) {
-    generation::launch_clusters(g.problem, g.cluster, positions, g.shape.dtype, launch);
+    launch_clusters(g.problem, g.cluster, span, g.shape.dtype, launch);
     return;
   }
-  with_gpu_type(g.shape.dtype, [&](auto zero) {
-    generation::launch_generate<decltype(zero)>(g.problem, positions, g.blocks, g.shared_bytes, launch);
-  });
+  with_gpu_type(g.shape.dtype,
+                [&](auto zero) { launch_generate<decltype(zero)>(g.problem, span, g.blocks, g.shared_bytes, launch); });
 }
 
-}  // namespace cuda
-}  // namespace longstride::kernels
+}  // namespace longstride::generation

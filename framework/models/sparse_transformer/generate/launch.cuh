@@ -1,25 +1,25 @@
 // The kernel itself and its launch, for the file of each type.
 #pragma once
-#include "framework/models/sparse_transformer/generate/walk.cuh"
+#include "framework/models/sparse_transformer/generate/grid_generator.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
 
 template <class T, bool transforms>
 __global__ void __launch_bounds__(threads, 1)
-    generate_kernel(const __grid_constant__ Problem problem, const __grid_constant__ Positions positions) {
+    generate_kernel(const __grid_constant__ Problem problem, const __grid_constant__ Span span) {
   extern __shared__ __align__(16) char shared[];
-  Walk<T, transforms>(problem, positions, shared).run();
+  GridGenerator<T, transforms>(problem, span, shared).run();
 }
 
 template <class T>
-void launch_generate(const Problem& problem, const Positions& positions, int blocks, std::size_t shared_bytes,
+void launch_generate(const Problem& problem, const Span& span, int blocks, std::size_t shared_bytes,
                      const Launch& launch) {
   const auto kernel = problem.heads.transformed ? generate_kernel<T, true> : generate_kernel<T, false>;
   allow_shared(kernel, shared_bytes);
   Grid grid{static_cast<unsigned>(blocks), threads, shared_bytes};
   grid.cooperative = true;
-  kernels::cuda::run("generate", kernel, grid, launch, problem, positions);
+  kernels::cuda::run("generate", kernel, grid, launch, problem, span);
 }
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

@@ -3,18 +3,16 @@
 
 #include "framework/models/sparse_transformer/generate/generate.h"
 
-namespace longstride::kernels::cuda {
+namespace longstride::generation {
 namespace {
 
 [[noreturn]] void absent() { throw std::runtime_error("this build of Longstride has no CUDA kernels"); }
 
 }  // namespace
 
-void generate(const GenerateArgs&, const Launch&) { absent(); }
-bool generates(const GenerateShape&) { return false; }
-std::size_t generator_bytes(const GenerateShape&) { absent(); }
-std::shared_ptr<const Generator> make_generator(const GenerateShape&, const GenerateWeights&, void*, const Launch&) {
-  absent();
-}
+void generate(const Args&, const Launch&) { absent(); }
+bool supports(const ModelShape&) { return false; }
+std::size_t generator_bytes(const ModelShape&) { absent(); }
+std::shared_ptr<const Generator> make_generator(const ModelShape&, const Weights&, void*, const Launch&) { absent(); }
 
-}  // namespace longstride::kernels::cuda
+}  // namespace longstride::generation

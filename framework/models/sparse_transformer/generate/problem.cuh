@@ -8,7 +8,7 @@
 #include "kernels/draw/draw.cuh"
 #include "kernels/embedding/embedding.h"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
 
 struct LayerEntry {
   std::int64_t keys, values;  // where the layer's cache begins, in bytes from `Problem::cache`
@@ -61,7 +61,7 @@ struct Problem {
   Offsets at;
 };
 
-struct Positions {
+struct Span {
   std::uint8_t* bytes;
   float* log_probabilities;
   std::int64_t length, prompted, first_sequence;
@@ -123,7 +123,7 @@ inline Offsets offsets_of(const Problem& p, int blocks) {
 }
 
 template <class T>
-struct Places {
+struct SharedLayout {
   float* stream;    // (batch, width): the residual stream
   T* vectors;       // (batch, pitch): the input of the product at hand
   float* partials;  // of a product
@@ -137,7 +137,7 @@ struct Places {
   HeadEntry* heads;
   float2* rotation;  // (key size / 2): cosine and sine at this position
 
-  __device__ __forceinline__ Places(const Problem& p, char* base)
+  __device__ __forceinline__ SharedLayout(const Problem& p, char* base)
       : stream(reinterpret_cast<float*>(base + p.at.stream)),
         vectors(reinterpret_cast<T*>(base + p.at.vectors)),
         partials(reinterpret_cast<float*>(base + p.at.partials)),
@@ -181,6 +181,6 @@ struct EmbeddingRows {
 
 // The launch: a file for each type, as the kernel takes long to compile.
 template <class T>
-void launch_generate(const Problem&, const Positions&, int blocks, std::size_t shared_bytes, const Launch&);
+void launch_generate(const Problem&, const Span&, int blocks, std::size_t shared_bytes, const Launch&);
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

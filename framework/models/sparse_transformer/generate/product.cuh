@@ -7,7 +7,10 @@
 #pragma once
 #include "kernels/base/vector.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
+
+using namespace kernels;
+using namespace kernels::cuda;
 
 constexpr int warps = 8, threads = 32 * warps;
 constexpr int tile_rows = 8;
@@ -218,4 +221,4 @@ __device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int 
   }
 }
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

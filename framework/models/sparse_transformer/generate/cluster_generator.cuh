@@ -13,13 +13,13 @@
 #include "framework/models/sparse_transformer/generate/cluster_norm.cuh"
 #include "framework/models/sparse_transformer/generate/cluster_weights.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
 
 template <class T>
-class ClusterWalk {
+class ClusterGenerator {
  public:
-  __device__ ClusterWalk(const Problem& problem, const Cluster& cluster, const Positions& positions)
-      : p_(problem), c_(cluster), at_(positions), barriers_(cluster), keys_(reader(), cluster, p_.heads) {
+  __device__ ClusterGenerator(const Problem& problem, const Cluster& cluster, const Span& span)
+      : p_(problem), c_(cluster), at_(span), barriers_(cluster), keys_(reader(), cluster, p_.heads) {
     rank_ = cluster_rank();
     first_ = static_cast<int>(blockIdx.x) / c_.size * c_.sequences;
     count_ = min(c_.sequences, p_.batch - first_);
@@ -212,7 +212,7 @@ class ClusterWalk {
     return at<float>(c_.biases) + biases_turn_.slot * c_.biases_at.count + offset;
   }
 
-  // Positions have 32 bits: what does not fit is beyond all of them.
+  // Span have 32 bits: what does not fit is beyond all of them.
   static __device__ std::int64_t row_of(std::int32_t position, const Table& table) {
     const auto narrow = [](std::int64_t x) { return static_cast<std::uint32_t>(x < 0xFFFFFFFFll ? x : 0xFFFFFFFFll); };
     return static_cast<std::uint32_t>(position) / narrow(table.divisor) % narrow(table.size);
@@ -483,10 +483,10 @@ class ClusterWalk {
 
   const Problem& p_;
   const Cluster& c_;
-  const Positions& at_;
+  const Span& at_;
   const ClusterBarriers barriers_;
   KeyRing<T> keys_;
-  Turn biases_turn_;
+  RingSlot biases_turn_;
   std::uint32_t peers_[2];                           // where the shared memory of blocks lane / 4 and 8 more begins
   int slot_ = 0;                                     // of the ring's next stage
   std::uint32_t ring_parity_ = 0;                    // of that slot's next use
@@ -495,4 +495,4 @@ class ClusterWalk {
   int unit_, slice_;  // whose keys this warp attends with: of a (sequence, head) of the block, which share
 };
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation

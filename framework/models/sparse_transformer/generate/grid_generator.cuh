@@ -9,7 +9,7 @@
 #pragma once
 #include "framework/models/sparse_transformer/generate/problem.cuh"
 
-namespace longstride::kernels::cuda::generation {
+namespace longstride::generation {
 
 // By one warp.
 __device__ __forceinline__ void prefetch(const char* from, std::uint32_t bytes) {
@@ -33,11 +33,11 @@ __device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
 // `transforms`: whether queries and keys are normalised or rotated. A kernel that does not do so spills fewer
 // registers and is 3.5 to 5% faster (docs/performance.md).
 template <class T, bool transforms>
-class Walk {
+class GridGenerator {
  public:
-  __device__ __forceinline__ Walk(const Problem& problem, const Positions& positions, char* shared)
+  __device__ __forceinline__ GridGenerator(const Problem& problem, const Span& span, char* shared)
       : p_(problem),
-        at_(positions),
+        at_(span),
         s_(problem, shared),
         heads_(problem.heads),
         output_(static_cast<int>(threadIdx.x), problem.batch) {
@@ -412,8 +412,8 @@ class Walk {
   }
 
   const Problem& p_;
-  const Positions& at_;
-  const Places<T> s_;
+  const Span& at_;
+  const SharedLayout<T> s_;
   Heads heads_;
   Output output_;
   Ahead ahead_;
@@ -421,4 +421,4 @@ class Walk {
   int units_, first_unit_, copiers_;
 };
 
-}  // namespace longstride::kernels::cuda::generation
+}  // namespace longstride::generation
