@@ -1,5 +1,6 @@
-// Attention of one query over the cache by one block. The keys of a head may be split over several blocks; the
-// products' blocks merge them. Old keys and values are on their way to shared memory before the query is known.
+// Attention of one query over the cache by one thread block. The keys of a head may be split between several blocks;
+// the blocks of the next product merge the results. Cached keys and values are copied to shared memory before the query
+// is known.
 #pragma once
 #include "framework/models/sparse_transformer/generate/exchange.cuh"
 #include "framework/models/sparse_transformer/generate/product.cuh"
@@ -11,7 +12,7 @@ namespace longstride::generation {
 constexpr int most_value_columns = 128;
 
 struct HeadEntry {
-  std::int64_t first_row;  // of the head's first ring; a geometry's rows count from there
+  std::int64_t first_row;  // of the head's first ring; the geometry's rows count from it
   std::int32_t geometry;
 };
 
@@ -22,20 +23,20 @@ struct Heads {
   std::int32_t n;
   float scale;
   bool transformed, normalised;  // queries and keys (kernels/query_key/query_key.h)
-  const float2* rotation;        // of every pair at this position: cosine and sine
+  const float2* rotation;        // cosine and sine of every pair at this position
 
   __host__ __device__ int unit_words() const { return value_size + 2; }
 };
 
-// What a unit (sequence, head, split) reads at a position, in layers of one plan. Found once a position.
+// What a unit (sequence, head, split) reads at a position in all layers of one plan. Computed once per position.
 struct KeyPlan {
   KeyLine lines[HeadGeometry::most_parts];
-  KeyRows rows[HeadGeometry::most_parts];  // for keys that lie on no line
+  KeyRows rows[HeadGeometry::most_parts];  // for keys that do not lie on a line
   int counts[HeadGeometry::most_parts];
-  int ring_row[HeadGeometry::most_parts];  // where this position's key and value go; -1: nowhere
-  int parts, begin, end, self;             // keys of this split, and the position's own among all
+  int ring_row[HeadGeometry::most_parts];  // where this position's key and value are stored; -1: nowhere
+  int parts, begin, end, self;             // keys [begin, end) of this split; index of the position's own key
 
-  // The cache's row of a key; -1 for the position's own, which is not there yet.
+  // The cache's row of a key; -1 for the position's own, which is not in the cache yet.
   __device__ int row(int index) const {
     if (index == self) return -1;
     int part = 0;
@@ -48,7 +49,7 @@ struct KeyPlan {
 template <class T>
 struct Cache {
   T* keys;
-  T* values;  // of one sequence
+  T* values;  // both of one sequence
 };
 
 struct Unit {
@@ -59,7 +60,7 @@ struct Unit {
         split(number % heads.splits) {}
 };
 
-// By one warp.
+// Called by one warp.
 __device__ inline void plan_keys(const Heads& heads, int plan, const Unit& unit, std::int32_t position, KeyPlan& out) {
   const HeadEntry entry = heads.entries[plan * heads.count + unit.head];
   const HeadGeometry& g = heads.geometry[entry.geometry];
@@ -102,18 +103,18 @@ struct Staging {
   float* scores;    // (most)
   float* query;     // query, key and value of the position
   float* partials;  // (warps, value size)
-  int* list;        // (most): rows of further helpings of keys
-  int most;         // keys at once
+  int* list;        // (most): rows of the keys that did not fit at first
+  int most;         // keys that fit at once
 
   __host__ __device__ static int key_pitch(int key_size) { return key_size + pack; }
 };
 
-// `count` keys, whose rows are listed, are copied. By threads [from, threads).
+// Starts to copy `count` keys, whose rows are in `list`. Called by threads [from, threads).
 template <class T>
 __device__ inline void fetch_keys(const Heads& heads, const Cache<const T>& cache, const int* list, int count,
                                   const Staging<T>& to, int from) {
   const int key_packs = heads.key_size / Staging<T>::pack, packs = key_packs + heads.value_size / Staging<T>::pack;
-  const int shift = 32 - __clz(packs - 1), pitch = Staging<T>::key_pitch(heads.key_size);  // a power of two a key
+  const int shift = 32 - __clz(packs - 1), pitch = Staging<T>::key_pitch(heads.key_size);  // 2^shift lanes per key
   const int thread = static_cast<int>(threadIdx.x) - from, pack = thread & ((1 << shift) - 1);
   if (thread < 0 || pack >= packs) return;
   const bool of_key = pack < key_packs;
@@ -133,7 +134,7 @@ __device__ inline void fetch_keys(const Heads& heads, const Cache<const T>& cach
 
 __device__ __forceinline__ void fetched() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// A query or key, received, normalised, rotated and scaled, by a warp: two pairs a lane.
+// Receives, normalises, rotates and scales a query or key. Called by one warp: two pairs per lane.
 __device__ inline void receive_transformed(const Word* words, int size, std::uint32_t tag, bool normalised, float scale,
                                            const float2* rotation, float* row) {
   static_assert(most_transformed <= 2 * 2 * 32);
@@ -153,8 +154,8 @@ __device__ inline void receive_transformed(const Word* words, int size, std::uin
   }
 }
 
-// The position's query, key and value: the latter two also go to the cache, and to where the keys are staged when
-// theirs is among the first.
+// Receives the position's query, key and value. Key and value are also stored in the cache and, if they are among the
+// first staged keys, in staging.
 template <bool transforms, class T>
 __device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, const Unit& unit, const Cache<T>& cache,
                                      const Staging<T>& stage, const Word* words, std::uint32_t tag) {
@@ -195,12 +196,12 @@ __device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, co
              });
 }
 
-// Further keys than fit at once.
+// Copies keys that did not fit at first.
 template <class T>
 __device__ inline void fetch_more(const Heads& heads, const KeyPlan& plan, const Cache<T>& cache,
                                   const Staging<T>& stage, int first, int count) {
   const int thread = static_cast<int>(threadIdx.x), dk = heads.key_size, dv = heads.value_size;
-  __syncthreads();  // the former ones are still being read
+  __syncthreads();  // the previous keys are still being read
   for (int key = thread; key < count; key += threads) stage.list[key] = plan.row(first + key);
   __syncthreads();
   fetch_keys<T>(heads, {cache.keys, cache.values}, stage.list, count, stage, 0);
@@ -230,9 +231,9 @@ __device__ __forceinline__ float score_of(const T* key, const float* query, int 
   return dot;
 }
 
-// The first keys are in staging, or on their way. `words`: query, key and value rows of the unit's sequence; `out`
-// receives value_size sums and, with several splits, the top score and the total. `transforms`: whether queries and
-// keys are transformed.
+// The copy of the first keys to staging has been started. `words`: query, key and value rows of the unit's sequence.
+// `out` receives value_size sums and, with several splits, the top score and the total. `transforms`: whether queries
+// and keys are transformed.
 template <class T, bool transforms>
 __device__ inline void attend(const Heads& heads, const KeyPlan& plan, const Unit& unit, const Cache<T>& cache,
                               const Staging<T>& stage, const Word* words, Word* out, std::uint32_t tag) {

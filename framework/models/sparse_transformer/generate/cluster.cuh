@@ -1,28 +1,31 @@
-// The kernel for a cluster of blocks: what it is given, where it keeps things, and in which order weights are read.
+// The kernel for a cluster of blocks: its arguments, its layout of shared memory, and the order in which weights are
+// read.
 //
-// A block has the same heads, and the same rows of every matrix, in all layers. Its weights do not depend on anything,
-// so one warp has them copied, position after position, through a ring in shared memory, as far ahead as the ring goes.
+// A block has the same heads, and the same rows of every matrix, in all layers. The order of its weights is known in
+// advance, so one warp copies them, position after position, through a ring in shared memory, as far ahead as the ring
+// allows.
 #pragma once
 #include "framework/models/sparse_transformer/generate/problem.cuh"
 
 namespace longstride::generation {
 
-constexpr int cluster_warps = 16, cluster_consumers = 32 * cluster_warps;  // beside the warp that fetches weights
+constexpr int cluster_warps = 16, cluster_consumers = 32 * cluster_warps;  // without the warp that fetches weights
 constexpr int cluster_threads = cluster_consumers + 32;
 constexpr int most_cluster_sequences = 4;  // half the columns of a matrix instruction (multiply_block)
 constexpr int stage_blocks = 32;           // blocks of 512 bytes (product.cuh) in one stage of the ring
 constexpr int stage_bytes = 512 * stage_blocks;
-constexpr int blocks_at_once = 4;                       // of a warp
-constexpr int most_slot_keys = 64;                      // two a lane
-constexpr int most_cluster_width = 32 * cluster_warps;  // a thread has an element of it
+constexpr int blocks_at_once = 4;                       // per warp
+constexpr int most_slot_keys = 64;                      // two per lane
+constexpr int most_cluster_width = 32 * cluster_warps;  // one element per thread
 enum Message { mixed_message, middle_message, inner_message, outer_message, logits_message, messages };
 
-// A block's share of a product: tiles of 8 rows, each in 2^part_shift parts, which are `blocks` neighbouring blocks for
-// one warp. A part lies in one stage. Pieces that begin a stage each: `piece_tiles` tiles in `piece_blocks` blocks.
+// A thread block's share of a product: tiles of 8 rows, each cut into 2^part_shift parts of `blocks` neighbouring
+// blocks; a part is the work of one warp and lies within one stage. The share consists of pieces of `piece_tiles` tiles
+// (`piece_blocks` blocks), each of which begins a stage.
 struct Work {
   int tiles = 0, part_shift = 0, blocks = 0, piece_tiles = 0, piece_blocks = 0, stages = 0;
-  int input = 0, pitch = 0;  // the vectors, in bytes: the first one's place, and from one to the next
-  int bias = 0;              // among the layer's biases, in floats
+  int input = 0, pitch = 0;  // the vectors: byte offset of the first, bytes from one to the next
+  int bias = 0;              // offset in the layer's biases, in floats
   int first_part = 0;        // in the block's list of WorkPart
 
   __host__ __device__ int block_of(int tile, int part) const {
@@ -30,26 +33,26 @@ struct Work {
     return piece * piece_blocks + ((((tile - piece * piece_tiles) << part_shift) + part)) * blocks;
   }
 };
-// Where one part lies: its stage, counted from the product's first, and from the first that warps read at this time; in
-// bytes, its place in the stage, and its columns of the first vector.
+// Location of one part: its stage, counted from the product's first stage (`stage`) and from the first stage that the
+// warps read in this turn (`of_turn`); byte offsets of its weights in the stage and of its columns in the first vector.
 struct alignas(16) WorkPart {
   int stage, of_turn, weights, vectors;
 };
-// A layer has two products whose rows warps have to themselves, and after each of them one whose rows they share. The
-// logits are of the first kind.
+// A layer has two products in which each row belongs to one warp, each followed by one in which several warps share a
+// row. The logits are of the first kind.
 enum Kind { qkv_kind, inner_kind, logits_kind, kinds };
 
-// Where the biases of a layer's products lie in its slot of their ring, in floats. (Of a norm a thread has its element
-// in registers.)
+// Offsets of the biases of a layer's products in a slot of the ring of biases, in floats. (The norms' elements are in
+// registers, one per thread.)
 struct Biases {
   int qkv = 0, output = 0, inner = 0, outer = 0, count = 0;
 };
 
-// How keys lie in shared memory, so that neighbouring rows of one column are in different banks: of every row the packs
-// of 16 bytes change places, or where their number does not allow that, a row is followed by a gap.
+// Layout of keys in shared memory that puts neighbouring rows of one column into different banks: the 16-byte packs of
+// a row are permuted or, where their number does not allow that, a gap follows each row.
 struct KeyLayout {
-  int pitch = 0;            // from a row to the next, in elements
-  int shift = 0, mask = 0;  // pack i of row r is where pack i ^ (r >> shift & mask) would be
+  int pitch = 0;            // from one row to the next, in elements
+  int shift = 0, mask = 0;  // pack i of row r is stored as pack i ^ (r >> shift & mask)
 
   KeyLayout() = default;
   explicit KeyLayout(int key_size) {
@@ -63,14 +66,14 @@ struct KeyLayout {
 };
 
 struct Cluster {
-  int size = 0;                      // blocks; 0: there are no clusters, a grid does it
+  int size = 0;                      // blocks per cluster; 0: no clusters, the grid kernel is used
   int count = 0;                     // clusters
-  int sequences = 0;                 // of a cluster, at most
-  int heads = 0;                     // of a block
-  int unit_warps = 0;                // that share the keys of a (sequence, head)
-  int key_slots = 0, slot_keys = 0;  // chunks of its share that a warp has at hand; the keys of one
+  int sequences = 0;                 // per cluster, at most
+  int heads = 0;                     // per block
+  int unit_warps = 0;                // warps that share the keys of a (sequence, head)
+  int key_slots = 0, slot_keys = 0;  // chunks of keys that a warp holds at once; keys per chunk
   int stages = 0;                    // of the ring
-  // In shared memory, in bytes from its beginning.
+  // Byte offsets in shared memory.
   int ring = 0, biases = 0, stream = 0, normed = 0, mixed = 0, inner = 0, deltas = 0, logits = 0, partials = 0,
       norm_parts = 0, parts = 0, query = 0, fresh = 0, keys = 0, sums = 0, plans = 0, key_shares = 0, entries = 0,
       geometry = 0, head_entries = 0, barriers = 0, bytes = 0;
@@ -83,7 +86,7 @@ struct Cluster {
   __host__ __device__ int value_rows(const Problem& p) const { return heads * p.heads.value_size; }
   __host__ __device__ int qkv_rows(const Problem& p) const { return 2 * query_rows(p) + value_rows(p); }
   __host__ __device__ int rows(const Packed& m) const { return m.tiles / size * tile_rows; }
-  // The barriers' numbers: of the ring's stages, of two layers' biases, of the hand-overs, of the warps' keys.
+  // Barriers are numbered in this order: the ring's stages, two layers' biases, the hand-overs, the warps' keys.
   __host__ __device__ int message_barrier(int m) const { return 2 * stages + 4 + m; }
   __host__ __device__ int keys_barrier(int warp) const { return message_barrier(messages) + warp * key_slots; }
   __host__ __device__ int barrier_count() const { return keys_barrier(cluster_warps); }
@@ -98,20 +101,20 @@ struct Cluster {
   }
 };
 
-// A warp's share of the keys of a unit (sequence, head), and in how many chunks it is.
+// A warp's share of the keys of a unit (sequence, head), and its number of chunks.
 struct alignas(16) KeyShare {
   int begin, end, chunks;
 };
 
-// Neighbouring tiles of one matrix: bytes from the beginning of all weights, and blocks of 512 bytes.
+// Neighbouring tiles of one matrix: byte offset in the weights, and number of 512-byte blocks.
 struct Piece {
   std::int64_t at;
   int blocks;
 };
 constexpr int layer_pieces = 6;
 
-// What block `rank` reads of layer k, in order: queries, keys, values, output, inner, outer. Layer p.layers is the
-// head, of one piece.
+// The pieces of layer k that block `rank` reads, in order: queries, keys, values, output, inner, outer. Layer p.layers
+// is the head, which has one piece.
 __host__ __device__ inline Piece piece_of(const Problem& p, const Cluster& c, int rank, int k, int index) {
   const auto tiles = [&](const Packed& m, int first, int count) {
     return Piece{k * p.layer_bytes + m.blocks + static_cast<std::int64_t>(first) * m.depth * 512, count * m.depth};
@@ -128,7 +131,7 @@ __host__ __device__ inline Piece piece_of(const Problem& p, const Cluster& c, in
 
 __host__ __device__ inline int stages_of(int blocks) { return (blocks + stage_blocks - 1) / stage_blocks; }
 
-// The stages of one block in the order in which they are read, position after position.
+// Iterates over the stages of one block in the order in which they are read, position after position.
 class Stages {
  public:
   __host__ __device__ Stages(const Problem& p, const Cluster& c, int rank) : p_(p), c_(c), rank_(rank) { enter(); }
@@ -140,7 +143,7 @@ class Stages {
     const int left = piece_.blocks - stage_ * stage_blocks;
     return static_cast<std::uint32_t>((left < stage_blocks ? left : stage_blocks) * 512);
   }
-  // To the next; whether it is the next position's first.
+  // Moves to the next stage; returns whether it is the first of the next position.
   __host__ __device__ bool step() {
     if (++stage_ < stages_of(piece_.blocks)) return false;
     stage_ = 0;
@@ -161,7 +164,7 @@ class Stages {
   Piece piece_;
 };
 
-// A place in a ring whose slots are used in turn, and the parity of its present use.
+// A slot of a ring, and the parity of its current use.
 struct RingSlot {
   int slot = 0;
   std::uint32_t parity = 0;
@@ -171,8 +174,7 @@ struct RingSlot {
   }
 };
 
-// A plan for this GPU, or one without blocks where clusters cannot do it or are not worth it. `most_keys`: of one
-// query.
+// A plan for this GPU; its size is 0 where clusters cannot run this problem or are slower. `most_keys`: per query.
 Cluster plan_cluster(const Problem&, Dtype, std::int64_t most_keys, std::int64_t shared_bytes);
 void launch_clusters(const Problem&, const Cluster&, const Span&, Dtype, const Launch&);
 

@@ -1,13 +1,13 @@
-// Attention of one query by warps that need not wait for each other: each has its own share of the keys, which it
-// fetches into its own memory, a chunk of at most 64 at a time, long before the query is known. A warp's result is what
-// the softmax of its keys alone needs to be merged: the top score, the total and the weighted sums.
+// Attention of one query by warps that do not wait for each other: each warp copies its own share of the keys into its
+// own memory, at most 64 at a time, long before the query is known. Its result is the softmax over its keys in a form
+// that can be merged: the top score, the total and the weighted sums.
 #pragma once
 #include "framework/models/sparse_transformer/generate/cluster.cuh"
 #include "framework/models/sparse_transformer/generate/cluster_ptx.cuh"
 
 namespace longstride::generation {
 
-// A warp's memory for keys and values, `slots` chunks, and a barrier for each, of 32 arrivals.
+// A warp's memory for keys and values: key_slots chunks, each with a barrier of 32 arrivals.
 template <class T>
 class KeyRing {
  public:
@@ -32,12 +32,12 @@ class KeyRing {
     return min(share.end - share.begin - chunk * c_.slot_keys, c_.slot_keys);
   }
 
-  // The next chunk, on its way into the slot whose turn it is.
+  // Starts to copy the next chunk into the next slot.
   __device__ void fetch(const KeyPlan& plan, const KeyShare& share, int chunk, const Cache<T>& cache) {
     int key_packs = heads_.key_size / pack;
-    asm volatile("" : "+r"(key_packs));  // what follows from it is to be worked out here, not before the caller's loop
+    asm volatile("" : "+r"(key_packs));  // keeps what depends on it from being hoisted out of the caller's loop
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int packs = key_packs + heads_.value_size / pack, shift = 32 - __clz(packs - 1);  // a power of two a key
+    const int packs = key_packs + heads_.value_size / pack, shift = 32 - __clz(packs - 1);  // 2^shift lanes per key
     const int begin = share.begin + chunk * c_.slot_keys, count = keys_of(share, chunk);
     const int mine[2] = {lane < count ? plan.row(begin + lane) : -1,
                          lane + 32 < count ? plan.row(begin + lane + 32) : -1};
@@ -59,7 +59,7 @@ class KeyRing {
     fetched_.next(c_.key_slots);
   }
 
-  // The oldest chunk that was fetched; after its use, `release`.
+  // Waits for the oldest fetched chunk; call `release` after its use.
   __device__ int receive() const {
     await(barrier(used_.slot), used_.parity);
     return used_.slot;
@@ -80,14 +80,14 @@ class KeyRing {
   RingSlot fetched_, used_;
 };
 
-// What a warp has found of its keys. After `reduce`, sum[0] to sum[width - 1] are of the columns from `column` on.
+// A warp's result over its keys. After `reduce`, sum[0] to sum[width - 1] belong to the columns from `column` on.
 struct Found {
   float top = -INFINITY, total = 0;
   float sum[8] = {};
   int column = 0, width = 8;
 
-  // Over the lanes that have the same columns: those whose numbers are equal modulo `groups`, a power of two. Every
-  // step halves the columns of a lane while there are several.
+  // Sums over the lanes that have the same columns: those with equal numbers modulo `groups`, a power of two. Every
+  // step halves the columns of a lane until one is left.
   __device__ void reduce(int groups) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     total = warp_sum(total);
@@ -104,14 +104,14 @@ struct Found {
   }
 };
 
-// The largest of a warp's, which are no NaNs: integers have an instruction for it.
+// The maximum over a warp, without NaNs. Ordered as integers, because there is an instruction for those.
 __device__ __forceinline__ float largest_of_warp(float x) {
   const int bits = static_cast<int>(__float_as_uint(x)), ordered = bits ^ (bits >> 31 & 0x7FFFFFFF);
   const int top = __reduce_max_sync(0xFFFFFFFFu, ordered);
   return __uint_as_float(static_cast<std::uint32_t>(top ^ (top >> 31 & 0x7FFFFFFF)));
 }
 
-// In four sums, which need not wait for each other. `turn`: of the key's row (KeyLayout).
+// q k in four independent sums. `turn`: that of the key's row (KeyLayout).
 template <class T>
 __device__ __forceinline__ float score_of_key(const T* key, int turn, const float* query, int size) {
   constexpr int pack = KeyRing<T>::pack;
@@ -129,7 +129,7 @@ __device__ __forceinline__ float score_of_key(const T* key, int turn, const floa
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// One chunk of 16-bit keys and values, of which `count` are there. A lane has the scores of two keys.
+// One chunk of `count` 16-bit keys and values. A lane has the scores of two keys.
 template <class T>
 __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int count, const float* query,
                                              const Heads& heads, const KeyLayout& layout, Found& found) {
@@ -145,7 +145,7 @@ __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int
   const float shrink = expf(found.top - top);
   const float first_weight = expf(first_score - top), second_weight = expf(second_score - top);
   found.top = top;
-  found.total = found.total * shrink + first_weight + second_weight;  // of this lane
+  found.total = found.total * shrink + first_weight + second_weight;  // this lane's share
 #pragma unroll
   for (float& x : found.sum) x *= shrink;
   const int slices = 32 >> group_shift, group = lane & ((1 << group_shift) - 1), slice = lane >> group_shift;
@@ -154,15 +154,15 @@ __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int
     const int key = first + slice;
     const float share = __shfl_sync(0xFFFFFFFFu, first < 32 ? first_weight : second_weight, key % 32);
     float v[pack];
-    load<pack>(values + min(key, count - 1) * dv + group * pack, v);  // keys that are not there weigh nothing
+    load<pack>(values + min(key, count - 1) * dv + group * pack, v);  // absent keys have weight 0
 #pragma unroll
     for (int e = 0; e < pack; ++e) found.sum[e] += share * v[e];
   }
 }
 
-// The warp's share of a unit: its first chunks have been fetched, as many as there are slots. `fresh`: this position's
-// own key and value, which the cache did not have when the chunks were fetched; `self`: its
-// place among the unit's keys. `cache()` is asked for where there are more chunks than slots.
+// The warp's share of a unit. As many chunks as there are slots have been fetched; further ones are read from
+// `cache()`. `fresh_key` and `fresh_value`: this position's own, which the cache did not have when the chunks were
+// fetched; `self`: its index among the unit's keys.
 template <class T, class F>
 __device__ __forceinline__ Found attend_share(const Heads& heads, const Cluster& c, const KeyPlan& plan, int self,
                                               const KeyShare& share, F&& cache, KeyRing<T>& ring, const float* query,

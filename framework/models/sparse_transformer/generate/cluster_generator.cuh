@@ -1,13 +1,12 @@
-// The kernel for clusters: each of a few clusters of blocks draws sequences of its own, and no cluster knows of
-// another. The values of a hand-over go straight into the shared memory of all blocks of the cluster and count towards
-// a barrier there. A layer has four:
-//   mixed    the block that found a head's query, key and value also attends with them, so only its output travels
+// The kernel for clusters: each of a few clusters of blocks draws sequences of its own, independently of the others.
+// The values of a hand-over are stored directly in the shared memory of all blocks of the cluster and complete on a
+// barrier there. A layer has four hand-overs:
+//   mixed    the heads' outputs: the block that computes a head's query, key and value also attends with them
 //   middle   the attention branch's rows; every block adds them to its own copy of the residual stream
-//   inner    the activated rows of the first product
+//   inner    the activated rows of the first feed-forward product
 //   outer    the feed-forward branch's rows
-// One more, at a position's end, is the logits. Nobody asks whether a receiver is ready: who sends a hand-over has
-// received all of the one before, which everybody sends after reading the one before that. So a hand-over may take the
-// place of the last but one.
+// A fifth, at the end of a position, is the logits. No ready flag is needed: a block sends message k only after
+// receiving all of k - 1, and every block sends k - 1 only after reading k - 2. So k may overwrite k - 2's buffer.
 #pragma once
 #include "framework/models/sparse_transformer/generate/cluster_attend.cuh"
 #include "framework/models/sparse_transformer/generate/cluster_norm.cuh"
@@ -29,7 +28,7 @@ class ClusterGenerator {
     slice_ = reader() % c_.unit_warps;
   }
 
-  // All threads of the block.
+  // Called by all threads of the block.
   __device__ void run() {
     copy_all(at<LayerEntry>(c_.entries), p_.entries, p_.layers);
     copy_all(at<HeadGeometry>(c_.geometry), p_.heads.geometry, p_.geometries);
@@ -47,14 +46,14 @@ class ClusterGenerator {
     } else {
       consume();
     }
-    cluster_sync();  // a block that is gone can receive nothing
+    cluster_sync();  // a block that has exited cannot receive
   }
 
  private:
   static __device__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   static __device__ int thread() { return static_cast<int>(threadIdx.x); }
-  // Warps in the order in which they attend: those that merge and draw, the first, are the last.
+  // The order of the warps for attention: the first warps, which merge and draw, come last.
   static __device__ int reader() { return cluster_warps - 1 - warp(); }
   // All warps but the one that fetches weights.
   static __device__ void sync() { named_barrier_sync(1, cluster_consumers); }
@@ -71,7 +70,7 @@ class ClusterGenerator {
 
   // ---- Barriers ----
 
-  // What all blocks together will send. By one thread, after the former time.
+  // Arms the barrier for the bytes that all blocks together will send. Called by one thread, after the previous phase.
   __device__ void expect(int m) const {
     const int element = m == logits_message ? 4 : static_cast<int>(sizeof(T));
     const int columns = m == logits_message  ? p_.vocabulary
@@ -85,13 +84,13 @@ class ClusterGenerator {
     if (threadIdx.x == 0) expect(m);
   }
 
-  // Where a message goes: from the beginning of a block's shared memory, in bytes.
+  // Byte offset of a message's barrier in a block's shared memory.
   __device__ std::uint32_t barrier_at(int m) const {
     return static_cast<std::uint32_t>(c_.barriers + 8 * c_.message_barrier(m));
   }
 
-  // Eight rows of up to four sequences, one value a lane (multiply_block), as packs of 16 bytes: this lane's is that of
-  // sequence lane % 4. `paired`: in the order in which products read them.
+  // Turns eight rows of up to four sequences, one value per lane (multiply_block), into packs of 16 bytes: this lane's
+  // pack belongs to sequence lane % 4. `paired`: in the order in which products read vectors.
   static __device__ uint4 packed(float x, bool paired) {
     const std::uint32_t mine = bits_of(from_float<T>(x));
     const std::uint32_t two = mine | __shfl_down_sync(0xFFFFFFFFu, mine, 4) << 16;
@@ -105,7 +104,8 @@ class ClusterGenerator {
   }
   static __device__ std::uint32_t bits_of(T x) { return *reinterpret_cast<const std::uint16_t*>(&x); }
 
-  // A tile's pack to all blocks: each lane to those whose number is lane / 4 modulo 8. `to`: of the pack of sequence 0.
+  // Sends a tile's packs to all blocks: each lane to the blocks lane / 4 and lane / 4 + 8. `to`: offset of the pack of
+  // sequence 0.
   __device__ void send_tile(const uint4& x, int to, int pitch, int m) const {
     if (lane() % 4 >= count_) return;
     const std::uint32_t place = static_cast<std::uint32_t>(to + lane() % 4 * pitch), barrier = barrier_at(m);
@@ -126,9 +126,9 @@ class ClusterGenerator {
     }
   }
 
-  // A part of a tile: the sum of row lane / 4 and vector lane % 4. A slot that is used twice while the warps read
-  // their parts is looked at when its first use is over: the parity of a barrier tells neighbouring phases apart, no
-  // more.
+  // A part of a tile: the product of row lane / 4 and vector lane % 4. If the ring wraps within one turn of the warps,
+  // a warp first waits until the slot's earlier use is over: the parity of a barrier only tells neighbouring phases
+  // apart.
   __device__ float multiply(const Work& work, int number) const {
     const WorkPart part = at<WorkPart>(c_.parts)[work.first_part + number];
     int slot = slot_ + part.stage;
@@ -165,7 +165,7 @@ class ClusterGenerator {
     for (; slot_ >= c_.stages; slot_ -= c_.stages) ring_parity_ ^= 1;
   }
 
-  // A product whose tiles warps have to themselves: f(tile, sum).
+  // A product in which each tile belongs to one warp: calls f(tile, sum).
   template <class F>
   __device__ void multiply_tiles(const Work& work, F&& f) {
     for (int first = 0; first < work.tiles; first += cluster_warps) {
@@ -176,8 +176,8 @@ class ClusterGenerator {
     pass(work.stages);
   }
 
-  // A product whose tiles several warps share. Of a tile's rows every one of them adds up all parts, and sends them to
-  // some blocks.
+  // A product in which several warps share a tile. Each of them adds up all parts of the tile's rows and sends the rows
+  // to some of the blocks.
   __device__ void multiply_shared(const Work& work, int m, int to) {
     const int parts = 1 << work.part_shift;
     float* sums = at<float>(c_.partials);
@@ -192,10 +192,10 @@ class ClusterGenerator {
     float x = bias;
 #pragma unroll 4
     for (int p = 0; p < parts; ++p) x += sums[(tile * parts + p) * 32 + lane()];
-    const uint4 pack = packed(x, false);  // rounded before it joins the stream, as everywhere in training
+    const uint4 pack = packed(x, false);  // rounded before it is added to the stream, as in training
     const int size = static_cast<int>(sizeof(T)), turn = warp() >> tile_shift, turns = cluster_warps >> tile_shift;
     to += (rank_ * work.tiles + tile) * tile_rows * size;
-    // Of the blocks, those whose number is `turn` modulo `turns`.
+    // To the blocks whose number is `turn` modulo `turns`.
     if (lane() % 4 < count_) {
       const std::uint32_t place = static_cast<std::uint32_t>(to + lane() % 4 * p_.width * size),
                           barrier = barrier_at(m);
@@ -212,13 +212,13 @@ class ClusterGenerator {
     return at<float>(c_.biases) + biases_turn_.slot * c_.biases_at.count + offset;
   }
 
-  // Span have 32 bits: what does not fit is beyond all of them.
+  // Positions have 32 bits, so larger divisors and sizes can be clamped.
   static __device__ std::int64_t row_of(std::int32_t position, const Table& table) {
     const auto narrow = [](std::int64_t x) { return static_cast<std::uint32_t>(x < 0xFFFFFFFFll ? x : 0xFFFFFFFFll); };
     return static_cast<std::uint32_t>(position) / narrow(table.divisor) % narrow(table.size);
   }
 
-  // By one warp.
+  // Called by one warp.
   __device__ void embed(int s, std::int32_t position, int token) const {
     float* stream = at<float>(c_.stream) + s * p_.width;
     const EmbeddingRows rows(p_, position, token, [&](const Table& table) { return row_of(position, table); });
@@ -237,7 +237,7 @@ class ClusterGenerator {
   }
 
   __device__ int units() const { return count_ * c_.heads; }
-  // Which keys a unit reads in layers of this kind, and what of them is for this warp.
+  // The keys that a unit reads in layers of this kind, and a warp's share of them.
   __device__ const KeyPlan& plan_of(int kind, int unit) const { return at<KeyPlan>(c_.plans)[unit * p_.plans + kind]; }
   __device__ KeyShare share_of(int kind, int unit, int slice) const {
     return at<KeyShare>(c_.key_shares)[(unit * p_.plans + kind) * c_.unit_warps + slice];
@@ -248,7 +248,8 @@ class ClusterGenerator {
             reinterpret_cast<T*>(p_.cache + e.values) + row * p_.heads.value_size};
   }
 
-  // Which keys this block's units read at a position, in every kind of layer. By the warps from `warps_before` on.
+  // The keys that this block's units read at a position, for every kind of layer. Called by the warps from
+  // `warps_before` on.
   __device__ void plan_position(std::int32_t position, int warps_before) const {
     Heads heads = p_.heads;
     heads.geometry = at<HeadGeometry>(c_.geometry);
@@ -267,7 +268,7 @@ class ClusterGenerator {
     }
   }
 
-  // This warp's first keys of a layer.
+  // Starts to copy this warp's first keys of a layer.
   __device__ void fetch_keys(const LayerEntry& e) {
     if (unit_ >= units()) return;
     const KeyPlan& plan = plan_of(e.plan, unit_);
@@ -276,8 +277,8 @@ class ClusterGenerator {
     for (int chunk = 0; chunk < min(share.chunks, c_.key_slots); ++chunk) keys_.fetch(plan, share, chunk, cache);
   }
 
-  // `token`: of this warp's sequence, the byte before the position, and then that at it. The code of a layer stands
-  // here once: with what of it would be written twice it would not fit where a multiprocessor keeps instructions.
+  // `token`: the byte of this warp's sequence, on entry before the position, on return at it. The code of a layer
+  // appears only once: duplicated, it would not fit the instruction cache.
   __device__ void position(std::int32_t position, bool more, int& token) {
     NormElement norm = norm_of(0, 0);
     if (warp() < count_) embed(warp(), position, token);
@@ -305,18 +306,18 @@ class ClusterGenerator {
       receive(logits_message, positions_parity_);
       token = draw(warp(), position);
     } else if (more) {
-      plan_position(position + 1, count_);  // nobody reads this position's any more
+      plan_position(position + 1, count_);  // this position's plan is not needed any more
     }
     positions_parity_ ^= 1;
   }
 
-  // Of the norm before a half of layer k, or of the one before the logits.
+  // This thread's element of the norm before a half of layer k, or before the logits.
   __device__ NormElement norm_of(int k, int half) const {
     const Norm& norm = k == p_.layers ? p_.final_norm : half == 0 ? p_.attention_norm : p_.feed_forward_norm;
     return Normaliser::element_of(norm, p_.weights + k * p_.layer_bytes, p_.width);
   }
 
-  // The norm before the first or the second half of layer k, or before the logits, and the product of what it finds.
+  // The norm before the first or the second half of layer k, or before the logits, and the product that follows it.
   __device__ void begin_half(int k, int half, const NormElement& norm) {
     float* stream = at<float>(c_.stream);
     NormPart* parts = at<NormPart>(c_.norm_parts);
@@ -327,7 +328,7 @@ class ClusterGenerator {
     sync();
     normaliser.finish(stream, c_.share_of_width, parts, count_, at<T>(c_.normed), pitch_of<T>(p_.width));
     sync();
-    if (half == 0 && k > 0 && threadIdx.x == 0)  // the former layer's have been read
+    if (half == 0 && k > 0 && threadIdx.x == 0)  // the previous layer's biases have been read
       barrier_arrive(barriers_.biases_empty(biases_turn_.slot ^ 1), 1);
     const Kind kind = k == p_.layers ? logits_kind : half == 0 ? qkv_kind : inner_kind;
     const Work& work = c_.own[kind];
@@ -363,7 +364,7 @@ class ClusterGenerator {
     }
   }
 
-  // Row r of the position's query, key and value.
+  // Keeps row r of the position's query, key and value in shared memory.
   __device__ void keep_query(int s, int r, float x) const {
     const int keys = c_.query_rows(p_), dk = p_.heads.key_size, dv = p_.heads.value_size;
     if (r < keys) {
@@ -376,7 +377,7 @@ class ClusterGenerator {
     at<T>(c_.fresh)[(s * c_.heads + head) * (dk + dv) + (of_key ? 0 : dk) + of_kind - head * size] = from_float<T>(x);
   }
 
-  // The position's keys and values to the cache.
+  // Stores the position's keys and values in the cache.
   __device__ void keep(const LayerEntry& e) const {
     const int key_packs = p_.heads.key_size / 8, packs = key_packs + p_.heads.value_size / 8;
     if (lane() >= packs) return;
@@ -393,7 +394,7 @@ class ClusterGenerator {
     }
   }
 
-  // What a warp leaves for the merge: the sums of its columns, the top score, the total.
+  // A warp's result for the merge: the sums of the columns, the top score, the total.
   __device__ int found_pitch() const { return p_.heads.value_size + 4; }
   __device__ void attend(const LayerEntry& e) {
     const bool wanted = unit_ < units();
@@ -401,12 +402,12 @@ class ClusterGenerator {
     const KeyShare share = share_of(e.plan, wanted ? unit_ : 0, slice_);
     const int self = plan.self;
     if (wanted && share.begin < share.end) keys_.receive();
-    sync();  // the query, key and value are there
+    sync();  // the query, key and value have been stored
     if (!wanted) return;
     const T* fresh = at<T>(c_.fresh) + unit_ * (p_.heads.key_size + p_.heads.value_size);
     const auto further = [&] {
       int unit = unit_;
-      asm volatile("" : "+r"(unit));  // to be worked out where it is wanted, not before the loop
+      asm volatile("" : "+r"(unit));  // keeps the address computation from being hoisted out of the loop
       return cache_of(e, unit);
     };
     const Found found =
@@ -418,14 +419,14 @@ class ClusterGenerator {
       if (e < found.width) to[found.column + e] = found.sum[e];
     if (lane() == 0) to[p_.heads.value_size] = found.top, to[p_.heads.value_size + 1] = found.total;
   }
-  // The warps' sums together, and to all blocks: of a unit, one warp sends to 8 of them.
+  // Merges the warps' results and sends them to all blocks: one warp per unit and 8 blocks.
   __device__ void merge() const {
     constexpr int size = static_cast<int>(sizeof(T));
     const int dv = p_.heads.value_size, pitch = found_pitch(), groups = c_.size / 8;
     for (int i = warp(); i < units() * groups; i += cluster_warps) {
       const int unit = groups == 1 ? i : i / 2, s = c_.heads == 1 ? unit : unit / c_.heads;
       const float* from = at<float>(c_.sums) + unit * c_.unit_warps * pitch;
-      const float* mine = from + min(lane(), c_.unit_warps - 1) * pitch + dv;  // a warp each
+      const float* mine = from + min(lane(), c_.unit_warps - 1) * pitch + dv;  // one warp's result per lane
       const float top = lane() < c_.unit_warps ? mine[0] : -INFINITY, total = mine[1];
       const float most = largest_of_warp(top);
       const float share = top > -INFINITY ? expf(top - most) : 0.0f;
@@ -487,12 +488,12 @@ class ClusterGenerator {
   const ClusterBarriers barriers_;
   KeyRing<T> keys_;
   RingSlot biases_turn_;
-  std::uint32_t peers_[2];                           // where the shared memory of blocks lane / 4 and 8 more begins
+  std::uint32_t peers_[2];                           // shared memory of blocks lane / 4 and lane / 4 + 8
   int slot_ = 0;                                     // of the ring's next stage
   std::uint32_t ring_parity_ = 0;                    // of that slot's next use
-  std::uint32_t parity_ = 0, positions_parity_ = 0;  // of the layers' messages, and the logits'
+  std::uint32_t parity_ = 0, positions_parity_ = 0;  // of the layers' messages, and of the logits
   int rank_, first_, count_;
-  int unit_, slice_;  // whose keys this warp attends with: of a (sequence, head) of the block, which share
+  int unit_, slice_;  // the (sequence, head) of the block whose keys this warp attends to, and its share of them
 };
 
 }  // namespace longstride::generation

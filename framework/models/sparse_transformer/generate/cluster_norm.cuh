@@ -1,19 +1,19 @@
-// The norm of the residual streams of a cluster's sequences by all warps of a block, an element a thread.
+// The norm of the residual streams of a cluster's sequences by all warps of a block, one element per thread.
 #pragma once
 #include "framework/models/sparse_transformer/generate/cluster.cuh"
 #include "framework/models/sparse_transformer/generate/cluster_ptx.cuh"
 
 namespace longstride::generation {
 
-// What a block's warps find of a sequence: the sums of an element's distance from the first one, and of its square. One
-// pass finds both, and of the values themselves the square of the mean would swallow the variance.
+// A warp's partial sums over a sequence: the elements' distances from the first element, and their squares. One pass
+// gives both; sums of the values themselves would lose the variance next to the square of the mean.
 struct alignas(8) NormPart {
   float sum, square;
 };
 
-// Sums of several values over lanes that differ in the bits of `span` - 1. Every step halves the values of a lane while
-// there are several, so that `values` of them take values - 1 exchanges until one is left, not one a step each. This
-// lane gets the sum of value lane % span / (span / values). Both are powers of two, values <= span <= 32.
+// Sums of several values over lanes that differ in the bits of `span` - 1. Every step halves the values of a lane until
+// one is left, so `values` values take values - 1 shuffles to get there instead of one each per step. This lane gets
+// the sum of value lane % span / (span / values). Both are powers of two, values <= span <= 32.
 template <int values, int span>
 __device__ __forceinline__ float sum_of_lanes(float (&x)[values]) {
   int offset = span / 2;
@@ -37,13 +37,13 @@ class Normaliser {
     if (!real_) mine_ = 0;
   }
 
-  // From memory, now: what is asked for half a layer ahead is there when it is wanted.
+  // Loads at once: a load issued half a layer ahead has arrived by the time it is needed.
   static __device__ NormElement element_of(const Norm& norm, const char* weights, int width) {
     const int mine = min(static_cast<int>(threadIdx.x), width - 1) * 4;
     return {load_now(weights + norm.gain + mine), load_now(weights + norm.bias + mine)};
   }
 
-  // stream (count, width) += delta, where there is one; every warp's part of the sums goes to `parts`, (count, warps).
+  // stream (count, width) += delta unless it is null; every warp writes its partial sums to `parts`, (count, warps).
   template <class T>
   __device__ void add(const float* stream, const T* delta, int count, NormPart* parts) {
     if (count == 1) return add_to<1>(stream, delta, count, parts);
@@ -51,8 +51,8 @@ class Normaliser {
     add_to<4>(stream, delta, count, parts);
   }
 
-  // After a barrier of the warps: keeps the streams, and normed (count, pitch) = norm(stream), in the order in which
-  // products read vectors: of four words the second and the third are swapped (multiply_block).
+  // After a barrier of the warps: stores the streams, and normed (count, pitch) = norm(stream) in the order in which
+  // products read vectors: the second and the third of every four words are swapped (multiply_block).
   template <class T>
   __device__ void finish(float* stream, float share_of_width, const NormPart* parts, int count, T* normed,
                          int pitch) const {
@@ -72,7 +72,7 @@ class Normaliser {
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  // n: at least `count`. The sums of sequences beyond it are of zeros, and nobody keeps them.
+  // n >= count; the sums of the sequences beyond `count` are zeros and are not stored.
   template <int n, class T>
   __device__ __forceinline__ void add_to(const float* stream, const T* delta, int count, NormPart* parts) {
     float x[2 * n] = {};
@@ -89,14 +89,14 @@ class Normaliser {
       x[2 * s] = distance, x[2 * s + 1] = distance * distance;
     }
     const float sum = sum_of_lanes<2 * n, 32>(x);
-    constexpr int lanes = 16 / n;  // that have the same sum
+    constexpr int lanes = 16 / n;  // lanes with the same sum
     const int value = lane() / lanes, s = value / 2;
     if (lane() % lanes == 0 && s < count)
       reinterpret_cast<float*>(parts + s * cluster_warps + static_cast<int>(threadIdx.x) / 32)[value % 2] = sum;
   }
 
-  // Offset of the mean from the origin, and 1 / standard deviation, of one sequence: that of this lane's half and, with
-  // `pairs` of sequences, quarter.
+  // Offset of the mean from the origin, and 1 / standard deviation, of the sequence that belongs to this half (with two
+  // pairs of sequences, quarter) of the warp.
   template <int pairs>
   __device__ __forceinline__ float2 whole(float share_of_width, const NormPart* parts, int count) const {
     static_assert(cluster_warps == 16);
@@ -108,7 +108,7 @@ class Normaliser {
       x[2 * i] = part.sum, x[2 * i + 1] = part.square;
     }
     const float mine = sum_of_lanes<2 * pairs, 16>(x) * share_of_width;
-    constexpr int of_kind = 8 / pairs;  // the lanes' bit that tells sums from squares
+    constexpr int of_kind = 8 / pairs;  // the bit of the lane's number that tells sums from squares
     const float other = __shfl_xor_sync(0xFFFFFFFFu, mine, of_kind);
     const bool square = (lane() & of_kind) != 0;
     const float offset = square ? other : mine, squares = square ? mine : other;

@@ -1,5 +1,5 @@
-// Hopper's instructions for blocks of one cluster, one small function each: stores into another block's shared memory
-// that count towards a barrier there, copies that count towards one of ours, and waiting. PTX ISA 8.1, sm_90.
+// Hopper's instructions for the blocks of a cluster, one small function each: stores into another block's shared memory
+// that complete on a barrier there, copies that complete on a local barrier, and waiting. PTX ISA 8.1, sm_90.
 #pragma once
 #include "kernels/attention/sm90/ptx.cuh"
 
@@ -15,7 +15,7 @@ using sm90::bulk_load;
 using sm90::named_barrier_sync;
 using sm90::shared_address;
 
-// The block's shared memory. By name, not by a pointer that is handed on: so the compiler knows what it is.
+// The block's shared memory. A pointer that is passed around would hide the address space from the compiler.
 __device__ __forceinline__ char* block_memory() {
   extern __shared__ __align__(128) char shared[];
   return shared;
@@ -27,19 +27,20 @@ __device__ inline int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// All threads of all blocks of the cluster; what they wrote before is seen after.
+// Called by all threads of all blocks of the cluster; writes before it are visible after it.
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Where `address` of this block's shared memory lies in block `rank`.
+// The address in block `rank` that corresponds to `address` in this block's shared memory.
 __device__ inline std::uint32_t address_in(std::uint32_t address, int rank) {
   std::uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
 
-// 16 bytes to another block (or this one), which count towards a barrier of that block. Both are from address_in.
+// Stores 16 bytes in another block (or this one) and completes them on a barrier of that block. Both addresses come
+// from address_in.
 __device__ inline void send(std::uint32_t to, const uint4& x, std::uint32_t barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
                "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(barrier)
@@ -64,9 +65,9 @@ __device__ inline bool barrier_passed(std::uint64_t* barrier, std::uint32_t pari
   return passed != 0;
 }
 
-// As sm90::barrier_wait. What other blocks sent is in this block's shared memory before the barrier counts it, so that
-// the order within the block suffices; that of the cluster would empty the first-level cache at every wait. Seconds of
-// waiting mean that something is broken: a trap is better than for ever.
+// As sm90::barrier_wait. Data from other blocks is in this block's shared memory before the barrier counts it, so
+// acquire semantics at block scope suffice; cluster scope would invalidate the first-level cache at every wait. Seconds
+// of waiting mean a bug: trap instead of hanging.
 __device__ inline void await(std::uint64_t* barrier, std::uint32_t parity) {
   if (barrier_passed(barrier, parity)) return;
   const long long begin = clock64();
@@ -74,27 +75,27 @@ __device__ inline void await(std::uint64_t* barrier, std::uint32_t parity) {
     if (clock64() - begin > (1ll << 33)) __trap();
 }
 
-// A load that is not put off until its value is wanted.
+// A load that the compiler cannot defer to the first use of its value.
 __device__ inline float load_now(const void* from) {
   float x;
   asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(x) : "l"(from));
   return x;
 }
 
-// 16 bytes from global memory, around the first-level cache.
+// Copies 16 bytes from global memory, bypassing the first-level cache.
 __device__ inline void copy_pack(std::uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-// This thread arrives at `barrier` when all its copies so far are there.
+// This thread arrives at `barrier` once all its copies so far are complete.
 __device__ inline void copies_arrive(std::uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-// d += one block of a tile (product.cuh), 8 rows by 32 columns, times up to 4 vectors, by one instruction. Of the
-// operand of 16 rows the upper 8 are this lane's words x and z, the lower 8 its words y and w: the same rows, other
-// columns. So the other operand has each vector twice, and what a vector's product with a row is, is found in two
-// halves: d[0] + d[3] is that of row lane / 4 and vector lane % 4. `pair`: words x and z of vector lane / 8, in odd
-// groups of 4 lanes y and w.
+// d += one block of a tile (product.cuh), 8 rows by 32 columns, times up to 4 vectors, by one instruction. The left
+// operand has 16 rows: the upper 8 are this lane's words x and z, the lower 8 its words y and w, which are the same
+// rows at other columns. The right operand therefore holds each vector twice, and a product comes in two halves: that
+// of row lane / 4 and vector lane % 4 is d[0] + d[3]. `pair`: words x and z of vector lane / 8; y and w in odd groups
+// of 4 lanes.
 template <class T>
 __device__ inline void multiply_block(float (&d)[4], const uint4& w, const uint2& pair) {
   if constexpr (DtypeOf<T>::value == Dtype::bf16)

@@ -1,11 +1,11 @@
-// The warp of a block that has its weights copied: the ring of stages, and the biases of a layer at a time.
+// The warp that copies a block's weights: through the ring of stages, and the biases one layer at a time.
 #pragma once
 #include "framework/models/sparse_transformer/generate/cluster.cuh"
 #include "framework/models/sparse_transformer/generate/cluster_ptx.cuh"
 
 namespace longstride::generation {
 
-// The barriers of a block: of the ring's stages, of two layers' biases, of the hand-overs, of the warps' keys.
+// The barriers of a block: for the ring's stages, two layers' biases, the hand-overs and the warps' keys.
 class ClusterBarriers {
  public:
   __device__ explicit ClusterBarriers(const Cluster& c) : c_(c) {}
@@ -17,7 +17,7 @@ class ClusterBarriers {
   __device__ std::uint64_t* message(int m) const { return at(c_.message_barrier(m)); }
   __device__ std::uint64_t* keys(int warp) const { return at(c_.keys_barrier(warp)); }
 
-  // By one thread.
+  // Called by one thread.
   __device__ void init() const {
     for (int i = 0; i < c_.stages; ++i) {
       barrier_init(full(i), 1);
@@ -40,14 +40,14 @@ class ClusterBarriers {
   const Cluster& c_;
 };
 
-// One thread of a block.
+// Run by one thread of a block.
 class WeightFetch {
  public:
   __device__ WeightFetch(const Problem& problem, const Cluster& cluster, const ClusterBarriers& barriers, int rank)
       : p_(problem), c_(cluster), barriers_(barriers), rank_(rank) {}
 
-  // The weights of `positions` positions. Nobody asks for them to be brought to the second-level cache ahead of the
-  // copies: a block copies 42 GB/s whether from there or from memory, and requests only take turns with its copies.
+  // Copies the weights of `positions` positions. They are not prefetched into the second-level cache: a block copies 42
+  // GB/s from there or from memory alike, and prefetches would only compete with its copies.
   __device__ void run(std::int32_t positions) const {
     Stages stage(p_, c_, rank_);
     RingSlot turn, biases;
@@ -61,7 +61,7 @@ class WeightFetch {
       barrier_arrive_expect(barriers_.full(turn.slot), stage.bytes());
       bulk_load(block_memory() + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(),
                 barriers_.full(turn.slot));
-      if (stage.bytes() < stage_bytes)  // nobody reads the blocks that are not there
+      if (stage.bytes() < stage_bytes)  // releases the blocks beyond the stage's end, which are never read
         barrier_arrive(barriers_.empty(turn.slot), (stage_bytes - stage.bytes()) / 512);
       turn.next(c_.stages);
       if (stage.step()) ++position;

@@ -1,6 +1,6 @@
-// How blocks of one kernel hand values to each other: a value and a tag in one 8-byte word, which is written and read
-// whole. Who waits for a value reads the word until it carries the tag of now; there is no flag to be read first and no
-// fence. A word is used again after a barrier of the whole grid only.
+// Hand-over of values between the blocks of one kernel: a value and a tag share one 8-byte word, which is written and
+// read whole. The receiver polls the word until it carries the expected tag; no separate flag and no fence is needed. A
+// word is reused only after a barrier of the whole grid.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,7 @@ using namespace kernels::cuda;
 
 using Word = unsigned long long;
 
-constexpr unsigned most_polls = 1u << 25;  // seconds: something is broken, and a trap is better than for ever
+constexpr unsigned most_polls = 1u << 25;  // seconds of waiting mean a bug: trap instead of hanging
 
 __device__ __forceinline__ void send(Word* to, std::uint32_t value, std::uint32_t tag) {
   const Word word = static_cast<Word>(tag) << 32 | value;
@@ -27,7 +27,8 @@ __device__ __forceinline__ void look(const Word* from, Word& a, Word& b) {
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(from) : "memory");
 }
 
-// x[i] = words 2 (thread + i threads) and the next, of `count`, an even number, at `from`; those beyond stay.
+// x[i] = words 2 (thread + i threads) and the next one of the `count` words (an even number) at `from`. Elements beyond
+// `count` keep their values.
 template <int pairs>
 __device__ __forceinline__ void receive_pairs(const Word* from, int count, std::uint32_t tag, int thread, int threads,
                                               float (&x)[pairs][2]) {
@@ -52,7 +53,7 @@ __device__ __forceinline__ void receive_pairs(const Word* from, int count, std::
       for (int e = 0; e < 2; ++e) x[i][e] = __uint_as_float(static_cast<std::uint32_t>(word[i][e]));
 }
 
-// f(i, value) for words [0, count) of `from`, shared out over `threads` threads of which this is `thread`.
+// Calls f(i, value) for words [0, count) of `from`, divided between `threads` threads; `thread` is this one's number.
 template <int at_once, class F>
 __device__ __forceinline__ void receive(const Word* from, int count, std::uint32_t tag, int thread, int threads,
                                         F&& f) {
@@ -69,11 +70,11 @@ __device__ __forceinline__ void receive(const Word* from, int count, std::uint32
   }
 }
 
-// A barrier in two halves. Between them a block may do what others need not wait for.
+// A barrier in two halves. Between them a block can do work that no other block waits for.
 struct Barrier {
-  unsigned* arrived;  // grows for ever
+  unsigned* arrived;  // never reset
 
-  // After it, whatever this block read or wrote before is done for all who pass `wait`.
+  // Whatever this block read or wrote before is complete for every block that passes `wait`.
   __device__ void arrive() const {
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -81,7 +82,7 @@ struct Barrier {
       asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
     }
   }
-  // Until every block has arrived `times` times.
+  // Waits until every block has arrived `times` times.
   __device__ void wait(unsigned times) const {
     if (threadIdx.x == 0) {
       unsigned now = 0, polls = 0;

@@ -1,8 +1,8 @@
 // Generation by one persistent kernel: every position's embedding, layers, logits and draw, for up to 16 sequences and
-// any number of positions in one launch, with the weights read once a position (walk.cuh says how).
+// any number of positions in one launch, with the weights read once per position (README.md).
 //
-// The model is the Sparse Transformer of docs/numerics.md. Weights are copied once into the order in which the kernel
-// reads them (pack); the cache is that of kernels/attention/decode/decode.h.
+// Weights are copied once into the order in which the kernel reads them; the cache is that of
+// kernels/attention/decode/decode.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +22,8 @@ struct ModelShape {
   std::int64_t layers = 0, width = 0, heads = 0, key_size = 0, value_size = 0, inner = 0, vocabulary = 0;
   std::int64_t batch = 0;
   Dtype dtype = Dtype::f32;     // of weights, cache and the inputs of products; sums and the residual stream are f32
-  QueryKeyTransform transform;  // of queries and keys; the cache has transformed keys
-  std::vector<std::shared_ptr<const DecodePlan>> plans;  // one a layer
+  QueryKeyTransform transform;  // of queries and keys; the cache holds transformed keys
+  std::vector<std::shared_ptr<const DecodePlan>> plans;  // one per layer
 };
 
 // Weights as the model holds them: matrices (out, in) and biases of shape.dtype, norms f32.
@@ -38,7 +38,7 @@ struct Weights {
   View final_gain, final_bias, output;
 };
 
-// What is decided once, before the first position.
+// Everything decided before the first position.
 class Generator;
 
 struct Args {
@@ -47,15 +47,15 @@ struct Args {
   View log_probabilities;  // (batch, length) f32; may be absent
   std::int64_t prompted = 0;
   Sampling sampling;
-  std::int64_t first_sequence = 0;    // of the batch, among all that are drawn with this seed
+  std::int64_t first_sequence = 0;    // index of the batch's first sequence among all drawn with this seed
   std::int64_t first = 0, count = 0;  // positions; from 0 on, in order, each once
 };
 
-// Whether the kernel can do it on this GPU. Without a GPU: no.
+// Whether the kernel supports this model on this GPU. False without a GPU.
 bool supports(const ModelShape&);
-// Device memory for the packed weights and what blocks exchange.
+// Bytes of device memory for the packed weights and for what blocks exchange.
 std::size_t generator_bytes(const ModelShape&);
-// Packs the weights into `memory`, of generator_bytes.
+// Packs the weights into `memory` of generator_bytes.
 std::shared_ptr<const Generator> make_generator(const ModelShape&, const Weights&, void* memory, const Launch&);
 void generate(const Args&, const Launch&);
 }  // namespace longstride::generation

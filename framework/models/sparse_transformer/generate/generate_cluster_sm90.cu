@@ -1,4 +1,4 @@
-// The kernel for clusters, its launch, and what the host decides about it.
+// The kernel for clusters, its launch, and the host's choice of its configuration.
 #include <algorithm>
 #include <bit>
 
@@ -10,8 +10,8 @@ namespace {
 
 constexpr int largest_cluster = 16, smallest_cluster = 8;  // with fewer blocks a whole grid is faster
 constexpr int most_clusters = 16;
-constexpr int most_warp_keys = 128;  // in one layer: longer lists of keys are better read by more multiprocessors
-constexpr int few_keys = 32;         // for which several warps are not worth it
+constexpr int most_warp_keys = 128;  // per layer: longer lists of keys are better read by more multiprocessors
+constexpr int few_keys = 32;         // not worth dividing between warps
 
 template <class T>
 __global__ void __launch_bounds__(cluster_threads, 1)
@@ -35,7 +35,7 @@ void allow_clusters(std::size_t shared_bytes) {
         "cudaFuncSetAttribute");
 }
 
-// How many clusters of this size the GPU runs at once.
+// Number of clusters of this size that the GPU runs at once.
 int clusters_at_once(Dtype dtype, int size, std::int64_t shared_bytes) {
   int count = 0;
   with_16_bits(dtype, [&](auto zero) {
@@ -64,7 +64,7 @@ bool divides(const Packed& m, int size) { return m.tiles % size == 0; }
 bool in_parts(const Packed& m) {
   return m.depth % blocks_at_once == 0 && std::has_single_bit(static_cast<unsigned>(m.depth));
 }
-// Of a product whose tiles warps share: as many parts as there are warps, of four blocks at least.
+// Parts per tile of a product whose tiles warps share: as many as there are warps, of at least four blocks.
 int parts_of(const Packed& m, int size) {
   const int tiles = m.tiles / size;
   return std::max(1, std::min(cluster_warps / tiles, m.depth / blocks_at_once));
@@ -82,7 +82,7 @@ bool fits_clusters(const Problem& p, int size) {
          p.heads.key_size + p.heads.value_size <= 256 && std::has_single_bit(static_cast<unsigned>(p.heads.value_size));
 }
 
-// What of each product is for one block. Its input's place is known.
+// Each product's share for one block, once the offset of its input is known.
 void place_products(const Problem& p, Cluster& c) {
   using T = __nv_bfloat16;
   int parts_so_far = 0;
@@ -113,7 +113,7 @@ void place_products(const Problem& p, Cluster& c) {
   c.shared[1] = work(p.feed_outer, parts_of(p.feed_outer, c.size), c.inner, p.inner, at.outer);
 }
 
-// How few stages do: a slot may be used twice by what the warps multiply at once (ClusterGenerator::multiply).
+// The smallest ring that works: a slot may be used twice within one turn of the warps (ClusterGenerator::multiply).
 int fewest_stages(const Cluster& c) {
   int most = 4;
   const auto see = [&](const Work& w) {
@@ -125,7 +125,7 @@ int fewest_stages(const Cluster& c) {
   return (most + 1) / 2;
 }
 
-// Where things lie in shared memory. T: of 16 bits, whichever.
+// Lays out shared memory. T stands for either 16-bit type.
 void place(const Problem& p, Cluster& c) {
   using T = __nv_bfloat16;
   c.bytes = 0;
@@ -142,14 +142,14 @@ void place(const Problem& p, Cluster& c) {
   c.ring = take(std::int64_t{c.stages} * stage_bytes);
   c.biases = take(word * 2 * c.biases_at.count);
   c.stream = take(word * n * p.width);
-  // A hand-over may take the place of the last but one. What is normalised is wanted between two that are added.
+  // A hand-over may overwrite the one two before it; `normed` is only needed between two of `deltas`.
   c.normed = c.deltas = take(size * n * pitch_of<T>(p.width));
   c.inner = c.mixed =
       take(std::max(size * n * pitch_of<T>(p.inner), aligned(size * n * pitch_of<T>(mixed)) + word * n * p.vocabulary));
   c.logits = c.mixed + static_cast<int>(aligned(size * n * pitch_of<T>(mixed)));
   c.partials = c.sums = take(word * cluster_warps * std::max(32, dv + 4));
   c.norm_parts = take(static_cast<std::int64_t>(sizeof(NormPart)) * n * cluster_warps);
-  std::int64_t parts = 2 * cluster_warps;  // of the products that warps share
+  std::int64_t parts = 2 * cluster_warps;  // those of the two products whose tiles warps share
   for (const Packed* m : {&p.qkv, &p.feed_inner, &p.logits}) parts += m->tiles / c.size;
   c.parts = take(static_cast<std::int64_t>(sizeof(WorkPart)) * parts);
   c.query = take(word * units * dk);
@@ -164,8 +164,8 @@ void place(const Problem& p, Cluster& c) {
   place_products(p, c);
 }
 
-// The longest ring beside keys in as few chunks as possible, as many of them at hand as leave enough of a ring.
-// `keys`: of a warp. Without stages: no room.
+// Divides shared memory between the ring and the keys: as few chunks of keys as possible, as many of them resident as
+// leave a long enough ring, and the longest ring that then fits. `keys`: per warp. c.stages is 0 if there is no room.
 void share_memory(const Problem& p, std::int64_t keys, std::int64_t shared_bytes, Cluster& c) {
   const auto stages_beside = [&](std::int64_t chunks, std::int64_t slots) {
     c.key_slots = static_cast<int>(slots);
@@ -206,7 +206,7 @@ Cluster plan_of_size(const Problem& p, Dtype dtype, int size, std::int64_t most_
 
 Cluster plan_cluster(const Problem& p, Dtype dtype, std::int64_t most_keys, std::int64_t shared_bytes) {
   if ((dtype != Dtype::bf16 && dtype != Dtype::f16) || !is_hopper()) return {};
-  if (p.heads.transformed) return {};  // clusters attend with queries and keys as their product made them
+  if (p.heads.transformed) return {};  // this kernel cannot transform queries and keys
   for (int size = largest_cluster; size >= smallest_cluster; size /= 2) {
     if (!fits_clusters(p, size)) continue;
     const Cluster c = plan_of_size(p, dtype, size, most_keys, shared_bytes);

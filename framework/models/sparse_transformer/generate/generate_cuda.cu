@@ -1,4 +1,4 @@
-// What the host does around the kernel: whether it can, where things lie, and the packing of the weights.
+// The host's side: whether the kernel supports a model, the layout of memory, and the packing of the weights.
 #include <algorithm>
 #include <bit>
 
@@ -12,7 +12,7 @@ class Generator {
  public:
   ModelShape shape;
   Problem problem = {};
-  Cluster cluster;  // of no blocks: the kernel of the whole grid
+  Cluster cluster;  // size 0: the grid kernel
   int blocks = 0;
   std::size_t shared_bytes = 0;
 };
@@ -26,7 +26,7 @@ struct Gpu {
   std::size_t shared_bytes = 0;
 };
 
-// Of the GPU in use; no blocks where there is none, or one that cannot keep a whole grid in step.
+// The current GPU; 0 blocks where there is none, or one without cooperative launch.
 Gpu this_gpu() {
   int device = 0, major = 0, blocks = 0, shared = 0, cooperative = 0;
   if (cudaGetDevice(&device) != cudaSuccess) {
@@ -46,7 +46,7 @@ Gpu this_gpu() {
 
 std::int64_t rounded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// The packed weights of a layer, or of the head, piece by piece.
+// Layout of the packed weights of a layer, or of the head.
 class Layout {
  public:
   explicit Layout(int element_bytes, int blocks) : element_bytes_(element_bytes), blocks_(blocks) {}
@@ -60,7 +60,7 @@ class Layout {
     m.bias = -1;
     return m;
   }
-  // After all matrices.
+  // Call after all matrices have been added.
   void bias(Packed& m) { m.bias = take(m.tiles * tile_rows * std::int64_t{4}); }
   Norm norm(std::int64_t width) {
     Norm n;
@@ -80,7 +80,7 @@ class Layout {
   std::int64_t bytes_ = 0;
 };
 
-// Geometry without the place of the head's rows in the cache.
+// Geometry relative to the head's first row in the cache.
 HeadGeometry relative_geometry(const DecodePlan& plan, std::size_t head) {
   HeadGeometry g = geometry_of(plan, head);
   const std::int64_t first = g.rings[0].first_row;
@@ -100,7 +100,7 @@ bool same(const HeadGeometry& a, const HeadGeometry& b) {
   return equal;
 }
 
-// Most keys that a query of this head attends to.
+// The largest number of keys that a query of this head attends to.
 std::int64_t most_keys(const HeadGeometry& g, std::int32_t n) {
   std::int64_t most = 0;
   for (std::int32_t p = 0; p < g.part_count; ++p) {
@@ -111,13 +111,13 @@ std::int64_t most_keys(const HeadGeometry& g, std::int32_t n) {
   return most;
 }
 
-// The tables of a problem, as they go to the device.
+// The tables of a problem, as uploaded to the device.
 struct Tables {
   std::vector<HeadGeometry> geometry;
   std::vector<HeadEntry> heads;    // (plan, head)
-  std::vector<std::int32_t> plan;  // of every layer
+  std::vector<std::int32_t> plan;  // one per layer
   int plans = 0;
-  std::int64_t most = 1;  // keys of one query
+  std::int64_t most = 1;  // keys per query
 
   explicit Tables(const ModelShape& shape) {
     std::vector<const DecodePlan*> seen;
@@ -144,7 +144,7 @@ struct Tables {
   }
 };
 
-// Everything but pointers. Without blocks where the kernel cannot do it.
+// Everything but pointers. blocks is 0 where the kernel does not support the model.
 Generator outline(const ModelShape& shape, const Tables& tables, const Gpu& gpu) {
   Generator g;
   g.shape = shape;
@@ -214,7 +214,7 @@ bool fits(const ModelShape& s) {
          s.value_size <= most_value_columns && std::has_single_bit(static_cast<std::uint64_t>(groups)) && groups <= 32;
 }
 
-// Where each piece of the generator's memory begins.
+// Byte offsets in the generator's memory.
 struct Memory {
   std::int64_t entries, geometry, heads, words, arrived, bytes;
 
@@ -326,7 +326,7 @@ std::shared_ptr<const Generator> make_generator(const ModelShape& shape, const W
   pack_weights(p, weights, base, launch);
   set_embedding(p, weights.embedding);
 
-  // Caches are scratch of one arena: each layer's place counts from the first one's.
+  // Caches are scratch of one arena, so each layer's offset counts from the first layer's cache.
   std::vector<LayerEntry> entries;
   p.cache = weights.layers.front().keys.as<char>();
   for (std::size_t k = 0; k < weights.layers.size(); ++k) {

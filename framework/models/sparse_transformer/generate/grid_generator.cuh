@@ -1,17 +1,17 @@
-// The kernel: as many blocks as the GPU runs at once, one on each multiprocessor, which go through the model in step.
-// A layer is five products or sums, each shared out over all blocks, and between two of them every block needs what all
-// others have found. That hand-over is what a position costs, not the arithmetic; so
+// The kernel on the whole grid: one block per multiprocessor, all blocks in step through the model. A layer is five
+// products or sums, each divided between all blocks, and between two of them every block needs the results of all
+// others. This hand-over dominates the time of a position, not the arithmetic; so
 //  - values travel with their tags (exchange.cuh): no barrier, no second round trip;
-//  - what does not depend on the hand-over is on its way while a block waits for it: the next matrix's weights in
-//    registers, the cached keys and values in shared memory, the next layer's weights in the second-level cache;
-//  - what every block can find by itself (embedding, norms, the draw) it does, rather than be told.
-// The words of a few layers are used in turn; a barrier between arrival and use divides the turns.
+//  - loads that do not depend on the hand-over are in flight while a block waits for it: the next matrix's weights into
+//    registers, the cached keys and values into shared memory, the next layer's weights into the second-level cache;
+//  - every block computes the embedding, the norms and the draw itself instead of receiving them.
+// The words of a few layers are reused in turn; a split barrier (arrive, later wait) separates two uses.
 #pragma once
 #include "framework/models/sparse_transformer/generate/problem.cuh"
 
 namespace longstride::generation {
 
-// By one warp.
+// Called by one warp.
 __device__ __forceinline__ void prefetch(const char* from, std::uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x % 32 == 0)
@@ -30,8 +30,8 @@ __device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
              static_cast<std::uint32_t>(bytes));
 }
 
-// `transforms`: whether queries and keys are normalised or rotated. A kernel that does not do so spills fewer
-// registers and is 3.5 to 5% faster (docs/performance.md).
+// `transforms`: whether queries and keys are normalised or rotated. A kernel without this code spills fewer registers
+// and is 3.5 to 5% faster (docs/performance.md).
 template <class T, bool transforms>
 class GridGenerator {
  public:
@@ -75,7 +75,7 @@ class GridGenerator {
 
  private:
   static __device__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
-  // The sequences whose norms and draws are this warp's.
+  // The sequences for which this warp computes norms and draws.
   static __device__ int sequence(int i) { return warp() + i * warps; }
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
@@ -95,7 +95,7 @@ class GridGenerator {
   __device__ Matrix outer(int k) const { return matrix(k, p_.feed_outer, 3); }
   __device__ Matrix logits() const { return matrix(p_.layers, p_.logits, 4); }
 
-  // On its way; there after fetched() and a __syncthreads.
+  // Starts the copy, which is complete after fetched() and a __syncthreads.
   __device__ void fetch_norm(int k, const Norm& norm, float* to) const {
     for (int i = 4 * static_cast<int>(threadIdx.x); i < 2 * p_.width; i += 4 * threads) {
       const char* from = layer(k) + (i < p_.width ? norm.gain : norm.bias - 4 * p_.width) + 4 * i;
@@ -112,8 +112,8 @@ class GridGenerator {
             reinterpret_cast<T*>(p_.cache + e.values) + sequence * e.rows * heads_.value_size};
   }
 
-  // Which keys every unit of this block reads at a position, in every kind of layer, and how queries and keys are
-  // turned.
+  // The keys that every unit of this block reads at a position, for every kind of layer, and the rotation of queries
+  // and keys.
   __device__ void plan_position(std::int32_t position) const {
     const int grid = static_cast<int>(gridDim.x), plans = p_.rounds * p_.plans;
     const int pair = static_cast<int>(threadIdx.x);
@@ -134,7 +134,7 @@ class GridGenerator {
     __syncthreads();
   }
 
-  // The keys of one of this block's units in layer k, as far as they fit.
+  // Starts to copy the keys of one of this block's units in layer k, as many as fit.
   __device__ void fetch_keys_of(int k, int round, int from) const {
     const int number = first_unit_ + round * static_cast<int>(gridDim.x);
     if (number >= units_) return;
@@ -150,7 +150,7 @@ class GridGenerator {
     *reinterpret_cast<Pack<T, 2>*>(s_.vectors + s * pitch + d) = {{from_float<T>(a), from_float<T>(b)}};
   }
 
-  // vectors[s] = norm(stream[s]), by a warp.
+  // vectors[s] = norm(stream[s]). Called by one warp.
   __device__ void normalise(int s, const float* norm) const {
     const int pitch = pitch_of<T>(p_.width);
     const float* x = s_.stream + s * p_.width;
@@ -163,12 +163,12 @@ class GridGenerator {
       s_.vectors[s * pitch + d] = from_float<T>((x[d] - mean) * rstd * norm[d] + norm[p_.width + d]);
   }
 
-  // The stream that all blocks have written, and its norm.
+  // Receives the stream, written by all blocks, and computes its norm.
   __device__ void receive_stream(const Word* words, std::uint32_t tag, const float* norm) const {
     for (int s = warp(); s < p_.batch; s += warps) receive_stream_of(s, words, tag, norm);
   }
 
-  // By a warp, which holds it if it is not wide.
+  // Called by one warp, which keeps the stream in registers unless it is too wide.
   __device__ __forceinline__ void receive_stream_of(int s, const Word* words, std::uint32_t tag,
                                                     const float* norm) const {
     constexpr int pairs = 8;
@@ -206,7 +206,7 @@ class GridGenerator {
     }
   }
 
-  // By a warp.
+  // Called by one warp.
   __device__ void embed(int s, std::int32_t position, int token) const {
     float* stream = s_.stream + s * p_.width;
     const EmbeddingRows rows(p_, position, token,
@@ -221,7 +221,8 @@ class GridGenerator {
     return w;
   }
 
-  // One position. `token` holds the bytes of this warp's sequences: those before it, and then those at it.
+  // One position. `token` holds one byte for each of this warp's sequences: on entry the byte before the position, on
+  // return the byte at it.
   __device__ void position(std::int32_t position, int (&token)[most_batch / warps]) {
     const Barrier barrier{p_.arrived};
     const Word* before = nullptr;
@@ -246,7 +247,7 @@ class GridGenerator {
         ++turn_;
         if (k == 0) plan_position(position);
         barrier.wait(turn_);
-        // What the former position left in the cache of layer 0 is sure to be there now.
+        // The previous position's rows in the cache of layer 0 are visible now.
         if (k == 0) fetch_keys_of(0, 0, 0);
       } else {
         __syncthreads();
@@ -280,7 +281,7 @@ class GridGenerator {
     for (int u = first_unit_; u < units_; u += grid, ++round) {
       const Unit unit(u, heads_);
       if (round > 0) {
-        __syncthreads();  // the former unit's keys are still being read
+        __syncthreads();  // the previous unit's keys are still being read
         fetch_keys_of(k, round, 0);
       }
       attend<T, transforms>(heads_, s_.key_plans[round * p_.plans + s_.entries[k].plan], unit,
@@ -298,10 +299,10 @@ class GridGenerator {
                 });
   }
 
-  // As a branch's output is rounded before it joins the stream, everywhere in training.
+  // As in training, where a branch's output is rounded before it is added to the stream.
   static __device__ float rounded(float x) { return to_float(from_float<T>(x)); }
 
-  // The heads' outputs, of all splits, as the vectors of the next product.
+  // Merges the splits of every head's output into the vectors of the next product.
   __device__ void receive_mixed(const Word* words, std::uint32_t tag, int pitch) const {
     const int dv = heads_.value_size, mixed = heads_.count * dv, unit = heads_.unit_words();
     for (int i = 2 * static_cast<int>(threadIdx.x); i < p_.batch * mixed; i += 2 * threads) {
@@ -331,7 +332,7 @@ class GridGenerator {
   __device__ void feed_forward(int k, const Words& w) {
     const bool last = k + 1 == p_.layers;
     fetched();
-    __syncthreads();  // the norm's gain and bias are there
+    __syncthreads();  // the norm's gain and bias have arrived
     receive_stream(w.middle, turn_, s_.norms[1]);
     __syncthreads();
     fetch_norm(k + 1, last ? p_.final_norm : p_.attention_norm, s_.norms[0]);
@@ -351,7 +352,7 @@ class GridGenerator {
     return z / (1.0f + expf(-1.702f * z));
   }
 
-  // Neighbouring rows are neighbouring threads: two share a word of a 16-bit type.
+  // Neighbouring rows belong to neighbouring threads: two 16-bit values share a word.
   __device__ void send_inner(Word* words, int s, int row, float x, std::uint32_t tag) const {
     if constexpr (sizeof(T) == 4) {
       send(words + static_cast<std::int64_t>(s) * p_.inner + row, x, tag);
@@ -372,7 +373,7 @@ class GridGenerator {
     });
   }
 
-  // The last norm, the logits, and the draw, which every block does for itself.
+  // The last norm, the logits, and the draw, which every block repeats.
   __device__ void head(std::int32_t position, const Word* before, int (&token)[most_batch / warps]) {
     Word* words = p_.words + p_.turn * p_.layer_words;
     receive_stream(before, turn_, s_.norms[0]);
@@ -385,7 +386,7 @@ class GridGenerator {
 #pragma unroll
     for (int i = 0; i < most_batch / warps; ++i)
       if (sequence(i) < p_.batch) token[i] = draw(sequence(i), position, words + sequence(i) * p_.vocabulary, turn_);
-    __syncthreads();  // the norm is there
+    __syncthreads();  // the norm has arrived
   }
 
   __device__ int draw(int s, std::int32_t position, const Word* words, std::uint32_t tag) const {

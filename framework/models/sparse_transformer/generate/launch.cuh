@@ -1,4 +1,4 @@
-// The kernel itself and its launch, for the file of each type.
+// The kernel on the whole grid and its launch, included once per type.
 #pragma once
 #include "framework/models/sparse_transformer/generate/grid_generator.cuh"
 #include "kernels/base/cuda_launch.cuh"

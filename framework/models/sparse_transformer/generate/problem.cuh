@@ -1,4 +1,4 @@
-// What the kernel of a whole position is given, and where it keeps things in shared memory.
+// The arguments of the generating kernels, and the layout of the grid kernel's shared memory.
 #pragma once
 #include <algorithm>
 
@@ -11,14 +11,14 @@
 namespace longstride::generation {
 
 struct LayerEntry {
-  std::int64_t keys, values;  // where the layer's cache begins, in bytes from `Problem::cache`
-  std::int64_t rows;          // of one sequence
+  std::int64_t keys, values;  // byte offsets of the layer's cache from `Problem::cache`
+  std::int64_t rows;          // per sequence
   std::int32_t plan;
 };
 
-constexpr int matrices = 5;  // four in a layer, and the one of the logits
+constexpr int matrices = 5;  // four per layer, and that of the logits
 
-// A matrix and its bias in the packed weights, in bytes from where its layer begins.
+// A matrix and its bias in the packed weights, in bytes from the beginning of its layer.
 struct Packed {
   std::int64_t blocks, bias;
   std::int32_t tiles, depth, offset;
@@ -32,16 +32,16 @@ struct Table {
   const float* rows;
 };
 
-// Where things are in shared memory, in bytes. The host works it out: the kernel then has every address at hand.
+// Byte offsets in shared memory, computed by the host so that the kernel need not derive them.
 struct Offsets {
   int stream, vectors, partials, norms[2], keys, values, scores, query, of_warps, list, shares, key_plans, lists,
       entries, geometry, heads, rotation, bytes;
 };
 
 struct Problem {
-  int layers, width, inner, vocabulary, batch, turn;  // turn: layers whose words are used in turn
-  std::int64_t layer_bytes, head_bytes, vectors;      // vectors: where a layer's biases and norms begin
-  const char* weights;                                // layer_bytes a layer, then the head
+  int layers, width, inner, vocabulary, batch, turn;  // turn: number of layers with words of their own
+  std::int64_t layer_bytes, head_bytes, vectors;      // vectors: offset of a layer's biases and norms
+  const char* weights;                                // layer_bytes per layer, then the head
   Packed qkv, output, feed_inner, feed_outer, logits;
   Norm attention_norm, feed_forward_norm, final_norm;
   const float* start;
@@ -51,7 +51,7 @@ struct Problem {
   Heads heads;
   PairTurns turns;
   int plans, geometries;
-  int rounds;  // units (sequence, head, split) of one block
+  int rounds;  // units (sequence, head, split) per block
   char* cache;
   const LayerEntry* entries;
   Word* words;
@@ -69,7 +69,7 @@ struct Span {
   Sampling sampling;
 };
 
-// Where a layer's words are.
+// The words of a layer's hand-overs.
 struct Words {
   Word *qkv, *mixed, *middle, *inner, *out;
 };
@@ -158,8 +158,8 @@ struct SharedLayout {
         rotation(reinterpret_cast<float2*>(base + p.at.rotation)) {}
 };
 
-// Where a position's rows of the embedding begin: the token's, or that of a sequence's beginning, and one of every
-// position table; null where there is none. row_of(table): which of a table's rows.
+// A position's rows of the embedding: the token's row, or the start vector at position 0, and one row of every position
+// table; null where there is no table. row_of(table) gives the index of the table's row.
 struct EmbeddingRows {
   const float* row[1 + EmbeddingArgs::max_tables];
 
@@ -179,7 +179,7 @@ struct EmbeddingRows {
   }
 };
 
-// The launch: a file for each type, as the kernel takes long to compile.
+// The launch, compiled in one file per type because the kernel takes long to compile.
 template <class T>
 void launch_generate(const Problem&, const Span&, int blocks, std::size_t shared_bytes, const Launch&);
 

@@ -1,9 +1,9 @@
-// y = W x for a few vectors x at once (one a sequence), W packed in tiles of 8 rows: of a tile, blocks of 512 bytes, in
-// which lane l has 16 bytes, of row l / 4, from column 4 l mod 16 / size on. The warps of a block share the columns of
-// a tile; their sums are added in order.
+// y = W x for a few vectors x at once, one per sequence. W is packed in tiles of 8 rows, and a tile in blocks of 512
+// bytes, of which lane l reads 16: row l / 4, from column 4 l mod 16 / size on. The warps of a thread block divide the
+// columns of a tile; their sums are added in a fixed order.
 //
-// For 16-bit types a block is the right operand of two mma.m16n8k16 whose left operand is 16 vectors, in an order of
-// columns that lets either be read by 16 bytes.
+// For 16-bit types a block is the right operand of two mma.m16n8k16 whose left operand is 16 vectors. The order of
+// columns lets a lane read either operand 16 bytes at a time.
 #pragma once
 #include "kernels/base/vector.cuh"
 
@@ -19,18 +19,17 @@ constexpr int most_batch = 16;
 template <class T>
 constexpr int block_columns = 64 / static_cast<int>(sizeof(T));
 
-// The distance between vectors in shared memory, in elements: two neighbours lie in different halves of the banks.
+// Distance between vectors in shared memory, in elements. Neighbouring vectors lie in different halves of the banks.
 template <class T>
 __host__ __device__ constexpr int pitch_of(int columns) {
   return (columns + 2 * block_columns<T> - 1) / (2 * block_columns<T>)*2 * block_columns<T> + block_columns<T>;
 }
 
-// How a matrix is shared out: the same for every layer, worked out once. This block of the grid has `own` tiles from
-// `first` on, gridDim.x apart; of each tile a warp has every 8th block, 2^shift of them at most. A slot is one of
-// those, counted over the tiles.
+// This thread block's share of a matrix, computed once for all layers: `own` tiles from `first` on, gridDim.x apart. A
+// warp has every 8th block of each tile, at most 2^shift of them. A slot is one such block, counted over all tiles.
 struct alignas(16) Share {
   int first, own;
-  int depth;  // blocks of a tile
+  int depth;  // blocks per tile
   int shift;
 
   __device__ int slots() const { return own << shift; }
@@ -39,7 +38,7 @@ struct alignas(16) Share {
   __device__ bool holds(int slot) const {
     return slot < slots() && static_cast<int>(threadIdx.x) / 32 + turn(slot) * warps < depth;
   }
-  // Where the slot's bytes for this thread are, in packs of 16.
+  // Index of this thread's 16 bytes of the slot.
   __device__ int place(int slot) const {
     return ((first + tile(slot) * static_cast<int>(gridDim.x)) * depth + turn(slot) * warps) * 32 +
            static_cast<int>(threadIdx.x);
@@ -49,7 +48,7 @@ struct alignas(16) Share {
   }
 };
 
-// `offset`: the block of the grid that has tile 0.
+// `offset`: the thread block that has tile 0.
 __device__ inline Share share_of(int tiles, int depth, int offset) {
   const int grid = static_cast<int>(gridDim.x);
   Share s;
@@ -62,11 +61,11 @@ __device__ inline Share share_of(int tiles, int depth, int offset) {
 
 struct Matrix {
   const uint4* blocks;
-  const float* bias;  // of every row; null: none
+  const float* bias;  // one per row; may be null
   Share share;
 };
 
-// Which of the outputs of a product a thread finishes first: (own tile, sequence, row of the tile).
+// The output of a product that a thread finishes first.
 struct Output {
   int tile, sequence, row;
 
@@ -74,7 +73,7 @@ struct Output {
       : tile(i / (tile_rows * batch)), sequence(i / tile_rows % batch), row(i % tile_rows) {}
 };
 
-// Zeros without `wanted`.
+// Returns zeros unless `wanted`.
 __device__ __forceinline__ uint4 fetch(const uint4* from, bool wanted) {
   uint4 x = make_uint4(0, 0, 0, 0);
   asm volatile("{.reg .pred p; setp.ne.s32 p, %5, 0; @p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];}"
@@ -83,7 +82,7 @@ __device__ __forceinline__ uint4 fetch(const uint4* from, bool wanted) {
   return x;
 }
 
-// The first of a matrix that this thread needs, on its way before the vectors are known.
+// This thread's first slots of a matrix, loaded before the vectors are known.
 struct Ahead {
   static constexpr int most = 8;
   uint4 w[most];
@@ -104,7 +103,7 @@ __device__ __forceinline__ void fetch_ahead(const Matrix& m, const Output& outpu
 // The sums of one warp over a tile.
 template <class T>
 struct Sums {
-  static constexpr int chains = 4;  // products that need not wait for each other
+  static constexpr int chains = 4;  // independent accumulators
   float x[chains][4];
 
   __device__ void clear() {
@@ -124,7 +123,7 @@ struct Sums {
           : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
           : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
   }
-  // `turn` only says which chains.
+  // `turn` only selects the accumulators.
   __device__ void add(const T* vectors, int pitch, int block, const uint4& w, int batch, int turn) {
     const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4;
     const T* from = vectors + g * pitch + block * block_columns<T> + lane % 4 * 8;
@@ -174,16 +173,16 @@ struct Sums<float> {
   }
 };
 
-// f(sequence, row, sum + bias) for the rows of this block of the grid. `ahead` holds the beginning of `m`, and then
-// that of `next`. `partials`: shared memory for (own tiles, warps, batch, 8). The vectors were written before a
-// __syncthreads.
+// Calls f(sequence, row, sum + bias) for the rows of this thread block. On entry `ahead` holds the first slots of `m`,
+// on return those of `next`. `partials`: shared memory for (own tiles, warps, batch, 8). A __syncthreads must separate
+// the writes of the vectors from this call.
 template <class T, class F>
 __device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int pitch, int batch, const Output& output,
                                          float* partials, Ahead& ahead, const Matrix& next, F&& f) {
   const Share share = m.share;
   const int warp = static_cast<int>(threadIdx.x) / 32, outputs_of_tile = tile_rows * batch;
   Sums<T> sums;
-  // Slot s, which is slot `chain` modulo 2.
+  // Slot s; `chain` equals s modulo 2.
   const auto add = [&](int s, int chain, const uint4& w) {
     const int turn = share.turn(s), block = warp + turn * warps;
     if (turn == 0) sums.clear();
@@ -199,7 +198,7 @@ __device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int 
   for (int s = Ahead::most; s < slots; ++s) add(s, 0, fetch(m.blocks + share.place(s), share.holds(s)));
   const float bias = ahead.bias;
   fetch_ahead(next, output, ahead);
-  if (share.own == 0) return;  // the whole block
+  if (share.own == 0) return;  // the whole thread block returns
   __syncthreads();
   const auto finish = [&](const Output& o, int i, float sum) {
     const float* from = partials + o.tile * warps * outputs_of_tile + i - o.tile * outputs_of_tile;
