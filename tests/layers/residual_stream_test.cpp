@@ -1,0 +1,160 @@
+#include "framework/layers/residual_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/gradients/finite_differences.h"
+#include "tests/gradients/test_tensors.h"
+
+namespace longstride {
+namespace {
+
+using testing::OwnedTensor;
+
+constexpr std::int64_t batch = 2, seq = 3, width = 4;
+constexpr int branches = 3;
+
+// out = 2 normed + bias. Notes its number, and a minus where it has no output to compute.
+class Doubling : public Branch {
+ public:
+  Doubling(ParameterSet& parameters, int number, std::string& log)
+      : bias_(parameters.add("bias." + std::to_string(number), {width}, {})), number_(number), log_(log) {}
+  void forward(Context&, const Tensor& normed, const Tensor& out, Tape* tape) const override {
+    log_ += std::to_string(number_) + (out.given() ? "" : "-");
+    if (tape != nullptr) tape->push(normed);
+    for (std::int64_t i = 0; out.given() && i < normed.count(); ++i)
+      out.as<double>()[i] = 2 * normed.as<double>()[i] + bias_.master.as<double>()[i % width];
+  }
+  void backward(Context&, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override {
+    tape.pop();
+    for (std::int64_t i = 0; i < dout.count(); ++i) dnormed.as<double>()[i] = 2 * dout.as<double>()[i];
+  }
+  Tensor output_bias_gradient() const override { return bias_.gradient; }
+  const Parameter& gradients_final_from() const override { return bias_; }
+
+ private:
+  Parameter& bias_;
+  int number_;
+  std::string& log_;
+};
+
+class Watcher : public GradientWatcher {
+ public:
+  void complete_from(const Parameter& first) override { order += first.name + " "; }
+  std::string order;
+};
+
+class Stream {
+ public:
+  explicit Stream(int recomputed)
+      : stream_(steps(), std::make_shared<LayerNorm>(parameters_, "last", width), recomputed),
+        values_(testing::normals(laid_out(), Dtype::f64, 2)),
+        gradients_(laid_out(), Dtype::f64) {
+    parameters_.bind(values_, gradients_);
+    ctx.compute = ctx.residual = Dtype::f64;
+  }
+
+  // Walks over a copy of the input.
+  template <class Walk>
+  std::vector<double> normed(Walk&& walk) {
+    OwnedTensor h(input), out({batch, seq, width}, Dtype::f64);
+    walk(*h, *out);
+    return std::vector<double>(out->as<double>(), out->as<double>() + out->count());
+  }
+  std::vector<double> evaluated() {
+    return normed([&](const Tensor& h, const Tensor& out) { stream_.forward(ctx, h, out, nullptr); });
+  }
+  // With the gradient of the sum of squares of the result in `dh`.
+  std::vector<double> trained(const Tensor& dh) {
+    return normed([&](const Tensor& h, const Tensor& out) {
+      Tape tape(*ctx.arena);
+      stream_.forward(ctx, h, out, &tape);
+      OwnedTensor d({batch, seq, width}, Dtype::f64);
+      for (std::int64_t i = 0; i < out.count(); ++i) d->as<double>()[i] = 2 * out.as<double>()[i];
+      stream_.backward(ctx, *d, dh, tape);
+      EXPECT_TRUE(tape.empty());
+    });
+  }
+
+  std::string log;
+  testing::TestContext ctx;
+  OwnedTensor input = testing::normals({batch, seq, width}, Dtype::f64, 1);
+  ResidualStream& operator*() { return stream_; }
+
+ private:
+  std::vector<ResidualStep> steps() {
+    std::vector<ResidualStep> out;
+    for (int k = 0; k < branches; ++k)
+      out.push_back({std::make_shared<LayerNorm>(parameters_, "norm." + std::to_string(k), width),
+                     std::make_shared<Doubling>(parameters_, k, log),
+                     {}});
+    return out;
+  }
+
+  Shape laid_out() {
+    parameters_.lay_out();
+    return {parameters_.flat_size()};
+  }
+
+  ParameterSet parameters_;
+  ResidualStream stream_;
+  OwnedTensor values_, gradients_;
+};
+
+TEST(ResidualStream, EveryWalkGivesTheSameBits) {
+  Stream stream(0);
+  const std::vector<double> expected = stream.evaluated();
+  OwnedTensor dh({batch, seq, width}, Dtype::f64);
+  for (int recomputed = 0; recomputed <= branches; ++recomputed)
+    EXPECT_EQ(Stream(recomputed).trained(*dh), expected) << recomputed;
+  std::string seen;
+  const auto note = [&](int k, const Tensor&) { seen += std::to_string(k); };
+  EXPECT_EQ(stream.normed([&](const Tensor& h, const Tensor& out) { (*stream).observe(stream.ctx, h, out, note); }),
+            expected);
+  EXPECT_EQ(seen, "012");
+  // The branches treat every position by itself, so decoding takes the (batch, seq) rows as sequences of one.
+  EXPECT_EQ(stream.normed([&](const Tensor& h, const Tensor& out) {
+    Scratch memory(stream.ctx);
+    const Shape rows = {batch * seq, 1, width};
+    const auto caches = (*stream).make_caches(stream.ctx, memory, batch * seq, 1);
+    (*stream).decode(stream.ctx, h.reshape(rows), out.reshape(rows), caches, 0);
+  }),
+            expected);
+}
+
+TEST(ResidualStream, GradientsEqualFiniteDifferencesForEveryPolicy) {
+  for (int recomputed = 0; recomputed <= branches; ++recomputed) {
+    Stream stream(recomputed);
+    OwnedTensor dh({batch, seq, width}, Dtype::f64);
+    stream.trained(*dh);
+    const auto loss = [&] {
+      double sum = 0;
+      for (const double x : stream.evaluated()) sum += x * x;
+      return sum;
+    };
+    testing::expect_gradient("dh", *stream.input, *dh, loss);
+  }
+}
+
+TEST(ResidualStream, RecomputeRunsGroupsAgainWithoutTheirLastOutput) {
+  OwnedTensor dh({batch, seq, width}, Dtype::f64);
+  for (const auto& [recomputed, order] :
+       {std::pair{0, "012"}, std::pair{1, "0122-1-0-"}, std::pair{2, "0122-01-"}, std::pair{3, "012012-"}}) {
+    Stream stream(recomputed);
+    stream.trained(*dh);
+    EXPECT_EQ(stream.log, order) << recomputed;
+  }
+}
+
+TEST(ResidualStream, CompletesGradientsFromTheLastBranchToTheFirst) {
+  Stream stream(2);
+  Watcher watcher;
+  stream.ctx.watcher = &watcher;
+  OwnedTensor dh({batch, seq, width}, Dtype::f64);
+  stream.trained(*dh);
+  EXPECT_EQ(watcher.order, "bias.2 bias.1 bias.0 ");
+}
+
+}  // namespace
+}  // namespace longstride
