@@ -1,7 +1,7 @@
 // o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the plan allows i (Eq. 2 to 8), in tiles with an
 // online softmax (Dao et al. 2022): no n x n matrix, and no tile without an allowed pair is touched.
 //
-// The result does not depend on the number of threads, to the bit. A row that may attend to nothing gets o = 0,
+// The result does not depend on the number of threads, bit for bit. A row that may attend to nothing gets o = 0,
 // lse = -infinity and no gradient.
 #pragma once
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace longstride::kernels {
 
-// Which CUDA kernels do it. `automatic` takes Hopper's own where the GPU and the shapes allow it. All are right to the
-// same tolerance; each is deterministic.
+// Which CUDA kernels to use. `automatic` takes Hopper's own where the GPU and the shapes allow it. All meet the same
+// tolerance; each is deterministic.
 enum class AttentionPath : std::uint8_t { automatic, sm90, portable };
 
-// Views of rank 4 are (batch, n, heads, size), any strides but the last, which is 1. All of one type: f32 or f64 on the
-// CPU; bf16, f16 or f32 on the GPU, where scores and softmax are f32.
+// Views of rank 4 are (batch, n, heads, size) with any strides, except that the last is 1. All have one type: f32 or
+// f64 on the CPU; bf16, f16 or f32 on the GPU, where scores and softmax are f32.
 struct AttentionArgs {
   const AttentionPlan* plan = nullptr;
   View q, k;  // key size
@@ -41,7 +41,7 @@ struct AttentionBackwardArgs {
 };
 
 namespace cpu {
-// Bytes of workspace, from shapes and the number of threads alone (no pointer is followed but the plan's).
+// Bytes of workspace, a function of the shapes, the plan and the number of threads alone.
 std::size_t attention_workspace_bytes(const AttentionArgs&);
 std::size_t attention_workspace_bytes(const AttentionBackwardArgs&);
 void attention(const AttentionArgs&, const Launch&);

@@ -1,6 +1,6 @@
-// Attention over the paper's patterns, with q, k and v as slices of one array, as a layer has them. The counter
-// `flops` counts allowed pairs only (4 x key size a pair forward, 10 x backward), as the paper does: computing a masked
-// half shows as a lower rate.
+// Attention over the paper's patterns, with q, k and v as slices of one array, as in a layer. The counter `flops`
+// counts allowed pairs only (4 x key size per pair forward, 10 x backward), as the paper does: time spent on masked
+// pairs shows as a lower rate.
 #include "kernels/attention/attention.h"
 
 #include <benchmark/benchmark.h>
@@ -39,7 +39,7 @@ PatternConfig pattern_of(std::int64_t which, std::int64_t stride) {
   return p;
 }
 
-// One call's tensors, for state's (pattern, n, stride, heads, size).
+// The tensors of one call, for state's (pattern, n, stride, heads, size).
 struct Problem {
   std::int64_t n, heads, size;
   PatternConfig pattern;

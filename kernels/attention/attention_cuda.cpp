@@ -1,4 +1,4 @@
-// Which CUDA kernels compute an attention.
+// Chooses the CUDA kernels for an attention.
 #include <algorithm>
 #include <stdexcept>
 
@@ -26,7 +26,7 @@ bool takes_sm90(const Args& args) {
 
 std::size_t attention_workspace_bytes(const AttentionArgs&) { return 0; }
 
-// delta.
+// Room for delta.
 std::size_t attention_workspace_bytes(const AttentionBackwardArgs& args) {
   constexpr std::size_t line = 256;
   const auto rows = static_cast<std::size_t>(args.q.size[0] * args.q.size[1] * args.q.size[2]);

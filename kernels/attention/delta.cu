@@ -8,7 +8,7 @@
 namespace longstride::kernels::cuda {
 namespace {
 
-constexpr int block_threads = 256, row_threads = 4;  // of four lanes, each reads 16 bytes at a time
+constexpr int block_threads = 256, row_threads = 4;  // four lanes per row, each reads 16 bytes at a time
 
 struct DeltaCall {
   const void *o, *dout;
@@ -76,7 +76,7 @@ void zero_heads(const View& v, std::int32_t first, std::int32_t heads, const Lau
   });
 }
 
-// In every part but the summary rows each position is its own key.
+// Whether every position is a key of the part: true of all kinds but summary rows.
 bool reaches_every_key(const AttentionPlan& plan, std::int32_t head) {
   return plan.parts_of(plan.passes_of(head).front()).front().kind != PartKind::fixed_summary;
 }

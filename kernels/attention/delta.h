@@ -1,4 +1,4 @@
-// What every backward path needs first.
+// The first step of every backward pass.
 #pragma once
 #include "kernels/attention/attention.h"
 
@@ -7,7 +7,7 @@ namespace longstride::kernels::cuda {
 // delta (batch, heads, n) f32: the sum over a row of dout * o.
 void attention_delta(const AttentionBackwardArgs&, float* delta, const Launch&);
 
-// Zeros in dk and dv of the heads whose first part's keys are not all positions (summary rows alone).
+// Zeroes dk and dv of the heads whose first part does not have all positions as keys (summary rows alone).
 void attention_zero_unreached(const AttentionBackwardArgs&, const Launch&);
 
 }  // namespace longstride::kernels::cuda

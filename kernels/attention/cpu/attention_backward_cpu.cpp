@@ -1,9 +1,10 @@
 // With P = exp(S - lse) and D_i = sum_d dO_id O_id:  dV = P^T dO,  dS = P (dO V^T - D),  dQ = scale dS K,
-// dK = scale dS^T Q. The lse is that of all parts together, so every part runs on its own and adds to the gradients.
+// dK = scale dS^T Q. The lse covers all parts together, so every part runs separately and adds to the gradients.
 //
-// Where (sequence, head, segment) gives every thread work, a thread walks all tiles of one, and needs each tile's P and
-// dS once. Where it does not, one walk over query tiles computes dQ and another over key tiles computes dK and dV.
-// Both add the same numbers in the same order, so the choice, which depends on the number of threads, does not show.
+// If there are enough (sequence, head, segment) triples for all threads, a thread visits all tiles of one triple and
+// computes each tile's P and dS once. Otherwise one loop over query tiles computes dQ and another over key tiles
+// computes dK and dV. Both add the same numbers in the same order, so the choice, which depends on the number of
+// threads, does not change the result.
 #include "kernels/attention/attention.h"
 #include "kernels/attention/cpu/tile_walk.h"
 #include "kernels/attention/pattern/tile_span.h"
@@ -12,7 +13,7 @@ namespace longstride::kernels::cpu {
 
 namespace {
 
-// One thread's tiles. Those named after a matrix have its rows; `_t` those with queries in the lanes.
+// One thread's tiles, named after the matrix whose rows they hold; in those ending in _t the queries are in the lanes.
 template <class T>
 struct Workspace {
   T *q, *dout, *q_t, *dout_t, *dq_t;  // query side; q is scaled
@@ -48,7 +49,7 @@ std::size_t thread_bytes(const AttentionBackwardArgs& args) {
   return carver.used();
 }
 
-// D, one number a row of lse, at the front of the workspace.
+// D, one number per row of lse, at the front of the workspace.
 template <class T>
 std::size_t delta_bytes(const AttentionBackwardArgs& args) {
   Carver carver(nullptr);
@@ -105,7 +106,7 @@ class Segment {
   void walk_keys(std::int32_t tile, bool with_keys) {
     if (!load_queries(tile)) return;
     std::fill(space_.dq_t, space_.dq_t + q_.size * lanes_, T(0));
-    // Key tiles from here on are new to this walk: the ends of the rows never decrease.
+    // Key tiles from here on have not been visited yet: the ends of the rows never decrease.
     const std::int32_t seen = tile > 0 ? key_tiles_of(part_, pass_.queries, part_.keys, plan_.tile, tile - 1).end : 0;
     for (const TileRun& run : key_runs(plan_, pass_, part_, tile))
       for (std::int32_t t = run.begin; t < run.end; ++t) {
@@ -233,8 +234,8 @@ class Segment {
   const Part& part_;
   const Workspace<T>& space_;
   T scale_;
-  bool first_;        // overwrites dQ, to which the other parts add
-  bool starts_keys_;  // and dK and dV
+  bool first_;        // overwrites dQ; the other parts add to it
+  bool starts_keys_;  // the same for dK and dV
   Rows<const T> q_, k_, v_, dout_;
   Rows<T> dq_, dk_, dv_;
   const T* lse_;
@@ -244,7 +245,7 @@ class Segment {
   Tile query_tile_{}, key_tile_{};
 };
 
-// D of every row, and zero in those dK and dV that the first part does not reach all of.
+// D of every row; zeroes dK and dV where the first part does not reach all keys.
 template <class T>
 void prepare(const AttentionBackwardArgs& args, T* delta) {
   const std::int64_t n = args.q.size[1], heads = args.q.size[2];
@@ -262,7 +263,7 @@ void prepare(const AttentionBackwardArgs& args, T* delta) {
   }
 }
 
-// Which walk a unit of work is.
+// The loop to which a unit of work belongs.
 enum class Walk { whole, by_query, by_key };
 
 template <class T>

@@ -71,7 +71,7 @@ class QueryTile {
     std::fill(space_.acc, space_.acc + v_.size * lanes_, T(0));
   }
 
-  // Goes on from what an earlier pass left in o and lse: a softmax whose largest score is lse and whose sum is 1.
+  // Resumes from the o and lse of an earlier pass: a softmax whose largest score is lse and whose sum is 1.
   void resume() const {
     gather(o_, queries_, tile_.begin, tile_.rows, T(1), space_.rows, value_ld_, lanes_);
     transpose(space_.rows, value_ld_, lanes_, v_.size, space_.acc, lanes_);
@@ -116,7 +116,7 @@ class QueryTile {
     });
   }
 
-  // Scores become probabilities relative to the largest score so far, to which sum and acc follow.
+  // Turns scores into probabilities relative to the largest score so far, and rescales sum and acc to it.
   void soften(const Block& block) const {
     constexpr std::int64_t w = lanes_of<T>;
     bool changed = false;
@@ -157,8 +157,8 @@ class QueryTile {
       }
   }
 
-  // The largest score of no score at all. Finite, so that masked scores (-infinity) and the change from it to any
-  // score become 0 in the exponential, never NaN.
+  // The initial largest score. It is finite so that the exponentials of masked scores (-infinity) and of the first
+  // rescaling are 0, never NaN.
   static constexpr T none = std::numeric_limits<T>::lowest();
 
   const AttentionPlan& plan_;

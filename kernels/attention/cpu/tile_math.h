@@ -1,5 +1,5 @@
 // The inner loops of attention on the CPU: products of tiles that live in the first-level cache, with accumulators in
-// vector registers. A BLAS call costs as much as the whole product at these sizes (16 to 64 a side).
+// vector registers. A BLAS call costs as much as the whole product at these sizes (16 to 64 per side).
 //
 // Tiles keep their *queries in the lanes*: scores are S[key][query], so that every step of the softmax (maximum,
 // exponential, sum, mask) works on whole vectors and nothing is ever reduced across one.
@@ -55,7 +55,7 @@ inline void store(T* to, Vector<T> v) {
   std::memcpy(to, &v, sizeof(v));
 }
 
-// What C was before: part of the sum, or nothing.
+// Whether the previous C is part of the sum.
 enum class Into { zero, sum };
 
 // C(rows, lanes) += A(rows, depth) B(depth, lanes), for `height` rows and `vectors` vectors of lanes. Element by
@@ -80,7 +80,7 @@ inline void multiply_block(const Left<T>& a, const T* __restrict b, std::int64_t
     for (int x = 0; x < vectors; ++x) store(c + r * ldc + x * w, sum[r][x]);
 }
 
-// All rows of one column of blocks. As many accumulators as hide the latency of a fused multiply-add and fit.
+// All rows of one column of blocks, with enough accumulators to hide the latency of a fused multiply-add.
 template <Into into, class T, int vectors>
 inline void multiply_column(Left<T> a, const T* b, std::int64_t ldb, T* c, std::int64_t ldc, std::int64_t rows,
                             std::int64_t depth) {
@@ -156,7 +156,7 @@ inline void gather(const Rows<U>& rows, const Stream& stream, std::int32_t begin
   for (std::int64_t x = count * ld; x < padded_rows * ld; ++x) tile[x] = 0;
 }
 
-// The way back: row of entry begin + r = tile(r, 0 .. size).
+// The inverse: row of entry begin + r = tile(r, 0 .. size).
 template <class T>
 inline void scatter(const T* __restrict tile, std::int64_t ld, const Stream& stream, std::int32_t begin,
                     std::int32_t count, const Rows<T>& rows) {
@@ -165,13 +165,13 @@ inline void scatter(const T* __restrict tile, std::int64_t ld, const Stream& str
   });
 }
 
-// The lower or upper halves of a and b, element by element in turn.
+// The lower or upper halves of a and b, interleaved.
 template <int begin, class V, int... i>
 inline V interleave(V a, V b, std::integer_sequence<int, i...>) {
   return __builtin_shufflevector(a, b, (begin + i / 2 + (i % 2) * static_cast<int>(sizeof...(i)))...);
 }
 
-// A square of lanes_of<T> rows transposed. Shuffling the rows like a pack of cards, once for every halving, does it.
+// Transposes a square of lanes_of<T> rows by log2(lanes_of<T>) perfect shuffles.
 template <class T>
 inline void transpose_square(const T* in, std::int64_t ldi, T* out, std::int64_t ldo) {
   constexpr int w = static_cast<int>(lanes_of<T>);

@@ -1,5 +1,5 @@
-// What the forward and backward loops over tiles on the CPU share: how a call is cut into units of work, a thread's
-// workspace into tiles, and how a partial tile is masked.
+// Shared by the forward and backward loops over tiles on the CPU: the division of a call into units of work and of a
+// thread's workspace into tiles, and the masking of a partial tile.
 #pragma once
 #include <omp.h>
 
@@ -13,7 +13,7 @@
 
 namespace longstride::kernels::cpu {
 
-// Hands out pieces of a workspace that each begin on a cache line. Without memory it only counts.
+// Hands out pieces of a workspace, each aligned to a cache line. Without memory it only counts.
 class Carver {
  public:
   explicit Carver(void* base) : base_(static_cast<std::byte*>(base)) {}
@@ -38,9 +38,9 @@ inline Rows<T> rows_of(const View& view, std::int64_t sequence, std::int64_t hea
   return {view.as<T>() + sequence * view.stride[0] + head * view.stride[2], view.stride[1], view.size[3]};
 }
 
-// What one head gives each sequence to do.
+// The work of one head per sequence.
 struct Share {
-  std::int64_t segments = 0, tiles = 0;  // a unit for each tile of each segment
+  std::int64_t segments = 0, tiles = 0;  // one unit per tile and segment
   bool operator==(const Share&) const = default;
 };
 struct Unit {
@@ -48,9 +48,9 @@ struct Unit {
   std::int32_t segment, tile;
 };
 
-// A call as a numbered list of units of work. Those of one head follow each other, and find its keys still in the
-// cache; but where the rows of a segment lie far apart, the heads of one segment do, because what they have of a row
-// is one stretch of memory.
+// A call as a numbered list of units of work. Units of one head follow each other and find its keys in the cache. Where
+// the rows of a segment lie far apart, the heads of one segment follow each other instead, because their parts of a row
+// are contiguous in memory.
 class WorkList {
  public:
   template <class F>
@@ -62,7 +62,7 @@ class WorkList {
     }
   }
   std::int64_t size() const { return batch_ * first_.back(); }
-  // Neighbours that one thread should take.
+  // Number of neighbouring units that one thread should take.
   int chunk() const { return heads_together_ ? static_cast<int>(shares_.size()) : 1; }
   Unit at(std::int64_t number) const {
     const std::int64_t sequence = number / first_.back(), rest = number % first_.back();
@@ -118,8 +118,8 @@ struct Block {
   std::int64_t first_lane, lanes;
 };
 
-// Calls f with the blocks that make a tile. A full tile is one; of a partial one, strips of keys leave out the lanes
-// that may attend to none of them, which is most of the half of a diagonal tile that is masked.
+// Calls f with the blocks of a tile. A full tile is one block. A partial one is cut into strips of keys, each without
+// the lanes that may attend to none of its keys; this skips most of the masked half of a diagonal tile.
 template <class T, class F>
 inline void each_block(const Bounds<T>& bounds, Tile queries, Tile keys, bool full, F&& f) {
   constexpr std::int32_t strip = 16;

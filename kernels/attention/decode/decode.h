@@ -1,6 +1,6 @@
-// Attention one position at a time, with a cache that keeps only the rows that can still be attended to: a ring of w
-// or l rows for a window, the summary rows for a summary, all rows for column and dense. Equal, to rounding, to the
-// row of the whole attention.
+// Attention one position at a time, with a cache that keeps only the rows that later positions can attend to: a ring of
+// w or l rows for a window, the summary rows for a summary, all rows for column and dense. The result equals the row of
+// the whole attention up to rounding.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -17,7 +17,7 @@ struct CacheRing {
   std::int64_t first_row = 0;
 };
 
-// What one head reads of one ring: the part's keys, by position.
+// The keys of a part, by position, in one ring of a head.
 struct CachedPart {
   Part part;
   std::int32_t segments = 1;  // the query at position i reads segment i mod segments
@@ -29,17 +29,17 @@ struct DecodeHead {
 };
 
 struct DecodePlan {
-  std::int32_t n = 0;     // positions at most
+  std::int32_t n = 0;     // most positions
   std::int64_t rows = 0;  // rows of the cache, for one sequence, over all heads
   std::vector<DecodeHead> heads;
   std::vector<CacheRing> rings;
   std::vector<CachedPart> parts;
 };
 
-// For the layer of `plan`; the plan itself is not needed afterwards.
+// For the layer of `plan`, which is not needed afterwards.
 std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan);
 
-// q, k, v, o and the cache are of one type: f32 or f64 on the CPU; bf16, f16 or f32 on the GPU, where scores and
+// q, k, v, o and the cache have one type: f32 or f64 on the CPU; bf16, f16 or f32 on the GPU, where scores and
 // softmax are f32.
 //
 // Stores rows [first, first + rows) of k and v. Positions are appended in order, each once.

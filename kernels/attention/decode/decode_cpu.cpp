@@ -83,7 +83,7 @@ void append_rows(const AppendArgs& args) {
       const CacheRing& ring = plan.rings[static_cast<std::size_t>(head.first_ring + r)];
       const auto first = static_cast<std::int32_t>(args.first), end = static_cast<std::int32_t>(args.first + rows);
       const std::int32_t stop = ring.stream.count_below(end);
-      // What the same call would overwrite is not written.
+      // Rows that the same call would overwrite are not written.
       const std::int32_t start = std::max(ring.stream.count_below(first), stop - ring.capacity);
       each_entry(ring.stream, start, stop - start, [&](std::int32_t t, std::int32_t position) {
         const std::int64_t row = ring.first_row + (start + t) % ring.capacity;

@@ -1,4 +1,4 @@
-// Decoding for any head sizes and any pattern, a block to a (sequence, head).
+// Decoding for any head sizes and any pattern, one block per (sequence, head).
 #include <algorithm>
 
 #include "kernels/attention/decode/decode_geometry.h"
@@ -9,9 +9,9 @@ namespace longstride::kernels::cuda {
 namespace {
 
 constexpr int warps = 8, threads = 32 * warps;
-constexpr int most_dims = 4;  // of a row, in one lane: sizes up to 128
+constexpr int most_dims = 4;  // elements of a row per lane: sizes up to 128
 
-// Some of the heads: as many as fit among a kernel's parameters.
+// As many heads as fit into a kernel's parameters.
 struct Heads {
   static constexpr int most = 8;
   std::int32_t first = 0, n = 0;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(threads)
       const CacheRing& ring = head.rings[i];
       const std::int64_t row = ring_row(ring, position);
       const std::int32_t stop = ring.stream.count_below(first + static_cast<std::int32_t>(rows));
-      // What the same call would overwrite is not written.
+      // Rows that the same call would overwrite are not written.
       if (row < 0 || ring.stream.count_below(position) < stop - ring.capacity) continue;
       for (int d = lane; d < k.size; d += 32) keys.at(batch, row)[d] = k.at(batch, r, h)[d];
       for (int d = lane; d < v.size; d += 32) values.at(batch, row)[d] = v.at(batch, r, h)[d];
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// A warp goes over every 8th key with an online softmax, four keys at a time; the warps are merged in order.
+// A warp processes every 8th key with an online softmax, four keys at a time; the warps are merged in order.
 template <class T>
 __global__ void __launch_bounds__(threads)
     decode_rows(const Heads heads, const Rows<const T> q, const Cache<const T> keys, const Cache<const T> values,

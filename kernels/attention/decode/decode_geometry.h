@@ -1,4 +1,4 @@
-// What decoding kernels on a GPU read of a DecodePlan: one head at a time, by value.
+// A DecodePlan as decoding kernels on a GPU read it: one head at a time, by value.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace longstride::kernels::cuda {
 struct HeadGeometry {
   static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
   CacheRing rings[most_parts];
-  CachedPart parts[most_parts];  // their `ring` counts from this head's first
+  CachedPart parts[most_parts];  // `ring` counts from this head's first
   std::int32_t ring_count = 0, part_count = 0;
 };
 
@@ -45,8 +45,8 @@ struct KeyRows {
   }
 };
 
-// The same rows without a division for every key: key i has row first + (start + i step) mod capacity. Where they lie
-// on no such line (runs of several keys in a ring that keeps everything) the step is 0.
+// The same rows without a division per key: key i has row first + (start + i step) mod capacity. The step is 0 where
+// the rows do not lie on such a line (runs of several keys in a ring that keeps everything).
 struct alignas(16) KeyLine {
   std::int32_t first, start, step, capacity;
 
@@ -73,7 +73,7 @@ constexpr KeyRows key_rows_of(const HeadGeometry& head, int part, std::int32_t n
   return {keys, cached.part.interval(keys, position), ring.first_row, ring.capacity, ring.stream == keys};
 }
 
-// The row of a ring where `position` belongs; -1 when the ring does not keep it.
+// The row of a ring that holds `position`; -1 if the ring does not keep it.
 constexpr std::int64_t ring_row(const CacheRing& ring, std::int32_t position) {
   const std::int32_t entry = ring.stream.count_below(position);
   return ring.stream.count_below(position + 1) > entry ? ring.first_row + entry % ring.capacity : -1;

@@ -15,16 +15,16 @@ std::int64_t band(std::int64_t w, std::int64_t n) {
   return triangle(m) + (n - m) * m;
 }
 
-// The same, summed over the keys of [begin, end) only.
+// The same, summed over the keys [begin, end) only.
 std::int64_t band(std::int64_t w, std::int64_t n, std::int64_t begin, std::int64_t end) {
   return band(w, n - std::min(begin, n)) - band(w, n - std::min(end, n));
 }
 
-// Pairs of both `window` (dense: of everything) and `kind`.
+// Pairs allowed by both `window` (dense: all pairs) and `kind`.
 std::int64_t common_pairs(const PatternConfig& pattern, PartKind window, PartKind kind, std::int64_t head,
                           std::int64_t n) {
   const std::int64_t l = pattern.stride;
-  // The window spans w rows, or ends with the block of the key.
+  // The window spans w rows, or ends with the key's block.
   const std::int64_t w = window == PartKind::local ? std::min(window_of(pattern), n) : n;
   if (kind == PartKind::column) {
     if (window == PartKind::fixed_block) return n;

@@ -1,4 +1,4 @@
-// What may attend to what (Child et al. 2019, section 4, and the released code).
+// Which positions may attend to which (Child et al. 2019, section 4, and the released code).
 //
 // For position i, stride l, window w (keys, itself included; l + 1 unless set), summary width c:
 //   dense          {j <= i}
@@ -16,7 +16,7 @@ namespace longstride::kernels {
 
 enum class PartKind : std::uint8_t { dense, local, column, fixed_block, fixed_summary };
 
-// As recipes spell it.
+// The spelling in recipes.
 const char* name_of(PartKind kind);
 
 // How the parts of a layer become one attention (Eq. 6 to 8).
@@ -30,17 +30,17 @@ struct PatternConfig {
   std::vector<PartKind> parts = {PartKind::dense};
   std::int64_t stride = 0;            // l; needed by every part but dense (local: only when window is not set)
   std::int64_t window = 0;            // w; 0: l + 1 (the paper). The released code's choice is l
-  std::vector<std::int64_t> summary;  // c: one for all heads, or one a head
+  std::vector<std::int64_t> summary;  // c: one for all heads, or one per head
   bool distinct_heads = false;
   bool summary_inclusive = false;
 };
 
-// Empty, or one sentence on what is wrong with the pattern for this many heads and layers, beginning with the key
-// under `model` and its value: "attention.summary is 200, but must be at most the stride 128".
+// Empty if the pattern is valid for this many heads and layers. Otherwise one sentence that begins with the key under
+// `model` and its value: "attention.summary is 200, but must be at most the stride 128".
 std::string problem_of(const PatternConfig& pattern, std::int64_t heads, std::int64_t layers);
 
-// What follows from a pattern that has no problem: w, the parts that a head of a layer uses, and the first residue
-// and the width of the sub-block that a head summarises through.
+// Properties of a valid pattern: w, the parts that a head of a layer uses, and the first residue and the width of the
+// sub-block through which a head summarises.
 std::int64_t window_of(const PatternConfig& pattern);
 std::vector<PartKind> parts_of(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head);
 struct SubBlock {
@@ -48,9 +48,9 @@ struct SubBlock {
 };
 SubBlock sub_block_of(const PatternConfig& pattern, std::int64_t head);
 
-// The brute-force mask, straight from the definitions above: the specification that tiles are tested
-// against, and what `longstride show pattern` draws. `layer` matters to interleaved, `head` of `heads` to
-// multihead and distinct_heads.
+// The brute-force mask, straight from the definitions above: the specification against which tiles are tested, and the
+// mask that `longstride show pattern` draws. `layer` matters to interleaved patterns, `head` and `heads` to multihead
+// ones and to distinct_heads.
 bool allowed(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head, std::int64_t i,
              std::int64_t j);
 

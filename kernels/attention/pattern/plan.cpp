@@ -24,11 +24,11 @@ struct Order {
 
 bool is_window(PartKind kind) { return kind == PartKind::local || kind == PartKind::fixed_block; }
 
-// Turns the parts of one head into passes. Strides, widths and windows beyond n are cut to n: the same geometry, and
-// it fits 32 bits.
-class HeadGeometry {
+// Turns the parts of one head into passes. Strides, widths and windows beyond n are cut to n, which is the same
+// geometry and fits 32 bits.
+class HeadPasses {
  public:
-  HeadGeometry(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head, std::int64_t n)
+  HeadPasses(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads, std::int64_t head, std::int64_t n)
       : pattern_(pattern), head_(head), n_(static_cast<std::int32_t>(n)), period_(cut(pattern.stride)) {
     const std::vector<PartKind> kinds = parts_of(pattern, layer, heads, head);
     for (PartKind kind : kinds)
@@ -73,7 +73,7 @@ class HeadGeometry {
   const PatternConfig& pattern_;
   std::int64_t head_;
   std::int32_t n_, period_;
-  Limit high_;  // of the part beside the window: i, or just below the window
+  Limit high_;  // of the part merged with the window: i, or just below the window
 };
 
 }  // namespace
@@ -90,7 +90,7 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
   plan->tile = tile;
   std::vector<std::vector<Order>> seen;
   for (std::int64_t head = 0; head < heads; ++head) {
-    std::vector<Order> orders = HeadGeometry(pattern, layer, heads, head, n).passes;
+    std::vector<Order> orders = HeadPasses(pattern, layer, heads, head, n).passes;
     const auto twin = std::find(seen.begin(), seen.end(), orders);
     if (twin != seen.end()) {
       plan->heads.push_back(plan->heads[static_cast<std::size_t>(twin - seen.begin())]);

@@ -1,12 +1,12 @@
-// How a pattern becomes work. Everything a kernel reads is a plain struct in one of three flat arrays, whose size does
-// not depend on the length of the sequence: which tiles a part has follows by closed form (tile_span.h).
+// The form of a pattern that kernels read: plain structs in three flat arrays, whose size does not depend on the length
+// of the sequence. The tiles of a part follow from it by closed form (tile_span.h).
 //
 //   head  ->  passes   an order of the query rows, read once under one online softmax; the passes of a head are merged
 //                      by log-sum-exp
 //   pass  ->  parts    a stream of key rows in which every query row may attend to one interval; the parts of a head
 //                      are disjoint
-//   part  ->  tiles    which (query tile, key tile) pairs hold an allowed pair, and whether all of theirs are: found
-//                      where they are needed
+//   part  ->  tiles    the (query tile, key tile) pairs that hold an allowed pair, and whether all their pairs are
+//                      allowed: computed where needed
 //
 // A *stream* is an increasing sequence of rows of q, k or v, read in place: entry t is the row at position
 //     base + (t / run) * period + t mod run.
@@ -15,14 +15,14 @@
 //
 // A *limit* gives a position from the query position i: (block > 0 ? floor(i / block) * block : i) - back. Every part
 // allows the keys of its stream from the low limit (at least 0) to the high limit, both included:
-//                    low            high     merged with a window, high (what the window has not)
+//                    low            high     high limit when merged with a window (excludes the window's keys)
 //     dense          0              i
 //     local          i - w + 1      i
 //     fixed_block    floor(i/l) l   i
 //     column         0              i        i - w  or  floor(i/l) l - 1
 //     fixed_summary  0              i        i - w  or  floor(i/l) l - 1
-// So, counted in stream entries, every query row has one interval and its ends never decrease from row to row: tiles
-// follow from the first and last row of a tile, and a partial tile is masked by two comparisons.
+// Counted in stream entries, every query row therefore has one interval, whose ends never decrease from row to row:
+// tiles follow from the first and last row of a tile, and a partial tile is masked by two comparisons.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -39,7 +39,7 @@ struct Stream {
   std::int32_t base = 0, run = 1, period = 1, length = 0;
 
   constexpr std::int32_t position(std::int32_t t) const { return base + t / run * period + t % run; }
-  // How many entries have a position below p; p may be negative or beyond the end.
+  // Number of entries with a position below p; p may be negative or beyond the end.
   constexpr std::int32_t count_below(std::int32_t p) const {
     if (p <= base) return 0;
     const std::int32_t past = p - base, rest = past % period;
@@ -50,10 +50,10 @@ struct Stream {
   bool operator==(const Stream&) const = default;
 };
 
-// The stream of all its entries below n, from `offset` positions further on.
+// This stream shifted by `offset` positions, with all its entries below n.
 constexpr Stream stream_within(Stream s, std::int32_t offset, std::int32_t n) {
   s.base += offset;
-  s.length = n;  // more than there can be: count_below then counts without a bound
+  s.length = n;  // an upper bound: count_below then counts without a limit
   s.length = s.count_below(n);
   return s;
 }
@@ -75,15 +75,15 @@ struct Part {
   Stream keys;  // of segment 0
   Limit low, high;
 
-  // What the query at position i may attend to among `stream`, the keys of its segment.
+  // The keys to which the query at position i may attend; `stream` holds the keys of its segment.
   constexpr Interval interval(const Stream& stream, std::int32_t i) const {
     return {stream.count_below(low.of(i)), stream.count_below(high.of(i) + 1)};
   }
 };
 
-// Segment s reads the queries and keys that lie s positions further on (a residue class each, for column). Segments
-// share no query and no key row. Segment 0 is the longest: a shorter one has its tiles, of which the last may hold a
-// row less, or none.
+// Segment s reads queries and keys shifted by s positions (for column: one residue class per segment). Segments share
+// no query and no key row. Segment 0 is the longest; the others use its tiles, of which the last may hold one row less,
+// or none.
 struct Pass {
   Stream queries;  // of segment 0
   std::int32_t segments = 1;
@@ -102,7 +102,7 @@ struct TileShape {
 struct AttentionPlan {
   std::int32_t n = 0;  // positions
   TileShape tile;
-  std::vector<HeadPlan> heads;  // one a head; heads with the same geometry name the same passes
+  std::vector<HeadPlan> heads;  // one per head; heads with the same geometry name the same passes
   std::vector<Pass> passes;
   std::vector<Part> parts;
 
@@ -115,11 +115,11 @@ struct AttentionPlan {
   }
 };
 
-// Positions in a plan: sums of two of them, and a tile more, stay far from the end of 32 bits.
+// Most positions in a plan: the sum of two of them and a tile stays far below 2^31.
 inline constexpr std::int64_t longest_plan = std::int64_t{1} << 24;
 
-// The plan of one layer for sequences of n positions, 1 <= n <= longest_plan, of a pattern that problem_of accepts;
-// std::invalid_argument otherwise. A few microseconds, whatever n is.
+// The plan of one layer for sequences of n positions, 1 <= n <= longest_plan. Throws std::invalid_argument for another
+// n or a pattern that problem_of rejects. Takes a few microseconds for any n.
 std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
                                                std::int64_t n, TileShape tile = {});
 

@@ -1,6 +1,6 @@
-// Which tiles of a part hold an allowed pair, by closed form. In a part every query row has one interval of the key
-// stream and its ends never decrease from row to row, so the first and the last row of a tile say everything. Kernels
-// evaluate them where they need them, so that a plan of a million positions takes no time, no memory and no copy.
+// The tiles of a part that hold an allowed pair, by closed form. In a part every query row has one interval of the key
+// stream, whose ends never decrease from row to row, so the first and the last row of a tile determine its span.
+// Kernels evaluate spans where they need them, so a plan of a million positions takes no time, no memory and no copy.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace longstride::kernels {
 
-// Tiles [begin, end) hold an allowed pair; those of [full_begin, full_end) hold no other. All four never decrease
-// from row to row.
+// Tiles [begin, end) hold an allowed pair; in [full_begin, full_end) all pairs are allowed. None of the four ever
+// decreases from row to row.
 struct TileSpan {
   std::int32_t begin = 0, full_begin = 0, full_end = 0, end = 0;
 };
@@ -26,13 +26,13 @@ constexpr TileSpan key_tiles_of(const Part& part, const Stream& queries, const S
   const std::int32_t end = begin + tile.queries < queries.length ? begin + tile.queries : queries.length;
   const Interval first = part.interval(keys, queries.position(begin));
   const Interval last = part.interval(keys, queries.position(end - 1));
-  const bool to_the_end = first.end == keys.length;  // a ragged last tile is full all the same
+  const bool to_the_end = first.end == keys.length;  // a ragged last tile counts as full
   return {first.begin / tile.keys, tiles_in(last.begin, tile.keys),
           to_the_end ? tiles_in(first.end, tile.keys) : first.end / tile.keys, tiles_in(last.end, tile.keys)};
 }
 
-// The query tiles of key tile `index`: the rows q whose span has it. As the ends never decrease, these are an interval,
-// found by bisection, and so are the full ones.
+// The query tiles of key tile `index`: those whose span contains it. Since the ends never decrease, they form an
+// interval, found by bisection, and so do the full ones.
 constexpr TileSpan query_tiles_of(const Part& part, const Stream& queries, const Stream& keys, TileShape tile,
                                   std::int32_t index) {
   const std::int32_t rows = tiles_in(queries.length, tile.queries);

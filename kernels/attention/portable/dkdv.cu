@@ -5,11 +5,12 @@
 namespace longstride::kernels::cuda::portable {
 namespace {
 
-// Both gradients and both score tiles are in registers: with 128 and 128 columns, half a tile of queries.
+// Both gradients and both score tiles are in registers, so with 128 and 128 columns there is room for half a tile of
+// queries.
 template <int Key, int Value>
 constexpr TileShape tile_shape{Key + Value > 192 ? 32 : 64, 64};
 
-// What a tile of queries brings beside its rows of q and dO.
+// The data of a tile of queries besides its rows of q and dO.
 template <int Queries>
 struct QueryScalars {
   float lse[Queries], delta[Queries];
@@ -22,7 +23,7 @@ constexpr std::size_t shared_bytes() {
   return sizeof(T) * (tile.keys + 2 * tile.queries) * (Key + Value) + 2 * sizeof(QueryScalars<tile.queries>);
 }
 
-// Transposed scores `s` and dP `dp` (keys x queries) become P and dS.
+// Turns transposed scores `s` and dP `dp` (keys x queries) into P and dS.
 template <int Queries>
 __device__ inline void to_score_gradients(float (&s)[Queries / 8][4], float (&dp)[Queries / 8][4], float scale,
                                           const QueryScalars<Queries>& query, bool masked, std::int32_t first_key) {
@@ -71,7 +72,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
     load_tile<tile.queries>(dout_of(stage), dout_rows, call.value_size, query_places, first, call.aligned);
     const auto x = static_cast<std::int32_t>(threadIdx.x);
     if (x >= tile.queries) return;
-    const bool valid = first + x < queries.length;  // beyond the end all is zero, and so is what it adds
+    const bool valid = first + x < queries.length;  // rows beyond the end are zero and add nothing
     const std::int32_t position = valid ? query_places.at(first + x) : 0;
     copy_4(&scalars[stage].lse[x], call.lse + row + position, valid);
     copy_4(&scalars[stage].delta[x], call.delta + row + position, valid);
@@ -103,7 +104,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
   }
 
   copies_wait();
-  __syncthreads();  // k and v are done with: rows leave through their tiles
+  __syncthreads();  // k and v are not needed any more: results are stored through their tiles
   const Rows<T> dk_rows(call.dk, unit), dv_rows(call.dv, unit);
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {

@@ -1,4 +1,4 @@
-// dq of a query tile: P and dS = P (dO V^T - D) once more, over the key tiles of all parts of a pass.
+// dq of a query tile: recomputes P and dS = P (dO V^T - D) over the key tiles of all parts of a pass.
 #include "kernels/attention/portable/mma.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
@@ -12,7 +12,7 @@ constexpr std::size_t shared_bytes() {
   return sizeof(T) * (tile_shape.queries + 2 * tile_shape.keys) * (Key + Value);
 }
 
-// Scores `s` and dP `dp` become P and, in dp, dS. lse counts in powers of two.
+// Turns scores `s` into P and dP `dp` into dS. lse is in base 2.
 template <int Scores>
 __device__ inline void to_score_gradients(const float (&s)[Scores][4], float (&dp)[Scores][4], float scale,
                                           const float (&lse)[2], const float (&delta)[2], bool masked,
@@ -92,7 +92,7 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
   }
 
   copies_wait();
-  __syncthreads();  // the stages are free: rows leave through them
+  __syncthreads();  // the stages are free: results are stored through them
   const Rows<T> dq_rows(call.dq, unit);
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {

@@ -12,12 +12,12 @@ constexpr std::size_t shared_bytes() {
   return sizeof(T) * (tile_shape.queries * Key + 2 * tile_shape.keys * (Key + Value));
 }
 
-// What a lane knows of the softmax of its two rows, scores counted in powers of two.
+// A lane's state of the softmax of its two rows, with scores in base 2.
 struct Softmax {
   float top[2] = {-INFINITY, -INFINITY};  // largest score
   float sum[2] = {0, 0};                  // this lane's share of the denominator, relative to top
 
-  // Scores become probabilities relative to the largest so far; `acc` follows it.
+  // Turns scores into probabilities relative to the largest so far, and rescales `acc` to it.
   template <int Scores, int Values>
   __device__ void add(float (&s)[Scores][4], float (&acc)[Values][4]) {
 #pragma unroll
@@ -27,7 +27,7 @@ struct Softmax {
       for (int j = 0; j < Scores; ++j) largest = fmaxf(largest, fmaxf(s[j][2 * upper], s[j][2 * upper + 1]));
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, 2));
-      const float base = largest == -INFINITY ? 0.0f : largest;  // -infinity minus itself is no number
+      const float base = largest == -INFINITY ? 0.0f : largest;  // -infinity minus itself is NaN
       const float shrink = exp2_approx(top[upper] - base);
       top[upper] = largest;
       float share = 0;
@@ -89,7 +89,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
   float* const lse = call.lse + lse_row(call, unit);
   float acc[Value / 8][4] = {};
   Softmax softmax;
-  if (job.adds) {  // goes on from a softmax whose largest score is lse and whose sum is 1
+  if (job.adds) {  // resumes from a softmax whose largest score is lse and whose sum is 1
 #pragma unroll
     for (int upper = 0; upper < 2; ++upper) {
       const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
@@ -123,7 +123,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
   }
 
   copies_wait();
-  __syncthreads();  // the stages are free: rows leave through them
+  __syncthreads();  // the stages are free: results are stored through them
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {
     float sum = softmax.sum[upper];

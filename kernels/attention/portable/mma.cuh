@@ -1,7 +1,7 @@
 // 16-bit tiles in shared memory and their products by mma.sync m16n8k16, f32 accumulation.
 //
-// A warp's product has 16 rows. Of an accumulator `d[j][4]`, columns [8 j, 8 j + 8), lane l holds of row l / 4 columns
-// 2 (l mod 4) + {0, 1} in d[j][0..1], and of the row 8 further on in d[j][2..3].
+// A warp's product has 16 rows. Accumulator `d[j][4]` covers columns [8 j, 8 j + 8): lane l holds columns
+// 2 (l mod 4) + {0, 1} of row l / 4 in d[j][0..1], and of row l / 4 + 8 in d[j][2..3].
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -15,7 +15,7 @@ namespace longstride::kernels::cuda::portable {
 __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
-// 16 bytes, or zeros.
+// Copies 16 bytes, or writes zeros.
 __device__ inline void copy_16(void* to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0)
                : "memory");
@@ -44,8 +44,8 @@ __device__ inline float2 unpack(std::uint32_t packed) {
     return __half22float2(*reinterpret_cast<const __half2*>(&packed));
 }
 
-// Rows of 32, 64 or 128 elements. The 16-byte chunks of a row are permuted by the row's number, so that the eight rows
-// of a chunk, which ldmatrix reads at once, lie in different banks.
+// Rows of 32, 64 or 128 elements. The 16-byte chunks of a row are permuted by the row's number, so that one chunk of
+// eight rows, which ldmatrix reads at once, lies in different banks.
 template <class T, int Columns>
 struct Tile {
   T* data;
@@ -124,7 +124,8 @@ __device__ inline void multiply_probabilities(float (&d)[Columns / 8][4], const 
   }
 }
 
-// Count rows of a stream from entry `begin`, by the whole block; zeros beyond its end and beyond the rows' `size`.
+// Loads Count rows of a stream from entry `begin`; zeros beyond its end and beyond the rows' `size`. Called by the
+// whole block.
 template <int Count, class T, int Columns>
 __device__ inline void load_tile(Tile<T, Columns> tile, const Rows<const T>& rows, int size, const Places& places,
                                  std::int32_t begin, bool aligned) {
@@ -145,8 +146,7 @@ __device__ inline void load_tile(Tile<T, Columns> tile, const Rows<const T>& row
   }
 }
 
-// What this lane holds of row `upper` of a warp's 16 x Columns accumulator (0: row lane / 4, 1: the one 8 further on),
-// read from memory and added.
+// Adds from memory this lane's elements of row lane / 4 + 8 upper of a warp's 16 x Columns accumulator.
 template <class T, int N>
 __device__ inline void add_row(float (&d)[N][4], int upper, const T* row, int size, bool aligned) {
   const int first = static_cast<int>(threadIdx.x % 4) * 2;
@@ -167,7 +167,8 @@ __device__ inline void add_row(float (&d)[N][4], int upper, const T* row, int si
   }
 }
 
-// A warp's accumulator, rounded to T, to the 16 rows of a stream from entry `begin`; `scratch` is this warp's own.
+// Stores a warp's accumulator, rounded to T, in the 16 rows of a stream from entry `begin`; `scratch` is this warp's
+// own.
 template <class T, int Columns>
 __device__ inline void store_rows(const float (&d)[Columns / 8][4], Tile<T, Columns> scratch, const Rows<T>& rows,
                                   int size, const Places& places, std::int32_t begin, bool aligned) {
@@ -196,7 +197,7 @@ __device__ inline void store_rows(const float (&d)[Columns / 8][4], Tile<T, Colu
   }
 }
 
-// The intervals of the two rows of a tile that this lane holds a part of; none beyond the stream.
+// The intervals of this lane's two rows of a tile; empty beyond the stream.
 struct TwoIntervals {
   std::int32_t low[2], high[2];
 };

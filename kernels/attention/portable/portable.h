@@ -1,10 +1,10 @@
 // Attention for any GPU from compute capability 8.0: matrix products by mma.sync for bf16 and f16, plain fused
 // multiply-adds for f32. Three kernels, each a loop over tiles:
-//   forward  a query tile goes over the key tiles of every part of a pass
+//   forward  each query tile visits the key tiles of every part of a pass
 //   dq       likewise
-//   dkdv     a key tile of a part goes over its query tiles
-// A later pass adds to what an earlier one left in o and lse or dq, a later part to dk and dv, in the order of launches
-// on the stream: no atomics, so the same bits every time.
+//   dkdv     each key tile of a part visits its query tiles
+// A later pass adds to the o and lse, or dq, of an earlier one, and a later part to dk and dv, in the order of launches
+// on the CUDA stream: no atomics, so the same bits every time.
 #pragma once
 #include <cstdint>
 
@@ -15,14 +15,14 @@ namespace longstride::kernels::cuda::portable {
 // Largest key and value size.
 inline constexpr std::int64_t most_columns = 128;
 
-// A pass (dkdv: one part of a pass) of some heads, as kernels take it: by value. Tiles follow from it by closed form
+// A pass (dkdv: one part of a pass) of some heads, passed to kernels by value. Tiles follow from it by closed form
 // (tile_span.h); nothing is copied to the device.
 struct Job {
   static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
   Stream queries;                       // of segment 0
   std::int32_t segments = 0, parts = 0;
   Part part[most_parts];
-  bool adds = false;  // to what earlier launches have written
+  bool adds = false;  // to the results of earlier launches
 };
 struct Group {
   static constexpr int most_jobs = 16, most_heads = 64;
@@ -47,7 +47,7 @@ struct Call {
   const float* delta = nullptr;
   float scale = 1;
   std::int32_t key_size = 0, value_size = 0, heads = 0, batch = 0;
-  bool aligned = true;  // every row of every matrix begins on 16 bytes and is a multiple of 16 bytes long
+  bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long
   Group group;
 };
 
@@ -60,7 +60,7 @@ template <class T>
 void dkdv(const Call&, const Launch&);
 
 void attention(const AttentionArgs&, const Launch&);
-// delta as in sm90/attention_sm90.h; rows of dk and dv that no part's keys hold are already zero.
+// delta as in sm90/attention_sm90.h; rows of dk and dv that are no part's keys are already zero.
 void attention_backward(const AttentionBackwardArgs&, const float* delta, const Launch&);
 
 }  // namespace longstride::kernels::cuda::portable

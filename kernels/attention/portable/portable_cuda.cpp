@@ -1,4 +1,4 @@
-// A plan's passes and parts as launches.
+// Turns a plan's passes and parts into launches.
 #include <algorithm>
 #include <initializer_list>
 #include <stdexcept>
@@ -12,11 +12,11 @@ namespace longstride::kernels::cuda::portable {
 
 namespace {
 
-// What one launch does for a head: some parts of a pass; none when the head has no such.
+// The work of one launch for a head: some parts of a pass, or nothing.
 struct Slot {
   const Pass* pass = nullptr;
   std::int32_t first_part = 0, parts = 0;
-  bool adds = false;    // to what earlier launches have written
+  bool adds = false;    // to the results of earlier launches
   bool joined = false;  // with the pass's first part
 };
 
@@ -55,8 +55,8 @@ Job job_of(const AttentionPlan& plan, const Slot& slot) {
   return job;
 }
 
-// Calls launch() for every number that some head has, with call.group set to heads that have it, as many at a time as
-// fit. Heads with the same geometry name the same passes.
+// Calls launch() for every pass (or part) number that some head has, with call.group set to the heads that have it, as
+// many at a time as fit. Heads with the same geometry name the same passes.
 template <class SlotOf, class F>
 void each_group(const AttentionPlan& plan, Call& call, SlotOf&& slot_of, F&& launch) {
   const auto heads = static_cast<std::int64_t>(plan.heads.size());

@@ -1,7 +1,7 @@
-// f32 attention, for checking: the same three loops as the kernels for 16 bits, in plain fused multiply-adds.
+// f32 attention, as a check: the same three loops as the 16-bit kernels, in plain fused multiply-adds.
 //
-// A block's tile of rows is 32 and so is the tile it goes over. In scores, a warp has eight rows and a lane one column;
-// in products with the scores, which pass through shared memory, a lane has every 32nd column of the rows' size.
+// Tiles have 32 rows on both sides. In scores, a warp has eight rows and a lane one column; in products with the
+// scores, which pass through shared memory, a lane has every 32nd column of the rows' size.
 #include "kernels/attention/portable/walk.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
@@ -64,7 +64,7 @@ __device__ inline void add_product(Accumulator& acc, const float* p, const Float
     }
 }
 
-// Puts this warp's scores where add_product reads them.
+// Stores this warp's scores for add_product.
 __device__ inline void spread(float* p, const float (&s)[warp_rows]) {
   __syncwarp();
 #pragma unroll
@@ -72,7 +72,7 @@ __device__ inline void spread(float* p, const float (&s)[warp_rows]) {
   __syncwarp();
 }
 
-// The rows, times `scale`, to memory, or added to what is there.
+// Stores the rows times `scale`, or adds them to memory.
 __device__ inline void store_rows(const Accumulator& acc, const Rows<float>& to, int size, const Places& places,
                                   std::int32_t begin, float scale, bool adds) {
 #pragma unroll
@@ -97,14 +97,14 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// The intervals of this warp's rows, one a lane.
+// The intervals of this warp's rows, one per lane.
 __device__ inline Interval own_interval(const Part& part, const Stream& queries, const Stream& keys,
                                         std::int32_t begin) {
   const std::int32_t entry = begin + first_row_of() + lane_of() % warp_rows;
   return entry < queries.length ? part.interval(keys, queries.position(entry)) : Interval{};
 }
 __device__ inline bool holds(const Interval& own, int r, std::int32_t key) {
-  // Every lane takes part in both exchanges, whatever the first one tells it.
+  // Every lane must take part in both shuffles, whatever the result of the first.
   const std::int32_t first = __shfl_sync(0xFFFFFFFFu, own.begin, r), last = __shfl_sync(0xFFFFFFFFu, own.end, r);
   return key >= first && key < last;
 }
@@ -256,7 +256,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
     load_rows(q, Rows<const float>(call.q, unit), call.key_size, queries, t * rows);
     load_rows(dout, Rows<const float>(call.dout, unit), call.value_size, queries, t * rows);
     __syncthreads();
-    const std::int32_t entry = t * rows + lane_of();  // a lane is a query
+    const std::int32_t entry = t * rows + lane_of();  // one query per lane
     Interval in;
     float lse = INFINITY, delta = 0;
     if (entry < queries.stream.length) {

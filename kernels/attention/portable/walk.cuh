@@ -1,4 +1,4 @@
-// Which tiles a block computes, and where the rows of a tile are.
+// The tiles that a block computes, and the addresses of their rows.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -13,8 +13,8 @@ namespace longstride::kernels::cuda::portable {
 inline constexpr int block_threads = 128;
 inline constexpr int warp_threads = 32;
 
-// What a block of the grid (segments x tiles, heads of the group, batch) does. The last tiles come first if
-// `backwards`: causal rows have the most keys at the end of a sequence, and causal keys the most rows at its beginning.
+// The work of a block of the grid (segments x tiles, heads of the group, batch). With `backwards` the last tiles come
+// first: causal rows have the most keys at the end of a sequence, causal keys the most rows at its beginning.
 struct Unit {
   std::int32_t batch, head, segment, tile;
   const Job* job;
@@ -25,7 +25,7 @@ __device__ inline Unit unit_of(const Group& group, std::int32_t tiles, const Job
   return {static_cast<std::int32_t>(blockIdx.z), group.head[blockIdx.y], x % job.segments,
           backwards ? tiles - 1 - tile : tile, &job};
 }
-// The grid for it: enough for the head with the most tiles.
+// The grid, large enough for the head with the most tiles.
 enum class Side { queries, keys };
 inline dim3 grid_of(const Call& call, std::int32_t rows, Side side) {
   std::int32_t most = 0;
@@ -38,7 +38,7 @@ inline dim3 grid_of(const Call& call, std::int32_t rows, Side side) {
 }
 __device__ inline const Job& job_of(const Group& group) { return group.job[group.job_of[blockIdx.y]]; }
 
-// A stream's positions without a division: entries are below 2^24, so a float holds them.
+// A stream's positions without an integer division: entries are below 2^24, so floats represent them exactly.
 struct Places {
   Stream stream;
   float per_run;
@@ -73,8 +73,8 @@ __device__ inline std::int64_t lse_row(const Call& call, const Unit& unit) {
   return (static_cast<std::int64_t>(unit.batch) * call.heads + unit.head) * call.group.n;
 }
 
-// One tile of a walk: entries [begin, begin + tile) of the stream of a part. A masked one holds pairs that are not
-// allowed, or entries beyond the stream.
+// One tile: entries [begin, begin + tile) of the stream of a part. A masked tile holds pairs that are not allowed, or
+// entries beyond the stream.
 struct Step {
   std::int32_t part, begin;
   bool masked;
@@ -118,8 +118,8 @@ class KeyWalk {
   TileSpan span_;
 };
 
-// The first query tile whose span's `number`-th end (end, full_end, full_begin, begin) is above `index`; a warp looks
-// at 32 candidates at a time.
+// The first query tile whose span's `number`-th end (end, full_end, full_begin, begin) is above `index`. A warp tests
+// 32 candidates at a time.
 __device__ inline std::int32_t first_beyond(const Part& part, const Stream& queries, const Stream& keys, TileShape tile,
                                             std::int32_t index, int number) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
@@ -146,7 +146,8 @@ __device__ inline std::int32_t first_beyond(const Part& part, const Stream& quer
   return low;
 }
 
-// The query tiles of a key tile, as query_tiles_of, by all four warps of a block. `shared` has room for four numbers.
+// The query tiles of a key tile, as query_tiles_of. Called by all four warps of a block; `shared` has room for four
+// numbers.
 __device__ inline TileSpan query_tiles_by_block(const Part& part, const Stream& queries, const Stream& keys,
                                                 TileShape tile, std::int32_t index, std::int32_t* shared) {
   const auto warp = static_cast<int>(threadIdx.x / warp_threads);

@@ -19,13 +19,13 @@ __device__ inline std::uint32_t shared_address(const void* p) {
 __device__ inline void barrier_init(std::uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
-// After the inits, before any other thread or TMA uses the barriers (then __syncthreads).
+// Call after the inits, then __syncthreads, before any other thread or TMA uses the barriers.
 __device__ inline void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 __device__ inline void barrier_arrive(std::uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// Arrives once and announces `bytes` that bulk copies will bring.
+// Arrives once and announces `bytes` that bulk copies will write.
 __device__ inline void barrier_arrive_expect(std::uint64_t* barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
@@ -55,7 +55,7 @@ __device__ inline void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// ---- Registers of a warpgroup: all its threads call it; Count a multiple of 8 in [24, 256] ----
+// ---- Registers of a warpgroup: called by all its threads; Count is a multiple of 8 in [24, 256] ----
 
 template <int Count>
 __device__ inline void registers_take() {
@@ -72,7 +72,7 @@ __device__ inline void tensor_map_prefetch(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<std::uint64_t>(map)) : "memory");
 }
 
-// One box of a 5-D map to shared memory; its bytes count towards `barrier`. One thread calls it.
+// Copies one box of a 5-D map to shared memory; its bytes complete on `barrier`. Called by one thread.
 struct Coordinates {
   std::int32_t c[5];
 };
@@ -84,23 +84,23 @@ __device__ inline void tma_load(void* to, const CUtensorMap* map, const Coordina
       "r"(at.c[3]), "r"(at.c[4])
       : "memory");
 }
-// One box of a 5-D map to the second-level cache only. Beyond the map nothing is read.
+// Prefetches one box of a 5-D map into the second-level cache. Nothing is read beyond the map.
 __device__ inline void tma_prefetch(const CUtensorMap* map, const Coordinates& at) {
   asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(
                    reinterpret_cast<std::uint64_t>(map)),
                "r"(at.c[0]), "r"(at.c[1]), "r"(at.c[2]), "r"(at.c[3]), "r"(at.c[4])
                : "memory");
 }
-// Shared memory to a box of a 5-D map; rows out of range are not written. First proxy_fence() by the threads that wrote
-// the shared memory and a barrier; then one thread calls this, store_commit, and store_wait before the memory is
-// reused.
+// Copies shared memory to a box of a 5-D map; rows out of range are not written. The threads that wrote the shared
+// memory first call proxy_fence() and a barrier; then one thread calls this, store_commit, and store_wait before the
+// memory is reused.
 __device__ inline void tma_store(const CUtensorMap* map, const Coordinates& at, const void* from) {
   asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
                    reinterpret_cast<std::uint64_t>(map)),
                "r"(shared_address(from)), "r"(at.c[0]), "r"(at.c[1]), "r"(at.c[2]), "r"(at.c[3]), "r"(at.c[4])
                : "memory");
 }
-// Contiguous bytes (a multiple of 16, both ends 16-byte aligned) to shared memory.
+// Copies contiguous bytes (a multiple of 16, both ends 16-byte aligned) to shared memory.
 __device__ inline void bulk_load(void* to, const void* from, std::uint32_t bytes, std::uint64_t* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(to)),
@@ -108,13 +108,13 @@ __device__ inline void bulk_load(void* to, const void* from, std::uint32_t bytes
                : "memory");
 }
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Until the shared memory of all but the last `Pending` groups has been read.
+// Waits until the shared memory of all but the last `Pending` groups has been read.
 template <int Pending>
 __device__ inline void store_wait() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
 }
-// The same for all groups, and not before `value` is known: without it ptxas moves work that does not touch memory to
-// behind the wait, where it hides nothing. Either instruction waits long enough.
+// The same for all groups, and not before `value` is known: without this dependency ptxas moves work that does not
+// touch memory behind the wait, where it hides no latency.
 __device__ inline void store_wait_after(std::uint32_t value) {
   asm volatile(
       "{\n"
@@ -150,8 +150,8 @@ __device__ inline void matrix_store_4_transposed(void* row, const std::uint32_t 
 
 // ---- Registers that a warp shares ----
 
-// The same in all lanes of a warp, and known to the compiler as that: what is computed from it (tiles, descriptors,
-// branches) takes uniform registers, in which wgmma and TMA want their operands.
+// A value that is equal in all lanes of a warp, in a form that the compiler recognises: what is computed from it
+// (tiles, descriptors, branches) then uses uniform registers, which wgmma and TMA need for their operands.
 __device__ inline std::int32_t uniform(std::int32_t x) { return __shfl_sync(~0u, x, 0); }
 
 }  // namespace longstride::kernels::cuda::sm90

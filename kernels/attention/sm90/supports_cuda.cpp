@@ -1,4 +1,4 @@
-// What Hopper's kernels take on; the rest is the portable kernels'.
+// Which problems Hopper's kernels support; the portable kernels do the rest.
 #include <algorithm>
 #include <cstdint>
 

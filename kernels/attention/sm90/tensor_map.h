@@ -5,10 +5,10 @@
 // (columns, 1, 1, rows, 1) of a residue class; (columns, 1, c, rows / c, 1) of summary rows c of every l. Rows beyond
 // the map are read as zero and not written.
 //
-// Where n is no multiple of the period, the last period is incomplete. A residue class below n mod l has one row more
+// If n is not a multiple of the period, the last period is incomplete. A residue class below n mod l has one row more
 // than the others, so there are two maps, `complete` (whole periods only) and `longer` (one period more, of n mod l
-// offsets; residue classes only). Summary rows of the incomplete period are read through neither: where a query may see
-// them, another path is taken.
+// offsets; residue classes only). Neither map reads summary rows of the incomplete period: if a query may see them,
+// the portable kernels are used.
 #pragma once
 #include <cuda.h>
 
@@ -32,7 +32,7 @@ constexpr bool has_boxes(const Stream& stream, std::int32_t rows) {
   return stream.run >= stream.period || rows % stream.run == 0 || stream.run % rows == 0;
 }
 
-// Where a tile of the stream begins in the map: offset within the period, and period. `stream` is that of the segment.
+// The first entry of a tile in the map: offset within the period, and period. `stream` is that of the segment.
 struct TileCorner {
   std::int32_t offset = 0, period = 0;
 };

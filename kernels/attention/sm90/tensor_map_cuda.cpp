@@ -9,7 +9,7 @@
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
-// From the driver, which a machine without a GPU may not have: looked up at the first use instead of linked.
+// A function of the driver, which a machine without a GPU may lack: looked up at the first use instead of linked.
 auto encoder() {
   static const auto encode = [] {
     void* found = nullptr;

@@ -1,16 +1,16 @@
 // Warpgroup matrix products of Hopper (wgmma): d (64 x N, f32, registers) += a (64 x 16) b (16 x N), a from shared
 // memory or registers, b from shared memory, 16-bit inputs.
 //
-// d: thread t of the warpgroup, warp w = t / 32, lane l = t mod 32, holds of row 16 w + l / 4 (r = 0) and of the row 8
-// further on (r = 1) the columns 8 j + 2 (l mod 4) + {0, 1}: elements d[4 j + 2 r + {0, 1}].
-// a in registers: the same rows, columns 2 (l mod 4) + {0, 1} (+ 8): a[r + 2 (column / 8)], two elements a register. So
-// the accumulator's columns [16 k, 16 k + 16), packed pair by pair, d[8 k + {0,1}], {2,3}, {4,5}, {6,7}, are the next
-// product's a: see pack_operand.
+// d: thread t of the warpgroup, warp w = t / 32, lane l = t mod 32, holds columns 8 j + 2 (l mod 4) + {0, 1} of row
+// 16 w + l / 4 (r = 0) and of row 16 w + l / 4 + 8 (r = 1): elements d[4 j + 2 r + {0, 1}].
+// a in registers: the same rows, columns 2 (l mod 4) + {0, 1} (+ 8): a[r + 2 (column / 8)], two elements per register.
+// So the accumulator's columns [16 k, 16 k + 16), packed pair by pair, d[8 k + {0,1}], {2,3}, {4,5}, {6,7}, are the
+// next product's a: see pack_operand.
 //
 // Shared tiles have rows of 32, 64 or 128 bytes (16, 32 or 64 elements) with the swizzle of that size, as TMA writes
 // them, at addresses that are a multiple of 8 rows. A head of 128 is two tiles of 64 columns one after the other.
-//   K-major: the product runs along the row (q k^T): one step of 16 is 32 bytes further on.
-//   MN-major: the product runs along the tile's rows (p v): one step of 16 is 16 rows further on.
+//   K-major: the product runs along the row (q k^T): a step of 16 advances by 32 bytes.
+//   MN-major: the product runs along the tile's rows (p v): a step of 16 advances by 16 rows.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -46,12 +46,12 @@ __device__ inline std::uint64_t descriptor(const void* tile, std::uint32_t tile_
   const std::uint64_t address = (shared_address(tile) & 0x3FFFF) >> 4;
   return address | static_cast<std::uint64_t>(tile_bytes >> 4) << 16 | eight_rows << 32 | swizzle << 62;
 }
-// A descriptor `bytes` further on. The address never carries into what is above it.
+// The descriptor advanced by `bytes`. The address never carries into the fields above it.
 __device__ inline std::uint64_t advanced(std::uint64_t descriptor, std::uint32_t bytes) {
   return (descriptor & 0xFFFFFFFF00000000) | (static_cast<std::uint32_t>(descriptor) + (bytes >> 4));
 }
 
-// Two f32 to two 16-bit elements in one register, the first in the low half.
+// Packs two f32 as 16-bit elements into one register, the first in the low half.
 template <class T>
 __device__ inline std::uint32_t pack(float low, float high) {
   std::uint32_t packed;
