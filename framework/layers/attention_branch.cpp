@@ -102,7 +102,7 @@ void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& d
   const Tensor dqkv = scratch.tensor({normed.size(0), normed.size(1), query_key_value_.out()}, ctx.compute);
   {
     Scratch inner(ctx);
-    const Tensor d_heads = inner.like(o_heads), dqkv_heads = heads_like(ctx, dqkv, inner);
+    const Tensor d_heads = inner.like(o_heads), dqkv_heads = ranks == 1 ? dqkv : inner.like(qkv);
     {
       Scratch positions(ctx);
       const Tensor d_o = positions_like(ctx, d_heads, positions);

@@ -35,12 +35,6 @@ Tensor positions_like(const Context& ctx, const Tensor& heads, Scratch& scratch,
   return scratch.tensor({heads.size(0), heads.size(1) / ranks, heads.size(2) * ranks}, heads.dtype(), tape);
 }
 
-Tensor heads_like(const Context& ctx, const Tensor& positions, Scratch& scratch) {
-  const int ranks = ctx.sequence_ranks();
-  if (ranks == 1) return positions;
-  return scratch.tensor({positions.size(0), positions.size(1) * ranks, positions.size(2) / ranks}, positions.dtype());
-}
-
 void positions_to_heads(Context& ctx, const Tensor& positions, const std::vector<std::int64_t>& groups,
                         const Tensor& heads) {
   if (ctx.sequence_ranks() == 1) return;

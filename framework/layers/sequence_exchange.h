@@ -9,9 +9,8 @@
 
 namespace longstride {
 
-// Memory for the counterpart of a tensor: positions (batch, seq / ranks, width) and heads (batch, seq, width / ranks).
+// Memory for positions (batch, seq / ranks, width) that correspond to heads (batch, seq, width / ranks).
 Tensor positions_like(const Context& ctx, const Tensor& heads, Scratch& scratch, Tape* tape = nullptr);
-Tensor heads_like(const Context& ctx, const Tensor& positions, Scratch& scratch);
 
 // The columns of `positions` are `groups` one after another, each of all heads in order. The columns of `heads` are the
 // same groups, each of this rank's heads. Several ranks exchange one sequence at a time.

@@ -22,15 +22,7 @@ std::vector<PositionIndex> position_tables(const SparseTransformerConfig& c) {
 
 // A block is an attention branch and a feed-forward branch.
 int recomputed_branches(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::none:
-      return 0;
-    case Recompute::block:
-      return 2;
-    case Recompute::attention_and_feed_forward:
-      return 1;
-  }
-  return 0;
+  return recompute == Recompute::none ? 0 : recompute == Recompute::block ? 2 : 1;
 }
 
 }  // namespace

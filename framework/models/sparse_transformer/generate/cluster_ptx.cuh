@@ -5,15 +5,12 @@
 
 namespace longstride::generation {
 
-using namespace kernels;
-using namespace kernels::cuda;
-
-using sm90::barrier_arrive_expect;
-using sm90::barrier_init;
-using sm90::barrier_init_fence;
-using sm90::bulk_load;
-using sm90::named_barrier_sync;
-using sm90::shared_address;
+using kernels::cuda::sm90::barrier_arrive_expect;
+using kernels::cuda::sm90::barrier_init;
+using kernels::cuda::sm90::barrier_init_fence;
+using kernels::cuda::sm90::bulk_load;
+using kernels::cuda::sm90::named_barrier_sync;
+using kernels::cuda::sm90::shared_address;
 
 // The block's shared memory. A pointer that is passed around would hide the address space from the compiler.
 __device__ __forceinline__ char* block_memory() {
@@ -98,7 +95,7 @@ __device__ inline void copies_arrive(std::uint64_t* barrier) {
 // of 4 lanes.
 template <class T>
 __device__ inline void multiply_block(float (&d)[4], const uint4& w, const uint2& pair) {
-  if constexpr (DtypeOf<T>::value == Dtype::bf16)
+  if constexpr (kernels::DtypeOf<T>::value == kernels::Dtype::bf16)
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w), "r"(pair.x), "r"(pair.y));

@@ -4,12 +4,7 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/base/cuda_types.cuh"
-
 namespace longstride::generation {
-
-using namespace kernels;
-using namespace kernels::cuda;
 
 using Word = unsigned long long;
 
