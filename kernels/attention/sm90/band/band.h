@@ -1,16 +1,17 @@
-// Attention where every query sees few tiles of keys of its own stream, and so every key is seen by few tiles of
-// queries (windows, blocks, short columns).
+// Attention in which every query sees few key tiles, all of its own stream, so every key is seen by few query tiles
+// (windows, blocks, short columns).
 #pragma once
 #include "kernels/attention/attention.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
-// Of what `supports` accepts. Heads of 64/128 are the other kernels' in the forward pass, which are faster there.
+// For problems that `supports` accepts. The forward pass leaves heads of 64/128 to the general kernels, which are
+// faster there.
 bool is_band(const AttentionArgs&);
 bool is_band(const AttentionBackwardArgs&);
 
 void attention_band(const AttentionArgs&, const Launch&);
-// All three gradients by one pass over the band. Needs no delta: it computes the sums of dout * o itself.
+// Computes all three gradients in one pass over the band, and the sums of dout * o itself instead of reading delta.
 void attention_backward_band(const AttentionBackwardArgs&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::sm90

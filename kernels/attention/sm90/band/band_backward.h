@@ -1,4 +1,4 @@
-// The two kernels of a band's backward pass, by head size.
+// The two kernels of a band's backward pass, chosen by head size.
 #pragma once
 #include "kernels/attention/attention.h"
 #include "kernels/attention/sm90/band/band_plan.h"

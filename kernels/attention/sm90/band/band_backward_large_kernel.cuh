@@ -1,14 +1,14 @@
 // Attention backward over a band, for heads larger than 32. Queries and keys are one stream, cut into tiles of 64 rows.
-// A block (one warpgroup) owns a run of tiles and walks the keys; each key tile meets the query tiles from its own on
-// that see it:
+// A block (one warpgroup) owns a run of tiles and visits its key tiles in order; each is multiplied with the query
+// tiles that see it, beginning with its own:
 //     S^T = K Q^T,  P^T = exp(scale S^T - lse),  dP^T = V dO^T,  dS^T = P^T (dP^T - delta)
 //     dV += P^T dO,  dK += dS^T Q,  dQ += dS K
-// dV and dK stay in registers over a key tile. The partial dQ of the query tiles under way lie in shared memory, each
-// element with the thread that owns it; a query tile is done after its own key tile, the last that it sees. So every
-// operand is read about once and there are five products.
+// dV and dK stay in registers during a key tile. The partial dQ of unfinished query tiles is in shared memory, each
+// element accessed only by the thread that owns it; a query tile is finished after its own key tile, the last that it
+// sees. So every operand is read about once and there are five products.
 //
-// A run begins with the keys before it that its queries see, for dQ alone, and ends with the queries after it that see
-// its keys, for dK and dV alone: every row of a gradient is computed by one block, in an order that does not depend on
+// A run begins with the keys before it that its queries see, for dQ only, and ends with the queries after it that see
+// its keys, for dK and dV only: every row of a gradient is computed by one block, in an order that does not depend on
 // where runs begin.
 #pragma once
 #include <cstddef>
@@ -19,7 +19,8 @@
 namespace longstride::kernels::cuda::sm90 {
 
 struct BandBackwardLargeTask : BandBackwardTask {
-  // Heads side by side, for their rows are neighbours in memory; then segments, for the same reason.
+  // Consecutive blocks have neighbouring heads, then neighbouring segments, because their rows are neighbours in
+  // memory.
   __device__ bool find(const BandBackwardProblem& problem) {
     std::uint32_t index = blockIdx.x;
     const auto heads = static_cast<std::uint32_t>(problem.heads),
@@ -46,7 +47,7 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
   using Common::problem, Common::shared, Common::thread, Common::lane, Common::warp, Common::loads;
   using Common::threads, Common::rows, Common::key_row, Common::value_row;
   using typename Common::OutputRow, typename Common::Seen, typename Common::Statistics;
-  static constexpr int blocks = Blocks;  // on a multiprocessor, by registers
+  static constexpr int blocks = Blocks;  // per multiprocessor, limited by registers
 
   // Shared memory, from a multiple of 1024 bytes.
   struct Layout {
@@ -97,12 +98,12 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
       tma_load(to + key_bytes + i * rows * value_row, map_of(value_sized), corner(tile, i), barrier);
   }
 
-  // What is to be loaded next, and where to.
+  // The next tiles to load, and their destinations.
   struct Loads {
     std::int32_t query, query_end, key, key_end;
     int slot = 0, stage = 0;
   };
-  // All that has room: query tiles below `queries` and key tiles below `keys` are done with.
+  // Loads every tile for which there is room: query tiles below `queries` and key tiles below `keys` are finished.
   __device__ void load_ahead(Loads& next, std::int32_t queries, std::int32_t keys) const {
     for (; next.key < next.key_end && next.key < keys + problem.key_stages; ++next.key) {
       load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, next.key, key_barrier(next.stage));
@@ -117,14 +118,14 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
 
   // ---- Weights ----
 
-  // S becomes P.
+  // Turns S into P.
   template <bool Full>
   __device__ void weigh(float (&s)[rows / 2], float rate, const Statistics& of, const Seen& seen,
                         std::int32_t begin) const {
     const int column = 2 * (lane % 4);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      if constexpr (!Full) {  // sixteen queries: none sees the warp's keys, or each all of them, or else
+      if constexpr (!Full) {  // sixteen queries: none sees the warp's keys, each sees all of them, or mixed
         const std::int32_t from = begin + 16 * k;
         if (seen.first >= from + 16 || seen.last_end <= from) {
 #pragma unroll
@@ -148,7 +149,7 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
       }
     }
   }
-  // dP becomes dS.
+  // Turns dP into dS.
   __device__ void differentiate(float (&dp)[rows / 2], const float (&p)[rows / 2], const Statistics& of) const {
     const int column = 2 * (lane % 4);
 #pragma unroll
@@ -164,7 +165,7 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
   }
   // ---- Gradients ----
 
-  // The partial dQ of a tile, four elements at a time so that a warp's 128 bytes lie side by side.
+  // The partial dQ of a tile, four elements at a time so that a warp accesses 128 contiguous bytes.
   __device__ float4* partial(int slot) const {
     return reinterpret_cast<float4*>(shared + at.dq + slot * dq_bytes) + thread;
   }
@@ -194,7 +195,7 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
     }
   }
 
-  // ---- The walk ----
+  // ---- The loop over key tiles ----
 
   __device__ void walk() const {
     const BandShape& shape = problem.shape;
@@ -204,8 +205,8 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
     Loads next{task.begin, shape.end_tile(task.end - 1, task.length), first_key, task.end};
     if (loads) load_ahead(next, task.begin, first_key);
 
-    int own_slot = 0, own_partial = 0;  // of the first query tile that key tiles from here on meet
-    std::int32_t unseen = task.begin;   // the next query tile to be met for the first time
+    int own_slot = 0, own_partial = 0;  // of the first query tile that sees this or a later key tile
+    std::int32_t unseen = task.begin;   // the first query tile that has not been used yet
     int stage = 0, ds_stage = 0;
     std::uint32_t query_parity = 0, key_parity = 0;
     for (std::int32_t key = first_key; key < task.end; ++key) {

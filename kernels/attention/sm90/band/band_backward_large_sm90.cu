@@ -27,7 +27,7 @@ void launch_band(const AttentionBackwardArgs& args, const BandPlan& band, const 
 
 }  // namespace
 
-// A size between two kernels' takes the larger: TMA fills the columns beyond with zeros.
+// A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros.
 void attention_backward_band_large(const AttentionBackwardArgs& args, const BandPlan& band, const Launch& launch) {
   with_gpu_type(args.q.dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -1,4 +1,4 @@
-// What the launches of the two backward kernels of a band do alike.
+// Shared by the launches of the two backward kernels of a band.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// How many blocks fit on a multiprocessor, and with how much room each: first blocks, then room to load ahead. `tiles`:
-// most that a block can have.
+// Divides a multiprocessor: first as many blocks as possible, then room to load ahead. `tiles`: the most that a block
+// can have.
 template <class B>
 int choose_room(const BandPlan& band, std::int32_t tiles, BandBackwardProblem& problem) {
   static_assert(B::shared_bytes(most_reach, most_reach, 1, 1) <= shared_of_block, "the widest band has room");
@@ -32,7 +32,7 @@ int choose_room(const BandPlan& band, std::int32_t tiles, BandBackwardProblem& p
   return most;
 }
 
-// All but the room and the shares.
+// Everything except the room and the shares.
 inline void fill_problem(const AttentionBackwardArgs& args, const BandPlan& band, int key_size, int value_size,
                          BandBackwardProblem& problem) {
   const auto maps = [&](const View& view, int columns) {

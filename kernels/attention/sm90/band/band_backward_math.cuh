@@ -1,5 +1,5 @@
-// What the two backward kernels of a band do alike: the products of a pair of tiles, the statistics of a query tile,
-// and the partial dQ between shared memory and registers.
+// Shared by the two backward kernels of a band: the products of a pair of tiles, the statistics of a query tile, and
+// the transfer of the partial dQ between shared memory and registers.
 #pragma once
 #include <algorithm>
 
@@ -11,7 +11,7 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// Problem: BandBackwardProblem or one that adds to it.
+// Problem: BandBackwardProblem or a type derived from it.
 template <class T, int KeySize, int ValueSize, class Problem>
 struct BandBackward {
   static constexpr int threads = 128, rows = band_rows;
@@ -20,7 +20,7 @@ struct BandBackward {
   static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;
   static constexpr int tile_bytes = key_bytes + value_bytes, ds_bytes = rows * rows * 2, dq_bytes = rows * KeySize * 4;
 
-  // Of a query tile: -log2(e) lse, or -infinity beyond the stream, and delta.
+  // Per query of a tile: -log2(e) lse, or -infinity beyond the stream, and delta.
   struct Statistics {
     float shift[rows], delta[rows];
   };
@@ -28,20 +28,20 @@ struct BandBackward {
   const Problem& problem;
   char* const shared;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const int warp = __shfl_sync(~0u, thread / 32, 0);  // known to be one for all lanes
-  // The warp that loads is another in the blocks that share a multiprocessor, for it has more to do.
+  const int warp = __shfl_sync(~0u, thread / 32, 0);  // uniform, as the compiler can tell
+  // Blocks on one multiprocessor load with different warps, because the loading warp has more work.
   const bool loads = thread == static_cast<int>(blockIdx.x / 128 % 4 * 32);
 
   __device__ BandBackward(const Problem& p, char* memory) : problem(p), shared(memory) {}
 
-  // ---- Statistics of a query tile: two threads a row ----
+  // ---- Statistics of a query tile: two threads per row ----
 
   struct OutputRow {
     static constexpr int count = ValueSize / 16;
     uint4 o[count];
     float lse;
   };
-  // Of the tile that begins with this entry.
+  // For the tile that begins with this entry.
   __device__ OutputRow read_output(const BandBackwardTask& task, std::int32_t first_entry) const {
     OutputRow row;
     const std::int32_t entry = first_entry + thread / 2;
@@ -105,9 +105,9 @@ struct BandBackward {
     wgmma_commit();
   }
 
-  // ---- Who sees whom ----
+  // ---- Visibility ----
 
-  // Queries that see the thread's two keys, and those that see the warp's first and last, in entries.
+  // The queries that see the thread's two keys, and those that see the warp's first and last key, in entries.
   struct Seen {
     std::int32_t end[2], first, first_end, last_end;
   };
@@ -119,7 +119,7 @@ struct BandBackward {
 
   // ---- dS and dQ through shared memory ----
 
-  // dS^T from registers to (queries, keys) in shared memory.
+  // Stores dS^T from registers as (queries, keys) in shared memory.
   __device__ void write_ds(char* ds, const std::uint32_t (&a)[4][4]) const {
     const int matrix = lane / 8, row = matrix / 2 * 8 + lane % 8, chunk = (2 * warp + matrix % 2) ^ lane % 8;
 #pragma unroll
@@ -127,7 +127,7 @@ struct BandBackward {
     proxy_fence();
   }
 
-  // A partial dQ, four elements at a time so that a warp's 128 bytes lie side by side.
+  // A partial dQ, four elements at a time so that a warp accesses 128 contiguous bytes.
   __device__ static void read_partial(float (&dq)[KeySize / 2], const float4* from) {
 #pragma unroll
     for (int i = 0; i < KeySize / 8; ++i) {

@@ -1,4 +1,4 @@
-// What a launch of a band's backward kernel takes, by value, in its parameters.
+// The parameters of a band's backward kernel, passed by value.
 #pragma once
 #include <cstdint>
 
@@ -16,14 +16,14 @@ struct BandBackwardProblem {
   std::int32_t reach;                  // most query tiles that see a key tile
   std::int32_t slots;                  // query tiles in shared memory
   std::int32_t key_stages, ds_stages;  // 1 or 2
-  std::int32_t run;                    // tiles that a block owns
+  std::int32_t run;                    // tiles per block
   float scale;
   const float* lse;
   Gradient output;  // o, read
   Gradient dq, dk, dv;
 };
 
-// What a block owns of one segment.
+// A block's share of one segment.
 struct BandBackwardTask {
   std::int32_t head, segment, sequence;
   std::int32_t begin, end;  // tiles

@@ -1,6 +1,6 @@
-// Attention backward over a band, for heads of at most 32: band_backward_large_kernel.cuh's walk and products in fewer
-// instructions. Sixteen queries that see none of a warp's keys are passed over in every step, gradients leave through
-// shared memory, of which larger heads have none to spare, and TMA, and a block may own all tiles of several short
+// Attention backward over a band, for heads of at most 32: the loops and products of band_backward_large_kernel.cuh in
+// fewer instructions. Groups of sixteen queries that see none of a warp's keys are skipped in every step; gradients are
+// stored through shared memory, which larger heads cannot spare, by TMA; and a block may own all tiles of several short
 // segments.
 #pragma once
 #include <cstddef>
@@ -13,16 +13,16 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct BandBackwardSmallProblem : BandBackwardProblem {
   StreamMaps dq_maps, dk_maps, dv_maps;  // boxes of a warp's sixteen rows
-  // A block owns `run` tiles of a segment, or all tiles of `chain` segments one after the other, numbered through; then
-  // every segment counts as many as the longest.
+  // A block owns `run` tiles of a segment, or all tiles of `chain` consecutive segments. The tiles of a chain are
+  // numbered consecutively, and every segment counts as many as the longest.
   std::int32_t chain;
   Divisor by_heads, by_chains, by_period;
-  Divisor by_tiles;  // of a segment in a chain; else more than there are
+  Divisor by_tiles;  // tiles per segment of a chain; otherwise larger than any tile number
 };
 
 struct BandBackwardSmallTask : BandBackwardTask {
   std::int32_t offset;   // the number of this segment's first tile
-  std::int32_t counted;  // entries that make its tiles
+  std::int32_t counted;  // entries covered by its tiles
 
   __device__ explicit BandBackwardSmallTask(const BandBackwardSmallProblem& problem) {
     const auto block = static_cast<std::int32_t>(blockIdx.x), heads = static_cast<std::int32_t>(problem.by_heads.value),
@@ -44,7 +44,7 @@ struct BandBackwardSmallTask : BandBackwardTask {
     base = problem.stream.base + segment;
     length = step == 1 ? problem.stream.length : problem.by_period.quotient(problem.n - base + step - 1);
   }
-  // Into the segment of this tile.
+  // Moves to the segment of this tile.
   __device__ void go_to(const BandBackwardSmallProblem& problem, std::int32_t tile) {
     const auto tiles = static_cast<std::int32_t>(problem.by_tiles.value);
     if (tile - offset < tiles) return;
@@ -62,7 +62,7 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
   using Common::problem, Common::shared, Common::thread, Common::lane, Common::warp, Common::loads;
   using Common::threads, Common::rows, Common::key_row, Common::value_row;
   using typename Common::OutputRow, typename Common::Seen, typename Common::Statistics;
-  static constexpr int blocks = Blocks;  // on a multiprocessor, by registers
+  static constexpr int blocks = Blocks;  // per multiprocessor, limited by registers
 
   // Shared memory, from a multiple of 1024 bytes.
   struct Layout {
@@ -98,15 +98,15 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
 
   // ---- Loads, by one thread ----
 
-  // Where a tile is, of this segment or a later one.
-  struct Place {
+  // The location of a tile of this or a later segment.
+  struct TileLocation {
     std::int32_t base, entry;
   };
-  __device__ Place place_of(std::int32_t tile, std::int32_t first_base) const {
+  __device__ TileLocation location_of(std::int32_t tile, std::int32_t first_base) const {
     const std::int32_t segment = problem.by_tiles.quotient(tile);
     return {first_base + segment, (tile - segment * static_cast<std::int32_t>(problem.by_tiles.value)) * rows};
   }
-  __device__ Coordinates corner(const Place& place, int box) const {
+  __device__ Coordinates corner(const TileLocation& place, int box) const {
     const bool natural = task.step == 1;
     return {{box * 64, task.head, natural ? place.base + place.entry : place.base, natural ? 0 : place.entry,
              task.sequence}};
@@ -114,7 +114,7 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
   __device__ static const CUtensorMap* map_of(const StreamMaps& maps, std::int32_t base) {
     return base < maps.rest ? &maps.longer : &maps.complete;
   }
-  __device__ void load(char* to, const StreamMaps& key_sized, const StreamMaps& value_sized, const Place& place,
+  __device__ void load(char* to, const StreamMaps& key_sized, const StreamMaps& value_sized, const TileLocation& place,
                        std::uint64_t* barrier) const {
     barrier_arrive_expect(barrier, tile_bytes);
     for (int i = 0; i < key_boxes; ++i)
@@ -123,20 +123,20 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
       tma_load(to + key_bytes + i * rows * value_row, map_of(value_sized, place.base), corner(place, i), barrier);
   }
 
-  // What is to be loaded next, and where to.
+  // The next tiles to load, and their destinations.
   struct Loads {
     std::int32_t base, query, query_end, key, key_end;  // base of the block's first segment
     int slot = 0, stage = 0;
   };
-  // All that has room: query tiles below `queries` and key tiles below `keys` are done with.
+  // Loads every tile for which there is room: query tiles below `queries` and key tiles below `keys` are finished.
   __device__ void load_ahead(Loads& next, std::int32_t queries, std::int32_t keys) const {
     for (; next.key < next.key_end && next.key < keys + problem.key_stages; ++next.key) {
-      load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, place_of(next.key, next.base),
+      load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, location_of(next.key, next.base),
            key_barrier(next.stage));
       next.stage = next.stage + 1 == problem.key_stages ? 0 : next.stage + 1;
     }
     for (; next.query < next.query_end && next.query < queries + problem.slots; ++next.query) {
-      const Place place = place_of(next.query, next.base);
+      const TileLocation place = location_of(next.query, next.base);
       load(shared + next.slot * tile_bytes, problem.q, problem.dout, place, query_barrier(next.slot));
       for (int i = 0; i < value_boxes; ++i) tma_prefetch(map_of(problem.o, place.base), corner(place, i));
       next.slot = next.slot + 1 == problem.slots ? 0 : next.slot + 1;
@@ -145,8 +145,8 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
 
   // ---- Weights ----
 
-  // Groups of sixteen queries of a tile, a bit each: those that see some of the warp's keys, those that come before one
-  // of them, and those that come after one has left their sight.
+  // Groups of sixteen queries of a tile, one bit each: those that see some of the warp's keys, those that come before
+  // one of the keys, and those that come after the end of one key's visibility.
   struct Groups {
     std::uint32_t visible, early, late;
   };
@@ -157,7 +157,7 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
             ~below((seen.first_end - begin) >> 4)};
   }
 
-  // S becomes P, and P the product's operand. Full: every key is seen by every query.
+  // Turns S into P, and P into the product's operand. Full: every key is seen by every query.
   template <bool Full>
   __device__ void weigh(float (&s)[rows / 2], std::uint32_t (&weights)[4][4], float rate, const Statistics& of,
                         const Seen& seen, const Groups& groups, std::int32_t begin) const {
@@ -189,7 +189,7 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
       pack_operand<T>(weights[k], s, k);
     }
   }
-  // dP becomes dS, and dS the product's operand.
+  // Turns dP into dS, and dS into the product's operand.
   template <bool Full>
   __device__ void differentiate(float (&dp)[rows / 2], std::uint32_t (&weights)[4][4], const float (&p)[rows / 2],
                                 const Statistics& of, std::uint32_t visible) const {
@@ -212,12 +212,12 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
   }
   // ---- Gradients ----
 
-  // The partial dQ of a tile, four elements at a time so that a warp's 128 bytes lie side by side.
+  // The partial dQ of a tile, four elements at a time so that a warp accesses 128 contiguous bytes.
   __device__ float4* partial(int slot) const {
     return reinterpret_cast<float4*>(shared + at.dq + slot * dq_bytes) + thread;
   }
 
-  // A warp's rows of a gradient to shared memory, in the order that TMA takes, `to_byte` into the room for gradients.
+  // Stores a warp's rows of a gradient in shared memory, in TMA's order, `to_byte` bytes into the room for gradients.
   template <int Size>
   __device__ void put(int to_byte, const float (&values)[Size / 2], float factor) const {
     constexpr int row_bytes = std::min(Size, 64) * 2;
@@ -233,7 +233,7 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
                      pack<T>(d[6] * factor, d[7] * factor));
     }
   }
-  // From there to the gradient: one lane, after proxy_fence and __syncwarp.
+  // Copies them from there to the gradient. Called by one lane, after proxy_fence and __syncwarp.
   template <int Size>
   __device__ void leave(const StreamMaps& maps, std::int32_t tile, int from_byte) const {
     constexpr int row_bytes = std::min(Size, 64) * 2;
@@ -243,13 +243,13 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
       tma_store(map_of(maps, task.base), corner({task.base, entry}, i),
                 shared + at.gradients + from_byte + warp * 16 * Size * 2 + i * 16 * row_bytes);
   }
-  // The room may be written again.
+  // Waits until the room may be written again.
   __device__ void forget() const {
     if (lane == 0) store_wait<0>();
     __syncwarp();
   }
 
-  // ---- The walk ----
+  // ---- The loop over key tiles ----
 
   __device__ void walk() {
     const BandShape& shape = problem.shape;
@@ -260,8 +260,8 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
                first_key, task.end};
     if (loads) load_ahead(next, task.begin, first_key);
 
-    int own_slot = 0, own_partial = 0;  // of the first query tile that key tiles from here on meet
-    std::int32_t unseen = task.begin;   // the next query tile to be met for the first time
+    int own_slot = 0, own_partial = 0;  // of the first query tile that sees this or a later key tile
+    std::int32_t unseen = task.begin;   // the first query tile that has not been used yet
     int stage = 0, ds_stage = 0;
     std::uint32_t query_parity = 0, key_parity = 0;
     for (std::int32_t key = first_key; key < task.end; ++key) {
@@ -314,7 +314,7 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
         }
         wgmma_hold(dp);
         std::uint32_t visible = groups.visible, ds_weights[4][4];
-        asm volatile("" : "+r"(visible));  // tested again; kept as predicates it costs more
+        asm volatile("" : "+r"(visible));  // forces a new test of the bits: keeping predicates costs more
         if (full)
           differentiate<true>(dp, ds_weights, s, of, visible);
         else

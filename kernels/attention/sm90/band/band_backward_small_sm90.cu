@@ -9,9 +9,9 @@
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
-constexpr int size = 32;  // of heads; of smaller ones TMA fills the columns beyond with zeros
+constexpr int size = 32;  // of heads; for smaller ones TMA fills the columns beyond with zeros
 
-// Most tiles of a chain that can matter to how many are in shared memory.
+// The number of tiles of a chain beyond which shared memory is not divided differently.
 std::int32_t tiles_of_chain(const BandPlan& band) {
   return tiles_in(band.stream.length, band_rows) * std::min(band.segments, 8);
 }

@@ -1,4 +1,4 @@
-// Which attentions are bands, and which kernel takes them.
+// Recognises attentions that are bands, and chooses their kernel.
 #include <cstdint>
 
 #include "kernels/attention/sm90/band/band.h"

@@ -1,12 +1,11 @@
 // Attention forward over a band: queries and keys are one stream, cut into tiles of 64 rows, and a query tile sees the
 // few key tiles up to its own. A warpgroup owns a run of query tiles of one segment, or all tiles of a chain of
-// segments: keys and values come through its ring once and stay while a query tile of the run sees them, and the next
-// tiles are on their way while this one is computed.
+// segments: keys and values pass through its ring once and stay while a query tile of the run sees them, and the next
+// tiles are loaded while this one is computed.
 //
-// The scores of three key tiles lie in registers at once: one maximum, one pass of exponentials, one sum, and
-// nothing is rescaled. A query tile that sees more takes them in turns, as an online softmax. A warp passes over
-// sixteen keys at a time, and over those only that its sixteen queries see; who sees what follows from two numbers a
-// row.
+// The scores of three key tiles are in registers at once: one maximum, one pass of exponentials, one sum, and no
+// rescaling. A query tile that sees more takes them in turns, as an online softmax. A warp processes sixteen keys at a
+// time, and only those that its sixteen queries see; visibility follows from two numbers per row.
 #pragma once
 #include <algorithm>
 #include <new>
@@ -24,7 +23,8 @@ struct BandForwardTask {
   std::int32_t base, step, length;  // of this segment: entry t is at base + t * step
   std::int32_t begin, end;
 
-  // Heads side by side, for their rows are neighbours in memory; then segments, for the same reason.
+  // Consecutive blocks have neighbouring heads, then neighbouring segments, because their rows are neighbours in
+  // memory.
   __device__ BandForwardTask(const BandForwardProblem& problem, std::int32_t index) {
     const std::int32_t rest = problem.by_heads.quotient(index);
     head = index - rest * static_cast<std::int32_t>(problem.by_heads.value);
@@ -34,7 +34,7 @@ struct BandForwardTask {
     segment_end = min(segment + problem.chain, problem.segments);
     step = problem.stream.run >= problem.stream.period ? 1 : problem.stream.period;
   }
-  // Into this segment; false after the last.
+  // Moves to this segment; false after the last.
   __device__ bool enter(const BandForwardProblem& problem) {
     if (segment >= segment_end) return false;
     base = problem.stream.base + segment;
@@ -51,14 +51,14 @@ struct BandForwardTask {
   }
 };
 
-// A block is one warpgroup, of which a thread brings the tiles, or `Groups` of them that share nothing and a last one,
-// with few registers, that brings the tiles of all.
+// A block is one warpgroup, one thread of which loads the tiles, or `Groups` independent warpgroups and one more, with
+// few registers, that loads the tiles of all.
 template <class T, int KeySize, int ValueSize, int Groups, int Blocks>
 struct BandForward {
   static constexpr bool has_loader = Groups > 1;
   static constexpr int threads = (Groups + (has_loader ? 1 : 0)) * 128, rows = band_rows, warps = 4, warp_rows = 16;
-  static constexpr int groups = Groups, blocks = Blocks;                 // on a multiprocessor, by registers
-  static constexpr int loader_registers = 32, consumer_registers = 160;  // all of a multiprocessor
+  static constexpr int groups = Groups, blocks = Blocks;                 // per multiprocessor, limited by registers
+  static constexpr int loader_registers = 32, consumer_registers = 160;  // together all of a multiprocessor's
   static_assert(Groups == 1 || loader_registers + Groups * consumer_registers == 65536 / 128);
   static constexpr int query_slots = 2;
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
@@ -77,8 +77,8 @@ struct BandForward {
     return static_cast<std::size_t>(groups * group_bytes(stages)) + 1024;
   }
 
-  // In a ring.
-  struct Place {
+  // A slot of a ring, and the parity of its current use.
+  struct RingSlot {
     int slot = 0;
     std::uint32_t parity = 0;
     __device__ void advance(int slots) {
@@ -114,7 +114,7 @@ struct BandForward {
     barrier_init_fence();
   }
 
-  // The key tiles that a query tile sees end with its own.
+  // The last key tile that a query tile sees is its own.
   __device__ std::int32_t first_key_tile(std::int32_t tile) const { return problem.limit.low(tile * rows) / rows; }
 
   // ---- Loads, by one thread ----
@@ -122,15 +122,15 @@ struct BandForward {
   struct Loads {
     BandForwardTask task;
     std::int32_t tile = 0, key = 0;
-    Place query_place, key_place;
+    RingSlot query_place, key_place;
 
     __device__ explicit Loads(const BandForwardTask& of) : task(of) { task.begin = task.end = 0; }
   };
-  // Of the thread that loads beside its other work: it has no registers to spare.
+  // State of a loading thread that also has other work, in shared memory because it has no registers to spare.
   __device__ Loads& remembered() const {
     return *reinterpret_cast<Loads*>(shared + group_bytes(problem.stages) - sizeof(Loads));
   }
-  // The next query tile and the key tiles that no query tile before it has seen; false after the last.
+  // Loads the next query tile and the key tiles that no query tile before it has seen; false after the last.
   __device__ bool load_next(Loads& next) const {
     BandForwardTask& task = next.task;
     while (next.tile >= task.end) {
@@ -165,10 +165,10 @@ struct BandForward {
 
   // ---- One query tile ----
 
-  // What a warp's sixteen query rows see, in keys from the first of a key tile on. Groups are of sixteen keys.
+  // The keys that a warp's sixteen query rows see, counted from the first key of a key tile. A group is sixteen keys.
   struct Sight {
     int own;                     // the group of the rows themselves
-    std::uint32_t visible, cut;  // groups that some row sees, and those of which some row does not see the beginning
+    std::uint32_t visible, cut;  // groups that some row sees, and those whose beginning some row does not see
     std::int32_t low[2];         // the first keys that the thread's two rows see, less the thread's first column
 
     __device__ Sight from_tile(int tile) const {
@@ -187,15 +187,15 @@ struct BandForward {
             {limit.low(first + lane / 4) - begin - column, limit.low(first + lane / 4 + 8) - begin - column}};
   }
 
-  // Of the thread's two rows: the largest score, and the sum of the weights relative to it.
+  // Per row of the thread: the largest score, and the sum of the weights relative to it.
   struct Softmax {
     float top[2], sum[2];
   };
-  // Less than any score; finite, so that the weights of a row that sees nothing yet are 0.
+  // Less than any score, and finite so that the weights of a row that sees no key yet are 0.
   static constexpr float lowest = -1e30f;
 
-  // Of `Count` key tiles from `stage` on; the first that this query tile sees,
-  // or others have gone before. `meanwhile` runs beside the first products, `at_end` beside the last.
+  // Processes `Count` key tiles from `stage` on. First: no key tiles of this query tile have been processed before.
+  // `meanwhile` runs during the first products, `at_end` during the last.
   template <int Count, bool First, class Meanwhile, class AtEnd>
   __device__ void attend(float (&o)[ValueSize / 2], Softmax& softmax, const Sight& sight, const char* query_tile,
                          int stage, Meanwhile meanwhile, AtEnd at_end) const {
@@ -211,7 +211,7 @@ struct BandForward {
     meanwhile();
 
     const int lane = threadIdx.x % 32;
-    const int high = lane / 4 - 2 * (lane % 4);  // last key of the own group that is seen, less the first column
+    const int high = lane / 4 - 2 * (lane % 4);  // last visible key of the own group, less the first column
     float top[2] = {First ? lowest : softmax.top[0], First ? lowest : softmax.top[1]};
     const auto find_top = [&](int c) {
 #pragma unroll
@@ -267,7 +267,7 @@ struct BandForward {
       }
     }
     std::uint32_t visible = sight.visible, weights[Count][4][4];
-    asm volatile("" : "+r"(visible));  // tested again; kept as predicates it costs more
+    asm volatile("" : "+r"(visible));  // forces a new test of the bits: keeping predicates costs more
     softmax.top[0] = top[0];
     softmax.top[1] = top[1];
 #pragma unroll
@@ -299,7 +299,7 @@ struct BandForward {
     wgmma_hold(o);
   }
 
-  // Of the thread's two rows: what o is to be multiplied by, and the log of the softmax's denominator.
+  // Per row of the thread: the factor for o, and the log of the softmax's denominator.
   struct Result {
     float factor[2], lse[2];
   };
@@ -316,15 +316,15 @@ struct BandForward {
     return result;
   }
 
-  // Each warp its own rows, through shared memory. `lse` is that of the segment's first entry; it is written last, for
-  // a fence waits for what was written before it.
+  // Each warp stores its own rows through shared memory. `lse` points to the segment's first entry; it is written last,
+  // because a fence waits for all earlier writes.
   __device__ void store(const BandForwardTask& task, std::int32_t tile, int warp, const float (&o)[ValueSize / 2],
                         const Result& result, float* lse) const {
     const int lane = threadIdx.x % 32;
     const std::int32_t first = tile * rows + warp * warp_rows;
     const float(&factor)[2] = result.factor;
     char* const to = shared + outputs_at + warp * warp_output_bytes;
-    if (lane == 0) store_wait<0>();  // the tile before has left
+    if (lane == 0) store_wait<0>();  // the previous tile has been stored
     __syncwarp();
 #pragma unroll
     for (int j = 0; j < ValueSize / 8; j += 2) {
@@ -349,12 +349,13 @@ struct BandForward {
     }
   }
 
-  // ---- The walk ----
+  // ---- The loop over query tiles ----
 
   __device__ void consume(BandForwardTask task) const {
     const int lane = threadIdx.x % 32;
-    const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 32 % warps), 0);  // known to be one for all lanes
-    // The warp that loads is another in the blocks that share a multiprocessor.
+    const int warp =
+        __shfl_sync(~0u, static_cast<int>(threadIdx.x / 32 % warps), 0);  // uniform, as the compiler can tell
+    // Blocks on one multiprocessor load with different warps.
     const bool loads = !has_loader && threadIdx.x == blockIdx.x / 128 % 4 * 32;
     const auto load_ahead = [&] {
       if constexpr (!has_loader)
@@ -362,7 +363,7 @@ struct BandForward {
     };
     if (loads) new (&remembered()) Loads(task);
     load_ahead();
-    Place query_place, arriving;  // of the next query and key tile to come
+    RingSlot query_place, arriving;  // of the next query and key tile
     float* const of_head =
         problem.lse +
         (static_cast<std::int64_t>(task.sequence) * static_cast<std::int32_t>(problem.by_heads.value) + task.head) *
@@ -373,7 +374,7 @@ struct BandForward {
       float* lse = of_head + task.base;
       asm("" : "+l"(lse));  // computed once
       Sight sight;
-      bool was_usual = false;  // where windows begin within the stream all tiles have the same sight
+      bool was_usual = false;  // all tiles whose windows begin within the stream see the same keys
       for (std::int32_t tile = task.begin; tile < task.end; ++tile) {
         barrier_wait(query_full(query_place.slot), query_place.parity);
 #pragma unroll 1
@@ -388,7 +389,7 @@ struct BandForward {
         float o[ValueSize / 2];
         Softmax softmax = {{}, {0, 0}};
         Result result;
-        // After every turn, as if it were the last: the last one's stays.
+        // Computed after every turn as if it were the last, because only the last result is kept.
         const auto at_end = [&] { result = finish(softmax); };
         const auto begin_with = [&](auto count) {
           attend<decltype(count)::value, true>(o, softmax, sight, query_tile, oldest, load_ahead, at_end);
@@ -412,7 +413,7 @@ struct BandForward {
           begin_with(two);
           if (seen == 4) go_on_with(two, 2);
         }
-        // Tiles that are done with.
+        // Releases the tiles that are not needed any more.
         const std::int32_t next_first = tile + 1 == task.end ? tile + 1
                                         : is_usual           ? first + 1
                                                              : first_key_tile(tile + 1);

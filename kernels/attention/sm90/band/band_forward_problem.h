@@ -1,4 +1,4 @@
-// What a launch of the band's forward kernel takes, by value, in its parameters.
+// The parameters of the band's forward kernel, passed by value.
 #pragma once
 #include <cstdint>
 

@@ -10,7 +10,7 @@
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
-// How many blocks fit on a multiprocessor, and with how many stages each: first blocks, then room to load ahead.
+// Divides a multiprocessor: first as many blocks as possible, then stages to load ahead.
 template <class B>
 int choose_stages(std::int32_t reach, std::int32_t& stages) {
   static_assert(B::shared_bytes(most_reach + 1) <= shared_of_block, "the widest band has room");
@@ -64,7 +64,7 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
 
 }  // namespace
 
-// A size between two kernels' takes the larger: TMA fills the columns beyond with zeros and does not write them.
+// A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros and does not write them.
 void attention_band(const AttentionArgs& args, const Launch& launch) {
   BandPlan band;
   find_band(*args.plan, band);

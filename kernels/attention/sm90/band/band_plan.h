@@ -1,4 +1,4 @@
-// Which plans are bands, and how a band is shared out.
+// Recognises bands, and divides a band between blocks.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,8 +17,8 @@ struct BandPlan {
   std::int32_t reach;  // most query tiles that see a key tile, and most key tiles that a query tile sees
 };
 
-// Of a plan whose heads all have one part, of keys that are the queries' stream; false of any other, and where more
-// tiles see one another than fit.
+// The band of a plan whose heads all have one part, whose keys are the queries' stream. Returns false for any other
+// plan, and if more tiles see one another than fit.
 inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
   Geometry geometry;
   if (passes_in(plan) != 1 || !geometry_of(plan, 0, geometry) || geometry.passes != 1) return false;
@@ -41,14 +41,14 @@ inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
   return band.reach <= most_reach;
 }
 
-// How a band is shared out: a block owns `run` tiles of a segment or, where segments have few, all tiles of `chain`
-// segments one after the other.
+// The division of a band between blocks: a block owns `run` tiles of a segment or, where segments are short, all tiles
+// of `chain` consecutive segments.
 struct BandShares {
   std::int32_t run = 1, chain = 1;
-  double cost = 0;  // in steps of the longest block, one after the other
+  double cost = 0;  // in consecutive steps of the longest block
 };
 
-// Tiles of a run: few, to fill the GPU evenly, and many, to repeat little of what runs share.
+// Chooses the length of runs: short runs fill the GPU evenly, long ones repeat less of the work at their ends.
 inline BandShares choose_run(const BandPlan& band, std::int64_t batch, std::int64_t at_once) {
   const std::int32_t tiles = tiles_in(band.stream.length, band_rows);
   BandShares best;

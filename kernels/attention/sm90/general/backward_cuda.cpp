@@ -1,4 +1,4 @@
-// Attention backward on Hopper: for each pass of the heads, one launch for dQ and one a part for dK and dV.
+// Attention backward on Hopper: for each pass of the heads, one launch for dQ and one per part for dK and dV.
 #include <algorithm>
 #include <cstdint>
 
@@ -14,8 +14,8 @@ Gradient gradient_of(const View& view) {
   return {view.data, {view.stride[0], view.stride[1], view.stride[2]}, static_cast<std::int32_t>(view.size[3])};
 }
 
-// For dK and dV: parts with the queries of the window before them, where that is possible. Summary rows of an
-// incomplete period are not among those that TMA can reach, and have no queries but the window's.
+// For dK and dV: parts joined with the queries of the window before them, where possible. TMA cannot reach the summary
+// rows of an incomplete period, but these have no queries except the window's.
 void join_parts(BackwardProblem& problem, bool first_pass) {
   Geometry& geometry = problem.geometry;
   for (int p = 0; p < geometry.passes; ++p) {

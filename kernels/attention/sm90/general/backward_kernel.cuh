@@ -1,13 +1,13 @@
-// The backward kernels' skeleton. With x the rows that a block owns (q and dO, or k and v) and y those that stream
-// past,
+// The skeleton of the backward kernels. With x the rows that a block owns (q and dO, or k and v) and y the streamed
+// rows,
 //     S = x_key y_key^T,  P = exp(scale S - lse),  dP = x_value y_value^T,  dS = P (dP - delta)
 //     Side::queries: dQ += dS k            Side::keys, where S is transposed: dV += P dO,  dK += dS q
-// S, dP and the gradients stay in registers; P and dS go from accumulators to a operands in place. Every block writes
-// rows that no other does, so the result does not depend on the order of blocks.
+// S, dP and the gradients stay in registers; P and dS turn from accumulators into left operands in place. No row is
+// written by two blocks, so the result does not depend on the order of blocks.
 //
-// A producer warp brings tiles by TMA through a ring in shared memory. A warpgroup issues the last products of one tile
-// and the first of the next together: as few products can be under way unissued, its exponentials then run beside the
-// other warpgroups' products, hardly beside its own.
+// A producer warp loads tiles by TMA through a ring in shared memory. A warpgroup issues the last products of one tile
+// and the first of the next together. The queue of issued products is short, so its exponentials overlap with the
+// products of other warpgroups rather than with its own.
 #pragma once
 #include <algorithm>
 
@@ -41,11 +41,11 @@ struct Backward {
                        tile_bytes = key_bytes + value_bytes;
   static constexpr int ring_at = warpgroups * own_bytes, control_at = ring_at + stages * tile_bytes;
   static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
-  // Every thread that writes or reads lse and delta arrives by itself, of the others one for all. racecheck takes no
-  // arrival for another thread's, and this costs nothing that could be measured.
+  // Every thread that writes or reads lse and delta arrives itself; otherwise one thread arrives for its warp.
+  // racecheck does not accept an arrival on behalf of another thread, and the extra arrivals cost nothing measurable.
   static constexpr int full_arrivals = side == Side::keys ? 33 : 1,
                        empty_arrivals = warpgroups * (side == Side::keys ? 128 : 4);
-  // Of sixteen columns a thread has four, two of each half: they lie together, 16 bytes at 4 (column / 2).
+  // A thread has four of every sixteen columns, two of each half. They are stored together, 16 bytes at 4 (column / 2).
   __device__ static int statistics_slot(int column) {
     return column / 16 * 16 + column % 8 / 2 * 4 + column / 8 % 2 * 2 + column % 2;
   }
@@ -53,7 +53,7 @@ struct Backward {
 
   using Walk = TileWalk<MeetingRows<side, rows>, rows, step>;
 
-  struct Place {  // in the ring
+  struct RingSlot {
     int stage = 0;
     std::uint32_t parity = 0;
     __device__ void advance() {
@@ -64,7 +64,7 @@ struct Backward {
     }
   };
 
-  // One warp. Side::keys: its lanes also bring lse and delta of the queries, a tile ahead in registers.
+  // One warp. Side::keys: its lanes also load lse and delta of the queries, one tile ahead, in registers.
   class Producer {
    public:
     __device__ Producer(const BackwardProblem& problem, const BackwardTask& task, char* shared)
@@ -96,7 +96,7 @@ struct Backward {
       }
     }
 
-    // One thread, before the others know of any barrier.
+    // Called by one thread, before the other threads use any barrier.
     __device__ void load_own() const {
       const int kind = side == Side::queries ? problem_.query_kind[task_.pass_index]
                                              : problem_.key_kind[task_.pass_index][problem_.part];
@@ -168,12 +168,12 @@ struct Backward {
     Stream stream_;
     Source next_;
     float lse_[step / 32], delta_[step / 32];
-    Place place_;
+    RingSlot place_;
     const int lane_ = threadIdx.x % 32;
   };
 
-  // A part's streamed tiles: [begin, end) come for the block, the warpgroup's own rows meet [needed_begin, needed_end),
-  // every row of the warp meets all of [full_begin, full_end).
+  // A part's streamed tiles: the block loads [begin, end), the warpgroup's own rows need [needed_begin, needed_end),
+  // and every row of the warp is paired with all rows of [full_begin, full_end).
   struct TileRange {
     std::int32_t begin, needed_begin, needed_end, end, full_begin, full_end;
 
@@ -188,7 +188,7 @@ struct Backward {
     }
   };
 
-  // Own rows as the a operand of S or dP: 64 x Size, in registers or where they lie.
+  // Own rows as the left operand of S or dP: 64 x Size, in registers or in shared memory.
   template <int Size, bool InRegisters>
   struct Own {
     static constexpr int row_bytes = std::min(Size, 64) * 2;
@@ -234,7 +234,8 @@ struct Backward {
     wgmma_commit();
   }
 
-  // lse (times -log2(e)) and delta of the queries of a tile's element: of the thread's own two rows, or of the columns.
+  // lse (times -log2(e)) and delta of the query of a tile's element, which is one of the thread's two rows, or a
+  // column.
   struct Statistics {
     float lse[2], delta[2];
 
@@ -266,8 +267,8 @@ struct Backward {
 
   __device__ static std::int32_t own_row(int r) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * r; }
 
-  // P of S. Rows without an allowed key have lse = -infinity, but lie in no full tile. `allowed`, of the tile's
-  // columns, counts from `column`, the thread's first.
+  // Turns S into P. Rows without an allowed key have lse = -infinity, but are in no full tile. `allowed`: an interval
+  // of the tile's columns, counted from `column`, the thread's first.
   template <bool Full>
   __device__ static void weigh(float (&s)[step / 2], float rate, const Statistics& statistics, const float* lse,
                                std::int32_t column, const Interval (&allowed)[2]) {
@@ -288,7 +289,7 @@ struct Backward {
     }
   }
 
-  // dP becomes dS.
+  // Turns dP into dS.
   __device__ static void differentiate(float (&dp)[step / 2], const float (&p)[step / 2], const Statistics& statistics,
                                        const float* delta, std::int32_t column) {
     Columns of_columns = {};
@@ -364,7 +365,7 @@ struct Backward {
       wgmma_hold(gradient);
     }
     __device__ void wait() const { barrier_wait(&control_.full[place_.stage], place_.parity); }
-    // The stage's memory may be filled again.
+    // Lets the stage's memory be filled again.
     __device__ void release(int stage) const {
       __syncwarp();
       if (side == Side::keys || threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[stage]);
@@ -378,7 +379,7 @@ struct Backward {
       }
     }
 
-    // The gradients' products of the tile in hand.
+    // The gradients' products of the current tile.
     __device__ void add_products() {
       const int at = held_ * tile_bytes;
       if constexpr (side == Side::keys)
@@ -393,7 +394,7 @@ struct Backward {
       release(held_);
     }
 
-    // The products that a tile begins with, after the last ones of the tile in hand, then its exponentials.
+    // The first products of a tile, after the last ones of the current tile, then its exponentials.
     template <bool Holds>
     __device__ void turn(std::int32_t tile, const TileRange& range, const Interval (&meets)[2]) {
       const int stage = place_.stage;
@@ -438,8 +439,8 @@ struct Backward {
     float rate_;
     const std::int32_t column_;                                                // the thread's first
     const std::uint64_t key_rows_, value_rows_, key_columns_, value_columns_;  // the ring's first tile
-    Place place_;
-    int held_ = 0;  // the stage of the tile whose last products are still to come
+    RingSlot place_;
+    int held_ = 0;  // the stage of the tile whose last products have not been issued
     Statistics statistics_ = {};
     Own<KeySize, tiling.key_sized_in_registers> own_key_;
     Own<ValueSize, tiling.value_sized_in_registers> own_value_;
@@ -467,7 +468,7 @@ __global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side>::tiling.
     }
     barrier_init_fence();
     proxy_fence();
-    typename B::Producer(problem, task, shared).load_own();  // on its way while the rows are looked at
+    typename B::Producer(problem, task, shared).load_own();  // in flight while the intervals of the rows are computed
   }
   control.meeting.fill(problem, task);
   __syncthreads();

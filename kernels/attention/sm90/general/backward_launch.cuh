@@ -9,14 +9,14 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// The maps of the kinds of stream that queries and keys have.
+// The maps for the kinds of stream of queries and keys.
 template <class B>
 std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_size, int value_size,
                           BackwardProblem& problem) {
   const Geometry& geometry = problem.geometry;
   StreamKinds kinds;
   bool has_queries[StreamKinds::most] = {}, has_keys[StreamKinds::most] = {};
-  std::int64_t tiles = 0;  // most that any head has
+  std::int64_t tiles = 0;  // maximum over the heads
   for (int p = 0; p < geometry.passes; ++p) {
     const PassGeometry& pass = geometry.pass[p];
     const int kind = kinds.number_of(pass.queries);
@@ -60,7 +60,7 @@ void launch_backward(const AttentionBackwardArgs& args, BackwardProblem& problem
       {blocks, B::tiling.threads(), B::shared_bytes}, launch, problem);
 }
 
-// A size between two kernels' takes the larger: TMA fills the columns beyond with zeros.
+// A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros.
 template <Side side>
 void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblem& problem, const Launch& launch) {
   const std::int64_t key_size = args.q.size[3], value_size = args.v.size[3];

@@ -1,5 +1,5 @@
-// Accumulators to rows of a gradient. A thread holds pairs of columns of two rows (wgmma.cuh); the four threads of a
-// quad exchange theirs so that each writes 16 bytes.
+// Stores accumulators in rows of a gradient. A thread holds pairs of columns of two rows (wgmma.cuh); the four threads
+// of a quad exchange theirs so that each writes 16 bytes.
 #pragma once
 #include <cstdint>
 
@@ -34,7 +34,7 @@ __device__ inline float2 unpack(std::uint32_t v) {
     return __half22float2(*reinterpret_cast<const __half2*>(&v));
 }
 
-// gradient = factor * values, or += when `adds`. A warpgroup's threads together.
+// gradient = factor * values, or += when `adds`. Called by all threads of a warpgroup.
 template <class T, int Size>
 __device__ inline void store_gradient(const Gradient& gradient, const BackwardTask& task,
                                       const float (&values)[Size / 2], float factor, bool adds) {

@@ -3,14 +3,14 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// The two kernels have one skeleton. A block owns rows, 64 for each warpgroup, and streams tiles past them:
+// The two kernels share a skeleton. A block owns 64 rows per warpgroup and streams tiles past them:
 //   queries: owns rows of q and dO, streams k and v, yields dQ
 //   keys:    owns rows of k and v, streams q and dO, yields dK and dV
 enum class Side { queries, keys };
 
-// `step` rows of a streamed tile, `stages` of them in the ring, `blocks` on a multiprocessor. The owned rows are the a
-// operands of the first two products, from registers where there is room. With consumer registers, a producer
-// warpgroup gives its own to the others; without, the producer is one warp.
+// `step` rows per streamed tile, `stages` tiles in the ring, `blocks` per multiprocessor. The owned rows are the left
+// operands of the first two products, from registers where there is room. If consumer_registers is set, a producer
+// warpgroup gives its registers to the others; otherwise the producer is one warp.
 struct BackwardTiling {
   int warpgroups, step, stages, blocks;
   bool key_sized_in_registers, value_sized_in_registers;  // q and dO, or k and v
@@ -18,7 +18,7 @@ struct BackwardTiling {
 
   constexpr int rows() const { return warpgroups * 64; }
   constexpr int threads() const { return warpgroups * 128 + (consumer_registers > 0 ? 128 : 32); }
-  // What the warpgroups ask for is what the launch gave them together; more is waited for without end.
+  // The warpgroups' requests add up to the registers of the launch; requesting more would deadlock.
   constexpr bool has_registers() const {
     return producer_registers + warpgroups * consumer_registers <= (warpgroups + 1) * (65536 / threads() / 8 * 8);
   }

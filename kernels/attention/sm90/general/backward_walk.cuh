@@ -1,6 +1,6 @@
-// Which rows meet which in the backward kernels. A block owns a tile of one stream; every row of it meets one interval
-// of the other stream, whose ends never decrease from row to row: for a query the keys it may attend to, for a key the
-// queries that may attend to it.
+// The pairs of rows of the backward kernels. A block owns a tile of one stream; every row of the tile is paired with
+// one interval of the other stream, whose ends never decrease from row to row: a query with the keys to which it may
+// attend, a key with the queries that may attend to it.
 #pragma once
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// As Stream counts, without a division in natural order.
+// As Stream::count_below, without a division in natural order.
 __device__ inline std::int32_t entries_below(const Stream& stream, std::int32_t p) {
   if (stream.run >= stream.period) return min(max(p - stream.base, 0), stream.length);
   return stream.count_below(p);
@@ -18,7 +18,7 @@ __device__ inline std::int32_t position_at(const Stream& stream, std::int32_t en
   return stream.run >= stream.period ? stream.base + entry : stream.position(entry);
 }
 
-// Of the queries, those that may attend to the key at position p. high(i) >= p from some i on, low(i) <= p up to some.
+// The queries that may attend to the key at position p: high(i) >= p from some i on, low(i) <= p up to some i.
 __device__ inline Interval queries_of(const Part& part, const Stream& queries, std::int32_t p) {
   std::int32_t from = p + part.high.back, beyond = p + part.low.back;
   if (part.high.block > 0) from = (from + part.high.block - 1) / part.high.block * part.high.block;
@@ -26,7 +26,7 @@ __device__ inline Interval queries_of(const Part& part, const Stream& queries, s
   return {entries_below(queries, from), entries_below(queries, beyond)};
 }
 
-// What a block does.
+// The work of a block.
 struct BackwardTask {
   const PassGeometry* pass;
   std::int32_t pass_index, head, sequence, segment;
@@ -37,8 +37,8 @@ struct BackwardTask {
     return pass->segments == 1 ? stream : stream_within(stream, segment, n);
   }
 
-  // Longest rows first: the last queries, the first keys. Heads side by side, for their rows are neighbours in memory.
-  // False when there is nothing to do.
+  // Longest rows first: the last queries, the first keys. Consecutive blocks have neighbouring heads, whose rows are
+  // neighbours in memory. False if there is nothing to do.
   template <Side side>
   __device__ bool find(const BackwardProblem& problem, std::int32_t rows) {
     const Geometry& geometry = problem.geometry;
@@ -63,14 +63,14 @@ struct BackwardTask {
   }
 };
 
-// The interval of every row of a block's own, in every part; rows beyond the stream have the last row's.
+// The interval of each of a block's own rows in every part; rows beyond the stream have the last row's.
 template <Side side, int Rows>
 struct MeetingRows {
   static constexpr int most_parts = side == Side::queries ? PassGeometry::most_parts : 1;
   Interval row[most_parts][Rows];
   std::int32_t parts;
 
-  // The block's threads together; then __syncthreads.
+  // Called by all threads of the block; then __syncthreads.
   __device__ void fill(const BackwardProblem& problem, const BackwardTask& task) {
     const std::int32_t n = problem.geometry.n;
     if (threadIdx.x == 0) parts = side == Side::queries ? task.pass->parts : 1;
@@ -90,13 +90,13 @@ struct MeetingRows {
   }
 };
 
-// The streamed tiles that a block's rows meet, one part after the other.
+// The streamed tiles that a block's rows need, part by part.
 template <class Rows, int Count, int Step>
 class TileWalk {
  public:
   __device__ explicit TileWalk(const Rows& rows) : rows_(rows) {}
 
-  // To the next tile; false after the last.
+  // Moves to the next tile; false after the last.
   __device__ bool next() {
     entered_ = false;
     ++tile_;

@@ -1,7 +1,7 @@
-// Attention on Hopper. A block owns one tile of queries of one (sequence, head, segment): a producer brings key and
-// value tiles by TMA through a ring in shared memory, in the order of the pass's parts; each warpgroup of consumers
+// Attention on Hopper. A block owns one tile of queries of one (sequence, head, segment). A producer loads key and
+// value tiles by TMA through a ring in shared memory, in the order of the pass's parts. Each warpgroup of consumers
 // multiplies its 64 queries with them by wgmma, with the online softmax in registers: the scores of the next tile are
-// computed while the weights of this one meet its values.
+// computed while the weights of this one are multiplied by its values.
 #pragma once
 #include <algorithm>
 
@@ -20,7 +20,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 namespace {
 
-// By value, in the launch's parameters.
+// Passed by value as a kernel parameter.
 struct ForwardProblem {
   StreamMaps q[StreamKinds::most], k[StreamKinds::most], v[StreamKinds::most], o[StreamKinds::most];
   PassShape pass[Geometry::most_passes];
@@ -44,19 +44,19 @@ struct Forward {
   static constexpr ForwardTiling tiling = forward_tiling(ValueSize, FewKeys);
   static constexpr int queries = tiling.queries(), keys = tiling.keys, stages = tiling.stages,
                        warpgroups = tiling.warpgroups;
-  // The threads that start copies. Without a producer warpgroup two that are busy otherwise share the work.
+  // The threads that start copies. Without a producer warpgroup two consumer threads share the work.
   static constexpr int key_loader = tiling.specialised ? warpgroups * 128 : warpgroups * 128 - 32;
   static constexpr int query_loader = tiling.specialised ? key_loader : 0;
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int q_box = 64 * key_row, k_box = keys * key_row, v_box = keys * value_row, o_box = 64 * value_row;
   static constexpr int q_bytes = q_box * key_boxes, k_bytes = k_box * key_boxes, v_bytes = v_box * value_boxes;
-  static constexpr int query_bytes = std::max(q_bytes, o_box* value_boxes);  // o takes the place of q
+  static constexpr int query_bytes = std::max(q_bytes, o_box* value_boxes);  // o reuses the memory of q
 
-  // What a block does.
+  // The work of a block.
   struct Task {
     std::int32_t head, sequence, segment, pass;
-    std::int32_t begin, length;  // first query, and queries there are, in entries of the segment's stream
+    std::int32_t begin, length;  // first query, and number of queries, in entries of the segment's stream
     std::int32_t parts, step;
 
     __device__ std::int32_t position(std::int32_t entry) const { return segment + entry * step; }
@@ -65,7 +65,7 @@ struct Forward {
     }
   };
 
-  struct Place {  // in the ring
+  struct RingSlot {
     int stage;
     std::uint32_t parity;
     __device__ void advance() {
@@ -81,7 +81,7 @@ struct Forward {
     std::uint64_t q, k[stages], v[stages], empty[stages];
     Task task;
     KeyWalk<queries, keys> producer_walk;
-    Place producer_place;
+    RingSlot producer_place;
     RowIntervals<queries> rows;
   };
   static constexpr int k_at = warpgroups * query_bytes, v_at = k_at + stages * k_bytes,
@@ -89,7 +89,8 @@ struct Forward {
   static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
   __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
 
-  // Longest rows first; heads, then segments side by side, for their rows are neighbours in memory.
+  // Longest rows first. Consecutive blocks have neighbouring heads, then segments, because their rows are neighbours in
+  // memory.
   __device__ static bool find(const ForwardProblem& problem, Task& task) {
     std::int32_t index = static_cast<std::int32_t>(blockIdx.x);
     const auto take = [&](const Divisor& divisor) {
@@ -125,7 +126,7 @@ struct Forward {
       tma_load(to + i * box_bytes, map, {{i * 64, task.head, corner.offset, corner.period, task.sequence}}, barrier);
   }
 
-  // One thread brings everything; what it remembers is in shared memory, for in small blocks it has other work too.
+  // One thread loads everything. Its state is in shared memory because in small blocks it has other work too.
   class Producer {
    public:
     __device__ Producer(const ForwardProblem& problem, char* shared) : problem_(problem), shared_(shared) {}
@@ -141,7 +142,7 @@ struct Forward {
              task.corner(task.begin + w * 64), &control.q);
     }
 
-    // Waits for room and brings the next key tile; false after the last.
+    // Waits for room and loads the next key tile; false after the last.
     __device__ bool load_keys() const {
       Shared& control = shared_of(shared_);
       const Task& task = control.task;
@@ -171,7 +172,7 @@ struct Forward {
     __device__ Needed(const ForwardProblem& problem, char* shared)
         : control_(shared_of(shared)), producer_(problem, shared) {}
 
-    // To the next tile that is needed; the others are let go as they come.
+    // Moves to the next tile that is needed; tiles that are not are released as they arrive.
     __device__ bool next() {
       for (;;) {
         if (started_) place_.advance();
@@ -190,9 +191,9 @@ struct Forward {
       }
     }
 
-    __device__ const Place& place() const { return place_; }
+    __device__ const RingSlot& place() const { return place_; }
 
-    // Around the products of a tile.
+    // Called before and after the products of a tile.
     __device__ void take_turn() {
       if constexpr (tiling.turns) named_barrier_sync(8 + threadIdx.x / 128, 256);
     }
@@ -203,8 +204,8 @@ struct Forward {
     // From here to release() the tile is held.
     __device__ void hold() { holds_ = true; }
 
-    // The tile's memory may be filled again.
-    __device__ void release(const Place& place) {
+    // Lets the tile's memory be filled again.
+    __device__ void release(const RingSlot& place) {
       let_go(place);
       ++due_;
       refill();
@@ -221,7 +222,7 @@ struct Forward {
     }
 
    private:
-    __device__ void let_go(const Place& place) {
+    __device__ void let_go(const RingSlot& place) {
       __syncwarp();
       if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[place.stage]);
     }
@@ -244,9 +245,9 @@ struct Forward {
     Shared& control_;
     Producer producer_;
     KeyWalk<queries, keys> walk_ = {};
-    Place place_ = {};
+    RingSlot place_ = {};
     bool started_ = false, holds_ = false;
-    bool more_ = true;  // tiles to bring, for the thread that does
+    bool more_ = true;  // tiles left to load, for the loading thread
     int due_ = 0;
     std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
   };
@@ -325,7 +326,7 @@ struct Forward {
       const std::int32_t entry = entry_of(task, r);
       if (threadIdx.x % 4 == 0 && entry < task.length) lse[task.position(entry)] = result.lse;
     }
-    named_barrier_sync(1 + threadIdx.x / 128, 128);  // no warp reads q any more
+    named_barrier_sync(1 + threadIdx.x / 128, 128);  // all warps have finished reading q
     const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
 #pragma unroll
     for (int j = 0; j < ValueSize / 8; j += 2) {
@@ -359,11 +360,11 @@ struct Forward {
     if (problem.resumes) resume(problem, task, o, softmax);
     Needed needed(problem, shared);
     barrier_wait(&control.q, 0);
-    const auto scores_of = [&](const Place& place, float(&s)[keys / 2]) {
+    const auto scores_of = [&](const RingSlot& place, float(&s)[keys / 2]) {
       barrier_wait(&control.k[place.stage], place.parity);
       multiply_keys(s, q, k + place.stage * k_bytes);
     };
-    const auto add_values = [&](const Place& place, const std::uint32_t(&w)[keys / 16][4]) {
+    const auto add_values = [&](const RingSlot& place, const std::uint32_t(&w)[keys / 16][4]) {
       barrier_wait(&control.v[place.stage], place.parity);
       multiply_values(o, w, v + place.stage * v_bytes);
     };
@@ -371,7 +372,7 @@ struct Forward {
     if (tiling.turns && threadIdx.x / 128 == warpgroups - 1) needed.end_turn();
     if constexpr (tiling.overlaps) {
       if (!needed.next()) return store(problem, task, o, softmax, q);
-      Place before = needed.place();  // of the weights in p
+      RingSlot before = needed.place();  // of the weights in p
       {
         float s[keys / 2] = {};
         needed.hold();
@@ -385,7 +386,7 @@ struct Forward {
         pack_weights(p, s);
       }
       while (needed.next()) {
-        const Place place = needed.place();
+        const RingSlot place = needed.place();
         float s[keys / 2] = {};
         needed.take_turn();
         scores_of(place, s);

@@ -19,7 +19,7 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
   std::copy_n(args.o.stride, 3, problem.o_stride);
   problem.lse = args.lse.as<float>();
   StreamKinds kinds;
-  std::int64_t tiles = 0;  // most that any head has
+  std::int64_t tiles = 0;  // maximum over the heads
   for (int p = 0; p < geometry.passes; ++p) {
     const PassGeometry& pass = geometry.pass[p];
     PassShape& shape = problem.pass[p];
@@ -45,7 +45,7 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
   run("attention_sm90", kernel, {blocks, F::tiling.threads(), F::shared_bytes}, launch, problem);
 }
 
-// Most keys that a query of the pass may attend to.
+// The largest number of keys to which a query of the pass may attend.
 std::int64_t most_keys(const PassGeometry& pass, std::int32_t n) {
   const std::int32_t last = pass.queries.position(pass.queries.length - 1);
   std::int64_t most = 0;
@@ -62,7 +62,8 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
   std::int64_t most = 0;
   for (int p = 0; p < geometry.passes; ++p) most = std::max(most, most_keys(geometry.pass[p], geometry.n));
   const std::int64_t key_size = args.q.size[3], value_size = args.v.size[3];
-  // A size between two kernels' takes the larger: TMA fills the columns beyond with zeros and does not write them.
+  // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros and does not write
+  // them.
   const auto with_sizes = [&](auto few_keys) {
     constexpr bool small = decltype(few_keys)::value;
     if (key_size <= 32 && value_size <= 32) return launch_pass<32, 32, small, T>(args, geometry, resumes, launch);

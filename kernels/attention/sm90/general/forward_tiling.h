@@ -3,12 +3,12 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// A block takes `warpgroups` x 64 queries, each warpgroup its own 64, and streams tiles of `keys` keys through a ring
-// of `stages`. `blocks` of them are to fit on a multiprocessor.
+// A block has `warpgroups` x 64 queries, 64 per warpgroup, and streams tiles of `keys` keys through a ring of `stages`.
+// `blocks` blocks must fit on a multiprocessor.
 struct ForwardTiling {
   int warpgroups, keys, stages, blocks;
-  bool overlaps;  // the scores of the next tile are computed while the weights of this one meet its values
-  bool turns;     // overlapping warpgroups start their products in turn: one's softmax meets another's products
+  bool overlaps;  // the scores of the next tile are computed while the weights of this one are applied
+  bool turns;     // overlapping warpgroups start their products in turn: one's softmax overlaps with another's products
   // A producer warpgroup gives its registers to the others; without, two threads of the others start the copies.
   bool specialised;
   int producer_registers, consumer_registers;  // when specialised
@@ -17,11 +17,11 @@ struct ForwardTiling {
   constexpr int threads() const { return warpgroups * 128 + (specialised ? 128 : 0); }
 };
 
-// Few keys for each query (windows, residue classes): bytes, latency and the instructions around the tiles count, so
-// there are several small blocks on a multiprocessor, and tiles of 64 keys waste little at the edges.
-// Many keys: the tensor cores and the exponentials count. Up to values of 64, two blocks of two warpgroups that share
-// nothing keep both busy better than one block of three that take turns, and hide each other's beginning and end. With
-// values of 128 the output takes 64 registers: three warpgroups in turn, tiles of 64 keys, 160 registers each.
+// Few keys per query (windows, residue classes): bytes, latency and the instructions around the tiles dominate, so
+// several small blocks run on a multiprocessor, and tiles of 64 keys waste little at the edges. Many keys: the tensor
+// cores and the exponentials dominate. With values of at most 64, two independent blocks of two warpgroups keep both
+// busier than one block of three that take turns, and each hides the other's beginning and end. With values of 128 the
+// output takes 64 registers: three warpgroups in turn, tiles of 64 keys, 160 registers each.
 constexpr ForwardTiling forward_tiling(int value_size, bool few_keys) {
   if (few_keys) {
     if (value_size <= 32) return {2, 64, 4, 3, false, false, false, 0, 0};

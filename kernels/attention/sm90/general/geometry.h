@@ -1,5 +1,5 @@
-// The passes of an attention, as kernels take them: by value, in a launch's parameters. Heads whose passes are equal
-// share one. Tiles are evaluated from this by closed form (tile_span.h); nothing is copied to the device.
+// The passes of an attention in the form in which kernels receive them: by value, as parameters. Heads with equal
+// passes share one. Tiles follow by closed form (tile_span.h); nothing is copied to the device.
 #pragma once
 #include <cstdint>
 
@@ -22,11 +22,11 @@ struct Geometry {
   std::int32_t n = 0;  // positions
   std::int32_t heads = 0;
   std::int32_t passes = 0;
-  std::uint8_t pass_of[most_heads] = {};  // of each head; none: it has no such pass
+  std::uint8_t pass_of[most_heads] = {};  // per head; none: the head has no such pass
   PassGeometry pass[most_passes];
 };
 
-// The number-th pass of every head of a plan, 0-based. False when there are more of anything than fits.
+// The number-th pass of every head of a plan, from 0. False if anything exceeds its limit.
 inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
   out = Geometry{};
   out.n = plan.n;
@@ -54,7 +54,7 @@ inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
   return true;
 }
 
-// Most passes that any head has.
+// The largest number of passes of a head.
 inline int passes_in(const AttentionPlan& plan) {
   int most = 0;
   for (const HeadPlan& head : plan.heads) most = head.passes > most ? head.passes : most;

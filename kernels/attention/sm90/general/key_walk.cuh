@@ -1,5 +1,5 @@
-// The key tiles of a query tile: those of every part of its pass, one part after the other. What each row may attend to
-// is computed once, into shared memory; every warp of a block then walks the same tiles in the same order.
+// The key tiles of a query tile: those of every part of its pass, part by part. The interval of each row is computed
+// once, in shared memory; every warp of a block then visits the same tiles in the same order.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,7 @@ template <int Queries>
 struct RowIntervals {
   Interval row[PassGeometry::most_parts][Queries];
 
-  // The block's threads together; then __syncthreads.
+  // Called by all threads of the block; then __syncthreads.
   __device__ void fill(const PassShape& pass, std::int32_t segment, std::int32_t begin, std::int32_t length) {
     for (std::int32_t r = threadIdx.x; r < Queries; r += blockDim.x) {
       const std::int32_t position = segment + min(begin + r, length - 1) * pass.step;
@@ -27,8 +27,8 @@ struct KeyWalk {
   std::int32_t next_part, part, tile, end;
   bool entered;  // the tile is the first of its part
 
-  // From all zeros to the first tile, then to the next; false after the last one. Ends of intervals never decrease from
-  // row to row.
+  // Moves from all zeros to the first tile, then to the next; false after the last one. Relies on the ends of
+  // intervals, which never decrease from row to row.
   __device__ bool next(const RowIntervals<Queries>& rows, std::int32_t parts) {
     entered = false;
     ++tile;

@@ -1,4 +1,4 @@
-// A pass as the forward kernel reads it: what each query row may attend to by a few multiplications, no division.
+// A pass as the forward kernel reads it: the interval of each query row by a few multiplications, without divisions.
 #pragma once
 #include <cstdint>
 
@@ -49,7 +49,8 @@ struct PartShape {
         low(part.low),
         high(part.high) {}
 #ifdef __CUDACC__
-  // Entries of the segment's stream below p. The high limit of a row is at most the row: no count passes the end.
+  // Number of entries of the segment's stream below p. The high limit of a row is at most the row, so no count exceeds
+  // the stream.
   __device__ std::int32_t count_below(std::int32_t p, std::int32_t segment) const {
     const std::int32_t past = max(p - base - segment, 0);
     if (natural) return past;

@@ -1,8 +1,8 @@
 // Online softmax of the two query rows that a thread shares with its quad (the accumulator layout of wgmma.cuh), in
 // base 2: a score's weight is 2^(rate * score - top).
 //
-// top follows the largest score only when that grows by more than `slack`: weights up to 2^slack are as exact, the
-// denominator is relative to the same top, and the output seldom has to be rescaled.
+// top follows the largest score only when the score exceeds it by more than `slack`: weights up to 2^slack are equally
+// exact, the denominator is relative to the same top, and the output rarely needs to be rescaled.
 #pragma once
 #include "kernels/attention/pattern/plan.h"
 #include "kernels/attention/sm90/ptx.cuh"
@@ -15,13 +15,13 @@ class Softmax {
 
   __device__ explicit Softmax(float rate) : rate_(rate) {}
 
-  // Goes on from a finished softmax of this lse (natural logarithm).
+  // Resumes from a finished softmax with this lse (natural logarithm).
   __device__ void resume(int row, float lse) {
     top_[row] = lse * log2_e;
     sum_[row] = lse > -infinity() && threadIdx.x % 4 == 0 ? 1.0f : 0.0f;
   }
 
-  // Scores outside the row's interval, in keys from the tile's first, become -infinity.
+  // Sets scores outside the row's interval, counted in keys from the tile's first, to -infinity.
   template <int Count>
   __device__ static void mask(float (&s)[Count], const Interval (&allowed)[2]) {
     const std::int32_t column = 2 * (threadIdx.x % 4);
@@ -34,8 +34,8 @@ class Softmax {
     }
   }
 
-  // Scores become weights. False when what was accumulated stays as it is; otherwise it is to be multiplied by
-  // shrink(row). The same in all threads of a warp.
+  // Turns scores into weights. Returns whether the accumulated rows must be multiplied by shrink(row); the result is
+  // equal in all threads of a warp.
   template <int Count>
   __device__ bool weigh(float (&s)[Count]) {
     bool grown = false;
@@ -76,7 +76,7 @@ class Softmax {
 
   __device__ float shrink(int row) const { return shrink_[row]; }
 
-  // After the last weights: what the accumulated rows are to be multiplied by, and the log of the denominator.
+  // After the last weights: the factor for the accumulated rows, and the log of the denominator.
   struct Result {
     float factor, lse;
   };

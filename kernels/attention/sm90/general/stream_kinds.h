@@ -1,4 +1,4 @@
-// Streams that differ only in where they begin are read through the same tensor maps.
+// Streams that differ only in their beginning are read through the same tensor maps.
 #pragma once
 #include "kernels/attention/pattern/plan.h"
 
@@ -12,7 +12,7 @@ class StreamKinds {
     const bool natural = a.run >= a.period;
     return natural == (b.run >= b.period) && (natural || (a.run == b.run && a.period == b.period));
   }
-  // The number of this stream's kind, or `most` when there is no room for it.
+  // The number of this stream's kind, or `most` if there is no room for it.
   int number_of(const Stream& stream) {
     int i = 0;
     while (i < count_ && !same(kinds_[i], stream)) ++i;
