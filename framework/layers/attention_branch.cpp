@@ -119,12 +119,11 @@ void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& d
   query_key_value_.gradients(ctx, normed, dqkv, dnormed);
 }
 
-AttentionBranch::QueriesAndKeys AttentionBranch::queries_and_keys(Context& ctx, const Tensor& normed,
-                                                                  Scratch& scratch) const {
+AttentionBranch::Heads AttentionBranch::project(Context& ctx, const Tensor& normed, std::int64_t first,
+                                                Scratch& scratch) const {
   const Tensor qkv = scratch.tensor({normed.size(0), normed.size(1), query_key_value_.out()}, ctx.compute);
   query_key_value_.apply(ctx, normed, qkv);
-  const Heads heads = heads_of(qkv, config_.heads, transform(ctx, qkv, config_.heads, 0, scratch));
-  return {heads.q, heads.k};
+  return heads_of(qkv, config_.heads, transform(ctx, qkv, config_.heads, first, scratch));
 }
 
 std::vector<std::int64_t> AttentionBranch::column_groups() const {
@@ -143,12 +142,9 @@ std::unique_ptr<BranchCache> AttentionBranch::make_cache(Context& ctx, Scratch& 
 void AttentionBranch::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
                              std::int64_t position) const {
   const ops::DecodeCache& rows = static_cast<const AttentionCache&>(*cache).rows;
-  const std::int64_t batch = normed.size(0);
   Scratch scratch(ctx);
-  const Tensor qkv = scratch.tensor({batch, 1, query_key_value_.out()}, ctx.compute);
-  query_key_value_.apply(ctx, normed, qkv);
-  const Tensor o = scratch.tensor({batch, 1, output_.in()}, ctx.compute);
-  const Heads in = heads_of(qkv, config_.heads, transform(ctx, qkv, config_.heads, position, scratch));
+  const Heads in = project(ctx, normed, position, scratch);
+  const Tensor o = scratch.tensor({normed.size(0), 1, output_.in()}, ctx.compute);
   ops::append(ctx, rows, in.k, in.v, position);
   ops::attend(ctx, rows, in.q, position, scale(), o.split_last(config_.heads, config_.value_size));
   output_.apply(ctx, o, out);

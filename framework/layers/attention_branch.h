@@ -56,11 +56,11 @@ class AttentionBranch : public Branch {
   Tensor output_bias_gradient() const override { return output_.bias().gradient; }
   const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
-  // The inputs of attention, (batch, seq, heads, key size), for drawing what attends to what.
-  struct QueriesAndKeys {
-    Tensor queries, keys;  // in `scratch`
+  struct Heads {
+    Tensor q, k, v;  // (batch, seq, heads, size)
   };
-  QueriesAndKeys queries_and_keys(Context& ctx, const Tensor& normed, Scratch& scratch) const;
+  // The inputs of attention for the positions from `first` on, in `scratch`.
+  Heads project(Context& ctx, const Tensor& normed, std::int64_t first, Scratch& scratch) const;
   std::unique_ptr<BranchCache> make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                           std::int64_t positions) const override;
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
@@ -70,9 +70,6 @@ class AttentionBranch : public Branch {
   const Linear& output() const { return output_; }
 
  private:
-  struct Heads {
-    Tensor q, k, v;  // (batch, seq, heads, size)
-  };
   // Slices of qkv; q and k are slices of `transformed`, the result of transform(), where that is given.
   Heads heads_of(const Tensor& qkv, std::int64_t heads, const Tensor& transformed = {}) const;
   // The transformed queries and keys of the positions from `first` on, (batch, seq, heads (2 key size)), on the tape or

@@ -126,8 +126,9 @@ void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, cons
   stream_->observe(quiet, h, normed, [&](int k, const Tensor& in) {
     if (k % 2 != 0) return;  // a feed-forward branch
     Scratch inner(quiet);
-    const auto seen = blocks_[static_cast<std::size_t>(k / 2)].attention->queries_and_keys(quiet, in, inner);
-    if (!quiet.planning()) visit(k / 2, seen.queries, seen.keys);
+    const AttentionBranch::Heads seen =
+        blocks_[static_cast<std::size_t>(k / 2)].attention->project(quiet, in, 0, inner);
+    if (!quiet.planning()) visit(k / 2, seen.q, seen.k);
   });
 }
 
