@@ -12,8 +12,8 @@
 
 #include "datasets/dataset.h"
 #include "datasets/permutation.h"
-#include "datasets/text.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {

@@ -11,8 +11,8 @@
 #include "datasets/dataset_reader.h"
 #include "datasets/hdf5/stored_array.h"
 #include "datasets/split_view.h"
-#include "datasets/text.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
 
 namespace longstride {

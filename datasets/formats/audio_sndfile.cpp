@@ -7,8 +7,8 @@
 
 #include "datasets/formats/audio.h"
 #include "datasets/formats/byte_input.h"
-#include "datasets/text.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {

@@ -1,7 +1,7 @@
 #include "datasets/formats/cifar10.h"
 
-#include "datasets/text.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "datasets/text.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
 
 namespace longstride {

@@ -8,8 +8,8 @@
 #include "datasets/formats/npy.h"
 #include "datasets/formats/png.h"
 #include "datasets/formats/tar.h"
-#include "datasets/text.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {

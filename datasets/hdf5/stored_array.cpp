@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "datasets/hdf5/chunk_filters.h"
-#include "datasets/text.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/sha256.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {

@@ -14,8 +14,8 @@
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/prepare.h"
 #include "datasets/prepare/split_rule.h"
-#include "datasets/text.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {

@@ -10,8 +10,8 @@
 #include "datasets/permutation.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "datasets/prepare/prepare.h"
-#include "datasets/text.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "datasets/dataset.h"
-#include "datasets/text.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "datasets/text.h"
+#include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/metrics/progress.h"
 

@@ -7,9 +7,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "datasets/text.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/text/numbers.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/metrics/progress.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "datasets/text.h"
+#include "framework/core/text/numbers.h"
 #include "framework/train/metrics/progress.h"
 
 namespace longstride {

@@ -8,16 +8,10 @@
 #include <vector>
 
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {
-
-std::string grouped(std::int64_t n) {
-  std::string out = std::to_string(n);
-  for (std::int64_t at = static_cast<std::int64_t>(out.size()) - 3; at > 0; at -= 3)
-    out.insert(static_cast<std::size_t>(at), 1, ',');
-  return out;
-}
 
 int columns_of(std::FILE* out) {
   winsize window = {};
@@ -34,7 +28,7 @@ std::string duration_text(double seconds) {
   if (minutes < 60) return fmt::format("{} min", minutes);
   if (minutes < 24 * 60) return fmt::format("{} h {} min", minutes / 60, minutes % 60);
   const std::int64_t hours = (minutes + 30) / 60;
-  return fmt::format("{} d {} h", grouped(hours / 24), hours % 24);
+  return fmt::format("{} d {} h", thousands(hours / 24), hours % 24);
 }
 
 std::string rate_text(double per_second) {
@@ -51,7 +45,7 @@ std::string rate_text(double per_second) {
 
 std::string progress_text(const Progress& p, int width) {
   const std::vector<std::string> pieces = {
-      fmt::format("step {}/{}", grouped(p.step), grouped(p.steps)),
+      fmt::format("step {}/{}", thousands(p.step), thousands(p.steps)),
       fmt::format("{:.3f} bits/byte", p.bits_per_byte),
       fmt::format("{} tokens/s", rate_text(p.tokens_per_second)),
       p.mfu ? fmt::format("MFU {:.1f}%", *p.mfu * 100) : "MFU unknown",
