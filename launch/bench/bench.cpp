@@ -9,6 +9,7 @@
 #include <random>
 
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "framework/models/sparse_transformer/sparse_transformer.h"
 #include "framework/train/step/precision.h"
 #include "framework/train/step/training_step.h"
@@ -146,7 +147,7 @@ nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t ta
 }
 
 void print_text(const nlohmann::ordered_json& r) {
-  const auto gib = [&](const char* key) { return r.at(key).get<double>() / (1 << 30); };
+  const auto gib_of = [&](const char* key) { return gib(r.at(key).get<std::int64_t>()); };
   fmt::print("{} on {} in {}, {} x {} bytes a step, {} at a time, recompute {}\n", r.at("recipe").get<std::string>(),
              r.at("device").get<std::string>(), r.at("precision").get<std::string>(),
              r.at("global_batch").get<std::int64_t>(), r.at("context").get<std::int64_t>(),
@@ -158,13 +159,13 @@ void print_text(const nlohmann::ordered_json& r) {
   fmt::print("speed    {:.0f} tokens/s, {:.1f} TFLOP/s, MFU {}\n", r.at("tokens_per_second").get<double>(),
              r.at("tflops").get<double>(),
              r.at("mfu").is_number() ? fmt::format("{:.1f}%", 100 * r.at("mfu").get<double>()) : "unknown");
-  fmt::print("memory   {:.3f} GiB planned, {:.3f} GiB used ({} and {} bytes)\n", gib("planned_bytes"),
-             gib("used_bytes"), r.at("planned_bytes").get<std::int64_t>(), r.at("used_bytes").get<std::int64_t>());
+  fmt::print("memory   {:.3f} GiB planned, {:.3f} GiB used ({} and {} bytes)\n", gib_of("planned_bytes"),
+             gib_of("used_bytes"), r.at("planned_bytes").get<std::int64_t>(), r.at("used_bytes").get<std::int64_t>());
   if (r.contains("exchange_milliseconds"))
     fmt::print("exchange {:.3f} ms of a step's gradients between the ranks, with nothing else going on\n",
                r.at("exchange_milliseconds").get<double>());
   if (!r.contains("busy")) return;
-  fmt::print("         {:.3f} GiB less are free than before, with kernels and libraries\n", gib("taken_bytes"));
+  fmt::print("         {:.3f} GiB less are free than before, with kernels and libraries\n", gib_of("taken_bytes"));
   fmt::print("busy     {:.2f}% of the time between the first step and the last\n", 100 * r.at("busy").get<double>());
   if (r.contains("breakdown")) print_breakdown(r.at("breakdown"));
 }

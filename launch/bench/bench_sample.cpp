@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "framework/models/sparse_transformer/sparse_transformer.h"
 #include "framework/train/evaluate/evaluation_memory.h"
 #include "framework/train/sample/sampler.h"
@@ -79,7 +80,7 @@ void run_bench_sample(BenchSampleOptions& o, Session& session) {
              out.at("precision").get<std::string>(), o.config.count, o.config.length);
   fmt::print("speed    {:.0f} bytes/s in all, {:.1f} us a position\n", positions * count / seconds,
              1e6 * seconds / positions);
-  fmt::print("cache    {:.3f} GiB\n", static_cast<double>(cache) / (1 << 30));
+  fmt::print("cache    {:.3f} GiB\n", gib(cache));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "framework/models/sparse_transformer/sparse_transformer.h"
 #include "framework/train/metrics/progress.h"
 #include "framework/train/step/memory_plan.h"
@@ -141,7 +142,7 @@ void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
 void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   const auto line = [](const char* what, const std::string& value) { fmt::print("{:<22}{}\n", what, value); };
   const auto memory = [&](const char* what, std::int64_t bytes, const char* note) {
-    fmt::print("  {:<20}{:>18L} bytes {:>9.3f} GiB  {}\n", what, bytes, static_cast<double>(bytes) / (1 << 30), note);
+    fmt::print("  {:<20}{:>18L} bytes {:>9.3f} GiB  {}\n", what, bytes, gib(bytes), note);
   };
   line("recipe", recipe.name);
   line("parameters", fmt::format("{} ({:.1f} M)", c.parameters, static_cast<double>(c.parameters) / 1e6));

@@ -7,6 +7,7 @@
 
 #include "framework/comm/collectives.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "framework/train/step/host_memory.h"
 #include "launch/bench/bench_device.h"
 #include "launch/doctor/doctor_checks.h"
@@ -161,8 +162,8 @@ Findings check_gpu(Communicator& comm, Device& device) {
   rates[static_cast<std::size_t>(comm.rank())] = speed.flops_per_second;
   comm.all_reduce_sum(rates.data(), comm.size());
   const double best = *std::max_element(rates.begin(), rates.end());
-  const double all = static_cast<double>(info.total_bytes) / (1 << 30),
-               free = static_cast<double>(info.free_bytes) / (1 << 30);
+  const double all = gib(static_cast<std::int64_t>(info.total_bytes)),
+               free = gib(static_cast<std::int64_t>(info.free_bytes));
   Finding f{
       "GPU", where,
       fmt::format("{}, driver {}, {:.1f} GiB free of {:.1f}; copies {:.2f} TB/s, multiplies {:.0f} TFLOP/s", info.name,

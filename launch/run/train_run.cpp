@@ -9,6 +9,7 @@
 #include "framework/comm/collectives.h"
 #include "framework/comm/watchdog/watchdog.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/checkpoint/checkpoint_mirror.h"
 #include "framework/train/ranks/gradient_exchange.h"
@@ -104,7 +105,6 @@ void announce(const Recipe& recipe, SparseTransformer& model, Communicator& comm
   const Batching batching = divide_batch(recipe.train, ranks);
   const ParallelConfig& parallel = recipe.train.parallel;
   const auto line = [](const char* name, const std::string& value) { spdlog::info("  {:<12}{}", name, value); };
-  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   spdlog::info("{}: {:.1f} M parameters, context {}, {} steps of {} sequences", recipe.name,
                static_cast<double>(model.parameters().count()) / 1e6, recipe.model.context, recipe.train.steps,
                recipe.train.global_batch);

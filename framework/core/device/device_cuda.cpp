@@ -2,6 +2,7 @@
 
 #include "framework/core/device/device.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride {
@@ -10,7 +11,6 @@ namespace {
 using kernels::cuda::check;
 
 cudaStream_t of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
-double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 }  // namespace
 

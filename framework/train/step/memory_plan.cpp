@@ -7,6 +7,7 @@
 
 #include "framework/comm/communicator.h"
 #include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
 #include "framework/ops/basic.h"
 #include "framework/train/checkpoint/checkpoint_writer.h"
 #include "framework/train/ranks/gradient_exchange.h"
@@ -176,7 +177,6 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
 
 void check_fits(Model& model, const TrainConfig& config, int ranks, const MemoryPlan& plan, std::int64_t free) {
   if (plan.block() <= free) return;
-  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   const Batching batching = divide_batch(config, ranks);
   std::string advice = "no micro-batch fits: set model.recompute: block, or take a smaller model or context";
   for (std::int64_t micro = batching.micro - 1; micro > 0; --micro) {
