@@ -1,5 +1,5 @@
 # What the project is built on. Required: a C++20 compiler, OpenMP, OpenBLAS, MPI, HDF5, yaml-cpp, libpng, CLI11,
-# spdlog, fmt, nlohmann-json. Optional, and reported at configure time: CUDA, NCCL, libsndfile, soxr.
+# spdlog, fmt, nlohmann-json. Optional, and reported at configure time: CUDA, NCCL, libarchive, libsndfile, soxr.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 if(LONGSTRIDE_FUZZERS)
@@ -42,6 +42,9 @@ add_library(longstride_openblas INTERFACE)
 add_library(longstride::openblas ALIAS longstride_openblas)
 target_include_directories(longstride_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE})
 target_link_libraries(longstride_openblas INTERFACE ${OPENBLAS_LIBRARY})
+
+# Without it everything works but reading archives of pictures and .npz files.
+pkg_check_modules(LIBARCHIVE IMPORTED_TARGET libarchive)
 
 # Audio needs both; without them every command but `prepare audio` works.
 pkg_check_modules(SNDFILE IMPORTED_TARGET sndfile)

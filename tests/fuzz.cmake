@@ -23,7 +23,7 @@ function(longstride_fuzzer name source)
   set(corpus ${folder}/${name}_corpus)
   if(EXISTS ${folder}/make_corpus.cpp)
     set(corpus ${CMAKE_CURRENT_BINARY_DIR}/corpus_${room}/${name})
-    set(encoders PNG::PNG ZLIB::ZLIB longstride::hdf5)  # what the corpus is written with, and a fuzzer may mutate with
+    set(encoders PNG::PNG ZLIB::ZLIB PkgConfig::LIBARCHIVE longstride::hdf5)  # what the corpus is written with, and a fuzzer may mutate with
     target_link_libraries(fuzz_${name} PRIVATE ${encoders})
     file(MAKE_DIRECTORY ${corpus})
     if(NOT TARGET make_corpus_${room})
@@ -38,7 +38,7 @@ function(longstride_fuzzer name source)
     set(corpus)
   endif()
   set(memory 2048)
-  if(name MATCHES "^(hdf5|wav)$")  # libraries that a file could tell to take any amount
+  if(name MATCHES "^(archive|hdf5|wav)$")  # libraries that a file could tell to take any amount
     set(memory 512)
   endif()
   add_test(NAME fuzz.${name}

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
-#include <vector>
 
 #include "framework/core/errors.h"
 
@@ -20,20 +19,6 @@ void BlobStream::read(void* out, std::size_t count) {
   blob_.read(at_, out, count);
   at_ += count;
   if (sha_ != nullptr) sha_->update(out, count);
-  if (meter_ != nullptr) meter_->add(static_cast<std::int64_t>(count));
-}
-
-void BlobStream::skip(std::uint64_t count) {
-  if (sha_ == nullptr && meter_ == nullptr && count <= left()) {
-    at_ += count;
-    return;
-  }
-  std::vector<std::uint8_t> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(count, 1 << 16)));
-  while (count > 0) {
-    const std::size_t taken = static_cast<std::size_t>(std::min<std::uint64_t>(count, buffer.size()));
-    read(buffer.data(), taken);
-    count -= taken;
-  }
 }
 
 std::string recognised_format(const Blob& blob) {

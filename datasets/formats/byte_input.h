@@ -4,8 +4,6 @@
 #include <memory>
 #include <string>
 
-#include "datasets/dataset.h"
-#include "datasets/prepare/prepare.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/sha256.h"
 
@@ -59,37 +57,18 @@ class ByteStream {
   virtual void read(void* out, std::size_t count) = 0;
 };
 
-// Tells how far a preparation is, in bytes of input.
-class Meter {
- public:
-  Meter(PrepareProgress progress, std::int64_t total) : progress_(std::move(progress)), total_(total) {}
-  void add(std::int64_t bytes) {
-    done_ += bytes;
-    if (progress_) progress_(done_, total_);
-  }
-
- private:
-  PrepareProgress progress_;
-  std::int64_t total_, done_ = 0;
-};
-
-// Part of a blob as a stream. With a Sha256 or a Meter, they see every byte read.
+// A whole blob as a stream. With a Sha256, it sees every byte read.
 class BlobStream final : public ByteStream {
  public:
-  BlobStream(const Blob& blob, std::uint64_t begin, std::uint64_t end, Sha256* sha = nullptr, Meter* meter = nullptr)
-      : blob_(blob), at_(begin), end_(end), sha_(sha), meter_(meter) {}
+  explicit BlobStream(const Blob& blob, Sha256* sha = nullptr) : blob_(blob), sha_(sha) {}
   const std::string& name() const override { return blob_.name(); }
-  std::uint64_t left() const override { return end_ - at_; }
+  std::uint64_t left() const override { return blob_.size() - at_; }
   void read(void* out, std::size_t count) override;
-  std::uint64_t position() const { return at_; }
-  // Reads on without keeping what is read.
-  void skip(std::uint64_t count);
 
  private:
   const Blob& blob_;
-  std::uint64_t at_, end_;
+  std::uint64_t at_ = 0;
   Sha256* sha_;
-  Meter* meter_;
 };
 
 // "gzip", "xz", "zip", "pickle" .. by the first bytes; empty when they say nothing.

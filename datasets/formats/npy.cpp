@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "datasets/formats/zip.h"
+#include "datasets/formats/archive.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
@@ -170,16 +170,18 @@ NpyPictures npy_pictures(const NpyHeader& header, std::int64_t side, const std::
   return pictures;
 }
 
-std::unique_ptr<ByteStream> open_npz_pictures(const Blob& blob, Meter* meter) {
-  const std::vector<ZipMember> members = zip_members(blob);
-  const auto named =
-      std::find_if(members.begin(), members.end(), [](const ZipMember& m) { return m.name == "data.npy"; });
-  if (named != members.end()) return open_zip_member(blob, *named, meter);
-  if (members.size() == 1) return open_zip_member(blob, members[0], meter);
-  std::string names;
-  for (std::size_t i = 0; i < std::min<std::size_t>(members.size(), 5); ++i) names += " " + members[i].name;
-  throw user_error("{}: has no array 'data' among its {}:{}; save the pictures under that name", blob.name(),
-                   members.size(), names);
+std::unique_ptr<ByteStream> open_npz_pictures(const Blob& blob) {
+  std::vector<std::string> names;
+  for (const auto archive = open_archive(blob); archive->next();) names.push_back(archive->member());
+  const bool named = std::find(names.begin(), names.end(), "data.npy") != names.end();
+  if (!named && names.size() != 1)
+    throw user_error("{}: has no array 'data' among its {}: {}; save the pictures under that name", blob.name(),
+                     names.size(),
+                     fmt::join(names.begin(), names.begin() + std::min<std::ptrdiff_t>(names.size(), 5), " "));
+  auto archive = open_archive(blob);
+  while (archive->next() && named && archive->member() != "data.npy") {
+  }
+  return archive;
 }
 
 }  // namespace longstride

@@ -31,7 +31,8 @@ struct NpyPictures {
 // side: rows and columns that the pictures must have. UserError, saying what is accepted, for anything else.
 NpyPictures npy_pictures(const NpyHeader& header, std::int64_t side, const std::string& name);
 
-// The array of pictures in a .npz file: `data`, as downsampled ImageNet is published, or the only one there is.
-std::unique_ptr<ByteStream> open_npz_pictures(const Blob& blob, Meter* meter = nullptr);
+// The array of pictures in a .npz file: `data`, as downsampled ImageNet is published, or the only one. `blob` must
+// outlive the stream.
+std::unique_ptr<ByteStream> open_npz_pictures(const Blob& blob);
 
 }  // namespace longstride

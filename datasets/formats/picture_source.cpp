@@ -4,10 +4,10 @@
 #include <map>
 #include <sstream>
 
+#include "datasets/formats/archive.h"
 #include "datasets/formats/input_files.h"
 #include "datasets/formats/npy.h"
 #include "datasets/formats/png.h"
-#include "datasets/formats/tar.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 
@@ -17,6 +17,7 @@ namespace {
 using SourceSink = std::function<void(const SourceFile&)>;
 using Bytes = std::vector<std::uint8_t>;
 constexpr std::uint64_t largest_png = std::uint64_t{256} << 20;
+constexpr std::uint64_t most_held = std::uint64_t{1} << 30;  // of an archive's files at a time
 
 UserError grey_refused(const std::string& name) {
   return user_error("{}: is grey; take grey pictures as RGB with --grey convert, or leave them out", name);
@@ -42,17 +43,18 @@ class PngFiles final : public PictureSource {
  public:
   PngFiles(std::vector<std::string> paths, const PictureRules& rules) : paths_(std::move(paths)), rules_(rules) {}
   std::int64_t count() const override { return static_cast<std::int64_t>(paths_.size()); }
-  std::int64_t input_bytes() const override { return bytes_of_files(paths_); }
+  std::int64_t bytes() const override { return bytes_of_files(paths_); }
   std::vector<std::string> files() const override { return paths_; }
 
-  void read(const Sink& sink, const SourceSink& source, Meter& meter) const override {
+  void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
     for (const std::string& path : paths_) {
       const FileBlob blob(path);
       if (blob.size() > largest_png) throw user_error("{}: has {} bytes, too many for a picture", path, blob.size());
       Sha256 sha;
       Bytes file(static_cast<std::size_t>(blob.size()));
-      BlobStream(blob, 0, blob.size(), &sha, &meter).read(file.data(), file.size());
+      BlobStream(blob, &sha).read(file.data(), file.size());
       give_png(file, path, rules_, sink);
+      progress.add(static_cast<std::int64_t>(file.size()));
       source({path, static_cast<std::int64_t>(file.size()), sha.hex()});
     }
   }
@@ -71,49 +73,72 @@ std::string unpacked_name(const std::string& name) {
   return out;
 }
 
-// In the order of their names, as a folder of the same files gives them. Of two of one name the last counts, which is
+// In the order of their names, as a folder of the same files gives them. If two have one name the last counts, as it is
 // the one that unpacking leaves.
-class TarOfPngs final : public PictureSource {
+class ArchiveOfPngs final : public PictureSource {
  public:
-  TarOfPngs(const std::string& path, const PictureRules& rules) : blob_(path), rules_(rules) {
+  ArchiveOfPngs(const std::string& path, const PictureRules& rules) : blob_(path), rules_(rules) {
     LeftOut others;
-    BlobStream stream(blob_, 0, blob_.size());
-    for (TarReader tar(stream); tar.next();) {
-      const std::string name = unpacked_name(tar.name());
+    const auto archive = open_archive(blob_);
+    for (std::int64_t entry = 0; archive->next(); ++entry) {
+      const std::string name = unpacked_name(archive->member());
       if (name.starts_with('.') || name.find("/.") != std::string::npos) continue;  // hidden, as macOS's ._x
       if (lower_extension(name) != "png")
         others.add(name);
       else
-        members_[name] = {tar.offset(), tar.size()};
+        members_[name] = {entry, archive->left()};
     }
-    if (members_.empty()) throw user_error("{}: holds no .png file; a tar archive of PNGs is needed", path);
+    if (members_.empty()) throw user_error("{}: holds no .png file; an archive of PNGs is needed", path);
     others.report(path, count(), "PNG files", rules.skip_others, rules.note);
   }
   std::int64_t count() const override { return static_cast<std::int64_t>(members_.size()); }
-  std::int64_t input_bytes() const override { return static_cast<std::int64_t>(blob_.size()); }
+  std::int64_t bytes() const override {
+    std::uint64_t sum = 0;
+    for (const auto& [name, member] : members_) sum += member.bytes;
+    return static_cast<std::int64_t>(sum);
+  }
   std::vector<std::string> files() const override { return {blob_.name()}; }
 
-  void read(const Sink& sink, const SourceSink& source, Meter& meter) const override {
-    std::int64_t rest = input_bytes();
-    for (const auto& [member, place] : members_) {
-      const std::string name = blob_.name() + ":" + member;
-      if (place.size > largest_png) throw user_error("{}: has {} bytes, too many for a picture", name, place.size);
-      Bytes file(static_cast<std::size_t>(place.size));
-      BlobStream(blob_, place.offset, place.offset + place.size, nullptr, &meter).read(file.data(), file.size());
-      give_png(file, name, rules_, sink);
-      rest -= static_cast<std::int64_t>(place.size);
+  // An archive is read from its beginning only, so each pass keeps as many of the next pictures as fit.
+  void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
+    for (auto next = members_.begin(); next != members_.end();) {
+      std::map<std::int64_t, Bytes> files;  // by entry
+      std::uint64_t held = 0;
+      auto end = next;
+      for (; end != members_.end() && (files.empty() || held + end->second.bytes <= most_held); ++end) {
+        if (end->second.bytes > largest_png)
+          throw user_error("{}:{}: has {} bytes, too many for a picture", blob_.name(), end->first, end->second.bytes);
+        held += end->second.bytes;
+        files[end->second.entry];
+      }
+      fetch(files);
+      for (; next != end; ++next) {
+        give_png(files[next->second.entry], blob_.name() + ":" + next->first, rules_, sink);
+        progress.add(static_cast<std::int64_t>(next->second.bytes));
+      }
     }
-    meter.add(rest);
-    source({blob_.name(), input_bytes(), sha256_of_file(blob_.name())});
+    source({blob_.name(), static_cast<std::int64_t>(blob_.size()), sha256_of_file(blob_.name())});
   }
 
  private:
-  struct Place {
-    std::uint64_t offset = 0, size = 0;
+  struct Member {
+    std::int64_t entry = 0;  // which file of the archive
+    std::uint64_t bytes = 0;
   };
+
+  void fetch(std::map<std::int64_t, Bytes>& files) const {
+    const auto archive = open_archive(blob_);
+    for (std::int64_t entry = 0; entry <= files.rbegin()->first && archive->next(); ++entry) {
+      const auto file = files.find(entry);
+      if (file == files.end()) continue;
+      file->second.resize(static_cast<std::size_t>(archive->left()));
+      archive->read(file->second.data(), file->second.size());
+    }
+  }
+
   FileBlob blob_;
   PictureRules rules_;
-  std::map<std::string, Place> members_;
+  std::map<std::string, Member> members_;
 };
 
 // One array of pictures, alone (.npy) or in an archive (.npz).
@@ -121,23 +146,24 @@ class ArrayFile final : public PictureSource {
  public:
   ArrayFile(const std::string& path, const PictureRules& rules)
       : blob_(path), rules_(rules), archive_(lower_extension(path) == "npz") {
-    const auto stream = open(nullptr, nullptr);
+    const auto stream = open(nullptr);
     pictures_ = npy_pictures(read_npy_header(*stream), rules.side, stream->name());
     if (pictures_.count == 0) throw user_error("{}: holds no picture", path);
     if (pictures_.layout == NpyPictures::Layout::grey && !rules.convert_grey) throw grey_refused(path);
   }
   std::int64_t count() const override { return pictures_.count; }
-  std::int64_t input_bytes() const override { return static_cast<std::int64_t>(blob_.size()); }
+  std::int64_t bytes() const override { return pictures_.count * pictures_.bytes(); }
   std::vector<std::string> files() const override { return {blob_.name()}; }
 
-  void read(const Sink& sink, const SourceSink& source, Meter& meter) const override {
+  void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
     Sha256 sha;
-    const auto stream = open(&sha, &meter);
+    const auto stream = open(&sha);
     read_npy_header(*stream);
     const std::int64_t pixels = pictures_.rows * pictures_.columns;
     Bytes stored(static_cast<std::size_t>(pictures_.bytes())), interleaved(static_cast<std::size_t>(pixels) * 3);
     for (std::int64_t i = 0; i < pictures_.count; ++i) {
       stream->read(stored.data(), stored.size());
+      progress.add(pictures_.bytes());
       switch (pictures_.layout) {
         case NpyPictures::Layout::interleaved:
           sink(stored.data());
@@ -152,14 +178,15 @@ class ArrayFile final : public PictureSource {
           break;
       }
     }
-    source({blob_.name(), input_bytes(), archive_ ? sha256_of_file(blob_.name()) : sha.hex()});
+    source(
+        {blob_.name(), static_cast<std::int64_t>(blob_.size()), archive_ ? sha256_of_file(blob_.name()) : sha.hex()});
   }
 
  private:
   // Only a .npy file is read whole and in order, so that its checksum can be taken on the way.
-  std::unique_ptr<ByteStream> open(Sha256* sha, Meter* meter) const {
-    if (archive_) return open_npz_pictures(blob_, meter);
-    return std::make_unique<BlobStream>(blob_, 0, blob_.size(), sha, meter);
+  std::unique_ptr<ByteStream> open(Sha256* sha) const {
+    if (archive_) return open_npz_pictures(blob_);
+    return std::make_unique<BlobStream>(blob_, sha);
   }
 
   FileBlob blob_;
@@ -201,18 +228,16 @@ std::vector<std::unique_ptr<PictureSource>> open_folder(const std::string& path,
 std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& path, const PictureRules& rules) {
   if (is_folder(path)) return open_folder(path, rules);
   std::vector<std::unique_ptr<PictureSource>> out;
-  const std::string extension = lower_extension(path);
-  const std::string format = recognised_format(FileBlob(path));
-  if (extension == "tar" && format.empty())
-    out.push_back(std::make_unique<TarOfPngs>(path, rules));
-  else if (extension == "npy" || extension == "npz")
+  const std::string extension = lower_extension(path), format = recognised_format(FileBlob(path));
+  if (extension == "npy" || extension == "npz")
     out.push_back(std::make_unique<ArrayFile>(path, rules));
   else if (extension == "png")
     out.push_back(std::make_unique<PngFiles>(std::vector<std::string>{path}, rules));
-  else if (format == "gzip" || format == "xz" || format == "bzip2" || format == "zstd")
-    throw user_error("{}: is compressed ({}); unpack it to a .tar first", path, format);
+  else if (extension == "tar" || format == "zip" || format == "gzip" || format == "xz" || format == "bzip2" ||
+           format == "zstd")
+    out.push_back(std::make_unique<ArchiveOfPngs>(path, rules));
   else
-    throw user_error("{}: is no folder and no .tar, .npy, .npz or .png file, which pictures are taken from", path);
+    throw user_error("{}: is no folder and no archive, .npy, .npz or .png file, which pictures are taken from", path);
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Pictures in the forms in which people have them: PNG files, folders and tar archives of them, .npy and .npz arrays.
+// Pictures in the forms in which people have them: PNG files, folders and archives of them, .npy and .npz arrays.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "datasets/formats/byte_input.h"
+#include "datasets/dataset.h"
+#include "datasets/prepare/prepare.h"
 
 namespace longstride {
 
@@ -24,15 +25,16 @@ class PictureSource {
 
   virtual ~PictureSource() = default;
   virtual std::int64_t count() const = 0;
-  virtual std::int64_t input_bytes() const = 0;
+  virtual std::int64_t bytes() const = 0;              // of its pictures as they are stored, by which it tells progress
   virtual std::vector<std::string> files() const = 0;  // that it reads
   // Gives every picture to `sink` in order and every file read to `source`. UserError at the first that does not fit.
-  virtual void read(const Sink& sink, const std::function<void(const SourceFile&)>& source, Meter& meter) const = 0;
+  virtual void read(const Sink& sink, const std::function<void(const SourceFile&)>& source,
+                    InputProgress& progress) const = 0;
 };
 
-// path: a folder (PNGs at any depth in order of their paths, or else the .npz and .npy files in it), or a .tar (in the
-// same order, whatever that of the archive), .npy, .npz or .png file. UserError when it is none of these, holds no
-// picture or cannot be read.
+// path: a folder (the PNGs in it at any depth, in the order of their paths, or else its .npz and .npy files), an
+// archive of PNGs (tar, compressed or not, or zip; in the same order, whatever the archive's), or a .npy, .npz or .png
+// file. UserError when it is none of these, holds no picture or cannot be read.
 std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& path, const PictureRules& rules);
 
 }  // namespace longstride

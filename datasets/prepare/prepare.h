@@ -5,12 +5,28 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace longstride {
 
 // Called often with bytes of input done and in all; what it throws ends the work and leaves nothing behind.
 using PrepareProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+
+// Counts the bytes done and tells how far a preparation is.
+class InputProgress {
+ public:
+  InputProgress(PrepareProgress progress, std::int64_t total) : progress_(std::move(progress)), total_(total) {}
+  void add(std::int64_t bytes) {
+    done_ += bytes;
+    if (progress_) progress_(done_, total_);
+  }
+
+ private:
+  PrepareProgress progress_;
+  std::int64_t total_, done_ = 0;
+};
+
 // Receives what a user should know of the input, a sentence each, before the work starts.
 using PrepareNote = std::function<void(const std::string& sentence)>;
 
@@ -36,7 +52,7 @@ struct PrepareCifar10Config {
 void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& output);
 
 struct PrepareImagesConfig {
-  std::vector<std::string> inputs;                     // folders, .tar, .npy, .npz or .png (picture_source.h)
+  std::vector<std::string> inputs;                     // folders, archives, .npy, .npz or .png (picture_source.h)
   std::vector<std::string> valid_inputs, test_inputs;  // given splits; without both, `inputs` is divided
   std::string split;                                   // counts or fractions, at random; empty: 0.9,0.05,0.05
   std::int64_t side = 64;                              // rows and columns of every picture

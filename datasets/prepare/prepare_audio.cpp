@@ -83,7 +83,7 @@ void divide(std::vector<Track>& tracks, const std::array<double, 3>& fractions, 
   }
 }
 
-void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, Meter& meter) {
+void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, InputProgress& progress) {
   constexpr std::int64_t at_once = 1 << 15;
   const auto file = open_audio(track.path);
   const auto resampler = file->rate() == rate ? nullptr : make_resampler(file->rate(), rate);
@@ -105,7 +105,7 @@ void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, Me
     done += got;
     const auto now = static_cast<std::int64_t>(static_cast<double>(track.bytes) * static_cast<double>(done) /
                                                static_cast<double>(file->frames()));
-    meter.add(now - told);
+    progress.add(now - told);
     told = now;
   }
   if (resampler != nullptr) {
@@ -162,8 +162,8 @@ void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output
   DatasetWriter writer(output.path, info, output.replace);
   std::int64_t total = 0;
   for (const Track& track : tracks) total += track.bytes;
-  Meter meter(output.progress, total);
-  for (const Track& track : tracks) copy_track(track, config.rate, writer, meter);
+  InputProgress progress(output.progress, total);
+  for (const Track& track : tracks) copy_track(track, config.rate, writer, progress);
   const std::string files = fmt::format("{} train, {} valid, {} test", writer.files(SplitId::train),
                                         writer.files(SplitId::valid), writer.files(SplitId::test));
   const bool given = !config.valid_inputs.empty() || !config.test_inputs.empty();

@@ -61,11 +61,11 @@ std::int64_t count_records(const std::vector<std::string>& paths) {
 
 // split(i): where record i of the file goes.
 template <class F>
-void copy_batch(const std::string& path, DatasetWriter& writer, Meter& meter, F&& split) {
+void copy_batch(const std::string& path, DatasetWriter& writer, InputProgress& progress, F&& split) {
   constexpr std::int64_t at_once = 128;
   const FileBlob blob(path);
   Sha256 sha;
-  BlobStream stream(blob, 0, blob.size(), &sha, &meter);
+  BlobStream stream(blob, &sha);
   std::vector<std::uint8_t> records(static_cast<std::size_t>(at_once * Cifar10::record));
   std::array<std::uint8_t, Cifar10::pixels> pixels;
   const std::int64_t count = cifar10_records(blob.size(), path);
@@ -78,6 +78,7 @@ void copy_batch(const std::string& path, DatasetWriter& writer, Meter& meter, F&
       writer.append(to, pixels.data(), Cifar10::pixels);
       writer.append_label(to, label);
     }
+    progress.add(taken * Cifar10::record);
   }
   writer.add_source({path, static_cast<std::int64_t>(blob.size()), sha.hex()});
 }
@@ -102,18 +103,18 @@ void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& ou
   info.rows = info.columns = Cifar10::side;
   info.channels = Cifar10::channels;
   DatasetWriter writer(output.path, info, output.replace);
-  Meter meter(output.progress, (training + test) * Cifar10::record);
+  InputProgress progress(output.progress, (training + test) * Cifar10::record);
   const Permutation order(static_cast<std::uint64_t>(training), config.seed, 0, kernels::Purpose::split);
   std::int64_t before = 0;
   for (const std::string& path : batches.train) {
-    copy_batch(path, writer, meter, [&](std::int64_t i) {
+    copy_batch(path, writer, progress, [&](std::int64_t i) {
       const bool trains = order(static_cast<std::uint64_t>(before + i)) < static_cast<std::uint64_t>(train);
       return trains ? SplitId::train : SplitId::valid;
     });
     before = writer.entries(SplitId::train) + writer.entries(SplitId::valid);
   }
   for (const std::string& path : batches.test)
-    copy_batch(path, writer, meter, [](std::int64_t) { return SplitId::test; });
+    copy_batch(path, writer, progress, [](std::int64_t) { return SplitId::test; });
   writer.commit(fmt::format(
       "training batches: {} train, {} valid by a permutation of seed {}; {}", thousands(train), thousands(valid),
       config.seed,

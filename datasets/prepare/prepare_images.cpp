@@ -25,7 +25,7 @@ Group open_group(const std::vector<std::string>& inputs, const PictureRules& rul
   for (const std::string& input : inputs)
     for (auto& source : open_pictures(input, rules)) {
       group.count += source->count();
-      group.bytes += source->input_bytes();
+      group.bytes += source->bytes();
       group.sources.push_back(std::move(source));
     }
   return group;
@@ -33,12 +33,13 @@ Group open_group(const std::vector<std::string>& inputs, const PictureRules& rul
 
 // split(i): where picture i of the group goes.
 template <class F>
-void copy_group(const Group& group, const PictureRules& rules, DatasetWriter& writer, Meter& meter, F&& split) {
+void copy_group(const Group& group, const PictureRules& rules, DatasetWriter& writer, InputProgress& progress,
+                F&& split) {
   std::int64_t index = 0;
   const std::int64_t bytes = rules.side * rules.side * 3;
   for (const auto& source : group.sources)
     source->read([&](const std::uint8_t* pixels) { writer.append(split(index++), pixels, bytes); },
-                 [&](const SourceFile& file) { writer.add_source(file); }, meter);
+                 [&](const SourceFile& file) { writer.add_source(file); }, progress);
 }
 
 // All inputs.
@@ -78,15 +79,15 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
   info.rows = info.columns = config.side;
   info.channels = 3;
   DatasetWriter writer(output.path, info, output.replace);
-  Meter meter(output.progress, groups[0].bytes + groups[1].bytes + groups[2].bytes);
+  InputProgress progress(output.progress, groups[0].bytes + groups[1].bytes + groups[2].bytes);
   const Permutation order(static_cast<std::uint64_t>(groups[0].count), config.seed, 0, kernels::Purpose::split);
-  copy_group(groups[0], rules, writer, meter, [&](std::int64_t i) {
+  copy_group(groups[0], rules, writer, progress, [&](std::int64_t i) {
     if (given) return SplitId::train;
     const auto place = static_cast<std::int64_t>(order(static_cast<std::uint64_t>(i)));
     return place < counts[0] ? SplitId::train : place < counts[0] + counts[1] ? SplitId::valid : SplitId::test;
   });
-  copy_group(groups[1], rules, writer, meter, [](std::int64_t) { return SplitId::valid; });
-  copy_group(groups[2], rules, writer, meter, [](std::int64_t) { return SplitId::test; });
+  copy_group(groups[1], rules, writer, progress, [](std::int64_t) { return SplitId::valid; });
+  copy_group(groups[2], rules, writer, progress, [](std::int64_t) { return SplitId::test; });
   const std::string numbers =
       fmt::format("{} train, {} valid, {} test", thousands(counts[0]), thousands(counts[1]), thousands(counts[2]));
   writer.commit(given ? "by the inputs given: " + numbers

@@ -6,12 +6,6 @@
 namespace longstride {
 namespace {
 
-PrepareOutput to(const std::string& path) {
-  PrepareOutput output;
-  output.path = path;
-  return output;
-}
-
 TEST(PrepareBytes, DividesAFileInOrderAndKeepsEveryByte) {
   const Folder folder;
   const Bytes raw = random_bytes(9'000'001, 1);  // more than one buffer, no multiple of a chunk
@@ -73,18 +67,14 @@ TEST(PrepareBytes, ReplacesAnOutputOnlyWhenAsked) {
   put_file(folder / "x.h5", {1, 2, 3});
   expect_user_error([&] { prepare_bytes({folder / "raw"}, to(folder / "x.h5")); }, "--force");
   EXPECT_EQ(get_file(folder / "x.h5"), (Bytes{1, 2, 3}));
-  PrepareOutput output = to(folder / "x.h5");
-  output.replace = true;
-  prepare_bytes({folder / "raw"}, output);
+  prepare_bytes({folder / "raw"}, to(folder / "x.h5", true));
   EXPECT_EQ(Dataset::open(folder / "x.h5")->split("train")->length(0), 900);
 }
 
 TEST(PrepareBytes, DoesNotReplaceItsInput) {
   const Folder folder;
   put_file(folder / "raw", random_bytes(1000, 4));
-  PrepareOutput output = to(folder / "./raw");
-  output.replace = true;
-  expect_user_error([&] { prepare_bytes({folder / "raw"}, output); }, "is the input, too");
+  expect_user_error([&] { prepare_bytes({folder / "raw"}, to(folder / "./raw", true)); }, "is the input, too");
   EXPECT_EQ(get_file(folder / "raw").size(), 1000u);
 }
 

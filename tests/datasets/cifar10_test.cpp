@@ -8,12 +8,6 @@
 namespace longstride {
 namespace {
 
-PrepareOutput to(const std::string& path) {
-  PrepareOutput output;
-  output.path = path;
-  return output;
-}
-
 // Record i has label i mod 10 and pixels that no other record has.
 Bytes records(std::int64_t count, std::uint64_t seed) {
   Bytes out = random_bytes(static_cast<std::size_t>(count * Cifar10::record), seed);
@@ -78,9 +72,7 @@ TEST(PrepareCifar10, DividesByTheSeed) {
     PrepareCifar10Config config;
     config.inputs = {folder / "data_batch_1.bin"};
     config.seed = seed;
-    PrepareOutput output = to(folder / "x.h5");
-    output.replace = true;
-    prepare_cifar10(config, output);
+    prepare_cifar10(config, to(folder / "x.h5", true));
     EXPECT_EQ(Dataset::open(folder / "x.h5")->size("test").bytes, 0);
     return whole_split(*Dataset::open(folder / "x.h5"), "valid");
   };
@@ -117,8 +109,7 @@ TEST(PrepareCifar10, RefusesWhatIsNoBatchAndLeavesNothing) {
   expect_user_error(attempt({folder / "data_batch_1.bin", folder / "data_batch_1.bin"}), "given twice");
   expect_user_error(attempt({}), "--input is needed");
   for (std::size_t part = 0; part < 16; ++part) {
-    put_file(folder / "cut.bin",
-             Bytes(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(good.size() * part / 16)));
+    put_file(folder / "cut.bin", cut_short(good, part));
     if (good.size() * part / 16 % 3073 == 0 && part > 0) continue;  // whole records: a smaller set
     expect_user_error(attempt({folder / "cut.bin"}), part == 0 ? "is empty" : "no whole number of records");
   }

@@ -3,7 +3,8 @@
 #include <fstream>
 #include <string>
 
-#include "tests/datasets/archives.h"
+#include "tests/datasets/archive/archives.h"
+#include "tests/datasets/npy_writer.h"
 #include "tests/datasets/png_encoder.h"
 
 namespace {
@@ -62,8 +63,8 @@ int main(int count, char** arguments) {
   write("npy", "grey.npy", make_npy("(2, 4, 4)", counting(32)));
   write("npy", "floats.npy", make_npy("(1, 4, 4, 3)", counting(192), "<f4"));
   write("npy", "fortran.npy", make_npy("(2, 4, 4, 3)", counting(96), "|u1", "True"));
-  write("npy", "stored.npz", make_zip({{"data.npy", interleaved}}, false));
-  write("npy", "deflated.npz", make_zip({{"data.npy", interleaved}}, true));
+  write("npy", "stored.npz", make_archive({{"data.npy", interleaved}}, "zip", "", "zip:compression=store"));
+  write("npy", "deflated.npz", make_archive({{"data.npy", interleaved}}, "zip"));
 
   const Bytes rgb = encode_png(4, 4, counting(48), {});
   write("png", "rgb.png", rgb);
@@ -71,10 +72,9 @@ int main(int count, char** arguments) {
   write("png", "palette.png", encode_png(1, 4, {0, 1, 2, 3}, {PNG_COLOR_TYPE_PALETTE, 8, false, 0}));
   write("png", "deep.png", encode_png(1, 1, counting(6), {PNG_COLOR_TYPE_RGB, 16, false, 0}));
 
-  write("tar", "ustar.tar", make_tar({{"a.png", rgb}, {"folder/b.txt", counting(600)}}));
-  const NamedFiles long_name = {{std::string(120, 'x'), counting(10)}};
-  write("tar", "gnu.tar", make_tar(long_name, false));
-  write("tar", "pax.tar", make_tar(long_name, true));
+  const NamedFiles files = {{"a.png", rgb}, {"folder/b.txt", counting(600)}, {std::string(120, 'x'), counting(10)}};
+  for (const char* format : {"ustar", "gnutar", "pax", "zip"}) write("archive", format, make_archive(files, format));
+  for (const char* filter : {"gzip", "xz"}) write("archive", filter, make_archive(files, "gnutar", filter));
   write("wav", "pcm8.wav", make_wav(1, 1, 8, 1, counting(64)));
   write("wav", "pcm16.wav", make_wav(1, 2, 16, 4, counting(64)));
   write("wav", "pcm24.wav", make_wav(1, 1, 24, 3, counting(66)));
@@ -88,6 +88,6 @@ int main(int count, char** arguments) {
   for (const std::uint8_t seed : {0, 1, 2, 3})
     write("hdf5", std::string("seed" + std::to_string(seed)).c_str(),
           {seed, 1, 0x11, 3, 20, 0, 2, 0, 0, 0, 0x22, 5, 40, 0, 1, 0, 0, 0});
-  write("npy", "wide.npz", make_zip({{"data.npy", interleaved}}, false, true));
+  write("npy", "wide.npz", make_archive({{"data.npy", interleaved}}, "zip", "", "zip:zip64"));
   return 0;
 }

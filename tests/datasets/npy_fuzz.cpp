@@ -28,7 +28,7 @@ void read_pictures(ByteStream& stream) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const MemoryBlob blob("fuzz", data, size);
   try {
-    BlobStream stream(blob, 0, size);
+    BlobStream stream(blob);
     read_pictures(stream);
   } catch (const UserError&) {
   }

@@ -1,7 +1,6 @@
-// What the tests of datasets share: a folder that goes away, files in it, and how errors are expected.
+// What the tests of datasets share: a folder that goes away, files in it, and the errors that are expected.
 #pragma once
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -13,35 +12,22 @@
 #include <vector>
 
 #include "datasets/dataset.h"
+#include "datasets/prepare/prepare.h"
 #include "framework/core/errors.h"
 #include "kernels/base/philox.h"
+#include "tests/support/temporary_directory.h"
 
 namespace longstride {
 
 using Bytes = std::vector<std::uint8_t>;
 
-class Folder {
+class Folder : public testing::TemporaryDirectory {
  public:
-  Folder() {
-    static int count = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            ("longstride-test-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
   bool holds_temporaries() const {
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(path_))
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path()))
       if (entry.path().filename().string().starts_with(".tmp-")) return true;
     return false;
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 inline void put_file(const std::string& path, const Bytes& bytes) {
@@ -53,6 +39,18 @@ inline void put_file(const std::string& path, const Bytes& bytes) {
 inline Bytes get_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return Bytes(std::istreambuf_iterator<char>(in), {});
+}
+
+// The first `sixteenths` of a file.
+inline Bytes cut_short(const Bytes& whole, std::size_t sixteenths) {
+  return Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(whole.size() * sixteenths / 16));
+}
+
+inline PrepareOutput to(const std::string& path, bool replace = false) {
+  PrepareOutput output;
+  output.path = path;
+  output.replace = replace;
+  return output;
 }
 
 // Bytes that no two places share by accident.

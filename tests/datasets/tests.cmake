@@ -1,4 +1,11 @@
-# Tests of sound need libsndfile for making FLAC and OGG files; where it is absent, so is what they test.
+# Tests of archives and of sound write such files by the libraries that read them; without a library, its stand-in is
+# tested.
+if(LIBARCHIVE_FOUND)
+  target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/archive/archive_test.cpp)
+  target_link_libraries(test_datasets PRIVATE PkgConfig::LIBARCHIVE)
+else()
+  target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/archive/no_archive_test.cpp)
+endif()
 if(LONGSTRIDE_AUDIO)
   target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/sound/audio_test.cpp)
   target_link_libraries(test_datasets PRIVATE PkgConfig::SNDFILE)

@@ -13,12 +13,6 @@
 namespace longstride {
 namespace {
 
-PrepareOutput to(const std::string& path) {
-  PrepareOutput output;
-  output.path = path;
-  return output;
-}
-
 std::vector<float> tone(double frequency, double rate, std::size_t count, double peak = 0.5) {
   std::vector<float> out(count);
   for (std::size_t i = 0; i < count; ++i)
@@ -199,7 +193,7 @@ TEST(PrepareAudio, RefusesEveryTruncation) {
     write_sound(whole, format, 16000, 1, frames);
     const Bytes bytes = get_file(whole);
     for (std::size_t part = 0; part < 16; ++part) {
-      put_file(cut, Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(bytes.size() * part / 16)));
+      put_file(cut, cut_short(bytes, part));
       PrepareAudioConfig config;
       config.inputs = {cut};
       SCOPED_TRACE(fmt::format("{} cut at sixteenth {}", extension, part));

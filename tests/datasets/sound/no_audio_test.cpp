@@ -8,11 +8,9 @@ namespace {
 TEST(NoAudio, SaysWhatToInstall) {
   const Folder folder;
   write_wav(folder / "a.wav", std::vector<float>(2000, 0.1f), 12000);
-  PrepareOutput output;
-  output.path = folder / "x.h5";
   PrepareAudioConfig config;
   config.inputs = {folder.path()};
-  expect_user_error([&] { prepare_audio(config, output); }, "libsndfile1-dev");
+  expect_user_error([&] { prepare_audio(config, to(folder / "x.h5")); }, "libsndfile1-dev");
   EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
 }
 

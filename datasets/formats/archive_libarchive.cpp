@@ -1,0 +1,121 @@
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <vector>
+
+#include "datasets/formats/archive.h"
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+class LibArchive final : public Archive {
+ public:
+  explicit LibArchive(const Blob& blob) : blob_(blob), buffer_(std::size_t{1} << 16) {
+    LONGSTRIDE_CHECK(reader_ != nullptr, "libarchive gives no reader");
+    archive_read_support_format_tar(reader_.get());
+    archive_read_support_format_zip_seekable(reader_.get());  // by its directory, so a zip that is cut short is refused
+    archive_read_support_filter_gzip(reader_.get());
+    archive_read_support_filter_xz(reader_.get());
+    archive_read_support_filter_bzip2(reader_.get());
+    archive_read_support_filter_zstd(reader_.get());
+    archive_read_set_read_callback(reader_.get(), supply);
+    archive_read_set_seek_callback(reader_.get(), seek);
+    archive_read_set_callback_data(reader_.get(), this);
+    if (archive_read_open1(reader_.get()) != ARCHIVE_OK) throw damaged();
+  }
+
+  bool next() override {
+    for (;;) {
+      if (entry_ != nullptr) archive_read_data_skip(reader_.get());
+      const la_int64_t before = archive_filter_bytes(reader_.get(), 0);
+      const int state = archive_read_next_header(reader_.get(), &entry_);
+      if (state == ARCHIVE_EOF) {
+        // A tar archive ends with a mark, whose absence libarchive does not report.
+        const bool zip = (archive_format(reader_.get()) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_ZIP;
+        if (!zip && archive_filter_bytes(reader_.get(), 0) == before)
+          throw user_error("{}: stops without the end mark of a tar archive; it is cut short", blob_.name());
+        return false;
+      }
+      // A name that is not of the locale's character set is a warning, and is taken as it is.
+      const bool named = state == ARCHIVE_WARN && archive_errno(reader_.get()) == EILSEQ;
+      if (state != ARCHIVE_OK && !named) throw damaged();
+      if (archive_entry_filetype(entry_) != AE_IFREG || archive_entry_hardlink(entry_) != nullptr) continue;
+      const char* name = archive_entry_pathname(entry_);
+      if (name == nullptr) name = archive_entry_pathname_utf8(entry_);
+      member_ = name == nullptr ? "" : name;
+      name_ = blob_.name() + ":" + member_;
+      if (archive_entry_is_encrypted(entry_) != 0)
+        throw user_error("{}: '{}' in it is encrypted; unpack it first", blob_.name(), member_);
+      if (archive_entry_size_is_set(entry_) == 0 || archive_entry_size(entry_) < 0)
+        throw user_error("{}: '{}' in it has no size; pack it anew", blob_.name(), member_);
+      left_ = static_cast<std::uint64_t>(archive_entry_size(entry_));
+      return true;
+    }
+  }
+
+  const std::string& member() const override { return member_; }
+  const std::string& name() const override { return name_; }
+  std::uint64_t left() const override { return left_; }
+
+  void read(void* out, std::size_t count) override {
+    if (count > left_) throw user_error("{}: ends {} bytes too early", name_, count - left_);
+    if (archive_read_data(reader_.get(), out, count) != static_cast<la_ssize_t>(count)) throw damaged();
+    left_ -= count;
+    std::uint8_t more = 0;
+    if (left_ == 0 && archive_read_data(reader_.get(), &more, 1) != 0) throw damaged();
+  }
+
+ private:
+  struct Free {
+    void operator()(archive* reader) const { archive_read_free(reader); }
+  };
+
+  // What the blob throws must not pass through libarchive, and says more than libarchive does.
+  UserError damaged() const {
+    if (failure_) std::rethrow_exception(failure_);
+    const char* reason = archive_error_string(reader_.get());
+    return user_error("{}: is no tar or zip archive or a damaged one ({}); copy or download it anew",
+                      member_.empty() ? blob_.name() : name_, reason == nullptr ? "it is cut short" : reason);
+  }
+
+  static la_ssize_t supply(archive*, void* self, const void** out) {
+    auto& a = *static_cast<LibArchive*>(self);
+    try {
+      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(a.buffer_.size(), a.blob_.size() - a.at_));
+      a.blob_.read(a.at_, a.buffer_.data(), count);
+      a.at_ += count;
+      *out = a.buffer_.data();
+      return static_cast<la_ssize_t>(count);
+    } catch (...) {
+      a.failure_ = std::current_exception();
+      return ARCHIVE_FATAL;
+    }
+  }
+
+  static la_int64_t seek(archive*, void* self, la_int64_t offset, int whence) {
+    auto& a = *static_cast<LibArchive*>(self);
+    const auto size = static_cast<la_int64_t>(a.blob_.size());
+    const la_int64_t base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? static_cast<la_int64_t>(a.at_) : size;
+    a.at_ = static_cast<std::uint64_t>(std::clamp<la_int64_t>(offset, -base, size - base) + base);
+    return static_cast<la_int64_t>(a.at_);
+  }
+
+  const Blob& blob_;
+  std::vector<std::uint8_t> buffer_;
+  std::unique_ptr<archive, Free> reader_{archive_read_new()};
+  archive_entry* entry_ = nullptr;  // the current one
+  std::string member_, name_;
+  std::uint64_t left_ = 0, at_ = 0;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<Archive> open_archive(const Blob& blob) { return std::make_unique<LibArchive>(blob); }
+
+}  // namespace longstride

@@ -1,0 +1,213 @@
+#include <algorithm>
+
+#include "datasets/formats/archive.h"
+#include "framework/core/files/sha256.h"
+#include "tests/datasets/archive/archives.h"
+#include "tests/datasets/npy_writer.h"
+#include "tests/datasets/pictures.h"
+#include "tests/datasets/png_encoder.h"
+
+namespace longstride {
+namespace {
+
+constexpr const char* stored = "zip:compression=store";
+
+// Names "0.png" .., one per picture.
+NamedFiles pngs_of(const Bytes& pixels) {
+  NamedFiles files;
+  for (std::size_t i = 0; i < pixels.size() / picture; ++i)
+    files.emplace_back(fmt::format("{}.png", i), encode_png(side, side, slice(pixels, i), {}));
+  return files;
+}
+
+TEST(Archives, GiveThePixelsOfTheirFiles) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(5 * picture, 1);
+  NamedFiles files = pngs_of(pixels);
+  files.emplace_back("labels.tsv", Bytes{1, 2});
+  put_file(folder / "a.tar", make_archive(files, "gnutar"));
+  for (const char* filter : {"gzip", "xz", "bzip2", "zstd"})
+    put_file(folder / fmt::format("a.{}", filter), make_archive(files, "gnutar", filter));
+  put_file(folder / "a.zip", make_archive(files, "zip"));
+  const Bytes flat = make_npy("(5, 192)", planar(pixels)), labels = make_npy("(5,)", Bytes(5, 1));
+  put_file(folder / "stored.npz", make_archive({{"labels.npy", labels}, {"data.npy", flat}}, "zip", "", stored));
+  put_file(folder / "deflated.npz", make_archive({{"data.npy", flat}, {"labels.npy", labels}}, "zip"));
+  put_file(folder / "wide.npz", make_archive({{"other.npy", flat}}, "zip", "", "zip:zip64"));
+  for (const char* form :
+       {"a.tar", "a.gzip", "a.xz", "a.bzip2", "a.zstd", "a.zip", "stored.npz", "deflated.npz", "wide.npz"})
+    EXPECT_TRUE(train_of(config_of({folder / form}), folder) == pixels) << form;
+}
+
+Bytes every_split(const PrepareImagesConfig& config, const Folder& folder) {
+  Bytes all = train_of(config, folder);
+  const auto dataset = Dataset::open(folder / "x.h5");
+  for (const char* name : {"valid", "test"}) {
+    all.push_back('|');
+    const Bytes part = whole_split(*dataset, name);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+// The division depends on the names of the pictures, not on what holds them nor on their order in it.
+TEST(Archives, DividesAFolderAndItsArchivesAlike) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(40 * picture, 21);
+  NamedFiles files;
+  for (std::size_t i = 0; i < 40; ++i)
+    files.emplace_back(fmt::format("{}{}.png",
+                                   i % 3 == 0   ? "sub/"
+                                   : i % 5 == 0 ? "sub-b/"
+                                                : "",
+                                   i),
+                       encode_png(side, side, slice(pixels, i), {}));
+  for (const auto& [name, bytes] : files) put_file(folder / "p/" + name, bytes);
+  for (const std::string prefix : {"", "./", "p/", "./p//", "/p/"}) {
+    NamedFiles members = {{prefix + "1.png", {1, 2, 3}},
+                          {prefix + ".hidden/7.png", {1}}};  // written over by what follows
+    for (std::size_t i = 0; i < 40; ++i)
+      members.emplace_back(prefix + files[i * 23 % 40].first, files[i * 23 % 40].second);
+    put_file(folder / fmt::format("{}.tar", prefix.size()), make_archive(members, "gnutar"));
+  }
+  PrepareImagesConfig config = config_of({folder / "p"});
+  config.split = "0.7,0.2,0.1";
+  config.seed = 3;
+  const Bytes wanted = every_split(config, folder);
+  for (const int length : {0, 2, 3, 5}) {
+    config.inputs = {folder / fmt::format("{}.tar", length)};
+    EXPECT_TRUE(every_split(config, folder) == wanted) << length;
+  }
+}
+
+TEST(Archives, SayWhatIsLeftOutAsFoldersDo) {
+  const Folder folder;
+  const Bytes png = encode_png(side, side, random_bytes(picture, 9), {});
+  NamedFiles files = {{"a.png", png}, {"b.png", png}, {"c.JPG", {1}}, {"d.jpg", {1}}};
+  for (const bool refused : {false, true}) {
+    if (refused) files.emplace_back("labels\x1b[2J.t\x1bv", Bytes{1});
+    std::filesystem::remove_all(folder / "p");
+    for (const auto& [name, bytes] : files) put_file(folder / "p/" + name, bytes);
+    put_file(folder / "p.tar", make_archive(files, "gnutar"));
+    for (const char* form : {"p", "p.tar"}) {
+      std::vector<std::string> notes;
+      PrepareOutput output = to(folder / "x.h5", true);
+      output.note = [&](const std::string& note) { notes.push_back(note); };
+      PrepareImagesConfig config = config_of({folder / form});
+      if (refused) {
+        expect_user_error([&] { prepare_images(config, output); },
+                          "2 PNG files and 3 other file(s) (2 .jpg, 1 .t\\x1bv)");
+        config.skip_others = true;
+      }
+      prepare_images(config, output);
+      ASSERT_EQ(notes.size(), 1u);
+      EXPECT_NE(notes[0].find("are left out: 2 .jpg"), std::string::npos) << notes[0];
+    }
+  }
+}
+
+// A name is not cut at the 100 bytes that fit a header, where its .png would be lost, and need not be ASCII.
+TEST(Archives, KeepLongNamesAndForeignOnes) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(2 * picture, 8);
+  const NamedFiles files = {{std::string(120, 'x') + ".png", encode_png(side, side, slice(pixels, 0), {})},
+                            {"y\u00e9.png", encode_png(side, side, slice(pixels, 1), {})}};
+  for (const char* format : {"gnutar", "pax", "zip"}) {
+    put_file(folder / "a.tar", make_archive(files, format));
+    EXPECT_TRUE(train_of(config_of({folder / "a.tar"}), folder) == pixels) << format;
+    const FileBlob blob(folder / "a.tar");
+    const auto archive = open_archive(blob);
+    for (const auto& [name, content] : files) {
+      ASSERT_TRUE(archive->next());
+      EXPECT_EQ(archive->member(), name) << format;
+      EXPECT_EQ(archive->left(), content.size()) << format;
+    }
+  }
+}
+
+TEST(Archives, RefuseDamageAndWhatTheyAreNot) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(2 * picture, 5), npy = make_npy("(2, 8, 8, 3)", pixels);
+  const auto damaged = [&](Bytes archive, const Bytes& at) {
+    *std::search(archive.begin(), archive.end(), at.begin(), at.end()) ^= 1;
+    return archive;
+  };
+  put_file(folder / "text.npz", {'h', 'e', 'l', 'l', 'o', ' ', 'w', 'o', 'r', 'l', 'd'});
+  put_file(folder / "names.npz", make_archive({{"x.npy", {1}}, {"y.npy", {1}}}, "zip"));
+  put_file(folder / "sum.npz", damaged(make_archive({{"data.npy", npy}}, "zip", "", stored), slice(pixels, 1)));
+  put_file(folder / "header.tar", damaged(make_archive(pngs_of(pixels), "gnutar"), {'1', '.', 'p', 'n', 'g'}));
+  put_file(folder / "empty.tar", Bytes(1024, 0));
+  put_file(folder / "text.tar", Bytes(2048, 'x'));
+  put_file(folder / "packed.tar", {0xfd, '7', 'z', 'X', 'Z', 0, 0, 0});
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"text.npz", "is no tar or zip archive"},
+      {"names.npz", "no array 'data' among its 2: x.npy y.npy"},
+      {"sum.npz", "sum.npz:data.npy: is no tar or zip archive or a damaged one (ZIP bad CRC"},
+      {"header.tar", "header.tar:0.png: is no tar or zip archive or a damaged one"},
+      {"empty.tar", "holds no .png"},
+      {"text.tar", "is no tar or zip archive"},
+      {"packed.tar", "is no tar or zip archive"},
+  };
+  for (const auto& [name, message] : cases) {
+    SCOPED_TRACE(name);
+    expect_user_error([&] { prepare_images(config_of({folder / name}), to(folder / "x.h5")); }, message);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+  EXPECT_FALSE(folder.holds_temporaries());
+}
+
+TEST(Archives, RefuseEveryTruncation) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(4 * picture, 6), npy = make_npy("(4, 8, 8, 3)", pixels);
+  const NamedFiles files = pngs_of(pixels);
+  for (const auto& [name, whole] : {std::pair<std::string, Bytes>{"a.npz", make_archive({{"data.npy", npy}}, "zip")},
+                                    {"b.npz", make_archive({{"data.npy", npy}}, "zip", "", stored)},
+                                    {"a.tar", make_archive(files, "gnutar")},
+                                    {"a.tar.gz", make_archive(files, "gnutar", "gzip")},
+                                    {"a.tar.xz", make_archive(files, "gnutar", "xz")}}) {
+    for (std::size_t part = 0; part < 16; ++part) {
+      SCOPED_TRACE(fmt::format("{} cut at sixteenth {}", name, part));
+      const Bytes cut = cut_short(whole, part);
+      // The end mark of a tar archive has two blocks, of which one is enough.
+      if (name == "a.tar" && cut.size() > whole.size() - 1024 + 512) continue;
+      put_file(folder / name, cut);
+      expect_user_error([&] { prepare_images(config_of({folder / name}), to(folder / "x.h5")); }, name);
+    }
+  }
+  // Between two files, where libarchive sees nothing amiss.
+  const Bytes whole = make_archive(files, "gnutar");
+  put_file(folder / "a.tar", Bytes(whole.begin(), whole.begin() + 1024));
+  expect_user_error([&] { prepare_images(config_of({folder / "a.tar"}), to(folder / "x.h5")); }, "cut short");
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+  EXPECT_FALSE(folder.holds_temporaries());
+}
+
+// Real pictures, from the shared archive.
+TEST(Archives, GiveRealPictures) {
+  const std::string packed = shared_file("image64/tiny_imagenet_val_400.tar.xz");
+  if (packed.empty()) GTEST_SKIP() << "no shared data";
+  const Folder folder;
+  PrepareImagesConfig config;
+  config.inputs = {packed};
+  config.split = "400,0,0";
+  prepare_images(config, to(folder / "x.h5"));
+  const auto dataset = Dataset::open(folder / "x.h5");
+  ASSERT_EQ(dataset->size("train").sequences, 400);
+  // They are in the order of their names; in that of the archive, their checksum is published.
+  std::vector<std::string> names, sorted;
+  const FileBlob blob(packed);
+  for (const auto archive = open_archive(blob); archive->next();)
+    if (archive->member().ends_with(".png")) names.push_back(archive->member());
+  sorted = names;
+  std::sort(sorted.begin(), sorted.end());
+  const Bytes pixels = whole_split(*dataset, "train");
+  Sha256 sha;
+  for (const std::string& name : names) {
+    const auto at = std::lower_bound(sorted.begin(), sorted.end(), name) - sorted.begin();
+    sha.update(pixels.data() + at * 12288, 12288);
+  }
+  // sha256 of the bytes whose md5 is published with the archive, f5d01dd53fce3d41cd07faff7f8ddaa1
+  EXPECT_EQ(sha.hex(), "36fad4173eae4f77b36421085f21ab2b469c4f82e877882a3ff303ab69367528");
+}
+
+}  // namespace
+}  // namespace longstride

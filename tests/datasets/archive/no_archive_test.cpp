@@ -1,0 +1,16 @@
+#include "tests/datasets/pictures.h"
+
+namespace longstride {
+namespace {
+
+TEST(NoArchive, SaysWhatToInstall) {
+  const Folder folder;
+  for (const char* name : {"a.tar", "a.npz"}) {
+    put_file(folder / name, Bytes(2048, 0));
+    expect_user_error([&] { prepare_images(config_of({folder / name}), to(folder / "x.h5")); }, "libarchive-dev");
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+}
+
+}  // namespace
+}  // namespace longstride
