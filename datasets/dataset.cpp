@@ -4,11 +4,9 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
-#include <map>
-#include <mutex>
 #include <sstream>
 
-#include "datasets/dataset_reader.h"
+#include "datasets/formats/byte_input.h"
 #include "datasets/hdf5/stored_array.h"
 #include "datasets/split_view.h"
 #include "framework/core/errors.h"
@@ -69,130 +67,109 @@ std::vector<std::int64_t> read_numbers(const std::shared_ptr<const Hdf5Input>& f
   return out;
 }
 
-class Hdf5Dataset final : public Dataset {
- public:
-  Hdf5Dataset(std::shared_ptr<const Blob> blob, std::int64_t largest_resident)
-      : file_(std::make_shared<const Hdf5Input>(std::move(blob))), largest_resident_(largest_resident) {
-    const hdf5::Lock lock;
-    info_ = read_info(file_->handle(), path());
-    for (const char* name : split_names) open_split(name);
-  }
-  const DatasetInfo& info() const override { return info_; }
-  const std::string& path() const override { return file_->name(); }
-
-  std::shared_ptr<const SequenceSet> split(const std::string& name, bool cross_files) const override {
-    const Split& split = find(name);
-    const StoredArray& array = *split.array;
-    std::shared_ptr<const ByteStore> store = split.array;
-    if (array.bytes() <= largest_resident_) store = resident(name);
-    if (info_.rows > 0) return images_view(store, array.rows(), array.row_bytes());
-    if (split.boundaries.empty() || cross_files) return stream_view(store, {0, array.rows()});
-    return stream_view(store, split.boundaries);
-  }
-
-  SplitSize size(const std::string& name) const override {
-    const Split& split = find(name);
-    const std::int64_t files = split.boundaries.empty() ? 1 : static_cast<std::int64_t>(split.boundaries.size()) - 1;
-    const std::int64_t bytes = split.array->bytes();
-    return {bytes == 0 ? 0 : info_.rows > 0 ? split.array->rows() : files, bytes, holds(name + "_labels")};
-  }
-
-  std::string stored_sha256(const std::string& name) const override { return find(name).array->stored_sha256(); }
-
-  void scan(const std::string& name,
-            const std::function<void(const std::uint8_t*, std::int64_t)>& piece) const override {
-    find(name).array->scan(piece);
-  }
-
-  std::vector<std::uint8_t> labels(const std::string& name) const override {
-    return optional_bytes(name + "_labels", find(name).array->rows());
-  }
-
-  std::vector<SourceFile> sources() const override {
-    constexpr std::int64_t most = std::int64_t{1} << 30;
-    const std::vector<std::uint8_t> text = optional_bytes("sources", most);
-    std::istringstream lines(std::string(text.begin(), text.end()));
-    std::vector<SourceFile> out;
-    for (SourceFile source; lines >> source.sha256 >> source.bytes && std::getline(lines.ignore(), source.name);)
-      out.push_back(source);
-    return out;
-  }
-
-  void verify() const override {
-    for (const auto& [name, split] : splits_) {
-      split.array->verify();
-      labels(name);
-    }
-    sources();
-  }
-
- private:
-  struct Split {
-    std::shared_ptr<const StoredArray> array;
-    std::vector<std::int64_t> boundaries;  // empty: one sequence
-  };
-
-  void open_split(const std::string& name) {
-    const auto array = std::make_shared<StoredArray>(file_, name, StoredArray::Type{info_.rows > 0 ? 2 : 1, 1});
-    if (info_.rows > 0 && array->rows() > 0 && array->row_bytes() != info_.image_bytes())
-      throw user_error("{} has rows of {} bytes, but {} x {} x {} make {}; prepare the file anew", array->where(),
-                       array->row_bytes(), info_.rows, info_.columns, info_.channels, info_.image_bytes());
-    Split& split = splits_[name];
-    if (holds(name + "_zeros")) array->note_zero_chunks(read_numbers(file_, name + "_zeros"));
-    split.array = array;
-    if (info_.rows > 0 || !holds(name + "_boundaries")) return;
-    split.boundaries = read_numbers(file_, name + "_boundaries");
-    const auto& b = split.boundaries;
-    if (b.empty() || b.front() != 0 || b.back() != array->rows() || !std::is_sorted(b.begin(), b.end()))
-      throw user_error("{}: '{}_boundaries' does not rise from 0 to {}, the length of its split; prepare the file anew",
-                       path(), name, array->rows());
-  }
-
-  bool holds(const std::string& name) const {
-    const hdf5::Lock lock;
-    return H5Lexists(file_->handle(), name.c_str(), H5P_DEFAULT) > 0;
-  }
-
-  const Split& find(const std::string& name) const {
-    const auto found = splits_.find(name);
-    if (found == splits_.end()) throw user_error("{}: has no split '{}'; choose train, valid or test", path(), name);
-    return found->second;
-  }
-
-  std::shared_ptr<const ByteStore> resident(const std::string& name) const {
-    const std::lock_guard lock(loading_);
-    auto& kept = resident_[name];
-    if (kept == nullptr) kept = std::make_shared<const ResidentBytes>(find(name).array->read_all());
-    return kept;
-  }
-
-  std::vector<std::uint8_t> optional_bytes(const std::string& name, std::int64_t most) const {
-    if (!holds(name)) return {};
-    const StoredArray array(file_, name, {1, 1});
-    if (array.bytes() > most) throw user_error("{} has {} bytes, more than {}", array.where(), array.bytes(), most);
-    return array.read_all();
-  }
-
-  std::shared_ptr<const Hdf5Input> file_;
-  std::int64_t largest_resident_;
-  DatasetInfo info_;
-  std::map<std::string, Split> splits_;
-  mutable std::mutex loading_;
-  mutable std::map<std::string, std::shared_ptr<const ByteStore>> resident_;
-};
-
 }  // namespace
+
+Dataset::Dataset(std::shared_ptr<const Blob> blob, std::int64_t largest_resident)
+    : file_(std::make_shared<const Hdf5Input>(std::move(blob))), largest_resident_(largest_resident) {
+  const hdf5::Lock lock;
+  info_ = read_info(file_->handle(), path());
+  for (const char* name : split_names) open_split(name);
+}
+
+const std::string& Dataset::path() const { return file_->name(); }
+
+std::shared_ptr<const SequenceSet> Dataset::split(const std::string& name, bool cross_files) const {
+  const Split& split = find(name);
+  const StoredArray& array = *split.array;
+  std::shared_ptr<const ByteStore> store = split.array;
+  if (array.bytes() <= largest_resident_) store = resident(name);
+  if (info_.rows > 0) return images_view(store, array.rows(), array.row_bytes());
+  if (split.boundaries.empty() || cross_files) return stream_view(store, {0, array.rows()});
+  return stream_view(store, split.boundaries);
+}
+
+SplitSize Dataset::size(const std::string& name) const {
+  const Split& split = find(name);
+  const std::int64_t files = split.boundaries.empty() ? 1 : static_cast<std::int64_t>(split.boundaries.size()) - 1;
+  const std::int64_t bytes = split.array->bytes();
+  return {bytes == 0 ? 0 : info_.rows > 0 ? split.array->rows() : files, bytes, holds(name + "_labels")};
+}
+
+std::string Dataset::stored_sha256(const std::string& name) const { return find(name).array->stored_sha256(); }
+
+void Dataset::scan(const std::string& name, const std::function<void(const std::uint8_t*, std::int64_t)>& piece) const {
+  find(name).array->scan(piece);
+}
+
+std::vector<std::uint8_t> Dataset::labels(const std::string& name) const {
+  return optional_bytes(name + "_labels", find(name).array->rows());
+}
+
+std::vector<SourceFile> Dataset::sources() const {
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  const std::vector<std::uint8_t> text = optional_bytes("sources", most);
+  std::istringstream lines(std::string(text.begin(), text.end()));
+  std::vector<SourceFile> out;
+  for (SourceFile source; lines >> source.sha256 >> source.bytes && std::getline(lines.ignore(), source.name);)
+    out.push_back(source);
+  return out;
+}
+
+void Dataset::verify() const {
+  for (const auto& [name, split] : splits_) {
+    split.array->verify();
+    labels(name);
+  }
+  sources();
+}
+
+void Dataset::open_split(const std::string& name) {
+  const auto array = std::make_shared<StoredArray>(file_, name, StoredArray::Type{info_.rows > 0 ? 2 : 1, 1});
+  if (info_.rows > 0 && array->rows() > 0 && array->row_bytes() != info_.image_bytes())
+    throw user_error("{} has rows of {} bytes, but {} x {} x {} make {}; prepare the file anew", array->where(),
+                     array->row_bytes(), info_.rows, info_.columns, info_.channels, info_.image_bytes());
+  Split& split = splits_[name];
+  if (holds(name + "_zeros")) array->note_zero_chunks(read_numbers(file_, name + "_zeros"));
+  split.array = array;
+  if (info_.rows > 0 || !holds(name + "_boundaries")) return;
+  split.boundaries = read_numbers(file_, name + "_boundaries");
+  const auto& b = split.boundaries;
+  if (b.empty() || b.front() != 0 || b.back() != array->rows() || !std::is_sorted(b.begin(), b.end()))
+    throw user_error("{}: '{}_boundaries' does not rise from 0 to {}, the length of its split; prepare the file anew",
+                     path(), name, array->rows());
+}
+
+bool Dataset::holds(const std::string& name) const {
+  const hdf5::Lock lock;
+  return H5Lexists(file_->handle(), name.c_str(), H5P_DEFAULT) > 0;
+}
+
+const Dataset::Split& Dataset::find(const std::string& name) const {
+  const auto found = splits_.find(name);
+  if (found == splits_.end()) throw user_error("{}: has no split '{}'; choose train, valid or test", path(), name);
+  return found->second;
+}
+
+std::shared_ptr<const ByteStore> Dataset::resident(const std::string& name) const {
+  const std::lock_guard lock(loading_);
+  auto& kept = resident_[name];
+  if (kept == nullptr) kept = std::make_shared<const ResidentBytes>(find(name).array->read_all());
+  return kept;
+}
+
+std::vector<std::uint8_t> Dataset::optional_bytes(const std::string& name, std::int64_t most) const {
+  if (!holds(name)) return {};
+  const StoredArray array(file_, name, {1, 1});
+  if (array.bytes() > most) throw user_error("{} has {} bytes, more than {}", array.where(), array.bytes(), most);
+  return array.read_all();
+}
 
 const char* name_of(DataKind kind) { return kinds[static_cast<std::size_t>(kind)].name; }
 
 std::shared_ptr<const Dataset> Dataset::open(const std::string& path) {
   if (std::error_code ignored; !std::filesystem::exists(path, ignored))
     throw user_error("{}: is not there; make it with `longstride prepare`, or correct the path", path);
-  return open_dataset(std::make_shared<const FileBlob>(path), std::int64_t{512} << 20);
-}
-
-std::shared_ptr<const Dataset> open_dataset(std::shared_ptr<const Blob> blob, std::int64_t largest_resident) {
-  return std::make_shared<Hdf5Dataset>(std::move(blob), largest_resident);
+  return std::make_shared<const Dataset>(std::make_shared<const FileBlob>(path), std::int64_t{512} << 20);
 }
 
 void check_fits(const Dataset& dataset, const DataConfig& config) {
@@ -205,10 +182,9 @@ void check_fits(const Dataset& dataset, const DataConfig& config) {
                      dataset.path(), info.rows, info.columns, info.channels, info.image_bytes(), config.context);
 }
 
-std::unique_ptr<BatchSource> open_training_data(const DataConfig& config, std::uint64_t seed) {
-  const auto dataset = Dataset::open(config.path);
-  check_fits(*dataset, config);
-  return make_batch_source(dataset->split("train", config.cross_files), config.context, seed,
+std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const DataConfig& config, std::uint64_t seed) {
+  check_fits(dataset, config);
+  return make_batch_source(dataset.split("train", config.cross_files), config.context, seed,
                            fmt::format("{}: 'train'", config.path));
 }
 

@@ -10,7 +10,9 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,11 @@
 #include "framework/core/batch_source.h"
 
 namespace longstride {
+
+class Blob;
+class ByteStore;
+class Hdf5Input;
+class StoredArray;
 
 inline constexpr const char* split_names[] = {"train", "valid", "test"};
 
@@ -45,28 +52,48 @@ struct SplitSize {
 };
 
 // An open file. Every error (not there, not HDF5, not ours, truncated, wrong types, sizes or checksums, changed since
-// it was opened) is a UserError. A file that another takes the name of stays open, and is read as it was.
+// it was opened) is a UserError. A file whose name another file takes stays open, and is read as it was.
 class Dataset {
  public:
   static std::shared_ptr<const Dataset> open(const std::string& path);
-  virtual ~Dataset() = default;
-  virtual const DatasetInfo& info() const = 0;
-  virtual const std::string& path() const = 0;
+  // Splits of up to `largest_resident` bytes are read into memory. Messages begin with the blob's name.
+  Dataset(std::shared_ptr<const Blob> blob, std::int64_t largest_resident);
+  const DatasetInfo& info() const { return info_; }
+  const std::string& path() const;
   // split: "train", "valid" or "test". cross_files joins the files of a stream into one sequence. A split of up to
-  // 512 MiB is read into memory here, once, and held against its checksum. A larger one is read from the file chunk by
+  // 512 MiB is read into memory here, once, and compared with its checksum. A larger one is read from the file chunk by
   // chunk; a chunk of zeros that the writer did not note is refused, unless the whole split has its checksum.
-  virtual std::shared_ptr<const SequenceSet> split(const std::string& name, bool cross_files = false) const = 0;
+  std::shared_ptr<const SequenceSet> split(const std::string& name, bool cross_files = false) const;
 
-  virtual SplitSize size(const std::string& split) const = 0;
+  SplitSize size(const std::string& split) const;
   // For `info`. The checksum of a split as it was written, empty when the file has none; all bytes of a split from
-  // first to last, in pieces, not held against the checksum; class labels, empty when there are none.
-  virtual std::string stored_sha256(const std::string& split) const = 0;
-  virtual void scan(const std::string& split,
-                    const std::function<void(const std::uint8_t* bytes, std::int64_t count)>& piece) const = 0;
-  virtual std::vector<std::uint8_t> labels(const std::string& split) const = 0;
-  virtual std::vector<SourceFile> sources() const = 0;
+  // first to last, in pieces, not compared with the checksum; class labels, empty when there are none.
+  std::string stored_sha256(const std::string& split) const;
+  void scan(const std::string& split,
+            const std::function<void(const std::uint8_t* bytes, std::int64_t count)>& piece) const;
+  std::vector<std::uint8_t> labels(const std::string& split) const;
+  std::vector<SourceFile> sources() const;
   // Reads everything. UserError where something has another checksum than was stored with it.
-  virtual void verify() const = 0;
+  void verify() const;
+
+ private:
+  struct Split {
+    std::shared_ptr<const StoredArray> array;
+    std::vector<std::int64_t> boundaries;  // empty: one sequence
+  };
+
+  void open_split(const std::string& name);
+  bool holds(const std::string& name) const;
+  const Split& find(const std::string& name) const;
+  std::shared_ptr<const ByteStore> resident(const std::string& name) const;
+  std::vector<std::uint8_t> optional_bytes(const std::string& name, std::int64_t most) const;
+
+  std::shared_ptr<const Hdf5Input> file_;
+  std::int64_t largest_resident_;
+  DatasetInfo info_;
+  std::map<std::string, Split> splits_;
+  mutable std::mutex loading_;
+  mutable std::map<std::string, std::shared_ptr<const ByteStore>> resident_;
 };
 
 // Training rows of a split. Streams: each epoch a seeded offset and a seeded permutation of the non-overlapping
@@ -78,7 +105,7 @@ std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet
 // UserError when the dataset's kind, or the size of its pictures, is not the recipe's.
 void check_fits(const Dataset& dataset, const DataConfig& config);
 
-// Opens config.path, checks that it fits the recipe's kind and context, and gives the training rows.
-std::unique_ptr<BatchSource> open_training_data(const DataConfig& config, std::uint64_t seed);
+// The training rows of a dataset that fits the recipe's kind and context.
+std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const DataConfig& config, std::uint64_t seed);
 
 }  // namespace longstride

@@ -8,43 +8,32 @@
 namespace longstride {
 namespace {
 
-class Images final : public SequenceSet {
+class Sequences final : public SequenceSet {
  public:
-  Images(std::shared_ptr<const ByteStore> store, std::int64_t count, std::int64_t length)
+  Sequences(std::shared_ptr<const ByteStore> store, std::int64_t count, std::int64_t length)
       : store_(std::move(store)), count_(count), length_(length) {}
-  std::int64_t sequences() const override { return count_; }
-  std::int64_t length(std::int64_t) const override { return length_; }
-  void read(std::int64_t sequence, std::int64_t offset, std::int64_t length, std::uint8_t* out) const override {
-    LONGSTRIDE_CHECK(sequence >= 0 && sequence < count_ && offset >= 0 && length >= 0 && offset + length <= length_,
-                     "bytes {} + {} of image {} of {}", offset, length, sequence, count_);
-    store_->read(sequence * length_ + offset, length, out);
-  }
-
- private:
-  std::shared_ptr<const ByteStore> store_;
-  std::int64_t count_, length_;
-};
-
-class Stream final : public SequenceSet {
- public:
-  Stream(std::shared_ptr<const ByteStore> store, std::vector<std::int64_t> boundaries)
+  Sequences(std::shared_ptr<const ByteStore> store, std::vector<std::int64_t> boundaries)
       : store_(std::move(store)), boundaries_(std::move(boundaries)) {
-    if (boundaries_.back() == 0) boundaries_.resize(1);  // an empty split has no sequence
+    const bool empty = boundaries_.back() == 0;  // has no sequence
+    count_ = empty ? 0 : static_cast<std::int64_t>(boundaries_.size()) - 1;
   }
-  std::int64_t sequences() const override { return static_cast<std::int64_t>(boundaries_.size()) - 1; }
+  std::int64_t sequences() const override { return count_; }
   std::int64_t length(std::int64_t sequence) const override { return begin(sequence + 1) - begin(sequence); }
   void read(std::int64_t sequence, std::int64_t offset, std::int64_t length, std::uint8_t* out) const override {
-    LONGSTRIDE_CHECK(sequence >= 0 && sequence < sequences() && offset >= 0 && length >= 0 &&
-                         length <= this->length(sequence) - offset,
-                     "bytes {} + {} of sequence {} of {}", offset, length, sequence, sequences());
+    LONGSTRIDE_CHECK(
+        sequence >= 0 && sequence < count_ && offset >= 0 && length >= 0 && length <= this->length(sequence) - offset,
+        "bytes {} + {} of sequence {} of {}", offset, length, sequence, count_);
     store_->read(begin(sequence) + offset, length, out);
   }
 
  private:
-  std::int64_t begin(std::int64_t sequence) const { return boundaries_[static_cast<std::size_t>(sequence)]; }
+  std::int64_t begin(std::int64_t sequence) const {
+    return boundaries_.empty() ? sequence * length_ : boundaries_[static_cast<std::size_t>(sequence)];
+  }
 
   std::shared_ptr<const ByteStore> store_;
-  std::vector<std::int64_t> boundaries_;
+  std::int64_t count_ = 0, length_ = 0;
+  std::vector<std::int64_t> boundaries_;  // empty: all sequences have one length
 };
 
 }  // namespace
@@ -55,12 +44,12 @@ void ResidentBytes::read(std::int64_t offset, std::int64_t count, std::uint8_t* 
 
 std::shared_ptr<const SequenceSet> images_view(std::shared_ptr<const ByteStore> store, std::int64_t count,
                                                std::int64_t length) {
-  return std::make_shared<Images>(std::move(store), count, length);
+  return std::make_shared<Sequences>(std::move(store), count, length);
 }
 
 std::shared_ptr<const SequenceSet> stream_view(std::shared_ptr<const ByteStore> store,
                                                std::vector<std::int64_t> boundaries) {
-  return std::make_shared<Stream>(std::move(store), std::move(boundaries));
+  return std::make_shared<Sequences>(std::move(store), std::move(boundaries));
 }
 
 }  // namespace longstride

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "datasets/dataset_reader.h"
+#include "datasets/formats/byte_input.h"
 #include "datasets/hdf5/hdf5_driver.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
@@ -173,7 +173,7 @@ struct DatasetWriter::State {
   // Reads the file that is to be published.
   void verify() const {
     try {
-      const auto dataset = open_dataset(std::make_shared<const FileBlob>(file.temporary_path()), 0);
+      const auto dataset = std::make_shared<const Dataset>(std::make_shared<const FileBlob>(file.temporary_path()), 0);
       dataset->verify();
       for (std::size_t i = 0; i < 3; ++i)
         if (dataset->stored_sha256(split_names[i]) != splits[i].sha256() ||
@@ -243,10 +243,6 @@ void DatasetWriter::add_source(const SourceFile& source) {
 
 std::int64_t DatasetWriter::bytes(SplitId split) const {
   return state_->splits[static_cast<std::size_t>(split)].bytes();
-}
-
-std::int64_t DatasetWriter::entries(SplitId split) const {
-  return bytes(split) / std::max<std::int64_t>(state_->info.image_bytes(), 1);
 }
 
 std::int64_t DatasetWriter::files(SplitId split) const {

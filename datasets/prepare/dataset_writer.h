@@ -27,8 +27,7 @@ class DatasetWriter {
   void end_file(SplitId split);
   void add_source(const SourceFile& source);
 
-  std::int64_t bytes(SplitId split) const;    // so far
-  std::int64_t entries(SplitId split) const;  // images; bytes of a stream
+  std::int64_t bytes(SplitId split) const;  // so far
   std::int64_t files(SplitId split) const;
 
   void commit(const std::string& split_rule);

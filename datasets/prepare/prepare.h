@@ -51,24 +51,28 @@ struct PrepareCifar10Config {
 // 4% of the training batches validate, which is 2,000 of the whole 50,000. Without a test batch, test is empty.
 void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& output);
 
-struct PrepareImagesConfig {
-  std::vector<std::string> inputs;                     // folders, archives, .npy, .npz or .png (picture_source.h)
+// Many files, divided by `split` unless the splits are given.
+struct PrepareFilesConfig {
+  std::vector<std::string> inputs;
   std::vector<std::string> valid_inputs, test_inputs;  // given splits; without both, `inputs` is divided
-  std::string split;                                   // counts or fractions, at random; empty: 0.9,0.05,0.05
-  std::int64_t side = 64;                              // rows and columns of every picture
-  bool convert_grey = false;                           // otherwise grey pictures are refused
-  bool skip_others = false;                            // otherwise more files left out than taken are refused
-  std::uint64_t seed = 1;                              // of the division
+  std::string split = {};
+  bool skip_others = false;  // otherwise more files left out than taken are refused
+  std::uint64_t seed = 1;    // of the division
+
+  bool splits_given() const { return !valid_inputs.empty() || !test_inputs.empty(); }
+};
+
+// Inputs: folders, archives, .npy, .npz or .png (picture_source.h). split: counts or fractions, at random; empty:
+// 0.9,0.05,0.05.
+struct PrepareImagesConfig : PrepareFilesConfig {
+  std::int64_t side = 64;     // rows and columns of every picture
+  bool convert_grey = false;  // otherwise grey pictures are refused
 };
 void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output);
 
-struct PrepareAudioConfig {
-  std::vector<std::string> inputs;                     // folders, or WAV, FLAC, OGG or AIFF files
-  std::vector<std::string> valid_inputs, test_inputs;  // given splits; without both, the files of `inputs` are divided
-  std::string split;                                   // fractions of the duration; empty: 0.8,0.1,0.1
-  std::int64_t rate = 12000;                           // samples a second
-  bool skip_others = false;                            // as for images
-  std::uint64_t seed = 1;                              // of the division
+// Inputs: folders, or WAV, FLAC, OGG or AIFF files. split: fractions of the duration; empty: 0.8,0.1,0.1.
+struct PrepareAudioConfig : PrepareFilesConfig {
+  std::int64_t rate = 12000;  // samples per second
 };
 // Channels are averaged, resampled and encoded by mu-law to 8 bits. No file is divided.
 void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output);

@@ -120,19 +120,14 @@ std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& ru
   if (config.inputs.empty()) throw user_error("--input is needed: a folder of WAV, FLAC or OGG files, or the files");
   if (config.rate < 1000 || config.rate > 192000)
     throw user_error("--rate is {}, but 1,000 to 192,000 samples a second are allowed", config.rate);
-  const bool given = !config.valid_inputs.empty() || !config.test_inputs.empty();
-  if (given && !config.split.empty())
-    throw user_error(
-        "--split divides what --input holds, so it cannot be used with --valid-input or --test-input; "
-        "leave one of them out");
   if (rule.counted())
     throw user_error(
         "--split is '{}', but sound is divided by file: give fractions of the duration such as "
         "0.8,0.1,0.1",
         rule.text());
   std::vector<Track> tracks = find_tracks(config.inputs, SplitId::train, config.skip_others, note);
-  if (!given) divide(tracks, rule.fractions(), config.seed);
-  if (!given && !config.split.empty()) {
+  if (!config.splits_given()) divide(tracks, rule.fractions(), config.seed);
+  if (!config.split.empty()) {
     SplitCounts files{};
     for (const Track& track : tracks) ++files[static_cast<std::size_t>(track.split)];
     rule.check_shares(files, config.inputs[0], "sound files");
@@ -149,7 +144,7 @@ std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& ru
 }  // namespace
 
 void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output) {
-  const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.8,0.1,0.1" : config.split);
+  const SplitRule rule = SplitRule::of(config, "0.8,0.1,0.1");
   check_output(output.path, output.replace, {});
   const std::vector<Track> tracks = collect(config, rule, output.note);
   std::vector<std::string> inputs;
@@ -166,10 +161,9 @@ void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output
   for (const Track& track : tracks) copy_track(track, config.rate, writer, progress);
   const std::string files = fmt::format("{} train, {} valid, {} test", writer.files(SplitId::train),
                                         writer.files(SplitId::valid), writer.files(SplitId::test));
-  const bool given = !config.valid_inputs.empty() || !config.test_inputs.empty();
-  writer.commit(given ? "files by the inputs given: " + files
-                      : fmt::format("{} of the duration: {} whole files by a permutation of seed {}", rule.text(),
-                                    files, config.seed));
+  writer.commit(config.splits_given() ? "files by the inputs given: " + files
+                                      : fmt::format("{} of the duration: {} whole files by a permutation of seed {}",
+                                                    rule.text(), files, config.seed));
 }
 
 void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output) {

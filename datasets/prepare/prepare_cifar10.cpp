@@ -59,9 +59,9 @@ std::int64_t count_records(const std::vector<std::string>& paths) {
   return records;
 }
 
-// split(i): where record i of the file goes.
+// split(i): where record i of the file goes. Returns the number of records.
 template <class F>
-void copy_batch(const std::string& path, DatasetWriter& writer, InputProgress& progress, F&& split) {
+std::int64_t copy_batch(const std::string& path, DatasetWriter& writer, InputProgress& progress, F&& split) {
   constexpr std::int64_t at_once = 128;
   const FileBlob blob(path);
   Sha256 sha;
@@ -81,6 +81,7 @@ void copy_batch(const std::string& path, DatasetWriter& writer, InputProgress& p
     progress.add(taken * Cifar10::record);
   }
   writer.add_source({path, static_cast<std::int64_t>(blob.size()), sha.hex()});
+  return count;
 }
 
 }  // namespace
@@ -106,13 +107,11 @@ void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& ou
   InputProgress progress(output.progress, (training + test) * Cifar10::record);
   const Permutation order(static_cast<std::uint64_t>(training), config.seed, 0, kernels::Purpose::split);
   std::int64_t before = 0;
-  for (const std::string& path : batches.train) {
-    copy_batch(path, writer, progress, [&](std::int64_t i) {
+  for (const std::string& path : batches.train)
+    before += copy_batch(path, writer, progress, [&](std::int64_t i) {
       const bool trains = order(static_cast<std::uint64_t>(before + i)) < static_cast<std::uint64_t>(train);
       return trains ? SplitId::train : SplitId::valid;
     });
-    before = writer.entries(SplitId::train) + writer.entries(SplitId::valid);
-  }
   for (const std::string& path : batches.test)
     copy_batch(path, writer, progress, [](std::int64_t) { return SplitId::test; });
   writer.commit(fmt::format(

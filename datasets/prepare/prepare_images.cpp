@@ -46,11 +46,6 @@ void copy_group(const Group& group, const PictureRules& rules, DatasetWriter& wr
 std::vector<std::string> check_config(const PrepareImagesConfig& config) {
   if (config.inputs.empty()) throw user_error("--input is needed: a folder, .tar, .npy or .npz of pictures");
   if (config.side < 1 || config.side > 4096) throw user_error("--size is {}, but 1 to 4096 is allowed", config.side);
-  const bool given = !config.valid_inputs.empty() || !config.test_inputs.empty();
-  if (given && !config.split.empty())
-    throw user_error(
-        "--split divides what --input holds, so it cannot be used with --valid-input or --test-input; "
-        "leave one of them out");
   std::vector<std::string> all;
   for (const auto* inputs : {&config.inputs, &config.valid_inputs, &config.test_inputs})
     all.insert(all.end(), inputs->begin(), inputs->end());
@@ -61,15 +56,15 @@ std::vector<std::string> check_config(const PrepareImagesConfig& config) {
 }  // namespace
 
 void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output) {
+  const SplitRule rule = SplitRule::of(config, "0.9,0.05,0.05");
   const std::vector<std::string> inputs = check_config(config);
   check_output(output.path, output.replace, inputs);
-  const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.9,0.05,0.05" : config.split);
   const PictureRules rules = {config.side, config.convert_grey, config.skip_others, output.note};
   const std::array<Group, 3> groups = {open_group(config.inputs, rules), open_group(config.valid_inputs, rules),
                                        open_group(config.test_inputs, rules)};
   for (const Group& group : groups)
     for (const auto& source : group.sources) check_output(output.path, output.replace, source->files());
-  const bool given = !config.valid_inputs.empty() || !config.test_inputs.empty();
+  const bool given = config.splits_given();
   const SplitCounts counts = given ? SplitCounts{groups[0].count, groups[1].count, groups[2].count}
                                    : rule.divide(groups[0].count, config.inputs[0], "pictures");
   if (!config.split.empty()) rule.check_shares(counts, config.inputs[0], "pictures");

@@ -55,6 +55,14 @@ SplitRule SplitRule::parse(const std::string& text) {
   return rule;
 }
 
+SplitRule SplitRule::of(const PrepareFilesConfig& config, const char* fallback) {
+  if (config.splits_given() && !config.split.empty())
+    throw user_error(
+        "--split divides what --input holds, so it cannot be used with --valid-input or --test-input; "
+        "leave one of them out");
+  return parse(config.split.empty() ? fallback : config.split);
+}
+
 SplitCounts SplitRule::divide(std::int64_t total, const std::string& where, const char* units) const {
   if (text_ == "enwik8" && total != enwik8_bytes)
     throw user_error(

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "datasets/prepare/prepare.h"
+
 namespace longstride {
 
 // Entries of train, valid and test.
@@ -14,6 +16,9 @@ class SplitRule {
   // Two or three counts ("90000000,5000000,5000000"), fractions, told by their points ("0.9,0.05,0.05"), or "enwik8":
   // 90M, 5M and 5M of exactly 100,000,000 bytes. UserError for anything else.
   static SplitRule parse(const std::string& text);
+
+  // That of a configuration, or `fallback` where it has none. UserError where it has one and the splits are given.
+  static SplitRule of(const PrepareFilesConfig& config, const char* fallback);
 
   // The counts of a whole of `total` `units`. UserError, beginning with `where`, when counts do not add up to it.
   SplitCounts divide(std::int64_t total, const std::string& where, const char* units) const;

@@ -77,13 +77,14 @@ void run_prepare(const Session& session, void (*prepare)(const Config&, const Pr
       std::fputs(fmt::format("warning: '{}' is empty: {}\n", split, without(split)).c_str(), stderr);
 }
 
-struct BytesOptions {
-  PrepareBytesConfig config;
+template <class Config>
+struct Options {
+  Config config;
   PrepareOutput output;
 };
 
 void add_bytes(CLI::App& prepare, Session& session) {
-  auto o = std::make_shared<BytesOptions>();
+  auto o = std::make_shared<Options<PrepareBytesConfig>>();
   CLI::App* kind = add_kind(prepare, "bytes", "Any file, as a stream of bytes", o->output);
   kind->add_option("--input", o->config.input, "the file")->required();
   kind->add_option("--split", o->config.split,
@@ -99,39 +100,35 @@ void add_seed(CLI::App* kind, std::uint64_t& seed) {
       ->capture_default_str();
 }
 
-void add_skip_others(CLI::App* kind, bool& skip) {
-  kind->add_flag("--skip-others", skip, "leave out what cannot be taken even if it is most of a folder or an archive");
+// input: what --input takes.
+void add_files(CLI::App* kind, PrepareFilesConfig& config, const char* input, const char* split) {
+  kind->add_option("--input", config.inputs, input);
+  kind->add_option("--valid-input", config.valid_inputs, "the same for valid; --input is then not divided");
+  kind->add_option("--test-input", config.test_inputs, "the same for test");
+  kind->add_option("--split", config.split, split);
+  kind->add_flag("--skip-others", config.skip_others,
+                 "leave out what cannot be taken even if it is most of a folder or an archive");
 }
 
-struct Cifar10Options {
-  PrepareCifar10Config config;
-  PrepareOutput output;
-};
-
 void add_cifar10(CLI::App& prepare, Session& session) {
-  auto o = std::make_shared<Cifar10Options>();
+  auto o = std::make_shared<Options<PrepareCifar10Config>>();
   CLI::App* kind = add_kind(prepare, "cifar10", "CIFAR-10's original binary batches, as 32 x 32 x 3 bytes", o->output);
   kind->add_option("--input", o->config.inputs, "the folder of the batches, or the files")->required();
   add_seed(kind, o->config.seed);
   kind->callback([o, &session] { run_prepare(session, prepare_cifar10, o->config, o->output); });
 }
 
-struct ImagesOptions {
-  PrepareImagesConfig config;
-  PrepareOutput output;
+struct ImagesOptions : Options<PrepareImagesConfig> {
   std::string grey = "refuse";
 };
 
 void add_images(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<ImagesOptions>();
-  CLI::App* kind =
-      add_kind(prepare, "images", "RGB pictures of one size: PNGs in a folder or tar, .npy or .npz arrays", o->output);
-  kind->add_option("--input", o->config.inputs, "folders, .tar, .npy or .npz files")->required();
-  kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
-  kind->add_option("--test-input", o->config.test_inputs, "the same for test");
-  kind->add_option("--split", o->config.split,
-                   "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)");
-  add_skip_others(kind, o->config.skip_others);
+  CLI::App* kind = add_kind(prepare, "images",
+                            "RGB pictures of one size: PNGs in a folder or archive, .npy or .npz arrays", o->output);
+  add_files(kind, o->config, "folders, archives (tar, zip), .npy or .npz files",
+            "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)");
+  kind->get_option("--input")->required();
   kind->add_option("--size", o->config.side, "rows and columns of every picture")->capture_default_str();
   kind->add_option("--grey", o->grey, "grey pictures: convert them to RGB or refuse them")
       ->check(CLI::IsMember({"convert", "refuse"}))
@@ -143,10 +140,8 @@ void add_images(CLI::App& prepare, Session& session) {
   });
 }
 
-struct AudioOptions {
-  PrepareAudioConfig config;
+struct AudioOptions : Options<PrepareAudioConfig> {
   DecodeAudioConfig decode;
-  PrepareOutput output;
 };
 
 // --decode x.h5 --split test --index 0 --output y.wav
@@ -163,14 +158,11 @@ void run_decode(const CLI::App* kind, AudioOptions& o, const Session& session) {
 void add_audio(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<AudioOptions>();
   CLI::App* kind = add_kind(prepare, "audio", "Sound files, as mono mu-law bytes", o->output);
-  kind->add_option("--input", o->config.inputs, "folders, or WAV, FLAC, OGG or AIFF files");
-  kind->add_option("--valid-input", o->config.valid_inputs, "the same for valid; --input is then not divided");
-  kind->add_option("--test-input", o->config.test_inputs, "the same for test");
-  kind->add_option("--split", o->config.split,
-                   "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, "
-                   "the name of the split");
-  add_skip_others(kind, o->config.skip_others);
-  kind->add_option("--rate", o->config.rate, "samples a second")->capture_default_str();
+  add_files(
+      kind, o->config, "folders, or WAV, FLAC, OGG or AIFF files",
+      "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, the name of "
+      "the split");
+  kind->add_option("--rate", o->config.rate, "samples per second")->capture_default_str();
   add_seed(kind, o->config.seed);
   kind->add_option("--decode", o->decode.dataset, "make a WAV file of a file in this dataset instead");
   kind->add_option("--index", o->decode.index, "with --decode: which file of the split, from 0");

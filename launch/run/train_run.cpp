@@ -135,7 +135,7 @@ TrainingOutcome train_run(const TrainRequest& request, Session& session) {
   compute_type(recipe.train.precision, request.device);
   check_device_computes(recipe.model, request.device);
   const auto dataset = Dataset::open(recipe.data.path);
-  const auto data = open_training_data(recipe.data, recipe.train.seed);
+  const auto data = open_training_data(*dataset, recipe.data, recipe.train.seed);
   const auto validation = dataset->split("valid", recipe.data.cross_files);
   SparseTransformer model(recipe.model);
   divide_batch(recipe.train, session.comm->size());

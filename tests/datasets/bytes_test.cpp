@@ -40,7 +40,7 @@ TEST(PrepareBytes, GivesTrainingRowsThatAreWindowsOfTheFile) {
   put_file(folder / "raw", raw);
   prepare_bytes({folder / "raw", "20000,5000,5000"}, to(folder / "x.h5"));
   const DataConfig config = {DataKind::bytes, folder / "x.h5", 512, false};
-  const auto source = open_training_data(config, 3);
+  const auto source = open_training_data(*Dataset::open(config.path), config, 3);
   Bytes rows(8 * 512);
   for (std::int64_t step = 0; step < 10; ++step) {
     source->read(step, 8, 0, 8, rows.data());

@@ -3,7 +3,8 @@
 #include <fstream>
 #include <numeric>
 
-#include "datasets/dataset_reader.h"
+#include "datasets/dataset.h"
+#include "datasets/formats/byte_input.h"
 #include "datasets/hdf5/hdf5_guard.h"
 #include "datasets/prepare/dataset_writer.h"
 #include "framework/core/files/sha256.h"
@@ -41,7 +42,7 @@ Bytes read_split(const Dataset& dataset, const std::string& name) {
 }
 
 std::shared_ptr<const Dataset> open_as(const std::string& path, std::int64_t largest_resident) {
-  return open_dataset(std::make_shared<const FileBlob>(path), largest_resident);
+  return std::make_shared<const Dataset>(std::make_shared<const FileBlob>(path), largest_resident);
 }
 
 std::size_t place_of(const Bytes& file, const Bytes& part) {
@@ -96,7 +97,7 @@ TEST(DamagedDataset, ReadsZerosThatWereWritten) {
   EXPECT_TRUE(read_split(*open_as(folder / "x.h5", none_resident), "train") == content);
   // The note makes it needless to look at the whole split for its checksum.
   const auto blob = std::make_shared<const CountingBlob>(folder / "x.h5");
-  const auto split = open_dataset(blob, none_resident)->split("train");
+  const auto split = std::make_shared<const Dataset>(blob, none_resident)->split("train");
   Bytes out(1000, 1);
   split->read(0, static_cast<std::int64_t>(chunk), 1000, out.data());
   EXPECT_EQ(out, Bytes(1000, 0));
@@ -254,7 +255,8 @@ void try_every_byte(const std::string& path) {
         file[at] = static_cast<std::uint8_t>(wrong);
         mend_checksums(file, {e});
         try {
-          const auto dataset = open_dataset(std::make_shared<const MemoryBlob>("x.h5", file.data(), file.size()), 0);
+          const auto dataset =
+              std::make_shared<const Dataset>(std::make_shared<const MemoryBlob>("x.h5", file.data(), file.size()), 0);
           for (const char* name : split_names) {
             const auto split = dataset->split(name);
             std::uint8_t byte = 0;

@@ -226,22 +226,17 @@ TEST(OpenTrainingData, ChecksTheRecipeAgainstTheFile) {
     const Bytes pixels = random_bytes(48 * 3, 6);
     writer.append(train, pixels.data(), 96);
     writer.append(valid, pixels.data() + 96, 48);
-    EXPECT_EQ(writer.entries(train), 2);
     EXPECT_EQ(writer.bytes(test_split), 0);
     writer.commit("all");
   }
-  EXPECT_EQ(open_training_data({DataKind::images, folder / "x.h5", 48, false}, 1)->epoch_rows(), 2);
-  expect_user_error(
-      [&] {
-        open_training_data({DataKind::bytes, folder / "x.h5", 48, false}, 1);
-      },
-      "holds images, but the recipe's data.kind is bytes");
-  expect_user_error(
-      [&] {
-        open_training_data({DataKind::images, folder / "x.h5", 64, false}, 1);
-      },
-      "4 x 4 x 3 = 48 bytes, but data.context is 64");
-  expect_user_error([&] { open_training_data({DataKind::bytes, folder / "none.h5", 64, false}, 1); }, "none.h5");
+  const auto rows_of = [&](DataKind kind, std::int64_t context) {
+    return open_training_data(*Dataset::open(folder / "x.h5"), {kind, folder / "x.h5", context, false}, 1)
+        ->epoch_rows();
+  };
+  EXPECT_EQ(rows_of(DataKind::images, 48), 2);
+  expect_user_error([&] { rows_of(DataKind::bytes, 48); }, "holds images, but the recipe's data.kind is bytes");
+  expect_user_error([&] { rows_of(DataKind::images, 64); }, "4 x 4 x 3 = 48 bytes, but data.context is 64");
+  expect_user_error([&] { Dataset::open(folder / "none.h5"); }, "none.h5: is not there");
 }
 
 TEST(DatasetWriter, LeavesNothingWithoutCommit) {

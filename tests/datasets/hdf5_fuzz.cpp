@@ -10,7 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "datasets/dataset_reader.h"
+#include "datasets/dataset.h"
+#include "datasets/formats/byte_input.h"
 #include "datasets/hdf5/chunk_filters.h"
 #include "datasets/hdf5/hdf5_handle.h"
 #include "datasets/prepare/dataset_writer.h"
@@ -35,8 +36,8 @@ constexpr std::size_t most_bytes = std::size_t{64} << 20;  // read of one split
 
 // Of everything that a run and `info` read.
 std::string read_everything(const Bytes& file, bool resident) {
-  const auto dataset = open_dataset(std::make_shared<const MemoryBlob>("fuzz", file.data(), file.size()),
-                                    resident ? std::int64_t{1} << 30 : 0);
+  const auto dataset = std::make_shared<const Dataset>(
+      std::make_shared<const MemoryBlob>("fuzz", file.data(), file.size()), resident ? std::int64_t{1} << 30 : 0);
   Sha256 sha;
   for (const char* name : split_names) {
     if (dataset->size(name).bytes > static_cast<std::int64_t>(most_bytes)) continue;

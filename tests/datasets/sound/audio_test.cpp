@@ -133,8 +133,9 @@ TEST(PrepareAudio, TrainsOnWindowsWithinFilesUnlessAsked) {
   config.inputs = {folder.path()};
   config.split = "1.0,0";
   prepare_audio(config, to(folder / "x.h5"));
+  const auto dataset = Dataset::open(folder / "x.h5");
   const auto mixed_rows = [&](bool cross_files) {
-    const auto source = open_training_data({DataKind::audio, folder / "x.h5", 100, cross_files}, 1);
+    const auto source = open_training_data(*dataset, {DataKind::audio, folder / "x.h5", 100, cross_files}, 1);
     Bytes rows(static_cast<std::size_t>(source->epoch_rows()) * 100);
     std::int64_t mixed = 0;
     for (std::int64_t epoch = 0; epoch < 4; ++epoch) {
