@@ -1,7 +1,7 @@
 // The order of training rows.
 //
-// Row number R = step * global_batch + index counts on from epoch to epoch: epoch = R / epoch_rows. In each epoch every
-// sequence is cut, from a seeded offset on, into windows that do not overlap, and the windows of all sequences are read
+// Row number R = step * global_batch + index continues from epoch to epoch: epoch = R / epoch_rows. In each epoch every
+// sequence is cut from a seeded offset into windows that do not overlap, and the windows of all sequences are read
 // in a seeded permutation. The number of windows must not depend on the offset, or epochs would differ in length. So a
 // sequence of q whole windows and a rest keeps
 //   q - 1 windows where q >= 16, and its offset ranges over one context and the rest: every phase occurs;

@@ -37,7 +37,7 @@ DatasetInfo read_info(hid_t file, const std::string& path) {
   info.kind = found->kind;
   const std::int64_t version = hdf5::integer_attribute(file, "format_version").value_or(1);
   if (version != 1)
-    throw user_error("{}: has format_version {}, but this program reads version 1; prepare it anew", path, version);
+    throw user_error("{}: has format_version {}, but this program reads version 1; prepare it again", path, version);
 
   const auto positive = [&](const char* name, std::int64_t most) {
     const auto value = hdf5::integer_attribute(file, name);
@@ -126,7 +126,7 @@ void Dataset::verify() const {
 void Dataset::open_split(const std::string& name) {
   const auto array = std::make_shared<StoredArray>(file_, name, StoredArray::Type{info_.rows > 0 ? 2 : 1, 1});
   if (info_.rows > 0 && array->rows() > 0 && array->row_bytes() != info_.image_bytes())
-    throw user_error("{} has rows of {} bytes, but {} x {} x {} make {}; prepare the file anew", array->where(),
+    throw user_error("{} has rows of {} bytes, but {} x {} x {} make {}; prepare the file again", array->where(),
                      array->row_bytes(), info_.rows, info_.columns, info_.channels, info_.image_bytes());
   Split& split = splits_[name];
   if (holds(name + "_zeros")) array->note_zero_chunks(read_numbers(file_, name + "_zeros"));
@@ -135,7 +135,7 @@ void Dataset::open_split(const std::string& name) {
   split.boundaries = read_numbers(file_, name + "_boundaries");
   const auto& b = split.boundaries;
   if (b.empty() || b.front() != 0 || b.back() != array->rows() || !std::is_sorted(b.begin(), b.end()))
-    throw user_error("{}: '{}_boundaries' does not rise from 0 to {}, the length of its split; prepare the file anew",
+    throw user_error("{}: '{}_boundaries' does not rise from 0 to {}, the length of its split; prepare the file again",
                      path(), name, array->rows());
 }
 

@@ -3,10 +3,10 @@
 // Layout: datasets `train`, `valid`, `test` of uint8, shape (sequences, length) for images or (bytes) for streams.
 // Streams of several files (audio) also have `train_boundaries` etc.: int64 offsets, first 0, last the length.
 // Labelled images have `train_labels` etc.: uint8 (sequences). `train_zeros` etc. notes the chunks that hold zeros
-// only: int64 pairs of first and count. `sources` is text, a line a file: sha256, bytes, name. Attributes of the root:
-// kind ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text, with its seed where one
-// is drawn), and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"). Of each array: sha256 of its
-// bytes. Only kind, the splits and the geometry are needed to read one, so other programs may write such files too.
+// only: int64 pairs of first and count. `sources` is text, one line per file: sha256, bytes, name. Attributes of the
+// root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text, with its seed where
+// one is drawn), and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"). Each array has the sha256 of
+// its bytes. Only kind, the splits and the geometry are needed to read one, so other programs may write such files too.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -31,7 +31,7 @@ inline constexpr const char* split_names[] = {"train", "valid", "test"};
 struct DatasetInfo {
   DataKind kind = DataKind::bytes;
   std::int64_t rows = 0, columns = 0, channels = 0;  // images
-  std::int64_t rate = 0;                             // audio, samples a second
+  std::int64_t rate = 0;                             // audio, samples per second
   std::string encoding, split, tool_version;
 
   std::int64_t image_bytes() const { return rows * columns * channels; }  // 0: a stream

@@ -1,6 +1,6 @@
 // A seeded permutation of [0, size) in constant memory, for any size: a Feistel network over Philox on the smallest
-// even number of bits that holds `size`, walked until the image falls inside (Black and Rogaway 2002). Being a
-// bijection it visits every index once, whoever asks and in whatever order.
+// even number of bits that holds `size`, walked until the image falls inside (Black and Rogaway 2002). As a
+// bijection it visits every index once, in whatever order they are asked for.
 #pragma once
 #include <bit>
 #include <cstdint>

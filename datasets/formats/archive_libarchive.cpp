@@ -52,7 +52,7 @@ class LibArchive final : public Archive {
       if (archive_entry_is_encrypted(entry_) != 0)
         throw user_error("{}: '{}' in it is encrypted; unpack it first", blob_.name(), member_);
       if (archive_entry_size_is_set(entry_) == 0 || archive_entry_size(entry_) < 0)
-        throw user_error("{}: '{}' in it has no size; pack it anew", blob_.name(), member_);
+        throw user_error("{}: '{}' in it has no size; pack it again", blob_.name(), member_);
       left_ = static_cast<std::uint64_t>(archive_entry_size(entry_));
       return true;
     }
@@ -79,7 +79,7 @@ class LibArchive final : public Archive {
   UserError damaged() const {
     if (failure_) std::rethrow_exception(failure_);
     const char* reason = archive_error_string(reader_.get());
-    return user_error("{}: is no tar or zip archive or a damaged one ({}); copy or download it anew",
+    return user_error("{}: is no tar or zip archive or a damaged one ({}); copy or download it again",
                       member_.empty() ? blob_.name() : name_, reason == nullptr ? "it is cut short" : reason);
   }
 

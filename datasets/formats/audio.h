@@ -1,5 +1,5 @@
-// Sound files as one channel of samples, through libsndfile (WAV, FLAC, OGG, AIFF) and soxr. In a build without the
-// two, no_audio.cpp stands in and says so.
+// Sound files as one channel of samples, through libsndfile (WAV, FLAC, OGG, AIFF) and soxr. A build without the two
+// has no_audio.cpp instead, which says so.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@ class AudioFile {
  public:
   virtual ~AudioFile() = default;
   virtual std::int64_t frames() const = 0;  // samples of each channel
-  virtual std::int64_t rate() const = 0;    // samples a second
+  virtual std::int64_t rate() const = 0;    // samples per second
   virtual std::int64_t channels() const = 0;
   // The mean of the channels, for the next frames: at most `count` of them in [-1, 1]; none at the end. UserError when
   // the file ends before frames() or is damaged.
@@ -26,7 +26,7 @@ std::unique_ptr<AudioFile> open_audio(const std::string& path);
 class Resampler {
  public:
   virtual ~Resampler() = default;
-  // Replaces `out` by the samples that `count` more of input make ready. Over all, count * to / from come out.
+  // Replaces `out` with the samples that `count` more of input complete; in total, count * to / from.
   virtual void process(const float* in, std::int64_t count, std::vector<float>& out) = 0;
   virtual void finish(std::vector<float>& out) = 0;  // the last ones
 };

@@ -15,11 +15,11 @@ namespace {
 
 constexpr std::int64_t most_channels = 256;
 
-// libsndfile reads what is left of a file that was cut short as if that were all. What the formats themselves say of
-// their length tells: a RIFF header counts the bytes, and the last page of an Ogg stream is marked.
+// libsndfile reads the rest of a truncated file as if it were whole. The formats tell their length: a RIFF header
+// counts the bytes, and the last page of an Ogg stream is marked.
 void check_complete(const Blob& blob) {
   const auto cut_short = [&](const std::string& why) {
-    return user_error("{}: is cut short ({}); copy or download it anew", blob.name(), why);
+    return user_error("{}: is cut short ({}); copy or download it again", blob.name(), why);
   };
   char head[12] = {};
   blob.read(0, head, static_cast<std::size_t>(std::min<std::uint64_t>(sizeof head, blob.size())));
@@ -27,7 +27,7 @@ void check_complete(const Blob& blob) {
   if (start.starts_with("RIFF") && start.substr(8) == "WAVE") {
     std::uint32_t claimed = 0;
     for (int i = 3; i >= 0; --i) claimed = claimed << 8 | static_cast<unsigned char>(head[4 + i]);
-    if (claimed != 0xFFFFFFFF && std::uint64_t{claimed} + 8 > blob.size())  // a recorder that streams cannot know
+    if (claimed != 0xFFFFFFFF && std::uint64_t{claimed} + 8 > blob.size())  // a streaming recorder cannot know it
       throw cut_short(fmt::format("its header counts {} bytes, it has {}", thousands(std::int64_t{claimed} + 8),
                                   thousands(static_cast<std::int64_t>(blob.size()))));
   }
@@ -51,7 +51,7 @@ class SoundFile final : public AudioFile {
       throw user_error("{}: cannot be read as sound ({}); WAV, FLAC and OGG files are", path, problem());
     if (info_.frames <= 0 || info_.samplerate <= 0 || info_.channels <= 0 || info_.channels > most_channels) {
       sf_close(file_);
-      throw user_error("{}: has {} samples of {} channel(s) at {} a second, which is no sound; leave it out", path,
+      throw user_error("{}: has {} samples of {} channel(s) at {} per second, which is no sound; leave it out", path,
                        static_cast<std::int64_t>(info_.frames), info_.channels, info_.samplerate);
     }
   }
@@ -69,7 +69,7 @@ class SoundFile final : public AudioFile {
     frames_.resize(static_cast<std::size_t>(wanted * channels()));
     const std::int64_t got = sf_readf_float(file_, frames_.data(), wanted);
     if (got != wanted || sf_error(file_) != SF_ERR_NO_ERROR)
-      throw user_error("{}: ends or is damaged after {} of its {} samples; copy or download it anew", path_,
+      throw user_error("{}: ends or is damaged after {} of its {} samples; copy or download it again", path_,
                        thousands(done_ + got), thousands(info_.frames));
     done_ += got;
     for (std::int64_t f = 0; f < got; ++f) {
@@ -81,7 +81,7 @@ class SoundFile final : public AudioFile {
   }
 
  private:
-  // libsndfile's reasons are sentences of several lines at times.
+  // Some of libsndfile's reasons span several lines.
   std::string problem() const {
     std::string text = sf_strerror(nullptr);
     text = text.substr(0, text.find('\n'));
@@ -102,7 +102,7 @@ class SoxResampler final : public Resampler {
     const soxr_quality_spec_t quality = soxr_quality_spec(SOXR_VHQ, 0);
     soxr_error_t error = nullptr;
     soxr_ = soxr_create(static_cast<double>(from), static_cast<double>(to), 1, &error, nullptr, &quality, nullptr);
-    if (soxr_ == nullptr) throw user_error("{} samples a second cannot be made {}: {}", from, to, error);
+    if (soxr_ == nullptr) throw user_error("{} samples per second cannot be made {}: {}", from, to, error);
   }
   ~SoxResampler() override { soxr_delete(soxr_); }
   SoxResampler(const SoxResampler&) = delete;

@@ -11,7 +11,7 @@ struct Cifar10 {
   static constexpr std::int64_t whole_training_set = 50'000, whole_test_set = 10'000;
 };
 
-// Records in a batch file of so many bytes. UserError when that is no whole number of records, or none.
+// Records in a batch file of `bytes` bytes. UserError when that is no whole number of records, or none.
 std::int64_t cifar10_records(std::uint64_t bytes, const std::string& name);
 
 // Writes the pixels of one record interleaved, (row, column, channel), into out[3072] and returns its label. UserError,

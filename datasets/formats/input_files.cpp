@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Real folders first, so that what a link leads to has its own name wherever it has one.
+// Visits real folders first, so that the target of a link is listed under its own name where it has one.
 class Walk {
  public:
   std::vector<std::string> files(const std::string& folder) {

@@ -1,4 +1,4 @@
-// Finding the files that a user names, and following a sequence of them.
+// Finds the files that a user names.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -10,13 +10,13 @@
 namespace longstride {
 
 // The regular files under `folder`, at any depth, sorted by path; hidden ones (.x, and the ._x that macOS leaves) are
-// left out. A folder that links lead to as well counts once, under its own name. UserError when it cannot be read.
+// left out. A folder that is also reached by links counts once, under its own name. UserError when it cannot be read.
 std::vector<std::string> files_under(const std::string& folder);
 
 bool is_folder(const std::string& path);
 // The last part of the path.
 std::string file_name(const std::string& path);
-// "png" of "a/B.PNG"; empty without a point.
+// "png" of "a/B.PNG"; empty without a dot.
 std::string lower_extension(const std::string& path);
 std::int64_t bytes_of_files(const std::vector<std::string>& paths);
 

@@ -7,7 +7,7 @@ namespace longstride {
 std::unique_ptr<Archive> open_archive(const Blob& blob) {
   throw user_error(
       "{}: this program was built without libarchive, which tar, zip and .npz files need; install libarchive-dev and "
-      "configure anew, or unpack it first",
+      "configure again, or unpack it first",
       blob.name());
 }
 

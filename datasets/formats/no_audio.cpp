@@ -1,4 +1,4 @@
-// Stands in for audio_sndfile.cpp where libsndfile or soxr was not found at configure time.
+// Replaces audio_sndfile.cpp where libsndfile or soxr was not found at configure time.
 #include "datasets/formats/audio.h"
 #include "framework/core/errors.h"
 
@@ -8,7 +8,7 @@ namespace {
 UserError absent(const std::string& what) {
   return user_error(
       "{}: this program was built without libsndfile and soxr, which sound needs; install "
-      "libsndfile1-dev and libsoxr-dev and configure anew",
+      "libsndfile1-dev and libsoxr-dev and configure again",
       what);
 }
 
@@ -17,7 +17,7 @@ UserError absent(const std::string& what) {
 std::unique_ptr<AudioFile> open_audio(const std::string& path) { throw absent(path); }
 
 std::unique_ptr<Resampler> make_resampler(std::int64_t from, std::int64_t to) {
-  throw absent(fmt::format("{} to {} samples a second", from, to));
+  throw absent(fmt::format("{} to {} samples per second", from, to));
 }
 
 }  // namespace longstride

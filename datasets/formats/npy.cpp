@@ -49,7 +49,7 @@ class HeaderParser {
 
  private:
   UserError wrong() const {
-    return user_error("{}: has a damaged .npy header; save the array with numpy.save anew", name_);
+    return user_error("{}: has a damaged .npy header; save the array with numpy.save again", name_);
   }
   void blanks() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
@@ -72,7 +72,7 @@ class HeaderParser {
     at_ = end + 1;
     return out;
   }
-  // A list stands for records of several fields.
+  // A list describes records of several fields.
   std::string value_of_descr() {
     blanks();
     if (at_ < text_.size() && text_[at_] == '[')

@@ -16,7 +16,7 @@ struct NpyHeader {
 };
 
 // Reads the header and leaves the stream at the first element. UserError when it is damaged or no .npy file, or when
-// the elements that the shape promises are not what is left of the stream.
+// the stream's remaining bytes are not the elements that the shape promises.
 NpyHeader read_npy_header(ByteStream& stream);
 
 // How pictures lie in an array.

@@ -17,7 +17,7 @@ namespace {
 using SourceSink = std::function<void(const SourceFile&)>;
 using Bytes = std::vector<std::uint8_t>;
 constexpr std::uint64_t largest_png = std::uint64_t{256} << 20;
-constexpr std::uint64_t most_held = std::uint64_t{1} << 30;  // of an archive's files at a time
+constexpr std::uint64_t most_held = std::uint64_t{1} << 30;  // bytes of an archive's files in memory
 
 UserError grey_refused(const std::string& name) {
   return user_error("{}: is grey; take grey pictures as RGB with --grey convert, or leave them out", name);
@@ -73,8 +73,8 @@ std::string unpacked_name(const std::string& name) {
   return out;
 }
 
-// In the order of their names, as a folder of the same files gives them. If two have one name the last counts, as it is
-// the one that unpacking leaves.
+// Gives the pictures in the order of their names, as a folder of the same files does. Among files of one name the last
+// counts, as it does when the archive is unpacked.
 class ArchiveOfPngs final : public PictureSource {
  public:
   ArchiveOfPngs(const std::string& path, const PictureRules& rules) : blob_(path), rules_(rules) {

@@ -15,7 +15,7 @@ struct PictureRules {
   std::int64_t side = 64;     // rows and columns that every picture must have
   bool convert_grey = false;  // grey becomes RGB of three equal channels; otherwise it is refused
   bool skip_others = false;   // a folder or archive may hold more files that are no pictures than pictures
-  PrepareNote note = {};      // told of the files left out; may be empty
+  PrepareNote note = {};      // receives what is left out; may be empty
 };
 
 class PictureSource {
@@ -25,8 +25,8 @@ class PictureSource {
 
   virtual ~PictureSource() = default;
   virtual std::int64_t count() const = 0;
-  virtual std::int64_t bytes() const = 0;              // of its pictures as they are stored, by which it tells progress
-  virtual std::vector<std::string> files() const = 0;  // that it reads
+  virtual std::int64_t bytes() const = 0;              // of its pictures as stored, the unit of its progress
+  virtual std::vector<std::string> files() const = 0;  // the ones it reads
   // Gives every picture to `sink` in order and every file read to `source`. UserError at the first that does not fit.
   virtual void read(const Sink& sink, const std::function<void(const SourceFile&)>& source,
                     InputProgress& progress) const = 0;

@@ -51,7 +51,7 @@ Picture read_png(const std::uint8_t* bytes, std::size_t count, const std::string
   const std::unique_ptr<png_image, decltype(&png_image_free)> freed(&image, png_image_free);
   if (png_image_begin_read_from_memory(&image, file.data(), file.size()) == 0) throw damaged(name, image.message);
   if ((image.format & PNG_FORMAT_FLAG_LINEAR) != 0)
-    throw user_error("{}: has 16 bits a channel; convert it to 8-bit RGB first", name);
+    throw user_error("{}: has 16 bits per channel; convert it to 8-bit RGB first", name);
   if ((image.format & PNG_FORMAT_FLAG_ALPHA) != 0)
     throw user_error("{}: has an alpha channel or transparency; flatten it to RGB first", name);
   if (std::uint64_t{image.width} * image.height > most_pixels)

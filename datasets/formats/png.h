@@ -1,4 +1,4 @@
-// Pictures of 8 bits a channel as PNG files.
+// Pictures of 8 bits per channel as PNG files.
 #pragma once
 #include <cstddef>
 #include <cstdint>

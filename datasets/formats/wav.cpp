@@ -16,7 +16,7 @@ void put(std::string& out, std::uint64_t value, int bytes) {
 }  // namespace
 
 void write_wav(const std::string& path, const std::vector<float>& samples, std::int64_t rate) {
-  LONGSTRIDE_CHECK(rate > 0 && rate < 1 << 24, "{} samples a second", rate);
+  LONGSTRIDE_CHECK(rate > 0 && rate < 1 << 24, "{} samples per second", rate);
   const std::uint64_t bytes = samples.size() * 2;
   if (bytes > 0xFFFFFFFFull - 36)
     throw user_error("{}: {} samples are more than a WAV file can hold", path, samples.size());
@@ -27,9 +27,9 @@ void write_wav(const std::string& path, const std::vector<float>& samples, std::
   put(header, 1, 2);   // PCM
   put(header, 1, 2);   // channels
   put(header, static_cast<std::uint64_t>(rate), 4);
-  put(header, static_cast<std::uint64_t>(rate) * 2, 4);  // bytes a second
-  put(header, 2, 2);                                     // bytes a frame
-  put(header, 16, 2);                                    // bits a sample
+  put(header, static_cast<std::uint64_t>(rate) * 2, 4);  // bytes per second
+  put(header, 2, 2);                                     // bytes per frame
+  put(header, 16, 2);                                    // bits per sample
   header += "data";
   put(header, bytes, 4);
 

@@ -1,4 +1,4 @@
-// What HDF5's filters do to a chunk, undone with every size checked.
+// Undoes what HDF5's filters do to a chunk, with every size checked.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace longstride::hdf5 {
 
 // Each returns false when the bytes cannot come from the filter.
-// Takes the checksum off the end.
+// Removes the checksum from the end.
 bool undo_fletcher32(std::vector<std::uint8_t>& bytes);
 // To at most `most` bytes.
 bool undo_deflate(std::vector<std::uint8_t>& bytes, std::size_t most);

@@ -58,8 +58,8 @@ herr_t close(H5FD_t* file) {
   return 0;
 }
 
-// For writing, what HDF5's own driver of plain files says, so that files are laid out in the same way. For reading, no
-// layers in between: one of them writes past its buffer when a file gives an address near the end of all addresses.
+// Files are written with the features of HDF5's own driver, so that they are laid out in the same way. They are read
+// with no layers in between: one of them writes past its buffer when a file gives an address near the largest one.
 herr_t query(const H5FD_t* file, unsigned long* flags) {
   if (flags == nullptr) return 0;
   *flags = H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
@@ -164,7 +164,7 @@ bool DiskMedium::resize(std::uint64_t size) {
   return true;
 }
 
-// Past the end HDF5 reads what it has allocated and not yet written: zeros.
+// HDF5 reads past the end what it has allocated and not yet written: zeros.
 void DiskMedium::read_disk(std::uint64_t offset, std::uint8_t* out, std::size_t count) {
   while (count > 0) {
     const ssize_t got = ::pread(descriptor_, out, count, static_cast<off_t>(offset));

@@ -1,8 +1,8 @@
-// What lies under an HDF5 file: HDF5 reads and writes through a driver of ours.
+// The driver through which HDF5 reads and writes files.
 //
-// HDF5's own driver gives zeros for what a file has lost since it was opened. And where a write fails, HDF5 cannot
-// close the file; it keeps it, tries again when the process ends, and crashes. Under this driver, reading past the end
-// fails, and a write that failed is remembered for us to report while HDF5 closes the file as if all were well.
+// HDF5's own driver returns zeros for what a file has lost since it was opened. After a failed write HDF5 cannot close
+// the file: it keeps it, tries again when the process ends, and crashes. With this driver, reading past the end fails,
+// and a failed write is remembered for the caller to report, while HDF5 closes the file as if it had succeeded.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ class BlobMedium final : public Medium {
  public:
   explicit BlobMedium(std::shared_ptr<const Blob> blob) : blob_(blob), guard_(blob) {}
   const Blob& blob() const { return *blob_; }
-  // The most bytes of an array that HDF5 may read at once from now on: it does not ask how much room there is.
+  // Limits the bytes of an array that HDF5 may read at once: it does not ask how much room there is.
   void limit_arrays(std::uint64_t bytes) { most_of_arrays_ = bytes; }
   bool writable() const override { return false; }
   std::uint64_t size() const override { return blob_->size(); }

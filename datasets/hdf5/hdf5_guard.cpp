@@ -15,7 +15,7 @@ constexpr std::uint64_t longest_structure = std::uint64_t{1} << 24;
 constexpr unsigned shape_message = 0x01, type_message = 0x03, fill_message = 0x05, layout_message = 0x08,
                    filter_message = 0x0B, attribute_message = 0x0C, group_message = 0x11, continuation_message = 0x10;
 
-// Bytes that are read in order, and no further than they go.
+// Reads bytes in order, and never past their end.
 class Cursor {
  public:
   Cursor(const std::uint8_t* bytes, std::size_t count) : at_(bytes), left_(count) {}
@@ -44,7 +44,7 @@ class Cursor {
   bool failed_ = false;
 };
 
-// Part of the file. Empty when it is not there.
+// A part of the file; empty when the file does not hold it.
 std::vector<std::uint8_t> part(const Blob& file, std::uint64_t offset, std::uint64_t count) {
   if (count > longest_structure || offset > file.size() || count > file.size() - offset) return {};
   std::vector<std::uint8_t> out(static_cast<std::size_t>(count));
@@ -52,8 +52,8 @@ std::vector<std::uint8_t> part(const Blob& file, std::uint64_t offset, std::uint
   return out;
 }
 
-// The heap of texts at `offset` is objects that follow each other to its end, and one of them has the number wanted and
-// `length` bytes. What is left over is an object of number 0.
+// Whether the objects of the text heap at `offset` follow each other to its end, and one of them has the wanted number
+// and at least `length` bytes. Free space is an object with the number 0.
 bool heap_holds(const Blob& file, std::uint64_t offset, std::uint64_t wanted, std::uint64_t length) {
   const std::vector<std::uint8_t> start = part(file, offset, 16);
   Cursor header(start.data(), start.size());
@@ -73,16 +73,16 @@ bool heap_holds(const Blob& file, std::uint64_t offset, std::uint64_t wanted, st
   return found;
 }
 
-// Of an attribute's entries. kind: of those below.
+// The type of an attribute's entries. kind: one of those below.
 struct EntryType {
   std::uint64_t kind = 0, bytes = 0;
-  std::uint64_t element_bytes = 0;  // of variable length: of one of what an entry is a number of
+  std::uint64_t element_bytes = 0;  // if the length varies: bytes of one element
 };
 constexpr std::uint64_t whole_number = 0, floating = 1, text = 3, bit_field = 4, reference = 7, enumeration = 8,
                         variable_length = 9;
 constexpr std::uint64_t heap_reference = 16, largest_number = 16;  // bytes
 
-// Nothing where the type lies about its parts or is one of those that no file of sequences needs.
+// Nothing if the type lies about its parts or is one that no dataset needs.
 std::optional<EntryType> read_type(Cursor& type, bool nested) {
   const std::uint64_t start = type.number(1), bits = type.number(3), bytes = type.number(4);
   const std::uint64_t version = start >> 4;
@@ -115,7 +115,7 @@ std::optional<EntryType> read_type(Cursor& type, bool nested) {
   return out;
 }
 
-// Entries of an attribute of this shape. Nothing where that cannot be told.
+// The number of entries of this shape; nothing if it has none.
 std::optional<std::uint64_t> entries_of(Cursor shape) {
   const std::uint64_t version = shape.number(1), rank = shape.number(1);
   shape.take(version == 1 ? 6 : 2);  // flags and kind
@@ -127,8 +127,8 @@ std::optional<std::uint64_t> entries_of(Cursor shape) {
   return entries;
 }
 
-// Its name ends in a zero within the message, its type, shape and content end there too, and the first of its texts of
-// variable length is in its heap: there is only one where one is read.
+// Whether its name ends in a zero within the message, its type, shape and content end there too, and its first text of
+// variable length is in its heap. Only scalar attributes are read, so the first is the only one.
 bool attribute_holds(const Blob& file, Cursor message) {
   const std::uint64_t version = message.number(1), flags = message.number(1);
   const std::size_t name_size = message.number(2), type_size = message.number(2), shape_size = message.number(2);
@@ -167,7 +167,7 @@ class NamesOfGroup {
   }
 
  private:
-  // Each says where the next is and how large it is itself; 1 ends them.
+  // Each gives the place of the next and its own size; 1 ends the list.
   bool free_blocks_hold(std::uint64_t at) const {
     for (std::size_t seen = 0; at != 1; ++seen) {
       if (seen > heap_.size() / 16 || at > heap_.size() || heap_.size() - at < 16) return false;
@@ -234,7 +234,7 @@ bool group_holds(const Blob& file, Cursor message) {
   return !message.failed() && NamesOfGroup(file).hold(tree, heap);
 }
 
-// The value that fills what was never written ends within its message.
+// Whether the value for entries that were never written ends within its message.
 bool fill_holds(Cursor message) {
   const std::uint64_t version = message.number(1);
   std::uint64_t size = 0;
@@ -249,7 +249,7 @@ bool fill_holds(Cursor message) {
   return version >= 1 && version <= 3 && !message.failed() && size <= message.left();
 }
 
-// Every filter ends within the message.
+// Whether every filter ends within the message.
 bool filters_hold(Cursor message) {
   constexpr std::uint64_t most = 32, first_with_name = 256;
   const std::uint64_t version = message.number(1), count = message.number(1);
@@ -266,8 +266,8 @@ bool filters_hold(Cursor message) {
   return !message.failed();
 }
 
-// The index of a dataset's chunks has the numbers that HDF5 gives all that it makes, entries of the form that the
-// dataset reads, and where their number is fixed, one a chunk.
+// Whether the index of a dataset's chunks has the parameters that HDF5 itself always writes, entries of the dataset's
+// form and, if their number is fixed, one per chunk.
 bool index_holds(const Blob& file, std::uint64_t address, bool fixed, bool filtered, std::uint64_t chunks) {
   constexpr std::uint8_t extensible_numbers[] = {32, 4, 16, 4, 10}, fixed_numbers[] = {10};
   const std::vector<std::uint8_t> start = part(file, address, 16);
@@ -280,7 +280,7 @@ bool index_holds(const Blob& file, std::uint64_t address, bool fixed, bool filte
   return !header.failed() && (!fixed || header.number(8) == chunks);
 }
 
-// Of an array with these sides; 0 where that cannot be.
+// The number of chunks of an array with these sides; 0 if it overflows.
 std::uint64_t chunks_of(std::span<const std::uint64_t> shape, std::span<const std::uint64_t> chunk) {
   std::uint64_t chunks = 1;
   for (std::size_t s = 0; s < shape.size(); ++s)
@@ -288,7 +288,7 @@ std::uint64_t chunks_of(std::span<const std::uint64_t> shape, std::span<const st
   return chunks;
 }
 
-// No side of a chunk is zero, and HDF5 can find every chunk. shape: what sides_of gives.
+// Whether no side of a chunk is zero, and HDF5 can find every chunk. shape: from sides_of().
 bool layout_holds(const Blob& file, Cursor message, std::span<const std::uint64_t> shape, bool filtered) {
   constexpr std::uint64_t compact = 0, chunked = 2, fixed_array = 3, extensible_array = 4, b_tree = 5;
   const std::uint64_t version = message.number(1), kind = message.number(1);
@@ -309,7 +309,7 @@ bool layout_holds(const Blob& file, Cursor message, std::span<const std::uint64_
   if (message.failed() || std::find(chunk.begin(), chunk.end(), 0) != chunk.end()) return false;
   if (version == 3) return true;
   const std::uint64_t index = message.number(1);
-  if (index == b_tree) return false;  // of arrays that grow in several directions
+  if (index == b_tree) return false;  // for arrays that grow in several directions
   if (index != fixed_array && index != extensible_array) return !message.failed();
   message.take(index == fixed_array ? 1 : 5);
   const std::uint64_t address = message.number(8);
@@ -322,7 +322,7 @@ bool layout_holds(const Blob& file, Cursor message, std::span<const std::uint64_
   return address == ~std::uint64_t{0} || index_holds(file, address, index == fixed_array, filtered, chunks);
 }
 
-// The sides of a dataspace, and after them the most that each may grow to where that is said.
+// The sides of a dataspace, followed by the limits to which they may grow if it has any.
 std::vector<std::uint64_t> sides_of(Cursor message) {
   const std::uint64_t version = message.number(1), rank = message.number(1), flags = message.number(1);
   message.take(version == 1 ? 5 : 1);
@@ -332,7 +332,7 @@ std::vector<std::uint64_t> sides_of(Cursor message) {
   return sides;
 }
 
-// What can be said of a message alone.
+// The checks that need one message alone.
 bool message_holds(const Blob& file, unsigned type, Cursor message) {
   switch (type) {
     case shape_message:
@@ -376,7 +376,7 @@ bool HeaderGuard::messages_hold(std::uint64_t offset, std::uint64_t size, Form f
     if (type != continuation_message) continue;
     std::uint64_t next = message.number(8), next_size = message.number(8);
     if (message.failed()) return false;
-    if (!form.first_version) {  // a name before, a checksum behind
+    if (!form.first_version) {  // between a name and a checksum
       if (next_size < 8) return false;
       next += 4, next_size -= 8;
     }

@@ -1,4 +1,4 @@
-// HDF5 with C++ lifetimes, for the reader and the writer of datasets and nobody else.
+// HDF5 with C++ lifetimes, for the reader and the writer of datasets alone.
 //
 // HDF5 may be built without thread safety, so every call is made under one lock for the process; a Lock also keeps HDF5
 // from printing its own error stack. Functions return invalid handles on failure: the caller knows what to tell the
@@ -43,7 +43,7 @@ class Handle {
   hid_t id_ = -1;
 };
 
-// Scalar attributes of `object`. Nothing when absent, of another type, or longer than a mebibyte.
+// Scalar attributes of `object`. Nothing if absent, of another type, or longer than a mebibyte.
 std::optional<std::string> text_attribute(hid_t object, const char* name);
 std::optional<std::int64_t> integer_attribute(hid_t object, const char* name);
 

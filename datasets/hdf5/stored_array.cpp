@@ -43,7 +43,7 @@ Hdf5Input::Hdf5Input(std::shared_ptr<const Blob> blob) : medium_(std::move(blob)
   const hdf5::Lock lock;
   handle_ = hdf5::open_file(medium_);
   if (!handle_.valid())
-    throw user_error("{}: cannot be opened as HDF5; its {} bytes are damaged or cut short, so copy or prepare it anew",
+    throw user_error("{}: cannot be opened as HDF5; its {} bytes are damaged or cut short, so copy or prepare it again",
                      name(), thousands(static_cast<std::int64_t>(this->blob().size())));
 }
 
@@ -87,8 +87,8 @@ void StoredArray::read_type(Type wanted) {
   row_bytes_ = static_cast<std::int64_t>(row) * entry_;
 }
 
-// Chunks of any shape, compressed as h5py does it or not at all. What lies in other files, or where HDF5 has to
-// run a filter, is refused.
+// Chunks of any shape, compressed as h5py does it or not at all. Arrays in other files, and those that need
+// HDF5 to run a filter, are refused.
 void StoredArray::read_layout(Type type) {
   const hdf5::Handle creation = H5Dget_create_plist(dataset_);
   const H5D_layout_t layout = creation.valid() ? H5Pget_layout(creation) : H5D_LAYOUT_ERROR;
@@ -125,20 +125,20 @@ void StoredArray::read_layout(Type type) {
   }
 }
 
-// A header that claims more than the file can hold would have us make room for it.
+// Memory is allocated for what a header claims, so it may not claim more than the file can hold.
 void StoredArray::check_size() const {
   const bool compressed = std::find(filters_.begin(), filters_.end(), H5Z_FILTER_DEFLATE) != filters_.end();
   const double claimed = static_cast<double>(rows_) * static_cast<double>(row_bytes_);
   const auto held = static_cast<double>(file_->blob().size());
   const bool cut = !chunked_ && H5Dget_storage_size(dataset_) < static_cast<hsize_t>(bytes());
   if (cut || claimed > held * (compressed ? strongest_deflate : 1))
-    throw user_error("{} claims {} entries, but the file has {} bytes; it is damaged, prepare it anew", where_, rows_,
+    throw user_error("{} claims {} entries, but the file has {} bytes; it is damaged, prepare it again", where_, rows_,
                      thousands(static_cast<std::int64_t>(file_->blob().size())));
 }
 
 UserError StoredArray::unreadable(const std::string& what) const {
-  file_->blob().check_unchanged();  // says more where that is the cause
-  return user_error("{}: {} cannot be read; the file is damaged, copy or prepare it anew", where_, what);
+  file_->blob().check_unchanged();  // has a better message if that is the cause
+  return user_error("{}: {} cannot be read; the file is damaged, copy or prepare it again", where_, what);
 }
 
 StoredArray::Bytes StoredArray::unfiltered(Bytes stored, std::uint32_t skipped) const {
@@ -233,7 +233,7 @@ void StoredArray::copy(std::int64_t offset, std::int64_t count, std::uint8_t* ou
 
 void StoredArray::read(std::int64_t offset, std::int64_t count, std::uint8_t* out) const {
   copy(offset, count, out, true);
-  file_->blob().check_unchanged();  // afterwards: what was read before a change is good
+  file_->blob().check_unchanged();  // afterwards: what was read before a change is valid
 }
 
 void StoredArray::scan(const std::function<void(const std::uint8_t*, std::int64_t)>& piece) const {
@@ -268,7 +268,7 @@ void StoredArray::verify() const {
 
 void StoredArray::compare_checksum(const std::string& found) const {
   if (!sha256_.empty() && found != sha256_)
-    throw user_error("{} has the sha256 {}, but {} was written; the file is damaged, copy or prepare it anew", where_,
+    throw user_error("{} has the sha256 {}, but {} was written; the file is damaged, copy or prepare it again", where_,
                      found, sha256_);
 }
 

@@ -1,7 +1,7 @@
 // An array in an open HDF5 file, read and checked chunk by chunk.
 //
-// HDF5 only finds the chunks here: undoing their filters is done by us, because HDF5 trusts the sizes that a file gives
-// for them and writes past its buffers where they lie. What is read is held against the array's attribute `sha256`.
+// HDF5 only finds the chunks: their filters are undone here, because HDF5 trusts the sizes that a file gives and writes
+// past its buffers if they are wrong. What is read is compared with the array's attribute `sha256`.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -41,7 +41,7 @@ class StoredArray final : public ByteStore {
     int rank = 1;           // of one or two dimensions
     std::size_t entry = 1;  // bytes: 1 for uint8, 8 for int64
   };
-  // UserError when the file has no array of that name and type, or one that cannot be all there.
+  // UserError when the file has no array of that name and type, or one that it cannot hold completely.
   StoredArray(std::shared_ptr<const Hdf5Input> file, const std::string& name, Type type);
 
   std::int64_t rows() const { return rows_; }
@@ -50,7 +50,7 @@ class StoredArray final : public ByteStore {
   const std::string& where() const { return where_; }           // "x.h5: 'train'"
   const std::string& stored_sha256() const { return sha256_; }  // empty: none
 
-  // What training reads from a file too large for memory. UserError when it cannot be read, when the file has changed
+  // For training on a file too large for memory. UserError when it cannot be read, when the file has changed
   // since it was opened, and for a chunk of zeros that the writer did not note, unless the whole array has its
   // checksum.
   void read(std::int64_t offset, std::int64_t count, std::uint8_t* out) const override;

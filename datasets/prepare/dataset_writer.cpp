@@ -30,7 +30,7 @@ class Output {
   }
   hid_t handle() const { return handle_; }
 
-  // To be called after HDF5 has written: what it reports and what the disk reports are two things.
+  // For calls after HDF5 has written: what it reports and what the disk reports are two things.
   void check(bool good) const {
     if (medium_.error() != 0)
       throw user_error("{}: cannot be written: {}; free some space or choose another --output, then try again", path_,
@@ -65,7 +65,7 @@ class Column {
     const hdf5::Handle creation = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_chunk(creation, rank_, chunk);
     if (compressed) H5Pset_deflate(creation, 6);
-    H5Pset_fletcher32(creation);  // a checksum a chunk: damage is an error, never wrong bytes
+    H5Pset_fletcher32(creation);  // one checksum per chunk: damage is an error, never wrong bytes
     dataset_ = H5Dcreate2(output.handle(), name.c_str(), H5T_STD_U8LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
     output_->check(dataset_.valid());
   }
@@ -93,7 +93,7 @@ class Column {
   const std::vector<std::int64_t>& zero_chunks() const { return zeros_; }  // pairs of first and count
 
  private:
-  // Whole chunks, but for the last.
+  // Whole chunks, except for the last.
   void flush(std::int64_t count) {
     if (count == 0) return;
     note_zeros(count);
@@ -236,7 +236,7 @@ void DatasetWriter::end_file(SplitId split) {
 
 void DatasetWriter::add_source(const SourceFile& source) {
   std::string name = source.name;
-  std::replace(name.begin(), name.end(), '\n', '?');  // a line a file
+  std::replace(name.begin(), name.end(), '\n', '?');  // one line per file
   const std::string line = fmt::format("{} {} {}\n", source.sha256, source.bytes, name);
   state_->sources.append(reinterpret_cast<const std::uint8_t*>(line.data()), static_cast<std::int64_t>(line.size()));
 }

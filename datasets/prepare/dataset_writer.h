@@ -1,6 +1,6 @@
-// Writes a prepared dataset piece by piece: what waits in memory is one buffer a split, whatever the size of the whole.
-// The file appears under its name when commit() returns and not before, read back whole and compared with its
-// checksums; without commit() nothing is left. A disk that fills is a UserError, of whichever call notices it.
+// Writes a prepared dataset piece by piece: memory holds one buffer per split, whatever the size of the whole. The file
+// appears under its name when commit() returns, after it was read back whole and compared with its checksums; without
+// commit() nothing is left. A full disk is a UserError from whichever call notices it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -37,7 +37,7 @@ class DatasetWriter {
   std::unique_ptr<State> state_;
 };
 
-// UserError when `path` exists and may not be replaced, or is one of the inputs, which would be lost: to be called
+// UserError when `path` exists and may not be replaced, or is one of the inputs, which would be lost. For calls
 // before long work.
 void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs);
 

@@ -1,6 +1,6 @@
-// `longstride prepare`: from raw data to a dataset file. One function a kind, each with its plain Config. All of them
-// stream (nothing holds a whole dataset), write atomically, and throw UserError for anything wrong with the input, in
-// which case nothing is left behind.
+// `longstride prepare`: from raw data to a dataset file. One function per kind, each with its plain Config. All of them
+// stream (no whole dataset is in memory), write atomically, and throw UserError for anything wrong with the input; then
+// they leave nothing behind.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,10 +10,10 @@
 
 namespace longstride {
 
-// Called often with bytes of input done and in all; what it throws ends the work and leaves nothing behind.
+// Called often with the bytes of input done and in total; an exception ends the work and leaves nothing behind.
 using PrepareProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-// Counts the bytes done and tells how far a preparation is.
+// Counts the bytes done and reports how far a preparation is.
 class InputProgress {
  public:
   InputProgress(PrepareProgress progress, std::int64_t total) : progress_(std::move(progress)), total_(total) {}
@@ -27,7 +27,7 @@ class InputProgress {
   std::int64_t total_, done_ = 0;
 };
 
-// Receives what a user should know of the input, a sentence each, before the work starts.
+// Receives what a user should know about the input, one sentence per call, before the work starts.
 using PrepareNote = std::function<void(const std::string& sentence)>;
 
 struct PrepareOutput {

@@ -119,7 +119,7 @@ void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, In
 std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& rule, const PrepareNote& note) {
   if (config.inputs.empty()) throw user_error("--input is needed: a folder of WAV, FLAC or OGG files, or the files");
   if (config.rate < 1000 || config.rate > 192000)
-    throw user_error("--rate is {}, but 1,000 to 192,000 samples a second are allowed", config.rate);
+    throw user_error("--rate is {}, but 1,000 to 192,000 samples per second are allowed", config.rate);
   if (rule.counted())
     throw user_error(
         "--split is '{}', but sound is divided by file: give fractions of the duration such as "

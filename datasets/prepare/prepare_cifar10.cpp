@@ -1,5 +1,5 @@
 // CIFAR-10: the training batches divide into train and valid by a seeded permutation, 48,000 to 2,000 of the whole
-// set; the test batch stays what it is.
+// set; the test batch stays the test split.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -65,7 +65,7 @@ void run_doctor(const DoctorOptions& o, Session& session) {
   problems += show(comm, check_messages(comm));
   problems += show(comm, check_gpu(comm, device));
   if (device == Device::cuda) problems += show(comm, check_gpu_links(comm));
-  if (problems > 0) throw user_error("{} problem(s) found, and what to do about them stands above", problems);
+  if (problems > 0) throw user_error("{} problem(s) found, and what to do about them appears above", problems);
   if (comm.rank() == 0)
     fmt::print("fit to train: {} rank(s) checked in {:.0f} s\n", comm.size(),
                std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());

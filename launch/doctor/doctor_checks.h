@@ -25,22 +25,22 @@ struct DoctorOptions {
   std::int64_t megabytes = 256;  // written and read by each host
 };
 
-// Of a host: processors and threads, free memory, limits, leftovers, the file system, HDF5.
+// A host's processors and threads, free memory, limits, leftovers, the file system, HDF5.
 Findings check_host(Communicator& comm, const DoctorOptions& options);
-// What killed jobs of Open MPI and NCCL have left in a host's shared memory and scratch folder (/dev/shm, $TMPDIR), and
+// What killed jobs of Open MPI and NCCL have left in a host's shared memory and scratch folder (/dev/shm, $TMPDIR) and
 // no process uses, with the command that removes it.
 Finding find_leftovers(const std::string& host, const std::string& shared, const std::string& scratch);
-// Of the ranks together: the same program, a common directory.
+// The ranks together: the same program, a common directory.
 Findings check_ranks(Communicator& comm, const DoctorOptions& options);
 // Between ranks over MPI, by pair and all together.
 Findings check_messages(Communicator& comm);
-// Of this rank's GPU: its driver, memory, speed. The device is then what the next check needs.
+// This rank's GPU: its driver, memory, speed. It then is the device of the next check.
 Findings check_gpu(Communicator& comm, Device& device);
 // All-reduce between GPUs over NCCL, by pair and all together.
 Findings check_gpu_links(Communicator& comm);
 
-// Times of pairs of ranks, for which `measure` is called by both ranks of a pair, with their communicator; empty
-// elsewhere. All pairs of up to 16 ranks, otherwise those whose numbers differ in one binary digit.
+// Times of pairs of ranks: both ranks of a pair call `measure` with their communicator; empty elsewhere. All pairs of
+// up to 16 ranks, otherwise those whose numbers differ in one binary digit.
 struct PairFigure {
   int a = 0, b = 0;
   double value = 0;

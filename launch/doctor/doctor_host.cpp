@@ -29,7 +29,7 @@ constexpr double gib = 1 << 30;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Of /proc/meminfo, in bytes; 0: not there.
+// A line of /proc/meminfo, in bytes; 0: not there.
 double memory_of(const std::string& key) {
   std::ifstream in("/proc/meminfo");
   for (std::string name, rest; in >> name && std::getline(in, rest);)
@@ -37,7 +37,7 @@ double memory_of(const std::string& key) {
   return 0;
 }
 
-// Where a process may run, as far as a mask of fixed size can say.
+// The processors on which a process may run, as far as a mask of fixed size tells.
 cpu_set_t processors_of(pid_t process) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -116,7 +116,7 @@ Finding shared_memory(const Communicator& comm) {
   if (free < gib / 4 * comm.local_size()) {
     f.verdict = Verdict::problem;
     f.advice =
-        "MPI and NCCL need some 256 MiB a rank: start the container with --ipc=host or --shm-size=8g, or remove "
+        "MPI and NCCL need some 256 MiB per rank: start the container with --ipc=host or --shm-size=8g, or remove "
         "the leftovers";
   }
   return f;
@@ -188,7 +188,7 @@ Finding disk(const Communicator& comm, const DoctorOptions& options) {
   if (free < 10 * gib) {
     f.verdict = Verdict::problem;
     f.advice =
-        "make room, or choose another directory: train.keep checkpoints of 12 bytes a parameter, and one more "
+        "make room, or choose another directory: train.keep checkpoints of 12 bytes per parameter, and one more "
         "while it is written";
   }
   return f;

@@ -39,7 +39,7 @@ struct Traces {
   std::uint64_t bytes = 0;  // of the dead
 };
 
-// Jobs that end meanwhile take files away: what cannot be asked counts as empty.
+// Jobs that end meanwhile remove files: what cannot be read counts as empty.
 std::uint64_t bytes_of(const std::string& path) {
   struct stat s = {};
   if (::lstat(path.c_str(), &s) != 0) return 0;
@@ -102,7 +102,7 @@ void find_sessions(const std::string& place, const std::set<std::string>& mapped
   }
 }
 
-// The path, or a pattern that covers it and nothing of the others: of all jobs of its host and user, or of its job.
+// The path, or a pattern that covers it and nothing of the others: all jobs of its host and user, or its job.
 std::string pattern_of(const std::string& path, const std::set<std::string>& others) {
   const std::size_t name = path.rfind('/') + 1;
   for (int parts = 2; parts > 0; --parts) {

@@ -117,7 +117,7 @@ Findings check_messages(Communicator& comm) {
   if (meet.median > 500) {
     a.verdict = Verdict::note;
     a.advice =
-        "more processes than cores, or a slow network: start a rank a core, choose the network with --mca "
+        "more processes than cores, or a slow network: start one rank per core, choose the network with --mca "
         "btl_tcp_if_include or UCX_NET_DEVICES";
   }
   Finding b{"MPI bandwidth", "between pairs", text_of(speed, "GB/s each way", true)};

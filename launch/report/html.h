@@ -1,4 +1,4 @@
-// Pieces of a page that stands alone.
+// Pieces of a self-contained page.
 #pragma once
 #include <string>
 #include <utility>
@@ -17,7 +17,7 @@ struct Series {
   bool dots = false;  // a mark at every point
 };
 
-// Curves over steps as inline SVG: at most about 400 points a curve (means of what lies between), axes with round
+// Curves over steps as inline SVG: at most about 400 points per curve (means of the points between), axes with round
 // numbers. `logarithmic` spreads the vertical axis by powers of ten. Empty without points.
 std::string line_plot(const std::string& title, const std::vector<Series>& series, bool logarithmic = false);
 

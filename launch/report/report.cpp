@@ -104,14 +104,14 @@ std::string Report::headline() {
   };
   std::string out = "<div class=\"cards\">\n";
   if (!history_.evaluations.empty())
-    out += card(fmt::format("{:.3f}", history_.evaluations.back().bits_per_byte), "bits a byte, valid");
+    out += card(fmt::format("{:.3f}", history_.evaluations.back().bits_per_byte), "bits per byte, valid");
   else if (!history_.steps.empty())
-    out += card(fmt::format("{:.3f}", history_.steps.back().bits_per_byte), "bits a byte, training");
+    out += card(fmt::format("{:.3f}", history_.steps.back().bits_per_byte), "bits per byte, training");
   out += card(fmt::format("{:.1f} M", static_cast<double>(model_.parameters().count()) / 1e6), "parameters");
   out += card(thousands(state_.step) + " / " + thousands(recipe_.train.steps), "steps");
   out += card(rate_text(static_cast<double>(state_.tokens_seen)), "bytes seen");
   if (const auto seconds = history_.seconds_per_step(step_tokens_))
-    out += card(rate_text(step_tokens_ / *seconds), "tokens a second");
+    out += card(rate_text(step_tokens_ / *seconds), "tokens per second");
   return out + "</div>\n";
 }
 
@@ -127,8 +127,8 @@ std::string Report::curves() const {
   }
   for (const EvaluationPoint& p : history_.evaluations)
     valid.points.emplace_back(static_cast<double>(p.step), p.bits_per_byte);
-  return "<div class=\"plots\">\n" + line_plot("bits a byte over steps", {training, valid}) +
-         line_plot("tokens a second", {speed}) + line_plot("norm of the gradient", {norm}, true) +
+  return "<div class=\"plots\">\n" + line_plot("bits per byte over steps", {training, valid}) +
+         line_plot("tokens per second", {speed}) + line_plot("norm of the gradient", {norm}, true) +
          line_plot("learning rate", {rate}) + "</div>\n";
 }
 
@@ -140,12 +140,12 @@ std::string Report::scores() const {
                         e.min_context > 0 ? thousands(e.min_context) : "", thousands(e.bytes), e.bits_per_byte);
   std::string out;
   if (recipe_.reproduces.table > 0)
-    out += fmt::format("<p>The paper's figure, table {}, {}: <b>{}</b> bits a byte.</p>\n", recipe_.reproduces.table,
+    out += fmt::format("<p>The paper's figure, table {}, {}: <b>{}</b> bits per byte.</p>\n", recipe_.reproduces.table,
                        html_text(recipe_.reproduces.row), recipe_.reproduces.bits_per_byte);
   if (rows.empty()) return out;
   return out +
          "<div class=\"wide\"><table><tr><th>step</th><th>split</th><th>data</th><th>least context</th><th>bytes</th>"
-         "<th>bits a byte</th></tr>\n" +
+         "<th>bits per byte</th></tr>\n" +
          rows + "</table></div>\n";
 }
 
@@ -156,14 +156,14 @@ std::string Report::speed() const {
       model_.cost(recipe_.data.context).training_flops * static_cast<double>(recipe_.train.global_batch);
   Rows rows = {
       {"a step", fmt::format("{:.4g} s, median of what was logged", *seconds)},
-      {"tokens a second", thousands(static_cast<std::int64_t>(step_tokens_ / *seconds))},
+      {"tokens per second", thousands(static_cast<std::int64_t>(step_tokens_ / *seconds))},
       {"operations", fmt::format("{:.4g} TFLOP a step, {:.4g} TFLOP/s", flops / 1e12, flops / *seconds / 1e12)},
       {"training, all logged steps", duration_text(history_.seconds(step_tokens_))},
       {"ranks", fmt::format("{}", state_.world_size)}};
   return table(rows);
 }
 
-// A run on a GPU is planned where this program knows GPUs; otherwise what the run itself wrote has to do.
+// A run on a GPU is planned if this program supports GPUs; otherwise the page shows what the run itself wrote.
 std::string Report::memory() {
   const Device device = history_.device.empty() ? Device::cpu : Device::cuda;
   Rows rows;
@@ -288,7 +288,7 @@ std::string Report::page() {
          section("Settings", settings()) + section("Environment", environment()) + "</main>\n</body>\n</html>\n";
 }
 
-// The page is made from the run's files, so of these only a page may be replaced.
+// The page is made from the run's files, of which it may replace none but an older page.
 void check_page(const ReportOptions& o, const std::string& own_page) {
   std::error_code error;
   const fs::path page = fs::weakly_canonical(follow_links(o.output), error);

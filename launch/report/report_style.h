@@ -1,4 +1,5 @@
-// How a run's page looks: one column, light or dark as the reader's system is, no wider than a phone where it is one.
+// How a run's page looks: one column, light or dark as the reader's system is, and no wider than a phone's screen on a
+// phone.
 #pragma once
 
 namespace longstride {

@@ -1,4 +1,4 @@
-// What a run directory says of its past: metrics.jsonl, the newest checkpoint, and the evaluations kept beside them.
+// What a run directory tells about its past: metrics.jsonl, the newest checkpoint, and the evaluations kept with them.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -23,14 +23,14 @@ struct RunHistory {
   std::string device, precision;                   // of a run on a GPU; empty: the CPU
   std::int64_t planned_bytes = 0, used_bytes = 0;  // of the device's memory; 0: not said
 
-  double seconds(double tokens_per_step) const;  // of training, evaluations and restarts left out
+  double seconds(double tokens_per_step) const;  // of training, without evaluations and restarts
   std::optional<double> seconds_per_step(double tokens_per_step) const;  // median of what was logged; none: nothing was
 };
 
 // Lines that are cut short or not ours are passed over; a run without metrics has an empty history.
 RunHistory read_history(const std::string& run);
 
-// A figure that took long to compute and is kept in RUN/evaluations.jsonl: the same question is answered from there.
+// A figure that takes long to compute, so RUN/evaluations.jsonl keeps it for the next time it is asked for.
 struct KeptEvaluation {
   std::int64_t step = 0;
   std::string split, data, weights;  // data: path of the dataset

@@ -1,8 +1,5 @@
 #include "framework/core/files/append_file.h"
 
-#include <sys/resource.h>
-
-#include <csignal>
 #include <functional>
 
 #include "framework/core/files/files.h"
@@ -29,14 +26,7 @@ TEST(AppendFile, ALineThatDoesNotFitIsNotThereInPart) {
   const TemporaryDirectory directory;
   AppendFile file(directory / "x");
   file.append(std::string(900, 'a'));
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  rlimit old_limit;
-  getrlimit(RLIMIT_FSIZE, &old_limit);
-  const rlimit small = {1000, old_limit.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
-  const std::string message = user_error_of([&] { file.append(std::string(200, 'b')); });
-  setrlimit(RLIMIT_FSIZE, &old_limit);
-  std::signal(SIGXFSZ, old_handler);
+  const std::string message = testing::user_error_with_file_limit(1000, [&] { file.append(std::string(200, 'b')); });
   EXPECT_EQ(message, directory / "x: cannot write: File too large");
   EXPECT_EQ(read_file(directory / "x"), std::string(900, 'a'));
 }

@@ -1,12 +1,10 @@
 #include "framework/core/files/files.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include <csignal>
 #include <fstream>
 #include <set>
 #include <thread>
@@ -17,14 +15,9 @@ namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::names_in;
 using testing::TemporaryDirectory;
 using testing::user_error_of;
-
-std::set<std::string> names_in(const std::string& directory) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
-  return names;
-}
 
 TEST(AtomicFile, AppearsOnlyWhenCommitted) {
   const TemporaryDirectory directory;
@@ -63,17 +56,10 @@ TEST(AtomicFile, SaysWhyItCannotBeWritten) {
             directory / "d: is a directory, but a file is to be written");
 }
 
-// A limit on the size of files stands in for a full disk: write() fails half-way in the same place.
 TEST(AtomicFile, AWriteThatFailsLeavesNothingBehind) {
   const TemporaryDirectory directory;
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  rlimit old_limit;
-  getrlimit(RLIMIT_FSIZE, &old_limit);
-  const rlimit small = {1000, old_limit.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
-  const std::string message = user_error_of([&] { write_file_atomically(directory / "x", std::string(5000, 'a')); });
-  setrlimit(RLIMIT_FSIZE, &old_limit);
-  std::signal(SIGXFSZ, old_handler);
+  const std::string message = testing::user_error_with_file_limit(
+      1000, [&] { write_file_atomically(directory / "x", std::string(5000, 'a')); });
   EXPECT_EQ(message, directory / "x: cannot write: File too large");
   EXPECT_TRUE(names_in(directory.path()).empty());
 }

@@ -11,13 +11,8 @@ namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::names_in;
 using testing::TemporaryDirectory;
-
-std::set<std::string> names_in(const std::string& directory) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
-  return names;
-}
 
 // A process that has ended with what it was writing left behind; returns that name.
 std::string left_by_a_kill(const std::string& path) {

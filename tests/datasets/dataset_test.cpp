@@ -174,49 +174,45 @@ TEST(Dataset, SaysWhatIsWrongWithAFile) {
   put_file(folder / "x.h5", random_bytes(5000, 5));
   refused("is no HDF5 file");
   expect_user_error([&] { Dataset::open(folder.path()); }, "is a directory");
-  { Foreign(folder / "x.h5").splits({10}); }
-  refused("has no attribute 'kind'");
-  { Foreign(folder / "x.h5").kind("video").splits({10}); }
-  refused("its kind is 'video'");
-  { Foreign(folder / "x.h5").kind("bytes").number("format_version", 9).splits({10}); }
-  refused("format_version 9");
-  { Foreign(folder / "x.h5").kind("bytes").array("train", {10}).array("valid", {10}); }
-  refused("no readable dataset 'test'");
-  { Foreign(folder / "x.h5").kind("bytes").splits({10, 2}); }
-  refused("does not have 1 dimension(s)");
-  { Foreign(folder / "x.h5").kind("bytes").array("train", {10}, H5T_NATIVE_FLOAT); }
-  refused("'train' does not hold uint8");
-  { Foreign(folder / "x.h5").kind("bytes").array("train", {10}, H5T_STD_I8LE); }
-  refused("'train' does not hold uint8");
-  { Foreign(folder / "x.h5").kind("images").splits({10, 2}); }
-  refused("has no attribute 'rows'");
-  { Foreign(folder / "x.h5").kind("images").number("rows", 0).splits({10, 2}); }
-  refused("attribute 'rows' is 0");
-  {
-    Foreign(folder / "x.h5")
-        .kind("images")
-        .number("rows", 2)
-        .number("columns", 2)
-        .number("channels", 3)
-        .splits({10, 5});
+  using F = Foreign&;
+  const std::vector<std::pair<const char*, std::function<void(F)>>> files = {
+      {"has no attribute 'kind'", [](F f) { f.splits({10}); }},
+      {"its kind is 'video'", [](F f) { f.kind("video").splits({10}); }},
+      {"format_version 9", [](F f) { f.kind("bytes").number("format_version", 9).splits({10}); }},
+      {"no readable dataset 'test'", [](F f) { f.kind("bytes").array("train", {10}).array("valid", {10}); }},
+      {"does not have 1 dimension(s)",
+       [](F f) {
+         f.kind("bytes").splits({10, 2});
+       }},
+      {"'train' does not hold uint8", [](F f) { f.kind("bytes").array("train", {10}, H5T_NATIVE_FLOAT); }},
+      {"'train' does not hold uint8", [](F f) { f.kind("bytes").array("train", {10}, H5T_STD_I8LE); }},
+      {"has no attribute 'rows'",
+       [](F f) {
+         f.kind("images").splits({10, 2});
+       }},
+      {"attribute 'rows' is 0",
+       [](F f) {
+         f.kind("images").number("rows", 0).splits({10, 2});
+       }},
+      {"rows of 5 bytes, but 2 x 2 x 3 make 12",
+       [](F f) {
+         f.kind("images").number("rows", 2).number("columns", 2).number("channels", 3).splits({10, 5});
+       }},
+      {"has no attribute 'rate'", [](F f) { f.kind("audio").splits({10}); }},
+      {"entries, but the file has", [](F f) { f.kind("bytes").hollow("train", hsize_t{1} << 40); }},
+      {"entries, but the file has",
+       [](F f) { f.kind("bytes").hollow("train", 100'000'000).array("valid", {1}).array("test", {1}); }},
+      {"does not rise from 0 to 10",
+       [](F f) { f.kind("audio").number("rate", 1).splits({10}).array("train_boundaries", {3}, H5T_STD_I64LE); }},
+      {"'train_boundaries' does not hold int64",
+       [](F f) { f.kind("audio").number("rate", 1).splits({10}).array("train_boundaries", {3}, H5T_STD_I32LE); }}};
+  for (const auto& [message, write] : files) {
+    {
+      Foreign file(folder / "x.h5");
+      write(file);
+    }
+    refused(message);
   }
-  refused("rows of 5 bytes, but 2 x 2 x 3 make 12");
-  { Foreign(folder / "x.h5").kind("audio").splits({10}); }
-  refused("has no attribute 'rate'");
-  { Foreign(folder / "x.h5").kind("bytes").hollow("train", hsize_t{1} << 40); }
-  refused("entries, but the file has");
-  { Foreign(folder / "x.h5").kind("bytes").hollow("train", 100'000'000).array("valid", {1}).array("test", {1}); }
-  refused("entries, but the file has");
-  {
-    Foreign file(folder / "x.h5");
-    file.kind("audio").number("rate", 12000).splits({10}).array("train_boundaries", {3}, H5T_STD_I64LE);
-  }
-  refused("does not rise from 0 to 10");
-  {
-    Foreign file(folder / "x.h5");
-    file.kind("audio").number("rate", 12000).splits({10}).array("train_boundaries", {3}, H5T_STD_I32LE);
-  }
-  refused("'train_boundaries' does not hold int64");
 }
 
 TEST(OpenTrainingData, ChecksTheRecipeAgainstTheFile) {

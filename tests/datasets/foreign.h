@@ -1,12 +1,15 @@
 // Datasets as other programs write them, for what our own writer never does.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "datasets/dataset.h"
 #include "datasets/hdf5/hdf5_handle.h"
-#include "tests/datasets/support.h"
 
 namespace longstride {
+
+using Bytes = std::vector<std::uint8_t>;
 
 class Foreign {
  public:

@@ -3,27 +3,24 @@
 //
 // An input is not a file but what is done to one: which file, then records of eight bytes.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "datasets/dataset.h"
 #include "datasets/formats/byte_input.h"
 #include "datasets/hdf5/chunk_filters.h"
-#include "datasets/hdf5/hdf5_handle.h"
 #include "datasets/prepare/dataset_writer.h"
-#include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/sha256.h"
+#include "tests/datasets/foreign.h"
 #include "tests/datasets/hdf5_metadata.h"
+#include "tests/support/temporary_directory.h"
 
 namespace {
 
 using namespace longstride;
-using Bytes = std::vector<std::uint8_t>;
 
 struct Seed {
   Bytes file;
@@ -96,27 +93,22 @@ void write_foreign(const std::string& path, bool old) {
   const hdf5::Lock lock;
   const hdf5::Handle access = H5Pcreate(H5P_FILE_ACCESS);
   if (!old) H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
-  const hdf5::Handle file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
-  const hdf5::Handle type = H5Tcopy(H5T_C_S1), scalar = H5Screate(H5S_SCALAR);
-  H5Tset_size(type, H5T_VARIABLE);
-  const hdf5::Handle kind = H5Acreate2(file, "kind", type, scalar, H5P_DEFAULT, H5P_DEFAULT);
-  const char* images = "images";
-  H5Awrite(kind, type, &images);
-  for (const char* name : {"rows", "columns"}) hdf5::write_attribute(file, name, std::int64_t{2});
-  hdf5::write_attribute(file, "channels", std::int64_t{3});
+  const hsize_t chunk[] = {7, 5};
+  const hdf5::Handle packed = H5Pcreate(H5P_DATASET_CREATE), plain = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_chunk(packed, 2, chunk);
+  H5Pset_shuffle(packed);
+  H5Pset_deflate(packed, 6);
+  H5Pset_fletcher32(packed);
+  H5Pset_chunk(plain, 2, chunk);
   const Bytes pixels = pattern(20 * 12);
-  int filtered = 0;
-  for (const char* name : split_names) {
-    const hsize_t size[] = {20, 12}, chunk[] = {7, 5};
-    const hdf5::Handle space = H5Screate_simple(2, size, nullptr), creation = H5Pcreate(H5P_DATASET_CREATE);
-    if (filtered < 2) H5Pset_chunk(creation, 2, chunk);
-    if (filtered == 0) H5Pset_shuffle(creation);
-    if (filtered == 0) H5Pset_deflate(creation, 6);
-    if (filtered == 0) H5Pset_fletcher32(creation);
-    ++filtered;
-    const hdf5::Handle data = H5Dcreate2(file, name, H5T_STD_U8LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-    H5Dwrite(data, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, pixels.data());
-  }
+  Foreign(path, access)
+      .kind("images", true)
+      .number("rows", 2)
+      .number("columns", 2)
+      .number("channels", 3)
+      .array("train", {20, 12}, pixels, packed)
+      .array("valid", {20, 12}, pixels, plain)
+      .array("test", {20, 12}, pixels, H5P_DEFAULT);
 }
 
 // The stored chunks of our own arrays, which end with their checksum.
@@ -141,9 +133,8 @@ std::vector<ChecksummedExtent> stored_chunks(const std::string& path) {
 }
 
 std::vector<Seed> make_seeds() {
-  char folder[] = "/tmp/longstride-fuzz-XXXXXX";
-  if (mkdtemp(folder) == nullptr) std::abort();
-  const std::string path = std::string(folder) + "/x.h5";
+  const longstride::testing::TemporaryDirectory folder;
+  const std::string path = folder / "x.h5";
   std::vector<Seed> seeds;
   for (int i = 0; i < 4; ++i) {
     Seed seed;
@@ -159,7 +150,6 @@ std::vector<Seed> make_seeds() {
     if (read_everything(seed.file, false) != seed.digest) std::abort();
     seeds.push_back(std::move(seed));
   }
-  std::filesystem::remove_all(folder);
   return seeds;
 }
 

@@ -50,13 +50,6 @@ int main(int count, char** arguments) {
     out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     if (!out) std::exit(1);
   };
-  Bytes records = counting(2 * 3073);
-  records[0] = 3;
-  records[3073] = 9;
-  write("cifar10", "two.bin", records);
-  records[3073] = 10;
-  write("cifar10", "bad_label.bin", records);
-
   const Bytes interleaved = make_npy("(2, 4, 4, 3)", counting(96));
   write("npy", "interleaved.npy", interleaved);
   write("npy", "planar.npy", make_npy("(2, 48)", counting(96)));

@@ -65,8 +65,8 @@ TEST(Png, RefusesWhatItCannotKeepExactly) {
       read(encode_png(2, 2, Bytes(bytes, 7), settings));
     };
   };
-  expect_user_error(reading(PNG_COLOR_TYPE_RGB, 16, 24), "16 bits a channel");
-  expect_user_error(reading(PNG_COLOR_TYPE_GRAY, 16, 8), "16 bits a channel");
+  expect_user_error(reading(PNG_COLOR_TYPE_RGB, 16, 24), "16 bits per channel");
+  expect_user_error(reading(PNG_COLOR_TYPE_GRAY, 16, 8), "16 bits per channel");
   expect_user_error(reading(PNG_COLOR_TYPE_RGB_ALPHA, 8, 16), "alpha channel");
   expect_user_error(reading(PNG_COLOR_TYPE_GRAY_ALPHA, 8, 8), "alpha channel");
   expect_user_error([] { read({}); }, "a.png: is no PNG file");

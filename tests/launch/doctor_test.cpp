@@ -28,7 +28,7 @@ TEST(Doctor, SaysWhatIsWrongWithADirectoryThatIsNotThere) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.out.find("cannot create the file: No such file or directory"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("-> choose a directory that can be written with --directory"), std::string::npos);
-  EXPECT_NE(result.err.find("problem(s) found, and what to do about them stands above"), std::string::npos);
+  EXPECT_NE(result.err.find("problem(s) found, and what to do about them appears above"), std::string::npos);
 }
 
 // The number of a process that has ended.

@@ -1,10 +1,13 @@
-// A directory of a test's own, gone with it; and the message of the UserError that a statement throws.
+// A directory that a test owns, removed with it; the names in one; and the message of the UserError that a call throws.
 #pragma once
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <string>
 
 #include "framework/core/errors.h"
@@ -31,7 +34,13 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// Empty when nothing is thrown.
+inline std::set<std::string> names_in(const std::string& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.insert(entry.path().filename());
+  return names;
+}
+
+// The message of the UserError that f() throws; empty when it throws none.
 template <class F>
 std::string user_error_of(F&& f) {
   try {
@@ -40,6 +49,20 @@ std::string user_error_of(F&& f) {
     return error.what();
   }
   return "";
+}
+
+// The same while files may have at most `bytes`, which is how a full disk is imitated: write() fails half-way.
+template <class F>
+std::string user_error_with_file_limit(rlim_t bytes, F&& f) {
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old_limit;
+  getrlimit(RLIMIT_FSIZE, &old_limit);
+  const rlimit small = {bytes, old_limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string message = user_error_of(f);
+  setrlimit(RLIMIT_FSIZE, &old_limit);
+  std::signal(SIGXFSZ, old_handler);
+  return message;
 }
 
 }  // namespace longstride::testing

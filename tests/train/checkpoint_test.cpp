@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::directory_of;
+using testing::names_in;
 using testing::resumed_step;
 using testing::save;
 using testing::SmallTraining;
@@ -24,12 +25,6 @@ using testing::TemporaryDirectory;
 using testing::user_error_of;
 
 using Steps = std::vector<std::int64_t>;
-
-std::set<std::string> names_in(const std::string& directory) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
-  return names;
-}
 
 class CheckpointOf : public ::testing::TestWithParam<Dtype> {};
 

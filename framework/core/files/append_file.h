@@ -1,5 +1,5 @@
-// A file that grows while a run lasts, such as a log of measurements. What is appended is there as a whole or not at
-// all, and a file that is no longer the one at its path is noticed: written on, it would vanish with the process.
+// A file that grows during a run, such as a log of measurements. An append is complete or absent, and a file that is no
+// longer the one at its path is noticed: more writes to it would vanish with the process.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,7 +8,7 @@ namespace longstride {
 
 class AppendFile {
  public:
-  // Opens the file, made where there is none.
+  // Opens the file, or makes it if there is none.
   explicit AppendFile(std::string path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;

@@ -21,7 +21,7 @@ namespace {
   throw file_error(path, action, error);
 }
 
-// Makes the names in a directory survive a power failure. File systems that cannot say so.
+// Makes the names in a directory survive a power failure. A file system that cannot do it returns EINVAL or ENOTSUP.
 void sync_directory(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail(path, "open the directory", errno);

@@ -1,7 +1,7 @@
 // Files and directories that appear whole or not at all: written next to the final name under a temporary one
 // (framework/core/files/temporaries.h), flushed to disk, then renamed. What a crash leaves is named .tmp-*, is never
-// read, and goes when a later process writes a file to the same directory. Failures of the file system (no permission,
-// full disk) are UserErrors that name the file and the reason.
+// read, and is removed when a later process writes a file to the same directory. Failures of the file system (no
+// permission, full disk) are UserErrors that name the file and the reason.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace longstride {
 
-// "PATH: cannot ACTION: the system's reason", with advice where there is some.
+// "PATH: cannot ACTION: the system's reason", with advice if there is any.
 UserError file_error(const std::string& path, const char* action, int error);
 // "." for a name without a directory.
 std::string directory_of(const std::string& path);
 
-// A new file, or the new content of an old one, whose mode it keeps. What `path` may name: output_path.h; a stream gets
-// the bytes as they are written. Without commit() the destructor removes what was written.
+// A new file, or the new content of an old one, whose mode it keeps. output_path.h says what `path` may name; a
+// stream gets the bytes as they are written. Without commit() the destructor removes what was written.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);

@@ -57,7 +57,7 @@ int open_stream(const OutputPath& output) {
   const fs::path path = output.path;
   std::error_code absent;
   std::fflush(nullptr);  // what was printed before comes before
-  // The descriptor itself, so that what is printed later comes after; opened anew it would have a position of its own.
+  // The descriptor itself, so that what is printed later comes after; opened again it would have its own position.
   int number = -1;
   const bool own = names_descriptor(path) && fs::equivalent(path.parent_path(), "/proc/self/fd", absent) &&
                    std::sscanf(path.filename().c_str(), "%d", &number) == 1;

@@ -1,6 +1,6 @@
-// What a path names that a command is told to write to. Links are followed: the file that they lead to is made or
-// replaced, and the links stay. A pipe, a terminal or another character device is a stream, written through and never
-// replaced; so is /dev/stdout, whatever it leads to. A directory, a socket and a disk are refused.
+// What an output path names. Links are followed: the file that they lead to is made or replaced, and the links stay. A
+// pipe, a terminal or another character device is a stream, written through and never replaced; so is /dev/stdout,
+// whatever it leads to. A directory, a socket and a disk are refused.
 #pragma once
 #include <string>
 

@@ -25,7 +25,7 @@ std::string name_in_file(Dtype dtype) {
   return "?";
 }
 
-// Names come from strangers: whatever is in them, a message stays one short line.
+// Names come from files of any origin: a message stays one short line whatever they hold.
 std::string printable(const std::string& name) {
   std::string out;
   for (char c : name.substr(0, 80)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;

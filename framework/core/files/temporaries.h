@@ -1,4 +1,4 @@
-// Names of what is being written, `.tmp-<name>-<process>@<host>`, and what becomes of those that a kill has left.
+// Names of files being written, `.tmp-<name>-<process>@<host>`, and the removal of those that a kill has left.
 #pragma once
 #include <string>
 
@@ -8,7 +8,7 @@ namespace longstride {
 std::string temporary_path(const std::string& path);
 
 // Removes from `directory` the temporaries of processes of this host that have ended, and those of other hosts that
-// are older than a day. For directories that several processes write to; a process looks into each once.
+// are older than a day. For directories that several processes write to; a process checks each of them once.
 void remove_abandoned_temporaries(const std::string& directory);
 
 // Removes all .tmp-* from `directory`. For the directory's only writer, while it writes nothing.
