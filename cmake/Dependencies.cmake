@@ -1,5 +1,6 @@
-# What the project is built on. Required: a C++20 compiler, OpenMP, OpenBLAS, MPI, HDF5, yaml-cpp, libpng, CLI11,
-# spdlog, fmt, nlohmann-json. Optional, and reported at configure time: CUDA, NCCL, libarchive, libsndfile, soxr.
+# What the project is built on. Required: a C++20 compiler, OpenMP, OpenBLAS, MPI, HDF5, yaml-cpp, libpng, zlib,
+# libcrypto, CLI11, spdlog, fmt, nlohmann-json. Optional, and reported at configure time: CUDA, NCCL, libarchive,
+# libsndfile, soxr.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 if(LONGSTRIDE_FUZZERS)
@@ -15,6 +16,7 @@ find_package(MPI REQUIRED COMPONENTS CXX)
 find_package(HDF5 REQUIRED COMPONENTS C)
 find_package(PNG REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
