@@ -59,13 +59,13 @@ void add_commands(CLI::App& app, Session& session) {
   refuse_impossible_values(app);
 }
 
-// Between two parallel loops OpenMP's threads wait actively, for milliseconds. With another program on the same cores
-// (a second rank, a compiler) that costs up to twenty times the speed (docs/performance.md), so they wait a few
-// microseconds and then sleep. libgomp reads its settings before main, so the process starts itself again.
+// Between two parallel loops OpenMP's threads wait actively for milliseconds. With another program on the same cores (a
+// second rank, a compiler) this slows a run down up to twentyfold (docs/notes/2026-11/performance.md), so they wait a
+// few microseconds and then sleep. libgomp reads its settings before main, so the process starts itself again.
 void wait_politely(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   setenv("GOMP_SPINCOUNT", "1000", 1);
-  execv("/proc/self/exe", argv);  // returns only where there is no /proc: then the threads go on waiting actively
+  execv("/proc/self/exe", argv);  // returns only where there is no /proc: then the threads keep waiting actively
 }
 
 const char* first_given(std::initializer_list<const char*> variables) {

@@ -5,7 +5,7 @@
 // group in order of declaration; every slice starts at a multiple of `alignment` elements and the padding
 // stays zero. The flat buffers are cut into buckets, what ranks exchange at a time, each of whole parameters of one
 // group and of as many times `alignment` elements as there are ranks. Names are the tensor names of model.safetensors
-// (docs/numerics.md).
+// (docs/develop/numerics.md).
 #pragma once
 #include <cstdint>
 #include <deque>

@@ -1,5 +1,6 @@
 // What the trainer and the evaluator ask of an architecture, and the abilities that only some architectures have. A new
-// one derives from Model, and from what else it can do, and builds its own tree of layers (docs/adding_a_model.md).
+// one derives from Model, and from what else it can do, and builds its own tree of layers
+// (docs/develop/adding_a_model.md).
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,4 +1,5 @@
-// Attention over a pattern: a list of parts merged by log-sum-exp (docs/architecture.md). No n x n matrix anywhere.
+// Attention over a pattern: a list of parts merged by log-sum-exp (docs/develop/architecture.md). No n x n matrix
+// is ever formed.
 #pragma once
 #include "framework/core/context.h"
 #include "kernels/attention/decode/decode.h"

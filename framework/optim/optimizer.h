@@ -1,7 +1,7 @@
 // Adam with decoupled weight decay, linear warmup and cosine decay, clipping by global norm, and an optional running
-// average of the weights (docs/numerics.md); of matrices that it is told of, Muon (muon.h) instead of Adam. It owns no
-// memory: it works on flat buffers that it is given, and its scalars live beside them, so that a step neither allocates
-// nor waits for the device.
+// average of the weights (docs/develop/numerics.md). Matrices named by the caller are updated by Muon (muon.h) instead.
+// It owns no memory: the flat buffers are passed in and the scalars live next to them, so a step neither allocates nor
+// waits for the device.
 #pragma once
 #include <cstddef>
 #include <cstdint>

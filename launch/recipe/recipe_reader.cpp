@@ -74,8 +74,8 @@ Setting* RecipeReader::take(const std::string& key, Need need) {
   }
   Setting* s = at.map->find(key);
   if (s == nullptr && need == Need::required)
-    mistakes_.add(dotted(key), fmt::format("{}: {} is missing; add it (docs/recipes.md lists every key)", at.map->where,
-                                           dotted(key)));
+    mistakes_.add(dotted(key), fmt::format("{}: {} is missing; add it (docs/guide/recipes.md lists every key)",
+                                           at.map->where, dotted(key)));
   if (s == nullptr || s->kind != Setting::Kind::null) return s;
   mistakes_.add(dotted(key), fmt::format("{}: {} has no value; give it one or remove the key", s->where, dotted(key)));
   return nullptr;

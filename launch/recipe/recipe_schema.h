@@ -1,6 +1,6 @@
 // Every key of a recipe, once: its name, where it goes, whether it must be there, and what it may be. A visitor walks
 // the schema: the reader fills a Recipe from YAML, the writer prints the resolved recipe, the tests list the keys for
-// docs/recipes.md.
+// docs/guide/recipes.md.
 //
 // A visitor has
 //   section(key, need, given, f)                a map; f() visits its keys; given: there is something to write

@@ -2,7 +2,8 @@
 # empty working directory; `longstride` is the command and `here` this folder.
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-head -c 120000 < <(cat "$here"/*.sh "$here"/../../docs/*.md) >text.bin  # a pipe would fail when head ends first
+# Not a pipe, which would fail when head ends first.
+head -c 120000 < <(cat "$here"/*.sh "$here"/../../docs/*/*.md "$here"/../../docs/notes/*/*.md) >text.bin
 "$longstride" prepare bytes --input text.bin --split 0.9,0.05,0.05 --output text.h5 >/dev/null 2>&1
 
 write_recipe() { # write_recipe "key: value" ...: of the section train, after what every run has

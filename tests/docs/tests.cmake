@@ -1,6 +1,6 @@
-# docs/adding_a_pattern.md as it is written: its changes are made in a copy of the files that they touch, and what
+# docs/develop/adding_a_pattern.md as it is written: its changes are made in a copy of the files that they touch, and what
 # depends on these is compiled and tested. The test builds it, `all` does not.
-set(page ${PROJECT_SOURCE_DIR}/docs/adding_a_pattern.md)
+set(page ${PROJECT_SOURCE_DIR}/docs/develop/adding_a_pattern.md)
 set(changed_folder ${CMAKE_CURRENT_BINARY_DIR}/adding_a_pattern)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page})
 file(STRINGS ${page} patches REGEX "^<!-- patch ")

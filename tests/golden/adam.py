@@ -1,4 +1,4 @@
-"""Training as docs/numerics.md defines it: Adam or Muon with decoupled weight decay, warmup times cosine, clipping,
+"""Training as docs/develop/numerics.md defines it: Adam or Muon with decoupled weight decay, warmup times cosine, clipping,
 average."""
 import math
 

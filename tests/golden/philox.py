@@ -1,4 +1,4 @@
-"""Philox4x32-10 (Salmon et al. 2011), and the initial values and dropout masks that come of it (docs/numerics.md)."""
+"""Philox4x32-10 (Salmon et al. 2011), and the initial values and dropout masks that come of it (docs/develop/numerics.md)."""
 import math
 
 import numpy

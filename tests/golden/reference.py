@@ -1,4 +1,4 @@
-"""The Sparse Transformer (Child et al. 2019) once more, in PyTorch, from the definitions in docs/numerics.md.
+"""The Sparse Transformer (Child et al. 2019) once more, in PyTorch, from the definitions in docs/develop/numerics.md.
 
 An independent reference: it shares no code with the C++, builds every attention mask by brute force and leaves the
 gradients to autograd. Slow, plain, and in float64 when asked.

@@ -1,5 +1,5 @@
-// Every `longstride` command of README.md and docs/recipes.md runs, in the order of the page, at toy size: in a folder
-// that has the recipes and files of the names that the pages use, with settings appended that make the models small.
+// Every `longstride` command of README.md and docs/guide/recipes.md runs at toy size, page by page, in a folder with the recipes and
+// files that the pages name. Settings that make the models small are appended.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -84,7 +84,7 @@ TEST(DocsCommands, EveryCommandOfTheReadmeAndTheRecipesPageRuns) {
   const TemporaryDirectory dir;
   make_files(dir);
   int ran = 0;
-  for (const char* page : {"README.md", "docs/recipes.md"})
+  for (const char* page : {"README.md", "docs/guide/recipes.md"})
     for (const std::string& command : commands_of(page)) {
       SCOPED_TRACE(toy(command));
       const std::string script =

@@ -1,4 +1,4 @@
-// docs/recipes.md lists the keys that the parser knows, all of them and no others, with their defaults.
+// docs/guide/recipes.md lists the keys that the parser knows, all of them and no others, with their defaults.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 // First and second column of the table of keys.
 std::map<std::string, std::string> documented() {
   std::map<std::string, std::string> keys;
-  std::istringstream lines(text_of(LONGSTRIDE_SOURCE_DIR "/docs/recipes.md"));
+  std::istringstream lines(text_of(LONGSTRIDE_SOURCE_DIR "/docs/guide/recipes.md"));
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("| `")) continue;
     const std::size_t end = line.find('`', 3), type = line.find("| ", end), last = line.find(" |", type);

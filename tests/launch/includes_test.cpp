@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a room may include, itself besides: docs/architecture.md, "Rooms".
+// What a room may include, itself besides: docs/develop/architecture.md, "Rooms".
 const std::map<std::string, std::set<std::string>> may_see = {
     {"kernels", {}},
     {"framework/core", {"kernels"}},

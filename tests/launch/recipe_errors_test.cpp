@@ -115,7 +115,7 @@ const Edit edits[] = {
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 0, context: 16}]",
      "r.yaml:17: train.stages.until is 0, but must be a positive whole number"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5}]",
-     "r.yaml:17: train.stages.context is missing; add it (docs/recipes.md lists every key)"},
+     "r.yaml:17: train.stages.context is missing; add it (docs/guide/recipes.md lists every key)"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, contxt: 16}]",
      "r.yaml:17: unknown key 'contxt' in train.stages; did you mean 'context'?"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 16, dropout: 1}]",

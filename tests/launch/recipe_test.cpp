@@ -220,10 +220,9 @@ TEST(Recipe, MessagesOfOverridesNameTheFlag) {
             "--set model.layers=0: model.layers is 0, but must be a positive whole number");
   EXPECT_EQ(error_of(small_recipe, {"model.layrs=3"}),
             "--set model.layrs=3: unknown key 'layrs' in model; did you mean 'layers'?");
-  EXPECT_EQ(
-      error_of(small_recipe, {"reproduces={table: 1, bits_per_byte: 1}"}),
-      "--set reproduces={table: 1, bits_per_byte: 1}: reproduces.row is missing; add it (docs/recipes.md lists every "
-      "key)");
+  EXPECT_EQ(error_of(small_recipe, {"reproduces={table: 1, bits_per_byte: 1}"}),
+            "--set reproduces={table: 1, bits_per_byte: 1}: reproduces.row is missing; add it (docs/guide/recipes.md "
+            "lists every key)");
 }
 
 // Two letters of every key exchanged: the message says the line, the section and the right spelling.
@@ -272,7 +271,7 @@ TEST(Recipe, EveryRequiredKeyIsMissedByNameAndAtTheLineOfItsSection) {
       {"lr", "r.yaml:16: train.lr"},
   };
   for (const auto& [key, where] : cases)
-    EXPECT_EQ(error_of(without_line(key)), where + " is missing; add it (docs/recipes.md lists every key)");
+    EXPECT_EQ(error_of(without_line(key)), where + " is missing; add it (docs/guide/recipes.md lists every key)");
 }
 
 TEST(Recipe, ARecipeCutShortIsReadOrRefusedWithASentenceOfEachMistake) {

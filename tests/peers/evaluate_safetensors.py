@@ -73,7 +73,7 @@ def main():
     expected = model.shapes()
     if {name: tuple(tensor.shape) for name, tensor in weights.items()} != expected:
         wrong = sorted(expected.keys() ^ weights.keys()) or "shapes"
-        raise SystemExit(f"{checkpoint}: tensors are not what docs/numerics.md says: {wrong}")
+        raise SystemExit(f"{checkpoint}: tensors are not what docs/develop/numerics.md says: {wrong}")
 
     windows = [(s, *w) for s, data in enumerate(sequences) for w in windows_of(len(data), context, options.min_context)]
     windows = windows[: options.windows or None]

@@ -10,7 +10,7 @@
 # sequences a step, the same dropout (in the table below), nothing recomputed, the recipe's rate with a twentieth of the
 # time as warmup and a cosine to the end. Both train the peer's model: position tables `attention` and, strided, local and
 # column attention in turn (the recipes of pictures have the paper's tables and the authors' cycle of layers, which learn
-# later: docs/results.md). The clock runs while they train, not while they compile, choose algorithms or score. A seed is of
+# later: docs/notes/2026-11/results.md). The clock runs while they train, not while they compile, choose algorithms or score. A seed is of
 # weights, order of data and dropout; with several every row is run with each, and the table has means and the figures they
 # are of. OUTPUT keeps every run (seed-N/ROW), results.md and the curves (curves.svg); runs whose result is there are not
 # repeated. Exits with 1 when a run has failed.

@@ -1,13 +1,13 @@
 // Gradients summed over all ranks, bucket by bucket, while the backward pass goes on or after it.
 //
 // Overlapped, a bucket is sent as soon as its gradients are complete. An exchange that waits for another rank's holds
-// multiprocessors meanwhile, which the backward pass wants: between GPUs linked by NVLink that was measured to cost
-// three times what the exchange takes with nothing else going on (docs/performance.md). Either way buckets go in the
-// same order, matrices from the last to the first, then vectors, and the bits are the same. Every rank gets the sum of
-// its own piece of the bucket (reduce-scatter), in the wire's type; unless the optimizer is sharded, the pieces then go
-// to all (all-gather). Sharded or not, the pieces are the same bits, and so is the norm, which every rank measures on
-// its own pieces before the ranks add up. On a GPU all of it is on a stream of its own, which the step's stream waits
-// for at the end: a captured step holds both.
+// multiprocessors meanwhile, which the backward pass needs: between GPUs linked by NVLink this was measured to cost
+// three times what the exchange takes alone (docs/notes/2026-11/performance.md). Either way buckets are sent in the
+// same order, matrices from the last to the first, then vectors, and the bits are the same. Every rank receives the sum
+// of its own piece of the bucket (reduce-scatter), in the wire's type; unless the optimizer is sharded, the pieces then
+// go to all ranks (all-gather). Sharded or not, the pieces are the same bits, and so is the norm, which every rank
+// measures on its own pieces before the ranks add up. On a GPU all of it runs on a stream of its own, which the step's
+// stream waits for at the end, so a captured step holds both.
 #pragma once
 #include <cstdint>
 #include <memory>

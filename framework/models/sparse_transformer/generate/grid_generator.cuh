@@ -31,7 +31,7 @@ __device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
 }
 
 // `transforms`: whether queries and keys are normalised or rotated. A kernel without this code spills fewer registers
-// and is 3.5 to 5% faster (docs/performance.md).
+// and is 3.5 to 5% faster (docs/notes/2026-11/performance.md).
 template <class T, bool transforms>
 class GridGenerator {
  public:
