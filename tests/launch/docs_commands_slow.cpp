@@ -1,5 +1,5 @@
-// Every `longstride` command of README.md and docs/guide/recipes.md runs at toy size, page by page, in a folder with the recipes and
-// files that the pages name. Settings that make the models small are appended.
+// Every `longstride` command of the pages below runs, in their order and at toy size, in a folder with the recipes and
+// files that they name. Settings that make the models small are appended.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -80,11 +80,12 @@ void make_files(const TemporaryDirectory& dir) {
   fs::create_symlink(LONGSTRIDE_COMMAND, dir / "bin/longstride");
 }
 
-TEST(DocsCommands, EveryCommandOfTheReadmeAndTheRecipesPageRuns) {
+TEST(DocsCommands, EveryCommandOfTheReadmeAndTheGuideRuns) {
   const TemporaryDirectory dir;
   make_files(dir);
   int ran = 0;
-  for (const char* page : {"README.md", "docs/guide/recipes.md"})
+  for (const char* page : {"README.md", "docs/guide/getting_started.md", "docs/guide/data.md", "docs/guide/recipes.md",
+                           "docs/guide/looking_at_results.md"})
     for (const std::string& command : commands_of(page)) {
       SCOPED_TRACE(toy(command));
       const std::string script =
