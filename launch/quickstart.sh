@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # From a clean clone to a trained model in minutes: installs packages, builds, prepares data, trains a small recipe,
-# evaluates it, samples from it, and says what to do next. Safe to run again: it picks up what is there.
+# evaluates it, samples from it, and says what to do next. Safe to run again: it continues from what is there.
 #
 #   launch/quickstart.sh                 trains on the text of this repository
-#   launch/quickstart.sh --data FILE     trains on the bytes of a file of yours
+#   launch/quickstart.sh --data FILE     trains on the bytes of your own file
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -26,7 +26,7 @@ install_packages "${longstride_packages[@]}"
 
 echo "== Building (about three minutes the first time)"
 build=build/quickstart
-cuda=()  # kernels for a GPU are built where there is one
+cuda=()  # kernels for a GPU are built if there is one
 nvidia-smi >/dev/null 2>&1 || cuda=(-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 [ -f $build/build.ninja ] ||
   cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=OFF "${cuda[@]}" >/dev/null
@@ -48,7 +48,7 @@ dataset=data/quickstart-$name.h5
 run=runs/quickstart-$name
 
 mkdir -p data runs
-# What the dataset and the run were made from stands beside them: other bytes or another recipe start anew.
+# A file next to the dataset and the run records what they were made from: other bytes or another recipe start anew.
 digest() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
 same() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }
 made_from=$(digest "$data")
