@@ -1,6 +1,6 @@
-// What a group of ranks exchanges in the memory that training computes in, in the order of a stream. On the CPU MPI
-// does it (collectives.cpp), and it is done when a call returns. On GPUs NCCL does it (collectives_nccl.cpp): calls
-// only put work on the stream, and may be captured in a graph. Sums have the same bits on every rank and in every run.
+// Exchanges of a group of ranks in the memory that training computes in, in the order of a stream. On the CPU they use
+// MPI (collectives.cpp) and are complete when a call returns. On GPUs they use NCCL (collectives_nccl.cpp): calls only
+// put work on the stream, and may be captured in a graph. Sums have the same bits on every rank and in every run.
 //
 //   auto group = make_collectives(comm, Device::cuda);     every rank calls it, after choose_gpu(comm)
 //   group->reduce_scatter_sum(gradients, stream);
@@ -21,16 +21,16 @@ class Collectives {
   virtual int size() const = 0;
   // values[i] = sum over ranks.
   virtual void all_reduce_sum(const Tensor& values, void* stream) = 0;
-  // Of size() equal pieces of `values` every rank gets the sum of its own, in its place.
+  // `values` has size() equal pieces; every rank gets the sum of its own piece, in place.
   virtual void reduce_scatter_sum(const Tensor& values, void* stream) = 0;
-  // size() equal pieces of `values`: every rank has its own in place, and then all.
+  // size() equal pieces of `values`: every rank has its own in place before, and all after.
   virtual void all_gather(const Tensor& values, void* stream) = 0;
   // Piece r of `from` becomes piece rank() of rank r's `to`.
   virtual void all_to_all(const Tensor& from, const Tensor& to, void* stream) = 0;
 
   // For a watchdog, from any thread, without waiting: CommunicationError when an exchange under way has failed.
   virtual void check() {}
-  // Ends what is under way and will never come to an end, from any thread; nothing but the destructor may follow.
+  // Ends exchanges that would never finish, from any thread; only the destructor may follow.
   virtual void abort() {}
 };
 
@@ -43,10 +43,10 @@ bool built_with_nccl();
 // two of them would share one. Every rank calls it.
 void choose_gpu(Communicator& comm);
 
-// Every rank calls them. For the table of settings: hosts, and how the ranks reach each other, in words.
+// Every rank calls them. For the table of settings: the hosts, and how the ranks are connected, e.g. "NVLink".
 int count_nodes(Communicator& comm);
 std::string interconnect(Communicator& comm, Device device);
-// All ranks are GPUs of one host, each linked to each by NVLink.
+// Whether all ranks are GPUs of one host, linked pairwise by NVLink.
 bool all_on_nvlink(Communicator& comm, Device device);
 
 }  // namespace longstride

@@ -40,7 +40,7 @@ class NcclCollectives final : public Collectives {
     check_now(ncclCommInitRank(&comm_, size_, id, rank_), "ncclCommInitRank");
   }
 
-  // Waits for nobody: every rank has passed the end of its work, or the job is ending.
+  // Does not wait: every rank has passed the end of its work, or the job is ending.
   ~NcclCollectives() override {
     std::lock_guard lock(mutex_);
     if (comm_ == nullptr) return;

@@ -1,5 +1,5 @@
-// What training needs of the other ranks, and no more, in the host's memory. single.cpp: one process; mpi.cpp: MPI.
-// What is exchanged where training computes, on a GPU too, is collectives.h's.
+// What training needs of the other ranks, in host memory. single.cpp: one process; mpi.cpp: MPI. Exchanges in the
+// memory that training computes in, on a GPU too, are in collectives.h.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -31,10 +31,10 @@ class Communicator {
   // values[i] = sum over ranks, the same bits on every rank and in every run (a fixed order of addition).
   virtual void all_reduce_sum(float* values, std::int64_t count) = 0;
   virtual void all_reduce_sum(double* values, std::int64_t count) = 0;
-  // The same for size() pieces of `each` values, of which every rank gets only its own, in its place.
+  // The same for size() pieces of `each` values; every rank gets only its own piece, in place.
   virtual void reduce_scatter_sum(float* values, std::int64_t each) = 0;
   virtual void reduce_scatter_sum(double* values, std::int64_t each) = 0;
-  // size() pieces of `each` bytes: every rank has its own in place, and then all.
+  // size() pieces of `each` bytes: every rank has its own in place before, and all after.
   virtual void all_gather(void* bytes, std::int64_t each) = 0;
   // Piece r of `from` becomes piece rank() of rank r's `to`; pieces of `each` bytes.
   virtual void all_to_all(const void* from, void* to, std::int64_t each) = 0;
@@ -42,30 +42,30 @@ class Communicator {
   virtual void barrier() = 0;
   // True on every rank when any rank says true.
   virtual bool any(bool mine) = 0;
-  // The ranks of one colour, in the order that they have here. Every rank calls it. Lives no longer than this one.
+  // The ranks of one colour, in their present order. Every rank calls it. This communicator must outlive the result.
   virtual std::unique_ptr<Communicator> split(int colour) = 0;
 
-  // What another thread may ask, for the watchdog:
+  // The watchdog's thread may call these:
   // Collective operations that this rank has entered. All ranks enter the same ones in the same order, so the rank with
   // the smallest number is the one that the others wait for.
   std::int64_t entered() const { return entered_.load(std::memory_order_relaxed); }
-  // Grows with every sign that this rank works: a collective operation entered, or still_working() called, which long
-  // work between two of them does now and then.
+  // Grows with every sign that this rank works: a collective operation entered, or a call of still_working(), which
+  // long work between two of them makes now and then.
   std::int64_t signs_of_life() const { return signs_.load(std::memory_order_relaxed); }
   void still_working() { signs_.fetch_add(1, std::memory_order_relaxed); }
-  // A failure that the network library has noticed by itself and no call has returned yet; empty: none.
+  // A failure that the network library has noticed but no call has returned yet; empty: none.
   std::string pending_error() {
     std::lock_guard lock(mutex_);
     return ask_ ? ask_() : std::string();
   }
-  // Who knows of such failures, asked from the watchdog's thread; null: nobody.
+  // Reports such failures; called from the watchdog's thread. Null: there is none.
   void set_error_source(std::function<std::string()> ask) {
     std::lock_guard lock(mutex_);
     ask_ = std::move(ask);
   }
 
  protected:
-  // Every collective operation begins with it.
+  // Every collective operation begins with this call.
   void enter() {
     entered_.fetch_add(1, std::memory_order_relaxed);
     still_working();
@@ -77,13 +77,13 @@ class Communicator {
   std::function<std::string()> ask_;
 };
 
-// Host memory, in bytes, that the collectives of one of `ranks` ranks hold beside the caller's buffers.
+// Host memory, in bytes, that the collectives of one of `ranks` ranks hold besides the caller's buffers.
 std::size_t communicator_workspace_bytes(int ranks);
 
 // The communicator of this process: MPI's world under mpirun or srun, otherwise single. `argc` and `argv` as main's.
-// The returned object finalises MPI when destroyed in peace; destroyed by an exception on its way up, it ends every
-// rank, for the others may be waiting for this one. So main prints the error inside the communicator's lifetime and
-// calls abort_all_ranks with the exit code it wants.
+// The returned object finalises MPI when destroyed normally. Destroyed by an exception, it ends every rank, because the
+// others may be waiting for this one. So main prints the error within the communicator's lifetime and calls
+// abort_all_ranks with the exit code it wants.
 std::unique_ptr<Communicator> make_communicator(int* argc, char*** argv);
 std::unique_ptr<Communicator> make_single_communicator();
 

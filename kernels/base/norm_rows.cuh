@@ -1,5 +1,5 @@
-// How layer_norm's kernels share a row: `lanes` threads hold it in registers, each in packs of four elements. Rows that
-// do not fit (wide ones, and widths that are no multiple of four) take another kernel that reads them again.
+// How layer_norm's kernels divide a row: `lanes` threads hold it in registers, each in packs of four elements. Rows
+// that do not fit (wide ones, and widths that are not a multiple of four) use another kernel, which reads them again.
 #pragma once
 #include <type_traits>
 
@@ -20,7 +20,7 @@ __device__ __forceinline__ void row_sums(float (&x)[values]) {
     constexpr int warps = lanes / 32;
     __shared__ float of_warp[values][norm_threads / 32];
     const int warp = static_cast<int>(threadIdx.x) / 32, first = warp / warps * warps;
-    __syncthreads();  // those who still read the former sums
+    __syncthreads();  // other warps may still be reading the previous sums
     if (threadIdx.x % 32 == 0)
       for (int v = 0; v < values; ++v) of_warp[v][warp] = x[v];
     __syncthreads();

@@ -13,7 +13,7 @@ struct alignas(sizeof(T) * n) Pack {
   T value[n];
 };
 
-// The same as a thread holds it between memory and arithmetic, in registers: 4, 8 or 16 bytes, read and written whole.
+// A Pack as a thread holds it in registers between memory and arithmetic: 4, 8 or 16 bytes, read and written whole.
 template <class T, int n>
 struct alignas(sizeof(T) * n) Words {
   static constexpr int count = sizeof(T) * n / 4;
@@ -125,8 +125,8 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-// Of twice `half` values of this lane and of the lane whose number differs in the bit `offset` each keeps a half, added
-// up; returns whether it is the upper. So several sums over a warp take little more exchanges than one.
+// One butterfly step over 2 x `half` values: adds this lane's and lane ^ offset's values and keeps one half. Returns
+// true if it kept the upper half. Reducing several values this way costs barely more shuffles than reducing one.
 template <int n>
 __device__ __forceinline__ bool keep_half(float (&x)[n], int half, int offset) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -25,7 +25,7 @@ namespace {
 
 using Kind = WatchdogMessage::Kind;
 
-// Any rank may be this late at the start, as on a file system that takes its time. Rank 0 waits longer, so that a rank
+// How late any rank may be at the start, for example because of a slow file system. Rank 0 waits longer, so that a rank
 // without a connection says why.
 constexpr double start_seconds = 90, rank_0_seconds = start_seconds + 10;
 constexpr double farewell_seconds = 5;
@@ -49,9 +49,9 @@ bool first_on_its_host() {
   return true;
 }
 
-// Once Open MPI's mpirun ends a job, it waits for the daemons of all hosts, also of one that is cut off: for ever. A
-// rank that it has started itself leaves a process behind that ends it if it lingers. The daemons that mpirun can reach
-// notice its end. Between fork and the end only what is allowed in a process that had threads.
+// When Open MPI's mpirun ends a job, it waits forever for the daemon of a host that is cut off. A rank that mpirun
+// started itself therefore leaves a process that ends mpirun if it lingers; the daemons that mpirun can reach notice
+// its end. Between fork and the end only calls that are safe after forking a process with threads are made.
 void see_the_launcher_out() {
   constexpr int tenths = 40;
   const pid_t launcher = ::getppid();
@@ -60,7 +60,7 @@ void see_the_launcher_out() {
   if (name != "mpirun" && name != "orterun" && name != "mpiexec" && name != "prterun") return;
   if (::fork() != 0) return;
   ::setsid();  // mpirun signals a rank's whole process group
-  for (int descriptor = 0; descriptor < 3; ++descriptor) ::close(descriptor);  // and waits until its output ends
+  for (int descriptor = 0; descriptor < 3; ++descriptor) ::close(descriptor);  // and waits until its output is closed
   const timespec tenth = {0, 100'000'000};
   for (int i = 0; i < tenths; ++i) {
     ::nanosleep(&tenth, nullptr);
@@ -94,7 +94,7 @@ struct Watchdog::Impl {
   const int rank;
   const std::string host;
   const double hang, interval;
-  std::vector<WatchdogPeer> peers;  // on rank 0 all the others, in order; elsewhere rank 0 alone
+  std::vector<WatchdogPeer> peers;  // rank 0: all other ranks, in order; elsewhere rank 0 alone
   std::vector<WatchdogLink> links;  // of the peers
   Standstill standstill;
   std::thread thread;
@@ -139,7 +139,7 @@ void Watchdog::Impl::connect() {
     try {
       links.push_back(connect_to_watchdog(address, rank, host, start_seconds));
     } catch (const CommunicationError&) {
-      // Many fail for one reason: the first to say it ends the job, which takes mpirun some seconds.
+      // Many ranks fail for one reason: the first to report it ends the job, which takes mpirun some seconds.
       if (rank > 1) sleep_seconds(first_on_its_host() ? 2.0 : 6.0);
       see_the_launcher_out();
       throw;
@@ -188,12 +188,12 @@ void Watchdog::Impl::watch() {
     ::poll(waits.data(), waits.size(), static_cast<int>(std::min(interval / 2, 0.1) * 1000));
     const double time = watchdog_time();
     if (const int code = announced.load(); code != 0) end_job("", true, code);
-    // This process, or its whole host, has slept: what the others did meanwhile is about to be read.
+    // This process, or its whole host, was suspended: what the others sent meanwhile is about to be read.
     const double slept = time - last;
     last = time;
     for (WatchdogPeer& peer : peers)
       if (slept > 2 * interval) peer.heard += slept;
-    if (slept > hang) given_up = true;  // by the others, who have said so
+    if (slept > hang) given_up = true;  // the other ranks have already reported this one as lost
     for (std::size_t i = 0; i < links.size(); ++i)
       if (waits[i].revents != 0) hear(peers[i]);
     if (leaving) continue;
@@ -245,7 +245,7 @@ void Watchdog::Impl::judge(double time) {
   if (!stuck.empty()) end_job(stuck, false, lost_rank_code);
 }
 
-// Rank 0 passes a failure on to all, the rank that reported it included.
+// Rank 0 passes a failure on to all ranks, including the one that reported it.
 bool Watchdog::Impl::rank_0_answers() {
   for (const double end = watchdog_time() + 1; watchdog_time() < end; sleep_seconds(0.01))
     for (const WatchdogMessage& message : links.front().receive())
@@ -253,13 +253,13 @@ bool Watchdog::Impl::rank_0_answers() {
   return false;
 }
 
-// Rank 0 says it, for all to hear once.
+// Rank 0 prints it, so that it appears once.
 void Watchdog::Impl::end_job(const std::string& cause, bool said, int code) {
   if (!said && rank == 0) say(cause);
   if (!said) see_the_launcher_out();
   tell_everybody(Kind::failure, cause, said || rank == 0, code);
   if (!said && rank > 0 && !rank_0_answers()) say(cause);
-  // The message is on its way through the launcher; a process that ends at once may take it along.
+  // The message is on its way through the launcher; it could be lost if the process ended at once.
   sleep_seconds(said && rank > 0 ? 0.3 : 0.2);
   ::_exit(code);
 }

@@ -87,7 +87,7 @@ class Attempt {
   std::string outcome_;
 };
 
-// Those that are due; the next untried one at once when nothing is under way.
+// The addresses that are due; the next untried one at once when no attempt is in progress.
 void begin_attempts(std::vector<Attempt>& attempts) {
   bool under_way = false;
   for (Attempt& a : attempts) {

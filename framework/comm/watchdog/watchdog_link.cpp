@@ -55,7 +55,7 @@ void WatchdogLink::send(const WatchdogMessage& message) {
   flush();
 }
 
-// What cannot be sent is noticed when the other end is heard no more.
+// A failure to send is noticed when the other end falls silent.
 void WatchdogLink::flush() {
   while (open() && !out_.empty()) {
     const ssize_t sent = ::send(descriptor_, out_.data(), out_.size(), MSG_NOSIGNAL);

@@ -38,7 +38,7 @@ void find_own_addresses(WatchdogAddress& own) {
   ::freeifaddrs(all);
 }
 
-// In a time that tells nothing of the token.
+// Takes the same time for every token.
 bool same_token(const std::uint64_t* a, const std::uint64_t* b) { return ((a[0] ^ b[0]) | (a[1] ^ b[1])) == 0; }
 
 // The connections that no rank has chosen yet: strangers, and those that have shown the token.
@@ -54,7 +54,7 @@ class Lobby {
   }
   std::vector<WatchdogListener::Guest> guests() { return std::move(guests_); }
 
-  // New connections, a bounded number at a time. A process that may open no more files gives up its oldest stranger.
+  // New connections, a bounded number at a time. A process that may open no more files drops its oldest stranger.
   void open_doors(int listener) {
     for (std::size_t i = 0; i < most_strangers_; ++i) {
       const int descriptor = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -116,7 +116,7 @@ class Lobby {
 
   const WatchdogAddress& address_;
   const std::size_t most_strangers_;
-  std::vector<Waiting> waiting_;  // in the order of their coming
+  std::vector<Waiting> waiting_;  // in order of arrival
   std::vector<WatchdogListener::Guest> guests_;
 };
 

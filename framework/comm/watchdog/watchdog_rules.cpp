@@ -7,8 +7,8 @@
 namespace longstride {
 namespace {
 
-// A standstill of all ranks at one place may be a long step. Until the run has shown how long its steps are, it gets
-// this many times the patience; later, this many of its longest.
+// A standstill of all ranks at one point may be a long step. Until the run has shown how long its steps are, it gets
+// this many times the usual patience; later, this many times its longest step.
 constexpr double patience_at_first = 24, patience = 4, longest_steps = 10;
 constexpr int moves_to_know = 16;
 

@@ -1,4 +1,4 @@
-// When ranks count as lost: what the watchdog concludes from the heartbeats that it has heard. Times are seconds of one
+// When ranks count as lost: what the watchdog concludes from the heartbeats it has received. Times are seconds of one
 // clock.
 #pragma once
 #include <cstdint>
@@ -16,13 +16,13 @@ struct WatchdogPeer {
   bool left = false;
 };
 
-// A sentence on the peers that have been silent for `hang` seconds, all those of one outage together; empty: none.
+// A sentence about the peers that have been silent for `hang` seconds, all those of one outage together; empty: none.
 std::string silent_peers(const std::vector<WatchdogPeer>& peers, double time, double hang);
 
-// Ranks that answer and yet do not move.
+// Ranks that answer but make no progress.
 class Standstill {
  public:
-  // `own` is rank 0, which asks. A sentence, or empty.
+  // `own` is rank 0, the caller. A sentence, or empty.
   std::string find(const WatchdogPeer& own, const std::vector<WatchdogPeer>& peers, double time, double hang,
                    bool expected);
 

@@ -1,7 +1,7 @@
 // How the watchdogs of a job find each other: rank 0 listens, tells all ranks where through the communicator, and they
 // connect. On every connection
 //   a rank says hello, with the token that came through the communicator;
-//   rank 0 answers with a welcome, and says nothing to a connection that has not shown the token;
+//   rank 0 answers with a welcome, and sends nothing to a connection that has not shown the token;
 //   the rank says which of its connections it has chosen (the first that was welcomed), and closes the others.
 // Neither side waits for one connection at a time: strangers delay no rank, and rank 0 may be late.
 #pragma once
@@ -24,7 +24,7 @@ struct WatchdogAddress {
 
 class WatchdogListener {
  public:
-  WatchdogListener();  // on every interface; CommunicationError when there is no socket to be had
+  WatchdogListener();  // on every interface; CommunicationError if no socket can be opened
   ~WatchdogListener();
   WatchdogListener(const WatchdogListener&) = delete;
   WatchdogListener& operator=(const WatchdogListener&) = delete;
@@ -34,9 +34,9 @@ class WatchdogListener {
     WatchdogLink link;
     std::string host;
   };
-  // The connections of ranks 1 to ranks - 1, in order: of each rank the last that it has chosen. A link is closed when
-  // its rank has not come within `seconds`. A connection that takes longer than `hello_seconds` to show the token is
-  // dropped, and so is the oldest of too many such.
+  // The connections of ranks 1 to ranks - 1, in order: for each rank the last that it has chosen. A link is closed if
+  // its rank has not connected within `seconds`. A connection that takes longer than `hello_seconds` to show the token
+  // is dropped, and so is the oldest when there are too many of them.
   std::vector<Guest> accept_ranks(int ranks, double seconds, double hello_seconds = 10);
 
  private:
@@ -44,8 +44,8 @@ class WatchdogListener {
   WatchdogAddress address_;
 };
 
-// Rank `rank`'s connection to rank 0, by whichever of the addresses answers first. CommunicationError after `seconds`:
-// rank 0 does not answer, or no connection to it is possible; with what came of each address.
+// Rank `rank`'s connection to rank 0, through the address that answers first. CommunicationError after `seconds`: rank
+// 0 does not answer, or no connection to it is possible; the message says what came of each address.
 WatchdogLink connect_to_watchdog(const WatchdogAddress& address, int rank, const std::string& host, double seconds);
 
 }  // namespace longstride
