@@ -38,7 +38,7 @@ void add_commands(CLI::App& app, Session& session) {
   app.fallthrough();
   app.add_option_function<std::string>(
          "--log-level", [&session](const std::string& name) { set_log_level(name, session); },
-         "messages to show beside progress: info, warning or error")
+         "messages to show besides progress: info, warning or error")
       ->check(CLI::IsMember({"info", "warning", "error"}));
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", "longstride " LONGSTRIDE_VERSION);

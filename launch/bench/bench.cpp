@@ -148,7 +148,7 @@ nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t ta
 
 void print_text(const nlohmann::ordered_json& r) {
   const auto gib_of = [&](const char* key) { return gib(r.at(key).get<std::int64_t>()); };
-  fmt::print("{} on {} in {}, {} x {} bytes a step, {} at a time, recompute {}\n", r.at("recipe").get<std::string>(),
+  fmt::print("{} on {} in {}, {} x {} bytes per step, {} at a time, recompute {}\n", r.at("recipe").get<std::string>(),
              r.at("device").get<std::string>(), r.at("precision").get<std::string>(),
              r.at("global_batch").get<std::int64_t>(), r.at("context").get<std::int64_t>(),
              r.at("micro_batch").get<std::int64_t>(), r.at("recompute").get<std::string>());
@@ -162,7 +162,7 @@ void print_text(const nlohmann::ordered_json& r) {
   fmt::print("memory   {:.3f} GiB planned, {:.3f} GiB used ({} and {} bytes)\n", gib_of("planned_bytes"),
              gib_of("used_bytes"), r.at("planned_bytes").get<std::int64_t>(), r.at("used_bytes").get<std::int64_t>());
   if (r.contains("exchange_milliseconds"))
-    fmt::print("exchange {:.3f} ms of a step's gradients between the ranks, with nothing else going on\n",
+    fmt::print("exchange {:.3f} ms for a step's gradients between the ranks, with nothing else running\n",
                r.at("exchange_milliseconds").get<double>());
   if (!r.contains("busy")) return;
   fmt::print("         {:.3f} GiB less are free than before, with kernels and libraries\n", gib_of("taken_bytes"));
@@ -212,7 +212,7 @@ void add_bench(CLI::App& app, Session& session) {
   step->add_option("recipe", o->recipe, "recipe file; its data is not needed")->required();
   step->add_option("--set", o->overrides, "override a key, as in --set train.micro_batch=4");
   step->add_option("--steps", o->steps, "steps to time, after a few that warm up")->check(CLI::Range(1, 10000));
-  step->add_option("--seconds", o->seconds, "time fewer steps, at least three, where --steps would take longer")
+  step->add_option("--seconds", o->seconds, "time fewer steps, at least three, if --steps would take longer")
       ->check(above_zero());
   add_device_option(*step, o->device);
   step->add_flag("--json", o->json, "print JSON");

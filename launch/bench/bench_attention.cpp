@@ -182,7 +182,7 @@ void run_bench(const AttentionBenchOptions& options, Session& session) {
 void add_bench_attention(CLI::App& bench, Session& session) {
   auto o = std::make_shared<AttentionBenchOptions>();
   CLI::App* attention = bench.add_subcommand(
-      "attention", "The attention of each kind of layer, forward and backward, beside the floor of this device");
+      "attention", "The attention of each kind of layer, forward and backward, compared with the bound of this device");
   attention->add_option("recipe", o->recipe, "recipe file; its data is not needed")->required();
   attention->add_option("--set", o->overrides, "override a key, as in --set data.context=65536");
   attention->add_option("--batch", o->batch, "sequences; default: the recipe's micro-batch")

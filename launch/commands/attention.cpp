@@ -198,8 +198,8 @@ void add_attention(CLI::App& app, Session& session) {
   attention->add_option("--query", o->queries, "positions being generated; default: three")->check(not_below_zero());
   attention->add_option("--input", o->input, "which sequence of the split, from 0")->check(not_below_zero());
   attention->add_option("--split", o->split, "train, valid or test")->check(CLI::IsMember({"train", "valid", "test"}));
-  attention->add_option("--data", o->data, "another prepared dataset than the recipe's");
-  attention->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
+  attention->add_option("--data", o->data, "a prepared dataset other than the recipe's");
+  attention->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   attention->add_option("--output", o->output, "folder to write to; default: RUN/attention");
   attention->add_flag("--force", o->replace,

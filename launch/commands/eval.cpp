@@ -63,16 +63,17 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_option("run", o->run, "run directory")->required();
   eval->add_option("--split", o->request.split, "train, valid or test")
       ->check(CLI::IsMember({"train", "valid", "test"}));
-  eval->add_option("--data", o->request.data, "another prepared dataset than the recipe's");
-  eval->add_option("--min-context", o->request.min_context, "bytes of context that every scored byte has at least")
+  eval->add_option("--data", o->request.data, "a prepared dataset other than the recipe's");
+  eval->add_option("--min-context", o->request.min_context, "least number of bytes of context for every scored byte")
       ->check(not_below_zero());
-  eval->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
+  eval->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   eval->add_option("--batch", o->request.batch,
                    "windows scored at once, at most all; default: about 8,192 positions, 65,536 on a GPU")
       ->check(above_zero());
-  CLI::Option* windows = eval->add_option("--windows", o->request.max_windows, "score only the first so many windows")
-                             ->check(above_zero());
+  CLI::Option* windows =
+      eval->add_option("--windows", o->request.max_windows, "score only this many windows, from the first")
+          ->check(above_zero());
   eval->add_flag("--spread", o->request.spread,
                  "with --windows: spread evenly over the split, with the standard error of the estimate")
       ->needs(windows);

@@ -116,10 +116,10 @@ void run_info(const InfoOptions& o) {
 
 void add_info(CLI::App& app, Session& session) {
   auto o = std::make_shared<InfoOptions>();
-  CLI::App* info = app.add_subcommand("info", "Say what a prepared dataset holds and where it came from");
+  CLI::App* info = app.add_subcommand("info", "Print what a prepared dataset holds and where it came from");
   info->add_option("file", o->path, "dataset written by `longstride prepare`")->required();
   info->add_option("--sources", o->sources, "source files listed at most");
-  info->add_flag("--verify", o->verify, "fail where a split has no checksum; those that are there are always verified");
+  info->add_flag("--verify", o->verify, "also fail if a split has no checksum; existing ones are always verified");
   info->callback([o, &session] {
     if (session.comm->rank() == 0) run_info(*o);
   });

@@ -150,16 +150,16 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
     line("reproduces", fmt::format("table {}, {}: {} bits per byte", recipe.reproduces.table, recipe.reproduces.row,
                                    recipe.reproduces.bits_per_byte));
   line("batch",
-       fmt::format("{} sequences of {} a step: {} {} x {} x micro-batches of {}", recipe.train.global_batch,
+       fmt::format("{} sequences of {} per step: {} {} x {} x micro-batches of {}", recipe.train.global_batch,
                    recipe.model.context, o.ranks / c.batching.context,
                    c.batching.context > 1 ? fmt::format("group(s) of {} ranks", c.batching.context) : "rank(s)",
                    c.batching.accumulation(), c.batching.micro));
   line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
-  line("operations", fmt::format("{:.4g} TFLOP a step (6 x parameters + the pattern's pairs; recompute not counted)",
+  line("operations", fmt::format("{:.4g} TFLOP per step (6 x parameters + the pattern's pairs; recompute not counted)",
                                  c.flops_per_step / 1e12));
   for (const StageCost& s : c.stages)
     line(&s == c.stages.data() ? "stages" : "",
-         fmt::format("until step {}: {} sequences of {}, {:.4g} TFLOP a step", s.stage.until,
+         fmt::format("until step {}: {} sequences of {}, {:.4g} TFLOP per step", s.stage.until,
                      recipe.train.global_batch * (recipe.model.context / s.stage.context), s.stage.context,
                      s.flops_per_step / 1e12));
   line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
@@ -169,13 +169,13 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   const MemoryPlan& m = c.memory;
   const bool gpu = m.device == Device::cuda;
   fmt::print("memory per rank, on {} in {}\n", gpu ? "a GPU" : "the CPU", kernels::name_of(m.compute));
-  memory("parameters", m.parameters, m.compute == Dtype::f32 ? "fp32" : "fp32, and a narrow copy");
+  memory("parameters", m.parameters, m.compute == Dtype::f32 ? "fp32" : "fp32, and a low-precision copy");
   memory("gradients", m.gradients, "");
   if (m.exchange > 0) memory("exchange", m.exchange, "gradients on their way between ranks");
   const bool shared = recipe.train.parallel.shard && o.ranks > 1;
   const bool muon = recipe.train.optimizer == OptimizerKind::muon;
   memory("optimizer", m.optimizer,
-         muon     ? "Adam's two moments; Muon's momentum stands in the first"
+         muon     ? "Adam's two moments; Muon's momentum is in the first"
          : shared ? "Adam's two moments, of this rank's part"
                   : "Adam's two moments");
   if (m.average > 0) memory("average", m.average, "running average of weights");

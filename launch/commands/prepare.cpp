@@ -90,12 +90,12 @@ void add_bytes(CLI::App& prepare, Session& session) {
   kind->add_option("--split", o->config.split,
                    "train,valid,test in the file's order: bytes (90000000,5000000,5000000), fractions "
                    "(0.9,0.05,0.05, the default), or enwik8");
-  kind->add_flag("--raw", o->config.raw, "take the file's bytes as they are even if it is compressed");
+  kind->add_flag("--raw", o->config.raw, "use the bytes as they are even if the file is compressed");
   kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output); });
 }
 
 void add_seed(CLI::App* kind, std::uint64_t& seed) {
-  kind->add_option("--seed", seed, "of the division into train, valid and test")
+  kind->add_option("--seed", seed, "seed of the division into train, valid and test")
       ->check(CLI::Range(0, 2147483647))
       ->capture_default_str();
 }
@@ -107,7 +107,7 @@ void add_files(CLI::App* kind, PrepareFilesConfig& config, const char* input, co
   kind->add_option("--test-input", config.test_inputs, "the same for test");
   kind->add_option("--split", config.split, split);
   kind->add_flag("--skip-others", config.skip_others,
-                 "leave out what cannot be taken even if it is most of a folder or an archive");
+                 "skip files that cannot be read even if they are most of a folder or an archive");
 }
 
 void add_cifar10(CLI::App& prepare, Session& session) {

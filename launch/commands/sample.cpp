@@ -119,7 +119,7 @@ std::int64_t sampling_rate(const SampleOptions& o, const LoadedRun& run) {
 std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
   const Recipe& recipe = run.recipe;
   if (!fs::exists(recipe.data.path))
-    throw user_error("{}: the dataset is not there; --complete takes what it goes on from out of it", recipe.data.path);
+    throw user_error("{}: the dataset is missing; --complete takes the beginnings from it", recipe.data.path);
   const auto dataset = open_run_data(run, "", o.complete);
   const auto split = dataset->split(o.complete, recipe.data.cross_files);
   std::vector<Bytes> out;
@@ -129,8 +129,8 @@ std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
       split->read(s, at, o.config.length, out.emplace_back(static_cast<std::size_t>(o.config.length)).data());
     }
   if (static_cast<std::int64_t>(out.size()) < o.config.count)
-    throw user_error("--count is {}, but the split '{}' of {} has {} sequences of {} bytes to go on from",
-                     o.config.count, o.complete, recipe.data.path, out.size(), o.config.length);
+    throw user_error("--count is {}, but the split '{}' of {} has {} sequences of {} bytes to continue", o.config.count,
+                     o.complete, recipe.data.path, out.size(), o.config.length);
   return out;
 }
 
@@ -229,24 +229,28 @@ void add_sample(CLI::App& app, Session& session) {
   sample->add_option("--temperature", sampling.temperature, "logits are divided by it; 0: the likeliest byte")
       ->check(CLI::Range(0.0, 100.0));
   sample->add_option("--top-k", sampling.top_k, "draw among the k likeliest bytes; 0: all")->check(not_below_zero());
-  sample->add_option("--top-p", sampling.top_p, "draw among the likeliest bytes that together have this probability")
+  sample
+      ->add_option("--top-p", sampling.top_p,
+                   "draw among the fewest likeliest bytes that together have this probability")
       ->check(CLI::Range(0.0, 1.0));
   CLI::Option* prompt = sample->add_option("--prompt", o->prompt, "file whose bytes every sample begins with");
   CLI::Option* complete =
-      sample->add_option("--complete", o->complete, "go on from the beginnings of the first sequences of this split")
+      sample->add_option("--complete", o->complete, "continue the beginnings of the first sequences of this split")
           ->check(CLI::IsMember({"train", "valid", "test"}))
           ->excludes(prompt);
-  sample->add_option("--given", o->given, "bytes of each that --complete takes; default: half")
+  sample->add_option("--given", o->given, "bytes that --complete takes of each sequence; default: half")
       ->check(above_zero())
       ->needs(complete);
-  sample->add_option("--seed", sampling.seed, "of the draws")->check(not_below_zero());
-  sample->add_option("--weights", o->weights, "last, average, or automatic: the average where the run keeps one")
+  sample->add_option("--seed", sampling.seed, "seed of the draws")->check(not_below_zero());
+  sample->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
-  sample->add_option("--rate", o->rate, "sound: samples a second; default: the dataset's")
+  sample->add_option("--rate", o->rate, "sound: samples per second; default: the dataset's")
       ->check(CLI::Range(1000, 192000));
   sample->add_option("--output", o->output, "folder to write to; default: RUN/samples");
   sample->add_flag("--force", o->replace, "write into a folder that holds files, and replace those of the same names");
-  sample->add_option("--batch", o->config.batch, "sequences at once; default: all, on a GPU at most 16 that fit")
+  sample
+      ->add_option("--batch", o->config.batch,
+                   "sequences drawn at once; default: all, on a GPU up to 16 that fit in memory")
       ->check(above_zero());
   sample->add_option("--precision", o->precision, "on a GPU: fp32, bf16 or fp16; default: the run's")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));

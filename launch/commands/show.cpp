@@ -91,18 +91,18 @@ void add_show(CLI::App& app, Session& session) {
   auto o = std::make_shared<ShowOptions>();
   CLI::App* show = app.add_subcommand("show", "Look at what a recipe describes");
   show->require_subcommand(1);
-  CLI::App* pattern = show->add_subcommand("pattern", "What attends to what, as text or as a picture");
+  CLI::App* pattern = show->add_subcommand("pattern", "Which positions attend to which, as text or as a picture");
   pattern->add_option("recipe", o->recipe, "recipe file")->required();
   pattern->add_option("--set", o->overrides, "override a key, as in --set model.attention.stride=16");
   pattern->add_option("--layer", o->layer, "layer, from 0")->check(not_below_zero());
   pattern->add_option("--head", o->head, "head, from 0")->check(not_below_zero());
-  pattern->add_option("--positions", o->positions, "show the first so many")->check(above_zero());
+  pattern->add_option("--positions", o->positions, "show this many positions")->check(above_zero());
   CLI::Option* output = pattern->add_option("--output", o->output, "PNG to write; without it, text");
   pattern->add_flag("--force", o->replace, "replace the picture when it exists")->needs(output);
   pattern->add_option("--query", o->query, "in a picture, highlight this position's row")
       ->check(not_below_zero())
       ->needs(output);
-  pattern->add_option("--scale", o->scale, "pixels a position in a picture")->check(above_zero())->needs(output);
+  pattern->add_option("--scale", o->scale, "pixels per position in a picture")->check(above_zero())->needs(output);
   pattern->callback([o, &session] { run_show(*o, session); });
 }
 

@@ -15,7 +15,7 @@ std::string geometry(const DatasetInfo& info) {
   if (info.rows > 0)
     return fmt::format("pictures of {} x {} x {} = {} bytes (rows, columns, channels)", info.rows, info.columns,
                        info.channels, thousands(info.image_bytes()));
-  if (info.rate > 0) return fmt::format("{} samples a second, {}", thousands(info.rate), printable(info.encoding));
+  if (info.rate > 0) return fmt::format("{} samples per second, {}", thousands(info.rate), printable(info.encoding));
   return "a stream of bytes";
 }
 

@@ -17,7 +17,7 @@ void refuse_without_cuda() {
 }  // namespace
 
 void add_device_option(CLI::App& command, DeviceOption& option) {
-  command.add_option("--device", option.name, "cpu or gpu; default: a GPU where there is one")
+  command.add_option("--device", option.name, "cpu or gpu; default: a GPU if there is one")
       ->check(CLI::IsMember({"cpu", "gpu"}));
 }
 
@@ -33,9 +33,8 @@ Device chosen_device(const DeviceOption& option, Communicator& comm) {
     throw user_error("--device gpu: no GPU is found here (nvidia-smi shows what the driver sees); use --device cpu");
   if (comm.size() > 1 && !built_with_nccl())
     throw user_error(
-        "several GPUs need NCCL, which this build has not: configure it again where NCCL is found, run one rank, or "
-        "use "
-        "--device cpu");
+        "training on several GPUs needs NCCL, which this build lacks: reconfigure where NCCL is installed, run one "
+        "rank, or use --device cpu");
   choose_gpu(comm);
   return Device::cuda;
 }

@@ -76,7 +76,7 @@ void run_doctor(const DoctorOptions& o, Session& session) {
 void add_doctor(CLI::App& app, Session& session) {
   auto o = std::make_shared<DoctorOptions>();
   CLI::App* doctor =
-      app.add_subcommand("doctor", "Check this machine, or under mpirun all of them, and say what is wrong");
+      app.add_subcommand("doctor", "Check this machine, or under mpirun all of them, and report problems");
   doctor->add_option("--directory", o->directory, "where runs and datasets are; default: here");
   doctor->add_option("--megabytes", o->megabytes, "written and read back on each host; default: 256")
       ->check(CLI::Range(1, 1 << 16));

@@ -152,7 +152,8 @@ Findings check_gpu(Communicator& comm, Device& device) {
     choose_gpu(comm);
   } catch (const UserError& error) {
     if (comm.rank() > 0) return {};
-    return {{"GPU", "all ranks", error.what(), Verdict::problem, "one rank a GPU, on hosts that all have GPUs"}};
+    return {
+        {"GPU", "all ranks", error.what(), Verdict::problem, "start one rank per GPU, on hosts that all have GPUs"}};
   }
   device = Device::cuda;
   const DeviceInfo info = device_info();

@@ -44,7 +44,7 @@ void check_text(const std::string& text, const std::string& name, std::size_t fi
       throw user_error("{}: {} {}; a recipe is YAML text", place(name, line),
                        length > 0 ? fmt::format("the control character {}", printable(text.substr(at, length)))
                                   : fmt::format("byte {:#04x}", static_cast<unsigned char>(text[at])),
-                       length > 0 ? "stands here" : "is not UTF-8");
+                       length > 0 ? "occurs here" : "is not UTF-8");
     if (text[at] == '\n') ++line;
     at += length;
   }
@@ -63,7 +63,7 @@ class Builder : public YAML::EventHandler {
     add(leaf(mark, "", anchor, Setting::Kind::null));
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    throw user_error("{}: an alias stands here; recipes have no anchors and aliases, write the value out", at(mark));
+    throw user_error("{}: this is an alias; recipes have no anchors and aliases, write the value out", at(mark));
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
@@ -98,10 +98,10 @@ class Builder : public YAML::EventHandler {
   std::string at(const YAML::Mark& mark) const { return place(name_, mark); }
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
     if (!tag.empty() && tag != "?" && tag != "!")
-      throw user_error("{}: the tag {} stands here; recipes have no tags", at(mark), shown(tag));
+      throw user_error("{}: this has the tag {}; recipes have no tags", at(mark), shown(tag));
   }
   Setting leaf(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, Setting::Kind kind) {
-    if (anchor != 0) throw user_error("{}: an anchor stands here; recipes have no anchors and aliases", at(mark));
+    if (anchor != 0) throw user_error("{}: this is an anchor; recipes have no anchors and aliases", at(mark));
     if (++values_ > most_values) throw user_error("{}: more than {} values; this is no recipe", at(mark), most_values);
     Setting s;
     s.kind = kind;

@@ -127,8 +127,8 @@ std::string Report::curves() const {
   }
   for (const EvaluationPoint& p : history_.evaluations)
     valid.points.emplace_back(static_cast<double>(p.step), p.bits_per_byte);
-  return "<div class=\"plots\">\n" + line_plot("bits per byte over steps", {training, valid}) +
-         line_plot("tokens per second", {speed}) + line_plot("norm of the gradient", {norm}, true) +
+  return "<div class=\"plots\">\n" + line_plot("bits per byte by step", {training, valid}) +
+         line_plot("tokens per second", {speed}) + line_plot("gradient norm", {norm}, true) +
          line_plot("learning rate", {rate}) + "</div>\n";
 }
 
@@ -155,9 +155,9 @@ std::string Report::speed() const {
   const double flops =
       model_.cost(recipe_.data.context).training_flops * static_cast<double>(recipe_.train.global_batch);
   Rows rows = {
-      {"a step", fmt::format("{:.4g} s, median of what was logged", *seconds)},
+      {"step time", fmt::format("{:.4g} s, median of the logged steps", *seconds)},
       {"tokens per second", thousands(static_cast<std::int64_t>(step_tokens_ / *seconds))},
-      {"operations", fmt::format("{:.4g} TFLOP a step, {:.4g} TFLOP/s", flops / 1e12, flops / *seconds / 1e12)},
+      {"operations", fmt::format("{:.4g} TFLOP per step, {:.4g} TFLOP/s", flops / 1e12, flops / *seconds / 1e12)},
       {"training, all logged steps", duration_text(history_.seconds(step_tokens_))},
       {"ranks", fmt::format("{}", state_.world_size)}};
   return table(rows);

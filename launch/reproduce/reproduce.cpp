@@ -212,7 +212,7 @@ void Reproduction::read_row(TableRow& row) const {
   m.data = fs::path(row.paper.recipe.data.path).filename().string();
   const bool full = m.finished && m.tokens >= m.published_tokens;
   m.evidence = table_.scale == Scale::smoke ? Evidence::toy : full ? Evidence::full_run : Evidence::short_run;
-  if (!m.finished) m.note = fmt::format("step {} of {}: the same command goes on", state.step, train.steps);
+  if (!m.finished) m.note = fmt::format("step {} of {}: the same command continues", state.step, train.steps);
 }
 
 // Random bytes: time does not depend on them.
@@ -299,7 +299,7 @@ void Reproduction::run() {
   if (session_.comm->rank() != 0) return;
   write();
   if (out_of_time_ || interrupted_)
-    fmt::print("{}: the same command goes on from the checkpoints in {}\n",
+    fmt::print("{}: the same command continues from the checkpoints in {}\n",
                interrupted_ ? "stopped by a signal" : "the time is over", output_);
   for (const TableRow& row : table_.rows)
     if (row.measured.evidence != Evidence::none) return;
@@ -310,7 +310,8 @@ void Reproduction::run() {
 
 void add_reproduce(CLI::App& app, Session& session) {
   auto o = std::make_shared<ReproduceOptions>();
-  CLI::App* reproduce = app.add_subcommand("reproduce", "Run the rows of a table of the paper, beside its figures");
+  CLI::App* reproduce =
+      app.add_subcommand("reproduce", "Run the rows of a table of the paper and compare with its figures");
   reproduce->add_option("table", o->table, "table1, table2, table3 or table4")
       ->required()
       ->check(CLI::IsMember({"table1", "table2", "table3", "table4"}));
@@ -326,13 +327,14 @@ void add_reproduce(CLI::App& app, Session& session) {
   reproduce->add_option("--set", o->overrides, "override a key of every row, as in --set train.steps=2000");
   reproduce
       ->add_option("--time-limit", o->time_limit,
-                   "seconds; rows still to be trained share them, stop at a checkpoint and go on another time")
+                   "seconds shared by the rows still to be trained; each stops at a checkpoint and can be continued")
       ->check(CLI::Range(1.0, 1e8));
   reproduce
       ->add_option("--train-seconds", o->train_seconds,
-                   "short runs: as many steps of every row as take about so long, with a twentieth of them as warmup")
+                   "short runs: as many steps of every row as take about this many seconds, a twentieth of them warmup")
       ->check(CLI::Range(1.0, 1e8));
-  reproduce->add_option("--windows", o->windows, "score only the first so many windows; default: all, at toy size 8")
+  reproduce
+      ->add_option("--windows", o->windows, "score only this many windows, from the first; default: all, at toy size 8")
       ->check(above_zero());
   reproduce->add_option("--steps", o->steps, "with --scale speed: steps to time")->check(CLI::Range(1, 10000));
   add_device_option(*reproduce, o->device);

@@ -11,8 +11,8 @@ namespace longstride {
 
 struct EvaluateRequest {
   std::string split = "test";
-  std::string data;              // another prepared dataset than the recipe's; empty: the recipe's
-  std::int64_t min_context = 0;  // bytes of context that every scored byte has at least
+  std::string data;              // a prepared dataset other than the recipe's; empty: the recipe's
+  std::int64_t min_context = 0;  // least number of bytes of context for every scored byte
   std::int64_t batch = 0;        // windows scored at once; 0: about 8,192 positions, 65,536 on a GPU
   std::int64_t max_windows = 0;  // only so many; 0: all
   bool spread = false;           // those are spread evenly over the split; otherwise the first

@@ -118,10 +118,10 @@ void announce(const Recipe& recipe, SparseTransformer& model, Communicator& comm
                             batching.accumulation(), batching.micro));
   if (ranks > 1)
     line("exchange", fmt::format("gradients in {}, {} the backward pass{}",
-                                 kernels::name_of(gradient_type(recipe.train, device)), overlapped ? "beside" : "after",
+                                 kernels::name_of(gradient_type(recipe.train, device)), overlapped ? "during" : "after",
                                  parallel.shard ? ", the optimizer's state divided between ranks" : ""));
   line("memory",
-       fmt::format("{:.2f} GiB a rank: parameters {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations "
+       fmt::format("{:.2f} GiB per rank: parameters {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations "
                    "{:.2f}",
                    gib(device == Device::cpu ? plan.total() : plan.block()), gib(plan.parameters),
                    gib(plan.gradients + plan.exchange), gib(plan.optimizer + plan.average), gib(plan.activations)));

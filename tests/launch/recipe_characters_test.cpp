@@ -52,7 +52,7 @@ TEST(RecipeCharacters, ControlCharactersAreRefusedAsTheyAreAndEscaped) {
   const std::pair<std::string, const char*> controls[] = {
       {"\x01", "\\x01"}, {"\x1b", "\\x1b"}, {"\x7f", "\\x7f"}, {"\xc2\x9b", "\\u009b"}};
   for (const auto& [raw, shown] : controls) {
-    const std::string sentence = ": the control character "s + shown + " stands here; a recipe is YAML text";
+    const std::string sentence = ": the control character "s + shown + " occurs here; a recipe is YAML text";
     EXPECT_EQ(error_of(edited(small_recipe, "layers: 2", "layers: 2  # " + raw)), "r.yaml:5" + sentence);
   }
   for (const char* escape : {"\\0", "\\e", "\\a", "\\x7f", "\\u009b"})

@@ -174,13 +174,13 @@ TEST(RecipeErrors, YamlsCornersAreRefused) {
       {"- a\n- b\n", "r.yaml:1: a recipe is a map of name, data, model and train, but this is a list"},
       {"just words\n", "r.yaml:1: a recipe is a map of name, data, model and train, but this is just words"},
       {small + "---\n" + small, "r.yaml: holds more than one YAML document; a recipe is one"},
-      {"a: &x 1\nb: *x\n", "r.yaml:1: an anchor stands here; recipes have no anchors and aliases"},
-      {"a: &x [1]\n", "r.yaml:1: an anchor stands here; recipes have no anchors and aliases"},
+      {"a: &x 1\nb: *x\n", "r.yaml:1: this is an anchor; recipes have no anchors and aliases"},
+      {"a: &x [1]\n", "r.yaml:1: this is an anchor; recipes have no anchors and aliases"},
       {small + "<<: {name: x}\n",
        "r.yaml:18: unknown key '<<'; it may have name, reproduces, unpublished, data, model, train, optimizer, "
        "parallel"},
-      {"a: !!int 3\n", "r.yaml:1: the tag tag:yaml.org,2002:int stands here; recipes have no tags"},
-      {"a: !mine {b: 3}\n", "r.yaml:1: the tag !mine stands here; recipes have no tags"},
+      {"a: !!int 3\n", "r.yaml:1: this has the tag tag:yaml.org,2002:int; recipes have no tags"},
+      {"a: !mine {b: 3}\n", "r.yaml:1: this has the tag !mine; recipes have no tags"},
       {"? [a, b]\n: c\n", "r.yaml:1: a key must be a word"},
       {std::string("name: \0x\n", 9), "r.yaml: holds zero bytes; a recipe is YAML text"},
       {"name: x\ndata: \xff\n", "r.yaml:2: byte 0xff is not UTF-8; a recipe is YAML text"},
@@ -209,7 +209,7 @@ TEST(RecipeErrors, WhatIsNotYamlIsRefusedWithItsLine) {
 TEST(RecipeErrors, HugeDocumentsAreRefusedSoon) {
   std::string bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n";
   for (char c = 'b'; c < 'k'; ++c) bomb += fmt::format("{0}: &{0} [*{1}, *{1}, *{1}, *{1}, *{1}]\n", c, char(c - 1));
-  EXPECT_EQ(error_of(bomb), "r.yaml:1: an anchor stands here; recipes have no anchors and aliases");
+  EXPECT_EQ(error_of(bomb), "r.yaml:1: this is an anchor; recipes have no anchors and aliases");
   std::string wide;
   for (int i = 0; i < 50000; ++i) wide += fmt::format("k{}: 1\n", i);
   EXPECT_EQ(error_of(wide), "r.yaml:5000: more than 10000 values; this is no recipe");

@@ -142,7 +142,7 @@ TEST(Reproduce, ATimeLimitStopsAtACheckpointAndTheSameCommandGoesOn) {
   const auto steps = [&] {
     const CommandResult result = reproduce(dir.path(), arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_NE(result.out.find("the same command goes on"), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("the same command continues"), std::string::npos) << result.out;
     const Json row = Json::parse(text_of(dir / "runs/reproduce-smoke/table4.json")).at("rows").at(0);
     EXPECT_EQ(row.at("run"), "audio-strided");
     return row.at("steps").get<int>();

@@ -54,7 +54,7 @@ def main():
     parser.add_argument("--split", default="test")
     parser.add_argument("--min-context", type=int, default=0)
     parser.add_argument("--weights", choices=["automatic", "last", "average"], default="automatic")
-    parser.add_argument("--windows", type=int, default=0, help="score only the first so many windows")
+    parser.add_argument("--windows", type=int, default=0, help="score only this many windows, from the first")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--float64", action="store_true")
     options = parser.parse_args()
