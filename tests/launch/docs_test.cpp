@@ -1,8 +1,11 @@
-// docs/guide/recipes.md lists the keys that the parser knows, all of them and no others, with their defaults.
+// The pages of docs/: docs/guide/recipes.md lists exactly the keys that the parser knows, with their defaults; links
+// lead to files; commit ids occur in notes only.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <regex>
 #include <sstream>
 
 #include "launch/recipe/recipe_writer.h"
@@ -11,6 +14,39 @@
 
 namespace longstride::testing {
 namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> pages_in(const std::string& folder) {
+  std::vector<fs::path> pages;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(LONGSTRIDE_SOURCE_DIR "/" + folder))
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  return pages;
+}
+
+std::vector<std::string> matches(const fs::path& page, const char* pattern, int group) {
+  const std::string text = text_of(page.string());
+  const std::regex regex(pattern);
+  std::vector<std::string> found;
+  for (std::sregex_iterator i(text.begin(), text.end(), regex), end; i != end; ++i) found.push_back(i->str(group));
+  return found;
+}
+
+TEST(Docs, EveryLinkLeadsToAFile) {
+  std::vector<fs::path> pages = pages_in("docs");
+  pages.emplace_back(LONGSTRIDE_SOURCE_DIR "/README.md");
+  for (const fs::path& page : pages)
+    for (const std::string& target : matches(page, R"(\]\(([^)#: ]+)[^): ]*\))", 1))
+      EXPECT_TRUE(fs::exists(page.parent_path() / target)) << page << " links to " << target;
+}
+
+TEST(Docs, OnlyNotesHoldCommitIds) {
+  for (const char* folder : {"docs/guide", "docs/develop"})
+    for (const fs::path& page : pages_in(folder))
+      EXPECT_EQ(matches(page, R"(\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7}\b)", 0), std::vector<std::string>{})
+          << page;
+  EXPECT_FALSE(matches(LONGSTRIDE_SOURCE_DIR "/docs/notes/2026-11/results.md", R"(\b[0-9a-f]{7}\b)", 0).empty());
+}
 
 // First and second column of the table of keys.
 std::map<std::string, std::string> documented() {
