@@ -1,4 +1,14 @@
-# A room is a folder that builds into one static library, longstride_<name>, and sees only the rooms it USES.
+# A room is a folder that builds into one static library, longstride_<name>, and sees only the rooms it USES. All of its
+# .cpp files belong to it; the end of a file's name says when that is not so:
+#
+#   *_cuda.cpp, *.cu       only in a build with CUDA; otherwise no_cuda.cpp stands in
+#   *_sm90.cu              only in a build with CUDA, and compiled for Hopper alone
+#   collectives_nccl.cpp   only where NCCL is found; otherwise no_nccl.cpp stands in
+#   *_sndfile.cpp          only where libsndfile and soxr are found; otherwise no_audio.cpp stands in
+#   *_libarchive.cpp       only where libarchive is found; otherwise no_archive.cpp stands in
+#   *_bench.cpp            part of longstride_bench_kernels (Benchmarks.cmake)
+#   *_fuzz.cpp             in tests/: a fuzzer of its own (tests/fuzz.cmake)
+#   *_slow.cpp             in tests/: part of test_<folder>_slow (tests/CMakeLists.txt)
 function(longstride_flags target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
@@ -32,9 +42,9 @@ function(longstride_flags target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF CXX_SCAN_FOR_MODULES OFF)
 endfunction()
 
-# longstride_room(name PATH folder [USES room ...] [LINK ...])
+# longstride_room(name PATH folder [USES room ...] [OPTIONS compiler option ...] [LINK library ...])
 function(longstride_room name)
-  cmake_parse_arguments(ROOM "" "PATH" "USES;LINK" ${ARGN})
+  cmake_parse_arguments(ROOM "" "PATH" "USES;OPTIONS;LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ROOM_PATH}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "(_bench|_fuzz|/main)\\.cpp$")
   if(NOT LIBARCHIVE_FOUND)
@@ -52,7 +62,6 @@ function(longstride_room name)
   else()
     list(FILTER sources EXCLUDE REGEX "/no_nccl\\.cpp$")
   endif()
-  # A part of a room that needs CUDA is a file ending in _cuda; no_cuda.cpp stands in for it where there is none.
   if(LONGSTRIDE_CUDA)
     list(FILTER sources EXCLUDE REGEX "/no_cuda\\.cpp$")
     file(GLOB_RECURSE device_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ROOM_PATH}/*.cu)
@@ -74,10 +83,7 @@ function(longstride_room name)
   endif()
   add_library(longstride_${name} STATIC ${sources})
   longstride_flags(longstride_${name})
-  if(name STREQUAL "kernels")
-    # Loops over arrays vectorise only when exp and sqrt need not set errno; nothing here reads errno or traps.
-    target_compile_options(longstride_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O3 -fno-math-errno -fno-trapping-math>)
-  endif()
+  target_compile_options(longstride_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${ROOM_OPTIONS}>")
   foreach(used ${ROOM_USES})
     target_link_libraries(longstride_${name} PUBLIC longstride_${used})
   endforeach()

@@ -7,6 +7,7 @@ add_executable(test_distributed_failure ${ranks_source}/failure.cpp)
 foreach(target test_distributed test_distributed_failure)
   longstride_flags(${target})
   target_link_libraries(${target} PRIVATE longstride_train)
+  add_dependencies(fast_tests ${target})
 endforeach()
 target_link_libraries(test_distributed PRIVATE GTest::gtest)
 

@@ -313,7 +313,7 @@ TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
   expect_refused({"sample", "run", "--complete", "test", "--given", "64"},
                  "--given is 64, but must be below the 64 bytes of a sample");
   expect_refused({"sample", "run", "--complete", "test", "--count", "1000"},
-                 "--count is 1000, but the split 'test' of x.h5 has 3 sequences of 64 bytes to go on from");
+                 "--count is 1000, but the split 'test' of x.h5 has 3 sequences of 64 bytes to continue");
   expect_refused({"sample", "run", "--output", "text.bin"},
                  "text.bin: cannot be created (Not a directory); choose another folder with --output");
 }
@@ -343,7 +343,8 @@ TEST_F(Command, WhatCannotBePreparedIsRefusedAndLeavesNothing) {
   prepare("images", "pictures", "pictures/a.png: is no PNG file, by its first bytes");
   prepare("images", "nothing", "nothing: holds no .png, .npy or .npz file");
   prepare("images", "a.npy", "a.npy: is no .npy file, by its first bytes; save the array with numpy.save");
-  prepare("images", "a.npz", "a.npz: is no zip archive or is cut short; an .npz file is one");
+  prepare("images", "a.npz",
+          "a.npz: is no tar or zip archive or a damaged one (Unrecognized archive format); copy or download it again");
   expect_refused({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"},
                  "x.h5: exists already; choose another --output, or replace it with --force");
   expect_refused({"prepare", "bytes", "--input", "text.bin", "--output", "y.h5", "--split", "1,2"},

@@ -22,7 +22,7 @@ case $kind in
     ;;
   thread)
     configure "${light[@]}" -DLONGSTRIDE_SANITIZE=thread
-    cmake --build "$build" --target test_datasets
+    cmake --build "$build" --target test_train
     # OpenMP's own synchronisation is invisible to the sanitizer, so only what runs on our own threads is tried.
     run -R '^Prefetcher' --no-tests=error
     ;;
