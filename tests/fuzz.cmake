@@ -59,9 +59,9 @@ if(LONGSTRIDE_FUZZERS)
     get_filename_component(room ${folder} NAME)
     get_filename_component(name ${source} NAME_WE)
     string(REGEX REPLACE "_fuzz$" "" name ${name})
-    if(room STREQUAL "launch")
-      # The recipe parser alone: the rest of the room needs every other room.
-      longstride_fuzzer(${name} ${source} USES core)
+    if(room STREQUAL "recipe")
+      # The recipe parser alone: the rest of launch needs every other room.
+      longstride_fuzzer(${name} ${source} USES models)
       file(GLOB parser ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp)
       target_sources(fuzz_${name} PRIVATE ${parser})
       target_link_libraries(fuzz_${name} PRIVATE yaml-cpp)

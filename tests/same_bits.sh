@@ -54,8 +54,8 @@ cd "$runs"
 python3 "$helper" inputs raw
 failed=0
 
-# quietly COMMAND...: shows what it printed only when it fails.
-quietly() { "$@" >log 2>&1 || { echo "failed: $*" >&2; cat log >&2; return 1; }; }
+# quietly COMMAND...: shows what it printed only when it fails. mpirun would read the list of runs.
+quietly() { "$@" </dev/null >log 2>&1 || { echo "failed: $*" >&2; cat log >&2; return 1; }; }
 
 for which in old new; do
   quietly "${!which}" prepare bytes --input raw/text.bin --split 0.9,0.05,0.05 --output $which/text.h5
@@ -71,7 +71,7 @@ done
 # Both programs train on the datasets of the old one.
 for which in old new; do
   mkdir $which/runs
-  while IFS='|' read -r name ranks threads recipe settings; do
+  while IFS='|' read -r name ranks threads recipe samples settings; do
     run=$which/runs/$name
     set=()
     for setting in $settings; do set+=(--set "$setting"); done
@@ -80,7 +80,8 @@ for which in old new; do
     export OMP_NUM_THREADS=$threads
     quietly "${mpi[@]}" "${!which}" train "$root/$recipe" "${set[@]}" --device cpu --run "$run"
     for split in valid test; do "${!which}" eval "$run" --split $split --windows 8 --json >"$run/$split.json"; done
-    quietly "${!which}" sample "$run" --count 2 --length 12 --output "$run/samples"
+    # shellcheck disable=SC2086
+    quietly "${!which}" sample "$run" $samples --output "$run/samples"
     if [ "$ranks" = 1 ]; then
       quietly "${!which}" export "$root/$recipe" "${set[@]}" --steps 2 --output "$run/export"
     fi

@@ -9,16 +9,13 @@
 #include <string>
 
 #include "framework/comm/communicator.h"
-#include "framework/core/device/device.h"
-#include "framework/core/tensor.h"
+#include "framework/core/context.h"
 
 namespace longstride {
 
-class Collectives {
+class Collectives : public SequenceGroup {
  public:
-  virtual ~Collectives() = default;
   virtual int rank() const = 0;
-  virtual int size() const = 0;
   // values[i] = sum over ranks.
   virtual void all_reduce_sum(const Tensor& values, void* stream) = 0;
   // `values` has size() equal pieces; every rank gets the sum of its own piece, in place.
@@ -27,6 +24,12 @@ class Collectives {
   virtual void all_gather(const Tensor& values, void* stream) = 0;
   // Piece r of `from` becomes piece rank() of rank r's `to`.
   virtual void all_to_all(const Tensor& from, const Tensor& to, void* stream) = 0;
+
+  // As the ranks that hold a sequence together.
+  int index() const override { return rank(); }
+  void exchange(const Context& ctx, const Tensor& from, const Tensor& to) override {
+    all_to_all(from, to, ctx.launch.stream);
+  }
 
   // For a watchdog, from any thread, without waiting: CommunicationError when an exchange under way has failed.
   virtual void check() {}

@@ -39,6 +39,14 @@ class Communicator {
   // Piece r of `from` becomes piece rank() of rank r's `to`; pieces of `each` bytes.
   virtual void all_to_all(const void* from, void* to, std::int64_t each) = 0;
   virtual void broadcast(void* bytes, std::int64_t count, int root) = 0;
+  // The root's text, on every rank.
+  std::string broadcast_text(std::string text, int root) {
+    auto length = static_cast<std::int64_t>(text.size());
+    broadcast(&length, sizeof(length), root);
+    text.resize(static_cast<std::size_t>(length));
+    broadcast(text.data(), length, root);
+    return text;
+  }
   virtual void barrier() = 0;
   // True on every rank when any rank says true.
   virtual bool any(bool mine) = 0;

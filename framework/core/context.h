@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "framework/core/arena.h"
-#include "framework/core/device/device.h"
+#include "framework/core/device/stream.h"
 #include "framework/core/tensor.h"
+#include "kernels/base/op.h"
 
 namespace longstride {
 
@@ -20,11 +21,11 @@ class SequenceGroup {
   virtual ~SequenceGroup() = default;
   virtual int index() const = 0;
   virtual int size() const = 0;
-  // Piece r of `from` becomes piece `index` of rank r's `to`; `size` equal pieces.
-  virtual void all_to_all(const Context& ctx, const Tensor& from, const Tensor& to) const = 0;
+  // Piece r of `from` becomes piece `index` of rank r's `to`; `size` equal pieces. In the order of ctx's queue.
+  virtual void exchange(const Context& ctx, const Tensor& from, const Tensor& to) = 0;
 };
 
-// Told by the backward pass as gradients become complete, so that ranks can exchange them while it goes on.
+// Told by the backward pass as gradients become complete, so that ranks can exchange them while it continues.
 class GradientWatcher {
  public:
   virtual ~GradientWatcher() = default;
@@ -35,10 +36,10 @@ class GradientWatcher {
 struct Context {
   Device device = Device::cpu;
   Arena* arena = nullptr;
-  kernels::Launch launch;       // the stream, and workspace for libraries
-  Dtype compute = Dtype::f32;   // activations inside a branch, and the weights that matrix products read
-  Dtype residual = Dtype::f32;  // statistics, gradients of parameters and, unless it is narrow, the residual stream
-  bool narrow_stream = false;   // on a GPU, with bf16: the residual stream and its gradient are of the compute type
+  kernels::Launch launch;               // the stream, and workspace for libraries
+  Dtype compute = Dtype::f32;           // activations inside a branch, and the weights that matrix products read
+  Dtype exact = Dtype::f32;             // statistics, losses and gradients of parameters
+  bool low_precision_residual = false;  // the residual stream and its gradient are of the compute type, not exact
   std::uint64_t seed = 0;
   const std::int64_t* step = nullptr;  // device memory: the current step, read by kernels; null outside training
   const float* loss_scale = nullptr;   // device memory: what the loss is multiplied by (fp16); null: nothing
@@ -47,14 +48,15 @@ struct Context {
   std::int64_t first_row = 0;  // index in the global batch of this micro-batch's first sequence: dropout is keyed by
                                // it, so that the masks do not depend on the number of ranks or on accumulation. With a
                                // group it counts runs of positions instead, `size` of them a sequence
-  const SequenceGroup* group = nullptr;  // null: this rank holds whole sequences. Otherwise one at a time
-  GradientWatcher* watcher = nullptr;    // null: nobody waits
+  SequenceGroup* group = nullptr;      // null: this rank holds whole sequences. Otherwise one at a time
+  GradientWatcher* watcher = nullptr;  // null: not needed
 
   // How many ranks divide the positions of a sequence, and which of their equal runs this rank has.
   int sequence_ranks() const { return group == nullptr ? 1 : group->size(); }
   int sequence_rank() const { return group == nullptr ? 0 : group->index(); }
 
-  Dtype stream() const { return narrow_stream ? compute : residual; }
+  Dtype residual_dtype() const { return low_precision_residual ? compute : exact; }
+  Queue queue() const { return Queue(device, launch.stream); }
   bool planning() const { return arena->planning(); }
 };
 

@@ -39,6 +39,15 @@ void ParameterSet::lay_out(int ranks, std::int64_t bucket) {
   }
 }
 
+std::vector<FlatRange> ParameterSet::pieces(int rank, int ranks) const {
+  std::vector<FlatRange> pieces;
+  for (const FlatRange& b : buckets_) {
+    LONGSTRIDE_CHECK(b.count % ranks == 0, "a bucket of {} elements for {} ranks", b.count, ranks);
+    pieces.push_back({b.begin + rank * (b.count / ranks), b.count / ranks, b.decays});
+  }
+  return pieces;
+}
+
 void ParameterSet::bind(const Tensor& master, const Tensor& gradient, const Tensor& low) {
   const auto slice = [](const Tensor& flat, const Parameter& p) {
     return flat.slice(0, p.offset, p.offset + p.shape.count()).reshape(p.shape);

@@ -36,10 +36,14 @@ struct Parameter {
   bool decays() const { return shape.rank >= 2; }
 };
 
-// Elements [begin, begin + count) of the flat buffers.
-struct Bucket {
+// Elements [begin, begin + count) of the flat buffers: a bucket, a rank's piece of one, or what a checkpoint's share
+// holds.
+struct FlatRange {
   std::int64_t begin = 0, count = 0;
-  bool decays = false;
+  bool decays = false;  // with weight decay; all elements of a bucket or a piece alike
+
+  std::int64_t end() const { return begin + count; }
+  Tensor of(const Tensor& flat) const { return flat.slice(0, begin, end()); }
 };
 
 class ParameterSet {
@@ -59,16 +63,20 @@ class ParameterSet {
   // Writes initial values into the (host) masters: counter-based, so equal on every rank.
   void initialise(std::uint64_t seed);
 
-  std::int64_t count() const { return count_; }                    // without padding: what the paper reports
-  std::int64_t flat_size() const { return flat_size_; }            // with padding
-  std::int64_t decayed_size() const { return decayed_; }           // [0, decayed_size) of the flat buffer decays
-  const std::vector<Bucket>& buckets() const { return buckets_; }  // in flat order
+  std::int64_t count() const { return count_; }                       // without padding: what the paper reports
+  std::int64_t flat_size() const { return flat_size_; }               // with padding
+  std::int64_t decayed_size() const { return decayed_; }              // [0, decayed_size) of the flat buffer decays
+  const std::vector<FlatRange>& buckets() const { return buckets_; }  // in flat order
+  // A rank's pieces of the buckets, one of each.
+  std::vector<FlatRange> pieces(int rank, int ranks) const;
+  // The whole of a flat buffer: what decays, and what does not.
+  std::vector<FlatRange> everything() const { return {{0, decayed_, true}, {decayed_, flat_size_ - decayed_, false}}; }
   const std::deque<Parameter>& all() const { return parameters_; }
   std::deque<Parameter>& all() { return parameters_; }
 
  private:
   std::deque<Parameter> parameters_;
-  std::vector<Bucket> buckets_;
+  std::vector<FlatRange> buckets_;
   std::int64_t count_ = 0, flat_size_ = 0, decayed_ = 0;
 };
 

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "framework/layers/sequence_exchange.h"
+#include "framework/ops/run.h"
+#include "kernels/attention/attention.h"
 
 namespace longstride {
 
@@ -57,14 +59,20 @@ Tensor AttentionBranch::transform(Context& ctx, const Tensor& qkv, std::int64_t 
                                   Scratch& scratch, Tape* tape) const {
   if (!config_.transform.any()) return {};
   const Tensor qk = scratch.tensor({qkv.size(0), qkv.size(1), 2 * heads * config_.key_size}, ctx.compute, tape);
-  ops::query_key(ctx, config_.transform, queries_and_keys_in(qkv, heads), first, queries_and_keys_in(qk, heads));
+  ops::run(ctx, kernels::QueryKeyArgs{.transform = config_.transform,
+                                      .x = queries_and_keys_in(qkv, heads),
+                                      .y = queries_and_keys_in(qk, heads),
+                                      .first = first,
+                                      .first_at = ctx.position});
   return qk;
 }
 
 void AttentionBranch::transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const {
   if (!config_.transform.any()) return;
   const Tensor gradient = queries_and_keys_in(dqkv, heads);
-  ops::query_key_backward(ctx, config_.transform, gradient, queries_and_keys_in(qkv, heads), 0, gradient);
+  ops::run(ctx,
+           kernels::QueryKeyBackwardArgs{
+               .transform = config_.transform, .dy = gradient, .x = queries_and_keys_in(qkv, heads), .dx = gradient});
 }
 
 double AttentionBranch::scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.key_size)); }
@@ -82,10 +90,16 @@ void AttentionBranch::forward(Context& ctx, const Tensor& normed, const Tensor& 
   }
   const Tensor qk = transform(ctx, qkv, heads, 0, scratch, tape);
   const Tensor o_heads = scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape);
-  const Tensor lse = scratch.tensor({batch, heads, seq}, ctx.residual, tape);
+  const Tensor lse = scratch.tensor({batch, heads, seq}, ctx.exact, tape);
   const Heads in = heads_of(qkv, heads, qk);
-  ops::attention(ctx, *plans_->plan(layer_, seq, ctx.sequence_rank(), ranks), in.q, in.k, in.v, scale(),
-                 o_heads.split_last(heads, config_.value_size), lse);
+  const auto plan = plans_->plan(layer_, seq, ctx.sequence_rank(), ranks);
+  ops::run(ctx, kernels::AttentionArgs{.plan = plan.get(),
+                                       .q = in.q,
+                                       .k = in.k,
+                                       .v = in.v,
+                                       .o = o_heads.split_last(heads, config_.value_size),
+                                       .lse = lse,
+                                       .scale = scale()});
   const Tensor o = positions_like(ctx, o_heads, scratch, tape);
   heads_to_positions(ctx, o_heads, {output_.in()}, o);
   if (tape != nullptr)
@@ -110,9 +124,18 @@ void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& d
       positions_to_heads(ctx, d_o, {output_.in()}, d_heads);
     }
     const Heads in = heads_of(qkv, heads, qk), grad = heads_of(dqkv_heads, heads);
-    ops::attention_backward(ctx, *plans_->plan(layer_, qkv.size(1), ctx.sequence_rank(), ranks), in.q, in.k, in.v,
-                            o_heads.split_last(heads, size), lse, d_heads.split_last(heads, size), scale(), grad.q,
-                            grad.k, grad.v);
+    const auto plan = plans_->plan(layer_, qkv.size(1), ctx.sequence_rank(), ranks);
+    ops::run(ctx, kernels::AttentionBackwardArgs{.plan = plan.get(),
+                                                 .q = in.q,
+                                                 .k = in.k,
+                                                 .v = in.v,
+                                                 .o = o_heads.split_last(heads, size),
+                                                 .lse = lse,
+                                                 .dout = d_heads.split_last(heads, size),
+                                                 .dq = grad.q,
+                                                 .dk = grad.k,
+                                                 .dv = grad.v,
+                                                 .scale = scale()});
     transform_back(ctx, qkv, heads, dqkv_heads);
     heads_to_positions(ctx, dqkv_heads, column_groups(), dqkv);
   }
@@ -135,18 +158,25 @@ std::unique_ptr<BranchCache> AttentionBranch::make_cache(Context& ctx, Scratch& 
                                                          std::int64_t positions) const {
   auto cache = std::make_unique<AttentionCache>();
   cache->plan = plans_->decode_plan(layer_, positions);
-  cache->rows = ops::decode_cache(memory, *cache->plan, batch, config_.key_size, config_.value_size, ctx.compute);
+  const std::int64_t rows = cache->plan->rows;
+  cache->rows = {cache->plan.get(), memory.tensor({batch, rows, config_.key_size}, ctx.compute),
+                 memory.tensor({batch, rows, config_.value_size}, ctx.compute)};
   return cache;
 }
 
 void AttentionBranch::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
                              std::int64_t position) const {
-  const ops::DecodeCache& rows = static_cast<const AttentionCache&>(*cache).rows;
+  const kernels::DecodeCache& rows = static_cast<const AttentionCache&>(*cache).rows;
   Scratch scratch(ctx);
   const Heads in = project(ctx, normed, position, scratch);
   const Tensor o = scratch.tensor({normed.size(0), 1, output_.in()}, ctx.compute);
-  ops::append(ctx, rows, in.k, in.v, position);
-  ops::attend(ctx, rows, in.q, position, scale(), o.split_last(config_.heads, config_.value_size));
+  ops::run(ctx, kernels::AppendArgs{.cache = rows, .k = in.k, .v = in.v, .first = position, .first_at = ctx.position});
+  ops::run(ctx, kernels::DecodeArgs{.cache = rows,
+                                    .q = in.q,
+                                    .o = o.split_last(config_.heads, config_.value_size),
+                                    .position = position,
+                                    .scale = scale(),
+                                    .position_at = ctx.position});
   output_.apply(ctx, o, out);
 }
 

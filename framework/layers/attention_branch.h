@@ -11,8 +11,8 @@
 
 #include "framework/layers/branch.h"
 #include "framework/layers/linear.h"
-#include "framework/ops/attention.h"
-#include "framework/ops/query_key.h"
+#include "kernels/attention/decode/decode.h"
+#include "kernels/query_key/query_key.h"
 
 namespace longstride {
 
@@ -43,7 +43,7 @@ class AttentionPlans {
 // The keys and values of earlier positions.
 struct AttentionCache : BranchCache {
   std::shared_ptr<const kernels::DecodePlan> plan;
-  ops::DecodeCache rows;
+  kernels::DecodeCache rows;
 };
 
 class AttentionBranch : public Branch {

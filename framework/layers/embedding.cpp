@@ -1,9 +1,12 @@
 #include "framework/layers/embedding.h"
 
+#include "framework/core/errors.h"
+#include "framework/ops/run.h"
+
 namespace longstride {
 namespace {
 
-// The tokens that ops::embed takes for positions [first, first + run): it shifts them itself if they start at 0.
+// The tokens that the op takes for positions [first, first + run): it shifts them itself if they start at 0.
 Tensor read_by(const Tensor& tokens, std::int64_t first, std::int64_t run) {
   const std::int64_t begin = first > 0 ? first - 1 : 0;
   return tokens.slice(1, begin, begin + run);
@@ -22,31 +25,39 @@ EmbeddingLayer::EmbeddingLayer(ParameterSet& parameters, const std::string& name
                                         {position_deviation, 0}));
 }
 
-ops::Embedding EmbeddingLayer::embedding(Tensor Parameter::*which, std::int64_t first) const {
-  ops::Embedding e{start_.*which, token_.*which, {}, first};
-  for (std::size_t j = 0; j < index_.size(); ++j) e.positions.push_back({index_[j].divisor, position_[j]->*which});
-  return e;
+kernels::EmbeddingArgs EmbeddingLayer::tables(Tensor Parameter::*which) const {
+  kernels::EmbeddingArgs args;
+  args.start = start_.*which;
+  args.token_table = token_.*which;
+  LONGSTRIDE_CHECK(index_.size() <= kernels::EmbeddingArgs::max_tables, "{} position tables", index_.size());
+  for (std::size_t j = 0; j < index_.size(); ++j)
+    args.positions[args.tables++] = {index_[j].divisor, position_[j]->*which};
+  return args;
+}
+
+void EmbeddingLayer::embed(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first) const {
+  kernels::EmbeddingArgs args = tables();
+  args.tokens = tokens;
+  args.y = y;
+  args.first = first;
+  args.first_at = ctx.position;
+  ops::run(ctx, args);
 }
 
 void EmbeddingLayer::forward(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first) const {
-  ops::embed(ctx, embedding(&Parameter::master, first), read_by(tokens, first, y.size(1)), y);
-}
-
-void EmbeddingLayer::backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first) const {
-  ops::embed_backward(ctx, dy, read_by(tokens, first, dy.size(1)), embedding(&Parameter::gradient, first));
+  embed(ctx, read_by(tokens, first, y.size(1)), y, first);
 }
 
 void EmbeddingLayer::decode(Context& ctx, const Tensor& previous, const Tensor& y, std::int64_t position) const {
-  ops::embed(ctx, embedding(&Parameter::master, position), previous, y);
+  embed(ctx, previous, y, position);
 }
 
-kernels::EmbeddingArgs EmbeddingLayer::tables() const {
-  kernels::EmbeddingArgs args;
-  args.start = start_.master.view();
-  args.token_table = token_.master.view();
-  for (std::size_t j = 0; j < index_.size(); ++j)
-    args.positions[args.tables++] = {index_[j].divisor, position_[j]->master.view()};
-  return args;
+void EmbeddingLayer::backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first) const {
+  kernels::EmbeddingBackwardArgs args{tables(&Parameter::gradient), {}};
+  args.tokens = read_by(tokens, first, dy.size(1));
+  args.y = dy;
+  args.first = first;
+  ops::run(ctx, args);
 }
 
 }  // namespace longstride

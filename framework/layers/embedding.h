@@ -5,7 +5,6 @@
 
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
-#include "framework/ops/embedding.h"
 #include "kernels/embedding/embedding.h"
 
 namespace longstride {
@@ -29,10 +28,11 @@ class EmbeddingLayer {
   void backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first = 0) const;
   // Generation: y (batch, 1, width) of one position, previous (batch, 1) u8 the tokens before it.
   void decode(Context& ctx, const Tensor& previous, const Tensor& y, std::int64_t position) const;
-  kernels::EmbeddingArgs tables() const;  // the tables alone
+  // The tables alone: the parameters' masters or gradients.
+  kernels::EmbeddingArgs tables(Tensor Parameter::*which = &Parameter::master) const;
 
  private:
-  ops::Embedding embedding(Tensor Parameter::*which, std::int64_t first) const;
+  void embed(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first) const;
 
   Parameter& start_;
   Parameter& token_;

@@ -1,6 +1,6 @@
 #include "framework/layers/layer_norm.h"
 
-#include "framework/ops/normalise.h"
+#include "framework/ops/run.h"
 
 namespace longstride {
 
@@ -13,11 +13,22 @@ struct Saved {
 Saved save(const Context& ctx, const Tensor& x, Tape* tape) {
   if (tape == nullptr) return {};
   const Shape rows = {x.count() / x.size(-1)};
-  const Saved saved{tape->tensor(rows, ctx.residual), tape->tensor(rows, ctx.residual)};
+  const Saved saved{tape->tensor(rows, ctx.exact), tape->tensor(rows, ctx.exact)};
   tape->push(x);
   tape->push(saved.mean);
   tape->push(saved.rstd);
   return saved;
+}
+
+// Without a step there is no dropout. The mask counts elements from the first of the global batch.
+kernels::DropoutArgs dropout(const Context& ctx, const AfterBranch& after, const Tensor& branch, const Tensor& y) {
+  return {.branch = branch,
+          .y = y,
+          .p = ctx.step == nullptr ? 0 : after.dropout,
+          .seed = ctx.seed,
+          .layer = after.dropout_id,
+          .step = ctx.step,
+          .first_element = ctx.first_row * (branch.count() / branch.size(0))};
 }
 
 }  // namespace
@@ -25,28 +36,42 @@ Saved save(const Context& ctx, const Tensor& x, Tape* tape) {
 LayerNorm::LayerNorm(ParameterSet& parameters, const std::string& name, std::int64_t width)
     : gain_(parameters.add(name + ".weight", {width}, {0, 1})), bias_(parameters.add(name + ".bias", {width}, {})) {}
 
-void LayerNorm::forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const {
+kernels::LayerNormArgs LayerNorm::args(const Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const {
   const Saved saved = save(ctx, x, tape);
-  ops::layer_norm(ctx, x, gain_.master, bias_.master, epsilon, y, saved.mean, saved.rstd);
+  return {.x = x.rows(),
+          .gain = gain_.master,
+          .bias = bias_.master,
+          .y = y.rows(),
+          .mean = saved.mean,
+          .rstd = saved.rstd,
+          .epsilon = epsilon};
 }
 
-void LayerNorm::forward_after(Context& ctx, const Tensor& branch, const Tensor& residual, const AfterBranch& after,
-                              const Tensor& sum, const Tensor& y, Tape* tape) const {
-  const Saved saved = save(ctx, sum, tape);
-  ops::dropout_add_layer_norm(ctx, branch, residual, after.dropout, after.dropout_id, sum, gain_.master, bias_.master,
-                              epsilon, y, saved.mean, saved.rstd);
+void LayerNorm::forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const {
+  ops::run(ctx, args(ctx, x, y, tape));
 }
 
-void LayerNorm::backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, const AfterBranch* below,
-                                const Tensor& dbranch, const Tensor& branch_sums, Tape& tape) const {
-  const Tensor rstd = tape.pop();
-  const Tensor mean = tape.pop();
-  const Tensor x = tape.pop();
-  if (below == nullptr)
-    ops::layer_norm_backward(ctx, dy, x, gain_.master, mean, rstd, dx, add, gain_.gradient, bias_.gradient);
-  else
-    ops::layer_norm_backward_dropout(ctx, dy, x, gain_.master, mean, rstd, dx, add, gain_.gradient, bias_.gradient,
-                                     below->dropout, below->dropout_id, dbranch, branch_sums);
+void LayerNorm::forward_after(Context& ctx, const BranchSum& add, const Tensor& y, Tape* tape) const {
+  kernels::DropoutArgs dropped = dropout(ctx, add.after, add.branch, add.sum);
+  dropped.residual = add.residual;
+  ops::run(ctx, kernels::DropoutAddLayerNormArgs{args(ctx, add.sum, y, tape), dropped});
+}
+
+void LayerNorm::backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, const BranchGradient* below,
+                                Tape& tape) const {
+  const Tensor rstd = tape.pop(), mean = tape.pop(), x = tape.pop();
+  const kernels::LayerNormBackwardArgs norm{.dy = dy.rows(),
+                                            .x = x.rows(),
+                                            .gain = gain_.master,
+                                            .mean = mean,
+                                            .rstd = rstd,
+                                            .dx = dx.rows(),
+                                            .add_to_dx = add,
+                                            .dgain = gain_.gradient,
+                                            .dbias = bias_.gradient};
+  if (below == nullptr) return ops::run(ctx, norm);
+  ops::run(ctx,
+           kernels::LayerNormBackwardDropoutArgs{norm, dropout(ctx, below->after, dx, below->output), below->sums});
 }
 
 }  // namespace longstride

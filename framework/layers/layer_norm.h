@@ -4,6 +4,7 @@
 
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
+#include "kernels/layer_norm/layer_norm.h"
 
 namespace longstride {
 
@@ -11,6 +12,18 @@ namespace longstride {
 struct AfterBranch {
   float dropout = 0;
   std::uint32_t dropout_id = 0;
+};
+
+// sum = residual + dropout(branch); sum may be residual.
+struct BranchSum {
+  Tensor branch, residual, sum;
+  AfterBranch after;
+};
+
+// The gradient of a branch's output, and its column sums, which accumulate.
+struct BranchGradient {
+  Tensor output, sums;
+  AfterBranch after;
 };
 
 class LayerNorm {
@@ -22,20 +35,20 @@ class LayerNorm {
 
   // y has the compute type, x the stream's. With a tape, x must stay valid until backward.
   void forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const;
-  // sum = residual + dropout(branch) and y = norm(sum), in one pass; sum may be residual.
-  void forward_after(Context& ctx, const Tensor& branch, const Tensor& residual, const AfterBranch& after,
-                     const Tensor& sum, const Tensor& y, Tape* tape) const;
+  // The sum and y = norm(sum) in one pass.
+  void forward_after(Context& ctx, const BranchSum& add, const Tensor& y, Tape* tape) const;
 
   // dx = the gradient of x, or dx += it when `add` (dx then holds the gradient that reaches x past the branches). With
-  // `below` the same pass writes dbranch, the gradient of the branch output that was added to form x, and accumulates
-  // its column sums into branch_sums. dbranch may be dy.
-  void backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, const AfterBranch* below,
-                       const Tensor& dbranch, const Tensor& branch_sums, Tape& tape) const;
+  // `below` the same pass writes the gradient of the branch that was added to form x; below->output may be dy.
+  void backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, const BranchGradient* below,
+                       Tape& tape) const;
 
   const Parameter& gain() const { return gain_; }
   const Parameter& bias() const { return bias_; }
 
  private:
+  kernels::LayerNormArgs args(const Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const;
+
   Parameter& gain_;
   Parameter& bias_;
 };

@@ -13,7 +13,7 @@ void ResidualStream::forward_in_place(Context& ctx, const Tensor& h, const Tenso
   norm(0).forward(ctx, h, normed, nullptr);
   for (int k = 0; k < size(); ++k) {
     run(k, normed, out);
-    norm(k + 1).forward_after(ctx, out, h, step(k).after, h, normed, nullptr);
+    norm(k + 1).forward_after(ctx, {out, h, h, step(k).after}, normed, nullptr);
   }
 }
 
@@ -58,7 +58,7 @@ void ResidualStream::forward_keeping_the_stream(Context& ctx, const Tensor& h, c
     const bool last = k + 1 == size(), kept = last || (k + 1) % recomputed_ == 0;
     if (kept) tape.open_frame();
     const Tensor next = kept ? tape.tensor(h.shape(), h.dtype()) : between;
-    norm(k + 1).forward_after(ctx, out, current, step(k).after, next, normed, last ? &tape : nullptr);
+    norm(k + 1).forward_after(ctx, {out, current, next, step(k).after}, normed, last ? &tape : nullptr);
     if (kept && !last) tape.push(next);
     current = next;
   }
@@ -79,7 +79,7 @@ void ResidualStream::forward_keeping_all(Context& ctx, int begin, int end, Tenso
     tape.open_frame();
     const Tensor next = tape.tensor(h.shape(), h.dtype());
     input = last ? normed : tape.tensor(h.shape(), ctx.compute);
-    norm(k + 1).forward_after(ctx, out, h, step(k).after, next, input, &tape);
+    norm(k + 1).forward_after(ctx, {out, h, next, step(k).after}, input, &tape);
     h = next;
   }
 }
@@ -99,9 +99,9 @@ void ResidualStream::backward(Context& ctx, const Tensor& d, const Tensor& dh, T
 
 void ResidualStream::backward_norm(Context& ctx, int k, const Tensor& d, const Tensor& dh, Tape& tape) const {
   const bool add = k < size();  // what reaches H_k past branch k
-  if (k == 0) return norm(k).backward_before(ctx, d, dh, add, nullptr, {}, {}, tape);
-  const ResidualStep& below = step(k - 1);
-  norm(k).backward_before(ctx, d, dh, add, &below.after, d, below.branch->output_bias_gradient(), tape);
+  if (k == 0) return norm(k).backward_before(ctx, d, dh, add, nullptr, tape);
+  const BranchGradient below{d, step(k - 1).branch->output_bias_gradient(), step(k - 1).after};
+  norm(k).backward_before(ctx, d, dh, add, &below, tape);
 }
 
 void ResidualStream::backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh,

@@ -1,21 +1,23 @@
 #include "framework/layers/sequence_exchange.h"
 
 #include "framework/core/errors.h"
-#include "framework/ops/basic.h"
+#include "framework/ops/run.h"
+#include "kernels/copy_rows/copy_rows.h"
 
 namespace longstride {
 namespace {
 
-// Calls f(a group's columns of `positions`, the same columns of `packed` (ranks, run, width / ranks)), where packed[r]
-// is what rank r sends or receives.
+// Calls f(a group's columns of `positions` as (ranks, run, width / ranks), the same columns of `packed`), where
+// packed[r] is what rank r sends or receives.
 template <class F>
 void for_each_group(Context& ctx, const Tensor& positions, const std::vector<std::int64_t>& groups,
                     const Tensor& packed, F&& f) {
   const int ranks = ctx.group->size();
   std::int64_t from = 0;
   for (const std::int64_t columns : groups) {
-    f(positions.reshape({positions.size(1), positions.size(2)}).slice(1, from, from + columns),
-      packed.slice(2, from / ranks, (from + columns) / ranks));
+    const Tensor mine = positions.slice(2, from, from + columns),
+                 part = packed.slice(2, from / ranks, (from + columns) / ranks);
+    f(Tensor(mine.data(), mine.dtype(), part.shape(), {columns / ranks, mine.stride(1), 1}), part);
     from += columns;
   }
   LONGSTRIDE_CHECK(from == positions.size(2), "groups of {} columns in {}", from, positions.shape().text());
@@ -40,9 +42,10 @@ void positions_to_heads(Context& ctx, const Tensor& positions, const std::vector
   if (ctx.sequence_ranks() == 1) return;
   Scratch scratch(ctx);
   const Tensor packed = pieces(positions, ctx.group->size(), scratch);
-  for_each_group(ctx, positions, groups, packed,
-                 [&](const Tensor& columns, const Tensor& part) { ops::split_columns(ctx, columns, part); });
-  ctx.group->all_to_all(ctx, packed, heads.reshape(packed.shape()));
+  for_each_group(ctx, positions, groups, packed, [&](const Tensor& mine, const Tensor& part) {
+    ops::run(ctx, kernels::CopyRowsArgs{mine, part});
+  });
+  ctx.group->exchange(ctx, packed, heads.reshape(packed.shape()));
 }
 
 void heads_to_positions(Context& ctx, const Tensor& heads, const std::vector<std::int64_t>& groups,
@@ -50,9 +53,10 @@ void heads_to_positions(Context& ctx, const Tensor& heads, const std::vector<std
   if (ctx.sequence_ranks() == 1) return;
   Scratch scratch(ctx);
   const Tensor packed = pieces(positions, ctx.group->size(), scratch);
-  ctx.group->all_to_all(ctx, heads.reshape(packed.shape()), packed);
-  for_each_group(ctx, positions, groups, packed,
-                 [&](const Tensor& columns, const Tensor& part) { ops::join_columns(ctx, part, columns); });
+  ctx.group->exchange(ctx, heads.reshape(packed.shape()), packed);
+  for_each_group(ctx, positions, groups, packed, [&](const Tensor& mine, const Tensor& part) {
+    ops::run(ctx, kernels::CopyRowsArgs{part, mine});
+  });
 }
 
 }  // namespace longstride

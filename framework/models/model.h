@@ -10,8 +10,8 @@
 #include "framework/core/context.h"
 #include "framework/core/errors.h"
 #include "framework/core/parameters.h"
-#include "framework/ops/draw.h"
 #include "kernels/attention/pattern/pattern.h"
+#include "kernels/draw/draw.h"
 
 namespace longstride {
 
@@ -32,7 +32,7 @@ class Model {
   virtual std::int64_t vocabulary() const = 0;
 
   // Losses -log p(x_i | x_<i) in nats of every position: tokens (batch, seq) u8, losses (batch, seq) of the
-  // residual type, seq <= context(). No dropout.
+  // exact type, seq <= context(). No dropout.
   virtual void losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const = 0;
   // The same with dropout, and in the same pass adds scale * d(sum of losses) to every parameter's gradient.
   virtual void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const = 0;
@@ -78,7 +78,7 @@ class GeneratesInOneKernel {
   virtual ~GeneratesInOneKernel() = default;
   virtual bool generates(const DecodingState& state) const = 0;  // whether the kernel supports this model and batch
   // Positions [first, first + count), in order, in one call.
-  virtual void generate(Context& ctx, DecodingState& state, const ops::Drawing& drawing, std::int64_t first,
+  virtual void generate(Context& ctx, DecodingState& state, const kernels::Drawing& drawing, std::int64_t first,
                         std::int64_t count) const = 0;
 };
 

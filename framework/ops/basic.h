@@ -1,16 +1,16 @@
-// The few element-wise ops that are no part of another.
+// The element-wise ops whose arguments need no names.
 #pragma once
-#include "framework/core/context.h"
+#include "framework/ops/run.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace longstride::ops {
 
-void fill_zero(Context& ctx, const Tensor& x);                              // any contiguous tensor
-void copy(Context& ctx, const Tensor& from, const Tensor& to);              // equal shape; types: see CopyArgs
-void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y);  // y = a + b; y may be a or b
-void sum(Context& ctx, const Tensor& x, const Tensor& total);               // total (1) f64 += sum of x, fixed order
-// split (groups, rows, width) of joined (rows, groups x width), and back; both may be slices of wider rows.
-void split_columns(Context& ctx, const Tensor& joined, const Tensor& split);
-void join_columns(Context& ctx, const Tensor& split, const Tensor& joined);
-void sum_of_squares(Context& ctx, const Tensor& x, const Tensor& total);  // total (1) f64 += sum of x^2, likewise
+inline void fill_zero(Context& ctx, const Tensor& x) { run(ctx, kernels::FillZeroArgs{x}); }
+inline void copy(Context& ctx, const Tensor& from, const Tensor& to) { run(ctx, kernels::CopyArgs{from, to}); }
+// total (1) f64 += the sum of x, or of x^2.
+inline void sum(Context& ctx, const Tensor& x, const Tensor& total) { run(ctx, kernels::SumArgs{x, total}); }
+inline void sum_of_squares(Context& ctx, const Tensor& x, const Tensor& total) {
+  run(ctx, kernels::SumArgs{.x = x, .total = total, .squares = true});
+}
 
 }  // namespace longstride::ops

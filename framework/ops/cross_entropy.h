@@ -5,13 +5,18 @@
 
 namespace longstride::ops {
 
-// hidden (..., width) whose leading dimensions fold into rows, weight (vocabulary, width), targets (rows) u8, losses
-// (rows) of the residual type.
-void cross_entropy(Context& ctx, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                   const Tensor& losses);
-// The same, and in the same pass dhidden (like hidden) = scale * d(sum of losses)/dhidden and dweight += scale *
-// d/dweight. Where the context has a loss scale, both are multiplied by it.
-void cross_entropy_with_gradient(Context& ctx, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                                 double scale, const Tensor& losses, const Tensor& dhidden, const Tensor& dweight);
+struct CrossEntropy {
+  Tensor hidden;   // (..., width), whose leading dimensions fold into rows
+  Tensor weight;   // (vocabulary, width)
+  Tensor targets;  // (rows) u8
+  Tensor losses;   // (rows) of the exact type, written
+  // Where dhidden is given, the same pass computes gradients of scale * sum of losses. Where the context has a loss
+  // scale, they are multiplied by it.
+  double scale = 1;
+  Tensor dhidden = {};  // like hidden, written
+  Tensor dweight = {};  // like weight, of the exact type; accumulates
+};
+
+void cross_entropy(Context& ctx, const CrossEntropy& args);
 
 }  // namespace longstride::ops

@@ -1,7 +1,5 @@
-// y = x W^T + b, with W of shape (out, in) as PyTorch stores it.
-// Every op: validates its tensors once (LONGSTRIDE_CHECK), takes workspace from ctx.arena's scratch, does no
-// arithmetic while planning, then dispatches to kernels::cpu or kernels::cuda. On the CPU all tensors of an op have one
-// type. On a GPU activations, weights and biases have the compute type, and gradients of parameters are f32.
+// y = x W^T + b, with W of shape (out, in) as PyTorch stores it, and its gradients. On the CPU all tensors have one
+// type; on a GPU activations, weights and biases have the compute type, and gradients of parameters are f32.
 #pragma once
 #include "framework/core/context.h"
 
@@ -10,6 +8,10 @@ namespace longstride::ops {
 // x (rows, in), weight (out, in), bias (out) or absent, y (rows, out); leading dimensions of x and y fold into rows.
 // Rows may be strided (a slice of the last dimension of a wider tensor).
 void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y);
+// pre = x W^T + b, y = gelu(pre), gelu(z) = z sigmoid(1.702 z). pre and y (rows, out); pre may be y itself when no
+// backward follows.
+void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& pre,
+                 const Tensor& y);
 // dx (rows, in) = dy (rows, out) W
 void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx);
 // The same where the input was gelu(pre): dpre (rows, in) = (dy W) gelu'(pre), without a pass of its own, and dbias
@@ -20,14 +22,5 @@ void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& we
 // dweight (out, in) += dy^T x; dbias (out) += column sums of dy; dbias may be absent.
 void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& dweight,
                             const Tensor& dbias);
-
-// pre = x W^T + b, y = gelu(pre), gelu(z) = z sigmoid(1.702 z). pre and y (rows, out); pre may be y itself when no
-// backward follows.
-void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& pre,
-                 const Tensor& y);
-// y = gelu(pre): what recompute needs when only `pre` was kept.
-void gelu(Context& ctx, const Tensor& pre, const Tensor& y);
-// dpre = dy gelu'(pre); dpre may be dy itself.
-void gelu_backward(Context& ctx, const Tensor& dy, const Tensor& pre, const Tensor& dpre);
 
 }  // namespace longstride::ops

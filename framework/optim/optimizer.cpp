@@ -4,8 +4,9 @@
 #include <string_view>
 #include <utility>
 
+#include "framework/core/errors.h"
 #include "framework/ops/basic.h"
-#include "framework/ops/dispatch.h"
+#include "kernels/base/tensor_checks.h"
 
 namespace longstride {
 namespace {
@@ -25,55 +26,37 @@ void check_config(const Optimizer::Config& c) {
   require(c.ema >= 0 && c.ema < 1, "ema", c.ema, "in [0, 1)");
 }
 
-Tensor slice_of(const Tensor& flat, std::int64_t begin, std::int64_t count) {
-  return flat.slice(0, begin, begin + count);
-}
-
 }  // namespace
 
-Optimizer::Bytes Optimizer::state_bytes(const Config& config, std::int64_t count, Dtype dtype) {
-  const std::size_t flat = static_cast<std::size_t>(count) * bytes_of(dtype);
-  return {flat, flat, config.ema > 0 ? flat : 0, scalars_bytes};
-}
-
-Optimizer::Optimizer(const Config& config, const State& state, std::int64_t decayed,
-                     const std::vector<HiddenMatrix>& orthogonalised)
-    : Optimizer(config, state,
-                std::vector<Piece>{{0, decayed, true},
-                                   {decayed, std::max<std::int64_t>(state.m.count() - decayed, 0), false}},
-                orthogonalised) {}
-
-Optimizer::Optimizer(const Config& config, const State& state, std::vector<Piece> pieces,
+Optimizer::Optimizer(const Config& config, const State& state, const std::vector<FlatRange>& ranges,
                      const std::vector<HiddenMatrix>& orthogonalised)
     : config_(config), state_(state) {
   check_config(config);
-  LONGSTRIDE_CHECK(ops::computes(state.m.dtype()), "m is {}", kernels::name_of(state.m.dtype()));
-  ops::check_vector(state.v, state.m.count(), state.m.dtype(), "v");
-  if (config.ema > 0) ops::check_vector(state.ema, state.m.count(), state.m.dtype(), "ema");
-  ops::check_vector(state.scalars, static_cast<std::int64_t>(scalars_bytes), Dtype::u8, "scalars");
+  kernels::check_vector(state.v, state.m.count(), state.m.dtype(), "v");
+  if (config.ema > 0) kernels::check_vector(state.ema, state.m.count(), state.m.dtype(), "ema");
+  kernels::check_vector(state.scalars, static_cast<std::int64_t>(scalars_bytes), Dtype::u8, "scalars");
   std::int64_t count = 0;
-  for (const Piece& piece : pieces) {
-    if (piece.count > 0) divide(parts_.emplace_back(Part{piece, count}), orthogonalised);
-    count += piece.count;
+  for (const FlatRange& range : ranges) {
+    if (range.count > 0) divide(updated_.emplace_back(Updated{range, count}), orthogonalised);
+    count += range.count;
   }
-  LONGSTRIDE_CHECK(count == state.m.count(), "state of {} elements for pieces of {}", state.m.count(), count);
+  LONGSTRIDE_CHECK(count == state.m.count(), "state of {} elements for ranges of {}", state.m.count(), count);
   std::int64_t matrices = 0;
   for (const MatrixGroup& group : by_muon_) matrices += group.matrices;
-  LONGSTRIDE_CHECK(matrices == std::ssize(orthogonalised), "{} of {} matrices lie within a piece", matrices,
+  LONGSTRIDE_CHECK(matrices == std::ssize(orthogonalised), "{} of {} matrices are within a range", matrices,
                    orthogonalised.size());
 }
 
-void Optimizer::divide(const Part& part, const std::vector<HiddenMatrix>& orthogonalised) {
-  std::int64_t begin = part.piece.begin;
-  const std::int64_t end = begin + part.piece.count;
+void Optimizer::divide(const Updated& all, const std::vector<HiddenMatrix>& orthogonalised) {
+  std::int64_t begin = all.range.begin;
+  const std::int64_t end = all.range.end(), to_state = all.at - begin;
   const auto by_adam = [&](std::int64_t until) {
-    if (until > begin)
-      by_adam_.push_back({{begin, until - begin, part.piece.decays}, part.at + begin - part.piece.begin});
+    if (until > begin) by_adam_.push_back({{begin, until - begin, all.range.decays}, to_state + begin});
   };
   for (const HiddenMatrix& matrix : orthogonalised) {
     if (matrix.begin < begin || matrix.begin + matrix.count() > end) continue;
     by_adam(matrix.begin);
-    add_matrix(by_muon_, matrix, part.at + matrix.begin - part.piece.begin);
+    add_matrix(by_muon_, matrix, to_state + matrix.begin);
     begin = std::min(end, matrix.begin + matrix.padded_count);
   }
   by_adam(end);
@@ -84,14 +67,11 @@ void Optimizer::start(Context& ctx, const Tensor& weights) {
   ops::fill_zero(ctx, state_.v);
   resume(ctx, config_.dynamic_loss_scale ? kernels::LossScale::first : 1.0f, 0);
   if (config_.ema == 0) return;
-  for (const auto& [piece, at] : parts_)
-    ops::copy(ctx, slice_of(weights, piece.begin, piece.count), slice_of(state_.ema, at, piece.count));
+  for (const Updated& part : updated_) ops::copy(ctx, part.range.of(weights), part.state_of(state_.ema));
 }
 
 void Optimizer::resume(Context& ctx, float loss_scale, std::int64_t good_steps) {
-  if (ctx.planning()) return;
-  ops::launch(ctx, kernels::cpu::start_scalars, kernels::cuda::start_scalars,
-              {state_.scalars.as<kernels::OptimizerScalars>(), loss_scale, good_steps});
+  ops::run(ctx, kernels::StartScalarsArgs{state_.scalars.as<kernels::OptimizerScalars>(), loss_scale, good_steps});
 }
 
 Tensor Optimizer::sum_of_squares() const {
@@ -99,61 +79,51 @@ Tensor Optimizer::sum_of_squares() const {
   return Tensor(state_.scalars.data(), Dtype::f64, {1});
 }
 
-void Optimizer::measure(Context& ctx, const Tensor& gradient, const std::vector<Piece>& pieces) {
+void Optimizer::measure(Context& ctx, const Tensor& gradient, const std::vector<FlatRange>& ranges) {
   ops::fill_zero(ctx, sum_of_squares());
-  for (const Piece& piece : pieces)
-    ops::sum_of_squares(ctx, slice_of(gradient, piece.begin, piece.count), sum_of_squares());
-}
-
-void Optimizer::step(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low) {
-  measure(ctx, gradient, {{0, gradient.count(), false}});
-  update(ctx, weights, gradient, low);
+  for (const FlatRange& range : ranges) ops::sum_of_squares(ctx, range.of(gradient), sum_of_squares());
 }
 
 void Optimizer::update(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low) {
-  ops::check_vector(weights, weights.count(), state_.m.dtype(), "weights");
-  ops::check_vector(gradient, weights.count(), state_.m.dtype(), "gradient");
+  kernels::check_vector(weights, weights.count(), state_.m.dtype(), "weights");
+  kernels::check_vector(gradient, weights.count(), state_.m.dtype(), "gradient");
   if (low.given()) {
     LONGSTRIDE_CHECK(ctx.device == Device::cuda && bytes_of(low.dtype()) == 2, "low is {}",
                      kernels::name_of(low.dtype()));
-    ops::check_vector(low, weights.count(), low.dtype(), "low");
+    kernels::check_vector(low, weights.count(), low.dtype(), "low");
   }
   const Flat flat{weights, gradient, low};
   if (!ctx.planning()) {
     LONGSTRIDE_CHECK(ctx.step != nullptr, "the optimizer needs the step");
-    ops::launch(ctx, kernels::cpu::optimizer_scalars, kernels::cuda::optimizer_scalars,
-                {state_.scalars.as<kernels::OptimizerScalars>(), ctx.step, schedule(), config_.clip,
-                 config_.dynamic_loss_scale});
-    for (const Part& part : by_adam_) adam(ctx, part, flat);
+    ops::run(ctx, kernels::OptimizerScalarsArgs{state_.scalars.as<kernels::OptimizerScalars>(),
+                                                ctx.step,
+                                                {config_.lr, config_.warmup, config_.steps},
+                                                config_.clip,
+                                                config_.dynamic_loss_scale});
+    for (const Updated& part : by_adam_) adam(ctx, part, flat);
   }
   for (const MatrixGroup& group : by_muon_)
     muon(ctx, group, {weights, gradient, state_.m, low}, config_.weight_decay, scalars());
   if (ctx.planning() || config_.ema == 0) return;
-  for (const Part& part : parts_) average(ctx, part, weights);
+  for (const Updated& part : updated_)
+    ops::run(ctx, kernels::AverageArgs{part.range.of(weights), part.state_of(state_.ema), config_.ema, scalars()});
 }
 
-void Optimizer::adam(Context& ctx, const Part& part, const Flat& flat) const {
-  const auto here = [&](const Tensor& t) { return slice_of(t, part.piece.begin, part.piece.count).view(); };
+void Optimizer::adam(Context& ctx, const Updated& part, const Flat& flat) const {
   kernels::AdamArgs args;
-  args.weights = here(flat.weights);
-  args.gradient = here(flat.gradient);
-  if (flat.low.given()) args.low = here(flat.low);
-  args.m = slice_of(state_.m, part.at, part.piece.count).view();
-  args.v = slice_of(state_.v, part.at, part.piece.count).view();
-  args.decayed = part.piece.decays ? part.piece.count : 0;
+  args.weights = part.range.of(flat.weights);
+  args.gradient = part.range.of(flat.gradient);
+  if (flat.low.given()) args.low = part.range.of(flat.low);
+  args.m = part.state_of(state_.m);
+  args.v = part.state_of(state_.v);
+  args.decayed = part.range.decays ? part.range.count : 0;
   args.beta1 = config_.beta1;
   args.beta2 = config_.beta2;
   args.epsilon = config_.epsilon;
   args.weight_decay = config_.weight_decay;
   args.scalars = scalars();
   args.step = ctx.step;
-  ops::launch(ctx, kernels::cpu::adam, kernels::cuda::adam, args);
-}
-
-void Optimizer::average(Context& ctx, const Part& part, const Tensor& weights) const {
-  ops::launch(ctx, kernels::cpu::average, kernels::cuda::average,
-              {slice_of(weights, part.piece.begin, part.piece.count).view(),
-               slice_of(state_.ema, part.at, part.piece.count).view(), config_.ema, scalars()});
+  ops::run(ctx, args);
 }
 
 }  // namespace longstride

@@ -15,9 +15,6 @@
 
 namespace longstride {
 
-// Elements [begin, begin + count) of the flat buffers, that all decay or do not.
-using Piece = Bucket;
-
 class Optimizer {
  public:
   struct Config {
@@ -28,7 +25,7 @@ class Optimizer {
     double weight_decay = 0.01;
     double clip = 0;                  // largest global norm of the gradient; 0: no clipping
     double ema = 0;                   // decay of the running average of weights, in [0, 1); 0: none
-    bool dynamic_loss_scale = false;  // fp16: the gradients that step() is given are scaled by scalars()->loss_scale
+    bool dynamic_loss_scale = false;  // fp16: the gradients that update() is given are scaled by scalars()->loss_scale
   };
 
   // Flat tensors of as many elements as the optimizer updates, and of the weights' type; scalars is u8 of
@@ -40,33 +37,22 @@ class Optimizer {
   };
   static constexpr std::size_t scalars_bytes = sizeof(kernels::OptimizerScalars);
 
-  // What State takes for `count` weights of this type.
-  struct Bytes {
-    std::size_t m, v, ema, scalars;
-    std::size_t total() const { return m + v + ema + scalars; }
-  };
-  static Bytes state_bytes(const Config& config, std::int64_t count, Dtype dtype);
-
-  // Elements [0, decayed) of the flat buffers decay (ParameterSet::decayed_size). UserError on settings that are out of
-  // range.
-  Optimizer(const Config& config, const State& state, std::int64_t decayed,
-            const std::vector<HiddenMatrix>& orthogonalised = {});
-  // Updates only these pieces of the weights, whose state is one after another in `state`: where ranks share the work.
-  // A matrix to be orthogonalised lies within a piece; the padding after it is left alone.
-  Optimizer(const Config& config, const State& state, std::vector<Piece> pieces,
+  // Updates these ranges of the weights, whose state is one after another in `state`: all (ParameterSet::everything),
+  // or a rank's pieces. A matrix that Muon updates is within one range; the padding after it is left alone. UserError
+  // on settings that are out of range.
+  Optimizer(const Config& config, const State& state, const std::vector<FlatRange>& ranges,
             const std::vector<HiddenMatrix>& orthogonalised = {});
 
   // A fresh run: no moments, and the running average starts as the weights.
   void start(Context& ctx, const Tensor& weights);
-  // A run that goes on: moments and average are there already; the loss scale and its count are a checkpoint's.
+  // A resumed run: moments and average are there already; the loss scale and its count are a checkpoint's.
   void resume(Context& ctx, float loss_scale, std::int64_t good_steps);
 
-  // One update of the weights at step *ctx.step (0-based), from the gradient averaged over the global batch: its global
-  // norm, the clip coefficient, Adam, the running average. `low`, when given, becomes the weights rounded. A gradient
-  // that is not finite changes nothing but the scalars. Takes scratch from the arena (planned like everything else).
-  void step(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low = {});
-  // The two halves of a step. Ranks measure pieces of the gradient and add up what they find between the two.
-  void measure(Context& ctx, const Tensor& gradient, const std::vector<Piece>& pieces);
+  // One update of the weights at step *ctx.step (0-based), from the gradient averaged over the global batch, has two
+  // halves, each with scratch from the arena. Ranks measure pieces of the gradient and add up sum_of_squares() between
+  // the two. The second computes the global norm, the clip coefficient, Adam and the running average. `low`, when
+  // given, becomes the weights rounded. A gradient that is not finite changes only the scalars.
+  void measure(Context& ctx, const Tensor& gradient, const std::vector<FlatRange>& ranges);
   void update(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low = {});
   Tensor sum_of_squares() const;  // (1) f64: what was measured
 
@@ -75,27 +61,24 @@ class Optimizer {
   const kernels::OptimizerScalars* scalars() const { return state_.scalars.as<const kernels::OptimizerScalars>(); }
 
   const Config& config() const { return config_; }
-  const State& state() const { return state_; }
-  kernels::Schedule schedule() const { return {config_.lr, config_.warmup, config_.steps}; }
 
  private:
-  // Elements of the flat buffers, and where their state begins.
-  struct Part {
-    Piece piece;
-    std::int64_t at = 0;
+  struct Updated {
+    FlatRange range;
+    std::int64_t at = 0;  // where its state begins
+    Tensor state_of(const Tensor& state) const { return state.slice(0, at, at + range.count); }
   };
   // What one step works on.
   struct Flat {
     const Tensor &weights, &gradient, &low;
   };
-  void divide(const Part& part, const std::vector<HiddenMatrix>& orthogonalised);
-  void adam(Context& ctx, const Part& part, const Flat& flat) const;
-  void average(Context& ctx, const Part& part, const Tensor& weights) const;
+  void divide(const Updated& all, const std::vector<HiddenMatrix>& orthogonalised);
+  void adam(Context& ctx, const Updated& part, const Flat& flat) const;
 
   Config config_;
   State state_;
-  std::vector<Part> parts_;           // all that is updated
-  std::vector<Part> by_adam_;         // of which by Adam
+  std::vector<Updated> updated_;      // all ranges
+  std::vector<Updated> by_adam_;      // of which by Adam
   std::vector<MatrixGroup> by_muon_;  // and by Muon
 };
 

@@ -16,7 +16,7 @@ enum class Overlap : std::uint8_t { automatic, always, never };
 
 // How a run is spread over ranks; none of it changes what is computed, but for rounding.
 struct ParallelConfig {
-  std::int64_t context = 1;                     // ranks that hold a sequence together, an equal run of positions each
+  std::int64_t sequence_ranks = 1;              // ranks that hold a sequence together, an equal run of positions each
   Precision gradients = Precision::automatic;   // in which they are averaged; automatic: as `precision` (the paper)
   std::int64_t bucket = std::int64_t{8} << 20;  // gradients that are exchanged at a time
   Overlap overlap = Overlap::automatic;
@@ -24,8 +24,8 @@ struct ParallelConfig {
   bool exchange_alone = false;  // also where there is one rank: for tests of the exchange itself
 };
 
-// Until optimizer step `until` (exclusive) a row of the batch is read as sequences of `context` positions, one after
-// another: the bytes of a step, their order and where a run goes on do not change.
+// Before optimizer step `until` each row of the batch is split into consecutive sequences of `context` positions. Bytes
+// per step, their order and the resume point are unaffected.
 struct Stage {
   std::int64_t until = 0;
   std::int64_t context = 0;  // divides the whole one
@@ -43,7 +43,8 @@ struct TrainConfig {
   double clip = 1.0;           // global gradient norm; 0: no clipping
   double ema = 0;              // decay of the running average of weights; 0: none. The released code has 0.999
   Precision precision = Precision::automatic;
-  Precision residual = Precision::automatic;  // of the residual stream and its gradient on a GPU; see narrow_stream
+  Precision residual =
+      Precision::automatic;  // of the residual stream and its gradient on a GPU; see low_precision_residual
   std::uint64_t seed = 1;
   bool graph = true;  // on a GPU: replay the whole step as one CUDA graph; false only to debug, the bits are the same
   std::int64_t log_every = 10;

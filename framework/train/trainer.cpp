@@ -54,7 +54,7 @@ class Trainer {
   std::int64_t read_ = -1;   // step that last_ is of
   StepReport last_;
   int high_reports_ = 0;        // in a row, of a loss far above guessing's
-  std::optional<double> peak_;  // operations a second of this device
+  std::optional<double> peak_;  // operations per second of this device
   std::optional<MetricsWriter> metrics_;
   std::string unwritten_;  // why metrics cannot be written any more; rank 0
   std::optional<ProgressLine> progress_;
@@ -81,14 +81,15 @@ class Watched {
 Trainer::Trainer(const TrainerSetup& setup)
     : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
   start_or_resume();
-  writer_.emplace(*setup_.comm, setup_.run, step_.tensors(), setup_.config.keep, setup_.device, saved_, setup_.mirror);
+  writer_.emplace(*setup_.comm, CheckpointPlaces{setup_.run, setup_.config.keep, setup_.mirror}, step_.tensors(),
+                  step_.queue(), saved_);
   if (!first_rank()) return;
   metrics_.emplace(setup_.run, step_.step());
   progress_.emplace(stderr);
-  if (setup_.device == Device::cpu) return;
-  const DeviceInfo gpu = device_info();
-  peak_ = peak_flops(gpu.name, setup_.config.precision);
-  metrics_->write(DeviceMetrics{step_.step(), gpu.name, name_of(resolved(setup_.config.precision, setup_.device)),
+  const std::optional<DeviceInfo> gpu = gpu_info(setup_.device);
+  if (!gpu) return;
+  peak_ = peak_flops(gpu->name, setup_.config.precision);
+  metrics_->write(DeviceMetrics{step_.step(), gpu->name, name_of(resolved(setup_.config.precision, setup_.device)),
                                 step_.plan().block()});
 }
 
@@ -203,7 +204,7 @@ void Trainer::save() {
   state.recipe = setup_.recipe;
   state.data = setup_.record;
   if (first_rank()) keep([&] { metrics_->flush(); });  // not after the checkpoint: a power failure may part them
-  writer_->begin(state, step_.stream());
+  writer_->begin(state);
   saved_ = step_.step();
 }
 
@@ -223,7 +224,7 @@ TrainingOutcome Trainer::run() {
     step_.run(prefetcher.next());
     writer_->poll();
     const bool last = step_.step() == c.steps;
-    if (setup_.device == Device::cpu) read_step();  // costs nothing there, and tells of a wrong step at once
+    if (step_.queue().immediate()) read_step();  // costs nothing there, and tells of a wrong step at once
     if (due(c.log_every) || last) report();
     if (due(c.evaluate_every) || last) evaluate_now();
     outcome.stopped = setup_.comm->any(stop_requested() || !unwritten_.empty());
@@ -232,9 +233,8 @@ TrainingOutcome Trainer::run() {
   writer_->finish();
   if (first_rank()) progress_->finish();
   if (first_rank() && step_.step() > begun) {
-    const std::size_t outside = step_.state().bytes() - static_cast<std::size_t>(step_.plan().activations);
-    const std::size_t used = outside + step_.state().arena().high_water();
-    const MemoryMetrics metrics{step_.step(), step_.plan().block(), static_cast<std::int64_t>(used)};
+    const MemoryMetrics metrics{step_.step(), step_.plan().block(),
+                                static_cast<std::int64_t>(step_.state().used_bytes())};
     keep([&] { metrics_->write(metrics); });
   }
   if (setup_.comm->any(!unwritten_.empty())) end_without_metrics();

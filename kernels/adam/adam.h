@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/base/host_device.h"
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels {
 
@@ -45,13 +45,19 @@ struct OptimizerScalarsArgs {
   Schedule schedule;
   double clip = 0;                  // 0: no clipping
   bool dynamic_loss_scale = false;  // without, loss_scale is 1
+
+  void check(Device) const {}
+  Cost cost() const { return {Work::optimizer, 0, 0}; }
 };
 
-// A run begins, or goes on from a checkpoint.
+// A run starts, or resumes from a checkpoint.
 struct StartScalarsArgs {
   OptimizerScalars* scalars = nullptr;  // device memory
   float loss_scale = 1;
   std::int64_t good_steps = 0;
+
+  void check(Device) const {}
+  Cost cost() const { return {Work::optimizer, 0, 0}; }
 };
 
 // With t = step + 1 and g = clip_coefficient * gradient:
@@ -60,23 +66,30 @@ struct StartScalarsArgs {
 // where decay applies to elements [0, decayed) only, and low = w, rounded. When scalars->finite is 0 nothing is
 // written.
 struct AdamArgs {
-  View weights;  // (count); all contiguous and of one type, f32 on a GPU
-  View gradient;
-  View m;
-  View v;
-  View low;  // GPU: the copy of the weights, bf16 or f16, that matrix products read; may be absent, and is on the CPU
+  Tensor weights;  // (count); all contiguous and of one type, f32 on a GPU
+  Tensor gradient;
+  Tensor m;
+  Tensor v;
+  Tensor low =
+      {};  // GPU: the copy of the weights, bf16 or f16, that matrix products read; may be absent, and is on the CPU
   std::int64_t decayed = 0;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   const OptimizerScalars* scalars = nullptr;
   const std::int64_t* step = nullptr;
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::optimizer, 2 * bytes_of(weights, m, v) + bytes_of(gradient, low), 0}; }
 };
 
 // average = decay average + (1 - decay) weights, unless scalars->finite is 0
 struct AverageArgs {
-  View weights;
-  View average;
+  Tensor weights;
+  Tensor average;
   double decay = 0;
   const OptimizerScalars* scalars = nullptr;
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::optimizer, bytes_of(weights) + 2 * bytes_of(average), 0}; }
 };
 
 LONGSTRIDE_HOST_DEVICE inline double learning_rate(const Schedule& schedule, std::int64_t step) {
@@ -113,17 +126,9 @@ LONGSTRIDE_HOST_DEVICE inline void update_scalars(const OptimizerScalarsArgs& ar
   }
 }
 
-namespace cpu {
-void start_scalars(const StartScalarsArgs&, const Launch&);
-void optimizer_scalars(const OptimizerScalarsArgs&, const Launch&);
-void adam(const AdamArgs&, const Launch&);
-void average(const AverageArgs&, const Launch&);
-}  // namespace cpu
-namespace cuda {
-void start_scalars(const StartScalarsArgs&, const Launch&);
-void optimizer_scalars(const OptimizerScalarsArgs&, const Launch&);
-void adam(const AdamArgs&, const Launch&);
-void average(const AverageArgs&, const Launch&);
-}  // namespace cuda
+LONGSTRIDE_OP(start_scalars, StartScalarsArgs)
+LONGSTRIDE_OP(optimizer_scalars, OptimizerScalarsArgs)
+LONGSTRIDE_OP(adam, AdamArgs)
+LONGSTRIDE_OP(average, AverageArgs)
 
 }  // namespace longstride::kernels

@@ -3,7 +3,29 @@
 #include <algorithm>
 #include <cmath>
 
-namespace longstride::kernels::cpu {
+#include "kernels/base/tensor_checks.h"
+
+namespace longstride::kernels {
+
+void AdamArgs::check(Device device) const {
+  check_computes(device, weights, "weights");
+  const std::int64_t count = weights.count();
+  const Dtype dtype = weights.dtype();
+  check_vector(weights, count, exact_type(device, dtype), "weights");
+  check_vector(gradient, count, dtype, "gradient");
+  check_vector(m, count, dtype, "m");
+  check_vector(v, count, dtype, "v");
+  if (!low.given()) return;
+  LONGSTRIDE_CHECK(device == Device::cuda && bytes_of(low.dtype()) == 2, "low is {}", name_of(low.dtype()));
+  check_vector(low, count, low.dtype(), "low");
+}
+
+void AverageArgs::check(Device device) const {
+  check_vector(weights, weights.count(), exact_type(device, weights.dtype()), "weights");
+  check_vector(average, weights.count(), weights.dtype(), "average");
+}
+
+namespace cpu {
 namespace {
 
 template <class T>
@@ -51,12 +73,12 @@ void optimizer_scalars(const OptimizerScalarsArgs& args, const Launch&) { update
 
 void adam(const AdamArgs& args, const Launch&) {
   if (args.scalars->finite == 0) return;
-  with_float_type(args.weights.dtype, [&](auto zero) { run<decltype(zero)>(args); });
+  with_float_type(args.weights.dtype(), [&](auto zero) { run<decltype(zero)>(args); });
 }
 
 void average(const AverageArgs& args, const Launch&) {
   if (args.scalars->finite == 0) return;
-  with_float_type(args.weights.dtype, [&](auto zero) {
+  with_float_type(args.weights.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const T* w = args.weights.as<const T>();
     T* average = args.average.as<T>();
@@ -67,4 +89,5 @@ void average(const AverageArgs& args, const Launch&) {
   });
 }
 
-}  // namespace longstride::kernels::cpu
+}  // namespace cpu
+}  // namespace longstride::kernels

@@ -101,7 +101,7 @@ void optimizer_scalars(const OptimizerScalarsArgs& args, const Launch& launch) {
 void adam(const AdamArgs& args, const Launch& launch) {
   const std::int64_t count = args.weights.count();
   if (count == 0) return;
-  with_gpu_type(args.low.given() ? args.low.dtype : Dtype::f32, [&](auto zero) {
+  with_gpu_type(args.low.given() ? args.low.dtype() : Dtype::f32, [&](auto zero) {
     using Low = decltype(zero);
     const Flat<Low> p{args.weights.as<float>(),
                       args.gradient.as<const float>(),

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "kernels/attention/pattern/plan.h"
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels {
 
@@ -20,39 +20,41 @@ enum class AttentionPath : std::uint8_t { automatic, sm90, portable };
 // f64 on the CPU; bf16, f16 or f32 on the GPU, where scores and softmax are f32.
 struct AttentionArgs {
   const AttentionPlan* plan = nullptr;
-  View q, k;  // key size
-  View v;     // value size
-  View o;     // value size, written
-  View lse;   // (batch, heads, n) contiguous, written: log of the softmax's denominator; f32 on the GPU
+  Tensor q, k;  // key size
+  Tensor v;     // value size
+  Tensor o;     // value size, written
+  Tensor lse;   // (batch, heads, n) contiguous, written: log of the softmax's denominator; f32 on the GPU
   double scale = 1;
-  void* workspace = nullptr;
+  Tensor scratch = {};
   AttentionPath path = AttentionPath::automatic;
+
+  void check(Device device) const;
+  // The pattern's pairs are not counted here, so FLOPs are the caller's to add.
+  Cost cost() const { return {Work::attention_forward, bytes_of(q, k, v, o, lse), 0}; }
+  Tensor scratch_on(Device device) const;
 };
+LONGSTRIDE_OP(attention, AttentionArgs)
 
 // Overwrites dq, dk and dv.
 struct AttentionBackwardArgs {
   const AttentionPlan* plan = nullptr;
-  View q, k, v, o, lse;  // as above, o and lse from forward
-  View dout;             // like o
-  View dq, dk, dv;       // like q, k, v
+  Tensor q, k, v, o, lse;  // as above, o and lse from forward
+  Tensor dout;             // like o
+  Tensor dq, dk, dv;       // like q, k, v
   double scale = 1;
-  void* workspace = nullptr;
+  Tensor scratch = {};
   AttentionPath path = AttentionPath::automatic;
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::attention_backward, bytes_of(q, k, v, o, lse, dout, dq, dk, dv), 0}; }
+  Tensor scratch_on(Device device) const;
 };
+LONGSTRIDE_OP(attention_backward, AttentionBackwardArgs)
 
 namespace cpu {
-// Bytes of workspace, a function of the shapes, the plan and the number of threads alone.
-std::size_t attention_workspace_bytes(const AttentionArgs&);
-std::size_t attention_workspace_bytes(const AttentionBackwardArgs&);
-void attention(const AttentionArgs&, const Launch&);
-void attention_backward(const AttentionBackwardArgs&, const Launch&);
+// Bytes of scratch, a function of the shapes, the plan and the number of threads alone.
+std::size_t attention_scratch_bytes(const AttentionArgs&);
+std::size_t attention_scratch_bytes(const AttentionBackwardArgs&);
 }  // namespace cpu
-
-namespace cuda {
-std::size_t attention_workspace_bytes(const AttentionArgs&);
-std::size_t attention_workspace_bytes(const AttentionBackwardArgs&);
-void attention(const AttentionArgs&, const Launch&);
-void attention_backward(const AttentionBackwardArgs&, const Launch&);
-}  // namespace cuda
 
 }  // namespace longstride::kernels

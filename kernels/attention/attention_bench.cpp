@@ -40,7 +40,7 @@ PatternConfig pattern_of(std::int64_t which, std::int64_t stride) {
 }
 
 // The tensors of one call, for state's (pattern, n, stride, heads, size).
-struct Problem {
+struct BenchTensors {
   std::int64_t n, heads, size;
   PatternConfig pattern;
   std::shared_ptr<const AttentionPlan> plan;
@@ -49,7 +49,7 @@ struct Problem {
   AttentionArgs forward;
   AttentionBackwardArgs backward;
 
-  explicit Problem(const benchmark::State& state)
+  explicit BenchTensors(const benchmark::State& state)
       : n(state.range(1)),
         heads(state.range(3)),
         size(state.range(4)),
@@ -60,30 +60,19 @@ struct Problem {
         o(n, heads * size),
         dout(n, heads * size),
         lse(heads, n) {
-    const View lse_view{lse.data(), Dtype::f32, 3, {1, heads, n}, {heads * n, n, 1}};
-    forward = {plan.get(), slice(qkv, 0, 3), slice(qkv, 1, 3), slice(qkv, 2, 3), slice(o, 0, 1), lse_view,
-               0.2,        nullptr};
-    backward = {plan.get(),
-                forward.q,
-                forward.k,
-                forward.v,
-                forward.o,
-                lse_view,
-                slice(dout, 0, 1),
-                slice(gradients, 0, 3),
-                slice(gradients, 1, 3),
-                slice(gradients, 2, 3),
-                0.2,
-                nullptr};
-    memory.resize(std::max(cpu::attention_workspace_bytes(forward), cpu::attention_workspace_bytes(backward)) + 64);
+    const Tensor lse_view(lse.data(), Dtype::f32, {1, heads, n});
+    forward = {plan.get(), slice(qkv, 0), slice(qkv, 1), slice(qkv, 2), slice(o, 0), lse_view, 0.2};
+    backward = {plan.get(),     forward.q,           forward.k,           forward.v,           forward.o, lse_view,
+                slice(dout, 0), slice(gradients, 0), slice(gradients, 1), slice(gradients, 2), 0.2};
+    memory.resize(std::max(forward.scratch_on(Device::cpu).bytes(), backward.scratch_on(Device::cpu).bytes()) + 64);
     const std::size_t past = reinterpret_cast<std::uintptr_t>(memory.data()) % 64;
-    forward.workspace = backward.workspace = memory.data() + 64 - past;
+    forward.scratch = backward.scratch = Tensor(memory.data() + 64 - past, Dtype::u8, {std::ssize(memory) - 64});
   }
 
-  // Part `which` of `parts` side by side in a row.
-  View slice(BenchArray& x, std::int64_t which, std::int64_t parts) const {
+  // Part `which` of those side by side in a row.
+  Tensor slice(BenchArray& x, std::int64_t which) const {
     const std::int64_t width = heads * size;
-    return {x.data() + which * width, Dtype::f32, 4, {1, n, heads, size}, {n * parts * width, parts * width, size, 1}};
+    return x.matrix().slice(1, which * width, (which + 1) * width).split_last(heads, size);
   }
 
   void count(benchmark::State& state, double per_pair) const {
@@ -94,13 +83,13 @@ struct Problem {
 };
 
 void attention_forward(benchmark::State& state) {
-  Problem p(state);
+  BenchTensors p(state);
   for (auto _ : state) cpu::attention(p.forward, {});
   p.count(state, 4);
 }
 
 void attention_backward(benchmark::State& state) {
-  Problem p(state);
+  BenchTensors p(state);
   cpu::attention(p.forward, {});
   for (auto _ : state) cpu::attention_backward(p.backward, {});
   p.count(state, 10);

@@ -24,15 +24,6 @@ bool takes_sm90(const Args& args) {
 
 }  // namespace
 
-std::size_t attention_workspace_bytes(const AttentionArgs&) { return 0; }
-
-// Room for delta.
-std::size_t attention_workspace_bytes(const AttentionBackwardArgs& args) {
-  constexpr std::size_t line = 256;
-  const auto rows = static_cast<std::size_t>(args.q.size[0] * args.q.size[1] * args.q.size[2]);
-  return (rows * sizeof(float) + line - 1) / line * line;
-}
-
 void attention(const AttentionArgs& args, const Launch& launch) {
   if (!takes_sm90(args)) return portable::attention(args, launch);
   sm90::is_band(args) ? sm90::attention_band(args, launch) : sm90::attention(args, launch);
@@ -41,7 +32,7 @@ void attention(const AttentionArgs& args, const Launch& launch) {
 void attention_backward(const AttentionBackwardArgs& args, const Launch& launch) {
   const bool hopper = takes_sm90(args);
   if (hopper && sm90::is_band(args)) return sm90::attention_backward_band(args, launch);
-  auto* const delta = static_cast<float*>(args.workspace);
+  auto* const delta = args.scratch.as<float>();
   attention_delta(args, delta, launch);
   attention_zero_unreached(args, launch);
   if (hopper) return sm90::attention_backward(args, delta, launch);

@@ -66,13 +66,13 @@ __global__ __launch_bounds__(block_threads) void zero_kernel(T* data, std::int64
   data[row / n * batch_stride + row % n * row_stride + head * head_stride + column] = from_float<T>(0);
 }
 
-void zero_heads(const View& v, std::int32_t first, std::int32_t heads, const Launch& launch) {
-  const std::int64_t count = v.size[0] * v.size[1] * heads * v.size[3];
+void zero_heads(const Tensor& v, std::int32_t first, std::int32_t heads, const Launch& launch) {
+  const std::int64_t count = v.size(0) * v.size(1) * heads * v.size(3);
   const std::int64_t blocks = (count + block_threads - 1) / block_threads;
-  with_gpu_type(v.dtype, [&](auto zero) {
+  with_gpu_type(v.dtype(), [&](auto zero) {
     using T = decltype(zero);
     run("attention zero", zero_kernel<T>, {static_cast<unsigned>(blocks), block_threads}, launch, v.as<T>(),
-        v.stride[0], v.stride[1], v.stride[2], v.size[1], first, heads, static_cast<std::int32_t>(v.size[3]), count);
+        v.stride(0), v.stride(1), v.stride(2), v.size(1), first, heads, static_cast<std::int32_t>(v.size(3)), count);
   });
 }
 
@@ -81,38 +81,38 @@ bool reaches_every_key(const AttentionPlan& plan, std::int32_t head) {
   return plan.parts_of(plan.passes_of(head).front()).front().kind != PartKind::fixed_summary;
 }
 
-bool rows_on_16_bytes(const View& v) {
-  const auto bytes = [&](std::int64_t elements) { return elements * static_cast<std::int64_t>(bytes_of(v.dtype)); };
-  return reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0 && bytes(v.stride[0]) % 16 == 0 &&
-         bytes(v.stride[1]) % 16 == 0 && bytes(v.stride[2]) % 16 == 0 && bytes(v.size[3]) % 16 == 0;
+bool rows_on_16_bytes(const Tensor& v) {
+  const auto bytes = [&](std::int64_t elements) { return elements * static_cast<std::int64_t>(bytes_of(v.dtype())); };
+  return reinterpret_cast<std::uintptr_t>(v.data()) % 16 == 0 && bytes(v.stride(0)) % 16 == 0 &&
+         bytes(v.stride(1)) % 16 == 0 && bytes(v.stride(2)) % 16 == 0 && bytes(v.size(3)) % 16 == 0;
 }
 
 }  // namespace
 
 void attention_delta(const AttentionBackwardArgs& args, float* delta, const Launch& launch) {
-  const View &o = args.o, &dout = args.dout;
-  const DeltaCall call{o.data,
-                       dout.data,
-                       o.stride[0],
-                       o.stride[1],
-                       o.stride[2],
-                       dout.stride[0],
-                       dout.stride[1],
-                       dout.stride[2],
-                       o.size[0] * o.size[1] * o.size[2],
-                       o.size[1],
-                       o.size[2],
-                       static_cast<std::int32_t>(o.size[3]),
+  const Tensor &o = args.o, &dout = args.dout;
+  const DeltaCall call{o.data(),
+                       dout.data(),
+                       o.stride(0),
+                       o.stride(1),
+                       o.stride(2),
+                       dout.stride(0),
+                       dout.stride(1),
+                       dout.stride(2),
+                       o.size(0) * o.size(1) * o.size(2),
+                       o.size(1),
+                       o.size(2),
+                       static_cast<std::int32_t>(o.size(3)),
                        rows_on_16_bytes(o) && rows_on_16_bytes(dout),
                        delta};
   const std::int64_t blocks = (call.rows * row_threads + block_threads - 1) / block_threads;
-  with_gpu_type(o.dtype, [&](auto zero) {
+  with_gpu_type(o.dtype(), [&](auto zero) {
     run("attention delta", delta_kernel<decltype(zero)>, {static_cast<unsigned>(blocks), block_threads}, launch, call);
   });
 }
 
 void attention_zero_unreached(const AttentionBackwardArgs& args, const Launch& launch) {
-  const auto heads = static_cast<std::int32_t>(args.q.size[2]);
+  const auto heads = static_cast<std::int32_t>(args.q.size(2));
   for (std::int32_t first = 0, end; first < heads; first = end) {
     end = first + 1;
     if (reaches_every_key(*args.plan, first)) continue;

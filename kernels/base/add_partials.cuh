@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels::cuda {
 

@@ -1,10 +1,10 @@
-// An array of floats for a benchmark, and the view of it that a kernel takes.
+// An array of floats for a benchmark, and it as the tensor that a kernel takes.
 #pragma once
 #include <cstdint>
 #include <vector>
 
+#include "kernels/base/op.h"
 #include "kernels/base/philox.h"
-#include "kernels/base/view.h"
 
 namespace longstride::kernels {
 
@@ -15,9 +15,9 @@ class BenchArray {
     for (std::size_t i = 0; i < values_.size(); ++i)
       values_[i] = static_cast<float>(uniform_of(philox(1, i, 0, 0).word[0]) - 0.5);
   }
-  View matrix() { return {values_.data(), Dtype::f32, 2, {rows_, columns_}, {columns_, 1}}; }
-  View transposed() { return {values_.data(), Dtype::f32, 2, {columns_, rows_}, {1, columns_}}; }
-  View flat() { return {values_.data(), Dtype::f32, 1, {rows_ * columns_}, {1}}; }
+  Tensor matrix() { return {values_.data(), Dtype::f32, {rows_, columns_}}; }
+  Tensor transposed() { return matrix().transposed(); }
+  Tensor flat() { return {values_.data(), Dtype::f32, {rows_ * columns_}}; }
   float* data() { return values_.data(); }
 
  private:

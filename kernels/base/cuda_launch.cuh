@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels::cuda {
 

@@ -1,9 +1,9 @@
-// Who wants to know where the time goes: `bench step`. Ops open a range around what they put on a stream; ranges nest,
-// and the outermost one counts.
+// Measures where the time goes, for `bench step`. A range is open around what an op puts on a stream; ranges nest, and
+// the outermost one counts.
 #pragma once
 #include <cstdint>
 
-#include "kernels/base/view.h"
+#include "kernels/base/tensor.h"
 
 namespace longstride::kernels {
 
@@ -36,7 +36,7 @@ class Meter {
 
 class MeteredRange {
  public:
-  MeteredRange(const Launch& launch, const Cost& cost) : meter_(launch.meter) {
+  MeteredRange(Meter* meter, const Cost& cost) : meter_(meter) {
     if (meter_ != nullptr) meter_->begin(cost);
   }
   ~MeteredRange() {
@@ -49,11 +49,11 @@ class MeteredRange {
   Meter* meter_;
 };
 
-inline double bytes_of(const View& v) {
-  return static_cast<double>(v.count()) * static_cast<double>(bytes_of(v.dtype));
+inline double bytes_of(const Tensor& v) {
+  return static_cast<double>(v.count()) * static_cast<double>(bytes_of(v.dtype()));
 }
 template <class... Views>
-double bytes_of(const View& first, const Views&... rest) {
+double bytes_of(const Tensor& first, const Views&... rest) {
   return bytes_of(first) + (bytes_of(rest) + ...);
 }
 

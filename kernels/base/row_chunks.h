@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/base/op.h"
+
 namespace longstride::kernels {
 
 struct RowChunks {
@@ -30,5 +32,9 @@ namespace cuda {
 constexpr RowChunks row_chunks(std::int64_t rows) { return kernels::row_chunks(rows, 528, 32); }
 
 }  // namespace cuda
+
+constexpr RowChunks row_chunks(Device device, std::int64_t rows) {
+  return device == Device::cpu ? row_chunks(rows) : cuda::row_chunks(rows);
+}
 
 }  // namespace longstride::kernels

@@ -1,21 +1,22 @@
 // total (columns) += sum over rows of x: the gradient of a bias. Independent of the number of threads.
 #pragma once
+#include "kernels/base/op.h"
 #include "kernels/base/row_chunks.h"
-#include "kernels/base/view.h"
 
 namespace longstride::kernels {
 
 struct ColumnSumArgs {
-  View x;         // (rows, columns), last dimension dense; all of one type
-  View total;     // (columns)
-  View partials;  // (row_chunks(rows).chunks, columns): workspace
+  Tensor x;      // (rows, columns), last dimension dense; all of one type; on a GPU total f32
+  Tensor total;  // (columns)
+  Tensor scratch = {};
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::column_sum, bytes_of(x), 0}; }
+  Tensor scratch_on(Device device) const {
+    return {nullptr, total.dtype(), {row_chunks(device, x.size(0)).chunks, x.size(1)}};
+  }
 };
 
-namespace cpu {
-void column_sum(const ColumnSumArgs&, const Launch&);
-}
-namespace cuda {
-void column_sum(const ColumnSumArgs&, const Launch&);
-}
+LONGSTRIDE_OP(column_sum, ColumnSumArgs)
 
 }  // namespace longstride::kernels

@@ -1,15 +1,24 @@
 #include "kernels/column_sum/column_sum.h"
 
 #include "kernels/base/add_partials.h"
+#include "kernels/base/tensor_checks.h"
 
-namespace longstride::kernels::cpu {
+namespace longstride::kernels {
+
+void ColumnSumArgs::check(Device device) const {
+  check_computes(device, x, "x");
+  check_rows(x, {x.size(0), x.size(1)}, x.dtype(), "x");
+  check_vector(total, x.size(1), exact_type(device, x.dtype()), "total");
+}
+
+namespace cpu {
 namespace {
 
 template <class T>
 void run(const ColumnSumArgs& args) {
-  const std::int64_t rows = args.x.size[0], columns = args.x.size[1], stride = args.x.stride[0];
+  const std::int64_t rows = args.x.size(0), columns = args.x.size(1), stride = args.x.stride(0);
   const T* x = args.x.as<const T>();
-  T* partials = args.partials.as<T>();
+  T* partials = args.scratch.as<T>();
   const RowChunks split = row_chunks(rows);
 #pragma omp parallel if (rows * columns > 16384)
   {
@@ -31,7 +40,8 @@ void run(const ColumnSumArgs& args) {
 }  // namespace
 
 void column_sum(const ColumnSumArgs& args, const Launch&) {
-  with_float_type(args.x.dtype, [&](auto zero) { run<decltype(zero)>(args); });
+  with_float_type(args.x.dtype(), [&](auto zero) { run<decltype(zero)>(args); });
 }
 
-}  // namespace longstride::kernels::cpu
+}  // namespace cpu
+}  // namespace longstride::kernels

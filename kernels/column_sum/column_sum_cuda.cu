@@ -41,14 +41,14 @@ __global__ void __launch_bounds__(lanes* warps)
 }  // namespace
 
 void column_sum(const ColumnSumArgs& args, const Launch& launch) {
-  const std::int64_t rows = args.x.size[0], columns = args.x.size[1], stride = args.x.stride[0];
+  const std::int64_t rows = args.x.size(0), columns = args.x.size(1), stride = args.x.stride(0);
   if (rows == 0 || columns == 0) return;
   const RowChunks split = row_chunks(rows);
-  float* partials = args.partials.as<float>();
-  with_gpu_type(args.x.dtype, [&](auto zero) {
+  float* partials = args.scratch.as<float>();
+  with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_of<T>;
-    const bool packed = columns % n == 0 && stride % n == 0 && aligned(args.x.data, 16);
+    const bool packed = columns % n == 0 && stride % n == 0 && aligned(args.x.data(), 16);
     const dim3 blocks(blocks_for(columns, lanes * (packed ? n : 1)), static_cast<unsigned>(split.chunks));
     run("column_sum", packed ? column_sum_kernel<n, T> : column_sum_kernel<1, T>, {blocks, dim3(lanes, warps)}, launch,
         args.x.as<const T>(), rows, columns, stride, split.rows, partials);

@@ -1,19 +1,17 @@
 // to = from for arrays of rows that are not next to each other: (groups, rows, width), the last dimension dense.
 #pragma once
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels {
 
 struct CopyRowsArgs {
-  View from;  // any type
-  View to;    // of the same shape and type
+  Tensor from;  // any type
+  Tensor to;    // of the same shape and type
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::other, bytes_of(from, to), 0}; }
 };
 
-namespace cpu {
-void copy_rows(const CopyRowsArgs&, const Launch&);
-}
-namespace cuda {
-void copy_rows(const CopyRowsArgs&, const Launch&);
-}
+LONGSTRIDE_OP(copy_rows, CopyRowsArgs)
 
 }  // namespace longstride::kernels

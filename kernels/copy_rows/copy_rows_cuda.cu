@@ -25,11 +25,11 @@ __global__ void __launch_bounds__(threads) copy_rows_kernel(const Rows s, const 
 template <class W>
 void copy_in_units(const CopyRowsArgs& args, const Launch& launch) {
   const auto units = [&](std::int64_t elements) {
-    return elements * static_cast<std::int64_t>(bytes_of(args.from.dtype)) / static_cast<std::int64_t>(sizeof(W));
+    return elements * static_cast<std::int64_t>(bytes_of(args.from.dtype())) / static_cast<std::int64_t>(sizeof(W));
   };
-  const View &from = args.from, &to = args.to;
-  const Rows s{from.size[0],          from.size[1],        units(from.size[2]), units(from.stride[0]),
-               units(from.stride[1]), units(to.stride[0]), units(to.stride[1])};
+  const Tensor &from = args.from, &to = args.to;
+  const Rows s{from.size(0),          from.size(1),        units(from.size(2)), units(from.stride(0)),
+               units(from.stride(1)), units(to.stride(0)), units(to.stride(1))};
   run("copy_rows", copy_rows_kernel<W>,
       {dim3(blocks_for(s.rows * s.width, threads), static_cast<unsigned>(s.groups)), threads}, launch, s,
       from.as<const W>(), to.as<W>());
@@ -39,10 +39,10 @@ void copy_in_units(const CopyRowsArgs& args, const Launch& launch) {
 
 void copy_rows(const CopyRowsArgs& args, const Launch& launch) {
   if (args.from.count() == 0) return;
-  const auto bytes = static_cast<std::int64_t>(bytes_of(args.from.dtype));
-  bool packed = args.from.size[2] * bytes % 16 == 0;
-  for (const View* v : {&args.from, &args.to})
-    packed = packed && aligned(v->data, 16) && v->stride[0] * bytes % 16 == 0 && v->stride[1] * bytes % 16 == 0;
+  const auto bytes = static_cast<std::int64_t>(bytes_of(args.from.dtype()));
+  bool packed = args.from.size(2) * bytes % 16 == 0;
+  for (const Tensor* v : {&args.from, &args.to})
+    packed = packed && aligned(v->data(), 16) && v->stride(0) * bytes % 16 == 0 && v->stride(1) * bytes % 16 == 0;
   if (packed)
     copy_in_units<uint4>(args, launch);
   else if (bytes == 4)

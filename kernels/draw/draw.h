@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "kernels/base/host_device.h"
+#include "kernels/base/op.h"
 #include "kernels/base/philox.h"
-#include "kernels/base/view.h"
 
 namespace longstride::kernels {
 
@@ -21,17 +21,25 @@ struct Sampling {
   std::uint64_t seed = 1;
 };
 
-struct DrawArgs {
-  View logits;             // (batch, vocabulary) contiguous; f32 or f64, f32 on a GPU; vocabulary at most 256
-  View bytes;              // (batch, length) u8: the first `prompted` of each are given, the others written in turn
-  View log_probabilities;  // (batch, length) f32, written; may be absent
-  View previous;           // (batch, 1) u8, written: the byte at this position, which the next one follows
+// Sequences that are being generated.
+struct Drawing {
+  Tensor bytes;  // (batch, length) u8: the first `prompted` of each are given, the others written in turn
+  Tensor log_probabilities = {};  // (batch, length) f32, written; may be absent
+  Tensor previous;                // (batch, 1) u8, written: the byte at this position, which the next one follows
   std::int64_t prompted = 0;
   Sampling sampling;
   std::int64_t first_sequence = 0;  // of the batch, among all that are drawn with this seed
+};
+
+struct DrawArgs : Drawing {
+  Tensor logits;  // (batch, vocabulary) contiguous; f32 or f64, f32 on a GPU; vocabulary at most 256
   std::int64_t position = 0;
   std::int64_t* position_at = nullptr;  // GPU: when given, `position` is read there and increased
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::other, bytes_of(logits), 0}; }
 };
+LONGSTRIDE_OP(draw, DrawArgs)
 
 LONGSTRIDE_HOST_DEVICE inline double uniform_for(const Sampling& s, std::int64_t sequence, std::int64_t position) {
   const Philox4 r = philox(s.seed, static_cast<std::uint64_t>(sequence), static_cast<std::uint32_t>(position),
@@ -40,12 +48,8 @@ LONGSTRIDE_HOST_DEVICE inline double uniform_for(const Sampling& s, std::int64_t
 }
 
 namespace cpu {
-void draw(const DrawArgs&, const Launch&);
 // One draw, of a uniform number in (0, 1).
 std::uint8_t draw_one(const double* logits, std::int64_t vocabulary, const Sampling& sampling, double uniform);
 }  // namespace cpu
-namespace cuda {
-void draw(const DrawArgs&, const Launch&);
-}
 
 }  // namespace longstride::kernels

@@ -3,9 +3,22 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/base/tensor_checks.h"
 #include "kernels/draw/draw.h"
 
-namespace longstride::kernels::cpu {
+namespace longstride::kernels {
+
+void DrawArgs::check(Device device) const {
+  LONGSTRIDE_CHECK(logits.rank() == 2 && logits.size(1) <= 256, "logits are {}", logits.shape().text());
+  check_vector(logits, logits.count(), exact_type(device, logits.dtype()), "logits");
+  LONGSTRIDE_CHECK(bytes.rank() == 2 && bytes.size(0) == logits.size(0) && position >= 0 && position < bytes.size(1),
+                   "bytes are {} at position {}", bytes.shape().text(), position);
+  check_vector(bytes, bytes.count(), Dtype::u8, "bytes");
+  check_vector(previous, logits.size(0), Dtype::u8, "previous");
+  if (log_probabilities.given()) check_vector(log_probabilities, bytes.count(), Dtype::f32, "log_probabilities");
+}
+
+namespace cpu {
 namespace {
 
 // weights[v] = 0 for what top_k and top_p leave out.
@@ -43,10 +56,10 @@ std::uint8_t draw_one(const double* logits, std::int64_t vocabulary, const Sampl
 }
 
 void draw(const DrawArgs& args, const Launch&) {
-  const std::int64_t batch = args.logits.size[0], vocabulary = args.logits.size[1], length = args.bytes.size[1];
+  const std::int64_t batch = args.logits.size(0), vocabulary = args.logits.size(1), length = args.bytes.size(1);
   std::vector<double> logits(static_cast<std::size_t>(vocabulary));
   for (std::int64_t s = 0; s < batch; ++s) {
-    with_float_type(args.logits.dtype, [&](auto zero) {
+    with_float_type(args.logits.dtype(), [&](auto zero) {
       std::copy_n(args.logits.as<const decltype(zero)>() + s * vocabulary, vocabulary, logits.data());
     });
     std::uint8_t& byte = args.bytes.as<std::uint8_t>()[s * length + args.position];
@@ -63,4 +76,5 @@ void draw(const DrawArgs& args, const Launch&) {
   }
 }
 
-}  // namespace longstride::kernels::cpu
+}  // namespace cpu
+}  // namespace longstride::kernels

@@ -43,18 +43,18 @@ __global__ void advance(std::int64_t* position) { ++*position; }
 }  // namespace
 
 void draw(const DrawArgs& args, const Launch& launch) {
-  if (args.logits.size[1] > Draw::most) throw std::logic_error("a vocabulary beyond 256 bytes");
+  if (args.logits.size(1) > Draw::most) throw std::logic_error("a vocabulary beyond 256 bytes");
   const Rows p{args.logits.as<const float>(),
                args.bytes.as<std::uint8_t>(),
                args.log_probabilities.as<float>(),
                args.previous.as<std::uint8_t>(),
-               args.logits.size[0],
-               args.bytes.size[1],
+               args.logits.size(0),
+               args.bytes.size(1),
                args.prompted,
                args.first_sequence,
                args.position,
                args.position_at,
-               static_cast<int>(args.logits.size[1]),
+               static_cast<int>(args.logits.size(1)),
                args.sampling};
   run("draw", draw_rows, {blocks_for(p.batch, warps), 32 * warps}, launch, p);
   if (args.position_at != nullptr) run("advance", advance, {1, 1}, launch, args.position_at);

@@ -1,27 +1,28 @@
-// y = residual + dropout(branch). Each element is kept with probability 1 - p and then scaled by 1 / (1 - p). The mask
-// is never stored: element e of the global batch takes word e mod 4 of philox(seed, e / 4, step, dropout of this layer)
-// and is dropped when the word is below p 2^32. Backward applies the same mask to dy.
+// y = residual + dropout(branch), which layer_norm.h fuses with a normalisation. Each element is kept with probability
+// 1 - p and then scaled by 1 / (1 - p). The mask is never stored: element e of the global batch takes word e mod 4 of
+// philox(seed, e / 4, step, dropout of this layer) and is dropped when the word is below p 2^32. Backward applies the
+// same mask to dy.
 #pragma once
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels {
 
 struct DropoutArgs {
-  View branch;    // contiguous; all of one type and count (on a GPU branch may be of another). Backward: dy
-  View residual;  // absent: y = dropout(branch), which is backward
-  View y;         // may be branch (of the same type) or residual
-  float p = 0;    // in [0, 1); with 0 nothing is drawn, and step and seed are not read
+  Tensor branch;         // contiguous; all of one type and count (on a GPU branch may be of another). Backward: dy
+  Tensor residual = {};  // absent: y = dropout(branch), which is backward
+  Tensor y;              // may be branch (of the same type) or residual
+  float p = 0;           // in [0, 1); with 0 nothing is drawn, and step and seed are not read
   std::uint64_t seed = 0;
   std::uint32_t layer = 0;
   const std::int64_t* step = nullptr;  // device memory
   std::int64_t first_element = 0;      // index in the global batch of element 0
+
+  void check(Device device) const;
+  double bytes() const { return bytes_of(branch, residual, y); }
 };
 
 namespace cpu {
-void dropout(const DropoutArgs&, const Launch&);
-}
-namespace cuda {
-void dropout(const DropoutArgs&, const Launch&);
+void dropout(const DropoutArgs&);
 }
 
 }  // namespace longstride::kernels

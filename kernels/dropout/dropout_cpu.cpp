@@ -4,8 +4,21 @@
 #include <cmath>
 
 #include "kernels/base/philox.h"
+#include "kernels/base/tensor_checks.h"
 
-namespace longstride::kernels::cpu {
+namespace longstride::kernels {
+
+void DropoutArgs::check(Device device) const {
+  check_contiguous(branch, "branch");
+  check_computes(device, branch, "branch");
+  LONGSTRIDE_CHECK(p >= 0 && p < 1, "dropout of {}", p);
+  LONGSTRIDE_CHECK(goes_with(device, branch.dtype(), y.dtype()) || goes_with(device, y.dtype(), branch.dtype()),
+                   "dropout from {} to {}", name_of(branch.dtype()), name_of(y.dtype()));
+  check_vector(y, branch.count(), y.dtype(), "y");
+  if (residual.given()) check_vector(residual, branch.count(), y.dtype(), "residual");
+}
+
+namespace cpu {
 namespace {
 
 constexpr std::int64_t block_groups =
@@ -61,8 +74,9 @@ void run(const DropoutArgs& args) {
 
 }  // namespace
 
-void dropout(const DropoutArgs& args, const Launch&) {
-  with_float_type(args.y.dtype, [&](auto zero) { run<decltype(zero)>(args); });
+void dropout(const DropoutArgs& args) {
+  with_float_type(args.y.dtype(), [&](auto zero) { run<decltype(zero)>(args); });
 }
 
-}  // namespace longstride::kernels::cpu
+}  // namespace cpu
+}  // namespace longstride::kernels

@@ -1,22 +1,22 @@
-// Fills, copies, additions and sums of contiguous arrays.
+// Fills, copies and sums of contiguous arrays.
 #pragma once
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels {
 
 struct FillZeroArgs {
-  View x;  // any type
+  Tensor x;  // any type
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::other, bytes_of(x), 0}; }
 };
 
 struct CopyArgs {
-  View from;  // any type
-  View to;    // of the same count and type; on a GPU, where both are floating types, of any: rounded
-};
+  Tensor from;  // any type
+  Tensor to;    // of the same count and type; on a GPU, where both are floating types, of any: rounded
 
-struct AddArgs {
-  View a;
-  View b;
-  View y;  // a + b; may be a or b
+  void check(Device device) const;
+  Cost cost() const { return {Work::other, bytes_of(from, to), 0}; }
 };
 
 // total (1) f64 += sum of f(x), with f(x) = x or x^2, added in f64 in a fixed order: chunks of `chunk` elements, then
@@ -24,23 +24,18 @@ struct AddArgs {
 struct SumArgs {
   static constexpr std::int64_t chunk = 16384;
   static constexpr std::int64_t chunks(std::int64_t count) { return (count + chunk - 1) / chunk; }
-  View x;
-  View total;     // (1) f64
-  View partials;  // (chunks(count of x)) f64: workspace
+  Tensor x;
+  Tensor total;  // (1) f64
+  Tensor scratch = {};
   bool squares = false;
+
+  void check(Device device) const;
+  Cost cost() const { return {squares ? Work::optimizer : Work::loss, bytes_of(x), 0}; }
+  Tensor scratch_on(Device) const { return {nullptr, Dtype::f64, {chunks(x.count())}}; }
 };
 
-namespace cpu {
-void fill_zero(const FillZeroArgs&, const Launch&);
-void copy(const CopyArgs&, const Launch&);
-void add(const AddArgs&, const Launch&);
-void sum(const SumArgs&, const Launch&);
-}  // namespace cpu
-namespace cuda {
-void fill_zero(const FillZeroArgs&, const Launch&);
-void copy(const CopyArgs&, const Launch&);
-void add(const AddArgs&, const Launch&);
-void sum(const SumArgs&, const Launch&);
-}  // namespace cuda
+LONGSTRIDE_OP(fill_zero, FillZeroArgs)
+LONGSTRIDE_OP(copy, CopyArgs)
+LONGSTRIDE_OP(sum, SumArgs)
 
 }  // namespace longstride::kernels

@@ -3,7 +3,25 @@
 #include <algorithm>
 #include <cstring>
 
-namespace longstride::kernels::cpu {
+#include "kernels/base/tensor_checks.h"
+
+namespace longstride::kernels {
+
+void FillZeroArgs::check(Device /*device*/) const { check_contiguous(x, "x"); }
+
+void CopyArgs::check(Device device) const {
+  check_contiguous(from, "from");
+  const bool converts = device == Device::cuda && computes(device, from.dtype()) && computes(device, to.dtype());
+  check_vector(to, from.count(), converts ? to.dtype() : from.dtype(), "to");
+}
+
+void SumArgs::check(Device device) const {
+  check_contiguous(x, "x");
+  check_computes(device, x, "x");
+  check_vector(total, 1, Dtype::f64, "total");
+}
+
+namespace cpu {
 namespace {
 
 // Calls f(begin, end) on blocks of [0, n), shared between threads.
@@ -30,38 +48,25 @@ double sum_chunk(const T* x, std::int64_t n, bool squares) {
 }  // namespace
 
 void fill_zero(const FillZeroArgs& args, const Launch&) {
-  const auto bytes = static_cast<std::int64_t>(bytes_of(args.x.dtype));
+  const auto bytes = static_cast<std::int64_t>(bytes_of(args.x.dtype()));
   over_blocks(args.x.count(), [&](std::int64_t begin, std::int64_t end) {
     std::memset(args.x.as<char>() + begin * bytes, 0, static_cast<std::size_t>((end - begin) * bytes));
   });
 }
 
 void copy(const CopyArgs& args, const Launch&) {
-  const auto bytes = static_cast<std::int64_t>(bytes_of(args.from.dtype));
+  const auto bytes = static_cast<std::int64_t>(bytes_of(args.from.dtype()));
   over_blocks(args.from.count(), [&](std::int64_t begin, std::int64_t end) {
     std::memcpy(args.to.as<char>() + begin * bytes, args.from.as<const char>() + begin * bytes,
                 static_cast<std::size_t>((end - begin) * bytes));
   });
 }
 
-void add(const AddArgs& args, const Launch&) {
-  with_float_type(args.y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T* a = args.a.as<const T>();
-    const T* b = args.b.as<const T>();
-    T* y = args.y.as<T>();
-    over_blocks(args.y.count(), [&](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) y[i] = a[i] + b[i];
-    });
-  });
-}
-
 void sum(const SumArgs& args, const Launch&) {
-  with_float_type(args.x.dtype, [&](auto zero) {
+  with_float_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<const T>();
-    double* partials = args.partials.as<double>();
+    double* partials = args.scratch.as<double>();
     const std::int64_t n = args.x.count(), chunks = SumArgs::chunks(n);
 #pragma omp parallel for schedule(static) if (chunks > 1)
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
@@ -74,4 +79,5 @@ void sum(const SumArgs& args, const Launch&) {
   });
 }
 
-}  // namespace longstride::kernels::cpu
+}  // namespace cpu
+}  // namespace longstride::kernels

@@ -29,22 +29,6 @@ __global__ void __launch_bounds__(threads) convert_kernel(const From* from, To* 
 }
 
 template <int n, class T>
-__global__ void __launch_bounds__(threads) add_kernel(const T* a, const T* b, T* y, std::int64_t count) {
-  over_packs<n>(count, [&](std::int64_t i, int here) {
-    if (here == n) {
-      float x[n], z[n];
-      load<n>(a + i, x);
-      load<n>(b + i, z);
-#pragma unroll
-      for (int k = 0; k < n; ++k) x[k] += z[k];
-      store<n>(y + i, x);
-    } else {
-      for (int k = 0; k < here; ++k) y[i + k] = from_float<T>(to_float(a[i + k]) + to_float(b[i + k]));
-    }
-  });
-}
-
-template <int n, class T>
 __global__ void __launch_bounds__(threads) sum_chunks(const T* x, std::int64_t count, bool squares, double* partials) {
   const std::int64_t begin = blockIdx.x * SumArgs::chunk;
   const std::int64_t end = begin + SumArgs::chunk < count ? begin + SumArgs::chunk : count;
@@ -75,25 +59,25 @@ __global__ void __launch_bounds__(threads) sum_of_chunks(const double* partials,
 }  // namespace
 
 void fill_zero(const FillZeroArgs& args, const Launch& launch) {
-  const std::size_t bytes = static_cast<std::size_t>(args.x.count()) * bytes_of(args.x.dtype);
-  if (bytes > 0) check(cudaMemsetAsync(args.x.data, 0, bytes, stream_of(launch)), "cudaMemsetAsync");
+  const std::size_t bytes = static_cast<std::size_t>(args.x.count()) * bytes_of(args.x.dtype());
+  if (bytes > 0) check(cudaMemsetAsync(args.x.data(), 0, bytes, stream_of(launch)), "cudaMemsetAsync");
 }
 
 void copy(const CopyArgs& args, const Launch& launch) {
   const std::int64_t count = args.from.count();
   if (count == 0) return;
-  if (args.from.dtype == args.to.dtype) {
-    const std::size_t bytes = static_cast<std::size_t>(count) * bytes_of(args.from.dtype);
-    check(cudaMemcpyAsync(args.to.data, args.from.data, bytes, cudaMemcpyDeviceToDevice, stream_of(launch)),
+  if (args.from.dtype() == args.to.dtype()) {
+    const std::size_t bytes = static_cast<std::size_t>(count) * bytes_of(args.from.dtype());
+    check(cudaMemcpyAsync(args.to.data(), args.from.data(), bytes, cudaMemcpyDeviceToDevice, stream_of(launch)),
           "cudaMemcpyAsync");
     return;
   }
-  with_gpu_type(args.from.dtype, [&](auto from_zero) {
-    with_gpu_type(args.to.dtype, [&](auto to_zero) {
+  with_gpu_type(args.from.dtype(), [&](auto from_zero) {
+    with_gpu_type(args.to.dtype(), [&](auto to_zero) {
       using From = decltype(from_zero);
       using To = decltype(to_zero);
       constexpr int n = 4;
-      const bool packed = aligned(args.from.data, n * sizeof(From)) && aligned(args.to.data, n * sizeof(To));
+      const bool packed = aligned(args.from.data(), n * sizeof(From)) && aligned(args.to.data(), n * sizeof(To));
       const int here = packed ? n : 1;
       run("convert", packed ? convert_kernel<n, From, To> : convert_kernel<1, From, To>,
           {blocks_for(count, threads * here), threads}, launch, args.from.as<const From>(), args.to.as<To>(), count);
@@ -101,25 +85,13 @@ void copy(const CopyArgs& args, const Launch& launch) {
   });
 }
 
-void add(const AddArgs& args, const Launch& launch) {
-  const std::int64_t count = args.y.count();
-  if (count == 0) return;
-  with_gpu_type(args.y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    constexpr int n = pack_of<T>;
-    const bool packed = aligned(args.a.data, 16) && aligned(args.b.data, 16) && aligned(args.y.data, 16);
-    run("add", packed ? add_kernel<n, T> : add_kernel<1, T>, {blocks_for(count, threads * (packed ? n : 1)), threads},
-        launch, args.a.as<const T>(), args.b.as<const T>(), args.y.as<T>(), count);
-  });
-}
-
 void sum(const SumArgs& args, const Launch& launch) {
   const std::int64_t count = args.x.count(), chunks = SumArgs::chunks(count);
   if (count == 0) return;
-  double* partials = args.partials.as<double>();
-  with_gpu_type(args.x.dtype, [&](auto zero) {
+  double* partials = args.scratch.as<double>();
+  with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    run("sum", aligned(args.x.data, 16) ? sum_chunks<pack_of<T>, T> : sum_chunks<1, T>,
+    run("sum", aligned(args.x.data(), 16) ? sum_chunks<pack_of<T>, T> : sum_chunks<1, T>,
         {static_cast<unsigned>(chunks), threads}, launch, args.x.as<const T>(), count, args.squares, partials);
   });
   run("sum_of_chunks", sum_of_chunks, {1, threads}, launch, partials, chunks, args.total.as<double>());

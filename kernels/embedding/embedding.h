@@ -3,38 +3,41 @@
 #pragma once
 #include <algorithm>
 
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels {
 
-struct PositionTableView {
+struct PositionTable {
   std::int64_t divisor = 1;
-  View table;  // (size, width)
+  Tensor table;  // (size, width)
 };
 
 struct EmbeddingArgs {
   static constexpr int max_tables = 4;
-  View tokens;       // (batch, seq) u8
-  View start;        // (width); all floating views contiguous and of one type; on a GPU f32, but y of any
-  View token_table;  // (vocabulary, width)
-  PositionTableView positions[max_tables];
+  Tensor tokens;       // (batch, seq) u8
+  Tensor start;        // (width); all floating views contiguous and of one type; on a GPU f32, but y of any
+  Tensor token_table;  // (vocabulary, width)
+  PositionTable positions[max_tables];
   int tables = 0;
   std::int64_t first = 0;  // position of slot 0; when not 0, slot t takes tokens[t] instead of tokens[t - 1]
   const std::int64_t* first_at = nullptr;  // GPU, forward: when given, `first` is read there and slot t takes tokens[t]
-  View y;                                  // (batch, seq, width)
+  Tensor y;                                // (batch, seq, width)
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::embedding, bytes_of(tokens, y), 0}; }
 };
+LONGSTRIDE_OP(embedding, EmbeddingArgs)
 
 // Adds to the gradients in start, token_table and positions; `y` is read as the gradient of y. Each element
 // of a gradient is summed over positions in order, whatever the number of threads; on a GPU in parts of a fixed order,
 // and 2^30 slots are refused (std::logic_error).
 struct EmbeddingBackwardArgs : EmbeddingArgs {
-  View partials;  // f32 workspace of cuda::embedding_partials elements; absent on the CPU
-};
+  Tensor scratch = {};
 
-namespace cpu {
-void embedding(const EmbeddingArgs&, const Launch&);
-void embedding_backward(const EmbeddingBackwardArgs&, const Launch&);
-}  // namespace cpu
+  Tensor scratch_on(Device device) const;
+};
+LONGSTRIDE_OP(embedding_backward, EmbeddingBackwardArgs)
+
 namespace cuda {
 
 // How the backward pass is split, by the sizes alone. The slots are ordered by token, chunk by chunk of them; the slots
@@ -57,18 +60,20 @@ struct EmbeddingSplit {
 // The token table and the position tables take turns. The token table's: the pieces' sums and then, as integers, the
 // slots in order, the tokens' counts in every chunk, and where each token's slots and its pieces begin.
 inline std::int64_t embedding_partials(const EmbeddingArgs& args) {
-  const std::int64_t slots = args.tokens.count(), width = args.start.size[0], vocabulary = args.token_table.size[0];
+  const std::int64_t slots = args.tokens.count(), width = args.start.size(0), vocabulary = args.token_table.size(0);
   std::int64_t most = EmbeddingSplit::most_pieces(slots, vocabulary) * width + slots +
                       EmbeddingSplit::token_chunks(slots) * vocabulary + 2 * (vocabulary + 1);
   for (int i = 0; i < args.tables; ++i) {
-    const std::int64_t size = args.positions[i].table.size[0];
+    const std::int64_t size = args.positions[i].table.size(0);
     most = std::max(most, EmbeddingSplit::row_chunks(slots, size) * size * width);
   }
   return most;
 }
 
-void embedding(const EmbeddingArgs&, const Launch&);
-void embedding_backward(const EmbeddingBackwardArgs&, const Launch&);
 }  // namespace cuda
+
+inline Tensor EmbeddingBackwardArgs::scratch_on(Device device) const {
+  return device == Device::cpu ? Tensor() : Tensor(nullptr, Dtype::f32, {cuda::embedding_partials(*this)});
+}
 
 }  // namespace longstride::kernels

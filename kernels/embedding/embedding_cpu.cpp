@@ -2,7 +2,31 @@
 
 #include <algorithm>
 
-namespace longstride::kernels::cpu {
+#include "kernels/base/tensor_checks.h"
+
+namespace longstride::kernels {
+
+void EmbeddingArgs::check(Device device) const {
+  LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.contiguous() && tokens.dtype() == Dtype::u8, "tokens are {} {}",
+                   tokens.shape().text(), name_of(tokens.dtype()));
+  const std::int64_t width = start.count();
+  check_computes(device, y, "y");
+  check_vector(y, tokens.count() * width, y.dtype(), "y");
+  const Dtype exact = exact_type(device, y.dtype());
+  check_vector(start, width, exact, "start");
+  const auto check_table = [&](const Tensor& table, const char* name) {
+    LONGSTRIDE_CHECK(table.rank() == 2 && table.size(1) == width && table.size(0) > 0, "{} is {} for width {}", name,
+                     table.shape().text(), width);
+    check_vector(table, table.count(), exact, name);
+  };
+  check_table(token_table, "token_table");
+  for (int i = 0; i < tables; ++i) {
+    check_table(positions[i].table, "position table");
+    LONGSTRIDE_CHECK(positions[i].divisor > 0, "a position table divides by {}", positions[i].divisor);
+  }
+}
+
+namespace cpu {
 namespace {
 
 // The rows of the tables that one slot sums: the token's (or the start vector) first, then one a position table.
@@ -14,16 +38,16 @@ struct Rows {
 
 template <class T>
 Rows<T> rows_of(const EmbeddingArgs& args, std::int64_t sequence, std::int64_t slot) {
-  const std::int64_t width = args.start.size[0], position = args.first + slot;
-  const auto* tokens = args.tokens.as<const std::uint8_t>() + sequence * args.tokens.size[1];
+  const std::int64_t width = args.start.size(0), position = args.first + slot;
+  const auto* tokens = args.tokens.as<const std::uint8_t>() + sequence * args.tokens.size(1);
   Rows<T> rows;
   if (position == 0)
     rows.row[0] = args.start.as<T>();
   else
     rows.row[0] = args.token_table.as<T>() + tokens[args.first == 0 ? slot - 1 : slot] * width;
   for (int i = 0; i < args.tables; ++i) {
-    const PositionTableView& p = args.positions[i];
-    rows.row[i + 1] = p.table.as<T>() + position / p.divisor % p.table.size[0] * width;
+    const PositionTable& p = args.positions[i];
+    rows.row[i + 1] = p.table.as<T>() + position / p.divisor % p.table.size(0) * width;
   }
   rows.count = args.tables + 1;
   return rows;
@@ -31,7 +55,7 @@ Rows<T> rows_of(const EmbeddingArgs& args, std::int64_t sequence, std::int64_t s
 
 template <class T>
 void forward(const EmbeddingArgs& args) {
-  const std::int64_t batch = args.tokens.size[0], seq = args.tokens.size[1], width = args.start.size[0];
+  const std::int64_t batch = args.tokens.size(0), seq = args.tokens.size(1), width = args.start.size(0);
   T* out = args.y.as<T>();
 #pragma omp parallel for schedule(static) if (batch * seq * width > 16384)
   for (std::int64_t i = 0; i < batch * seq; ++i) {
@@ -51,7 +75,7 @@ void forward(const EmbeddingArgs& args) {
 template <class T>
 void backward(const EmbeddingBackwardArgs& args) {
   constexpr std::int64_t block = 64;  // columns: a few cache lines
-  const std::int64_t batch = args.tokens.size[0], seq = args.tokens.size[1], width = args.start.size[0];
+  const std::int64_t batch = args.tokens.size(0), seq = args.tokens.size(1), width = args.start.size(0);
   const T* gradient = args.y.as<const T>();
 #pragma omp parallel for schedule(static) if (batch * seq * width > 16384)
   for (std::int64_t begin = 0; begin < width; begin += block) {
@@ -71,11 +95,12 @@ void backward(const EmbeddingBackwardArgs& args) {
 }  // namespace
 
 void embedding(const EmbeddingArgs& args, const Launch&) {
-  with_float_type(args.y.dtype, [&](auto zero) { forward<decltype(zero)>(args); });
+  with_float_type(args.y.dtype(), [&](auto zero) { forward<decltype(zero)>(args); });
 }
 
 void embedding_backward(const EmbeddingBackwardArgs& args, const Launch&) {
-  with_float_type(args.y.dtype, [&](auto zero) { backward<decltype(zero)>(args); });
+  with_float_type(args.y.dtype(), [&](auto zero) { backward<decltype(zero)>(args); });
 }
 
-}  // namespace longstride::kernels::cpu
+}  // namespace cpu
+}  // namespace longstride::kernels

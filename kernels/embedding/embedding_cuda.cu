@@ -28,16 +28,16 @@ Tables tables_of(const EmbeddingArgs& args) {
   Tables t = {};
   t.tokens = args.tokens.as<const std::uint8_t>();
   t.slots = args.tokens.count();
-  t.seq = args.tokens.size[1];
+  t.seq = args.tokens.size(1);
   t.first = args.first;
   t.first_at = args.first_at;
-  t.width = static_cast<int>(args.start.size[0]);
+  t.width = static_cast<int>(args.start.size(0));
   t.count = args.tables;
   t.start = args.start.as<float>();
   t.token = args.token_table.as<float>();
   for (int i = 0; i < args.tables; ++i) {
-    const PositionTableView& p = args.positions[i];
-    t.position[i] = {p.divisor, p.table.size[0], p.table.as<float>()};
+    const PositionTable& p = args.positions[i];
+    t.position[i] = {p.divisor, p.table.size(0), p.table.as<float>()};
   }
   return t;
 }
@@ -354,9 +354,9 @@ void embedding(const EmbeddingArgs& args, const Launch& launch) {
   if (t.slots == 0) return;
   bool packed = t.width % 4 == 0 && aligned(t.start, 16) && aligned(t.token, 16);
   for (int i = 0; i < t.count; ++i) packed = packed && aligned(t.position[i].rows, 16);
-  with_gpu_type(args.y.dtype, [&](auto zero) {
+  with_gpu_type(args.y.dtype(), [&](auto zero) {
     using Y = decltype(zero);
-    run("embedding", packed && aligned(args.y.data, 4 * sizeof(Y)) ? embedding_kernel<4, Y> : embedding_kernel<1, Y>,
+    run("embedding", packed && aligned(args.y.data(), 4 * sizeof(Y)) ? embedding_kernel<4, Y> : embedding_kernel<1, Y>,
         {blocks_for(t.slots, warps), dim3(lanes, warps)}, launch, t, args.y.as<Y>());
   });
 }
@@ -365,13 +365,13 @@ void embedding_backward(const EmbeddingBackwardArgs& args, const Launch& launch)
   const Tables t = tables_of(args);
   if (t.slots == 0) return;
   if (t.slots >= (1 << 30)) throw std::logic_error("2^30 slots or more in one embedding_backward");
-  float* partials = args.partials.as<float>();
-  with_gpu_type(args.y.dtype, [&](auto zero) {
+  float* partials = args.scratch.as<float>();
+  with_gpu_type(args.y.dtype(), [&](auto zero) {
     using Y = decltype(zero);
     constexpr int packed = pack_of<Y>;
     const Y* dy = args.y.as<const Y>();
     const auto run_all = [&](auto n) {
-      token_and_start_gradients<n()>(t, dy, args.token_table.size[0], partials, launch);
+      token_and_start_gradients<n()>(t, dy, args.token_table.size(0), partials, launch);
       position_gradients<n()>(t, dy, partials, launch);
     };
     if (t.width % packed == 0 && aligned(dy, 16))

@@ -41,23 +41,27 @@ void run(benchmark::State& state, const GemmArgs& args) {
 
 void forward(benchmark::State& state) {
   Arrays a(state);
-  run(state, {a.x.matrix(), a.w.transposed(), a.y.matrix(), {}, {}, Epilogue::none, false});
+  run(state, {.a = a.x.matrix(), .b = a.w.transposed(), .c = a.y.matrix()});
 }
 
 void forward_bias_gelu(benchmark::State& state) {
   Arrays a(state);
-  run(state,
-      {a.x.matrix(), a.w.transposed(), a.y.matrix(), a.bias.flat(), a.activated.matrix(), Epilogue::bias_gelu, false});
+  run(state, {.a = a.x.matrix(),
+              .b = a.w.transposed(),
+              .c = a.y.matrix(),
+              .bias = a.bias.flat(),
+              .activated = a.activated.matrix(),
+              .epilogue = Epilogue::bias_gelu});
 }
 
 void backward_input(benchmark::State& state) {
   Arrays a(state);
-  run(state, {a.y.matrix(), a.w.matrix(), a.x.matrix(), {}, {}, Epilogue::none, false});
+  run(state, {.a = a.y.matrix(), .b = a.w.matrix(), .c = a.x.matrix()});
 }
 
 void backward_weight(benchmark::State& state) {
   Arrays a(state);
-  run(state, {a.y.transposed(), a.x.matrix(), a.w.matrix(), {}, {}, Epilogue::none, true});
+  run(state, {.a = a.y.transposed(), .b = a.x.matrix(), .c = a.w.matrix(), .accumulate = true});
 }
 
 // One call of cblas_sgemm with as many threads as OpenMP has.

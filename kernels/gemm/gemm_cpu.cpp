@@ -1,11 +1,40 @@
 #include <algorithm>
 
-#include "kernels/base/activation.h"
-#include "kernels/base/blas.h"
+#include "kernels/base/tensor_checks.h"
 #include "kernels/column_sum/column_sum.h"
+#include "kernels/gemm/activation.h"
+#include "kernels/gemm/blas.h"
 #include "kernels/gemm/gemm.h"
 
-namespace longstride::kernels::cpu {
+namespace longstride::kernels {
+
+namespace {
+
+bool dense_in(const Tensor& t, int d) { return t.size(d) == 1 || t.stride(d) == 1; }
+
+}  // namespace
+
+void GemmArgs::check(Device device) const {
+  const auto matrix = [&](const Tensor& t) {
+    return t.rank() == c.rank() && (c.rank() == 2 || (c.rank() == 3 && t.size(0) == c.size(0)));
+  };
+  LONGSTRIDE_CHECK(matrix(a) && matrix(b) && matrix(c) && a.size(-2) == c.size(-2) && a.size(-1) == b.size(-2) &&
+                       b.size(-1) == c.size(-1),
+                   "a {}, b {} and c {} do not match", a.shape().text(), b.shape().text(), c.shape().text());
+  LONGSTRIDE_CHECK(computes(device, a.dtype()) && b.dtype() == a.dtype() && goes_with(device, a.dtype(), c.dtype()),
+                   "a is {}, b {}, c {}", name_of(a.dtype()), name_of(b.dtype()), name_of(c.dtype()));
+  LONGSTRIDE_CHECK((dense_in(a, -1) || dense_in(a, -2)) && (dense_in(b, -1) || dense_in(b, -2)) && dense_in(c, -1),
+                   "a {}, b {} or c {} has no dense dimension", a.shape().text(), b.shape().text(), c.shape().text());
+  LONGSTRIDE_CHECK(epilogue == Epilogue::none || (c.rank() == 2 && !accumulate), "an epilogue on a sum or a stack");
+  if (epilogue == Epilogue::bias || epilogue == Epilogue::bias_gelu) check_vector(bias, c.size(1), c.dtype(), "bias");
+  if (epilogue == Epilogue::bias_gelu || epilogue == Epilogue::gelu_backward)
+    check_rows(activated, c.shape(), c.dtype(), "activated");
+  if (epilogue != Epilogue::gelu_backward) return;
+  LONGSTRIDE_CHECK(c.data() == nullptr || activated.data() != c.data(), "the input of gelu may not be c");
+  if (column_sums.given()) check_vector(column_sums, c.size(1), exact_type(device, c.dtype()), "column_sums");
+}
+
+namespace cpu {
 namespace {
 
 // How c is cut into blocks. A function of the shape alone, so that the result does not depend on the number of threads.
@@ -40,11 +69,11 @@ Blocks cut(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
 }
 
 template <class T>
-Matrix<const T> matrix(const View& v) {
-  const bool transposed = v.stride[1] != 1 && v.size[1] != 1;
-  const std::int64_t leading = transposed ? v.stride[1] : v.stride[0];
+Matrix<const T> matrix(const Tensor& v) {
+  const bool transposed = v.stride(1) != 1 && v.size(1) != 1;
+  const std::int64_t leading = transposed ? v.stride(1) : v.stride(0);
   // Of a matrix with one stored row the stride is free, but BLAS wants at least the row's length.
-  return {v.as<T>(), std::max(leading, transposed ? v.size[0] : v.size[1]), transposed};
+  return {v.as<T>(), std::max(leading, transposed ? v.size(0) : v.size(1)), transposed};
 }
 
 template <class T>
@@ -75,8 +104,8 @@ void times_gelu_slope(T* c, const T* input, std::int64_t n) {
 }
 
 template <class T>
-T* row_of(const View& v, std::int64_t row, std::int64_t column) {
-  return v.as<T>() + row * v.stride[0] + column;
+T* row_of(const Tensor& v, std::int64_t row, std::int64_t column) {
+  return v.as<T>() + row * v.stride(0) + column;
 }
 
 // Rows [r0, r0 + rows) and columns [c0, c0 + columns) of c.
@@ -102,9 +131,9 @@ void finish_block(const GemmArgs& args, std::int64_t r0, std::int64_t rows, std:
 
 template <class T>
 void run(const GemmArgs& args) {
-  const std::int64_t rows = args.c.size[0], columns = args.c.size[1], depth = args.a.size[1];
+  const std::int64_t rows = args.c.size(0), columns = args.c.size(1), depth = args.a.size(1);
   const Matrix<const T> a = matrix<T>(args.a), b = matrix<T>(args.b);
-  const Matrix<T> c{args.c.as<T>(), std::max(args.c.stride[0], columns)};
+  const Matrix<T> c{args.c.as<T>(), std::max(args.c.stride(0), columns)};
   const Blocks blocks = cut(rows, columns, depth);
 #pragma omp parallel for schedule(static) if (blocks.block_count > 1)
   for (std::int64_t i = 0; i < blocks.block_count; ++i) {
@@ -117,24 +146,20 @@ void run(const GemmArgs& args) {
 }
 
 // One of a stack of matrices.
-View matrix_of(const View& stack, std::int64_t i) {
-  View v = stack;
-  v.rank = 2;
-  v.data = static_cast<char*>(stack.data) + i * stack.stride[0] * static_cast<std::int64_t>(bytes_of(stack.dtype));
-  for (int d = 0; d < 2; ++d) {
-    v.size[d] = stack.size[d + 1];
-    v.stride[d] = stack.stride[d + 1];
-  }
-  return v;
+Tensor matrix_of(const Tensor& stack, std::int64_t i) {
+  return {stack.slice(0, i, i + 1).data(),
+          stack.dtype(),
+          {stack.size(1), stack.size(2)},
+          {stack.stride(1), stack.stride(2)}};
 }
 
 }  // namespace
 
 void gemm(const GemmArgs& args, const Launch& launch) {
   if (args.c.count() == 0) return;
-  if (args.c.rank == 3) {
+  if (args.c.rank() == 3) {
     GemmArgs one = args;
-    for (std::int64_t i = 0; i < args.c.size[0]; ++i) {
+    for (std::int64_t i = 0; i < args.c.size(0); ++i) {
       one.a = matrix_of(args.a, i);
       one.b = matrix_of(args.b, i);
       one.c = matrix_of(args.c, i);
@@ -142,8 +167,9 @@ void gemm(const GemmArgs& args, const Launch& launch) {
     }
     return;
   }
-  with_float_type(args.c.dtype, [&](auto zero) { run<decltype(zero)>(args); });
-  if (args.column_sums.given()) column_sum({args.c, args.column_sums, args.partials}, launch);
+  with_float_type(args.c.dtype(), [&](auto zero) { run<decltype(zero)>(args); });
+  if (args.column_sums.given()) column_sum({args.c, args.column_sums, args.scratch}, launch);
 }
 
-}  // namespace longstride::kernels::cpu
+}  // namespace cpu
+}  // namespace longstride::kernels

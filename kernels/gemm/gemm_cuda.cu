@@ -1,8 +1,8 @@
-#include "kernels/base/activation.cuh"
 #include "kernels/base/add_partials.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/meter.h"
 #include "kernels/base/vector.cuh"
+#include "kernels/gemm/activation.cuh"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_gelu_sm90.h"
 #include "kernels/gemm/gemm_product.cuh"
@@ -27,17 +27,17 @@ __global__ void __launch_bounds__(threads) gelu_rows(const T* c, T* activated, s
 }
 
 void gelu_pass(const GemmArgs& args, const Launch& launch) {
-  std::int64_t rows = args.c.size[0], columns = args.c.size[1];
-  const std::int64_t c_stride = args.c.stride[0], activated_stride = args.activated.stride[0];
+  std::int64_t rows = args.c.size(0), columns = args.c.size(1);
+  const std::int64_t c_stride = args.c.stride(0), activated_stride = args.activated.stride(0);
   if (c_stride == columns && activated_stride == columns) {  // one long row: nothing to divide
     columns *= rows;
     rows = 1;
   }
-  with_gpu_type(args.c.dtype, [&](auto zero) {
+  with_gpu_type(args.c.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_of<T>;
     const bool packed = columns % n == 0 && (rows == 1 || (c_stride % n == 0 && activated_stride % n == 0)) &&
-                        aligned(args.c.data, 16) && aligned(args.activated.data, 16);
+                        aligned(args.c.data(), 16) && aligned(args.activated.data(), 16);
     run("gemm_gelu", packed ? gelu_rows<n, T> : gelu_rows<1, T>,
         {blocks_for(rows * columns, threads * (packed ? n : 1)), threads}, launch, args.c.as<const T>(),
         args.activated.as<T>(), rows, columns, c_stride, activated_stride);
@@ -92,16 +92,16 @@ __global__ void __launch_bounds__(lanes* warps) gelu_backward_rows(const Rows<T>
 }
 
 void gelu_backward_pass(const GemmArgs& args, const Launch& launch) {
-  const std::int64_t rows = args.c.size[0], columns = args.c.size[1];
+  const std::int64_t rows = args.c.size(0), columns = args.c.size(1);
   const RowChunks split = row_chunks(rows);
-  float* partials = args.column_sums.given() ? args.partials.as<float>() : nullptr;
-  with_gpu_type(args.c.dtype, [&](auto zero) {
+  float* partials = args.column_sums.given() ? args.scratch.as<float>() : nullptr;
+  with_gpu_type(args.c.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_of<T>;
     const Rows<T> p{args.c.as<T>(),
                     args.activated.as<const T>(),
-                    args.c.stride[0],
-                    args.activated.stride[0],
+                    args.c.stride(0),
+                    args.activated.stride(0),
                     rows,
                     columns,
                     split.rows,
@@ -120,21 +120,22 @@ void gelu_backward_pass(const GemmArgs& args, const Launch& launch) {
 void gemm(const GemmArgs& args, const Launch& launch) {
   if (args.c.count() == 0) return;
   const double operations =
-      2.0 * static_cast<double>(args.c.count()) * static_cast<double>(args.a.size[args.a.rank - 1]);
+      2.0 * static_cast<double>(args.c.count()) * static_cast<double>(args.a.size(args.a.rank() - 1));
   if (sm90::supports_gelu(args)) {
-    const MeteredRange range(launch, {Work::product, bytes_of(args.a, args.b, args.c, args.activated), operations});
+    const MeteredRange range(launch.meter,
+                             {Work::product, bytes_of(args.a, args.b, args.c, args.activated), operations});
     return sm90::gemm_gelu(args, launch);
   }
   {
-    const MeteredRange range(launch, {Work::product, bytes_of(args.a, args.b, args.c), operations});
+    const MeteredRange range(launch.meter, {Work::product, bytes_of(args.a, args.b, args.c), operations});
     multiply(args, args.epilogue == Epilogue::bias || args.epilogue == Epilogue::bias_gelu, launch);
   }
   if (args.epilogue == Epilogue::bias_gelu) {
-    const MeteredRange range(launch, {Work::gelu, bytes_of(args.c, args.activated), 0});
+    const MeteredRange range(launch.meter, {Work::gelu, bytes_of(args.c, args.activated), 0});
     gelu_pass(args, launch);
   }
   if (args.epilogue == Epilogue::gelu_backward) {
-    const MeteredRange range(launch, {Work::gelu, bytes_of(args.c, args.c, args.activated), 0});
+    const MeteredRange range(launch.meter, {Work::gelu, bytes_of(args.c, args.c, args.activated), 0});
     gelu_backward_pass(args, launch);
   }
 }

@@ -8,11 +8,11 @@
 #include "kernels/attention/sm90/ptx.cuh"
 #include "kernels/attention/sm90/tensor_map.h"
 #include "kernels/attention/sm90/wgmma.cuh"
-#include "kernels/base/activation.cuh"
 #include "kernels/base/add_partials.cuh"
 #include "kernels/base/gpu_kind.h"
 #include "kernels/base/row_chunks.h"
 #include "kernels/base/vector.cuh"
+#include "kernels/gemm/activation.cuh"
 #include "kernels/gemm/gemm_gelu_sm90.h"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -328,20 +328,16 @@ __global__ void __launch_bounds__(threads, 1) gemm_gelu_kernel(const __grid_cons
 // ---- Host ----
 
 // Boxes of `rows` x 64 elements of a row-major matrix.
-CUtensorMap map_of(const View& m, std::int32_t rows) {
-  View v = m;
-  v.rank = 4;
-  const std::int64_t size[4] = {1, m.size[0], 1, m.size[1]};
-  const std::int64_t stride[4] = {m.stride[0] * m.size[0], m.stride[0], m.stride[0], 1};
-  std::copy_n(size, 4, v.size);
-  std::copy_n(stride, 4, v.stride);
-  const auto n = static_cast<std::int32_t>(m.size[0]);
-  return stream_maps(v, {0, n, n, n}, n, rows, half).complete;
+CUtensorMap map_of(const Tensor& m, std::int32_t rows) {
+  const Tensor v(m.data(), m.dtype(), {1, m.size(0), 1, m.size(1)},
+                 {m.stride(0) * m.size(0), m.stride(0), m.stride(0), 1});
+  const auto n = static_cast<std::int32_t>(m.size(0));
+  return row_maps(v, {0, n, n, n}, n, rows, half).complete;
 }
 
-bool is_mappable(const View& m) {
-  return m.stride[1] == 1 && m.stride[0] % 8 == 0 && m.size[1] % half == 0 &&
-         reinterpret_cast<std::uintptr_t>(m.data) % 16 == 0;
+bool is_mappable(const Tensor& m) {
+  return m.stride(1) == 1 && m.stride(0) % 8 == 0 && m.size(1) % half == 0 &&
+         reinterpret_cast<std::uintptr_t>(m.data()) % 16 == 0;
 }
 
 template <class T, bool backward, int most_steps>
@@ -364,12 +360,11 @@ std::int64_t groups_of(std::int64_t panels, std::int64_t tiles) {
 bool supports_gelu(const GemmArgs& args) {
   const bool backward = args.epilogue == Epilogue::gelu_backward;
   if (!backward && args.epilogue != Epilogue::bias_gelu) return false;
-  if (args.a.dtype != args.c.dtype || args.c.dtype == Dtype::f32) return false;
-  const std::int64_t rows = args.c.size[0], columns = args.c.size[1], depth = args.a.size[1];
+  if (args.a.dtype() != args.c.dtype() || args.c.dtype() == Dtype::f32) return false;
+  const std::int64_t rows = args.c.size(0), columns = args.c.size(1), depth = args.a.size(1);
   if (columns % panel_columns != 0 || depth % half != 0 || depth > 8 * half || rows >= (std::int64_t{1} << 31))
     return false;
-  const View b = args.b;
-  const View stored = backward ? b : View{b.data, b.dtype, 2, {b.size[1], b.size[0]}, {b.stride[1], b.stride[0]}};
+  const Tensor stored = backward ? args.b : args.b.transposed();
   if (!is_mappable(args.a) || !is_mappable(stored) || !is_mappable(args.c) || !is_mappable(args.activated))
     return false;
   if (!is_hopper()) return false;
@@ -380,26 +375,22 @@ bool supports_gelu(const GemmArgs& args) {
 
 void gemm_gelu(const GemmArgs& args, const Launch& launch) {
   const bool backward = args.epilogue == Epilogue::gelu_backward;
-  const std::int64_t tiles = (args.c.size[0] + tile_rows - 1) / tile_rows;
-  View b = args.b;
-  if (!backward) {  // as it is stored
-    std::swap(b.size[0], b.size[1]);
-    std::swap(b.stride[0], b.stride[1]);
-  }
+  const std::int64_t tiles = (args.c.size(0) + tile_rows - 1) / tile_rows;
+  const Tensor stored = backward ? args.b : args.b.transposed();
   Problem p = {};
   p.a = map_of(args.a, tile_rows);
-  p.b = map_of(b, half);
+  p.b = map_of(stored, half);
   p.c = map_of(args.c, box_rows);
   p.activated = map_of(args.activated, box_rows);
   p.tiles = static_cast<std::int32_t>(tiles);
-  p.steps = static_cast<std::int32_t>(args.a.size[1] / half);
-  p.columns = args.c.size[1];
+  p.steps = static_cast<std::int32_t>(args.a.size(1) / half);
+  p.columns = args.c.size(1);
   p.panels = static_cast<std::int32_t>(p.columns / panel_columns);
   p.groups = static_cast<std::int32_t>(groups_of(p.panels, tiles));
-  p.keeps_c = args.c.data != args.activated.data;
-  p.bias = args.bias.data;
-  p.partials = backward && args.column_sums.given() ? args.partials.as<float>() : nullptr;
-  with_gpu_type(args.c.dtype, [&](auto zero) {
+  p.keeps_c = args.c.data() != args.activated.data();
+  p.bias = args.bias.data();
+  p.partials = backward && args.column_sums.given() ? args.scratch.as<float>() : nullptr;
+  with_gpu_type(args.c.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
       if (backward)

@@ -48,16 +48,16 @@ unsigned alignment_of(std::uintptr_t bytes) {
   return bytes == 0 ? 256 : static_cast<unsigned>(std::min<std::uintptr_t>(bytes & (~bytes + 1), 256));
 }
 
-Operand operand(const View& v) {
-  const int rows = v.rank - 2, columns = v.rank - 1;  // dimensions
-  const bool transposed = v.stride[columns] != 1 && v.size[columns] != 1;
+Operand operand(const Tensor& v) {
+  const int rows = v.rank() - 2, columns = v.rank() - 1;  // dimensions
+  const bool transposed = v.stride(columns) != 1 && v.size(columns) != 1;
   // Of a matrix with one stored row the stride is free, but the library wants at least the row's length.
-  const std::int64_t leading = transposed ? v.stride[columns] : v.stride[rows];
-  const std::int64_t matrix = v.rank > 2 ? v.stride[0] : 0;
-  const auto address = reinterpret_cast<std::uintptr_t>(v.data);
+  const std::int64_t leading = transposed ? v.stride(columns) : v.stride(rows);
+  const std::int64_t matrix = v.rank() > 2 ? v.stride(0) : 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(v.data());
   const unsigned alignment =
-      std::min(alignment_of(address), alignment_of(static_cast<std::uintptr_t>(matrix) * bytes_of(v.dtype)));
-  return {std::max(leading, transposed ? v.size[rows] : v.size[columns]), transposed, alignment, matrix};
+      std::min(alignment_of(address), alignment_of(static_cast<std::uintptr_t>(matrix) * bytes_of(v.dtype())));
+  return {std::max(leading, transposed ? v.size(rows) : v.size(columns)), transposed, alignment, matrix};
 }
 
 // All that the choice of an algorithm depends on.
@@ -151,9 +151,9 @@ std::vector<Algorithm> candidates(cublasLtHandle_t handle, const Product& p, Des
 cublasStatus_t call(cublasLtHandle_t handle, Description& d, const Algorithm& algorithm, const GemmArgs& args,
                     const Launch& launch) {
   const float one = 1, beta = args.accumulate ? 1 : 0;
-  return cublasLtMatmul(handle, &d.product, &one, args.b.data, &d.first, args.a.data, &d.second, &beta, args.c.data,
-                        &d.result, args.c.data, &d.result, &algorithm, launch.workspace, launch.workspace_bytes,
-                        stream_of(launch));
+  return cublasLtMatmul(handle, &d.product, &one, args.b.data(), &d.first, args.a.data(), &d.second, &beta,
+                        args.c.data(), &d.result, args.c.data(), &d.result, &algorithm, launch.workspace,
+                        launch.workspace_bytes, stream_of(launch));
 }
 
 // The fastest of those that give the favourite's bits on random operands. So a choice by time, which is another one in
@@ -215,22 +215,22 @@ class Library {
 }  // namespace
 
 void multiply(const GemmArgs& args, bool add_bias, const Launch& launch) {
-  const int rows = args.c.rank - 2, columns = args.c.rank - 1;  // dimensions
-  Product p{rows > 0 ? args.c.size[0] : 1,
-            args.c.size[rows],
-            args.c.size[columns],
-            args.a.size[columns],
+  const int rows = args.c.rank() - 2, columns = args.c.rank() - 1;  // dimensions
+  Product p{rows > 0 ? args.c.size(0) : 1,
+            args.c.size(rows),
+            args.c.size(columns),
+            args.a.size(columns),
             operand(args.a),
             operand(args.b),
             operand(args.c),
-            args.a.dtype,
-            args.c.dtype,
+            args.a.dtype(),
+            args.c.dtype(),
             add_bias,
             args.accumulate,
             launch.workspace_bytes,
             0};
   check(cudaGetDevice(&p.device), "cudaGetDevice");
-  Description d(p, args.bias.data);
+  Description d(p, args.bias.data());
   const auto [handle, algorithm] = Library::instance().algorithm(p, d, args, launch);
   nvtxRangePushA("gemm");
   const cublasStatus_t status = call(handle, d, algorithm, args, launch);

@@ -34,7 +34,7 @@ class Rehearsal {
   void begin() const;
   float end() const;
 
-  View c_;
+  Tensor c_;
   Launch launch_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   unsigned long long* bits_ = nullptr;  // in the library's workspace, which nobody uses between two products

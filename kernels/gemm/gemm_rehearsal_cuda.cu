@@ -14,13 +14,13 @@ struct Matrix {
   T* data;
   std::int64_t rows = 1, columns = 1, count, matrix_stride = 0, row_stride = 0, column_stride;
 
-  explicit Matrix(const View& v) : data(v.as<T>()), count(v.count()), column_stride(v.stride[v.rank - 1]) {
-    columns = v.size[v.rank - 1];
-    if (v.rank > 1) {
-      rows = v.size[v.rank - 2];
-      row_stride = v.stride[v.rank - 2];
+  explicit Matrix(const Tensor& v) : data(v.as<T>()), count(v.count()), column_stride(v.stride(v.rank() - 1)) {
+    columns = v.size(v.rank() - 1);
+    if (v.rank() > 1) {
+      rows = v.size(v.rank() - 2);
+      row_stride = v.stride(v.rank() - 2);
     }
-    if (v.rank > 2) matrix_stride = v.stride[0];
+    if (v.rank() > 2) matrix_stride = v.stride(0);
   }
   __device__ T& operator[](std::int64_t i) const {
     const std::int64_t row = i / columns, matrix = row / rows;
@@ -53,13 +53,13 @@ __global__ void __launch_bounds__(threads) add_bits(const Matrix<T> m, unsigned 
   if (threadIdx.x % 32 == 0) atomicAdd(total, sum);
 }
 
-unsigned blocks_of(const View& v) {
+unsigned blocks_of(const Tensor& v) {
   return static_cast<unsigned>(std::min<std::int64_t>(divide_up(v.count(), threads), most_blocks));
 }
 
-void randomise(const View& v, std::uint32_t which, const Launch& launch) {
+void randomise(const Tensor& v, std::uint32_t which, const Launch& launch) {
   if (!v.given()) return;
-  with_gpu_type(v.dtype, [&](auto zero) {
+  with_gpu_type(v.dtype(), [&](auto zero) {
     using T = decltype(zero);
     run("fill_random", fill_random<T>, {blocks_of(v), threads}, launch, Matrix<T>(v), which);
   });
@@ -83,19 +83,19 @@ Rehearsal::~Rehearsal() {
 }
 
 void Rehearsal::clear_result() const {
-  const auto size = static_cast<std::size_t>(bytes_of(c_.dtype));
-  const int rows = c_.rank - 2, columns = c_.rank - 1;  // dimensions
-  for (std::int64_t i = 0; i < (rows > 0 ? c_.size[0] : 1); ++i)
-    check(cudaMemset2DAsync(static_cast<char*>(c_.data) + static_cast<std::size_t>(i * c_.stride[0]) * size,
-                            static_cast<std::size_t>(c_.stride[rows]) * size, 0,
-                            static_cast<std::size_t>(c_.size[columns]) * size, static_cast<std::size_t>(c_.size[rows]),
+  const auto size = static_cast<std::size_t>(bytes_of(c_.dtype()));
+  const int rows = c_.rank() - 2, columns = c_.rank() - 1;  // dimensions
+  for (std::int64_t i = 0; i < (rows > 0 ? c_.size(0) : 1); ++i)
+    check(cudaMemset2DAsync(static_cast<char*>(c_.data()) + static_cast<std::size_t>(i * c_.stride(0)) * size,
+                            static_cast<std::size_t>(c_.stride(rows)) * size, 0,
+                            static_cast<std::size_t>(c_.size(columns)) * size, static_cast<std::size_t>(c_.size(rows)),
                             stream_of(launch_)),
           "cudaMemset2DAsync");
 }
 
 std::uint64_t Rehearsal::result_bits() const {
   check(cudaMemsetAsync(bits_, 0, sizeof(*bits_), stream_of(launch_)), "cudaMemsetAsync");
-  with_gpu_type(c_.dtype, [&](auto zero) {
+  with_gpu_type(c_.dtype(), [&](auto zero) {
     using T = decltype(zero);
     run("add_bits", add_bits<T>, {blocks_of(c_), threads}, launch_, Matrix<T>(c_), bits_);
   });

@@ -6,60 +6,68 @@
 // dy and dbranch of the compute type, and gain, bias, mean, rstd, dgain, dbias and partials f32; 2^30 rows, columns or
 // elements from one row to the next are refused (std::logic_error).
 #pragma once
+#include "kernels/base/op.h"
 #include "kernels/base/row_chunks.h"
-#include "kernels/base/view.h"
 #include "kernels/dropout/dropout.h"
 
 namespace longstride::kernels {
 
 struct LayerNormArgs {
-  View x;     // (rows, width), last dimension dense
-  View gain;  // (width)
-  View bias;  // (width)
-  View y;     // (rows, width), last dimension dense
-  View mean;  // (rows), saved for backward; may be absent in evaluation
-  View rstd;  // (rows), likewise
+  Tensor x;          // (rows, width), last dimension dense
+  Tensor gain;       // (width)
+  Tensor bias;       // (width)
+  Tensor y;          // (rows, width), last dimension dense
+  Tensor mean = {};  // (rows), saved for backward; may be absent in evaluation
+  Tensor rstd = {};  // (rows), likewise
   float epsilon = 1e-5f;
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::normalise, bytes_of(x, y, mean, rstd), 0}; }
 };
+LONGSTRIDE_OP(layer_norm, LayerNormArgs)
 
 struct LayerNormBackwardArgs {
-  View dy;         // (rows, width), last dimension dense
-  View x;          // (rows, width), last dimension dense
-  View gain;       // (width)
-  View mean;       // (rows)
-  View rstd;       // (rows)
-  View dx;         // (rows, width), last dimension dense; may be dy when of one type
-  bool add_to_dx;  // keep what dx holds and add to it
-  View dgain;      // (width), accumulates
-  View dbias;      // (width), accumulates
-  View partials;   // (row_chunks(rows).chunks, 2, width), row_chunks of cpu or cuda: workspace. 3 with branch_sums
-};
+  Tensor dy;               // (rows, width), last dimension dense
+  Tensor x;                // (rows, width), last dimension dense
+  Tensor gain;             // (width)
+  Tensor mean;             // (rows)
+  Tensor rstd;             // (rows)
+  Tensor dx;               // (rows, width), last dimension dense; may be dy when of one type
+  bool add_to_dx = false;  // keep what dx holds and add to it
+  Tensor dgain;            // (width), accumulates
+  Tensor dbias;            // (width), accumulates
+  Tensor scratch = {};
 
-// dropout and then layer_norm of its y, with the same bits; norm.x is dropout.y.
-struct DropoutAddLayerNormArgs {
+  void check(Device device) const;
+  Cost cost() const;
+  Tensor scratch_on(Device device) const { return scratch_for(device, 2); }
+
+ protected:
+  Tensor scratch_for(Device device, std::int64_t sums) const {
+    return {nullptr, dgain.dtype(), {row_chunks(device, x.size(0)).chunks, sums, x.size(1)}};
+  }
+};
+LONGSTRIDE_OP(layer_norm_backward, LayerNormBackwardArgs)
+
+// dropout and then layer_norm of its y, with the same bits; x is dropout.y.
+struct DropoutAddLayerNormArgs : LayerNormArgs {
   DropoutArgs dropout;
-  LayerNormArgs norm;
-};
 
-// layer_norm_backward and then dropout of its dx, with the same bits; dropout.branch is norm.dx, and dropout.y may be
-// norm.dy. branch_sums += the column sums of dropout.y: the gradient of the bias that was added last before dropout.
-struct LayerNormBackwardDropoutArgs {
-  LayerNormBackwardArgs norm;
+  void check(Device device) const;
+  Cost cost() const { return {Work::normalise, dropout.bytes() + bytes_of(y, mean, rstd), 0}; }
+};
+LONGSTRIDE_OP(dropout_add_layer_norm, DropoutAddLayerNormArgs)
+
+// layer_norm_backward and then dropout of its dx, with the same bits; dropout.branch is dx, and dropout.y may be dy.
+// branch_sums += the column sums of dropout.y: the gradient of the bias that was added last before dropout.
+struct LayerNormBackwardDropoutArgs : LayerNormBackwardArgs {
   DropoutArgs dropout;
-  View branch_sums;  // (width), of dgain's type; may be absent
-};
+  Tensor branch_sums = {};  // (width), of dgain's type; may be absent
 
-namespace cpu {
-void layer_norm(const LayerNormArgs&, const Launch&);
-void layer_norm_backward(const LayerNormBackwardArgs&, const Launch&);
-void dropout_add_layer_norm(const DropoutAddLayerNormArgs&, const Launch&);
-void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs&, const Launch&);
-}  // namespace cpu
-namespace cuda {
-void layer_norm(const LayerNormArgs&, const Launch&);
-void layer_norm_backward(const LayerNormBackwardArgs&, const Launch&);
-void dropout_add_layer_norm(const DropoutAddLayerNormArgs&, const Launch&);
-void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs&, const Launch&);
-}  // namespace cuda
+  void check(Device device) const;
+  Cost cost() const { return {Work::normalise, LayerNormBackwardArgs::cost().bytes + bytes_of(dropout.y), 0}; }
+  Tensor scratch_on(Device device) const { return scratch_for(device, branch_sums.given() ? 3 : 2); }
+};
+LONGSTRIDE_OP(layer_norm_backward_dropout, LayerNormBackwardDropoutArgs)
 
 }  // namespace longstride::kernels

@@ -1,8 +1,8 @@
 #include "kernels/base/add_partials.cuh"
 #include "kernels/base/async_copy.cuh"
-#include "kernels/base/dropout_mask.cuh"
-#include "kernels/base/norm_rows.cuh"
+#include "kernels/dropout/dropout_mask.cuh"
 #include "kernels/layer_norm/layer_norm.h"
+#include "kernels/layer_norm/norm_rows.cuh"
 
 namespace longstride::kernels::cuda {
 namespace {
@@ -220,9 +220,9 @@ Rows<T, R> rows_of(const LayerNormBackwardArgs& args, const DropoutArgs* dropout
   p.dy = args.dy.as<const T>();
   p.x = args.x.as<const R>();
   p.dx = args.dx.as<R>();
-  p.dy_stride = static_cast<int>(args.dy.stride[0]);
-  p.x_stride = static_cast<int>(args.x.stride[0]);
-  p.dx_stride = static_cast<int>(args.dx.stride[0]);
+  p.dy_stride = static_cast<int>(args.dy.stride(0));
+  p.x_stride = static_cast<int>(args.x.stride(0));
+  p.dx_stride = static_cast<int>(args.dx.stride(0));
   if (dropout != nullptr) {
     p.dbranch = dropout->y.as<T>();
     p.mask = DropoutMask(*dropout);
@@ -230,23 +230,23 @@ Rows<T, R> rows_of(const LayerNormBackwardArgs& args, const DropoutArgs* dropout
   p.gain = args.gain.as<const float>();
   p.mean = args.mean.as<const float>();
   p.rstd = args.rstd.as<const float>();
-  p.partials = args.partials.as<float>();
+  p.partials = args.scratch.as<float>();
   p.sums = sums;
-  p.rows = static_cast<int>(args.x.size[0]);
+  p.rows = static_cast<int>(args.x.size(0));
   p.chunk_rows = static_cast<int>(split.rows);
-  p.width = static_cast<int>(args.x.size[1]);
+  p.width = static_cast<int>(args.x.size(1));
   p.add = args.add_to_dx;
   return p;
 }
 
 void run_backward(const char* name, const LayerNormBackwardArgs& args, const DropoutArgs* dropout,
-                  const View& branch_sums, const Launch& launch) {
-  const std::int64_t rows = args.x.size[0], width = args.x.size[1];
+                  const Tensor& branch_sums, const Launch& launch) {
+  const std::int64_t rows = args.x.size(0), width = args.x.size(1);
   if (rows == 0) return;
-  for (const View* view : {&args.dy, &args.x, &args.dx}) check_sizes(*view);
+  for (const Tensor* view : {&args.dy, &args.x, &args.dx}) check_sizes(*view);
   const RowChunks split = row_chunks(rows);
   const auto blocks = static_cast<unsigned>(split.chunks);
-  with_stream_types(args.dy.dtype, args.x.dtype, [&](auto compute_zero, auto residual_zero) {
+  with_stream_types(args.dy.dtype(), args.x.dtype(), [&](auto compute_zero, auto residual_zero) {
     using T = decltype(compute_zero);
     using R = decltype(residual_zero);
     const Rows<T, R> p = rows_of<T, R>(args, dropout, branch_sums.given() ? 3 : 2, split);
@@ -266,7 +266,7 @@ void run_backward(const char* name, const LayerNormBackwardArgs& args, const Dro
                       });
     if (!held) run(name, backward_any<T, R>, {blocks, norm_threads}, launch, p);
   });
-  PartialSums sums(args.partials.as<const float>(), split.chunks, width, args.dgain.as<float>());
+  PartialSums sums(args.scratch.as<const float>(), split.chunks, width, args.dgain.as<float>());
   sums.add(args.dbias.as<float>());
   if (branch_sums.given()) sums.add(branch_sums.as<float>());
   add_partials(sums, launch);
@@ -279,7 +279,7 @@ void layer_norm_backward(const LayerNormBackwardArgs& args, const Launch& launch
 }
 
 void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs& args, const Launch& launch) {
-  run_backward("layer_norm_backward_dropout", args.norm, &args.dropout, args.branch_sums, launch);
+  run_backward("layer_norm_backward_dropout", args, &args.dropout, args.branch_sums, launch);
 }
 
 }  // namespace longstride::kernels::cuda

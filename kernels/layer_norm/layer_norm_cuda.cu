@@ -1,6 +1,6 @@
-#include "kernels/base/dropout_mask.cuh"
-#include "kernels/base/norm_rows.cuh"
+#include "kernels/dropout/dropout_mask.cuh"
 #include "kernels/layer_norm/layer_norm.h"
+#include "kernels/layer_norm/norm_rows.cuh"
 
 namespace longstride::kernels::cuda {
 namespace {
@@ -136,24 +136,24 @@ __global__ void __launch_bounds__(norm_threads) layer_norm_any(const Rows<T, R> 
 }
 
 void run_layer_norm(const char* name, const LayerNormArgs& args, const DropoutArgs* dropout, const Launch& launch) {
-  const View& x = dropout != nullptr ? dropout->residual : args.x;
-  const std::int64_t rows = args.x.size[0], width = args.x.size[1];
+  const Tensor& x = dropout != nullptr ? dropout->residual : args.x;
+  const std::int64_t rows = args.x.size(0), width = args.x.size(1);
   if (rows == 0) return;
   check_sizes(args.x);
   check_sizes(args.y);
-  with_stream_types(args.y.dtype, args.x.dtype, [&](auto compute_zero, auto residual_zero) {
+  with_stream_types(args.y.dtype(), args.x.dtype(), [&](auto compute_zero, auto residual_zero) {
     using T = decltype(compute_zero);
     using R = decltype(residual_zero);
     Rows<T, R> p = {};
     p.x = x.as<const R>();
-    p.x_stride = static_cast<int>(dropout != nullptr ? width : x.stride[0]);
+    p.x_stride = static_cast<int>(dropout != nullptr ? width : x.stride(0));
     if (dropout != nullptr) {
       p.branch = dropout->branch.as<const T>();
       p.sum = dropout->y.as<R>();
       p.mask = DropoutMask(*dropout);
     }
     p.y = args.y.as<T>();
-    p.y_stride = static_cast<int>(args.y.stride[0]);
+    p.y_stride = static_cast<int>(args.y.stride(0));
     p.gain = args.gain.as<const float>();
     p.bias = args.bias.as<const float>();
     p.mean = args.mean.as<float>();
@@ -182,7 +182,7 @@ void layer_norm(const LayerNormArgs& args, const Launch& launch) {
 }
 
 void dropout_add_layer_norm(const DropoutAddLayerNormArgs& args, const Launch& launch) {
-  run_layer_norm("dropout_add_layer_norm", args.norm, &args.dropout, launch);
+  run_layer_norm("dropout_add_layer_norm", args, &args.dropout, launch);
 }
 
 }  // namespace longstride::kernels::cuda

@@ -18,13 +18,16 @@ struct Places {
 // With g = clip_coefficient * gradient:  m = momentum m + (1 - momentum) g,  update = momentum m + (1 - momentum) g.
 // When scalars->finite is 0, m stays as it is and update = 0.
 struct NesterovArgs {
-  View gradient;  // flat; all contiguous and of one type, f32 on a GPU
+  Tensor gradient;  // flat; all contiguous and of one type, f32 on a GPU
   Places gradient_at;
-  View m;  // flat
+  Tensor m;  // flat
   Places m_at;
-  View update;  // (matrices, count of a matrix)
+  Tensor update;  // (matrices, count of a matrix)
   double momentum = 0;
   const OptimizerScalars* scalars = nullptr;
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::optimizer, 4 * bytes_of(update), 0}; }  // which is of the type of gradient and m
 };
 
 // y = x / (|x| + epsilon), |x| the Frobenius norm of each matrix, added up in f64 in a fixed order.
@@ -33,40 +36,42 @@ struct NormaliseArgs {
   static constexpr std::int64_t partials_of(std::int64_t count) {
     return std::max<std::int64_t>(chunks, SumArgs::chunks(count));
   }
-  View x;         // (matrices, count), contiguous, f32 on a GPU
-  View partials;  // (matrices, partials_of(count)) f64: workspace
-  View y;         // (matrices, count), contiguous, on the CPU of x's type
+  Tensor x;  // (matrices, count), contiguous, f32 on a GPU
+  Tensor scratch = {};
+  Tensor y;  // (matrices, count), contiguous, on the CPU of x's type
   double epsilon = 0;
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::optimizer, bytes_of(x, x, y), 0}; }
+  Tensor scratch_on(Device) const { return {nullptr, Dtype::f64, {x.size(0), partials_of(x.size(1))}}; }
 };
 
 // square = c0 I + c1 x + c2 square
 struct PolynomialArgs {
-  View x;       // (matrices, n, n); both contiguous and of one type
-  View square;  // (matrices, n, n)
+  Tensor x;       // (matrices, n, n); both contiguous and of one type
+  Tensor square;  // (matrices, n, n)
   double c0 = 0, c1 = 0, c2 = 0;
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::optimizer, bytes_of(x) + 2 * bytes_of(square), 0}; }
 };
 
 // w -= lr (scale update + weight_decay w), and low = w, rounded; nothing when scalars->finite is 0.
 struct OrthogonalStepArgs {
-  View weights;  // flat, f32 on a GPU
-  View low;      // GPU: flat, as in AdamArgs, of the update's type; may be absent
-  Places at;     // of both
-  View update;   // (matrices, count), on the CPU of the weights' type
+  Tensor weights;   // flat, f32 on a GPU
+  Tensor low = {};  // GPU: flat, as in AdamArgs, of the update's type; may be absent
+  Places at;        // of both
+  Tensor update;    // (matrices, count), on the CPU of the weights' type
   double scale = 1, weight_decay = 0;
   const OptimizerScalars* scalars = nullptr;
+
+  void check(Device device) const;
+  Cost cost() const;
 };
 
-namespace cpu {
-void nesterov(const NesterovArgs&, const Launch&);
-void normalise(const NormaliseArgs&, const Launch&);
-void polynomial(const PolynomialArgs&, const Launch&);
-void orthogonal_step(const OrthogonalStepArgs&, const Launch&);
-}  // namespace cpu
-namespace cuda {
-void nesterov(const NesterovArgs&, const Launch&);
-void normalise(const NormaliseArgs&, const Launch&);
-void polynomial(const PolynomialArgs&, const Launch&);
-void orthogonal_step(const OrthogonalStepArgs&, const Launch&);
-}  // namespace cuda
+LONGSTRIDE_OP(nesterov, NesterovArgs)
+LONGSTRIDE_OP(normalise, NormaliseArgs)
+LONGSTRIDE_OP(polynomial, PolynomialArgs)
+LONGSTRIDE_OP(orthogonal_step, OrthogonalStepArgs)
 
 }  // namespace longstride::kernels

@@ -1,10 +1,61 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/tensor_checks.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/muon/muon.h"
 
-namespace longstride::kernels::cpu {
+namespace longstride::kernels {
+
+namespace {
+
+void check_matrices(const Places& at, const Tensor& matrices, const Tensor& flat, const char* name) {
+  LONGSTRIDE_CHECK(matrices.rank() == 2 && matrices.size(0) > 0 && matrices.size(0) <= Places::most, "{} matrices",
+                   matrices.shape().text());
+  check_contiguous(flat, name);
+  for (std::int64_t i = 0; i < matrices.size(0); ++i)
+    LONGSTRIDE_CHECK(at.at[i] >= 0 && at.at[i] + matrices.size(1) <= flat.count(), "a matrix of {} at {} of {} of {}",
+                     matrices.size(1), at.at[i], name, flat.count());
+}
+
+}  // namespace
+
+void NesterovArgs::check(Device device) const {
+  check_matrices(gradient_at, update, gradient, "gradient");
+  check_matrices(m_at, update, m, "m");
+  check_vector(gradient, gradient.count(), exact_type(device, update.dtype()), "gradient");
+  check_vector(m, m.count(), gradient.dtype(), "m");
+  check_vector(update, update.count(), gradient.dtype(), "update");
+}
+
+void NormaliseArgs::check(Device device) const {
+  LONGSTRIDE_CHECK(x.rank() == 2 && x.shape() == y.shape(), "x is {}, y {}", x.shape().text(), y.shape().text());
+  check_vector(x, x.count(), exact_type(device, x.dtype()), "x");
+  check_vector(y, x.count(), device == Device::cpu ? x.dtype() : y.dtype(), "y");
+  check_computes(device, y, "y");
+}
+
+void PolynomialArgs::check(Device device) const {
+  LONGSTRIDE_CHECK(x.rank() == 3 && x.size(1) == x.size(2), "x is {}", x.shape().text());
+  check_computes(device, x, "x");
+  check_vector(x, x.count(), x.dtype(), "x");
+  check_vector(square, x.count(), x.dtype(), "square");
+}
+
+void OrthogonalStepArgs::check(Device device) const {
+  check_matrices(at, update, weights, "weights");
+  check_vector(weights, weights.count(), exact_type(device, update.dtype()), "weights");
+  check_vector(update, update.count(), update.dtype(), "update");
+  if (low.given()) check_vector(low, weights.count(), update.dtype(), "low");
+}
+
+Cost OrthogonalStepArgs::cost() const {
+  const double read_and_written =
+      2 * static_cast<double>(update.count()) * static_cast<double>(bytes_of(weights.dtype()));
+  return {Work::optimizer, bytes_of(update) * (low.given() ? 2 : 1) + read_and_written, 0};
+}
+
+namespace cpu {
 namespace {
 
 template <class T>
@@ -23,22 +74,11 @@ void nesterov_of(const T* gradient, T* m, T* update, std::int64_t n, const Neste
   }
 }
 
-// A vector as a view.
-template <class T>
-View vector(T* data, Dtype dtype, std::int64_t count) {
-  View v;
-  v.data = data;
-  v.dtype = dtype;
-  v.rank = 1;
-  v.size[0] = count;
-  v.stride[0] = 1;
-  return v;
-}
-
 template <class T>
 double norm_of(const T* x, std::int64_t count, const NormaliseArgs& args, const Launch& launch) {
   double squares = 0;
-  sum({vector(const_cast<T*>(x), args.x.dtype, count), vector(&squares, Dtype::f64, 1), args.partials, true}, launch);
+  sum({Tensor(const_cast<T*>(x), args.x.dtype(), {count}), Tensor(&squares, Dtype::f64, {1}), args.scratch, true},
+      launch);
   return std::sqrt(squares);
 }
 
@@ -58,20 +98,20 @@ void polynomial_of(const T* x, T* square, std::int64_t n, const PolynomialArgs& 
 }  // namespace
 
 void nesterov(const NesterovArgs& args, const Launch&) {
-  with_float_type(args.m.dtype, [&](auto zero) {
+  with_float_type(args.m.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    const std::int64_t n = args.update.size[1];
-    for (std::int64_t i = 0; i < args.update.size[0]; ++i)
+    const std::int64_t n = args.update.size(1);
+    for (std::int64_t i = 0; i < args.update.size(0); ++i)
       nesterov_of(args.gradient.as<const T>() + args.gradient_at.at[i], args.m.as<T>() + args.m_at.at[i],
                   args.update.as<T>() + i * n, n, args);
   });
 }
 
 void normalise(const NormaliseArgs& args, const Launch& launch) {
-  with_float_type(args.y.dtype, [&](auto zero) {
+  with_float_type(args.y.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    const std::int64_t n = args.y.size[1];
-    for (std::int64_t matrix = 0; matrix < args.y.size[0]; ++matrix) {
+    const std::int64_t n = args.y.size(1);
+    for (std::int64_t matrix = 0; matrix < args.y.size(0); ++matrix) {
       const T* x = args.x.as<const T>() + matrix * n;
       T* y = args.y.as<T>() + matrix * n;
       const T factor = static_cast<T>(1 / (norm_of(x, n, args, launch) + args.epsilon));
@@ -82,22 +122,22 @@ void normalise(const NormaliseArgs& args, const Launch& launch) {
 }
 
 void polynomial(const PolynomialArgs& args, const Launch&) {
-  with_float_type(args.x.dtype, [&](auto zero) {
+  with_float_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    const std::int64_t n = args.x.size[1];
-    for (std::int64_t i = 0; i < args.x.size[0]; ++i)
+    const std::int64_t n = args.x.size(1);
+    for (std::int64_t i = 0; i < args.x.size(0); ++i)
       polynomial_of(args.x.as<const T>() + i * n * n, args.square.as<T>() + i * n * n, n, args);
   });
 }
 
 void orthogonal_step(const OrthogonalStepArgs& args, const Launch&) {
   if (args.scalars->finite == 0) return;
-  with_float_type(args.weights.dtype, [&](auto zero) {
+  with_float_type(args.weights.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    const std::int64_t n = args.update.size[1];
+    const std::int64_t n = args.update.size(1);
     const T rate = static_cast<T>(args.scalars->learning_rate * args.scale);
     const T shrink = static_cast<T>(args.scalars->learning_rate * args.weight_decay);
-    for (std::int64_t matrix = 0; matrix < args.update.size[0]; ++matrix) {
+    for (std::int64_t matrix = 0; matrix < args.update.size(0); ++matrix) {
       const T* update = args.update.as<const T>() + matrix * n;
       T* w = args.weights.as<T>() + args.at.at[matrix];
 #pragma omp parallel for simd schedule(static) if (n > 16384)
@@ -106,4 +146,5 @@ void orthogonal_step(const OrthogonalStepArgs& args, const Launch&) {
   });
 }
 
-}  // namespace longstride::kernels::cpu
+}  // namespace cpu
+}  // namespace longstride::kernels

@@ -13,8 +13,8 @@ __device__ __forceinline__ std::int64_t element() {
   return static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
 }
 
-dim3 blocks_of(const View& matrices, std::int64_t count) {
-  return {blocks_for(count, threads), static_cast<unsigned>(matrices.size[0])};
+dim3 blocks_of(const Tensor& matrices, std::int64_t count) {
+  return {blocks_for(count, threads), static_cast<unsigned>(matrices.size(0))};
 }
 
 __global__ void __launch_bounds__(threads)
@@ -82,27 +82,26 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 void nesterov(const NesterovArgs& args, const Launch& launch) {
-  const std::int64_t count = args.update.size[1];
+  const std::int64_t count = args.update.size(1);
   run("nesterov", nesterov_kernel, {blocks_of(args.update, count), threads}, launch, args.gradient.as<const float>(),
       args.gradient_at, args.m.as<float>(), args.m_at, args.update.as<float>(), count,
       static_cast<float>(args.momentum), static_cast<float>(1 - args.momentum), args.scalars);
 }
 
 void normalise(const NormaliseArgs& args, const Launch& launch) {
-  const std::int64_t count = args.y.size[1];
-  const dim3 chunks(NormaliseArgs::chunks, static_cast<unsigned>(args.y.size[0]));
-  run("squares", squares_kernel, {chunks, threads}, launch, args.x.as<const float>(), args.partials.as<double>(),
-      count);
-  with_gpu_type(args.y.dtype, [&](auto zero) {
+  const std::int64_t count = args.y.size(1);
+  const dim3 chunks(NormaliseArgs::chunks, static_cast<unsigned>(args.y.size(0)));
+  run("squares", squares_kernel, {chunks, threads}, launch, args.x.as<const float>(), args.scratch.as<double>(), count);
+  with_gpu_type(args.y.dtype(), [&](auto zero) {
     using T = decltype(zero);
     run("normalise", normalise_kernel<T>, {blocks_of(args.y, count), threads}, launch, args.x.as<const float>(),
-        args.partials.as<const double>(), args.y.as<T>(), count, args.epsilon);
+        args.scratch.as<const double>(), args.y.as<T>(), count, args.epsilon);
   });
 }
 
 void polynomial(const PolynomialArgs& args, const Launch& launch) {
-  const std::int64_t n = args.x.size[1];
-  with_gpu_type(args.x.dtype, [&](auto zero) {
+  const std::int64_t n = args.x.size(1);
+  with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     run("polynomial", polynomial_kernel<T>, {blocks_of(args.x, n * n), threads}, launch, args.x.as<const T>(),
         args.square.as<T>(), n, static_cast<float>(args.c0), static_cast<float>(args.c1), static_cast<float>(args.c2));
@@ -110,8 +109,8 @@ void polynomial(const PolynomialArgs& args, const Launch& launch) {
 }
 
 void orthogonal_step(const OrthogonalStepArgs& args, const Launch& launch) {
-  const std::int64_t count = args.update.size[1];
-  with_gpu_type(args.update.dtype, [&](auto zero) {
+  const std::int64_t count = args.update.size(1);
+  with_gpu_type(args.update.dtype(), [&](auto zero) {
     using T = decltype(zero);
     run("orthogonal_step", orthogonal_step_kernel<T>, {blocks_of(args.update, count), threads}, launch,
         args.weights.as<float>(), args.low.as<T>(), args.at, args.update.as<const T>(), count, args.scale,

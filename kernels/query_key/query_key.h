@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels {
 
@@ -28,27 +28,26 @@ struct QueryKeyTransform {
 
 struct QueryKeyArgs {
   QueryKeyTransform transform;
-  View x, y;  // (batch, seq, heads, size), any strides but the last, which is 1; one type: f32 or f64 on the CPU, bf16,
-              // f16 or f32 on the GPU. y is memory of its own
+  Tensor x, y;  // (batch, seq, heads, size), any strides but the last, which is 1; one type: f32 or f64 on the CPU,
+                // bf16, f16 or f32 on the GPU, sizes up to 128. y is memory of its own
   std::int64_t first = 0;                  // position of row 0 of every sequence
   const std::int64_t* first_at = nullptr;  // GPU: when given, `first` is read there, by the kernel
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::normalise, bytes_of(x, y), 0}; }
 };
 
 // dx = d/dx, from x alone: what forward computed is computed again.
 struct QueryKeyBackwardArgs {
   QueryKeyTransform transform;
-  View dy, x, dx;  // as above; dx may be dy
+  Tensor dy, x, dx;  // as above; dx may be dy
   std::int64_t first = 0;
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::normalise, bytes_of(dy, x, dx), 0}; }
 };
 
-namespace cpu {
-void query_key(const QueryKeyArgs&, const Launch&);
-void query_key_backward(const QueryKeyBackwardArgs&, const Launch&);
-}  // namespace cpu
-namespace cuda {
-// Sizes up to 128.
-void query_key(const QueryKeyArgs&, const Launch&);
-void query_key_backward(const QueryKeyBackwardArgs&, const Launch&);
-}  // namespace cuda
+LONGSTRIDE_OP(query_key, QueryKeyArgs)
+LONGSTRIDE_OP(query_key_backward, QueryKeyBackwardArgs)
 
 }  // namespace longstride::kernels

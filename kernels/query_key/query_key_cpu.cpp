@@ -2,7 +2,35 @@
 
 #include <vector>
 
-namespace longstride::kernels::cpu {
+#include "kernels/base/tensor_checks.h"
+
+namespace longstride::kernels {
+
+namespace {
+
+void check_call(Device device, const QueryKeyTransform& transform, const Tensor& x, std::int64_t first) {
+  check_computes(device, x, "x");
+  LONGSTRIDE_CHECK(x.rank() == 4, "queries or keys are {}, but must be (batch, seq, heads, size)", x.shape().text());
+  check_rows(x, x.shape(), x.dtype(), "x");
+  LONGSTRIDE_CHECK(transform.any(), "nothing to do with queries and keys");
+  LONGSTRIDE_CHECK(!transform.rotates() || x.size(3) % 2 == 0, "a rotation of {} elements, an odd number", x.size(3));
+  LONGSTRIDE_CHECK(first >= 0, "position {}", first);
+}
+
+}  // namespace
+
+void QueryKeyArgs::check(Device device) const {
+  check_call(device, transform, x, first);
+  check_rows(y, x.shape(), x.dtype(), "y");
+}
+
+void QueryKeyBackwardArgs::check(Device device) const {
+  check_call(device, transform, x, first);
+  check_rows(dy, x.shape(), x.dtype(), "dy");
+  check_rows(dx, x.shape(), x.dtype(), "dx");
+}
+
+namespace cpu {
 namespace {
 
 // The rotation of every pair at one position; all heads share it.
@@ -77,21 +105,21 @@ void backward_row(const QueryKeyTransform& transform, const Rotation<T>& rotatio
 }
 
 template <class T>
-T* row(const View& v, std::int64_t sequence, std::int64_t slot, std::int64_t head) {
-  return v.as<T>() + sequence * v.stride[0] + slot * v.stride[1] + head * v.stride[2];
+T* row(const Tensor& v, std::int64_t sequence, std::int64_t slot, std::int64_t head) {
+  return v.as<T>() + sequence * v.stride(0) + slot * v.stride(1) + head * v.stride(2);
 }
 
 // Calls f(rotation, sequence, slot, head) for every row of x.
 template <class T, class F>
-void each_row(const QueryKeyTransform& transform, const View& x, std::int64_t first, F&& f) {
-  const std::int64_t seq = x.size[1], slots = x.size[0] * seq;
+void each_row(const QueryKeyTransform& transform, const Tensor& x, std::int64_t first, F&& f) {
+  const std::int64_t seq = x.size(1), slots = x.size(0) * seq;
 #pragma omp parallel if (x.count() > 16384)
   {
-    Rotation<T> rotation(transform, x.size[3]);
+    Rotation<T> rotation(transform, x.size(3));
 #pragma omp for schedule(static)
     for (std::int64_t i = 0; i < slots; ++i) {
       rotation.move_to(first + i % seq);
-      for (std::int64_t head = 0; head < x.size[2]; ++head) f(rotation, i / seq, i % seq, head);
+      for (std::int64_t head = 0; head < x.size(2); ++head) f(rotation, i / seq, i % seq, head);
     }
   }
 }
@@ -99,26 +127,27 @@ void each_row(const QueryKeyTransform& transform, const View& x, std::int64_t fi
 }  // namespace
 
 void query_key(const QueryKeyArgs& args, const Launch&) {
-  with_float_type(args.x.dtype, [&](auto zero) {
+  with_float_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     each_row<T>(args.transform, args.x, args.first,
                 [&](const Rotation<T>& rotation, std::int64_t sequence, std::int64_t slot, std::int64_t head) {
                   forward_row<T>(args.transform, rotation, row<const T>(args.x, sequence, slot, head),
-                                 row<T>(args.y, sequence, slot, head), args.x.size[3]);
+                                 row<T>(args.y, sequence, slot, head), args.x.size(3));
                 });
   });
 }
 
 void query_key_backward(const QueryKeyBackwardArgs& args, const Launch&) {
-  with_float_type(args.x.dtype, [&](auto zero) {
+  with_float_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     each_row<T>(args.transform, args.x, args.first,
                 [&](const Rotation<T>& rotation, std::int64_t sequence, std::int64_t slot, std::int64_t head) {
                   backward_row<T>(args.transform, rotation, row<const T>(args.dy, sequence, slot, head),
                                   row<const T>(args.x, sequence, slot, head), row<T>(args.dx, sequence, slot, head),
-                                  args.x.size[3]);
+                                  args.x.size(3));
                 });
   });
 }
 
-}  // namespace longstride::kernels::cpu
+}  // namespace cpu
+}  // namespace longstride::kernels

@@ -13,7 +13,7 @@ struct Rows {
   std::int64_t batch = 0, slot = 0, head = 0;  // strides
 
   Rows() = default;
-  explicit Rows(const View& v) : data(v.as<T>()), batch(v.stride[0]), slot(v.stride[1]), head(v.stride[2]) {}
+  explicit Rows(const Tensor& v) : data(v.as<T>()), batch(v.stride(0)), slot(v.stride(1)), head(v.stride(2)) {}
   __device__ T* at(std::int64_t b, std::int64_t s, std::int64_t h) const {
     return data + b * batch + s * slot + h * head;
   }
@@ -31,21 +31,21 @@ struct Problem {
 };
 
 template <class T>
-Problem<T> problem_of(const QueryKeyTransform& transform, const View& x, const View& dy, const View& out,
+Problem<T> problem_of(const QueryKeyTransform& transform, const Tensor& x, const Tensor& dy, const Tensor& out,
                       std::int64_t first, const std::int64_t* first_at) {
-  if (x.size[3] > most_transformed) throw std::logic_error("queries and keys of more than 128 elements");
+  if (x.size(3) > most_transformed) throw std::logic_error("queries and keys of more than 128 elements");
   Problem<T> p = {};
   p.x = Rows<const T>(x);
   p.dy = Rows<const T>(dy);
   p.out = Rows<T>(out);
-  p.slots = x.size[0] * x.size[1];
-  p.seq = x.size[1];
+  p.slots = x.size(0) * x.size(1);
+  p.seq = x.size(1);
   p.first = first;
   p.first_at = first_at;
-  p.heads = static_cast<int>(x.size[2]);
-  p.size = static_cast<int>(x.size[3]);
+  p.heads = static_cast<int>(x.size(2));
+  p.size = static_cast<int>(x.size(3));
   p.normalise = transform.normalise;
-  p.turns = PairTurns(transform, x.size[3]);
+  p.turns = PairTurns(transform, x.size(3));
   return p;
 }
 
@@ -185,9 +185,9 @@ __global__ void __launch_bounds__(threads) backward_kernel(const __grid_constant
 }
 
 template <int n>
-bool packs_into(const View& v) {
-  return v.size[3] % n == 0 && v.stride[0] % n == 0 && v.stride[1] % n == 0 && v.stride[2] % n == 0 &&
-         aligned(v.data, n * bytes_of(v.dtype));
+bool packs_into(const Tensor& v) {
+  return v.size(3) % n == 0 && v.stride(0) % n == 0 && v.stride(1) % n == 0 && v.stride(2) % n == 0 &&
+         aligned(v.data(), n * bytes_of(v.dtype()));
 }
 
 // Calls f(Layout{}) for rows of this size.
@@ -203,7 +203,7 @@ void with_layout(bool packed, std::int64_t size, F&& f) {
 }  // namespace
 
 void query_key(const QueryKeyArgs& args, const Launch& launch) {
-  with_gpu_type(args.x.dtype, [&](auto zero) {
+  with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_of<T>;
     const Problem<T> p = problem_of<T>(args.transform, args.x, {}, args.y, args.first, args.first_at);
@@ -214,7 +214,7 @@ void query_key(const QueryKeyArgs& args, const Launch& launch) {
 }
 
 void query_key_backward(const QueryKeyBackwardArgs& args, const Launch& launch) {
-  with_gpu_type(args.x.dtype, [&](auto zero) {
+  with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_of<T>;
     const Problem<T> p = problem_of<T>(args.transform, args.x, args.dy, args.dx, args.first, nullptr);

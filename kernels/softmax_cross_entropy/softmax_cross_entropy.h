@@ -1,24 +1,22 @@
 // losses = -log softmax(logits)[target] in nats, and gradient = scale * d(sum of losses)/dlogits
 // = scale (softmax(logits) - onehot(target)).
 #pragma once
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels {
 
 struct SoftmaxCrossEntropyArgs {
-  View logits;    // (rows, vocabulary) contiguous; f32 on a GPU
-  View targets;   // (rows) u8, below vocabulary
-  View losses;    // (rows), of the logits' type
-  View gradient;  // absent, or like logits; may be logits. On a GPU of any type it computes in
+  Tensor logits;         // (rows, vocabulary) contiguous; f32 on a GPU
+  Tensor targets;        // (rows) u8, below vocabulary
+  Tensor losses;         // (rows), of the logits' type
+  Tensor gradient = {};  // absent, or like logits; may be logits. On a GPU of any type it computes in
   double scale = 1;
   const float* loss_scale = nullptr;  // device memory; when given, the gradient is multiplied by it too
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::loss, bytes_of(logits, gradient), 0}; }
 };
 
-namespace cpu {
-void softmax_cross_entropy(const SoftmaxCrossEntropyArgs&, const Launch&);
-}
-namespace cuda {
-void softmax_cross_entropy(const SoftmaxCrossEntropyArgs&, const Launch&);
-}
+LONGSTRIDE_OP(softmax_cross_entropy, SoftmaxCrossEntropyArgs)
 
 }  // namespace longstride::kernels

@@ -12,10 +12,10 @@ void softmax_cross_entropy(benchmark::State& state) {
   const bool with_gradient = state.range(2) != 0;
   BenchArray logits(rows, vocabulary), losses(1, rows);
   std::vector<std::uint8_t> targets(static_cast<std::size_t>(rows), 7);
-  const View target_view{targets.data(), Dtype::u8, 1, {rows}, {1}};
+  const Tensor target_view{targets.data(), Dtype::u8, {rows}};
   for (auto _ : state)
     cpu::softmax_cross_entropy(
-        {logits.matrix(), target_view, losses.flat(), with_gradient ? logits.matrix() : View{}, 1.0}, {});
+        {logits.matrix(), target_view, losses.flat(), with_gradient ? logits.matrix() : Tensor{}, 1.0}, {});
   state.SetItemsProcessed(state.iterations() * rows);
 }
 

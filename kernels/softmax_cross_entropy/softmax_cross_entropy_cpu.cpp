@@ -3,8 +3,21 @@
 #include <cmath>
 
 #include "kernels/base/fast_math.h"
+#include "kernels/base/tensor_checks.h"
 
-namespace longstride::kernels::cpu {
+namespace longstride::kernels {
+
+void SoftmaxCrossEntropyArgs::check(Device device) const {
+  LONGSTRIDE_CHECK(logits.rank() == 2, "logits are {}", logits.shape().text());
+  check_vector(logits, logits.count(), exact_type(device, logits.dtype()), "logits");
+  check_vector(targets, logits.size(0), Dtype::u8, "targets");
+  check_vector(losses, logits.size(0), logits.dtype(), "losses");
+  if (!gradient.given()) return;
+  check_vector(gradient, logits.count(), device == Device::cpu ? logits.dtype() : gradient.dtype(), "gradient");
+  check_computes(device, gradient, "gradient");
+}
+
+namespace cpu {
 namespace {
 
 template <class T>
@@ -17,7 +30,7 @@ T largest(const T* x, std::int64_t n) {
 
 template <class T>
 void run(const SoftmaxCrossEntropyArgs& args) {
-  const std::int64_t rows = args.logits.size[0], vocabulary = args.logits.size[1];
+  const std::int64_t rows = args.logits.size(0), vocabulary = args.logits.size(1);
   const auto* targets = args.targets.as<const std::uint8_t>();
   T* losses = args.losses.as<T>();
   const T scale = static_cast<T>(args.scale * (args.loss_scale != nullptr ? static_cast<double>(*args.loss_scale) : 1));
@@ -49,7 +62,8 @@ void run(const SoftmaxCrossEntropyArgs& args) {
 }  // namespace
 
 void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args, const Launch&) {
-  with_float_type(args.logits.dtype, [&](auto zero) { run<decltype(zero)>(args); });
+  with_float_type(args.logits.dtype(), [&](auto zero) { run<decltype(zero)>(args); });
 }
 
-}  // namespace longstride::kernels::cpu
+}  // namespace cpu
+}  // namespace longstride::kernels

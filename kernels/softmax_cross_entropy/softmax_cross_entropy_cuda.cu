@@ -89,9 +89,9 @@ __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_any(const Ro
 }  // namespace
 
 void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args, const Launch& launch) {
-  const std::int64_t rows = args.logits.size[0], vocabulary = args.logits.size[1];
+  const std::int64_t rows = args.logits.size(0), vocabulary = args.logits.size(1);
   if (rows == 0) return;
-  with_gpu_type(args.gradient.given() ? args.gradient.dtype : Dtype::f32, [&](auto zero) {
+  with_gpu_type(args.gradient.given() ? args.gradient.dtype() : Dtype::f32, [&](auto zero) {
     using T = decltype(zero);
     const Rows<T> p{args.logits.as<const float>(),
                     args.targets.as<const std::uint8_t>(),

@@ -10,7 +10,6 @@
 
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
-#include "framework/models/sparse_transformer/sparse_transformer.h"
 #include "framework/train/step/precision.h"
 #include "framework/train/step/training_step.h"
 #include "launch/bench/bench_device.h"
@@ -19,6 +18,7 @@
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
 #include "launch/recipe/recipe.h"
+#include "launch/recipe/settings_tree.h"
 
 namespace longstride {
 namespace {
@@ -45,6 +45,7 @@ struct StepTimes {
 struct Bench {
   const BenchOptions& options;
   const Recipe& recipe;
+  const Model& model;
   Communicator& comm;
   TrainingStep step;
   std::vector<std::uint8_t> rows;
@@ -113,11 +114,13 @@ nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t ta
   const Recipe& r = b.recipe;
   const Device device = b.step.plan().device;
   const double milliseconds = median(b.times.milliseconds);
-  const double tokens = static_cast<double>(r.train.global_batch * r.model.context);
-  const double flops = static_cast<double>(r.train.global_batch) *
-                       SparseTransformer(r.model).cost(r.model.context).training_flops / (milliseconds * 1e-3);
+  const double tokens = static_cast<double>(r.train.global_batch * r.data.context);
+  const double flops =
+      static_cast<double>(r.train.global_batch) * b.model.cost(r.data.context).training_flops / (milliseconds * 1e-3);
   const int ranks = b.comm.size();
   const auto peak = device == Device::cuda ? peak_flops(name, r.train.precision) : std::nullopt;
+  const Setting settings = parse_settings(r.resolved, r.name);
+  const Setting* recompute = find_setting(settings, "model.recompute");
   nlohmann::ordered_json out = {
       {"recipe", r.name},
       {"device", name},
@@ -125,8 +128,8 @@ nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t ta
       {"steps", b.times.milliseconds.size()},
       {"global_batch", r.train.global_batch},
       {"micro_batch", b.step.batching().micro},
-      {"context", r.model.context},
-      {"recompute", name_of(r.model.recompute)},
+      {"context", r.data.context},
+      {"recompute", recompute == nullptr ? "none" : recompute->scalar},
       {"milliseconds", milliseconds},
       {"fastest", *std::min_element(b.times.milliseconds.begin(), b.times.milliseconds.end())},
       {"slowest", *std::max_element(b.times.milliseconds.begin(), b.times.milliseconds.end())},
@@ -135,8 +138,7 @@ nlohmann::ordered_json results(Bench& b, const std::string& name, std::size_t ta
       {"tflops", flops / 1e12},
       {"mfu", peak ? nlohmann::json(flops / *peak / ranks) : nlohmann::json("unknown")},
       {"planned_bytes", b.step.plan().block()},
-      {"used_bytes", b.step.state().bytes() - static_cast<std::size_t>(b.step.plan().activations) +
-                         b.step.state().arena().high_water()},
+      {"used_bytes", b.step.state().used_bytes()},
       {"loss", b.times.loss}};
   if (device == Device::cuda) {
     out["taken_bytes"] = taken;
@@ -174,15 +176,15 @@ void run_bench(const BenchOptions& o, Session& session) {
   const Device device = chosen_device(o.device, *session.comm);
   Recipe recipe = read_recipe(o.recipe, o.overrides);
   recipe.train.stages.clear();  // the last stage, of the whole context, takes most
-  check_device_computes(recipe.model, device);
+  const auto model = recipe.model->make_model();
+  check_device_computes(*model, device);
   // The rates that floors are computed from; before the step, beside which there may be no memory for them.
   const Ceilings ceilings =
       device == Device::cuda
           ? BenchDevice(device, compute_type(recipe.train.precision, device), [](Context&) {}).ceilings()
           : Ceilings{};
   const std::size_t free_before = device == Device::cuda ? device_info().free_bytes : 0;
-  SparseTransformer model(recipe.model);
-  Bench b{o, recipe, *session.comm, {model, recipe.train, *session.comm, device}, {}, {}};
+  Bench b{o, recipe, *model, *session.comm, {*model, recipe.train, *session.comm, device}, {}, {}};
   b.rows = random_rows(b.step.state().tokens.count());
   b.step.start();
   if (device == Device::cuda)
@@ -193,7 +195,7 @@ void run_bench(const BenchOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
   nlohmann::ordered_json out = results(b, gpu.name, free_before - gpu.free_bytes);
   if (device == Device::cuda && session.comm->size() == 1)
-    out["breakdown"] = step_breakdown(b.step, b.rows.data(), recipe, ceilings, out.at("milliseconds").get<double>());
+    out["breakdown"] = step_breakdown(b.step, b.rows.data(), *model, ceilings, out.at("milliseconds").get<double>());
   if (session.comm->rank() != 0) return;
   if (o.json)
     std::puts(out.dump(2).c_str());

@@ -9,7 +9,8 @@
 
 #include "framework/core/errors.h"
 #include "framework/layers/attention_branch.h"
-#include "framework/ops/attention.h"
+#include "framework/ops/run.h"
+#include "kernels/attention/attention.h"
 #include "kernels/base/philox.h"
 #include "launch/bench/bench_device.h"
 
@@ -22,7 +23,7 @@ struct Shape4 {
 
 // Normal numbers in the compute type.
 void fill_normal(BenchDevice& device, const Tensor& t, std::uint64_t seed) {
-  HostMemory memory(static_cast<std::size_t>(t.count()) * sizeof(float));
+  const Block memory(Device::cpu, static_cast<std::size_t>(t.count()) * sizeof(float));
   const Tensor host(memory.data(), Dtype::f32, {t.count()});
   auto* x = host.as<float>();
 #pragma omp parallel for
@@ -65,13 +66,28 @@ class AttentionBench {
 
   void forward() const {
     const Heads in = heads_of(t_.qkv, shape_);
-    ops::attention(ctx_, plan_, in.q, in.k, in.v, scale(), t_.o.split_last(shape_.heads, shape_.value_size), t_.lse);
+    ops::run(ctx_, kernels::AttentionArgs{.plan = &plan_,
+                                          .q = in.q,
+                                          .k = in.k,
+                                          .v = in.v,
+                                          .o = t_.o.split_last(shape_.heads, shape_.value_size),
+                                          .lse = t_.lse,
+                                          .scale = scale()});
   }
   void backward() const {
     const Heads in = heads_of(t_.qkv, shape_), grad = heads_of(t_.dqkv, shape_);
     const auto split = [&](const Tensor& t) { return t.split_last(shape_.heads, shape_.value_size); };
-    ops::attention_backward(ctx_, plan_, in.q, in.k, in.v, split(t_.o), t_.lse, split(t_.d_o), scale(), grad.q, grad.k,
-                            grad.v);
+    ops::run(ctx_, kernels::AttentionBackwardArgs{.plan = &plan_,
+                                                  .q = in.q,
+                                                  .k = in.k,
+                                                  .v = in.v,
+                                                  .o = split(t_.o),
+                                                  .lse = t_.lse,
+                                                  .dout = split(t_.d_o),
+                                                  .dq = grad.q,
+                                                  .dk = grad.k,
+                                                  .dv = grad.v,
+                                                  .scale = scale()});
   }
 
  private:
@@ -100,11 +116,11 @@ Work backward_work(const Shape4& s, double pairs, Dtype compute) {
 }
 
 // The kinds of layer: one for each part of an interleaved pattern, in the order of their first layers.
-std::vector<std::int64_t> layers_of(const SparseTransformerConfig& m) {
+std::vector<std::int64_t> layers_of(const AttentionLayers& m) {
   std::vector<std::int64_t> layers;
   std::vector<std::vector<kernels::PartKind>> seen;
   for (std::int64_t layer = 0; layer < m.layers; ++layer) {
-    std::vector<kernels::PartKind> parts = kernels::parts_of(m.attention, layer, m.heads, 0);
+    std::vector<kernels::PartKind> parts = kernels::parts_of(m.pattern, layer, m.heads, 0);
     if (std::find(seen.begin(), seen.end(), parts) != seen.end()) continue;
     seen.push_back(std::move(parts));
     layers.push_back(layer);
@@ -112,10 +128,10 @@ std::vector<std::int64_t> layers_of(const SparseTransformerConfig& m) {
   return layers;
 }
 
-std::string name_of_layer(const SparseTransformerConfig& m, std::int64_t layer) {
-  if (m.attention.integration == kernels::Integration::multihead) return "multihead";
+std::string name_of_layer(const AttentionLayers& m, std::int64_t layer) {
+  if (m.pattern.integration == kernels::Integration::multihead) return "multihead";
   std::string name;
-  for (kernels::PartKind part : kernels::parts_of(m.attention, layer, m.heads, 0))
+  for (kernels::PartKind part : kernels::parts_of(m.pattern, layer, m.heads, 0))
     name = name.empty() ? kernels::name_of(part) : fmt::format("{}+{}", name, kernels::name_of(part));
   return name;
 }
@@ -124,12 +140,14 @@ void run_bench(const AttentionBenchOptions& options, Session& session) {
   const Device where = chosen_device(options.device, *session.comm);
   if (session.comm->size() > 1) throw user_error("bench attention measures one rank; run it without mpirun");
   const Recipe recipe = read_recipe(options.recipe, options.overrides);
-  check_device_computes(recipe.model, where);
-  const SparseTransformerConfig& m = recipe.model;
+  const auto model = recipe.model->make_model();
+  const AttentionLayers m = required<ShowsAttention>(*model, "run attention alone").attention();
+  check_device_computes(*model, where);
+  const std::int64_t context = recipe.data.context;
   const Dtype compute = compute_type(recipe.train.precision, where);
   const std::int64_t micro = divide_batch(recipe.train, 1).micro;
-  const Shape4 shape{options.batch > 0 ? options.batch : micro, m.context, m.heads, m.key_size(), m.value_size()};
-  const AttentionPlans plans(m.attention, m.heads);
+  const Shape4 shape{options.batch > 0 ? options.batch : micro, context, m.heads, m.key_size, m.value_size};
+  const AttentionPlans plans(m.pattern, m.heads);
 
   // What the tensors and the ops' workspace take, by counting, and then the memory itself.
   const auto all = [&](Context& ctx, auto&& work) {
@@ -141,7 +159,7 @@ void run_bench(const AttentionBenchOptions& options, Session& session) {
     all(ctx, [&](const Tensors& tensors) {
       BenchDevice::plan_upload(ctx, tensors.qkv);
       for (std::int64_t layer : layers_of(m)) {
-        const auto plan = plans.plan(layer, m.context);
+        const auto plan = plans.plan(layer, context);
         const AttentionBench bench(ctx, *plan, shape, tensors);
         bench.forward();
         bench.backward();
@@ -154,11 +172,11 @@ void run_bench(const AttentionBenchOptions& options, Session& session) {
     fill_normal(device, tensors.qkv, 1);
     fill_normal(device, tensors.d_o, 2);
     for (std::int64_t layer : layers_of(m)) {
-      const auto plan = plans.plan(layer, m.context);
+      const auto plan = plans.plan(layer, context);
       const AttentionBench bench(device.context(), *plan, shape, tensors);
       double pairs = 0;
       for (std::int64_t head = 0; head < m.heads; ++head)
-        pairs += static_cast<double>(kernels::allowed_pairs(m.attention, layer, m.heads, head, m.context));
+        pairs += static_cast<double>(kernels::allowed_pairs(m.pattern, layer, m.heads, head, context));
       pairs *= static_cast<double>(shape.batch);
       const std::string name = fmt::format("{} ({}, {}, {}, {}/{})", name_of_layer(m, layer), shape.batch, shape.heads,
                                            shape.n, shape.key_size, shape.value_size);

@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "framework/ops/basic.h"
@@ -12,8 +10,6 @@
 
 namespace longstride {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Of the ceilings' copy and product: well beyond any cache on a GPU, and soon over on a CPU.
 std::int64_t copy_elements(Device device) { return device == Device::cuda ? std::int64_t{1} << 28 : 1 << 25; }
@@ -33,7 +29,7 @@ Probe probe_of(Scratch& scratch, Device device, Dtype compute) {
 
 }  // namespace
 
-BenchDevice::BenchDevice(Device device, Dtype compute, const std::function<void(Context&)>& work) {
+BenchDevice::BenchDevice(Device device, Dtype compute, const std::function<void(Context&)>& work) : stream_(device) {
   const auto counted = [&](auto&& f) {
     Arena counting;
     Context ctx;
@@ -49,35 +45,23 @@ BenchDevice::BenchDevice(Device device, Dtype compute, const std::function<void(
                                        ops::linear(ctx, probe.a, probe.b, {}, probe.c);
                                        plan_upload(ctx, probe.a);
                                      }));
-  const std::size_t libraries = device == Device::cuda ? static_cast<std::size_t>(library_workspace_bytes) : 0;
+  const std::size_t libraries = library_workspace_bytes(device);
+  const auto gpu = gpu_info(device);
+  name_ = gpu ? gpu->name : "CPU";
+  block_ = Block(device, bytes + libraries);
+  arena_ = Arena(block_.data() + libraries, bytes);
   ctx_.device = device;
   ctx_.compute = compute;
-  if (device == Device::cuda) {
-    name_ = device_info().name;
-    stream_.emplace();
-    begin_.emplace();
-    end_.emplace();
-    std::byte* base = gpu_.emplace(bytes + libraries).data();
-    arena_ = Arena(base + libraries, bytes);
-    ctx_.launch = {stream_->handle(), base, libraries};
-  } else {
-    name_ = "CPU";
-    arena_ = Arena(host_.emplace(bytes).data(), bytes);
-  }
+  ctx_.launch = {stream_.stream(), block_.data(), libraries};
   ctx_.arena = &arena_;
 }
 
 double BenchDevice::once_ms(const std::function<void()>& work) {
-  if (stream_) {
-    begin_->record(*stream_);
-    work();
-    end_->record(*stream_);
-    end_->wait();
-    return end_->milliseconds_since(*begin_);
-  }
-  const Clock::time_point begin = Clock::now();
+  begin_.record(stream_);
   work();
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  end_.record(stream_);
+  end_.wait();
+  return end_.milliseconds_since(begin_);
 }
 
 double BenchDevice::median_ms(int repeats, const std::function<void()>& work) {
@@ -95,15 +79,11 @@ void BenchDevice::plan_upload(Context& ctx, const Tensor& to) {
 
 void BenchDevice::upload(const Tensor& from, const Tensor& to) {
   const Tensor flat = from.reshape({from.count()});
-  if (!stream_) {
-    std::memcpy(to.data(), flat.data(), flat.bytes());
-    return;
-  }
   Scratch scratch(ctx_);
-  const Tensor wide = scratch.tensor({to.count()}, Dtype::f32);
-  copy_to_device(wide.data(), flat.data(), flat.bytes(), stream_->handle());
-  ops::copy(ctx_, wide, to.reshape({to.count()}));  // rounds
-  synchronize(stream_->handle());
+  const Tensor exact = scratch.tensor({to.count()}, Dtype::f32);
+  stream_.copy_to_device(exact.data(), flat.data(), flat.bytes());
+  ops::copy(ctx_, exact, to.reshape({to.count()}));  // rounds
+  stream_.synchronize();
 }
 
 Ceilings BenchDevice::ceilings() {
@@ -112,7 +92,7 @@ Ceilings BenchDevice::ceilings() {
   ops::fill_zero(ctx_, probe.from);
   // Any numbers but zeros, on which matrix units run faster: a ramp that a product cannot overflow.
   const std::int64_t n = probe.a.size(0);
-  HostMemory memory(static_cast<std::size_t>(n * n) * sizeof(float));
+  const Block memory(Device::cpu, static_cast<std::size_t>(n * n) * sizeof(float));
   const Tensor host(memory.data(), Dtype::f32, {n * n});
   for (std::int64_t i = 0; i < n * n; ++i)
     host.as<float>()[i] = static_cast<float>((i * 2654435761) % 2001 - 1000) / 1000.0f;

@@ -4,12 +4,10 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "framework/models/sparse_transformer/sparse_transformer.h"
-#include "framework/train/step/host_memory.h"
+#include "framework/core/device/memory.h"
 #include "framework/train/step/memory_plan.h"
 #include "framework/train/step/precision.h"
 #include "launch/commands/commands.h"
@@ -49,10 +47,9 @@ class BenchDevice {
  private:
   double once_ms(const std::function<void()>& work);
   std::string name_;
-  std::optional<Stream> stream_;
-  std::optional<Event> begin_, end_;
-  std::optional<DeviceMemory> gpu_;
-  std::optional<HostMemory> host_;
+  Block block_;  // workspace of libraries, and the arena
+  Stream stream_;
+  Event begin_, end_;
   Arena arena_;
   Context ctx_;
 };

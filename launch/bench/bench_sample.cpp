@@ -9,7 +9,6 @@
 
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
-#include "framework/models/sparse_transformer/sparse_transformer.h"
 #include "framework/train/evaluate/evaluation_memory.h"
 #include "framework/train/sample/sampler.h"
 #include "framework/train/step/precision.h"
@@ -36,15 +35,15 @@ void run_bench_sample(BenchSampleOptions& o, Session& session) {
   const Device device = chosen_device(o.device, *session.comm);
   if (session.comm->size() > 1) throw user_error("bench sample measures one rank; run it without mpirun");
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
-  check_device_computes(recipe.model, device);
-  if (o.config.length > recipe.model.context)
-    throw user_error("--length is {}, but the model's context is {}", o.config.length, recipe.model.context);
+  const auto model = recipe.model->make_model();
+  check_device_computes(*model, device);
+  if (o.config.length > model->context())
+    throw user_error("--length is {}, but the model's context is {}", o.config.length, model->context());
   o.config.one_kernel = !o.graph;
 
-  SparseTransformer model(recipe.model);
-  ParameterSet& parameters = model.parameters();
+  ParameterSet& parameters = model->parameters();
   const Tensor sized(nullptr, Dtype::f32, {parameters.flat_size()});
-  const HostMemory weights(sized.bytes());
+  const Block weights(Device::cpu, sized.bytes());
   const Tensor masters(weights.data(), Dtype::f32, sized.shape());
   parameters.bind(masters, masters);
   parameters.initialise(recipe.train.seed);
@@ -52,15 +51,15 @@ void run_bench_sample(BenchSampleOptions& o, Session& session) {
   std::int64_t cache = 0;
   SampleConfig warm = o.config;
   warm.length = 2;
-  EvaluationMemory memory(model, masters, precision, device, [&](const Context& ctx) {
-    const SampleMemory taken = sample_memory(model, ctx, o.config);
+  EvaluationMemory memory(*model, masters, precision, device, [&](const Context& ctx) {
+    const SampleMemory taken = sample_memory(*model, ctx, o.config);
     cache = taken.cache;
-    return static_cast<std::size_t>(std::max(taken.total, sample_memory(model, ctx, warm).total));
+    return static_cast<std::size_t>(std::max(taken.total, sample_memory(*model, ctx, warm).total));
   });
   Context ctx = memory.context();
-  if (device == Device::cuda) sample(model, ctx, warm);  // loads kernels
+  if (device == Device::cuda) sample(*model, ctx, warm);  // loads kernels
   const Clock::time_point begin = Clock::now();
-  sample(model, ctx, o.config);
+  sample(*model, ctx, o.config);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   const auto positions = static_cast<double>(o.config.length), count = static_cast<double>(o.config.count);
   const nlohmann::ordered_json out = {{"recipe", recipe.name},

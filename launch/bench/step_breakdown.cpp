@@ -22,21 +22,19 @@ constexpr std::array<const char*, kernels::works> names = {"products, with what 
                                                            "fills and copies"};
 
 // What the ops cannot know: the operations of attention in one pass over all layers, for one sequence.
-double attention_operations(const Recipe& r, Work work) {
-  const SparseTransformerConfig& m = r.model;
-  double pairs = 0;
-  for (std::int64_t layer = 0; layer < m.layers; ++layer)
-    for (std::int64_t head = 0; head < m.heads; ++head)
-      pairs += static_cast<double>(kernels::allowed_pairs(m.attention, layer, m.heads, head, m.context));
-  const auto key = static_cast<double>(m.key_size()), value = static_cast<double>(m.value_size());
-  return 2 * pairs * (work == Work::attention_forward ? key + value : 3 * key + 2 * value);
-}
-
-void add_attention_operations(const Recipe& r, const Ceilings& ceilings, Work work, StepMeter::Line& line) {
-  const double passes = static_cast<double>(line.ranges) / static_cast<double>(r.model.layers);
-  const auto micro = static_cast<double>(divide_batch(r.train, 1).micro);
-  line.operations = passes * micro * attention_operations(r, work);
-  line.floor_ms = std::max(line.floor_ms, 1e3 * line.operations / ceilings.flops_per_second);
+void add_attention_operations(const Model& model, std::int64_t micro, const Ceilings& ceilings,
+                              std::vector<StepMeter::Line>& lines) {
+  const auto* shown = capability<ShowsAttention>(model);
+  if (shown == nullptr) return;
+  const AttentionLayers attention = shown->attention();
+  const auto key = static_cast<double>(attention.key_size), value = static_cast<double>(attention.value_size);
+  const double pairs = model.cost(model.context()).allowed_pairs * static_cast<double>(micro);
+  for (const Work work : {Work::attention_forward, Work::attention_backward}) {
+    StepMeter::Line& line = lines[static_cast<std::size_t>(work)];
+    const double passes = static_cast<double>(line.ranges) / static_cast<double>(attention.layers);
+    line.operations = passes * 2 * pairs * (work == Work::attention_forward ? key + value : 3 * key + 2 * value);
+    line.floor_ms = std::max(line.floor_ms, 1e3 * line.operations / ceilings.flops_per_second);
+  }
 }
 
 }  // namespace
@@ -45,12 +43,12 @@ void StepMeter::begin(const kernels::Cost& cost) {
   if (depth_++ > 0) return;
   if (used_ == ranges_.size()) ranges_.push_back(std::make_unique<Range>());
   ranges_[used_]->cost = cost;
-  ranges_[used_]->begin.record(stream_);
+  ranges_[used_]->begin.record(queue_);
 }
 
 void StepMeter::end() {
   if (--depth_ > 0) return;
-  ranges_[used_++]->end.record(stream_);
+  ranges_[used_++]->end.record(queue_);
 }
 
 std::vector<StepMeter::Line> StepMeter::lines(const Ceilings& ceilings) const {
@@ -69,9 +67,9 @@ std::vector<StepMeter::Line> StepMeter::lines(const Ceilings& ceilings) const {
   return lines;
 }
 
-nlohmann::ordered_json step_breakdown(TrainingStep& step, const std::uint8_t* rows, const Recipe& recipe,
+nlohmann::ordered_json step_breakdown(TrainingStep& step, const std::uint8_t* rows, const Model& model,
                                       const Ceilings& ceilings, double milliseconds) {
-  StepMeter meter(*step.stream());
+  StepMeter meter(step.queue());
   step.context().launch.meter = &meter;
   step.run(rows);
   meter.forget();
@@ -80,8 +78,7 @@ nlohmann::ordered_json step_breakdown(TrainingStep& step, const std::uint8_t* ro
   step.context().launch.meter = nullptr;
 
   std::vector<StepMeter::Line> lines = meter.lines(ceilings);
-  for (const Work work : {Work::attention_forward, Work::attention_backward})
-    add_attention_operations(recipe, ceilings, work, lines[static_cast<std::size_t>(work)]);
+  add_attention_operations(model, step.batching().micro, ceilings, lines);
   double sum = 0;
   for (const StepMeter::Line& line : lines) sum += line.ms;
   const double scale = sum > milliseconds ? milliseconds / sum : 1;

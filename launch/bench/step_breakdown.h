@@ -9,13 +9,12 @@
 #include "framework/train/step/training_step.h"
 #include "kernels/base/meter.h"
 #include "launch/bench/bench_device.h"
-#include "launch/recipe/recipe.h"
 
 namespace longstride {
 
 class StepMeter : public kernels::Meter {
  public:
-  explicit StepMeter(const Stream& stream) : stream_(stream) {}
+  explicit StepMeter(const Queue& queue) : queue_(queue) {}
   void begin(const kernels::Cost& cost) override;
   void end() override;
   void forget() { used_ = 0; }
@@ -32,14 +31,14 @@ class StepMeter : public kernels::Meter {
     kernels::Cost cost;
     Event begin, end;
   };
-  const Stream& stream_;
+  const Queue queue_;
   std::vector<std::unique_ptr<Range>> ranges_;  // kept from step to step
   std::size_t used_ = 0;
   int depth_ = 0;
 };
 
 // Runs two more steps, of which the second counts; `milliseconds` is the time of one that replays as a graph.
-nlohmann::ordered_json step_breakdown(TrainingStep& step, const std::uint8_t* rows, const Recipe& recipe,
+nlohmann::ordered_json step_breakdown(TrainingStep& step, const std::uint8_t* rows, const Model& model,
                                       const Ceilings& ceilings, double milliseconds);
 void print_breakdown(const nlohmann::ordered_json& breakdown);
 

@@ -58,10 +58,9 @@ std::vector<std::int64_t> chosen(const std::vector<std::int64_t>& asked, std::in
 }
 
 // A quarter, half and seven eighths of the way, in the middle of a line.
-std::vector<std::int64_t> chosen_queries(const AttentionOptions& o, const Recipe& recipe) {
-  const std::int64_t n = recipe.data.context, line = recipe.model.geometry.rows > 0 ? recipe.model.geometry.columns *
-                                                                                          recipe.model.geometry.channels
-                                                                                    : recipe.model.attention.stride;
+std::vector<std::int64_t> chosen_queries(const AttentionOptions& o, const ModelConfig& model, std::int64_t stride) {
+  const Geometry& g = model.geometry;
+  const std::int64_t n = model.context, line = g.rows > 0 ? g.columns * g.channels : stride;
   for (std::int64_t query : o.queries)
     if (query >= n) throw user_error("--query is {}, but the sequence has positions 0 to {}", query, n - 1);
   if (!o.queries.empty()) return o.queries;
@@ -71,14 +70,14 @@ std::vector<std::int64_t> chosen_queries(const AttentionOptions& o, const Recipe
 }
 
 // softmax(q_i k_j / sqrt(d)) over the keys that the pattern allows; 0 elsewhere.
-std::vector<double> weights_of(const Recipe& recipe, std::int64_t layer, std::int64_t head, std::int64_t query,
-                               const Tensor& queries, const Tensor& keys) {
+std::vector<double> weights_of(const AttentionLayers& attention, std::int64_t layer, std::int64_t head,
+                               std::int64_t query, const Tensor& queries, const Tensor& keys) {
   const std::int64_t size = queries.size(3);
   const float* q = queries.as<float>() + query * queries.stride(1) + head * queries.stride(2);
   std::vector<double> weights(static_cast<std::size_t>(query) + 1, -HUGE_VAL);
   double most = -HUGE_VAL;
   for (std::int64_t j = 0; j <= query; ++j) {
-    if (!kernels::allowed(recipe.model.attention, layer, recipe.model.heads, head, query, j)) continue;
+    if (!kernels::allowed(attention.pattern, layer, attention.heads, head, query, j)) continue;
     const float* k = keys.as<float>() + j * keys.stride(1) + head * keys.stride(2);
     double score = 0;
     for (std::int64_t c = 0; c < size; ++c) score += static_cast<double>(q[c]) * static_cast<double>(k[c]);
@@ -99,15 +98,15 @@ double entropy_bits(const std::vector<double>& weights) {
 
 class Drawing {
  public:
-  Drawing(const AttentionOptions& options, const LoadedRun& run)
-      : recipe_(run.recipe),
+  Drawing(const AttentionOptions& options, const LoadedRun& run, const AttentionLayers& attention)
+      : attention_(attention),
         folder_(options.output),
         bytes_(read_input(options, run)),
-        view_{recipe_.data.kind, recipe_.model.geometry,
-              strip_line(recipe_.data.context, std::max<std::int64_t>(1, recipe_.model.attention.stride)), bytes_},
-        layers_(chosen(options.layers, recipe_.model.layers, "layer")),
-        heads_(chosen(options.heads, recipe_.model.heads, "head")),
-        queries_(chosen_queries(options, recipe_)) {}
+        view_{run.recipe.data.kind, run.recipe.model->geometry,
+              strip_line(run.recipe.data.context, std::max<std::int64_t>(1, attention.pattern.stride)), bytes_},
+        layers_(chosen(options.layers, attention.layers, "layer")),
+        heads_(chosen(options.heads, attention.heads, "head")),
+        queries_(chosen_queries(options, *run.recipe.model, attention.pattern.stride)) {}
 
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
   std::size_t pictures() const { return made_.size(); }
@@ -118,7 +117,7 @@ class Drawing {
     std::vector<Canvas> drawn;
     for (std::int64_t head : heads_)
       for (std::int64_t query : queries_) {
-        const std::vector<double> weights = weights_of(recipe_, layer, head, query, queries, keys);
+        const std::vector<double> weights = weights_of(attention_, layer, head, query, queries, keys);
         drawn.push_back(attention_picture(view_, weights, query));
         const std::string name = fmt::format("layer-{:03}-head-{:02}-query-{:06}.png", layer, head, query);
         drawn.back().write((folder_ / name).string());
@@ -145,13 +144,12 @@ class Drawing {
  private:
   std::string part_of(std::int64_t layer) const {
     std::string out;
-    for (kernels::PartKind part :
-         kernels::parts_of(recipe_.model.attention, layer, recipe_.model.heads, heads_.front()))
+    for (kernels::PartKind part : kernels::parts_of(attention_.pattern, layer, attention_.heads, heads_.front()))
       out += (out.empty() ? "" : " and ") + std::string(kernels::name_of(part));
     return out;
   }
 
-  const Recipe& recipe_;
+  AttentionLayers attention_;
   fs::path folder_;
   std::vector<std::uint8_t> bytes_;
   AttentionView view_;
@@ -162,9 +160,11 @@ class Drawing {
 void run_attention(AttentionOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
   const LoadedRun run = load_run(o.run, o.weights);
+  const auto& shown = required<ShowsAttention>(*run.model, "show what it attends to");
+  const AttentionLayers attention = shown.attention();
   const std::string own = (fs::path(o.run) / "attention").string();
   if (o.output.empty()) o.output = own;
-  Drawing drawing(o, run);
+  Drawing drawing(o, run, attention);
   make_output_folder(o.output, o.replace || is_same_place(o.output, own), {});
   const Shape shape = {1, run.recipe.data.context};
   Arena counting;
@@ -173,14 +173,14 @@ void run_attention(AttentionOptions& o, Session& session) {
   CounterLine line("layer", false);
   const auto visit = [&](std::int64_t layer, const Tensor& queries, const Tensor& keys) {
     drawing.draw(layer, queries, keys);
-    line.update(layer + 1, run.recipe.model.layers);
+    line.update(layer + 1, attention.layers);
   };
-  run.model->visit_attention(ctx, Tensor(nullptr, Dtype::u8, shape), visit);
-  HostMemory memory(counting.high_water());
+  shown.visit_attention(ctx, Tensor(nullptr, Dtype::u8, shape), visit);
+  const Block memory(Device::cpu, counting.high_water());
   Arena arena(memory.data(), memory.bytes());
   ctx.arena = &arena;
   std::vector<std::uint8_t> tokens = drawing.bytes();
-  run.model->visit_attention(ctx, Tensor(tokens.data(), Dtype::u8, shape), visit);
+  shown.visit_attention(ctx, Tensor(tokens.data(), Dtype::u8, shape), visit);
   drawing.write_index(run.step);
   print_written(o.output, fmt::format("{} picture(s) of step {}, and a contact sheet a layer, layer-*.png",
                                       drawing.pictures(), run.step));

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "framework/core/arena.h"
+#include "framework/core/device/memory.h"
 #include "framework/ops/linear.h"
-#include "framework/train/step/host_memory.h"
 
 namespace longstride {
 
@@ -15,7 +15,7 @@ double measure_cpu_rate() {
   constexpr std::int64_t n = 512;
   constexpr double enough_seconds = 0.06;
   constexpr int least_runs = 3;
-  HostMemory memory(4 * n * n * sizeof(float));
+  const Block memory(Device::cpu, 4 * n * n * sizeof(float));
   Arena arena(memory.data(), memory.bytes());
   Context ctx;
   ctx.arena = &arena;

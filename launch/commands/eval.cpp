@@ -23,7 +23,7 @@ struct EvalOptions {
 };
 
 void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& result) {
-  const std::int64_t context = run.recipe.model.context, min_context = o.request.min_context;
+  const std::int64_t context = run.recipe.data.context, min_context = o.request.min_context;
   const std::string& data = o.request.data.empty() ? run.recipe.data.path : o.request.data;
   if (o.json) {
     const nlohmann::ordered_json out = {{"run", o.run},

@@ -7,11 +7,10 @@
 #include <memory>
 
 #include "datasets/dataset.h"
+#include "framework/core/device/memory.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/safetensors.h"
-#include "framework/models/sparse_transformer/sparse_transformer.h"
-#include "framework/train/step/host_memory.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/output.h"
@@ -30,10 +29,10 @@ struct ExportOptions {
 };
 
 void write_weights(const std::string& path, const Recipe& recipe) {
-  SparseTransformer model(recipe.model);
-  ParameterSet& parameters = model.parameters();
+  const auto model = recipe.model->make_model();
+  ParameterSet& parameters = model->parameters();
   const Shape flat = {parameters.flat_size()};
-  HostMemory memory(Tensor(nullptr, Dtype::f32, flat).bytes());
+  const Block memory(Device::cpu, Tensor(nullptr, Dtype::f32, flat).bytes());
   const Tensor masters(memory.data(), Dtype::f32, flat);
   parameters.bind(masters, masters);  // nothing here writes gradients
   parameters.initialise(recipe.train.seed);
@@ -47,7 +46,7 @@ void write_weights(const std::string& path, const Recipe& recipe) {
 void write_batches(const std::string& path, const Recipe& recipe, std::int64_t steps) {
   const auto data = open_training_data(*Dataset::open(recipe.data.path), recipe.data, recipe.train.seed);
   const Shape shape = {steps, recipe.train.global_batch, recipe.data.context};
-  HostMemory memory(Tensor(nullptr, Dtype::u8, shape).bytes());
+  const Block memory(Device::cpu, Tensor(nullptr, Dtype::u8, shape).bytes());
   const Tensor tokens(memory.data(), Dtype::u8, shape);
   const std::int64_t step_bytes = recipe.train.global_batch * recipe.data.context;
   for (std::int64_t step = 0; step < steps; ++step)

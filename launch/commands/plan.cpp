@@ -7,7 +7,6 @@
 
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
-#include "framework/models/sparse_transformer/sparse_transformer.h"
 #include "framework/train/metrics/progress.h"
 #include "framework/train/step/memory_plan.h"
 #include "launch/commands/commands.h"
@@ -58,7 +57,7 @@ struct Costs {
   std::int64_t parameters = 0;
   double flops_per_step = 0;      // of all ranks, at the whole context
   std::vector<StageCost> stages;  // all of them, the one of the whole context last; empty: there are none
-  double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads
+  double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads; 0 without
   std::int64_t tokens = 0;        // of the whole run
   Rate rate;
   double seconds = 0;
@@ -66,25 +65,24 @@ struct Costs {
   Batching batching;
 };
 
-std::vector<StageCost> stage_costs(const Recipe& recipe, const SparseTransformer& model) {
+std::vector<StageCost> stage_costs(const Recipe& recipe, const Model& model) {
   std::vector<Stage> stages = recipe.train.stages;
-  stages.push_back({recipe.train.steps, recipe.model.context});
+  stages.push_back({recipe.train.steps, model.context()});
   std::vector<StageCost> out;
   for (const Stage& stage : stages) {
-    const auto sequences = static_cast<double>(recipe.train.global_batch * (recipe.model.context / stage.context));
+    const auto sequences = static_cast<double>(recipe.train.global_batch * (model.context() / stage.context));
     out.push_back({stage, model.cost(stage.context).training_flops * sequences});
   }
   return out;
 }
 
-Costs costs_of(const Recipe& recipe, SparseTransformer& model, const PlanOptions& options) {
-  const SparseTransformerConfig& m = recipe.model;
+Costs costs_of(const Recipe& recipe, Model& model, const PlanOptions& options) {
   Costs c;
   c.parameters = model.parameters().count();
-  const SequenceCost cost = model.cost(m.context);
+  const SequenceCost cost = model.cost(model.context());
   c.flops_per_step = cost.training_flops * static_cast<double>(recipe.train.global_batch);
   c.attention_density = cost.dense_pairs > 0 ? cost.allowed_pairs / cost.dense_pairs : 0;
-  c.tokens = recipe.train.steps * recipe.train.global_batch * m.context;
+  c.tokens = recipe.train.steps * recipe.train.global_batch * model.context();
   c.stages = stage_costs(recipe, model);
   double flops = 0;
   std::int64_t begin = 0;
@@ -94,7 +92,7 @@ Costs costs_of(const Recipe& recipe, SparseTransformer& model, const PlanOptions
   }
   if (recipe.train.stages.empty()) c.stages.clear();
   const Device device = planned_device(options.device);
-  check_device_computes(recipe.model, device);
+  check_device_computes(model, device);
   c.memory = plan_memory(model, recipe.train, options.ranks, device);
   c.rate = rate_of(options, device);
   c.seconds = flops / (c.rate.flops_per_second() * options.ranks);
@@ -150,17 +148,19 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
     line("reproduces", fmt::format("table {}, {}: {} bits per byte", recipe.reproduces.table, recipe.reproduces.row,
                                    recipe.reproduces.bits_per_byte));
   line("batch",
-       fmt::format("{} sequences of {} per step: {} {} x {} x micro-batches of {}", recipe.train.global_batch,
-                   recipe.model.context, o.ranks / c.batching.context,
-                   c.batching.context > 1 ? fmt::format("group(s) of {} ranks", c.batching.context) : "rank(s)",
-                   c.batching.accumulation(), c.batching.micro));
-  line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
-  line("operations", fmt::format("{:.4g} TFLOP per step (6 x parameters + the pattern's pairs; recompute not counted)",
-                                 c.flops_per_step / 1e12));
+       fmt::format(
+           "{} sequences of {} per step: {} {} x {} x micro-batches of {}", recipe.train.global_batch,
+           recipe.data.context, o.ranks / c.batching.sequence_ranks,
+           c.batching.sequence_ranks > 1 ? fmt::format("group(s) of {} ranks", c.batching.sequence_ranks) : "rank(s)",
+           c.batching.accumulation(), c.batching.micro));
+  const bool attends = c.attention_density > 0;
+  if (attends) line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
+  line("operations", fmt::format("{:.4g} TFLOP per step (6 x parameters{}; recompute not counted)",
+                                 c.flops_per_step / 1e12, attends ? " + the pattern's pairs" : ""));
   for (const StageCost& s : c.stages)
     line(&s == c.stages.data() ? "stages" : "",
          fmt::format("until step {}: {} sequences of {}, {:.4g} TFLOP per step", s.stage.until,
-                     recipe.train.global_batch * (recipe.model.context / s.stage.context), s.stage.context,
+                     recipe.train.global_batch * (recipe.data.context / s.stage.context), s.stage.context,
                      s.flops_per_step / 1e12));
   line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
   line("time", fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}",
@@ -210,8 +210,7 @@ void add_plan(CLI::App& app, Session& session) {
   plan->callback([options, &session] {
     const Recipe recipe = read_recipe(options->recipe, options->overrides);
     if (session.comm->rank() != 0) return;
-    SparseTransformer model(recipe.model);
-    const Costs costs = costs_of(recipe, model, *options);
+    const Costs costs = costs_of(recipe, *recipe.model->make_model(), *options);
     if (options->json)
       print_json(recipe, costs, *options);
     else

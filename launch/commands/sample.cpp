@@ -78,7 +78,7 @@ void write_completions(const std::string& path, const std::vector<Bytes>& sample
 }
 
 void write_samples(const fs::path& folder, const LoadedRun& run, const std::vector<Bytes>& samples, std::int64_t rate) {
-  const Geometry& g = run.recipe.model.geometry;
+  const Geometry& g = run.recipe.model->geometry;
   for (std::size_t s = 0; s < samples.size(); ++s) {
     const auto named = [&](const char* ending) {
       return (folder / fmt::format("sample-{:03}.{}", s, ending)).string();
@@ -144,7 +144,7 @@ void set_prompts(SampleOptions& o, const std::vector<Bytes>& originals) {
   for (const Bytes& whole : originals) c.prompts.emplace_back(whole.begin(), whole.begin() + o.given);
 }
 
-void check_lengths(SampleOptions& o, const SparseTransformerConfig& model) {
+void check_lengths(SampleOptions& o, const ModelConfig& model) {
   if (o.config.length == 0) o.config.length = model.context;
   if (o.config.length > model.context)
     throw user_error("--length is {}, but the model's context is {}", o.config.length, model.context);
@@ -195,9 +195,9 @@ void run_sample(SampleOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;  // one process is enough, and the samples do not depend on the ranks
   const Device device = chosen_device(o.device, *make_single_communicator());
   const LoadedRun run = load_run(o.run, o.weights);
-  check_device_computes(run.recipe.model, device);
+  check_device_computes(*run.model, device);
   const Precision precision = precision_of(o, run.recipe, device);
-  check_lengths(o, run.recipe.model);
+  check_lengths(o, *run.recipe.model);
   const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
   set_prompts(o, originals);
   const std::string own = (fs::path(o.run) / "samples").string();
@@ -208,7 +208,7 @@ void run_sample(SampleOptions& o, Session& session) {
   make_output_folder(o.output, o.replace || is_same_place(o.output, own), inputs);  // before the work, not after it
   const Samples samples = draw_samples(o, run, device, precision);
   write_samples(o.output, run, samples.bytes, rate);
-  const Geometry& g = run.recipe.model.geometry;
+  const Geometry& g = run.recipe.model->geometry;
   if (!originals.empty() && g.rows > 0)
     write_completions((fs::path(o.output) / "completions.png").string(), samples.bytes, originals, o.given, g);
   fmt::print("{} sample(s) of {} bytes at temperature {:g} from step {}: {}\n", samples.bytes.size(), o.config.length,

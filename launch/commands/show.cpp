@@ -24,23 +24,23 @@ struct ShowOptions {
 constexpr std::int64_t widest_text = 96;
 constexpr std::int64_t widest_picture = 4096;
 
-bool attends(const Recipe& r, const ShowOptions& o, std::int64_t i, std::int64_t j) {
-  return kernels::allowed(r.model.attention, o.layer, r.model.heads, o.head, i, j);
+bool attends(const AttentionLayers& a, const ShowOptions& o, std::int64_t i, std::int64_t j) {
+  return kernels::allowed(a.pattern, o.layer, a.heads, o.head, i, j);
 }
 
-void print_text(const Recipe& recipe, const ShowOptions& o, std::int64_t n) {
+void print_text(const Recipe& recipe, const AttentionLayers& attention, const ShowOptions& o, std::int64_t n) {
   fmt::print("{}: layer {}, head {}, the first {} of {} positions\n", recipe.name, o.layer, o.head, n,
-             recipe.model.context);
+             recipe.data.context);
   fmt::print("a row a query: # attends, @ attends to itself, . may but does not, blank is the future\n");
   for (std::int64_t i = 0; i < n; ++i) {
     std::string row;
-    for (std::int64_t j = 0; j <= i; ++j) row += attends(recipe, o, i, j) ? (i == j ? '@' : '#') : '.';
+    for (std::int64_t j = 0; j <= i; ++j) row += attends(attention, o, i, j) ? (i == j ? '@' : '#') : '.';
     fmt::print("{:>4} {}\n", i, row);
   }
 }
 
 // As the paper's figure 3: dark the query itself, blue what it attends to, light grey the rest of the past.
-void write_picture(const Recipe& recipe, const ShowOptions& o, std::int64_t n) {
+void write_picture(const AttentionLayers& attention, const ShowOptions& o, std::int64_t n) {
   const std::int64_t scale = o.scale > 0 ? o.scale : std::max<std::int64_t>(1, 768 / n);
   if (n * scale > widest_picture)
     throw user_error("--scale {} makes a picture of {} pixels a side, more than {}; lower it or --positions", scale,
@@ -51,7 +51,7 @@ void write_picture(const Recipe& recipe, const ShowOptions& o, std::int64_t n) {
     const bool lit = o.query < 0 || o.query == i;
     for (std::int64_t j = 0; j <= i; ++j) {
       std::uint8_t color[3] = {232, 234, 240};
-      if (attends(recipe, o, i, j)) {
+      if (attends(attention, o, i, j)) {
         const std::uint8_t self[3] = {20, 36, 90}, other[3] = {70, 120, 210}, faint[3] = {180, 202, 238};
         std::copy_n(!lit ? faint : i == j ? self : other, 3, color);
       }
@@ -67,22 +67,24 @@ void write_picture(const Recipe& recipe, const ShowOptions& o, std::int64_t n) {
 void run_show(const ShowOptions& o, Session& session) {
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
   if (session.comm->rank() != 0) return;
-  if (o.layer >= recipe.model.layers)
-    throw user_error("--layer is {}, but the recipe has layers 0 to {}", o.layer, recipe.model.layers - 1);
-  if (o.head >= recipe.model.heads)
-    throw user_error("--head is {}, but the recipe has heads 0 to {}", o.head, recipe.model.heads - 1);
+  const auto model = recipe.model->make_model();
+  const AttentionLayers attention = required<ShowsAttention>(*model, "show what attends to what").attention();
+  if (o.layer >= attention.layers)
+    throw user_error("--layer is {}, but the recipe has layers 0 to {}", o.layer, attention.layers - 1);
+  if (o.head >= attention.heads)
+    throw user_error("--head is {}, but the recipe has heads 0 to {}", o.head, attention.heads - 1);
   const bool text = o.output.empty();
   const std::int64_t most = text ? widest_text : widest_picture;
   const std::int64_t asked =
-      o.positions > 0 ? o.positions : (text ? 64 : std::max<std::int64_t>(64, 4 * recipe.model.attention.stride));
+      o.positions > 0 ? o.positions : (text ? 64 : std::max<std::int64_t>(64, 4 * attention.pattern.stride));
   if (o.positions > most)
     throw user_error("--positions is {}, but at most {} can be shown{}", o.positions, most,
                      text ? " as text; give --output x.png" : "");
-  const std::int64_t n = std::min({asked, most, recipe.model.context});
+  const std::int64_t n = std::min({asked, most, recipe.data.context});
   if (o.query >= n) throw user_error("--query is {}, but the picture shows positions 0 to {}", o.query, n - 1);
-  if (text) return print_text(recipe, o, n);
+  if (text) return print_text(recipe, attention, o, n);
   check_output_file(o.output, o.replace, {o.recipe});
-  write_picture(recipe, o, n);
+  write_picture(attention, o, n);
 }
 
 }  // namespace

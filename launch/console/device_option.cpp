@@ -6,15 +6,6 @@
 #include "framework/core/errors.h"
 
 namespace longstride {
-namespace {
-
-void refuse_without_cuda() {
-  if (!built_with_cuda())
-    throw user_error(
-        "--device gpu: this build has no CUDA; configure it again where nvcc is found, or use --device cpu");
-}
-
-}  // namespace
 
 void add_device_option(CLI::App& command, DeviceOption& option) {
   command.add_option("--device", option.name, "cpu or gpu; default: a GPU if there is one")
@@ -22,13 +13,15 @@ void add_device_option(CLI::App& command, DeviceOption& option) {
 }
 
 Device planned_device(const DeviceOption& option) {
-  if (option.name == "cpu" || (option.name == "automatic" && device_count() == 0)) return Device::cpu;
-  refuse_without_cuda();
-  return Device::cuda;
+  const bool cpu = option.name == "cpu" || (option.name == "automatic" && device_count() == 0);
+  return cpu ? Device::cpu : Device::cuda;
 }
 
 Device chosen_device(const DeviceOption& option, Communicator& comm) {
   if (!comm.any(planned_device(option) == Device::cuda)) return Device::cpu;
+  if (!built_with_cuda())
+    throw user_error(
+        "--device gpu: this build has no CUDA; configure it again where nvcc is found, or use --device cpu");
   if (comm.size() == 1 && device_count() == 0)
     throw user_error("--device gpu: no GPU is found here (nvidia-smi shows what the driver sees); use --device cpu");
   if (comm.size() > 1 && !built_with_nccl())
@@ -39,14 +32,17 @@ Device chosen_device(const DeviceOption& option, Communicator& comm) {
   return Device::cuda;
 }
 
-void check_device_computes(const SparseTransformerConfig& model, Device device) {
+void check_device_computes(const Model& model, Device device) {
   constexpr std::int64_t widest_head = 128;
-  const std::int64_t head = std::max(model.key_size(), model.value_size());
-  if (device == Device::cuda && head > widest_head)
+  const auto* shown = capability<ShowsAttention>(model);
+  if (device == Device::cpu || shown == nullptr) return;
+  const AttentionLayers attention = shown->attention();
+  const std::int64_t head = std::max(attention.key_size, attention.value_size);
+  if (head > widest_head)
     throw user_error(
         "model.heads is {}, which makes heads of {}, but a GPU computes heads of at most {}; use more "
         "heads, or --device cpu",
-        model.heads, head, widest_head);
+        attention.heads, head, widest_head);
 }
 
 }  // namespace longstride

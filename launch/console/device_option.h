@@ -6,7 +6,7 @@
 
 #include "framework/comm/communicator.h"
 #include "framework/core/device/device.h"
-#include "framework/models/sparse_transformer/config.h"
+#include "framework/models/model.h"
 
 namespace longstride {
 
@@ -19,10 +19,10 @@ void add_device_option(CLI::App& command, DeviceOption& option);
 // Automatic: GPUs where there are some, else the CPU. Every rank calls it and gets a GPU of its own. UserError for a
 // GPU that is not there, for several ranks on one, or for several in a build without NCCL.
 Device chosen_device(const DeviceOption& option, Communicator& comm);
-// For planning: no GPU is needed, but a build that could use one. Automatic: as above.
+// For planning, which needs neither a GPU nor a build with CUDA. Automatic: as above.
 Device planned_device(const DeviceOption& option);
 
 // UserError for a model that the device's kernels do not compute.
-void check_device_computes(const SparseTransformerConfig& model, Device device);
+void check_device_computes(const Model& model, Device device);
 
 }  // namespace longstride

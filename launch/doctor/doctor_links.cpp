@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "framework/comm/collectives.h"
+#include "framework/core/device/memory.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
-#include "framework/train/step/host_memory.h"
 #include "launch/bench/bench_device.h"
 #include "launch/doctor/doctor_checks.h"
 
@@ -41,7 +41,7 @@ double latency(Communicator& pair) {
 double bandwidth(Communicator& pair) {
   constexpr std::size_t each = std::size_t{8} << 20;
   constexpr int times = 8;
-  const HostMemory from(2 * each), to(2 * each);
+  const Block from(Device::cpu, 2 * each), to(Device::cpu, 2 * each);
   std::fill_n(from.data(), 2 * each, std::byte{1});
   for (int i = 0; i < 2; ++i) pair.all_to_all(from.data(), to.data(), each);
   const Clock::time_point begin = Clock::now();
@@ -54,14 +54,14 @@ double all_reduce_rate(Communicator& ranks) {
   constexpr std::int64_t elements = std::int64_t{1} << 27;
   constexpr int times = 10;
   const auto group = make_collectives(ranks, Device::cuda);
-  const Stream stream;
-  const DeviceMemory memory(elements * 2);
-  zero_on_device(memory.data(), memory.bytes(), stream.handle());
+  const Block memory(Device::cuda, elements * 2);
+  const Stream stream(Device::cuda);
+  stream.zero(memory.data(), memory.bytes());
   const Tensor values(memory.data(), Dtype::bf16, {elements});
   Event begin, end;
-  for (int i = 0; i < 3; ++i) group->all_reduce_sum(values, stream.handle());
+  for (int i = 0; i < 3; ++i) group->all_reduce_sum(values, stream.stream());
   begin.record(stream);
-  for (int i = 0; i < times; ++i) group->all_reduce_sum(values, stream.handle());
+  for (int i = 0; i < times; ++i) group->all_reduce_sum(values, stream.stream());
   end.record(stream);
   end.wait();
   const double n = ranks.size();

@@ -1,11 +1,12 @@
 // A recipe: everything a run needs to know, from a strict YAML file.
 #pragma once
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "datasets/data_config.h"
-#include "framework/models/sparse_transformer/config.h"
+#include "framework/models/registry.h"
 #include "framework/train/train_config.h"
 
 namespace longstride {
@@ -25,7 +26,7 @@ struct Recipe {
   // Settings the paper does not give, by key ("train.lr"), each with the reason for the value chosen.
   std::vector<std::pair<std::string, std::string>> unpublished;
   DataConfig data;
-  SparseTransformerConfig model;  // context and geometry are filled from data
+  std::shared_ptr<ModelConfig> model = model_kinds().front()();  // of any kind; copies share it: only reading fills it
   TrainConfig train;
   std::string resolved;  // the whole recipe as YAML, every key written out; what a run directory keeps
 };

@@ -5,57 +5,17 @@
 namespace longstride {
 namespace {
 
-bool is_whole(double value) { return value >= 1 && std::abs(value - std::round(value)) <= 1e-6; }
-
-void check_key_size(RecipeChecker& check, const SparseTransformerConfig& m) {
-  if (!check.none_in({"model.width", "model.heads", "model.key_ratio"})) return;
-  const double key_size = m.key_ratio * static_cast<double>(m.width) / static_cast<double>(m.heads);
-  if (!is_whole(key_size))
-    check.refuse("model.key_ratio",
-                 "model.key_ratio is {}, which makes keys of {:g} elements a head (key_ratio * {} / {}); choose one "
-                 "that makes a whole number",
-                 m.key_ratio, key_size, m.width, m.heads);
-  else if (m.rotary_base > 0 && m.key_size() % 2 != 0 && check.none_in({"model.rotary_base"}))
-    check.refuse("model.rotary_base",
-                 "model.rotary_base is {}, which rotates pairs of a key's elements, but keys have {}; choose heads and "
-                 "key_ratio that make an even number",
-                 m.rotary_base, m.key_size());
-}
-
-void check_model(RecipeChecker& check, const SparseTransformerConfig& m) {
-  if (check.none_in({"model.width", "model.heads"}) && m.width % m.heads != 0)
-    check.refuse("model.heads", "model.heads is {}, but must divide model.width, {}", m.heads, m.width);
-  if (check.none_in({"model.rotary_base"}) && m.rotary_base > 0 && m.rotary_base <= 1)
-    check.refuse("model.rotary_base", "model.rotary_base is {}, but must be 0 (no rotation) or a number above 1",
-                 m.rotary_base);
-  check_key_size(check, m);
-  const double inner = m.feed_forward_ratio * static_cast<double>(m.width);
-  if (check.none_in({"model.feed_forward_ratio", "model.width"}) && !is_whole(inner))
-    check.refuse("model.feed_forward_ratio",
-                 "model.feed_forward_ratio is {}, which makes an inner width of {:g}; choose one that makes a whole "
-                 "number",
-                 m.feed_forward_ratio, inner);
-  if (!check.none_in({"model.attention", "model.heads", "model.layers"})) return;
-  const std::string problem = kernels::problem_of(m.attention, m.heads, m.layers);
-  if (!problem.empty()) check.refuse("model." + problem.substr(0, problem.find(' ')), "model.{}", problem);
-}
-
 void fill_from_data(RecipeChecker& check, Recipe& r) {
-  if (!check.none_in({"data.kind", "data.context"})) return;
-  r.model.context = r.data.context;
-  const bool cifar10 = r.data.kind == DataKind::cifar10, pictures = cifar10 || r.data.kind == DataKind::images;
-  if (!pictures) {
-    if (check.none_in({"model.positions"}) && r.model.positions == Positions::data)
-      check.refuse("model.positions",
-                   "model.positions is data, but only pictures have rows, columns and channels; use attention");
-    return;
-  }
+  if (!check.none_in({"data.context"})) return;
+  r.model->context = r.data.context;
+  const bool cifar10 = r.data.kind == DataKind::cifar10;
+  if (!check.none_in({"data.kind"}) || (!cifar10 && r.data.kind != DataKind::images)) return;
   const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(r.data.context) / 3.0)));
   if (3 * side * side != r.data.context || (cifar10 && side != 32))
     check.refuse(
         "data.context", "data.context is {}, but must be {}", r.data.context,
         cifar10 ? "3072, the bytes of a CIFAR-10 picture" : "3 x size x size, the bytes of a square RGB picture");
-  r.model.geometry = {side, side, 3};
+  r.model->geometry = {side, side, 3};
 }
 
 void check_batch(RecipeChecker& check, const Recipe& r) {
@@ -76,14 +36,13 @@ constexpr double most_positions = 9e15, most_bytes = 1e18;
 
 void check_products(RecipeChecker& check, const Recipe& r) {
   if (!check.none_in({"train.global_batch", "train.steps", "data.context", "data.kind"})) return;
-  const double batch = static_cast<double>(r.train.global_batch) * static_cast<double>(r.model.context);
+  const double batch = static_cast<double>(r.train.global_batch) * static_cast<double>(r.model->context);
   const double positions = batch * static_cast<double>(r.train.steps);
   if (positions > most_positions)
     check.refuse("train.steps", "train.steps is {}, which makes {:.2g} positions in all; choose fewer than {:.0g}",
                  r.train.steps, positions, most_positions);
-  if (!check.none_in({"model.width", "model.feed_forward_ratio", "model.layers"})) return;
-  const double row = static_cast<double>(r.model.inner_width() + 4 * r.model.width) * sizeof(float);
-  const double bytes = batch * row * static_cast<double>(r.model.layers);
+  if (!check.none_in({"model"})) return;
+  const double bytes = batch * r.model->activation_bytes();
   if (bytes > most_bytes)
     check.refuse("train.global_batch",
                  "train.global_batch is {}, which makes {:.2g} bytes of activations; choose fewer than {:.0g}",
@@ -95,14 +54,9 @@ void check_parallel(RecipeChecker& check, const Recipe& r) {
     check.refuse("optimizer.shard",
                  "optimizer.shard is true, but optimizer.kind muon needs whole matrices on every rank; set it to "
                  "false");
-  if (!check.none_in({"parallel.context"})) return;
-  const std::int64_t ranks = r.train.parallel.context;
-  const auto require_divisor = [&](const char* key, std::int64_t value) {
-    if (check.none_in({key, "parallel.context"}) && value % ranks != 0)
-      check.refuse("parallel.context", "parallel.context is {}, but must divide {}, {}", ranks, key, value);
-  };
-  require_divisor("model.heads", r.model.heads);
-  require_divisor("data.context", r.data.context);
+  const std::int64_t ranks = r.train.parallel.sequence_ranks;
+  if (check.none_in({"data.context", "parallel.context"}) && r.data.context % ranks != 0)
+    check.refuse("parallel.context", "parallel.context is {}, but must divide data.context, {}", ranks, r.data.context);
   if (check.none_in({"train.micro_batch"}) && ranks > 1 && r.train.micro_batch > 1)
     check.refuse("train.micro_batch",
                  "train.micro_batch is {}, but ranks that share sequences (parallel.context is {}) take one at a time; "
@@ -112,11 +66,11 @@ void check_parallel(RecipeChecker& check, const Recipe& r) {
 
 void check_stages(RecipeChecker& check, const Recipe& r) {
   if (r.train.stages.empty() || !check.none_in({"train.stages", "train.steps", "data.context"})) return;
-  if (check.none_in({"parallel.context"}) && r.train.parallel.context > 1)
+  if (check.none_in({"parallel.context"}) && r.train.parallel.sequence_ranks > 1)
     check.refuse("parallel.context",
                  "parallel.context is {}, but ranks that share sequences take whole ones only; remove train.stages or "
                  "it",
-                 r.train.parallel.context);
+                 r.train.parallel.sequence_ranks);
   const std::vector<Setting>& items = find_setting(check.root(), "train.stages")->items;
   Stage before;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -147,8 +101,8 @@ void check_name(RecipeChecker& check, const std::string& name) {
 void check_recipe(const Setting& root, Recipe& recipe, RecipeMistakes& mistakes) {
   RecipeChecker check(root, mistakes);
   check_name(check, recipe.name);
-  check_model(check, recipe.model);
   fill_from_data(check, recipe);
+  recipe.model->check(check, recipe.train.parallel.sequence_ranks);
   check_batch(check, recipe);
   check_products(check, recipe);
   check_parallel(check, recipe);

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "framework/core/settings/checker.h"
 #include "launch/recipe/recipe.h"
 #include "launch/recipe/recipe_mistakes.h"
 #include "launch/recipe/settings_tree.h"
@@ -16,25 +17,25 @@ void check_recipe(const Setting& root, Recipe& recipe, RecipeMistakes& mistakes)
 // Settings that agree and with which training does nothing, or diverges: each with the value to set.
 void check_training_can_work(const Setting& root, const Recipe& recipe, RecipeMistakes& mistakes);
 
-// The checks of one recipe. A check asks for the keys that it reads to be free of mistakes first.
-class RecipeChecker {
+// The checks of one recipe.
+class RecipeChecker : public SettingsChecker {
  public:
   RecipeChecker(const Setting& root, RecipeMistakes& mistakes) : root_(root), mistakes_(mistakes) {}
 
   const Setting& root() const { return root_; }
-  bool none_in(std::initializer_list<const char*> keys) const { return mistakes_.none_in(keys); }
+  bool none_in(std::initializer_list<const char*> keys) const override { return mistakes_.none_in(keys); }
   bool sets(const std::string& key) const { return find_setting(root_, key) != nullptr; }
-  // "FILE:LINE: `text`", where the key stands.
-  template <class... Args>
-  void refuse(const std::string& key, fmt::format_string<Args...> text, Args&&... args) {
-    refuse_at(where_of(root_, key), key, text, std::forward<Args>(args)...);
-  }
+  // A mistake in `key` that `where` shows.
   template <class... Args>
   void refuse_at(const std::string& where, const std::string& key, fmt::format_string<Args...> text, Args&&... args) {
     mistakes_.add(key, where + ": " + fmt::format(text, std::forward<Args>(args)...));
   }
 
  private:
+  void add(const std::string& key, const std::string& sentence) override {
+    mistakes_.add(key, where_of(root_, key) + ": " + sentence);
+  }
+
   const Setting& root_;
   RecipeMistakes& mistakes_;
 };

@@ -31,6 +31,13 @@ std::string allowed_text(const std::optional<double>& value, const Range& r) {
   return fmt::format("{}, at most {:.0f}", r.text, r.most);
 }
 
+// Nothing when the word is none of the names.
+std::optional<std::size_t> index_in(const std::vector<std::string>& names, const std::string& word) {
+  const auto found = std::find(names.begin(), names.end(), word);
+  if (found == names.end()) return {};
+  return static_cast<std::size_t>(found - names.begin());
+}
+
 }  // namespace
 
 std::string RecipeReader::dotted(const std::string& key) const {
@@ -98,71 +105,89 @@ bool RecipeReader::number(const Setting& s, const std::string& name, const Range
   return false;
 }
 
-void RecipeReader::field(const std::string& key, std::int64_t& out, Need need, const Range& range) {
-  if (const Setting* s = take(key, need)) whole(*s, dotted(key), range, out);
+void RecipeReader::number(const Setting& s, const std::string& name, const Range& range, std::int64_t& out) {
+  double value = 0;
+  if (!number(s, name, range, value)) return;
+  if (value != std::floor(value)) return must_be(s, name, range.text);
+  out = static_cast<std::int64_t>(value);
 }
 
-void RecipeReader::field(const std::string& key, std::uint64_t& out, Need need, const Range& range) {
-  if (const Setting* s = take(key, need)) whole(*s, dotted(key), range, out);
+void RecipeReader::whole(const std::string& key, std::int64_t& value, Need need, const Range& range) {
+  if (const Setting* s = take(key, need)) number(*s, dotted(key), range, value);
 }
 
-void RecipeReader::field(const std::string& key, int& out, Need need, const Range& range) {
-  if (const Setting* s = take(key, need)) whole(*s, dotted(key), range, out);
+void RecipeReader::real(const std::string& key, double& value, Need need, const Range& range) {
+  if (const Setting* s = take(key, need)) number(*s, dotted(key), range, value);
 }
 
-void RecipeReader::field(const std::string& key, double& out, Need need, const Range& range) {
-  if (const Setting* s = take(key, need)) number(*s, dotted(key), range, out);
-}
-
-void RecipeReader::field(const std::string& key, bool& out, Need need) {
+void RecipeReader::flag(const std::string& key, bool& value, Need need) {
   const Setting* s = take(key, need);
   if (s == nullptr) return;
   if (s->kind != Setting::Kind::scalar || s->quoted || (s->scalar != "true" && s->scalar != "false"))
     return must_be(*s, dotted(key), "true or false");
-  out = s->scalar == "true";
+  value = s->scalar == "true";
 }
 
-void RecipeReader::field(const std::string& key, std::string& out, Need need) {
+void RecipeReader::text(const std::string& key, std::string& value, Need need) {
   const Setting* s = take(key, need);
   if (s == nullptr) return;
   if (s->kind != Setting::Kind::scalar || (s->scalar.empty() && need == Need::required))
     return must_be(*s, dotted(key), "text");
-  out = s->scalar;
+  value = s->scalar;
 }
 
-void RecipeReader::list(const std::string& key, std::vector<kernels::PartKind>& out, Need need) {
+// Which keys are listed may depend on a choice (model.kind), so it is made in the first visit too. Of a misspelt one
+// the nearest is taken, and the second visit complains.
+void RecipeReader::option(const std::string& key, std::size_t& chosen, Need need,
+                          const std::vector<std::string>& names) {
   const Setting* s = take(key, need);
+  if (listing_) s = stack_.back().map->find(key);
   if (s == nullptr) return;
-  out.clear();
-  if (s->kind == Setting::Kind::scalar) one_of(*s, dotted(key), part_names(), out.emplace_back());
-  for (const Setting& item : s->items) one_of(item, dotted(key), part_names(), out.emplace_back());
-  if (out.empty()) must_be(*s, dotted(key), "a list of parts, at least one");
+  auto index = index_in(names, s->scalar);
+  if (!index && !listing_) refuse_choice(*s, dotted(key), names, {});
+  if (!index) index = index_in(names, nearest(s->scalar, names));
+  if (index) chosen = *index;
 }
 
-void RecipeReader::list(const std::string& key, std::vector<std::int64_t>& out, Need need) {
+void RecipeReader::options(const std::string& key, std::vector<std::size_t>& chosen, Need need,
+                           const std::vector<std::string>& names, const OtherWords& words) {
   const Setting* s = take(key, need);
   if (s == nullptr) return;
-  out.clear();
-  if (s->kind == Setting::Kind::scalar) whole(*s, dotted(key), ranges::positive, out.emplace_back());
-  for (const Setting& item : s->items) whole(item, dotted(key), ranges::positive, out.emplace_back());
-  if (s->kind == Setting::Kind::map || (out.empty() && need == Need::required))
+  chosen.clear();
+  const auto add = [&](const Setting& item) {
+    if (const auto index = index_in(names, item.scalar))
+      chosen.push_back(*index);
+    else
+      refuse_choice(item, dotted(key), names, words);
+  };
+  if (s->kind == Setting::Kind::scalar)
+    add(*s);
+  else if (s->items.empty())
+    must_be(*s, dotted(key), "a list of " + key + ", at least one");
+  for (const Setting& item : s->items) add(item);
+}
+
+void RecipeReader::list(const std::string& key, std::vector<std::int64_t>& values, Need need) {
+  const Setting* s = take(key, need);
+  if (s == nullptr) return;
+  values.clear();
+  if (s->kind == Setting::Kind::scalar) number(*s, dotted(key), ranges::positive, values.emplace_back());
+  for (const Setting& item : s->items) number(item, dotted(key), ranges::positive, values.emplace_back());
+  if (s->kind == Setting::Kind::map || (values.empty() && need == Need::required))
     must_be(*s, dotted(key), "a whole number or a list of them");
 }
 
-Setting* RecipeReader::list_of_maps(const std::string& key, Need need) {
+void RecipeReader::maps(const std::string& key, std::size_t, Need need, const std::function<void(std::size_t)>& resize,
+                        const std::function<void(SettingsVisitor&, std::size_t)>& visit) {
   Setting* s = take(key, need);
-  if (s == nullptr) return nullptr;
-  if (s->kind != Setting::Kind::list) {
-    must_be(*s, dotted(key), "a list of maps of keys and values");
-    return nullptr;
-  }
-  for (const Setting& item : s->items) {
-    if (item.kind == Setting::Kind::map) continue;
-    mistakes_.add(dotted(key), fmt::format("{}: an entry of {} is {}, but must be a map of keys and values", item.where,
-                                           dotted(key), item.text()));
-    return nullptr;
-  }
-  return s;
+  if (s == nullptr) return;
+  if (s->kind != Setting::Kind::list) return must_be(*s, dotted(key), "a list of maps of keys and values");
+  for (const Setting& item : s->items)
+    if (item.kind != Setting::Kind::map)
+      return mistakes_.add(dotted(key), fmt::format("{}: an entry of {} is {}, but must be a map of keys and values",
+                                                    item.where, dotted(key), item.text()));
+  resize(s->items.size());
+  for (std::size_t i = 0; i < s->items.size(); ++i) level(s->items[i], dotted(key), [&] { visit(*this, i); });
 }
 
 void RecipeReader::reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& out) {
@@ -188,14 +213,13 @@ void RecipeReader::check_reasons() {
                                                reason.where, shown(name)));
 }
 
-void RecipeReader::refuse_choice(const Setting& s, const std::string& name, const std::vector<std::string>& names) {
+void RecipeReader::refuse_choice(const Setting& s, const std::string& name, const std::vector<std::string>& names,
+                                 const OtherWords& words) {
   const std::string near = s.kind == Setting::Kind::scalar ? nearest(s.scalar, names) : "";
-  const std::string parts = name == "model.attention.parts" ? meant_parts(s.scalar) : "";
-  must_be(s, name,
-          fmt::format("{}{}", fmt::join(names, " or "),
-                      !parts.empty() ? "; " + parts
-                      : near.empty() ? ""
-                                     : "; did you mean '" + near + "'?"));
+  std::string hint = near.empty() ? "" : "; did you mean '" + near + "'?";
+  for (const auto& [word, meaning] : words)
+    if (s.scalar == word) hint = "; " + word + " is " + meaning;
+  must_be(s, name, fmt::format("{}{}", fmt::join(names, " or "), hint));
 }
 
 }  // namespace longstride

@@ -4,7 +4,6 @@
 // Every section is visited twice: first only its keys are listed, so that a key which is not among them can be taken
 // for the one it was meant to be, and then read.
 #pragma once
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -16,7 +15,7 @@
 
 namespace longstride {
 
-class RecipeReader {
+class RecipeReader : public SettingsVisitor {
  public:
   // Misspelt keys of `root` get their right names.
   RecipeReader(Setting& root, RecipeMistakes& mistakes) : root_(root), mistakes_(mistakes) {}
@@ -25,32 +24,21 @@ class RecipeReader {
     check_reasons();
   }
 
-  void section(const std::string& key, Need need, bool given, const std::function<void()>& visit);
-  void field(const std::string& key, std::int64_t& out, Need need, const Range& range);
-  void field(const std::string& key, std::uint64_t& out, Need need, const Range& range);
-  void field(const std::string& key, int& out, Need need, const Range& range);
-  void field(const std::string& key, double& out, Need need, const Range& range);
-  void field(const std::string& key, bool& out, Need need);
-  void field(const std::string& key, std::string& out, Need need);
-  void list(const std::string& key, std::vector<kernels::PartKind>& out, Need need);
-  void list(const std::string& key, std::vector<std::int64_t>& out, Need need);
-  template <class T, class F>
-  void maps(const std::string& key, std::vector<T>& out, Need need, const F& visit) {
-    Setting* list = list_of_maps(key, need);
-    if (list == nullptr) return;
-    out.clear();
-    for (Setting& item : list->items) {
-      T& value = out.emplace_back();
-      level(item, dotted(key), [&] { visit(*this, value); });
-    }
-  }
-  void reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& out);
-  template <class T>
-  void choice(const std::string& key, T& out, Need need, const Choices<T>& choices) {
-    if (const Setting* s = take(key, need)) one_of(*s, dotted(key), choices, out);
-  }
+  void section(const std::string& key, Need need, bool given, const std::function<void()>& visit) override;
+  void list(const std::string& key, std::vector<std::int64_t>& values, Need need) override;
+  void reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& out) override;
 
  private:
+  void whole(const std::string& key, std::int64_t& value, Need need, const Range& range) override;
+  void real(const std::string& key, double& value, Need need, const Range& range) override;
+  void flag(const std::string& key, bool& value, Need need) override;
+  void text(const std::string& key, std::string& value, Need need) override;
+  void option(const std::string& key, std::size_t& chosen, Need need, const std::vector<std::string>& names) override;
+  void options(const std::string& key, std::vector<std::size_t>& chosen, Need need,
+               const std::vector<std::string>& names, const OtherWords& words) override;
+  void maps(const std::string& key, std::size_t count, Need need, const std::function<void(std::size_t)>& resize,
+            const std::function<void(SettingsVisitor&, std::size_t)>& visit) override;
+
   struct Level {
     Setting* map;
     std::string name;  // "model.attention"
@@ -61,31 +49,12 @@ class RecipeReader {
   void check_reasons();
   // The value of a key of the section at hand; null: there is none to read.
   Setting* take(const std::string& key, Need need);
-  Setting* list_of_maps(const std::string& key, Need need);
   std::string dotted(const std::string& key) const;
   void must_be(const Setting& s, const std::string& name, const std::string& what);
   bool number(const Setting& s, const std::string& name, const Range& range, double& out);
-  template <class T>
-  void whole(const Setting& s, const std::string& name, const Range& range, T& out) {
-    double value = 0;
-    if (!number(s, name, range, value)) return;
-    if (value != std::floor(value)) return must_be(s, name, range.text);
-    out = static_cast<T>(value);
-  }
-
-  template <class T>
-  void one_of(const Setting& s, const std::string& name, const Choices<T>& choices, T& out) {
-    std::vector<std::string> names;
-    for (const auto& [text, value] : choices) {
-      if (s.kind == Setting::Kind::scalar && s.scalar == text) {
-        out = value;
-        return;
-      }
-      names.push_back(text);
-    }
-    refuse_choice(s, name, names);
-  }
-  void refuse_choice(const Setting& s, const std::string& name, const std::vector<std::string>& names);
+  void number(const Setting& s, const std::string& name, const Range& range, std::int64_t& out);
+  void refuse_choice(const Setting& s, const std::string& name, const std::vector<std::string>& names,
+                     const OtherWords& words);
 
   Setting& root_;
   RecipeMistakes& mistakes_;

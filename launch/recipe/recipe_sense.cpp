@@ -1,6 +1,5 @@
 // Settings that a recipe may hold and that cannot train. Each is refused with the value to set.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "launch/recipe/recipe_checks.h"
@@ -35,8 +34,7 @@ void check_rate(RecipeChecker& check, const TrainConfig& t) {
 }
 
 // What fp32 cannot tell from 0 or from 1.
-void check_rounding(RecipeChecker& check, const Recipe& r) {
-  const TrainConfig& t = r.train;
+void check_rounding(RecipeChecker& check, const TrainConfig& t) {
   if (check.none_in({"train.epsilon"}) && t.epsilon < static_cast<double>(least_normal))
     check.refuse("train.epsilon", "train.epsilon is {}, which is 0 in fp32; set train.epsilon: 1e-8", t.epsilon);
   if (check.none_in({"train.clip"}) && t.clip > 0 && t.clip * t.clip < static_cast<double>(least_normal))
@@ -46,34 +44,10 @@ void check_rounding(RecipeChecker& check, const Recipe& r) {
     const char* key;
     double value;
     const char* usual;
-  } fractions[] = {{"model.dropout", r.model.dropout, "0.25"},
-                   {"train.beta1", t.beta1, "0.9"},
-                   {"train.beta2", t.beta2, "0.999"},
-                   {"train.ema", t.ema, "0.999"}};
+  } fractions[] = {{"train.beta1", t.beta1, "0.9"}, {"train.beta2", t.beta2, "0.999"}, {"train.ema", t.ema, "0.999"}};
   for (const auto& f : fractions)
     if (check.none_in({f.key}) && static_cast<float>(f.value) == 1.0F)
       check.refuse(f.key, "{} is {}, which is 1 in fp32; set {}: {}", f.key, f.value, f.key, f.usual);
-}
-
-// The power of two next to the square root, which section 4.2 of the paper advises.
-std::int64_t usual_stride(std::int64_t context) {
-  return std::int64_t{1} << std::llround(0.5 * std::log2(static_cast<double>(context)));
-}
-
-void check_attention(RecipeChecker& check, const Recipe& r) {
-  if (!check.none_in({"data.context"})) return;
-  const kernels::PatternConfig& a = r.model.attention;
-  const std::int64_t context = r.data.context;
-  if (check.none_in({"model.attention.stride"}) && a.stride > context)
-    check.refuse("model.attention.stride",
-                 "model.attention.stride is {}, but must be at most data.context, {}; set model.attention.stride: {}, "
-                 "about the square root of the context",
-                 a.stride, context, usual_stride(context));
-  if (check.none_in({"model.attention.window"}) && a.window > context)
-    check.refuse("model.attention.window",
-                 "model.attention.window is {}, but must be at most data.context, {}; set model.attention.window: 0, "
-                 "which is stride + 1",
-                 a.window, context);
 }
 
 // Ranks write to each other every tenth of hang_seconds, and a busy host keeps one waiting for some tenths of a second.
@@ -89,10 +63,10 @@ void check_watchdog(RecipeChecker& check, const TrainConfig& t) {
 
 void check_training_can_work(const Setting& root, const Recipe& recipe, RecipeMistakes& mistakes) {
   RecipeChecker check(root, mistakes);
-  check_attention(check, recipe);
+  recipe.model->check_training(check);
   check_schedule(check, recipe.train);
   check_rate(check, recipe.train);
-  check_rounding(check, recipe);
+  check_rounding(check, recipe.train);
   check_watchdog(check, recipe.train);
 }
 

@@ -1,6 +1,7 @@
 // Prints a Recipe with every key written out: what a run directory keeps. A visitor of recipe_schema.h.
 #pragma once
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <functional>
 #include <string>
@@ -10,12 +11,12 @@
 
 namespace longstride {
 
-class RecipeWriter {
+class RecipeWriter : public SettingsVisitor {
  public:
   const std::string& text() const { return text_; }
   const std::vector<std::string>& keys() const { return keys_; }  // dotted, in order; sections left out
 
-  void section(const std::string& key, Need, bool given, const std::function<void()>& visit) {
+  void section(const std::string& key, Need, bool given, const std::function<void()>& visit) override {
     const std::string before = text_;
     line(key, "");
     const std::string outer = prefix_;
@@ -26,39 +27,10 @@ class RecipeWriter {
     prefix_ = outer;
     if (!given) text_ = before;
   }
-  void field(const std::string& key, std::int64_t& v, Need, const Range&) { leaf(key, fmt::format("{}", v)); }
-  void field(const std::string& key, std::uint64_t& v, Need, const Range&) { leaf(key, fmt::format("{}", v)); }
-  void field(const std::string& key, int& v, Need, const Range&) { leaf(key, fmt::format("{}", v)); }
-  void field(const std::string& key, double& v, Need, const Range&) { leaf(key, fmt::format("{}", v)); }
-  void field(const std::string& key, bool& v, Need) { leaf(key, v ? "true" : "false"); }
-  void field(const std::string& key, std::string& v, Need) { leaf(key, quoted(v)); }
-  template <class T>
-  void choice(const std::string& key, T& v, Need, const Choices<T>& choices) {
-    leaf(key, name_in(v, choices));
+  void list(const std::string& key, std::vector<std::int64_t>& values, Need) override {
+    leaf(key, fmt::format("[{}]", fmt::join(values, ", ")));
   }
-  void list(const std::string& key, std::vector<kernels::PartKind>& values, Need) {
-    std::string out;
-    for (kernels::PartKind v : values) out += (out.empty() ? "" : ", ") + name_in(v, part_names());
-    leaf(key, "[" + out + "]");
-  }
-  void list(const std::string& key, std::vector<std::int64_t>& values, Need) {
-    std::string out;
-    for (std::int64_t v : values) out += fmt::format("{}{}", out.empty() ? "" : ", ", v);
-    leaf(key, "[" + out + "]");
-  }
-  template <class T, class F>
-  void maps(const std::string& key, std::vector<T>& values, Need, const F& visit) {
-    std::string out;
-    for (T& value : values) {
-      RecipeWriter item;
-      visit(item, value);
-      std::string inside = item.text_.substr(0, item.text_.size() - 1);  // lines of "key: value"
-      for (std::size_t at = 0; (at = inside.find('\n', at)) != std::string::npos;) inside.replace(at, 1, ", ");
-      out += fmt::format("{}{{{}}}", out.empty() ? "" : ", ", inside);
-    }
-    leaf(key, "[" + out + "]");
-  }
-  void reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& values) {
+  void reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& values) override {
     keys_.push_back(prefix_ + key);
     if (values.empty()) return;
     line(key, "");
@@ -68,11 +40,30 @@ class RecipeWriter {
   }
 
  private:
-  template <class T>
-  static std::string name_in(const T& value, const Choices<T>& choices) {
-    for (const auto& [name, v] : choices)
-      if (v == value) return name;
-    return "";
+  void whole(const std::string& key, std::int64_t& v, Need, const Range&) override { leaf(key, fmt::format("{}", v)); }
+  void real(const std::string& key, double& v, Need, const Range&) override { leaf(key, fmt::format("{}", v)); }
+  void flag(const std::string& key, bool& v, Need) override { leaf(key, v ? "true" : "false"); }
+  void text(const std::string& key, std::string& v, Need) override { leaf(key, quoted(v)); }
+  void option(const std::string& key, std::size_t& chosen, Need, const std::vector<std::string>& names) override {
+    leaf(key, names.at(chosen));
+  }
+  void options(const std::string& key, std::vector<std::size_t>& chosen, Need, const std::vector<std::string>& names,
+               const OtherWords&) override {
+    std::vector<std::string> out;
+    for (const std::size_t i : chosen) out.push_back(names.at(i));
+    leaf(key, fmt::format("[{}]", fmt::join(out, ", ")));
+  }
+  void maps(const std::string& key, std::size_t count, Need, const std::function<void(std::size_t)>&,
+            const std::function<void(SettingsVisitor&, std::size_t)>& visit) override {
+    std::string out;
+    for (std::size_t i = 0; i < count; ++i) {
+      RecipeWriter item;
+      visit(item, i);
+      std::string inside = item.text_.substr(0, item.text_.size() - 1);  // lines of "key: value"
+      for (std::size_t at = 0; (at = inside.find('\n', at)) != std::string::npos;) inside.replace(at, 1, ", ");
+      out += fmt::format("{}{{{}}}", out.empty() ? "" : ", ", inside);
+    }
+    leaf(key, "[" + out + "]");
   }
   // Double-quoted YAML: any bytes come back as they were.
   static std::string quoted(const std::string& s) {

@@ -72,7 +72,7 @@ class Report {
       : run_(run),
         state_(read_newest_state(run)),
         recipe_(recipe_of_run(state_.recipe, run + "/recipe.yaml")),
-        model_(recipe_.model),
+        model_(recipe_.model->make_model()),
         history_(read_history(run)),
         step_tokens_(static_cast<double>(recipe_.train.global_batch * recipe_.data.context)) {}
 
@@ -93,7 +93,7 @@ class Report {
   std::string run_;
   CheckpointState state_;
   Recipe recipe_;
-  SparseTransformer model_;
+  std::unique_ptr<Model> model_;
   RunHistory history_;
   double step_tokens_;
 };
@@ -107,7 +107,7 @@ std::string Report::headline() {
     out += card(fmt::format("{:.3f}", history_.evaluations.back().bits_per_byte), "bits per byte, valid");
   else if (!history_.steps.empty())
     out += card(fmt::format("{:.3f}", history_.steps.back().bits_per_byte), "bits per byte, training");
-  out += card(fmt::format("{:.1f} M", static_cast<double>(model_.parameters().count()) / 1e6), "parameters");
+  out += card(fmt::format("{:.1f} M", static_cast<double>(model_->parameters().count()) / 1e6), "parameters");
   out += card(thousands(state_.step) + " / " + thousands(recipe_.train.steps), "steps");
   out += card(rate_text(static_cast<double>(state_.tokens_seen)), "bytes seen");
   if (const auto seconds = history_.seconds_per_step(step_tokens_))
@@ -153,7 +153,7 @@ std::string Report::speed() const {
   const auto seconds = history_.seconds_per_step(step_tokens_);
   if (!seconds) return "";
   const double flops =
-      model_.cost(recipe_.data.context).training_flops * static_cast<double>(recipe_.train.global_batch);
+      model_->cost(recipe_.data.context).training_flops * static_cast<double>(recipe_.train.global_batch);
   Rows rows = {
       {"step time", fmt::format("{:.4g} s, median of the logged steps", *seconds)},
       {"tokens per second", thousands(static_cast<std::int64_t>(step_tokens_ / *seconds))},
@@ -166,22 +166,17 @@ std::string Report::speed() const {
 // A run on a GPU is planned if this program supports GPUs; otherwise the page shows what the run itself wrote.
 std::string Report::memory() {
   const Device device = history_.device.empty() ? Device::cpu : Device::cuda;
-  Rows rows;
-  if (device == Device::cpu || built_with_cuda()) {
-    const MemoryPlan plan = plan_memory(model_, recipe_.train, state_.world_size, device);
-    rows = {{"parameters", size_text(plan.parameters)},
-            {"gradients", size_text(plan.gradients)},
-            {"optimizer", size_text(plan.optimizer)},
-            {"batch", size_text(plan.batch)},
-            {"activations", size_text(plan.activations)}};
-    if (plan.average > 0) rows.push_back({"average of weights", size_text(plan.average)});
-    if (plan.libraries > 0) rows.push_back({"libraries", size_text(plan.libraries)});
-    rows.push_back({"planned, one block", size_text(plan.block())});
-  } else if (history_.planned_bytes > 0) {
-    rows.push_back({"planned, one block", size_text(history_.planned_bytes)});
-  }
+  const MemoryPlan plan = plan_memory(*model_, recipe_.train, state_.world_size, device);
+  Rows rows = {{"parameters", size_text(plan.parameters)},
+               {"gradients", size_text(plan.gradients)},
+               {"optimizer", size_text(plan.optimizer)},
+               {"batch", size_text(plan.batch)},
+               {"activations", size_text(plan.activations)}};
+  if (plan.average > 0) rows.push_back({"average of weights", size_text(plan.average)});
+  if (plan.libraries > 0) rows.push_back({"libraries", size_text(plan.libraries)});
+  rows.push_back({"planned, one block", size_text(plan.block())});
   if (history_.used_bytes > 0) rows.push_back({"used", size_text(history_.used_bytes)});
-  return rows.empty() ? "" : table(rows);
+  return table(rows);
 }
 
 std::string Report::pictures(const fs::path& folder) const {
@@ -255,23 +250,24 @@ std::string Report::environment() const {
 }
 
 std::string Report::settings() const {
-  const SparseTransformerConfig& m = recipe_.model;
-  std::string parts;
-  for (kernels::PartKind part : m.attention.parts) parts += (parts.empty() ? "" : ", ") + std::string(name_of(part));
   std::string context = thousands(recipe_.data.context);
   for (auto stage = recipe_.train.stages.rbegin(); stage != recipe_.train.stages.rend(); ++stage)
     context += fmt::format(", {} until step {}", thousands(stage->context), thousands(stage->until));
   const char* kind = recipe_.train.optimizer == OptimizerKind::muon ? "Muon and Adam" : "Adam";
-  const Rows rows = {
-      {"model", fmt::format("{} layers, width {}, {} heads, keys of {}, inner width {}", m.layers, m.width, m.heads,
-                            m.key_size(), m.inner_width())},
-      {"attention", fmt::format("{}, stride {}", parts, m.attention.stride)},
+  Rows rows = {
+      {"model", recipe_.model->summary()},
       {"context", context},
       {"batch", fmt::format("{} sequences, {} bytes", recipe_.train.global_batch,
                             thousands(recipe_.train.global_batch * recipe_.data.context))},
       {"optimizer", fmt::format("{}, rate {:g}, warmup {} steps, weight decay {:g}, clip {:g}", kind, recipe_.train.lr,
                                 recipe_.train.warmup, recipe_.train.weight_decay, recipe_.train.clip)},
       {"data", recipe_.data.path}};
+  if (const auto* shown = capability<ShowsAttention>(*model_)) {
+    const kernels::PatternConfig pattern = shown->attention().pattern;
+    std::string parts;
+    for (kernels::PartKind part : pattern.parts) parts += (parts.empty() ? "" : ", ") + std::string(name_of(part));
+    rows.insert(rows.begin() + 1, {"attention", fmt::format("{}, stride {}", parts, pattern.stride)});
+  }
   return table(rows) + fmt::format("<details><summary>the whole recipe</summary><pre>{}</pre></details>\n",
                                    html_text(recipe_.resolved));
 }

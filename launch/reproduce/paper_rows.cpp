@@ -63,24 +63,16 @@ std::string run_of(const Recipe& published, int table, const std::string& key, c
   return key;
 }
 
-// A model that a processor trains in seconds, with the same pattern, positions and kind of data. Pictures keep their
-// size, for that is their data; streams become shorter.
+// A model that a processor trains in seconds, on the same kind of data. Pictures keep their size, for that is their
+// data; text and sound become shorter.
 std::vector<std::string> toy_overrides(const Recipe& r) {
   const auto set = [](const char* key, auto value) { return fmt::format("{}={}", key, value); };
   const bool bytes = r.data.kind == DataKind::bytes, cifar = r.data.kind == DataKind::cifar10;
   const bool stream = bytes || r.data.kind == DataKind::audio;
-  std::vector<std::string> out = {set("model.layers", cifar ? 4 : 2),
-                                  set("model.width", 64),
-                                  set("model.heads", cifar ? 2 : 4),
-                                  set("model.feed_forward_ratio", 2.0),
-                                  set("model.dropout", 0.0),
-                                  set("train.lr", 3e-3),
-                                  set("train.warmup", 10),
-                                  set("train.beta2", 0.99),
-                                  set("train.log_every", 5),
-                                  set("train.checkpoint_every", 0),
-                                  set("train.evaluate_windows", 4),
-                                  set("train.micro_batch", 0)};
+  std::vector<std::string> out = r.model->toy_overrides();
+  out.insert(out.end(),
+             {set("train.lr", 3e-3), set("train.warmup", 10), set("train.beta2", 0.99), set("train.log_every", 5),
+              set("train.checkpoint_every", 0), set("train.evaluate_windows", 4), set("train.micro_batch", 0)});
   if (!stream) {
     out.push_back(set("train.steps", 60));
     out.push_back(set("train.global_batch", cifar ? 2 : 1));
@@ -88,8 +80,6 @@ std::vector<std::string> toy_overrides(const Recipe& r) {
   }
   const std::int64_t context = bytes ? r.data.context / 12 : r.data.context / 16;
   out.push_back(set("data.context", context));
-  out.push_back(set("model.attention.stride", r.model.attention.stride / 4));
-  if (!r.model.attention.summary.empty()) out.push_back("model.attention.summary=8");
   out.push_back(set("train.steps", bytes ? 150 : 60));
   out.push_back(set("train.global_batch", std::max<std::int64_t>(1, 8192 / context)));
   return out;

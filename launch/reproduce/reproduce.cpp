@@ -13,7 +13,6 @@
 #include "datasets/dataset.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
-#include "framework/models/sparse_transformer/sparse_transformer.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/metrics/progress.h"
 #include "framework/train/run/stop.h"
@@ -217,9 +216,9 @@ void Reproduction::read_row(TableRow& row) const {
 
 // Random bytes: time does not depend on them.
 double Reproduction::seconds_per_step(const Recipe& recipe, int steps) {
-  check_device_computes(recipe.model, device_);
-  SparseTransformer model(recipe.model);
-  TrainingStep step(model, recipe.train, *session_.comm, device_);
+  const auto model = recipe.model->make_model();
+  check_device_computes(*model, device_);
+  TrainingStep step(*model, recipe.train, *session_.comm, device_);
   std::vector<std::uint8_t> rows(static_cast<std::size_t>(step.state().tokens.count()));
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::uint8_t>(i * 2654435761U >> 24);
   step.start();
@@ -259,7 +258,7 @@ void Reproduction::fit_steps(TableRow& row) {
 
 void Reproduction::run_row(TableRow& row) {
   const TrainConfig& published = row.paper.published.train;
-  row.measured.parameters = SparseTransformer(row.paper.recipe.model).parameters().count();
+  row.measured.parameters = row.paper.recipe.model->make_model()->parameters().count();
   row.measured.published_tokens = published.steps * published.global_batch * row.paper.published.data.context;
   if (table_.scale == Scale::speed) return time_row(row);
   const std::string data = find_data(row.paper);

@@ -123,6 +123,12 @@ nlohmann::ordered_json or_null(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
+bool is_dense(const Recipe& recipe) {
+  const auto model = recipe.model->make_model();
+  const auto* shown = capability<ShowsAttention>(*model);
+  return shown != nullptr && shown->attention().pattern.parts == std::vector{kernels::PartKind::dense};
+}
+
 }  // namespace
 
 Speedup speedup_over_dense(const Table& table, const TableRow& row) {
@@ -130,10 +136,7 @@ Speedup speedup_over_dense(const Table& table, const TableRow& row) {
     return r.measured.seconds_per_step ? std::optional(1 / r.measured.tokens_per_second(r.paper)) : std::nullopt;
   };
   for (const TableRow& dense : table.rows) {
-    const auto& parts = dense.paper.published.model.attention.parts;
-    if (parts != std::vector{kernels::PartKind::dense} ||
-        dense.paper.published.data.kind != row.paper.published.data.kind)
-      continue;
+    if (!is_dense(dense.paper.published) || dense.paper.published.data.kind != row.paper.published.data.kind) continue;
     Speedup out;
     const double ours = row.paper.published.reproduces.time_per_iteration;
     if (ours > 0) out.paper = dense.paper.published.reproduces.time_per_iteration / ours;

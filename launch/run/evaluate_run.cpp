@@ -11,11 +11,11 @@
 namespace longstride {
 
 EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
-  check_device_computes(run.recipe.model, request.device);
+  check_device_computes(*run.model, request.device);
   const auto dataset = open_run_data(run, request.data, request.split);
   const auto sequences = dataset->split(request.split, run.recipe.data.cross_files);
   EvaluationConfig config;
-  config.context = run.recipe.model.context;
+  config.context = run.recipe.data.context;
   config.min_context = request.min_context;
   config.max_windows = request.max_windows;
   config.spread = request.spread;

@@ -74,7 +74,7 @@ LoadedRun load_run(const std::string& run, const std::string& weights) {
   const CheckpointState state = read_newest_state(run);
   LoadedRun loaded;
   loaded.recipe = recipe_of_run(state.recipe, run + "/recipe.yaml");
-  loaded.model = std::make_unique<SparseTransformer>(loaded.recipe.model);
+  loaded.model = loaded.recipe.model->make_model();
   ParameterSet& parameters = loaded.model->parameters();
   const bool keeps_average = loaded.recipe.train.ema > 0;
   if (weights == "average" && !keeps_average)
@@ -83,8 +83,8 @@ LoadedRun load_run(const std::string& run, const std::string& weights) {
 
   const Shape flat = {parameters.flat_size()};
   const Tensor sized(nullptr, Dtype::f32, flat);
-  loaded.weights = std::make_unique<HostMemory>(sized.bytes());
-  loaded.masters = Tensor(loaded.weights->data(), Dtype::f32, flat);
+  loaded.weights = Block(Device::cpu, sized.bytes());
+  loaded.masters = Tensor(loaded.weights.data(), Dtype::f32, flat);
   parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
   loaded.step = load_weights(run, parameters, loaded.averaged).step;
   loaded.data = state.data;

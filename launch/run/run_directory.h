@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/core/device/memory.h"
 #include "framework/train/checkpoint/checkpoint.h"
-#include "framework/train/step/host_memory.h"
 #include "launch/recipe/recipe.h"
 
 namespace longstride {
@@ -15,8 +14,8 @@ namespace longstride {
 // A trained model with its weights in memory, for eval and sample.
 struct LoadedRun {
   Recipe recipe;  // as the checkpoint holds it
-  std::unique_ptr<SparseTransformer> model;
-  std::unique_ptr<HostMemory> weights;
+  std::unique_ptr<Model> model;
+  Block weights;
   Tensor masters;   // in it: the flat buffer that the model is bound to
   DataRecord data;  // what it was trained on; empty: its checkpoint does not say
   std::int64_t step = 0;

@@ -95,8 +95,7 @@ std::string mirror_of(const TrainRequest& request) {
 }
 
 // Every rank calls it; rank 0 prints what the run is and where it runs.
-void announce(const Recipe& recipe, SparseTransformer& model, Communicator& comm, Device device,
-              const std::string& run) {
+void announce(const Recipe& recipe, Model& model, Communicator& comm, Device device, const std::string& run) {
   const int ranks = comm.size(), nodes = count_nodes(comm);
   const std::string links = interconnect(comm, device);
   const bool overlapped = overlaps(recipe.train.parallel, comm, device);
@@ -106,16 +105,17 @@ void announce(const Recipe& recipe, SparseTransformer& model, Communicator& comm
   const ParallelConfig& parallel = recipe.train.parallel;
   const auto line = [](const char* name, const std::string& value) { spdlog::info("  {:<12}{}", name, value); };
   spdlog::info("{}: {:.1f} M parameters, context {}, {} steps of {} sequences", recipe.name,
-               static_cast<double>(model.parameters().count()) / 1e6, recipe.model.context, recipe.train.steps,
+               static_cast<double>(model.parameters().count()) / 1e6, recipe.data.context, recipe.train.steps,
                recipe.train.global_batch);
   line("ranks", fmt::format("{} on {} node(s), {} in {}", ranks, nodes,
                             device == Device::cpu ? "the CPU" : "a GPU each, " + device_info().name,
                             name_of(resolved(recipe.train.precision, device))));
   if (ranks > 1) line("links", links);
-  line("batch", fmt::format("{} sequences: {} {} x {} x micro-batches of {}", recipe.train.global_batch,
-                            ranks / batching.context,
-                            batching.context > 1 ? fmt::format("group(s) of {} ranks", batching.context) : "rank(s)",
-                            batching.accumulation(), batching.micro));
+  line("batch",
+       fmt::format(
+           "{} sequences: {} {} x {} x micro-batches of {}", recipe.train.global_batch, ranks / batching.sequence_ranks,
+           batching.sequence_ranks > 1 ? fmt::format("group(s) of {} ranks", batching.sequence_ranks) : "rank(s)",
+           batching.accumulation(), batching.micro));
   if (ranks > 1)
     line("exchange", fmt::format("gradients in {}, {} the backward pass{}",
                                  kernels::name_of(gradient_type(recipe.train, device)), overlapped ? "during" : "after",
@@ -133,11 +133,11 @@ void announce(const Recipe& recipe, SparseTransformer& model, Communicator& comm
 TrainingOutcome train_run(const TrainRequest& request, Session& session) {
   const Recipe& recipe = request.recipe;
   compute_type(recipe.train.precision, request.device);
-  check_device_computes(recipe.model, request.device);
+  const auto model = recipe.model->make_model();
+  check_device_computes(*model, request.device);
   const auto dataset = Dataset::open(recipe.data.path);
   const auto data = open_training_data(*dataset, recipe.data, recipe.train.seed);
   const auto validation = dataset->split("valid", recipe.data.cross_files);
-  SparseTransformer model(recipe.model);
   divide_batch(recipe.train, session.comm->size());
   gradient_type(recipe.train, request.device);
   TrainerSetup setup;
@@ -149,10 +149,10 @@ TrainingOutcome train_run(const TrainRequest& request, Session& session) {
     setup.check_lock = [&places] { places.run_lock->check(); };  // a mirror that is lost is a warning
   }
   session.comm->barrier();  // no rank goes further until rank 0 has found nothing to refuse
-  announce(recipe, model, *session.comm, request.device, request.run);
+  announce(recipe, *model, *session.comm, request.device, request.run);
   session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);
 
-  setup.model = &model;
+  setup.model = model.get();
   setup.data = data.get();
   setup.validation = validation->sequences() > 0 ? validation.get() : nullptr;
   setup.comm = session.comm;

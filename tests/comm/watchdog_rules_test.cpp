@@ -22,7 +22,7 @@ TEST(WatchdogRules, SilenceIsNoticedAfterItsTimeAndNotBefore) {
 }
 
 TEST(WatchdogRules, RanksOfOneOutageAreNamedTogether) {
-  EXPECT_EQ(silent_peers({peer(1, 106), peer(2, 96), peer(3, 97)}, 107, 10),
+  EXPECT_EQ(silent_peers({peer(1, 106), peer(2, 96), peer(3, 98), peer(4, 99.5)}, 107, 10),
             "rank 2 (node1), rank 3 (node1) have not answered for 11 s: stopped, or their host or the network to it is "
             "down");
   std::vector<WatchdogPeer> many;

@@ -34,7 +34,7 @@ TEST(Parameters, BucketsCoverTheFlatBuffersAndEveryRankHasWholeSlicesOfEach) {
       ParameterSet set = some();
       set.lay_out(ranks, bucket);
       std::int64_t end = 0;
-      for (const Bucket& b : set.buckets()) {
+      for (const FlatRange& b : set.buckets()) {
         EXPECT_EQ(b.begin, end);
         EXPECT_EQ(b.count % (ranks * ParameterSet::alignment), 0);
         EXPECT_EQ(b.decays, b.begin < set.decayed_size());
@@ -42,7 +42,7 @@ TEST(Parameters, BucketsCoverTheFlatBuffersAndEveryRankHasWholeSlicesOfEach) {
       }
       EXPECT_EQ(end, set.flat_size());
       for (const Parameter& p : set.all()) {  // none reaches over the end of its bucket
-        const auto within = [&](const Bucket& b) {
+        const auto within = [&](const FlatRange& b) {
           return b.begin <= p.offset && p.offset + p.shape.count() <= b.begin + b.count && b.decays == p.decays();
         };
         EXPECT_EQ(std::count_if(set.buckets().begin(), set.buckets().end(), within), 1) << p.name;

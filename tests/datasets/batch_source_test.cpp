@@ -69,14 +69,18 @@ TEST(Permutation, DiffersBySeedAndRoundAndPurpose) {
   EXPECT_EQ(different.size(), 4u);
 }
 
-// Where index i lands is uniform over many rounds: no place is preferred (chi-square, 9 degrees of freedom).
+// Where index 4 lands is uniform over many rounds: no place is preferred (chi-square; the bound is p = 0.001). The
+// sizes need an even and an odd number of bits.
 TEST(Permutation, SendsAnIndexEverywhereAlike) {
-  std::vector<int> counts(10, 0);
-  for (std::uint32_t round = 0; round < 5000; ++round)
-    ++counts[Permutation(10, 3, round, kernels::Purpose::data_order)(4)];
-  double chi = 0;
-  for (int count : counts) chi += (count - 500.0) * (count - 500.0) / 500.0;
-  EXPECT_LT(chi, 27.9);  // p = 0.001
+  for (const auto& [size, bound] : {std::pair<std::uint64_t, double>{10, 27.9}, {6, 20.5}}) {
+    std::vector<int> counts(size, 0);
+    for (std::uint32_t round = 0; round < 5000; ++round)
+      ++counts[Permutation(size, 3, round, kernels::Purpose::data_order)(4)];
+    const double expected = 5000.0 / static_cast<double>(size);
+    double chi = 0;
+    for (int count : counts) chi += (count - expected) * (count - expected) / expected;
+    EXPECT_LT(chi, bound) << "size " << size;
+  }
 }
 
 TEST(BatchSource, OrderDoesNotDependOnHowRanksDivideTheBatch) {
@@ -113,14 +117,39 @@ TEST(BatchSource, AnEpochReadsEveryWindowOnceAndWindowsDoNotOverlap) {
   EXPECT_EQ(orders.size(), 5u) << "two epochs are alike";
 }
 
-TEST(BatchSource, OffsetsOfAStreamTakeEveryPhase) {
-  const std::int64_t context = 16;
+// A long sequence gives up a window, so that its offset ranges over one context and the rest, both ends included.
+TEST(BatchSource, OffsetsOfAStreamTakeEveryValue) {
+  const std::int64_t context = 16, rest = 3;
   const auto source =
-      make_batch_source(std::make_shared<Labelled>(std::vector<std::int64_t>{16 * 40}), context, 4, "x");
-  std::set<std::int64_t> phases;
-  for (std::int64_t epoch = 0; epoch < 300; ++epoch)
-    phases.insert(rows_of(*source, epoch, source->epoch_rows(), 0, 1)[0].offset % context);
-  EXPECT_EQ(phases.size(), 16u);
+      make_batch_source(std::make_shared<Labelled>(std::vector<std::int64_t>{16 * 40 + rest}), context, 4, "x");
+  std::set<std::int64_t> offsets;
+  for (std::int64_t epoch = 0; epoch < 300; ++epoch) {
+    const std::vector<Window> rows = rows_of(*source, epoch, source->epoch_rows(), 0, source->epoch_rows());
+    offsets.insert(std::min_element(rows.begin(), rows.end())->offset);
+  }
+  EXPECT_EQ(offsets.size(), 20u);
+  EXPECT_EQ(*offsets.rbegin(), context + rest);
+}
+
+TEST(BatchSource, GivesUpAWindowFromSixteenOn) {
+  const auto rows = [](std::int64_t length) {
+    return make_batch_source(std::make_shared<Labelled>(std::vector<std::int64_t>{length}), 10, 1, "x")->epoch_rows();
+  };
+  EXPECT_EQ(rows(150), 15);
+  EXPECT_EQ(rows(159), 15);
+  EXPECT_EQ(rows(160), 15);
+  EXPECT_EQ(rows(170), 16);
+}
+
+// Images have no offsets that would tell epochs apart.
+TEST(BatchSource, EveryEpochAndSeedHasAnOrderOfItsOwn) {
+  std::set<std::vector<Window>> orders;
+  for (std::uint64_t seed : {1, 2}) {
+    const auto images =
+        make_batch_source(std::make_shared<Labelled>(std::vector<std::int64_t>(100, 12)), 12, seed, "x");
+    for (std::int64_t epoch = 0; epoch < 4; ++epoch) orders.insert(rows_of(*images, epoch, 100, 0, 100));
+  }
+  EXPECT_EQ(orders.size(), 8u);
 }
 
 TEST(BatchSource, ImagesAreReadWholeEveryEpoch) {

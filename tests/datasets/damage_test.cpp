@@ -373,6 +373,20 @@ TEST(ForeignDataset, ReadsBoundariesInCompressedChunks) {
   EXPECT_EQ(split->length(1), 300);
 }
 
+TEST(ForeignDataset, RefusesBoundariesThatDoNotRiseFromZeroToTheEnd) {
+  const Folder folder;
+  const hdf5::Lock lock;
+  for (const std::vector<std::int64_t>& numbers :
+       std::vector<std::vector<std::int64_t>>{{1, 200, 500}, {0, 200, 499}, {0, 300, 200, 500}, {500}, {}}) {
+    {
+      Foreign file(folder / "x.h5");
+      file.kind("audio").number("rate", 12000).splits({500});
+      file.array("train_boundaries", {numbers.size()}, as_bytes(numbers), H5P_DEFAULT, H5T_STD_I64LE);
+    }
+    expect_user_error([&] { Dataset::open(folder / "x.h5"); }, "'train_boundaries' does not rise from 0 to 500");
+  }
+}
+
 TEST(ForeignDataset, RefusesBytesThatAreElsewhereOrNeedOtherFilters) {
   const Folder folder;
   const hdf5::Lock lock;

@@ -79,6 +79,12 @@ TEST(Png, RefusesEveryTruncation) {
   EXPECT_EQ(read(file).pixels.size(), 3072u);
 }
 
+TEST(Png, ComparesTheChecksumOfItsEnd) {
+  Bytes file = encode_png(4, 4, random_bytes(48, 5), {});
+  file.back() ^= 1;
+  expect_user_error([&] { read(file); }, "a.png: is a damaged PNG file (IEND: CRC error)");
+}
+
 // A header that promises 100,000 x 100,000 pixels is refused before memory is asked for.
 TEST(Png, RefusesHugeSizes) {
   Bytes file = encode_png(2, 2, Bytes(12, 0), {});

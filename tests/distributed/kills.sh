@@ -112,27 +112,14 @@ kill_job() { # kill_job RANKS: fails when the job had ended in peace; all its pr
   rm -rf "${shared:?}"/* "${TMPDIR:?}"/*
   [ "$code" != 0 ]
 }
-figures() { # of RUN, the last of every step, without times and what is written once per process
-  python3 - "$1/metrics.jsonl" <<'P'
-import json, sys
-last = {}
-for line in open(sys.argv[1]):
-    entry = json.loads(line)
-    kept = {k: entry[k] for k in ("step", "split", "loss", "bits_per_byte", "lr", "grad_norm", "bytes") if k in entry}
-    if "loss" in entry:
-        last[entry["step"], entry.get("split", "")] = kept
-for key in sorted(last):
-    print(json.dumps(last[key]))
-P
-}
 finish() { # finish RANKS RUN: one that has come to its end
   local code=0
   [ -z "$pid" ] || wait "$pid" || code=$? # kill_job has waited for one that ended just before the kill
   pid=
   [ "$code" = 0 ] || { cat job.log; fail "$2 on $1 rank(s) ended with $code by itself, after $done_kills kills"; }
   same_bits "whole$1" "$2" "$steps"
-  figures "whole$1" >expected
-  figures "$2" | diff expected - || fail "figures of whole$1 and $2 differ"
+  python3 "$here/figures.py" "whole$1" >expected
+  python3 "$here/figures.py" "$2" | diff expected - || fail "figures of whole$1 and $2 differ"
   rm -rf "$2"
   equal=$((equal + 1))
 }

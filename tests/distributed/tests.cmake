@@ -40,10 +40,6 @@ if(LONGSTRIDE_NCCL)
   endforeach()
 endif()
 
-# The script that compares several GPUs, without one.
-add_test(NAME distributed.gpu_script COMMAND ${ranks_source}/gpu_script.sh)
-set_tests_properties(distributed.gpu_script PROPERTIES LABELS fast)
-
 # One rank fails while the others wait for it: the whole job ends soon, and says why.
 function(longstride_failure_test way code output)
   add_test(NAME distributed.failure_by_${way} COMMAND ${CMAKE_COMMAND}

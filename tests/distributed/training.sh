@@ -67,6 +67,8 @@ case $scenario in
     kill -TERM "$pid"
     wait "$pid" || fail "SIGTERM ends the run with $?"
     [ ! -e stopped/checkpoints/step-00000020 ] || fail "the run was over before it could be stopped"
+    last=$(losses stopped | awk 'END { printf "%08d", $1 }')
+    [ -e "stopped/checkpoints/step-$last" ] || fail "there is no checkpoint of step $last, at which the run stopped"
     train 1 stopped --resume
     same_bits whole stopped 20
     ;;

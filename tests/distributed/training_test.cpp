@@ -79,12 +79,8 @@ struct Trained {
     const Tensor& flat = step.state().gradients;
     std::vector<float> host(static_cast<std::size_t>(flat.count())), all;
     step.report();
-    if (on_gpus()) {
-      copy_to_host(host.data(), flat.data(), flat.bytes(), step.stream()->handle());
-      synchronize(step.stream()->handle());
-    } else {
-      std::memcpy(host.data(), flat.data(), flat.bytes());
-    }
+    step.queue().copy_to_host(host.data(), flat.data(), flat.bytes());
+    step.queue().synchronize();
     for (const Parameter& p : model.parameters().all())
       all.insert(all.end(), host.begin() + p.offset, host.begin() + p.offset + p.shape.count());
     return all;
@@ -169,7 +165,7 @@ TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
         SparseTransformerConfig config = model_config(integration);
         config.recompute = recompute;
         TrainConfig train = train_config();
-        train.parallel.context = context;
+        train.parallel.sequence_ranks = context;
         expect_one_ranks_training(train, *alone_, config);
         if (recompute == Recompute::none) continue;
         config.positions = Positions::none;  // and what depends on whole positions beside tables
@@ -186,7 +182,7 @@ TEST_F(TrainingOnRanks, AShardedOptimizerGivesTheSameBits) {
   for (Precision precision : precisions)
     for (int context : {1, world().size()}) {
       TrainConfig train = train_config(precision);
-      train.parallel.context = context;
+      train.parallel.sequence_ranks = context;
       Trained whole(train, world());
       train.parallel.shard = true;
       Trained sharded(train, world()), again(train, world());
@@ -245,8 +241,9 @@ TEST_F(TrainingOnRanks, AnOverflowIsSkippedOnEveryRankAlike) {
     run.go(2);
     const float huge = 0x1p40f;
     if (world().rank() == 0)
-      copy_to_device(run.step.state().optimizer.scalars.as<char>() + offsetof(kernels::OptimizerScalars, loss_scale),
-                     &huge, sizeof(huge), run.step.stream()->handle());
+      run.step.queue().copy_to_device(
+          run.step.state().optimizer.scalars.as<char>() + offsetof(kernels::OptimizerScalars, loss_scale), &huge,
+          sizeof(huge));
     const std::string before = run.bits();
     run.go(1);
     EXPECT_EQ(run.step.report().scalars.skipped_in_row, 1);
@@ -272,7 +269,7 @@ TEST_F(TrainingOnRanks, TakesExactlyThePlannedMemory) {
     if (world().size() % context != 0) continue;
     TrainConfig train = train_config();
     train.micro_batch = 1;
-    train.parallel.context = context;
+    train.parallel.sequence_ranks = context;
     train.parallel.shard = true;
     Trained run(train, world());
     run.go(2);
@@ -299,7 +296,7 @@ class Texts : public SequenceSet {
 TEST_F(TrainingOnRanks, EvaluationInAGroupGivesTheFigureOfOneRank) {
   TrainConfig train = train_config();
   Trained one(train, *alone_);
-  train.parallel.context = world().size();
+  train.parallel.sequence_ranks = world().size();
   Trained all(train, world());
   EvaluationConfig config = validation_config(train, all.step.batching(), all.model.context());
   config.min_context = 20;
@@ -311,9 +308,9 @@ TEST_F(TrainingOnRanks, EvaluationInAGroupGivesTheFigureOfOneRank) {
 
 TEST(Batching, SaysWhatCannotBeDivided) {
   TrainConfig train = train_config();
-  train.parallel.context = 3;
+  train.parallel.sequence_ranks = 3;
   EXPECT_THROW(divide_batch(train, 4), UserError);
-  train.parallel.context = 2;
+  train.parallel.sequence_ranks = 2;
   EXPECT_EQ(divide_batch(train, 4).per_rank, 6);
   EXPECT_EQ(divide_batch(train, 4).micro, 1);
   train.micro_batch = 2;

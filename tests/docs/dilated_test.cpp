@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "launch/recipe/recipe.h"
-#include "tests/launch/recipe_texts.h"
+#include "tests/recipe/recipe_texts.h"
 
 namespace longstride::testing {
 namespace {
@@ -10,8 +10,9 @@ namespace {
 TEST(AddedPattern, IsReadFromARecipe) {
   const Recipe recipe = parse_recipe(
       small_recipe, "r.yaml", {"model.attention={integration: interleaved, parts: [dilated], stride: 3, window: 3}"});
+  const kernels::PatternConfig& pattern = sparse_transformer(recipe).attention;
   std::string row;
-  for (std::int64_t j = 0; j <= 10; ++j) row += kernels::allowed(recipe.model.attention, 0, 2, 0, 10, j) ? '#' : '.';
+  for (std::int64_t j = 0; j <= 10; ++j) row += kernels::allowed(pattern, 0, 2, 0, 10, j) ? '#' : '.';
   EXPECT_EQ(row, "....#..#..#");
   EXPECT_NE(recipe.resolved.find("parts: [dilated]"), std::string::npos);
 }

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/{cases,training,initial}/*.json: losses and gradients, training, and initial values of small
+"""Writes tests/golden/{cases,training,initial}.safetensors: losses and gradients, training, and initial values of small
 models by the reference, in float64.
 
     python3 tests/golden/generate.py            write what is missing or differs
     python3 tests/golden/generate.py --check    compare with what is committed instead
 
-Needs PyTorch (1.13 or later) and NumPy. Parameters and tokens are not stored: parameter element i of tensor t in case c
-is offset + scale * unit(c/t, i), see hashed.py. Of a tensor the file has its norm, its sum, its dot products with
-PROJECTIONS tensors of unit(projection<k>/t, i), so that every element counts, and some elements as they are.
+Needs PyTorch (1.13 or later) and NumPy. The settings of a case are those of cases.py and the shapes of its parameters.
+Initial parameters and tokens are not stored: parameter element i of tensor t in case c is offset + scale * unit(c/t, i),
+see hashed.py. For an expected tensor t the file has a list of numbers, `parameters/t` or `average/t`: offset, scale, norm,
+sum, the dot products with PROJECTIONS tensors of unit(projection<k>/t, i), so that every element counts, and some
+elements themselves: all of a small tensor, otherwise those at the distinct word(sample/t, k) % count in ascending order.
 """
 import argparse
-import json
 import pathlib
 import sys
 
@@ -18,6 +19,7 @@ import torch
 
 import hashed
 import philox
+import vectors
 from adam import train
 from cases import CASES, INITIAL, TRAINING
 from reference import Reference
@@ -64,34 +66,29 @@ def gradients(case, config, dtype):
 def summary_of(name, tensor):
     flat = tensor.detach().flatten().numpy()
     count = flat.size
-    drawn = [int(word) % count for word in hashed.words(f"sample/{name}", SAMPLE)]
-    stored = range(count) if count <= WHOLE else sorted(set(drawn))
-    offset, scale = distribution(name)
-    return {
-        "name": name,
-        "shape": list(tensor.shape),
-        "offset": offset,
-        "scale": scale,
-        "norm": float((flat**2).sum() ** 0.5),
-        "sum": float(flat.sum()),
-        "projections": [float(flat @ hashed.units(f"projection{k}/{name}", count)) for k in range(PROJECTIONS)],
-        "indices": [] if count <= WHOLE else list(stored),
-        "values": [float(flat[i]) for i in stored],
-    }
+    drawn = sorted({int(word) % count for word in hashed.words(f"sample/{name}", SAMPLE)})
+    projections = [float(flat @ hashed.units(f"projection{k}/{name}", count)) for k in range(PROJECTIONS)]
+    stored = flat if count <= WHOLE else flat[drawn]
+    return [*distribution(name), float((flat**2).sum() ** 0.5), float(flat.sum()), *projections, *map(float, stored)]
+
+
+def settings_of(config, **more):
+    shapes = Reference(config["model"], config["data"]).shapes()
+    return {**config, **more, "shapes": {name: list(shape) for name, shape in shapes.items()}}
+
+
+def summaries(kind, tensors):
+    return {f"{kind}/{name}": summary_of(name, tensor) for name, tensor in tensors.items()}
 
 
 def golden(case, config):
     losses, exact = gradients(case, config, torch.float64)
     _, single = gradients(case, config, torch.float32)
     errors = [((single[t].double() - g).norm() / g.norm()).item() for t, g in exact.items() if g.norm() > 0]
-    return {
-        "case": case,
-        **config,
-        "loss": losses.mean().item(),
-        "losses": losses.flatten().tolist(),
-        "float32_error": float(f"{max(errors):.2g}"),  # of PyTorch's own float32, norm-wise, worst tensor
-        "parameters": [summary_of(name, gradient) for name, gradient in exact.items()],
-    }
+    # The error is of PyTorch's own float32, norm-wise, worst tensor.
+    settings = settings_of(config, float32_error=float(f"{max(errors):.2g}"))
+    numbers = {"loss": [losses.mean().item()], "losses": losses.flatten().tolist()}
+    return settings, {**numbers, **summaries("parameters", exact)}
 
 
 def golden_training(case, config):
@@ -109,65 +106,47 @@ def golden_training(case, config):
     steps, weights, average = run(torch.float64)
     single, _, _ = run(torch.float32)
     error = max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(single, steps))
-    return {
-        "case": case,
-        **config,
-        "float32_error": float(f"{error:.2g}"),  # of PyTorch's own float32: the worst relative error of a loss
-        **{key: [step[key] for step in steps] for key in steps[0]},
-        "parameters": [summary_of(name, weight) for name, weight in weights.items()],
-        **({"average": [summary_of(name, weight) for name, weight in average.items()]} if average else {}),
+    numbers = {key: [step[key] for step in steps] for key in steps[0]}
+    # The error is of PyTorch's own float32: the worst relative error of a loss.
+    return settings_of(config, float32_error=float(f"{error:.2g}")), {
+        **numbers, **summaries("parameters", weights), **summaries("average", average or {})
     }
 
 
 def golden_initial(case, config):
     made = philox.initial(Reference(config["model"], config["data"]), config["seed"])
-    return {"case": case, **config, "parameters": [summary_of(name, values) for name, values in made.items()]}
+    return settings_of(config), summaries("parameters", made)
 
 
-def text_of(value):
-    """JSON with one key of the top level, and one tensor, a line."""
-    lines = []
-    for key, item in value.items():
-        if key in ("parameters", "average"):
-            tensors = ",\n".join("  " + json.dumps(tensor) for tensor in item)
-            lines.append(f'"{key}": [\n{tensors}\n]')
-        else:
-            lines.append(f"{json.dumps(key)}: {json.dumps(item)}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+def differences(ours, theirs):
+    """Where two cases differ by more than rounding; the float32 error is a measurement and may."""
+    if theirs is None:
+        return ["missing"]
+    found = [key for key in ours[0].keys() | theirs[0].keys()
+             if key != "float32_error" and ours[0].get(key) != theirs[0].get(key)]
+    for name in ours[1].keys() | theirs[1].keys():
+        a, b = ours[1].get(name, []), theirs[1].get(name, [])
+        if len(a) != len(b):
+            found.append(name)
+        rounding = 1e-9 * max(map(abs, a), default=0)  # softmax leaves some gradients that are rounding alone
+        close = [abs(x - y) <= rounding for x, y in zip(a, b)]
+        found += [f"{name}[{k}]: {a[k]} is not {b[k]}" for k, is_close in enumerate(close) if not is_close]
+    return found
 
 
-def differences(ours, theirs, where=""):
-    """Where two JSON values differ by more than rounding; the float32 error is a measurement and may."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        if ours.keys() != theirs.keys():
-            return [where]
-        keys = [key for key in ours if key != "float32_error"]
-        return [d for key in keys for d in differences(ours[key], theirs[key], f"{where}.{key}")]
-    if isinstance(ours, list) and isinstance(theirs, list):
-        if len(ours) != len(theirs):
-            return [where]
-        return [d for k, (a, b) in enumerate(zip(ours, theirs)) for d in differences(a, b, f"{where}[{k}]")]
-    if isinstance(ours, float) and isinstance(theirs, (int, float)):
-        return [] if abs(ours - theirs) <= 1e-9 * abs(ours) + 1e-13 else [f"{where}: {ours} is not {theirs}"]
-    return [] if ours == theirs else [f"{where}: {ours} is not {theirs}"]
-
-
-def write_or_check(folder, files, check):
-    """1 when a file is not what it should be."""
-    folder.mkdir(exist_ok=True)
-    found = 0
-    for case, made in files.items():
-        path, text = folder / f"{case}.json", text_of(made)
-        wrong = differences(json.loads(text), json.loads(path.read_text())) if path.exists() else ["missing"]
-        print(f"{case}: {wrong[:5] if wrong else 'equal'}; float32 error {made.get('float32_error')}")
-        if check:
-            found += len(wrong)
-        elif wrong:
-            path.write_text(text)
-    stale = {path.stem for path in folder.glob("*.json")} - files.keys()
+def write_or_check(path, made, check):
+    """1 when the file is not what it should be. What is equal but for rounding stays as it is."""
+    stored = vectors.read(path)
+    wrong = {case: differences(made[case], stored.get(case)) for case in made}
+    for case, where in wrong.items():
+        print(f"{case}: {where[:5] if where else 'equal'}; float32 error {made[case][0].get('float32_error')}")
+    stale = sorted(stored.keys() - made.keys())
     if stale:
-        print("no such case, delete:", *sorted(stale))
-    return 1 if found or stale else 0
+        print("no such case:", *stale)
+    differs = any(wrong.values()) or bool(stale)
+    if differs and not check:
+        vectors.write(path, {case: made[case] if wrong[case] else stored[case] for case in made})
+    return 1 if differs and check else 0
 
 
 def main():
@@ -177,11 +156,12 @@ def main():
     torch.set_num_threads(1)
     philox.check_known_answers()
     here = pathlib.Path(__file__).parent
-    failed = write_or_check(here / "cases", {c: golden(c, config) for c, config in CASES.items()}, arguments.check)
-    made = {c: golden_training(c, config) for c, config in TRAINING.items()}
-    failed |= write_or_check(here / "training", made, arguments.check)
-    made = {c: golden_initial(c, config) for c, config in INITIAL.items()}
-    return failed | write_or_check(here / "initial", made, arguments.check)
+    files = {"cases": (golden, CASES), "training": (golden_training, TRAINING), "initial": (golden_initial, INITIAL)}
+    failed = 0
+    for file, (make, cases) in files.items():
+        made = {case: make(case, config) for case, config in cases.items()}
+        failed |= write_or_check(here / f"{file}.safetensors", made, arguments.check)
+    return failed
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -15,38 +14,30 @@
 #include "kernels/base/cuda_types.cuh"
 #include "kernels/base/philox.h"
 #include "tests/gpu/gpu.h"
+#include "tests/ops/rounding.h"
 
 namespace longstride::test {
 
 using kernels::Dtype;
-using kernels::View;
+using kernels::Shape;
+using kernels::Tensor;
 
 enum class Side { exact, single, gpu };
 
-inline double rounded(double x, Dtype dtype) {
-  const auto f = static_cast<float>(x);
-  if (dtype == Dtype::bf16) return __bfloat162float(__float2bfloat16_rn(f));
-  if (dtype == Dtype::f16) return __half2float(__float2half_rn(f));
-  return f;
-}
-
-// Half the distance from 1 to the next number.
-inline double epsilon_of(Dtype dtype) {
-  return dtype == Dtype::bf16 ? 0x1p-9 : dtype == Dtype::f16 ? 0x1p-12 : 0x1p-25;
-}
+using longstride::testing::half_step_of;
+using longstride::testing::rounded;
 
 class Array {
  public:
   // To be written: NaN everywhere.
-  Array(std::vector<std::int64_t> shape, Dtype dtype)
-      : shape_(std::move(shape)), dtype_(dtype), gpu_(std::make_shared<DeviceArray<unsigned char>>(bytes())) {
+  Array(const Shape& shape, Dtype dtype)
+      : shape_(shape), dtype_(dtype), gpu_(std::make_shared<DeviceArray<unsigned char>>(bytes())) {
     initial_.assign(count(), std::numeric_limits<double>::quiet_NaN());
     reset();
   }
   // Normal numbers, rounded to dtype.
-  static Array normal(std::vector<std::int64_t> shape, Dtype dtype, std::uint32_t stream, double deviation = 1,
-                      double mean = 0) {
-    Array a(std::move(shape), dtype);
+  static Array normal(const Shape& shape, Dtype dtype, std::uint32_t stream, double deviation = 1, double mean = 0) {
+    Array a(shape, dtype);
 #pragma omp parallel for if (a.count() > parallel_count)
     for (std::size_t i = 0; i < a.count(); ++i)
       a.initial_[i] = rounded(mean + deviation * kernels::normal_of(kernels::philox(
@@ -55,8 +46,14 @@ class Array {
     a.reset();
     return a;
   }
-  static Array bytes_below(std::vector<std::int64_t> shape, std::uint32_t limit, std::uint32_t stream) {
-    Array a(std::move(shape), Dtype::u8);
+  static Array of(const Shape& shape, Dtype dtype, std::vector<double> values) {
+    Array a(shape, dtype);
+    a.initial_ = std::move(values);
+    a.reset();
+    return a;
+  }
+  static Array bytes_below(const Shape& shape, std::uint32_t limit, std::uint32_t stream) {
+    Array a(shape, Dtype::u8);
     for (std::size_t i = 0; i < a.count(); ++i)
       a.initial_[i] = kernels::philox(7, i, stream, kernels::domain_of(kernels::Purpose::test, 1)).word[0] % limit;
     a.reset();
@@ -67,67 +64,30 @@ class Array {
   void reset() {
     exact_ = initial_;
     single_.assign(initial_.begin(), initial_.end());
-    std::vector<unsigned char> raw(bytes());
-#pragma omp parallel for if (count() > parallel_count)
-    for (std::size_t i = 0; i < count(); ++i) {
-      const auto f = static_cast<float>(initial_[i]);
-      if (dtype_ == Dtype::f32) std::memcpy(&raw[4 * i], &f, 4);
-      if (dtype_ == Dtype::f64) std::memcpy(&raw[8 * i], &initial_[i], 8);
-      if (dtype_ == Dtype::u8) raw[i] = static_cast<unsigned char>(initial_[i]);
-      const __nv_bfloat16 b = __float2bfloat16_rn(f);
-      if (dtype_ == Dtype::bf16) std::memcpy(&raw[2 * i], &b, 2);
-      const __half h = __float2half_rn(f);
-      if (dtype_ == Dtype::f16) std::memcpy(&raw[2 * i], &h, 2);
-    }
-    if (dtype_ == Dtype::u8) small_ = raw;
+    const std::vector<std::byte> raw = longstride::testing::encoded(initial_, dtype_);
+    if (dtype_ == Dtype::u8) small_.assign(initial_.begin(), initial_.end());
     kernels::cuda::check(cudaMemcpy(gpu_->data(), raw.data(), raw.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
   }
 
-  View view(Side side) {
-    View v;
-    v.rank = static_cast<int>(shape_.size());
-    std::int64_t stride = 1;
-    for (int d = v.rank - 1; d >= 0; --d) {
-      v.size[d] = shape_[static_cast<std::size_t>(d)];
-      v.stride[d] = stride;
-      stride *= v.size[d];
-    }
-    v.dtype = side == Side::gpu || dtype_ == Dtype::u8 ? dtype_ : side == Side::exact ? Dtype::f64 : Dtype::f32;
+  Tensor view(Side side) {
     // Sums of squares are f64 on every side.
-    if (dtype_ == Dtype::f64) v.dtype = Dtype::f64;
-    if (side == Side::gpu)
-      v.data = gpu_->data();
-    else if (dtype_ == Dtype::u8)
-      v.data = small_.data();
-    else if (side == Side::exact)
-      v.data = exact_.data();
-    else
-      v.data = dtype_ == Dtype::f64 ? static_cast<void*>(single_double()) : static_cast<void*>(single_.data());
-    return v;
+    const bool stored = side == Side::gpu || dtype_ == Dtype::u8 || dtype_ == Dtype::f64;
+    const Dtype dtype = stored ? dtype_ : side == Side::exact ? Dtype::f64 : Dtype::f32;
+    void* const data = side == Side::gpu      ? static_cast<void*>(gpu_->data())
+                       : dtype_ == Dtype::u8  ? static_cast<void*>(small_.data())
+                       : side == Side::exact  ? static_cast<void*>(exact_.data())
+                       : dtype_ == Dtype::f64 ? static_cast<void*>(single_double())
+                                              : static_cast<void*>(single_.data());
+    return Tensor(data, dtype, shape_);
   }
 
-  std::size_t count() const {
-    std::size_t n = 1;
-    for (const std::int64_t s : shape_) n *= static_cast<std::size_t>(s);
-    return n;
-  }
+  std::size_t count() const { return static_cast<std::size_t>(shape_.count()); }
   Dtype dtype() const { return dtype_; }
   std::vector<unsigned char> raw() const { return gpu_->host(); }
   std::vector<double> found() const {
-    const std::vector<unsigned char> raw = gpu_->host();
-    std::vector<double> out(count());
-#pragma omp parallel for if (count() > parallel_count)
-    for (std::size_t i = 0; i < count(); ++i) {
-      float f = 0;
-      __nv_bfloat16 b;
-      __half h;
-      if (dtype_ == Dtype::f32) std::memcpy(&f, &raw[4 * i], 4);
-      if (dtype_ == Dtype::bf16) std::memcpy(&b, &raw[2 * i], 2), f = __bfloat162float(b);
-      if (dtype_ == Dtype::f16) std::memcpy(&h, &raw[2 * i], 2), f = __half2float(h);
-      out[i] = f;
-      if (dtype_ == Dtype::f64) std::memcpy(&out[i], &raw[8 * i], 8);
-    }
-    return out;
+    std::vector<std::byte> raw(bytes());
+    kernels::cuda::check(cudaMemcpy(raw.data(), gpu_->data(), raw.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return longstride::testing::decoded(raw, dtype_);
   }
   const std::vector<double>& exact() const { return exact_; }
 
@@ -146,7 +106,7 @@ class Array {
       largest = std::max(largest, std::abs(values.exact_[i]));
     }
     // Two computations of one value round it to two neighbours where it lies between them.
-    neighbours_ = values.dtype_ == Dtype::f32 ? 0 : 2 * epsilon_of(values.dtype_) * largest;
+    neighbours_ = values.dtype_ == Dtype::f32 ? 0 : 2 * half_step_of(values.dtype_) * largest;
   }
 
   void expect_close(const std::string& name) const {
@@ -176,7 +136,7 @@ class Array {
   // f32 differ by sqrt(1000) roundings; narrow results by one step.
   double roundings() const {
     if (dtype_ == Dtype::f64) return 1e-12;
-    return (dtype_ == Dtype::f32 ? 32 : 2) * epsilon_of(dtype_);
+    return (dtype_ == Dtype::f32 ? 32 : 2) * half_step_of(dtype_);
   }
   std::size_t bytes() const { return count() * kernels::bytes_of(dtype_); }
   double* single_double() {
@@ -184,7 +144,7 @@ class Array {
     return single_double_.data();
   }
 
-  std::vector<std::int64_t> shape_;
+  Shape shape_;
   Dtype dtype_;
   double neighbours_ = 0;
   std::vector<double> initial_, exact_, single_double_;
@@ -192,19 +152,6 @@ class Array {
   std::vector<unsigned char> small_;
   std::shared_ptr<DeviceArray<unsigned char>> gpu_;
 };
-
-// Columns [begin, begin + count) of a matrix.
-inline View columns_of(View v, std::int64_t begin, std::int64_t count) {
-  v.data = static_cast<char*>(v.data) + begin * static_cast<std::int64_t>(kernels::bytes_of(v.dtype));
-  v.size[1] = count;
-  return v;
-}
-
-inline View transposed(View v) {
-  std::swap(v.size[0], v.size[1]);
-  std::swap(v.stride[0], v.stride[1]);
-  return v;
-}
 
 struct Named {
   const char* name;

@@ -27,7 +27,7 @@ AttentionResult compute(const AttentionPlan& plan, const AttentionInput& in, Att
   return result;
 }
 
-class AttentionCuda : public testing::TestWithParam<AttentionPath> {
+class AttentionCuda : public ::testing::TestWithParam<AttentionPath> {
  protected:
   void SetUp() override { LONGSTRIDE_NEEDS_GPU(); }
 
@@ -47,7 +47,7 @@ class AttentionCuda : public testing::TestWithParam<AttentionPath> {
   Threads threads_{std::min(omp_get_max_threads(), 8)};
 };
 
-INSTANTIATE_TEST_SUITE_P(Paths, AttentionCuda, testing::Values(AttentionPath::automatic, AttentionPath::portable),
+INSTANTIATE_TEST_SUITE_P(Paths, AttentionCuda, ::testing::Values(AttentionPath::automatic, AttentionPath::portable),
                          [](const auto& path) {
                            return path.param == AttentionPath::portable ? "Portable" : "Automatic";
                          });
@@ -74,7 +74,7 @@ TEST_P(AttentionCuda, EveryPatternIsAsGoodAsNaiveInEveryType) {
   for (const NamedPattern& p : all_patterns())
     for (std::int64_t layer = 0; layer < layers_of(p.pattern); ++layer)
       for (std::int64_t n : {1, 45, 150}) {
-        const auto masks = masks_of(p, layer, n);
+        const auto masks = masks_of(p.pattern, p.heads, layer, n);
         const auto plan = make_plan(p.pattern, layer, p.heads, n);
         for (Dtype dtype : dtypes) {
           ++turn;
@@ -88,7 +88,7 @@ TEST_P(AttentionCuda, EveryPatternIsAsGoodAsNaiveInEveryType) {
 TEST_P(AttentionCuda, EveryHeadSizeIsAsGoodAsNaiveInEveryType) {
   for (const NamedPattern& p : models_patterns(48, 16)) {
     const std::int64_t n = 203;
-    const auto masks = masks_of(p, 0, n);
+    const auto masks = masks_of(p.pattern, p.heads, 0, n);
     const auto plan = make_plan(p.pattern, 0, p.heads, n);
     for (std::int64_t key_size : key_sizes)
       for (std::int64_t value_size : value_sizes)
@@ -103,7 +103,7 @@ TEST_P(AttentionCuda, EveryHeadSizeIsAsGoodAsNaiveInEveryType) {
 TEST_P(AttentionCuda, LongerSequencesAreAsGoodAsNaive) {
   for (std::int64_t n : {1024, 1111})
     for (const NamedPattern& p : models_patterns(128, 32)) {
-      const auto masks = masks_of(p, 0, n);
+      const auto masks = masks_of(p.pattern, p.heads, 0, n);
       const auto plan = make_plan(p.pattern, 0, p.heads, n);
       expect_equals_reference(p, 0, {2, n, p.heads, 64, 64}, Dtype::bf16, masks, *plan);
       expect_equals_reference(p, 0, {1, n, p.heads, 32, 32}, Dtype::f16, masks, *plan);
@@ -123,7 +123,7 @@ TEST_P(AttentionCuda, TinyShapesAreAsGoodAsNaive) {
        2}};
   for (const NamedPattern& p : patterns) {
     const std::int64_t n = 150;
-    const auto masks = masks_of(p, 0, n);
+    const auto masks = masks_of(p.pattern, p.heads, 0, n);
     const auto plan = make_plan(p.pattern, 0, p.heads, n);
     for (const auto& [key_size, value_size] : {std::pair{16, 32}, {32, 32}, {64, 64}, {64, 128}, {128, 128}})
       expect_equals_reference(p, 0, {1, n, p.heads, key_size, value_size}, Dtype::bf16, masks, *plan);
@@ -142,7 +142,7 @@ TEST_P(AttentionCuda, RunsOfManyTilesAreAsGoodAsNaive) {
                                                          {"block 64", pattern_of(merged, {fixed_block}, 64), heads},
                                                          {"block 100", pattern_of(merged, {fixed_block}, 100), heads},
                                                          {"column 5", pattern_of(merged, {column}, 5), heads}}) {
-    const auto masks = masks_of(p, 0, n);
+    const auto masks = masks_of(p.pattern, p.heads, 0, n);
     const auto plan = make_plan(p.pattern, 0, heads, n);
     expect_equals_reference(p, 0, {8, n, heads, 32, 32}, Dtype::bf16, masks, *plan);
     expect_equals_reference(p, 0, {8, n, heads, 64, 64}, Dtype::f16, masks, *plan);
@@ -154,7 +154,7 @@ TEST_P(AttentionCuda, RunsOfManyTilesAreAsGoodAsNaive) {
 // Sizes whose rows do not begin on 16 bytes.
 TEST_P(AttentionCuda, OddHeadSizesAreAsGoodAsNaive) {
   for (const NamedPattern& p : models_patterns(20, 6)) {
-    const auto masks = masks_of(p, 0, 77);
+    const auto masks = masks_of(p.pattern, p.heads, 0, 77);
     const auto plan = make_plan(p.pattern, 0, p.heads, 77);
     for (Dtype dtype : dtypes)
       for (bool packed : {false, true}) {
@@ -170,7 +170,8 @@ TEST_P(AttentionCuda, EveryHeadMayHaveItsOwnGeometry) {
   const NamedPattern p{"forty widths",
                        with_options(pattern_of(merged, {fixed_block, fixed_summary}, 40, {1}), true, true), 40};
   for (Dtype dtype : dtypes)
-    expect_equals_reference(p, 0, {1, 203, 40, 16, 32}, dtype, masks_of(p, 0, 203), *make_plan(p.pattern, 0, 40, 203));
+    expect_equals_reference(p, 0, {1, 203, 40, 16, 32}, dtype, masks_of(p.pattern, p.heads, 0, 203),
+                            *make_plan(p.pattern, 0, 40, 203));
 }
 
 template <class T>
@@ -257,76 +258,84 @@ class SpotCheck {
   }
   bool sees(std::int64_t i, std::int64_t j) const { return allowed(p_.pattern, 0, p_.heads, head_, i, j); }
 
+  const double* row(const std::vector<double>& x, std::int64_t position, std::int64_t size) const {
+    return x.data() + at(position) * size;
+  }
+  // Appends the sum of the rows of x at these positions, each times its weight; or of their magnitudes.
+  template <class A>
+  void append(std::vector<double>& to, const DenseRow<A>& math, const std::vector<A>& weight,
+              const std::vector<std::int64_t>& positions, const std::vector<double>& x, bool magnitudes = false) const {
+    const bool of_keys = &x == &in_.q || &x == &in_.k;
+    const std::int64_t size = of_keys ? math.key_size : math.value_size;
+    const A scale = of_keys ? math.scale : A(1);
+    const auto row_of = [&](std::size_t t) { return row(x, positions[t], size); };
+    std::vector<double> sum(static_cast<std::size_t>(size));
+    if (magnitudes)
+      weighted_magnitudes(weight, row_of, scale, sum.data(), size);
+    else
+      weighted_sum(math, weight, row_of, scale, sum.data(), size);
+    to.insert(to.end(), sum.begin(), sum.end());
+  }
+
   template <class A>
   void add(std::int64_t i, Dtype stored, AttentionResult& out) const {
-    const AttentionShape& s = in_.shape;
-    const DenseRow<A> math{stored, s.key_size, s.value_size, static_cast<A>(s.scale())};
-    const auto row = [&](const std::vector<double>& x, std::int64_t position, std::int64_t size) {
-      return x.data() + at(position) * size;
-    };
-    const auto append = [&](std::vector<double>& to, const std::vector<A>& weight,
-                            const std::vector<std::int64_t>& positions, const std::vector<double>& x, std::int64_t size,
-                            A scale) {
-      std::vector<double> sum(static_cast<std::size_t>(size));
-      weighted_sum(
-          math, weight, [&](std::size_t t) { return row(x, positions[t], size); }, scale, sum.data(), size);
-      to.insert(to.end(), sum.begin(), sum.end());
-    };
-    const double* q = row(in_.q, i, s.key_size);
-    const double* dout = row(in_.dout, i, s.value_size);
-    const auto append_terms = [&](std::vector<double>& to, const std::vector<A>& weight,
-                                  const std::vector<std::int64_t>& positions, const std::vector<double>& x,
-                                  std::int64_t size, A scale) {
-      std::vector<double> sum(static_cast<std::size_t>(size));
-      weighted_magnitudes(
-          weight, [&](std::size_t t) { return row(x, positions[t], size); }, scale, sum.data(), size);
-      to.insert(to.end(), sum.begin(), sum.end());
-    };
-    std::vector<std::int64_t> keys, queries;
-    std::vector<A> p, stored_p, p_terms, ds, ds_terms;
+    const DenseRow<A> math{stored, in_.shape.key_size, in_.shape.value_size, static_cast<A>(in_.shape.scale())};
+    add_query(i, math, out);
+    add_key(i, math, out);
+  }
+
+  template <class A>
+  void add_query(std::int64_t i, const DenseRow<A>& math, AttentionResult& out) const {
+    const double* q = row(in_.q, i, math.key_size);
+    const double* dout = row(in_.dout, i, math.value_size);
+    std::vector<std::int64_t> keys;
+    std::vector<A> p, stored_p, ds, ds_terms;
     for (std::int64_t j = 0; j <= i; ++j)
       if (sees(i, j)) {
         keys.push_back(j);
-        p.push_back(math.score(q, row(in_.k, j, s.key_size)));
+        p.push_back(math.score(q, row(in_.k, j, math.key_size)));
       }
     out.lse.push_back(static_cast<double>(softmax(p)));
     A lse_terms = 1 + std::abs(static_cast<A>(out.lse.back()));
     for (std::size_t t = 0; t < keys.size(); ++t) {
       stored_p.push_back(math.store(p[t]));
-      lse_terms += p[t] * math.score_terms(q, row(in_.k, keys[t], s.key_size));
+      lse_terms += p[t] * math.score_terms(q, row(in_.k, keys[t], math.key_size));
     }
     out.lse_terms.push_back(static_cast<double>(lse_terms));
-    append(out.o, stored_p, keys, in_.v, s.value_size, A(1));
-    const double* o = out.o.data() + out.o.size() - s.value_size;
+    append(out.o, math, stored_p, keys, in_.v);
+    const double* o = out.o.data() + out.o.size() - math.value_size;
     const A delta = math.delta(dout, o);
     for (std::size_t t = 0; t < keys.size(); ++t) {
-      const double* value = row(in_.v, keys[t], s.value_size);
+      const double* value = row(in_.v, keys[t], math.value_size);
       ds.push_back(math.score_gradient(p[t], dout, value, delta));
       ds_terms.push_back(math.score_gradient_terms(p[t], dout, value, o));
     }
-    append(out.dq, ds, keys, in_.k, s.key_size, math.scale);
-    append_terms(out.dq_terms, ds_terms, keys, in_.k, s.key_size, math.scale);
+    append(out.dq, math, ds, keys, in_.k);
+    append(out.dq_terms, math, ds_terms, keys, in_.k, true);
+  }
 
-    const double* k = row(in_.k, i, s.key_size);
-    const double* v = row(in_.v, i, s.value_size);
-    ds.clear();
-    ds_terms.clear();
-    stored_p.clear();
-    for (std::int64_t r = i; r < s.n; ++r) {
+  template <class A>
+  void add_key(std::int64_t i, const DenseRow<A>& math, AttentionResult& out) const {
+    const double* k = row(in_.k, i, math.key_size);
+    const double* v = row(in_.v, i, math.value_size);
+    std::vector<std::int64_t> queries;
+    std::vector<A> stored_p, p_terms, ds, ds_terms;
+    for (std::int64_t r = i; r < in_.shape.n; ++r) {
       if (!sees(r, i)) continue;
       queries.push_back(r);
-      const double *dout_r = row(in_.dout, r, s.value_size), *o_r = row(x_.o, r, s.value_size);
-      const A lse = static_cast<A>(x_.lse[static_cast<std::size_t>(head_ * s.n + r)]);
-      const A weight = std::exp(math.score(row(in_.q, r, s.key_size), k) - lse);
-      p_terms.push_back(weight * (math.score_terms(row(in_.q, r, s.key_size), k) + std::abs(lse)));
-      ds.push_back(math.score_gradient(weight, dout_r, v, math.delta(dout_r, o_r)));
-      ds_terms.push_back(math.score_gradient_terms(weight, dout_r, v, o_r));
+      const double *q = row(in_.q, r, math.key_size), *dout = row(in_.dout, r, math.value_size);
+      const double* o = row(x_.o, r, math.value_size);
+      const A lse = static_cast<A>(x_.lse[static_cast<std::size_t>(head_ * in_.shape.n + r)]);
+      const A weight = std::exp(math.score(q, k) - lse);
+      p_terms.push_back(weight * (math.score_terms(q, k) + std::abs(lse)));
+      ds.push_back(math.score_gradient(weight, dout, v, math.delta(dout, o)));
+      ds_terms.push_back(math.score_gradient_terms(weight, dout, v, o));
       stored_p.push_back(math.store(weight));
     }
-    append(out.dk, ds, queries, in_.q, s.key_size, math.scale);
-    append_terms(out.dk_terms, ds_terms, queries, in_.q, s.key_size, math.scale);
-    append(out.dv, stored_p, queries, in_.dout, s.value_size, A(1));
-    append_terms(out.dv_terms, p_terms, queries, in_.dout, s.value_size, A(1));
+    append(out.dk, math, ds, queries, in_.q);
+    append(out.dk_terms, math, ds_terms, queries, in_.q, true);
+    append(out.dv, math, stored_p, queries, in_.dout);
+    append(out.dv_terms, math, p_terms, queries, in_.dout, true);
   }
 
   const NamedPattern& p_;

@@ -17,11 +17,8 @@ namespace {
 
 using kernels::PatternConfig;
 
-View rows(Array& a, Side side, std::int64_t first, std::int64_t count) {
-  View v = a.view(side);
-  v.data = static_cast<char*>(v.data) + first * v.stride[1] * static_cast<std::int64_t>(kernels::bytes_of(v.dtype));
-  v.size[1] = count;
-  return v;
+Tensor rows(Array& a, Side side, std::int64_t first, std::int64_t count) {
+  return a.view(side).slice(1, first, first + count);
 }
 
 // Appends `prompt` positions at once and the others one by one, attending from each; the GPU reads the position from
@@ -31,12 +28,10 @@ void decode_all(const kernels::DecodePlan& plan, Side side, std::int64_t prompt,
   const std::int64_t n = plan.n;
   for (std::int64_t i = 0; i < n;) {
     const std::int64_t count = i == 0 ? prompt : 1;
-    kernels::AppendArgs append{
-        &plan, rows(k, side, i, count), rows(v, side, i, count), keys.view(side), values.view(side), i, nullptr};
+    const kernels::DecodeCache cache{&plan, keys.view(side), values.view(side)};
+    kernels::AppendArgs append{cache, rows(k, side, i, count), rows(v, side, i, count), i};
     i += count;
-    kernels::DecodeArgs decode{
-        &plan,  rows(q, side, i - 1, 1), keys.view(side), values.view(side), rows(o, side, i - 1, 1), i - 1, 0.25,
-        nullptr};
+    kernels::DecodeArgs decode{cache, rows(q, side, i - 1, 1), rows(o, side, i - 1, 1), i - 1, 0.25};
     if (side != Side::gpu) {
       kernels::cpu::append(append, {});
       kernels::cpu::decode(decode, {});
@@ -78,7 +73,7 @@ TEST(DecodeCuda, EqualsTheCpuForEveryPatternAndType) {
       for (Side side : {Side::exact, Side::single, Side::gpu})
         decode_all(*plan, side, prompt, q, k, v, keys, values, o, counter);
       const std::vector<double> found = o.found();
-      const double step = dtype == Dtype::f32 ? 1e-5 : 8 * epsilon_of(dtype);
+      const double step = dtype == Dtype::f32 ? 1e-5 : 8 * half_step_of(dtype);
       for (std::size_t i = 0; i < found.size(); ++i)
         if (static_cast<std::int64_t>(i) / (p.heads * dv) % n >= prompt - 1) {
           ASSERT_NEAR(found[i], o.exact()[i], step * (1 + std::abs(o.exact()[i])))
@@ -96,18 +91,18 @@ TEST(DrawCuda, DrawsTheCpusBytes) {
           kernels::Sampling{1, 7, 1, 2}, kernels::Sampling{1.3, 0, 0.6, 3}, kernels::Sampling{1, 50, 0.9, 4}}) {
       const std::int64_t batch = 300, length = 5;
       Array logits = Array::normal({batch, vocabulary}, Dtype::f32, 4, 2);
-      const View on_cpu = logits.view(Side::single), on_gpu = logits.view(Side::gpu);
+      const Tensor on_cpu = logits.view(Side::single), on_gpu = logits.view(Side::gpu);
       std::vector<std::uint8_t> bytes(static_cast<std::size_t>(batch * length), 3), previous(300);
       std::vector<float> logs(bytes.size());
       DeviceArray<std::uint8_t> gpu_bytes(bytes), gpu_previous(previous);
       DeviceArray<float> gpu_logs(logs);
       for (std::int64_t position = 0; position < length; ++position) {
-        const auto args = [&](const View& x, std::uint8_t* b, float* l, std::uint8_t* p) {
+        const auto args = [&](const Tensor& x, std::uint8_t* b, float* l, std::uint8_t* p) {
           kernels::DrawArgs a;
           a.logits = x;
-          a.bytes = Tensor(b, Dtype::u8, {batch, length}).view();
-          a.log_probabilities = Tensor(l, Dtype::f32, {batch, length}).view();
-          a.previous = Tensor(p, Dtype::u8, {batch, 1}).view();
+          a.bytes = Tensor(b, Dtype::u8, {batch, length});
+          a.log_probabilities = Tensor(l, Dtype::f32, {batch, length});
+          a.previous = Tensor(p, Dtype::u8, {batch, 1});
           a.prompted = 1;
           a.sampling = sampling;
           a.first_sequence = 70;
@@ -144,17 +139,49 @@ std::vector<float> random_weights(const SparseTransformerConfig& config) {
   return toy.values();
 }
 
-// Shapes that the kernel of a whole position takes, each with what is peculiar about it.
-std::vector<NamedConfig> generated_configs() {
-  using kernels::Integration;
-  using kernels::PartKind;
+using kernels::Integration;
+using kernels::PartKind;
+
+SparseTransformerConfig base_config() {
   SparseTransformerConfig base = toy_config();
   base.context = 150;
   base.layers = 3;
   base.width = 64;
   base.heads = 2;
   base.attention.stride = 16;
-  std::vector<NamedConfig> out = {{"dense", base}};
+  return base;
+}
+
+// What a cluster of blocks draws on Hopper, like `deep` below: a head a block, two heads a block, lists of several
+// chunks of keys.
+std::vector<NamedConfig<SparseTransformerConfig>> cluster_configs(const SparseTransformerConfig& strided,
+                                                                  const SparseTransformerConfig& fixed) {
+  std::vector<NamedConfig<SparseTransformerConfig>> out;
+  SparseTransformerConfig eight = strided;
+  eight.width = 256;
+  eight.heads = 8;
+  eight.attention.integration = Integration::interleaved;
+  out.push_back({"cluster of eight", eight});
+  SparseTransformerConfig sixteen = fixed;
+  sixteen.width = 512;
+  sixteen.heads = 32;
+  sixteen.feed_forward_ratio = 4;
+  sixteen.context = 100;
+  sixteen.attention.integration = Integration::merged;
+  out.push_back({"cluster of sixteen", sixteen});
+  SparseTransformerConfig keys = eight;
+  keys.attention.parts = {PartKind::dense};
+  keys.key_ratio = 0.5;
+  keys.context = 1100;
+  keys.layers = 2;
+  out.push_back({"cluster with many keys", keys});
+  return out;
+}
+
+// Shapes that the kernel of a whole position takes, each with what is peculiar about it.
+std::vector<NamedConfig<SparseTransformerConfig>> generated_configs() {
+  const SparseTransformerConfig base = base_config();
+  std::vector<NamedConfig<SparseTransformerConfig>> out = {{"dense", base}};
   SparseTransformerConfig strided = base;
   strided.attention.parts = {PartKind::local, PartKind::column};
   out.push_back({"strided", strided});
@@ -185,26 +212,7 @@ std::vector<NamedConfig> generated_configs() {
   deep.feed_forward_ratio = 4;
   deep.context = 40;
   out.push_back({"deep", deep});
-  // What a cluster of blocks draws on Hopper, like `deep`: a head a block, two heads a block, lists of several chunks
-  // of keys.
-  SparseTransformerConfig eight = strided;
-  eight.width = 256;
-  eight.heads = 8;
-  eight.attention.integration = Integration::interleaved;
-  out.push_back({"cluster of eight", eight});
-  SparseTransformerConfig sixteen = fixed;
-  sixteen.width = 512;
-  sixteen.heads = 32;
-  sixteen.feed_forward_ratio = 4;
-  sixteen.context = 100;
-  sixteen.attention.integration = Integration::merged;
-  out.push_back({"cluster of sixteen", sixteen});
-  SparseTransformerConfig keys = eight;
-  keys.attention.parts = {PartKind::dense};
-  keys.key_ratio = 0.5;
-  keys.context = 1100;
-  keys.layers = 2;
-  out.push_back({"cluster with many keys", keys});
+  for (const auto& clustered : cluster_configs(strided, fixed)) out.push_back(clustered);
   SparseTransformerConfig longer = base;  // keys of a head over several blocks, and several helpings of each
   longer.context = 1500;
   longer.layers = 2;
@@ -227,8 +235,8 @@ std::vector<NamedConfig> generated_configs() {
 
 TEST(GenerateCuda, Fp32DrawsTheCpusBytes) {
   LONGSTRIDE_NEEDS_GPU();
-  std::vector<NamedConfig> configs = generated_configs();
-  for (const NamedConfig& odd : toy_configs()) configs.push_back(odd);  // sizes for the graph alone
+  std::vector<NamedConfig<SparseTransformerConfig>> configs = generated_configs();
+  for (const auto& odd : toy_configs()) configs.push_back(odd);  // sizes for the graph alone
   for (const auto& [name, config] : configs) {
     std::vector<float> weights = random_weights(config);
     SampleConfig s;
@@ -267,10 +275,10 @@ std::vector<float> losses_of(const SparseTransformerConfig& config, std::vector<
   Scratch scratch(ctx);
   const Shape shape = {evaluation.batch, config.context};
   const Tensor in = scratch.tensor(shape, Dtype::u8), out = scratch.tensor(shape, Dtype::f32);
-  copy_to_device(in.data(), tokens.data(), in.bytes(), ctx.launch.stream);
+  ctx.queue().copy_to_device(in.data(), tokens.data(), in.bytes());
   model.losses(ctx, in, out);
-  copy_to_host(losses.data(), out.data(), out.bytes(), ctx.launch.stream);
-  synchronize(ctx.launch.stream);
+  ctx.queue().copy_to_host(losses.data(), out.data(), out.bytes());
+  ctx.queue().synchronize();
   return losses;
 }
 

@@ -1,5 +1,5 @@
-// The GPU as framework/core/device/device.h shows it: memory, copies, events, graphs.
-#include "framework/core/device/device.h"
+// The GPU as framework/core/device shows it: memory, copies, events, graphs.
+#include "framework/core/device/memory.h"
 
 #include <algorithm>
 #include <numeric>
@@ -24,46 +24,46 @@ TEST(Device, IsKnownByItsNameAndMemory) {
 TEST(Device, MemoryThatDoesNotFitIsTheUsersErrorAndLeavesTheDeviceUsable) {
   LONGSTRIDE_NEEDS_GPU();
   try {
-    const DeviceMemory memory(device_info().total_bytes + 1);
+    const Block memory(Device::cuda, device_info().total_bytes + 1);
     FAIL();
   } catch (const UserError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("GiB of GPU memory are needed"), std::string::npos) << text;
     EXPECT_NE(text.find("train.micro_batch"), std::string::npos) << text;
   }
-  const DeviceMemory memory(1 << 20);
+  const Block memory(Device::cuda, 1 << 20);
   EXPECT_NE(memory.data(), nullptr);
 }
 
 TEST(Device, CopiesComeBackInTheOrderOfTheStream) {
   LONGSTRIDE_NEEDS_GPU();
   constexpr std::size_t count = 1 << 20;
-  const PinnedMemory out(count), back(count);
-  const DeviceMemory memory(count);
-  const Stream stream;
+  const Block out = Block::host_side(Device::cuda, count), back = Block::host_side(Device::cuda, count);
+  const Block memory(Device::cuda, count);
+  const Stream stream(Device::cuda);
   for (std::size_t i = 0; i < count; ++i) out.data()[i] = static_cast<std::byte>(i * 7 + i / 251);
-  zero_on_device(memory.data(), count, stream.handle());
-  copy_to_device(memory.data(), out.data(), count, stream.handle());
-  copy_to_host(back.data(), memory.data(), count, stream.handle());
-  synchronize(stream.handle());
+  stream.zero(memory.data(), count);
+  stream.copy_to_device(memory.data(), out.data(), count);
+  stream.copy_to_host(back.data(), memory.data(), count);
+  stream.synchronize();
   EXPECT_TRUE(std::equal(out.data(), out.data() + count, back.data()));
 }
 
 TEST(Device, AGraphDoesNothingWhenCapturedAndItsWorkAtEveryReplay) {
   LONGSTRIDE_NEEDS_GPU();
-  const PinnedMemory host(8);
-  const DeviceMemory memory(8);
-  const Stream stream;
-  zero_on_device(memory.data(), 8, stream.handle());
+  const Block host = Block::host_side(Device::cuda, 8);
+  const Block memory(Device::cuda, 8);
+  const Stream stream(Device::cuda);
+  stream.zero(memory.data(), 8);
   Graph graph;
   EXPECT_FALSE(graph.captured());
   *reinterpret_cast<std::int64_t*>(host.data()) = 41;
-  graph.capture(stream, [&] { copy_to_device(memory.data(), host.data(), 8, stream.handle()); });
+  graph.capture(stream, [&] { stream.copy_to_device(memory.data(), host.data(), 8); });
   EXPECT_TRUE(graph.captured());
   std::int64_t value = -1;
   const auto read = [&] {
-    copy_to_host(&value, memory.data(), 8, stream.handle());
-    synchronize(stream.handle());
+    stream.copy_to_host(&value, memory.data(), 8);
+    stream.synchronize();
     return value;
   };
   EXPECT_EQ(read(), 0);
@@ -76,23 +76,23 @@ TEST(Device, AGraphDoesNothingWhenCapturedAndItsWorkAtEveryReplay) {
 
 TEST(Device, AFailedCaptureLeavesTheStreamUsable) {
   LONGSTRIDE_NEEDS_GPU();
-  const DeviceMemory memory(8);
-  const Stream stream;
+  const Block memory(Device::cuda, 8);
+  const Stream stream(Device::cuda);
   Graph graph;
   EXPECT_THROW(graph.capture(stream, [] { throw UserError("stop"); }), UserError);
   EXPECT_FALSE(graph.captured());
-  zero_on_device(memory.data(), 8, stream.handle());
-  synchronize(stream.handle());
+  stream.zero(memory.data(), 8);
+  stream.synchronize();
 }
 
 TEST(Device, EventsMeasureTimeAndOneThatWasNeverRecordedHasPassed) {
   LONGSTRIDE_NEEDS_GPU();
-  const Stream stream;
+  const Stream stream(Device::cuda);
   Event begin, end;
   begin.wait();
-  const DeviceMemory memory(std::size_t{1} << 28);
+  const Block memory(Device::cuda, std::size_t{1} << 28);
   begin.record(stream);
-  zero_on_device(memory.data(), memory.bytes(), stream.handle());
+  stream.zero(memory.data(), memory.bytes());
   end.record(stream);
   end.wait();
   EXPECT_GT(end.milliseconds_since(begin), 0.0);

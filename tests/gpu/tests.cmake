@@ -1,3 +1,5 @@
-# The queue that the GPU scripts stand on needs no GPU itself.
-add_test(NAME gpu_scripts.queue COMMAND ${CMAKE_CURRENT_LIST_DIR}/queue_test.sh)
-set_tests_properties(gpu_scripts.queue PROPERTIES LABELS fast TIMEOUT 60)
+# The scripts that run on machines with GPUs, tried without one.
+foreach(script queue several_gpus)
+  add_test(NAME gpu_scripts.${script} COMMAND ${PROJECT_SOURCE_DIR}/launch/scripts/gpu/${script}_test.sh)
+  set_tests_properties(gpu_scripts.${script} PROPERTIES LABELS fast TIMEOUT 60)
+endforeach()

@@ -8,6 +8,7 @@
 #include "framework/train/step/precision.h"
 #include "framework/train/step/training_step.h"
 #include "tests/gpu/gpu.h"
+#include "tests/support/save_checkpoint.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"
 

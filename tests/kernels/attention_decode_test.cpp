@@ -16,29 +16,17 @@ void decode_all(const DecodePlan& plan, const AttentionShape& s, AttentionData<T
   std::vector<T> values(static_cast<std::size_t>(s.batch * plan.rows * s.value_size),
                         std::numeric_limits<T>::quiet_NaN());
   const auto cache_view = [&](std::vector<T>& data, std::int64_t size) {
-    View v;
-    v.data = data.data();
-    v.dtype = DtypeOf<T>::value;
-    v.rank = 3;
-    v.size[0] = s.batch, v.size[1] = plan.rows, v.size[2] = size;
-    v.stride[0] = plan.rows * size, v.stride[1] = size, v.stride[2] = 1;
-    return v;
+    return Tensor(data.data(), DtypeOf<T>::value, {s.batch, plan.rows, size});
   };
   const auto positions = [&](std::vector<T>& data, std::int64_t size, std::int64_t first, std::int64_t count) {
-    View v = rows_view(data, s, size);
-    v.data = data.data() + first * v.stride[1];
-    v.size[1] = count;
-    return v;
+    return rows_view(data, s, size).slice(1, first, first + count);
   };
-  const View key_cache = cache_view(keys, s.key_size), value_cache = cache_view(values, s.value_size);
+  const DecodeCache cache{&plan, cache_view(keys, s.key_size), cache_view(values, s.value_size)};
   for (std::int64_t i = 0; i < s.n;) {
     const std::int64_t count = i == 0 && prompt > 0 ? prompt : 1;
-    cpu::append({&plan, positions(x.k, s.key_size, i, count), positions(x.v, s.value_size, i, count), key_cache,
-                 value_cache, i},
-                {});
+    cpu::append({cache, positions(x.k, s.key_size, i, count), positions(x.v, s.value_size, i, count), i}, {});
     i += count;
-    cpu::decode({&plan, positions(x.q, s.key_size, i - 1, 1), key_cache, value_cache,
-                 positions(x.o, s.value_size, i - 1, 1), i - 1, s.scale()},
+    cpu::decode({cache, positions(x.q, s.key_size, i - 1, 1), positions(x.o, s.value_size, i - 1, 1), i - 1, s.scale()},
                 {});
   }
 }

@@ -22,13 +22,13 @@ class Coverage {
     for (const Pass& pass : plan.passes_of(head))
       for (std::int32_t s = 0; s < pass.segments; ++s)
         for (const Part& part : plan.parts_of(pass))
-          visit(pass, part, stream_within(pass.queries, s, plan.n), stream_within(part.keys, s, plan.n), s);
+          visit(pass, part, rows_within(pass.queries, s, plan.n), rows_within(part.keys, s, plan.n), s);
   }
   int times(std::int64_t i, std::int64_t j) const { return times_[static_cast<std::size_t>(i * plan_.n + j)]; }
   std::string problem() const { return problem_; }
 
  private:
-  void visit(const Pass& pass, const Part& part, const Stream& queries, const Stream& keys, std::int32_t segment) {
+  void visit(const Pass& pass, const Part& part, const RowSet& queries, const RowSet& keys, std::int32_t segment) {
     const std::int32_t rows =
         by_key_ ? tiles_in(part.keys.length, plan_.tile.keys) : tiles_in(pass.queries.length, plan_.tile.queries);
     for (std::int32_t r = 0; r < rows; ++r) {
@@ -42,7 +42,7 @@ class Coverage {
     }
   }
 
-  void tile(const Part& part, const Stream& queries, const Stream& keys, std::int32_t q, std::int32_t k, bool full,
+  void tile(const Part& part, const RowSet& queries, const RowSet& keys, std::int32_t q, std::int32_t k, bool full,
             std::int32_t segment) {
     const std::int32_t t_end = std::min((q + 1) * plan_.tile.queries, queries.length);
     const std::int32_t u_end = std::min((k + 1) * plan_.tile.keys, keys.length);
@@ -184,7 +184,7 @@ TEST(AttentionPlan, LongSequencesDoNotOverflow) {
       for (const Pass& pass : plan->passes_of(1)) {
         const auto segment = static_cast<std::int32_t>(i % pass.segments);
         for (const Part& part : plan->parts_of(pass)) {
-          const Interval in = part.interval(stream_within(part.keys, segment, plan->n), static_cast<std::int32_t>(i));
+          const Interval in = part.interval(rows_within(part.keys, segment, plan->n), static_cast<std::int32_t>(i));
           seen += std::max(0, in.end - in.begin);
         }
       }

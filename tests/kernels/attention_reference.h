@@ -1,4 +1,4 @@
-// Attention straight from its definition, row by row over the brute-force mask, and the data to try it on.
+// Attention on the CPU, and the data to compare it with its definition (tests/support/dense_attention.h) on.
 #pragma once
 #include <omp.h>
 
@@ -11,17 +11,9 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/pattern/pattern.h"
 #include "kernels/base/philox.h"
+#include "tests/support/dense_attention.h"
 
 namespace longstride::kernels {
-
-struct AttentionShape {
-  std::int64_t batch = 1, n = 1, heads = 1, key_size = 4, value_size = 4;
-
-  std::int64_t key_count() const { return batch * n * heads * key_size; }
-  std::int64_t value_count() const { return batch * n * heads * value_size; }
-  std::int64_t rows() const { return batch * heads * n; }
-  double scale() const { return 1 / std::sqrt(static_cast<double>(key_size)); }
-};
 
 // Layout (batch, n, heads, size), contiguous.
 template <class T>
@@ -29,15 +21,10 @@ struct AttentionData {
   std::vector<T> q, k, v, dout;       // given
   std::vector<T> o, lse, dq, dk, dv;  // computed; poisoned before
   explicit AttentionData(const AttentionShape& s) {
-    const auto fill = [](std::vector<T>& x, std::int64_t count, std::uint64_t key) {
-      for (std::int64_t i = 0; i < count; ++i)  // rounded to f32, so that f32 and f64 see the same numbers
-        x.push_back(static_cast<T>(
-            static_cast<float>(normal_of(philox(key, static_cast<std::uint64_t>(i), 0, domain_of(Purpose::test, 0))))));
-    };
-    fill(q, s.key_count(), 1);
-    fill(k, s.key_count(), 2);
-    fill(v, s.value_count(), 3);
-    fill(dout, s.value_count(), 4);
+    const AttentionInput in(s, Dtype::f32);  // so that f32 and f64 see the same numbers
+    for (const auto& [to, from] :
+         {std::pair{&q, &in.q}, std::pair{&k, &in.k}, std::pair{&v, &in.v}, std::pair{&dout, &in.dout}})
+      to->assign(from->begin(), from->end());
     const T poison = std::numeric_limits<T>::quiet_NaN();
     o.assign(v.size(), poison);
     dq.assign(q.size(), poison);
@@ -47,57 +34,19 @@ struct AttentionData {
   }
 };
 
-// Forward and backward in T's arithmetic, as a textbook does it.
+// Forward and backward in T's arithmetic, by the dense computation.
 template <class T>
 void reference_attention(const PatternConfig& pattern, std::int64_t layer, const AttentionShape& s,
                          AttentionData<T>& x) {
-  const T scale = static_cast<T>(s.scale());
-  std::fill(x.dq.begin(), x.dq.end(), T(0));
-  std::fill(x.dk.begin(), x.dk.end(), T(0));
-  std::fill(x.dv.begin(), x.dv.end(), T(0));
-  std::vector<T> score(static_cast<std::size_t>(s.n));
-  for (std::int64_t b = 0; b < s.batch; ++b)
-    for (std::int64_t h = 0; h < s.heads; ++h)
-      for (std::int64_t i = 0; i < s.n; ++i) {
-        const auto row = [&](std::vector<T>& all, std::int64_t position, std::int64_t size) {
-          return all.data() + ((b * s.n + position) * s.heads + h) * size;
-        };
-        const T* q = row(x.q, i, s.key_size);
-        const T* dout = row(x.dout, i, s.value_size);
-        T* o = row(x.o, i, s.value_size);
-        T* dq = row(x.dq, i, s.key_size);
-        std::vector<std::int64_t> keys;
-        T top = -std::numeric_limits<T>::infinity(), sum = 0, delta = 0;
-        for (std::int64_t j = 0; j <= i; ++j) {
-          if (!allowed(pattern, layer, s.heads, h, i, j)) continue;
-          T dot = 0;
-          for (std::int64_t d = 0; d < s.key_size; ++d) dot += q[d] * row(x.k, j, s.key_size)[d];
-          score[static_cast<std::size_t>(j)] = scale * dot;
-          top = std::max(top, scale * dot);
-          keys.push_back(j);
-        }
-        for (std::int64_t j : keys)
-          sum += score[static_cast<std::size_t>(j)] = std::exp(score[static_cast<std::size_t>(j)] - top);
-        std::fill(o, o + s.value_size, T(0));
-        for (std::int64_t j : keys)
-          for (std::int64_t d = 0; d < s.value_size; ++d)
-            o[d] += score[static_cast<std::size_t>(j)] / sum * row(x.v, j, s.value_size)[d];
-        x.lse[static_cast<std::size_t>((b * s.heads + h) * s.n + i)] = top + std::log(sum);
-        for (std::int64_t d = 0; d < s.value_size; ++d) delta += dout[d] * o[d];
-        for (std::int64_t j : keys) {
-          const T p = score[static_cast<std::size_t>(j)] / sum;
-          T dp = 0;
-          for (std::int64_t d = 0; d < s.value_size; ++d) {
-            dp += dout[d] * row(x.v, j, s.value_size)[d];
-            row(x.dv, j, s.value_size)[d] += p * dout[d];
-          }
-          const T ds = p * (dp - delta) * scale;
-          for (std::int64_t d = 0; d < s.key_size; ++d) {
-            dq[d] += ds * row(x.k, j, s.key_size)[d];
-            row(x.dk, j, s.key_size)[d] += ds * q[d];
-          }
-        }
-      }
+  AttentionInput in(s, Dtype::f32);
+  for (const auto& [to, from] :
+       {std::pair{&in.q, &x.q}, std::pair{&in.k, &x.k}, std::pair{&in.v, &x.v}, std::pair{&in.dout, &x.dout}})
+    to->assign(from->begin(), from->end());
+  const AttentionResult result = dense_attention<T>(in, masks_of(pattern, s.heads, layer, s.n), Dtype::f64);
+  for (const auto& [to, from] :
+       {std::pair{&x.o, &result.o}, std::pair{&x.lse, &result.lse}, std::pair{&x.dq, &result.dq},
+        std::pair{&x.dk, &result.dk}, std::pair{&x.dv, &result.dv}})
+    to->assign(from->begin(), from->end());
 }
 
 // Memory on a cache line, poisoned, as the arena gives it.
@@ -111,29 +60,13 @@ class Aligned {
 };
 
 template <class T>
-View rows_view(std::vector<T>& x, const AttentionShape& s, std::int64_t size) {
-  View v;
-  v.data = x.data();
-  v.dtype = DtypeOf<T>::value;
-  v.rank = 4;
-  const std::int64_t sizes[] = {s.batch, s.n, s.heads, size};
-  const std::int64_t strides[] = {s.n * s.heads * size, s.heads * size, size, 1};
-  std::copy_n(sizes, 4, v.size);
-  std::copy_n(strides, 4, v.stride);
-  return v;
+Tensor rows_view(std::vector<T>& x, const AttentionShape& s, std::int64_t size) {
+  return {x.data(), DtypeOf<T>::value, {s.batch, s.n, s.heads, size}};
 }
 
 template <class T>
-View lse_view(std::vector<T>& x, const AttentionShape& s) {
-  View v;
-  v.data = x.data();
-  v.dtype = DtypeOf<T>::value;
-  v.rank = 3;
-  const std::int64_t sizes[] = {s.batch, s.heads, s.n};
-  const std::int64_t strides[] = {s.heads * s.n, s.n, 1};
-  std::copy_n(sizes, 3, v.size);
-  std::copy_n(strides, 3, v.stride);
-  return v;
+Tensor lse_view(std::vector<T>& x, const AttentionShape& s) {
+  return {x.data(), DtypeOf<T>::value, {s.batch, s.heads, s.n}};
 }
 
 template <class T>
@@ -144,10 +77,10 @@ void run_forward(const AttentionPlan& plan, const AttentionShape& s, AttentionDa
                      rows_view(x.v, s, s.value_size),
                      rows_view(x.o, s, s.value_size),
                      lse_view(x.lse, s),
-                     s.scale(),
-                     nullptr};
-  Aligned workspace(cpu::attention_workspace_bytes(args));
-  args.workspace = workspace.data();
+                     s.scale()};
+  const Tensor scratch = args.scratch_on(Device::cpu);
+  Aligned memory(scratch.bytes());
+  args.scratch = Tensor(memory.data(), scratch.dtype(), scratch.shape());
   cpu::attention(args, {});
 }
 
@@ -163,10 +96,10 @@ void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionD
                              rows_view(x.dq, s, s.key_size),
                              rows_view(x.dk, s, s.key_size),
                              rows_view(x.dv, s, s.value_size),
-                             s.scale(),
-                             nullptr};
-  Aligned workspace(cpu::attention_workspace_bytes(args));
-  args.workspace = workspace.data();
+                             s.scale()};
+  const Tensor scratch = args.scratch_on(Device::cpu);
+  Aligned memory(scratch.bytes());
+  args.scratch = Tensor(memory.data(), scratch.dtype(), scratch.shape());
   cpu::attention_backward(args, {});
 }
 

@@ -57,26 +57,16 @@ TEST(Draw, AmongEqualsTheSmallerByteComesFirst) {
     EXPECT_EQ(cpu::draw_one(equal.data(), 5, {1, 2}, uniform), uniform < 0.5 ? 0 : 1);
 }
 
-View view_of(void* data, Dtype dtype, std::int64_t rows, std::int64_t columns) {
-  View v;
-  v.data = data;
-  v.dtype = dtype;
-  v.rank = 2;
-  v.size[0] = rows, v.size[1] = columns;
-  v.stride[0] = columns, v.stride[1] = 1;
-  return v;
-}
-
 TEST(Draw, KeepsThePromptAndReportsTheModelsProbabilities) {
   std::vector<double> rows = logits;
   rows.insert(rows.end(), logits.begin(), logits.end());
   std::vector<std::uint8_t> bytes = {3, 9, 1, 9}, previous(2);
   std::vector<float> logs(4, NAN);
   DrawArgs args;
-  args.logits = view_of(rows.data(), Dtype::f64, 2, 4);
-  args.bytes = view_of(bytes.data(), Dtype::u8, 2, 2);
-  args.log_probabilities = view_of(logs.data(), Dtype::f32, 2, 2);
-  args.previous = view_of(previous.data(), Dtype::u8, 2, 1);
+  args.logits = {rows.data(), Dtype::f64, {2, 4}};
+  args.bytes = {bytes.data(), Dtype::u8, {2, 2}};
+  args.log_probabilities = {logs.data(), Dtype::f32, {2, 2}};
+  args.previous = {previous.data(), Dtype::u8, {2, 1}};
   args.prompted = 1;
   args.sampling = {0};  // probabilities are reported as if at temperature 1
   cpu::draw(args, {});
@@ -95,9 +85,9 @@ TEST(Draw, SequencesCountFromTheFirstOfTheBatch) {
   std::vector<double> flat(256, 0.0);
   std::vector<std::uint8_t> bytes(1), previous(1);
   DrawArgs args;
-  args.logits = view_of(flat.data(), Dtype::f64, 1, 256);
-  args.bytes = view_of(bytes.data(), Dtype::u8, 1, 1);
-  args.previous = view_of(previous.data(), Dtype::u8, 1, 1);
+  args.logits = {flat.data(), Dtype::f64, {1, 256}};
+  args.bytes = {bytes.data(), Dtype::u8, {1, 1}};
+  args.previous = {previous.data(), Dtype::u8, {1, 1}};
   for (std::int64_t s = 0; s < 20; ++s) {
     args.first_sequence = s;
     cpu::draw(args, {});

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/base/activation.h"
+#include "kernels/gemm/activation.h"
 
 namespace longstride::kernels {
 namespace {

@@ -30,9 +30,9 @@ inline void write_text(const std::string& path, const std::string& text) {
 }
 
 // In `directory`, so that relative paths and what is written stay there. SIGALRM ends a command that takes longer than
-// `seconds`: the alarm outlives exec.
+// `seconds`: the alarm outlives exec. Several ranks are started by mpirun.
 inline CommandResult run_command(const std::vector<std::string>& arguments, const std::string& directory,
-                                 unsigned seconds = 120) {
+                                 unsigned seconds = 120, int ranks = 1) {
   const TemporaryDirectory outputs;
   const std::string out = outputs / "out", err = outputs / "err";
   const pid_t child = ::fork();
@@ -45,10 +45,18 @@ inline CommandResult run_command(const std::vector<std::string>& arguments, cons
                        ::setenv("OMP_NUM_THREADS", "2", 1) == 0 &&
                        ::setenv("CUDA_VISIBLE_DEVICES", "", 1) == 0;  // the same everywhere: on the CPU
     ::alarm(seconds);
-    std::vector<char*> argv = {const_cast<char*>(LONGSTRIDE_COMMAND)};
-    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+    std::vector<std::string> all = {LONGSTRIDE_COMMAND};
+    if (ranks > 1) {
+      for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+                               "OMPI_MCA_rmaps_base_oversubscribe", "OMPI_MCA_mpi_yield_when_idle"})
+        ::setenv(name, "1", 1);
+      all = {"mpirun", "--bind-to", "none", "-n", std::to_string(ranks), LONGSTRIDE_COMMAND};
+    }
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& a : all) argv.push_back(a.data());
     argv.push_back(nullptr);
-    if (ready) ::execv(argv[0], argv.data());
+    if (ready) ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
   int status = 0;

@@ -155,10 +155,12 @@ TEST_F(Command, WhatCannotBeTrainedIsRefused) {
   expect_refused({"train", "r.yaml", "--set", "train.precision=bf16", "--run", "a"},
                  "train.precision is bf16, which needs a GPU, and this runs on the CPU; use --set "
                  "train.precision=fp32");
-  if (built_with_cuda())
-    for (const char* command : {"train", "eval"})
-      expect_refused({command, std::string(command) == "train" ? "r.yaml" : "run", "--device", "gpu"},
-                     "--device gpu: no GPU is found here (nvidia-smi shows what the driver sees); use --device cpu");
+  for (const char* command : {"train", "eval"})
+    expect_refused({command, std::string(command) == "train" ? "r.yaml" : "run", "--device", "gpu"},
+                   built_with_cuda()
+                       ? "--device gpu: no GPU is found here (nvidia-smi shows what the driver sees); use --device cpu"
+                       : "--device gpu: this build has no CUDA; configure it again where nvcc is found, or use "
+                         "--device cpu");
   expect_refused_by_parser({"train", "r.yaml", "--device", "tpu"}, "--device", "tpu not in", "train");
   expect_refused({"train", "r.yaml", "--run", "text.bin"},
                  "text.bin: cannot be created (Not a directory); choose another directory with --run");

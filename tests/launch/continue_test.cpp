@@ -6,6 +6,7 @@
 #include "framework/train/run/run_lock.h"
 #include "launch/run/run_directory.h"
 #include "tests/launch/command.h"
+#include "tests/support/save_checkpoint.h"
 
 namespace longstride::testing {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "launch/recipe/recipe_writer.h"
 #include "tests/launch/command.h"
-#include "tests/launch/recipe_texts.h"
+#include "tests/recipe/recipe_texts.h"
 
 namespace longstride::testing {
 namespace {
@@ -23,11 +23,13 @@ std::vector<fs::path> pages_in(const std::string& folder) {
   return pages;
 }
 
-// The files that links of the page's text lead to: "](target" up to a parenthesis, an anchor or a space.
+// The files that links of the page's text lead to: "](target" up to a parenthesis, an anchor or a space. A line that is
+// indented by four is code, where a lambda looks like a link.
 std::vector<std::string> links_in(const std::string& text) {
   std::vector<std::string> targets;
   for (std::size_t at = 0; (at = text.find("](", at)) != std::string::npos;) {
     at += 2;
+    if (text.compare(text.rfind('\n', at) + 1, 4, "    ") == 0) continue;
     const std::string target = text.substr(at, text.find_first_of(")# ", at) - at);
     if (!target.empty() && target.find("://") == std::string::npos) targets.push_back(target);
   }
@@ -68,6 +70,39 @@ TEST(Docs, OnlyNotesHoldCommitIds) {
     for (const fs::path& page : pages_in(folder))
       EXPECT_EQ(commit_ids_in(text_of(page.string())), std::vector<std::string>{}) << page;
   EXPECT_FALSE(commit_ids_in(text_of(LONGSTRIDE_SOURCE_DIR "/docs/notes/2026-11/results.md")).empty());
+}
+
+// A comment "<!-- from FILE -->" of a page says that the code below it, indented by four, is in FILE.
+struct Listing {
+  std::string file, code;
+};
+
+std::vector<Listing> listings_in(const fs::path& page) {
+  std::vector<Listing> found;
+  std::istringstream lines(text_of(page.string()));
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string before = "<!-- from ";
+    if (line.starts_with(before)) found.push_back({line.substr(before.size(), line.find(" -->") - before.size()), ""});
+    inside = line.starts_with(before) || (inside && (line.empty() || line.starts_with("    ")));
+    if (inside && line.starts_with("    ")) found.back().code += line.substr(4) + "\n";
+    if (inside && line.empty() && !found.back().code.empty()) found.back().code += "\n";
+  }
+  for (Listing& listing : found) listing.code.erase(listing.code.find_last_not_of('\n') + 1);
+  return found;
+}
+
+TEST(Docs, ListingsAreInTheFilesThatTheyAreFrom) {
+  std::size_t listings = 0;
+  for (const fs::path& page : pages_in("docs/develop"))
+    for (const auto& [file, code] : listings_in(page)) {
+      EXPECT_FALSE(code.empty()) << page << " shows nothing from " << file;
+      EXPECT_NE(text_of(LONGSTRIDE_SOURCE_DIR "/" + file).find(code), std::string::npos)
+          << page << " shows what is not in " << file << ":\n"
+          << code;
+      ++listings;
+    }
+  EXPECT_GE(listings, 7U);
 }
 
 // First and second column of the table of keys.

@@ -26,7 +26,7 @@ const std::map<std::string, std::set<std::string>> may_see = {
     {"datasets", {"kernels", "framework/core"}},
     {"framework/train",
      {"kernels", "framework/core", "framework/ops", "framework/layers", "framework/models", "framework/optim",
-      "framework/comm", "datasets"}},
+      "framework/comm"}},
     {"launch",
      {"kernels", "framework/core", "framework/ops", "framework/layers", "framework/models", "framework/optim",
       "framework/comm", "datasets", "framework/train"}},
@@ -123,6 +123,39 @@ TEST(Includes, ThoseThatRunUpAreFound) {
   };
   EXPECT_EQ(found, expected);
   EXPECT_EQ(files, 7);
+}
+
+// Lower case, without what joins words: SparseTransformer and sparse_transformer are one name.
+std::string joined(std::string text) {
+  std::erase(text, '_');
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+// Files of launch/ and framework/train that name a folder of framework/models, as "path names folder".
+std::vector<std::string> named_architectures(const fs::path& root) {
+  std::vector<std::string> found;
+  for (const char* room : {"launch", "framework/train"})
+    for (const auto& file : fs::recursive_directory_iterator(root / room)) {
+      if (file.path().extension() != ".h" && file.path().extension() != ".cpp") continue;
+      const std::string text = joined(text_of(file.path().string()));
+      for (const auto& model : fs::directory_iterator(root / "framework/models"))
+        if (model.is_directory() && text.find(joined(model.path().filename().string())) != std::string::npos)
+          found.push_back(file.path().lexically_relative(root).string() + " names " + model.path().filename().string());
+    }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+TEST(Includes, LaunchAndTrainNameNoArchitecture) {
+  EXPECT_EQ(named_architectures(LONGSTRIDE_SOURCE_DIR), std::vector<std::string>{});
+  const TemporaryDirectory dir;
+  write_text(dir / "framework/models/long_memory/config.h", "");
+  write_text(dir / "framework/train/a.cpp", "#include \"framework/models/long_memory/config.h\"\n");
+  write_text(dir / "launch/run/b.h", "// LongMemory\n");
+  write_text(dir / "launch/fine.cpp", "// a long memory\n");
+  EXPECT_EQ(named_architectures(dir.path()),
+            (std::vector<std::string>{"framework/train/a.cpp names long_memory", "launch/run/b.h names long_memory"}));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "tests/launch/command.h"
-#include "tests/launch/recipe_texts.h"
+#include "tests/recipe/recipe_texts.h"
 
 namespace longstride::testing {
 namespace {

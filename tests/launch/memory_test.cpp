@@ -16,13 +16,13 @@ TEST(PlannedMemory, EqualsTheArenasHighWaterMarkForEveryQuickstartRecipeAndRecom
     ++recipes;
     for (const char* policy : {"none", "block", "attention_and_feed_forward"}) {
       const Recipe recipe = read_recipe(entry.path().string(), {std::string("model.recompute=") + policy});
-      SparseTransformer model(recipe.model);
+      const auto model = recipe.model->make_model();
       const auto comm = make_single_communicator();
-      TrainingStep step(model, recipe.train, *comm, Device::cpu);
+      TrainingStep step(*model, recipe.train, *comm, Device::cpu);
       step.start();
-      const MemoryPlan plan = plan_memory(model, recipe.train, 1);
+      const MemoryPlan plan = plan_memory(*model, recipe.train, 1);
       TrainingState& state = step.state();
-      model.parameters().bind(state.masters, state.gradients);  // planning has let go of them
+      model->parameters().bind(state.masters, state.gradients);  // planning has let go of them
       step.run(test::toy_tokens(state.tokens.count()).data());
       EXPECT_EQ(static_cast<std::int64_t>(state.arena().high_water()), plan.activations)
           << entry.path() << " " << policy;

@@ -52,7 +52,7 @@ class Stream {
         values_(testing::normals(laid_out(), Dtype::f64, 2)),
         gradients_(laid_out(), Dtype::f64) {
     parameters_.bind(values_, gradients_);
-    ctx.compute = ctx.residual = Dtype::f64;
+    ctx.compute = ctx.exact = Dtype::f64;
   }
 
   // Walks over a copy of the input.

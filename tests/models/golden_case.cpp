@@ -1,24 +1,19 @@
 #include "tests/models/golden_case.h"
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
+
+#include "framework/core/files/safetensors.h"
 
 namespace longstride::golden {
 namespace {
 
 using nlohmann::json;
 
-std::filesystem::path path_of(const std::string& folder) {
-  return std::filesystem::path(LONGSTRIDE_SOURCE_DIR) / "tests" / "golden" / folder;
-}
-
-json read(const std::string& folder, const std::string& name) {
-  std::ifstream file(path_of(folder) / (name + ".json"));
-  return json::parse(file);
+SafetensorsReader open(const std::string& file) {
+  return SafetensorsReader(LONGSTRIDE_SOURCE_DIR "/tests/golden/" + file + ".safetensors");
 }
 
 std::uint64_t word(const std::string& name, std::int64_t i) {
@@ -88,35 +83,66 @@ SparseTransformerConfig config_of(const json& model, const json& data) {
   return config;
 }
 
-GoldenParameter parameter_of(const json& tensor) {
+constexpr int projections = 6;
+constexpr std::int64_t whole = 32;  // tensors of at most this many elements are stored whole
+constexpr int sample = 12;          // elements that are drawn from others; some may be drawn twice
+
+// `values`: offset, scale, norm, sum, the projections and the stored elements (generate.py).
+GoldenParameter parameter_of(const std::string& name, const json& shape, const std::vector<double>& values) {
   GoldenParameter parameter;
-  parameter.name = tensor.at("name");
-  parameter.shape = tensor.at("shape").get<std::vector<std::int64_t>>();
-  parameter.offset = tensor.at("offset");
-  parameter.scale = tensor.at("scale");
-  parameter.norm = tensor.at("norm");
-  parameter.sum = tensor.at("sum");
-  parameter.projections = tensor.at("projections").get<std::vector<double>>();
-  parameter.indices = tensor.at("indices").get<std::vector<std::int64_t>>();
-  parameter.values = tensor.at("values").get<std::vector<double>>();
+  parameter.name = name;
+  parameter.shape = shape.get<std::vector<std::int64_t>>();
+  parameter.offset = values.at(0);
+  parameter.scale = values.at(1);
+  parameter.norm = values.at(2);
+  parameter.sum = values.at(3);
+  const auto elements = values.begin() + 4 + projections;
+  parameter.projections.assign(values.begin() + 4, elements);
+  parameter.values.assign(elements, values.end());
+  const std::int64_t count = parameter.count();
+  std::set<std::int64_t> drawn;
+  for (int k = 0; count > whole && k < sample; ++k)
+    drawn.insert(static_cast<std::int64_t>(word("sample/" + name, k) % static_cast<std::uint64_t>(count)));
+  parameter.indices.assign(drawn.begin(), drawn.end());
+  const std::size_t stored = drawn.empty() ? static_cast<std::size_t>(count) : drawn.size();
+  if (parameter.values.size() != stored) throw std::invalid_argument("golden file: elements of " + name);
   return parameter;
 }
 
-std::vector<GoldenParameter> parameters_of(const json& tensors) {
-  std::vector<GoldenParameter> parameters;
-  for (const json& tensor : tensors) parameters.push_back(parameter_of(tensor));
-  return parameters;
-}
+// A file of golden vectors with the settings of one of its cases.
+struct Source {
+  Source(const std::string& folder, const std::string& golden_case)
+      : file(open(folder)), name(golden_case), settings(json::parse(file.metadata().at(name))) {}
 
-GoldenCase case_of(const json& file) {
-  GoldenCase made;
-  made.name = file.at("case");
-  made.batch = file.at("batch");
-  made.positions = file.at("positions");
-  made.config = config_of(file.at("model"), file.at("data"));
-  made.parameters = parameters_of(file.at("parameters"));
-  return made;
-}
+  std::vector<double> numbers(const std::string& what) const {
+    const TensorEntry* entry = file.find(name + "/" + what);
+    if (entry == nullptr) throw std::invalid_argument("golden file: " + name + " has no " + what);
+    std::vector<double> values(static_cast<std::size_t>(entry->shape.count()));
+    file.read(entry->name, Tensor(values.data(), Dtype::f64, entry->shape));
+    return values;
+  }
+
+  std::vector<GoldenParameter> parameters(const std::string& kind) const {
+    std::vector<GoldenParameter> made;
+    for (const auto& [parameter, shape] : settings.at("shapes").items())
+      made.push_back(parameter_of(parameter, shape, numbers(kind + "/" + parameter)));
+    return made;
+  }
+
+  GoldenCase start() const {
+    GoldenCase made;
+    made.name = name;
+    made.batch = settings.at("batch");
+    made.positions = settings.at("positions");
+    made.config = config_of(settings.at("model"), settings.at("data"));
+    made.parameters = parameters("parameters");
+    return made;
+  }
+
+  SafetensorsReader file;
+  std::string name;
+  json settings;
+};
 
 Optimizer::Config optimizer_of(const json& train) {
   Optimizer::Config config;
@@ -159,39 +185,39 @@ std::vector<double> units(const std::string& name, std::int64_t count) {
   return made;
 }
 
-std::vector<std::string> names_in(const std::string& folder) {
+std::vector<std::string> names_in(const std::string& file) {
+  const SafetensorsReader reader = open(file);
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path_of(folder)))
-    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-  std::sort(names.begin(), names.end());
+  for (const auto& [name, settings] : reader.metadata()) names.push_back(name);
   return names;
 }
 
 GoldenCase load_case(const std::string& name) {
-  const json file = read("cases", name);
-  GoldenCase made = case_of(file);
-  made.loss = file.at("loss");
-  made.losses = file.at("losses").get<std::vector<double>>();
+  const Source source("cases", name);
+  GoldenCase made = source.start();
+  made.loss = source.numbers("loss").at(0);
+  made.losses = source.numbers("losses");
   return made;
 }
 
 GoldenTraining load_training(const std::string& name) {
-  const json file = read("training", name);
+  const Source source("training", name);
+  const json& train = source.settings.at("train");
   GoldenTraining made;
-  made.start = case_of(file);
-  made.optimizer = optimizer_of(file.at("train"));
-  made.muon = file.at("train").value("optimizer", "adam") == "muon";
-  made.seed = file.at("train").at("seed");
-  made.loss = file.at("loss").get<std::vector<double>>();
-  made.lr = file.at("lr").get<std::vector<double>>();
-  made.gradient_norm = file.at("grad_norm").get<std::vector<double>>();
-  if (file.contains("average")) made.average = parameters_of(file.at("average"));
+  made.start = source.start();
+  made.optimizer = optimizer_of(train);
+  made.muon = train.value("optimizer", "adam") == "muon";
+  made.seed = train.at("seed");
+  made.loss = source.numbers("loss");
+  made.lr = source.numbers("lr");
+  made.gradient_norm = source.numbers("grad_norm");
+  if (made.optimizer.ema > 0) made.average = source.parameters("average");
   return made;
 }
 
 GoldenInitial load_initial(const std::string& name) {
-  const json file = read("initial", name);
-  return {case_of(file), file.at("seed")};
+  const Source source("initial", name);
+  return {source.start(), source.settings.at("seed")};
 }
 
 }  // namespace longstride::golden

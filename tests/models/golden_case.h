@@ -1,6 +1,7 @@
-// A file of tests/golden: a small model, and what an independent implementation makes of it: losses and gradients
-// (cases/), twenty steps of training (training/), or initial values (initial/).
-// Parameters and tokens are not in the file; both sides derive them from a hash (tests/golden/hashed.py).
+// The golden vectors of tests/golden: small models, and what an independent implementation makes of them: losses and
+// gradients (cases.safetensors), twenty steps of training (training.safetensors), and initial values
+// (initial.safetensors). Parameters and tokens are not in the files; both sides derive them from a hash
+// (tests/golden/hashed.py).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -58,8 +59,8 @@ struct GoldenInitial {
 // unit(name, i) for i in [0, count): in (-1, 1), exact in float.
 std::vector<double> units(const std::string& name, std::int64_t count);
 
-// Names of the files in a folder of tests/golden.
-std::vector<std::string> names_in(const std::string& folder);
+// Names of the cases in tests/golden/<file>.safetensors.
+std::vector<std::string> names_in(const std::string& file);
 GoldenCase load_case(const std::string& name);
 GoldenTraining load_training(const std::string& name);
 GoldenInitial load_initial(const std::string& name);

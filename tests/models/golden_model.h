@@ -55,8 +55,8 @@ class GoldenModel {
     throw std::invalid_argument("the model has no parameter " + name);
   }
 
-  std::vector<T> losses(std::vector<std::uint8_t> tokens) {
-    return run(Context{}, std::move(tokens),
+  std::vector<T> losses(std::vector<std::uint8_t> tokens, const Context& settings = {}) {
+    return run(settings, std::move(tokens),
                [&](Context& ctx, const Tensor& in, const Tensor& out) { model_.losses(ctx, in, out); });
   }
 
@@ -80,7 +80,7 @@ class GoldenModel {
     const auto rows = static_cast<std::int64_t>(tokens.size()) / golden_.positions;
     const Shape shape{rows, golden_.positions};
     std::vector<T> out(tokens.size());
-    ctx.compute = ctx.residual = dtype;
+    ctx.compute = ctx.exact = dtype;
     const auto tensor = [&](auto& values, Dtype type, const Context& c) {
       return Tensor(c.planning() ? nullptr : values.data(), type, shape);
     };

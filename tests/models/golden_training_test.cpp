@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/models/golden_model.h"
+#include "tests/optim/trial.h"
 
 namespace longstride::golden {
 namespace {
@@ -25,7 +26,7 @@ class Training {
         m_(model_.size()),
         v_(model_.size()),
         average_(golden.optimizer.ema > 0 ? model_.size() : 0),
-        optimizer_(golden.optimizer, state(), model_.parameters().decayed_size(),
+        optimizer_(golden.optimizer, state(), model_.parameters().everything(),
                    golden.muon ? hidden_matrices(model_.parameters()) : std::vector<HiddenMatrix>{}) {
     with_arena({}, [&](Context& ctx) { optimizer_.start(ctx, model_.masters()); });
   }
@@ -46,7 +47,7 @@ class Training {
       for (const T nats : model_.losses_and_gradients({begin, begin + micro_batch * positions}, each, ctx))
         loss += each * static_cast<double>(nats);
     }
-    with_arena(ctx, [&](Context& c) { optimizer_.step(c, model_.masters(), model_.gradients()); });
+    with_arena(ctx, [&](Context& c) { testing::take_step(optimizer_, c, model_.masters(), model_.gradients()); });
     return loss;
   }
 
@@ -89,7 +90,28 @@ void expect_training(const std::string& name, std::int64_t micro_batch, Toleranc
     expect_tensor(parameter, training.average(parameter.name), 1.0, tolerance.weights);
 }
 
-class GoldenInitialTest : public testing::TestWithParam<std::string> {};
+TEST(GoldenModel, ScoresWithoutDropoutDuringTrainingToo) {
+  const GoldenTraining golden = load_training("training_dropout");
+  ASSERT_GT(golden.start.config.dropout, 0.0);
+  GoldenModel<float> model(golden.start);
+  const std::int64_t step = 3;
+  Context training;
+  training.step = &step;
+  EXPECT_EQ(model.losses(golden.tokens(0), training), model.losses(golden.tokens(0)));
+}
+
+TEST(GoldenModel, ALossScaleMultipliesGradientsAndNotLosses) {
+  const GoldenCase golden = load_case("fixed_merged");
+  GoldenModel<double> plain(golden), scaled(golden);
+  const float scale = 1024;
+  Context ctx;
+  ctx.loss_scale = &scale;
+  EXPECT_EQ(scaled.losses_and_gradients(golden.tokens(), 0.5, ctx), plain.losses_and_gradients(golden.tokens(), 0.5));
+  const double *a = scaled.gradients().as<double>(), *b = plain.gradients().as<double>();
+  for (std::size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(a[i], 1024 * b[i]) << "element " << i;
+}
+
+class GoldenInitialTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenInitialTest, InitialValuesEqualTheReference) {
   const GoldenInitial golden = load_initial(GetParam());
@@ -99,10 +121,10 @@ TEST_P(GoldenInitialTest, InitialValuesEqualTheReference) {
     expect_tensor(parameter, model.find(parameter.name).master.as<float>(), 1.0, 1e-7);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, GoldenInitialTest, testing::ValuesIn(names_in("initial")),
-                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenInitialTest, ::testing::ValuesIn(names_in("initial")),
+                         [](const ::testing::TestParamInfo<std::string>& test) { return test.param; });
 
-class GoldenTrainingTest : public testing::TestWithParam<std::string> {};
+class GoldenTrainingTest : public ::testing::TestWithParam<std::string> {};
 
 // Weights are not compared in fp32: softmax does not see the biases of the keys, so that their gradients are nothing
 // but rounding, which Adam scales up.
@@ -116,8 +138,8 @@ TEST_P(GoldenTrainingTest, MicroBatchesOfOneEqualTheReferenceToo) {
   expect_training<double>(GetParam(), 1, {1e-9, 1e-8});
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, GoldenTrainingTest, testing::ValuesIn(names_in("training")),
-                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenTrainingTest, ::testing::ValuesIn(names_in("training")),
+                         [](const ::testing::TestParamInfo<std::string>& test) { return test.param; });
 
 }  // namespace
 }  // namespace longstride::golden

@@ -1,121 +1,23 @@
 #include "framework/models/sparse_transformer/sparse_transformer.h"
 
-#include <gtest/gtest.h>
+#include "tests/support/model_properties.h"
 
-#include <cmath>
+namespace longstride::test {
 
-#include "tests/support/toy_model.h"
-
-namespace longstride {
-namespace {
-
-using test::toy_configs;
-using test::toy_tokens;
-using test::ToyModel;
-
-// The gradient of one element in the middle of every tensor equals the central difference of the loss, in double.
-// (Every element of every tensor is compared with the golden vectors; every kernel has finite differences of its own.)
-TEST(SparseTransformer, GradientsEqualFiniteDifferences) {
-  for (const auto& [name, config] : toy_configs()) {
-    ToyModel<double> toy(config);
-    toy.randomise();
-    std::vector<std::uint8_t> tokens = toy_tokens(2 * config.context);
-    toy.loss_and_gradients(tokens, 2);
-    const std::vector<double> gradients = toy.gradients();
-    for (const Parameter& p : toy.model().parameters().all()) {
-      const std::int64_t i = p.shape.count() / 3;
-      double& x = toy.values()[static_cast<std::size_t>(p.offset + i)];
-      const double h = 1e-5, before = x;
-      const auto loss_at = [&](double value) {
-        x = value;
-        double total = 0;
-        for (double l : toy.losses(tokens, 2)) total += l;
-        return total;
-      };
-      const double difference = (loss_at(before + h) - loss_at(before - h)) / (2 * h);
-      x = before;
-      const double gradient = gradients[static_cast<std::size_t>(p.offset + i)];
-      EXPECT_NEAR(gradient, difference, 1e-6 * (1 + std::abs(difference))) << name << " " << p.name << "[" << i << "]";
-    }
+template <>
+struct Toys<SparseTransformerConfig> {
+  static std::vector<NamedConfig<SparseTransformerConfig>> configs() { return toy_configs(); }
+  static std::vector<SparseTransformerConfig> recompute_policies(const SparseTransformerConfig& config) {
+    std::vector<SparseTransformerConfig> all(3, config);
+    all[1].recompute = Recompute::block;
+    all[2].recompute = Recompute::attention_and_feed_forward;
+    return all;
   }
-}
-
-TEST(SparseTransformer, TrainingAndEvaluationAgreeOnLossesWithoutDropout) {
-  for (const auto& [name, config] : toy_configs()) {
-    ToyModel<double> toy(config);
-    toy.randomise();
-    std::vector<std::uint8_t> tokens = toy_tokens(config.context);
-    double evaluated = 0;
-    for (double l : toy.losses(tokens, 1)) evaluated += l;
-    EXPECT_DOUBLE_EQ(toy.loss_and_gradients(tokens, 1), evaluated) << name;
-  }
-}
-
-// Position i's loss depends on no later byte: neither through the mask nor through the shift.
-TEST(SparseTransformer, LossesNeverLookAhead) {
-  for (const auto& [name, config] : toy_configs()) {
-    ToyModel<double> toy(config);
-    toy.randomise();
-    std::vector<std::uint8_t> tokens = toy_tokens(config.context);
-    const std::vector<double> before = toy.losses(tokens, 1);
-    const std::size_t changed = tokens.size() / 2;
-    tokens[changed] = static_cast<std::uint8_t>(tokens[changed] + 1);
-    const std::vector<double> after = toy.losses(tokens, 1);
-    for (std::size_t i = 0; i < changed; ++i) EXPECT_EQ(before[i], after[i]) << name << " at " << i;
-    EXPECT_NE(before[changed], after[changed]) << name;
-  }
-}
-
-// A short last window of an evaluation: any length up to the context, equal to the prefix of the whole.
-TEST(SparseTransformer, ShorterSequencesGiveThePrefixOfTheLosses) {
-  for (const auto& [name, config] : toy_configs()) {
-    ToyModel<double> toy(config);
-    toy.randomise();
-    std::vector<std::uint8_t> tokens = toy_tokens(config.context);
-    const std::vector<double> whole = toy.losses(tokens, 1);
-    for (std::size_t length : {std::size_t{1}, std::size_t{7}, tokens.size() - 1}) {
-      std::vector<std::uint8_t> prefix(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length));
-      const std::vector<double> part = toy.losses(prefix, 1);
-      for (std::size_t i = 0; i < length; ++i) EXPECT_NEAR(part[i], whole[i], 1e-12) << name << " " << length;
-    }
-  }
-}
-
-TEST(SparseTransformer, RecomputedGradientsAreBitIdenticalToStoredOnes) {
-  for (auto [name, config] : toy_configs()) {
-    config.dropout = 0.3;
-    std::vector<std::vector<float>> gradients;
-    for (Recompute policy : {Recompute::none, Recompute::block, Recompute::attention_and_feed_forward}) {
-      config.recompute = policy;
-      ToyModel<float> toy(config);
-      toy.randomise();
-      const std::int64_t step = 12;
-      toy.context().step = &step;
-      std::vector<std::uint8_t> tokens = toy_tokens(2 * config.context);
-      toy.loss_and_gradients(tokens, 2);
-      gradients.push_back(toy.gradients());
-    }
-    EXPECT_EQ(gradients[0], gradients[1]) << name;
-    EXPECT_EQ(gradients[0], gradients[2]) << name;
-  }
-}
-
-TEST(SparseTransformer, PlannedBytesEqualUsedBytes) {
-  for (auto [name, config] : toy_configs()) {
-    for (Recompute policy : {Recompute::none, Recompute::block, Recompute::attention_and_feed_forward}) {
-      config.recompute = policy;
-      ToyModel<float> toy(config);
-      std::vector<std::uint8_t> tokens = toy_tokens(3 * config.context);
-      toy.loss_and_gradients(tokens, 3);
-      EXPECT_EQ(toy.planned(), toy.used()) << name;
-      toy.losses(tokens, 3);
-      EXPECT_EQ(toy.planned(), toy.used()) << name;
-    }
-  }
-}
+};
+INSTANTIATE_TYPED_TEST_SUITE_P(SparseTransformer, ModelProperties, SparseTransformerConfig);
 
 TEST(SparseTransformer, RecomputeTakesLessMemory) {
-  SparseTransformerConfig config = test::toy_config();
+  SparseTransformerConfig config = toy_config();
   config.layers = 6;
   config.context = 64;
   std::vector<std::size_t> bytes;
@@ -130,66 +32,31 @@ TEST(SparseTransformer, RecomputeTakesLessMemory) {
   EXPECT_LT(bytes[2], bytes[1]);
 }
 
-// Splitting a batch over micro-batches or ranks changes neither masks nor gradients, but for rounding.
-TEST(SparseTransformer, MicroBatchesAddUpToTheWholeBatchWithDropout) {
-  SparseTransformerConfig config = test::toy_config();
-  config.dropout = 0.4;
-  std::vector<std::uint8_t> tokens = toy_tokens(4 * config.context);
-  const std::int64_t step = 3;
-  ToyModel<double> whole(config), parts(config);
-  for (auto* toy : {&whole, &parts}) {
-    toy->randomise();
-    toy->context().step = &step;
+// A product of a weight or an allowed pair takes two operations per element forward, and twice that backward.
+TEST(SparseTransformer, CostCountsEveryWeightAndEveryAllowedPair) {
+  for (const auto& [name, config] : toy_configs()) {
+    SparseTransformer model(config);
+    const std::int64_t n = config.context - 2;
+    double pairs = 0;
+    for (std::int64_t layer = 0; layer < config.layers; ++layer)
+      for (std::int64_t head = 0; head < config.heads; ++head)
+        for (std::int64_t i = 0; i < n; ++i)
+          for (std::int64_t j = 0; j < n; ++j)
+            pairs += kernels::allowed(config.attention, layer, config.heads, head, i, j) ? 1 : 0;
+    const SequenceCost cost = model.cost(n);
+    EXPECT_EQ(cost.allowed_pairs, pairs) << name;
+    EXPECT_EQ(cost.dense_pairs, static_cast<double>(config.layers * config.heads * n * (n + 1) / 2)) << name;
+    const double weights = static_cast<double>(model.parameters().count() * n);
+    const double elements = static_cast<double>(config.key_size() + config.value_size());
+    EXPECT_DOUBLE_EQ(cost.training_flops, 3 * 2 * (weights + pairs * elements)) << name;
   }
-  const double loss = whole.loss_and_gradients(tokens, 4);
-  double sum = 0;
-  for (std::int64_t r = 0; r < 4; ++r) {
-    std::vector<std::uint8_t> row(tokens.begin() + r * config.context, tokens.begin() + (r + 1) * config.context);
-    parts.context().first_row = r;
-    sum += parts.loss_and_gradients(row, 1);
-  }
-  EXPECT_NEAR(sum, loss, 1e-10 * loss);
-  for (std::size_t i = 0; i < whole.gradients().size(); ++i)
-    ASSERT_NEAR(parts.gradients()[i], whole.gradients()[i], 1e-10) << i;
 }
 
 TEST(SparseTransformer, StartsAtLogOf256BecauseTheOutputStartsAtZero) {
-  ToyModel<float> toy(test::toy_config());
+  ToyModel<float> toy(toy_config());
   toy.model().parameters().initialise(1);
   std::vector<std::uint8_t> tokens = toy_tokens(23);
   for (float l : toy.losses(tokens, 1)) EXPECT_NEAR(l, std::log(256.0f), 1e-5);
 }
 
-TEST(SparseTransformer, DecodingWithTheCacheGivesTheSameLossesAsTheWholeSequence) {
-  for (const auto& [name, config] : toy_configs()) {
-    ToyModel<double> toy(config);
-    toy.randomise();
-    const std::int64_t n = config.context, batch = 2;
-    std::vector<std::uint8_t> tokens = toy_tokens(batch * n);
-    const std::vector<double> whole = toy.losses(tokens, batch);
-    std::vector<double> decoded;
-    toy.run([&](Context& ctx) {
-      decoded.assign(whole.size(), 0.0);
-      const auto state = toy.model().begin_decoding(ctx, batch, n);
-      std::vector<std::uint8_t> previous(2);
-      std::vector<double> logits(static_cast<std::size_t>(batch * 256));
-      for (std::int64_t i = 0; i < n; ++i) {
-        toy.model().decode(ctx, *state, i, Tensor(previous.data(), Dtype::u8, {batch, 1}),
-                           Tensor(logits.data(), Dtype::f64, {batch, 256}));
-        for (std::int64_t b = 0; b < batch; ++b) {
-          const std::uint8_t target = tokens[static_cast<std::size_t>(b * n + i)];
-          double total = 0;
-          for (std::int64_t v = 0; v < 256; ++v) total += std::exp(logits[static_cast<std::size_t>(b * 256 + v)]);
-          decoded[static_cast<std::size_t>(b * n + i)] =
-              std::log(total) - logits[static_cast<std::size_t>(b * 256 + target)];
-          previous[static_cast<std::size_t>(b)] = target;
-        }
-      }
-    });
-    EXPECT_EQ(toy.planned(), toy.used()) << name;
-    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(decoded[i], whole[i], 1e-11) << name << " at " << i;
-  }
-}
-
-}  // namespace
-}  // namespace longstride
+}  // namespace longstride::test

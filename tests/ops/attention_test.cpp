@@ -1,5 +1,3 @@
-#include "framework/ops/attention.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,10 +5,19 @@
 #include <vector>
 
 #include "framework/core/errors.h"
+#include "framework/ops/run.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/decode/decode.h"
 #include "kernels/base/philox.h"
 
 namespace longstride {
 namespace {
+
+using kernels::AppendArgs;
+using kernels::AttentionArgs;
+using kernels::AttentionBackwardArgs;
+using kernels::DecodeArgs;
+using kernels::DecodeCache;
 
 kernels::PatternConfig strided() {
   kernels::PatternConfig p;
@@ -41,19 +48,20 @@ struct Call {
   void run(Arena& arena) const {
     Context ctx;
     ctx.arena = &arena;
-    ctx.compute = ctx.residual = Dtype::f64;
+    ctx.compute = ctx.exact = Dtype::f64;
     Scratch scratch(ctx);
     const Tensor qkv = scratch.tensor({batch, n, width}, Dtype::f64), dqkv = scratch.like(qkv);
     const Tensor o = scratch.tensor({batch, n, heads, value_size}, Dtype::f64), decoded = scratch.like(o);
     const Tensor lse = scratch.tensor({batch, heads, n}, Dtype::f64);
     if (!arena.planning()) fill(qkv);
-    ops::attention(ctx, *plan, q(qkv), k(qkv), v(qkv), 0.4, o, lse);
-    ops::attention_backward(ctx, *plan, q(qkv), k(qkv), v(qkv), o, lse, o, 0.4, q(dqkv), k(dqkv), v(dqkv));
-    const ops::DecodeCache cache = ops::decode_cache(scratch, *decode_plan, batch, key_size, value_size, Dtype::f64);
+    ops::run(ctx, AttentionArgs{plan.get(), q(qkv), k(qkv), v(qkv), o, lse, 0.4});
+    ops::run(ctx, AttentionBackwardArgs{plan.get(), q(qkv), k(qkv), v(qkv), o, lse, o, q(dqkv), k(dqkv), v(dqkv), 0.4});
+    const DecodeCache cache{decode_plan.get(), scratch.tensor({batch, decode_plan->rows, key_size}, Dtype::f64),
+                            scratch.tensor({batch, decode_plan->rows, value_size}, Dtype::f64)};
     for (std::int64_t i = 0; i < n; ++i) {
       const Tensor row = qkv.slice(1, i, i + 1);
-      ops::append(ctx, cache, k(row), v(row), i);
-      ops::attend(ctx, cache, q(row), i, 0.4, decoded.slice(1, i, i + 1));
+      ops::run(ctx, AppendArgs{cache, k(row), v(row), i});
+      ops::run(ctx, DecodeArgs{cache, q(row), decoded.slice(1, i, i + 1), i, 0.4});
     }
     if (!arena.planning()) look(qkv, o, decoded, dqkv);
   }
@@ -98,9 +106,9 @@ TEST(AttentionOp, RefusesTensorsThatDoNotMatchThePlanOrEachOther) {
     return scratch.tensor({1, n, heads, size}, dtype);
   };
   const Tensor q = tensor(40, 2, 8), v = tensor(40, 2, 16), lse = scratch.tensor({1, 2, 40}, Dtype::f32);
-  ops::attention(ctx, *plan, q, q, v, 1, v, lse);
+  ops::run(ctx, AttentionArgs{plan.get(), q, q, v, v, lse, 1});
   const auto refuses = [&](const Tensor& a, const Tensor& b, const Tensor& c, const Tensor& o, const Tensor& l) {
-    EXPECT_THROW(ops::attention(ctx, *plan, a, b, c, 1, o, l), InternalError);
+    EXPECT_THROW(ops::run(ctx, AttentionArgs{plan.get(), a, b, c, o, l, 1}), InternalError);
   };
   refuses(tensor(39, 2, 8), tensor(39, 2, 8), tensor(39, 2, 16), tensor(39, 2, 16), lse);
   refuses(tensor(40, 3, 8), tensor(40, 3, 8), tensor(40, 3, 16), tensor(40, 3, 16), lse);
@@ -109,16 +117,17 @@ TEST(AttentionOp, RefusesTensorsThatDoNotMatchThePlanOrEachOther) {
   refuses(q, q, v, q, lse);
   refuses(q, q, v, v, scratch.tensor({2, 40}, Dtype::f32));
   refuses(q, q, Tensor(), v, lse);
-  EXPECT_THROW(ops::attention_backward(ctx, *plan, q, q, v, v, lse, v, 1, q, q, q), InternalError);
+  EXPECT_THROW(ops::run(ctx, AttentionBackwardArgs{plan.get(), q, q, v, v, lse, v, q, q, q, 1}), InternalError);
 
-  const ops::DecodeCache cache = ops::decode_cache(scratch, *decode_plan, 1, 8, 16, Dtype::f32);
+  const DecodeCache cache{decode_plan.get(), scratch.tensor({1, decode_plan->rows, 8}, Dtype::f32),
+                          scratch.tensor({1, decode_plan->rows, 16}, Dtype::f32)};
   const Tensor row = tensor(1, 2, 8), value_row = tensor(1, 2, 16);
-  ops::append(ctx, cache, row, value_row, 39);
-  ops::attend(ctx, cache, row, 39, 1, value_row);
-  EXPECT_THROW(ops::append(ctx, cache, row, value_row, 40), InternalError);
-  EXPECT_THROW(ops::append(ctx, cache, row, row, 0), InternalError);
-  EXPECT_THROW(ops::attend(ctx, cache, row, -1, 1, value_row), InternalError);
-  EXPECT_THROW(ops::attend(ctx, cache, row, 0, 1, row), InternalError);
+  ops::run(ctx, AppendArgs{cache, row, value_row, 39});
+  ops::run(ctx, DecodeArgs{cache, row, value_row, 39, 1});
+  EXPECT_THROW(ops::run(ctx, AppendArgs{cache, row, value_row, 40}), InternalError);
+  EXPECT_THROW(ops::run(ctx, AppendArgs{cache, row, row, 0}), InternalError);
+  EXPECT_THROW(ops::run(ctx, DecodeArgs{cache, row, value_row, -1, 1}), InternalError);
+  EXPECT_THROW(ops::run(ctx, DecodeArgs{cache, row, row, 0, 1}), InternalError);
 }
 
 }  // namespace

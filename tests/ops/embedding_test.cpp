@@ -1,139 +1,208 @@
-#include "framework/ops/embedding.h"
+#include "kernels/embedding/embedding.h"
 
-#include "framework/core/errors.h"
 #include "tests/gradients/finite_differences.h"
-#include "tests/ops/reference.h"
+#include "tests/ops/op_test.h"
 
-namespace longstride {
+namespace longstride::testing {
 namespace {
 
-using testing::dot;
-using testing::normals;
-using testing::OwnedTensor;
-using testing::TestContext;
-using testing::tokens;
-using testing::zeros;
+using kernels::EmbeddingArgs;
+using kernels::EmbeddingBackwardArgs;
 
-constexpr std::int64_t vocabulary = 11;
+struct Case {
+  std::int64_t batch, seq, width, vocabulary;
+  std::vector<std::pair<std::int64_t, std::int64_t>> tables;  // divisor, size
+};
 
-// Parameters (or gradients) of an image's three tables: row, column and channel of positions of 4 x 5 x 3.
+const Case small{3, 60, 17, 11, {{15, 4}, {3, 5}, {1, 3}}};
+const Case cases[] = {
+    small,
+    {1, 1, 64, 256, {{1, 1}}},
+    {3, 60, 1, 11, {{15, 4}, {3, 5}, {1, 3}}},
+    {3, 700, 130, 256, {{64, 11}, {1, 64}}},
+    {2, 3072, 128, 256, {{96, 32}, {3, 32}, {1, 3}}},
+    {5, 333, 33, 17, {{1, 500}}},  // more rows than positions
+    {4, 2048, 256, 256, {{128, 16}, {1, 128}}},
+    {2, 100, 96, 256, {}},
+    {3, 999, 260, 256, {{37, 27}, {1, 37}}},  // no chunk, piece or warp is full
+    {1, 5000, 64, 2, {{1, 5000}}},            // tokens of many pieces
+};
+
+// The embedding's tables, or the gradients in them; the first two are the start vector and the tokens'.
 struct Tables {
-  OwnedTensor start, token, row, column, channel;
-  Tables(std::int64_t width, Dtype d, bool random)
-      : start(make({width}, d, 1, random)),
-        token(make({vocabulary, width}, d, 2, random)),
-        row(make({4, width}, d, 3, random)),
-        column(make({5, width}, d, 4, random)),
-        channel(make({3, width}, d, 5, random)) {}
-  static OwnedTensor make(const Shape& shape, Dtype d, std::uint32_t stream, bool random) {
-    return random ? normals(shape, d, stream) : zeros(shape, d);
+  const Case& of;
+  std::vector<Operand> all;
+
+  void fill(EmbeddingArgs& args) const {
+    args.start = all[0];
+    args.token_table = all[1];
+    args.tables = 0;
+    for (const auto& [divisor, size] : of.tables) {
+      const std::size_t next = static_cast<std::size_t>(args.tables) + 2;
+      args.positions[args.tables++] = {divisor, all[next]};
+    }
   }
-  ops::Embedding embedding(std::int64_t first = 0) const {
-    return {start, token, {{15, row}, {3, column}, {1, channel}}, first};
+  // The rows that slot t of a sequence sums: f(table, row).
+  template <class F>
+  void each_row(const Operand& tokens, std::int64_t sequence, std::int64_t t, std::int64_t first, F&& f) const {
+    const std::int64_t position = first + t, at = sequence * of.seq + (first == 0 ? t - 1 : t);
+    if (position == 0)
+      f(0, 0);
+    else
+      f(1, static_cast<std::int64_t>(tokens.at(at)));
+    for (std::size_t i = 0; i < of.tables.size(); ++i)
+      f(static_cast<int>(i) + 2, position / of.tables[i].first % of.tables[i].second);
   }
 };
 
-TEST(Embedding, SumsTheTokenBeforeAndThePositionsOfTheSlot) {
-  TestContext ctx;
-  for (const Dtype d : {Dtype::f32, Dtype::f64})
-    for (const std::int64_t width : {1, 17, 130}) {
-      const Tables t(width, d, true);
-      const OwnedTensor text = tokens({3, 60}, 1, vocabulary);
-      OwnedTensor y({3, 60, width}, d);
-      ops::embed(ctx, t.embedding(), text, y);
-      for (std::int64_t b = 0; b < 3; ++b)
-        for (std::int64_t p = 0; p < 60; ++p)
-          for (std::int64_t j = 0; j < width; ++j) {
-            const double before =
-                p == 0 ? t.start.at(j) : t.token.at(static_cast<std::int64_t>(text.at(b * 60 + p - 1)) * width + j);
-            const double expected = before + t.row.at(p / 15 * width + j) + t.column.at(p / 3 % 5 * width + j) +
-                                    t.channel.at(p % 3 * width + j);
-            EXPECT_NEAR(y.at((b * 60 + p) * width + j), expected, d == Dtype::f64 ? 1e-14 : 1e-6);
-          }
+class EmbeddingTest : public OpTest {
+ protected:
+  Tables tables(const Case& c, std::uint32_t stream) {
+    Tables t{c, {normals({c.width}, exact(), stream), normals({c.vocabulary, c.width}, exact(), stream + 1)}};
+    for (const auto& [divisor, size] : c.tables)
+      t.all.push_back(normals({size, c.width}, exact(), stream + static_cast<std::uint32_t>(t.all.size())));
+    return t;
+  }
+  Operand tokens(const Shape& shape, std::int64_t below) {
+    std::vector<double> values;
+    for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(shape.count()); ++i)
+      values.push_back(kernels::philox(7, i, 1, kernels::domain_of(kernels::Purpose::test, 1)).word[0] %
+                       static_cast<std::uint32_t>(below));
+    return with_values(shape, Dtype::u8, std::move(values));
+  }
+  EmbeddingArgs args(const Tables& t, const Tensor& text, const Tensor& y, std::int64_t first = 0) const {
+    EmbeddingArgs out;
+    t.fill(out);
+    out.tokens = text;
+    out.y = y;
+    out.first = first;
+    return out;
+  }
+};
+LONGSTRIDE_OP_TESTS(EmbeddingTest);
+
+TEST_P(EmbeddingTest, SumsTheTokenBeforeAndThePositionsOfTheSlot) {
+  for (const Case& c : cases)
+    for (const std::int64_t first : {0, 5}) {
+      const Tables t = tables(c, 1);
+      const Operand text = tokens({c.batch, c.seq}, c.vocabulary);
+      Operand y = result({c.batch, c.seq, c.width});
+      run(args(t, text, y, first), {&y});
+      expect_as_exact_as_plain("y", y, [&](auto zero) {
+        using T = decltype(zero);
+        std::vector<T> out(static_cast<std::size_t>(y->count()));
+        for (std::int64_t i = 0; i < c.batch * c.seq; ++i)
+          t.each_row(text, i / c.seq, i % c.seq, first, [&](int table, std::int64_t row) {
+            for (std::int64_t j = 0; j < c.width; ++j)
+              out[static_cast<std::size_t>(i * c.width + j)] +=
+                  static_cast<T>(t.all[static_cast<std::size_t>(table)].at(row * c.width + j));
+          });
+        return out;
+      });
     }
+}
+
+TEST_P(EmbeddingTest, GradientsAreAsExactAsAPlainLoopAndAccumulate) {
+  for (const Case& c : cases)
+    for (const std::int64_t first : {0, 5, 1000}) {
+      Tables g = tables(c, 1);
+      const Operand text = tokens({c.batch, c.seq}, c.vocabulary), dy = normals({c.batch, c.seq, c.width}, 20);
+      ops::run(ctx, EmbeddingBackwardArgs{args(g, text, dy, first)});
+      for (std::size_t table = 0; table < g.all.size(); ++table)
+        expect_as_exact_as_plain("table " + std::to_string(table), g.all[table], [&](auto zero) {
+          using T = decltype(zero);
+          std::vector<T> sums(g.all[table].values().begin(), g.all[table].values().end());
+          for (std::int64_t i = 0; i < c.batch * c.seq; ++i)
+            g.each_row(text, i / c.seq, i % c.seq, first, [&](int which, std::int64_t row) {
+              if (static_cast<std::size_t>(which) != table) return;
+              for (std::int64_t j = 0; j < c.width; ++j)
+                sums[static_cast<std::size_t>(row * c.width + j)] += static_cast<T>(dy.at(i * c.width + j));
+            });
+          return sums;
+        });
+    }
+}
+
+// One token only, and tokens that come in runs: the slots of a token are ordered, and summed in pieces, in one way.
+TEST_P(EmbeddingTest, GradientsHaveTheSameBitsEachTime) {
+  for (const std::int64_t below : {1, 3, 256}) {
+    const Case c{4, 2048, 96, 256, {{64, 32}, {1, 64}}};
+    Tables g = tables(c, 1);
+    const Operand text = tokens({c.batch, c.seq}, below), dy = normals({c.batch, c.seq, c.width}, 20);
+    run(EmbeddingBackwardArgs{args(g, text, dy)}, {&g.all[0], &g.all[1], &g.all[2], &g.all[3]});
+  }
 }
 
 // Decoding: one slot at a time, given the byte drawn last, gives what the whole sequence gives at that slot.
-TEST(Embedding, ASlotAtALaterPositionTakesItsOwnToken) {
-  TestContext ctx;
-  const std::int64_t width = 9;
-  const Tables t(width, Dtype::f32, true);
-  const OwnedTensor text = tokens({2, 60}, 1, vocabulary);
-  OwnedTensor whole({2, 60, width}, Dtype::f32), slot({2, 1, width}, Dtype::f32);
-  ops::embed(ctx, t.embedding(), text, whole);
-  for (std::int64_t p = 0; p < 60; ++p) {
-    OwnedTensor last({2, 1}, Dtype::u8);
-    for (std::int64_t b = 0; b < 2; ++b) last.set(b, p == 0 ? 0 : text.at(b * 60 + p - 1));
-    ops::embed(ctx, t.embedding(p), last, slot);
-    for (std::int64_t b = 0; b < 2; ++b)
-      for (std::int64_t j = 0; j < width; ++j)
-        EXPECT_EQ(slot.at(b * width + j), whole.at((b * 60 + p) * width + j)) << p;
+TEST_P(EmbeddingTest, ASlotAtALaterPositionTakesItsOwnToken) {
+  const Tables t = tables(small, 1);
+  const Operand text = tokens({3, 60}, small.vocabulary), whole = result({3, 60, 17});
+  ops::run(ctx, args(t, text, whole));
+  const std::vector<double> expected = whole.found();
+  for (const std::int64_t p : {0, 1, 2, 30, 59}) {
+    std::vector<double> last;
+    for (std::int64_t b = 0; b < 3; ++b) last.push_back(p == 0 ? 0 : text.at(b * 60 + p - 1));
+    const Operand previous = with_values({3, 1}, Dtype::u8, last), slot = result({3, 1, 17});
+    const Operand position = filled({1}, Dtype::i64, static_cast<double>(p));
+    EmbeddingArgs one = args(t, previous, slot, p);
+    ops::run(ctx, one);
+    const auto raw = slot.raw();
+    const std::vector<double> found = slot.found();
+    for (std::int64_t i = 0; i < 51; ++i)
+      EXPECT_EQ(found[static_cast<std::size_t>(i)],
+                expected[static_cast<std::size_t>((i / 17 * 60 + p) * 17 + i % 17)]);
+    if (device() == Device::cpu) continue;
+    one.first = 0;
+    one.first_at = position->as<std::int64_t>();
+    ops::run(ctx, one);
+    EXPECT_EQ(slot.raw(), raw) << "a position in the GPU's memory";
   }
-}
-
-TEST(Embedding, GradientsAreThoseOfFiniteDifferences) {
-  TestContext ctx;
-  const std::int64_t width = 3;
-  const Tables t(width, Dtype::f64, true), gradients(width, Dtype::f64, false);
-  const OwnedTensor text = tokens({2, 60}, 1, vocabulary), dy = normals({2, 60, width}, Dtype::f64, 9);
-  const auto loss = [&] {
-    OwnedTensor y({2, 60, width}, Dtype::f64);
-    ops::embed(ctx, t.embedding(), text, y);
-    return dot(y, dy);
-  };
-  ops::embed_backward(ctx, dy, text, gradients.embedding());
-  testing::expect_gradient("start", t.start, gradients.start, loss);
-  testing::expect_gradient("token", t.token, gradients.token, loss);
-  testing::expect_gradient("row", t.row, gradients.row, loss);
-  testing::expect_gradient("column", t.column, gradients.column, loss);
-  testing::expect_gradient("channel", t.channel, gradients.channel, loss);
-
-  const OwnedTensor once = gradients.token;
-  ops::embed_backward(ctx, dy, text, gradients.embedding());
-  for (std::int64_t i = 0; i < once->count(); ++i) EXPECT_NEAR(gradients.token.at(i), 2 * once.at(i), 1e-13);
-}
-
-TEST(Embedding, GradientsInFloatAreAsExactAsAPlainLoop) {
-  TestContext ctx;
-  const std::int64_t width = 70, seq = 600;
-  const OwnedTensor text = tokens({2, seq}, 1, vocabulary), dy = normals({2, seq, width}, Dtype::f32, 9);
-  const Tables found(width, Dtype::f32, false);
-  ops::embed_backward(ctx, dy, text, found.embedding());
-  OwnedTensor exact({vocabulary, width}, Dtype::f64), plain({vocabulary, width}, Dtype::f32);
-  for (std::int64_t i = 0; i < 2 * seq; ++i)
-    for (std::int64_t j = 0; j < width && i % seq > 0; ++j) {
-      const std::int64_t at = static_cast<std::int64_t>(text.at(i - 1)) * width + j;
-      exact.set(at, exact.at(at) + dy.at(i * width + j));
-      plain.set(at, plain.at(at) + dy.at(i * width + j));
-    }
-  testing::expect_as_exact_as_plain("token", found.token, plain, exact);
 }
 
 // As ranks that divide a sequence take them: the inputs of positions from `cut` on are the tokens one before.
-TEST(Embedding, RunsOfASequenceGiveTheGradientsOfTheWhole) {
-  TestContext ctx;
-  const std::int64_t width = 12, seq = 60;
-  const OwnedTensor text = tokens({1, seq}, 1, vocabulary), dy = normals({1, seq, width}, Dtype::f64, 9);
-  for (std::int64_t cut : {1, 7, 30, 59}) {
-    const Tables whole(width, Dtype::f64, false), runs(width, Dtype::f64, false);
-    ops::embed_backward(ctx, dy, text, whole.embedding());
-    ops::embed_backward(ctx, dy->slice(1, 0, cut), text->slice(1, 0, cut), runs.embedding());
-    ops::embed_backward(ctx, dy->slice(1, cut, seq), text->slice(1, cut - 1, seq - 1), runs.embedding(cut));
-    for (const auto& [a, b] :
-         {std::pair{&whole.start, &runs.start}, std::pair{&whole.token, &runs.token}, std::pair{&whole.row, &runs.row},
-          std::pair{&whole.column, &runs.column}, std::pair{&whole.channel, &runs.channel}})
-      for (std::int64_t i = 0; i < (*a)->count(); ++i) EXPECT_NEAR(b->at(i), a->at(i), 1e-12) << cut;
+TEST_P(EmbeddingTest, RunsOfASequenceGiveTheGradientsOfTheWhole) {
+  if (compute() != Dtype::f64) return;
+  const Case c{1, 60, 12, 11, small.tables};
+  const Operand text = tokens({1, 60}, c.vocabulary), dy = normals({1, 60, 12}, 9);
+  for (const std::int64_t cut : {1, 7, 30, 59}) {
+    const Tables whole = tables(c, 1), runs = tables(c, 1);
+    ops::run(ctx, EmbeddingBackwardArgs{args(whole, text, dy)});
+    ops::run(ctx, EmbeddingBackwardArgs{args(runs, text->slice(1, 0, cut), dy->slice(1, 0, cut))});
+    ops::run(ctx, EmbeddingBackwardArgs{args(runs, text->slice(1, cut - 1, 59), dy->slice(1, cut, 60), cut)});
+    for (std::size_t i = 0; i < whole.all.size(); ++i) {
+      const std::vector<double> found = runs.all[i].found(), expected = whole.all[i].found();
+      for (std::size_t k = 0; k < found.size(); ++k) EXPECT_NEAR(found[k], expected[k], 1e-12) << cut;
+    }
   }
 }
 
-TEST(Embedding, RefusesTablesOfAnotherWidth) {
-  TestContext ctx;
-  const Tables t(8, Dtype::f32, true), other(9, Dtype::f32, true);
-  const OwnedTensor text = tokens({1, 60}, 1, vocabulary), y = zeros({1, 60, 8}, Dtype::f32);
-  ops::Embedding mixed = t.embedding();
-  mixed.positions[1].table = *other.column;
-  EXPECT_THROW(ops::embed(ctx, mixed, text, y), InternalError);
+TEST_P(EmbeddingTest, GradientsAreThoseOfFiniteDifferences) {
+  if (compute() != Dtype::f64) return;
+  const Case c{2, 60, 3, 11, small.tables};
+  const Tables t = tables(c, 1), g = tables(c, 1);
+  for (const Operand& o : g.all) std::fill_n(o->as<double>(), o->count(), 0.0);
+  const Operand text = tokens({2, 60}, c.vocabulary), dy = normals({2, 60, 3}, 9), y = result({2, 60, 3});
+  ops::run(ctx, EmbeddingBackwardArgs{args(g, text, dy)});
+  for (std::size_t i = 0; i < t.all.size(); ++i)
+    expect_gradient("table " + std::to_string(i), t.all[i], g.all[i], [&] {
+      ops::run(ctx, args(t, text, y));
+      double total = 0;
+      for (std::int64_t k = 0; k < y->count(); ++k) total += y->as<double>()[k] * dy.at(k);
+      return total;
+    });
+}
+
+TEST_P(EmbeddingTest, RefusesTablesOfAnotherWidth) {
+  const Case wide{1, 60, 18, 11, small.tables};
+  const Tables t = tables(small, 1), other = tables(wide, 1);
+  const Operand text = tokens({1, 60}, small.vocabulary), y = result({1, 60, 17});
+  EmbeddingArgs mixed = args(t, text, y);
+  mixed.positions[1].table = other.all[3];
+  EXPECT_THROW(ops::run(ctx, mixed), InternalError);
+  mixed = args(t, text, y);
+  mixed.positions[2].divisor = 0;
+  EXPECT_THROW(ops::run(ctx, mixed), InternalError);
 }
 
 }  // namespace
-}  // namespace longstride
+}  // namespace longstride::testing

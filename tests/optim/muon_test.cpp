@@ -1,5 +1,5 @@
 // Muon: what its update is to a matrix, and what it leaves to Adam. Against an independent implementation it is held by
-// tests/golden/training/training_muon.json.
+// training_muon of tests/golden/training.safetensors.
 #include "framework/optim/muon.h"
 
 #include <gtest/gtest.h>
@@ -228,7 +228,8 @@ TEST(Muon, PlannedScratchIsWhatAStepTakes) {
   plan.arena = &planned;
   const Tensor flat(nullptr, Dtype::f32, {400});
   const Tensor scalars(nullptr, Dtype::u8, {static_cast<std::int64_t>(Optimizer::scalars_bytes)});
-  Optimizer(config(), {flat, flat, flat, scalars}, 400, some_matrices).step(plan, flat, flat);
+  Optimizer optimizer(config(), {flat, flat, flat, scalars}, {{0, 400, true}}, some_matrices);
+  testing::take_step(optimizer, plan, flat, flat);
   Trial run(config(), 400, 400, Dtype::f32, some_matrices);
   run.advance(normals({400}, Dtype::f32, 5));
   EXPECT_EQ(planned.high_water(), run.ctx.arena->high_water());

@@ -182,19 +182,12 @@ TEST(Optimizer, PlannedScratchIsWhatAStepTakes) {
   constexpr std::int64_t count = 100003;
   const Tensor flat(nullptr, Dtype::f32, {count});
   const Tensor scalars(nullptr, Dtype::u8, {static_cast<std::int64_t>(Optimizer::scalars_bytes)});
-  Optimizer(c, {flat, flat, flat, scalars}, 0).step(plan, flat, flat);
+  Optimizer optimizer(c, {flat, flat, flat, scalars}, {{0, count}});
+  testing::take_step(optimizer, plan, flat, flat);
   Trial run(c, count, 0, Dtype::f32);
   run.advance(normals({count}, Dtype::f32, 5));
   EXPECT_GT(planned.high_water(), 0u);
   EXPECT_EQ(planned.high_water(), run.ctx.arena->high_water());
-}
-
-TEST(Optimizer, CountsTheBytesOfItsState) {
-  Optimizer::Config c = config();
-  EXPECT_EQ(Optimizer::state_bytes(c, 1000, Dtype::f32).total(), 12000 + Optimizer::scalars_bytes);
-  c.ema = 0;
-  EXPECT_EQ(Optimizer::state_bytes(c, 1000, Dtype::f32).total(), 8000 + Optimizer::scalars_bytes);
-  EXPECT_EQ(Optimizer::state_bytes(c, 1000, Dtype::f64).m, 8000u);
 }
 
 TEST(Optimizer, SettingsOutOfRangeAreTheUsersMistake) {

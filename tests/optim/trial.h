@@ -7,6 +7,12 @@
 
 namespace longstride::testing {
 
+// One step on a single rank.
+inline void take_step(Optimizer& optimizer, Context& ctx, const Tensor& weights, const Tensor& gradient) {
+  optimizer.measure(ctx, gradient, {{0, gradient.count(), false}});
+  optimizer.update(ctx, weights, gradient);
+}
+
 struct Trial {
   TestContext ctx;
   OwnedTensor weights, m, v, ema, scalars;  // m, v and ema hold anything: start() must see to them
@@ -21,12 +27,12 @@ struct Trial {
         v(normals({count}, dtype, 3)),
         ema(normals({count}, dtype, 4)),
         scalars({static_cast<std::int64_t>(Optimizer::scalars_bytes)}, Dtype::u8),
-        optimizer(c, {m, v, ema, scalars}, decayed, matrices) {
+        optimizer(c, {m, v, ema, scalars}, {{0, decayed, true}, {decayed, count - decayed}}, matrices) {
     ctx.step = &step;
     optimizer.start(ctx, weights);
   }
   void advance(const OwnedTensor& gradient) {
-    optimizer.step(ctx, weights, gradient);
+    take_step(optimizer, ctx, weights, gradient);
     ++step;
   }
 };

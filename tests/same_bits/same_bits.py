@@ -3,7 +3,7 @@
 
     same_bits.py inputs FOLDER            writes text, pictures and sound that are the same on every machine
     same_bits.py runs ROOT FOLDER         writes a recipe per golden model and prints every run as
-                                          NAME|RANKS|THREADS|RECIPE|SETTINGS, the recipe relative to ROOT
+                                          NAME|RANKS|THREADS|RECIPE|SAMPLES|SETTINGS, the recipe relative to ROOT
     same_bits.py datasets NAME OLD NEW    compares the checksums in what `longstride info` printed
     same_bits.py compare OLD NEW          compares two runs
 """
@@ -17,6 +17,7 @@ import wave
 import zlib
 
 LITTLE = "train.warmup=1 train.log_every=1 train.evaluate_windows=2"
+SHORT, PICTURE = "--count 2 --length 12", "--count 1"  # what is sampled; pictures are drawn whole
 
 
 def text(count, seed):
@@ -59,21 +60,23 @@ def write_inputs(folder):
 
 
 def golden_runs(root, folder):
-    """A recipe per golden model. Pictures are square in a recipe, so that model reads 4 x 4 x 3 bytes."""
+    """A recipe per golden model. Pictures are square in a recipe, so that model reads 4 x 4 x 3 bytes; and a stride is at
+    most the context, which is longer for the models with a stride beyond it."""
     sys.path.insert(0, str(root / "tests" / "golden"))
     import cases
 
     for name, case in {**cases.CASES, **cases.TRAINING, **cases.INITIAL}.items():
         picture = "rows" in case["data"]
         data = {"kind": "images" if picture else "bytes", "path": "old/tiny.h5" if picture else "old/short.h5",
-                "context": 48 if picture else case["data"]["context"]}
+                "context": 48 if picture else max(case["data"]["context"], case["model"]["attention"]["stride"])}
         train = dict(case.get("train", {"steps": 4, "lr": 3e-3, "seed": case.get("seed", 1)}))
         kind = train.pop("optimizer", "adam")
-        train.update(global_batch=4, micro_batch=2)
+        train.update(global_batch=4, micro_batch=2, seed=min(train["seed"], 9 * 10**15))  # the largest of a recipe
         path = folder / f"{name}.yaml"
         path.write_text(json.dumps({"name": name, "data": data, "model": case["model"], "train": train,
                                     "optimizer": {"kind": kind}}))
-        yield f"golden-{name}", 1, 1, path, LITTLE if "train" not in case else "train.log_every=1"
+        settings = LITTLE if "train" not in case else "train.log_every=1"
+        yield f"golden-{name}", 1, 1, path, PICTURE if picture else SHORT, settings
 
 
 def runs(root, folder):
@@ -81,18 +84,18 @@ def runs(root, folder):
     data = {"audio": "sound", "pixels": "cifar10"}
     for path in sorted(recipes.glob("*.yaml")):
         where = f"data.path=old/{data.get(path.stem, 'text')}.h5"
-        yield path.stem, 1, 2, path, f"{where} train.steps=4 {LITTLE}"
+        yield path.stem, 1, 2, path, PICTURE if path.stem == "pixels" else SHORT, f"{where} train.steps=4 {LITTLE}"
     small = f"data.path=old/text.h5 train.steps=6 {LITTLE}"
     adam = f"{small} optimizer.kind=adam train.ema=0.9 model.dropout=0.2"
     text_recipe = recipes / "text.yaml"
-    yield "text-adam", 1, 2, text_recipe, f"{adam} train.checkpoint_every=2 train.keep=0"
-    yield "text-two-ranks", 2, 1, text_recipe, small
-    yield "text-sharded", 2, 1, text_recipe, f"{adam} optimizer.shard=true"
-    yield "text-divided-sequences", 2, 1, text_recipe, f"{adam} parallel.context=2"
-    yield "text-micro-batches", 1, 2, text_recipe, f"{adam} train.micro_batch=1"
+    yield "text-adam", 1, 2, text_recipe, SHORT, f"{adam} train.checkpoint_every=2 train.keep=0"
+    yield "text-two-ranks", 2, 1, text_recipe, SHORT, small
+    yield "text-sharded", 2, 1, text_recipe, SHORT, f"{adam} optimizer.shard=true"
+    yield "text-divided-sequences", 2, 1, text_recipe, SHORT, f"{adam} parallel.context=2"
+    yield "text-micro-batches", 1, 2, text_recipe, SHORT, f"{adam} train.micro_batch=1"
     for recompute in ("block", "attention_and_feed_forward"):
-        yield f"text-recompute-{recompute}", 1, 2, text_recipe, f"{adam} model.recompute={recompute}"
-    yield "text-stages", 1, 2, text_recipe, small + " train.stages=[{\"until\":3,\"context\":128}]"
+        yield f"text-recompute-{recompute}", 1, 2, text_recipe, SHORT, f"{adam} model.recompute={recompute}"
+    yield "text-stages", 1, 2, text_recipe, SHORT, small + " train.stages=[{\"until\":3,\"context\":128}]"
     yield from golden_runs(root, folder)
 
 
@@ -136,19 +139,20 @@ def content(path):
     return path.read_bytes()
 
 
-TIMES = ("seconds", "tokens_per_second", "mfu", "planned_bytes", "used_bytes")
+MEASURED = ("seconds", "tokens_per_second", "mfu", "planned_bytes", "used_bytes")
 
 
-def untimed(value):
-    """Without what is measured, and with numbers as they are written, which is every bit of theirs."""
-    return {key: item for key, item in value.items() if not key.endswith(TIMES)}
+def computed(line):
+    """Without what is measured and where files are, and with numbers as they are written, which is every bit of theirs."""
+    value = json.loads(line, parse_float=str)
+    return {key: item for key, item in value.items() if not key.endswith(MEASURED) and key not in ("run", "data")}
 
 
 def facts(run):
     """Everything that a run computed, by name."""
     found = {}
     for line in (run / "metrics.jsonl").read_text().splitlines():
-        value = untimed(json.loads(line, parse_float=str))
+        value = computed(line)
         found[f"metrics of step {value['step']} {value.get('split', '')} {sorted(value)}"] = value
     for path in sorted(run.rglob("*.safetensors")):
         for name, tensor in tensors(path).items():
@@ -157,7 +161,7 @@ def facts(run):
         if path.is_file():
             found[f"sample {path.name}"] = content(path)
     for split in ("valid", "test"):
-        found[f"evaluation {split}"] = untimed(json.loads((run / f"{split}.json").read_text(), parse_float=str))
+        found[f"evaluation {split}"] = computed((run / f"{split}.json").read_text())
     return found
 
 
@@ -190,8 +194,8 @@ def main(command, *arguments):
         write_inputs(pathlib.Path(arguments[0]))
     elif command == "runs":
         root, folder = (pathlib.Path(argument).resolve() for argument in arguments)
-        for name, ranks, threads, path, settings in runs(root, folder):
-            print(f"{name}|{ranks}|{threads}|{os.path.relpath(path, root)}|{settings}")
+        for name, ranks, threads, path, samples, settings in runs(root, folder):
+            print(f"{name}|{ranks}|{threads}|{os.path.relpath(path, root)}|{samples}|{settings}")
     elif command == "datasets":
         return report(f"dataset {arguments[0]}", checksums(arguments[1]), checksums(arguments[2]))
     elif command == "compare":

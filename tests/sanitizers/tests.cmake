@@ -6,3 +6,17 @@ if(NOT LONGSTRIDE_SANITIZE AND NOT LONGSTRIDE_FUZZERS)
     set_tests_properties(sanitizers.${kind} PROPERTIES LABELS slow TIMEOUT 2700 RUN_SERIAL ON)
   endforeach()
 endif()
+
+# What runs on threads of our own, in a few files: the rest of the house would be compiled for nothing. OpenMP's own
+# synchronisation is invisible to the sanitizer, so its loops are not tried.
+if(LONGSTRIDE_SANITIZE STREQUAL "thread")
+  set(threaded framework/train/step/prefetcher.cpp framework/train/run/run_lock.cpp framework/core/errors.cpp
+    framework/core/files/files.cpp framework/core/files/output_path.cpp framework/core/files/temporaries.cpp
+    framework/core/text/printable.cpp framework/core/text/utf8.cpp tests/train/prefetcher_test.cpp
+    tests/train/run_lock_test.cpp)
+  list(TRANSFORM threaded PREPEND ${PROJECT_SOURCE_DIR}/)
+  add_executable(test_threads EXCLUDE_FROM_ALL ${threaded})
+  longstride_flags(test_threads)
+  target_compile_definitions(test_threads PRIVATE LONGSTRIDE_SHARED_DATA="")
+  target_link_libraries(test_threads PRIVATE fmt::fmt spdlog::spdlog GTest::gtest_main)
+endif()

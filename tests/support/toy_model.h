@@ -1,4 +1,4 @@
-// Small models with memory of their own, for tests: any recipe-like config, fp32 or double.
+// Small models with memory of their own, for tests: of any kind, fp32 or double.
 #pragma once
 #include <memory>
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace longstride::test {
 
-// A configuration of each pattern, integration and variant, by name.
+template <class Config>
 struct NamedConfig {
   std::string name;
-  SparseTransformerConfig config;
+  Config config;
 };
 
 inline SparseTransformerConfig toy_config() {
@@ -26,10 +26,11 @@ inline SparseTransformerConfig toy_config() {
   return c;
 }
 
-inline std::vector<NamedConfig> toy_configs() {
+// A configuration of each pattern, integration and variant.
+inline std::vector<NamedConfig<SparseTransformerConfig>> toy_configs() {
   using kernels::Integration;
   using kernels::PartKind;
-  std::vector<NamedConfig> out = {{"dense", toy_config()}};
+  std::vector<NamedConfig<SparseTransformerConfig>> out = {{"dense", toy_config()}};
   for (Integration integration : {Integration::interleaved, Integration::merged, Integration::multihead}) {
     const char* suffix = integration == Integration::interleaved ? "interleaved"
                          : integration == Integration::merged    ? "merged"
@@ -69,25 +70,25 @@ inline std::vector<NamedConfig> toy_configs() {
 template <class T>
 class ToyModel {
  public:
-  explicit ToyModel(const SparseTransformerConfig& config) : model_(config) {
-    const auto n = static_cast<std::size_t>(model_.parameters().flat_size());
+  explicit ToyModel(const ModelConfig& config) : model_(config.make_model()) {
+    const auto n = static_cast<std::size_t>(model_->parameters().flat_size());
     values_.assign(n, T{});
     gradients_.assign(n, T{});
     bind(values_, gradients_);
-    ctx_.compute = ctx_.residual = kernels::DtypeOf<T>::value;
+    ctx_.compute = ctx_.exact = kernels::DtypeOf<T>::value;
     ctx_.seed = 7;
   }
 
   void bind(std::vector<T>& values, std::vector<T>& gradients) {
-    const Shape flat = {model_.parameters().flat_size()};
+    const Shape flat = {model_->parameters().flat_size()};
     const Dtype dtype = kernels::DtypeOf<T>::value;
-    model_.parameters().bind(Tensor(values.data(), dtype, flat), Tensor(gradients.data(), dtype, flat));
+    model_->parameters().bind(Tensor(values.data(), dtype, flat), Tensor(gradients.data(), dtype, flat));
   }
 
   // Every parameter away from its special starting value, so that no gradient is zero by accident.
   void randomise(double scale = 0.3) {
     std::uint32_t index = 0;
-    for (Parameter& p : model_.parameters().all()) {
+    for (Parameter& p : model_->parameters().all()) {
       const bool gain = p.name.ends_with("norm.weight");
       for (std::int64_t i = 0; i < p.shape.count(); ++i)
         p.master.template as<T>()[i] =
@@ -121,7 +122,7 @@ class ToyModel {
     std::vector<T> losses(tokens.size());
     const Shape shape = {batch, static_cast<std::int64_t>(tokens.size()) / batch};
     const Tensor in(tokens.data(), Dtype::u8, shape), out(losses.data(), kernels::DtypeOf<T>::value, shape);
-    run([&](Context& ctx) { model_.loss_and_gradients(ctx, in, 1.0, out); });
+    run([&](Context& ctx) { model_->loss_and_gradients(ctx, in, 1.0, out); });
     double total = 0;
     for (T x : losses) total += static_cast<double>(x);
     return total;
@@ -130,11 +131,11 @@ class ToyModel {
     std::vector<T> losses(tokens.size());
     const Shape shape = {batch, static_cast<std::int64_t>(tokens.size()) / batch};
     const Tensor in(tokens.data(), Dtype::u8, shape), out(losses.data(), kernels::DtypeOf<T>::value, shape);
-    run([&](Context& ctx) { model_.losses(ctx, in, out); });
+    run([&](Context& ctx) { model_->losses(ctx, in, out); });
     return losses;
   }
 
-  SparseTransformer& model() { return model_; }
+  Model& model() { return *model_; }
   Context& context() { return ctx_; }
   std::vector<T>& values() { return values_; }
   std::vector<T>& gradients() { return gradients_; }
@@ -142,7 +143,7 @@ class ToyModel {
   std::size_t used() const { return used_; }
 
  private:
-  SparseTransformer model_;
+  std::unique_ptr<Model> model_;
   std::vector<T> values_, gradients_;
   std::vector<std::byte> memory_;
   Context ctx_;

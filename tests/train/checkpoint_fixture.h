@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/train/checkpoint/checkpoint.h"
+#include "tests/support/save_checkpoint.h"
 #include "tests/support/temporary_directory.h"
 
 namespace longstride::testing {

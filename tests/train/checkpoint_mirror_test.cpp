@@ -93,8 +93,8 @@ TEST_F(CheckpointMirror, AFailedCopyIsAWarning) {
   write_file_atomically(mirror / "file", "");
   const auto comm = make_single_communicator();
   testing::SmallTraining training;
-  CheckpointWriter writer(*comm, run.path(), training.tensors(), 0, Device::cpu, 20, mirror / "file/folder");
-  writer.begin(testing::state_at(30), nullptr);
+  CheckpointWriter writer(*comm, {run.path(), 0, mirror / "file/folder"}, training.tensors(), Queue(), 20);
+  writer.begin(testing::state_at(30));
   writer.finish();
   spdlog::set_default_logger(before);
   EXPECT_EQ(writer.committed(), 30);

@@ -117,12 +117,12 @@ TEST(CheckpointWriter, WritesWhatWasThereWhenItBegan) {
   const TemporaryDirectory run;
   const auto comm = make_single_communicator();
   SmallTraining training, expected, loaded;
-  CheckpointWriter writer(*comm, run.path(), training.tensors(), 3, Device::cpu);
+  CheckpointWriter writer(*comm, {run.path(), 3}, training.tensors(), Queue());
   EXPECT_EQ(static_cast<std::int64_t>(writer.bytes()), snapshot_bytes(1, training.parameters.flat_size(), true, false));
   for (std::int64_t step : {10, 20}) {
     training.fill(static_cast<double>(step));
     expected.fill(static_cast<double>(step));
-    writer.begin(state_at(step), nullptr);
+    writer.begin(state_at(step));
     training.fill(99);  // training goes on
     writer.poll();
     EXPECT_NE(writer.committed(), step);
@@ -139,15 +139,15 @@ TEST(CheckpointWriter, FailsAtTheNextCallAndLeavesTheEarlierOnes) {
   const auto comm = make_single_communicator();
   SmallTraining training;
   training.fill(1);
-  CheckpointWriter writer(*comm, run.path(), training.tensors(), 3, Device::cpu);
-  writer.begin(state_at(1), nullptr);
+  CheckpointWriter writer(*comm, {run.path(), 3}, training.tensors(), Queue());
+  writer.begin(state_at(1));
   writer.finish();
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit old_limit;
   getrlimit(RLIMIT_FSIZE, &old_limit);
   const rlimit small = {700, old_limit.rlim_max};  // the model fits, the optimizer does not
   setrlimit(RLIMIT_FSIZE, &small);
-  writer.begin(state_at(2), nullptr);
+  writer.begin(state_at(2));
   const std::string message = testing::user_error_of([&] { writer.finish(); });
   setrlimit(RLIMIT_FSIZE, &old_limit);
   std::signal(SIGXFSZ, old_handler);

@@ -60,6 +60,15 @@ TEST(EvaluationWindows, DoNotOverlapWithoutMinimumContext) {
   EXPECT_EQ(windows[2].scored_from, 0);
 }
 
+TEST(EvaluationWindows, TheLastOverlappingOneIsMovedBackToTheEnd) {
+  const Memory sequences({11});
+  const auto windows = evaluation_windows(sequences, {4, 2, 1, 0});
+  ASSERT_EQ(windows.size(), 5u);
+  EXPECT_EQ(windows[4].start, 7);
+  EXPECT_EQ(windows[4].length, 4);
+  EXPECT_EQ(windows[4].scored_from, 3);
+}
+
 TEST(EvaluationWindows, AreSpreadEvenlyWhenAskedFor) {
   const Memory sequences({400});
   EvaluationConfig config{4, 0, 1, 7};

@@ -42,5 +42,27 @@ TEST(MemoryPlan, WhatFitsIsNotRefusedAndWhatDoesNotNamesTheLargestMicroBatchThat
   EXPECT_NE(refusal(model, whole, bytes(1) - 1).find("no micro-batch fits"), std::string::npos);
 }
 
+// Neither the ranks nor the GPUs are there.
+TEST(MemoryPlan, OfRanksWithAGpuEachAddsWhatTravelsAndDividesWhatIsSharded) {
+  SparseTransformer model(toy_config());
+  TrainConfig config = config_of(1);
+  const MemoryPlan alone = plan_memory(model, config, 1, Device::cuda);
+  EXPECT_EQ(alone.exchange, 0);
+  const auto half = static_cast<std::int64_t>(Arena::rounded(static_cast<std::size_t>(alone.gradients / 2)));
+  EXPECT_EQ(alone.parameters - alone.gradients, half);  // the low-precision copy
+  EXPECT_EQ(alone.libraries, 32 << 20);
+  const MemoryPlan two = plan_memory(model, config, 2, Device::cuda);
+  EXPECT_EQ(two.exchange, two.parameters - two.gradients);  // gradients travel in bf16
+  EXPECT_EQ(two.activations, alone.activations);
+  config.parallel.shard = true;
+  const MemoryPlan sharded = plan_memory(model, config, 2, Device::cuda);
+  const std::int64_t scalars = two.optimizer - 2 * two.gradients;
+  EXPECT_EQ(sharded.optimizer, two.gradients + scalars);
+  const MemoryPlan on_cpu = plan_memory(model, config, 2, Device::cpu);
+  EXPECT_EQ(on_cpu.exchange, 0);
+  EXPECT_EQ(on_cpu.parameters, on_cpu.gradients);
+  EXPECT_EQ(on_cpu.input, prefetch_depth * 6 * model.context());
+}
+
 }  // namespace
 }  // namespace longstride::test

@@ -21,7 +21,7 @@ TEST(Precision, TheResidualStreamIsNarrowBesideBf16UnlessTheRecipeSaysFp32) {
     TrainConfig config;
     config.precision = precision;
     config.residual = residual;
-    return narrow_stream(config, device);
+    return low_precision_residual(config, device);
   };
   EXPECT_TRUE(narrow(Precision::automatic, Precision::automatic));
   EXPECT_TRUE(narrow(Precision::bf16, Precision::bf16));

@@ -82,6 +82,19 @@ TEST_F(RunLockTest, TheLockOfAKilledProcessIsTakenAtOnce) {
   ::waitpid(child, nullptr, 0);
 }
 
+// The process that began earlier under this one's number has ended.
+TEST_F(RunLockTest, TheLockOfAnEarlierProcessOfTheSameNumberIsTakenAtOnce) {
+  std::string text;
+  {
+    const RunLock held(directory.path(), quick);
+    text = text_of(lock);
+  }
+  const std::size_t began = text.find("began ") + 6;
+  text.replace(began, text.find('\n', began) - began, "1");
+  put(text);
+  EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), RunLockTiming{3, 20}); }), "");
+}
+
 TEST_F(RunLockTest, ItIsGivenBackAndLeavesNothing) {
   { const RunLock held(directory.path(), quick); }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));

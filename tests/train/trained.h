@@ -6,6 +6,7 @@
 #include <string>
 
 #include "framework/train/step/training_step.h"
+#include "tests/support/save_checkpoint.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"
 

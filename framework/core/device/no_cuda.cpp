@@ -1,5 +1,6 @@
 // Stands in, at link time, for the GPU of a build that has no CUDA: there is none.
 #include "framework/core/device/device.h"
+#include "framework/core/device/driver.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
@@ -17,25 +18,23 @@ int used_device() { absent(); }
 std::string device_identity() { absent(); }
 std::string device_links(int) { absent(); }
 
-DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) { absent(); }
-DeviceMemory::~DeviceMemory() = default;
-PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) { absent(); }
-PinnedMemory::~PinnedMemory() = default;
-Stream::Stream() { absent(); }
-Stream::~Stream() = default;
-void Stream::wait(const Event&) const { absent(); }
-Event::Event() { absent(); }
-Event::~Event() = default;
-void Event::record(void*) { absent(); }
-void Event::wait() const { absent(); }
-double Event::milliseconds_since(const Event&) const { absent(); }
-Graph::~Graph() = default;
-void Graph::discard() {}
-void Graph::capture(void*, const std::function<void()>&) { absent(); }
-void Graph::replay(void*) const { absent(); }
+namespace driver {
+
+Handle allocate(std::size_t) { absent(); }
+Handle allocate_pinned(std::size_t) { absent(); }
 void copy_to_device(void*, const void*, std::size_t, void*) { absent(); }
 void copy_to_host(void*, const void*, std::size_t, void*) { absent(); }
-void zero_on_device(void*, std::size_t, void*) { absent(); }
+void zero(void*, std::size_t, void*) { absent(); }
+Handle make_stream() { absent(); }
 void synchronize(void*) { absent(); }
+Handle make_event() { absent(); }
+void record(void*, void*) { absent(); }
+void await(void*) { absent(); }
+void stream_waits(void*, void*) { absent(); }
+double milliseconds_between(void*, void*) { absent(); }
+Handle capture(void*, const std::function<void()>&) { absent(); }
+void replay(void*, void*) { absent(); }
+
+}  // namespace driver
 
 }  // namespace longstride

@@ -67,8 +67,8 @@ TensorEntry parse_entry(const std::string& name, const json& description, std::u
   entry.dtype = known->second;
 
   const json& shape = description["shape"];
-  if (!shape.is_array() || shape.size() > kernels::View::max_rank)
-    throw fail(fmt::format("must have a shape of at most {} dimensions", kernels::View::max_rank));
+  if (!shape.is_array() || shape.size() > Shape::max_rank)
+    throw fail(fmt::format("must have a shape of at most {} dimensions", Shape::max_rank));
   std::uint64_t bytes = bytes_of(entry.dtype);
   for (const json& size : shape) {
     if (!size.is_number_unsigned()) throw fail("has a shape that is not a list of sizes");

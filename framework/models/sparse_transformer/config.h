@@ -1,9 +1,11 @@
 // The settings of a Sparse Transformer, as a recipe's `model:` and the data's geometry give them.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "framework/models/model_config.h"
 #include "kernels/attention/pattern/pattern.h"
 
 namespace longstride {
@@ -20,12 +22,7 @@ enum class Positions : std::uint8_t { attention, data, none };
 // Reading of N(0, 0.125 / fan_in): a variance (the released code) or a standard deviation.
 enum class InitReading : std::uint8_t { variance, deviation };
 
-struct Geometry {
-  std::int64_t rows = 0, columns = 0, channels = 0;  // images; all 0 for text and audio
-};
-
-struct SparseTransformerConfig {
-  std::int64_t context = 0;  // longest sequence
+struct SparseTransformerConfig : ModelConfig {
   std::int64_t vocabulary = 256;
   std::int64_t layers = 0;
   std::int64_t width = 0;
@@ -36,7 +33,6 @@ struct SparseTransformerConfig {
   Positions positions = Positions::attention;
   double rotary_base = 0;       // above 0: queries and keys are rotated by their position
   bool query_key_norm = false;  // queries and keys are divided by their root mean square
-  Geometry geometry;
   kernels::PatternConfig attention;
   Recompute recompute = Recompute::none;
   InitReading init = InitReading::variance;
@@ -48,6 +44,18 @@ struct SparseTransformerConfig {
   std::int64_t inner_width() const {
     return static_cast<std::int64_t>(feed_forward_ratio * static_cast<double>(width) + 0.5);
   }
+
+  // In schema.cpp.
+  const char* kind() const override { return "sparse_transformer"; }
+  std::unique_ptr<Model> make_model() const override;
+  void visit(SettingsVisitor& v) override;
+  void check(SettingsChecker& check, std::int64_t sequence_ranks) const override;
+  void check_training(SettingsChecker& check) const override;
+  double activation_bytes() const override;
+  std::string summary() const override;
+  std::vector<std::string> toy_overrides() const override;
 };
+
+const Choices<kernels::PartKind>& part_names();  // in recipes
 
 }  // namespace longstride

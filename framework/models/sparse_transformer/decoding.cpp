@@ -45,8 +45,8 @@ generation::ModelShape shape_of(const SparseTransformerConfig& config, const Spa
 }  // namespace
 
 generation::Weights SparseTransformer::generation_weights(const ResidualStream::Caches& caches) const {
-  const auto value = [](const Parameter& p) { return p.value.view(); };
-  const auto master = [](const Parameter& p) { return p.master.view(); };
+  const auto value = [](const Parameter& p) { return p.value; };
+  const auto master = [](const Parameter& p) { return p.master; };
   generation::Weights w;
   w.embedding = embedding_->tables();
   w.final_gain = master(final_norm_->gain());
@@ -56,7 +56,7 @@ generation::Weights SparseTransformer::generation_weights(const ResidualStream::
     const Block& block = blocks_[k];
     const Linear &qkv = block.attention->query_key_value(), &output = block.attention->output();
     const Linear &inner = block.feed_forward->inner(), &outer = block.feed_forward->outer();
-    const ops::DecodeCache& cache = attention_cache(caches, k).rows;
+    const kernels::DecodeCache& cache = attention_cache(caches, k).rows;
     generation::LayerWeights layer;
     layer.qkv = value(qkv.weight());
     layer.qkv_bias = value(qkv.bias());
@@ -70,8 +70,8 @@ generation::Weights SparseTransformer::generation_weights(const ResidualStream::
     layer.attention_bias = master(block.attention_norm->bias());
     layer.feed_forward_gain = master(block.feed_forward_norm->gain());
     layer.feed_forward_bias = master(block.feed_forward_norm->bias());
-    layer.keys = cache.keys.view();
-    layer.values = cache.values.view();
+    layer.keys = cache.keys;
+    layer.values = cache.values;
     w.layers.push_back(layer);
   }
   return w;
@@ -100,7 +100,7 @@ void SparseTransformer::decode(Context& ctx, DecodingState& state, std::int64_t 
   Context quiet = ctx;
   quiet.step = nullptr;
   Scratch scratch(quiet);
-  const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.stream());
+  const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.residual_dtype());
   embedding_->decode(quiet, previous, h, position);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stream_->decode(quiet, h, normed, caches, position);
@@ -111,16 +111,16 @@ bool SparseTransformer::generates(const DecodingState& state) const {
   return static_cast<const SparseTransformerState&>(state).one_kernel;
 }
 
-void SparseTransformer::generate(Context& ctx, DecodingState& state, const ops::Drawing& drawing, std::int64_t first,
-                                 std::int64_t count) const {
+void SparseTransformer::generate(Context& ctx, DecodingState& state, const kernels::Drawing& drawing,
+                                 std::int64_t first, std::int64_t count) const {
   const auto& own = static_cast<const SparseTransformerState&>(state);
   LONGSTRIDE_CHECK(own.one_kernel && first >= 0 && first + count <= drawing.bytes.size(1), "positions {} to {} of {}",
                    first, first + count, drawing.bytes.shape().text());
   if (ctx.planning()) return;
   generation::Args args;
   args.generator = own.generator.get();
-  args.bytes = drawing.bytes.view();
-  args.log_probabilities = drawing.log_probabilities.view();
+  args.bytes = drawing.bytes;
+  args.log_probabilities = drawing.log_probabilities;
   args.prompted = drawing.prompted;
   args.sampling = drawing.sampling;
   args.first_sequence = drawing.first_sequence;

@@ -108,19 +108,18 @@ void SparseTransformer::losses(Context& ctx, const Tensor& tokens, const Tensor&
   Context quiet = ctx;
   quiet.step = nullptr;  // no dropout
   Scratch scratch(quiet);
-  const Tensor h = scratch.tensor({losses.size(0), losses.size(1), config_.width}, ctx.stream());
+  const Tensor h = scratch.tensor({losses.size(0), losses.size(1), config_.width}, ctx.residual_dtype());
   embedding_->forward(quiet, tokens, h, here.first);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stream_->forward(quiet, h, normed, nullptr);
-  const Shape rows = {losses.count()};
-  ops::cross_entropy(quiet, normed.rows(), output_->value, here.targets.reshape(rows), losses.reshape(rows));
+  ops::cross_entropy(quiet, {.hidden = normed, .weight = output_->value, .targets = here.targets, .losses = losses});
 }
 
 void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const {
   Context quiet = ctx;
   quiet.step = nullptr;
   Scratch scratch(quiet);
-  const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.stream());
+  const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.residual_dtype());
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   embedding_->forward(quiet, tokens, h);
   stream_->observe(quiet, h, normed, [&](int k, const Tensor& in) {
@@ -135,10 +134,10 @@ void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, cons
 void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale,
                                            const Tensor& losses) const {
   const Span here = span_of(ctx, tokens, losses);
-  const Shape rows = {losses.count()}, shape = {losses.size(0), losses.size(1), config_.width};
+  const Shape shape = {losses.size(0), losses.size(1), config_.width};
   Tape tape(*ctx.arena);
   tape.open_frame();
-  const Tensor h = tape.tensor(shape, ctx.stream());
+  const Tensor h = tape.tensor(shape, ctx.residual_dtype());
   embedding_->forward(ctx, tokens, h, here.first);
 
   Scratch scratch(ctx);
@@ -147,11 +146,16 @@ void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, d
     Scratch inner(ctx);
     const Tensor normed = inner.tensor(shape, ctx.compute);
     stream_->forward(ctx, h, normed, &tape);
-    ops::cross_entropy_with_gradient(ctx, normed.rows(), output_->value, here.targets.reshape(rows), scale,
-                                     losses.reshape(rows), d.rows(), output_->gradient);
+    ops::cross_entropy(ctx, {.hidden = normed,
+                             .weight = output_->value,
+                             .targets = here.targets,
+                             .losses = losses,
+                             .scale = scale,
+                             .dhidden = d,
+                             .dweight = output_->gradient});
   }
   if (ctx.watcher != nullptr) ctx.watcher->complete_from(*output_);
-  const Tensor dh = scratch.tensor(shape, ctx.stream());
+  const Tensor dh = scratch.tensor(shape, ctx.residual_dtype());
   stream_->backward(ctx, d, dh, tape);
   embedding_->backward(ctx, dh, tokens, here.first);
   tape.close_frame();

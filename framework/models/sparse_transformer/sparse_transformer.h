@@ -42,7 +42,7 @@ class SparseTransformer : public Model,
   void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
               const Tensor& logits) const override;
   bool generates(const DecodingState& state) const override;
-  void generate(Context& ctx, DecodingState& state, const ops::Drawing& drawing, std::int64_t first,
+  void generate(Context& ctx, DecodingState& state, const kernels::Drawing& drawing, std::int64_t first,
                 std::int64_t count) const override;
 
  private:

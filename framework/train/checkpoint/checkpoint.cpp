@@ -116,13 +116,6 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& run) {
   return steps;
 }
 
-void save_checkpoint(const std::string& run, const CheckpointState& state, const TrainingTensors& tensors,
-                     std::int64_t keep) {
-  const auto directory = begin_checkpoint(run, state.step);
-  const CheckpointShare all = share_of_writer(0, 1, tensors.parameters.flat_size(), tensors.ema.given());
-  commit_checkpoint(run, state, write_share(directory->path(), state.step, tensors, all), *directory, keep);
-}
-
 CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTensors& tensors) {
   const Found found = newest_whole(run, Verify::checksums);
   const std::vector<std::string> averages = files_of(found.manifest, checkpoint_names::average);
@@ -138,10 +131,7 @@ CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTen
 CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& run, const TrainingTensors& tensors) {
   std::string text;
   if (comm.rank() == 0) text = manifest_text({checkpoint_version, load_newest_checkpoint(run, tensors), {}});
-  auto length = static_cast<std::int64_t>(text.size());
-  comm.broadcast(&length, sizeof(length), 0);
-  text.resize(static_cast<std::size_t>(length));
-  comm.broadcast(text.data(), length, 0);
+  text = comm.broadcast_text(text, 0);
   for (const Tensor& flat : {tensors.masters, tensors.m, tensors.v, tensors.ema})
     if (flat.given()) comm.broadcast(flat.data(), static_cast<std::int64_t>(flat.bytes()), 0);
   return parse_manifest(text, "the checkpoint that rank 0 has read").state;

@@ -37,11 +37,6 @@ struct CheckpointState {
   DataRecord data = {};              // empty: written before checkpoints knew
 };
 
-// Elements [begin, begin + count) of a flat buffer.
-struct FlatRange {
-  std::int64_t begin = 0, count = 0;
-};
-
 // What a checkpoint holds: flat buffers of parameters.flat_size() elements in the host's memory, which
 // Parameter::offset addresses. Padding between slices is neither written nor read.
 struct TrainingTensors {
@@ -52,11 +47,6 @@ struct TrainingTensors {
   // Of a sharded optimizer, m, v and ema hold these ranges only, one after the other. None: the whole.
   std::vector<FlatRange> moment_ranges = {};
 };
-
-// Writes the checkpoint of state.step, then deletes the oldest beyond `keep` (0: keeps all). On failure (a full disk)
-// throws UserError, leaves nothing behind and the earlier checkpoints untouched. For one rank: the run's only writer.
-void save_checkpoint(const std::string& run, const CheckpointState& state, const TrainingTensors& tensors,
-                     std::int64_t keep);
 
 // Steps that have a checkpoint directory, ascending, whole or not; empty when there is none.
 std::vector<std::int64_t> checkpoint_steps(const std::string& run);

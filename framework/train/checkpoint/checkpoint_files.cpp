@@ -44,7 +44,7 @@ void add_ranges(std::vector<Named>& all, const std::string& prefix, const Parame
   for (const FlatRange& range : ranges) {
     for (const Parameter& p : parameters.all()) {
       const std::int64_t first = std::max(range.begin, p.offset);
-      const std::int64_t last = std::min(range.begin + range.count, p.offset + p.shape.count());
+      const std::int64_t last = std::min(range.end(), p.offset + p.shape.count());
       if (first >= last) continue;
       const Tensor part = held.slice(0, at + first - range.begin, at + last - range.begin);
       if (last - first == p.shape.count())
@@ -100,13 +100,13 @@ void remove_checkpoint(const std::string& directory) {
 }
 
 // "<name>" or "<name>[begin:end]".
-struct PartName {
+struct RangeName {
   std::string parameter;
   std::int64_t begin = 0, end = -1;  // -1: the whole
 };
 
-std::optional<PartName> parse_part_name(const std::string& name) {
-  PartName parsed{name};
+std::optional<RangeName> parse_range_name(const std::string& name) {
+  RangeName parsed{name};
   const std::size_t open = name.rfind('[');
   if (!name.ends_with("]") || open == std::string::npos) return parsed;
   const char *at = name.data() + open + 1, *last = name.data() + name.size() - 1;
@@ -125,12 +125,12 @@ struct Wanted {
   std::unordered_map<std::string, std::int64_t> read = {};  // elements by parameter
 };
 
-void read_part(const SafetensorsReader& reader, const TensorEntry& entry, const ParameterSet& parameters,
-               std::vector<Wanted>& all) {
+void read_entry(const SafetensorsReader& reader, const TensorEntry& entry, const ParameterSet& parameters,
+                std::vector<Wanted>& all) {
   constexpr const char* advice = "use the recipe that the run was started with";
   for (Wanted& wanted : all) {
     if (!entry.name.starts_with(wanted.prefix)) continue;
-    const std::optional<PartName> name = parse_part_name(entry.name.substr(wanted.prefix.size()));
+    const std::optional<RangeName> name = parse_range_name(entry.name.substr(wanted.prefix.size()));
     const auto p = std::find_if(parameters.all().begin(), parameters.all().end(),
                                 [&](const Parameter& q) { return name && q.name == name->parameter; });
     if (p == parameters.all().end()) continue;
@@ -152,7 +152,7 @@ void read_shards(const std::string& directory, const std::vector<std::string>& s
                  std::vector<Wanted> all) {
   for (const std::string& shard : shards) {
     const SafetensorsReader reader(directory + "/" + shard);
-    for (const TensorEntry& entry : reader.entries()) read_part(reader, entry, parameters, all);
+    for (const TensorEntry& entry : reader.entries()) read_entry(reader, entry, parameters, all);
   }
   for (Wanted& wanted : all)
     for (const Parameter& p : parameters.all())

@@ -4,11 +4,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
+#include <sstream>
 
+#include "framework/core/arena.h"
 #include "framework/core/errors.h"
 #include "framework/train/checkpoint/checkpoint_mirror.h"
 
@@ -18,33 +18,12 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-constexpr std::size_t most_files = 3;
+constexpr const char* failed = "failed";
 
-// What a rank tells the others when its files are written: their names, sizes and checksums, or why they are not.
-struct Report {
-  struct File {
-    char name[64];
-    std::uint64_t bytes;
-    char sha256[72];
-  };
-  File files[most_files];
-  std::int32_t count, failed;
-};
-
-void put(char* to, std::size_t size, const std::string& text) {
-  LONGSTRIDE_CHECK(text.size() < size, "'{}' does not fit {} bytes", text, size);
-  std::memcpy(to, text.data(), text.size());
-}
-
-Report report_of(const std::map<std::string, FileDigest>& files, bool failed) {
-  Report report = {};
-  report.failed = failed ? 1 : 0;
-  for (const auto& [name, digest] : files) {
-    Report::File& file = report.files[report.count++];
-    put(file.name, sizeof(file.name), name);
-    put(file.sha256, sizeof(file.sha256), digest.sha256);
-    file.bytes = digest.bytes;
-  }
+// What a rank tells the others when its files are written: a line for each with its name, size and checksum.
+std::string report_of(const std::map<std::string, FileDigest>& files) {
+  std::string report;
+  for (const auto& [name, digest] : files) report += fmt::format("{} {} {}\n", name, digest.bytes, digest.sha256);
   return report;
 }
 
@@ -68,14 +47,12 @@ std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average
   return static_cast<std::int64_t>(most);
 }
 
-CheckpointWriter::CheckpointWriter(Communicator& comm, std::string run, const TrainingTensors& tensors,
-                                   std::int64_t keep, Device device, std::int64_t last, std::string mirror)
+CheckpointWriter::CheckpointWriter(Communicator& comm, CheckpointPlaces places, const TrainingTensors& tensors,
+                                   const Queue& queue, std::int64_t last)
     : comm_(comm),
-      run_(std::move(run)),
-      mirror_(std::move(mirror)),
+      places_(std::move(places)),
       tensors_(tensors),
-      keep_(keep),
-      device_(device),
+      queue_(queue),
       copy_{tensors.parameters, {}, {}, {}, {}},
       committed_(last) {
   find_writers();
@@ -83,8 +60,8 @@ CheckpointWriter::CheckpointWriter(Communicator& comm, std::string run, const Tr
   const std::int64_t flat = tensors_.parameters.flat_size();
   const std::size_t bytes = share_bytes(share_, flat);
   if (bytes == 0) return;
-  std::byte* next = device_ == Device::cpu ? host_.emplace(bytes).data() : pinned_.emplace(bytes).data();
-  if (device_ == Device::cuda) copied_ = std::make_unique<Event>();
+  memory_ = Block::host_side(queue_.device(), bytes);
+  std::byte* next = memory_.data();
   const auto take = [&](std::int64_t elements) {
     if (elements == 0) return Tensor{};
     const Tensor t(next, Dtype::f32, {elements});
@@ -104,7 +81,7 @@ void CheckpointWriter::choose_share() {
       throw user_error(
           "{}: is not seen by all {} ranks, which each write their part of a sharded optimizer; put it on "
           "a file system that the hosts share, or do without sharding",
-          run_, comm_.size());
+          places_.run, comm_.size());
     share_ = share_of_owner(comm_.rank(), comm_.size(), tensors_.moment_ranges, average);
     return;
   }
@@ -118,52 +95,45 @@ CheckpointWriter::~CheckpointWriter() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::size_t CheckpointWriter::bytes() const { return host_ ? host_->bytes() : pinned_ ? pinned_->bytes() : 0; }
-
 // Rank 0 writes a file for the others to look for: a directory of the same name on a disk of their own does not have
 // it.
 void CheckpointWriter::find_writers() {
-  const std::string all = checkpoints_directory(run_);
-  std::array<char, 256> name{};
+  const std::string all = checkpoints_directory(places_.run);
+  std::string name;
   std::unique_ptr<AtomicFile> probe;
   if (comm_.rank() == 0) {
-    create_checkpoints_directory(run_);
+    create_checkpoints_directory(places_.run);
     probe = std::make_unique<AtomicFile>(all + "/shared-by-the-ranks");
-    put(name.data(), name.size(), fs::path(probe->temporary_path()).filename().string());
+    name = fs::path(probe->temporary_path()).filename().string();
   }
-  comm_.broadcast(name.data(), static_cast<std::int64_t>(name.size()), 0);
+  name = comm_.broadcast_text(name, 0);
   std::vector<float> sees(static_cast<std::size_t>(comm_.size()), 0.0f);
   std::error_code absent;
-  sees[static_cast<std::size_t>(comm_.rank())] = fs::exists(all + "/" + name.data(), absent) ? 1.0f : 0.0f;
+  sees[static_cast<std::size_t>(comm_.rank())] = fs::exists(all + "/" + name, absent) ? 1.0f : 0.0f;
   comm_.all_reduce_sum(sees.data(), comm_.size());
   for (int r = 0; r < comm_.size(); ++r)
     if (r == 0 || sees[static_cast<std::size_t>(r)] > 0) writers_.push_back(r);
 }
 
-void CheckpointWriter::begin(const CheckpointState& state, const Stream* stream) {
+void CheckpointWriter::begin(const CheckpointState& state) {
   finish();
   state_ = state;
-  std::array<char, 256> name{};
+  std::string name;
   if (comm_.rank() == 0) {
     try {
-      directory_ = begin_checkpoint(run_, state.step);
+      directory_ = begin_checkpoint(places_.run, state.step);
     } catch (const UserError& e) {  // the others wait, until this ends them
       throw not_saved(e.what());
     }
-    put(name.data(), name.size(), fs::path(directory_->path()).filename().string());
+    name = fs::path(directory_->path()).filename().string();
   }
-  comm_.broadcast(name.data(), static_cast<std::int64_t>(name.size()), 0);
-  path_ = checkpoints_directory(run_) + "/" + name.data();
+  name = comm_.broadcast_text(name, 0);
+  path_ = checkpoints_directory(places_.run) + "/" + name;
   files_.clear();
   error_.clear();
   // A part of what the tensor holds, or all of it.
   const auto copy = [&](const Tensor& from, const Tensor& to, std::int64_t at) {
-    if (!to.given()) return;
-    const Tensor part = from.slice(0, at, at + to.count());
-    if (device_ == Device::cpu)
-      std::memcpy(to.data(), part.data(), to.bytes());
-    else
-      copy_to_host(to.data(), part.data(), to.bytes(), stream->handle());
+    if (to.given()) queue_.copy_to_host(to.data(), from.slice(0, at, at + to.count()).data(), to.bytes());
   };
   const bool whole = tensors_.moment_ranges.empty() && !share_.moments.empty();
   const std::int64_t first = whole ? share_.moments.front().begin : 0;
@@ -171,9 +141,9 @@ void CheckpointWriter::begin(const CheckpointState& state, const Stream* stream)
   copy(tensors_.ema, copy_.ema, 0);
   copy(tensors_.m, copy_.m, first);
   copy(tensors_.v, copy_.v, first);
-  if (copied_) copied_->record(*stream);
+  copied_.record(queue_);
   phase_ = Phase::copying;
-  if (device_ == Device::cpu) poll();  // the copy is there
+  if (queue_.immediate()) poll();  // the copy is there
 }
 
 // Signals are for the main thread, and an error is thrown there.
@@ -198,7 +168,7 @@ void CheckpointWriter::start(std::function<void()> work) {
 void CheckpointWriter::poll() {
   if (phase_ == Phase::idle) return;
   if (phase_ == Phase::copying) {
-    if (copied_) copied_->wait();
+    copied_.wait();
     phase_ = Phase::writing;
     if (!share_.empty()) start([this] { files_ = write_share(path_, state_.step, copy_, share_); });
     return;
@@ -206,8 +176,7 @@ void CheckpointWriter::poll() {
   if (comm_.any(busy_)) return;
   if (thread_.joinable()) thread_.join();
   if (phase_ == Phase::writing) return collect();
-  const bool failed = comm_.any(!error_.empty());  // only rank 0 commits
-  if (failed) end_with(0);
+  if (comm_.any(!error_.empty())) end_with(0);  // only rank 0 commits
   phase_ = Phase::idle;
   committed_ = state_.step;
   if (mirror_error_.empty()) return;
@@ -216,13 +185,13 @@ void CheckpointWriter::poll() {
 }
 
 void CheckpointWriter::collect() {
-  const Report mine = report_of(files_, !error_.empty());
+  const std::string mine = error_.empty() ? report_of(files_) : failed;
   for (int writer : writers_) {
-    Report report = mine;
-    comm_.broadcast(&report, sizeof(report), writer);
-    if (report.failed != 0) return end_with(writer);
-    for (int i = 0; comm_.rank() == 0 && i < report.count; ++i)
-      files_[report.files[i].name] = {report.files[i].bytes, report.files[i].sha256};
+    const std::string report = comm_.broadcast_text(mine, writer);
+    if (report == failed) return end_with(writer);
+    std::istringstream lines(report);
+    FileDigest digest;
+    for (std::string name; comm_.rank() == 0 && lines >> name >> digest.bytes >> digest.sha256;) files_[name] = digest;
   }
   phase_ = Phase::committing;
   if (comm_.rank() == 0) start([this] { commit(); });
@@ -230,10 +199,10 @@ void CheckpointWriter::collect() {
 
 // The checkpoint counts once it has its name; that a second copy fails is no reason to end the run.
 void CheckpointWriter::commit() {
-  commit_checkpoint(run_, state_, files_, *directory_, keep_);
-  if (mirror_.empty()) return;
+  commit_checkpoint(places_.run, state_, files_, *directory_, places_.keep);
+  if (places_.mirror.empty()) return;
   try {
-    mirror_checkpoint(run_, state_.step, mirror_, keep_);
+    mirror_checkpoint(places_.run, state_.step, places_.mirror, places_.keep);
   } catch (const UserError& error) {
     mirror_error_ = error.what();
   }
@@ -241,10 +210,10 @@ void CheckpointWriter::commit() {
 
 // Which checkpoint is there, not which was: the directory may have been removed or renamed.
 std::string CheckpointWriter::last_saved() const {
-  for (const std::string& place : {run_, mirror_})
+  for (const std::string& place : {places_.run, places_.mirror})
     if (const std::vector<std::int64_t> steps = checkpoint_steps(place); !place.empty() && !steps.empty())
-      return fmt::format("the last checkpoint is step {}{}", steps.back(), place == run_ ? "" : " in " + place);
-  return fmt::format("there is no checkpoint in {}", run_);
+      return fmt::format("the last checkpoint is step {}{}", steps.back(), place == places_.run ? "" : " in " + place);
+  return fmt::format("there is no checkpoint in {}", places_.run);
 }
 
 UserError CheckpointWriter::not_saved(const std::string& reason) const {

@@ -1,11 +1,11 @@
 // Checkpoints that training hardly waits for, written by all ranks at once. A rank copies its share of the state into
-// memory set aside for that (on a GPU: by the stream, into pinned memory, while the host goes on), and a thread writes
+// memory set aside for that (on a GPU by the step's stream, while the host continues), and a thread writes
 // the copy. When the files of all ranks are on disk, rank 0 lists them in state.json and gives the directory its name;
 // until then the last checkpoint is the one before. One checkpoint is under way at a time.
 //
-//   writer.begin(state, tensors, stream);   // after a step
-//   writer.poll();                          // after every step: cheap; throws when writing has failed
-//   writer.finish();                        // waits until what was begun is there
+//   writer.begin(state);   // after a step
+//   writer.poll();         // after every step: cheap; throws when writing has failed
+//   writer.finish();       // waits until what was begun is there
 //
 // All functions are collective, and communicate only from the caller's thread.
 #pragma once
@@ -13,15 +13,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "framework/comm/communicator.h"
-#include "framework/core/device/device.h"
+#include "framework/core/device/memory.h"
 #include "framework/train/checkpoint/checkpoint_files.h"
-#include "framework/train/step/host_memory.h"
 
 namespace longstride {
 
@@ -29,27 +27,33 @@ namespace longstride {
 // directory. `sharded`: every rank has its own part of the optimizer's state.
 std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average, bool sharded);
 
+// Where checkpoints go.
+struct CheckpointPlaces {
+  std::string run;          // directory
+  std::int64_t keep = 0;    // newest checkpoints kept; 0: all
+  std::string mirror = "";  // a directory for a second copy, made by rank 0's thread; a copy that fails is a warning.
+                            // Empty: none
+};
+
 class CheckpointWriter {
  public:
-  // Finds out which ranks see the run's directory: only these write. Allocates. `tensors` as begin() will get them,
-  // always at the same place; `last`: the step of the checkpoint that there is already, or -1. `mirror`: a directory
-  // for a second copy of each checkpoint, made by rank 0's thread; empty: none. A copy that fails is a warning.
-  CheckpointWriter(Communicator& comm, std::string run, const TrainingTensors& tensors, std::int64_t keep,
-                   Device device, std::int64_t last = -1, std::string mirror = "");
+  // Finds out which ranks see the run's directory: only these write. Allocates. `tensors` are not written but by work
+  // on `queue`; `last`: the step of the checkpoint that there is already, or -1.
+  CheckpointWriter(Communicator& comm, CheckpointPlaces places, const TrainingTensors& tensors, const Queue& queue,
+                   std::int64_t last = -1);
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // On a GPU the tensors must not be written but by later work of `stream`. Waits for the checkpoint before, if that is
-  // still being written.
-  void begin(const CheckpointState& state, const Stream* stream);
+  // Waits for the checkpoint before, if that is still being written.
+  void begin(const CheckpointState& state);
   void poll();
   void finish();
   std::int64_t committed() const { return committed_; }  // step of the last whole checkpoint; -1: none yet
   // "the last checkpoint is step 40", of those that are on disk now, or that there is none.
   std::string last_saved() const;
   bool under_way() const { return phase_ != Phase::idle; }
-  std::size_t bytes() const;  // of the copy
+  std::size_t bytes() const { return memory_.bytes(); }  // of the copy
 
  private:
   enum class Phase : std::uint8_t { idle, copying, writing, committing };
@@ -62,22 +66,20 @@ class CheckpointWriter {
   void end_with(int failed_rank);
 
   Communicator& comm_;
-  std::string run_, mirror_;
-  TrainingTensors tensors_;
-  std::int64_t keep_;
-  Device device_;
+  const CheckpointPlaces places_;
+  const TrainingTensors tensors_;
+  const Queue queue_;
   std::vector<int> writers_;  // ranks, ascending
   CheckpointShare share_;
-  std::optional<HostMemory> host_;
-  std::optional<PinnedMemory> pinned_;
-  std::unique_ptr<Event> copied_;
+  Block memory_;  // of the copy
+  Event copied_;
   TrainingTensors copy_;
 
   Phase phase_ = Phase::idle;
   CheckpointState state_;
   std::unique_ptr<AtomicDirectory> directory_;  // rank 0's
   std::string path_;                            // of that directory, as this rank sees it
-  std::map<std::string, FileDigest> files_;     // this rank's; on rank 0, when all are written, everybody's
+  std::map<std::string, FileDigest> files_;     // this rank's; on rank 0, when all are written, those of all ranks
   std::string error_;                           // of the thread
   std::string mirror_error_;                    // likewise
   std::atomic<bool> busy_ = false;

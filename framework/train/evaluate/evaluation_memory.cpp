@@ -10,44 +10,38 @@ EvaluationMemory::EvaluationMemory(Model& model, const Tensor& masters, const Ev
                                    const TrainConfig& train, Device device)
     : EvaluationMemory(
           model, masters, train.precision, device,
-          [&](const Context& ctx) { return evaluation_bytes(model, ctx, config); }, narrow_stream(train, device)) {}
+          [&](const Context& ctx) { return evaluation_bytes(model, ctx, config); },
+          low_precision_residual(train, device)) {}
 
 EvaluationMemory::EvaluationMemory(Model& model, const Tensor& masters, Precision precision, Device device,
-                                   const std::function<std::size_t(const Context&)>& arena_bytes, bool narrow_stream) {
+                                   const std::function<std::size_t(const Context&)>& arena_bytes,
+                                   bool low_precision_residual)
+    : stream_(device) {
   ctx_.device = device;
-  if (device == Device::cpu) {
-    host_.emplace(arena_bytes(ctx_));
-    arena_ = Arena(host_->data(), host_->bytes());
-    return;
-  }
-  ctx_.compute = compute_type(precision, device);
-  ctx_.narrow_stream = narrow_stream;
-  const Tensor planned(nullptr, ctx_.compute, masters.shape());
-  model.parameters().bind(masters, masters, planned);  // to count with weights of the type that they will have
-  const std::size_t flat = Arena::rounded(masters.bytes());
-  const std::size_t low = ctx_.compute == Dtype::f32 ? 0 : flat;  // rounded up: half of it is needed
-  const std::size_t arena = Arena::rounded(arena_bytes(ctx_));
-  gpu_.emplace(flat + low + library_workspace_bytes + arena);
-  stream_.emplace();
-  ctx_.launch.stream = stream_->handle();
-  ctx_.launch.workspace = gpu_->data() + flat + low;
-  ctx_.launch.workspace_bytes = library_workspace_bytes;
-  arena_ = Arena(gpu_->data() + flat + low + library_workspace_bytes, arena);
-  move_weights(model, masters);
-}
-
-void EvaluationMemory::move_weights(Model& model, const Tensor& masters) {
-  void* stream = stream_->handle();
-  const Tensor moved(gpu_->data(), Dtype::f32, masters.shape());
-  copy_to_device(moved.data(), masters.data(), masters.bytes(), stream);
-  Tensor low;
-  if (ctx_.compute != Dtype::f32) {
-    low = Tensor(gpu_->data() + Arena::rounded(masters.bytes()), ctx_.compute, masters.shape());
+  ctx_.launch.stream = stream_.stream();
+  ctx_.compute = compute_type(computes_in_16_bits(device) ? precision : Precision::fp32, device);
+  ctx_.low_precision_residual = low_precision_residual;
+  const bool moves = !shares_host_memory(device);
+  Tensor weights(nullptr, Dtype::f32, masters.shape()), low;
+  if (ctx_.compute != Dtype::f32) low = Tensor(nullptr, ctx_.compute, masters.shape());
+  if (moves) model.parameters().bind(masters, masters, low);  // to count with weights of the type that they will have
+  const std::size_t libraries = library_workspace_bytes(device), arena = Arena::rounded(arena_bytes(ctx_)),
+                    flat = moves ? Arena::rounded(weights.bytes()) : 0,
+                    moved = flat + (moves ? Arena::rounded(low.bytes()) : 0);
+  block_ = Block(device, moved + libraries + arena);
+  ctx_.launch.workspace = block_.data() + moved;
+  ctx_.launch.workspace_bytes = libraries;
+  arena_ = Arena(block_.data() + moved + libraries, block_.bytes() - moved - libraries);
+  if (!moves) return;
+  weights = Tensor(block_.data(), Dtype::f32, masters.shape());
+  stream_.copy_to_device(weights.data(), masters.data(), weights.bytes());
+  if (low.given()) {
+    low = Tensor(block_.data() + flat, ctx_.compute, masters.shape());
     Context ctx = context();
-    ops::copy(ctx, moved, low);
+    ops::copy(ctx, weights, low);
   }
-  synchronize(stream);
-  model.parameters().bind(moved, moved, low);  // nothing here writes gradients
+  stream_.synchronize();
+  model.parameters().bind(weights, weights, low);  // nothing here writes gradients
 }
 
 Context EvaluationMemory::context() {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
-#include <optional>
 
+#include "framework/core/device/memory.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
@@ -47,50 +47,23 @@ double standard_error(const std::vector<EvaluationWindow>& windows, const std::v
 }
 
 // Windows of one rank that can be scored together: equal lengths, at most `batch`.
-std::int64_t group_end(const std::vector<EvaluationWindow>& windows, const std::vector<std::int64_t>& mine,
-                       std::int64_t begin, std::int64_t batch) {
-  std::int64_t end = begin + 1;
-  const auto length = [&](std::int64_t i) {
-    return windows[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])].length;
-  };
-  while (end < static_cast<std::int64_t>(mine.size()) && end - begin < batch && length(end) == length(begin)) ++end;
+std::size_t group_end(const std::vector<EvaluationWindow>& windows, const std::vector<std::size_t>& mine,
+                      std::size_t begin, std::int64_t batch) {
+  const std::size_t most = std::min(mine.size(), begin + static_cast<std::size_t>(batch));
+  std::size_t end = begin + 1;
+  while (end < most && windows[mine[end]].length == windows[mine[begin]].length) ++end;
   return end;
 }
 
-int ranks_of_group(const Context& ctx) { return ctx.group == nullptr ? 1 : ctx.group->size(); }
-
-// Where the host writes the tokens of a group and reads its losses: the tensors themselves on the CPU, pinned memory in
-// between with a GPU.
-class Exchange {
- public:
-  Exchange(const Context& ctx, const EvaluationConfig& config) : ctx_(ctx), most_(config.batch * config.context) {
-    if (ctx.device == Device::cuda) pinned_.emplace(static_cast<std::size_t>(exchange_bytes(ctx.device, config)));
-  }
-  std::uint8_t* tokens(const Tensor& of) const {
-    return pinned_ ? reinterpret_cast<std::uint8_t*>(pinned_->data() + losses_bytes()) : of.as<std::uint8_t>();
-  }
-  void send(const Tensor& to) const {
-    if (pinned_) copy_to_device(to.data(), tokens(to), to.bytes(), ctx_.launch.stream);
-  }
-  const void* receive(const Tensor& losses) const {
-    if (!pinned_) return losses.data();
-    copy_to_host(pinned_->data(), losses.data(), losses.bytes(), ctx_.launch.stream);
-    synchronize(ctx_.launch.stream);
-    return pinned_->data();
-  }
-
- private:
-  std::size_t losses_bytes() const { return static_cast<std::size_t>(most_) * sizeof(float); }
-  const Context& ctx_;
-  std::int64_t most_;
-  std::optional<PinnedMemory> pinned_;
-};
+std::size_t positions_of(const EvaluationConfig& config) {
+  return static_cast<std::size_t>(config.batch * config.context);
+}
 
 }  // namespace
 
-std::int64_t exchange_bytes(Device device, const EvaluationConfig& config) {
-  const auto position = static_cast<std::int64_t>(sizeof(float) + sizeof(std::uint8_t));
-  return device == Device::cpu ? 0 : config.batch * config.context * position;
+std::int64_t evaluation_host_bytes(Device device, const EvaluationConfig& config) {
+  const std::size_t bytes = positions_of(config) * (sizeof(float) + sizeof(std::uint8_t));
+  return static_cast<std::int64_t>(HostSide::bytes_of(device, bytes));
 }
 
 double EvaluationResult::bits_per_byte() const { return loss() / std::numbers::ln2; }
@@ -117,7 +90,7 @@ std::size_t evaluation_bytes(const Model& model, const Context& ctx, const Evalu
   Scratch scratch(planned);
   const Shape shape = {config.batch, config.context};
   const Tensor tokens = scratch.tensor(shape, Dtype::u8);
-  const Tensor losses = scratch.tensor({config.batch, config.context / ranks_of_group(ctx)}, ctx.residual);
+  const Tensor losses = scratch.tensor({config.batch, config.context / ctx.sequence_ranks()}, ctx.exact);
   model.losses(planned, tokens, losses);
   return counting.high_water();
 }
@@ -126,42 +99,47 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
                           const EvaluationConfig& config, Communicator& comm,
                           const std::function<void(std::int64_t, std::int64_t)>& progress) {
   const std::vector<EvaluationWindow> windows = evaluation_windows(sequences, config);
-  const int ranks = ranks_of_group(ctx), index = ctx.group == nullptr ? 0 : ctx.group->index();
+  const int ranks = ctx.sequence_ranks(), index = ctx.sequence_rank();
   LONGSTRIDE_CHECK(ranks == 1 || config.batch == 1, "{} windows at once on {} ranks", config.batch, ranks);
-  std::vector<std::int64_t> mine;
-  for (std::int64_t w = comm.rank() / ranks; w < static_cast<std::int64_t>(windows.size()); w += comm.size() / ranks)
+  std::vector<std::size_t> mine;
+  for (auto w = static_cast<std::size_t>(comm.rank() / ranks); w < windows.size();
+       w += static_cast<std::size_t>(comm.size() / ranks))
     mine.push_back(w);
-  // One slot a window: summed over the ranks each slot is that window's own figure, so the total, added in the
-  // windows' order, does not depend on who scored what.
+  // One slot per window: summed over the ranks each slot is that window's own figure, so the total, added in the
+  // windows' order, does not depend on which rank scored what.
   std::vector<double> nats(windows.size(), 0.0);
-  const Exchange exchange(ctx, config);
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(mine.size());) {
-    const std::int64_t end = group_end(windows, mine, i, config.batch);
-    const EvaluationWindow& first = windows[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
+  const Queue queue = ctx.queue();
+  const HostSide host_tokens(ctx.device, positions_of(config)),
+      host_losses(ctx.device, positions_of(config) * sizeof(float));
+  for (std::size_t i = 0, end = 0; i < mine.size(); i = end) {
+    end = group_end(windows, mine, i, config.batch);
+    const auto count = static_cast<std::int64_t>(end - i);
+    const std::int64_t length = windows[mine[i]].length;
     Scratch scratch(ctx);
     // The ranks of a group have equal runs: what fills a window up comes last, where nothing that counts attends to it.
-    const std::int64_t run = (first.length + ranks - 1) / ranks;
-    const Tensor tokens = scratch.tensor({end - i, run * ranks}, Dtype::u8);
-    const Tensor losses = scratch.tensor({end - i, run}, ctx.residual);
-    if (run * ranks > first.length) std::memset(exchange.tokens(tokens), 0, tokens.bytes());
-    for (std::int64_t r = i; r < end; ++r) {
-      const EvaluationWindow& w = windows[static_cast<std::size_t>(mine[static_cast<std::size_t>(r)])];
-      sequences.read(w.sequence, w.start, w.length, exchange.tokens(tokens) + (r - i) * w.length);
+    const std::int64_t run = (length + ranks - 1) / ranks;
+    const Tensor tokens = scratch.tensor({count, run * ranks}, Dtype::u8);
+    const Tensor losses = scratch.tensor({count, run}, ctx.exact);
+    auto* const rows = reinterpret_cast<std::uint8_t*>(host_tokens.of(tokens));
+    if (run * ranks > length) std::memset(rows, 0, tokens.bytes());
+    for (std::int64_t r = 0; r < count; ++r) {
+      const EvaluationWindow& w = windows[mine[i + static_cast<std::size_t>(r)]];
+      sequences.read(w.sequence, w.start, length, rows + r * length);
     }
-    exchange.send(tokens);
+    host_tokens.send(queue, tokens);
     model.losses(ctx, tokens, losses);
-    const void* scored = exchange.receive(losses);
+    const void* const scored = host_losses.fetch(queue, losses);
+    queue.synchronize();
     kernels::with_float_type(losses.dtype(), [&](auto zero) {
-      for (std::int64_t r = i; r < end; ++r) {
-        const auto window = static_cast<std::size_t>(mine[static_cast<std::size_t>(r)]);
-        const auto* row = static_cast<const decltype(zero)*>(scored) + (r - i) * run;
+      for (std::int64_t r = 0; r < count; ++r) {
+        const std::size_t window = mine[i + static_cast<std::size_t>(r)];
+        const auto* row = static_cast<const decltype(zero)*>(scored) + r * run;
         const std::int64_t begin = std::max(windows[window].scored_from, index * run);
-        for (std::int64_t t = begin; t < std::min(first.length, (index + 1) * run); ++t)
+        for (std::int64_t t = begin; t < std::min(length, (index + 1) * run); ++t)
           nats[window] += static_cast<double>(row[t - index * run]);
       }
     });
-    i = end;
-    if (progress) progress(i, static_cast<std::int64_t>(mine.size()));
+    if (progress) progress(static_cast<std::int64_t>(end), static_cast<std::int64_t>(mine.size()));
   }
   if (!nats.empty()) comm.all_reduce_sum(nats.data(), static_cast<std::int64_t>(nats.size()));
   EvaluationResult result;

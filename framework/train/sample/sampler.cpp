@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "framework/core/errors.h"
+#include "framework/ops/run.h"
 
 namespace longstride {
 namespace {
@@ -16,7 +16,7 @@ using Progress = std::function<void(std::int64_t)>;  // positions done
 
 std::int64_t batch_of(const Context& ctx, const SampleConfig& config) {
   if (config.batch > 0) return std::min(config.batch, config.count);
-  return ctx.device == Device::cpu ? config.count : std::min(config.count, most_on_gpu);
+  return ctx.queue().immediate() ? config.count : std::min(config.count, most_on_gpu);
 }
 
 std::int64_t prompted(const SampleConfig& config) {
@@ -32,6 +32,7 @@ class Batch {
         ctx_(ctx),
         config_(config),
         batch_(batch),
+        queue_(ctx.queue()),
         state_(decoder_.begin_decoding(ctx_, batch, config.length)),
         scratch_(ctx_) {
     drawing_.sampling = config.sampling;
@@ -40,8 +41,8 @@ class Batch {
     drawing_.bytes = scratch_.tensor({batch, config.length}, Dtype::u8);
     drawing_.log_probabilities = scratch_.tensor({batch, config.length}, Dtype::f32);
     drawing_.previous = scratch_.tensor({batch, 1}, Dtype::u8);
-    logits_ = scratch_.tensor({batch, model.vocabulary()}, ctx.residual);
-    if (on_gpu()) position_ = scratch_.tensor({1}, Dtype::i64);
+    logits_ = scratch_.tensor({batch, model.vocabulary()}, ctx.exact);
+    if (!queue_.immediate()) position_ = scratch_.tensor({1}, Dtype::i64);
   }
 
   // What a plan counts: one position of either way, without arithmetic.
@@ -52,8 +53,8 @@ class Batch {
 
   void run(Samples& out, const Progress& progress) {
     begin();
-    if (!on_gpu())
-      on_the_cpu(progress);
+    if (queue_.immediate())
+      one_by_one(progress);
     else if (config_.one_kernel && generator_ != nullptr && generator_->generates(*state_))
       in_one_kernel(progress);
     else
@@ -62,32 +63,24 @@ class Batch {
   }
 
  private:
-  bool on_gpu() const { return ctx_.device == Device::cuda; }
-  void* stream() const { return ctx_.launch.stream; }
-
   void begin() {
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(batch_ * config_.length), 0);
     for (std::int64_t s = 0; s < batch_ && !config_.prompts.empty(); ++s) {
       const std::size_t index = config_.prompts.size() == 1 ? 0 : static_cast<std::size_t>(drawing_.first_sequence + s);
       std::copy(config_.prompts[index].begin(), config_.prompts[index].end(), bytes.begin() + s * config_.length);
     }
-    if (!on_gpu()) {
-      std::copy(bytes.begin(), bytes.end(), drawing_.bytes.as<std::uint8_t>());
-      std::fill_n(drawing_.previous.as<std::uint8_t>(), batch_, std::uint8_t{0});
-      return;
-    }
-    copy_to_device(drawing_.bytes.data(), bytes.data(), bytes.size(), stream());
-    zero_on_device(drawing_.previous.data(), drawing_.previous.bytes(), stream());
-    zero_on_device(position_.data(), position_.bytes(), stream());
-    synchronize(stream());  // `bytes` ends here
+    queue_.copy_to_device(drawing_.bytes.data(), bytes.data(), bytes.size());
+    queue_.zero(drawing_.previous.data(), drawing_.previous.bytes());
+    if (position_.given()) queue_.zero(position_.data(), position_.bytes());
+    queue_.synchronize();  // `bytes` ends here
   }
 
   void one_position(std::int64_t position) {
     decoder_.decode(ctx_, *state_, position, drawing_.previous, logits_);
-    ops::draw(ctx_, logits_, drawing_, position);
+    ops::run(ctx_, kernels::DrawArgs{drawing_, logits_, position, ctx_.position});
   }
 
-  void on_the_cpu(const Progress& progress) {
+  void one_by_one(const Progress& progress) {
     for (std::int64_t position = 0; position < config_.length; ++position) {
       one_position(position);
       progress(position + 1);
@@ -105,9 +98,9 @@ class Batch {
     ctx_.position = position_.as<std::int64_t>();
     one_position(0);
     Graph graph;
-    if (config_.length > 1) graph.capture(stream(), [&] { one_position(0); });
+    if (config_.length > 1) graph.capture(queue_, [&] { one_position(0); });
     in_blocks(1, progress, [&](std::int64_t, std::int64_t count) {
-      for (std::int64_t i = 0; i < count; ++i) graph.replay(stream());
+      for (std::int64_t i = 0; i < count; ++i) graph.replay(queue_);
     });
   }
 
@@ -121,23 +114,18 @@ class Batch {
       event.wait();
       if (blocks > 2) progress(position - block);
       f(position, std::min(block, config_.length - position));
-      event.record(stream());
+      event.record(queue_);
     }
-    synchronize(stream());
+    queue_.synchronize();
     progress(config_.length);
   }
 
   void fetch(Samples& out) {
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(drawing_.bytes.count()));
     std::vector<float> logs(bytes.size());
-    if (on_gpu()) {
-      copy_to_host(bytes.data(), drawing_.bytes.data(), drawing_.bytes.bytes(), stream());
-      copy_to_host(logs.data(), drawing_.log_probabilities.data(), drawing_.log_probabilities.bytes(), stream());
-      synchronize(stream());
-    } else {
-      std::memcpy(bytes.data(), drawing_.bytes.data(), drawing_.bytes.bytes());
-      std::memcpy(logs.data(), drawing_.log_probabilities.data(), drawing_.log_probabilities.bytes());
-    }
+    queue_.copy_to_host(bytes.data(), drawing_.bytes.data(), drawing_.bytes.bytes());
+    queue_.copy_to_host(logs.data(), drawing_.log_probabilities.data(), drawing_.log_probabilities.bytes());
+    queue_.synchronize();
     for (std::int64_t s = 0; s < batch_; ++s) {
       const std::int64_t begin = s * config_.length, end = begin + config_.length;
       out.bytes.emplace_back(bytes.begin() + begin, bytes.begin() + end);
@@ -150,9 +138,10 @@ class Batch {
   Context ctx_;
   const SampleConfig& config_;
   std::int64_t batch_;
+  const Queue queue_;
   std::unique_ptr<DecodingState> state_;
   Scratch scratch_;
-  ops::Drawing drawing_;
+  kernels::Drawing drawing_;
   Tensor logits_, position_;
 };
 

@@ -6,11 +6,11 @@ namespace longstride {
 namespace {
 
 struct Peak {
-  const char* name;       // part of the driver's name for it
-  double narrow, single;  // TFLOP/s in bf16 and fp16 with tensor cores, in fp32 without
+  const char* name;     // part of the driver's name for it
+  double half, single;  // TFLOP/s in bf16 and fp16 with tensor cores, in fp32 without
 };
 
-// The first that fits: the longer name stands before the shorter.
+// The first that fits: longer names come before shorter ones.
 constexpr Peak peaks[] = {
     {"H100 PCIe", 756, 51}, {"H100 NVL", 835, 60},   {"H200 NVL", 835, 60},  {"H100", 989, 67},   {"H200", 989, 67},
     {"GH200", 989, 67},     {"H800", 989, 67},       {"B200", 2250, 75},     {"A100", 312, 19.5}, {"A800", 312, 19.5},
@@ -22,7 +22,7 @@ constexpr Peak peaks[] = {
 
 Precision resolved(Precision precision, Device device) {
   if (precision != Precision::automatic) return precision;
-  return device == Device::cuda ? Precision::bf16 : Precision::fp32;
+  return computes_in_16_bits(device) ? Precision::bf16 : Precision::fp32;
 }
 
 const char* name_of(Precision precision) {
@@ -42,21 +42,33 @@ const char* name_of(Precision precision) {
 Dtype compute_type(Precision precision, Device device) {
   const Precision exact = resolved(precision, device);
   if (exact == Precision::fp32) return Dtype::f32;
-  if (device == Device::cpu)
+  if (!computes_in_16_bits(device))
     throw user_error(
         "train.precision is {}, which needs a GPU, and this runs on the CPU; use --set train.precision=fp32",
         name_of(exact));
   return exact == Precision::bf16 ? Dtype::bf16 : Dtype::f16;
 }
 
-bool narrow_stream(const TrainConfig& config, Device device) {
+bool low_precision_residual(const TrainConfig& config, Device device) {
   return config.residual != Precision::fp32 && resolved(config.precision, device) == Precision::bf16;
+}
+
+Dtype gradient_type(const TrainConfig& config, Device device) {
+  const Precision asked = config.parallel.gradients;
+  const Dtype type = compute_type(asked == Precision::automatic ? config.precision : Precision::fp32, device);
+  if (asked == Precision::automatic || asked == Precision::fp32) return type;
+  if (!computes_in_16_bits(device))
+    throw user_error(
+        "parallel.gradients is {}, which needs GPUs, and this runs on the CPU; use --set "
+        "parallel.gradients=fp32",
+        name_of(asked));
+  return asked == Precision::bf16 ? Dtype::bf16 : Dtype::f16;
 }
 
 std::optional<double> peak_flops(const std::string& gpu, Precision precision) {
   for (const Peak& peak : peaks)
     if (gpu.find(peak.name) != std::string::npos)
-      return 1e12 * (resolved(precision, Device::cuda) == Precision::fp32 ? peak.single : peak.narrow);
+      return 1e12 * (precision == Precision::fp32 ? peak.single : peak.half);
   return std::nullopt;
 }
 

@@ -16,11 +16,14 @@ const char* name_of(Precision precision);
 // not compute in.
 Dtype compute_type(Precision precision, Device device);
 
-// Whether the residual stream is of that type too (Context::narrow_stream): beside bf16 unless the recipe says fp32.
-// Never on the CPU, where all is fp32, nor beside fp16, whose range is too small for a sum over all branches.
-bool narrow_stream(const TrainConfig& config, Device device);
+// Whether the residual stream is of that type too (Context::low_precision_residual): with bf16 unless the recipe
+// says fp32. Never on the CPU, where all is fp32, nor with fp16, whose range is too small for a sum over all branches.
+bool low_precision_residual(const TrainConfig& config, Device device);
 
-// Dense operations a second, by the maker's data sheet; absent for a GPU that is not in the table.
+// The type in which gradients travel between ranks. UserError for what the device does not compute in.
+Dtype gradient_type(const TrainConfig& config, Device device);
+
+// Dense operations per second, by the maker's data sheet; absent for a GPU that is not in the table.
 std::optional<double> peak_flops(const std::string& gpu, Precision precision);
 
 }  // namespace longstride

@@ -1,47 +1,75 @@
 #include "framework/train/step/training_state.h"
 
-#include <cstring>
+#include <utility>
+
+#include "framework/train/ranks/rank_links.h"
+#include "framework/train/step/precision.h"
 
 namespace longstride {
 
-TrainingState::TrainingState(Model& model, const TrainConfig& config, const MemoryPlan& plan, int ranks)
-    : bytes_(static_cast<std::size_t>(plan.block())) {
-  const Batching batching = divide_batch(config, ranks);
-  if (plan.device == Device::cpu)
-    base_ = host_.emplace(bytes_).data();
-  else
-    base_ = gpu_.emplace(bytes_).data();
-  const Shape flat = {model.parameters().flat_size()};
-  masters = take(flat, Dtype::f32);
-  if (plan.compute != Dtype::f32) low = take(flat, plan.compute);
-  gradients = take(flat, Dtype::f32);
-  if (plan.exchange > 0) wire = take(flat, gradient_type(config, plan.device));
-  const Shape updated = {optimizer_elements(model.parameters(), config, ranks)};
-  optimizer.m = take(updated, Dtype::f32);
-  optimizer.v = take(updated, Dtype::f32);
-  optimizer.scalars = take({static_cast<std::int64_t>(Optimizer::scalars_bytes)}, Dtype::u8);
-  if (plan.average > 0) optimizer.ema = take(updated, Dtype::f32);
-  step = take({1}, Dtype::i64);
-  tokens = take({batching.per_rank, model.context()}, Dtype::u8);
-  nats = take({1}, Dtype::f64);
-  losses = take({batching.micro, model.context() / batching.context}, Dtype::f32);
-  if (plan.device == Device::cpu) {
-    std::memset(base_, 0, taken_);
-  } else {
-    zero_on_device(base_, taken_, nullptr);
-    synchronize(nullptr);
-  }
-  if (plan.libraries > 0) workspace = take({plan.libraries}, Dtype::u8);
-  LONGSTRIDE_CHECK(static_cast<std::int64_t>(bytes_ - taken_) == plan.activations,
-                   "{} bytes are left for activations, {} are planned", bytes_ - taken_, plan.activations);
-  arena_ = Arena(base_ + taken_, bytes_ - taken_);
-  model.parameters().bind(masters, gradients, low);
+std::vector<FlatRange> updated_ranges(const ParameterSet& parameters, const ParallelConfig& config, int rank,
+                                      int ranks) {
+  return config.shard ? parameters.pieces(rank, ranks) : parameters.everything();
 }
 
-Tensor TrainingState::take(const Shape& shape, Dtype dtype) {
-  const Tensor t(base_ + taken_, dtype, shape);
-  taken_ += Arena::rounded(t.bytes());
+TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks, Device device, Block block)
+    : block_(std::move(block)) {
+  const Batching batching = divide_batch(config, ranks);
+  sizes_.device = device;
+  sizes_.compute = compute_type(config.precision, device);
+  const Dtype travelling = gradient_type(config, device);
+  ParameterSet& parameters = model.parameters();
+  parameters.lay_out(ranks, config.parallel.bucket);
+  const Shape flat = {parameters.flat_size()};
+  masters = take(&MemoryPlan::parameters, flat, Dtype::f32);
+  if (sizes_.compute != Dtype::f32) low = take(&MemoryPlan::parameters, flat, sizes_.compute);
+  gradients = take(&MemoryPlan::gradients, flat, Dtype::f32);
+  if (exchanges(config.parallel, ranks) && travelling != Dtype::f32)
+    wire = take(&MemoryPlan::exchange, flat, travelling);
+  Shape updated = {0};
+  for (const FlatRange& range : updated_ranges(parameters, config.parallel, 0, ranks)) updated.size[0] += range.count;
+  optimizer.m = take(&MemoryPlan::optimizer, updated, Dtype::f32);
+  optimizer.v = take(&MemoryPlan::optimizer, updated, Dtype::f32);
+  optimizer.scalars = take(&MemoryPlan::optimizer, {Optimizer::scalars_bytes}, Dtype::u8);
+  if (config.ema > 0) optimizer.ema = take(&MemoryPlan::average, updated, Dtype::f32);
+  const std::size_t begin = taken_;
+  step = take(&MemoryPlan::batch, {1}, Dtype::i64);
+  tokens = take(&MemoryPlan::batch, {batching.per_rank, model.context()}, Dtype::u8);
+  input = Tensor(step.data(), Dtype::u8, {static_cast<std::int64_t>(taken_ - begin)});
+  nats = take(&MemoryPlan::batch, {1}, Dtype::f64);
+  losses = take(&MemoryPlan::batch, {batching.micro, model.context() / batching.sequence_ranks}, Dtype::f32);
+  const std::size_t zeroed = taken_;
+  if (const auto bytes = static_cast<std::int64_t>(library_workspace_bytes(device)); bytes > 0)
+    workspace = take(&MemoryPlan::libraries, {bytes}, Dtype::u8);
+  parameters.bind(masters, gradients, low);
+  if (block_.data() == nullptr) return;
+  const Queue queue(device);
+  queue.zero(block_.data(), zeroed);
+  queue.synchronize();
+  LONGSTRIDE_CHECK(taken_ <= block_.bytes(), "a block of {} bytes for {}", block_.bytes(), taken_);
+  arena_ = Arena(block_.data() + taken_, block_.bytes() - taken_);
+}
+
+Tensor TrainingState::take(std::int64_t MemoryPlan::*purpose, const Shape& shape, Dtype dtype) {
+  const Tensor t(block_.data() == nullptr ? nullptr : block_.data() + taken_, dtype, shape);
+  const std::size_t bytes = Arena::rounded(t.bytes());
+  sizes_.*purpose += static_cast<std::int64_t>(bytes);
+  taken_ += bytes;
   return t;
+}
+
+Context TrainingState::context(const TrainConfig& config, const Queue& queue) {
+  Context ctx;
+  ctx.device = sizes_.device;
+  ctx.arena = &arena_;
+  ctx.launch.stream = queue.stream();
+  ctx.launch.workspace = workspace.data();
+  ctx.launch.workspace_bytes = workspace.bytes();
+  ctx.compute = sizes_.compute;
+  ctx.low_precision_residual = low_precision_residual(config, sizes_.device);
+  ctx.seed = config.seed;
+  ctx.step = step.as<const std::int64_t>();
+  return ctx;
 }
 
 }  // namespace longstride

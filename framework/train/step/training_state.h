@@ -1,41 +1,52 @@
-// All memory of a training run on one rank: one block of exactly the planned size on the device that trains, cut into
-// the flat buffers, what a step reads and reports, library workspace and the arena.
+// All memory of a training run on one rank: one block on the device that trains, cut into the flat buffers, what a step
+// reads and reports, library workspace and the arena. Over no block it is a plan: tensors have shapes and null
+// pointers, sizes() tells the bytes of every purpose, and the arena counts.
 #pragma once
-#include <optional>
+#include <vector>
 
 #include "framework/core/context.h"
+#include "framework/core/device/memory.h"
 #include "framework/models/model.h"
-#include "framework/train/step/host_memory.h"
+#include "framework/optim/optimizer.h"
 #include "framework/train/step/memory_plan.h"
 
 namespace longstride {
 
+// The ranges of the flat buffers that a rank's optimizer updates: its pieces where it is sharded, or everything.
+std::vector<FlatRange> updated_ranges(const ParameterSet& parameters, const ParallelConfig& config, int rank,
+                                      int ranks);
+
 class TrainingState {
  public:
-  // Allocates (zeroed but for the arena) and binds the model's parameters.
-  TrainingState(Model& model, const TrainConfig& config, const MemoryPlan& plan, int ranks);
+  // Lays the model's parameters out for the ranks and binds them. The block, of MemoryPlan::block() bytes, is zeroed
+  // but for the arena.
+  TrainingState(Model& model, const TrainConfig& config, int ranks, Device device, Block block = {});
 
   Tensor masters;  // (flat_size) f32, like all flat buffers but `low`
-  Tensor low;      // what matrix products read when they compute in a narrow type; absent in fp32
+  Tensor low;      // what matrix products read when they compute in 16 bits; absent in fp32
   Tensor gradients;
   Tensor wire;  // gradients as they travel between ranks; absent where they travel in fp32, or not at all
   Optimizer::State optimizer;
-  Tensor step;       // (1) i64: the step's number, 0-based. Its tokens follow it in memory at `step_to_tokens` bytes
-  Tensor tokens;     // (rows of this rank, context) u8
+  Tensor step;       // (1) i64: the step's number, 0-based
+  Tensor tokens;     // (rows of this rank, context) u8, `step_to_tokens` bytes after the number
+  Tensor input;      // u8: the number, its tokens and what is between them, which travel to the device at once
   Tensor nats;       // (1) f64: the sum of a step's losses
   Tensor losses;     // (micro-batch, positions of this rank) f32
-  Tensor workspace;  // for libraries; absent on the CPU
-  Arena& arena() { return arena_; }
-  std::size_t bytes() const { return bytes_; }
+  Tensor workspace;  // for libraries; absent where they need none
   static constexpr std::size_t step_to_tokens = Arena::alignment;
 
+  const MemoryPlan& sizes() const { return sizes_; }  // of all of the above
+  Arena& arena() { return arena_; }
+  std::size_t bytes() const { return block_.bytes(); }
+  std::size_t used_bytes() const { return taken_ + arena_.high_water(); }
+  // To compute a step in, on this queue.
+  Context context(const TrainConfig& config, const Queue& queue);
+
  private:
-  Tensor take(const Shape& shape, Dtype dtype);
-  std::size_t bytes_;
-  std::optional<HostMemory> host_;
-  std::optional<DeviceMemory> gpu_;
-  std::byte* base_;
+  Tensor take(std::int64_t MemoryPlan::*purpose, const Shape& shape, Dtype dtype);
+  Block block_;
   std::size_t taken_ = 0;
+  MemoryPlan sizes_;
   Arena arena_;
 };
 

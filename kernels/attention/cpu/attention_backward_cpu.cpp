@@ -24,7 +24,7 @@ struct Workspace {
 
   Workspace(const AttentionBackwardArgs& args, Carver& carver) {
     const std::int64_t queries = padded<T>(args.plan->tile.queries), keys = args.plan->tile.keys;
-    const std::int64_t key_size = padded<T>(args.q.size[3]), value_size = padded<T>(args.v.size[3]);
+    const std::int64_t key_size = padded<T>(args.q.size(3)), value_size = padded<T>(args.v.size(3));
     q = carver.take<T>(queries * key_size);
     dout = carver.take<T>(queries * value_size);
     q_t = carver.take<T>(queries * key_size);
@@ -53,7 +53,7 @@ std::size_t thread_bytes(const AttentionBackwardArgs& args) {
 template <class T>
 std::size_t delta_bytes(const AttentionBackwardArgs& args) {
   Carver carver(nullptr);
-  carver.take<T>(args.q.size[0] * args.q.size[2] * args.q.size[1]);
+  carver.take<T>(args.q.size(0) * args.q.size(2) * args.q.size(1));
   return carver.used();
 }
 
@@ -77,7 +77,7 @@ bool reaches_every_key(const Part& part) { return part.kind != PartKind::fixed_s
 template <class T>
 class Segment {
  public:
-  Segment(const AttentionBackwardArgs& args, const Unit& unit, Slot slot, bool first, const T* delta,
+  Segment(const AttentionBackwardArgs& args, const WorkUnit& unit, Slot slot, bool first, const T* delta,
           const Workspace<T>& space)
       : plan_(*args.plan),
         pass_(*slot.pass),
@@ -93,11 +93,11 @@ class Segment {
         dq_(rows_of<T>(args.dq, unit.sequence, unit.head)),
         dk_(rows_of<T>(args.dk, unit.sequence, unit.head)),
         dv_(rows_of<T>(args.dv, unit.sequence, unit.head)),
-        queries_(stream_within(slot.pass->queries, unit.segment, plan_.n)),
-        keys_(stream_within(slot.part->keys, unit.segment, plan_.n)),
+        queries_(rows_within(slot.pass->queries, unit.segment, plan_.n)),
+        keys_(rows_within(slot.part->keys, unit.segment, plan_.n)),
         key_ld_(padded<T>(q_.size)),
         value_ld_(padded<T>(v_.size)) {
-    const std::int64_t row = (unit.sequence * args.q.size[2] + unit.head) * plan_.n;
+    const std::int64_t row = (unit.sequence * args.q.size(2) + unit.head) * plan_.n;
     lse_ = args.lse.as<T>() + row;
     delta_ = delta + row;
   }
@@ -236,11 +236,11 @@ class Segment {
   T scale_;
   bool first_;        // overwrites dQ; the other parts add to it
   bool starts_keys_;  // the same for dK and dV
-  Rows<const T> q_, k_, v_, dout_;
-  Rows<T> dq_, dk_, dv_;
+  HeadRows<const T> q_, k_, v_, dout_;
+  HeadRows<T> dq_, dk_, dv_;
   const T* lse_;
   const T* delta_;
-  Stream queries_, keys_;
+  RowSet queries_, keys_;
   std::int64_t key_ld_, value_ld_, lanes_ = 0;
   Tile query_tile_{}, key_tile_{};
 };
@@ -248,9 +248,9 @@ class Segment {
 // D of every row; zeroes dK and dV where the first part does not reach all keys.
 template <class T>
 void prepare(const AttentionBackwardArgs& args, T* delta) {
-  const std::int64_t n = args.q.size[1], heads = args.q.size[2];
+  const std::int64_t n = args.q.size(1), heads = args.q.size(2);
 #pragma omp parallel for
-  for (std::int64_t row = 0; row < args.q.size[0] * n; ++row) {
+  for (std::int64_t row = 0; row < args.q.size(0) * n; ++row) {
     const std::int64_t sequence = row / n, position = row % n;
     for (std::int64_t head = 0; head < heads; ++head) {
       const auto o = rows_of<const T>(args.o, sequence, head), dout = rows_of<const T>(args.dout, sequence, head);
@@ -269,7 +269,7 @@ enum class Walk { whole, by_query, by_key };
 template <class T>
 void run_part(const AttentionBackwardArgs& args, std::int32_t number, Walk walk, const T* delta) {
   const AttentionPlan& plan = *args.plan;
-  const WorkList work(args.q.size[0], args.q.size[2], [&](std::int64_t head) -> Share {
+  const WorkList work(args.q.size(0), args.q.size(2), [&](std::int64_t head) -> HeadShare {
     const Slot slot = slot_of(plan, head, number);
     if (slot.part == nullptr) return {};
     if (walk == Walk::whole) return {slot.pass->segments, 1};
@@ -280,11 +280,11 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Walk walk,
   {
     const std::size_t offset =
         delta_bytes<T>(args) + static_cast<std::size_t>(omp_get_thread_num()) * thread_bytes<T>(args);
-    Carver carver(static_cast<std::byte*>(args.workspace) + offset);
+    Carver carver(static_cast<std::byte*>(args.scratch.data()) + offset);
     const Workspace<T> space(args, carver);
 #pragma omp for schedule(dynamic, work.chunk())
     for (std::int64_t u = 0; u < work.size(); ++u) {
-      const Unit unit = work.at(u);
+      const WorkUnit unit = work.at(u);
       const Slot slot = slot_of(plan, unit.head, number);
       Segment<T> segment(args, unit, slot, number == 0, delta, space);
       if (walk == Walk::by_key) {
@@ -301,16 +301,16 @@ void run_part(const AttentionBackwardArgs& args, std::int32_t number, Walk walk,
 template <class T>
 void backward(const AttentionBackwardArgs& args) {
   const AttentionPlan& plan = *args.plan;
-  T* delta = static_cast<T*>(args.workspace);
+  T* delta = static_cast<T*>(args.scratch.data());
   prepare(args, delta);
   for (std::int32_t number = 0;; ++number) {
     std::int64_t segments = 0;
-    for (std::int64_t head = 0; head < args.q.size[2]; ++head) {
+    for (std::int64_t head = 0; head < args.q.size(2); ++head) {
       const Slot slot = slot_of(plan, head, number);
       if (slot.part != nullptr) segments += slot.pass->segments;
     }
     if (segments == 0) return;
-    if (args.q.size[0] * segments >= omp_get_max_threads()) {
+    if (args.q.size(0) * segments >= omp_get_max_threads()) {
       run_part(args, number, Walk::whole, delta);
     } else {
       run_part(args, number, Walk::by_query, delta);
@@ -321,9 +321,9 @@ void backward(const AttentionBackwardArgs& args) {
 
 }  // namespace
 
-std::size_t attention_workspace_bytes(const AttentionBackwardArgs& args) {
+std::size_t attention_scratch_bytes(const AttentionBackwardArgs& args) {
   std::size_t bytes = 0;
-  with_float_type(args.q.dtype, [&](auto zero) {
+  with_float_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     bytes = delta_bytes<T>(args) + thread_bytes<T>(args) * static_cast<std::size_t>(omp_get_max_threads());
   });
@@ -331,7 +331,7 @@ std::size_t attention_workspace_bytes(const AttentionBackwardArgs& args) {
 }
 
 void attention_backward(const AttentionBackwardArgs& args, const Launch&) {
-  with_float_type(args.q.dtype, [&](auto zero) { backward<decltype(zero)>(args); });
+  with_float_type(args.q.dtype(), [&](auto zero) { backward<decltype(zero)>(args); });
 }
 
 }  // namespace longstride::kernels::cpu

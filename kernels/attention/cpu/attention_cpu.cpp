@@ -17,7 +17,7 @@ struct Workspace {
 
   Workspace(const AttentionArgs& args, Carver& carver) {
     const std::int64_t lanes = padded<T>(args.plan->tile.queries), keys = args.plan->tile.keys;
-    const std::int64_t key_size = padded<T>(args.q.size[3]), value_size = padded<T>(args.v.size[3]);
+    const std::int64_t key_size = padded<T>(args.q.size(3)), value_size = padded<T>(args.v.size(3));
     rows = carver.take<T>(lanes * std::max(key_size, value_size));
     q = carver.take<T>(key_size * lanes);
     k = carver.take<T>(keys * key_size);
@@ -42,16 +42,16 @@ std::size_t thread_bytes(const AttentionArgs& args) {
 template <class T>
 class QueryTile {
  public:
-  QueryTile(const AttentionArgs& args, const Unit& unit, const Pass& pass, const Workspace<T>& space)
+  QueryTile(const AttentionArgs& args, const WorkUnit& unit, const Pass& pass, const Workspace<T>& space)
       : plan_(*args.plan),
         space_(space),
         q_(rows_of<const T>(args.q, unit.sequence, unit.head)),
         k_(rows_of<const T>(args.k, unit.sequence, unit.head)),
         v_(rows_of<const T>(args.v, unit.sequence, unit.head)),
         o_(rows_of<T>(args.o, unit.sequence, unit.head)),
-        lse_(args.lse.as<T>() + (unit.sequence * args.lse.size[1] + unit.head) * args.lse.size[2]),
+        lse_(args.lse.as<T>() + (unit.sequence * args.lse.size(1) + unit.head) * args.lse.size(2)),
         pass_(pass),
-        queries_(stream_within(pass.queries, unit.segment, plan_.n)),
+        queries_(rows_within(pass.queries, unit.segment, plan_.n)),
         segment_(unit.segment),
         index_(unit.tile),
         tile_(tile_at(queries_, unit.tile, plan_.tile.queries)),
@@ -82,7 +82,7 @@ class QueryTile {
   }
 
   void attend(const Part& part) const {
-    const Stream keys = stream_within(part.keys, segment_, plan_.n);
+    const RowSet keys = rows_within(part.keys, segment_, plan_.n);
     const TileRuns runs = key_runs(plan_, pass_, part, index_);
     if (!runs.empty()) space_.bounds.set(part, queries_, keys, tile_, lanes_);
     for (const TileRun& run : runs)
@@ -100,10 +100,10 @@ class QueryTile {
   }
 
  private:
-  void add_keys(const Stream& stream, Tile keys, bool full) const {
+  void add_keys(const RowSet& set, Tile keys, bool full) const {
     if (keys.rows == 0) return;
-    gather(k_, stream, keys.begin, keys.rows, T(1), space_.k, k_.size);
-    gather(v_, stream, keys.begin, keys.rows, T(1), space_.v, v_.size);
+    gather(k_, set, keys.begin, keys.rows, T(1), space_.k, k_.size);
+    gather(v_, set, keys.begin, keys.rows, T(1), space_.v, v_.size);
     each_block(space_.bounds, tile_, keys, full, [&](const Block& block) {
       const auto [row, rows, lane, lanes] = block;
       T* s = space_.s + row * lanes_ + lane;
@@ -163,11 +163,11 @@ class QueryTile {
 
   const AttentionPlan& plan_;
   const Workspace<T>& space_;
-  Rows<const T> q_, k_, v_;
-  Rows<T> o_;
+  HeadRows<const T> q_, k_, v_;
+  HeadRows<T> o_;
   T* lse_;
   const Pass& pass_;
-  Stream queries_;
+  RowSet queries_;
   std::int32_t segment_, index_;
   Tile tile_;
   std::int64_t key_ld_, value_ld_, lanes_;
@@ -176,7 +176,7 @@ class QueryTile {
 template <class T>
 void attention_pass(const AttentionArgs& args, std::int32_t number) {
   const AttentionPlan& plan = *args.plan;
-  const WorkList work(args.q.size[0], args.q.size[2], [&](std::int64_t head) -> Share {
+  const WorkList work(args.q.size(0), args.q.size(2), [&](std::int64_t head) -> HeadShare {
     const auto passes = plan.passes_of(head);
     if (number >= static_cast<std::int32_t>(passes.size())) return {};
     const Pass& pass = passes[static_cast<std::size_t>(number)];
@@ -184,11 +184,11 @@ void attention_pass(const AttentionArgs& args, std::int32_t number) {
   });
 #pragma omp parallel
   {
-    Carver carver(static_cast<std::byte*>(args.workspace) + omp_get_thread_num() * thread_bytes<T>(args));
+    Carver carver(static_cast<std::byte*>(args.scratch.data()) + omp_get_thread_num() * thread_bytes<T>(args));
     const Workspace<T> space(args, carver);
 #pragma omp for schedule(dynamic, work.chunk())
     for (std::int64_t u = 0; u < work.size(); ++u) {
-      const Unit unit = work.at(u);
+      const WorkUnit unit = work.at(u);
       const Pass& pass = plan.passes_of(unit.head)[static_cast<std::size_t>(number)];
       const QueryTile<T> tile(args, unit, pass, space);
       if (tile.empty()) continue;
@@ -201,9 +201,9 @@ void attention_pass(const AttentionArgs& args, std::int32_t number) {
 
 }  // namespace
 
-std::size_t attention_workspace_bytes(const AttentionArgs& args) {
+std::size_t attention_scratch_bytes(const AttentionArgs& args) {
   std::size_t bytes = 0;
-  with_float_type(args.q.dtype, [&](auto zero) { bytes = thread_bytes<decltype(zero)>(args); });
+  with_float_type(args.q.dtype(), [&](auto zero) { bytes = thread_bytes<decltype(zero)>(args); });
   return bytes * static_cast<std::size_t>(omp_get_max_threads());
 }
 
@@ -211,7 +211,7 @@ void attention(const AttentionArgs& args, const Launch&) {
   std::int32_t passes = 0;
   for (const HeadPlan& head : args.plan->heads) passes = std::max(passes, head.passes);
   for (std::int32_t number = 0; number < passes; ++number)
-    with_float_type(args.q.dtype, [&](auto zero) { attention_pass<decltype(zero)>(args, number); });
+    with_float_type(args.q.dtype(), [&](auto zero) { attention_pass<decltype(zero)>(args, number); });
 }
 
 }  // namespace longstride::kernels::cpu

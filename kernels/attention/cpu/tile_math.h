@@ -120,7 +120,7 @@ inline T dot(const T* a, const T* b, std::int64_t size) {
 
 // The rows of one (sequence, head) of q, k, v or their gradients.
 template <class T>
-struct Rows {
+struct HeadRows {
   T* data;
   std::int64_t stride;  // between positions, in elements
   std::int64_t size;    // elements of a row
@@ -128,16 +128,16 @@ struct Rows {
   T* at(std::int64_t position) const { return data + position * stride; }
 };
 
-// Calls f(row, position) for the entries [begin, begin + count) of a stream.
+// Calls f(row, position) for the entries [begin, begin + count) of a row set.
 template <class F>
-inline void each_entry(const Stream& stream, std::int32_t begin, std::int32_t count, F&& f) {
-  std::int32_t position = stream.position(begin), in_run = begin % stream.run;
+inline void each_entry(const RowSet& set, std::int32_t begin, std::int32_t count, F&& f) {
+  std::int32_t position = set.position(begin), in_run = begin % set.run;
   for (std::int32_t r = 0; r < count; ++r) {
     f(r, position);
     ++position;
-    if (++in_run == stream.run) {
+    if (++in_run == set.run) {
       in_run = 0;
-      position += stream.period - stream.run;
+      position += set.period - set.run;
     }
   }
 }
@@ -145,9 +145,9 @@ inline void each_entry(const Stream& stream, std::int32_t begin, std::int32_t co
 // tile(r, 0 .. size) = factor * row of entry begin + r, each row padded with zeros to `ld`, and whole rows of zeros
 // up to row `padded_rows`.
 template <class T, class U>
-inline void gather(const Rows<U>& rows, const Stream& stream, std::int32_t begin, std::int32_t count, T factor,
+inline void gather(const HeadRows<U>& rows, const RowSet& set, std::int32_t begin, std::int32_t count, T factor,
                    T* __restrict tile, std::int64_t ld, std::int64_t padded_rows = 0) {
-  each_entry(stream, begin, count, [&](std::int32_t r, std::int32_t position) {
+  each_entry(set, begin, count, [&](std::int32_t r, std::int32_t position) {
     const T* __restrict from = rows.at(position);
     T* __restrict to = tile + r * ld;
     for (std::int64_t d = 0; d < rows.size; ++d) to[d] = factor * from[d];
@@ -158,9 +158,9 @@ inline void gather(const Rows<U>& rows, const Stream& stream, std::int32_t begin
 
 // The inverse: row of entry begin + r = tile(r, 0 .. size).
 template <class T>
-inline void scatter(const T* __restrict tile, std::int64_t ld, const Stream& stream, std::int32_t begin,
-                    std::int32_t count, const Rows<T>& rows) {
-  each_entry(stream, begin, count, [&](std::int32_t r, std::int32_t position) {
+inline void scatter(const T* __restrict tile, std::int64_t ld, const RowSet& set, std::int32_t begin,
+                    std::int32_t count, const HeadRows<T>& rows) {
+  each_entry(set, begin, count, [&](std::int32_t r, std::int32_t position) {
     std::memcpy(rows.at(position), tile + r * ld, static_cast<std::size_t>(rows.size) * sizeof(T));
   });
 }

@@ -9,7 +9,7 @@
 
 #include "kernels/attention/cpu/tile_math.h"
 #include "kernels/base/fast_math.h"
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels::cpu {
 
@@ -34,16 +34,16 @@ class Carver {
 
 // The rows of (sequence, head) of a (batch, n, heads, size) view.
 template <class T>
-inline Rows<T> rows_of(const View& view, std::int64_t sequence, std::int64_t head) {
-  return {view.as<T>() + sequence * view.stride[0] + head * view.stride[2], view.stride[1], view.size[3]};
+inline HeadRows<T> rows_of(const Tensor& view, std::int64_t sequence, std::int64_t head) {
+  return {view.as<T>() + sequence * view.stride(0) + head * view.stride(2), view.stride(1), view.size(3)};
 }
 
 // The work of one head per sequence.
-struct Share {
+struct HeadShare {
   std::int64_t segments = 0, tiles = 0;  // one unit per tile and segment
-  bool operator==(const Share&) const = default;
+  bool operator==(const HeadShare&) const = default;
 };
-struct Unit {
+struct WorkUnit {
   std::int64_t sequence, head;
   std::int32_t segment, tile;
 };
@@ -64,7 +64,7 @@ class WorkList {
   std::int64_t size() const { return batch_ * first_.back(); }
   // Number of neighbouring units that one thread should take.
   int chunk() const { return heads_together_ ? static_cast<int>(shares_.size()) : 1; }
-  Unit at(std::int64_t number) const {
+  WorkUnit at(std::int64_t number) const {
     const std::int64_t sequence = number / first_.back(), rest = number % first_.back();
     const auto heads = static_cast<std::int64_t>(shares_.size());
     if (heads_together_) return unit(sequence, rest % heads, rest / heads);
@@ -73,35 +73,35 @@ class WorkList {
   }
 
  private:
-  Unit unit(std::int64_t sequence, std::int64_t head, std::int64_t index) const {
+  WorkUnit unit(std::int64_t sequence, std::int64_t head, std::int64_t index) const {
     const std::int64_t tiles = shares_[static_cast<std::size_t>(head)].tiles;
     return {sequence, head, static_cast<std::int32_t>(index / tiles), static_cast<std::int32_t>(index % tiles)};
   }
 
   std::int64_t batch_;
   bool heads_together_ = true;
-  std::vector<Share> shares_;
+  std::vector<HeadShare> shares_;
   std::vector<std::int64_t> first_;
 };
 
-inline std::int32_t tiles_of(const Stream& stream, std::int32_t tile) { return (stream.length + tile - 1) / tile; }
+inline std::int32_t tiles_of(const RowSet& set, std::int32_t tile) { return (set.length + tile - 1) / tile; }
 
-// One tile of a stream: entries [begin, begin + rows).
+// One tile of a row set: entries [begin, begin + rows).
 struct Tile {
   std::int32_t begin, rows;
 };
-inline Tile tile_at(const Stream& stream, std::int32_t index, std::int32_t size) {
+inline Tile tile_at(const RowSet& set, std::int32_t index, std::int32_t size) {
   const std::int32_t begin = index * size;
-  return {begin, std::clamp(stream.length - begin, 0, size)};
+  return {begin, std::clamp(set.length - begin, 0, size)};
 }
 
-// The interval of each query lane, in entries of the key stream; lanes beyond the tile's rows have none.
+// The interval of each query lane, in entries of the keys; lanes beyond the tile's rows have none.
 template <class T>
 struct Bounds {
   T* low;
   T* high;
 
-  void set(const Part& part, const Stream& queries, const Stream& keys, Tile tile, std::int64_t lanes) const {
+  void set(const Part& part, const RowSet& queries, const RowSet& keys, Tile tile, std::int64_t lanes) const {
     each_entry(queries, tile.begin, tile.rows, [&](std::int32_t r, std::int32_t position) {
       const Interval in = part.interval(keys, position);
       low[r] = static_cast<T>(in.begin);  // below 2^24: exact in f32

@@ -8,10 +8,10 @@ namespace {
 
 // A ring with room for all keys of the part that a later query may need. Segments share one, in natural order.
 CacheRing ring_of(const Pass& pass, const Part& part, std::int32_t n) {
-  const Stream stream = pass.segments > 1 ? Stream{0, n, n, n} : part.keys;
-  if (part.low.back >= n) return {stream, stream.length};  // limits at the start: all keys stay needed
+  const RowSet set = pass.segments > 1 ? RowSet{0, n, n, n} : part.keys;
+  if (part.low.back >= n) return {set, set.length};  // limits at the start: all keys stay needed
   const std::int32_t positions = (part.low.block > 0 ? part.low.block : 1) + part.low.back;
-  return {stream, std::min(stream.length, positions)};
+  return {set, std::min(set.length, positions)};
 }
 
 }  // namespace

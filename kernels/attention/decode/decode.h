@@ -6,13 +6,13 @@
 #include <memory>
 
 #include "kernels/attention/pattern/plan.h"
-#include "kernels/base/view.h"
+#include "kernels/base/op.h"
 
 namespace longstride::kernels {
 
-// A ring of rows of the cache: entry t of `stream` lives in row first_row + t mod capacity.
+// A ring of rows of the cache: entry t of `set` lives in row first_row + t mod capacity.
 struct CacheRing {
-  Stream stream;
+  RowSet set;
   std::int32_t capacity = 0;
   std::int64_t first_row = 0;
 };
@@ -39,37 +39,40 @@ struct DecodePlan {
 // For the layer of `plan`, which is not needed afterwards.
 std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan);
 
+// The keys and values of one layer that later positions can still attend to. Any content at first: start by appending
+// position 0.
+struct DecodeCache {
+  const DecodePlan* plan = nullptr;
+  Tensor keys, values;  // (batch, plan->rows, size), contiguous
+};
+
 // q, k, v, o and the cache have one type: f32 or f64 on the CPU; bf16, f16 or f32 on the GPU, where scores and
 // softmax are f32.
 //
 // Stores rows [first, first + rows) of k and v. Positions are appended in order, each once.
 struct AppendArgs {
-  const DecodePlan* plan = nullptr;
-  View k, v;          // (batch, rows, heads, size), last dimension dense
-  View keys, values;  // the cache: (batch, plan->rows, size), contiguous
+  DecodeCache cache;
+  Tensor k, v;  // (batch, rows, heads, size), last dimension dense
   std::int64_t first = 0;
   const std::int64_t* first_at = nullptr;  // GPU: when given, `first` is read there, by the kernel
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::other, 2 * bytes_of(k, v), 0}; }
 };
+LONGSTRIDE_OP(append, AppendArgs)
 
 // Attends from `position`, the last one appended.
 struct DecodeArgs {
-  const DecodePlan* plan = nullptr;
-  View q;             // (batch, 1, heads, key size)
-  View keys, values;  // the cache
-  View o;             // (batch, 1, heads, value size), written
+  DecodeCache cache;
+  Tensor q;  // (batch, 1, heads, key size)
+  Tensor o;  // (batch, 1, heads, value size), written
   std::int64_t position = 0;
   double scale = 1;
   const std::int64_t* position_at = nullptr;  // GPU: when given, `position` is read there, by the kernel
+
+  void check(Device device) const;
+  Cost cost() const { return {Work::attention_forward, bytes_of(q, o), 0}; }
 };
-
-namespace cpu {
-void append(const AppendArgs&, const Launch&);
-void decode(const DecodeArgs&, const Launch&);
-}  // namespace cpu
-
-namespace cuda {
-void append(const AppendArgs&, const Launch&);
-void decode(const DecodeArgs&, const Launch&);
-}  // namespace cuda
+LONGSTRIDE_OP(decode, DecodeArgs)
 
 }  // namespace longstride::kernels

@@ -1,14 +1,47 @@
 #include "kernels/attention/cpu/tile_walk.h"
 #include "kernels/attention/decode/decode.h"
+#include "kernels/base/tensor_checks.h"
 
-namespace longstride::kernels::cpu {
+namespace longstride::kernels {
+
+namespace {
+
+void check_cache(Device device, const DecodeCache& cache, const Tensor& rows) {
+  check_computes(device, rows, "queries or keys");
+  LONGSTRIDE_CHECK(cache.plan != nullptr && rows.rank() == 4 && rows.size(2) == std::ssize(cache.plan->heads),
+                   "decoding {} without a plan for its heads", rows.shape().text());
+  for (const Tensor* t : {&cache.keys, &cache.values})
+    LONGSTRIDE_CHECK(t->rank() == 3 && t->size(0) == rows.size(0) && t->size(1) == cache.plan->rows &&
+                         t->contiguous() && t->dtype() == rows.dtype(),
+                     "a cache is {} of {} for {} of {}", t->shape().text(), name_of(t->dtype()), rows.shape().text(),
+                     name_of(rows.dtype()));
+}
+
+}  // namespace
+
+void AppendArgs::check(Device device) const {
+  check_cache(device, cache, k);
+  check_rows(k, {k.size(0), k.size(1), k.size(2), cache.keys.size(2)}, k.dtype(), "k");
+  check_rows(v, {k.size(0), k.size(1), k.size(2), cache.values.size(2)}, k.dtype(), "v");
+  LONGSTRIDE_CHECK(first >= 0 && first + k.size(1) <= cache.plan->n, "positions {} to {} in a cache of {}", first,
+                   first + k.size(1) - 1, cache.plan->n);
+}
+
+void DecodeArgs::check(Device device) const {
+  check_cache(device, cache, q);
+  check_rows(q, {q.size(0), 1, q.size(2), cache.keys.size(2)}, q.dtype(), "q");
+  check_rows(o, {q.size(0), 1, q.size(2), cache.values.size(2)}, q.dtype(), "o");
+  LONGSTRIDE_CHECK(position >= 0 && position < cache.plan->n, "position {} in a cache of {}", position, cache.plan->n);
+}
+
+namespace cpu {
 
 namespace {
 
 // The rows of one sequence's cache.
 template <class T>
-Rows<T> cache_of(const View& view, std::int64_t sequence) {
-  return {view.as<T>() + sequence * view.size[1] * view.size[2], view.size[2], view.size[2]};
+HeadRows<T> cache_of(const Tensor& view, std::int64_t sequence) {
+  return {view.as<T>() + sequence * view.size(1) * view.size(2), view.size(2), view.size(2)};
 }
 
 // The online softmax of one query, whose accumulator is its row of o.
@@ -18,18 +51,18 @@ class Query {
   Query(const DecodeArgs& args, std::int64_t sequence, std::int64_t head)
       : q_(rows_of<const T>(args.q, sequence, head)),
         o_(rows_of<T>(args.o, sequence, head)),
-        keys_(cache_of<const T>(args.keys, sequence)),
-        values_(cache_of<const T>(args.values, sequence)),
+        keys_(cache_of<const T>(args.cache.keys, sequence)),
+        values_(cache_of<const T>(args.cache.values, sequence)),
         scale_(static_cast<T>(args.scale)) {
     std::fill(o_.data, o_.data + o_.size, T(0));
   }
 
-  void attend(const CacheRing& ring, const Stream& stream, Interval in) {
-    const bool by_entry = ring.stream == stream;  // otherwise the ring is in natural order
+  void attend(const CacheRing& ring, const RowSet& set, Interval in) {
+    const bool by_entry = ring.set == set;  // otherwise the ring is in natural order
     for (std::int32_t begin = in.begin; begin < in.end; begin += chunk) {
       const std::int32_t count = std::min(chunk, in.end - begin);
       std::int64_t rows[chunk];
-      each_entry(stream, begin, count, [&](std::int32_t r, std::int32_t position) {
+      each_entry(set, begin, count, [&](std::int32_t r, std::int32_t position) {
         rows[r] = ring.first_row + (by_entry ? begin + r : position) % ring.capacity;
       });
       add(rows, count);
@@ -63,29 +96,29 @@ class Query {
     }
   }
 
-  Rows<const T> q_;
-  Rows<T> o_;
-  Rows<const T> keys_, values_;
+  HeadRows<const T> q_;
+  HeadRows<T> o_;
+  HeadRows<const T> keys_, values_;
   T scale_, top_ = std::numeric_limits<T>::lowest(), sum_ = 0;
 };
 
 template <class T>
 void append_rows(const AppendArgs& args) {
-  const DecodePlan& plan = *args.plan;
-  const std::int64_t batch = args.k.size[0], rows = args.k.size[1], heads = args.k.size[2];
+  const DecodePlan& plan = *args.cache.plan;
+  const std::int64_t batch = args.k.size(0), rows = args.k.size(1), heads = args.k.size(2);
 #pragma omp parallel for
   for (std::int64_t unit = 0; unit < batch * heads; ++unit) {
     const std::int64_t sequence = unit / heads, h = unit % heads;
     const DecodeHead& head = plan.heads[static_cast<std::size_t>(h)];
-    const Rows<const T> k = rows_of<const T>(args.k, sequence, h), v = rows_of<const T>(args.v, sequence, h);
-    const Rows<T> keys = cache_of<T>(args.keys, sequence), values = cache_of<T>(args.values, sequence);
+    const HeadRows<const T> k = rows_of<const T>(args.k, sequence, h), v = rows_of<const T>(args.v, sequence, h);
+    const HeadRows<T> keys = cache_of<T>(args.cache.keys, sequence), values = cache_of<T>(args.cache.values, sequence);
     for (std::int32_t r = 0; r < head.rings; ++r) {
       const CacheRing& ring = plan.rings[static_cast<std::size_t>(head.first_ring + r)];
       const auto first = static_cast<std::int32_t>(args.first), end = static_cast<std::int32_t>(args.first + rows);
-      const std::int32_t stop = ring.stream.count_below(end);
+      const std::int32_t stop = ring.set.count_below(end);
       // Rows that the same call would overwrite are not written.
-      const std::int32_t start = std::max(ring.stream.count_below(first), stop - ring.capacity);
-      each_entry(ring.stream, start, stop - start, [&](std::int32_t t, std::int32_t position) {
+      const std::int32_t start = std::max(ring.set.count_below(first), stop - ring.capacity);
+      each_entry(ring.set, start, stop - start, [&](std::int32_t t, std::int32_t position) {
         const std::int64_t row = ring.first_row + (start + t) % ring.capacity;
         std::copy_n(k.at(position - first), k.size, keys.at(row));
         std::copy_n(v.at(position - first), v.size, values.at(row));
@@ -96,8 +129,8 @@ void append_rows(const AppendArgs& args) {
 
 template <class T>
 void decode_rows(const DecodeArgs& args) {
-  const DecodePlan& plan = *args.plan;
-  const std::int64_t batch = args.q.size[0], heads = args.q.size[2];
+  const DecodePlan& plan = *args.cache.plan;
+  const std::int64_t batch = args.q.size(0), heads = args.q.size(2);
   const auto i = static_cast<std::int32_t>(args.position);
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t unit = 0; unit < batch * heads; ++unit) {
@@ -105,8 +138,8 @@ void decode_rows(const DecodeArgs& args) {
     Query<T> query(args, unit / heads, unit % heads);
     for (std::int32_t p = 0; p < head.parts; ++p) {
       const CachedPart& cached = plan.parts[static_cast<std::size_t>(head.first_part + p)];
-      const Stream stream = stream_within(cached.part.keys, i % cached.segments, plan.n);
-      query.attend(plan.rings[static_cast<std::size_t>(cached.ring)], stream, cached.part.interval(stream, i));
+      const RowSet set = rows_within(cached.part.keys, i % cached.segments, plan.n);
+      query.attend(plan.rings[static_cast<std::size_t>(cached.ring)], set, cached.part.interval(set, i));
     }
     query.finish();
   }
@@ -115,11 +148,12 @@ void decode_rows(const DecodeArgs& args) {
 }  // namespace
 
 void append(const AppendArgs& args, const Launch&) {
-  with_float_type(args.k.dtype, [&](auto zero) { append_rows<decltype(zero)>(args); });
+  with_float_type(args.k.dtype(), [&](auto zero) { append_rows<decltype(zero)>(args); });
 }
 
 void decode(const DecodeArgs& args, const Launch&) {
-  with_float_type(args.q.dtype, [&](auto zero) { decode_rows<decltype(zero)>(args); });
+  with_float_type(args.q.dtype(), [&](auto zero) { decode_rows<decltype(zero)>(args); });
 }
 
-}  // namespace longstride::kernels::cpu
+}  // namespace cpu
+}  // namespace longstride::kernels

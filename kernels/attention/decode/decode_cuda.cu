@@ -19,13 +19,13 @@ struct Heads {
 };
 
 template <class T>
-struct Rows {
+struct StridedRows {
   T* data;
   std::int64_t batch, row, head;  // strides
   int size;
 
-  explicit Rows(const View& v)
-      : data(v.as<T>()), batch(v.stride[0]), row(v.stride[1]), head(v.stride[2]), size(static_cast<int>(v.size[3])) {}
+  explicit StridedRows(const Tensor& v)
+      : data(v.as<T>()), batch(v.stride(0)), row(v.stride(1)), head(v.stride(2)), size(static_cast<int>(v.size(3))) {}
   __device__ T* at(std::int64_t b, std::int64_t r, std::int64_t h) const {
     return data + b * batch + r * row + h * head;
   }
@@ -37,7 +37,7 @@ struct Cache {
   std::int64_t rows;
   int size;
 
-  explicit Cache(const View& v) : data(v.as<T>()), rows(v.size[1]), size(static_cast<int>(v.size[2])) {}
+  explicit Cache(const Tensor& v) : data(v.as<T>()), rows(v.size(1)), size(static_cast<int>(v.size(2))) {}
   __device__ T* at(std::int64_t b, std::int64_t row) const { return data + (b * rows + row) * size; }
 };
 
@@ -47,7 +47,7 @@ __device__ __forceinline__ std::int64_t either(std::int64_t host, const std::int
 
 template <class T>
 __global__ void __launch_bounds__(threads)
-    append_rows(const Heads heads, const Rows<const T> k, const Rows<const T> v, const Cache<T> keys,
+    append_rows(const Heads heads, const StridedRows<const T> k, const StridedRows<const T> v, const Cache<T> keys,
                 const Cache<T> values, std::int64_t rows, std::int64_t first_at_host, const std::int64_t* first_at) {
   const HeadGeometry& head = heads.head[blockIdx.x];
   const std::int64_t h = heads.first + blockIdx.x, batch = blockIdx.y;
@@ -58,9 +58,9 @@ __global__ void __launch_bounds__(threads)
     for (int i = 0; i < head.ring_count; ++i) {
       const CacheRing& ring = head.rings[i];
       const std::int64_t row = ring_row(ring, position);
-      const std::int32_t stop = ring.stream.count_below(first + static_cast<std::int32_t>(rows));
-      // Rows that the same call would overwrite are not written.
-      if (row < 0 || ring.stream.count_below(position) < stop - ring.capacity) continue;
+      const std::int32_t stop = ring.set.count_below(first + static_cast<std::int32_t>(rows));
+      // StridedRows that the same call would overwrite are not written.
+      if (row < 0 || ring.set.count_below(position) < stop - ring.capacity) continue;
       for (int d = lane; d < k.size; d += 32) keys.at(batch, row)[d] = k.at(batch, r, h)[d];
       for (int d = lane; d < v.size; d += 32) values.at(batch, row)[d] = v.at(batch, r, h)[d];
     }
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(threads)
 // A warp processes every 8th key with an online softmax, four keys at a time; the warps are merged in order.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    decode_rows(const Heads heads, const Rows<const T> q, const Cache<const T> keys, const Cache<const T> values,
-                const Rows<T> o, std::int64_t position_at_host, const std::int64_t* position_at, float scale) {
+    decode_rows(const Heads heads, const StridedRows<const T> q, const Cache<const T> keys, const Cache<const T> values,
+                const StridedRows<T> o, std::int64_t position_at_host, const std::int64_t* position_at, float scale) {
   constexpr int at_once = 4;
   __shared__ float of_warp[warps][32 * most_dims + 2];
   const HeadGeometry& head = heads.head[blockIdx.x];
@@ -140,8 +140,8 @@ void each_heads(const DecodePlan& plan, F&& f) {
   }
 }
 
-void check_sizes(const View& v) {
-  if (v.size[3] > 32 * most_dims) throw std::logic_error("decoding heads of more than 128");
+void check_sizes(const Tensor& v) {
+  if (v.size(3) > 32 * most_dims) throw std::logic_error("decoding heads of more than 128");
 }
 
 }  // namespace
@@ -149,14 +149,15 @@ void check_sizes(const View& v) {
 void append(const AppendArgs& args, const Launch& launch) {
   check_sizes(args.k);
   check_sizes(args.v);
-  const std::int64_t rows = args.k.size[1];
-  const auto batch = static_cast<unsigned>(args.k.size[0]);
+  const std::int64_t rows = args.k.size(1);
+  const auto batch = static_cast<unsigned>(args.k.size(0));
   const unsigned slices = blocks_for(std::min<std::int64_t>(rows, 512), warps);
-  with_gpu_type(args.k.dtype, [&](auto zero) {
+  with_gpu_type(args.k.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_heads(*args.plan, [&](const Heads& heads, unsigned count) {
-      run("append", append_rows<T>, {dim3(count, batch, slices), threads}, launch, heads, Rows<const T>(args.k),
-          Rows<const T>(args.v), Cache<T>(args.keys), Cache<T>(args.values), rows, args.first, args.first_at);
+    each_heads(*args.cache.plan, [&](const Heads& heads, unsigned count) {
+      run("append", append_rows<T>, {dim3(count, batch, slices), threads}, launch, heads, StridedRows<const T>(args.k),
+          StridedRows<const T>(args.v), Cache<T>(args.cache.keys), Cache<T>(args.cache.values), rows, args.first,
+          args.first_at);
     });
   });
 }
@@ -164,13 +165,13 @@ void append(const AppendArgs& args, const Launch& launch) {
 void decode(const DecodeArgs& args, const Launch& launch) {
   check_sizes(args.q);
   check_sizes(args.o);
-  const auto batch = static_cast<unsigned>(args.q.size[0]);
-  with_gpu_type(args.q.dtype, [&](auto zero) {
+  const auto batch = static_cast<unsigned>(args.q.size(0));
+  with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_heads(*args.plan, [&](const Heads& heads, unsigned count) {
-      run("decode", decode_rows<T>, {dim3(count, batch), threads}, launch, heads, Rows<const T>(args.q),
-          Cache<const T>(args.keys), Cache<const T>(args.values), Rows<T>(args.o), args.position, args.position_at,
-          static_cast<float>(args.scale));
+    each_heads(*args.cache.plan, [&](const Heads& heads, unsigned count) {
+      run("decode", decode_rows<T>, {dim3(count, batch), threads}, launch, heads, StridedRows<const T>(args.q),
+          Cache<const T>(args.cache.keys), Cache<const T>(args.cache.values), StridedRows<T>(args.o), args.position,
+          args.position_at, static_cast<float>(args.scale));
     });
   });
 }

@@ -32,7 +32,7 @@ inline HeadGeometry geometry_of(const DecodePlan& plan, std::size_t head) {
 
 // The keys of one part that the query at a position attends to, and where the cache keeps them.
 struct KeyRows {
-  Stream keys;
+  RowSet keys;
   Interval in;
   std::int64_t first_row;
   std::int32_t capacity;
@@ -69,14 +69,14 @@ constexpr KeyLine key_line_of(const KeyRows& r) {
 constexpr KeyRows key_rows_of(const HeadGeometry& head, int part, std::int32_t n, std::int32_t position) {
   const CachedPart& cached = head.parts[part];
   const CacheRing& ring = head.rings[cached.ring];
-  const Stream keys = stream_within(cached.part.keys, position % cached.segments, n);
-  return {keys, cached.part.interval(keys, position), ring.first_row, ring.capacity, ring.stream == keys};
+  const RowSet keys = rows_within(cached.part.keys, position % cached.segments, n);
+  return {keys, cached.part.interval(keys, position), ring.first_row, ring.capacity, ring.set == keys};
 }
 
 // The row of a ring that holds `position`; -1 if the ring does not keep it.
 constexpr std::int64_t ring_row(const CacheRing& ring, std::int32_t position) {
-  const std::int32_t entry = ring.stream.count_below(position);
-  return ring.stream.count_below(position + 1) > entry ? ring.first_row + entry % ring.capacity : -1;
+  const std::int32_t entry = ring.set.count_below(position);
+  return ring.set.count_below(position + 1) > entry ? ring.first_row + entry % ring.capacity : -1;
 }
 
 }  // namespace longstride::kernels::cuda

@@ -9,7 +9,7 @@ namespace {
 
 // The geometry of a pass.
 struct Order {
-  Stream queries;
+  RowSet queries;
   std::int32_t segments = 1;
   std::vector<Part> parts;
 
@@ -41,7 +41,7 @@ class HeadPasses {
 
  private:
   std::int32_t cut(std::int64_t x) const { return static_cast<std::int32_t>(std::min<std::int64_t>(x, n_)); }
-  Stream natural() const { return {0, n_, n_, n_}; }
+  RowSet natural() const { return {0, n_, n_, n_}; }
 
   void add_window(PartKind kind, bool merged) {
     const Limit low = kind == PartKind::local ? Limit{cut(window_of(pattern_)) - 1, 0} : Limit{0, period_};
@@ -53,15 +53,15 @@ class HeadPasses {
     const Limit from_start{n_, 0};
     if (kind == PartKind::dense) return add_natural({kind, natural(), from_start, high_});
     if (kind == PartKind::column) {
-      const Stream column = stream_within({0, 1, period_, 0}, 0, n_);
+      const RowSet column = rows_within({0, 1, period_, 0}, 0, n_);
       passes.push_back({column, period_, {{kind, column, from_start, high_}}});
       return;
     }
     const SubBlock block = sub_block_of(pattern_, head_);
-    const Stream summary = stream_within({cut(block.begin), cut(block.width), period_, 0}, 0, n_);
+    const RowSet summary = rows_within({cut(block.begin), cut(block.width), period_, 0}, 0, n_);
     add_natural({kind, summary, from_start, high_});
     if (pattern_.summary_inclusive && block.begin > 0)
-      add_natural({kind, stream_within({0, 1, period_, 0}, 0, n_), from_start, high_});
+      add_natural({kind, rows_within({0, 1, period_, 0}, 0, n_), from_start, high_});
   }
 
   // Parts in natural query order share one pass.

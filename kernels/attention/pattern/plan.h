@@ -3,26 +3,26 @@
 //
 //   head  ->  passes   an order of the query rows, read once under one online softmax; the passes of a head are merged
 //                      by log-sum-exp
-//   pass  ->  parts    a stream of key rows in which every query row may attend to one interval; the parts of a head
+//   pass  ->  parts    a row set of key rows in which every query row may attend to one interval; the parts of a head
 //                      are disjoint
 //   part  ->  tiles    the (query tile, key tile) pairs that hold an allowed pair, and whether all their pairs are
 //                      allowed: computed where needed
 //
-// A *stream* is an increasing sequence of rows of q, k or v, read in place: entry t is the row at position
+// A *row set* is an increasing sequence of rows of q, k or v, read in place: entry t is the row at position
 //     base + (t / run) * period + t mod run.
 // Natural order: run = n. Residue class r of l: base = r, run = 1, period = l. Summary rows of sub-block s:
-// base = l - (s+1)c, run = c, period = l. Streams are increasing, so "all allowed positions up to p" is a prefix.
+// base = l - (s+1)c, run = c, period = l. Row sets are increasing, so "all allowed positions up to p" is a prefix.
 //
 // A *limit* gives a position from the query position i: (block > 0 ? floor(i / block) * block : i) - back. Every part
-// allows the keys of its stream from the low limit (at least 0) to the high limit, both included:
+// allows the keys of its row set from the low limit (at least 0) to the high limit, both included:
 //                    low            high     high limit when merged with a window (excludes the window's keys)
 //     dense          0              i
 //     local          i - w + 1      i
 //     fixed_block    floor(i/l) l   i
 //     column         0              i        i - w  or  floor(i/l) l - 1
 //     fixed_summary  0              i        i - w  or  floor(i/l) l - 1
-// Counted in stream entries, every query row therefore has one interval, whose ends never decrease from row to row:
-// tiles follow from the first and last row of a tile, and a partial tile is masked by two comparisons.
+// Counted in entries of the row set, every query row therefore has one interval, whose ends never decrease from row to
+// row: tiles follow from the first and last row of a tile, and a partial tile is masked by two comparisons.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -35,7 +35,7 @@
 
 namespace longstride::kernels {
 
-struct Stream {
+struct RowSet {
   std::int32_t base = 0, run = 1, period = 1, length = 0;
 
   constexpr std::int32_t position(std::int32_t t) const { return base + t / run * period + t % run; }
@@ -47,11 +47,11 @@ struct Stream {
     return count < length ? count : length;
   }
   constexpr bool holds(std::int32_t p) const { return count_below(p + 1) > count_below(p); }
-  bool operator==(const Stream&) const = default;
+  bool operator==(const RowSet&) const = default;
 };
 
-// This stream shifted by `offset` positions, with all its entries below n.
-constexpr Stream stream_within(Stream s, std::int32_t offset, std::int32_t n) {
+// This row set shifted by `offset` positions, with all its entries below n.
+constexpr RowSet rows_within(RowSet s, std::int32_t offset, std::int32_t n) {
   s.base += offset;
   s.length = n;  // an upper bound: count_below then counts without a limit
   s.length = s.count_below(n);
@@ -65,19 +65,19 @@ struct Limit {
   bool operator==(const Limit&) const = default;
 };
 
-// Entries [begin, end) of a stream; none when end <= begin.
+// Entries [begin, end) of a row set; none when end <= begin.
 struct Interval {
   std::int32_t begin = 0, end = 0;
 };
 
 struct Part {
   PartKind kind = PartKind::dense;
-  Stream keys;  // of segment 0
+  RowSet keys;  // of segment 0
   Limit low, high;
 
-  // The keys to which the query at position i may attend; `stream` holds the keys of its segment.
-  constexpr Interval interval(const Stream& stream, std::int32_t i) const {
-    return {stream.count_below(low.of(i)), stream.count_below(high.of(i) + 1)};
+  // The keys to which the query at position i may attend; `set` holds the keys of its segment.
+  constexpr Interval interval(const RowSet& set, std::int32_t i) const {
+    return {set.count_below(low.of(i)), set.count_below(high.of(i) + 1)};
   }
 };
 
@@ -85,7 +85,7 @@ struct Part {
 // no query and no key row. Segment 0 is the longest; the others use its tiles, of which the last may hold one row less,
 // or none.
 struct Pass {
-  Stream queries;  // of segment 0
+  RowSet queries;  // of segment 0
   std::int32_t segments = 1;
   std::int32_t first_part = 0, parts = 0;
 };
@@ -94,7 +94,7 @@ struct HeadPlan {
   std::int32_t first_pass = 0, passes = 0;
 };
 
-// Rows of a query tile and of a key tile, in stream entries.
+// Rows of a query tile and of a key tile, in entries of their row sets.
 struct TileShape {
   std::int32_t queries = 64, keys = 64;
 };

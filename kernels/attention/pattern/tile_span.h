@@ -1,5 +1,5 @@
 // The tiles of a part that hold an allowed pair, by closed form. In a part every query row has one interval of the key
-// stream, whose ends never decrease from row to row, so the first and the last row of a tile determine its span.
+// row set, whose ends never decrease from row to row, so the first and the last row of a tile determine its span.
 // Kernels evaluate spans where they need them, so a plan of a million positions takes no time, no memory and no copy.
 #pragma once
 #include <array>
@@ -18,8 +18,8 @@ struct TileSpan {
 
 constexpr std::int32_t tiles_in(std::int32_t length, std::int32_t tile) { return (length + tile - 1) / tile; }
 
-// The key tiles of query tile `index`. `queries` and `keys` are the streams of one segment.
-constexpr TileSpan key_tiles_of(const Part& part, const Stream& queries, const Stream& keys, TileShape tile,
+// The key tiles of query tile `index`. `queries` and `keys` are the row sets of one segment.
+constexpr TileSpan key_tiles_of(const Part& part, const RowSet& queries, const RowSet& keys, TileShape tile,
                                 std::int32_t index) {
   const std::int32_t begin = index * tile.queries;
   if (begin >= queries.length) return {};
@@ -33,7 +33,7 @@ constexpr TileSpan key_tiles_of(const Part& part, const Stream& queries, const S
 
 // The query tiles of key tile `index`: those whose span contains it. Since the ends never decrease, they form an
 // interval, found by bisection, and so do the full ones.
-constexpr TileSpan query_tiles_of(const Part& part, const Stream& queries, const Stream& keys, TileShape tile,
+constexpr TileSpan query_tiles_of(const Part& part, const RowSet& queries, const RowSet& keys, TileShape tile,
                                   std::int32_t index) {
   const std::int32_t rows = tiles_in(queries.length, tile.queries);
   const auto first_beyond = [&](std::int32_t TileSpan::*end) {  // the first row whose `end` is above index

@@ -44,16 +44,16 @@ __device__ inline void to_score_gradients(float (&s)[Queries / 8][4], float (&dp
 template <class T, int Key, int Value>
 __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_constant__ Call call) {
   constexpr TileShape tile = tile_shape<Key, Value>;
-  const Job& job = job_of(call.group);
-  const Part& part = job.part[0];
-  const Unit unit = unit_of(call.group, tiles_in(part.keys.length, tile.keys), job, false);
-  const Stream queries = stream_within(job.queries, unit.segment, call.group.n);
-  const Places keys(stream_within(part.keys, unit.segment, call.group.n));
+  const PassArgs& pass = pass_of(call.group);
+  const Part& part = pass.part[0];
+  const WorkUnit unit = unit_of(call.group, tiles_in(part.keys.length, tile.keys), pass, false);
+  const RowSet queries = rows_within(pass.queries, unit.segment, call.group.n);
+  const EntryPositions keys(rows_within(part.keys, unit.segment, call.group.n));
   const std::int32_t begin = unit.tile * tile.keys;
-  if (begin >= keys.stream.length) return;
+  if (begin >= keys.set.length) return;
   __shared__ std::int32_t found[4];
-  const TileSpan span = query_tiles_by_block(part, queries, keys.stream, tile, unit.tile, found);
-  if (job.adds && span.begin >= span.end) return;
+  const TileSpan span = query_tiles_by_block(part, queries, keys.set, tile, unit.tile, found);
+  if (pass.adds && span.begin >= span.end) return;
 
   extern __shared__ __align__(128) unsigned char shared[];
   const Tile<T, Key> k{reinterpret_cast<T*>(shared)};
@@ -62,27 +62,27 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
   const auto q_of = [&](int stage) { return Tile<T, Key>{stages + stage * tile.queries * (Key + Value)}; };
   const auto dout_of = [&](int stage) { return Tile<T, Value>{q_of(stage).data + tile.queries * Key}; };
   auto* const scalars = reinterpret_cast<QueryScalars<tile.queries>*>(stages + 2 * tile.queries * (Key + Value));
-  const Places query_places(queries);
-  const Rows<const T> q_rows(call.q, unit), dout_rows(call.dout, unit);
+  const EntryPositions query_positions(queries);
+  const HeadRows<const T> q_rows(call.q, unit), dout_rows(call.dout, unit);
   const std::int64_t row = lse_row(call, unit);
   const auto masked = [&](std::int32_t t) { return t < span.full_begin || t >= span.full_end; };
   const auto load_queries = [&](std::int32_t t, int stage) {
     const std::int32_t first = t * tile.queries;
-    load_tile<tile.queries>(q_of(stage), q_rows, call.key_size, query_places, first, call.aligned);
-    load_tile<tile.queries>(dout_of(stage), dout_rows, call.value_size, query_places, first, call.aligned);
+    load_tile<tile.queries>(q_of(stage), q_rows, call.key_size, query_positions, first, call.aligned);
+    load_tile<tile.queries>(dout_of(stage), dout_rows, call.value_size, query_positions, first, call.aligned);
     const auto x = static_cast<std::int32_t>(threadIdx.x);
     if (x >= tile.queries) return;
     const bool valid = first + x < queries.length;  // rows beyond the end are zero and add nothing
-    const std::int32_t position = valid ? query_places.at(first + x) : 0;
+    const std::int32_t position = valid ? query_positions.at(first + x) : 0;
     copy_4(&scalars[stage].lse[x], call.lse + row + position, valid);
     copy_4(&scalars[stage].delta[x], call.delta + row + position, valid);
     if (!masked(t)) return;
-    const Interval in = valid ? part.interval(keys.stream, position) : Interval{};
+    const Interval in = valid ? part.interval(keys.set, position) : Interval{};
     scalars[stage].low[x] = in.begin;
     scalars[stage].high[x] = in.end;
   };
-  load_tile<tile.keys>(k, Rows<const T>(call.k, unit), call.key_size, keys, begin, call.aligned);
-  load_tile<tile.keys>(v, Rows<const T>(call.v, unit), call.value_size, keys, begin, call.aligned);
+  load_tile<tile.keys>(k, HeadRows<const T>(call.k, unit), call.key_size, keys, begin, call.aligned);
+  load_tile<tile.keys>(v, HeadRows<const T>(call.v, unit), call.value_size, keys, begin, call.aligned);
   if (span.begin < span.end) load_queries(span.begin, 0);
   copies_commit();
 
@@ -105,7 +105,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
 
   copies_wait();
   __syncthreads();  // k and v are not needed any more: results are stored through their tiles
-  const Rows<T> dk_rows(call.dk, unit), dv_rows(call.dv, unit);
+  const HeadRows<T> dk_rows(call.dk, unit), dv_rows(call.dv, unit);
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {
 #pragma unroll
@@ -114,7 +114,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
       dk[j][2 * upper + 1] *= call.scale;
     }
     const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
-    if (!job.adds || entry >= keys.stream.length) continue;
+    if (!pass.adds || entry >= keys.set.length) continue;
     add_row(dk, upper, dk_rows.at(keys.at(entry)), call.key_size, call.aligned);
     add_row(dv, upper, dv_rows.at(keys.at(entry)), call.value_size, call.aligned);
   }

@@ -60,40 +60,40 @@ __device__ inline void scale_scores(float (&s)[Scores][4], float scale, bool mas
 
 template <class T, int Key, int Value>
 __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_constant__ Call call) {
-  const Job& job = job_of(call.group);
-  const Unit unit = unit_of(call.group, tiles_in(job.queries.length, tile_shape.queries), job, true);
+  const PassArgs& pass = pass_of(call.group);
+  const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, tile_shape.queries), pass, true);
   if (unit.tile < 0) return;
-  const Places queries(stream_within(job.queries, unit.segment, call.group.n));
+  const EntryPositions queries(rows_within(pass.queries, unit.segment, call.group.n));
   const std::int32_t begin = unit.tile * tile_shape.queries;
-  if (begin >= queries.stream.length) return;
-  KeyWalk walk(job, unit, queries.stream, call.group.n, tile_shape);
-  if (job.adds && !walk.more()) return;
+  if (begin >= queries.set.length) return;
+  KeyWalk walk(pass, unit, queries.set, call.group.n, tile_shape);
+  if (pass.adds && !walk.more()) return;
 
   extern __shared__ __align__(128) unsigned char shared[];
   const Tile<T, Key> q{reinterpret_cast<T*>(shared)};
   T* const stages = q.data + tile_shape.queries * Key;
   const auto k_of = [&](int stage) { return Tile<T, Key>{stages + stage * tile_shape.keys * (Key + Value)}; };
   const auto v_of = [&](int stage) { return Tile<T, Value>{k_of(stage).data + tile_shape.keys * Key}; };
-  const Rows<const T> k_rows(call.k, unit), v_rows(call.v, unit);
+  const HeadRows<const T> k_rows(call.k, unit), v_rows(call.v, unit);
   const auto load_keys = [&](const Step& step, int stage) {
-    const Places keys(stream_within(job.part[step.part].keys, unit.segment, call.group.n));
+    const EntryPositions keys(rows_within(pass.part[step.part].keys, unit.segment, call.group.n));
     load_tile<tile_shape.keys>(k_of(stage), k_rows, call.key_size, keys, step.begin, call.aligned);
     load_tile<tile_shape.keys>(v_of(stage), v_rows, call.value_size, keys, step.begin, call.aligned);
   };
-  load_tile<tile_shape.queries>(q, Rows<const T>(call.q, unit), call.key_size, queries, begin, call.aligned);
+  load_tile<tile_shape.queries>(q, HeadRows<const T>(call.q, unit), call.key_size, queries, begin, call.aligned);
   if (walk.more()) load_keys(walk.step(), 0);
   copies_commit();
 
   const int warp_row = static_cast<int>(threadIdx.x / warp_threads) * 16, lane = threadIdx.x % warp_threads;
-  const Rows<T> o_rows(call.o, unit);
+  const HeadRows<T> o_rows(call.o, unit);
   float* const lse = call.lse + lse_row(call, unit);
   float acc[Value / 8][4] = {};
   Softmax softmax;
-  if (job.adds) {  // resumes from a softmax whose largest score is lse and whose sum is 1
+  if (pass.adds) {  // resumes from a softmax whose largest score is lse and whose sum is 1
 #pragma unroll
     for (int upper = 0; upper < 2; ++upper) {
       const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
-      if (entry >= queries.stream.length) continue;
+      if (entry >= queries.set.length) continue;
       const std::int32_t position = queries.at(entry);
       softmax.top[upper] = lse[position] * log2_e;
       softmax.sum[upper] = lane % 4 == 0 && softmax.top[upper] > -INFINITY ? 1.0f : 0.0f;
@@ -112,8 +112,8 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
     copies_commit();
     if (now.part != part) {
       part = now.part;
-      intervals = intervals_of(job.part[part], queries.stream,
-                               stream_within(job.part[part].keys, unit.segment, call.group.n), begin + warp_row);
+      intervals = intervals_of(pass.part[part], queries.set,
+                               rows_within(pass.part[part].keys, unit.segment, call.group.n), begin + warp_row);
     }
     float s[tile_shape.keys / 8][4];
     multiply_transposed<T, tile_shape.keys>(s, q, warp_row, k_of(stage));
@@ -136,7 +136,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
       acc[j][2 * upper + 1] *= share;
     }
     const std::int32_t entry = begin + warp_row + lane / 4 + 8 * upper;
-    if (lane % 4 == 0 && entry < queries.stream.length)
+    if (lane % 4 == 0 && entry < queries.set.length)
       lse[queries.at(entry)] = sum > 0 ? (softmax.top[upper] + log2f(sum)) * ln_2 : -INFINITY;
   }
   store_rows(acc, Tile<T, Value>{stages + warp_row * Value}, o_rows, call.value_size, queries, begin + warp_row,

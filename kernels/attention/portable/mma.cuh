@@ -124,18 +124,18 @@ __device__ inline void multiply_probabilities(float (&d)[Columns / 8][4], const 
   }
 }
 
-// Loads Count rows of a stream from entry `begin`; zeros beyond its end and beyond the rows' `size`. Called by the
+// Loads Count rows of a row set from entry `begin`; zeros beyond its end and beyond the rows' `size`. Called by the
 // whole block.
 template <int Count, class T, int Columns>
-__device__ inline void load_tile(Tile<T, Columns> tile, const Rows<const T>& rows, int size, const Places& places,
-                                 std::int32_t begin, bool aligned) {
+__device__ inline void load_tile(Tile<T, Columns> tile, const HeadRows<const T>& rows, int size,
+                                 const EntryPositions& positions, std::int32_t begin, bool aligned) {
   constexpr int chunks = Columns / 8;
   static_assert(Count * chunks % block_threads == 0);
 #pragma unroll
   for (int i = 0; i < Count * chunks / block_threads; ++i) {
     const int x = i * block_threads + static_cast<int>(threadIdx.x), row = x / chunks, column = x % chunks * 8;
-    const bool valid = begin + row < places.stream.length && column < size;
-    const T* from = valid ? rows.at(places.at(begin + row)) + column : rows.data;
+    const bool valid = begin + row < positions.set.length && column < size;
+    const T* from = valid ? rows.at(positions.at(begin + row)) + column : rows.data;
     T* to = tile.chunk(row, x % chunks);
     if (aligned) {
       copy_16(to, from, valid);
@@ -167,11 +167,11 @@ __device__ inline void add_row(float (&d)[N][4], int upper, const T* row, int si
   }
 }
 
-// Stores a warp's accumulator, rounded to T, in the 16 rows of a stream from entry `begin`; `scratch` is this warp's
+// Stores a warp's accumulator, rounded to T, in the 16 rows of a row set from entry `begin`; `scratch` is this warp's
 // own.
 template <class T, int Columns>
-__device__ inline void store_rows(const float (&d)[Columns / 8][4], Tile<T, Columns> scratch, const Rows<T>& rows,
-                                  int size, const Places& places, std::int32_t begin, bool aligned) {
+__device__ inline void store_rows(const float (&d)[Columns / 8][4], Tile<T, Columns> scratch, const HeadRows<T>& rows,
+                                  int size, const EntryPositions& positions, std::int32_t begin, bool aligned) {
   constexpr int chunks = Columns / 8;
   const int lane = static_cast<int>(threadIdx.x % warp_threads);
 #pragma unroll
@@ -184,8 +184,8 @@ __device__ inline void store_rows(const float (&d)[Columns / 8][4], Tile<T, Colu
 #pragma unroll
   for (int i = 0; i < 16 * chunks / warp_threads; ++i) {
     const int x = i * warp_threads + lane, row = x / chunks, column = x % chunks * 8;
-    if (begin + row >= places.stream.length || column >= size) continue;
-    T* to = rows.at(places.at(begin + row)) + column;
+    if (begin + row >= positions.set.length || column >= size) continue;
+    T* to = rows.at(positions.at(begin + row)) + column;
     const T* from = scratch.chunk(row, x % chunks);
     if (aligned) {
       *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
@@ -197,11 +197,11 @@ __device__ inline void store_rows(const float (&d)[Columns / 8][4], Tile<T, Colu
   }
 }
 
-// The intervals of this lane's two rows of a tile; empty beyond the stream.
+// The intervals of this lane's two rows of a tile; empty beyond the row set.
 struct TwoIntervals {
   std::int32_t low[2], high[2];
 };
-__device__ inline TwoIntervals intervals_of(const Part& part, const Stream& queries, const Stream& keys,
+__device__ inline TwoIntervals intervals_of(const Part& part, const RowSet& queries, const RowSet& keys,
                                             std::int32_t first_row) {
   const int lane = static_cast<int>(threadIdx.x % warp_threads);
   const std::int32_t entry = first_row + lane / 4 + lane % 2 * 8;  // the lanes of a row share the work

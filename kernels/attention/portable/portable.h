@@ -17,19 +17,19 @@ inline constexpr std::int64_t most_columns = 128;
 
 // A pass (dkdv: one part of a pass) of some heads, passed to kernels by value. Tiles follow from it by closed form
 // (tile_span.h); nothing is copied to the device.
-struct Job {
+struct PassArgs {
   static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
-  Stream queries;                       // of segment 0
+  RowSet queries;                       // of segment 0
   std::int32_t segments = 0, parts = 0;
   Part part[most_parts];
   bool adds = false;  // to the results of earlier launches
 };
-struct Group {
-  static constexpr int most_jobs = 16, most_heads = 64;
-  std::int32_t n = 0, heads = 0, jobs = 0;
+struct PassGroup {
+  static constexpr int most_passes = 16, most_heads = 64;
+  std::int32_t n = 0, heads = 0, passes = 0;
   std::int16_t head[most_heads] = {};
-  std::uint8_t job_of[most_heads] = {};  // of head[i]
-  Job job[most_jobs];
+  std::uint8_t pass_of[most_heads] = {};  // of head[i]
+  PassArgs pass[most_passes];
 };
 
 // The rows of a (batch, n, heads, size) view.
@@ -38,7 +38,7 @@ struct Matrix {
   std::int64_t batch = 0, row = 0, head = 0;  // strides in elements
 
   Matrix() = default;
-  explicit Matrix(const View& v) : data(v.data), batch(v.stride[0]), row(v.stride[1]), head(v.stride[2]) {}
+  explicit Matrix(const Tensor& v) : data(v.data()), batch(v.stride(0)), row(v.stride(1)), head(v.stride(2)) {}
 };
 
 struct Call {
@@ -48,7 +48,7 @@ struct Call {
   float scale = 1;
   std::int32_t key_size = 0, value_size = 0, heads = 0, batch = 0;
   bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long
-  Group group;
+  PassGroup group;
 };
 
 // One launch each. T is __nv_bfloat16, __half or float.

@@ -43,16 +43,17 @@ Slot part_slot(const AttentionPlan& plan, std::int64_t head, std::int32_t number
   return {};
 }
 
-Job job_of(const AttentionPlan& plan, const Slot& slot) {
-  Job job;
-  job.queries = slot.pass->queries;
-  job.segments = slot.pass->segments;
-  job.parts = slot.parts;
-  job.adds = slot.adds;
-  if (slot.parts > Job::most_parts) throw std::logic_error("a pass of " + std::to_string(slot.parts) + " parts");
-  for (std::int32_t p = 0; p < slot.parts; ++p) job.part[p] = plan.parts[static_cast<std::size_t>(slot.first_part + p)];
-  if (slot.joined) job.part[0] = joined(job.part[0], plan.parts_of(*slot.pass)[0]);
-  return job;
+PassArgs pass_of(const AttentionPlan& plan, const Slot& slot) {
+  PassArgs pass;
+  pass.queries = slot.pass->queries;
+  pass.segments = slot.pass->segments;
+  pass.parts = slot.parts;
+  pass.adds = slot.adds;
+  if (slot.parts > PassArgs::most_parts) throw std::logic_error("a pass of " + std::to_string(slot.parts) + " parts");
+  for (std::int32_t p = 0; p < slot.parts; ++p)
+    pass.part[p] = plan.parts[static_cast<std::size_t>(slot.first_part + p)];
+  if (slot.joined) pass.part[0] = joined(pass.part[0], plan.parts_of(*slot.pass)[0]);
+  return pass;
 }
 
 // Calls launch() for every pass (or part) number that some head has, with call.group set to the heads that have it, as
@@ -62,44 +63,44 @@ void each_group(const AttentionPlan& plan, Call& call, SlotOf&& slot_of, F&& lau
   const auto heads = static_cast<std::int64_t>(plan.heads.size());
   for (std::int32_t number = 0, found = 1; found > 0; ++number) {
     found = 0;
-    Slot slots[Group::most_jobs];
-    Group& group = call.group;
+    Slot slots[PassGroup::most_passes];
+    PassGroup& group = call.group;
     group.n = plan.n;
-    group.heads = group.jobs = 0;
+    group.heads = group.passes = 0;
     const auto finish = [&] {
       if (group.heads > 0) launch();
-      group.heads = group.jobs = 0;
+      group.heads = group.passes = 0;
     };
     for (std::int64_t head = 0; head < heads; ++head) {
       const Slot slot = slot_of(plan, head, number);
       if (slot.pass == nullptr) continue;
       ++found;
       const auto same = [&](const Slot& other) { return other.first_part == slot.first_part; };
-      if (group.heads == Group::most_heads ||
-          (group.jobs == Group::most_jobs && std::none_of(slots, slots + group.jobs, same)))
+      if (group.heads == PassGroup::most_heads ||
+          (group.passes == PassGroup::most_passes && std::none_of(slots, slots + group.passes, same)))
         finish();
-      const auto job = static_cast<std::int32_t>(std::find_if(slots, slots + group.jobs, same) - slots);
-      if (job == group.jobs) {
-        slots[job] = slot;
-        group.job[group.jobs++] = job_of(plan, slot);
+      const auto pass = static_cast<std::int32_t>(std::find_if(slots, slots + group.passes, same) - slots);
+      if (pass == group.passes) {
+        slots[pass] = slot;
+        group.pass[group.passes++] = pass_of(plan, slot);
       }
       group.head[group.heads] = static_cast<std::int16_t>(head);
-      group.job_of[group.heads++] = static_cast<std::uint8_t>(job);
+      group.pass_of[group.heads++] = static_cast<std::uint8_t>(pass);
     }
     finish();
   }
 }
 
-bool rows_on_16_bytes(const View& v) {
+bool rows_on_16_bytes(const Tensor& v) {
   const auto aligned = [&](std::int64_t elements) {
-    return elements * static_cast<std::int64_t>(bytes_of(v.dtype)) % 16 == 0;
+    return elements * static_cast<std::int64_t>(bytes_of(v.dtype())) % 16 == 0;
   };
-  return reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0 && aligned(v.stride[0]) && aligned(v.stride[1]) &&
-         aligned(v.stride[2]) && aligned(v.size[3]);
+  return reinterpret_cast<std::uintptr_t>(v.data()) % 16 == 0 && aligned(v.stride(0)) && aligned(v.stride(1)) &&
+         aligned(v.stride(2)) && aligned(v.size(3));
 }
 
 template <class Args>
-Call call_of(const Args& args, std::initializer_list<const View*> matrices) {
+Call call_of(const Args& args, std::initializer_list<const Tensor*> matrices) {
   Call call;
   call.q = Matrix(args.q);
   call.k = Matrix(args.k);
@@ -107,13 +108,13 @@ Call call_of(const Args& args, std::initializer_list<const View*> matrices) {
   call.o = Matrix(args.o);
   call.lse = args.lse.template as<float>();
   call.scale = static_cast<float>(args.scale);
-  call.batch = static_cast<std::int32_t>(args.q.size[0]);
-  call.heads = static_cast<std::int32_t>(args.q.size[2]);
-  call.key_size = static_cast<std::int32_t>(args.q.size[3]);
-  call.value_size = static_cast<std::int32_t>(args.v.size[3]);
-  call.aligned = std::all_of(matrices.begin(), matrices.end(), [](const View* v) { return rows_on_16_bytes(*v); });
-  if (std::max(args.q.size[3], args.v.size[3]) > most_columns)
-    throw std::runtime_error("attention with heads of " + std::to_string(std::max(args.q.size[3], args.v.size[3])) +
+  call.batch = static_cast<std::int32_t>(args.q.size(0));
+  call.heads = static_cast<std::int32_t>(args.q.size(2));
+  call.key_size = static_cast<std::int32_t>(args.q.size(3));
+  call.value_size = static_cast<std::int32_t>(args.v.size(3));
+  call.aligned = std::all_of(matrices.begin(), matrices.end(), [](const Tensor* v) { return rows_on_16_bytes(*v); });
+  if (std::max(args.q.size(3), args.v.size(3)) > most_columns)
+    throw std::runtime_error("attention with heads of " + std::to_string(std::max(args.q.size(3), args.v.size(3))) +
                              ", but the CUDA kernels take at most " + std::to_string(most_columns));
   return call;
 }
@@ -122,7 +123,7 @@ Call call_of(const Args& args, std::initializer_list<const View*> matrices) {
 
 void attention(const AttentionArgs& args, const Launch& launch) {
   Call call = call_of(args, {&args.q, &args.k, &args.v, &args.o});
-  with_gpu_type(args.q.dtype, [&](auto zero) {
+  with_gpu_type(args.q.dtype(), [&](auto zero) {
     each_group(*args.plan, call, pass_slot, [&] { forward<decltype(zero)>(call, launch); });
   });
 }
@@ -134,7 +135,7 @@ void attention_backward(const AttentionBackwardArgs& args, const float* delta, c
   call.dk = Matrix(args.dk);
   call.dv = Matrix(args.dv);
   call.delta = delta;
-  with_gpu_type(args.q.dtype, [&](auto zero) {
+  with_gpu_type(args.q.dtype(), [&](auto zero) {
     each_group(*args.plan, call, pass_slot, [&] { dq<decltype(zero)>(call, launch); });
     each_group(*args.plan, call, part_slot, [&] { dkdv<decltype(zero)>(call, launch); });
   });

@@ -25,11 +25,11 @@ constexpr std::size_t tile_floats(int size) { return static_cast<std::size_t>(ro
 __device__ inline int lane_of() { return static_cast<int>(threadIdx.x % warp_threads); }
 __device__ inline int first_row_of() { return static_cast<int>(threadIdx.x / warp_threads) * warp_rows; }
 
-__device__ inline void load_rows(const FloatTile& tile, const Rows<const float>& from, int size, const Places& places,
-                                 std::int32_t begin) {
+__device__ inline void load_rows(const FloatTile& tile, const HeadRows<const float>& from, int size,
+                                 const EntryPositions& positions, std::int32_t begin) {
   for (int r = first_row_of(); r < first_row_of() + warp_rows; ++r) {
-    const bool valid = begin + r < places.stream.length;
-    const float* row = valid ? from.at(places.at(begin + r)) : nullptr;
+    const bool valid = begin + r < positions.set.length;
+    const float* row = valid ? from.at(positions.at(begin + r)) : nullptr;
     for (int d = lane_of(); d < tile.stride; d += warp_threads) tile.row(r)[d] = valid && d < size ? row[d] : 0.0f;
   }
 }
@@ -73,13 +73,13 @@ __device__ inline void spread(float* p, const float (&s)[warp_rows]) {
 }
 
 // Stores the rows times `scale`, or adds them to memory.
-__device__ inline void store_rows(const Accumulator& acc, const Rows<float>& to, int size, const Places& places,
-                                  std::int32_t begin, float scale, bool adds) {
+__device__ inline void store_rows(const Accumulator& acc, const HeadRows<float>& to, int size,
+                                  const EntryPositions& positions, std::int32_t begin, float scale, bool adds) {
 #pragma unroll
   for (int r = 0; r < warp_rows; ++r) {
     const std::int32_t entry = begin + first_row_of() + r;
-    if (entry >= places.stream.length) continue;
-    float* row = to.at(places.at(entry));
+    if (entry >= positions.set.length) continue;
+    float* row = to.at(positions.at(entry));
 #pragma unroll
     for (int x = 0; x < most_vectors; ++x) {
       const int column = x * warp_threads + lane_of();
@@ -98,7 +98,7 @@ __device__ inline float warp_sum(float x) {
 }
 
 // The intervals of this warp's rows, one per lane.
-__device__ inline Interval own_interval(const Part& part, const Stream& queries, const Stream& keys,
+__device__ inline Interval own_interval(const Part& part, const RowSet& queries, const RowSet& keys,
                                         std::int32_t begin) {
   const std::int32_t entry = begin + first_row_of() + lane_of() % warp_rows;
   return entry < queries.length ? part.interval(keys, queries.position(entry)) : Interval{};
@@ -110,22 +110,22 @@ __device__ inline bool holds(const Interval& own, int r, std::int32_t key) {
 }
 
 __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid_constant__ Call call) {
-  const Job& job = job_of(call.group);
-  const Unit unit = unit_of(call.group, tiles_in(job.queries.length, rows), job, true);
+  const PassArgs& pass = pass_of(call.group);
+  const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, rows), pass, true);
   if (unit.tile < 0) return;
-  const Places queries(stream_within(job.queries, unit.segment, call.group.n));
+  const EntryPositions queries(rows_within(pass.queries, unit.segment, call.group.n));
   const std::int32_t begin = unit.tile * rows;
-  if (begin >= queries.stream.length) return;
-  KeyWalk walk(job, unit, queries.stream, call.group.n, tile_shape);
-  if (job.adds && !walk.more()) return;
+  if (begin >= queries.set.length) return;
+  KeyWalk walk(pass, unit, queries.set, call.group.n, tile_shape);
+  if (pass.adds && !walk.more()) return;
 
   extern __shared__ __align__(16) float floats[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
   const FloatTile q{floats, key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride};
   float* const p = v.row(rows) + first_row_of() * rows;
-  load_rows(q, Rows<const float>(call.q, unit), call.key_size, queries, begin);
+  load_rows(q, HeadRows<const float>(call.q, unit), call.key_size, queries, begin);
 
-  const Rows<float> o_rows(call.o, unit);
+  const HeadRows<float> o_rows(call.o, unit);
   float* const lse = call.lse + lse_row(call, unit);
   float top[warp_rows], sum[warp_rows];
   Accumulator acc = {};
@@ -133,7 +133,7 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   for (int r = 0; r < warp_rows; ++r) {
     const std::int32_t entry = begin + first_row_of() + r;
     top[r] = -INFINITY;
-    if (job.adds && entry < queries.stream.length) {
+    if (pass.adds && entry < queries.set.length) {
       const std::int32_t position = queries.at(entry);
       top[r] = lse[position];
 #pragma unroll
@@ -146,13 +146,13 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   }
   for (; walk.more(); walk.advance()) {
     const Step now = walk.step();
-    const Part& part = job.part[now.part];
-    const Places keys(stream_within(part.keys, unit.segment, call.group.n));
+    const Part& part = pass.part[now.part];
+    const EntryPositions keys(rows_within(part.keys, unit.segment, call.group.n));
     __syncthreads();
-    load_rows(k, Rows<const float>(call.k, unit), call.key_size, keys, now.begin);
-    load_rows(v, Rows<const float>(call.v, unit), call.value_size, keys, now.begin);
+    load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, now.begin);
+    load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, now.begin);
     __syncthreads();
-    const Interval own = own_interval(part, queries.stream, keys.stream, begin);
+    const Interval own = own_interval(part, queries.set, keys.set, begin);
     float s[warp_rows];
     multiply_rows(s, q, k);
 #pragma unroll
@@ -175,34 +175,34 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
 #pragma unroll
     for (int x = 0; x < most_vectors; ++x) acc[r][x] *= share;
     const std::int32_t entry = begin + first_row_of() + r;
-    if (lane_of() == 0 && entry < queries.stream.length)
+    if (lane_of() == 0 && entry < queries.set.length)
       lse[queries.at(entry)] = sum[r] > 0 ? top[r] + logf(sum[r]) : -INFINITY;
   }
   store_rows(acc, o_rows, call.value_size, queries, begin, 1.0f, false);
 }
 
 __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_constant__ Call call) {
-  const Job& job = job_of(call.group);
-  const Unit unit = unit_of(call.group, tiles_in(job.queries.length, rows), job, true);
+  const PassArgs& pass = pass_of(call.group);
+  const WorkUnit unit = unit_of(call.group, tiles_in(pass.queries.length, rows), pass, true);
   if (unit.tile < 0) return;
-  const Places queries(stream_within(job.queries, unit.segment, call.group.n));
+  const EntryPositions queries(rows_within(pass.queries, unit.segment, call.group.n));
   const std::int32_t begin = unit.tile * rows;
-  if (begin >= queries.stream.length) return;
-  KeyWalk walk(job, unit, queries.stream, call.group.n, tile_shape);
-  if (job.adds && !walk.more()) return;
+  if (begin >= queries.set.length) return;
+  KeyWalk walk(pass, unit, queries.set, call.group.n, tile_shape);
+  if (pass.adds && !walk.more()) return;
 
   extern __shared__ __align__(16) float floats[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
   const FloatTile q{floats, key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride},
       dout{v.row(rows), value_stride};
   float* const p = dout.row(rows) + first_row_of() * rows;
-  load_rows(q, Rows<const float>(call.q, unit), call.key_size, queries, begin);
-  load_rows(dout, Rows<const float>(call.dout, unit), call.value_size, queries, begin);
+  load_rows(q, HeadRows<const float>(call.q, unit), call.key_size, queries, begin);
+  load_rows(dout, HeadRows<const float>(call.dout, unit), call.value_size, queries, begin);
   float lse[warp_rows], delta[warp_rows];
 #pragma unroll
   for (int r = 0; r < warp_rows; ++r) {
     const std::int32_t entry = begin + first_row_of() + r;
-    const bool valid = entry < queries.stream.length;
+    const bool valid = entry < queries.set.length;
     const std::int64_t at = lse_row(call, unit) + (valid ? queries.at(entry) : 0);
     lse[r] = valid ? call.lse[at] : INFINITY;
     delta[r] = valid ? call.delta[at] : 0.0f;
@@ -210,13 +210,13 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
   Accumulator acc = {};
   for (; walk.more(); walk.advance()) {
     const Step now = walk.step();
-    const Part& part = job.part[now.part];
-    const Places keys(stream_within(part.keys, unit.segment, call.group.n));
+    const Part& part = pass.part[now.part];
+    const EntryPositions keys(rows_within(part.keys, unit.segment, call.group.n));
     __syncthreads();
-    load_rows(k, Rows<const float>(call.k, unit), call.key_size, keys, now.begin);
-    load_rows(v, Rows<const float>(call.v, unit), call.value_size, keys, now.begin);
+    load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, now.begin);
+    load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, now.begin);
     __syncthreads();
-    const Interval own = own_interval(part, queries.stream, keys.stream, begin);
+    const Interval own = own_interval(part, queries.set, keys.set, begin);
     float s[warp_rows], dp[warp_rows];
     multiply_rows(s, q, k);
     multiply_rows(dp, dout, v);
@@ -228,40 +228,40 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
     spread(p, s);
     add_product(acc, p, k, call.key_size);
   }
-  store_rows(acc, Rows<float>(call.dq, unit), call.key_size, queries, begin, call.scale, job.adds);
+  store_rows(acc, HeadRows<float>(call.dq, unit), call.key_size, queries, begin, call.scale, pass.adds);
 }
 
 __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_constant__ Call call) {
-  const Job& job = job_of(call.group);
-  const Part& part = job.part[0];
-  const Unit unit = unit_of(call.group, tiles_in(part.keys.length, rows), job, false);
-  const Places queries(stream_within(job.queries, unit.segment, call.group.n));
-  const Places keys(stream_within(part.keys, unit.segment, call.group.n));
+  const PassArgs& pass = pass_of(call.group);
+  const Part& part = pass.part[0];
+  const WorkUnit unit = unit_of(call.group, tiles_in(part.keys.length, rows), pass, false);
+  const EntryPositions queries(rows_within(pass.queries, unit.segment, call.group.n));
+  const EntryPositions keys(rows_within(part.keys, unit.segment, call.group.n));
   const std::int32_t begin = unit.tile * rows;
-  if (begin >= keys.stream.length) return;
+  if (begin >= keys.set.length) return;
   __shared__ std::int32_t found[4];
-  const TileSpan span = query_tiles_by_block(part, queries.stream, keys.stream, tile_shape, unit.tile, found);
-  if (job.adds && span.begin >= span.end) return;
+  const TileSpan span = query_tiles_by_block(part, queries.set, keys.set, tile_shape, unit.tile, found);
+  if (pass.adds && span.begin >= span.end) return;
 
   extern __shared__ __align__(16) float floats[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
   const FloatTile q{floats, key_stride}, k{q.row(rows), key_stride}, v{k.row(rows), value_stride},
       dout{v.row(rows), value_stride};
   float* const p = dout.row(rows) + first_row_of() * rows;
-  load_rows(k, Rows<const float>(call.k, unit), call.key_size, keys, begin);
-  load_rows(v, Rows<const float>(call.v, unit), call.value_size, keys, begin);
+  load_rows(k, HeadRows<const float>(call.k, unit), call.key_size, keys, begin);
+  load_rows(v, HeadRows<const float>(call.v, unit), call.value_size, keys, begin);
   Accumulator dk = {}, dv = {};
   for (std::int32_t t = span.begin; t < span.end; ++t) {
     __syncthreads();
-    load_rows(q, Rows<const float>(call.q, unit), call.key_size, queries, t * rows);
-    load_rows(dout, Rows<const float>(call.dout, unit), call.value_size, queries, t * rows);
+    load_rows(q, HeadRows<const float>(call.q, unit), call.key_size, queries, t * rows);
+    load_rows(dout, HeadRows<const float>(call.dout, unit), call.value_size, queries, t * rows);
     __syncthreads();
     const std::int32_t entry = t * rows + lane_of();  // one query per lane
     Interval in;
     float lse = INFINITY, delta = 0;
-    if (entry < queries.stream.length) {
+    if (entry < queries.set.length) {
       const std::int32_t position = queries.at(entry);
-      in = part.interval(keys.stream, position);
+      in = part.interval(keys.set, position);
       lse = call.lse[lse_row(call, unit) + position];
       delta = call.delta[lse_row(call, unit) + position];
     }
@@ -279,8 +279,8 @@ __global__ __launch_bounds__(block_threads) void dkdv_f32_kernel(const __grid_co
     spread(p, dp);
     add_product(dk, p, q, call.key_size);
   }
-  store_rows(dk, Rows<float>(call.dk, unit), call.key_size, keys, begin, call.scale, job.adds);
-  store_rows(dv, Rows<float>(call.dv, unit), call.value_size, keys, begin, 1.0f, job.adds);
+  store_rows(dk, HeadRows<float>(call.dk, unit), call.key_size, keys, begin, call.scale, pass.adds);
+  store_rows(dv, HeadRows<float>(call.dv, unit), call.value_size, keys, begin, 1.0f, pass.adds);
 }
 
 // Tiles of key size, of value size, and the scores.

@@ -15,66 +15,66 @@ inline constexpr int warp_threads = 32;
 
 // The work of a block of the grid (segments x tiles, heads of the group, batch). With `backwards` the last tiles come
 // first: causal rows have the most keys at the end of a sequence, causal keys the most rows at its beginning.
-struct Unit {
+struct WorkUnit {
   std::int32_t batch, head, segment, tile;
-  const Job* job;
+  const PassArgs* pass;
 };
-__device__ inline Unit unit_of(const Group& group, std::int32_t tiles, const Job& job, bool backwards) {
+__device__ inline WorkUnit unit_of(const PassGroup& group, std::int32_t tiles, const PassArgs& pass, bool backwards) {
   const auto x = static_cast<std::int32_t>(blockIdx.x);
-  const std::int32_t tile = x / job.segments;
-  return {static_cast<std::int32_t>(blockIdx.z), group.head[blockIdx.y], x % job.segments,
-          backwards ? tiles - 1 - tile : tile, &job};
+  const std::int32_t tile = x / pass.segments;
+  return {static_cast<std::int32_t>(blockIdx.z), group.head[blockIdx.y], x % pass.segments,
+          backwards ? tiles - 1 - tile : tile, &pass};
 }
 // The grid, large enough for the head with the most tiles.
 enum class Side { queries, keys };
 inline dim3 grid_of(const Call& call, std::int32_t rows, Side side) {
   std::int32_t most = 0;
-  for (std::int32_t j = 0; j < call.group.jobs; ++j) {
-    const Job& job = call.group.job[j];
-    const std::int32_t length = side == Side::queries ? job.queries.length : job.part[0].keys.length;
-    most = std::max(most, job.segments * tiles_in(length, rows));
+  for (std::int32_t j = 0; j < call.group.passes; ++j) {
+    const PassArgs& pass = call.group.pass[j];
+    const std::int32_t length = side == Side::queries ? pass.queries.length : pass.part[0].keys.length;
+    most = std::max(most, pass.segments * tiles_in(length, rows));
   }
   return {static_cast<unsigned>(most), static_cast<unsigned>(call.group.heads), static_cast<unsigned>(call.batch)};
 }
-__device__ inline const Job& job_of(const Group& group) { return group.job[group.job_of[blockIdx.y]]; }
+__device__ inline const PassArgs& pass_of(const PassGroup& group) { return group.pass[group.pass_of[blockIdx.y]]; }
 
-// A stream's positions without an integer division: entries are below 2^24, so floats represent them exactly.
-struct Places {
-  Stream stream;
+// A row set's positions without an integer division: entries are below 2^24, so floats represent them exactly.
+struct EntryPositions {
+  RowSet set;
   float per_run;
 
-  __device__ explicit Places(const Stream& s) : stream(s), per_run(1.0f / static_cast<float>(s.run)) {}
+  __device__ explicit EntryPositions(const RowSet& s) : set(s), per_run(1.0f / static_cast<float>(s.run)) {}
   __device__ std::int32_t at(std::int32_t entry) const {
-    if (stream.run >= stream.length) return stream.base + entry;
+    if (set.run >= set.length) return set.base + entry;
     auto period = static_cast<std::int32_t>(static_cast<float>(entry) * per_run);
-    std::int32_t rest = entry - period * stream.run;
+    std::int32_t rest = entry - period * set.run;
     if (rest < 0) {
       --period;
-      rest += stream.run;
-    } else if (rest >= stream.run) {
+      rest += set.run;
+    } else if (rest >= set.run) {
       ++period;
-      rest -= stream.run;
+      rest -= set.run;
     }
-    return stream.base + period * stream.period + rest;
+    return set.base + period * set.period + rest;
   }
 };
 
 // The rows of one sequence and head.
 template <class T>
-struct Rows {
+struct HeadRows {
   T* data;
   std::int64_t stride;
 
-  __device__ Rows(const Matrix& m, const Unit& unit)
+  __device__ HeadRows(const Matrix& m, const WorkUnit& unit)
       : data(static_cast<T*>(m.data) + unit.batch * m.batch + unit.head * m.head), stride(m.row) {}
   __device__ T* at(std::int32_t position) const { return data + position * stride; }
 };
-__device__ inline std::int64_t lse_row(const Call& call, const Unit& unit) {
+__device__ inline std::int64_t lse_row(const Call& call, const WorkUnit& unit) {
   return (static_cast<std::int64_t>(unit.batch) * call.heads + unit.head) * call.group.n;
 }
 
-// One tile: entries [begin, begin + tile) of the stream of a part. A masked tile holds pairs that are not allowed, or
-// entries beyond the stream.
+// One tile: entries [begin, begin + tile) of the row set of a part. A masked tile holds pairs that are not allowed, or
+// entries beyond the row set.
 struct Step {
   std::int32_t part, begin;
   bool masked;
@@ -83,11 +83,11 @@ struct Step {
 // The key tiles of a query tile, part after part.
 class KeyWalk {
  public:
-  __device__ KeyWalk(const Job& job, const Unit& unit, const Stream& queries, std::int32_t n, TileShape tile)
-      : job_(job), unit_(unit), queries_(queries), n_(n), tile_(tile) {
+  __device__ KeyWalk(const PassArgs& pass, const WorkUnit& unit, const RowSet& queries, std::int32_t n, TileShape tile)
+      : pass_(pass), unit_(unit), queries_(queries), n_(n), tile_(tile) {
     seek();
   }
-  __device__ bool more() const { return part_ < job_.parts; }
+  __device__ bool more() const { return part_ < pass_.parts; }
   __device__ Step step() const {
     const bool full = at_ >= span_.full_begin && at_ < span_.full_end;
     return {part_, at_ * tile_.keys, !full || (at_ + 1) * tile_.keys > length_};
@@ -100,18 +100,18 @@ class KeyWalk {
 
  private:
   __device__ void seek() {
-    for (; part_ < job_.parts; ++part_) {
-      const Stream keys = stream_within(job_.part[part_].keys, unit_.segment, n_);
-      span_ = key_tiles_of(job_.part[part_], queries_, keys, tile_, unit_.tile);
+    for (; part_ < pass_.parts; ++part_) {
+      const RowSet keys = rows_within(pass_.part[part_].keys, unit_.segment, n_);
+      span_ = key_tiles_of(pass_.part[part_], queries_, keys, tile_, unit_.tile);
       at_ = span_.begin;
       length_ = keys.length;
       if (at_ < span_.end) return;
     }
   }
 
-  const Job& job_;
-  Unit unit_;
-  Stream queries_;
+  const PassArgs& pass_;
+  WorkUnit unit_;
+  RowSet queries_;
   std::int32_t n_;
   TileShape tile_;
   std::int32_t part_ = 0, at_ = 0, length_ = 0;
@@ -120,7 +120,7 @@ class KeyWalk {
 
 // The first query tile whose span's `number`-th end (end, full_end, full_begin, begin) is above `index`. A warp tests
 // 32 candidates at a time.
-__device__ inline std::int32_t first_beyond(const Part& part, const Stream& queries, const Stream& keys, TileShape tile,
+__device__ inline std::int32_t first_beyond(const Part& part, const RowSet& queries, const RowSet& keys, TileShape tile,
                                             std::int32_t index, int number) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
   std::int32_t low = 0, high = tiles_in(queries.length, tile.queries);
@@ -148,7 +148,7 @@ __device__ inline std::int32_t first_beyond(const Part& part, const Stream& quer
 
 // The query tiles of a key tile, as query_tiles_of. Called by all four warps of a block; `shared` has room for four
 // numbers.
-__device__ inline TileSpan query_tiles_by_block(const Part& part, const Stream& queries, const Stream& keys,
+__device__ inline TileSpan query_tiles_by_block(const Part& part, const RowSet& queries, const RowSet& keys,
                                                 TileShape tile, std::int32_t index, std::int32_t* shared) {
   const auto warp = static_cast<int>(threadIdx.x / warp_threads);
   const std::int32_t found = first_beyond(part, queries, keys, tile, index, warp);

@@ -4,7 +4,7 @@
 
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/general/geometry.h"
-#include "kernels/attention/sm90/general/stream_kinds.h"
+#include "kernels/attention/sm90/general/row_set_kinds.h"
 #include "kernels/attention/sm90/tensor_map.h"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -16,18 +16,18 @@ bool is_size(std::int64_t size, std::int64_t smallest) {
 }
 
 // TMA: 16-byte aligned rows, strides below 2^40 bytes.
-bool is_mappable(const View& view) {
-  if (view.dtype != Dtype::bf16 && view.dtype != Dtype::f16) return false;
-  if (reinterpret_cast<std::uintptr_t>(view.data) % 16 != 0 || view.stride[3] != 1) return false;
+bool is_mappable(const Tensor& view) {
+  if (view.dtype() != Dtype::bf16 && view.dtype() != Dtype::f16) return false;
+  if (reinterpret_cast<std::uintptr_t>(view.data()) % 16 != 0 || view.stride(3) != 1) return false;
   constexpr std::int64_t longest = std::int64_t{1} << 38;  // elements
-  return std::all_of(view.stride, view.stride + 3,
-                     [&](std::int64_t stride) { return stride > 0 && stride % 8 == 0 && stride < longest; }) &&
-         view.stride[1] * view.size[1] < longest;
+  for (int d = 0; d < 3; ++d)
+    if (view.stride(d) <= 0 || view.stride(d) % 8 != 0 || view.stride(d) >= longest) return false;
+  return view.stride(1) * view.size(1) < longest;
 }
 
 // Key tiles of 64 and of 128 rows are boxes, and no query sees a summary row of an incomplete period.
 bool is_mappable(const Part& part, std::int32_t n) {
-  const Stream& keys = part.keys;
+  const RowSet& keys = part.keys;
   if (keys.run >= keys.period || keys.run == 1) return true;
   if (!has_boxes(keys, 64) || !has_boxes(keys, 128)) return false;
   return part.interval(keys, n - 1).end <= n / keys.period * keys.run;
@@ -37,12 +37,12 @@ bool is_mappable(const AttentionPlan& plan) {
   for (int number = 0; number < passes_in(plan); ++number) {
     Geometry geometry;
     if (!geometry_of(plan, number, geometry)) return false;
-    StreamKinds kinds;
+    RowSetKinds kinds;
     for (int p = 0; p < geometry.passes; ++p) {
       const PassGeometry& pass = geometry.pass[p];
-      if (kinds.number_of(pass.queries) == StreamKinds::most) return false;
+      if (kinds.number_of(pass.queries) == RowSetKinds::most) return false;
       for (int i = 0; i < pass.parts; ++i)
-        if (kinds.number_of(pass.part[i].keys) == StreamKinds::most) return false;
+        if (kinds.number_of(pass.part[i].keys) == RowSetKinds::most) return false;
     }
   }
   return std::all_of(plan.parts.begin(), plan.parts.end(), [&](const Part& part) { return is_mappable(part, plan.n); });
@@ -50,7 +50,7 @@ bool is_mappable(const AttentionPlan& plan) {
 
 template <class Args>
 bool supports_forward_views(const Args& args) {
-  return is_size(args.q.size[3], 16) && is_size(args.v.size[3], 32) && args.scale > 0 && is_mappable(args.q) &&
+  return is_size(args.q.size(3), 16) && is_size(args.v.size(3), 32) && args.scale > 0 && is_mappable(args.q) &&
          is_mappable(args.k) && is_mappable(args.v) && is_mappable(args.o) && is_mappable(*args.plan);
 }
 

@@ -124,6 +124,20 @@ TEST(PrepareAudio, KeepsFilesWholeAndInOneSplitEach) {
 }
 
 // A window of one file never has a sample of another: every file holds one constant level of its own.
+TEST(PrepareAudio, SharesOutTheDurationAsAsked) {
+  const Folder folder;
+  PrepareAudioConfig config;
+  for (int i = 0; i < 20; ++i) write_wav(folder / fmt::format("{:02}.wav", i), tone(440, 1000, 100), 1000);
+  config.inputs = {folder.path()};
+  config.rate = 1000;
+  config.split = "0.5,0.25,0.25";
+  prepare_audio(config, to(folder / "x.h5"));
+  const auto dataset = Dataset::open(folder / "x.h5");
+  EXPECT_EQ(dataset->split("train")->sequences(), 10);
+  EXPECT_EQ(dataset->split("valid")->sequences(), 5);
+  EXPECT_EQ(dataset->split("test")->sequences(), 5);
+}
+
 TEST(PrepareAudio, TrainsOnWindowsWithinFilesUnlessAsked) {
   const Folder folder;
   for (int i = 0; i < 6; ++i)

@@ -52,16 +52,17 @@ struct Cache {
   T* values;  // both of one sequence
 };
 
-struct Unit {
+struct AttendUnit {
   int sequence, head, split;
-  __device__ Unit(int number, const Heads& heads)
+  __device__ AttendUnit(int number, const Heads& heads)
       : sequence(number / (heads.count * heads.splits)),
         head(number / heads.splits % heads.count),
         split(number % heads.splits) {}
 };
 
 // Called by one warp.
-__device__ inline void plan_keys(const Heads& heads, int plan, const Unit& unit, std::int32_t position, KeyPlan& out) {
+__device__ inline void plan_keys(const Heads& heads, int plan, const AttendUnit& unit, std::int32_t position,
+                                 KeyPlan& out) {
   const HeadEntry entry = heads.entries[plan * heads.count + unit.head];
   const HeadGeometry& g = heads.geometry[entry.geometry];
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -157,8 +158,9 @@ __device__ inline void receive_transformed(const Word* words, int size, std::uin
 // Receives the position's query, key and value. Key and value are also stored in the cache and, if they are among the
 // first staged keys, in staging.
 template <bool transforms, class T>
-__device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, const Unit& unit, const Cache<T>& cache,
-                                     const Staging<T>& stage, const Word* words, std::uint32_t tag) {
+__device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, const AttendUnit& unit,
+                                     const Cache<T>& cache, const Staging<T>& stage, const Word* words,
+                                     std::uint32_t tag) {
   const int thread = static_cast<int>(threadIdx.x), dk = heads.key_size, dv = heads.value_size, all = heads.count * dk;
   const int own = plan.self - plan.begin;
   const bool staged = plan.self >= plan.begin && plan.self < plan.end && own < stage.most, stored = unit.split == 0;
@@ -235,7 +237,7 @@ __device__ __forceinline__ float score_of(const T* key, const float* query, int 
 // `out` receives value_size sums and, with several splits, the top score and the total. `transforms`: whether queries
 // and keys are transformed.
 template <class T, bool transforms>
-__device__ inline void attend(const Heads& heads, const KeyPlan& plan, const Unit& unit, const Cache<T>& cache,
+__device__ inline void attend(const Heads& heads, const KeyPlan& plan, const AttendUnit& unit, const Cache<T>& cache,
                               const Staging<T>& stage, const Word* words, Word* out, std::uint32_t tag) {
   constexpr int pack = Staging<T>::pack;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;

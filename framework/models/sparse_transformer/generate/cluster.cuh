@@ -82,16 +82,16 @@ struct Cluster {
   Work own[kinds], shared[2];
   float share_of_width = 0;  // 1 / width
 
-  __host__ __device__ int query_rows(const Problem& p) const { return heads * p.heads.key_size; }
-  __host__ __device__ int value_rows(const Problem& p) const { return heads * p.heads.value_size; }
-  __host__ __device__ int qkv_rows(const Problem& p) const { return 2 * query_rows(p) + value_rows(p); }
+  __host__ __device__ int query_rows(const GenerationProblem& p) const { return heads * p.heads.key_size; }
+  __host__ __device__ int value_rows(const GenerationProblem& p) const { return heads * p.heads.value_size; }
+  __host__ __device__ int qkv_rows(const GenerationProblem& p) const { return 2 * query_rows(p) + value_rows(p); }
   __host__ __device__ int rows(const Packed& m) const { return m.tiles / size * tile_rows; }
   // Barriers are numbered in this order: the ring's stages, two layers' biases, the hand-overs, the warps' keys.
   __host__ __device__ int message_barrier(int m) const { return 2 * stages + 4 + m; }
   __host__ __device__ int keys_barrier(int warp) const { return message_barrier(messages) + warp * key_slots; }
   __host__ __device__ int barrier_count() const { return keys_barrier(cluster_warps); }
 
-  void place_biases(const Problem& p) {
+  void lay_out_biases(const GenerationProblem& p) {
     Biases& at = biases_at;
     at.qkv = 0;
     at.output = at.qkv + qkv_rows(p);
@@ -115,7 +115,7 @@ constexpr int layer_pieces = 6;
 
 // The pieces of layer k that block `rank` reads, in order: queries, keys, values, output, inner, outer. Layer p.layers
 // is the head, which has one piece.
-__host__ __device__ inline Piece piece_of(const Problem& p, const Cluster& c, int rank, int k, int index) {
+__host__ __device__ inline Piece piece_of(const GenerationProblem& p, const Cluster& c, int rank, int k, int index) {
   const auto tiles = [&](const Packed& m, int first, int count) {
     return Piece{k * p.layer_bytes + m.blocks + static_cast<std::int64_t>(first) * m.depth * 512, count * m.depth};
   };
@@ -134,7 +134,9 @@ __host__ __device__ inline int stages_of(int blocks) { return (blocks + stage_bl
 // Iterates over the stages of one block in the order in which they are read, position after position.
 class Stages {
  public:
-  __host__ __device__ Stages(const Problem& p, const Cluster& c, int rank) : p_(p), c_(c), rank_(rank) { enter(); }
+  __host__ __device__ Stages(const GenerationProblem& p, const Cluster& c, int rank) : p_(p), c_(c), rank_(rank) {
+    enter();
+  }
 
   __host__ __device__ int layer() const { return layer_; }
   __host__ __device__ bool begins_layer() const { return index_ == 0 && stage_ == 0; }
@@ -158,7 +160,7 @@ class Stages {
  private:
   __host__ __device__ void enter() { piece_ = piece_of(p_, c_, rank_, layer_, index_); }
 
-  const Problem& p_;
+  const GenerationProblem& p_;
   const Cluster& c_;
   int rank_, layer_ = 0, index_ = 0, stage_ = 0;
   Piece piece_;
@@ -175,7 +177,7 @@ struct RingSlot {
 };
 
 // A plan for this GPU; its size is 0 where clusters cannot run this problem or are slower. `most_keys`: per query.
-Cluster plan_cluster(const Problem&, Dtype, std::int64_t most_keys, std::int64_t shared_bytes);
-void launch_clusters(const Problem&, const Cluster&, const Span&, Dtype, const Launch&);
+Cluster plan_cluster(const GenerationProblem&, Dtype, std::int64_t most_keys, std::int64_t shared_bytes);
+void launch_clusters(const GenerationProblem&, const Cluster&, const Span&, Dtype, const Launch&);
 
 }  // namespace longstride::generation

@@ -17,7 +17,7 @@ namespace longstride::generation {
 template <class T>
 class ClusterGenerator {
  public:
-  __device__ ClusterGenerator(const Problem& problem, const Cluster& cluster, const Span& span)
+  __device__ ClusterGenerator(const GenerationProblem& problem, const Cluster& cluster, const Span& span)
       : p_(problem), c_(cluster), at_(span), barriers_(cluster), keys_(reader(), cluster, p_.heads) {
     rank_ = cluster_rank();
     first_ = static_cast<int>(blockIdx.x) / c_.size * c_.sequences;
@@ -108,10 +108,10 @@ class ClusterGenerator {
   // sequence 0.
   __device__ void send_tile(const uint4& x, int to, int pitch, int m) const {
     if (lane() % 4 >= count_) return;
-    const std::uint32_t place = static_cast<std::uint32_t>(to + lane() % 4 * pitch), barrier = barrier_at(m);
+    const std::uint32_t address = static_cast<std::uint32_t>(to + lane() % 4 * pitch), barrier = barrier_at(m);
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      if (lane() / 4 + 8 * i < c_.size) send(peers_[i] + place, x, peers_[i] + barrier);
+      if (lane() / 4 + 8 * i < c_.size) send(peers_[i] + address, x, peers_[i] + barrier);
   }
 
   // ---- Products ----
@@ -197,11 +197,11 @@ class ClusterGenerator {
     to += (rank_ * work.tiles + tile) * tile_rows * size;
     // To the blocks whose number is `turn` modulo `turns`.
     if (lane() % 4 < count_) {
-      const std::uint32_t place = static_cast<std::uint32_t>(to + lane() % 4 * p_.width * size),
+      const std::uint32_t address = static_cast<std::uint32_t>(to + lane() % 4 * p_.width * size),
                           barrier = barrier_at(m);
       for (int d = turn + lane() / 4 * turns; d < c_.size; d += 8 * turns) {
         const std::uint32_t peer = address_in(shared_address(block_memory()), d);
-        send(peer + place, pack, peer + barrier);
+        send(peer + address, pack, peer + barrier);
       }
     }
   }
@@ -257,7 +257,7 @@ class ClusterGenerator {
     for (int i = warp() - warps_before; i < units() * p_.plans; i += cluster_warps - warps_before) {
       const int unit = i / p_.plans, head = rank_ * c_.heads + unit % c_.heads;
       KeyPlan& plan = at<KeyPlan>(c_.plans)[i];
-      plan_keys(heads, i % p_.plans, Unit((first_ + unit / c_.heads) * p_.heads.count + head, p_.heads), position,
+      plan_keys(heads, i % p_.plans, AttendUnit((first_ + unit / c_.heads) * p_.heads.count + head, p_.heads), position,
                 plan);
       __syncwarp();
       if (lane() < c_.unit_warps) {
@@ -464,8 +464,8 @@ class ClusterGenerator {
   }
 
   __device__ int draw(int s, std::int32_t position) const {
-    const std::int64_t sequence = first_ + s, place = sequence * at_.length + position;
-    const int given = position < at_.prompted ? at_.bytes[place] : -1;
+    const std::int64_t sequence = first_ + s, index = sequence * at_.length + position;
+    const int given = position < at_.prompted ? at_.bytes[index] : -1;
     const float* logits = at<float>(c_.logits) + s * p_.vocabulary;
     float x[Draw::each];
 #pragma unroll
@@ -476,13 +476,13 @@ class ClusterGenerator {
     const Draw drawn =
         draw_by_warp(x, at_.sampling, uniform_for(at_.sampling, at_.first_sequence + sequence, position), given, log);
     if (rank_ == 0 && lane() == 0) {
-      at_.bytes[place] = static_cast<std::uint8_t>(drawn.byte);
-      if (log) at_.log_probabilities[place] = drawn.log_probability;
+      at_.bytes[index] = static_cast<std::uint8_t>(drawn.byte);
+      if (log) at_.log_probabilities[index] = drawn.log_probability;
     }
     return drawn.byte;
   }
 
-  const Problem& p_;
+  const GenerationProblem& p_;
   const Cluster& c_;
   const Span& at_;
   const ClusterBarriers barriers_;

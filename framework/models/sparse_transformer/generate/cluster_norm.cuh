@@ -57,7 +57,7 @@ class Normaliser {
   __device__ void finish(float* stream, float share_of_width, const NormPart* parts, int count, T* normed,
                          int pitch) const {
     const float2 mine = count > 2 ? whole<2>(share_of_width, parts, count) : whole<1>(share_of_width, parts, count);
-    const int e = mine_ % 8, place = mine_ - e + e / 2 % 2 * 4 + e / 4 * 2 + e % 2;
+    const int e = mine_ % 8, at = mine_ - e + e / 2 % 2 * 4 + e / 4 * 2 + e % 2;
 #pragma unroll
     for (int s = 0; s < most_cluster_sequences; ++s) {
       if (s >= count) break;
@@ -65,7 +65,7 @@ class Normaliser {
       const float offset = __shfl_sync(0xFFFFFFFFu, mine.x, lane), rstd = __shfl_sync(0xFFFFFFFFu, mine.y, lane);
       if (!real_) continue;
       stream[s * width_ + mine_] = x_[s];
-      normed[s * pitch + place] = from_float<T>((x_[s] - (origin_[s] + offset)) * rstd * norm_.gain + norm_.bias);
+      normed[s * pitch + at] = from_float<T>((x_[s] - (origin_[s] + offset)) * rstd * norm_.gain + norm_.bias);
     }
   }
 

@@ -43,7 +43,8 @@ class ClusterBarriers {
 // Run by one thread of a block.
 class WeightFetch {
  public:
-  __device__ WeightFetch(const Problem& problem, const Cluster& cluster, const ClusterBarriers& barriers, int rank)
+  __device__ WeightFetch(const GenerationProblem& problem, const Cluster& cluster, const ClusterBarriers& barriers,
+                         int rank)
       : p_(problem), c_(cluster), barriers_(barriers), rank_(rank) {}
 
   // Copies the weights of `positions` positions. They are not prefetched into the second-level cache: a block copies 42
@@ -89,7 +90,7 @@ class WeightFetch {
     fetch_share(c_.biases_at.outer, p_.feed_outer);
   }
 
-  const Problem& p_;
+  const GenerationProblem& p_;
   const Cluster& c_;
   const ClusterBarriers& barriers_;
   const int rank_;

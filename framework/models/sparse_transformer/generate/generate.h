@@ -28,14 +28,14 @@ struct ModelShape {
 
 // Weights as the model holds them: matrices (out, in) and biases of shape.dtype, norms f32.
 struct LayerWeights {
-  View qkv, qkv_bias, output, output_bias, inner, inner_bias, outer, outer_bias;
-  View attention_gain, attention_bias, feed_forward_gain, feed_forward_bias;
-  View keys, values;  // cache: (batch, rows, size)
+  Tensor qkv, qkv_bias, output, output_bias, inner, inner_bias, outer, outer_bias;
+  Tensor attention_gain, attention_bias, feed_forward_gain, feed_forward_bias;
+  Tensor keys, values;  // cache: (batch, rows, size)
 };
 struct Weights {
   EmbeddingArgs embedding;  // tables only
   std::vector<LayerWeights> layers;
-  View final_gain, final_bias, output;
+  Tensor final_gain, final_bias, output;
 };
 
 // Everything decided before the first position.
@@ -43,8 +43,8 @@ class Generator;
 
 struct Args {
   const Generator* generator = nullptr;
-  View bytes;              // (batch, length) u8, as in DrawArgs
-  View log_probabilities;  // (batch, length) f32; may be absent
+  Tensor bytes;              // (batch, length) u8, as in DrawArgs
+  Tensor log_probabilities;  // (batch, length) f32; may be absent
   std::int64_t prompted = 0;
   Sampling sampling;
   std::int64_t first_sequence = 0;    // index of the batch's first sequence among all drawn with this seed

@@ -15,7 +15,7 @@ constexpr int few_keys = 32;         // not worth dividing between warps
 
 template <class T>
 __global__ void __launch_bounds__(cluster_threads, 1)
-    generate_cluster_kernel(const __grid_constant__ Problem problem, const __grid_constant__ Cluster cluster,
+    generate_cluster_kernel(const __grid_constant__ GenerationProblem problem, const __grid_constant__ Cluster cluster,
                             const __grid_constant__ Span span) {
   ClusterGenerator<T>(problem, cluster, span).run();
 }
@@ -75,7 +75,7 @@ bool in_shares(const Packed& m, int size) {
          m.depth / parts_of(m, size) <= stage_blocks;
 }
 
-bool fits_clusters(const Problem& p, int size) {
+bool fits_clusters(const GenerationProblem& p, int size) {
   return p.heads.count % size == 0 && divides(p.output, size) && divides(p.feed_inner, size) &&
          divides(p.logits, size) && in_parts(p.qkv) && p.qkv.depth <= stage_blocks && in_shares(p.output, size) &&
          in_shares(p.feed_outer, size) && p.width % 256 == 0 && p.width <= most_cluster_width &&
@@ -83,7 +83,7 @@ bool fits_clusters(const Problem& p, int size) {
 }
 
 // Each product's share for one block, once the offset of its input is known.
-void place_products(const Problem& p, Cluster& c) {
+void lay_out_products(const GenerationProblem& p, Cluster& c) {
   using T = __nv_bfloat16;
   int parts_so_far = 0;
   const auto work = [&](const Packed& m, int parts, int input, int columns, int bias) {
@@ -126,7 +126,7 @@ int fewest_stages(const Cluster& c) {
 }
 
 // Lays out shared memory. T stands for either 16-bit type.
-void place(const Problem& p, Cluster& c) {
+void lay_out(const GenerationProblem& p, Cluster& c) {
   using T = __nv_bfloat16;
   c.bytes = 0;
   const auto aligned = [](std::int64_t bytes) { return (bytes + 127) / 128 * 128; };
@@ -137,7 +137,7 @@ void place(const Problem& p, Cluster& c) {
   };
   const std::int64_t n = c.sequences, units = n * c.heads, size = sizeof(T), word = 4;
   const int mixed = p.heads.count * p.heads.value_size, dk = p.heads.key_size, dv = p.heads.value_size;
-  c.place_biases(p);
+  c.lay_out_biases(p);
   c.share_of_width = 1.0f / static_cast<float>(p.width);
   c.ring = take(std::int64_t{c.stages} * stage_bytes);
   c.biases = take(word * 2 * c.biases_at.count);
@@ -161,17 +161,17 @@ void place(const Problem& p, Cluster& c) {
   c.geometry = take(static_cast<std::int64_t>(sizeof(HeadGeometry)) * p.geometries);
   c.head_entries = take(static_cast<std::int64_t>(sizeof(HeadEntry)) * p.plans * p.heads.count);
   c.barriers = take(8 * c.barrier_count());
-  place_products(p, c);
+  lay_out_products(p, c);
 }
 
 // Divides shared memory between the ring and the keys: as few chunks of keys as possible, as many of them resident as
 // leave a long enough ring, and the longest ring that then fits. `keys`: per warp. c.stages is 0 if there is no room.
-void share_memory(const Problem& p, std::int64_t keys, std::int64_t shared_bytes, Cluster& c) {
+void share_memory(const GenerationProblem& p, std::int64_t keys, std::int64_t shared_bytes, Cluster& c) {
   const auto stages_beside = [&](std::int64_t chunks, std::int64_t slots) {
     c.key_slots = static_cast<int>(slots);
     c.slot_keys = static_cast<int>((keys + chunks - 1) / chunks);
     c.stages = 0;
-    place(p, c);
+    lay_out(p, c);
     constexpr int barriers_of_a_stage = 16;
     return static_cast<int>((shared_bytes - c.bytes - 128) / (stage_bytes + barriers_of_a_stage));
   };
@@ -181,10 +181,11 @@ void share_memory(const Problem& p, std::int64_t keys, std::int64_t shared_bytes
   for (std::int64_t chunks = fewest; stages < enough && chunks <= fewest + 2; ++chunks)
     for (std::int64_t slots = chunks; stages < enough && slots > 0; --slots) stages = stages_beside(chunks, slots);
   c.stages = stages >= fewest_stages(c) ? stages : 0;
-  place(p, c);
+  lay_out(p, c);
 }
 
-Cluster plan_of_size(const Problem& p, Dtype dtype, int size, std::int64_t most_keys, std::int64_t shared_bytes) {
+Cluster plan_of_size(const GenerationProblem& p, Dtype dtype, int size, std::int64_t most_keys,
+                     std::int64_t shared_bytes) {
   Cluster c;
   const int at_once = std::min(most_clusters, clusters_at_once(dtype, size, shared_bytes));
   if (at_once == 0) return {};
@@ -204,7 +205,7 @@ Cluster plan_of_size(const Problem& p, Dtype dtype, int size, std::int64_t most_
 
 }  // namespace
 
-Cluster plan_cluster(const Problem& p, Dtype dtype, std::int64_t most_keys, std::int64_t shared_bytes) {
+Cluster plan_cluster(const GenerationProblem& p, Dtype dtype, std::int64_t most_keys, std::int64_t shared_bytes) {
   if ((dtype != Dtype::bf16 && dtype != Dtype::f16) || !is_hopper()) return {};
   if (p.heads.transformed) return {};  // this kernel cannot transform queries and keys
   for (int size = largest_cluster; size >= smallest_cluster; size /= 2) {
@@ -215,7 +216,7 @@ Cluster plan_cluster(const Problem& p, Dtype dtype, std::int64_t most_keys, std:
   return {};
 }
 
-void launch_clusters(const Problem& problem, const Cluster& cluster, const Span& span, Dtype dtype,
+void launch_clusters(const GenerationProblem& problem, const Cluster& cluster, const Span& span, Dtype dtype,
                      const Launch& launch) {
   with_16_bits(dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -11,7 +11,7 @@ namespace longstride::generation {
 class Generator {
  public:
   ModelShape shape;
-  Problem problem = {};
+  GenerationProblem problem = {};
   Cluster cluster;  // size 0: the grid kernel
   int blocks = 0;
   std::size_t shared_bytes = 0;
@@ -47,9 +47,9 @@ Gpu this_gpu() {
 std::int64_t rounded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // Layout of the packed weights of a layer, or of the head.
-class Layout {
+class PackedLayout {
  public:
-  explicit Layout(int element_bytes, int blocks) : element_bytes_(element_bytes), blocks_(blocks) {}
+  explicit PackedLayout(int element_bytes, int blocks) : element_bytes_(element_bytes), blocks_(blocks) {}
 
   Packed matrix(std::int64_t rows, std::int64_t columns, int offset) {
     Packed m;
@@ -91,7 +91,7 @@ HeadGeometry relative_geometry(const DecodePlan& plan, std::size_t head) {
 bool same(const HeadGeometry& a, const HeadGeometry& b) {
   bool equal = a.ring_count == b.ring_count && a.part_count == b.part_count;
   for (std::int32_t r = 0; equal && r < a.ring_count; ++r)
-    equal = a.rings[r].stream == b.rings[r].stream && a.rings[r].capacity == b.rings[r].capacity &&
+    equal = a.rings[r].set == b.rings[r].set && a.rings[r].capacity == b.rings[r].capacity &&
             a.rings[r].first_row == b.rings[r].first_row;
   for (std::int32_t p = 0; equal && p < a.part_count; ++p)
     equal = a.parts[p].part.keys == b.parts[p].part.keys && a.parts[p].part.low == b.parts[p].part.low &&
@@ -148,7 +148,7 @@ struct Tables {
 Generator outline(const ModelShape& shape, const Tables& tables, const Gpu& gpu) {
   Generator g;
   g.shape = shape;
-  Problem& p = g.problem;
+  GenerationProblem& p = g.problem;
   const auto small = [](std::int64_t x) { return static_cast<int>(x); };
   p.layers = small(shape.layers);
   p.width = small(shape.width);
@@ -167,7 +167,7 @@ Generator outline(const ModelShape& shape, const Tables& tables, const Gpu& gpu)
   p.geometries = small(static_cast<std::int64_t>(tables.geometry.size()));
 
   const int bytes = small(static_cast<std::int64_t>(bytes_of(shape.dtype))), blocks = gpu.blocks;
-  Layout layer(bytes, blocks), head(bytes, blocks);
+  PackedLayout layer(bytes, blocks), head(bytes, blocks);
   const std::int64_t mixed = shape.heads * shape.value_size, d = shape.width;
   p.qkv = layer.matrix(shape.heads * (2 * shape.key_size + shape.value_size), d, 0);
   p.output = layer.matrix(d, mixed, 0);
@@ -218,7 +218,7 @@ bool fits(const ModelShape& s) {
 struct Memory {
   std::int64_t entries, geometry, heads, words, arrived, bytes;
 
-  Memory(const Problem& p) {
+  Memory(const GenerationProblem& p) {
     std::int64_t at = rounded(p.layer_bytes * p.layers + p.head_bytes);
     const auto take = [&](std::int64_t size) {
       const std::int64_t begin = at;
@@ -255,22 +255,22 @@ class Packer {
  public:
   Packer(char* base, const Launch& launch) : base_(base), launch_(launch) {}
 
-  void matrix(const Packed& m, const View& weight, const View& bias) const {
-    with_gpu_type(weight.dtype, [&](auto zero) {
+  void matrix(const Packed& m, const Tensor& weight, const Tensor& bias) const {
+    with_gpu_type(weight.dtype(), [&](auto zero) {
       using T = decltype(zero);
       run("pack_matrix", pack_matrix<T>, {blocks_for(weight.count(), 256), 256}, launch_, weight.as<const T>(),
-          weight.stride[0], reinterpret_cast<T*>(base_ + m.blocks), weight.size[0], weight.size[1]);
+          weight.stride(0), reinterpret_cast<T*>(base_ + m.blocks), weight.size(0), weight.size(1));
     });
     if (m.bias >= 0) vector(m.bias, bias);
   }
-  void norm(const Norm& n, const View& gain, const View& bias) const {
+  void norm(const Norm& n, const Tensor& gain, const Tensor& bias) const {
     vector(n.gain, gain);
     vector(n.bias, bias);
   }
 
  private:
-  void vector(std::int64_t at, const View& from) const {
-    with_gpu_type(from.dtype, [&](auto zero) {
+  void vector(std::int64_t at, const Tensor& from) const {
+    with_gpu_type(from.dtype(), [&](auto zero) {
       using T = decltype(zero);
       run("widen", widen<T>, {blocks_for(from.count(), 256), 256}, launch_, from.as<const T>(),
           reinterpret_cast<float*>(base_ + at), from.count());
@@ -280,7 +280,7 @@ class Packer {
   const Launch& launch_;
 };
 
-void pack_weights(const Problem& p, const Weights& w, char* memory, const Launch& launch) {
+void pack_weights(const GenerationProblem& p, const Weights& w, char* memory, const Launch& launch) {
   for (std::size_t k = 0; k < w.layers.size(); ++k) {
     const LayerWeights& layer = w.layers[k];
     const Packer packer(memory + static_cast<std::int64_t>(k) * p.layer_bytes, launch);
@@ -296,12 +296,12 @@ void pack_weights(const Problem& p, const Weights& w, char* memory, const Launch
   packer.norm(p.final_norm, w.final_gain, w.final_bias);
 }
 
-void set_embedding(Problem& p, const EmbeddingArgs& e) {
+void set_embedding(GenerationProblem& p, const EmbeddingArgs& e) {
   p.start = e.start.as<const float>();
   p.token = e.token_table.as<const float>();
   p.table_count = e.tables;
   for (int i = 0; i < e.tables; ++i)
-    p.tables[i] = {e.positions[i].divisor, e.positions[i].table.size[0], e.positions[i].table.as<const float>()};
+    p.tables[i] = {e.positions[i].divisor, e.positions[i].table.size(0), e.positions[i].table.as<const float>()};
 }
 
 }  // namespace
@@ -320,7 +320,7 @@ std::shared_ptr<const Generator> make_generator(const ModelShape& shape, const W
                                                 const Launch& launch) {
   const Tables tables(shape);
   auto g = std::make_shared<Generator>(outline(shape, tables, this_gpu()));
-  Problem& p = g->problem;
+  GenerationProblem& p = g->problem;
   const Memory at(p);
   char* base = static_cast<char*>(memory);
   pack_weights(p, weights, base, launch);
@@ -332,7 +332,7 @@ std::shared_ptr<const Generator> make_generator(const ModelShape& shape, const W
   for (std::size_t k = 0; k < weights.layers.size(); ++k) {
     const LayerWeights& layer = weights.layers[k];
     entries.push_back(
-        {layer.keys.as<char>() - p.cache, layer.values.as<char>() - p.cache, layer.keys.size[1], tables.plan[k]});
+        {layer.keys.as<char>() - p.cache, layer.values.as<char>() - p.cache, layer.keys.size(1), tables.plan[k]});
   }
   const auto upload = [&](std::int64_t offset, const auto& table) {
     const std::size_t bytes = table.size() * sizeof(table[0]);
@@ -358,7 +358,7 @@ void generate(const Args& args, const Launch& launch) {
   const Generator& g = *args.generator;
   const Span span{args.bytes.as<std::uint8_t>(),
                   args.log_probabilities.as<float>(),
-                  args.bytes.size[1],
+                  args.bytes.size(1),
                   args.prompted,
                   args.first_sequence,
                   static_cast<std::int32_t>(args.first),

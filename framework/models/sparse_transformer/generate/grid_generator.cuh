@@ -23,7 +23,7 @@ __device__ __forceinline__ void prefetch(const char* from, std::uint32_t bytes) 
 }
 
 __device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
-  const Share share = m.share;
+  const MatrixShare share = m.share;
   const std::int64_t bytes = static_cast<std::int64_t>(share.depth) * 512;
   for (int i = 0; i < share.own; ++i)
     prefetch(reinterpret_cast<const char*>(m.blocks) + (share.first + static_cast<std::int64_t>(i) * gridDim.x) * bytes,
@@ -35,7 +35,7 @@ __device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
 template <class T, bool transforms>
 class GridGenerator {
  public:
-  __device__ __forceinline__ GridGenerator(const Problem& problem, const Span& span, char* shared)
+  __device__ __forceinline__ GridGenerator(const GenerationProblem& problem, const Span& span, char* shared)
       : p_(problem),
         at_(span),
         s_(problem, shared),
@@ -121,7 +121,7 @@ class GridGenerator {
       sine_and_cosine(position * p_.turns.of[pair], &s_.rotation[pair].y, &s_.rotation[pair].x);
     for (int i = warp(); i < plans; i += warps) {
       const int unit = first_unit_ + i / p_.plans * grid;
-      if (unit < units_) plan_keys(heads_, i % p_.plans, Unit(unit, heads_), position, s_.key_plans[i]);
+      if (unit < units_) plan_keys(heads_, i % p_.plans, AttendUnit(unit, heads_), position, s_.key_plans[i]);
     }
     __syncthreads();
     for (int i = 0; i < plans; ++i) {
@@ -138,7 +138,7 @@ class GridGenerator {
   __device__ void fetch_keys_of(int k, int round, int from) const {
     const int number = first_unit_ + round * static_cast<int>(gridDim.x);
     if (number >= units_) return;
-    const Unit unit(number, heads_);
+    const AttendUnit unit(number, heads_);
     const Cache<T> cache = cache_of(k, unit.sequence);
     const int i = round * p_.plans + s_.entries[k].plan;
     const KeyPlan& plan = s_.key_plans[i];
@@ -279,7 +279,7 @@ class GridGenerator {
                 [&](int s, int row, float x) { send(w.qkv + s * rows + row, x, turn_); });
     int round = 0;
     for (int u = first_unit_; u < units_; u += grid, ++round) {
-      const Unit unit(u, heads_);
+      const AttendUnit unit(u, heads_);
       if (round > 0) {
         __syncthreads();  // the previous unit's keys are still being read
         fetch_keys_of(k, round, 0);
@@ -390,8 +390,8 @@ class GridGenerator {
   }
 
   __device__ int draw(int s, std::int32_t position, const Word* words, std::uint32_t tag) const {
-    const std::int64_t place = s * at_.length + position;
-    const int given = position < at_.prompted ? at_.bytes[place] : -1;
+    const std::int64_t index = s * at_.length + position;
+    const int given = position < at_.prompted ? at_.bytes[index] : -1;
     float x[Draw::each];
 #pragma unroll
     for (int e = 0; e < Draw::each; ++e) x[e] = -INFINITY;
@@ -406,13 +406,13 @@ class GridGenerator {
     const Draw drawn =
         draw_by_warp(x, at_.sampling, uniform_for(at_.sampling, at_.first_sequence + s, position), given, log);
     if (blockIdx.x == 0 && lane() == 0) {
-      at_.bytes[place] = static_cast<std::uint8_t>(drawn.byte);
-      if (log) at_.log_probabilities[place] = drawn.log_probability;
+      at_.bytes[index] = static_cast<std::uint8_t>(drawn.byte);
+      if (log) at_.log_probabilities[index] = drawn.log_probability;
     }
     return drawn.byte;
   }
 
-  const Problem& p_;
+  const GenerationProblem& p_;
   const Span& at_;
   const SharedLayout<T> s_;
   Heads heads_;

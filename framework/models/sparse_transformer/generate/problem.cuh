@@ -11,7 +11,7 @@
 namespace longstride::generation {
 
 struct LayerEntry {
-  std::int64_t keys, values;  // byte offsets of the layer's cache from `Problem::cache`
+  std::int64_t keys, values;  // byte offsets of the layer's cache from `GenerationProblem::cache`
   std::int64_t rows;          // per sequence
   std::int32_t plan;
 };
@@ -38,7 +38,7 @@ struct Offsets {
       entries, geometry, heads, rotation, bytes;
 };
 
-struct Problem {
+struct GenerationProblem {
   int layers, width, inner, vocabulary, batch, turn;  // turn: number of layers with words of their own
   std::int64_t layer_bytes, head_bytes, vectors;      // vectors: offset of a layer's biases and norms
   const char* weights;                                // layer_bytes per layer, then the head
@@ -80,7 +80,7 @@ __host__ __device__ constexpr int values_in_word() {
 }
 
 template <class T>
-__host__ __device__ inline std::int64_t words_of(const Problem& p, Word* base, Words& w) {
+__host__ __device__ inline std::int64_t words_of(const GenerationProblem& p, Word* base, Words& w) {
   const std::int64_t b = p.batch, qkv = p.heads.count * (2 * p.heads.key_size + p.heads.value_size);
   w.qkv = base;
   w.mixed = w.qkv + b * qkv;
@@ -91,7 +91,7 @@ __host__ __device__ inline std::int64_t words_of(const Problem& p, Word* base, W
 }
 
 template <class T>
-inline Offsets offsets_of(const Problem& p, int blocks) {
+inline Offsets offsets_of(const GenerationProblem& p, int blocks) {
   Offsets at{};
   const auto take = [&](std::int64_t bytes) {
     const int begin = at.bytes;
@@ -112,7 +112,7 @@ inline Offsets offsets_of(const Problem& p, int blocks) {
   at.query = take(word * (2 * p.heads.key_size + p.heads.value_size));
   at.of_warps = take(word * warps * p.heads.value_size);
   at.list = take(word * p.keys_at_once);
-  at.shares = take(static_cast<std::int64_t>(sizeof(Share)) * matrices);
+  at.shares = take(static_cast<std::int64_t>(sizeof(MatrixShare)) * matrices);
   at.key_plans = take(static_cast<std::int64_t>(sizeof(KeyPlan)) * plans);
   at.lists = take(word * plans * p.keys_at_once);
   at.entries = take(static_cast<std::int64_t>(sizeof(LayerEntry)) * p.layers);
@@ -129,15 +129,15 @@ struct SharedLayout {
   float* partials;  // of a product
   float* norms[2];  // gain and bias: of attention (and the last), of feed-forward
   Staging<T> stage;
-  Share* shares;       // of the five matrices
-  KeyPlan* key_plans;  // (rounds, plans)
-  int* lists;          // (rounds, plans, keys at once): rows of the cache
+  MatrixShare* shares;  // of the five matrices
+  KeyPlan* key_plans;   // (rounds, plans)
+  int* lists;           // (rounds, plans, keys at once): rows of the cache
   LayerEntry* entries;
   HeadGeometry* geometry;
   HeadEntry* heads;
   float2* rotation;  // (key size / 2): cosine and sine at this position
 
-  __device__ __forceinline__ SharedLayout(const Problem& p, char* base)
+  __device__ __forceinline__ SharedLayout(const GenerationProblem& p, char* base)
       : stream(reinterpret_cast<float*>(base + p.at.stream)),
         vectors(reinterpret_cast<T*>(base + p.at.vectors)),
         partials(reinterpret_cast<float*>(base + p.at.partials)),
@@ -149,7 +149,7 @@ struct SharedLayout {
               reinterpret_cast<float*>(base + p.at.of_warps),
               reinterpret_cast<int*>(base + p.at.list),
               p.keys_at_once},
-        shares(reinterpret_cast<Share*>(base + p.at.shares)),
+        shares(reinterpret_cast<MatrixShare*>(base + p.at.shares)),
         key_plans(reinterpret_cast<KeyPlan*>(base + p.at.key_plans)),
         lists(reinterpret_cast<int*>(base + p.at.lists)),
         entries(reinterpret_cast<LayerEntry*>(base + p.at.entries)),
@@ -164,7 +164,7 @@ struct EmbeddingRows {
   const float* row[1 + EmbeddingArgs::max_tables];
 
   template <class F>
-  __device__ __forceinline__ EmbeddingRows(const Problem& p, std::int32_t position, int token, F&& row_of) {
+  __device__ __forceinline__ EmbeddingRows(const GenerationProblem& p, std::int32_t position, int token, F&& row_of) {
     row[0] = position == 0 ? p.start : p.token + static_cast<std::int64_t>(token) * p.width;
 #pragma unroll
     for (int i = 0; i < EmbeddingArgs::max_tables; ++i)
@@ -181,6 +181,6 @@ struct EmbeddingRows {
 
 // The launch, compiled in one file per type because the kernel takes long to compile.
 template <class T>
-void launch_generate(const Problem&, const Span&, int blocks, std::size_t shared_bytes, const Launch&);
+void launch_generate(const GenerationProblem&, const Span&, int blocks, std::size_t shared_bytes, const Launch&);
 
 }  // namespace longstride::generation

@@ -27,7 +27,7 @@ __host__ __device__ constexpr int pitch_of(int columns) {
 
 // This thread block's share of a matrix, computed once for all layers: `own` tiles from `first` on, gridDim.x apart. A
 // warp has every 8th block of each tile, at most 2^shift of them. A slot is one such block, counted over all tiles.
-struct alignas(16) Share {
+struct alignas(16) MatrixShare {
   int first, own;
   int depth;  // blocks per tile
   int shift;
@@ -39,7 +39,7 @@ struct alignas(16) Share {
     return slot < slots() && static_cast<int>(threadIdx.x) / 32 + turn(slot) * warps < depth;
   }
   // Index of this thread's 16 bytes of the slot.
-  __device__ int place(int slot) const {
+  __device__ int index(int slot) const {
     return ((first + tile(slot) * static_cast<int>(gridDim.x)) * depth + turn(slot) * warps) * 32 +
            static_cast<int>(threadIdx.x);
   }
@@ -49,9 +49,9 @@ struct alignas(16) Share {
 };
 
 // `offset`: the thread block that has tile 0.
-__device__ inline Share share_of(int tiles, int depth, int offset) {
+__device__ inline MatrixShare share_of(int tiles, int depth, int offset) {
   const int grid = static_cast<int>(gridDim.x);
-  Share s;
+  MatrixShare s;
   s.first = (static_cast<int>(blockIdx.x) + grid - offset) % grid;
   s.own = s.first < tiles ? (tiles - s.first - 1) / grid + 1 : 0;
   s.depth = depth;
@@ -62,7 +62,7 @@ __device__ inline Share share_of(int tiles, int depth, int offset) {
 struct Matrix {
   const uint4* blocks;
   const float* bias;  // one per row; may be null
-  Share share;
+  MatrixShare share;
 };
 
 // The output of a product that a thread finishes first.
@@ -90,9 +90,9 @@ struct Ahead {
 };
 
 __device__ __forceinline__ void fetch_ahead(const Matrix& m, const Output& output, Ahead& ahead) {
-  const Share share = m.share;
+  const MatrixShare share = m.share;
 #pragma unroll
-  for (int s = 0; s < Ahead::most; ++s) ahead.w[s] = fetch(m.blocks + share.place(s), share.holds(s));
+  for (int s = 0; s < Ahead::most; ++s) ahead.w[s] = fetch(m.blocks + share.index(s), share.holds(s));
   ahead.bias = 0;
   asm volatile("{.reg .pred p; setp.ne.s32 p, %2, 0; @p ld.global.nc.f32 %0, [%1];}"
                : "+f"(ahead.bias)
@@ -179,7 +179,7 @@ struct Sums<float> {
 template <class T, class F>
 __device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int pitch, int batch, const Output& output,
                                          float* partials, Ahead& ahead, const Matrix& next, F&& f) {
-  const Share share = m.share;
+  const MatrixShare share = m.share;
   const int warp = static_cast<int>(threadIdx.x) / 32, outputs_of_tile = tile_rows * batch;
   Sums<T> sums;
   // Slot s; `chain` equals s modulo 2.
@@ -195,7 +195,7 @@ __device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int 
     if (s >= slots) break;
     add(s, s, ahead.w[s]);
   }
-  for (int s = Ahead::most; s < slots; ++s) add(s, 0, fetch(m.blocks + share.place(s), share.holds(s)));
+  for (int s = Ahead::most; s < slots; ++s) add(s, 0, fetch(m.blocks + share.index(s), share.holds(s)));
   const float bias = ahead.bias;
   fetch_ahead(next, output, ahead);
   if (share.own == 0) return;  // the whole thread block returns

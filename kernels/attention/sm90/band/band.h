@@ -1,4 +1,4 @@
-// Attention in which every query sees few key tiles, all of its own stream, so every key is seen by few query tiles
+// Attention in which every query sees few key tiles, all of its own row set, so every key is seen by few query tiles
 // (windows, blocks, short columns).
 #pragma once
 #include "kernels/attention/attention.h"

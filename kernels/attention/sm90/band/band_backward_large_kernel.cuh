@@ -1,6 +1,6 @@
-// Attention backward over a band, for heads larger than 32. Queries and keys are one stream, cut into tiles of 64 rows.
-// A block (one warpgroup) owns a run of tiles and visits its key tiles in order; each is multiplied with the query
-// tiles that see it, beginning with its own:
+// Attention backward over a band, for heads larger than 32. Queries and keys are one row set, cut into tiles of 64
+// rows. A block (one warpgroup) owns a run of tiles and visits its key tiles in order; each is multiplied with the
+// query tiles that see it, beginning with its own:
 //     S^T = K Q^T,  P^T = exp(scale S^T - lse),  dP^T = V dO^T,  dS^T = P^T (dP^T - delta)
 //     dV += P^T dO,  dK += dS^T Q,  dQ += dS K
 // dV and dK stay in registers during a key tile. The partial dQ of unfinished query tiles is in shared memory, each
@@ -30,10 +30,10 @@ struct BandBackwardLargeTask : BandBackwardTask {
     segment = static_cast<std::int32_t>(index % segments);
     begin = static_cast<std::int32_t>(index / segments) * problem.run;
     sequence = static_cast<std::int32_t>(blockIdx.y);
-    const bool natural = problem.stream.run >= problem.stream.period;
-    base = problem.stream.base + segment;
-    step = natural ? 1 : problem.stream.period;
-    length = natural ? problem.stream.length : (problem.n - base + step - 1) / step;
+    const bool natural = problem.set.run >= problem.set.period;
+    base = problem.set.base + segment;
+    step = natural ? 1 : problem.set.period;
+    length = natural ? problem.set.length : (problem.n - base + step - 1) / step;
     end = min(begin + problem.run, (length + band_rows - 1) / band_rows);
     return begin < end;
   }
@@ -87,10 +87,10 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
     const std::int32_t entry = tile * rows;
     return {{box * 64, task.head, natural ? task.base + entry : task.base, natural ? 0 : entry, task.sequence}};
   }
-  __device__ const CUtensorMap* map_of(const StreamMaps& maps) const {
+  __device__ const CUtensorMap* map_of(const RowMaps& maps) const {
     return task.base < maps.rest ? &maps.longer : &maps.complete;
   }
-  __device__ void load(char* to, const StreamMaps& key_sized, const StreamMaps& value_sized, std::int32_t tile,
+  __device__ void load(char* to, const RowMaps& key_sized, const RowMaps& value_sized, std::int32_t tile,
                        std::uint64_t* barrier) const {
     barrier_arrive_expect(barrier, tile_bytes);
     for (int i = 0; i < key_boxes; ++i) tma_load(to + i * rows * key_row, map_of(key_sized), corner(tile, i), barrier);

@@ -13,9 +13,9 @@ void launch_band(const AttentionBackwardArgs& args, const BandPlan& band, const 
   using B = BandBackwardLarge<T, KeySize, ValueSize, Blocks>;
   BandBackwardProblem problem = {};
   fill_problem(args, band, KeySize, ValueSize, problem);
-  const std::int32_t tiles = tiles_in(band.stream.length, band_rows);
+  const std::int32_t tiles = tiles_in(band.set.length, band_rows);
   const int blocks = choose_room<B>(band, tiles, problem);
-  const std::int64_t batch = args.q.size[0];
+  const std::int64_t batch = args.q.size(0);
   problem.run = choose_run(band, batch, std::int64_t{blocks} * multiprocessors()).run;
   auto* const kernel = backward_band_large<T, KeySize, ValueSize, Blocks>;
   const std::size_t bytes = B::shared_bytes(problem.slots, problem.reach, problem.key_stages, problem.ds_stages);
@@ -29,10 +29,10 @@ void launch_band(const AttentionBackwardArgs& args, const BandPlan& band, const 
 
 // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros.
 void attention_backward_band_large(const AttentionBackwardArgs& args, const BandPlan& band, const Launch& launch) {
-  with_gpu_type(args.q.dtype, [&](auto zero) {
+  with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>)
-      args.v.size[3] <= 64 ? launch_band<T, 64, 64, 2>(args, band, launch)
+      args.v.size(3) <= 64 ? launch_band<T, 64, 64, 2>(args, band, launch)
                            : launch_band<T, 64, 128, 2>(args, band, launch);
   });
 }

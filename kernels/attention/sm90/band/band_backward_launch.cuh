@@ -35,18 +35,18 @@ int choose_room(const BandPlan& band, std::int32_t tiles, BandBackwardProblem& p
 // Everything except the room and the shares.
 inline void fill_problem(const AttentionBackwardArgs& args, const BandPlan& band, int key_size, int value_size,
                          BandBackwardProblem& problem) {
-  const auto maps = [&](const View& view, int columns) {
-    return stream_maps(view, band.stream, band.n, band_rows, columns);
+  const auto maps = [&](const Tensor& view, int columns) {
+    return row_maps(view, band.set, band.n, band_rows, columns);
   };
-  const auto rows_of = [](const View& view) -> Gradient {
-    return {view.data, {view.stride[0], view.stride[1], view.stride[2]}, static_cast<std::int32_t>(view.size[3])};
+  const auto rows_of = [](const Tensor& view) -> Gradient {
+    return {view.data(), {view.stride(0), view.stride(1), view.stride(2)}, static_cast<std::int32_t>(view.size(3))};
   };
   problem.q = maps(args.q, key_size);
   problem.k = maps(args.k, key_size);
   problem.v = maps(args.v, value_size);
   problem.o = maps(args.o, value_size);
   problem.dout = maps(args.dout, value_size);
-  problem.stream = band.stream;
+  problem.set = band.set;
   problem.shape = band.shape;
   problem.n = band.n;
   problem.segments = band.segments;

@@ -20,7 +20,7 @@ struct BandBackward {
   static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;
   static constexpr int tile_bytes = key_bytes + value_bytes, ds_bytes = rows * rows * 2, dq_bytes = rows * KeySize * 4;
 
-  // Per query of a tile: -log2(e) lse, or -infinity beyond the stream, and delta.
+  // Per query of a tile: -log2(e) lse, or -infinity beyond the row set, and delta.
   struct Statistics {
     float shift[rows], delta[rows];
   };

@@ -9,8 +9,8 @@
 namespace longstride::kernels::cuda::sm90 {
 
 struct BandBackwardProblem {
-  StreamMaps q, k, v, o, dout;
-  Stream stream;  // of segment 0, queries and keys alike
+  RowMaps q, k, v, o, dout;
+  RowSet set;  // of segment 0, queries and keys alike
   BandShape shape;
   std::int32_t n, segments, heads;
   std::int32_t reach;                  // most query tiles that see a key tile
@@ -27,7 +27,7 @@ struct BandBackwardProblem {
 struct BandBackwardTask {
   std::int32_t head, segment, sequence;
   std::int32_t begin, end;  // tiles
-  std::int32_t length;      // entries of the segment's stream
+  std::int32_t length;      // entries of the segment's row set
   std::int32_t base, step;  // entry t is at base + t * step
 
   constexpr std::int64_t position(std::int32_t entry) const { return base + static_cast<std::int64_t>(entry) * step; }

@@ -12,7 +12,7 @@
 namespace longstride::kernels::cuda::sm90 {
 
 struct BandBackwardSmallProblem : BandBackwardProblem {
-  StreamMaps dq_maps, dk_maps, dv_maps;  // boxes of a warp's sixteen rows
+  RowMaps dq_maps, dk_maps, dv_maps;  // boxes of a warp's sixteen rows
   // A block owns `run` tiles of a segment, or all tiles of `chain` consecutive segments. The tiles of a chain are
   // numbered consecutively, and every segment counts as many as the longest.
   std::int32_t chain;
@@ -32,17 +32,17 @@ struct BandBackwardSmallTask : BandBackwardTask {
     const std::int32_t run = problem.by_chains.quotient(rest);
     segment = (rest - run * chains) * problem.chain;
     sequence = static_cast<std::int32_t>(blockIdx.y);
-    step = problem.stream.run >= problem.stream.period ? 1 : problem.stream.period;
+    step = problem.set.run >= problem.set.period ? 1 : problem.set.period;
     offset = 0;
     enter(problem);
-    counted = problem.chain > 1 ? problem.stream.length : length;
+    counted = problem.chain > 1 ? problem.set.length : length;
     const std::int32_t tiles = (counted + band_rows - 1) / band_rows;
     begin = run * problem.run;
     end = problem.chain > 1 ? min(problem.chain, problem.segments - segment) * tiles : min(begin + problem.run, tiles);
   }
   __device__ void enter(const BandBackwardSmallProblem& problem) {
-    base = problem.stream.base + segment;
-    length = step == 1 ? problem.stream.length : problem.by_period.quotient(problem.n - base + step - 1);
+    base = problem.set.base + segment;
+    length = step == 1 ? problem.set.length : problem.by_period.quotient(problem.n - base + step - 1);
   }
   // Moves to the segment of this tile.
   __device__ void go_to(const BandBackwardSmallProblem& problem, std::int32_t tile) {
@@ -106,21 +106,21 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
     const std::int32_t segment = problem.by_tiles.quotient(tile);
     return {first_base + segment, (tile - segment * static_cast<std::int32_t>(problem.by_tiles.value)) * rows};
   }
-  __device__ Coordinates corner(const TileLocation& place, int box) const {
+  __device__ Coordinates corner(const TileLocation& location, int box) const {
     const bool natural = task.step == 1;
-    return {{box * 64, task.head, natural ? place.base + place.entry : place.base, natural ? 0 : place.entry,
-             task.sequence}};
+    return {{box * 64, task.head, natural ? location.base + location.entry : location.base,
+             natural ? 0 : location.entry, task.sequence}};
   }
-  __device__ static const CUtensorMap* map_of(const StreamMaps& maps, std::int32_t base) {
+  __device__ static const CUtensorMap* map_of(const RowMaps& maps, std::int32_t base) {
     return base < maps.rest ? &maps.longer : &maps.complete;
   }
-  __device__ void load(char* to, const StreamMaps& key_sized, const StreamMaps& value_sized, const TileLocation& place,
+  __device__ void load(char* to, const RowMaps& key_sized, const RowMaps& value_sized, const TileLocation& location,
                        std::uint64_t* barrier) const {
     barrier_arrive_expect(barrier, tile_bytes);
     for (int i = 0; i < key_boxes; ++i)
-      tma_load(to + i * rows * key_row, map_of(key_sized, place.base), corner(place, i), barrier);
+      tma_load(to + i * rows * key_row, map_of(key_sized, location.base), corner(location, i), barrier);
     for (int i = 0; i < value_boxes; ++i)
-      tma_load(to + key_bytes + i * rows * value_row, map_of(value_sized, place.base), corner(place, i), barrier);
+      tma_load(to + key_bytes + i * rows * value_row, map_of(value_sized, location.base), corner(location, i), barrier);
   }
 
   // The next tiles to load, and their destinations.
@@ -136,9 +136,9 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
       next.stage = next.stage + 1 == problem.key_stages ? 0 : next.stage + 1;
     }
     for (; next.query < next.query_end && next.query < queries + problem.slots; ++next.query) {
-      const TileLocation place = location_of(next.query, next.base);
-      load(shared + next.slot * tile_bytes, problem.q, problem.dout, place, query_barrier(next.slot));
-      for (int i = 0; i < value_boxes; ++i) tma_prefetch(map_of(problem.o, place.base), corner(place, i));
+      const TileLocation location = location_of(next.query, next.base);
+      load(shared + next.slot * tile_bytes, problem.q, problem.dout, location, query_barrier(next.slot));
+      for (int i = 0; i < value_boxes; ++i) tma_prefetch(map_of(problem.o, location.base), corner(location, i));
       next.slot = next.slot + 1 == problem.slots ? 0 : next.slot + 1;
     }
   }
@@ -235,7 +235,7 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
   }
   // Copies them from there to the gradient. Called by one lane, after proxy_fence and __syncwarp.
   template <int Size>
-  __device__ void leave(const StreamMaps& maps, std::int32_t tile, int from_byte) const {
+  __device__ void leave(const RowMaps& maps, std::int32_t tile, int from_byte) const {
     constexpr int row_bytes = std::min(Size, 64) * 2;
     const std::int32_t entry = (tile - task.offset) * rows + warp * 16;
     if (entry >= task.length) return;

@@ -13,7 +13,7 @@ constexpr int size = 32;  // of heads; for smaller ones TMA fills the columns be
 
 // The number of tiles of a chain beyond which shared memory is not divided differently.
 std::int32_t tiles_of_chain(const BandPlan& band) {
-  return tiles_in(band.stream.length, band_rows) * std::min(band.segments, 8);
+  return tiles_in(band.set.length, band_rows) * std::min(band.segments, 8);
 }
 
 template <class T, int Blocks>
@@ -21,21 +21,21 @@ void launch_band(const AttentionBackwardArgs& args, const BandPlan& band, const 
   using B = BandBackwardSmall<T, size, size, Blocks>;
   BandBackwardSmallProblem problem = {};
   fill_problem(args, band, size, size, problem);
-  const auto rows_of_warps = [&](const View& view) { return stream_maps(view, band.stream, band.n, 16, size); };
+  const auto rows_of_warps = [&](const Tensor& view) { return row_maps(view, band.set, band.n, 16, size); };
   problem.dq_maps = rows_of_warps(args.dq);
   problem.dk_maps = rows_of_warps(args.dk);
   problem.dv_maps = rows_of_warps(args.dv);
   const int blocks = choose_room<B>(band, tiles_of_chain(band), problem);
-  const std::int64_t batch = args.q.size[0], at_once = std::int64_t{blocks} * multiprocessors();
+  const std::int64_t batch = args.q.size(0), at_once = std::int64_t{blocks} * multiprocessors();
   const BandShares of_runs = choose_run(band, batch, at_once), of_chains = choose_chain(band, batch, at_once);
   const BandShares& shares = of_chains.chain > 1 && of_chains.cost < of_runs.cost ? of_chains : of_runs;
   problem.run = shares.run;
   problem.chain = shares.chain;
-  const std::int32_t tiles = tiles_in(band.stream.length, band_rows);
+  const std::int32_t tiles = tiles_in(band.set.length, band_rows);
   const std::int32_t runs = tiles_in(tiles, shares.run), chains = tiles_in(band.segments, shares.chain);
   problem.by_heads = Divisor(band.heads);
   problem.by_chains = Divisor(chains);
-  problem.by_period = Divisor(band.stream.period);
+  problem.by_period = Divisor(band.set.period);
   problem.by_tiles = Divisor(shares.chain > 1 ? tiles : 1 << 30);
   auto* const kernel = backward_band_small<T, size, size, Blocks>;
   const std::size_t bytes = B::shared_bytes(problem.slots, problem.reach, problem.key_stages, problem.ds_stages);
@@ -48,7 +48,7 @@ void launch_band(const AttentionBackwardArgs& args, const BandPlan& band, const 
 }  // namespace
 
 void attention_backward_band_small(const AttentionBackwardArgs& args, const BandPlan& band, const Launch& launch) {
-  with_gpu_type(args.q.dtype, [&](auto zero) {
+  with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
       BandBackwardProblem room = {};  // three blocks have fewer registers

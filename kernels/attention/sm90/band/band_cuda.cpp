@@ -9,18 +9,18 @@ namespace longstride::kernels::cuda::sm90 {
 
 bool is_band(const AttentionArgs& args) {
   BandPlan band;
-  return args.q.size[3] <= 64 && args.v.size[3] <= 64 && find_band(*args.plan, band);
+  return args.q.size(3) <= 64 && args.v.size(3) <= 64 && find_band(*args.plan, band);
 }
 
 bool is_band(const AttentionBackwardArgs& args) {
   BandPlan band;
-  return args.q.size[3] <= 64 && find_band(*args.plan, band);
+  return args.q.size(3) <= 64 && find_band(*args.plan, band);
 }
 
 void attention_backward_band(const AttentionBackwardArgs& args, const Launch& launch) {
   BandPlan band;
   find_band(*args.plan, band);
-  const bool small = args.q.size[3] <= 32 && args.v.size[3] <= 32;
+  const bool small = args.q.size(3) <= 32 && args.v.size(3) <= 32;
   small ? attention_backward_band_small(args, band, launch) : attention_backward_band_large(args, band, launch);
 }
 

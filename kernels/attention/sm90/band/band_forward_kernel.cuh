@@ -1,4 +1,4 @@
-// Attention forward over a band: queries and keys are one stream, cut into tiles of 64 rows, and a query tile sees the
+// Attention forward over a band: queries and keys are one row set, cut into tiles of 64 rows, and a query tile sees the
 // few key tiles up to its own. A warpgroup owns a run of query tiles of one segment, or all tiles of a chain of
 // segments: keys and values pass through its ring once and stay while a query tile of the run sees them, and the next
 // tiles are loaded while this one is computed.
@@ -32,13 +32,13 @@ struct BandForwardTask {
     run = problem.by_chains.quotient(rest);
     segment = (rest - run * static_cast<std::int32_t>(problem.by_chains.value)) * problem.chain;
     segment_end = min(segment + problem.chain, problem.segments);
-    step = problem.stream.run >= problem.stream.period ? 1 : problem.stream.period;
+    step = problem.set.run >= problem.set.period ? 1 : problem.set.period;
   }
   // Moves to this segment; false after the last.
   __device__ bool enter(const BandForwardProblem& problem) {
     if (segment >= segment_end) return false;
-    base = problem.stream.base + segment;
-    length = step == 1 ? problem.stream.length : problem.by_period.quotient(problem.n - base + step - 1);
+    base = problem.set.base + segment;
+    length = step == 1 ? problem.set.length : problem.by_period.quotient(problem.n - base + step - 1);
     begin = run * problem.run;
     end = min(begin + problem.run, (length + band_rows - 1) / band_rows);
     return true;
@@ -46,7 +46,7 @@ struct BandForwardTask {
   __device__ Coordinates corner(std::int32_t entry, std::int32_t column) const {
     return {{column, head, step == 1 ? base + entry : base, step == 1 ? 0 : entry, sequence}};
   }
-  __device__ const CUtensorMap* map_of(const StreamMaps& maps) const {
+  __device__ const CUtensorMap* map_of(const RowMaps& maps) const {
     return base < maps.rest ? &maps.longer : &maps.complete;
   }
 };
@@ -374,7 +374,7 @@ struct BandForward {
       float* lse = of_head + task.base;
       asm("" : "+l"(lse));  // computed once
       Sight sight;
-      bool was_usual = false;  // all tiles whose windows begin within the stream see the same keys
+      bool was_usual = false;  // all tiles whose windows begin within the row set see the same keys
       for (std::int32_t tile = task.begin; tile < task.end; ++tile) {
         barrier_wait(query_full(query_place.slot), query_place.parity);
 #pragma unroll 1

@@ -25,9 +25,9 @@ struct BandLimit {
 };
 
 struct BandForwardProblem {
-  StreamMaps q, k, v;  // boxes of band_rows rows
-  StreamMaps o;        // boxes of the rows of a warp
-  Stream stream;       // of segment 0, queries and keys alike
+  RowMaps q, k, v;  // boxes of band_rows rows
+  RowMaps o;        // boxes of the rows of a warp
+  RowSet set;       // of segment 0, queries and keys alike
   BandLimit limit;
   std::int32_t n, segments;
   std::int32_t stages;      // key and value tiles in shared memory: one more than a query tile sees, or more

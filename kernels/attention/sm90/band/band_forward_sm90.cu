@@ -29,30 +29,30 @@ template <class T, int KeySize, int ValueSize, int Groups, int Blocks>
 void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& launch) {
   using B = BandForward<T, KeySize, ValueSize, Groups, Blocks>;
   BandForwardProblem problem = {};
-  const auto maps = [&](const View& view, int rows, int columns) {
-    return stream_maps(view, band.stream, band.n, rows, columns);
+  const auto maps = [&](const Tensor& view, int rows, int columns) {
+    return row_maps(view, band.set, band.n, rows, columns);
   };
   problem.q = maps(args.q, B::rows, KeySize);
   problem.k = maps(args.k, B::rows, KeySize);
   problem.v = maps(args.v, B::rows, ValueSize);
   problem.o = maps(args.o, B::warp_rows, ValueSize);
-  problem.stream = band.stream;
+  problem.set = band.set;
   problem.limit = BandLimit(band.shape);
   problem.n = band.n;
   problem.segments = band.segments;
   problem.rate = static_cast<float>(args.scale) * log2_e;
   problem.lse = args.lse.as<float>();
   const int blocks = choose_stages<B>(band.reach, problem.stages);
-  const std::int64_t batch = args.q.size[0], at_once = std::int64_t{blocks} * Groups * multiprocessors();
+  const std::int64_t batch = args.q.size(0), at_once = std::int64_t{blocks} * Groups * multiprocessors();
   const BandShares of_runs = choose_run(band, batch, at_once), of_chains = choose_chain(band, batch, at_once);
   const BandShares& shares = of_chains.cost <= of_runs.cost ? of_chains : of_runs;
   problem.run = shares.run;
   problem.chain = shares.chain;
   const std::int32_t chains = tiles_in(band.segments, shares.chain),
-                     runs = tiles_in(tiles_in(band.stream.length, band_rows), shares.run);
+                     runs = tiles_in(tiles_in(band.set.length, band_rows), shares.run);
   problem.by_heads = Divisor(band.heads);
   problem.by_chains = Divisor(chains);
-  problem.by_period = Divisor(band.stream.period);
+  problem.by_period = Divisor(band.set.period);
   auto* const kernel = forward_band<T, KeySize, ValueSize, Groups, Blocks>;
   const std::size_t bytes = B::shared_bytes(problem.stages);
   allow_shared(kernel, bytes);
@@ -68,10 +68,10 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
 void attention_band(const AttentionArgs& args, const Launch& launch) {
   BandPlan band;
   find_band(*args.plan, band);
-  with_gpu_type(args.q.dtype, [&](auto zero) {
+  with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>)
-      args.q.size[3] <= 32 && args.v.size[3] <= 32 ? launch_band<T, 32, 32, 3, 1>(args, band, launch)
+      args.q.size(3) <= 32 && args.v.size(3) <= 32 ? launch_band<T, 32, 32, 3, 1>(args, band, launch)
                                                    : launch_band<T, 64, 64, 1, 2>(args, band, launch);
   });
 }

@@ -11,13 +11,13 @@
 namespace longstride::kernels::cuda::sm90 {
 
 struct BandPlan {
-  Stream stream;  // of segment 0, queries and keys alike
+  RowSet set;  // of segment 0, queries and keys alike
   BandShape shape;
   std::int32_t n, segments, heads;
   std::int32_t reach;  // most query tiles that see a key tile, and most key tiles that a query tile sees
 };
 
-// The band of a plan whose heads all have one part, whose keys are the queries' stream. Returns false for any other
+// The band of a plan whose heads all have one part, whose keys are the queries' row set. Returns false for any other
 // plan, and if more tiles see one another than fit.
 inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
   Geometry geometry;
@@ -27,13 +27,13 @@ inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
   if (pass.parts != 1 || !(part.keys == pass.queries) || !(part.high == Limit{})) return false;
   const bool natural = part.keys.run >= part.keys.period;
   if (part.low.block > 0 && (!natural || part.low.back != 0)) return false;
-  band.stream = part.keys;
+  band.set = part.keys;
   band.segments = pass.segments;
   band.n = plan.n;
   band.heads = geometry.heads;
   band.shape.block = part.low.block;
   band.shape.window = std::min(part.low.back / (natural ? 1 : part.keys.period) + 1, part.keys.length);
-  const std::int32_t tiles = tiles_in(band.stream.length, band_rows), block = band.shape.block;
+  const std::int32_t tiles = tiles_in(band.set.length, band_rows), block = band.shape.block;
   if (block <= 0)
     band.reach = std::min((band.shape.window + 2 * band_rows - 2) / band_rows, tiles);
   else
@@ -50,7 +50,7 @@ struct BandShares {
 
 // Chooses the length of runs: short runs fill the GPU evenly, long ones repeat less of the work at their ends.
 inline BandShares choose_run(const BandPlan& band, std::int64_t batch, std::int64_t at_once) {
-  const std::int32_t tiles = tiles_in(band.stream.length, band_rows);
+  const std::int32_t tiles = tiles_in(band.set.length, band_rows);
   BandShares best;
   for (std::int32_t runs = tiles; runs >= 1; runs = runs > 64 ? runs - runs / 64 : runs - 1) {
     const std::int32_t run = (tiles + runs - 1) / runs;
@@ -63,7 +63,7 @@ inline BandShares choose_run(const BandPlan& band, std::int64_t batch, std::int6
 }
 
 inline BandShares choose_chain(const BandPlan& band, std::int64_t batch, std::int64_t at_once) {
-  const std::int32_t tiles = tiles_in(band.stream.length, band_rows);
+  const std::int32_t tiles = tiles_in(band.set.length, band_rows);
   BandShares best;
   for (std::int32_t chain = 1; chain <= std::min(band.segments, 256); ++chain) {
     const std::int64_t chains = batch * band.heads * tiles_in(band.segments, chain);

@@ -10,7 +10,7 @@ inline constexpr int band_rows = 64;  // per tile
 inline constexpr std::int32_t most_reach = 5;
 inline constexpr int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, shared_reserved = 1024;
 
-// The queries that see a key where queries and keys are one stream, in its entries: key t is seen by [t, beyond(t)).
+// The queries that see a key where queries and keys are one row set, in its entries: key t is seen by [t, beyond(t)).
 struct BandShape {
   std::int32_t window = 0, block = 0;  // block > 0: up to the end of t's block; else the window from t on
 
@@ -20,7 +20,7 @@ struct BandShape {
     if (block > 0) return t / block * block;
     return t >= window ? t - window + 1 : 0;
   }
-  // The end of the query tiles of key tile `tile` in a stream of this length.
+  // The end of the query tiles of key tile `tile` in a row set of this length.
   constexpr std::int32_t end_tile(std::int32_t tile, std::int32_t length) const {
     const std::int32_t last = tile * band_rows + band_rows < length ? tile * band_rows + band_rows : length;
     const std::int32_t end = beyond(last - 1) < length ? beyond(last - 1) : length;

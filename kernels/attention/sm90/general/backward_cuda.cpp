@@ -10,8 +10,8 @@ namespace longstride::kernels::cuda::sm90 {
 
 namespace {
 
-Gradient gradient_of(const View& view) {
-  return {view.data, {view.stride[0], view.stride[1], view.stride[2]}, static_cast<std::int32_t>(view.size[3])};
+Gradient gradient_of(const Tensor& view) {
+  return {view.data(), {view.stride(0), view.stride(1), view.stride(2)}, static_cast<std::int32_t>(view.size(3))};
 }
 
 // For dK and dV: parts joined with the queries of the window before them, where possible. TMA cannot reach the summary
@@ -38,7 +38,7 @@ void attention_backward(const AttentionBackwardArgs& args, const float* delta, c
   for (int number = 0; number < passes_in(*args.plan); ++number) {
     BackwardProblem problem = {};
     geometry_of(*args.plan, number, problem.geometry);
-    problem.batch = static_cast<std::int32_t>(args.q.size[0]);
+    problem.batch = static_cast<std::int32_t>(args.q.size(0));
     problem.scale = static_cast<float>(args.scale);
     problem.lse = args.lse.as<float>();
     problem.delta = delta;

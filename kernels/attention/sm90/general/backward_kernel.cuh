@@ -116,7 +116,7 @@ struct Backward {
       int kind;
     };
 
-    __device__ void load_boxes(char* to, const StreamMaps& maps, int boxes, int box_bytes, const TileCorner& corner,
+    __device__ void load_boxes(char* to, const RowMaps& maps, int boxes, int box_bytes, const TileCorner& corner,
                                std::uint64_t* barrier) const {
       const CUtensorMap* map = corner.offset < maps.rest ? &maps.longer : &maps.complete;
       for (int i = 0; i < boxes; ++i)
@@ -129,22 +129,22 @@ struct Backward {
       if (walk_.entered()) {
         const std::int32_t n = problem_.geometry.n;
         if (side == Side::queries) {
-          stream_ = task_.segment_of(task_.pass->part[walk_.part()].keys, n);
+          set_ = task_.segment_of(task_.pass->part[walk_.part()].keys, n);
           next_.kind = problem_.key_kind[task_.pass_index][walk_.part()];
         } else {
-          stream_ = task_.segment_of(task_.pass->queries, n);
+          set_ = task_.segment_of(task_.pass->queries, n);
           next_.kind = problem_.query_kind[task_.pass_index];
         }
       }
-      next_.corner = corner_of(stream_, walk_.begin());
+      next_.corner = corner_of(set_, walk_.begin());
       if constexpr (side == Side::keys) {
         const std::int64_t row =
             (static_cast<std::int64_t>(task_.sequence) * problem_.geometry.heads + task_.head) * problem_.geometry.n;
 #pragma unroll
         for (int i = 0; i < step / 32; ++i) {
           const std::int32_t entry = walk_.begin() + lane_ + 32 * i;
-          const bool there = entry < stream_.length;
-          const std::int64_t at = row + (there ? position_at(stream_, entry) : 0);
+          const bool there = entry < set_.length;
+          const std::int64_t at = row + (there ? position_at(set_, entry) : 0);
           lse_[i] = there ? problem_.lse[at] : 0.0f;
           delta_[i] = there ? problem_.delta[at] : 0.0f;
         }
@@ -165,7 +165,7 @@ struct Backward {
     char* shared_;
     Shared& control_;
     Walk walk_;
-    Stream stream_;
+    RowSet set_;
     Source next_;
     float lse_[step / 32], delta_[step / 32];
     RingSlot place_;

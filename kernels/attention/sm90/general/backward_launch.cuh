@@ -9,13 +9,13 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// The maps for the kinds of stream of queries and keys.
+// The maps for the kinds of row set of queries and keys.
 template <class B>
 std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_size, int value_size,
                           BackwardProblem& problem) {
   const Geometry& geometry = problem.geometry;
-  StreamKinds kinds;
-  bool has_queries[StreamKinds::most] = {}, has_keys[StreamKinds::most] = {};
+  RowSetKinds kinds;
+  bool has_queries[RowSetKinds::most] = {}, has_keys[RowSetKinds::most] = {};
   std::int64_t tiles = 0;  // maximum over the heads
   for (int p = 0; p < geometry.passes; ++p) {
     const PassGeometry& pass = geometry.pass[p];
@@ -28,12 +28,12 @@ std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_
       has_keys[key_kind] = true;
     }
     if (side == Side::keys && problem.part >= pass.parts) continue;
-    const Stream& own = side == Side::queries ? pass.queries : pass.part[problem.part].keys;
+    const RowSet& own = side == Side::queries ? pass.queries : pass.part[problem.part].keys;
     tiles = std::max(tiles, std::int64_t{pass.segments} * tiles_in(own.length, B::rows));
   }
   for (int i = 0; i < kinds.count(); ++i) {
-    const auto maps = [&](const View& view, std::int32_t rows, int columns) {
-      return stream_maps(view, kinds[i], geometry.n, rows, columns);
+    const auto maps = [&](const Tensor& view, std::int32_t rows, int columns) {
+      return row_maps(view, kinds[i], geometry.n, rows, columns);
     };
     if (has_queries[i]) {
       const std::int32_t rows = side == Side::queries ? 64 : B::step;
@@ -55,7 +55,7 @@ void launch_backward(const AttentionBackwardArgs& args, BackwardProblem& problem
   const std::int64_t tiles = fill_problem<B>(side, args, KeySize, ValueSize, problem);
   auto* const kernel = backward<T, KeySize, ValueSize, side>;
   allow_shared(kernel, B::shared_bytes);
-  const auto blocks = static_cast<unsigned>(tiles * args.q.size[0] * args.q.size[2]);
+  const auto blocks = static_cast<unsigned>(tiles * args.q.size(0) * args.q.size(2));
   run(side == Side::queries ? "attention_backward_queries_sm90" : "attention_backward_keys_sm90", kernel,
       {blocks, B::tiling.threads(), B::shared_bytes}, launch, problem);
 }
@@ -63,8 +63,8 @@ void launch_backward(const AttentionBackwardArgs& args, BackwardProblem& problem
 // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros.
 template <Side side>
 void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblem& problem, const Launch& launch) {
-  const std::int64_t key_size = args.q.size[3], value_size = args.v.size[3];
-  with_gpu_type(args.q.dtype, [&](auto zero) {
+  const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
+  with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
       if (key_size <= 32 && value_size <= 32)

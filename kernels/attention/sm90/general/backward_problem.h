@@ -5,7 +5,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/sm90/general/backward_tiling.h"
 #include "kernels/attention/sm90/general/geometry.h"
-#include "kernels/attention/sm90/general/stream_kinds.h"
+#include "kernels/attention/sm90/general/row_set_kinds.h"
 #include "kernels/attention/sm90/tensor_map.h"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -18,10 +18,10 @@ struct Gradient {
 };
 
 struct BackwardProblem {
-  // Maps per kind of stream, for the rows that a block owns and for the streamed rows. Key-sized: q or k; value-sized:
+  // Maps per kind of row set, for the rows that a block owns and for the streamed rows. Key-sized: q or k; value-sized:
   // dO or v.
-  StreamMaps own_key_sized[StreamKinds::most], own_value_sized[StreamKinds::most];
-  StreamMaps key_sized[StreamKinds::most], value_sized[StreamKinds::most];
+  RowMaps own_key_sized[RowSetKinds::most], own_value_sized[RowSetKinds::most];
+  RowMaps key_sized[RowSetKinds::most], value_sized[RowSetKinds::most];
   Geometry geometry;
   std::uint8_t query_kind[Geometry::most_passes];
   std::uint8_t key_kind[Geometry::most_passes][PassGeometry::most_parts];

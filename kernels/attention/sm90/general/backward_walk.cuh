@@ -1,5 +1,5 @@
-// The pairs of rows of the backward kernels. A block owns a tile of one stream; every row of the tile is paired with
-// one interval of the other stream, whose ends never decrease from row to row: a query with the keys to which it may
+// The pairs of rows of the backward kernels. A block owns a tile of one row set; every row of the tile is paired with
+// one interval of the other row set, whose ends never decrease from row to row: a query with the keys to which it may
 // attend, a key with the queries that may attend to it.
 #pragma once
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// As Stream::count_below, without a division in natural order.
-__device__ inline std::int32_t entries_below(const Stream& stream, std::int32_t p) {
-  if (stream.run >= stream.period) return min(max(p - stream.base, 0), stream.length);
-  return stream.count_below(p);
+// As RowSet::count_below, without a division in natural order.
+__device__ inline std::int32_t entries_below(const RowSet& set, std::int32_t p) {
+  if (set.run >= set.period) return min(max(p - set.base, 0), set.length);
+  return set.count_below(p);
 }
-__device__ inline std::int32_t position_at(const Stream& stream, std::int32_t entry) {
-  return stream.run >= stream.period ? stream.base + entry : stream.position(entry);
+__device__ inline std::int32_t position_at(const RowSet& set, std::int32_t entry) {
+  return set.run >= set.period ? set.base + entry : set.position(entry);
 }
 
 // The queries that may attend to the key at position p: high(i) >= p from some i on, low(i) <= p up to some i.
-__device__ inline Interval queries_of(const Part& part, const Stream& queries, std::int32_t p) {
+__device__ inline Interval queries_of(const Part& part, const RowSet& queries, std::int32_t p) {
   std::int32_t from = p + part.high.back, beyond = p + part.low.back;
   if (part.high.block > 0) from = (from + part.high.block - 1) / part.high.block * part.high.block;
   beyond = part.low.block > 0 ? (beyond / part.low.block + 1) * part.low.block : beyond + 1;
@@ -30,11 +30,11 @@ __device__ inline Interval queries_of(const Part& part, const Stream& queries, s
 struct BackwardTask {
   const PassGeometry* pass;
   std::int32_t pass_index, head, sequence, segment;
-  std::int32_t begin;  // first row of its own, in entries of the stream `own`
-  Stream own;
+  std::int32_t begin;  // first row of its own, in entries of the row set `own`
+  RowSet own;
 
-  __device__ Stream segment_of(const Stream& stream, std::int32_t n) const {
-    return pass->segments == 1 ? stream : stream_within(stream, segment, n);
+  __device__ RowSet segment_of(const RowSet& set, std::int32_t n) const {
+    return pass->segments == 1 ? set : rows_within(set, segment, n);
   }
 
   // Longest rows first: the last queries, the first keys. Consecutive blocks have neighbouring heads, whose rows are
@@ -54,7 +54,7 @@ struct BackwardTask {
     index /= segments;
     sequence = static_cast<std::int32_t>(index % batch);
     index /= batch;
-    const Stream& whole = side == Side::queries ? pass->queries : pass->part[problem.part].keys;
+    const RowSet& whole = side == Side::queries ? pass->queries : pass->part[problem.part].keys;
     const std::int32_t tiles = tiles_in(whole.length, rows), tile = static_cast<std::int32_t>(index);
     if (tile >= tiles) return false;
     begin = (side == Side::queries ? tiles - 1 - tile : tile) * rows;
@@ -63,7 +63,7 @@ struct BackwardTask {
   }
 };
 
-// The interval of each of a block's own rows in every part; rows beyond the stream have the last row's.
+// The interval of each of a block's own rows in every part; rows beyond the row set have the last row's.
 template <Side side, int Rows>
 struct MeetingRows {
   static constexpr int most_parts = side == Side::queries ? PassGeometry::most_parts : 1;
@@ -77,12 +77,12 @@ struct MeetingRows {
     for (std::int32_t r = threadIdx.x; r < Rows; r += blockDim.x) {
       const std::int32_t position = position_at(task.own, min(task.begin + r, task.own.length - 1));
       if constexpr (side == Side::keys) {
-        const Stream queries = task.segment_of(task.pass->queries, n);
+        const RowSet queries = task.segment_of(task.pass->queries, n);
         row[0][r] = queries_of(task.pass->part[problem.part], queries, position);
       } else {
         for (std::int32_t p = 0; p < task.pass->parts; ++p) {
           const Part& part = task.pass->part[p];
-          const Stream keys = task.segment_of(part.keys, n);
+          const RowSet keys = task.segment_of(part.keys, n);
           row[p][r] = {entries_below(keys, part.low.of(position)), entries_below(keys, part.high.of(position) + 1)};
         }
       }
@@ -111,7 +111,7 @@ class TileWalk {
 
   __device__ bool entered() const { return entered_; }  // the tile is the first of its part
   __device__ std::int32_t part() const { return part_; }
-  __device__ std::int32_t begin() const { return tile_ * Step; }  // stream entry
+  __device__ std::int32_t begin() const { return tile_ * Step; }  // entry of the row set
 
  private:
   const Rows& rows_;

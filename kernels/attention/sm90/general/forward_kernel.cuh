@@ -8,8 +8,8 @@
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/general/forward_tiling.h"
 #include "kernels/attention/sm90/general/key_walk.cuh"
+#include "kernels/attention/sm90/general/row_set_kinds.h"
 #include "kernels/attention/sm90/general/softmax.cuh"
-#include "kernels/attention/sm90/general/stream_kinds.h"
 #include "kernels/attention/sm90/ptx.cuh"
 #include "kernels/attention/sm90/tensor_map.h"
 #include "kernels/attention/sm90/wgmma.cuh"
@@ -22,7 +22,7 @@ namespace {
 
 // Passed by value as a kernel parameter.
 struct ForwardProblem {
-  StreamMaps q[StreamKinds::most], k[StreamKinds::most], v[StreamKinds::most], o[StreamKinds::most];
+  RowMaps q[RowSetKinds::most], k[RowSetKinds::most], v[RowSetKinds::most], o[RowSetKinds::most];
   PassShape pass[Geometry::most_passes];
   std::uint8_t pass_of[Geometry::most_heads];
   Divisor heads, batch;
@@ -35,7 +35,7 @@ struct ForwardProblem {
   float* lse;
 };
 
-__device__ const CUtensorMap* map_of(const StreamMaps& maps, const TileCorner& corner) {
+__device__ const CUtensorMap* map_of(const RowMaps& maps, const TileCorner& corner) {
   return corner.offset < maps.rest ? &maps.longer : &maps.complete;
 }
 
@@ -56,7 +56,7 @@ struct Forward {
   // The work of a block.
   struct Task {
     std::int32_t head, sequence, segment, pass;
-    std::int32_t begin, length;  // first query, and number of queries, in entries of the segment's stream
+    std::int32_t begin, length;  // first query, and number of queries, in entries of the segment's row set
     std::int32_t parts, step;
 
     __device__ std::int32_t position(std::int32_t entry) const { return segment + entry * step; }
@@ -119,7 +119,7 @@ struct Forward {
     return {part.base + segment + entry - period * static_cast<std::int32_t>(part.run.value), period};
   }
 
-  __device__ static void load(char* to, const StreamMaps& maps, int boxes, int box_bytes, const Task& task,
+  __device__ static void load(char* to, const RowMaps& maps, int boxes, int box_bytes, const Task& task,
                               const TileCorner& corner, std::uint64_t* barrier) {
     const CUtensorMap* map = map_of(maps, corner);
     for (int i = 0; i < boxes; ++i)
@@ -175,7 +175,7 @@ struct Forward {
     // Moves to the next tile that is needed; tiles that are not are released as they arrive.
     __device__ bool next() {
       for (;;) {
-        if (started_) place_.advance();
+        if (started_) slot_.advance();
         started_ = true;
         if (!walk_.next(control_.rows, control_.task.parts)) return false;
         if (walk_.entered) enter();
@@ -183,15 +183,15 @@ struct Forward {
         if (begin < end_ && begin + keys > begin_) return true;
         take_turn();
         end_turn();
-        barrier_wait(&control_.k[place_.stage], place_.parity);
-        barrier_wait(&control_.v[place_.stage], place_.parity);
-        let_go(place_);
+        barrier_wait(&control_.k[slot_.stage], slot_.parity);
+        barrier_wait(&control_.v[slot_.stage], slot_.parity);
+        let_go(slot_);
         ++due_;
         if (!holds_) refill();
       }
     }
 
-    __device__ const RingSlot& place() const { return place_; }
+    __device__ const RingSlot& slot() const { return slot_; }
 
     // Called before and after the products of a tile.
     __device__ void take_turn() {
@@ -205,8 +205,8 @@ struct Forward {
     __device__ void hold() { holds_ = true; }
 
     // Lets the tile's memory be filled again.
-    __device__ void release(const RingSlot& place) {
-      let_go(place);
+    __device__ void release(const RingSlot& slot) {
+      let_go(slot);
       ++due_;
       refill();
     }
@@ -222,9 +222,9 @@ struct Forward {
     }
 
    private:
-    __device__ void let_go(const RingSlot& place) {
+    __device__ void let_go(const RingSlot& slot) {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[place.stage]);
+      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[slot.stage]);
     }
     __device__ void refill() {
       if constexpr (!tiling.specialised)
@@ -245,7 +245,7 @@ struct Forward {
     Shared& control_;
     Producer producer_;
     KeyWalk<queries, keys> walk_ = {};
-    RingSlot place_ = {};
+    RingSlot slot_ = {};
     bool started_ = false, holds_ = false;
     bool more_ = true;  // tiles left to load, for the loading thread
     int due_ = 0;
@@ -360,19 +360,19 @@ struct Forward {
     if (problem.resumes) resume(problem, task, o, softmax);
     Needed needed(problem, shared);
     barrier_wait(&control.q, 0);
-    const auto scores_of = [&](const RingSlot& place, float(&s)[keys / 2]) {
-      barrier_wait(&control.k[place.stage], place.parity);
-      multiply_keys(s, q, k + place.stage * k_bytes);
+    const auto scores_of = [&](const RingSlot& slot, float(&s)[keys / 2]) {
+      barrier_wait(&control.k[slot.stage], slot.parity);
+      multiply_keys(s, q, k + slot.stage * k_bytes);
     };
-    const auto add_values = [&](const RingSlot& place, const std::uint32_t(&w)[keys / 16][4]) {
-      barrier_wait(&control.v[place.stage], place.parity);
-      multiply_values(o, w, v + place.stage * v_bytes);
+    const auto add_values = [&](const RingSlot& slot, const std::uint32_t(&w)[keys / 16][4]) {
+      barrier_wait(&control.v[slot.stage], slot.parity);
+      multiply_values(o, w, v + slot.stage * v_bytes);
     };
     std::uint32_t p[keys / 16][4];
     if (tiling.turns && threadIdx.x / 128 == warpgroups - 1) needed.end_turn();
     if constexpr (tiling.overlaps) {
       if (!needed.next()) return store(problem, task, o, softmax, q);
-      RingSlot before = needed.place();  // of the weights in p
+      RingSlot before = needed.slot();  // of the weights in p
       {
         float s[keys / 2] = {};
         needed.hold();
@@ -386,10 +386,10 @@ struct Forward {
         pack_weights(p, s);
       }
       while (needed.next()) {
-        const RingSlot place = needed.place();
+        const RingSlot slot = needed.slot();
         float s[keys / 2] = {};
         needed.take_turn();
-        scores_of(place, s);
+        scores_of(slot, s);
         add_values(before, p);
         needed.end_turn();
         wgmma_wait<1>();
@@ -401,7 +401,7 @@ struct Forward {
         needed.release(before);
         if (grown) rescale(o, softmax);
         pack_weights(p, s);
-        before = place;
+        before = slot;
       }
       add_values(before, p);
       wgmma_wait<0>();
@@ -409,16 +409,16 @@ struct Forward {
     } else {
       while (needed.next()) {
         float s[keys / 2] = {};
-        scores_of(needed.place(), s);
+        scores_of(needed.slot(), s);
         wgmma_wait<0>();
         wgmma_hold(s);
         needed.mask(s);
         if (softmax.weigh(s)) rescale(o, softmax);
         pack_weights(p, s);
-        add_values(needed.place(), p);
+        add_values(needed.slot(), p);
         wgmma_wait<0>();
         wgmma_hold(o);
-        needed.release(needed.place());
+        needed.release(needed.slot());
       }
     }
     store(problem, task, o, softmax, q);

@@ -10,15 +10,15 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
   ForwardProblem problem = {};
   std::copy_n(geometry.pass_of, Geometry::most_heads, problem.pass_of);
   problem.heads = Divisor(geometry.heads);
-  problem.batch = Divisor(static_cast<std::int32_t>(args.q.size[0]));
+  problem.batch = Divisor(static_cast<std::int32_t>(args.q.size(0)));
   problem.n = geometry.n;
   problem.rate = static_cast<float>(args.scale) * log2_e;
   problem.resumes = resumes;
-  problem.o_data = args.o.data;
-  problem.value_size = static_cast<std::int32_t>(args.v.size[3]);
-  std::copy_n(args.o.stride, 3, problem.o_stride);
+  problem.o_data = args.o.data();
+  problem.value_size = static_cast<std::int32_t>(args.v.size(3));
+  for (int d = 0; d < 3; ++d) problem.o_stride[d] = args.o.stride(d);
   problem.lse = args.lse.as<float>();
-  StreamKinds kinds;
+  RowSetKinds kinds;
   std::int64_t tiles = 0;  // maximum over the heads
   for (int p = 0; p < geometry.passes; ++p) {
     const PassGeometry& pass = geometry.pass[p];
@@ -33,15 +33,15 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
   }
   for (int i = 0; i < kinds.count(); ++i) {
     if (kinds[i].run >= kinds[i].period || kinds[i].run == 1) {  // queries may have it
-      problem.q[i] = stream_maps(args.q, kinds[i], geometry.n, 64, KeySize);
-      problem.o[i] = stream_maps(args.o, kinds[i], geometry.n, 64, ValueSize);
+      problem.q[i] = row_maps(args.q, kinds[i], geometry.n, 64, KeySize);
+      problem.o[i] = row_maps(args.o, kinds[i], geometry.n, 64, ValueSize);
     }
-    problem.k[i] = stream_maps(args.k, kinds[i], geometry.n, F::keys, KeySize);
-    problem.v[i] = stream_maps(args.v, kinds[i], geometry.n, F::keys, ValueSize);
+    problem.k[i] = row_maps(args.k, kinds[i], geometry.n, F::keys, KeySize);
+    problem.v[i] = row_maps(args.v, kinds[i], geometry.n, F::keys, ValueSize);
   }
   auto* const kernel = forward<T, KeySize, ValueSize, FewKeys>;
   allow_shared(kernel, F::shared_bytes);
-  const auto blocks = static_cast<unsigned>(tiles * args.q.size[0] * args.q.size[2]);
+  const auto blocks = static_cast<unsigned>(tiles * args.q.size(0) * args.q.size(2));
   run("attention_sm90", kernel, {blocks, F::tiling.threads(), F::shared_bytes}, launch, problem);
 }
 
@@ -61,7 +61,7 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
   constexpr std::int64_t few = 384;
   std::int64_t most = 0;
   for (int p = 0; p < geometry.passes; ++p) most = std::max(most, most_keys(geometry.pass[p], geometry.n));
-  const std::int64_t key_size = args.q.size[3], value_size = args.v.size[3];
+  const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
   // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros and does not write
   // them.
   const auto with_sizes = [&](auto few_keys) {
@@ -80,7 +80,7 @@ void attention(const AttentionArgs& args, const Launch& launch) {
   for (int number = 0; number < passes_in(*args.plan); ++number) {
     Geometry geometry;
     geometry_of(*args.plan, number, geometry);
-    with_gpu_type(args.q.dtype, [&](auto zero) {
+    with_gpu_type(args.q.dtype(), [&](auto zero) {
       using T = decltype(zero);
       if constexpr (!std::is_same_v<T, float>) launch_pass<T>(args, geometry, number > 0, launch);
     });

@@ -9,7 +9,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 struct PassGeometry {
   static constexpr int most_parts = 3;  // own block, summary rows, and the column of summary_inclusive
-  Stream queries;                       // of segment 0
+  RowSet queries;                       // of segment 0
   std::int32_t segments = 0;
   std::int32_t parts = 0;
   Part part[most_parts];

@@ -8,7 +8,7 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// The interval of every row of a query tile in every part; rows beyond the stream have the last row's.
+// The interval of every row of a query tile in every part; rows beyond the row set have the last row's.
 template <int Queries>
 struct RowIntervals {
   Interval row[PassGeometry::most_parts][Queries];
@@ -42,7 +42,7 @@ struct KeyWalk {
     return true;
   }
 
-  __device__ std::int32_t begin() const { return tile * Keys; }  // stream entry
+  __device__ std::int32_t begin() const { return tile * Keys; }  // entry of the row set
 };
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -40,17 +40,17 @@ struct PartShape {
   LimitShape low, high;
 
   PartShape() = default;
-  PartShape(const Part& part, int kind_of_stream)
+  PartShape(const Part& part, int kind_of_rows)
       : base(part.keys.base),
         natural(part.keys.run >= part.keys.period ? 1 : 0),
-        kind(kind_of_stream),
+        kind(kind_of_rows),
         run(part.keys.run),
         period(part.keys.period),
         low(part.low),
         high(part.high) {}
 #ifdef __CUDACC__
-  // Number of entries of the segment's stream below p. The high limit of a row is at most the row, so no count exceeds
-  // the stream.
+  // Number of entries of the segment's row set below p. The high limit of a row is at most the row, so no count exceeds
+  // the row set.
   __device__ std::int32_t count_below(std::int32_t p, std::int32_t segment) const {
     const std::int32_t past = max(p - base - segment, 0);
     if (natural) return past;

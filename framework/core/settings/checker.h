@@ -1,0 +1,28 @@
+// What the range of a single key cannot say of settings: keys that must agree with each other.
+#pragma once
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+namespace longstride {
+
+// Collects mistakes, so that all of them are said at once. Keys are dotted, as "model.layers".
+class SettingsChecker {
+ public:
+  virtual ~SettingsChecker() = default;
+  // Whether these keys, what holds them and what they hold are free of mistakes: asked before a check reads them, so
+  // that no mistake is reported twice.
+  virtual bool none_in(std::initializer_list<const char*> keys) const = 0;
+  // "FILE:LINE: `text`", with the line of `key`.
+  template <class... Args>
+  void refuse(const std::string& key, fmt::format_string<Args...> text, Args&&... args) {
+    add(key, fmt::format(text, std::forward<Args>(args)...));
+  }
+
+ protected:
+  virtual void add(const std::string& key, const std::string& sentence) = 0;
+};
+
+}  // namespace longstride

@@ -1,0 +1,111 @@
+// How a struct of settings declares its recipe keys, once: each key's name, where its value goes, whether it must be
+// there, and what it may be. The reader of recipes fills the struct, the writer prints it, tests list the keys.
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace longstride {
+
+enum class Need : std::uint8_t { required, optional };
+
+// What a number may be, and how messages say it: "must be <text>", with the limit when the value is beyond it.
+struct Range {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool open_least = false, open_most = false;
+  const char* text = "a number";
+};
+
+namespace ranges {
+inline constexpr Range positive{1, 9e15, false, false, "a positive whole number"};
+inline constexpr Range not_negative{0, 9e15, false, false, "0 or a positive whole number"};
+inline constexpr Range positive_real{0, 1e12, true, false, "a number above 0"};
+inline constexpr Range not_negative_real{0, 1e12, false, false, "0 or a positive number"};
+inline constexpr Range fraction{0, 1, false, true, "a number from 0 up to, but not, 1"};
+inline constexpr Range positions{1, 1 << 24, false, false, "a positive number of positions"};
+// Beyond these nothing could be trained, and products of several would not fit 64 bits.
+inline constexpr Range layers{1, 4096, false, false, "a positive whole number"};
+inline constexpr Range width{1, 1 << 16, false, false, "a positive whole number"};
+}  // namespace ranges
+
+template <class T>
+using Choices = std::vector<std::pair<std::string, T>>;
+// Words that users write instead of a choice, each with the choices that it means: {"strided", "[local, column]"}.
+using OtherWords = std::vector<std::pair<std::string, std::string>>;
+
+class SettingsVisitor {
+ public:
+  virtual ~SettingsVisitor() = default;
+
+  // A map; visit() visits its keys. given: there is something to write.
+  virtual void section(const std::string& key, Need need, bool given, const std::function<void()>& visit) = 0;
+  void field(const std::string& key, std::integral auto& value, Need need, const Range& range) {
+    auto number = static_cast<std::int64_t>(value);
+    whole(key, number, need, range);
+    value = static_cast<std::remove_reference_t<decltype(value)>>(number);
+  }
+  void field(const std::string& key, double& value, Need need, const Range& range) { real(key, value, need, range); }
+  void field(const std::string& key, bool& value, Need need) { flag(key, value, need); }
+  void field(const std::string& key, std::string& value, Need need) { text(key, value, need); }
+  template <class T>
+  void choice(const std::string& key, T& value, Need need, const Choices<T>& choices) {
+    std::size_t chosen = index_of(value, choices);
+    option(key, chosen, need, names_of(choices));
+    if (chosen < choices.size()) value = choices[chosen].second;
+  }
+  // Lists: of choices, of whole numbers, of maps. One value alone needs no brackets; f(visitor, value) visits a map.
+  template <class T>
+  void list(const std::string& key, std::vector<T>& values, Need need, const Choices<T>& choices,
+            const OtherWords& words) {
+    std::vector<std::size_t> chosen;
+    for (const T& value : values) chosen.push_back(index_of(value, choices));
+    options(key, chosen, need, names_of(choices), words);
+    values.clear();
+    for (const std::size_t i : chosen) values.push_back(choices[i].second);
+  }
+  virtual void list(const std::string& key, std::vector<std::int64_t>& values, Need need) = 0;
+  template <class T, class F>
+  void maps(const std::string& key, std::vector<T>& values, Need need, const F& f) {
+    maps(
+        key, values.size(), need, [&](std::size_t count) { values.assign(count, T{}); },
+        [&](SettingsVisitor& visitor, std::size_t i) { f(visitor, values[i]); });
+  }
+  // A map from dotted keys of the recipe to sentences.
+  virtual void reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& values) = 0;
+
+ protected:
+  virtual void whole(const std::string& key, std::int64_t& value, Need need, const Range& range) = 0;
+  virtual void real(const std::string& key, double& value, Need need, const Range& range) = 0;
+  virtual void flag(const std::string& key, bool& value, Need need) = 0;
+  virtual void text(const std::string& key, std::string& value, Need need) = 0;
+  // Indexes of names. One that is none of them is `names.size()`, and is written as nothing.
+  virtual void option(const std::string& key, std::size_t& chosen, Need need,
+                      const std::vector<std::string>& names) = 0;
+  virtual void options(const std::string& key, std::vector<std::size_t>& chosen, Need need,
+                       const std::vector<std::string>& names, const OtherWords& words) = 0;
+  // resize(count), when the list is read, then visit(visitor, i) for each of its maps.
+  virtual void maps(const std::string& key, std::size_t count, Need need,
+                    const std::function<void(std::size_t)>& resize,
+                    const std::function<void(SettingsVisitor&, std::size_t)>& visit) = 0;
+
+ private:
+  template <class T>
+  static std::size_t index_of(const T& value, const Choices<T>& choices) {
+    std::size_t i = 0;
+    while (i < choices.size() && !(choices[i].second == value)) ++i;
+    return i;
+  }
+  template <class T>
+  static std::vector<std::string> names_of(const Choices<T>& choices) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : choices) names.push_back(name);
+    return names;
+  }
+};
+
+}  // namespace longstride

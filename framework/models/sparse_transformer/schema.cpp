@@ -1,0 +1,166 @@
+// What a recipe may say of a Sparse Transformer: its keys, what each may be, and what they must agree in.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/models/sparse_transformer/sparse_transformer.h"
+
+namespace longstride {
+namespace {
+
+namespace sizes {
+constexpr Range heads{1, 4096, false, false, "a positive whole number"};
+constexpr Range ratio{0, 64, true, false, "a number above 0"};
+constexpr Range rotary_base{0, 1e12, false, false, "0 (no rotation) or a number above 1"};
+}  // namespace sizes
+
+// The paper's names of patterns, and those of other programs.
+const OtherWords pattern_words = {
+    {"strided", "[local, column]"},
+    {"fixed", "[fixed_block, fixed_summary]"},
+    {"full", "[dense]"},
+    {"causal", "[dense]"},
+    {"window", "[local]"},
+    {"sliding_window", "[local]"},
+    {"block", "[fixed_block]"},
+    {"summary", "[fixed_summary]"},
+};
+
+void visit_attention(SettingsVisitor& v, kernels::PatternConfig& c) {
+  using kernels::Integration;
+  v.choice("integration", c.integration, Need::required,
+           Choices<Integration>{{"interleaved", Integration::interleaved},
+                                {"merged", Integration::merged},
+                                {"multihead", Integration::multihead}});
+  v.list("parts", c.parts, Need::required, part_names(), pattern_words);
+  v.field("stride", c.stride, Need::required, ranges::positions);
+  v.field("window", c.window, Need::optional, ranges::not_negative);
+  v.list("summary", c.summary, Need::optional);
+  v.field("distinct_heads", c.distinct_heads, Need::optional);
+  v.field("summary_inclusive", c.summary_inclusive, Need::optional);
+}
+
+bool is_whole(double value) { return value >= 1 && std::abs(value - std::round(value)) <= 1e-6; }
+
+void check_key_size(SettingsChecker& check, const SparseTransformerConfig& m) {
+  if (!check.none_in({"model.width", "model.heads", "model.key_ratio"})) return;
+  const double key_size = m.key_ratio * static_cast<double>(m.width) / static_cast<double>(m.heads);
+  if (!is_whole(key_size))
+    check.refuse("model.key_ratio",
+                 "model.key_ratio is {}, which makes keys of {:g} elements a head (key_ratio * {} / {}); choose one "
+                 "that makes a whole number",
+                 m.key_ratio, key_size, m.width, m.heads);
+  else if (m.rotary_base > 0 && m.key_size() % 2 != 0 && check.none_in({"model.rotary_base"}))
+    check.refuse("model.rotary_base",
+                 "model.rotary_base is {}, which rotates pairs of a key's elements, but keys have {}; choose heads and "
+                 "key_ratio that make an even number",
+                 m.rotary_base, m.key_size());
+}
+
+// The power of two next to the square root, which section 4.2 of the paper advises.
+std::int64_t usual_stride(std::int64_t context) {
+  return std::int64_t{1} << std::llround(0.5 * std::log2(static_cast<double>(context)));
+}
+
+}  // namespace
+
+const Choices<kernels::PartKind>& part_names() {
+  using kernels::PartKind;
+  static const Choices<PartKind> names = {{"dense", PartKind::dense},
+                                          {"local", PartKind::local},
+                                          {"column", PartKind::column},
+                                          {"fixed_block", PartKind::fixed_block},
+                                          {"fixed_summary", PartKind::fixed_summary}};
+  return names;
+}
+
+std::unique_ptr<Model> SparseTransformerConfig::make_model() const {
+  return std::make_unique<SparseTransformer>(*this);
+}
+
+void SparseTransformerConfig::visit(SettingsVisitor& v) {
+  v.field("layers", layers, Need::required, ranges::layers);
+  v.field("width", width, Need::required, ranges::width);
+  v.field("heads", heads, Need::required, sizes::heads);
+  v.field("key_ratio", key_ratio, Need::optional, sizes::ratio);
+  v.field("feed_forward_ratio", feed_forward_ratio, Need::optional, sizes::ratio);
+  v.field("dropout", dropout, Need::optional, ranges::fraction);
+  v.choice(
+      "positions", positions, Need::optional,
+      Choices<Positions>{{"attention", Positions::attention}, {"data", Positions::data}, {"none", Positions::none}});
+  v.field("rotary_base", rotary_base, Need::optional, sizes::rotary_base);
+  v.field("query_key_norm", query_key_norm, Need::optional);
+  v.choice("init", init, Need::optional,
+           Choices<InitReading>{{"variance", InitReading::variance}, {"deviation", InitReading::deviation}});
+  v.section("attention", Need::required, true, [&] { visit_attention(v, attention); });
+  v.choice("recompute", recompute, Need::optional,
+           Choices<Recompute>{{"none", Recompute::none},
+                              {"block", Recompute::block},
+                              {"attention_and_feed_forward", Recompute::attention_and_feed_forward}});
+}
+
+void SparseTransformerConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) const {
+  if (check.none_in({"model.width", "model.heads"}) && width % heads != 0)
+    check.refuse("model.heads", "model.heads is {}, but must divide model.width, {}", heads, width);
+  if (check.none_in({"model.rotary_base"}) && rotary_base > 0 && rotary_base <= 1)
+    check.refuse("model.rotary_base", "model.rotary_base is {}, but must be 0 (no rotation) or a number above 1",
+                 rotary_base);
+  check_key_size(check, *this);
+  const double inner = feed_forward_ratio * static_cast<double>(width);
+  if (check.none_in({"model.feed_forward_ratio", "model.width"}) && !is_whole(inner))
+    check.refuse("model.feed_forward_ratio",
+                 "model.feed_forward_ratio is {}, which makes an inner width of {:g}; choose one that makes a whole "
+                 "number",
+                 feed_forward_ratio, inner);
+  if (check.none_in({"model.attention", "model.heads", "model.layers"})) {
+    const std::string problem = kernels::problem_of(attention, heads, layers);
+    if (!problem.empty()) check.refuse("model." + problem.substr(0, problem.find(' ')), "model.{}", problem);
+  }
+  if (check.none_in({"model.positions", "data.kind", "data.context"}) && positions == Positions::data &&
+      geometry.rows == 0)
+    check.refuse("model.positions",
+                 "model.positions is data, but only pictures have rows, columns and channels; use attention");
+  if (check.none_in({"model.heads", "parallel.context"}) && heads % sequence_ranks != 0)
+    check.refuse("parallel.context", "parallel.context is {}, but must divide model.heads, {}", sequence_ranks, heads);
+}
+
+void SparseTransformerConfig::check_training(SettingsChecker& check) const {
+  if (check.none_in({"model.dropout"}) && static_cast<float>(dropout) == 1.0F)
+    check.refuse("model.dropout", "model.dropout is {}, which is 1 in fp32; set model.dropout: 0.25", dropout);
+  if (!check.none_in({"data.context"})) return;
+  if (check.none_in({"model.attention.stride"}) && attention.stride > context)
+    check.refuse("model.attention.stride",
+                 "model.attention.stride is {}, but must be at most data.context, {}; set model.attention.stride: {}, "
+                 "about the square root of the context",
+                 attention.stride, context, usual_stride(context));
+  if (check.none_in({"model.attention.window"}) && attention.window > context)
+    check.refuse("model.attention.window",
+                 "model.attention.window is {}, but must be at most data.context, {}; set model.attention.window: 0, "
+                 "which is stride + 1",
+                 attention.window, context);
+}
+
+double SparseTransformerConfig::activation_bytes() const {
+  return static_cast<double>(inner_width() + 4 * width) * sizeof(float) * static_cast<double>(layers);
+}
+
+std::string SparseTransformerConfig::summary() const {
+  return fmt::format("{} layers, width {}, {} heads, keys of {}, inner width {}", layers, width, heads, key_size(),
+                     inner_width());
+}
+
+// The same pattern, positions and kind of data. Pictures keep their size, and so their stride.
+std::vector<std::string> SparseTransformerConfig::toy_overrides() const {
+  const auto set = [](const char* key, auto value) { return fmt::format("model.{}={}", key, value); };
+  const bool small_pictures = geometry.rows == 32;
+  std::vector<std::string> out = {set("layers", small_pictures ? 4 : 2), set("width", 64),
+                                  set("heads", small_pictures ? 2 : 4), set("feed_forward_ratio", 2.0),
+                                  set("dropout", 0.0)};
+  if (geometry.rows > 0) return out;
+  out.push_back(set("attention.stride", attention.stride / 4));
+  if (!attention.summary.empty()) out.push_back(set("attention.summary", 8));
+  return out;
+}
+
+}  // namespace longstride

@@ -1,0 +1,24 @@
+// How a global batch is divided between ranks.
+#pragma once
+#include <cstdint>
+
+#include "framework/train/train_config.h"
+
+namespace longstride {
+
+// Group g of `sequence_ranks` ranks that follow each other takes rows [g * per_rank, (g + 1) * per_rank), `micro` at a
+// time.
+struct Batching {
+  std::int64_t per_rank = 0;
+  std::int64_t micro = 0;
+  int sequence_ranks = 1;  // of a group
+  std::int64_t accumulation() const { return per_rank / micro; }
+  int group_of(int rank) const { return rank / sequence_ranks; }
+  int index_of(int rank) const { return rank % sequence_ranks; }
+};
+
+// UserError when the ranks do not divide the global batch, or micro_batch a rank's share. A micro_batch larger than
+// the share means the whole share. A group of several ranks takes one sequence at a time.
+Batching divide_batch(const TrainConfig& config, int ranks);
+
+}  // namespace longstride

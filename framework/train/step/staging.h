@@ -1,0 +1,32 @@
+// Carries a step's number and tokens to where kernels read them. With a GPU they wait in one of two buffers of the
+// host, so the host is at most two steps ahead.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "framework/train/step/training_state.h"
+
+namespace longstride {
+
+class Staging {
+ public:
+  // `input` is TrainingState's.
+  Staging(Device device, const Tensor& input) : input_(input), buffers_{Buffer(device, input), Buffer(device, input)} {}
+  static std::int64_t bytes_on_host(Device device, const Tensor& input) {
+    return buffers * static_cast<std::int64_t>(HostSide::bytes_of(device, input.bytes()));
+  }
+  // The rows are read before it returns.
+  void send(const Queue& queue, std::int64_t step, const std::uint8_t* rows, std::size_t bytes);
+
+ private:
+  static constexpr int buffers = 2;
+  struct Buffer {
+    Buffer(Device device, const Tensor& input) : host(device, input.bytes()) {}
+    HostSide host;
+    Event sent;
+  };
+  Tensor input_;
+  std::array<Buffer, buffers> buffers_;
+};
+
+}  // namespace longstride

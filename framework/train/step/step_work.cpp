@@ -1,0 +1,78 @@
+#include "framework/train/step/step_work.h"
+
+#include "framework/ops/basic.h"
+#include "framework/train/step/precision.h"
+
+namespace longstride {
+namespace {
+
+int ranks_of(const RankLinks& links) { return links.all() == nullptr ? 1 : links.all()->size(); }
+
+// The matrices that Muon updates; none with Adam.
+std::vector<HiddenMatrix> orthogonalised_matrices(const ParameterSet& parameters, const TrainConfig& config) {
+  if (config.optimizer == OptimizerKind::adam) return {};
+  LONGSTRIDE_CHECK(!config.parallel.shard, "Muon with a part of a matrix");
+  return hidden_matrices(parameters);
+}
+
+}  // namespace
+
+Optimizer::Config optimizer_config(const TrainConfig& c, Device device) {
+  Optimizer::Config o;
+  o.lr = c.lr;
+  o.warmup = c.warmup;
+  o.steps = c.steps;
+  o.beta1 = c.beta1;
+  o.beta2 = c.beta2;
+  o.epsilon = c.epsilon;
+  o.weight_decay = c.weight_decay;
+  o.clip = c.clip;
+  o.ema = c.ema;
+  o.dynamic_loss_scale = resolved(c.precision, device) == Precision::fp16;
+  return o;
+}
+
+StepWork::StepWork(Model& model, const TrainConfig& config, TrainingState& state, const RankLinks& links,
+                   const Queue& queue)
+    : model_(model),
+      config_(config),
+      state_(state),
+      batching_(divide_batch(config, ranks_of(links))),
+      rank_(links.rank()),
+      optimizer_(optimizer_config(config, state.sizes().device), state.optimizer,
+                 updated_ranges(model.parameters(), config.parallel, rank_, ranks_of(links)),
+                 orthogonalised_matrices(model.parameters(), config)) {
+  if (links.all() == nullptr) return;
+  const GradientExchange::Way way{config.parallel.shard, links.overlapped()};
+  exchange_ = std::make_unique<GradientExchange>(model.parameters(), state, *links.all(), queue, way);
+}
+
+void StepWork::run(Context& ctx, std::int64_t sequences, std::int64_t rows) {
+  const double scale = 1.0 / static_cast<double>(config_.global_batch * model_.context());
+  ops::fill_zero(ctx, state_.gradients);
+  ops::fill_zero(ctx, state_.nats);
+  const auto cut = [&](const Tensor& t) { return t.reshape({t.size(0) * sequences, t.size(1) / sequences}); };
+  for (std::int64_t begin = 0; begin < rows; begin += batching_.micro) {
+    const std::int64_t row = batching_.group_of(rank_) * batching_.per_rank + begin, end = begin + batching_.micro;
+    ctx.first_row = row * sequences * batching_.sequence_ranks + batching_.index_of(rank_);
+    if (exchange_ && end == rows) exchange_->begin(ctx);
+    model_.loss_and_gradients(ctx, cut(state_.tokens.slice(0, begin, end)), scale, cut(state_.losses));
+    ops::sum(ctx, state_.losses, state_.nats);
+  }
+  ctx.watcher = nullptr;
+  if (exchange_)
+    exchange_->finish(optimizer_);
+  else
+    optimizer_.measure(ctx, state_.gradients, model_.parameters().buckets());
+  optimizer_.update(ctx, state_.masters, state_.gradients, sharded() ? Tensor{} : state_.low);
+  if (sharded()) exchange_->gather_masters(ctx);
+}
+
+void StepWork::exchange(Context& ctx) {
+  exchange_->begin(ctx);
+  ctx.watcher = nullptr;
+  exchange_->finish(optimizer_);
+  if (sharded()) exchange_->gather_masters(ctx);
+}
+
+}  // namespace longstride

@@ -1,0 +1,58 @@
+#include "kernels/attention/attention.h"
+
+#include "kernels/base/tensor_checks.h"
+
+namespace longstride::kernels {
+namespace {
+
+// q, k, v, o and lse of one call, against the plan and each other.
+template <class Args>
+void check_forward(Device device, const Args& args) {
+  const Tensor &q = args.q, &v = args.v;
+  check_computes(device, q, "attention's q");
+  LONGSTRIDE_CHECK(q.rank() == 4 && v.rank() == 4,
+                   "attention's q is {} and v {}, but must be (batch, seq, heads, size)", q.shape().text(),
+                   v.shape().text());
+  const std::int64_t batch = q.size(0), n = q.size(1), heads = q.size(2);
+  LONGSTRIDE_CHECK(n == args.plan->n && heads == std::ssize(args.plan->heads),
+                   "attention over {} positions and {} heads with a plan for {} and {}", n, heads, args.plan->n,
+                   args.plan->heads.size());
+  const Shape values{batch, n, heads, v.size(3)};
+  check_rows(q, q.shape(), q.dtype(), "attention's q");
+  check_rows(args.k, q.shape(), q.dtype(), "attention's k");
+  check_rows(v, values, q.dtype(), "attention's v");
+  check_rows(args.o, values, q.dtype(), "attention's o");
+  const Shape expected{batch, heads, n};
+  const Dtype exact = exact_type(device, q.dtype());
+  LONGSTRIDE_CHECK(args.lse.shape() == expected && args.lse.contiguous() && args.lse.dtype() == exact,
+                   "attention's lse is {} of {}, but must be contiguous {} of {}", args.lse.shape().text(),
+                   name_of(args.lse.dtype()), expected.text(), name_of(exact));
+}
+
+Tensor scratch_of(std::size_t bytes) { return {nullptr, Dtype::u8, {static_cast<std::int64_t>(bytes)}}; }
+
+}  // namespace
+
+void AttentionArgs::check(Device device) const { check_forward(device, *this); }
+
+void AttentionBackwardArgs::check(Device device) const {
+  check_forward(device, *this);
+  check_rows(dout, o.shape(), o.dtype(), "attention's dout");
+  check_rows(dq, q.shape(), q.dtype(), "attention's dq");
+  check_rows(dk, k.shape(), q.dtype(), "attention's dk");
+  check_rows(dv, v.shape(), q.dtype(), "attention's dv");
+}
+
+Tensor AttentionArgs::scratch_on(Device device) const {
+  return device == Device::cpu ? scratch_of(cpu::attention_scratch_bytes(*this)) : Tensor();
+}
+
+// On a GPU, room for delta.
+Tensor AttentionBackwardArgs::scratch_on(Device device) const {
+  if (device == Device::cpu) return scratch_of(cpu::attention_scratch_bytes(*this));
+  constexpr std::size_t line = 256;
+  const auto rows = static_cast<std::size_t>(q.size(0) * q.size(1) * q.size(2));
+  return scratch_of((rows * sizeof(float) + line - 1) / line * line);
+}
+
+}  // namespace longstride::kernels

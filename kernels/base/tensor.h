@@ -1,0 +1,82 @@
+// A tensor is a view with a shape: pointer, element type, sizes and strides (in elements), at most four dimensions. It
+// owns nothing. Memory comes from an Arena or from a flat buffer; while planning (see Arena) the pointer is null.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "kernels/base/dtype.h"
+
+namespace longstride::kernels {
+
+// Extents, row-major.
+struct Shape {
+  static constexpr int max_rank = 4;
+  int rank = 0;
+  std::int64_t size[max_rank] = {};
+
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> sizes);
+  std::int64_t count() const;
+  std::int64_t operator[](int d) const { return size[d]; }
+  bool operator==(const Shape& other) const;
+  std::string text() const;  // "(4, 12288, 512)"
+};
+
+class Tensor {
+ public:
+  Tensor() = default;                                   // absent: an optional argument that is not given
+  Tensor(void* data, Dtype dtype, const Shape& shape);  // contiguous
+  Tensor(void* data, Dtype dtype, const Shape& shape, const Shape& strides);
+
+  bool given() const { return rank_ > 0; }
+  int rank() const { return rank_; }
+  std::int64_t size(int d) const { return size_[d < 0 ? d + rank_ : d]; }
+  std::int64_t stride(int d) const { return stride_[d < 0 ? d + rank_ : d]; }
+  std::int64_t count() const {
+    std::int64_t n = rank_ > 0 ? 1 : 0;
+    for (int d = 0; d < rank_; ++d) n *= size_[d];
+    return n;
+  }
+  std::size_t bytes() const { return static_cast<std::size_t>(count()) * bytes_of(dtype_); }
+  Dtype dtype() const { return dtype_; }
+  Shape shape() const;
+  bool contiguous() const;
+
+  void* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+  // The same elements under another shape of equal count. Needs a contiguous tensor.
+  Tensor reshape(const Shape& shape) const;
+  // All dimensions but the last folded into one: (rows, width). Needs a dense last dimension and leading dimensions
+  // that are equally spaced, as in any contiguous tensor and in a slice of the last dimension of one.
+  Tensor rows() const;
+  // Elements [begin, end) of dimension d; a strided view.
+  Tensor slice(int d, std::int64_t begin, std::int64_t end) const;
+  // The last dimension split into (outer, inner); works on a strided view whose last dimension is dense.
+  Tensor split_last(std::int64_t outer, std::int64_t inner) const;
+  // The last two dimensions swapped.
+  Tensor transposed() const;
+
+ private:
+  void* data_ = nullptr;
+  Dtype dtype_ = Dtype::f32;
+  int rank_ = 0;
+  std::int64_t size_[Shape::max_rank] = {};
+  std::int64_t stride_[Shape::max_rank] = {};
+};
+
+// Calls f(T{}) with T the floating type of `dtype` among those the CPU computes in.
+template <class F>
+void with_float_type(Dtype dtype, F&& f) {
+  if (dtype == Dtype::f64)
+    f(double{});
+  else
+    f(float{});
+}
+
+}  // namespace longstride::kernels

@@ -1,0 +1,37 @@
+#include "kernels/gemm/blas.h"
+
+#include <cblas.h>
+
+namespace longstride::kernels::cpu {
+namespace {
+
+// Before main, while no thread is inside OpenBLAS.
+const bool single_threaded = [] {
+  openblas_set_num_threads(1);
+  return true;
+}();
+
+CBLAS_TRANSPOSE flag(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
+
+}  // namespace
+
+template <>
+void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Matrix<const float>& a,
+              const Matrix<const float>& b, bool accumulate, const Matrix<float>& c) {
+  cblas_sgemm(CblasRowMajor, flag(a.transposed), flag(b.transposed), static_cast<blasint>(rows),
+              static_cast<blasint>(columns), static_cast<blasint>(depth), 1.0f, a.data, static_cast<blasint>(a.leading),
+              b.data, static_cast<blasint>(b.leading), accumulate ? 1.0f : 0.0f, c.data,
+              static_cast<blasint>(c.leading));
+}
+
+template <>
+void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Matrix<const double>& a,
+              const Matrix<const double>& b, bool accumulate, const Matrix<double>& c) {
+  cblas_dgemm(CblasRowMajor, flag(a.transposed), flag(b.transposed), static_cast<blasint>(rows),
+              static_cast<blasint>(columns), static_cast<blasint>(depth), 1.0, a.data, static_cast<blasint>(a.leading),
+              b.data, static_cast<blasint>(b.leading), accumulate ? 1.0 : 0.0, c.data, static_cast<blasint>(c.leading));
+}
+
+const char* blas_core() { return openblas_get_corename(); }
+
+}  // namespace longstride::kernels::cpu

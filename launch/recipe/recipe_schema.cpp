@@ -1,0 +1,115 @@
+#include "launch/recipe/recipe_schema.h"
+
+#include "framework/models/registry.h"
+
+namespace longstride {
+namespace {
+
+namespace sizes {
+constexpr Range steps{1, 1e9, false, false, "a positive whole number"};
+constexpr Range batch{1, 1 << 20, false, false, "a positive whole number"};
+constexpr Range ranks{1, 4096, false, false, "a positive number of ranks"};
+constexpr Range bucket{1, 1 << 30, false, false, "a positive number of gradients"};
+constexpr Range micro_batch{0, 1 << 20, false, false, "0 or a positive whole number"};
+}  // namespace sizes
+
+void visit_data(SettingsVisitor& v, DataConfig& c) {
+  v.choice("kind", c.kind, Need::required,
+           Choices<DataKind>{{"bytes", DataKind::bytes},
+                             {"cifar10", DataKind::cifar10},
+                             {"images", DataKind::images},
+                             {"audio", DataKind::audio}});
+  v.field("path", c.path, Need::required);
+  v.field("context", c.context, Need::required, ranges::positions);
+  v.field("cross_files", c.cross_files, Need::optional);
+}
+
+// The kind first: the keys that follow are those of its model.
+void visit_model(SettingsVisitor& v, std::shared_ptr<ModelConfig>& c) {
+  Choices<std::size_t> kinds;
+  for (const ModelKind& kind : model_kinds()) kinds.emplace_back(kind()->kind(), kinds.size());
+  std::size_t kind = 0;
+  while (kinds[kind].first != c->kind()) ++kind;
+  const std::size_t before = kind;
+  v.choice("kind", kind, Need::required, kinds);
+  if (kind != before) c = model_kinds()[kind]();
+  c->visit(v);
+}
+
+void visit_stage(SettingsVisitor& v, Stage& c) {
+  v.field("until", c.until, Need::required, sizes::steps);
+  v.field("context", c.context, Need::required, ranges::positions);
+}
+
+void visit_train(SettingsVisitor& v, TrainConfig& c) {
+  v.field("steps", c.steps, Need::required, sizes::steps);
+  v.field("global_batch", c.global_batch, Need::required, sizes::batch);
+  v.field("micro_batch", c.micro_batch, Need::optional, sizes::micro_batch);
+  v.field("lr", c.lr, Need::required, ranges::positive_real);
+  v.field("warmup", c.warmup, Need::optional, ranges::not_negative);
+  v.field("beta1", c.beta1, Need::optional, ranges::fraction);
+  v.field("beta2", c.beta2, Need::optional, ranges::fraction);
+  v.field("epsilon", c.epsilon, Need::optional, ranges::positive_real);
+  v.field("weight_decay", c.weight_decay, Need::optional, ranges::not_negative_real);
+  v.field("clip", c.clip, Need::optional, ranges::not_negative_real);
+  v.field("ema", c.ema, Need::optional, ranges::fraction);
+  v.choice("precision", c.precision, Need::optional,
+           Choices<Precision>{{"automatic", Precision::automatic},
+                              {"fp32", Precision::fp32},
+                              {"bf16", Precision::bf16},
+                              {"fp16", Precision::fp16}});
+  v.choice(
+      "residual", c.residual, Need::optional,
+      Choices<Precision>{{"automatic", Precision::automatic}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}});
+  v.field("seed", c.seed, Need::optional, ranges::not_negative);
+  v.field("graph", c.graph, Need::optional);
+  v.field("log_every", c.log_every, Need::optional, ranges::positive);
+  v.field("checkpoint_every", c.checkpoint_every, Need::optional, ranges::not_negative);
+  v.field("keep", c.keep, Need::optional, ranges::not_negative);
+  v.field("mirror", c.mirror, Need::optional);
+  v.field("evaluate_every", c.evaluate_every, Need::optional, ranges::not_negative);
+  v.field("evaluate_windows", c.evaluate_windows, Need::optional, ranges::not_negative);
+  v.field("hang_seconds", c.hang_seconds, Need::optional, ranges::not_negative_real);
+  v.maps("stages", c.stages, Need::optional, visit_stage);
+}
+
+void visit_optimizer(SettingsVisitor& v, TrainConfig& c) {
+  v.choice("kind", c.optimizer, Need::optional,
+           Choices<OptimizerKind>{{"adam", OptimizerKind::adam}, {"muon", OptimizerKind::muon}});
+  v.field("shard", c.parallel.shard, Need::optional);
+}
+
+void visit_parallel(SettingsVisitor& v, ParallelConfig& c) {
+  v.field("context", c.sequence_ranks, Need::optional, sizes::ranks);
+  v.choice("gradients", c.gradients, Need::optional,
+           Choices<Precision>{{"automatic", Precision::automatic},
+                              {"fp32", Precision::fp32},
+                              {"bf16", Precision::bf16},
+                              {"fp16", Precision::fp16}});
+  v.field("bucket", c.bucket, Need::optional, sizes::bucket);
+  v.choice("overlap", c.overlap, Need::optional,
+           Choices<Overlap>{{"automatic", Overlap::automatic}, {"always", Overlap::always}, {"never", Overlap::never}});
+}
+
+void visit_reproduces(SettingsVisitor& v, Reproduces& c) {
+  v.field("table", c.table, Need::required, Range{1, 5, false, true, "one of the paper's tables, 1 to 4"});
+  v.field("row", c.row, Need::required);
+  v.field("bits_per_byte", c.bits_per_byte, Need::required, ranges::positive_real);
+  v.field("parameters", c.parameters, Need::optional, ranges::not_negative_real);
+  v.field("time_per_iteration", c.time_per_iteration, Need::optional, ranges::not_negative_real);
+}
+
+}  // namespace
+
+void visit_recipe(SettingsVisitor& v, Recipe& r) {
+  v.field("name", r.name, Need::required);
+  v.section("reproduces", Need::optional, r.reproduces.table > 0, [&] { visit_reproduces(v, r.reproduces); });
+  v.reasons("unpublished", r.unpublished);
+  v.section("data", Need::required, true, [&] { visit_data(v, r.data); });
+  v.section("model", Need::required, true, [&] { visit_model(v, r.model); });
+  v.section("train", Need::required, true, [&] { visit_train(v, r.train); });
+  v.section("optimizer", Need::optional, true, [&] { visit_optimizer(v, r.train); });
+  v.section("parallel", Need::optional, true, [&] { visit_parallel(v, r.train.parallel); });
+}
+
+}  // namespace longstride

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# All that a change to a kernel or to the training step is checked with, on all GPUs of this host, a queue of commands:
+# The tests of the GPU, each in a process of its own; compute-sanitizer; parity with PyTorch; steps beside PyTorch's.
+#
+#   launch/scripts/gpu/verify.sh BUILD OUTPUT [--data DIR] [--peer model_torch.py] [--gpus 4] [--seconds 1500]
+#                                [--python python3]
+#
+# BUILD: a build folder, such as build/cuda. --data: text.h5, cifar10.h5, images.h5 and audio.h5 of `longstride prepare`, for
+# parity; without it there is none. --peer: as compare_gpu.sh takes it; without it no steps are timed. --gpus and --seconds:
+# as queue.sh takes them. OUTPUT, new or empty, gets tests.txt, sanitizers.txt, parity/ and steps/. Ends with what each
+# found; exits with 1 when anything failed, was skipped or was left out.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+[ $# -ge 2 ] || { echo "verify.sh: needs a build folder and an output folder; see the top of the file" >&2; exit 2; }
+build=$(cd "$1" && pwd) || exit 2
+[ -z "$(ls -A "$2" 2>/dev/null)" ] || { echo "verify.sh: $2 is not empty; give a new folder" >&2; exit 2; }
+mkdir -p "$2"
+output=$(cd "$2" && pwd) data="" peer="" limits=() python=python3
+shift 2
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --data) data=$(cd "$2" && pwd) || exit 2 ;;
+    --peer) peer=$(realpath "$2") ;;
+    --gpus | --seconds) limits+=("$1" "$2") ;;
+    --python) python=$2 ;;
+    *) echo "verify.sh: unknown option '$1'; see the top of the file" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+mkdir -p "$output/tests" "$output/parity" "$output/steps"
+
+every_test() {
+  names() { awk '/^[^ ]/ { suite = $1 } /^ / { print suite $1 }'; }
+  { "$build/tests/test_gpu" --gtest_list_tests | names | sed 's/^/test_gpu /'
+    "$build/tests/test_ops" --gtest_filter='*/gpu_*' --gtest_list_tests | names | sed 's/^/test_ops /'
+  } >"$output/tests.list"
+  one_test() {
+    local log
+    log=$output/tests/$(tr / _ <<<"$2").log
+    timeout 300 "$build/tests/$1" --gtest_filter="$2" >"$log" 2>&1
+    local code=$?
+    if [ $code -ne 0 ]; then echo "failed ($code): $2"; elif grep -q SKIPPED "$log"; then echo "skipped: $2"; else echo "passed: $2"; fi
+  }
+  export -f one_test
+  export build output
+  xargs -P 4 -n 2 bash -c 'one_test "$@"' _ <"$output/tests.list" >"$output/tests.txt"
+  ! grep -v '^passed' "$output/tests.txt" && [ -s "$output/tests.txt" ]
+}
+sanitizers() { "$here/sanitize.sh" "$build/tests/test_gpu" >"$output/sanitizers.txt" 2>&1; }
+parity() { # family
+  "$here/../peers/parity.sh" --data "$data" --output "$output/parity/$1" --command "$build/longstride" --python "$python" \
+    --families "$1" >"$output/parity/$1.txt" 2>&1
+}
+steps() { # model, recompute
+  "$here/../peers/compare_gpu.sh" --peer "$peer" --command "$build/longstride" --python "$python" --only "$1" \
+    --recompute "$2" >"$output/steps/$1-$2.md" 2>"$output/steps/$1-$2.log" && ! grep -q 'exit code' "$output/steps/$1-$2.md"
+}
+export here build output data peer python
+export -f every_test sanitizers parity steps
+
+# The seconds are those of an H200.
+lines() {
+  echo "100 every_test"
+  echo "200 sanitizers"
+  if [ -n "$data" ]; then
+    for family in enwik8 cifar10 imagenet64 audio; do echo "60 parity $family"; done
+  fi
+  [ -n "$peer" ] || return 0
+  echo "300 steps enwik8_fixed none"
+  echo "300 steps enwik8_fixed block"
+  for model in cifar_strided imagenet64 audio65k audio262k audio1m; do
+    for policy in none block; do echo "$([ "$model" = cifar_strided ] && echo 140 || echo 70) steps $model $policy"; done
+  done
+}
+lines | "$here/queue.sh" "${limits[@]}"
+failed=$?
+
+echo "tests: $(wc -l <"$output/tests.list") of the GPU, $(grep -c '^passed' "$output/tests.txt") passed; not passed:"
+grep -v '^passed' "$output/tests.txt"
+grep -E '^(mem|race|init)check' "$output/sanitizers.txt"
+cat "$output"/parity/*/results.jsonl 2>/dev/null
+tail -qn +3 "$output"/steps/*.md 2>/dev/null | grep -E '\| (none|block) \|'
+exit $failed

@@ -1,0 +1,125 @@
+// The small ones: fill, copy, sum, column_sum, copy_rows.
+#include "kernels/elementwise/elementwise.h"
+
+#include "kernels/column_sum/column_sum.h"
+#include "kernels/copy_rows/copy_rows.h"
+#include "tests/ops/op_test.h"
+
+namespace longstride::testing {
+namespace {
+
+using kernels::ColumnSumArgs;
+using kernels::CopyArgs;
+using kernels::CopyRowsArgs;
+using kernels::FillZeroArgs;
+using kernels::SumArgs;
+
+class ElementwiseTest : public OpTest {
+ protected:
+  // Without its first `skipped` elements: what is then not aligned must work too.
+  static Tensor after(const Operand& x, std::int64_t skipped) { return x->slice(0, skipped, x->count()); }
+};
+LONGSTRIDE_OP_TESTS(ElementwiseTest);
+
+constexpr std::int64_t counts[] = {1, 7, 513, 1024, 100003};
+
+TEST_P(ElementwiseTest, FillsCopiesAndConverts) {
+  for (const std::int64_t count : counts)
+    for (const Dtype to : {compute(), exact()})
+      for (const std::int64_t skipped : {0, 1}) {
+        Operand x = normals({count + 1}, 1), y = result({count + 1}, to), back = result({count + 1});
+        run(CopyArgs{after(x, skipped), after(y, skipped)}, {&y});
+        run(CopyArgs{after(y, skipped), after(back, skipped)}, {&back});
+        for (const Operand* copy : {&y, &back}) {
+          const std::vector<double> found = copy->found();
+          for (std::size_t i = static_cast<std::size_t>(skipped); i < found.size(); ++i)
+            ASSERT_EQ(found[i], x.values()[i]) << i;
+        }
+        ops::run(ctx, FillZeroArgs{y});
+        for (const double z : y.found()) ASSERT_EQ(z, 0);
+      }
+}
+
+TEST_P(ElementwiseTest, RoundsToTheNearest) {
+  if (device() == Device::cpu) return;  // copies of one type alone
+  Operand x = normals({100003}, Dtype::f32, 1), y = result({100003});
+  run(CopyArgs{x, y}, {&y});
+  const std::vector<double> found = y.found();
+  for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], rounded(x.values()[i], compute())) << i;
+}
+
+TEST_P(ElementwiseTest, SumsInDouble) {
+  for (const std::int64_t count : counts)
+    for (const std::int64_t skipped : {0, 1})
+      for (const bool squares : {false, true}) {
+        Operand x = normals({count + 1}, 1), total = filled({1}, Dtype::f64, 7);
+        run(SumArgs{.x = after(x, skipped), .total = total, .squares = squares}, {&total});
+        long double sum = 7, magnitude = 7;
+        for (std::int64_t i = skipped; i <= count; ++i) {
+          const long double term = squares ? static_cast<long double>(x.at(i)) * x.at(i) : x.at(i);
+          sum += term;
+          magnitude += std::abs(term);
+        }
+        EXPECT_NEAR(total.found()[0], static_cast<double>(sum), static_cast<double>(1e-14L * magnitude)) << count;
+      }
+}
+
+// Five million small losses: in fp32 a running sum would lose them.
+TEST_P(ElementwiseTest, SumsOfMillionsLoseNothing) {
+  constexpr std::int64_t count = 5000003;
+  const Operand x = filled({count}, exact(), double{0.1f}), total = filled({1}, Dtype::f64, 7);
+  ops::run(ctx, SumArgs{.x = x, .total = total});
+  EXPECT_NEAR(total.found()[0], 7 + static_cast<double>(count) * double{0.1f}, 1e-6);
+}
+
+TEST_P(ElementwiseTest, SumsColumnsOfStridedRows) {
+  for (const std::int64_t rows : {1, 33, 1000, 40000})
+    for (const std::int64_t columns : {1, 5, 64, 130, 512, 1536})
+      for (const std::int64_t padding : {0, 3, 8}) {
+        if (rows * columns > 1 << 19) continue;
+        Operand x = normals({rows, columns + padding}, 1), total = normals({columns}, exact(), 2);
+        run(ColumnSumArgs{.x = x->slice(1, 0, columns), .total = total}, {&total});
+        expect_as_exact_as_plain(std::to_string(rows) + " x " + std::to_string(columns), total, [&](auto zero) {
+          using T = decltype(zero);
+          std::vector<T> sums(total.values().begin(), total.values().end());
+          for (std::int64_t r = 0; r < rows; ++r)
+            for (std::int64_t j = 0; j < columns; ++j)
+              sums[static_cast<std::size_t>(j)] += static_cast<T>(x.at(r * (columns + padding) + j));
+          return sums;
+        });
+      }
+}
+
+// Columns of every width class: whole vectors, and what is left over.
+TEST_P(ElementwiseTest, CopiesRowsThatAreApart) {
+  for (const std::int64_t width : {1, 3, 16, 64, 200})
+    for (const auto& [groups, rows] : {std::pair{1, 1}, std::pair{2, 70}, std::pair{4, 1000}}) {
+      Operand joined = normals({rows, groups * width}, 3), split = result({groups, rows, width});
+      Operand again = result({rows, groups * width});
+      const auto grouped = [&](const Tensor& t) {
+        return Tensor(t.data(), t.dtype(), split->shape(), {width, groups * width, 1});
+      };
+      run(CopyRowsArgs{grouped(joined), split}, {&split});
+      const std::vector<double> found = split.found();
+      for (std::int64_t i = 0; i < split->count(); ++i) {
+        const std::int64_t group = i / width / rows, row = i / width % rows;
+        ASSERT_EQ(found[static_cast<std::size_t>(i)], joined.at((row * groups + group) * width + i % width)) << i;
+      }
+      run(CopyRowsArgs{split, grouped(again)}, {&again});
+      EXPECT_EQ(again.raw(), joined.raw());
+    }
+}
+
+TEST_P(ElementwiseTest, RefusesOtherShapesAndTypes) {
+  const Operand a = normals({4}, 1), b = normals({5}, 1), other = filled({4}, Dtype::u8, 1),
+                square = normals({4, 4}, 1);
+  EXPECT_THROW(ops::run(ctx, CopyArgs{a, b}), InternalError);
+  EXPECT_THROW(ops::run(ctx, CopyArgs{a, other}), InternalError);
+  EXPECT_THROW(ops::run(ctx, SumArgs{a, normals({1}, Dtype::f32, 1)}), InternalError);
+  EXPECT_THROW(ops::run(ctx, FillZeroArgs{square->slice(1, 0, 2)}), InternalError);
+  EXPECT_THROW(ops::run(ctx, CopyRowsArgs{square, square}), InternalError);
+  EXPECT_THROW(ops::run(ctx, ColumnSumArgs{square, b}), InternalError);
+}
+
+}  // namespace
+}  // namespace longstride::testing

@@ -1,0 +1,187 @@
+// One test body for an op on every device and in every type: on the CPU in f64 and f32, on a GPU in f32, bf16 and f16.
+//
+// A plain loop, templated on the type it computes in, says what is right: in double it is exact; in float, with results
+// rounded to the tested type, it tells what error a straightforward computation has. The op may have twice that, in its
+// largest and in its root-mean-square element.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/core/context.h"
+#include "framework/core/device/memory.h"
+#include "framework/ops/run.h"
+#include "kernels/base/philox.h"
+#include "kernels/base/tensor_checks.h"
+#include "tests/ops/rounding.h"
+
+namespace longstride::testing {
+
+// What a test is instantiated with: a device, and the compute type.
+struct Precision {
+  Device device;
+  Dtype dtype;
+};
+
+inline const Precision precisions[] = {{Device::cpu, Dtype::f64},
+                                       {Device::cpu, Dtype::f32},
+                                       {Device::cuda, Dtype::f32},
+                                       {Device::cuda, Dtype::bf16},
+                                       {Device::cuda, Dtype::f16}};
+
+// Instances are named cpu_f64, gpu_bf16 and so on; ctest labels the latter `gpu` (tests/CMakeLists.txt).
+#define LONGSTRIDE_OP_TESTS(suite)                                                                                \
+  INSTANTIATE_TEST_SUITE_P(On, suite, ::testing::ValuesIn(::longstride::testing::precisions), [](const auto& i) { \
+    return std::string(i.param.device == ::longstride::Device::cpu ? "cpu_" : "gpu_") +                           \
+           ::longstride::kernels::name_of(i.param.dtype);                                                         \
+  })
+
+// Off for compute-sanitizer's initcheck, to which poison is a value like any other.
+inline bool poisons() {
+  const char* setting = std::getenv("LONGSTRIDE_TEST_POISON");
+  return setting == nullptr || std::string_view(setting) != "0";
+}
+
+// An argument of an op: values rounded to a type, in memory of the device. What is to be written is NaN at first.
+class Operand {
+ public:
+  Operand(const Queue& queue, const Shape& shape, Dtype dtype, std::vector<double> values)
+      : queue_(queue), values_(std::move(values)) {
+    const std::size_t bytes = static_cast<std::size_t>(shape.count()) * kernels::bytes_of(dtype);
+    memory_ = std::make_shared<Block>(queue.device(), bytes);
+    tensor_ = Tensor(memory_->data(), dtype, shape);
+    reset();
+  }
+  operator const Tensor&() const { return tensor_; }
+  const Tensor* operator->() const { return &tensor_; }
+  const std::vector<double>& values() const { return values_; }  // as they were at first
+  double at(std::int64_t i) const { return values_[static_cast<std::size_t>(i)]; }
+
+  // Gives it its first values again.
+  void reset() {
+    if (std::isnan(values_.front()) && !poisons()) return;
+    const std::vector<std::byte> raw = encoded(values_, tensor_.dtype());
+    queue_.copy_to_device(tensor_.data(), raw.data(), raw.size());
+    queue_.synchronize();
+  }
+  std::vector<std::byte> raw() const {
+    std::vector<std::byte> raw(tensor_.bytes());
+    queue_.copy_to_host(raw.data(), tensor_.data(), raw.size());
+    queue_.synchronize();
+    return raw;
+  }
+  std::vector<double> found() const { return decoded(raw(), tensor_.dtype()); }
+
+ private:
+  Queue queue_;
+  std::vector<double> values_;
+  std::shared_ptr<Block> memory_;
+  Tensor tensor_;
+};
+
+class OpTest : public ::testing::TestWithParam<Precision> {
+ protected:
+  static constexpr std::size_t arena_bytes = std::size_t{256} << 20;
+
+  void SetUp() override {
+    if (GetParam().device == Device::cuda && device_count() == 0) GTEST_SKIP() << "no GPU";
+    const std::size_t library = library_workspace_bytes(device());
+    stream_ = std::make_unique<Stream>(device());
+    memory_ = Block(device(), arena_bytes + library);
+    arena_ = Arena(memory_.data(), arena_bytes);
+    ctx.device = device();
+    ctx.arena = &arena_;
+    ctx.launch = {stream_->stream(), memory_.data() + arena_bytes, library};
+    ctx.compute = compute();
+    ctx.exact = exact();
+  }
+
+  Device device() const { return GetParam().device; }
+  Dtype compute() const { return GetParam().dtype; }
+  Dtype exact() const { return kernels::exact_type(device(), compute()); }
+
+  // Normal numbers, of the compute type unless another is given.
+  Operand normals(const Shape& shape, std::uint32_t stream, double deviation = 1) {
+    return normals(shape, compute(), stream, deviation);
+  }
+  Operand normals(const Shape& shape, Dtype dtype, std::uint32_t stream, double deviation = 1, double mean = 0) {
+    std::vector<double> values(static_cast<std::size_t>(shape.count()));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = rounded(
+          static_cast<float>(mean + deviation * kernels::normal_of(kernels::philox(
+                                                    7, i, stream, kernels::domain_of(kernels::Purpose::test, 0)))),
+          dtype);
+    return with_values(shape, dtype, std::move(values));
+  }
+  Operand with_values(const Shape& shape, Dtype dtype, std::vector<double> values) {
+    return {*stream_, shape, dtype, std::move(values)};
+  }
+  Operand filled(const Shape& shape, Dtype dtype, double value) {
+    return with_values(shape, dtype, std::vector<double>(static_cast<std::size_t>(shape.count()), value));
+  }
+  Operand result(const Shape& shape) { return result(shape, compute()); }
+  Operand result(const Shape& shape, Dtype dtype) { return filled(shape, dtype, std::nan("")); }
+
+  // Runs the op three times: the bits are the same each time.
+  template <class Args>
+  void run(const Args& args, std::initializer_list<Operand*> written) {
+    std::vector<std::vector<std::byte>> first;
+    for (int repetition = 0; repetition < 3; ++repetition) {
+      for (Operand* o : written) o->reset();
+      ops::run(ctx, args);
+      std::size_t i = 0;
+      for (Operand* o : written) {
+        if (repetition == 0) first.push_back(o->raw());
+        EXPECT_EQ(o->raw(), first[i]) << "output " << i << ": other bits";
+        ++i;
+      }
+    }
+    EXPECT_EQ(arena_.scratch_used(), 0u);
+  }
+
+  // plain(T{}) is all elements that `found` should have, as a plain loop in T computes them. Where the op sums values
+  // that it has stored, two computations of one value may have rounded it to neighbours; `slack` is what that may add.
+  template <class Plain>
+  void expect_as_exact_as_plain(const std::string& name, const Operand& found, Plain&& plain, double slack = 0) const {
+    const Dtype dtype = found->dtype();
+    const std::vector<double> values = found.found();
+    const auto right = plain(double{});
+    const auto naive = plain(float{});
+    double error = 0, naive_error = 0, magnitude = 0, squares[3] = {};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double e = std::abs(values[i] - right[i]);
+      const double n = dtype == Dtype::f64 ? 0 : std::abs(rounded(static_cast<double>(naive[i]), dtype) - right[i]);
+      error = e > error || std::isnan(e) ? e : error;
+      naive_error = std::max(naive_error, n);
+      magnitude = std::max(magnitude, std::abs(right[i]));
+      squares[0] += e * e, squares[1] += n * n, squares[2] += right[i] * right[i];
+    }
+    const double floor = roundings(dtype);
+    EXPECT_LE(error, 2 * naive_error + magnitude * floor + slack)
+        << name << ": largest element " << magnitude << ", naive error " << naive_error;
+    const auto rms = [&](double sum) { return std::sqrt(sum / static_cast<double>(values.size())); };
+    EXPECT_LE(rms(squares[0]), 2 * rms(squares[1]) + rms(squares[2]) * floor + slack)
+        << name << ", root mean square: elements " << rms(squares[2]) << ", naive error " << rms(squares[1]);
+  }
+
+  Context ctx;
+
+ private:
+  // What the same arithmetic may give in another order, relative to the largest element: in f64 twelve digits; sums of
+  // up to 1,000 numbers in f32 differ by sqrt(1000) roundings; 16-bit results by one step.
+  static double roundings(Dtype dtype) {
+    return dtype == Dtype::f64 ? 1e-12 : (dtype == Dtype::f32 ? 32 : 2) * half_step_of(dtype);
+  }
+
+  std::unique_ptr<Stream> stream_;
+  Block memory_;
+  Arena arena_;
+};
+
+}  // namespace longstride::testing

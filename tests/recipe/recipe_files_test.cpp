@@ -1,0 +1,141 @@
+// The recipes in recipes/: each can be planned, is whole, and is the paper's row that it says it is.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "framework/models/sparse_transformer/config.h"
+#include "framework/train/step/memory_plan.h"
+#include "launch/recipe/recipe.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> recipe_files() {
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(LONGSTRIDE_SOURCE_DIR "/recipes"))
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path().string());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string short_name(const std::string& path) {
+  return fs::path(path).parent_path().filename().string() + "/" + fs::path(path).stem().string();
+}
+
+// The formula, apart from the model's code.
+std::int64_t parameters_by_formula(const SparseTransformerConfig& m) {
+  const std::int64_t d = m.width, inner = m.inner_width(), rows = 2 * m.heads * m.key_size() + d;
+  const std::int64_t layer = 4 * d + (rows * d + rows) + (d * d + d) + (inner * d + inner) + (d * inner + d);
+  std::int64_t positions = m.geometry.rows + m.geometry.columns + m.geometry.channels;
+  if (m.positions == Positions::attention)
+    positions = (m.context + m.attention.stride - 1) / m.attention.stride + m.attention.stride;
+  return m.vocabulary * d + d + positions * d + m.layers * layer + 2 * d + m.vocabulary * d;
+}
+
+TEST(RecipeFiles, EveryRecipeHasTheParametersOfTheFormulaAndOfThePaper) {
+  int published = 0;
+  for (const std::string& path : recipe_files()) {
+    SCOPED_TRACE(path);
+    const Recipe recipe = read_recipe(path);
+    const auto count = recipe.model->make_model()->parameters().count();
+    EXPECT_EQ(count, parameters_by_formula(dynamic_cast<const SparseTransformerConfig&>(*recipe.model)));
+    if (recipe.reproduces.table == 0) continue;
+    EXPECT_NEAR(static_cast<double>(count) / recipe.reproduces.parameters, 1.0, 0.01);
+    ++published;
+  }
+  EXPECT_GE(published, 14);
+}
+
+TEST(RecipeFiles, ThePapersModelsHaveTheseParametersExactly) {
+  const std::pair<const char*, std::int64_t> counts[] = {
+      {"table1/enwik8-fixed", 94949888}, {"table1/cifar10-strided", 59196928}, {"table1/imagenet64-strided", 151645184},
+      {"table4/audio-65k", 151840256},   {"table4/audio-262k", 24957440},      {"table4/audio-1m", 3027200},
+  };
+  for (const auto& [name, count] : counts) {
+    const Recipe recipe = read_recipe(std::string(LONGSTRIDE_SOURCE_DIR "/recipes/") + name + ".yaml");
+    EXPECT_EQ(recipe.model->make_model()->parameters().count(), count) << name;
+  }
+}
+
+TEST(RecipeFiles, EveryRecipeCanBePlanned) {
+  for (const std::string& path : recipe_files()) {
+    SCOPED_TRACE(path);
+    const Recipe recipe = read_recipe(path);
+    const auto model = recipe.model->make_model();
+    const MemoryPlan plan = plan_memory(*model, recipe.train, 1);
+    EXPECT_GT(plan.activations, 0);
+    EXPECT_GE(plan.total(), 4 * plan.parameters);
+    EXPECT_GT(model->cost(recipe.data.context).training_flops, 0);
+  }
+}
+
+TEST(RecipeFiles, EveryResolvedRecipeParsesToItself) {
+  for (const std::string& path : recipe_files()) {
+    const Recipe recipe = read_recipe(path);
+    EXPECT_EQ(parse_recipe(recipe.resolved, path).resolved, recipe.resolved) << path;
+  }
+}
+
+struct Row {
+  int table;
+  double bits_per_byte, parameters, seconds;
+};
+
+// Tables 1, 2 and 4 of the paper, and the last row of table 3.
+const std::map<std::string, Row> paper = {
+    {"table1/cifar10-strided", {1, 2.80, 59.2e6, 0}},   {"table1/enwik8-fixed", {1, 0.99, 94.9e6, 0}},
+    {"table1/imagenet64-strided", {1, 3.44, 152e6, 0}}, {"table1/audio-strided", {1, 1.97, 152e6, 0}},
+    {"table2/enwik8-dense", {2, 1.00, 94.9e6, 1.31}},   {"table2/enwik8-fixed", {2, 0.99, 94.9e6, 0.55}},
+    {"table2/enwik8-strided", {2, 1.13, 94.9e6, 0.35}}, {"table2/cifar10-dense", {2, 2.82, 59.2e6, 0.54}},
+    {"table2/cifar10-fixed", {2, 2.85, 59.2e6, 0.47}},  {"table2/cifar10-strided", {2, 2.80, 59.2e6, 0.38}},
+    {"table3/enwik8-fixed", {3, 0.9908, 94.9e6, 0}},    {"table4/audio-65k", {4, 1.97, 152e6, 0}},
+    {"table4/audio-262k", {4, 2.17, 25e6, 0}},          {"table4/audio-1m", {4, 2.99, 3e6, 0}},
+};
+
+TEST(RecipeFiles, EveryRowOfThePaperHasARecipeThatNamesItsFigure) {
+  std::map<std::string, Recipe> found;
+  for (const std::string& path : recipe_files()) {
+    const Recipe recipe = read_recipe(path);
+    if (recipe.reproduces.table > 0) found.emplace(short_name(path), recipe);
+  }
+  EXPECT_EQ(found.size(), paper.size());
+  for (const auto& [name, row] : paper) {
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(found.contains(name));
+    const Reproduces& r = found.at(name).reproduces;
+    EXPECT_EQ(r.table, row.table);
+    EXPECT_EQ(r.bits_per_byte, row.bits_per_byte);
+    EXPECT_EQ(r.parameters, row.parameters);
+    EXPECT_EQ(r.time_per_iteration, row.seconds);
+    EXPECT_FALSE(r.row.empty());
+  }
+}
+
+TEST(RecipeFiles, StepsAreTheEpochsOfThePaper) {
+  const auto positions = [](const std::string& name) {
+    const Recipe r = read_recipe(LONGSTRIDE_SOURCE_DIR "/recipes/" + name + ".yaml");
+    return static_cast<double>(r.train.steps) * static_cast<double>(r.train.global_batch) *
+           static_cast<double>(r.data.context);
+  };
+  EXPECT_NEAR(positions("table1/enwik8-fixed") / (80 * 90e6), 1, 1e-4);
+  EXPECT_NEAR(positions("table1/cifar10-strided") / (120 * 48000.0 * 3072), 1, 1e-4);
+  EXPECT_NEAR(positions("table1/imagenet64-strided") / (70 * 1281167.0 * 12288), 1, 1e-4);
+  EXPECT_NEAR(positions("table4/audio-262k") / positions("table4/audio-65k"), 1, 1e-4);
+  EXPECT_NEAR(positions("table4/audio-1m") / positions("table4/audio-65k"), 1, 1e-4);
+}
+
+TEST(RecipeFiles, NamesAreDistinctSoThatDefaultRunDirectoriesAre) {
+  std::map<std::string, std::string> by_name;
+  for (const std::string& path : recipe_files()) {
+    const auto [at, fresh] = by_name.emplace(read_recipe(path).name, path);
+    EXPECT_TRUE(fresh) << path << " and " << at->second;
+  }
+}
+
+}  // namespace
+}  // namespace longstride

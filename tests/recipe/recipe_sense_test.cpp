@@ -1,0 +1,91 @@
+// Settings that a recipe may hold and that cannot train: each is refused with the value to set. A run that began with
+// one is read nevertheless.
+#include <gtest/gtest.h>
+
+#include "launch/recipe/recipe.h"
+#include "tests/recipe/recipe_texts.h"
+#include "tests/support/temporary_directory.h"
+
+namespace longstride::testing {
+namespace {
+
+std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return user_error_of([&] { parse_recipe(text, "r.yaml", overrides); });
+}
+
+struct Edit {
+  const char *from, *to, *error;
+};
+
+const Edit edits[] = {
+    {"warmup: 2", "warmup: 21",
+     "r.yaml:17: train.warmup is 21, but must be at most train.steps, 20, or the rate never reaches train.lr; set "
+     "train.warmup: 2, a tenth of the steps"},
+    {"  warmup: 2\n", "",
+     "r.yaml:14: train.warmup is 5000 by default, but must be at most train.steps, 20, or the rate never reaches "
+     "train.lr; set train.warmup: 2, a tenth of the steps"},
+    {"lr: 1.0e-3", "lr: 100",
+     "r.yaml:16: train.lr is 100, but must be at most 1: a step moves every weight by about as much; set train.lr: "
+     "3.5e-4, the paper's"},
+    {"lr: 1.0e-3", "lr: 1e-45",
+     "r.yaml:16: train.lr is 1e-45, but must be a number that fp32 holds: a step moves every weight by about as much; "
+     "set train.lr: 3.5e-4, the paper's"},
+    {"warmup: 2", "weight_decay: 1000\n  warmup: 2",
+     "r.yaml:17: train.weight_decay is 1000, but its product with train.lr, 0.001, must be below 1, or a step turns "
+     "every weight's sign; set train.weight_decay: 0.01"},
+    {"warmup: 2", "warmup: 2\n  epsilon: 1e-50",
+     "r.yaml:18: train.epsilon is 1e-50, which is 0 in fp32; set train.epsilon: 1e-8"},
+    {"warmup: 2", "warmup: 2\n  clip: 1e-30",
+     "r.yaml:18: train.clip is 1e-30, whose square is 0 in fp32; set train.clip: 1.0, or 0 for no clipping"},
+    {"warmup: 2", "warmup: 2\n  beta2: 0.9999999999",
+     "r.yaml:18: train.beta2 is 0.9999999999, which is 1 in fp32; set train.beta2: 0.999"},
+    {"warmup: 2", "warmup: 2\n  ema: 0.99999999",
+     "r.yaml:18: train.ema is 0.99999999, which is 1 in fp32; set train.ema: 0.999"},
+    {"heads: 2", "heads: 2\n  dropout: 0.9999999999",
+     "r.yaml:8: model.dropout is 0.9999999999, which is 1 in fp32; set model.dropout: 0.25"},
+    {"warmup: 2", "warmup: 2\n  hang_seconds: 0.01",
+     "r.yaml:18: train.hang_seconds is 0.01, but must be at least 1, or 0 for no watchdog: a rank that is merely busy "
+     "would end the job; set train.hang_seconds: 25"},
+    {"stride: 8", "stride: 65",
+     "r.yaml:11: model.attention.stride is 65, but must be at most data.context, 64; set model.attention.stride: 8, "
+     "about the square root of the context"},
+    {"stride: 8", "stride: 8\n    window: 65",
+     "r.yaml:12: model.attention.window is 65, but must be at most data.context, 64; set model.attention.window: 0, "
+     "which is stride + 1"},
+};
+
+TEST(RecipeSense, WhatCannotTrainIsRefusedWithTheValueToSet) {
+  for (const Edit& edit : edits) EXPECT_EQ(error_of(edited(small_recipe, edit.from, edit.to)), edit.error);
+}
+
+TEST(RecipeSense, TheLimitsThemselvesAreAllowed) {
+  const char* allowed[][2] = {{"warmup: 2", "warmup: 20"},
+                              {"warmup: 2", "warmup: 0"},
+                              {"lr: 1.0e-3", "lr: 1"},
+                              {"warmup: 2", "warmup: 2\n  epsilon: 1.2e-38"},
+                              {"warmup: 2", "warmup: 2\n  hang_seconds: 1"},
+                              {"warmup: 2", "warmup: 2\n  hang_seconds: 0"},
+                              {"warmup: 2", "warmup: 2\n  weight_decay: 999"},
+                              {"warmup: 2", "warmup: 2\n  beta2: 0.9999999"},
+                              {"stride: 8", "stride: 64"},
+                              {"stride: 8", "stride: 8\n    window: 64"}};
+  for (const auto& [from, to] : allowed) EXPECT_EQ(error_of(edited(small_recipe, from, to)), "") << to;
+}
+
+// Fewer steps on the command line are the usual way to a warmup that never ends.
+TEST(RecipeSense, AnOverrideIsHeldAgainstTheFilesValues) {
+  EXPECT_EQ(error_of(edited(small_recipe, "steps: 20", "steps: 200"), {"train.steps=1"}),
+            "r.yaml:17: train.warmup is 2, but must be at most train.steps, 1, or the rate never reaches train.lr; set "
+            "train.warmup: 1, a tenth of the steps");
+  EXPECT_EQ(error_of(small_recipe, {"train.steps=1", "train.warmup=1"}), "");
+}
+
+TEST(RecipeSense, ARunThatBeganWithSuchASettingIsRead) {
+  std::string text = parse_recipe(small_recipe, "r").resolved;
+  text = edited(edited(text, "  warmup: 2\n", "  warmup: 5000\n"), "hang_seconds: 25", "hang_seconds: 0.01");
+  EXPECT_NE(error_of(text).find("2 mistakes"), std::string::npos) << error_of(text);
+  EXPECT_EQ(recipe_of_run(text, "run/recipe.yaml").train.warmup, 5000);
+}
+
+}  // namespace
+}  // namespace longstride::testing

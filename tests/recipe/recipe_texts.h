@@ -1,0 +1,69 @@
+// A small recipe to start from, and one with every key away from its default.
+#pragma once
+#include <string>
+
+#include "framework/models/sparse_transformer/config.h"
+#include "launch/recipe/recipe.h"
+
+namespace longstride::testing {
+
+inline constexpr const char* small_recipe = R"(name: small
+data: {kind: bytes, path: x.h5, context: 64}
+model:
+  kind: sparse_transformer
+  layers: 2
+  width: 16
+  heads: 2
+  attention:
+    integration: merged
+    parts: [fixed_block, fixed_summary]
+    stride: 8
+    summary: 2
+train:
+  steps: 20
+  global_batch: 4
+  lr: 1.0e-3
+  warmup: 2
+)";
+
+inline constexpr const char* full_recipe = R"(name: "full: all keys"
+reproduces: {table: 1, row: "a \"row\" # of 1", bits_per_byte: 0.99, parameters: 94.9e6, time_per_iteration: 0.5}
+unpublished: {train.lr: "so: 'chosen'", model.attention.window: why not}
+data: {kind: images, path: "data/x y.h5", context: 192, cross_files: true}
+model:
+  kind: sparse_transformer
+  layers: 3
+  width: 48
+  heads: 4
+  key_ratio: 0.5
+  feed_forward_ratio: 1.25
+  dropout: 0.125
+  positions: data
+  rotary_base: 500
+  query_key_norm: true
+  init: deviation
+  attention: {integration: multihead, parts: [local, fixed_summary], stride: 12, window: 5, summary: [1, 2, 3, 4], distinct_heads: true, summary_inclusive: true}
+  recompute: attention_and_feed_forward
+train: {steps: 1e3, global_batch: 8, micro_batch: 2, lr: 3.5e-4, warmup: 7, beta1: 0.5, beta2: 0.75, epsilon: 1e-6, weight_decay: 0.03, clip: 0, ema: 0.999, precision: bf16, residual: bf16, seed: 9000000000, graph: false, log_every: 3, checkpoint_every: 0, keep: 0, mirror: copies, evaluate_every: 11, evaluate_windows: 13, hang_seconds: 9, stages: [{until: 100, context: 48}, {until: 300, context: 96}]}
+optimizer: {kind: adam, shard: true}
+parallel: {context: 1, gradients: fp32, bucket: 1000000, overlap: never}
+)";
+
+inline const SparseTransformerConfig& sparse_transformer(const Recipe& recipe) {
+  return dynamic_cast<const SparseTransformerConfig&>(*recipe.model);
+}
+
+// What messages say that `parts` may be.
+inline std::string allowed_parts() {
+  std::string all;
+  for (const auto& [name, part] : part_names()) all += (all.empty() ? "" : " or ") + name;
+  return all;
+}
+
+// `text` with the first `from` replaced.
+inline std::string edited(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  return at == std::string::npos ? "no '" + from + "' in the text" : text.replace(at, from.size(), to);
+}
+
+}  // namespace longstride::testing

@@ -1,0 +1,182 @@
+// What holds for every model. A model takes part by a list of its toy configurations and one line:
+//   template <> struct Toys<BigramConfig> { ... };
+//   INSTANTIATE_TYPED_TEST_SUITE_P(Bigram, ModelProperties, BigramConfig);
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/toy_model.h"
+
+namespace longstride::test {
+
+// static std::vector<NamedConfig<Config>> configs();              small ones, of every variant
+// static std::vector<Config> recompute_policies(const Config&);   the same with every policy
+template <class Config>
+struct Toys;
+
+template <class Config>
+class ModelProperties : public ::testing::Test {};
+TYPED_TEST_SUITE_P(ModelProperties);
+
+// The gradient of one element in the middle of every tensor equals the central difference of the loss, in double.
+// (Every element of every tensor is compared with the golden vectors; every kernel has finite differences of its own.)
+TYPED_TEST_P(ModelProperties, GradientsEqualFiniteDifferences) {
+  for (const auto& [name, config] : Toys<TypeParam>::configs()) {
+    ToyModel<double> toy(config);
+    toy.randomise();
+    std::vector<std::uint8_t> tokens = toy_tokens(2 * config.context);
+    toy.loss_and_gradients(tokens, 2);
+    const std::vector<double> gradients = toy.gradients();
+    for (const Parameter& p : toy.model().parameters().all()) {
+      const std::int64_t i = p.shape.count() / 3;
+      double& x = toy.values()[static_cast<std::size_t>(p.offset + i)];
+      const double h = 1e-5, before = x;
+      const auto loss_at = [&](double value) {
+        x = value;
+        double total = 0;
+        for (double l : toy.losses(tokens, 2)) total += l;
+        return total;
+      };
+      const double difference = (loss_at(before + h) - loss_at(before - h)) / (2 * h);
+      x = before;
+      const double gradient = gradients[static_cast<std::size_t>(p.offset + i)];
+      EXPECT_NEAR(gradient, difference, 1e-6 * (1 + std::abs(difference))) << name << " " << p.name << "[" << i << "]";
+    }
+  }
+}
+
+TYPED_TEST_P(ModelProperties, TrainingAndEvaluationAgreeOnLossesWithoutDropout) {
+  for (const auto& [name, config] : Toys<TypeParam>::configs()) {
+    ToyModel<double> toy(config);
+    toy.randomise();
+    std::vector<std::uint8_t> tokens = toy_tokens(config.context);
+    double evaluated = 0;
+    for (double l : toy.losses(tokens, 1)) evaluated += l;
+    EXPECT_DOUBLE_EQ(toy.loss_and_gradients(tokens, 1), evaluated) << name;
+  }
+}
+
+// Position i's loss depends on no later byte: neither through the mask nor through the shift.
+TYPED_TEST_P(ModelProperties, LossesNeverLookAhead) {
+  for (const auto& [name, config] : Toys<TypeParam>::configs()) {
+    ToyModel<double> toy(config);
+    toy.randomise();
+    std::vector<std::uint8_t> tokens = toy_tokens(config.context);
+    const std::vector<double> before = toy.losses(tokens, 1);
+    const std::size_t changed = tokens.size() / 2;
+    tokens[changed] = static_cast<std::uint8_t>(tokens[changed] + 1);
+    const std::vector<double> after = toy.losses(tokens, 1);
+    for (std::size_t i = 0; i < changed; ++i) EXPECT_EQ(before[i], after[i]) << name << " at " << i;
+    EXPECT_NE(before[changed], after[changed]) << name;
+  }
+}
+
+// A short last window of an evaluation: any length up to the context, equal to the prefix of the whole.
+TYPED_TEST_P(ModelProperties, ShorterSequencesGiveThePrefixOfTheLosses) {
+  for (const auto& [name, config] : Toys<TypeParam>::configs()) {
+    ToyModel<double> toy(config);
+    toy.randomise();
+    std::vector<std::uint8_t> tokens = toy_tokens(config.context);
+    const std::vector<double> whole = toy.losses(tokens, 1);
+    for (std::size_t length : {std::size_t{1}, std::size_t{7}, tokens.size() - 1}) {
+      std::vector<std::uint8_t> prefix(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length));
+      const std::vector<double> part = toy.losses(prefix, 1);
+      for (std::size_t i = 0; i < length; ++i) EXPECT_NEAR(part[i], whole[i], 1e-12) << name << " " << length;
+    }
+  }
+}
+
+TYPED_TEST_P(ModelProperties, RecomputedGradientsAreBitIdenticalToStoredOnes) {
+  for (auto [name, config] : Toys<TypeParam>::configs()) {
+    config.dropout = 0.3;
+    std::vector<std::vector<float>> gradients;
+    for (const TypeParam& policy : Toys<TypeParam>::recompute_policies(config)) {
+      ToyModel<float> toy(policy);
+      toy.randomise();
+      const std::int64_t step = 12;
+      toy.context().step = &step;
+      std::vector<std::uint8_t> tokens = toy_tokens(2 * config.context);
+      toy.loss_and_gradients(tokens, 2);
+      gradients.push_back(toy.gradients());
+    }
+    ASSERT_GT(gradients.size(), 1U);
+    for (const std::vector<float>& other : gradients) EXPECT_EQ(other, gradients[0]) << name;
+  }
+}
+
+TYPED_TEST_P(ModelProperties, PlannedBytesEqualUsedBytes) {
+  for (const auto& [name, config] : Toys<TypeParam>::configs()) {
+    for (const TypeParam& policy : Toys<TypeParam>::recompute_policies(config)) {
+      ToyModel<float> toy(policy);
+      std::vector<std::uint8_t> tokens = toy_tokens(3 * config.context);
+      toy.loss_and_gradients(tokens, 3);
+      EXPECT_EQ(toy.planned(), toy.used()) << name;
+      toy.losses(tokens, 3);
+      EXPECT_EQ(toy.planned(), toy.used()) << name;
+    }
+  }
+}
+
+// Splitting a batch over micro-batches or ranks changes neither masks nor gradients, but for rounding.
+TYPED_TEST_P(ModelProperties, MicroBatchesAddUpToTheWholeBatchWithDropout) {
+  TypeParam config = Toys<TypeParam>::configs().front().config;
+  config.dropout = 0.4;
+  std::vector<std::uint8_t> tokens = toy_tokens(4 * config.context);
+  const std::int64_t step = 3;
+  ToyModel<double> whole(config), parts(config);
+  for (auto* toy : {&whole, &parts}) {
+    toy->randomise();
+    toy->context().step = &step;
+  }
+  const double loss = whole.loss_and_gradients(tokens, 4);
+  double sum = 0;
+  for (std::int64_t r = 0; r < 4; ++r) {
+    std::vector<std::uint8_t> row(tokens.begin() + r * config.context, tokens.begin() + (r + 1) * config.context);
+    parts.context().first_row = r;
+    sum += parts.loss_and_gradients(row, 1);
+  }
+  EXPECT_NEAR(sum, loss, 1e-10 * loss);
+  for (std::size_t i = 0; i < whole.gradients().size(); ++i)
+    ASSERT_NEAR(parts.gradients()[i], whole.gradients()[i], 1e-10) << i;
+}
+
+TYPED_TEST_P(ModelProperties, DecodingWithTheCacheGivesTheSameLossesAsTheWholeSequence) {
+  for (const auto& [name, config] : Toys<TypeParam>::configs()) {
+    ToyModel<double> toy(config);
+    toy.randomise();
+    const auto& decoder = required<Decodes>(toy.model(), "generate sequences");
+    const std::int64_t n = config.context, batch = 2;
+    std::vector<std::uint8_t> tokens = toy_tokens(batch * n);
+    const std::vector<double> whole = toy.losses(tokens, batch);
+    std::vector<double> decoded;
+    toy.run([&](Context& ctx) {
+      decoded.assign(whole.size(), 0.0);
+      const auto state = decoder.begin_decoding(ctx, batch, n);
+      std::vector<std::uint8_t> previous(2);
+      std::vector<double> logits(static_cast<std::size_t>(batch * 256));
+      for (std::int64_t i = 0; i < n; ++i) {
+        decoder.decode(ctx, *state, i, Tensor(previous.data(), Dtype::u8, {batch, 1}),
+                       Tensor(logits.data(), Dtype::f64, {batch, 256}));
+        for (std::int64_t b = 0; b < batch; ++b) {
+          const std::uint8_t target = tokens[static_cast<std::size_t>(b * n + i)];
+          double total = 0;
+          for (std::int64_t v = 0; v < 256; ++v) total += std::exp(logits[static_cast<std::size_t>(b * 256 + v)]);
+          decoded[static_cast<std::size_t>(b * n + i)] =
+              std::log(total) - logits[static_cast<std::size_t>(b * 256 + target)];
+          previous[static_cast<std::size_t>(b)] = target;
+        }
+      }
+    });
+    EXPECT_EQ(toy.planned(), toy.used()) << name;
+    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(decoded[i], whole[i], 1e-11) << name << " at " << i;
+  }
+}
+
+REGISTER_TYPED_TEST_SUITE_P(ModelProperties, GradientsEqualFiniteDifferences,
+                            TrainingAndEvaluationAgreeOnLossesWithoutDropout, LossesNeverLookAhead,
+                            ShorterSequencesGiveThePrefixOfTheLosses, RecomputedGradientsAreBitIdenticalToStoredOnes,
+                            PlannedBytesEqualUsedBytes, MicroBatchesAddUpToTheWholeBatchWithDropout,
+                            DecodingWithTheCacheGivesTheSameLossesAsTheWholeSequence);
+
+}  // namespace longstride::test

@@ -1,0 +1,16 @@
+// A checkpoint written at once by one rank: what CheckpointWriter does while training continues.
+#pragma once
+#include <string>
+
+#include "framework/train/checkpoint/checkpoint_files.h"
+
+namespace longstride {
+
+inline void save_checkpoint(const std::string& run, const CheckpointState& state, const TrainingTensors& tensors,
+                            std::int64_t keep) {
+  const auto directory = begin_checkpoint(run, state.step);
+  const CheckpointShare all = share_of_writer(0, 1, tensors.parameters.flat_size(), tensors.ema.given());
+  commit_checkpoint(run, state, write_share(directory->path(), state.step, tensors, all), *directory, keep);
+}
+
+}  // namespace longstride
