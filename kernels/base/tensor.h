@@ -32,8 +32,9 @@ class Tensor {
 
   bool given() const { return rank_ > 0; }
   int rank() const { return rank_; }
-  std::int64_t size(int d) const { return size_[d < 0 ? d + rank_ : d]; }
-  std::int64_t stride(int d) const { return stride_[d < 0 ? d + rank_ : d]; }
+  // Of dimension d, or counted from the last where d is negative.
+  std::int64_t size(int d) const { return size_[index(d)]; }
+  std::int64_t stride(int d) const { return stride_[index(d)]; }
   std::int64_t count() const {
     std::int64_t n = rank_ > 0 ? 1 : 0;
     for (int d = 0; d < rank_; ++d) n *= size_[d];
@@ -63,6 +64,9 @@ class Tensor {
   Tensor transposed() const;
 
  private:
+  // The mask changes nothing for a dimension that exists; with it the compiler knows that the index lies in the array.
+  int index(int d) const { return (d < 0 ? d + rank_ : d) & (Shape::max_rank - 1); }
+
   void* data_ = nullptr;
   Dtype dtype_ = Dtype::f32;
   int rank_ = 0;
