@@ -1,6 +1,8 @@
 // The small ones: fill, copy, sum, column_sum, copy_rows.
 #include "kernels/elementwise/elementwise.h"
 
+#include <limits>
+
 #include "kernels/column_sum/column_sum.h"
 #include "kernels/copy_rows/copy_rows.h"
 #include "tests/ops/op_test.h"
@@ -60,7 +62,10 @@ TEST_P(ElementwiseTest, SumsInDouble) {
           sum += term;
           magnitude += std::abs(term);
         }
-        EXPECT_NEAR(total.found()[0], static_cast<double>(sum), static_cast<double>(1e-14L * magnitude)) << count;
+        // In whatever order doubles are added, each addition rounds by at most epsilon / 2 of the magnitude, as do the
+        // squares all together.
+        const long double rounding = static_cast<long double>(count + 1) * std::numeric_limits<double>::epsilon() / 2;
+        EXPECT_NEAR(total.found()[0], static_cast<double>(sum), static_cast<double>(rounding * magnitude)) << count;
       }
 }
 
