@@ -71,10 +71,13 @@ done
 # Both programs train on the datasets of the old one.
 for which in old new; do
   mkdir $which/runs
+  sequence_ranks=parallel.sequence_ranks  # parallel.context in versions before the rename
+  "${!which}" plan "$root/recipes/quickstart/text.yaml" --device cpu --set $sequence_ranks=1 >/dev/null 2>&1 ||
+    sequence_ranks=parallel.context
   while IFS='|' read -r name ranks threads recipe samples settings; do
     run=$which/runs/$name
     set=()
-    for setting in $settings; do set+=(--set "$setting"); done
+    for setting in $settings; do set+=(--set "${setting/parallel.sequence_ranks/$sequence_ranks}"); done
     mpi=()
     if [ "$ranks" -gt 1 ]; then mpi=(mpirun -n "$ranks"); fi
     export OMP_NUM_THREADS=$threads

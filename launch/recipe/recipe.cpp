@@ -6,6 +6,7 @@
 
 #include "framework/core/errors.h"
 #include "framework/core/text/printable.h"
+#include "launch/recipe/recipe_aliases.h"
 #include "launch/recipe/recipe_checks.h"
 #include "launch/recipe/recipe_reader.h"
 #include "launch/recipe/recipe_writer.h"
@@ -59,6 +60,7 @@ Recipe resolve(const std::string& text, const std::string& name, const fs::path&
                const std::vector<std::string>& overrides, Origin origin) {
   Setting root = parse_settings(text, name);
   apply_base(root, folder);
+  if (origin == Origin::run) rename_keys(root);
   RecipeMistakes mistakes;
   for (const std::string& assignment : overrides) {
     try {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "launch/recipe/recipe_writer.h"
-#include "launch/recipe/settings_tree.h"
 
 namespace longstride {
 namespace {
@@ -57,8 +56,15 @@ constexpr Meaning meanings[] = {
     {"train.hang_seconds", "timeout"},
     {"optimizer.kind", "name type"},
     {"optimizer.shard", "zero fsdp sharded"},
-    {"parallel.context", "sequence_parallel context_parallel"},
+    {"parallel.sequence_ranks", "sequence_parallel context_parallel"},
 };
+
+// Keys that recipes had under another name. Both names are of one section.
+struct Renamed {
+  const char *before, *now;
+};
+
+constexpr Renamed renamed[] = {{"parallel.context", "parallel.sequence_ranks"}};
 
 bool has_word(const Meaning& meaning, const std::string& word) {
   const std::string words = std::string(" ") + meaning.words + " ";
@@ -85,6 +91,20 @@ std::string elsewhere(const std::string& word, const std::string& section) {
 }
 
 }  // namespace
+
+std::string renamed_key(const std::string& key) {
+  const auto* found = std::ranges::find(renamed, key, &Renamed::before);
+  return found == std::end(renamed) ? "" : found->now;
+}
+
+void rename_keys(Setting& root) {
+  for (const auto& [before, now] : renamed) {
+    Setting* section = root.find(section_of(before));
+    if (section == nullptr) continue;
+    for (auto& [key, value] : section->entries)
+      if (section_of(before) + "." + key == before) key = std::string(now).substr(section_of(now).size() + 1);
+  }
+}
 
 std::string meant_key(const std::string& word, const std::string& section, const std::vector<std::string>& known) {
   const Meaning* other = nullptr;

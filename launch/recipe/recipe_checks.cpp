@@ -55,22 +55,25 @@ void check_parallel(RecipeChecker& check, const Recipe& r) {
                  "optimizer.shard is true, but optimizer.kind muon needs whole matrices on every rank; set it to "
                  "false");
   const std::int64_t ranks = r.train.parallel.sequence_ranks;
-  if (check.none_in({"data.context", "parallel.context"}) && r.data.context % ranks != 0)
-    check.refuse("parallel.context", "parallel.context is {}, but must divide data.context, {}", ranks, r.data.context);
+  if (check.none_in({"data.context", "parallel.sequence_ranks"}) && r.data.context % ranks != 0)
+    check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide data.context, {}", ranks,
+                 r.data.context);
   if (check.none_in({"train.micro_batch"}) && ranks > 1 && r.train.micro_batch > 1)
-    check.refuse("train.micro_batch",
-                 "train.micro_batch is {}, but ranks that share sequences (parallel.context is {}) take one at a time; "
-                 "set it to 1",
-                 r.train.micro_batch, ranks);
+    check.refuse(
+        "train.micro_batch",
+        "train.micro_batch is {}, but ranks that share sequences (parallel.sequence_ranks is {}) take one at a time; "
+        "set it to 1",
+        r.train.micro_batch, ranks);
 }
 
 void check_stages(RecipeChecker& check, const Recipe& r) {
   if (r.train.stages.empty() || !check.none_in({"train.stages", "train.steps", "data.context"})) return;
-  if (check.none_in({"parallel.context"}) && r.train.parallel.sequence_ranks > 1)
-    check.refuse("parallel.context",
-                 "parallel.context is {}, but ranks that share sequences take whole ones only; remove train.stages or "
-                 "it",
-                 r.train.parallel.sequence_ranks);
+  if (check.none_in({"parallel.sequence_ranks"}) && r.train.parallel.sequence_ranks > 1)
+    check.refuse(
+        "parallel.sequence_ranks",
+        "parallel.sequence_ranks is {}, but ranks that share sequences take whole ones only; remove train.stages or "
+        "it",
+        r.train.parallel.sequence_ranks);
   const std::vector<Setting>& items = find_setting(check.root(), "train.stages")->items;
   Stage before;
   for (std::size_t i = 0; i < items.size(); ++i) {

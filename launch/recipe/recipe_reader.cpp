@@ -63,6 +63,10 @@ void RecipeReader::explain_unknown() {
   const Level& at = stack_.back();
   for (auto& [key, value] : at.map->entries) {
     if (std::find(at.known.begin(), at.known.end(), key) != at.known.end()) continue;
+    if (const std::string now = renamed_key(dotted(key)); !now.empty()) {
+      mistakes_.add("", fmt::format("{}: {} was renamed to {}", value.where, dotted(key), now));
+      continue;
+    }
     const std::string meant = meant_key(key, at.name, at.known);
     mistakes_.add(
         "", fmt::format("{}: unknown key '{}'{}; {}", value.where, shown(key), at.name.empty() ? "" : " in " + at.name,

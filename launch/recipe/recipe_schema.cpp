@@ -80,7 +80,7 @@ void visit_optimizer(SettingsVisitor& v, TrainConfig& c) {
 }
 
 void visit_parallel(SettingsVisitor& v, ParallelConfig& c) {
-  v.field("context", c.sequence_ranks, Need::optional, sizes::ranks);
+  v.field("sequence_ranks", c.sequence_ranks, Need::optional, sizes::ranks);
   v.choice("gradients", c.gradients, Need::optional,
            Choices<Precision>{{"automatic", Precision::automatic},
                               {"fp32", Precision::fp32},

@@ -95,10 +95,10 @@ case $scenario in
     [ "$(norms bucketed | grep -c grad_norm)" = 20 ] || fail "20 norms"
     cmp <(norms bucketed) <(norms sharded) || fail "norms differ when sharded"
     for p in 2 4; do
-      train 4 "context$p" --set parallel.context="$p" --set train.micro_batch=1
+      train 4 "context$p" --set parallel.sequence_ranks="$p" --set train.micro_batch=1
       same_losses whole "context$p"
     done
-    train 4 both --set parallel.context=2 --set train.micro_batch=1 --set optimizer.shard=true
+    train 4 both --set parallel.sequence_ranks=2 --set train.micro_batch=1 --set optimizer.shard=true
     same_losses whole both
     ;;
   elastic_sharded)
@@ -107,7 +107,7 @@ case $scenario in
     wait_for_step moved 11
     kill -9 "$pid"
     wait "$pid" 2>/dev/null || true
-    train 4 moved --resume --set optimizer.shard=true --set parallel.context=2 --set train.micro_batch=1
+    train 4 moved --resume --set optimizer.shard=true --set parallel.sequence_ranks=2 --set train.micro_batch=1
     same_losses whole moved
     ;;
   elastic)

@@ -167,7 +167,7 @@ TEST(Plan, RanksDivideSequencesAndTheOptimizersState) {
     return plan.at("bytes_per_rank").at(key).get<double>();
   };
   const auto whole = planned({"train.micro_batch=1"}), sharded = planned({"optimizer.shard=true"});
-  const auto divided = planned({"parallel.context=2", "train.micro_batch=1"});
+  const auto divided = planned({"parallel.sequence_ranks=2", "train.micro_batch=1"});
   EXPECT_NEAR(bytes(sharded, "optimizer"), bytes(whole, "optimizer") / 2, 1024);
   EXPECT_LT(bytes(divided, "tape"), 0.65 * bytes(whole, "tape"));  // a rank keeps its output in both orders
   EXPECT_EQ(divided.at("accumulation"), 4);

@@ -124,8 +124,9 @@ const Edit edits[] = {
      "r.yaml:17: train.stages is 5, but must be a list of maps of keys and values"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [5]",
      "r.yaml:17: an entry of train.stages is 5, but must be a map of keys and values"},
-    {"warmup: 2", "stages: [{until: 5, context: 16}]\n  warmup: 2\nparallel: {context: 2}",
-     "r.yaml:19: parallel.context is 2, but ranks that share sequences take whole ones only; remove train.stages or "
+    {"warmup: 2", "stages: [{until: 5, context: 16}]\n  warmup: 2\nparallel: {sequence_ranks: 2}",
+     "r.yaml:19: parallel.sequence_ranks is 2, but ranks that share sequences take whole ones only; remove "
+     "train.stages or "
      "it"},
     {"warmup: 2", "warmup: 2\noptimizer: {kind: muom}",
      "r.yaml:18: optimizer.kind is muom, but must be adam or muon; did you mean 'muon'?"},
@@ -219,12 +220,13 @@ TEST(RecipeErrors, SequencesThatRanksCannotDivideAreRefused) {
   const auto with = [](const std::vector<std::string>& overrides) {
     return user_error_of([&] { parse_recipe(small_recipe, "r.yaml", overrides); });
   };
-  EXPECT_EQ(with({"parallel.context=3"}),
-            "--set parallel.context=3: parallel.context is 3, but must divide model.heads, 2");
-  EXPECT_EQ(with({"parallel.context=2", "data.context=63"}),
-            "--set parallel.context=2: parallel.context is 2, but must divide data.context, 63");
-  EXPECT_EQ(with({"parallel.context=2", "train.micro_batch=2"}),
-            "--set train.micro_batch=2: train.micro_batch is 2, but ranks that share sequences (parallel.context is 2) "
+  EXPECT_EQ(with({"parallel.sequence_ranks=3"}),
+            "--set parallel.sequence_ranks=3: parallel.sequence_ranks is 3, but must divide model.heads, 2");
+  EXPECT_EQ(with({"parallel.sequence_ranks=2", "data.context=63"}),
+            "--set parallel.sequence_ranks=2: parallel.sequence_ranks is 2, but must divide data.context, 63");
+  EXPECT_EQ(with({"parallel.sequence_ranks=2", "train.micro_batch=2"}),
+            "--set train.micro_batch=2: train.micro_batch is 2, but ranks that share sequences "
+            "(parallel.sequence_ranks is 2) "
             "take one at a time; set it to 1");
 }
 

@@ -87,5 +87,11 @@ TEST(RecipeSense, ARunThatBeganWithSuchASettingIsRead) {
   EXPECT_EQ(recipe_of_run(text, "run/recipe.yaml").train.warmup, 5000);
 }
 
+TEST(RecipeSense, ARunThatBeganBeforeAKeyWasRenamedIsRead) {
+  const std::string text = std::string(small_recipe) + "parallel: {context: 2}\n";
+  EXPECT_EQ(recipe_of_run(text, "run/recipe.yaml").train.parallel.sequence_ranks, 2);
+  EXPECT_EQ(error_of(text), "r.yaml:18: parallel.context was renamed to parallel.sequence_ranks");
+}
+
 }  // namespace
 }  // namespace longstride::testing

@@ -124,7 +124,7 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_EQ(t.parallel.gradients, Precision::fp32);
   EXPECT_EQ(t.parallel.bucket, 1000000);
   EXPECT_EQ(t.parallel.overlap, Overlap::never);
-  EXPECT_EQ(parse_recipe(full_recipe, "r.yaml", {"parallel.context=4", "train.micro_batch=1", "train.stages=[]"})
+  EXPECT_EQ(parse_recipe(full_recipe, "r.yaml", {"parallel.sequence_ranks=4", "train.micro_batch=1", "train.stages=[]"})
                 .train.parallel.sequence_ranks,
             4);
 }

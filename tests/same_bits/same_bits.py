@@ -91,7 +91,7 @@ def runs(root, folder):
     yield "text-adam", 1, 2, text_recipe, SHORT, f"{adam} train.checkpoint_every=2 train.keep=0"
     yield "text-two-ranks", 2, 1, text_recipe, SHORT, small
     yield "text-sharded", 2, 1, text_recipe, SHORT, f"{adam} optimizer.shard=true"
-    yield "text-divided-sequences", 2, 1, text_recipe, SHORT, f"{adam} parallel.context=2"
+    yield "text-divided-sequences", 2, 1, text_recipe, SHORT, f"{adam} parallel.sequence_ranks=2"
     yield "text-micro-batches", 1, 2, text_recipe, SHORT, f"{adam} train.micro_batch=1"
     for recompute in ("block", "attention_and_feed_forward"):
         yield f"text-recompute-{recompute}", 1, 2, text_recipe, SHORT, f"{adam} model.recompute={recompute}"

@@ -121,8 +121,9 @@ void SparseTransformerConfig::check(SettingsChecker& check, std::int64_t sequenc
       geometry.rows == 0)
     check.refuse("model.positions",
                  "model.positions is data, but only pictures have rows, columns and channels; use attention");
-  if (check.none_in({"model.heads", "parallel.context"}) && heads % sequence_ranks != 0)
-    check.refuse("parallel.context", "parallel.context is {}, but must divide model.heads, {}", sequence_ranks, heads);
+  if (check.none_in({"model.heads", "parallel.sequence_ranks"}) && heads % sequence_ranks != 0)
+    check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide model.heads, {}",
+                 sequence_ranks, heads);
 }
 
 void SparseTransformerConfig::check_training(SettingsChecker& check) const {

@@ -84,10 +84,10 @@ void SparseTransformer::add_block(std::int64_t layer) {
 
 void SparseTransformer::check_group(int ranks) const {
   if (config_.heads % ranks != 0)
-    throw user_error("parallel.context is {}, which does not divide model.heads, {}; choose a divisor", ranks,
+    throw user_error("parallel.sequence_ranks is {}, which does not divide model.heads, {}; choose a divisor", ranks,
                      config_.heads);
   if (config_.context % ranks != 0)
-    throw user_error("parallel.context is {}, which does not divide data.context, {}; choose a divisor", ranks,
+    throw user_error("parallel.sequence_ranks is {}, which does not divide data.context, {}; choose a divisor", ranks,
                      config_.context);
 }
 

@@ -10,7 +10,7 @@ Batching divide_batch(const TrainConfig& config, int ranks) {
   Batching b;
   b.sequence_ranks = static_cast<int>(config.parallel.sequence_ranks);
   if (ranks % b.sequence_ranks != 0)
-    throw user_error("parallel.context is {}, which does not divide {} ranks; choose a divisor or other ranks",
+    throw user_error("parallel.sequence_ranks is {}, which does not divide {} ranks; choose a divisor or other ranks",
                      b.sequence_ranks, ranks);
   const int groups = ranks / b.sequence_ranks;
   if (config.global_batch % groups != 0)
@@ -19,7 +19,7 @@ Batching divide_batch(const TrainConfig& config, int ranks) {
   b.per_rank = config.global_batch / groups;
   if (b.sequence_ranks > 1 && config.micro_batch > 1)
     throw user_error(
-        "train.micro_batch is {}, but ranks that share sequences (parallel.context {}) take one at a time; "
+        "train.micro_batch is {}, but ranks that share sequences (parallel.sequence_ranks {}) take one at a time; "
         "set it to 1",
         config.micro_batch, b.sequence_ranks);
   const std::int64_t whole = b.sequence_ranks > 1 ? 1 : b.per_rank;

@@ -47,7 +47,7 @@ EvaluationConfig validation_config(const TrainConfig& config, const Batching& ba
 MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Device device) {
   const Batching batching = divide_batch(config, ranks);
   if (batching.sequence_ranks > 1)
-    required<DividesSequences>(model, "divide sequences between ranks; set parallel.context to 1")
+    required<DividesSequences>(model, "divide sequences between ranks; set parallel.sequence_ranks to 1")
         .check_group(batching.sequence_ranks);
   TrainingState state(model, config, ranks, device);
   MemoryPlan plan = state.sizes();

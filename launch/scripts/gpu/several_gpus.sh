@@ -103,7 +103,7 @@ R
     same_bits "ranks$n" "again$n"
     train "$n" "shard$n" --set optimizer.shard=true
     same_bits "ranks$n" "shard$n" model.safetensors
-    train "$n" "context$n" --set parallel.context="$n"
+    train "$n" "context$n" --set parallel.sequence_ranks="$n"
     same_losses one "context$n" 1e-4
     train "$n" "bf16_$n" --set train.precision=bf16
     train "$n" "bf16_shard$n" --set train.precision=bf16 --set optimizer.shard=true
@@ -189,7 +189,7 @@ run_context() {
   bench 1 whole "$recipe" 5
   for n in $counts; do
     [ "$n" -le 4 ] || continue
-    bench "$n" "divided$n" "$recipe" 5 --set parallel.context="$n"
+    bench "$n" "divided$n" "$recipe" 5 --set parallel.sequence_ranks="$n"
     awk -v t1="$(value whole milliseconds)" -v tn="$(value "divided$n" milliseconds)" -v n="$n" \
       -v l1="$(value whole loss)" -v ln="$(value "divided$n" loss)" -v m1="$(value whole used_bytes)" \
       -v mn="$(value "divided$n" used_bytes)" 'BEGIN {
@@ -198,7 +198,7 @@ run_context() {
         d = ln - l1; exit !(tn > 0 && (d < 0 ? -d : d) < 1e-3 * l1) }' || failed "1,048,576 positions on $n GPUs"
   done
   [ "$most" = 4 ] || return 0
-  bench 4 four_million "$recipe" 3 --set data.context=4194304 --set parallel.context=4
+  bench 4 four_million "$recipe" 3 --set data.context=4194304 --set parallel.sequence_ranks=4
   echo "4,194,304 positions on 4 GPUs: $(value four_million milliseconds) ms, $(value four_million used_bytes) bytes a GPU, loss $(value four_million loss)"
 }
 
