@@ -10,7 +10,7 @@ endif()
 # What runs on threads of our own, in a few files: the rest of the house would be compiled for nothing. OpenMP's own
 # synchronisation is invisible to the sanitizer, so its loops are not tried.
 if(LONGSTRIDE_SANITIZE STREQUAL "thread")
-  set(threaded framework/train/step/prefetcher.cpp framework/train/run/run_lock.cpp framework/core/errors.cpp
+  set(threaded framework/train/step/prefetcher.cpp framework/train/run/run_lock.cpp kernels/base/check.cpp
     framework/core/files/files.cpp framework/core/files/output_path.cpp framework/core/files/temporaries.cpp
     framework/core/text/printable.cpp framework/core/text/utf8.cpp tests/train/prefetcher_test.cpp
     tests/train/run_lock_test.cpp)
