@@ -45,7 +45,11 @@ std::string lock_of_another_host(int beat) {
 
 class RunLockTest : public ::testing::Test {
  protected:
-  void put(const std::string& text) const { std::ofstream(lock) << text; }
+  // As other processes do: never half a lock.
+  void put(const std::string& text) const {
+    std::ofstream(lock + ".new") << text;
+    std::filesystem::rename(lock + ".new", lock);
+  }
   // A child that holds the lock until it is killed.
   pid_t holder() const {
     const pid_t child = ::fork();
