@@ -297,9 +297,8 @@ TEST(HeaderGuard, AllowsAHeaderAsOftenAsItIsRead) {
 }
 
 Bytes as_bytes(const std::vector<std::int64_t>& numbers) {
-  Bytes out(numbers.size() * 8);
-  std::memcpy(out.data(), numbers.data(), out.size());
-  return out;
+  const auto* begin = reinterpret_cast<const std::uint8_t*>(numbers.data());
+  return Bytes(begin, begin + numbers.size() * sizeof(std::int64_t));
 }
 
 // Chunks of any shape, by gzip, shuffle and fletcher32 in the order in which h5py applies them.
