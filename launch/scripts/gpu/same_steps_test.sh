@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# same_steps.sh with programs that need no GPU: equal ones pass; a slower one, or another loss, does not.
+set -euo pipefail
+same_steps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/same_steps.sh
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "same_steps_test.sh: $1" >&2; exit 1; }
+
+program() { # name, milliseconds, loss
+  cat >"$work/$1" <<EOF
+#!/bin/sh
+[ "\$1 \$2" = "bench step" ] && [ -f "\$3" ] || exit 2
+echo '{"fastest": $2, "planned_bytes": 5, "used_bytes": 5, "loss": $3}'
+EOF
+  chmod +x "$work/$1"
+}
+program base 100 5.5
+program equal 100.9 5.5
+program slow 101.1 5.5
+program other 100 5.6
+
+"$same_steps" "$work/base" "$work/equal" >"$work/said" || fail "refuses 0.9% more: $(cat "$work/said")"
+[ "$(grep -c 'ratio 1.0090; same bytes and loss' "$work/said")" = 6 ] || fail "says: $(cat "$work/said")"
+if "$same_steps" "$work/base" "$work/slow" >"$work/said"; then fail "accepts 1.1% more: $(cat "$work/said")"; fi
+if "$same_steps" "$work/base" "$work/other" >"$work/said"; then fail "accepts another loss: $(cat "$work/said")"; fi
+grep -q 'ratio 1.0000; loss differ' "$work/said" || fail "says: $(cat "$work/said")"
+if "$same_steps" "$work/base" "$work/none" 2>"$work/said"; then fail "runs without a program"; fi
+grep -q 'no program at' "$work/said" || fail "says: $(cat "$work/said")"
