@@ -24,23 +24,24 @@ ncclDataType_t type_of(Dtype dtype) {
     default:
       break;
   }
-  LONGSTRIDE_CHECK(false, "NCCL does not sum {}", kernels::name_of(dtype));
+  LONGSTRIDE_CHECK(false, "NCCL cannot sum {}", kernels::name_of(dtype));
   return ncclFloat32;
 }
 
 class NcclCollectives final : public Collectives {
  public:
   explicit NcclCollectives(Communicator& group)
-      : rank_(group.rank()), size_(group.size()), who_(fmt::format("rank {} ({})", rank_, group.host())) {
+      : rank_(group.rank()), size_(group.size()), self_(fmt::format("rank {} ({})", rank_, group.host())) {
     ncclUniqueId id = {};
     ncclResult_t made = ncclSuccess;
     if (rank_ == 0) made = ncclGetUniqueId(&id);
-    if (group.any(made != ncclSuccess)) throw CommunicationError(who_ + ": NCCL gives no id: " + last_error(made));
+    if (group.any(made != ncclSuccess))
+      throw CommunicationError(self_ + ": NCCL cannot create an id: " + last_error(made));
     group.broadcast(&id, sizeof(id), 0);
     check_now(ncclCommInitRank(&comm_, size_, id, rank_), "ncclCommInitRank");
   }
 
-  // Does not wait: every rank has passed the end of its work, or the job is ending.
+  // Does not wait: either every rank has finished its work, or the job is ending.
   ~NcclCollectives() override {
     std::lock_guard lock(mutex_);
     if (comm_ == nullptr) return;
@@ -90,7 +91,7 @@ class NcclCollectives final : public Collectives {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
     check_now(asked, "ncclCommGetAsyncError");
-    check_now(state, "an exchange under way");
+    check_now(state, "an exchange in progress");
   }
 
   void abort() override {
@@ -116,11 +117,11 @@ class NcclCollectives final : public Collectives {
   }
   void check_now(ncclResult_t result, const char* what) const {
     if (result != ncclSuccess && result != ncclInProgress)
-      throw CommunicationError(fmt::format("{}: {} failed: {}", who_, what, last_error(result)));
+      throw CommunicationError(fmt::format("{}: {} failed: {}", self_, what, last_error(result)));
   }
 
   int rank_, size_;
-  std::string who_;
+  std::string self_;
   ncclComm_t comm_ = nullptr;
   std::mutex mutex_;  // check and abort come from another thread
 };

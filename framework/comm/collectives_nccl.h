@@ -1,4 +1,4 @@
-// The GPUs' collectives: collectives_nccl.cpp, or no_nccl.cpp in a build that has no CUDA or no NCCL.
+// Collectives on GPUs: collectives_nccl.cpp, or no_nccl.cpp in a build without CUDA or NCCL.
 #pragma once
 #include <memory>
 

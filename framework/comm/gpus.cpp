@@ -8,7 +8,7 @@ namespace longstride {
 
 void choose_gpu(Communicator& comm) {
   const int gpus = device_count();
-  // A launcher may show every rank one GPU of its own, or all of them to all.
+  // A launcher may show each rank only its own GPU, or all GPUs to every rank.
   const int mine = gpus > 0 ? comm.local_rank() % gpus : 0;
   if (gpus > 0) use_device(mine);
   struct Seat {
@@ -32,7 +32,7 @@ void choose_gpu(Communicator& comm) {
     for (int a = 0; a < b; ++a)
       if (std::strcmp(seats[static_cast<std::size_t>(a)].gpu, second.gpu) == 0)
         throw user_error(
-            "ranks {} and {} would share GPU {} of {}; start at most one rank a GPU (mpirun -n N, or "
+            "ranks {} and {} would share GPU {} of {}; start at most one rank per GPU (mpirun -n N, or "
             "--map-by ppr:N:node on several hosts)",
             a, b, second.number, second.host);
   }

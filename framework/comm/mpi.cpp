@@ -12,7 +12,7 @@
 namespace longstride {
 namespace {
 
-// Bytes of one chunk of an all-reduce: enough to be bound by bandwidth, also when it is cut into a piece for each rank.
+// Bytes of one chunk of an all-reduce: large enough to be bound by bandwidth even when cut into one piece per rank.
 constexpr std::size_t chunk_bytes = std::size_t{4} << 20;
 constexpr std::size_t least_piece_bytes = std::size_t{64} << 10;
 constexpr std::int64_t broadcast_bytes = std::int64_t{1} << 30;  // MPI counts are 32 bits wide
@@ -45,8 +45,8 @@ class MpiCommunicator final : public Communicator {
     MPI_Comm_free(&local);
   }
 
-  // Other ranks may be waiting for one that an exception has taken out: MPI_Finalize would wait for them in turn, and
-  // so would giving back some of the ranks.
+  // If an exception has taken this rank out, other ranks may be waiting for it. MPI_Finalize and MPI_Comm_free would
+  // wait for them in turn.
   ~MpiCommunicator() override {
     const bool failed = std::uncaught_exceptions() > exceptions_;
     if (ranks_ != MPI_COMM_WORLD) {
@@ -122,8 +122,8 @@ class MpiCommunicator final : public Communicator {
     return static_cast<int>(each);
   }
 
-  // MPI_Allreduce may add in another order from one rank, size or run to the next. Here every element is summed by one
-  // rank, in the order of ranks, and then handed to all: whatever the chunks and the algorithms beneath.
+  // MPI_Allreduce may add in a different order on another rank, for another size or in another run. Here one rank sums
+  // each element in rank order and sends the result to all, so neither chunks nor MPI's algorithms change the result.
   template <class T>
   void sum_in_chunks(T* values, std::int64_t count) {
     enter();
@@ -175,7 +175,8 @@ class MpiCommunicator final : public Communicator {
     std::copy(pieces, pieces + mine, values + start);
   }
 
-  // Elements of it. Groups of some of the ranks sum nothing in training: they have none until they do.
+  // The workspace's size in elements. Allocated on first use, because groups of some of the ranks never sum in
+  // training.
   template <class T>
   std::int64_t workspace() {
     workspace_.resize(communicator_workspace_bytes(size_));
@@ -217,7 +218,7 @@ std::unique_ptr<Communicator> make_communicator(int* argc, char*** argv) {
   int level = 0;
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
     throw CommunicationError("MPI_Init_thread failed");
-  LONGSTRIDE_CHECK(level >= MPI_THREAD_FUNNELED, "this MPI library allows no threads (level {})", level);
+  LONGSTRIDE_CHECK(level >= MPI_THREAD_FUNNELED, "this MPI library does not support threads (level {})", level);
   return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD);
 }
 

@@ -1,4 +1,4 @@
-// Stands in, at link time, for the GPUs' collectives of a build that has no CUDA or no NCCL.
+// Replaces the GPU collectives, at link time, in a build without CUDA or NCCL.
 #include "framework/comm/collectives_nccl.h"
 #include "framework/core/errors.h"
 
@@ -8,7 +8,8 @@ bool built_with_nccl() { return false; }
 
 std::unique_ptr<Collectives> make_nccl_collectives(Communicator&) {
   throw user_error(
-      "several GPUs need NCCL, which this build has not: configure it where NCCL is found, or run one rank");
+      "training on several GPUs needs NCCL, which this build lacks; reconfigure where NCCL is installed, or run one "
+      "rank");
 }
 
 }  // namespace longstride

@@ -13,7 +13,7 @@ Arena::Arena(void* base, std::size_t capacity) : base_(static_cast<std::byte*>(b
 void Arena::grow(std::size_t& end, std::size_t bytes) {
   end += rounded(bytes);
   LONGSTRIDE_CHECK(planning() || tape_ + scratch_ <= capacity_,
-                   "the arena of {} bytes is too small for {} on the tape and {} of scratch: the plan is wrong",
+                   "the arena of {} bytes is too small for {} bytes of tape and {} of scratch: the plan is wrong",
                    capacity_, tape_, scratch_);
   high_water_ = std::max(high_water_, tape_ + scratch_);
 }

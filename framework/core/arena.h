@@ -3,9 +3,9 @@
 //  - The high end is scratch: what lives inside one function, released when its Scratch goes out of scope.
 // Both are last-in first-out and never fragment. Every allocation is rounded up to `alignment` bytes.
 //
-// A planning arena has no memory: it hands out null pointers and only counts, so the same code that trains
-// also tells, to the byte, what training will need (high_water). A real arena of exactly that capacity is
-// then enough, and its own high_water comes out equal.
+// A planning arena has no memory: it hands out null pointers and only counts, so the code that trains also determines,
+// to the byte, what training will need (high_water). A real arena of exactly that capacity suffices, and ends with the
+// same high_water.
 #pragma once
 #include <cstddef>
 
@@ -23,7 +23,7 @@ class Arena {
 
   bool planning() const { return base_ == nullptr; }
   std::size_t high_water() const { return high_water_; }            // most bytes in use at once
-  std::size_t tape_high_water() const { return tape_high_water_; }  // of which the tape, at its own peak
+  std::size_t tape_high_water() const { return tape_high_water_; }  // the tape's own peak
   std::size_t tape_used() const { return tape_; }
   std::size_t scratch_used() const { return scratch_; }
 

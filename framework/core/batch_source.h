@@ -1,11 +1,11 @@
-// What the trainer and the evaluator see of a dataset: never the file, never its format.
+// The trainer's and the evaluator's view of a dataset, independent of its file and format.
 #pragma once
 #include <cstdint>
 
 namespace longstride {
 
 // Training data. The row of (step, index in the global batch) is a pure function of those two and the seed:
-// resuming needs only the step, and the order does not depend on how many ranks there are.
+// resuming needs only the step, and the order does not depend on the number of ranks.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;

@@ -9,7 +9,7 @@ Tensor Scratch::tensor(const Shape& shape, Dtype dtype, Tape* tape) {
 }
 
 Tensor Tape::pop() {
-  LONGSTRIDE_CHECK(!saved_.empty(), "backward asks for more than forward saved");
+  LONGSTRIDE_CHECK(!saved_.empty(), "backward pops more than forward saved");
   const Tensor t = saved_.back();
   saved_.pop_back();
   return t;

@@ -15,7 +15,7 @@ struct Context;
 struct Parameter;
 
 // Ranks that hold one sequence together: rank `index` of `size` has the index-th of `size` equal runs of its positions.
-// Everything but attention works on a position by itself (framework/layers/sequence_exchange.h).
+// Everything but attention treats each position independently (framework/layers/sequence_exchange.h).
 class SequenceGroup {
  public:
   virtual ~SequenceGroup() = default;
@@ -25,11 +25,11 @@ class SequenceGroup {
   virtual void exchange(const Context& ctx, const Tensor& from, const Tensor& to) = 0;
 };
 
-// Told by the backward pass as gradients become complete, so that ranks can exchange them while it continues.
+// Notified by the backward pass as gradients become complete, so that ranks can exchange them while it continues.
 class GradientWatcher {
  public:
   virtual ~GradientWatcher() = default;
-  // Nothing more is added to the gradients of the matrices from this one on, in order of declaration.
+  // The gradients of this matrix and of all matrices declared after it are complete.
   virtual void complete_from(const Parameter& first) = 0;
 };
 
@@ -43,15 +43,15 @@ struct Context {
   std::uint64_t seed = 0;
   const std::int64_t* step = nullptr;  // device memory: the current step, read by kernels; null outside training
   const float* loss_scale = nullptr;   // device memory: what the loss is multiplied by (fp16); null: nothing
-  std::int64_t* position = nullptr;  // device memory: while decoding on a GPU, the position of the whole batch, instead
-                                     // of the host's, so that one graph serves every position
+  std::int64_t* position = nullptr;  // device memory: while decoding on a GPU, the batch's position, which replaces
+                                     // the host's, so that one graph serves every position
   std::int64_t first_row = 0;  // index in the global batch of this micro-batch's first sequence: dropout is keyed by
                                // it, so that the masks do not depend on the number of ranks or on accumulation. With a
-                               // group it counts runs of positions instead, `size` of them a sequence
-  SequenceGroup* group = nullptr;      // null: this rank holds whole sequences. Otherwise one at a time
+                               // group it counts runs of positions instead, `size` per sequence
+  SequenceGroup* group = nullptr;  // null: this rank holds whole sequences. Otherwise it takes one sequence at a time
   GradientWatcher* watcher = nullptr;  // null: not needed
 
-  // How many ranks divide the positions of a sequence, and which of their equal runs this rank has.
+  // How many ranks divide a sequence's positions, and which of the equal runs this rank has.
   int sequence_ranks() const { return group == nullptr ? 1 : group->size(); }
   int sequence_rank() const { return group == nullptr ? 0 : group->index(); }
 
@@ -60,7 +60,7 @@ struct Context {
   bool planning() const { return arena->planning(); }
 };
 
-// Memory that goes back when the scope ends.
+// Memory that is released when the scope ends.
 class Tape;
 class Scratch {
  public:
@@ -85,8 +85,8 @@ class Scratch {
 };
 
 // What forward saves for backward: a stack of views, and the arena's low end behind them. Layers push in
-// forward and pop in the reverse order in backward. A frame brackets the memory of one layer's forward:
-// close_frame, at the end of that layer's backward, gives it back. After a step the tape must be empty.
+// forward and pop in the reverse order in backward. A frame brackets the memory of one layer's forward; close_frame, at
+// the end of that layer's backward, releases it. After a step the tape must be empty.
 class Tape {
  public:
   explicit Tape(Arena& arena) : arena_(arena) {}

@@ -1,7 +1,7 @@
 // Two kinds of failure, never mixed up.
-//  - UserError: a mistake in a recipe, file, checkpoint or command line. One sentence that says what to do;
-//    main prints it and ends with exit code 2.
-//  - InternalError: a broken invariant of ours (kernels/base/check.h).
+//  - UserError: a mistake in a recipe, file, checkpoint or command line. One sentence that says what to do; main prints
+//    it and exits with code 2.
+//  - InternalError: a broken invariant of the program (kernels/base/check.h).
 // Libraries throw; only main ends the process.
 #pragma once
 #include <fmt/format.h>

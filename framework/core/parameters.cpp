@@ -20,7 +20,7 @@ void ParameterSet::lay_out(int ranks, std::int64_t bucket) {
     std::vector<Parameter*> group;
     for (Parameter& p : parameters_)
       if (p.decays() == decays) group.push_back(&p);
-    std::vector<bool> ends(group.size());  // of a bucket
+    std::vector<bool> ends(group.size());  // where a bucket ends
     std::int64_t filled = bucket;
     for (std::size_t i = group.size(); i-- > 0; filled += rounded(group[i]->shape.count(), alignment)) {
       ends[i] = filled >= bucket;

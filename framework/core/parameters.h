@@ -3,9 +3,9 @@
 //
 // Flat order: all parameters with weight decay first (matrices and tables), then the others (vectors), each
 // group in order of declaration; every slice starts at a multiple of `alignment` elements and the padding
-// stays zero. The flat buffers are cut into buckets, what ranks exchange at a time, each of whole parameters of one
-// group and of as many times `alignment` elements as there are ranks. Names are the tensor names of model.safetensors
-// (docs/develop/numerics.md).
+// stays zero. The flat buffers are cut into buckets, which ranks exchange one at a time. A bucket holds whole
+// parameters of one group; its size is a multiple of `alignment` elements per rank. Names are the tensor names of
+// model.safetensors (docs/develop/numerics.md).
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -30,7 +30,7 @@ struct Parameter {
   Tensor master;            // what the optimizer updates and checkpoints hold (fp32; f64 in tests)
   Tensor value;             // what matrix products read: the master itself, or its low-precision copy
   Tensor gradient;          // accumulated, never overwritten, by backward
-  // Of a layer's matrix: the rows of each of the linear maps stacked in it. Empty: a table, the output or a vector.
+  // For a layer's matrix: the row counts of the linear maps stacked in it. Empty for a table, the output and vectors.
   std::vector<std::int64_t> stacked = {};
 
   bool decays() const { return shape.rank >= 2; }
@@ -40,7 +40,7 @@ struct Parameter {
 // holds.
 struct FlatRange {
   std::int64_t begin = 0, count = 0;
-  bool decays = false;  // with weight decay; all elements of a bucket or a piece alike
+  bool decays = false;  // whether its elements have weight decay; never mixed within a bucket or a piece
 
   std::int64_t end() const { return begin + count; }
   Tensor of(const Tensor& flat) const { return flat.slice(0, begin, end()); }
@@ -49,27 +49,28 @@ struct FlatRange {
 class ParameterSet {
  public:
   static constexpr std::int64_t alignment = 64;         // elements
-  static constexpr std::int64_t bucket_size = 8 << 20;  // elements, at least, where there are as many
+  static constexpr std::int64_t bucket_size = 8 << 20;  // elements, a minimum if there are enough
 
   // Declares a parameter; the reference stays valid. Names are unique.
   Parameter& add(std::string name, const Shape& shape, Init init);
 
-  // Lays the slices out, after the last add; again for another number of ranks, which only moves padding. Buckets are
-  // filled from the last parameter to the first, as the backward pass completes their gradients.
+  // Lays the slices out, after the last add. Calling it again with another number of ranks only moves padding. Buckets
+  // are filled from the last parameter to the first, the order in which the backward pass completes gradients.
   void lay_out(int ranks = 1, std::int64_t bucket = bucket_size);
   // Points every parameter at its slice of these flat buffers of flat_size() elements; `low`, when given,
   // is the low-precision copy. Null data pointers are allowed while planning.
   void bind(const Tensor& master, const Tensor& gradient, const Tensor& low = {});
-  // Writes initial values into the (host) masters: counter-based, so equal on every rank.
+  // Writes initial values into the (host) masters. The random numbers are counter-based, so all ranks get the same
+  // values.
   void initialise(std::uint64_t seed);
 
   std::int64_t count() const { return count_; }                       // without padding: what the paper reports
   std::int64_t flat_size() const { return flat_size_; }               // with padding
   std::int64_t decayed_size() const { return decayed_; }              // [0, decayed_size) of the flat buffer decays
   const std::vector<FlatRange>& buckets() const { return buckets_; }  // in flat order
-  // A rank's pieces of the buckets, one of each.
+  // A rank's pieces, one of each bucket.
   std::vector<FlatRange> pieces(int rank, int ranks) const;
-  // The whole of a flat buffer: what decays, and what does not.
+  // A whole flat buffer: the part that decays and the part that does not.
   std::vector<FlatRange> everything() const { return {{0, decayed_, true}, {decayed_, flat_size_ - decayed_, false}}; }
   const std::deque<Parameter>& all() const { return parameters_; }
   std::deque<Parameter>& all() { return parameters_; }

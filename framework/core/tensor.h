@@ -1,4 +1,4 @@
-// Tensors as the framework names them.
+// The framework's names for tensors.
 #pragma once
 #include "kernels/base/tensor.h"
 

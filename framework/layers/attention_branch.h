@@ -1,6 +1,6 @@
 // out = W_p attention(normed) + b_p, the inside of the dropout in a(H) = dropout(attention(norm(H))) (Eq. 12).
-// attention: several heads over one pattern (Eq. 2 to 8), scaled by 1 / sqrt(key size); queries and keys may be
-// normalised and rotated before it.
+// attention: several heads over one pattern (Eq. 2 to 8), scaled by 1 / sqrt(key size). Queries and keys may be
+// normalised and rotated first.
 #pragma once
 #include <map>
 #include <memory>
@@ -23,8 +23,8 @@ struct AttentionBranchConfig {
   kernels::QueryKeyTransform transform;
 };
 
-// The plans of a model's layers, by sequence length; layers with equal parts share a plan. Ranks that divide a sequence
-// have an equal run of the heads each. Thread-safe.
+// The plans of a model's layers, by sequence length; layers with equal parts share a plan. Each rank of a group that
+// divides a sequence has an equal run of the heads. Thread-safe.
 class AttentionPlans {
  public:
   AttentionPlans(kernels::PatternConfig pattern, std::int64_t heads) : cache_(std::move(pattern), heads) {}
@@ -36,7 +36,7 @@ class AttentionPlans {
   mutable std::mutex mutex_;
   mutable kernels::PlanCache cache_;
   mutable std::map<std::tuple<const kernels::AttentionPlan*, int, int>, std::shared_ptr<const kernels::AttentionPlan>>
-      parts_;  // of the cache's plans, which it never drops
+      parts_;  // parts of the cached plans, which are never dropped
   mutable std::map<const kernels::AttentionPlan*, std::shared_ptr<const kernels::DecodePlan>> decode_plans_;
 };
 
@@ -59,7 +59,7 @@ class AttentionBranch : public Branch {
   struct Heads {
     Tensor q, k, v;  // (batch, seq, heads, size)
   };
-  // The inputs of attention for the positions from `first` on, in `scratch`.
+  // The inputs of attention for positions `first` and later, in `scratch`.
   Heads project(Context& ctx, const Tensor& normed, std::int64_t first, Scratch& scratch) const;
   std::unique_ptr<BranchCache> make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                           std::int64_t positions) const override;
@@ -70,13 +70,13 @@ class AttentionBranch : public Branch {
   const Linear& output() const { return output_; }
 
  private:
-  // Slices of qkv; q and k are slices of `transformed`, the result of transform(), where that is given.
+  // Slices of qkv. If `transformed`, the result of transform(), is given, q and k are slices of it.
   Heads heads_of(const Tensor& qkv, std::int64_t heads, const Tensor& transformed = {}) const;
-  // The transformed queries and keys of the positions from `first` on, (batch, seq, heads (2 key size)), on the tape or
+  // The transformed queries and keys of positions `first` and later, (batch, seq, heads (2 key size)), on the tape or
   // in scratch; absent without a transformation.
   Tensor transform(Context& ctx, const Tensor& qkv, std::int64_t heads, std::int64_t first, Scratch& scratch,
                    Tape* tape = nullptr) const;
-  // Turns the gradients in dqkv from those of the transformed queries and keys into those of qkv, in place.
+  // Converts the gradients in dqkv, in place, from those of the transformed queries and keys to those of qkv.
   void transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const;
   Tensor queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const;  // (batch, seq, 2 heads, key size)
   std::vector<std::int64_t> column_groups() const;                          // the widths of q, k and v in qkv

@@ -1,9 +1,9 @@
-// A branch of a residual block: a function of the normalised stream. Normalisation, dropout and the addition to the
-// stream belong to ResidualStream, which can then do them in one pass.
+// A branch of a residual block: a function of the normalised residual stream. ResidualStream does the normalisation,
+// the dropout and the addition to the stream, in one pass.
 //
 // All tensors are (batch, seq, width), of the compute type, and owned by the caller. With a tape, `normed` must stay
-// valid until backward; without one nothing is saved (evaluation). `out` may be absent when only the tape is wanted
-// (recompute); a branch then skips the work whose only product is out.
+// valid until backward; without one nothing is saved (evaluation). `out` may be absent when only the tape is needed
+// (recompute); a branch then skips work that only contributes to out.
 #pragma once
 #include <memory>
 
@@ -26,12 +26,12 @@ class Branch {
   // (column sums of dout) is accumulated into output_bias_gradient() by the kernel that produces dout.
   virtual void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const = 0;
   virtual Tensor output_bias_gradient() const = 0;
-  // The first of the branch's matrices to be declared: once backward has returned, the gradients of all matrices from
-  // this one on are final.
+  // The first matrix that the branch declared: once backward has returned, the gradients of this matrix and of all
+  // matrices declared later are final.
   virtual const Parameter& gradients_final_from() const = 0;
 
   // Generation of `batch` sequences of at most `positions`, one position at a time and in order: normed and out are
-  // (batch, 1, width). A branch that treats every position by itself needs no cache.
+  // (batch, 1, width). A branch that treats each position independently needs no cache.
   virtual std::unique_ptr<BranchCache> make_cache(Context& /*ctx*/, Scratch& /*memory*/, std::int64_t /*batch*/,
                                                   std::int64_t /*positions*/) const {
     return nullptr;

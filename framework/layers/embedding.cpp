@@ -6,7 +6,7 @@
 namespace longstride {
 namespace {
 
-// The tokens that the op takes for positions [first, first + run): it shifts them itself if they start at 0.
+// The tokens that the op takes for positions [first, first + run). If they start at 0, the op shifts them itself.
 Tensor read_by(const Tensor& tokens, std::int64_t first, std::int64_t run) {
   const std::int64_t begin = first > 0 ? first - 1 : 0;
   return tokens.slice(1, begin, begin + run);

@@ -23,7 +23,7 @@ class EmbeddingLayer {
                  const std::vector<PositionIndex>& positions, double token_deviation, double position_deviation);
 
   // y (batch, run, width): positions [first, first + run) of the sequences tokens (batch, seq) u8, seq >= first + run.
-  // The embedding of a position reads the token before it. With first > 0 there is one sequence.
+  // The embedding of a position reads the token before it. first > 0 requires a single sequence.
   void forward(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first = 0) const;
   void backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first = 0) const;
   // Generation: y (batch, 1, width) of one position, previous (batch, 1) u8 the tokens before it.

@@ -20,7 +20,7 @@ Saved save(const Context& ctx, const Tensor& x, Tape* tape) {
   return saved;
 }
 
-// Without a step there is no dropout. The mask counts elements from the first of the global batch.
+// Without a step there is no dropout. The mask counts elements from the beginning of the global batch.
 kernels::DropoutArgs dropout(const Context& ctx, const AfterBranch& after, const Tensor& branch, const Tensor& y) {
   return {.branch = branch,
           .y = y,

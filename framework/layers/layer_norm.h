@@ -33,13 +33,14 @@ class LayerNorm {
   // Declares `name`.weight, ones, and `name`.bias, zeros.
   LayerNorm(ParameterSet& parameters, const std::string& name, std::int64_t width);
 
-  // y has the compute type, x the stream's. With a tape, x must stay valid until backward.
+  // y has the compute type, x the residual stream's. With a tape, x must stay valid until backward.
   void forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* tape) const;
   // The sum and y = norm(sum) in one pass.
   void forward_after(Context& ctx, const BranchSum& add, const Tensor& y, Tape* tape) const;
 
-  // dx = the gradient of x, or dx += it when `add` (dx then holds the gradient that reaches x past the branches). With
-  // `below` the same pass writes the gradient of the branch that was added to form x; below->output may be dy.
+  // dx = the gradient of x, or dx += that gradient if `add` (dx then holds the gradient that reaches x past the
+  // branches). With `below` the same pass also writes the gradient of the branch that was added to form x;
+  // below->output may be dy.
   void backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, const BranchGradient* below,
                        Tape& tape) const;
 

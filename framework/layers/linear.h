@@ -12,7 +12,7 @@ class Linear {
  public:
   // Declares `name`.weight, normal with this standard deviation, and `name`.bias, zero.
   Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, std::int64_t out, double deviation);
-  // Several linear maps of one input as one matrix; `outs` are their numbers of outputs.
+  // Several linear maps of one input, stacked in one matrix; `outs` are their output sizes.
   Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, const std::vector<std::int64_t>& outs,
          double deviation);
 

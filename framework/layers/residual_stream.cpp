@@ -48,7 +48,7 @@ void ResidualStream::decode(Context& ctx, const Tensor& h, const Tensor& normed,
 void ResidualStream::forward_keeping_the_stream(Context& ctx, const Tensor& h, const Tensor& normed, Tape& tape) const {
   Scratch scratch(ctx);
   const Tensor out = scratch.like(normed);
-  const Tensor between = recomputed_ > 1 ? scratch.like(h) : Tensor{};  // the stream inside a group
+  const Tensor between = recomputed_ > 1 ? scratch.like(h) : Tensor{};  // the residual stream inside a group
   tape.open_frame();
   tape.push(h);
   norm(0).forward(ctx, h, normed, nullptr);
@@ -92,13 +92,13 @@ void ResidualStream::backward(Context& ctx, const Tensor& d, const Tensor& dh, T
     const int begin = (end - 1) / recomputed_ * recomputed_;
     forward_keeping_all(ctx, begin, end, tape.pop(), Tensor{}, tape);
     backward_kept(ctx, begin, end, d, dh, tape);
-    tape.close_frame();  // of the kept stream
+    tape.close_frame();  // that of the kept residual stream
     end = begin;
   }
 }
 
 void ResidualStream::backward_norm(Context& ctx, int k, const Tensor& d, const Tensor& dh, Tape& tape) const {
-  const bool add = k < size();  // what reaches H_k past branch k
+  const bool add = k < size();  // the gradient that reaches H_k past branch k
   if (k == 0) return norm(k).backward_before(ctx, d, dh, add, nullptr, tape);
   const BranchGradient below{d, step(k - 1).branch->output_bias_gradient(), step(k - 1).after};
   norm(k).backward_before(ctx, d, dh, add, &below, tape);

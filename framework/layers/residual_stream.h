@@ -1,9 +1,9 @@
 // The residual stream and the branches along it (Eq. 10 to 13):
 //   H_{k+1} = H_k + dropout(branch_k(norm_k(H_k))),  k = 0 .. K-1,  and at the end norm_K(H_K)
-// The addition, the dropout and the next normalisation are one pass over memory, and so are their gradients.
+// The addition, the dropout and the next normalisation take one pass over memory, and so do their gradients.
 //
-// Recompute is a policy: with `recomputed` = 0 everything that backward reads is kept; with r > 0 only the stream
-// itself is kept, at every r-th branch, and backward runs the r branches from there again. Gradients are bit-identical:
+// Recompute is a policy: with `recomputed` = 0 everything that backward reads is kept. With r > 0 only the residual
+// stream is kept, at every r-th branch, and backward reruns the r branches that follow it. Gradients are bit-identical:
 // the same kernels see the same values, and dropout masks are functions of the step.
 #pragma once
 #include <functional>
@@ -26,10 +26,10 @@ class ResidualStream {
   ResidualStream(std::vector<ResidualStep> steps, std::shared_ptr<const LayerNorm> last_norm, int recomputed)
       : steps_(std::move(steps)), last_norm_(std::move(last_norm)), recomputed_(recomputed) {}
 
-  // h is H_0, (batch, seq, width) of the stream's type; normed, of the compute type, becomes norm_K(H_K). Without a
-  // tape h is updated in place; with one it must stay valid until backward.
+  // h is H_0, (batch, seq, width) of the residual stream's type; normed, of the compute type, becomes norm_K(H_K).
+  // Without a tape h is updated in place; with one it must stay valid until backward.
   void forward(Context& ctx, const Tensor& h, const Tensor& normed, Tape* tape) const;
-  // d holds the gradient of normed and is overwritten; dh, of the stream's type, becomes the gradient of H_0.
+  // d holds the gradient of normed and is overwritten; dh, of the residual stream's type, becomes the gradient of H_0.
   void backward(Context& ctx, const Tensor& d, const Tensor& dh, Tape& tape) const;
 
   // Forward without a tape that shows `observe` the input norm_k(H_k) of every branch before the branch runs.
@@ -45,12 +45,12 @@ class ResidualStream {
   int size() const { return static_cast<int>(steps_.size()); }
   const ResidualStep& step(int k) const { return steps_[static_cast<std::size_t>(k)]; }
   const LayerNorm& norm(int k) const { return k < size() ? *step(k).norm : *last_norm_; }
-  // The walk without a tape: run(k, norm_k(H_k), out) computes branch k.
+  // Forward without a tape: run(k, norm_k(H_k), out) computes branch k.
   template <class Run>
   void forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed, Run&& run) const;
   void forward_keeping_the_stream(Context& ctx, const Tensor& h, const Tensor& normed, Tape& tape) const;
-  // Steps [begin, end) from H_begin, keeping everything. With `normed` given also H_end and its norm; without it the
-  // last branch computes no output.
+  // Steps [begin, end) from H_begin, keeping everything. If `normed` is given, it also computes H_end and its norm;
+  // otherwise the last branch computes no output.
   void forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed, Tape& tape) const;
   void backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh, Tape& tape) const;
 

@@ -7,8 +7,8 @@
 namespace longstride {
 namespace {
 
-// Calls f(a group's columns of `positions` as (ranks, run, width / ranks), the same columns of `packed`), where
-// packed[r] is what rank r sends or receives.
+// For every group calls f(its columns of `positions` as (ranks, run, width / ranks), the same columns of `packed`),
+// where packed[r] is what rank r sends or receives.
 template <class F>
 void for_each_group(Context& ctx, const Tensor& positions, const std::vector<std::int64_t>& groups,
                     const Tensor& packed, F&& f) {

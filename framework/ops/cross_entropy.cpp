@@ -11,8 +11,8 @@ namespace longstride::ops {
 namespace {
 
 // Logits of 4 MiB at a time: large enough that the matrix products run at full speed (4096 rows of 256 fp32), small
-// enough to stay in a shared cache between the three passes over them, and nothing next to the activations of the
-// model. On a GPU full speed takes more, 32 MiB, and they stay in its second-level cache.
+// enough to stay in a shared cache between the three passes over them, and negligible compared with the model's
+// activations. A GPU needs 32 MiB for full speed, which still fit its second-level cache.
 std::int64_t chunk_rows(const Context& ctx, std::int64_t rows, std::int64_t vocabulary, Dtype dtype) {
   const std::int64_t bytes = ctx.device == Device::cpu ? 4 << 20 : 32 << 20;
   const std::int64_t fit = bytes / (vocabulary * static_cast<std::int64_t>(bytes_of(dtype)));
@@ -34,7 +34,7 @@ void cross_entropy(Context& ctx, const CrossEntropy& args) {
   const Tensor buffer = scratch.tensor({chunk, vocabulary}, dtype);
   const Tensor gradients =
       !backward || hidden.dtype() == dtype ? buffer : scratch.tensor({chunk, vocabulary}, hidden.dtype());
-  // Logits, and where there is a gradient the two products that use it; the logits need never leave the caches.
+  // The logits, and in backward the two products that use their gradient. The logits need never leave the caches.
   const double products = (backward ? 3 : 1) * 2.0 * static_cast<double>(rows * vocabulary * hidden.size(1));
   const kernels::MeteredRange range(ctx.launch.meter,
                                     {kernels::Work::loss, kernels::bytes_of(hidden, args.dhidden), products});

@@ -10,8 +10,8 @@ struct CrossEntropy {
   Tensor weight;   // (vocabulary, width)
   Tensor targets;  // (rows) u8
   Tensor losses;   // (rows) of the exact type, written
-  // Where dhidden is given, the same pass computes gradients of scale * sum of losses. Where the context has a loss
-  // scale, they are multiplied by it.
+  // If dhidden is given, the same pass computes the gradients of scale * sum of losses, multiplied by the context's
+  // loss scale if it has one.
   double scale = 1;
   Tensor dhidden = {};  // like hidden, written
   Tensor dweight = {};  // like weight, of the exact type; accumulates

@@ -14,9 +14,8 @@ void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
                  const Tensor& y);
 // dx (rows, in) = dy (rows, out) W
 void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx);
-// The same where the input was gelu(pre): dpre (rows, in) = (dy W) gelu'(pre), without a pass of its own, and dbias
-// (in)
-// += column sums of dpre, the gradient of the bias in pre; dbias may be absent. dpre is not pre.
+// The same for an input gelu(pre), without a separate pass: dpre (rows, in) = (dy W) gelu'(pre), and dbias (in)
+// += column sums of dpre, the gradient of the bias in pre; dbias may be absent. dpre must not be pre.
 void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& pre,
                                 const Tensor& dpre, const Tensor& dbias = {});
 // dweight (out, in) += dy^T x; dbias (out) += column sums of dy; dbias may be absent.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double momentum = 0.95, epsilon = 1e-7, size = 0.2;
 constexpr int iterations = 5;
-constexpr double c0 = 3.4445, c1 = -4.7750, c2 = 2.0315;  // Jordan et al.: steepest at 0, and near 1 all over (0, 1]
+constexpr double c0 = 3.4445, c1 = -4.7750, c2 = 2.0315;  // Jordan et al.: steepest at 0, and near 1 throughout (0, 1]
 
 void product(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& c) {
   ops::run(ctx, kernels::GemmArgs{.a = a, .b = b, .c = c});
@@ -23,10 +23,10 @@ Dtype product_type(const Context& ctx, const MuonTensors& t) {
   return ctx.device == Device::cpu ? t.m.dtype() : ctx.compute;
 }
 
-// Each of a stack of matrices as a row.
+// Reshapes each matrix of a stack to a row.
 Tensor as_rows(const Tensor& stack) { return stack.reshape({stack.size(0), stack.size(1) * stack.size(2)}); }
 
-// x = the momenta, moved on by the gradients, each over its Frobenius norm.
+// x = the momenta, updated with the gradients, each divided by its Frobenius norm.
 void normalised_momenta(Context& ctx, const MatrixGroup& group, const MuonTensors& t,
                         const kernels::OptimizerScalars* scalars, const Tensor& x) {
   Scratch scratch(ctx);
@@ -47,7 +47,7 @@ std::vector<HiddenMatrix> hidden_matrices(const ParameterSet& parameters) {
     }
     if (p.stacked.empty()) continue;
     constexpr std::int64_t unit = ParameterSet::alignment;
-    LONGSTRIDE_CHECK(begin - p.offset == p.shape.count(), "{} is not what is stacked in it", p.name);
+    LONGSTRIDE_CHECK(begin - p.offset == p.shape.count(), "the matrices stacked in {} do not fill it", p.name);
     matrices.back().padded_count += (unit - (begin - p.offset) % unit) % unit;
   }
   return matrices;

@@ -43,7 +43,7 @@ Optimizer::Optimizer(const Config& config, const State& state, const std::vector
   LONGSTRIDE_CHECK(count == state.m.count(), "state of {} elements for ranges of {}", state.m.count(), count);
   std::int64_t matrices = 0;
   for (const MatrixGroup& group : by_muon_) matrices += group.matrices;
-  LONGSTRIDE_CHECK(matrices == std::ssize(orthogonalised), "{} of {} matrices are within a range", matrices,
+  LONGSTRIDE_CHECK(matrices == std::ssize(orthogonalised), "only {} of {} matrices are within a range", matrices,
                    orthogonalised.size());
 }
 

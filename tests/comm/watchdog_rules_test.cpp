@@ -70,7 +70,7 @@ TEST(WatchdogRules, AStandstillOfAllIsNoticedLaterThanOneOfARank) {
     EXPECT_EQ(known.find(peer(0, t, step, step), {peer(1, t, step, step)}, t, 10, true), "");
   EXPECT_EQ(known.find(peer(0, t, 39, 39), {peer(1, t, 39, 39)}, t + 50, 10, true), "");
   EXPECT_EQ(known.find(peer(0, t, 39, 39), {peer(1, t, 39, 39)}, t + 61, 10, true),
-            "rank 0 (node0) and all other ranks hang at the same place: no step has ended for 67 s");
+            "rank 0 (node0) and all other ranks hang at the same point: no step has ended for 67 s");
 }
 
 }  // namespace

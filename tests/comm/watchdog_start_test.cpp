@@ -238,13 +238,13 @@ TEST_F(WatchdogStart, SilenceOfRank0AndAClosedNetworkAreToldApart) {
   address.count = 1;
   const std::string silence = failure_of(address, 0.2), where = "127.0.0.1:" + std::to_string(address.port);
   EXPECT_EQ(silence, "rank 0 (node0) has not answered for 0.2 s at " + where +
-                         " (connected, no answer): it is stopped, or busy with a slow file system; look at its host, "
-                         "then start again");
+                         " (connected, no answer): it has stopped, or is busy with a slow file system; check its "
+                         "host, then start again");
   const Caller other(address);  // keeps the port from being used anew
   address.port = 1;
   EXPECT_EQ(failure_of(address, 0.2),
             "cannot connect to rank 0 (node0) within 0.2 s at 127.0.0.1:1 (Connection refused); open the network "
-            "between the hosts, or set train.hang_seconds: 0 to do without the watchdog");
+            "between the hosts, or set train.hang_seconds: 0 to run without the watchdog");
 }
 
 TEST_F(WatchdogStart, AnAddressThatLeadsNowhereDelaysNoRank) {

@@ -198,7 +198,7 @@ TEST(InputFile, RefusesWhatIsNoRegularFile) {
             directory / "x: cannot open: No such file or directory");
   ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(user_error_of([&] { InputFile file(directory / "pipe"); }),
-            directory / "pipe: is no regular file, but a file is needed");
+            directory / "pipe: is not a regular file, but a file is needed");
 }
 
 TEST(InputFile, NamesAreShownWithoutControlCharacters) {

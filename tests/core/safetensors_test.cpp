@@ -118,7 +118,7 @@ TEST_F(Safetensors, RefusesHeadersThatLieAboutTheirLength) {
 
 TEST_F(Safetensors, RefusesHeadersThatAreNoTableOfTensors) {
   EXPECT_EQ(complaint(file_of("garbage!", "")), "the header of 8 bytes is not JSON");
-  EXPECT_EQ(complaint(file_of("[1, 2]", "")), "the header is no JSON object");
+  EXPECT_EQ(complaint(file_of("[1, 2]", "")), "the header is not a JSON object");
   EXPECT_EQ(complaint(file_of("{\"\xff\":1}", "")), "the header of 7 bytes is not JSON");
   EXPECT_EQ(complaint(file_of(R"({"a":1})", "")), "tensor 'a' must have exactly dtype, shape and data_offsets");
   EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":"U8","shape":[1]}})", "1")),

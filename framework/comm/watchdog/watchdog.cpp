@@ -26,14 +26,14 @@ namespace {
 using Kind = WatchdogMessage::Kind;
 
 // How late any rank may be at the start, for example because of a slow file system. Rank 0 waits longer, so that a rank
-// without a connection says why.
+// that cannot connect has time to say why.
 constexpr double start_seconds = 90, rank_0_seconds = start_seconds + 10;
 constexpr double farewell_seconds = 5;
 constexpr int lost_rank_code = 1;
 
 void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-// Rank 0 holds a connection to every other rank, and for a moment some more.
+// Rank 0 holds a connection to every other rank, and briefly a few more.
 void allow_open_files(int ranks) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -50,8 +50,8 @@ bool first_on_its_host() {
 }
 
 // When Open MPI's mpirun ends a job, it waits forever for the daemon of a host that is cut off. A rank that mpirun
-// started itself therefore leaves a process that ends mpirun if it lingers; the daemons that mpirun can reach notice
-// its end. Between fork and the end only calls that are safe after forking a process with threads are made.
+// started itself therefore leaves behind a process that ends mpirun if it lingers; the daemons that mpirun can reach
+// notice its end. That process only makes calls that are safe after forking a multithreaded process.
 void see_the_launcher_out() {
   constexpr int tenths = 40;
   const pid_t launcher = ::getppid();
@@ -103,7 +103,7 @@ struct Watchdog::Impl {
   std::atomic<int> announced = 0;  // exit code of this rank's own failure
 };
 
-// One write, so that lines of several ranks do not mix.
+// One write, so that lines of several ranks do not interleave.
 void Watchdog::Impl::say(const std::string& text) const {
   const std::string line = "longstride: " + text + "\n";
   if (!given_up) static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
@@ -123,10 +123,10 @@ void Watchdog::Impl::accept_all() {
   }
   if (missing == 0) return;
   see_the_launcher_out();
-  throw CommunicationError(fmt::format(
-      "{} of the other {} ranks have not connected within {:.0f} s, the first of them rank {}: stopped, or the network "
-      "between their hosts and this one is closed",
-      missing, peers.size(), rank_0_seconds, first));
+  throw CommunicationError(
+      fmt::format("{} of the other {} ranks have not connected within {:.0f} s, the first of them rank {}: they have "
+                  "stopped, or the network between their hosts and this one is blocked",
+                  missing, peers.size(), rank_0_seconds, first));
 }
 
 void Watchdog::Impl::connect() {
@@ -139,7 +139,7 @@ void Watchdog::Impl::connect() {
     try {
       links.push_back(connect_to_watchdog(address, rank, host, start_seconds));
     } catch (const CommunicationError&) {
-      // Many ranks fail for one reason: the first to report it ends the job, which takes mpirun some seconds.
+      // Many ranks may fail for the same reason: the first to report it ends the job, which takes mpirun a few seconds.
       if (rank > 1) sleep_seconds(first_on_its_host() ? 2.0 : 6.0);
       see_the_launcher_out();
       throw;
@@ -148,7 +148,7 @@ void Watchdog::Impl::connect() {
   comm.barrier();  // a beat is expected only from ranks that have begun to send them
 }
 
-// Signals are for the main thread.
+// The main thread handles signals.
 void Watchdog::Impl::start() {
   sigset_t all, before;
   sigfillset(&all);
@@ -178,7 +178,7 @@ void Watchdog::Impl::tell_everybody(Kind kind, const std::string& text, bool sai
 void Watchdog::Impl::watch() {
   double next_beat = watchdog_time(), last = watchdog_time();
   std::vector<pollfd> waits(links.size());
-  double end = 0;  // of waiting for the others to leave
+  double end = 0;  // when to stop waiting for the others to leave
   while (!stopping && (end == 0 || (watchdog_time() < end && somebody_is_here()))) {
     if (leaving && end == 0) {
       tell_everybody(Kind::farewell);
@@ -226,7 +226,7 @@ void Watchdog::Impl::hear(WatchdogPeer& peer) {
   if (link.open() || peer.left) return;
   if (leaving) return;  // all are past the last collective operation
   const std::string cause =
-      fmt::format("rank {} ({}) has ended without a word: it was killed, has crashed, or something in it called exit",
+      fmt::format("rank {} ({}) has ended without a word: it was killed, it crashed, or something in it called exit",
                   peer.rank, peer.host);
   if (rank > 0) rank_0_is_lost(cause);
   end_job(cause, false, lost_rank_code);
@@ -259,7 +259,7 @@ void Watchdog::Impl::end_job(const std::string& cause, bool said, int code) {
   if (!said) see_the_launcher_out();
   tell_everybody(Kind::failure, cause, said || rank == 0, code);
   if (!said && rank > 0 && !rank_0_answers()) say(cause);
-  // The message is on its way through the launcher; it could be lost if the process ended at once.
+  // The launcher forwards the message, which could be lost if the process ended at once.
   sleep_seconds(said && rank > 0 ? 0.3 : 0.2);
   ::_exit(code);
 }

@@ -1,7 +1,7 @@
-// Ends the whole job, with one message, when a rank has died, is silent or hangs; no call of MPI or NCCL does that. A
-// thread of each rank exchanges heartbeats with rank 0's over TCP connections of its own, whatever the rank's main
-// thread waits for. It finds
-//  - a rank that has ended without leave(): at once, its connection is closed;
+// Ends the whole job, with one message, when a rank has died, is silent or hangs; MPI and NCCL do not do that. On each
+// rank a thread exchanges heartbeats with rank 0 over a separate TCP connection, whatever the main thread is waiting
+// for. It detects
+//  - a rank that has ended without leave(): at once, because its connection closes;
 //  - a rank that is silent (stopped, its host frozen, the network cut), on both sides of a cut: after `hang_seconds`;
 //  - a rank that is behind the others in their common sequence of collective operations, and shows no sign of work for
 //    `hang_seconds` (Communicator::entered, signs_of_life);
@@ -20,18 +20,18 @@ class Watchdog {
  public:
   // Collective. CommunicationError on every rank, naming one that cannot reach rank 0.
   Watchdog(Communicator& comm, double hang_seconds);
-  // Without a call of leave() before, the other ranks consider this one lost.
+  // If leave() has not been called, the other ranks consider this one lost.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // Whether ranks must show progress: not while one legitimately works and the others wait for it, as in loading.
+  // Whether ranks must show progress. Set to false while the others legitimately wait for one rank, as during loading.
   void expect_progress(bool expected);
-  // This rank has printed why it fails and is about to end the job: the others end with the same code and print
+  // This rank has printed why it failed and is about to end the job: the others end with the same code and print
   // nothing.
   void announce_failure(int exit_code);
-  // For a rank whose collective operation has failed, usually because another rank is lost: that is then printed, and
-  // this call does not return. It returns after a few seconds if nothing is found.
+  // For a rank whose collective operation has failed, usually because another rank is lost. If a cause is found, it is
+  // printed and this call does not return; otherwise it returns after a few seconds.
   void find_cause();
   // Collective: the normal end of a job.
   void leave();

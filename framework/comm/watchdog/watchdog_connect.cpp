@@ -16,7 +16,7 @@ namespace {
 
 using Kind = WatchdogMessage::Kind;
 
-constexpr double head_start = 0.25;  // of an address over the next one
+constexpr double head_start = 0.25;  // seconds that an address gets before the next one is tried
 constexpr double try_again = 0.25, connected_within = 4;
 
 // One of rank 0's addresses, tried until it answers.
@@ -50,8 +50,8 @@ class Attempt {
     if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&to_), sizeof(to_)) != 0 && errno != EINPROGRESS)
       fail(errno);
   }
-  // After an event. True: rank 0 has answered with the token.
-  bool go_on(const WatchdogMessage& hello) {
+  // Called after an event. Returns whether rank 0 has answered with the token.
+  bool advance(const WatchdogMessage& hello) {
     if (!greeted_) {
       int error = 0;
       socklen_t size = sizeof(error);
@@ -65,7 +65,7 @@ class Attempt {
     WatchdogMessage answer;
     const bool whole = link_.take(answer);
     if (whole && answer.kind == Kind::welcome && std::equal(answer.token, answer.token + 2, hello.token)) return true;
-    if (whole) fail(EPROTO);  // something else listens there
+    if (whole) fail(EPROTO);  // another program listens at this address
     if (!whole && !link_.open()) fail(ECONNRESET);
     return false;
   }
@@ -101,12 +101,12 @@ std::string why_not(const WatchdogAddress& address, const std::vector<Attempt>& 
   for (const Attempt& a : attempts) all += (all.empty() ? "" : ", ") + a.text();
   if (std::any_of(attempts.begin(), attempts.end(), [](const Attempt& a) { return a.greeted(); }))
     return fmt::format(
-        "rank 0 ({}) has not answered for {:.3g} s at {}: it is stopped, or busy with a slow file system; look at its "
-        "host, then start again",
+        "rank 0 ({}) has not answered for {:.3g} s at {}: it has stopped, or is busy with a slow file system; check "
+        "its host, then start again",
         address.host.data(), seconds, all);
   return fmt::format(
       "cannot connect to rank 0 ({}) within {:.3g} s at {}; open the network between the hosts, or set "
-      "train.hang_seconds: 0 to do without the watchdog",
+      "train.hang_seconds: 0 to run without the watchdog",
       address.host.data(), seconds, all);
 }
 
@@ -129,7 +129,7 @@ WatchdogLink connect_to_watchdog(const WatchdogAddress& address, int rank, const
     ::poll(events.data(), events.size(),
            static_cast<int>(std::clamp(end - watchdog_time(), 0.0, head_start / 2) * 1000) + 1);
     for (std::size_t i = 0; i < attempts.size(); ++i) {
-      if (events[i].revents != 0 && attempts[i].go_on(hello)) {
+      if (events[i].revents != 0 && attempts[i].advance(hello)) {
         WatchdogMessage chosen = hello;
         chosen.kind = Kind::chosen;
         attempts[i].link().send(chosen);

@@ -1,4 +1,4 @@
-// One TCP connection of the watchdog: messages of one fixed size, without waiting. IPv4; all ranks run the same
+// One TCP connection of the watchdog: non-blocking, with messages of a fixed size. IPv4; all ranks run the same
 // program, so a message is sent as it is in memory.
 #pragma once
 #include <array>
@@ -17,7 +17,7 @@ struct WatchdogMessage {
   std::int32_t rank = 0;
   std::int64_t entered = 0;         // beat: Communicator::entered
   std::int64_t signs = 0;           // beat: Communicator::signs_of_life
-  std::uint64_t token[2] = {0, 0};  // hello, welcome: what rank 0 gave to all through the communicator
+  std::uint64_t token[2] = {0, 0};  // hello, welcome: what rank 0 sent to all through the communicator
   std::int32_t exit_code = 0;       // failure
   std::int32_t said = 0;            // failure: the rank has already printed the text
   std::array<char, 464> text{};     // hello: the host; failure: what happened; always ends with a 0
@@ -40,7 +40,7 @@ class WatchdogLink {
   // Sends as much as the network accepts now; the rest follows with the next call. At most a few messages are kept for
   // a peer that accepts none.
   void send(const WatchdogMessage& message);
-  // Whether a whole message has arrived, which is then taken; nothing beyond it is read. Closes when the other end has.
+  // Takes a message if a whole one has arrived, and reads nothing beyond it. Closes when the other end has closed.
   bool take(WatchdogMessage& message);
   // The messages that have arrived, a bounded number at a time; poll() reports the rest.
   std::vector<WatchdogMessage> receive();

@@ -22,7 +22,7 @@ using Kind = WatchdogMessage::Kind;
 
 constexpr double longest_poll = 0.25;
 
-// The loopback first: it is the nearest for ranks on rank 0's host, and refuses at once elsewhere.
+// The loopback comes first: it is fastest for ranks on rank 0's host, and elsewhere it refuses at once.
 void find_own_addresses(WatchdogAddress& own) {
   const auto add = [&](std::uint32_t address) {
     if (own.count < static_cast<std::int32_t>(own.addresses.size()))
@@ -54,7 +54,7 @@ class Lobby {
   }
   std::vector<WatchdogListener::Guest> guests() { return std::move(guests_); }
 
-  // New connections, a bounded number at a time. A process that may open no more files drops its oldest stranger.
+  // Accepts new connections, a bounded number at a time. When file descriptors run out, it drops the oldest stranger.
   void open_doors(int listener) {
     for (std::size_t i = 0; i < most_strangers_; ++i) {
       const int descriptor = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);

@@ -7,8 +7,9 @@
 namespace longstride {
 namespace {
 
-// A standstill of all ranks at one point may be a long step. Until the run has shown how long its steps are, it gets
-// this many times the usual patience; later, this many times its longest step.
+// All ranks waiting at one point may just be a long step. They may wait for `patience` times the hang time, or for
+// `longest_steps` times the longest step so far; until the run has shown how long its steps are, for
+// `patience_at_first` times the hang time.
 constexpr double patience_at_first = 24, patience = 4, longest_steps = 10;
 constexpr int moves_to_know = 16;
 
@@ -59,7 +60,7 @@ std::string Standstill::of_all(std::int64_t signs, double time, double hang, con
   }
   const double least = (moves_ < moves_to_know ? patience_at_first : patience) * hang;
   if (time - all_since_ <= std::max(least, longest_steps * longest_)) return "";
-  return fmt::format("rank {} ({}) and all other ranks hang at the same place: no step has ended for {:.0f} s",
+  return fmt::format("rank {} ({}) and all other ranks hang at the same point: no step has ended for {:.0f} s",
                      own.rank, own.host, time - all_since_);
 }
 

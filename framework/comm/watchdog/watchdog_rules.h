@@ -16,7 +16,7 @@ struct WatchdogPeer {
   bool left = false;
 };
 
-// A sentence about the peers that have been silent for `hang` seconds, all those of one outage together; empty: none.
+// A sentence that names the peers silent for `hang` seconds, and those lost in the same outage; empty: none.
 std::string silent_peers(const std::vector<WatchdogPeer>& peers, double time, double hang);
 
 // Ranks that answer but make no progress.

@@ -3,7 +3,7 @@
 //   a rank says hello, with the token that came through the communicator;
 //   rank 0 answers with a welcome, and sends nothing to a connection that has not shown the token;
 //   the rank says which of its connections it has chosen (the first that was welcomed), and closes the others.
-// Neither side waits for one connection at a time: strangers delay no rank, and rank 0 may be late.
+// Both sides handle all connections at once, so strangers delay no rank and rank 0 may be late.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -34,7 +34,7 @@ class WatchdogListener {
     WatchdogLink link;
     std::string host;
   };
-  // The connections of ranks 1 to ranks - 1, in order: for each rank the last that it has chosen. A link is closed if
+  // The connections of ranks 1 to ranks - 1, in order: for each rank the last one that it chose. A link is closed if
   // its rank has not connected within `seconds`. A connection that takes longer than `hello_seconds` to show the token
   // is dropped, and so is the oldest when there are too many of them.
   std::vector<Guest> accept_ranks(int ranks, double seconds, double hello_seconds = 10);
@@ -45,7 +45,7 @@ class WatchdogListener {
 };
 
 // Rank `rank`'s connection to rank 0, through the address that answers first. CommunicationError after `seconds`: rank
-// 0 does not answer, or no connection to it is possible; the message says what came of each address.
+// 0 does not answer or cannot be reached; the message gives the outcome for each address.
 WatchdogLink connect_to_watchdog(const WatchdogAddress& address, int rank, const std::string& host, double seconds);
 
 }  // namespace longstride

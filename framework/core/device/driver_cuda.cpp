@@ -21,7 +21,7 @@ bool built_with_cuda() { return true; }
 int device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-  cudaGetLastError();  // no driver, or no GPU: an answer, not a failure to be found by a later call
+  cudaGetLastError();  // no driver or no GPU is a valid answer: clear the error, so that no later call reports it
   return 0;
 }
 
@@ -74,7 +74,7 @@ Handle allocate(std::size_t bytes) {
     cudaGetLastError();
     const DeviceInfo info = device_info();
     throw user_error(
-        "{:.2f} GiB of GPU memory are needed, and {:.2f} of the {:.2f} GiB of the {} are free; lower "
+        "{:.2f} GiB of GPU memory are needed, but only {:.2f} of the {:.2f} GiB of the {} are free; lower "
         "train.micro_batch or set model.recompute: block (`longstride plan` says what takes the memory)",
         gib(bytes), gib(info.free_bytes), gib(info.total_bytes), info.name);
   }

@@ -11,10 +11,10 @@ namespace longstride {
 // One allocation, aligned for an arena and never touched before it is used. UserError when it does not fit.
 class Block {
  public:
-  Block() = default;  // none: while planning, what is cut from it has null pointers
+  Block() = default;  // no memory: while planning, tensors cut from it have null pointers
   // Memory that the device computes in.
   Block(Device device, std::size_t bytes);
-  // Memory of the host for what streams of the device copy, pinned for a GPU: the host need not wait for the copy.
+  // Host memory for copies on the device's streams. For a GPU it is pinned, so the host need not wait for a copy.
   static Block host_side(Device device, std::size_t bytes);
 
   std::byte* data() const { return static_cast<std::byte*>(data_.get()); }
@@ -28,20 +28,20 @@ class Block {
   std::size_t bytes_ = 0;
 };
 
-// Where the host writes what a device reads, and reads what it wrote, one tensor at a time: the tensor itself where
-// they share memory, otherwise pinned memory that send() and fetch() copy.
+// Where the host writes what a device reads, and reads what the device wrote, one tensor at a time. It is the tensor
+// itself where they share memory, otherwise pinned memory that send() and fetch() copy.
 class HostSide {
  public:
   HostSide(Device device, std::size_t bytes)  // of the largest tensor
       : pinned_(bytes_of(device, bytes) > 0 ? Block::host_side(device, bytes) : Block()) {}
-  // What it takes.
+  // Bytes that it allocates.
   static std::size_t bytes_of(Device device, std::size_t bytes) { return shares_host_memory(device) ? 0 : bytes; }
 
   std::byte* of(const Tensor& t) const { return pinned_.bytes() > 0 ? pinned_.data() : t.as<std::byte>(); }
   void send(const Queue& queue, const Tensor& t) const {
     if (pinned_.bytes() > 0) queue.copy_to_device(t.data(), pinned_.data(), t.bytes());
   }
-  // Where `t` is on the host once the queue has got this far.
+  // Where `t` is on the host once the queue has reached this point.
   const std::byte* fetch(const Queue& queue, const Tensor& t) const {
     if (pinned_.bytes() > 0) queue.copy_to_host(pinned_.data(), t.data(), t.bytes());
     return of(t);

@@ -1,4 +1,4 @@
-// Stands in, at link time, for the GPU of a build that has no CUDA: there is none.
+// Replaces driver_cuda.cpp, at link time, in a build without CUDA: there is no GPU.
 #include "framework/core/device/device.h"
 #include "framework/core/device/driver.h"
 #include "framework/core/errors.h"

@@ -1,4 +1,4 @@
-// Work in order on a device. On the CPU work is done when a call returns, so there is nothing to wait for.
+// Ordered work on a device. On the CPU work is done when a call returns, so there is nothing to wait for.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -20,11 +20,11 @@ class Queue {
   void* stream() const { return stream_; }                        // cudaStream_t
   bool immediate() const { return shares_host_memory(device_); }  // work is done when a call returns
 
-  // Between memory of the device and of the host. Host memory that is not pinned may make the host wait.
+  // Copies between device and host. Host memory that is not pinned may make the host wait.
   void copy_to_device(void* device, const void* host, std::size_t bytes) const;
   void copy_to_host(void* host, const void* device, std::size_t bytes) const;
   void zero(void* memory, std::size_t bytes) const;
-  void wait(const Event& event) const;  // what is put on it from now on comes after the event; the host does not wait
+  void wait(const Event& event) const;  // later work on this queue waits for the event; the host does not wait
   void synchronize() const;             // the host waits for all work on it
 
  private:
@@ -32,7 +32,7 @@ class Queue {
   void* stream_;
 };
 
-// A queue of its own. Its end waits for its work, so memory that the work uses is freed later.
+// A queue that owns its stream. Its destructor waits for its work, so memory that the work uses must outlive it.
 class Stream : public Queue {
  public:
   explicit Stream(Device device)
@@ -56,13 +56,13 @@ class Event {
   std::chrono::steady_clock::time_point recorded_;  // on the CPU
 };
 
-// What a function puts on a GPU's stream, to be put there again in one call.
+// The work that a function puts on a GPU's stream, captured so that one call repeats it.
 class Graph {
  public:
-  // Calls `work`, which must only put work on `queue`; nothing of it is executed.
+  // Calls `work`, which must only put work on `queue`; none of that work is executed.
   void capture(const Queue& queue, const std::function<void()>& work);
   bool captured() const { return handle_ != nullptr; }
-  void discard() { handle_.reset(); }  // does not wait for what is being replayed
+  void discard() { handle_.reset(); }  // does not wait for a replay in progress
   void replay(const Queue& queue) const { driver::replay(handle_.get(), queue.stream()); }
 
  private:

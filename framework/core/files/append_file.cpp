@@ -22,9 +22,9 @@ AppendFile::~AppendFile() { ::close(descriptor_); }
 
 void AppendFile::check_in_place() const {
   struct stat open = {}, there = {};
-  if (::fstat(descriptor_, &open) != 0) throw file_error(path_, "look at the file", errno);
+  if (::fstat(descriptor_, &open) != 0) throw file_error(path_, "examine the file", errno);
   const bool found = ::stat(path_.c_str(), &there) == 0;
-  if (!found && errno != ENOENT && errno != ENOTDIR) throw file_error(path_, "look at the file", errno);
+  if (!found && errno != ENOENT && errno != ENOTDIR) throw file_error(path_, "examine the file", errno);
   if (!found || open.st_dev != there.st_dev || open.st_ino != there.st_ino)
     throw user_error("{}: was removed, renamed or replaced while it was being written", printable(path_));
   const std::string directory = directory_of(path_);
@@ -41,7 +41,7 @@ void AppendFile::append(std::string_view text) {
     if (written < 0) {
       const int error = errno;
       const bool cut = S_ISREG(before.st_mode) && ::ftruncate(descriptor_, before.st_size) == 0;
-      static_cast<void>(cut);  // a line cut short is passed over by readers as well
+      static_cast<void>(cut);  // readers also skip a line that is cut short
       throw file_error(path_, "write", error);
     }
     text.remove_prefix(static_cast<std::size_t>(written));

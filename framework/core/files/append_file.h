@@ -1,5 +1,5 @@
-// A file that grows during a run, such as a log of measurements. An append is complete or absent, and a file that is no
-// longer the one at its path is noticed: more writes to it would vanish with the process.
+// A file that grows during a run, such as a log of measurements. An append is complete or absent. The writer notices
+// when another file has taken its path, because further writes would vanish with the process.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,16 +8,16 @@ namespace longstride {
 
 class AppendFile {
  public:
-  // Opens the file, or makes it if there is none.
+  // Opens the file, or creates it if it does not exist.
   explicit AppendFile(std::string path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  // UserError when it cannot be written (a full disk), or was removed, renamed or replaced, or its directory may no
-  // longer be written; the file then ends where it did.
+  // UserError when the file cannot be written (a full disk), or was removed, renamed or replaced, or its directory is
+  // no longer writable; the file's content is then unchanged.
   void append(std::string_view text);
-  // To the disk.
+  // Flushes to disk.
   void flush();
 
  private:

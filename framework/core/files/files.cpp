@@ -21,7 +21,7 @@ namespace {
   throw file_error(path, action, error);
 }
 
-// Makes the names in a directory survive a power failure. A file system that cannot do it returns EINVAL or ENOTSUP.
+// Makes the names in a directory survive a power failure. A file system without support returns EINVAL or ENOTSUP.
 void sync_directory(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail(path, "open the directory", errno);
@@ -55,7 +55,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), output_(resol
   if (!output_.stream) create_temporary();
 }
 
-// Private files stay private: the mode is the old file's before anything is written.
+// Private files stay private: the old file's mode is set before anything is written.
 void AtomicFile::create_temporary() {
   remove_abandoned_temporaries(directory_of(output_.path));
   temporary_ = longstride::temporary_path(output_.path);
@@ -79,7 +79,7 @@ const std::string& AtomicFile::temporary_path() const {
   return temporary_;
 }
 
-// A pipe waits for its reader only when there is something to read.
+// Opened at the first write, so that a pipe waits for its reader only when there is something to read.
 void AtomicFile::open_late() {
   if (descriptor_ < 0) descriptor_ = open_stream(output_);
   if (descriptor_ < 0) fail(path_, "open", errno);
@@ -131,10 +131,10 @@ AtomicDirectory::~AtomicDirectory() {
 void AtomicDirectory::commit() {
   LONGSTRIDE_CHECK(!committed_, "{} is committed twice", final_);
   sync_directory(temporary_);
-  // rename replaces an empty directory only, so an older one steps aside first.
+  // rename only replaces an empty directory, so an older one is moved aside first.
   const std::string aside = temporary_ + "-replaced";
   const bool replaces = ::rename(final_.c_str(), aside.c_str()) == 0;
-  if (!replaces && errno != ENOENT) fail(final_, "replace what was there", errno);
+  if (!replaces && errno != ENOENT) fail(final_, "replace the old directory", errno);
   if (::rename(temporary_.c_str(), final_.c_str()) != 0) {
     const int error = errno;
     if (replaces) static_cast<void>(::rename(aside.c_str(), final_.c_str()));
@@ -146,7 +146,7 @@ void AtomicDirectory::commit() {
 }
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make us wait
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // do not wait on a pipe
   if (descriptor_ < 0) fail(path_, "open", errno);
   struct stat status = {};
   const int error = ::fstat(descriptor_, &status) == 0 ? 0 : errno;
@@ -156,9 +156,9 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
     return;
   }
   ::close(descriptor_);
-  if (error != 0) fail(path_, "look at the file", error);
+  if (error != 0) fail(path_, "examine the file", error);
   throw user_error("{}: is {}, but a file is needed", printable(path_),
-                   S_ISDIR(status.st_mode) ? "a directory" : "no regular file");
+                   S_ISDIR(status.st_mode) ? "a directory" : "not a regular file");
 }
 
 InputFile::~InputFile() { ::close(descriptor_); }
@@ -178,13 +178,13 @@ void InputFile::read(std::uint64_t offset, void* out, std::size_t count) const {
 
 void InputFile::check_unchanged() const {
   struct stat status = {};
-  if (::fstat(descriptor_, &status) != 0) fail(path_, "look at the file", errno);
+  if (::fstat(descriptor_, &status) != 0) fail(path_, "examine the file", errno);
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size != size_)
-    throw user_error("{}: had {} bytes when it was opened and has {} now; leave a file alone while it is read", path_,
-                     size_, size);
+    throw user_error("{}: had {} bytes when it was opened and has {} now; do not change a file while it is being read",
+                     path_, size_, size);
   if (modified_at(status) != modified_)
-    throw user_error("{}: was written to while it was read; leave it alone, check its content and start again", path_);
+    throw user_error("{}: was changed while it was being read; check its content and start again", path_);
 }
 
 std::string read_file(const std::string& path) {

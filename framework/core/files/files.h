@@ -1,6 +1,6 @@
 // Files and directories that appear whole or not at all: written next to the final name under a temporary one
-// (framework/core/files/temporaries.h), flushed to disk, then renamed. What a crash leaves is named .tmp-*, is never
-// read, and is removed when a later process writes a file to the same directory. Failures of the file system (no
+// (framework/core/files/temporaries.h), flushed to disk, then renamed. A crash leaves only files named .tmp-*, which
+// are never read and are removed when a later process writes to the same directory. Failures of the file system (no
 // permission, full disk) are UserErrors that name the file and the reason.
 #pragma once
 #include <cstddef>
@@ -18,8 +18,8 @@ UserError file_error(const std::string& path, const char* action, int error);
 // "." for a name without a directory.
 std::string directory_of(const std::string& path);
 
-// A new file, or the new content of an old one, whose mode it keeps. output_path.h says what `path` may name; a
-// stream gets the bytes as they are written. Without commit() the destructor removes what was written.
+// A new file, or the new content of an old one, whose mode it keeps. output_path.h says what `path` may name; a stream
+// receives the bytes as they are written. Without commit() the destructor discards the file.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -29,9 +29,9 @@ class AtomicFile {
 
   void write(const void* bytes, std::size_t count);
   // Where the content is until commit(), for libraries that write files themselves. They must not replace that file.
-  // UserError where the path names a stream.
+  // UserError if the path names a stream.
   const std::string& temporary_path() const;
-  // Flushes to disk and renames to the final name, which is replaced.
+  // Flushes to disk and renames to the final name, replacing what is there.
   void commit();
 
  private:
@@ -48,7 +48,7 @@ class AtomicFile {
 void write_file_atomically(const std::string& path, std::string_view content);
 
 // A new directory. The caller writes its files (by AtomicFile, so that they are on disk) into path(). A link to a
-// directory is followed; UserError where the final path names anything but a directory.
+// directory is followed; UserError if the final path names anything but a directory.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(std::string final_path);
@@ -76,10 +76,10 @@ class InputFile {
 
   const std::string& path() const { return path_; }
   std::uint64_t size() const { return size_; }  // when it was opened
-  // UserError when the file has become shorter than offset + count.
+  // UserError if the file has become shorter than offset + count.
   void read(std::uint64_t offset, void* out, std::size_t count) const;
-  // UserError when the file has been written to or cut short since it was opened. Another file that took its name does
-  // not matter: this one stays open and keeps its content.
+  // UserError if the file has been written to or truncated since it was opened. A new file under its name does not
+  // matter: this one stays open and keeps its content.
   void check_unchanged() const;
 
  private:

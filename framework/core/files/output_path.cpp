@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// /proc/self/fd/1, which /dev/stdout leads to, is a link that names a descriptor: its text need not be a path.
+// /dev/stdout leads to /proc/self/fd/1, a link that names a descriptor: its text need not be a path.
 bool names_descriptor(const fs::path& link) {
   struct statfs system = {};
   return ::statfs(link.parent_path().c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
@@ -42,7 +42,7 @@ std::string follow_links(const std::string& path) {
 OutputPath resolve_output(const std::string& path) {
   OutputPath output{follow_links(path), false};
   struct stat status = {};
-  if (::stat(output.path.c_str(), &status) != 0) return output;  // a file to be made, or a reason told when that fails
+  if (::stat(output.path.c_str(), &status) != 0) return output;  // a new file; creating it reports any error
   const mode_t mode = status.st_mode;
   if (S_ISDIR(mode)) throw user_error("{}: is a directory, but a file is to be written", printable(path));
   std::error_code error;
@@ -56,8 +56,8 @@ OutputPath resolve_output(const std::string& path) {
 int open_stream(const OutputPath& output) {
   const fs::path path = output.path;
   std::error_code absent;
-  std::fflush(nullptr);  // what was printed before comes before
-  // The descriptor itself, so that what is printed later comes after; opened again it would have its own position.
+  std::fflush(nullptr);  // earlier output comes first
+  // Duplicates the descriptor, so that later output follows; a newly opened one would have its own position.
   int number = -1;
   const bool own = names_descriptor(path) && fs::equivalent(path.parent_path(), "/proc/self/fd", absent) &&
                    std::sscanf(path.filename().c_str(), "%d", &number) == 1;

@@ -25,14 +25,14 @@ std::string name_in_file(Dtype dtype) {
   return "?";
 }
 
-// Names come from files of any origin: a message stays one short line whatever they hold.
+// Names come from untrusted files: a message stays one short line whatever they contain.
 std::string printable(const std::string& name) {
   std::string out;
   for (char c : name.substr(0, 80)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
   return name.size() > 80 ? out + "..." : out;
 }
 
-// Parses the header; a name that occurs twice is an error here, where the JSON library would keep the last.
+// Parses the header. A name that occurs twice is an error; the JSON library alone would keep the last.
 json parse_header(const std::string& text, const std::string& path) {
   std::set<std::string> names;
   const auto each = [&](int depth, json::parse_event_t event, json& parsed) {
@@ -43,7 +43,8 @@ json parse_header(const std::string& text, const std::string& path) {
   };
   try {
     json header = json::parse(text, each);
-    if (!header.is_object()) throw user_error("{}: not a valid safetensors file: the header is no JSON object", path);
+    if (!header.is_object())
+      throw user_error("{}: not a valid safetensors file: the header is not a JSON object", path);
     return header;
   } catch (const json::exception&) {
     throw user_error("{}: not a valid safetensors file: the header of {} bytes is not JSON", path, text.size());
@@ -63,7 +64,7 @@ TensorEntry parse_entry(const std::string& name, const json& description, std::u
                                    [&](const auto& pair) { return dtype.is_string() && dtype == pair.first; });
   if (known == std::end(dtype_names))
     throw fail(fmt::format("has dtype {}, but must have F64, F32, BF16, F16, I64, I32 or U8",
-                           dtype.is_string() ? printable(dtype.get<std::string>()) : "of another type than text"));
+                           dtype.is_string() ? printable(dtype.get<std::string>()) : "that is not text"));
   entry.dtype = known->second;
 
   const json& shape = description["shape"];
@@ -141,19 +142,19 @@ void SafetensorsWriter::append(const void* bytes, std::size_t count) {
 }
 
 void SafetensorsWriter::write(const Tensor& tensor) {
-  LONGSTRIDE_CHECK(next_ < entries_.size(), "tensor {} of {} is written", next_ + 1, entries_.size());
+  LONGSTRIDE_CHECK(next_ < entries_.size(), "writing tensor {} of {}", next_ + 1, entries_.size());
   const TensorEntry& entry = entries_[next_++];
   LONGSTRIDE_CHECK(tensor.contiguous() && tensor.dtype() == entry.dtype && tensor.shape() == entry.shape,
                    "'{}' is {} {} but was declared {} {}", entry.name, kernels::name_of(tensor.dtype()),
                    tensor.shape().text(), kernels::name_of(entry.dtype), entry.shape.text());
-  // In pieces, so that the checksum reads each one from the cache.
+  // In pieces, so that the checksum reads each piece from the cache.
   constexpr std::size_t piece = std::size_t{1} << 18;
   const auto* bytes = tensor.as<char>();
   for (std::size_t at = 0; at < tensor.bytes(); at += piece) append(bytes + at, std::min(piece, tensor.bytes() - at));
 }
 
 FileDigest SafetensorsWriter::finish() {
-  LONGSTRIDE_CHECK(next_ == entries_.size(), "{} of {} tensors are written", next_, entries_.size());
+  LONGSTRIDE_CHECK(next_ == entries_.size(), "only {} of {} tensors have been written", next_, entries_.size());
   file_.commit();
   digest_.sha256 = sha_.hex();
   return digest_;
@@ -208,7 +209,7 @@ const TensorEntry* SafetensorsReader::find(const std::string& name) const {
 }
 
 void SafetensorsReader::read(const std::string& name, const Tensor& out) const {
-  LONGSTRIDE_CHECK(out.contiguous(), "'{}' is read into a strided view", name);
+  LONGSTRIDE_CHECK(out.contiguous(), "cannot read '{}' into a strided view", name);
   const TensorEntry* entry = find(name);
   if (entry == nullptr) throw user_error("{}: holds no tensor '{}'", path(), name);
   if (entry->dtype != out.dtype() || !(entry->shape == out.shape()))

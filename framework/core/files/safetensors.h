@@ -1,7 +1,7 @@
 // The safetensors format: named tensors in one file that the Python package of that name opens.
 //   8 bytes   length of the header, little endian
 //   header    JSON: {"name": {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]}, .., "__metadata__": {..}}
-//   data      the tensors, row-major, little endian, without holes
+//   data      the tensors, row-major, little endian, without gaps
 // Supported element types: F64, F32, BF16, F16, I64, I32, U8.
 #pragma once
 #include <cstdint>
@@ -32,8 +32,8 @@ struct FileDigest {
   std::string sha256;
 };
 
-// Writes the tensors of `entries` one after the other, without ever holding them all. The data starts at a multiple of
-// 64 bytes. The file appears under its name only in finish().
+// Writes the tensors of `entries` one at a time, never holding all of them. The data starts at a multiple of 64 bytes.
+// finish() gives the file its name.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<TensorEntry> entries, const Metadata& metadata = {});
@@ -51,8 +51,8 @@ class SafetensorsWriter {
   Sha256 sha_;
 };
 
-// Opens and checks a file; reads tensors on demand. Every lie of a header (lengths, types, shapes that do not fill
-// their bytes, overlaps, holes, data outside the file, a name twice) is a UserError in one sentence that names the
+// Opens and checks a file; reads tensors on demand. Every error in the header (lengths, types, shapes that do not match
+// their bytes, overlaps, gaps, data outside the file, duplicate names) is a UserError in one sentence that names the
 // file.
 class SafetensorsReader {
  public:

@@ -15,16 +15,16 @@ void Sha256::Free::operator()(evp_md_ctx_st* state) const { EVP_MD_CTX_free(stat
 
 Sha256::Sha256() : state_(EVP_MD_CTX_new()) {
   LONGSTRIDE_CHECK(state_ != nullptr && EVP_DigestInit_ex(state_.get(), EVP_sha256(), nullptr) == 1,
-                   "libcrypto gives no SHA-256");
+                   "libcrypto does not provide SHA-256");
 }
 
 void Sha256::update(const void* bytes, std::size_t count) {
-  LONGSTRIDE_CHECK(EVP_DigestUpdate(state_.get(), bytes, count) == 1, "SHA-256 is updated after its end");
+  LONGSTRIDE_CHECK(EVP_DigestUpdate(state_.get(), bytes, count) == 1, "SHA-256 updated after hex()");
 }
 
 std::string Sha256::hex() {
   std::uint8_t digest[32];
-  LONGSTRIDE_CHECK(EVP_DigestFinal_ex(state_.get(), digest, nullptr) == 1, "SHA-256 is ended twice");
+  LONGSTRIDE_CHECK(EVP_DigestFinal_ex(state_.get(), digest, nullptr) == 1, "SHA-256: hex() called twice");
   return fmt::format("{:02x}", fmt::join(digest, ""));
 }
 

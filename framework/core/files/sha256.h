@@ -12,7 +12,7 @@ class Sha256 {
  public:
   Sha256();
   void update(const void* bytes, std::size_t count);
-  // The digest of everything so far, as 64 lower-case hexadecimal digits. Ends the stream: update no more.
+  // The digest of everything so far, as 64 lower-case hexadecimal digits. Ends the digest: do not update it afterwards.
   std::string hex();
 
  private:

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view prefix = ".tmp-";
 
-// Where the number of a process means something: a container on this host numbers its own.
+// Identifies the host and pid namespace in which a process number is valid: containers number their own processes.
 std::string host_of_processes() {
   constexpr std::string_view of_the_host = "pid:[4026531836]";  // the kernel's constant
   char name[256] = "localhost";
@@ -60,7 +60,7 @@ bool is_abandoned(const fs::path& path) {
 }  // namespace
 
 std::string temporary_path(const std::string& path) {
-  constexpr std::size_t most_of_name = 100;  // the whole has to stay below 255 bytes
+  constexpr std::size_t most_of_name = 100;  // the whole name must stay below 255 bytes
   const fs::path full = path, parent = full.parent_path();
   const std::string name = full.filename().string().substr(0, most_of_name);
   return ((parent.empty() ? "." : parent) / fmt::format("{}{}-{}@{}", prefix, name, ::getpid(), own_host())).string();

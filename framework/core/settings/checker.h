@@ -1,4 +1,4 @@
-// What the range of a single key cannot say of settings: keys that must agree with each other.
+// Checks on settings that the range of a single key cannot express: keys that must agree with each other.
 #pragma once
 #include <fmt/format.h>
 
@@ -8,11 +8,11 @@
 
 namespace longstride {
 
-// Collects mistakes, so that all of them are said at once. Keys are dotted, as "model.layers".
+// Collects mistakes, so that all of them are reported at once. Keys are dotted, as "model.layers".
 class SettingsChecker {
  public:
   virtual ~SettingsChecker() = default;
-  // Whether these keys, what holds them and what they hold are free of mistakes: asked before a check reads them, so
+  // Whether these keys, their parents and their contents are free of mistakes. Call it before a check reads them, so
   // that no mistake is reported twice.
   virtual bool none_in(std::initializer_list<const char*> keys) const = 0;
   // "FILE:LINE: `text`", with the line of `key`.

@@ -1,5 +1,5 @@
-// How a struct of settings declares its recipe keys, once: each key's name, where its value goes, whether it must be
-// there, and what it may be. The reader of recipes fills the struct, the writer prints it, tests list the keys.
+// How a struct of settings declares its recipe keys, once: each key's name, where its value goes, whether it is
+// required, and what it may be. The reader of recipes fills the struct, the writer prints it, tests list the keys.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace longstride {
 
 enum class Need : std::uint8_t { required, optional };
 
-// What a number may be, and how messages say it: "must be <text>", with the limit when the value is beyond it.
+// The values that a number may have, and how messages put it: "must be <text>", with the limit if the value exceeds it.
 struct Range {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
@@ -26,23 +26,23 @@ inline constexpr Range positive{1, 9e15, false, false, "a positive whole number"
 inline constexpr Range not_negative{0, 9e15, false, false, "0 or a positive whole number"};
 inline constexpr Range positive_real{0, 1e12, true, false, "a number above 0"};
 inline constexpr Range not_negative_real{0, 1e12, false, false, "0 or a positive number"};
-inline constexpr Range fraction{0, 1, false, true, "a number from 0 up to, but not, 1"};
+inline constexpr Range fraction{0, 1, false, true, "a number from 0 up to but not including 1"};
 inline constexpr Range positions{1, 1 << 24, false, false, "a positive number of positions"};
-// Beyond these nothing could be trained, and products of several would not fit 64 bits.
+// Models beyond these limits could not be trained, and products of several would overflow 64 bits.
 inline constexpr Range layers{1, 4096, false, false, "a positive whole number"};
 inline constexpr Range width{1, 1 << 16, false, false, "a positive whole number"};
 }  // namespace ranges
 
 template <class T>
 using Choices = std::vector<std::pair<std::string, T>>;
-// Words that users write instead of a choice, each with the choices that it means: {"strided", "[local, column]"}.
+// Words that users write instead of a choice, each with the choices that it stands for: {"strided", "[local, column]"}.
 using OtherWords = std::vector<std::pair<std::string, std::string>>;
 
 class SettingsVisitor {
  public:
   virtual ~SettingsVisitor() = default;
 
-  // A map; visit() visits its keys. given: there is something to write.
+  // A map; visit() visits its keys. given: whether there is something to write.
   virtual void section(const std::string& key, Need need, bool given, const std::function<void()>& visit) = 0;
   void field(const std::string& key, std::integral auto& value, Need need, const Range& range) {
     auto number = static_cast<std::int64_t>(value);
@@ -58,7 +58,7 @@ class SettingsVisitor {
     option(key, chosen, need, names_of(choices));
     if (chosen < choices.size()) value = choices[chosen].second;
   }
-  // Lists: of choices, of whole numbers, of maps. One value alone needs no brackets; f(visitor, value) visits a map.
+  // Lists of choices, of whole numbers or of maps. A single value needs no brackets; f(visitor, value) visits a map.
   template <class T>
   void list(const std::string& key, std::vector<T>& values, Need need, const Choices<T>& choices,
             const OtherWords& words) {
@@ -83,12 +83,12 @@ class SettingsVisitor {
   virtual void real(const std::string& key, double& value, Need need, const Range& range) = 0;
   virtual void flag(const std::string& key, bool& value, Need need) = 0;
   virtual void text(const std::string& key, std::string& value, Need need) = 0;
-  // Indexes of names. One that is none of them is `names.size()`, and is written as nothing.
+  // An index into names. `names.size()` means none of them, and is not written.
   virtual void option(const std::string& key, std::size_t& chosen, Need need,
                       const std::vector<std::string>& names) = 0;
   virtual void options(const std::string& key, std::vector<std::size_t>& chosen, Need need,
                        const std::vector<std::string>& names, const OtherWords& words) = 0;
-  // resize(count), when the list is read, then visit(visitor, i) for each of its maps.
+  // Calls resize(count) when the list is read, then visit(visitor, i) for each of its maps.
   virtual void maps(const std::string& key, std::size_t count, Need need,
                     const std::function<void(std::size_t)>& resize,
                     const std::function<void(SettingsVisitor&, std::size_t)>& visit) = 0;

@@ -11,7 +11,7 @@
 namespace longstride {
 namespace {
 
-// Marks that end a line or turn the direction of writing do to a terminal what control characters do.
+// Marks that end a line or change the writing direction affect a terminal as control characters do.
 bool is_mark(char32_t c) {
   return c == 0x061c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) ||
          c == 0xfeff;
