@@ -1,6 +1,6 @@
-// What the trainer and the evaluator ask of an architecture, and the abilities that only some architectures have. A new
-// one derives from Model, and from what else it can do, and builds its own tree of layers
-// (docs/develop/adding_a_model.md).
+// The interface of an architecture that the trainer and the evaluator use, and the capabilities that only some
+// architectures have. A new one derives from Model and from the capabilities that it supports, and builds its own tree
+// of layers (docs/develop/adding_a_model.md).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,7 +20,7 @@ struct SequenceCost {
   double training_flops = 0;  // forward and backward: 6 x parameters per position plus the attention products of the
                               // allowed pairs; recompute is not counted
   double allowed_pairs = 0;   // (query, key) pairs of all heads of all layers; 0 without attention
-  double dense_pairs = 0;     // what allowed_pairs would be if every query attended to all keys up to its own position
+  double dense_pairs = 0;     // allowed_pairs if every query attended to all keys up to its own position
 };
 
 class Model {
@@ -31,21 +31,21 @@ class Model {
   virtual std::int64_t context() const = 0;  // longest sequence
   virtual std::int64_t vocabulary() const = 0;
 
-  // Losses -log p(x_i | x_<i) in nats of every position: tokens (batch, seq) u8, losses (batch, seq) of the
+  // The loss -log p(x_i | x_<i) in nats at every position: tokens (batch, seq) u8, losses (batch, seq) of the
   // exact type, seq <= context(). No dropout.
   virtual void losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const = 0;
-  // The same with dropout, and in the same pass adds scale * d(sum of losses) to every parameter's gradient.
+  // The same with dropout; also adds scale * d(sum of losses) to every parameter's gradient.
   virtual void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const = 0;
 
   virtual SequenceCost cost(std::int64_t positions) const = 0;
 };
 
-// The model's ability, one of the interfaces below; null if it lacks it.
+// The model as one of the interfaces below; null if it lacks that capability.
 template <class Ability>
 const Ability* capability(const Model& model) {
   return dynamic_cast<const Ability*>(&model);
 }
-// The same, or a UserError: "this model cannot <what>".
+// The same, but a UserError if it is lacking: "this model cannot <what>".
 template <class Ability>
 const Ability& required(const Model& model, std::string_view what) {
   if (const auto* ability = capability<Ability>(model)) return *ability;
@@ -63,7 +63,8 @@ class DecodingState {
 class Decodes {
  public:
   virtual ~Decodes() = default;
-  // The cache is scratch of ctx.arena for as long as the state lives: destroy it after any scratch taken later.
+  // The cache is scratch in ctx.arena and lives as long as the state. Scratch taken later must be released before the
+  // state is destroyed.
   virtual std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
                                                         std::int64_t positions) const = 0;
   // The logits (batch, vocabulary) of position `position`, given `previous` (batch, 1) u8, the token before it
@@ -72,7 +73,7 @@ class Decodes {
                       const Tensor& logits) const = 0;
 };
 
-// Generation on a GPU in which a whole position, from the last byte to the next one, is the work of a single kernel.
+// Generation on a GPU in which a single kernel does the work of a whole position, from the previous byte to the next.
 class GeneratesInOneKernel {
  public:
   virtual ~GeneratesInOneKernel() = default;
@@ -88,7 +89,7 @@ class GeneratesInOneKernel {
 class DividesSequences {
  public:
   virtual ~DividesSequences() = default;
-  virtual void check_group(int ranks) const = 0;  // UserError if this model cannot be divided between so many
+  virtual void check_group(int ranks) const = 0;  // UserError if this model cannot be divided between `ranks`
 };
 
 // Attention layers of equal shape over one pattern.

@@ -1,4 +1,4 @@
-// The settings of a model of any kind: what a recipe's `model:` says, and what the data adds.
+// The settings of a model of any kind, from a recipe's `model:` section and from the data.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,12 +27,12 @@ struct ModelConfig {
   virtual void visit(SettingsVisitor& v) = 0;
   // Keys that must agree with each other or with the data, for `sequence_ranks` ranks per sequence.
   virtual void check(SettingsChecker& check, std::int64_t sequence_ranks) const = 0;
-  // Settings that agree and with which training does nothing, or diverges: each with the value to set.
+  // Settings that are consistent but with which training has no effect or diverges; messages name the value to set.
   virtual void check_training(SettingsChecker&) const {}
 
-  virtual double activation_bytes() const = 0;  // of one position, about: refuses what no memory could hold
+  virtual double activation_bytes() const = 0;  // approximate, per position: to refuse what no memory could hold
   virtual std::string summary() const = 0;      // the sizes in a few words, for the report
-  // Overrides with which a CPU trains a model like this in seconds: `reproduce --scale smoke`.
+  // Overrides that let a CPU train a similar model in seconds: `reproduce --scale smoke`.
   virtual std::vector<std::string> toy_overrides() const { return {}; }
 };
 

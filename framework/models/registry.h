@@ -1,5 +1,5 @@
-// The kinds of model that a recipe may name. A kind is registered in one line: in registry.cpp, or by a source file
-// that is linked into the program as an object,
+// The kinds of model that a recipe may name. A kind is registered in one line, in registry.cpp or in a source file that
+// is linked into the program as an object:
 //   const bool registered = register_model<BigramConfig>();
 #pragma once
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace longstride {
 
-// The settings of a model with their defaults, one per kind; the first is what a recipe has until it names another.
+// The settings of a model with their defaults, one per kind; the first is the default.
 using ModelKind = std::unique_ptr<ModelConfig> (*)();
 std::vector<ModelKind>& model_kinds();
 

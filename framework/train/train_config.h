@@ -8,27 +8,27 @@ namespace longstride {
 
 enum class Precision : std::uint8_t { automatic, fp32, bf16, fp16 };  // automatic: fp32 on the CPU, bf16 on a GPU
 
-enum class OptimizerKind : std::uint8_t { adam, muon };  // muon: of the layers' matrices, and Adam of everything else
+enum class OptimizerKind : std::uint8_t { adam, muon };  // muon: for the layers' matrices; Adam for everything else
 
-// Whether gradients are exchanged while the backward pass goes on. automatic: unless all ranks are GPUs of one host,
-// linked by NVLink.
+// Whether gradients are exchanged during the backward pass. automatic: unless all ranks are GPUs of one host, linked by
+// NVLink.
 enum class Overlap : std::uint8_t { automatic, always, never };
 
-// How a run is spread over ranks; none of it changes what is computed, but for rounding.
+// How a run is spread over ranks; this changes nothing but rounding.
 struct ParallelConfig {
   std::int64_t sequence_ranks = 1;              // ranks that hold a sequence together, an equal run of positions each
-  Precision gradients = Precision::automatic;   // in which they are averaged; automatic: as `precision` (the paper)
-  std::int64_t bucket = std::int64_t{8} << 20;  // gradients that are exchanged at a time
+  Precision gradients = Precision::automatic;   // type for averaging; automatic: as `precision` (the paper)
+  std::int64_t bucket = std::int64_t{8} << 20;  // gradients exchanged at a time
   Overlap overlap = Overlap::automatic;
   bool shard = false;           // a rank keeps and updates only its part of the optimizer's state
-  bool exchange_alone = false;  // also where there is one rank: for tests of the exchange itself
+  bool exchange_alone = false;  // exchange even with one rank: for tests of the exchange itself
 };
 
 // Before optimizer step `until` each row of the batch is split into consecutive sequences of `context` positions. Bytes
 // per step, their order and the resume point are unaffected.
 struct Stage {
   std::int64_t until = 0;
-  std::int64_t context = 0;  // divides the whole one
+  std::int64_t context = 0;  // divides the full context
 };
 
 struct TrainConfig {
@@ -49,15 +49,15 @@ struct TrainConfig {
   bool graph = true;  // on a GPU: replay the whole step as one CUDA graph; false only to debug, the bits are the same
   std::int64_t log_every = 10;
   std::int64_t checkpoint_every = 1000;
-  std::int64_t keep = 3;              // newest checkpoints kept; 0: all
+  std::int64_t keep = 3;              // number of newest checkpoints kept; 0: all
   std::string mirror;                 // folder for a second copy of each checkpoint; empty: none
   std::int64_t evaluate_every = 0;    // steps; 0: only at the end
   std::int64_t evaluate_windows = 0;  // windows of the validation split scored each time; 0: all
-  double hang_seconds = 25;           // a rank that is silent or does not move for so long ends the job; 0: no watchdog
-  std::vector<Stage> stages;          // rising in both; empty: the whole context throughout
+  double hang_seconds = 25;           // a rank that is silent or stuck for this long ends the job; 0: no watchdog
+  std::vector<Stage> stages;          // `until` and `context` increase; empty: full context throughout
   ParallelConfig parallel;
 
-  // Positions of a sequence at 0-based optimizer step `step`, where a row has `whole`.
+  // Positions of a sequence at 0-based optimizer step `step` if a row has `whole` positions.
   std::int64_t context_at(std::int64_t step, std::int64_t whole) const {
     for (const Stage& stage : stages)
       if (step < stage.until) return stage.context;

@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t most_skipped = 20;  // fp16: one after the other; the scale has fallen a millionfold
+constexpr std::int64_t most_skipped = 20;  // fp16, consecutive; by then the scale has fallen a millionfold
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -50,10 +50,10 @@ class Trainer {
   TrainerSetup setup_;
   TrainingStep step_;
   std::optional<CheckpointWriter> writer_;
-  std::int64_t saved_ = -1;  // step of the last checkpoint, which may still be under way
-  std::int64_t read_ = -1;   // step that last_ is of
+  std::int64_t saved_ = -1;  // step of the last checkpoint, which may still be in progress
+  std::int64_t read_ = -1;   // the step of last_
   StepReport last_;
-  int high_reports_ = 0;        // in a row, of a loss far above guessing's
+  int high_reports_ = 0;        // consecutive reports of a loss far above that of guessing
   std::optional<double> peak_;  // operations per second of this device
   std::optional<MetricsWriter> metrics_;
   std::string unwritten_;  // why metrics cannot be written any more; rank 0
@@ -62,7 +62,7 @@ class Trainer {
   std::int64_t interval_step_ = 0;
 };
 
-// While it lives, ranks must show progress.
+// During its lifetime ranks must show progress.
 class Watched {
  public:
   explicit Watched(Watchdog* watchdog) : watchdog_(watchdog) {
@@ -103,7 +103,7 @@ void Trainer::start_or_resume() {
   if (first_rank()) spdlog::info("resuming {} at step {}", setup_.run, step_.step());
 }
 
-// On a GPU this waits for the step: only where somebody wants to know.
+// On a GPU this waits for the step, so it is only called when the result is needed.
 void Trainer::read_step() {
   if (read_ == step_.step()) return;
   last_ = step_.report();
@@ -111,8 +111,8 @@ void Trainer::read_step() {
   refuse_divergence();
 }
 
-// A step whose gradient is not finite has changed nothing, on either device. With a loss scale some such steps are how
-// the scale is found; without one there is nothing to wait for.
+// A step whose gradient is not finite has changed no weights, on either device. With a loss scale, some such steps are
+// needed to find the scale; without one there is no point in waiting.
 void Trainer::refuse_divergence() {
   const kernels::OptimizerScalars& scalars = last_.scalars;
   std::string what;
@@ -124,15 +124,15 @@ void Trainer::refuse_divergence() {
   else if (!scaled() && (!std::isfinite(last_.loss) || scalars.finite == 0))
     what = fmt::format("the {} of step {} is not finite", std::isfinite(last_.loss) ? "gradient" : "loss", read_);
   else if (high_reports_ >= diverged_reports)
-    what = fmt::format("training has diverged: step {} has {:.6g} bits per byte, and guessing has 8", read_,
+    what = fmt::format("training has diverged: step {} has {:.6g} bits per byte, but guessing has 8", read_,
                        last_.loss / std::numbers::ln2);
   if (what.empty()) return;
-  writer_->finish();  // all ranks are here alike: what is being saved is of a good step
+  writer_->finish();  // all ranks reach this point; what is being saved is from a good step
   throw TrainingDiverged(fmt::format("{}; {}. Lower train.lr or {}", what, writer_->last_saved(),
                                      scaled() ? "set train.precision: bf16" : "lengthen train.warmup"));
 }
 
-// Model FLOP utilisation: recompute is not counted as work done.
+// Model FLOP utilisation; recompute does not count as work.
 std::optional<double> Trainer::utilisation(double tokens_per_second) const {
   if (!peak_) return std::nullopt;
   const std::int64_t context = setup_.config.context_at(step_.step() - 1, setup_.model->context());
@@ -140,7 +140,7 @@ std::optional<double> Trainer::utilisation(double tokens_per_second) const {
          (*peak_ * setup_.comm->size());
 }
 
-// What was measured cannot be written: the run saves the work at the next boundary, then ends.
+// If metrics cannot be written, the run saves a checkpoint at the next step boundary and ends.
 void Trainer::keep(const std::function<void()>& write) {
   try {
     write();
@@ -149,7 +149,7 @@ void Trainer::keep(const std::function<void()>& write) {
   }
 }
 
-// Rank 0 says why, which ends the others.
+// Rank 0 reports the cause, which ends the others.
 void Trainer::end_without_metrics() {
   if (!first_rank()) std::this_thread::sleep_for(std::chrono::seconds(2));
   throw user_error("{}; {}", first_rank() ? unwritten_ : "rank 0 cannot write metrics", writer_->last_saved());
@@ -203,7 +203,7 @@ void Trainer::save() {
   step_.describe(last_, state);
   state.recipe = setup_.recipe;
   state.data = setup_.record;
-  if (first_rank()) keep([&] { metrics_->flush(); });  // not after the checkpoint: a power failure may part them
+  if (first_rank()) keep([&] { metrics_->flush(); });  // before the checkpoint, in case of a power failure
   writer_->begin(state);
   saved_ = step_.step();
 }
@@ -224,7 +224,7 @@ TrainingOutcome Trainer::run() {
     step_.run(prefetcher.next());
     writer_->poll();
     const bool last = step_.step() == c.steps;
-    if (step_.queue().immediate()) read_step();  // costs nothing there, and tells of a wrong step at once
+    if (step_.queue().immediate()) read_step();  // free on the CPU, and reports a bad step at once
     if (due(c.log_every) || last) report();
     if (due(c.evaluate_every) || last) evaluate_now();
     outcome.stopped = setup_.comm->any(stop_requested() || !unwritten_.empty());

@@ -1,5 +1,5 @@
-// The training loop: batches in, checkpoints and metrics out. Knows models, batches and ranks; never a dataset file
-// or a recipe.
+// The training loop: batches in, checkpoints and metrics out. It depends on models, batches and ranks, but not on
+// dataset files or recipes.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,26 +21,26 @@ struct TrainerSetup {
   const BatchSource* data = nullptr;
   const SequenceSet* validation = nullptr;  // absent: no evaluation during training
   Communicator* comm = nullptr;
-  Watchdog* watchdog = nullptr;  // absent: nobody watches the ranks
+  Watchdog* watchdog = nullptr;  // null: no watchdog
   Device device = Device::cpu;
   TrainConfig config;
   std::string run;     // directory
   std::string mirror;  // directory of the checkpoints' second copies; empty: none
-  std::string recipe;  // resolved, kept with every checkpoint, as is
-  DataRecord record;   // what the run reads
+  std::string recipe;  // resolved; stored with every checkpoint
+  DataRecord record;   // the data that the run reads
   bool resume = false;
-  std::function<void()> check_lock;  // rank 0's: throws when the run is no longer this process's; absent: not asked
+  std::function<void()> check_lock;  // rank 0's: throws when the run no longer belongs to this process; may be empty
 };
 
-// Training has come to nothing: the loss is not finite, or stays far above that of guessing. Its exit code is its own,
-// so that a script tells it from a mistake in the recipe.
+// Training has failed: the loss is not finite, or stays far above that of guessing. It has a separate exit code, so
+// that a script can tell it from a mistake in the recipe.
 class TrainingDiverged : public UserError {
  public:
   using UserError::UserError;
 };
 inline constexpr int diverged_exit_code = 3;
-// A loss above this has diverged once `diverged_reports` reports in a row have it: guessing has 8 bits per byte, and a
-// rate that is too high for a while may be survived.
+// Training has diverged when `diverged_reports` consecutive reports exceed this loss. Guessing has 8 bits per byte;
+// training may recover from a learning rate that is too high for a while.
 inline constexpr double diverged_bits_per_byte = 64;
 inline constexpr int diverged_reports = 3;
 
@@ -50,8 +50,9 @@ struct TrainingOutcome {
   double loss = 0;        // of the last step, nats
 };
 
-// Trains until config.steps or until SIGTERM, SIGINT or SIGUSR1 asks for a checkpoint at the next step boundary.
-// Same recipe, seed and number of ranks: the same bits, across restarts too. TrainingDiverged on every rank alike.
+// Trains until config.steps, or until SIGTERM, SIGINT or SIGUSR1 requests a checkpoint at the next step boundary. The
+// same recipe, seed and number of ranks give the same bits, even across restarts. Throws TrainingDiverged on every
+// rank.
 TrainingOutcome train(const TrainerSetup& setup);
 
 }  // namespace longstride

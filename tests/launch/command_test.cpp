@@ -363,7 +363,7 @@ TEST_F(Command, ACheckpointCutShortAnywhereIsToldInOneSentence) {
           damaged_run("cut", file, [&](const std::string& whole) { return whole.substr(0, whole.size() * part / 16); });
       const CommandResult result = run({"eval", name, "--log-level", "error"});
       EXPECT_EQ(result.exit_code, 2) << file << " " << part;
-      EXPECT_EQ(result.err, "longstride: cut: none of its 1 checkpoints is whole; start the run again\n");
+      EXPECT_EQ(result.err, "longstride: cut: none of its 1 checkpoints is complete; start the run again\n");
     }
 }
 
@@ -375,7 +375,7 @@ TEST_F(Command, OneWrongBitOfACheckpointIsFound) {
     });
     const CommandResult result = run({"sample", name});
     EXPECT_EQ(result.exit_code, 2) << file;
-    EXPECT_NE(result.err.find("the checkpoint of step 2 is passed over: wrong/checkpoints/step-00000002/"),
+    EXPECT_NE(result.err.find("the checkpoint of step 2 is skipped: wrong/checkpoints/step-00000002/"),
               std::string::npos)
         << result.err;
   }

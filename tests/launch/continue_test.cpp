@@ -128,7 +128,7 @@ TEST_F(Continued, ATrainingThatDivergesHasAnExitCodeOfItsOwn) {
                                     "--set", "train.lr=1e-9", "--set", "train.log_every=2"});
   EXPECT_EQ(result.exit_code, 3) << result.err;
   EXPECT_NE(result.err.find("longstride: training has diverged: step 8 has "), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("bits per byte, and guessing has 8; the last checkpoint is step 2. Lower train.lr or"),
+  EXPECT_NE(result.err.find("bits per byte, but guessing has 8; the last checkpoint is step 2. Lower train.lr or"),
             std::string::npos)
       << result.err;
 }

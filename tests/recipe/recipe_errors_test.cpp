@@ -64,7 +64,8 @@ const Edit edits[] = {
     // keys together
     {"heads: 2", "heads: 3", "r.yaml:7: model.heads is 3, but must divide model.width, 16"},
     {"heads: 2", "heads: 2\n  key_ratio: 0.3",
-     "r.yaml:8: model.key_ratio is 0.3, which makes keys of 2.4 elements a head (key_ratio * 16 / 2); choose one that "
+     "r.yaml:8: model.key_ratio is 0.3, which makes keys of 2.4 elements per head (key_ratio * 16 / 2); choose one "
+     "that "
      "makes a whole number"},
     {"heads: 2", "heads: 2\n  feed_forward_ratio: 0.03",
      "r.yaml:8: model.feed_forward_ratio is 0.03, which makes an inner width of 0.48; choose one that makes a whole "

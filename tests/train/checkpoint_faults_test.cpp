@@ -45,13 +45,13 @@ class CheckpointFaults : public ::testing::Test {
 
   std::string path(const std::string& file) const { return directory_of(run_.path(), 20) + "/" + file; }
 
-  // The warning with which the second checkpoint is passed over.
+  // The warning that says why the second checkpoint is skipped.
   std::string complaint() {
     log_.str("");
     EXPECT_EQ(resumed_step(run_.path()), 10);
     const std::string said = log_.str();
     EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
-    const std::string start = "the checkpoint of step 20 is passed over: " + directory_of(run_.path(), 20);
+    const std::string start = "the checkpoint of step 20 is skipped: " + directory_of(run_.path(), 20);
     const auto at = said.find(start);
     EXPECT_NE(at, std::string::npos) << said;
     return at == std::string::npos ? said : said.substr(at + start.size(), said.size() - at - start.size() - 1);
@@ -186,7 +186,7 @@ TEST_F(CheckpointFaults, NoneWholeIsOneSentence) {
   for (std::int64_t step : {10, 20}) fs::remove(directory_of(run_.path(), step) + "/state.json");
   SmallTraining training;
   EXPECT_EQ(user_error_of([&] { load_newest_checkpoint(run_.path(), training.tensors()); }),
-            run_.path() + ": none of its 2 checkpoints is whole; start the run again");
+            run_.path() + ": none of its 2 checkpoints is complete; start the run again");
 }
 
 TEST_F(CheckpointFaults, NoCheckpointAtAllIsOneSentence) {
@@ -227,7 +227,7 @@ TEST_F(CheckpointFaults, AnotherModelIsRefusedByTheFirstTensorThatDiffers) {
   fewer.bind(masters.slice(0, 0, fewer.flat_size()), masters.slice(0, 0, fewer.flat_size()));
   EXPECT_EQ(user_error_of([&] { load_weights(run_.path(), fewer, false); }),
             path("model.safetensors") +
-                ": holds tensor 'norm.gain' (5), which the model has not; use the recipe "
+                ": holds tensor 'norm.gain' (5), which the model lacks; use the recipe "
                 "that the run was started with");
 }
 
@@ -251,7 +251,7 @@ TEST(CheckpointWeights, ThatAreNotFiniteAreRefused) {
   SmallTraining::set(training.masters, training.parameters.all()[1].offset + 2, std::nan(""));
   save_checkpoint(run.path(), testing::state_at(5), training.tensors(), 0);
   const std::string message = directory_of(run.path(), 5) +
-                              "/model.safetensors: weights of 'norm.gain' are not finite, so the model is of no use; "
+                              "/model.safetensors: weights of 'norm.gain' are not finite, so the model is unusable; "
                               "move this checkpoint away to use the one before it";
   EXPECT_EQ(user_error_of([&] { load_newest_checkpoint(run.path(), training.tensors()); }), message);
   EXPECT_EQ(user_error_of([&] { load_weights(run.path(), training.parameters, false); }), message);

@@ -135,7 +135,7 @@ TEST_F(RunLockTest, AProcessWhoseLockWasTakenNoticesAndLeavesTheOthersAlone) {
     held.check();
     put(lock_of_another_host(1));
     EXPECT_TRUE(soon([&] { return user_error_of([&] { held.check(); }) != ""; }));
-    EXPECT_NE(user_error_of([&] { held.check(); }).find("another process has taken the run over"), std::string::npos);
+    EXPECT_NE(user_error_of([&] { held.check(); }).find("another process has taken over the run"), std::string::npos);
   }
   EXPECT_EQ(text_of(lock), lock_of_another_host(1));
 }

@@ -19,7 +19,7 @@ constexpr const char* name_of(Recompute recompute) {
 // stride), or the data itself (images: row, column, channel); or no tables at all.
 enum class Positions : std::uint8_t { attention, data, none };
 
-// Reading of N(0, 0.125 / fan_in): a variance (the released code) or a standard deviation.
+// How to read N(0, 0.125 / fan_in): as a variance (the released code) or a standard deviation.
 enum class InitReading : std::uint8_t { variance, deviation };
 
 struct SparseTransformerConfig : ModelConfig {

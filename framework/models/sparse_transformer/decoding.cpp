@@ -1,4 +1,4 @@
-// Generation with a Sparse Transformer: a position at a time through the layers, or all of it in one kernel.
+// Generation with a Sparse Transformer: position by position through the layers, or entirely in one kernel.
 #include "framework/core/errors.h"
 #include "framework/models/sparse_transformer/generate/generate.h"
 #include "framework/models/sparse_transformer/sparse_transformer.h"

@@ -1,4 +1,4 @@
-// What a recipe may say of a Sparse Transformer: its keys, what each may be, and what they must agree in.
+// The recipe keys of a Sparse Transformer: their allowed values, and the conditions that combine several keys.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void check_key_size(SettingsChecker& check, const SparseTransformerConfig& m) {
   const double key_size = m.key_ratio * static_cast<double>(m.width) / static_cast<double>(m.heads);
   if (!is_whole(key_size))
     check.refuse("model.key_ratio",
-                 "model.key_ratio is {}, which makes keys of {:g} elements a head (key_ratio * {} / {}); choose one "
+                 "model.key_ratio is {}, which makes keys of {:g} elements per head (key_ratio * {} / {}); choose one "
                  "that makes a whole number",
                  m.key_ratio, key_size, m.width, m.heads);
   else if (m.rotary_base > 0 && m.key_size() % 2 != 0 && check.none_in({"model.rotary_base"}))
@@ -58,7 +58,7 @@ void check_key_size(SettingsChecker& check, const SparseTransformerConfig& m) {
                  m.rotary_base, m.key_size());
 }
 
-// The power of two next to the square root, which section 4.2 of the paper advises.
+// The power of two nearest to the square root, as section 4.2 of the paper recommends.
 std::int64_t usual_stride(std::int64_t context) {
   return std::int64_t{1} << std::llround(0.5 * std::log2(static_cast<double>(context)));
 }
@@ -151,7 +151,7 @@ std::string SparseTransformerConfig::summary() const {
                      inner_width());
 }
 
-// The same pattern, positions and kind of data. Pictures keep their size, and so their stride.
+// Keeps the pattern, the position tables and the kind of data. Pictures keep their size and therefore their stride.
 std::vector<std::string> SparseTransformerConfig::toy_overrides() const {
   const auto set = [](const char* key, auto value) { return fmt::format("model.{}={}", key, value); };
   const bool small_pictures = geometry.rows == 32;

@@ -55,7 +55,7 @@ class SparseTransformer : public Model,
   generation::Weights generation_weights(const ResidualStream::Caches& caches) const;
   // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation.
   double deviation(double fan_in) const;
-  // The positions that this rank has of each sequence in a step or an evaluation.
+  // The positions of each sequence that this rank holds in a step or an evaluation.
   struct Span {
     std::int64_t first = 0;
     Tensor targets;  // (batch, seq / ranks) u8

@@ -34,7 +34,7 @@ void check_file(const std::string& path, const FileDigest& digest, Verify depth)
     throw user_error("{}: its content does not match its checksum", path);
 }
 
-// Several at a time, on a few threads whatever the number of files.
+// Checks several files at a time, with a fixed limit on threads.
 void check_files(const std::string& directory, const std::map<std::string, FileDigest>& files, Verify depth) {
   constexpr std::size_t most_threads = 16;
   std::atomic<std::size_t> next = 0;
@@ -49,7 +49,7 @@ void check_files(const std::string& directory, const std::map<std::string, FileD
   for (std::future<void>& thread : threads) thread.get();
 }
 
-// UserError says what is missing or damaged.
+// The UserError says what is missing or damaged.
 CheckpointManifest verified(const std::string& directory, std::int64_t step, Verify depth) {
   const std::string state_path = directory + "/" + checkpoint_names::state;
   const CheckpointManifest manifest = parse_manifest(read_file(state_path), state_path);
@@ -59,7 +59,7 @@ CheckpointManifest verified(const std::string& directory, std::int64_t step, Ver
   if (!manifest.files.contains(checkpoint_names::model))
     throw user_error("{}: does not list {}", state_path, checkpoint_names::model);
   if (files_of(manifest, checkpoint_names::optimizer).empty())
-    throw user_error("{}: lists no moments of the optimizer", state_path);
+    throw user_error("{}: does not list the optimizer's moments", state_path);
   check_files(directory, manifest.files, depth);
   return manifest;
 }
@@ -77,7 +77,7 @@ std::optional<Found> find_newest_whole(const std::string& run, Verify depth) {
       const CheckpointManifest manifest = verified(directory, *step, depth);
       if (manifest.version <= checkpoint_version) return Found{directory, manifest};
     } catch (const UserError& error) {
-      spdlog::warn("the checkpoint of step {} is passed over: {}", *step, error.what());
+      spdlog::warn("the checkpoint of step {} is skipped: {}", *step, error.what());
       continue;
     }
     throw user_error("{}: is a checkpoint of a later version of Longstride; read it with that version, or move it away",
@@ -90,7 +90,7 @@ Found newest_whole(const std::string& run, Verify depth) {
   if (std::optional<Found> found = find_newest_whole(run, depth)) return *found;
   const std::size_t count = checkpoint_steps(run).size();
   if (count == 0) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
-  throw user_error("{}: none of its {} checkpoints is whole; start the run again", run, count);
+  throw user_error("{}: none of its {} checkpoints is complete; start the run again", run, count);
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& run) {
     const std::string digits = name.starts_with("step-") ? name.substr(5) : "";
     const bool number = digits.size() >= 8 && digits.size() <= 18 &&
                         std::all_of(digits.begin(), digits.end(), [](char c) { return '0' <= c && c <= '9'; });
-    // Only the name that this program gives: step-000000001000 would be another directory of the same step.
+    // Accepts only names that this program writes: step-000000001000 would be a second directory for the same step.
     if (number && checkpoint_directory(run, std::stoll(digits)).ends_with("/" + name))
       steps.push_back(std::stoll(digits));
   }

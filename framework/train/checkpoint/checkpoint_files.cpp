@@ -22,7 +22,7 @@ Tensor slice_of(const Tensor& flat, const Parameter& p) {
   return flat.slice(0, p.offset, p.offset + p.shape.count()).reshape(p.shape);
 }
 
-// A tensor of a file and the memory it is written from or read into.
+// A tensor in a file, and the memory that it is written from or read into.
 struct Named {
   std::string name;
   Tensor tensor;
@@ -36,11 +36,11 @@ std::vector<Named> slices_of(const ParameterSet& parameters, const Tensor& flat)
   return all;
 }
 
-// The parameters in these ranges of a flat buffer, of which `held` has all elements one after the other. One that a
-// range cuts is there as "<name>[begin:end]": those elements of it, in one dimension.
+// Adds the parameters in these ranges of a flat buffer; `held` has the ranges' elements one after another. A parameter
+// that a range cuts is added as "<name>[begin:end]": those of its elements, in one dimension.
 void add_ranges(std::vector<Named>& all, const std::string& prefix, const ParameterSet& parameters, const Tensor& held,
                 const std::vector<FlatRange>& ranges) {
-  std::int64_t at = 0;  // in `held`, of the range
+  std::int64_t at = 0;  // of the range in `held`
   for (const FlatRange& range : ranges) {
     for (const Parameter& p : parameters.all()) {
       const std::int64_t first = std::max(range.begin, p.offset);
@@ -83,13 +83,13 @@ void read_tensors(const std::string& path, const std::vector<Named>& all) {
     for (const TensorEntry& entry : reader.entries())
       if (!known(entry.name))
         throw user_error(
-            "{}: holds tensor '{}' {}, which the model has not; use the recipe that the run was started with", path,
+            "{}: holds tensor '{}' {}, which the model lacks; use the recipe that the run was started with", path,
             entry.name, entry.shape.text());
   }
   for (const Named& n : all) reader.read(n.name, n.tensor);
 }
 
-// Gone at once under its name, then byte by byte: a half-deleted checkpoint is never seen.
+// Renames the directory before deleting it, so a half-deleted checkpoint is never seen.
 void remove_checkpoint(const std::string& directory) {
   const fs::path path(directory);
   const fs::path doomed = path.parent_path() / (".tmp-" + path.filename().string() + "-removed");
@@ -102,7 +102,7 @@ void remove_checkpoint(const std::string& directory) {
 // "<name>" or "<name>[begin:end]".
 struct RangeName {
   std::string parameter;
-  std::int64_t begin = 0, end = -1;  // -1: the whole
+  std::int64_t begin = 0, end = -1;  // -1: the whole parameter
 };
 
 std::optional<RangeName> parse_range_name(const std::string& name) {
@@ -118,7 +118,7 @@ std::optional<RangeName> parse_range_name(const std::string& name) {
   return parsed;
 }
 
-// A flat buffer, or the parameters' own masters when absent, filled from the tensors whose names begin with `prefix`.
+// A flat buffer (the parameters' own masters if absent) to fill from the tensors whose names begin with `prefix`.
 struct Wanted {
   std::string prefix;
   Tensor flat;
@@ -144,8 +144,8 @@ void read_entry(const SafetensorsReader& reader, const TensorEntry& entry, const
     wanted.read[p->name] += end - name->begin;
     return;
   }
-  throw user_error("{}: holds tensor '{}' {}, which the model has not; {}", reader.path(), entry.name,
-                   entry.shape.text(), advice);
+  throw user_error("{}: holds tensor '{}' {}, which the model lacks; {}", reader.path(), entry.name, entry.shape.text(),
+                   advice);
 }
 
 void read_shards(const std::string& directory, const std::vector<std::string>& shards, const ParameterSet& parameters,
@@ -167,13 +167,13 @@ bool all_finite(const Tensor& tensor) {
   return std::all_of(values, values + tensor.count(), [](T value) { return std::isfinite(value); });
 }
 
-// A model whose weights are not numbers scores and samples nonsense without a word.
+// A model with non-finite weights would silently score and sample nonsense.
 void refuse_non_finite(const std::string& directory, const ParameterSet& parameters, const Tensor& flat) {
   for (const Parameter& p : parameters.all()) {
     const Tensor weights = flat.given() ? slice_of(flat, p) : p.master;
     if (!(weights.dtype() == Dtype::f64 ? all_finite<double>(weights) : all_finite<float>(weights)))
       throw user_error(
-          "{}: weights of '{}' are not finite, so the model is of no use; move this checkpoint away to use the one "
+          "{}: weights of '{}' are not finite, so the model is unusable; move this checkpoint away to use the one "
           "before it",
           directory, p.name);
   }
@@ -211,7 +211,7 @@ CheckpointShare share_of_writer(int writer, int writers, std::int64_t flat_size,
   };
   share.model = writer == 0;
   if (averages(writer)) share.average = {{0, flat_size}};
-  // The end is the next one's beginning: the same sum, in the same order.
+  // The end equals the next writer's beginning exactly: the same sum, in the same order.
   const std::int64_t begin = edge(before), end = edge(before + room(writer));
   if (end > begin) share.moments = {{begin, end - begin}};
   return share;

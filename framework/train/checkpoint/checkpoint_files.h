@@ -1,5 +1,5 @@
-// The files of a checkpoint's directory: their names, which rank writes which part of them, and what is in them. The
-// rest is checkpoint.h's and checkpoint_writer.h's.
+// The files in a checkpoint's directory: their names, which rank writes which part of them, and their contents.
+// checkpoint.h and checkpoint_writer.h have the rest.
 #pragma once
 #include <map>
 #include <memory>
@@ -15,15 +15,15 @@ namespace longstride {
 namespace checkpoint_names {
 inline constexpr const char* state = "state.json";
 inline constexpr const char* model = "model.safetensors";
-inline constexpr const char* average = "ema";           // what the names of the average's file or shards begin with
-inline constexpr const char* optimizer = "optimizer-";  // and of the moments' shards
+inline constexpr const char* average = "ema";           // prefix of the average's file or shards
+inline constexpr const char* optimizer = "optimizer-";  // prefix of the moments' shards
 }  // namespace checkpoint_names
 
 std::string checkpoints_directory(const std::string& run);
 std::string checkpoint_directory(const std::string& run, std::int64_t step);
 void create_checkpoints_directory(const std::string& run);
 
-// What one writer of several writes.
+// What one of several writers writes.
 struct CheckpointShare {
   bool model = false;
   std::vector<FlatRange> moments, average;
@@ -32,17 +32,18 @@ struct CheckpointShare {
   bool empty() const { return !model && moments.empty() && average.empty(); }
 };
 
-// As even as it gets while the model and its average are one file each: they go to the first two writers, and the
-// moments, cut anywhere, to those who have less.
+// Divides the state as evenly as possible. The model and its average are one file each, for the first two writers; the
+// moments may be cut anywhere and go to the writers that have less.
 CheckpointShare share_of_writer(int writer, int writers, std::int64_t flat_size, bool with_average);
-// Where every rank has its own part of the optimizer's state, it writes that.
+// For a sharded optimizer: every rank writes its own part of the state.
 CheckpointShare share_of_owner(int rank, int ranks, const std::vector<FlatRange>& owned, bool with_average);
 std::int64_t elements_of(const std::vector<FlatRange>& ranges);
 
-// The directory of a new checkpoint, under a temporary name, after those of earlier crashes are gone. For one rank.
+// Removes what earlier crashes left, then creates the directory of a new checkpoint under a temporary name. For one
+// rank.
 std::unique_ptr<AtomicDirectory> begin_checkpoint(const std::string& run, std::int64_t step);
 
-// Writes a share's files into `directory`, from tensors that hold just that share.
+// Writes a share's files into `directory`, from tensors that hold only that share.
 std::map<std::string, FileDigest> write_share(const std::string& directory, std::int64_t step,
                                               const TrainingTensors& tensors, const CheckpointShare& share);
 
@@ -51,11 +52,11 @@ void commit_checkpoint(const std::string& run, const CheckpointState& state,
                        const std::map<std::string, FileDigest>& files, AtomicDirectory& directory, std::int64_t keep);
 
 // Deletes the oldest checkpoints beyond `keep` (0: none), counting only those up to step `newest`: checkpoints of later
-// steps were passed over as damaged when the run resumed.
+// steps were skipped as damaged when the run resumed.
 void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std::int64_t keep);
 
-// Fills the parameters from a file that holds these and no others; `flat` as in TrainingTensors, or the parameters' own
-// masters when absent.
+// Fills the parameters from a file that holds exactly these; `flat` as in TrainingTensors, or the parameters' own
+// masters if absent.
 void read_parameters(const std::string& path, const ParameterSet& parameters, const Tensor& flat = {});
 // Fills both moments, or the average, from all of their shards; `flat` as above.
 void read_moments(const std::string& directory, const std::vector<std::string>& shards, const TrainingTensors& tensors);

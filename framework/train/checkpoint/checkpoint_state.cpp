@@ -20,7 +20,7 @@ json optional_number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? json(*value) : json(nullptr);
 }
 
-// A name from outside may be no UTF-8; that must not be what a checkpoint fails on.
+// A name from outside may not be valid UTF-8; that must not make a checkpoint fail.
 std::string printed(const json& object, int indent) {
   return object.dump(indent, ' ', false, json::error_handler_t::replace);
 }
@@ -33,7 +33,7 @@ std::string checksum_of(json object) {
   return sha.hex();
 }
 
-// Reads one key after the other, and says which one is wrong.
+// Reads keys one by one, and says which one is wrong.
 class Keys {
  public:
   Keys(const json& object, const std::string& path) : object_(object), path_(path) {}
@@ -45,7 +45,7 @@ class Keys {
       fail(key, fmt::format("a whole number of at least {}", least));
     return value.get<std::int64_t>();
   }
-  // Of a key that older checkpoints do not have.
+  // For a key that older checkpoints do not have.
   std::int64_t integer_or(const char* key, std::int64_t otherwise) const {
     return object_.contains(key) ? integer(key, 0) : otherwise;
   }
@@ -67,7 +67,7 @@ class Keys {
     DataRecord texts;
     if (!object_.contains(key)) return texts;
     for (const auto& [name, value] : object(key).items()) {
-      if (!value.is_string()) fail(key, "an object of texts");
+      if (!value.is_string()) fail(key, "an object whose values are text");
       texts[name] = value.get<std::string>();
     }
     return texts;
@@ -92,7 +92,7 @@ class Keys {
 };
 
 json parse_object(const std::string& text, const std::string& path) {
-  // Deep nesting is garbage of a kind that would exhaust the stack when the checksum walks through it.
+  // Deep nesting can only be garbage, and computing its checksum would exhaust the stack.
   const auto shallow = [&](int depth, json::parse_event_t, json&) {
     if (depth > max_depth) throw user_error("{}: is not the state of a checkpoint", path);
     return true;

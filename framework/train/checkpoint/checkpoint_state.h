@@ -1,4 +1,4 @@
-// state.json of a checkpoint: reading, writing and checking it. The rest is checkpoint.h's.
+// Reads, writes and checks a checkpoint's state.json. checkpoint.h has the rest.
 #pragma once
 #include <map>
 #include <string>
@@ -18,11 +18,11 @@ struct CheckpointManifest {
 constexpr std::int64_t checkpoint_version = 2;  // 1: the moments in one file
 
 // The text holds a checksum of itself: the SHA-256 of the same JSON without its key "checksum", keys sorted, no spaces.
-// That rule holds for every version, so that a newer version is told from damage.
+// That rule holds for every version, so a newer version can be told from damage.
 std::string manifest_text(const CheckpointManifest& manifest);
 
-// UserError, naming `path`, on anything that is not what manifest_text writes. A manifest of a later version comes back
-// with `version` alone.
+// UserError, naming `path`, on anything that manifest_text does not write. For a manifest of a later version only
+// `version` is set.
 CheckpointManifest parse_manifest(const std::string& text, const std::string& path);
 
 }  // namespace longstride

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 constexpr const char* failed = "failed";
 
-// What a rank tells the others when its files are written: a line for each with its name, size and checksum.
+// What a rank reports when its files are written: one line per file with name, size and checksum.
 std::string report_of(const std::map<std::string, FileDigest>& files) {
   std::string report;
   for (const auto& [name, digest] : files) report += fmt::format("{} {} {}\n", name, digest.bytes, digest.sha256);
@@ -79,8 +79,8 @@ void CheckpointWriter::choose_share() {
   if (!tensors_.moment_ranges.empty()) {
     if (static_cast<int>(writers_.size()) < comm_.size())
       throw user_error(
-          "{}: is not seen by all {} ranks, which each write their part of a sharded optimizer; put it on "
-          "a file system that the hosts share, or do without sharding",
+          "{}: is not visible to all {} ranks, each of which writes its part of a sharded optimizer; put it on a file "
+          "system that the hosts share, or set parallel.shard: false",
           places_.run, comm_.size());
     share_ = share_of_owner(comm_.rank(), comm_.size(), tensors_.moment_ranges, average);
     return;
@@ -95,8 +95,7 @@ CheckpointWriter::~CheckpointWriter() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Rank 0 writes a file for the others to look for: a directory of the same name on a disk of their own does not have
-// it.
+// Rank 0 writes a file that the others look for: it is missing from a directory of the same name on a local disk.
 void CheckpointWriter::find_writers() {
   const std::string all = checkpoints_directory(places_.run);
   std::string name;
@@ -122,7 +121,7 @@ void CheckpointWriter::begin(const CheckpointState& state) {
   if (comm_.rank() == 0) {
     try {
       directory_ = begin_checkpoint(places_.run, state.step);
-    } catch (const UserError& e) {  // the others wait, until this ends them
+    } catch (const UserError& e) {  // the other ranks wait until this ends them
       throw not_saved(e.what());
     }
     name = fs::path(directory_->path()).filename().string();
@@ -131,7 +130,7 @@ void CheckpointWriter::begin(const CheckpointState& state) {
   path_ = checkpoints_directory(places_.run) + "/" + name;
   files_.clear();
   error_.clear();
-  // A part of what the tensor holds, or all of it.
+  // Copies part or all of the tensor.
   const auto copy = [&](const Tensor& from, const Tensor& to, std::int64_t at) {
     if (to.given()) queue_.copy_to_host(to.data(), from.slice(0, at, at + to.count()).data(), to.bytes());
   };
@@ -143,10 +142,10 @@ void CheckpointWriter::begin(const CheckpointState& state) {
   copy(tensors_.v, copy_.v, first);
   copied_.record(queue_);
   phase_ = Phase::copying;
-  if (queue_.immediate()) poll();  // the copy is there
+  if (queue_.immediate()) poll();  // the copy is already complete
 }
 
-// Signals are for the main thread, and an error is thrown there.
+// The main thread handles signals and throws errors.
 void CheckpointWriter::start(std::function<void()> work) {
   if (thread_.joinable()) thread_.join();
   busy_ = true;
@@ -164,7 +163,7 @@ void CheckpointWriter::start(std::function<void()> work) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// On a GPU the next step is already on the stream when the host waits here for the copy before it.
+// On a GPU the next step is already on the stream when the host waits here for the preceding copy.
 void CheckpointWriter::poll() {
   if (phase_ == Phase::idle) return;
   if (phase_ == Phase::copying) {
@@ -197,7 +196,7 @@ void CheckpointWriter::collect() {
   if (comm_.rank() == 0) start([this] { commit(); });
 }
 
-// The checkpoint counts once it has its name; that a second copy fails is no reason to end the run.
+// The checkpoint is valid once it has its name; a failed second copy does not end the run.
 void CheckpointWriter::commit() {
   commit_checkpoint(places_.run, state_, files_, *directory_, places_.keep);
   if (places_.mirror.empty()) return;
@@ -208,7 +207,7 @@ void CheckpointWriter::commit() {
   }
 }
 
-// Which checkpoint is there, not which was: the directory may have been removed or renamed.
+// Looks at the disk, because the directory may have been removed or renamed.
 std::string CheckpointWriter::last_saved() const {
   for (const std::string& place : {places_.run, places_.mirror})
     if (const std::vector<std::int64_t> steps = checkpoint_steps(place); !place.empty() && !steps.empty())
@@ -220,7 +219,7 @@ UserError CheckpointWriter::not_saved(const std::string& reason) const {
   return user_error("the checkpoint of step {} cannot be saved: {}; {}", state_.step, reason, last_saved());
 }
 
-// What was written goes; then the rank that knows why it failed says so, which ends the others.
+// Removes what was written; then the rank that knows the cause reports it, which ends the others.
 void CheckpointWriter::end_with(int failed_rank) {
   comm_.barrier();
   directory_.reset();

@@ -1,11 +1,11 @@
-// Checkpoints that training hardly waits for, written by all ranks at once. A rank copies its share of the state into
-// memory set aside for that (on a GPU by the step's stream, while the host continues), and a thread writes
-// the copy. When the files of all ranks are on disk, rank 0 lists them in state.json and gives the directory its name;
-// until then the last checkpoint is the one before. One checkpoint is under way at a time.
+// Checkpoints that barely delay training, written by all ranks at once. A rank copies its share of the state into
+// memory reserved for it (on a GPU by the step's stream, while the host continues), and a thread writes the copy. When
+// the files of all ranks are on disk, rank 0 lists them in state.json and gives the directory its name; until then the
+// previous checkpoint is the last one. Only one checkpoint is in progress at a time.
 //
 //   writer.begin(state);   // after a step
 //   writer.poll();         // after every step: cheap; throws when writing has failed
-//   writer.finish();       // waits until what was begun is there
+//   writer.finish();       // waits until the checkpoint is complete
 //
 // All functions are collective, and communicate only from the caller's thread.
 #pragma once
@@ -23,34 +23,34 @@
 
 namespace longstride {
 
-// Bytes of the host's memory that one of `ranks` ranks needs for its copy, the largest of them; when all see the run's
-// directory. `sharded`: every rank has its own part of the optimizer's state.
+// Host memory in bytes for the largest copy that any of `ranks` ranks makes, if all see the run's directory. `sharded`:
+// every rank has its own part of the optimizer's state.
 std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average, bool sharded);
 
 // Where checkpoints go.
 struct CheckpointPlaces {
   std::string run;          // directory
   std::int64_t keep = 0;    // newest checkpoints kept; 0: all
-  std::string mirror = "";  // a directory for a second copy, made by rank 0's thread; a copy that fails is a warning.
+  std::string mirror = "";  // a directory for a second copy, made by rank 0's thread; failure is only a warning.
                             // Empty: none
 };
 
 class CheckpointWriter {
  public:
-  // Finds out which ranks see the run's directory: only these write. Allocates. `tensors` are not written but by work
-  // on `queue`; `last`: the step of the checkpoint that there is already, or -1.
+  // Finds out which ranks see the run's directory: only these write. Allocates. Only work on `queue` may write
+  // `tensors`. `last`: the step of the existing checkpoint, or -1.
   CheckpointWriter(Communicator& comm, CheckpointPlaces places, const TrainingTensors& tensors, const Queue& queue,
                    std::int64_t last = -1);
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Waits for the checkpoint before, if that is still being written.
+  // Waits for the previous checkpoint if it is still being written.
   void begin(const CheckpointState& state);
   void poll();
   void finish();
   std::int64_t committed() const { return committed_; }  // step of the last whole checkpoint; -1: none yet
-  // "the last checkpoint is step 40", of those that are on disk now, or that there is none.
+  // "the last checkpoint is step 40", looking at the disk, or a statement that there is none.
   std::string last_saved() const;
   bool under_way() const { return phase_ != Phase::idle; }
   std::size_t bytes() const { return memory_.bytes(); }  // of the copy
@@ -78,10 +78,10 @@ class CheckpointWriter {
   Phase phase_ = Phase::idle;
   CheckpointState state_;
   std::unique_ptr<AtomicDirectory> directory_;  // rank 0's
-  std::string path_;                            // of that directory, as this rank sees it
+  std::string path_;                            // that directory's, as this rank sees it
   std::map<std::string, FileDigest> files_;     // this rank's; on rank 0, when all are written, those of all ranks
-  std::string error_;                           // of the thread
-  std::string mirror_error_;                    // likewise
+  std::string error_;                           // the thread's
+  std::string mirror_error_;                    // the thread's
   std::atomic<bool> busy_ = false;
   std::thread thread_;
   std::int64_t committed_;

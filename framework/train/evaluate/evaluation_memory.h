@@ -1,4 +1,4 @@
-// Memory of an evaluation that is no part of a training run: on a GPU, the weights as well.
+// Memory for an evaluation outside a training run; on a GPU it includes the weights.
 #pragma once
 #include <functional>
 
@@ -11,13 +11,13 @@ namespace longstride {
 
 class EvaluationMemory {
  public:
-  // `masters` is the host's flat buffer that the model is bound to. On a GPU the weights are copied there and the model
-  // is bound to them, and weights and residual stream have the types of `train`: the figure is that of an evaluation
-  // during the training. The CPU always computes in fp32.
+  // `masters` is the host's flat buffer that the model is bound to. On a GPU the weights are copied to the device and
+  // the model is bound to the copy. Weights and residual stream have the types of `train`, so the figure equals that of
+  // an evaluation during training. The CPU always computes in fp32.
   EvaluationMemory(Model& model, const Tensor& masters, const EvaluationConfig& config, const TrainConfig& train,
                    Device device);
-  // The same for any other use of a model's weights, with an arena of as many bytes as `arena_bytes` counts. The
-  // residual stream is fp32 unless it is `low_precision_residual`.
+  // The same for any other use of a model's weights, with an arena of the size that `arena_bytes` returns. The residual
+  // stream is fp32 unless `low_precision_residual`.
   EvaluationMemory(Model& model, const Tensor& masters, Precision precision, Device device,
                    const std::function<std::size_t(const Context&)>& arena_bytes, bool low_precision_residual = false);
 
@@ -25,7 +25,7 @@ class EvaluationMemory {
 
  private:
   Context ctx_;
-  Block block_;  // on a GPU masters and their low-precision copy; library workspace, arena
+  Block block_;  // on a GPU: masters and their low-precision copy; everywhere: library workspace, arena
   Stream stream_;
   Arena arena_;
 };

@@ -24,7 +24,7 @@ void add_windows(std::int64_t sequence, std::int64_t length, const EvaluationCon
   }
 }
 
-// Keeps `most` of the windows: the middle one of each of as many equal stretches.
+// Keeps `most` windows: divides them into that many equal stretches and keeps the middle one of each.
 void spread_out(std::vector<EvaluationWindow>& windows, std::int64_t most) {
   const auto count = static_cast<std::int64_t>(windows.size());
   if (most <= 0 || count <= most) return;
@@ -33,7 +33,7 @@ void spread_out(std::vector<EvaluationWindow>& windows, std::int64_t most) {
   windows.resize(static_cast<std::size_t>(most));
 }
 
-// Of nats / bytes, with windows as the sample: they may have different lengths.
+// The standard error of nats / bytes over the windows, which may have different lengths.
 double standard_error(const std::vector<EvaluationWindow>& windows, const std::vector<double>& nats,
                       const EvaluationResult& result) {
   const auto count = static_cast<double>(windows.size());
@@ -105,8 +105,8 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
   for (auto w = static_cast<std::size_t>(comm.rank() / ranks); w < windows.size();
        w += static_cast<std::size_t>(comm.size() / ranks))
     mine.push_back(w);
-  // One slot per window: summed over the ranks each slot is that window's own figure, so the total, added in the
-  // windows' order, does not depend on which rank scored what.
+  // One element per window. Summed over the ranks, each element is that window's own figure, so the total, added in
+  // window order, does not depend on which rank scored which window.
   std::vector<double> nats(windows.size(), 0.0);
   const Queue queue = ctx.queue();
   const HostSide host_tokens(ctx.device, positions_of(config)),
@@ -116,7 +116,7 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
     const auto count = static_cast<std::int64_t>(end - i);
     const std::int64_t length = windows[mine[i]].length;
     Scratch scratch(ctx);
-    // The ranks of a group have equal runs: what fills a window up comes last, where nothing that counts attends to it.
+    // The ranks of a group have equal runs. Padding is at the end of a window, where no scored byte attends to it.
     const std::int64_t run = (length + ranks - 1) / ranks;
     const Tensor tokens = scratch.tensor({count, run * ranks}, Dtype::u8);
     const Tensor losses = scratch.tensor({count, run}, ctx.exact);

@@ -1,9 +1,9 @@
 // Bits per byte of a split: nats / ln 2, averaged over every predicted byte.
 //
-// Windows. min_context 0: [0, n), [n, 2n), ... of each sequence, the last one as short as it comes. min_context m > 0:
+// Windows. min_context 0: [0, n), [n, 2n), ... of each sequence, the last one possibly shorter. min_context m > 0:
 // windows start n - m apart and score their last n - m bytes, so that every scored byte has at least m bytes of
-// context; a sequence's first window is scored whole (nothing before it exists) and its last one is moved back to
-// end where the sequence ends. Either way every byte is scored exactly once.
+// context; a sequence's first window is scored whole (it has no predecessor) and its last one is moved back so that it
+// ends with the sequence. Either way every byte is scored exactly once.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,8 +19,8 @@ struct EvaluationConfig {
   std::int64_t context = 0;      // n
   std::int64_t min_context = 0;  // m, below n
   std::int64_t batch = 1;        // windows scored at once by one rank
-  std::int64_t max_windows = 0;  // only so many; 0: all
-  bool spread = false;           // those are spread evenly over all windows; otherwise the first
+  std::int64_t max_windows = 0;  // score at most this many; 0: all
+  bool spread = false;           // choose them evenly from all windows; otherwise take the first ones
 };
 
 struct EvaluationWindow {
@@ -33,20 +33,20 @@ struct EvaluationResult {
   std::int64_t bytes = 0;
   double loss() const { return nats / static_cast<double>(bytes); }
   double bits_per_byte() const;
-  double standard_error = 0;  // of bits_per_byte, as an estimate from the windows scored; 0 with fewer than two
+  double standard_error = 0;  // of bits_per_byte, estimated from the scored windows; 0 with fewer than two
 };
 
 std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, const EvaluationConfig& config);
 
-// Host memory that evaluate() takes for what passes between the host and a GPU; 0 on the CPU.
+// Host memory that evaluate() needs for transfers between the host and a GPU; 0 on the CPU.
 std::int64_t evaluation_host_bytes(Device device, const EvaluationConfig& config);
 // Exact arena bytes that evaluate() needs.
 std::size_t evaluation_bytes(const Model& model, const Context& ctx, const EvaluationConfig& config);
 
-// Scores the windows, spread over the ranks; every rank returns the same bits. In a group (ctx.group) its ranks, which
-// follow each other in `comm`, score each window together, one at a time. Another number of ranks, or another
-// batch, gives the same figure to rounding: the last bits of a matrix product depend on how many rows it has.
-// `progress` is called with (windows done by this rank, windows of this rank).
+// Scores the windows, spread over the ranks; every rank returns the same bits. The ranks of a group (ctx.group), which
+// are consecutive in `comm`, score one window at a time together. A different number of ranks or batch gives the same
+// figure up to rounding: the last bits of a matrix product depend on its number of rows. `progress` is called with
+// (windows done by this rank, windows of this rank).
 EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& sequences,
                           const EvaluationConfig& config, Communicator& comm,
                           const std::function<void(std::int64_t, std::int64_t)>& progress = {});

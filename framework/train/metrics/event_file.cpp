@@ -20,7 +20,7 @@ constexpr std::array<std::uint32_t, 256> crc_table = [] {
   return table;
 }();
 
-// Rotated and shifted, as TFRecord wants it: a checksum of data that contains checksums would be weak.
+// Rotated and shifted as TFRecord requires, because a plain checksum of data that contains checksums would be weak.
 std::uint32_t masked_crc(const void* bytes, std::size_t count) {
   return std::rotr(crc32c(bytes, count), 15) + 0xa282ead8u;
 }

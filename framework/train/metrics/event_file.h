@@ -1,5 +1,5 @@
 // A TensorBoard event file: TFRecords (length, masked CRC-32C of the length, data, masked CRC-32C of the data), each
-// one Event protocol buffer. Written by hand, for four kinds of field need no library.
+// one Event protocol buffer. Written by hand, because four kinds of field do not justify a library.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,8 +18,8 @@ using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
 
 class EventFile {
  public:
-  // Opens a new RUN/events.out.tfevents.<seconds>.<host>.<pid>. TensorBoard then forgets what older files of the
-  // directory say of steps from `first_step` on.
+  // Opens a new RUN/events.out.tfevents.<seconds>.<host>.<pid>. TensorBoard then ignores what older files in the
+  // directory say about `first_step` and later steps.
   EventFile(const std::string& directory, std::int64_t first_step);
 
   void write(std::int64_t step, const Scalars& scalars);

@@ -12,7 +12,7 @@ namespace {
 // Keys in the order in which they are written: people read these lines too.
 using Line = nlohmann::ordered_json;
 
-// The step of a line; -1 for what is no line of ours, such as one that a crash has cut short.
+// The step of a line; -1 for a line that this program did not write in full, such as one that a crash has cut short.
 std::int64_t step_of(const std::string& line) {
   const auto object = nlohmann::json::parse(line, nullptr, false);
   if (!object.is_object()) return -1;

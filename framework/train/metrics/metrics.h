@@ -1,11 +1,12 @@
-// What a run reports: RUN/metrics.jsonl, one JSON object a line, and TensorBoard event files beside it. For one rank.
+// What a run reports: RUN/metrics.jsonl, one JSON object per line, and TensorBoard event files in the same directory.
+// For one rank.
 //   {"step":10,"loss":5.1,"bits_per_byte":7.4,"lr":7e-06,"grad_norm":1.2,"tokens_per_second":10234.5}
-// In fp16 a step's line also has "loss_scale" and "skipped", the steps skipped one after the other up to this one.
+// In fp16 a step's line also has "loss_scale" and "skipped", the number of consecutive steps skipped up to this one.
 //   {"step":0,"device":"NVIDIA H200","precision":"bf16","planned_bytes":37580963840}          once, training on a GPU
 //   {"step":1000,"planned_bytes":37580963840,"used_bytes":37580963840}                            at the end of a
 //   process
 //   {"step":1000,"split":"valid","loss":1.9,"bits_per_byte":2.7,"bytes":100000,"seconds":12.5}
-// A number that is not finite is written as null, for JSON has no other name for it.
+// A number that is not finite is written as null, because JSON cannot represent it.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,7 +18,7 @@ namespace longstride {
 
 struct StepMetrics {
   std::int64_t step = 0;  // optimizer steps taken
-  double loss = 0;        // nats a byte, mean over the global batch
+  double loss = 0;        // nats per byte, mean over the global batch
   double bits_per_byte = 0;
   double lr = 0;
   double grad_norm = 0;  // before clipping
@@ -29,7 +30,7 @@ struct StepMetrics {
 struct EvaluationMetrics {
   std::int64_t step = 0;
   std::string split;  // "valid", "test"
-  double loss = 0;    // nats a byte
+  double loss = 0;    // nats per byte
   double bits_per_byte = 0;
   std::int64_t bytes = 0;  // scored
   double seconds = 0;
@@ -38,7 +39,7 @@ struct EvaluationMetrics {
 struct DeviceMetrics {
   std::int64_t step = 0;  // that the run starts or resumes at
   std::string device, precision;
-  std::int64_t planned_bytes = 0;  // of its memory: what is taken, for the whole run
+  std::int64_t planned_bytes = 0;  // device memory that the run allocates
 };
 
 struct MemoryMetrics {
@@ -48,16 +49,17 @@ struct MemoryMetrics {
 
 class MetricsWriter {
  public:
-  // Drops what an earlier process wrote of steps after `resumed_step`, for they will be taken again (0: a new run,
-  // drops everything), and appends from there.
+  // Drops the lines of an earlier process for steps after `resumed_step`, which will be taken again (0: a new run,
+  // drops everything), then appends.
   MetricsWriter(const std::string& run, std::int64_t resumed_step);
 
-  // With the system when they return. UserError when a file cannot be written or is no longer the run's: append_file.h.
+  // The system has the data when they return. UserError when a file cannot be written or is no longer the run's
+  // (append_file.h).
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
   void write(const DeviceMetrics& metrics);
   void write(const MemoryMetrics& metrics);
-  // To the disk: a checkpoint must not survive a power failure that the lines before it do not.
+  // Flushes to disk, so that a checkpoint cannot survive a power failure that the lines before it do not.
   void flush();
 
  private:

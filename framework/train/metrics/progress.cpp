@@ -81,7 +81,8 @@ void ProgressLine::update(const Progress& progress) {
 void ProgressLine::draw() {
   pending_ = false;
   if (terminal_) {
-    // One column stays free: a full line would wrap. The rest of an older, longer line is erased.
+    // One column stays free because a full line would wrap. The escape sequence erases the rest of an older, longer
+    // line.
     std::fputs(fmt::format("\r{}\x1b[K", progress_text(*last_, columns_of(out_) - 1)).c_str(), out_);
     open_ = true;
   } else {

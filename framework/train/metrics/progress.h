@@ -1,4 +1,4 @@
-// What a person sees of a long run: one line that rewrites itself on a terminal, plain lines in a log. For one rank.
+// The progress of a long run: one line that is redrawn on a terminal, plain lines in a log. For one rank.
 //   step 1,200/73,000 | 2.131 bits/byte | 10.2k tokens/s | MFU 31.2% | 5 h 12 min left
 #pragma once
 #include <chrono>
@@ -18,7 +18,7 @@ struct Progress {
   std::optional<double> seconds_left;  // absent: not known yet
 };
 
-// The line, at most `width` columns: what does not fit is left out from the right, whole pieces at a time.
+// The line, at most `width` columns: items that do not fit are dropped whole, from the right.
 std::string progress_text(const Progress& progress, int width);
 // "45 s", "12 min", "5 h 12 min", "3 d 4 h"
 std::string duration_text(double seconds);
@@ -29,13 +29,13 @@ class ProgressLine {
  public:
   // On a terminal, redrawn at most ten times a second; elsewhere a line at most every `seconds_between_lines`.
   explicit ProgressLine(std::FILE* out, double seconds_between_lines = 10);
-  ~ProgressLine();  // leaves the last line standing
+  ~ProgressLine();  // leaves the last line on the terminal
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   void update(const Progress& progress);
-  // Call before anything else is printed, so that the line is not written over, and at the end of the run. Writes the
-  // last update if the rate limit has held it back.
+  // Call at the end of the run and before printing anything else, which would overwrite the line. Writes the last
+  // update if the rate limit has held it back.
   void finish();
 
  private:
@@ -47,8 +47,8 @@ class ProgressLine {
   double interval_;  // seconds
   std::optional<Progress> last_;
   std::optional<std::chrono::steady_clock::time_point> drawn_at_;
-  bool pending_ = false;  // last_ is newer than what is drawn
-  bool open_ = false;     // a line without its newline stands on the terminal
+  bool pending_ = false;  // last_ has not been drawn yet
+  bool open_ = false;     // the terminal shows a line without its newline
 };
 
 }  // namespace longstride

@@ -6,8 +6,7 @@
 
 namespace longstride {
 
-// Group g of `sequence_ranks` ranks that follow each other takes rows [g * per_rank, (g + 1) * per_rank), `micro` at a
-// time.
+// Group g of `sequence_ranks` consecutive ranks takes rows [g * per_rank, (g + 1) * per_rank), `micro` at a time.
 struct Batching {
   std::int64_t per_rank = 0;
   std::int64_t micro = 0;
@@ -17,8 +16,8 @@ struct Batching {
   int index_of(int rank) const { return rank % sequence_ranks; }
 };
 
-// UserError when the ranks do not divide the global batch, or micro_batch a rank's share. A micro_batch larger than
-// the share means the whole share. A group of several ranks takes one sequence at a time.
+// UserError when the ranks do not divide the global batch, or micro_batch does not divide a rank's share. A micro_batch
+// larger than the share means the whole share. A group of several ranks takes one sequence at a time.
 Batching divide_batch(const TrainConfig& config, int ranks);
 
 }  // namespace longstride

@@ -1,13 +1,13 @@
 // Gradients summed over all ranks, bucket by bucket, during the backward pass or after it.
 //
-// Overlapped, a bucket is sent as soon as its gradients are complete. An exchange that waits for another rank's holds
-// multiprocessors meanwhile, which the backward pass needs: between GPUs linked by NVLink this was measured to cost
-// three times what the exchange takes alone (docs/notes/2026-11/performance.md). Either way buckets are sent in the
-// same order, matrices from the last to the first, then vectors, and the bits are the same. Every rank receives the sum
-// of its own piece of the bucket (reduce-scatter), in the wire's type; unless the optimizer is sharded, the pieces then
-// go to all ranks (all-gather). Sharded or not, the pieces are the same bits, and so is the norm, which every rank
-// measures on its own pieces before the ranks add up. On a GPU all of it runs on a stream of its own, which the step's
-// stream waits for at the end, so a captured step has both.
+// Overlapped, a bucket is sent as soon as its gradients are complete. While it waits for other ranks, an exchange
+// occupies multiprocessors that the backward pass needs; between GPUs linked by NVLink this was measured to cost three
+// times as much as the exchange alone (docs/notes/2026-11/performance.md). Overlapped or not, buckets are sent in the
+// same order, matrices from the last to the first, then vectors, and the results are bit-identical. Every rank receives
+// the sum of its own piece of the bucket (reduce-scatter), in the wire's type; unless the optimizer is sharded, all
+// ranks then receive all pieces (all-gather). Sharding changes no bit of the pieces or of the norm, which every rank
+// measures on its own pieces before the ranks add up. On a GPU the exchange runs on its own stream, which the step's
+// stream waits for at the end, so a captured step contains both.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -25,22 +25,23 @@ class GradientExchange final : public GradientWatcher {
   struct Way {
     bool sharded = false, overlapped = true;
   };
-  // `step` is where the step's work is put. The others live longer.
+  // `step` is the queue of the step's work. The references must outlive the exchange.
   GradientExchange(const ParameterSet& parameters, const TrainingState& state, Collectives& ranks, const Queue& step,
                    Way way);
 
-  // Before the last backward pass of a step. `ctx` is the step's, and watches from now on.
+  // Call before the last backward pass of a step. If overlapped, it becomes the watcher of `ctx`, the step's context.
   void begin(Context& ctx);
   void complete_from(const Parameter& first) override;
-  // After it: the rest of the gradients, the sum of all ranks' nats and the squares that the optimizer measures.
+  // Call after that pass. Exchanges the remaining gradients, all ranks' nats and the squares that the optimizer
+  // measures.
   void finish(Optimizer& optimizer);
-  // Sharded: after the optimizer has updated this rank's pieces of the masters, all of them.
+  // Sharded: gathers all pieces of the masters, after the optimizer has updated this rank's.
   void gather_masters(Context& ctx);
 
  private:
-  void follow(std::size_t event);  // the exchange's stream waits for what the step's has done so far
-  void join();                     // the step's stream waits for all of the exchange
-  void send(std::size_t index);    // of a bucket
+  void follow(std::size_t event);  // the exchange's stream waits for the step's work so far
+  void join();                     // the step's stream waits for the whole exchange
+  void send(std::size_t index);    // sends a bucket
 
   const ParameterSet& parameters_;
   const TrainingState& state_;
@@ -52,11 +53,11 @@ class GradientExchange final : public GradientWatcher {
   std::size_t unsent_ = 0;         // buckets of matrices not yet sent
   Context ctx_;                    // the step's, on the exchange's stream
   Stream stream_;
-  std::vector<Event> ready_;  // one per bucket, and one for what follows all of them
+  std::vector<Event> ready_;  // one per bucket, and one for the work after all of them
   Event done_;
 };
 
-// What ParallelConfig::overlap comes to. Every rank calls it.
+// Resolves ParallelConfig::overlap. Every rank calls it.
 bool overlaps(const ParallelConfig& config, Communicator& comm, Device device);
 
 }  // namespace longstride

@@ -5,7 +5,7 @@
 namespace longstride {
 namespace {
 
-// Exchanges of a plan.
+// Exchanges while planning.
 class NothingMoves final : public Collectives {
  public:
   NothingMoves(int rank, int size) : rank_(rank), size_(size) {}

@@ -31,14 +31,14 @@ using std::chrono::duration;
 
 constexpr const char* first_line = "longstride lock";
 constexpr std::size_t longest_lock = 4096;
-constexpr int most_missed_beats = 3;  // a lock that cannot be read or written may be a file server's hiccup
+constexpr int most_missed_beats = 3;  // a failed read or write may be a hiccup of the file server
 
-// The process that a lock names. `machine` tells pid namespaces and reboots apart: within one, a process number and the
-// time that the process began tell whether it is alive.
+// The process that a lock names. `machine` tells pid namespaces and reboots apart: within one machine, a process number
+// and the time that the process began tell whether it is alive.
 struct Owner {
   std::string host, machine, token;
   long process = 0;
-  std::string began;  // clock ticks since boot, as /proc says it
+  std::string began;  // clock ticks since boot, as in /proc
   std::string text;   // the whole lock, counter included
 };
 
@@ -49,7 +49,7 @@ std::string first_line_of(const std::string& path) {
   return line;
 }
 
-// Empty when there is no such process, or it has ended and only its parent has not noticed.
+// Empty when there is no such process, or when it is a zombie.
 std::string beginning_of(long process) {
   const std::string stat = first_line_of(fmt::format("/proc/{}/stat", process));
   const std::size_t name_end = stat.rfind(')');
@@ -76,7 +76,7 @@ Owner this_process() {
   return own;
 }
 
-// Always of the same length for one process: a beat overwrites the one before.
+// Has a constant length for a process, because each beat overwrites the previous one.
 std::string lock_text(const Owner& own, std::uint64_t beat) {
   return fmt::format("{}\nhost {}\nprocess {}\nbegan {}\nmachine {}\ntoken {}\nbeat {:020}\n", first_line, own.host,
                      own.process, own.began, own.machine, own.token, beat);
@@ -140,7 +140,7 @@ struct RunLock::Holder {
   std::thread thread;
 };
 
-// link() makes the name, content and all, or fails: on NFS too, where creating with O_EXCL has been known to lie.
+// link() creates the name together with its content, or fails; on NFS O_EXCL is not reliable.
 bool RunLock::Holder::create() const {
   AtomicFile file(path + "-" + own.token);
   const std::string text = lock_text(own, 0);
@@ -155,19 +155,19 @@ bool RunLock::Holder::is_stale(const Owner& found) const {
     const std::string began = beginning_of(found.process);
     return began.empty() || began != found.began;
   }
-  spdlog::info("{}: a process on {} holds it or has left it behind; waiting {:g} s for a sign of life", path,
+  spdlog::info("{}: a process on {} holds it or left it behind; waiting {:g} s for a sign of life", path,
                found.host.empty() ? "an unknown host" : found.host, timing.patience);
   for (double waited = 0; waited < timing.patience; waited += timing.beat / 4) {
     std::this_thread::sleep_for(duration<double>(timing.beat / 4));
     const std::optional<Owner> now = read_lock(path);
-    if (!now || now->text != found.text) return false;  // look again
+    if (!now || now->text != found.text) return false;  // check again
   }
   return true;
 }
 
-// Processes of one machine take turns, so that none moves a lock that another has made since it looked. From another
-// host, which flock need not reach, that can still happen: it puts the lock back, or the holder notices at its next
-// beat.
+// Processes of one machine take turns, so that none moves a lock that another has created since it checked. Between
+// hosts flock may not work, so that can still happen: then this process puts the lock back, or the holder notices at
+// its next beat.
 void RunLock::Holder::take_from(const Owner& stale) const {
   const FileDescriptor turn(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (turn.number >= 0) ::flock(turn.number, LOCK_EX);
@@ -224,7 +224,7 @@ RunLock::RunLock(const std::string& directory, RunLockTiming timing)
       refuse(directory, *found);
   }
   sigset_t all, before;
-  sigfillset(&all);  // signals are for the main thread
+  sigfillset(&all);  // the main thread handles signals
   pthread_sigmask(SIG_SETMASK, &all, &before);
   h.thread = std::thread([&h] { h.keep(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -241,15 +241,15 @@ RunLock::~RunLock() {
   try {
     const std::optional<Owner> found = read_lock(h.path);
     if (found && found->token == h.own.token) ::unlink(h.path.c_str());
-  } catch (const UserError&) {  // a lock that cannot be read cannot be given back; it is stale from now on
+  } catch (const UserError&) {  // a lock that cannot be read cannot be released; it goes stale
   }
 }
 
 void RunLock::check() const {
   if (holder_->lost)
     throw user_error(
-        "{}: another process has taken the run over, or the directory is gone; this one stops, so that they "
-        "do not mix",
+        "{}: another process has taken over the run, or the directory is gone; this process stops, so that the two do "
+        "not mix",
         holder_->directory);
 }
 

@@ -1,9 +1,9 @@
-// One process trains into a run directory at a time. RUN/lock names the process that does: its host, its number and a
-// counter that a thread of it raises every few seconds.
+// Only one process trains into a run directory at a time. RUN/lock names it: its host, its process number and a counter
+// that one of its threads increments every few seconds.
 //
-// A lock outlives its process when that is killed. On the same machine such a lock is told at once, since the process
-// is gone. From another host only the counter can be seen: a lock of which it stands still for `patience` is stale. No
-// clocks are compared, and nothing but link, rename and unlink has to be atomic, so the lock holds on NFS too.
+// A lock outlives a killed process. On the same machine this is detected at once, since the process is gone. From
+// another host only the counter is visible: if it does not change for `patience`, the lock is stale. No clocks are
+// compared, and only link, rename and unlink must be atomic, so the lock also works on NFS.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,15 +12,15 @@ namespace longstride {
 
 struct RunLockTiming {
   double beat = 3;       // seconds between two signs of life
-  double patience = 20;  // seconds without one, after which the lock of another host is stale
+  double patience = 20;  // seconds without one after which another host's lock is stale
 };
 
 class RunLock {
  public:
-  // Takes the lock of `directory`, which is there, and waits up to `patience` for a sign of life when another host left
-  // a lock. UserError, naming the process that holds the lock, when there is one, or when the lock cannot be written.
+  // Takes the lock of `directory`, which must exist. If another host left a lock, waits up to `patience` for a sign of
+  // life. UserError when another process holds the lock, naming it, or when the lock cannot be written.
   explicit RunLock(const std::string& directory, RunLockTiming timing = {});
-  // Gives the lock back, unless another process has taken it.
+  // Releases the lock, unless another process has taken it.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;

@@ -12,7 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 std::atomic<int> signal_seen = 0;
-std::optional<Clock::time_point> deadline;  // of the thread that trains
+std::optional<Clock::time_point> deadline;  // only the training thread uses it
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may touch only lock-free atomics");
 
 extern "C" void note_stop_signal(int number) {
@@ -28,7 +28,7 @@ extern "C" void note_stop_signal(int number) {
 void catch_stop_signals() {
   struct sigaction action = {};
   action.sa_handler = note_stop_signal;
-  action.sa_flags = SA_RESTART;  // reads and writes under way go on
+  action.sa_flags = SA_RESTART;  // interrupted reads and writes continue
   sigemptyset(&action.sa_mask);
   for (int number : {SIGTERM, SIGINT, SIGUSR1}) sigaction(number, &action, nullptr);
   struct sigaction hangup = {};

@@ -10,7 +10,7 @@ namespace longstride {
 namespace {
 
 constexpr std::int64_t most_on_gpu = 16;
-constexpr std::int64_t block = 64;  // positions between two looks at the clock
+constexpr std::int64_t block = 64;  // positions between two waits for the GPU
 
 using Progress = std::function<void(std::int64_t)>;  // positions done
 
@@ -23,7 +23,7 @@ std::int64_t prompted(const SampleConfig& config) {
   return config.prompts.empty() ? 0 : static_cast<std::int64_t>(config.prompts.front().size());
 }
 
-// Sequences [first, first + batch) of those to be drawn, and the memory for it.
+// Sequences [first, first + batch) of those to draw, and their memory.
 class Batch {
  public:
   Batch(const Model& model, Context& ctx, const SampleConfig& config, std::int64_t first, std::int64_t batch)
@@ -45,7 +45,7 @@ class Batch {
     if (!queue_.immediate()) position_ = scratch_.tensor({1}, Dtype::i64);
   }
 
-  // What a plan counts: one position of either way, without arithmetic.
+  // Counts memory by planning one position in each of the two ways, without arithmetic.
   SampleMemory plan() {
     one_position(0);
     return {state_->bytes(), static_cast<std::int64_t>(ctx_.arena->high_water())};
@@ -93,7 +93,7 @@ class Batch {
     });
   }
 
-  // The first position goes kernel by kernel, so that libraries choose their algorithms and kernels are loaded.
+  // The first position runs kernel by kernel, so that libraries choose their algorithms and kernels are loaded.
   void by_graph(const Progress& progress) {
     ctx_.position = position_.as<std::int64_t>();
     one_position(0);
@@ -153,7 +153,7 @@ SampleMemory sample_memory(const Model& model, const Context& ctx, const SampleC
   planned.arena = &counting;
   const std::int64_t batch = batch_of(ctx, config);
   SampleMemory memory = Batch(model, planned, config, 0, batch).plan();
-  // The last few sequences take another path through the kernels, and may take more.
+  // A smaller last batch may use other kernels, which may take more memory.
   if (config.count % batch > 0) memory.total = Batch(model, planned, config, 0, config.count % batch).plan().total;
   return memory;
 }

@@ -23,7 +23,7 @@ HostTensors::HostTensors(const ParameterSet& parameters, const TrainingState& st
   }
 }
 
-// f(a tensor of the state, the same elements here), a range at a time.
+// Calls f(a tensor of the state, the same elements here), one range at a time.
 template <class F>
 void HostTensors::for_each_tensor(F&& f) const {
   f(state_.masters, tensors_.masters);

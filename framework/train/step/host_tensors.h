@@ -1,5 +1,5 @@
-// All that a checkpoint holds in the host's memory, in whole flat buffers: the state's own tensors where the host and
-// the device share them and no rank has a part only, otherwise copies.
+// A checkpoint's content in host memory, as whole flat buffers: the state's own tensors if host and device share memory
+// and every rank holds all of them, otherwise copies.
 #pragma once
 #include <vector>
 
@@ -16,10 +16,10 @@ class HostTensors {
               bool sharded);
 
   const TrainingTensors& tensors() const { return tensors_; }
-  void zero();  // of copies
-  // From the device; sharded, from all ranks, each of which calls it.
+  void zero();  // copies only
+  // Copies from the device and, if sharded, from all ranks; then every rank calls it.
   void fetch(const Queue& queue, Communicator& comm);
-  // To the device; the low-precision copy is made anew, as the masters rounded. Of the ranges that this rank owns.
+  // Copies the ranges that this rank owns to the device, and rounds the masters to the low-precision copy again.
   void send(Context& ctx) const;
 
  private:

@@ -14,9 +14,9 @@
 namespace longstride {
 namespace {
 
-// What training takes from the arena: a step of one micro-batch at every context of its stages, and the evaluations
-// between steps. Ranks of a group may have heads of different parts, and take a little more or less: all plan for the
-// most.
+// Counts what training takes from the arena: a step of one micro-batch at the context of every stage, and the
+// evaluations between steps. Ranks of a group may hold heads of different parts and need slightly different amounts, so
+// all plan for the maximum.
 void count_activations(Model& model, const TrainConfig& config, int ranks, TrainingState& state, MemoryPlan& plan) {
   const Batching batching = divide_batch(config, ranks);
   Context ctx = state.context(config, Queue());
@@ -62,7 +62,7 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
 void check_fits(Model& model, const TrainConfig& config, int ranks, const MemoryPlan& plan, std::int64_t free) {
   if (plan.block() <= free) return;
   const Batching batching = divide_batch(config, ranks);
-  std::string advice = "no micro-batch fits: set model.recompute: block, or take a smaller model or context";
+  std::string advice = "no micro-batch fits: set model.recompute: block, or use a smaller model or context";
   for (std::int64_t micro = batching.micro - 1; micro > 0; --micro) {
     if (batching.per_rank % micro != 0) continue;
     TrainConfig smaller = config;
@@ -72,7 +72,7 @@ void check_fits(Model& model, const TrainConfig& config, int ranks, const Memory
     advice = fmt::format("the largest train.micro_batch that fits is {}, with {:.2f} GiB", micro, gib(bytes));
     break;
   }
-  throw user_error("{:.2f} GiB of GPU memory are needed for {} sequences at a time, and {:.2f} are free; {}",
+  throw user_error("{:.2f} GiB of GPU memory are needed for {} sequences at a time, but only {:.2f} are free; {}",
                    gib(plan.block()), batching.micro, gib(free), advice);
 }
 

@@ -1,5 +1,5 @@
-// Exact bytes that training takes on one rank, by purpose. The plan is the step itself: the same memory is laid out
-// over a block that is not there (TrainingState), and the same work runs in an arena that only counts (StepWork).
+// Exact bytes that training takes on one rank, by purpose. The plan comes from the step itself: the same memory is laid
+// out over a null block (TrainingState), and the same work runs in an arena that only counts (StepWork).
 #pragma once
 #include <cstdint>
 
@@ -14,17 +14,17 @@ struct MemoryPlan {
   Dtype compute = Dtype::f32;
   std::int64_t parameters = 0;  // fp32 masters (and the low-precision copy, where there is one)
   std::int64_t gradients = 0;
-  std::int64_t exchange = 0;     // gradients on their way between ranks, where they travel in a 16-bit type
-  std::int64_t optimizer = 0;    // two moments and the scalars; of this rank's part when it is sharded
+  std::int64_t exchange = 0;     // gradients in transit between ranks, if they travel in a 16-bit type
+  std::int64_t optimizer = 0;    // two moments and the scalars; this rank's part when sharded
   std::int64_t average = 0;      // running average of weights
   std::int64_t batch = 0;        // tokens of a step, losses of a micro-batch
   std::int64_t libraries = 0;    // GPU: what cuBLASLt may use
   std::int64_t activations = 0;  // the arena at its high-water mark
   std::int64_t tape = 0;         // of the activations: what forward saves for backward, at its own peak
-  std::int64_t input = 0;        // rows read ahead; with a GPU, also what passes between it and the host
+  std::int64_t input = 0;        // rows read ahead; with a GPU, also buffers for transfers
   std::int64_t communication = 0;
   std::int64_t snapshot = 0;  // the copy that a checkpoint is written from
-  // One block, on the device, holds all but `input`, `communication` and `snapshot`, which are the host's.
+  // One block on the device holds everything but `input`, `communication` and `snapshot`, which are on the host.
   std::int64_t block() const {
     return parameters + gradients + exchange + optimizer + average + batch + libraries + activations;
   }
@@ -33,13 +33,13 @@ struct MemoryPlan {
 
 inline constexpr int prefetch_depth = 2;  // steps read ahead
 
-// What the evaluations during training do.
+// The settings of evaluations during training.
 EvaluationConfig validation_config(const TrainConfig& config, const Batching& batching, std::int64_t context);
 
-// Lays the model's parameters out for the ranks. The plan for a GPU needs neither one nor a build with CUDA.
+// Lays the model's parameters out for the ranks. Planning for a GPU requires neither a GPU nor a build with CUDA.
 MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Device device = Device::cpu);
 
-// UserError when the plan takes more than what is free on the GPU; it names the largest micro-batch that would fit.
+// UserError when the plan exceeds the GPU's free memory; it names the largest micro-batch that would fit.
 void check_fits(Model& model, const TrainConfig& config, int ranks, const MemoryPlan& plan, std::int64_t free);
 
 }  // namespace longstride

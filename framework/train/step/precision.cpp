@@ -6,11 +6,11 @@ namespace longstride {
 namespace {
 
 struct Peak {
-  const char* name;     // part of the driver's name for it
+  const char* name;     // part of the name that the driver reports
   double half, single;  // TFLOP/s in bf16 and fp16 with tensor cores, in fp32 without
 };
 
-// The first that fits: longer names come before shorter ones.
+// The first match counts, so longer names come before shorter ones.
 constexpr Peak peaks[] = {
     {"H100 PCIe", 756, 51}, {"H100 NVL", 835, 60},   {"H200 NVL", 835, 60},  {"H100", 989, 67},   {"H200", 989, 67},
     {"GH200", 989, 67},     {"H800", 989, 67},       {"B200", 2250, 75},     {"A100", 312, 19.5}, {"A800", 312, 19.5},

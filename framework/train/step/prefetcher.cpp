@@ -53,7 +53,7 @@ void Prefetcher::fill() {
 const std::uint8_t* Prefetcher::next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return filled_ > taken_ || failure_ != nullptr; });
-  if (filled_ == taken_) std::rethrow_exception(failure_);  // what was read before the failure is still good
+  if (filled_ == taken_) std::rethrow_exception(failure_);  // rows read before the failure are still valid
   const std::int64_t number = taken_++;
   lock.unlock();
   changed_.notify_all();

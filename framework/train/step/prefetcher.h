@@ -1,4 +1,4 @@
-// Reads this rank's rows ahead of training, on one thread, into a ring of buffers.
+// Reads this rank's rows ahead of training, in one thread, into a ring of buffers.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace longstride {
 
 class Prefetcher {
  public:
-  // Rows [first_row, first_row + rows) of each global batch, from `first_step` on, up to `depth` steps ahead.
+  // Reads rows [first_row, first_row + rows) of each global batch, starting at `first_step`, up to `depth` steps ahead.
   Prefetcher(const BatchSource& source, std::int64_t first_step, std::int64_t global_batch, std::int64_t first_row,
              std::int64_t rows, int depth = 2);
   ~Prefetcher();
@@ -30,7 +30,7 @@ class Prefetcher {
   const std::int64_t first_step_, global_batch_, first_row_, rows_;
   const int depth_;
   // Buffer s holds step number s modulo the ring's size. The reader may fill up to `depth` steps beyond the one that
-  // the caller holds, so the ring has depth + 1 buffers and none is written while it is read.
+  // the caller holds, so the ring has depth + 1 buffers and none is written while it is being read.
   std::vector<std::vector<std::uint8_t>> ring_;
   std::mutex mutex_;
   std::condition_variable changed_;

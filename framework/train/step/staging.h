@@ -1,5 +1,5 @@
-// Carries a step's number and tokens to where kernels read them. With a GPU they wait in one of two buffers of the
-// host, so the host is at most two steps ahead.
+// Sends a step's number and tokens to where kernels read them. For a GPU they pass through one of two host buffers, so
+// the host is at most two steps ahead.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,7 +15,7 @@ class Staging {
   static std::int64_t bytes_on_host(Device device, const Tensor& input) {
     return buffers * static_cast<std::int64_t>(HostSide::bytes_of(device, input.bytes()));
   }
-  // The rows are read before it returns.
+  // Finishes reading the rows before it returns.
   void send(const Queue& queue, std::int64_t step, const std::uint8_t* rows, std::size_t bytes);
 
  private:

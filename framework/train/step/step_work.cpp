@@ -11,7 +11,7 @@ int ranks_of(const RankLinks& links) { return links.all() == nullptr ? 1 : links
 // The matrices that Muon updates; none with Adam.
 std::vector<HiddenMatrix> orthogonalised_matrices(const ParameterSet& parameters, const TrainConfig& config) {
   if (config.optimizer == OptimizerKind::adam) return {};
-  LONGSTRIDE_CHECK(!config.parallel.shard, "Muon with a part of a matrix");
+  LONGSTRIDE_CHECK(!config.parallel.shard, "Muon cannot update part of a matrix");
   return hidden_matrices(parameters);
 }
 

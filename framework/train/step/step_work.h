@@ -1,5 +1,5 @@
-// The order of one optimizer step, as its work is put on a queue. Over an arena that only counts, the same order tells
-// the memory that a step takes.
+// Puts the work of one optimizer step on a queue, in order. Over an arena that only counts, the same code determines
+// the memory that a step needs.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,17 +11,17 @@
 
 namespace longstride {
 
-// What the optimizer needs to know of the recipe.
+// The optimizer's settings, taken from the recipe.
 Optimizer::Config optimizer_config(const TrainConfig& config, Device device);
 
 class StepWork {
  public:
-  // All live longer.
+  // All references must outlive this object.
   StepWork(Model& model, const TrainConfig& config, TrainingState& state, const RankLinks& links, const Queue& queue);
 
-  // The first `rows` rows of this rank's batch, whole micro-batches, each row read as `sequences` sequences.
+  // Processes the first `rows` rows of this rank's batch in whole micro-batches, each row as `sequences` sequences.
   void run(Context& ctx, std::int64_t sequences, std::int64_t rows);
-  // Only the exchange of the gradients as they are, after which they are of no use.
+  // Only exchanges the gradients as they are, which makes them useless.
   void exchange(Context& ctx);
 
   bool sharded() const { return config_.parallel.shard && exchange_ != nullptr; }
@@ -34,7 +34,7 @@ class StepWork {
   TrainingState& state_;
   const Batching batching_;
   const int rank_;
-  std::unique_ptr<GradientExchange> exchange_;  // absent: this rank trains alone
+  std::unique_ptr<GradientExchange> exchange_;  // null: this rank trains alone
   Optimizer optimizer_;
 };
 

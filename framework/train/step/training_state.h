@@ -1,6 +1,6 @@
-// All memory of a training run on one rank: one block on the device that trains, cut into the flat buffers, what a step
-// reads and reports, library workspace and the arena. Over no block it is a plan: tensors have shapes and null
-// pointers, sizes() tells the bytes of every purpose, and the arena counts.
+// All memory of a training run on one rank: one block on the device that trains, cut into the flat buffers, the inputs
+// and results of a step, library workspace and the arena. Without a block it is a plan: tensors have shapes and null
+// pointers, sizes() gives the bytes by purpose, and the arena counts.
 #pragma once
 #include <vector>
 
@@ -12,34 +12,34 @@
 
 namespace longstride {
 
-// The ranges of the flat buffers that a rank's optimizer updates: its pieces where it is sharded, or everything.
+// The ranges of the flat buffers that a rank's optimizer updates: its pieces if sharded, otherwise everything.
 std::vector<FlatRange> updated_ranges(const ParameterSet& parameters, const ParallelConfig& config, int rank,
                                       int ranks);
 
 class TrainingState {
  public:
   // Lays the model's parameters out for the ranks and binds them. The block, of MemoryPlan::block() bytes, is zeroed
-  // but for the arena.
+  // except for the arena.
   TrainingState(Model& model, const TrainConfig& config, int ranks, Device device, Block block = {});
 
   Tensor masters;  // (flat_size) f32, like all flat buffers but `low`
-  Tensor low;      // what matrix products read when they compute in 16 bits; absent in fp32
+  Tensor low;      // what matrix products read in 16-bit precision; absent in fp32
   Tensor gradients;
-  Tensor wire;  // gradients as they travel between ranks; absent where they travel in fp32, or not at all
+  Tensor wire;  // gradients in the type in which they travel between ranks; absent if that is fp32 or nothing travels
   Optimizer::State optimizer;
   Tensor step;       // (1) i64: the step's number, 0-based
   Tensor tokens;     // (rows of this rank, context) u8, `step_to_tokens` bytes after the number
-  Tensor input;      // u8: the number, its tokens and what is between them, which travel to the device at once
+  Tensor input;      // u8: the number, the tokens and the gap between them, sent to the device in one copy
   Tensor nats;       // (1) f64: the sum of a step's losses
   Tensor losses;     // (micro-batch, positions of this rank) f32
-  Tensor workspace;  // for libraries; absent where they need none
+  Tensor workspace;  // for libraries; absent if they need none
   static constexpr std::size_t step_to_tokens = Arena::alignment;
 
-  const MemoryPlan& sizes() const { return sizes_; }  // of all of the above
+  const MemoryPlan& sizes() const { return sizes_; }  // of all the above
   Arena& arena() { return arena_; }
   std::size_t bytes() const { return block_.bytes(); }
   std::size_t used_bytes() const { return taken_ + arena_.high_water(); }
-  // To compute a step in, on this queue.
+  // The context in which a step computes on this queue.
   Context context(const TrainConfig& config, const Queue& queue);
 
  private:

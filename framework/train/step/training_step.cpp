@@ -46,7 +46,7 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
   });
 }
 
-// An exception on its way up: what this rank has put on its GPU may wait for others that will never come.
+// If an exception is propagating, this rank's GPU may be waiting for exchanges with ranks that will never take part.
 TrainingStep::~TrainingStep() {
   comm_.set_error_source(nullptr);
   if (std::uncaught_exceptions() <= exceptions_ || stream_.immediate()) return;
@@ -61,7 +61,7 @@ TrainingTensors TrainingStep::tensors() const {
   return all;
 }
 
-// A forward and a backward pass before there is anything in memory. What it leaves there is overwritten.
+// A forward and a backward pass before the memory holds anything; what it leaves there is overwritten.
 void TrainingStep::rehearse() {
   if (stream_.immediate()) return;
   Context rehearsal = ctx_;
@@ -98,12 +98,12 @@ CheckpointState TrainingStep::resume(const std::string& run) {
   return found;
 }
 
-// A row is contiguous, and every stage has as many positions in all, so only views change, and attention.
+// A row is contiguous and every stage has the same total number of positions, so only views and attention change.
 void TrainingStep::enter_stage() {
   const std::int64_t sequences = model_.context() / config_.context_at(step_, model_.context());
   if (sequences == sequences_) return;
   sequences_ = sequences;
-  stream_.synchronize();  // the old graph may be running
+  stream_.synchronize();  // the old graph may still be running
   graph_.discard();
   warm_ = false;
 }

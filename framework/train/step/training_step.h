@@ -1,12 +1,12 @@
-// One optimizer step without loop, files and metrics: the trainer and `bench step` share it.
+// One optimizer step, without the loop, files and metrics; the trainer and `bench step` share it.
 //
-// On a GPU the host only copies the step's tokens into pinned memory and puts one copy and one graph on the stream: it
-// waits for the GPU when it is two steps ahead, and when a report is asked for. What kernels need to know of the step
-// (its number, the learning rate, the loss scale, whether the gradient is finite) is in device memory. The first step
-// of a process runs kernel by kernel, so that kernels are loaded; the second is captured as a graph and replayed from
-// then on. Both give the same bits. Before the first step a rehearsal on random numbers chooses the algorithms of
-// matrix products, by time and among those that give equal bits. A stage of growing context (TrainConfig::stages)
-// starts like a process: kernel by kernel, then captured anew.
+// On a GPU the host only copies the step's tokens into pinned memory and puts one copy and one graph on the stream. It
+// waits for the GPU only when it is two steps ahead or when a report is requested. The step's number, the learning
+// rate, the loss scale and whether the gradient is finite are in device memory. The first step of a process runs kernel
+// by kernel, so that kernels are loaded; the second is captured as a graph, which is replayed from then on. Both give
+// the same bits. Before the first step a rehearsal on random numbers chooses the fastest algorithms for matrix products
+// among those that give equal bits. A stage (TrainConfig::stages) starts like a process: kernel by kernel, then
+// captured again.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,13 +20,13 @@
 
 namespace longstride {
 
-// What the last step did.
+// The results of the last step.
 struct StepReport {
   double loss = 0;  // mean nats per byte of the global batch
   kernels::OptimizerScalars scalars;
 };
 
-// Around what one step puts on the stream.
+// Measures what one step puts on the stream.
 struct StepTimer {
   Event begin, end;
 };
@@ -38,25 +38,24 @@ class TrainingStep {
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  // A fresh run, or one that resumes from the newest whole checkpoint in `run`.
+  // Starts a new run, or resumes from the newest whole checkpoint in `run`.
   void start();
   CheckpointState resume(const std::string& run);
 
-  // One step on this rank's rows of the global batch, (rows, context) bytes that are read before it returns. On a GPU
-  // the step itself continues.
+  // One step on this rank's rows of the global batch, (rows, context) bytes. Reads the rows before it returns; on a GPU
+  // the step itself may still be running.
   void run(const std::uint8_t* rows, StepTimer* timer = nullptr);
-  std::int64_t step() const { return step_; }  // taken
+  std::int64_t step() const { return step_; }  // steps taken
   StepReport report();                         // waits for the last step
-  // All of a checkpoint's state but the recipe.
+  // Everything in a checkpoint's state except the recipe.
   void describe(const StepReport& report, CheckpointState& state) const;
 
   // For evaluation between steps, in the same memory.
   Context& context() { return ctx_; }
   const Queue& queue() const { return stream_; }
-  // All that a checkpoint holds, where it is; of a sharded optimizer, this rank's part.
+  // What a checkpoint holds, in place; with a sharded optimizer, only this rank's part.
   TrainingTensors tensors() const;
-  // The same in the host's memory: `f` is called with it. Where the optimizer is sharded every rank calls it, and gets
-  // all.
+  // Calls `f` with the same in host memory. With a sharded optimizer every rank must call it, and gets all parts.
   template <class F>
   void with_host_tensors(F&& f) {
     HostTensors host = host_tensors();
@@ -67,7 +66,7 @@ class TrainingStep {
   const Batching& batching() const { return batching_; }
   const MemoryPlan& plan() const { return plan_; }
   TrainingState& state() { return state_; }
-  // Only the exchange of the gradients as they are, after which they are of no use: to measure it.
+  // Only exchanges the gradients as they are, which makes them useless: for measurements.
   void exchange_only(StepTimer* timer);
 
  private:
@@ -80,7 +79,7 @@ class TrainingStep {
   Communicator& comm_;
   const Batching batching_;
   const MemoryPlan plan_;
-  // Destroyed in the reverse order: what a graph has captured and what a stream works on go after it.
+  // Members are destroyed in reverse order: memory after the graphs and streams that use it.
   TrainingState state_;
   const RankLinks links_;
   Staging staging_;
@@ -91,8 +90,8 @@ class TrainingStep {
   Context ctx_;
   const std::vector<FlatRange> owned_;  // ranges that this rank's optimizer updates
   std::int64_t step_ = 0;
-  std::int64_t sequences_ = 1;  // that a row of the batch is read as, at this stage
-  bool warm_ = false;           // a step of this stage has run kernel by kernel
+  std::int64_t sequences_ = 1;  // per row of the batch, at this stage
+  bool warm_ = false;           // whether a step of this stage has run kernel by kernel
   const int exceptions_;
 };
 

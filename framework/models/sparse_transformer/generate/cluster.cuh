@@ -176,7 +176,7 @@ struct RingSlot {
   }
 };
 
-// A plan for this GPU; its size is 0 where clusters cannot run this problem or are slower. `most_keys`: per query.
+// The layout for this GPU; its size is 0 if clusters cannot run this problem or are slower. `most_keys`: per query.
 Cluster plan_cluster(const GenerationProblem&, Dtype, std::int64_t most_keys, std::int64_t shared_bytes);
 void launch_clusters(const GenerationProblem&, const Cluster&, const Span&, Dtype, const Launch&);
 

@@ -108,7 +108,7 @@ class Normaliser {
       x[2 * i] = part.sum, x[2 * i + 1] = part.square;
     }
     const float mine = sum_of_lanes<2 * pairs, 16>(x) * share_of_width;
-    constexpr int of_kind = 8 / pairs;  // the bit of the lane's number that tells sums from squares
+    constexpr int of_kind = 8 / pairs;  // the bit of the lane's number that selects sums or squares
     const float other = __shfl_xor_sync(0xFFFFFFFFu, mine, of_kind);
     const bool square = (lane() & of_kind) != 0;
     const float offset = square ? other : mine, squares = square ? mine : other;

@@ -1,4 +1,4 @@
-// Stands in, at link time, for generation in one kernel in a build without CUDA.
+// Replaces generation in one kernel, at link time, in a build without CUDA.
 #include <stdexcept>
 
 #include "framework/models/sparse_transformer/generate/generate.h"

@@ -19,7 +19,7 @@ constexpr int most_batch = 16;
 template <class T>
 constexpr int block_columns = 64 / static_cast<int>(sizeof(T));
 
-// Distance between vectors in shared memory, in elements. Neighbouring vectors lie in different halves of the banks.
+// Distance between vectors in shared memory, in elements. Neighbouring vectors are in different halves of the banks.
 template <class T>
 __host__ __device__ constexpr int pitch_of(int columns) {
   return (columns + 2 * block_columns<T> - 1) / (2 * block_columns<T>)*2 * block_columns<T> + block_columns<T>;
