@@ -1,6 +1,6 @@
 // Adam (Kingma and Ba 2015) with decoupled weight decay (Loshchilov and Hutter 2019), the running average of
 // weights, and the scalars that drive them. The scalars stay in device memory, so that a step can be captured and
-// replayed, and so that a step whose gradient is not finite is skipped without the host.
+// replayed, and so that a step whose gradient is not finite is skipped without involving the host.
 #pragma once
 #include <cmath>
 
@@ -9,7 +9,7 @@
 
 namespace longstride::kernels {
 
-// lr(s) = peak min(1, (s + 1) / warmup) (1 + cos(pi s / steps)) / 2 at 0-based step s; 0 from s = steps on.
+// lr(s) = peak min(1, (s + 1) / warmup) (1 + cos(pi s / steps)) / 2 at 0-based step s; 0 for s >= steps.
 // Warmup multiplies a cosine that spans the whole run. warmup 0 means none.
 struct Schedule {
   double peak = 0;
@@ -17,8 +17,8 @@ struct Schedule {
   std::int64_t steps = 0;
 };
 
-// fp16: the loss is multiplied by a power of two, so that small gradients do not vanish in half precision, and the
-// gradient divided by it again before Adam. It grows after `interval` finite gradients in a row and halves when one
+// fp16: the loss is multiplied by a power of two, so that small gradients do not vanish in half precision; the gradient
+// is divided by it again before Adam. It grows after `interval` consecutive finite gradients and halves when one
 // overflows.
 struct LossScale {
   static constexpr float first = 65536, most = 16777216;
@@ -26,15 +26,15 @@ struct LossScale {
 };
 
 struct OptimizerScalars {
-  double sum_of_squares = 0;        // of the gradients, as they are: loss_scale times the true ones
+  double sum_of_squares = 0;        // of the scaled gradients: loss_scale times the true ones
   double learning_rate = 0;         // of this step
   double gradient_norm = 0;         // before clipping, of the true gradients
   double clip_coefficient = 1;      // what the gradients are multiplied by: min(1, clip / gradient_norm) / loss_scale
   std::int64_t skipped = 0;         // steps whose gradient was not finite
-  std::int64_t skipped_in_row = 0;  // up to and with this one
+  std::int64_t skipped_in_row = 0;  // up to and including this one
   std::int64_t good_steps = 0;      // since the loss scale last changed
   float loss_scale = 1;             // of the next step
-  std::int32_t finite = 1;          // 0: this step's gradient was not, and nothing is updated
+  std::int32_t finite = 1;          // 0: this step's gradient was not finite, and nothing is updated
 };
 
 // learning_rate from the schedule; finite, gradient_norm and clip_coefficient from sum_of_squares; then the loss scale
@@ -44,13 +44,13 @@ struct OptimizerScalarsArgs {
   const std::int64_t* step = nullptr;   // device memory, 0-based
   Schedule schedule;
   double clip = 0;                  // 0: no clipping
-  bool dynamic_loss_scale = false;  // without, loss_scale is 1
+  bool dynamic_loss_scale = false;  // if false, loss_scale is 1
 
   void check(Device) const {}
   Cost cost() const { return {Work::optimizer, 0, 0}; }
 };
 
-// A run starts, or resumes from a checkpoint.
+// Initialises the scalars when a run starts or resumes from a checkpoint.
 struct StartScalarsArgs {
   OptimizerScalars* scalars = nullptr;  // device memory
   float loss_scale = 1;
@@ -63,15 +63,14 @@ struct StartScalarsArgs {
 // With t = step + 1 and g = clip_coefficient * gradient:
 //   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 //   w -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + decay w)
-// where decay applies to elements [0, decayed) only, and low = w, rounded. When scalars->finite is 0 nothing is
-// written.
+// where decay applies to elements [0, decayed) only, and low = w, rounded. Nothing is written if scalars->finite is 0.
 struct AdamArgs {
   Tensor weights;  // (count); all contiguous and of one type, f32 on a GPU
   Tensor gradient;
   Tensor m;
   Tensor v;
   Tensor low =
-      {};  // GPU: the copy of the weights, bf16 or f16, that matrix products read; may be absent, and is on the CPU
+      {};  // GPU: the copy of the weights, bf16 or f16, that matrix products read; optional, and absent on the CPU
   std::int64_t decayed = 0;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   const OptimizerScalars* scalars = nullptr;
@@ -100,7 +99,7 @@ LONGSTRIDE_HOST_DEVICE inline double learning_rate(const Schedule& schedule, std
   return schedule.peak * ramp * 0.5 * (1 + std::cos(pi * s / static_cast<double>(schedule.steps)));
 }
 
-// What optimizer_scalars does, on either device.
+// The work of optimizer_scalars, on either device.
 LONGSTRIDE_HOST_DEVICE inline void update_scalars(const OptimizerScalarsArgs& args) {
   OptimizerScalars& s = *args.scalars;
   const double scale = args.dynamic_loss_scale ? static_cast<double>(s.loss_scale) : 1.0;

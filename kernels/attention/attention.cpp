@@ -5,7 +5,7 @@
 namespace longstride::kernels {
 namespace {
 
-// q, k, v, o and lse of one call, against the plan and each other.
+// Checks q, k, v, o and lse of one call against the plan and each other.
 template <class Args>
 void check_forward(Device device, const Args& args) {
   const Tensor &q = args.q, &v = args.v;
@@ -15,7 +15,7 @@ void check_forward(Device device, const Args& args) {
                    v.shape().text());
   const std::int64_t batch = q.size(0), n = q.size(1), heads = q.size(2);
   LONGSTRIDE_CHECK(n == args.plan->n && heads == std::ssize(args.plan->heads),
-                   "attention over {} positions and {} heads with a plan for {} and {}", n, heads, args.plan->n,
+                   "attention over {} positions and {} heads, but the plan is for {} and {}", n, heads, args.plan->n,
                    args.plan->heads.size());
   const Shape values{batch, n, heads, v.size(3)};
   check_rows(q, q.shape(), q.dtype(), "attention's q");

@@ -1,8 +1,8 @@
 // o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the plan allows i (Eq. 2 to 8), in tiles with an
 // online softmax (Dao et al. 2022): no n x n matrix, and no tile without an allowed pair is touched.
 //
-// The result does not depend on the number of threads, bit for bit. A row that may attend to nothing gets o = 0,
-// lse = -infinity and no gradient.
+// The result does not depend on the number of threads, bit for bit. A row without an allowed key gets o = 0, lse =
+// -infinity and no gradient.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace longstride::kernels {
 
-// Which CUDA kernels to use. `automatic` takes Hopper's own where the GPU and the shapes allow it. All meet the same
-// tolerance; each is deterministic.
+// Which CUDA kernels to use. `automatic` uses the Hopper kernels where the GPU and the shapes allow it. All meet the
+// same tolerance; each is deterministic.
 enum class AttentionPath : std::uint8_t { automatic, sm90, portable };
 
 // Views of rank 4 are (batch, n, heads, size) with any strides, except that the last is 1. All have one type: f32 or
@@ -52,7 +52,7 @@ struct AttentionBackwardArgs {
 LONGSTRIDE_OP(attention_backward, AttentionBackwardArgs)
 
 namespace cpu {
-// Bytes of scratch, a function of the shapes, the plan and the number of threads alone.
+// Bytes of scratch, which depend only on the shapes, the plan and the number of threads.
 std::size_t attention_scratch_bytes(const AttentionArgs&);
 std::size_t attention_scratch_bytes(const AttentionBackwardArgs&);
 }  // namespace cpu

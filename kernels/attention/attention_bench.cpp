@@ -69,7 +69,7 @@ struct BenchTensors {
     forward.scratch = backward.scratch = Tensor(memory.data() + 64 - past, Dtype::u8, {std::ssize(memory) - 64});
   }
 
-  // Part `which` of those side by side in a row.
+  // Part `which` of a row.
   Tensor slice(BenchArray& x, std::int64_t which) const {
     const std::int64_t width = heads * size;
     return x.matrix().slice(1, which * width, (which + 1) * width).split_last(heads, size);

@@ -18,7 +18,7 @@ bool takes_sm90(const Args& args) {
   if (args.path == AttentionPath::portable) return false;
   const bool can = is_hopper() && sm90::supports(args);
   if (args.path == AttentionPath::sm90 && !can)
-    throw std::runtime_error("this GPU or this attention is not one that the sm90 kernels do");
+    throw std::runtime_error("the sm90 kernels do not support this GPU or this attention");
   return can;
 }
 

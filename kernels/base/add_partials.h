@@ -4,7 +4,7 @@
 
 namespace longstride::kernels::cpu {
 
-// Call it inside a parallel region: the threads share the columns, and wait for each other before and after.
+// Call it inside a parallel region: the threads share the columns and synchronise before and after.
 template <class T>
 void add_partials(const T* partials, std::int64_t chunks, std::int64_t n, std::int64_t stride, T* total) {
   constexpr std::int64_t block = 64;

@@ -7,14 +7,14 @@ namespace {
 
 constexpr int lanes = 32, warps = 16;
 
-// A block for 32 columns: each warp adds every 16th chunk, then the warps' sums are added in order.
+// One block per 32 columns: each warp adds every 16th chunk, then the warps' sums are added in order.
 __global__ void __launch_bounds__(lanes* warps) add_partials_kernel(const PartialSums sums) {
   __shared__ float of_warp[warps][lanes];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * lanes + threadIdx.x;
   const std::int64_t n = sums.totals * sums.columns;
   float sum = 0;
   if (column < n) {
-    constexpr int at_once = 17;  // loads in flight: two turns for the most chunks of a norm
+    constexpr int at_once = 17;  // loads in flight: two rounds for the most chunks of a norm
     for (std::int64_t first = threadIdx.y; first < sums.chunks; first += warps * at_once) {
       float value[at_once];
 #pragma unroll

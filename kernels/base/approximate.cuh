@@ -1,5 +1,5 @@
-// The GPU's approximate functions, an instruction each: errors of about 2^-22; numbers below 2^-126 are taken for 0.
-// Exponential and logarithm are of base 2.
+// The GPU's approximate functions, one instruction each: errors of about 2^-22; numbers below 2^-126 are treated as 0.
+// Exponential and logarithm have base 2.
 #pragma once
 
 namespace longstride::kernels::cuda {

@@ -1,5 +1,5 @@
-// Copies from global to shared memory that a thread starts and waits for later. What it copied it may read after its
-// own wait; what others copied, only after a barrier too.
+// Copies from global to shared memory that a thread starts and waits for later. After its wait a thread may read what
+// it copied itself; what other threads copied also requires a barrier.
 #pragma once
 #include <cstdint>
 
@@ -16,7 +16,8 @@ __device__ __forceinline__ void copy_async(Value* to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from), "n"(sizeof(Value)) : "memory");
 }
 
-// Everything started since the last end is one group; at most `pending` of the newest groups are not waited for.
+// end_of_copies() closes a group of all copies started since the last one; the wait leaves at most the `pending` newest
+// groups outstanding.
 __device__ __forceinline__ void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int pending>
 __device__ __forceinline__ void wait_for_copies() {

@@ -1,4 +1,4 @@
-// An array of floats for a benchmark, and it as the tensor that a kernel takes.
+// An array of floats for a benchmark, also available as the tensor that a kernel takes.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -3,7 +3,7 @@
 
 namespace longstride::kernels::cuda {
 
-// The sum of a value of each of the block's threads, in all of them, in a fixed order. Once in a kernel.
+// The sum over all threads of the block, returned to each of them; the order is fixed. Call at most once per kernel.
 template <int threads>
 __device__ __forceinline__ double block_sum(double x) {
   __shared__ double of_warp[threads / 32];

@@ -1,4 +1,4 @@
-// A broken invariant of ours is an InternalError with values and file:line, thrown by LONGSTRIDE_CHECK.
+// LONGSTRIDE_CHECK throws an InternalError, with values and file:line, when an invariant of the program is broken.
 #pragma once
 #include <fmt/format.h>
 

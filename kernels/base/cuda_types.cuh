@@ -1,4 +1,4 @@
-// The GPU's element types, and how they become float and back.
+// The GPU's element types, and their conversions to and from float.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -35,7 +35,7 @@ __host__ __device__ inline T from_float(float x) {
     return x;
 }
 
-// Calls f(T{}) with T the type of `dtype` among those the GPU computes in.
+// Calls f(T{}) with the type T of `dtype`, which must be one that the GPU computes in.
 template <class F>
 void with_gpu_type(Dtype dtype, F&& f) {
   if (dtype == Dtype::f32)

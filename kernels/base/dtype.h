@@ -1,5 +1,5 @@
-// The element types that tensors hold. The CPU computes in f32 (training) and f64 (references and
-// finite differences); bf16 and f16 are the GPU's.
+// The element types that tensors hold. The CPU computes in f32 (training) and f64 (references and finite differences);
+// only the GPU computes in bf16 and f16.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Exponentials written so that the compiler vectorises the loop around them: no branch, no table, no call. The C
-// library's exp is a call for each element, and it would take most of the time of every softmax and GELU.
+// library's exp is a function call per element and would dominate the time of every softmax and GELU.
 #pragma once
 #include <bit>
 #include <cstdint>

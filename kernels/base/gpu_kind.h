@@ -1,4 +1,4 @@
-// What the current device is. Looking costs little: a launch may ask.
+// The kind of the current device. The query is cheap enough for every launch.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace longstride::kernels::cuda {
 
-// Compute capability 9.0, whose code runs on no later one.
+// Compute capability 9.0 exactly: sm_90a code does not run on later GPUs.
 inline bool is_hopper() {
   static constexpr int most_devices = 64;
   static const auto hopper = [] {

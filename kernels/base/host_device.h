@@ -1,4 +1,4 @@
-// Marks what both the host and a GPU run.
+// Marks functions that run on both the host and a GPU.
 #pragma once
 
 #if defined(__CUDACC__)

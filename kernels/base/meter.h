@@ -1,5 +1,5 @@
-// Measures where the time goes, for `bench step`. A range is open around what an op puts on a stream; ranges nest, and
-// the outermost one counts.
+// Measures where the time goes, for `bench step`. A range encloses what an op puts on a stream; ranges nest, and the
+// outermost one counts.
 #pragma once
 #include <cstdint>
 
@@ -21,7 +21,7 @@ enum class Work : std::uint8_t {
 };
 inline constexpr int works = 10;
 
-// The least that must be read, written and computed.
+// The least that an op must read, write and compute.
 struct Cost {
   Work work = Work::other;
   double bytes = 0, operations = 0;

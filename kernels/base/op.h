@@ -1,10 +1,10 @@
 // An op is a folder and one declaration: a struct Args that holds its tensors, and LONGSTRIDE_OP(name, Args), which
 // declares the kernels cpu::name and cuda::name. Args has
-//   void check(Device) const        throws where the tensors do not fit together or the device does not compute in them
-//   Cost cost() const               optional: without it the kernel meters itself
-//   Tensor scratch_on(Device) const optional: shape and type of the member `scratch`, which the caller need not give
-// What may be absent is initialised with {}, so that the compiler warns of all else that a call leaves out.
-// framework/ops/run.h does all else that an op needs around its kernel.
+//   void check(Device) const        throws if the tensors do not fit together or the device does not support their
+//   types Cost cost() const               optional: without it the kernel meters itself
+//   Tensor scratch_on(Device) const optional: shape and type of the member `scratch`, which the caller may leave out
+// Optional tensors are initialised with {}, so that the compiler warns about any other that a call leaves out.
+// framework/ops/run.h does everything else that an op needs around its kernel.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace longstride::kernels {
 
 enum class Device : std::uint8_t { cpu, cuda };
 
-// Where a kernel runs. On the CPU there is nothing to say: threads are OpenMP's.
+// Where a kernel runs. Unused on the CPU, where threads are OpenMP's.
 struct Launch {
   void* stream = nullptr;     // cudaStream_t
   void* workspace = nullptr;  // device memory that a library call may use until the next one on this stream
   std::size_t workspace_bytes = 0;
-  // A GPU run before the first, to choose algorithms by time: results do not matter, and every argument, inputs too,
-  // may be overwritten. The host may wait.
+  // A trial run on a GPU that chooses algorithms by time: results do not matter, every argument including inputs may be
+  // overwritten, and the host may wait.
   bool rehearsal = false;
-  Meter* meter = nullptr;  // told of every range of work; for measuring
+  Meter* meter = nullptr;  // notified of every range of work; null: no measurement
 };
 
 [[noreturn]] void cuda_is_absent();

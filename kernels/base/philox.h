@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon et al. 2011): a counter-based generator. The same (key, counter) gives the same
-// four words on every device, so nothing random is ever stored: not dropout masks, not generator state.
+// Philox4x32-10 (Salmon et al. 2011): a counter-based generator. The same (key, counter) gives the same four words on
+// every device, so neither dropout masks nor generator state are ever stored.
 //
 // The counter is (element lo, element hi, step, purpose << 24 | layer); the key is the recipe's seed.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace longstride::kernels {
 
-// What a random number is for. Two purposes never share a counter.
+// The purpose of a random number. Two purposes never share a counter.
 enum class Purpose : std::uint32_t { initialise = 1, dropout = 2, data_order = 3, sample = 4, split = 5, test = 255 };
 
 struct Philox4 {
@@ -44,7 +44,7 @@ LONGSTRIDE_HOST_DEVICE constexpr std::uint32_t domain_of(Purpose purpose, std::u
   return static_cast<std::uint32_t>(purpose) << 24 | (layer & 0xFFFFFFu);
 }
 
-// A uniform number in (0, 1), never 0 and never 1, from one word.
+// A uniform number in (0, 1), excluding 0 and 1, from one word.
 LONGSTRIDE_HOST_DEVICE inline double uniform_of(std::uint32_t word) { return (word + 0.5) * (1.0 / 4294967296.0); }
 
 // A standard normal number (Box-Muller) from words 0 and 1. Host only: used for initialisation, in double,

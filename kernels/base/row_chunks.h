@@ -1,6 +1,6 @@
-// How a reduction over rows (a parameter's gradient) is split: into chunks whose size depends on the number of rows
-// alone, each summed into its own row of a workspace, and those added in order. So the result does not depend on the
-// number of threads, and rounding errors grow with the chunk rather than with the number of rows.
+// How a reduction over rows (a parameter's gradient) is split. The chunk size depends only on the number of rows; each
+// chunk is summed into its own row of a workspace, and these rows are added in order. So the result does not depend on
+// the number of threads, and rounding errors grow with the chunk size rather than with the number of rows.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,14 +21,14 @@ constexpr RowChunks row_chunks(std::int64_t rows, std::int64_t most, std::int64_
 
 constexpr RowChunks row_chunks(std::int64_t rows) {
   constexpr std::int64_t most = 64;      // threads that can share the work, and rows of workspace
-  constexpr std::int64_t smallest = 64;  // fewer rows in a chunk cost more to add up than they save
+  constexpr std::int64_t smallest = 64;  // smaller chunks cost more to add up than they save
   return row_chunks(rows, most, smallest);
 }
 
 namespace cuda {
 
-// The same on a GPU, where a chunk is a block's. Not a function of the GPU at hand, so that memory can be planned
-// without one: 528 chunks are four for each of an H200's multiprocessors.
+// The same on a GPU, with one chunk per block. Independent of the GPU, so that memory can be planned without one: 528
+// chunks are four per multiprocessor of an H200.
 constexpr RowChunks row_chunks(std::int64_t rows) { return kernels::row_chunks(rows, 528, 32); }
 
 }  // namespace cuda

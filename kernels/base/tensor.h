@@ -26,13 +26,13 @@ struct Shape {
 
 class Tensor {
  public:
-  Tensor() = default;                                   // absent: an optional argument that is not given
+  Tensor() = default;                                   // absent: an optional argument that was not given
   Tensor(void* data, Dtype dtype, const Shape& shape);  // contiguous
   Tensor(void* data, Dtype dtype, const Shape& shape, const Shape& strides);
 
   bool given() const { return rank_ > 0; }
   int rank() const { return rank_; }
-  // Of dimension d, or counted from the last where d is negative.
+  // The size of dimension d; negative d counts from the last.
   std::int64_t size(int d) const { return size_[index(d)]; }
   std::int64_t stride(int d) const { return stride_[index(d)]; }
   std::int64_t count() const {
@@ -51,10 +51,10 @@ class Tensor {
     return static_cast<T*>(data_);
   }
 
-  // The same elements under another shape of equal count. Needs a contiguous tensor.
+  // The same elements with another shape of equal count. Requires a contiguous tensor.
   Tensor reshape(const Shape& shape) const;
-  // All dimensions but the last folded into one: (rows, width). Needs a dense last dimension and leading dimensions
-  // that are equally spaced, as in any contiguous tensor and in a slice of the last dimension of one.
+  // All dimensions but the last folded into one: (rows, width). Requires a dense last dimension and equally spaced
+  // leading dimensions, as in any contiguous tensor or a slice of its last dimension.
   Tensor rows() const;
   // Elements [begin, end) of dimension d; a strided view.
   Tensor slice(int d, std::int64_t begin, std::int64_t end) const;
@@ -64,7 +64,7 @@ class Tensor {
   Tensor transposed() const;
 
  private:
-  // The mask changes nothing for a dimension that exists; with it the compiler knows that the index lies in the array.
+  // The mask has no effect on a valid dimension, but tells the compiler that the index is within the array.
   int index(int d) const { return (d < 0 ? d + rank_ : d) & (Shape::max_rank - 1); }
 
   void* data_ = nullptr;
@@ -74,7 +74,7 @@ class Tensor {
   std::int64_t stride_[Shape::max_rank] = {};
 };
 
-// Calls f(T{}) with T the floating type of `dtype` among those the CPU computes in.
+// Calls f(T{}) with the type T of `dtype`, which must be a floating type that the CPU computes in.
 template <class F>
 void with_float_type(Dtype dtype, F&& f) {
   if (dtype == Dtype::f64)

@@ -58,7 +58,7 @@ __device__ __forceinline__ void unpack(const Words<T, n>& from, float (&to)[n]) 
   }
 }
 
-// Rounds, two elements an instruction where they are of 16 bits.
+// Rounds; 16-bit elements take one instruction per two.
 template <class T, int n>
 __device__ __forceinline__ Words<T, n> pack(const float (&from)[n]) {
   Words<T, n> to;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int lanes = 32, warps = 8;
 
-// A block for a chunk of rows and 32 n columns: each warp adds every 8th row, then the warps' sums are added in order.
+// One block per chunk of rows and 32 n columns: each warp adds every 8th row, then the warps' sums are added in order.
 template <int n, class T>
 __global__ void __launch_bounds__(lanes* warps)
     column_sum_kernel(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int64_t chunk_rows,

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int threads = 256;
 
-// In units of W.
+// Strides and width in units of W.
 struct Rows {
   std::int64_t groups, rows, width;
   std::int64_t from_group, from_row, to_group, to_row;

@@ -28,7 +28,7 @@ __device__ __forceinline__ float logit_of(const float (&x)[Draw::each], int v) {
   return __shfl_sync(0xFFFFFFFFu, mine, v / Draw::each);
 }
 
-// Zeroes the weights of what top_k and top_p leave out. x is -infinity beyond the vocabulary.
+// Zeroes the weights of the bytes that top_k and top_p exclude. x is -infinity beyond the vocabulary.
 static __device__ __noinline__ void leave_out(double (&weight)[Draw::each], const float (&x)[Draw::each],
                                               const Sampling& s) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -60,9 +60,8 @@ static __device__ __noinline__ void leave_out(double (&weight)[Draw::each], cons
     if (rank[k] > 0 && s.top_p < 1 && better[k] >= s.top_p * total) weight[k] = 0;
 }
 
-// x: this lane's logits, -infinity beyond the vocabulary. Functions of their own: they
-// would take registers from the kernels around them. `given`: the byte of a prompt, or -1 to draw. Every lane
-// returns the same.
+// x: this lane's logits, -infinity beyond the vocabulary. Not inlined, because these functions would take registers
+// from the kernels around them. `given`: the byte of a prompt, or -1 to draw. Every lane returns the same.
 static __device__ __noinline__ Draw draw_by_warp(const float (&x)[Draw::each], const Sampling& s, double uniform,
                                                  int given, bool with_log) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -83,12 +82,12 @@ static __device__ __noinline__ Draw draw_by_warp(const float (&x)[Draw::each], c
 #pragma unroll
       for (int k = 0; k < Draw::each; ++k) {
         const double below = static_cast<double>(x[k]) - static_cast<double>(most);
-        weight[k] = x[k] == -INFINITY ? 0.0 : exp(s.temperature == 1 ? below : below / s.temperature);  // it is slow
+        weight[k] = x[k] == -INFINITY ? 0.0 : exp(s.temperature == 1 ? below : below / s.temperature);  // slow
       }
       if (s.top_k > 0 || s.top_p < 1) leave_out(weight, x, s);
 #pragma unroll
       for (int k = 0; k < Draw::each; ++k) mine += weight[k];
-      double upto = mine;  // over this lane and those before it
+      double upto = mine;  // over this lane and all lanes before it
 #pragma unroll
       for (int offset = 1; offset < 32; offset *= 2) {
         const double before = __shfl_up_sync(0xFFFFFFFFu, upto, offset);
@@ -102,7 +101,7 @@ static __device__ __noinline__ Draw draw_by_warp(const float (&x)[Draw::each], c
         if (left < 0 && weight[k] > 0 && found == Draw::most) found = lane * Draw::each + k;
       }
       found = __reduce_min_sync(0xFFFFFFFFu, found);
-      if (found < Draw::most) out.byte = found;  // only rounding finds none
+      if (found < Draw::most) out.byte = found;  // fails only through rounding
     }
   }
   if (with_log) {

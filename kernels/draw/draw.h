@@ -1,9 +1,9 @@
 // The next byte of every sequence, drawn from softmax(logits / temperature) by inversion of one counter-based number of
-// (seed, sequence, position), or taken from a prompt. With log p the logarithm of the probability that the model gives
-// the byte (temperature 1, nothing left out).
+// (seed, sequence, position), or taken from a prompt. Also gives log p, the logarithm of the probability that the model
+// assigns to the byte (temperature 1, nothing excluded).
 //
-// top_k leaves the k likeliest bytes; top_p then leaves the fewest of the likeliest whose share of what is left reaches
-// p. Among equals the smaller byte comes first.
+// top_k keeps the k likeliest bytes. top_p then keeps the smallest number of the likeliest bytes whose share of the
+// remaining probability reaches p. Among equals the smaller byte comes first.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,7 @@
 
 namespace longstride::kernels {
 
-// How bytes are drawn, whatever the model.
+// How bytes are drawn, independent of the model.
 struct Sampling {
   double temperature = 1;  // 0: always the likeliest byte
   std::int64_t top_k = 0;  // 0: all
@@ -21,20 +21,20 @@ struct Sampling {
   std::uint64_t seed = 1;
 };
 
-// Sequences that are being generated.
+// Sequences being generated.
 struct Drawing {
-  Tensor bytes;  // (batch, length) u8: the first `prompted` of each are given, the others written in turn
+  Tensor bytes;  // (batch, length) u8: the first `prompted` of each are given, the others are written in order
   Tensor log_probabilities = {};  // (batch, length) f32, written; may be absent
-  Tensor previous;                // (batch, 1) u8, written: the byte at this position, which the next one follows
+  Tensor previous;                // (batch, 1) u8, written: the byte at this position, which precedes the next
   std::int64_t prompted = 0;
   Sampling sampling;
-  std::int64_t first_sequence = 0;  // of the batch, among all that are drawn with this seed
+  std::int64_t first_sequence = 0;  // index of the batch's first sequence among all drawn with this seed
 };
 
 struct DrawArgs : Drawing {
   Tensor logits;  // (batch, vocabulary) contiguous; f32 or f64, f32 on a GPU; vocabulary at most 256
   std::int64_t position = 0;
-  std::int64_t* position_at = nullptr;  // GPU: when given, `position` is read there and increased
+  std::int64_t* position_at = nullptr;  // GPU: if given, `position` is read from it and incremented
 
   void check(Device device) const;
   Cost cost() const { return {Work::other, bytes_of(logits), 0}; }
@@ -48,7 +48,7 @@ LONGSTRIDE_HOST_DEVICE inline double uniform_for(const Sampling& s, std::int64_t
 }
 
 namespace cpu {
-// One draw, of a uniform number in (0, 1).
+// One draw with a uniform number in (0, 1).
 std::uint8_t draw_one(const double* logits, std::int64_t vocabulary, const Sampling& sampling, double uniform);
 }  // namespace cpu
 

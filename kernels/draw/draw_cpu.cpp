@@ -21,7 +21,7 @@ void DrawArgs::check(Device device) const {
 namespace cpu {
 namespace {
 
-// weights[v] = 0 for what top_k and top_p leave out.
+// weights[v] = 0 for bytes that top_k and top_p exclude.
 void leave_out(std::vector<double>& weights, const double* logits, const Sampling& sampling) {
   const auto vocabulary = static_cast<std::int64_t>(weights.size());
   std::vector<std::int64_t> order(weights.size());
@@ -52,7 +52,7 @@ std::uint8_t draw_one(const double* logits, std::int64_t vocabulary, const Sampl
     left -= weights[v];
     if (left < 0) return static_cast<std::uint8_t>(v);
   }
-  return static_cast<std::uint8_t>(best - logits);  // only rounding leaves anything over
+  return static_cast<std::uint8_t>(best - logits);  // reached only because of rounding
 }
 
 void draw(const DrawArgs& args, const Launch&) {

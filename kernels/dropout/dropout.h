@@ -8,10 +8,10 @@
 namespace longstride::kernels {
 
 struct DropoutArgs {
-  Tensor branch;         // contiguous; all of one type and count (on a GPU branch may be of another). Backward: dy
-  Tensor residual = {};  // absent: y = dropout(branch), which is backward
+  Tensor branch;         // contiguous; all of one type and count (on a GPU branch may have another type). Backward: dy
+  Tensor residual = {};  // absent: y = dropout(branch), as in backward
   Tensor y;              // may be branch (of the same type) or residual
-  float p = 0;           // in [0, 1); with 0 nothing is drawn, and step and seed are not read
+  float p = 0;           // in [0, 1); if 0, nothing is drawn and step and seed are not read
   std::uint64_t seed = 0;
   std::uint32_t layer = 0;
   const std::int64_t* step = nullptr;  // device memory

@@ -11,7 +11,7 @@ namespace longstride::kernels {
 void DropoutArgs::check(Device device) const {
   check_contiguous(branch, "branch");
   check_computes(device, branch, "branch");
-  LONGSTRIDE_CHECK(p >= 0 && p < 1, "dropout of {}", p);
+  LONGSTRIDE_CHECK(p >= 0 && p < 1, "dropout is {}, but must be in [0, 1)", p);
   LONGSTRIDE_CHECK(goes_with(device, branch.dtype(), y.dtype()) || goes_with(device, y.dtype(), branch.dtype()),
                    "dropout from {} to {}", name_of(branch.dtype()), name_of(y.dtype()));
   check_vector(y, branch.count(), y.dtype(), "y");
@@ -55,7 +55,7 @@ void run(const DropoutArgs& args) {
     if (args.p > 0)
       draw(args, step, block * block_groups, words);
     else
-      std::fill_n(words, block_elements, 0u);  // the limit is 0: none is below it
+      std::fill_n(words, block_elements, 0u);  // the limit is 0: no word is below it
     const std::int64_t from = std::max(begin, block * block_elements) - begin;
     const std::int64_t count = std::min(end, (block + 1) * block_elements) - begin - from;
     const std::uint32_t* word = words + (from + begin - block * block_elements);

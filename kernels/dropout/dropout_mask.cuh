@@ -1,4 +1,4 @@
-// The decisions of kernels/dropout/dropout.h on the GPU: those of the CPU, element for element.
+// The masks of kernels/dropout/dropout.h on the GPU, equal to the CPU's element for element.
 #pragma once
 #include <cmath>
 
@@ -8,9 +8,9 @@
 namespace longstride::kernels::cuda {
 
 struct DropoutMask {
-  std::uint32_t key[philox_rounds][2] = {};  // the seed's, of every round: a kernel reads its parameters for nothing
+  std::uint32_t key[philox_rounds][2] = {};  // of every round, from the seed: reading parameters is free
   std::uint32_t domain = 0;
-  std::uint32_t limit = 0;  // words below it drop; 0: nothing is dropped, and nothing drawn
+  std::uint32_t limit = 0;  // words below it drop; 0: nothing is dropped or drawn
   float scale = 1;
   const std::int64_t* step = nullptr;
   std::int64_t first_element = 0;
@@ -29,7 +29,7 @@ struct DropoutMask {
 
   __device__ std::uint32_t step_word() const { return limit > 0 ? static_cast<std::uint32_t>(*step) : 0; }
 
-  // Which of the four elements from 4 group of the global batch are kept, where limit > 0.
+  // Which of elements [4 group, 4 group + 4) of the global batch are kept; requires limit > 0.
   __device__ __forceinline__ void draw(std::int64_t group, std::uint32_t step_now, bool (&kept)[4]) const {
     std::uint32_t c[4] = {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32), step_now, domain};
 #pragma unroll
@@ -37,7 +37,7 @@ struct DropoutMask {
 #pragma unroll
     for (int k = 0; k < 4; ++k) kept[k] = c[k] >= limit;
   }
-  // The same whatever the limit.
+  // The same for any limit.
   __device__ __forceinline__ void keep(std::int64_t group, std::uint32_t step_now, bool (&kept)[4]) const {
 #pragma unroll
     for (int k = 0; k < 4; ++k) kept[k] = true;
@@ -51,7 +51,7 @@ struct DropoutMask {
   }
 };
 
-// residual + dropped branch. One rounding, wherever it is computed; a dropped infinity is dropped.
+// residual + dropped branch. Rounds only once, wherever it is computed; a dropped infinity does not contribute.
 __device__ __forceinline__ float add_dropped(float residual, float branch, bool kept, float scale) {
   return kept ? fmaf(branch, scale, residual) : residual;
 }

@@ -13,7 +13,7 @@ struct FillZeroArgs {
 
 struct CopyArgs {
   Tensor from;  // any type
-  Tensor to;    // of the same count and type; on a GPU, where both are floating types, of any: rounded
+  Tensor to;    // of the same count and type; on a GPU floating types may differ: values are rounded
 
   void check(Device device) const;
   Cost cost() const { return {Work::other, bytes_of(from, to), 0}; }

@@ -15,12 +15,12 @@ struct PositionTable {
 struct EmbeddingArgs {
   static constexpr int max_tables = 4;
   Tensor tokens;       // (batch, seq) u8
-  Tensor start;        // (width); all floating views contiguous and of one type; on a GPU f32, but y of any
+  Tensor start;        // (width); all floating tensors contiguous and of one type; on a GPU f32, but y of any type
   Tensor token_table;  // (vocabulary, width)
   PositionTable positions[max_tables];
   int tables = 0;
   std::int64_t first = 0;  // position of slot 0; when not 0, slot t takes tokens[t] instead of tokens[t - 1]
-  const std::int64_t* first_at = nullptr;  // GPU, forward: when given, `first` is read there and slot t takes tokens[t]
+  const std::int64_t* first_at = nullptr;  // GPU, forward: if given, `first` is read from it and slot t takes tokens[t]
   Tensor y;                                // (batch, seq, width)
 
   void check(Device device) const;
@@ -29,8 +29,8 @@ struct EmbeddingArgs {
 LONGSTRIDE_OP(embedding, EmbeddingArgs)
 
 // Adds to the gradients in start, token_table and positions; `y` is read as the gradient of y. Each element
-// of a gradient is summed over positions in order, whatever the number of threads; on a GPU in parts of a fixed order,
-// and 2^30 slots are refused (std::logic_error).
+// of a gradient is summed over positions in order, whatever the number of threads; on a GPU in parts of a fixed order.
+// A GPU refuses 2^30 or more slots (std::logic_error).
 struct EmbeddingBackwardArgs : EmbeddingArgs {
   Tensor scratch = {};
 
@@ -40,9 +40,9 @@ LONGSTRIDE_OP(embedding_backward, EmbeddingBackwardArgs)
 
 namespace cuda {
 
-// How the backward pass is split, by the sizes alone. The slots are ordered by token, chunk by chunk of them; the slots
-// of one token are summed in pieces, and the slots of one row of a position table in chunks, each into a row of the
-// workspace of its own.
+// How the backward pass is split, depending only on the sizes. The slots are sorted by token, one chunk of slots at a
+// time. The slots of one token are summed in pieces, and those of one row of a position table in chunks, each into its
+// own row of the workspace.
 struct EmbeddingSplit {
   static constexpr std::int64_t token_chunks(std::int64_t slots) {
     return std::clamp<std::int64_t>(slots / 1024, 1, 128);
@@ -51,14 +51,15 @@ struct EmbeddingSplit {
   static constexpr std::int64_t most_pieces(std::int64_t slots, std::int64_t vocabulary) {
     return slots / piece + vocabulary;
   }
-  // Enough for a thousand blocks where that leaves each at least 64 slots.
+  // Enough for a thousand blocks if each then has at least 64 slots.
   static constexpr std::int64_t row_chunks(std::int64_t slots, std::int64_t size) {
     return std::max<std::int64_t>(1, std::min(1024 / size, slots / size / 64));
   }
 };
 
-// The token table and the position tables take turns. The token table's: the pieces' sums and then, as integers, the
-// slots in order, the tokens' counts in every chunk, and where each token's slots and its pieces begin.
+// The token table and the position tables use the workspace in turn. For the token table it holds the pieces' sums and
+// then, as integers, the sorted slots, the tokens' counts in every chunk, and where each token's slots and pieces
+// begin.
 inline std::int64_t embedding_partials(const EmbeddingArgs& args) {
   const std::int64_t slots = args.tokens.count(), width = args.start.size(0), vocabulary = args.token_table.size(0);
   std::int64_t most = EmbeddingSplit::most_pieces(slots, vocabulary) * width + slots +

@@ -22,14 +22,14 @@ void EmbeddingArgs::check(Device device) const {
   check_table(token_table, "token_table");
   for (int i = 0; i < tables; ++i) {
     check_table(positions[i].table, "position table");
-    LONGSTRIDE_CHECK(positions[i].divisor > 0, "a position table divides by {}", positions[i].divisor);
+    LONGSTRIDE_CHECK(positions[i].divisor > 0, "a position table has divisor {}", positions[i].divisor);
   }
 }
 
 namespace cpu {
 namespace {
 
-// The rows of the tables that one slot sums: the token's (or the start vector) first, then one a position table.
+// The rows of the tables that one slot sums: the token's (or the start vector) first, then one per position table.
 template <class T>
 struct Rows {
   T* row[EmbeddingArgs::max_tables + 1];
@@ -70,8 +70,8 @@ void forward(const EmbeddingArgs& args) {
   }
 }
 
-// Threads share the columns, not the positions: no two write the same element, and each element sees the
-// positions in order.
+// Threads share the columns, not the positions, so no two write the same element and each element sums the positions in
+// order.
 template <class T>
 void backward(const EmbeddingBackwardArgs& args) {
   constexpr std::int64_t block = 64;  // columns: a few cache lines

@@ -7,7 +7,7 @@ namespace longstride::kernels::cuda {
 namespace {
 
 constexpr int lanes = 32, warps = 8;
-constexpr int most_tokens = lanes * warps;  // of a vocabulary: tokens are bytes
+constexpr int most_tokens = lanes * warps;  // the largest vocabulary: tokens are bytes
 
 struct Table {
   std::int64_t divisor, size;
@@ -42,7 +42,7 @@ Tables tables_of(const EmbeddingArgs& args) {
   return t;
 }
 
-// A warp to a slot.
+// One warp per slot.
 template <int n, class Y>
 __global__ void __launch_bounds__(lanes* warps) embedding_kernel(const Tables t, Y* y) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.y;
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(lanes* warps) embedding_kernel(const Tables t,
   }
 }
 
-// The slots in the order of their tokens: those of token v stand at start[v] up to start[v + 1], and their pieces are
-// pieces[v] up to pieces[v + 1].
+// The slots sorted by token: those of token v are at [start[v], start[v + 1]), and their pieces are [pieces[v],
+// pieces[v + 1]).
 struct Order {
   int* slots;
   int* counts;  // (chunks, vocabulary)
@@ -98,7 +98,7 @@ __device__ __forceinline__ int token_of(const Tables& t, int i) {
   return i % static_cast<int>(t.seq) == 0 ? -1 : t.tokens[i - 1];
 }
 
-// Sums in integers, so in any order.
+// Integer sums, so the order does not matter.
 __global__ void __launch_bounds__(lanes* warps) count_tokens(const Tables t, const Order o) {
   __shared__ int counts[most_tokens];
   const int thread = static_cast<int>(threadIdx.x), chunk = static_cast<int>(blockIdx.x);
@@ -128,12 +128,12 @@ __device__ __forceinline__ int before(int value, int (&of_thread)[lanes * warps]
   return of_thread[thread] - value;
 }
 
-// A block puts a chunk's slots in their places, each warp an eighth of them, in order.
+// A block sorts a chunk's slots; each warp handles an eighth of them, in order.
 __global__ void __launch_bounds__(lanes* warps) order_slots(const Tables t, const Order o) {
   __shared__ int next[warps][most_tokens], of_thread[lanes * warps];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % lanes, warp = thread / lanes;
   const int chunk = static_cast<int>(blockIdx.x);
-  int total = 0, earlier = 0;  // of token `thread`, in all chunks and in those before
+  int total = 0, earlier = 0;  // slots of token `thread`, in all chunks and in the preceding ones
   if (thread < o.vocabulary)
 #pragma unroll 16
     for (int c = 0; c < o.chunks; ++c) {
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(lanes* warps) order_slots(const Tables t, cons
   }
 }
 
-// n neighbouring elements as they come from memory: 16 bytes, or one element.
+// n neighbouring elements as loaded from memory: 16 bytes, or one element.
 template <int n, class X>
 using Held = std::conditional_t<n == 1, Pack<X, 1>, Words<X, n>>;
 template <int n, class X>
@@ -195,7 +195,7 @@ __device__ __forceinline__ void unpack(const Pack<X, 1>& from, float (&to)[1]) {
   to[0] = to_float(from.value[0]);
 }
 
-// sum += rows slot_of_lane `first` up to `first + many` of the warp's lanes, in order; all are on their way at once.
+// sum += the rows slot_of_lane of lanes [first, first + many), in order; all loads are in flight at once.
 template <int many, int n, class X>
 __device__ __forceinline__ void add_some(const X* columns, int width, int slot, int first, float (&sum)[n]) {
   Held<n, X> held[many];
@@ -211,8 +211,9 @@ __device__ __forceinline__ void add_some(const X* columns, int width, int slot, 
   }
 }
 
-// sum += this warp's share, every 8th, of rows slot_of(begin) up to slot_of(end - 1) of x, in order. A lane finds one
-// row in 32, and nothing is conditional, so that the loop is loads and additions. Past the width, sums are of no use.
+// sum += this warp's share, every 8th, of rows slot_of(begin) to slot_of(end - 1) of x, in order. Each lane finds one
+// row of 32, and nothing is conditional, so that the loop consists of loads and additions. Sums beyond the width are
+// not used.
 template <int n, class X, class SlotOf>
 __device__ __forceinline__ void add_rows(const X* x, int width, int column, int begin, int end, SlotOf slot_of,
                                          float (&sum)[n]) {
@@ -229,7 +230,7 @@ __device__ __forceinline__ void add_rows(const X* x, int width, int column, int 
   }
 }
 
-// The warps' sums added in order, and handed to keep(column, total) for the block's columns.
+// Adds the warps' sums in order and passes them to keep(column, total) for the block's columns.
 template <int n, class Keep>
 __device__ __forceinline__ void add_warps(const float (&sum)[n], int first_column, int width, Keep keep) {
   __shared__ float of_warp[warps][lanes * n];
@@ -245,7 +246,7 @@ __device__ __forceinline__ void add_warps(const float (&sum)[n], int first_colum
   }
 }
 
-// A block sums a piece of one token's slots, 32 n columns of them. partials (pieces, width).
+// A block sums a piece of one token's slots, over 32 n columns. partials (pieces, width).
 template <int n, class Y>
 __global__ void __launch_bounds__(lanes* warps) token_gradient(const Order o, const Y* dy, int width, float* partials) {
   __shared__ int begin, end;
@@ -265,7 +266,7 @@ __global__ void __launch_bounds__(lanes* warps) token_gradient(const Order o, co
             [&](int column, float total) { partials[piece * static_cast<std::int64_t>(width) + column] = total; });
 }
 
-// A block adds the pieces of one token to its row of the table, 32 n columns of it.
+// A block adds the pieces of one token to its row of the table, over 32 n columns.
 template <int n>
 __global__ void __launch_bounds__(lanes* warps)
     add_pieces(const Order o, const float* partials, int width, float* table) {
@@ -289,20 +290,20 @@ __global__ void __launch_bounds__(lanes* warps) start_gradient(const Tables t, c
   t.start[column] += sum;
 }
 
-// A block takes one row of a position table, 32 n columns, and a chunk of the slots that read the row, which are
-// counted sequence by sequence. partials (chunks, size, width).
+// A block handles one row of a position table, 32 n columns of it, and a chunk of the slots that read the row, counted
+// sequence by sequence. partials (chunks, size, width).
 template <int n, class Y>
 __global__ void __launch_bounds__(lanes* warps)
     position_gradient(const Tables t, const Table table, const Y* dy, int chunks, float* partials) {
   const std::int64_t row = blockIdx.x, period = table.size * table.divisor;
-  const auto read_below = [&](std::int64_t position) {  // positions below it that read the row
+  const auto read_below = [&](std::int64_t position) {  // positions below `position` that read the row
     const std::int64_t rest = position % period - row * table.divisor;
     return position / period * table.divisor + (rest < 0 ? 0 : rest < table.divisor ? rest : table.divisor);
   };
   const std::int64_t earlier = read_below(t.first), of_sequence = read_below(t.first + t.seq) - earlier;
   const int slots = static_cast<int>(t.slots / t.seq * of_sequence), chunk_slots = (slots + chunks - 1) / chunks;
   const int begin = static_cast<int>(blockIdx.z) * chunk_slots, end = min(begin + chunk_slots, slots);
-  // Slots of one table fit in 32 bits (the host checks), where division is cheap.
+  // Slot numbers fit in 32 bits (checked by the host), where division is cheap.
   const auto per_sequence = static_cast<unsigned>(of_sequence), divisor = static_cast<unsigned>(table.divisor);
   const auto slot_of = [&](int m) {
     const unsigned sequence = static_cast<unsigned>(m) / per_sequence;

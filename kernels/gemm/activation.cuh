@@ -1,5 +1,5 @@
-// gelu(x) = x sigmoid(1.702 x) and its derivative on the GPU. Where the result is rounded to 16 bits, the approximate
-// exponential and reciprocal, whose errors it hides.
+// gelu(x) = x sigmoid(1.702 x) and its derivative on the GPU. If the result is rounded to 16 bits, it uses the
+// approximate exponential and reciprocal, whose errors the rounding hides.
 #pragma once
 #include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_types.cuh"
@@ -8,7 +8,7 @@ namespace longstride::kernels::cuda {
 
 inline constexpr float gelu_rate = 1.702f;
 
-// sigmoid(1.702 x). An exponential below 2^-126 may be taken for 0, as 1 is added to it.
+// sigmoid(1.702 x). An exponential below 2^-126 may be treated as 0, because 1 is added to it.
 template <class T>
 __device__ __forceinline__ float gelu_gate(float x) {
   if constexpr (DtypeOf<T>::value == Dtype::f32)
@@ -22,7 +22,7 @@ __device__ __forceinline__ float gelu_of(float x) {
   return x * gelu_gate<T>(x);
 }
 
-// s + 1.702 x s (1 - s), s the gate.
+// s + 1.702 x s (1 - s), where s is the gate.
 template <class T>
 __device__ __forceinline__ float gelu_slope_of(float x) {
   const float s = gelu_gate<T>(x), rest = gelu_rate * x;

@@ -5,7 +5,7 @@
 namespace longstride::kernels::cpu {
 namespace {
 
-// Before main, while no thread is inside OpenBLAS.
+// Runs before main, while no thread is inside OpenBLAS.
 const bool single_threaded = [] {
   openblas_set_num_threads(1);
   return true;

@@ -1,5 +1,5 @@
-// Matrix products of one thread, from OpenBLAS. The kernels split the work over OpenMP threads themselves, so that
-// every variant of OpenBLAS (serial, pthreads, OpenMP) behaves alike and the result does not depend on the number of
+// Single-threaded matrix products from OpenBLAS. The kernels split the work over OpenMP threads themselves, so that
+// every variant of OpenBLAS (serial, pthreads, OpenMP) behaves the same and the result does not depend on the number of
 // threads.
 #pragma once
 #include <cstdint>
@@ -14,13 +14,13 @@ struct Matrix {
   bool transposed = false;
 };
 
-// c (rows, columns) = a (rows, depth) b (depth, columns), plus the former c when `accumulate`. c is not transposed.
+// c (rows, columns) = a (rows, depth) b (depth, columns), plus the previous c if `accumulate`. c is not transposed.
 template <class T>
 void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Matrix<const T>& a,
               const Matrix<const T>& b, bool accumulate, const Matrix<T>& c);
 
-// The set of OpenBLAS kernels in use, such as "Haswell" or "SkylakeX": its choice for this processor, or the user's by
-// the environment variable OPENBLAS_CORETYPE.
+// The set of OpenBLAS kernels in use, such as "Haswell" or "SkylakeX": its own choice for this processor, or the value
+// of the environment variable OPENBLAS_CORETYPE.
 const char* blas_core();
 
 }  // namespace longstride::kernels::cpu

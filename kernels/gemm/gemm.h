@@ -4,11 +4,11 @@
 //   bias_gelu      c = a b + bias,  activated = gelu(c)
 //   gelu_backward  c = (a b) gelu'(activated)     the gradient before the activation; `activated` holds its input.
 //                  column_sums += sums over the rows of c: the gradient of the bias before the activation
-// Transposes are strides: of each of a and b, one stride is 1.
+// Transposes are expressed by strides: one stride of a must be 1, and one of b.
 // With Epilogue::none a, b and c may be stacks of matrices (rank 3): one independent product per matrix.
 //
-// On the CPU all views are of one type. On a GPU a and b are of one type, c of theirs or f32, bias and activated of
-// c's; sums are f32 throughout, and never TF32.
+// On the CPU all tensors have one type. On a GPU a and b have one type, c has theirs or f32, bias and activated have
+// c's; sums are always f32, never TF32.
 #pragma once
 #include "kernels/base/op.h"
 #include "kernels/base/row_chunks.h"
@@ -18,12 +18,12 @@ namespace longstride::kernels {
 enum class Epilogue : std::uint8_t { none, bias, bias_gelu, gelu_backward };
 
 struct GemmArgs {
-  Tensor a;               // (rows, depth)
-  Tensor b;               // (depth, columns)
-  Tensor c;               // (rows, columns), last dimension dense
-  Tensor bias = {};       // (columns), for bias and bias_gelu
-  Tensor activated = {};  // (rows, columns), last dimension dense, for bias_gelu and gelu_backward. Only for bias_gelu
-                          // may it be c
+  Tensor a;                 // (rows, depth)
+  Tensor b;                 // (depth, columns)
+  Tensor c;                 // (rows, columns), last dimension dense
+  Tensor bias = {};         // (columns), for bias and bias_gelu
+  Tensor activated = {};    // (rows, columns), last dimension dense, for bias_gelu and gelu_backward; may be c only for
+                            // bias_gelu
   Tensor column_sums = {};  // (columns), for gelu_backward; may be absent. f32 on a GPU
   Tensor scratch = {};
   Epilogue epilogue = Epilogue::none;

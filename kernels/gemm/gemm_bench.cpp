@@ -1,4 +1,4 @@
-// The products of a linear layer and their backward forms, beside OpenBLAS with threads of its own.
+// The products of a linear layer and their backward forms, compared with multithreaded OpenBLAS.
 #include "kernels/gemm/gemm.h"
 
 #include <benchmark/benchmark.h>

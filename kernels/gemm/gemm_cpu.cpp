@@ -25,7 +25,8 @@ void GemmArgs::check(Device device) const {
                    "a is {}, b {}, c {}", name_of(a.dtype()), name_of(b.dtype()), name_of(c.dtype()));
   LONGSTRIDE_CHECK((dense_in(a, -1) || dense_in(a, -2)) && (dense_in(b, -1) || dense_in(b, -2)) && dense_in(c, -1),
                    "a {}, b {} or c {} has no dense dimension", a.shape().text(), b.shape().text(), c.shape().text());
-  LONGSTRIDE_CHECK(epilogue == Epilogue::none || (c.rank() == 2 && !accumulate), "an epilogue on a sum or a stack");
+  LONGSTRIDE_CHECK(epilogue == Epilogue::none || (c.rank() == 2 && !accumulate),
+                   "an epilogue cannot be combined with accumulate or a stack");
   if (epilogue == Epilogue::bias || epilogue == Epilogue::bias_gelu) check_vector(bias, c.size(1), c.dtype(), "bias");
   if (epilogue == Epilogue::bias_gelu || epilogue == Epilogue::gelu_backward)
     check_rows(activated, c.shape(), c.dtype(), "activated");
@@ -37,16 +38,16 @@ void GemmArgs::check(Device device) const {
 namespace cpu {
 namespace {
 
-// How c is cut into blocks. A function of the shape alone, so that the result does not depend on the number of threads.
+// How c is cut into blocks. Depends only on the shape, so that the result does not depend on the number of threads.
 struct Blocks {
   std::int64_t rows, columns;            // of one block
-  std::int64_t row_blocks, block_count;  // blocks down, blocks in all
+  std::int64_t row_blocks, block_count;  // blocks per column of blocks, blocks in total
 };
 
 // A block of 512 x 512 reads each packed element of a and b 512 times, which hides the packing, and its part of c (1
 // MiB) is still in the second-level cache for the epilogue. Smaller matrices are cut until there is work for eight
-// threads while blocks stay at least 128 wide (narrower ones cost more in packing than the threads gain), and for two
-// in any case. A product too small to share is one block.
+// threads, as long as blocks stay at least 128 wide (for narrower ones packing costs more than the threads gain), and
+// always for two. A product too small to share is one block.
 Blocks cut(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
   constexpr std::int64_t smallest_shared = 1 << 18;  // multiply-adds; about ten microseconds
   Blocks b{std::min<std::int64_t>(rows, 512), std::min<std::int64_t>(columns, 512), 0, 0};
@@ -72,7 +73,7 @@ template <class T>
 Matrix<const T> matrix(const Tensor& v) {
   const bool transposed = v.stride(1) != 1 && v.size(1) != 1;
   const std::int64_t leading = transposed ? v.stride(1) : v.stride(0);
-  // Of a matrix with one stored row the stride is free, but BLAS wants at least the row's length.
+  // The stride of a matrix with one stored row is arbitrary, but BLAS requires at least the row's length.
   return {v.as<T>(), std::max(leading, transposed ? v.size(0) : v.size(1)), transposed};
 }
 

@@ -1,8 +1,8 @@
 // The products around the activation of a feed-forward branch: many rows, few columns, little depth. A block stays on
 // one panel of 128 columns: all of b's panel is in shared memory, and tiles of 64 rows of a stream past it. Three
-// warpgroups take them in turns, so that one multiplies while the others compute the activation of their tiles, each
-// warp for itself. Blocks of all panels go down the rows together, so that a is read from memory once and from the
-// second-level cache otherwise.
+// warpgroups take turns, so that one multiplies while the others compute the activation of their tiles, each warp
+// independently. Blocks of all panels advance down the rows together, so that a is read from memory once and otherwise
+// from the second-level cache.
 #include <algorithm>
 
 #include "kernels/attention/sm90/ptx.cuh"
@@ -21,7 +21,7 @@ namespace {
 constexpr int panel_columns = 128, tile_rows = 64, half = 64;  // half a panel is a box of TMA, 128 bytes wide
 constexpr int warpgroups = 3, threads = 128 * (warpgroups + 1), warps = 4 * warpgroups;
 constexpr int stage_bytes = tile_rows * half * 2;  // of a, 64 deep
-constexpr int step_bytes = 2 * half * half * 2;    // of b, likewise
+constexpr int step_bytes = 2 * half * half * 2;    // of b, 64 deep
 constexpr int tiles_ahead = 4;
 constexpr int box_rows = 16, box_bytes = box_rows * half * 2;  // a warp's part of half a tile
 
@@ -30,13 +30,13 @@ struct Problem {
   std::int32_t tiles, steps;       // of rows; of 64 in depth
   std::int32_t panels, groups;     // blocks: panels x groups, and group g takes the tiles g, g + groups, ...
   std::int64_t columns;
-  bool keeps_c;      // forward: written unless activated takes its place
+  bool keeps_c;      // forward: c is written unless activated overwrites it
   const void* bias;  // forward
   float* partials;   // backward: (warpgroups * groups, columns), or null
 };
 
-// Shared memory: b's panel, the ring of a's stages, and two boxes a warp, in which results, and backward the
-// activation's input, are staged.
+// Shared memory: b's panel, the ring of a's stages, and two boxes per warp that stage results and, in backward, the
+// activation's input.
 template <int most_steps>
 struct Layout {
   static constexpr int stages = most_steps <= 4 ? 8 : 6;
@@ -66,9 +66,9 @@ struct Kernel {
     int stage = 0;
     std::uint32_t parity = 1;
     for (std::int32_t t = group; t < p.tiles; t += p.groups) {
-      // The blocks of a group read the same rows at once and their rings are short: between them they bring rows to the
-      // second-level cache some tiles ahead. Backward, where the activation's input comes from memory too, gains
-      // nothing.
+      // The blocks of a group read the same rows at once and their rings are short, so together they prefetch rows into
+      // the second-level cache some tiles ahead. Backward, which also reads the activation's input from memory, gains
+      // nothing from this.
       for (int k = backward ? p.steps : panel; k < p.steps; k += p.panels)
         tma_prefetch(&p.a, {{k * half, 0, (t + tiles_ahead * p.groups) * tile_rows, 0, 0}});
       for (int k = 0; k < p.steps; ++k) {
@@ -84,8 +84,8 @@ struct Kernel {
     }
   }
 
-  // The next tile of this warpgroup, `before` tiles of the block after the first. The warpgroups come in turns, or one
-  // would take a stage's fill of two rounds ago for its own. begun() is called beside the first products.
+  // The next tile of this warpgroup, the block's tile number `before`. The warpgroups take turns; otherwise one could
+  // mistake a stage's fill of two rounds ago for its own. begun() is called while the first products run.
   template <class Begun>
   __device__ static void multiply(const Problem& p, const char* shared, Control& control, int warpgroup, int before,
                                   float (&d)[half], const Begun& begun) {
@@ -160,7 +160,7 @@ struct Kernel {
   __device__ static void forward_tiles(const Problem& p, char* shared, Control& control, int panel, int group) {
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32), warpgroup = warp / 4;
     char* const boxes = shared + L::boxes_at + warp * 2 * box_bytes;
-    // Until the stores before have read the boxes, and not before `next` is computed.
+    // Waits until the previous stores have read the boxes, but not before `next` is computed.
     const auto empty_boxes = [&](const std::uint32_t(&next)[16]) {
       std::uint32_t any = 0;
 #pragma unroll
@@ -217,7 +217,7 @@ struct Kernel {
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32), warpgroup = warp / 4;
     char* const boxes = shared + L::boxes_at + warp * 2 * box_bytes;
     std::uint64_t* const input = control.input[warp];
-    // The activation's input of half q, into the box from which the gradient leaves.
+    // Loads the activation's input of half q into the box from which the gradient is stored.
     const auto fetch = [&](std::int32_t t, int q) {
       barrier_arrive_expect(&input[q], box_bytes);
       tma_load(boxes + q * box_bytes, &p.activated, place(panel, t, q, warp), &input[q]);
@@ -256,7 +256,7 @@ struct Kernel {
         if (threadIdx.x % 32 == 0) {
           tma_store(&p.c, place(panel, t, q, warp), boxes + q * box_bytes);
           store_commit();
-          if (q == 1 && t + apart < p.tiles) {  // the first box has been read by now, or nearly
+          if (q == 1 && t + apart < p.tiles) {  // by now the first box has been read, or nearly so
             store_wait<1>();
             fetch(t + apart, 0);
           }
@@ -268,7 +268,7 @@ struct Kernel {
     if (p.partials != nullptr) add_columns(p, shared + L::boxes_at + warpgroup * 8 * box_bytes, sum, panel, group);
   }
 
-  // The sums of the lanes that share columns, then of the warps, in order.
+  // Adds the sums of the lanes that share columns, then those of the warps, in order.
   __device__ static void add_columns(const Problem& p, char* boxes, float (&sum)[32], int panel, int group) {
     const int warpgroup = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
     auto& of_warp = *reinterpret_cast<float(*)[4][panel_columns]>(boxes);

@@ -1,11 +1,11 @@
-// gemm with Epilogue::bias_gelu or gelu_backward in one kernel, on Hopper: the product's result does not travel to
-// memory and back for the activation. The bits of c and activated are those of the product and the pass after it.
+// gemm with Epilogue::bias_gelu or gelu_backward in one kernel on Hopper, which saves the product a round trip through
+// memory before the activation. c and activated are bit-identical to a product followed by a separate pass.
 #pragma once
 #include "kernels/gemm/gemm.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
-// 16-bit types, a depth that leaves room for a panel of b, whole panels of columns and many rows.
+// True for 16-bit types, a depth that leaves room for a panel of b, whole panels of columns and many rows.
 bool supports_gelu(const GemmArgs& args);
 void gemm_gelu(const GemmArgs& args, const Launch& launch);
 

@@ -1,7 +1,7 @@
 // The product of gemm by cuBLASLt: c = a b, + c when args.accumulate, + args.bias when add_bias.
 //
-// The algorithm is the library's own favourite, or, once the product was called with launch.rehearsal, the fastest of
-// those that give the favourite's bits; it is remembered for every product of that shape and those types.
+// The algorithm is the library's first choice or, after a call with launch.rehearsal, the fastest of those that give
+// the same bits as the first choice; it is remembered for every product of the same shape and types.
 #pragma once
 #include "kernels/gemm/gemm.h"
 

@@ -28,22 +28,22 @@ cudaDataType_t type_of(Dtype dtype) {
     case Dtype::f16:
       return CUDA_R_16F;
     default:
-      throw std::logic_error(std::string("no CUDA product of ") + name_of(dtype));
+      throw std::logic_error(std::string("CUDA has no matrix product of ") + name_of(dtype));
   }
 }
 
 // One operand as cuBLASLt sees it: column-major. A row-major c = a b is the column-major c^T = b^T a^T, so b comes
-// first, rows and columns change places, and what is stored row by row needs no transposition.
+// first, rows and columns are exchanged, and row-major storage needs no transposition.
 struct Operand {
   std::int64_t leading;
   bool transposed;
   unsigned alignment;   // of every matrix, in bytes
-  std::int64_t matrix;  // from one of a stack to the next, in elements
+  std::int64_t matrix;  // from one matrix of a stack to the next, in elements
 
   auto key() const { return std::tuple(leading, transposed, alignment, matrix); }
 };
 
-// Of every address that is so many bytes from a multiple of 256.
+// The largest power of two, at most 256, that divides every address at this offset from a multiple of 256.
 unsigned alignment_of(std::uintptr_t bytes) {
   return bytes == 0 ? 256 : static_cast<unsigned>(std::min<std::uintptr_t>(bytes & (~bytes + 1), 256));
 }
@@ -51,7 +51,7 @@ unsigned alignment_of(std::uintptr_t bytes) {
 Operand operand(const Tensor& v) {
   const int rows = v.rank() - 2, columns = v.rank() - 1;  // dimensions
   const bool transposed = v.stride(columns) != 1 && v.size(columns) != 1;
-  // Of a matrix with one stored row the stride is free, but the library wants at least the row's length.
+  // The stride of a matrix with one stored row is arbitrary, but the library requires at least the row's length.
   const std::int64_t leading = transposed ? v.stride(columns) : v.stride(rows);
   const std::int64_t matrix = v.rank() > 2 ? v.stride(0) : 0;
   const auto address = reinterpret_cast<std::uintptr_t>(v.data());
@@ -60,7 +60,7 @@ Operand operand(const Tensor& v) {
   return {std::max(leading, transposed ? v.size(rows) : v.size(columns)), transposed, alignment, matrix};
 }
 
-// All that the choice of an algorithm depends on.
+// Everything that the choice of an algorithm depends on.
 struct Product {
   std::int64_t matrices, rows, columns, depth;
   Operand a, b, c;
@@ -119,8 +119,8 @@ struct Description {
 
 using Algorithm = cublasLtMatmulAlgo_t;
 
-// At most `most` algorithms, the heuristic's favourite first. Only reductions in f32 through the workspace, or none:
-// the same bits every time.
+// At most `most` algorithms, the heuristic's first choice first. Only algorithms without reductions, or with f32
+// reductions through the workspace, so that results are deterministic.
 std::vector<Algorithm> candidates(cublasLtHandle_t handle, const Product& p, Description& d, int most) {
   cublasLtMatmulPreferenceOpaque_t preference;
   check_lt(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
@@ -156,8 +156,8 @@ cublasStatus_t call(cublasLtHandle_t handle, Description& d, const Algorithm& al
                         launch.workspace_bytes, stream_of(launch));
 }
 
-// The fastest of those that give the favourite's bits on random operands. So a choice by time, which is another one in
-// every process, changes no result: not from run to run, nor between ranks, nor where nothing was rehearsed.
+// The fastest algorithm that gives the same bits as the first choice on random operands. Timings differ from process to
+// process, but this way they change no result: between runs, between ranks, or compared with no rehearsal.
 Algorithm fastest(cublasLtHandle_t handle, const Product& p, Description& d, const GemmArgs& args,
                   const Launch& launch) {
   constexpr int most = 16, repeats = 5;
@@ -181,7 +181,7 @@ Algorithm fastest(cublasLtHandle_t handle, const Product& p, Description& d, con
   return best;
 }
 
-// One library handle a device, and the algorithms chosen so far. The handle lives as long as the process: the driver
+// One library handle per device, and the algorithms chosen so far. The handle lives as long as the process: the driver
 // may already be gone when static objects are destroyed.
 class Library {
  public:

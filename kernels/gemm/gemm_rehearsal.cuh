@@ -1,5 +1,5 @@
-// What it takes to compare algorithms for one product: random operands where the real ones will be, the bits of the
-// result as one number, and times.
+// Compares algorithms for one product: random operands in place of the real ones, the bits of the result as one number,
+// and times.
 #pragma once
 #include <algorithm>
 
@@ -10,14 +10,14 @@ namespace longstride::kernels::cuda {
 
 class Rehearsal {
  public:
-  // Overwrites a, b and, where given, bias.
+  // Overwrites a, b and, if given, bias.
   Rehearsal(const GemmArgs& args, const Launch& launch);
   ~Rehearsal();
   Rehearsal(const Rehearsal&) = delete;
   Rehearsal& operator=(const Rehearsal&) = delete;
 
   void clear_result() const;          // c = 0
-  std::uint64_t result_bits() const;  // a number that two equal results share. Waits
+  std::uint64_t result_bits() const;  // a hash of the result. Waits
   template <class F>
   float least_ms(int repeats, F&& f) const {  // waits
     float least = 0;
@@ -37,7 +37,7 @@ class Rehearsal {
   Tensor c_;
   Launch launch_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
-  unsigned long long* bits_ = nullptr;  // in the library's workspace, which nobody uses between two products
+  unsigned long long* bits_ = nullptr;  // in the library's workspace, which is unused between two products
 };
 
 }  // namespace longstride::kernels::cuda

@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(threads) fill_random(const Matrix<T> m, std::u
   }
 }
 
-// The sum of every element's bits times an odd number that depends on its place: in integers the order of the additions
-// does not matter.
+// Sums every element's bits times an odd number that depends on its index; for integers the order of the additions does
+// not matter.
 template <class T>
 __global__ void __launch_bounds__(threads) add_bits(const Matrix<T> m, unsigned long long* total) {
   unsigned long long sum = 0;

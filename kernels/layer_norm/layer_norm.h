@@ -2,9 +2,9 @@
 // Backward, with h = (x - mean) rstd and g = dy gain: dx = rstd (g - mean(g) - h mean(g h)), dgain += sum over rows of
 // dy h, dbias += sum over rows of dy. Sums over rows do not depend on the number of threads.
 //
-// On the CPU all views are of one type. On a GPU x and dx are of the residual stream's type (f32; bf16 beside bf16), y,
-// dy and dbranch of the compute type, and gain, bias, mean, rstd, dgain, dbias and partials f32; 2^30 rows, columns or
-// elements from one row to the next are refused (std::logic_error).
+// On the CPU all tensors have one type. On a GPU x and dx have the residual stream's type (f32, or bf16 if the compute
+// type is bf16), y, dy and dbranch have the compute type, and gain, bias, mean, rstd, dgain, dbias and partials are
+// f32; 2^30 or more rows, columns or elements between rows are refused (std::logic_error).
 #pragma once
 #include "kernels/base/op.h"
 #include "kernels/base/row_chunks.h"
@@ -18,7 +18,7 @@ struct LayerNormArgs {
   Tensor bias;       // (width)
   Tensor y;          // (rows, width), last dimension dense
   Tensor mean = {};  // (rows), saved for backward; may be absent in evaluation
-  Tensor rstd = {};  // (rows), likewise
+  Tensor rstd = {};  // (rows), saved for backward
   float epsilon = 1e-5f;
 
   void check(Device device) const;
@@ -32,8 +32,8 @@ struct LayerNormBackwardArgs {
   Tensor gain;             // (width)
   Tensor mean;             // (rows)
   Tensor rstd;             // (rows)
-  Tensor dx;               // (rows, width), last dimension dense; may be dy when of one type
-  bool add_to_dx = false;  // keep what dx holds and add to it
+  Tensor dx;               // (rows, width), last dimension dense; may be dy if both have one type
+  bool add_to_dx = false;  // add to the content of dx
   Tensor dgain;            // (width), accumulates
   Tensor dbias;            // (width), accumulates
   Tensor scratch = {};
@@ -49,7 +49,7 @@ struct LayerNormBackwardArgs {
 };
 LONGSTRIDE_OP(layer_norm_backward, LayerNormBackwardArgs)
 
-// dropout and then layer_norm of its y, with the same bits; x is dropout.y.
+// dropout followed by layer_norm of its y, with the same bits; x is dropout.y.
 struct DropoutAddLayerNormArgs : LayerNormArgs {
   DropoutArgs dropout;
 
@@ -58,8 +58,8 @@ struct DropoutAddLayerNormArgs : LayerNormArgs {
 };
 LONGSTRIDE_OP(dropout_add_layer_norm, DropoutAddLayerNormArgs)
 
-// layer_norm_backward and then dropout of its dx, with the same bits; dropout.branch is dx, and dropout.y may be dy.
-// branch_sums += the column sums of dropout.y: the gradient of the bias that was added last before dropout.
+// layer_norm_backward followed by dropout of its dx, with the same bits; dropout.branch is dx, and dropout.y may be dy.
+// branch_sums += the column sums of dropout.y, which is the gradient of the last bias added before dropout.
 struct LayerNormBackwardDropoutArgs : LayerNormBackwardArgs {
   DropoutArgs dropout;
   Tensor branch_sums = {};  // (width), of dgain's type; may be absent

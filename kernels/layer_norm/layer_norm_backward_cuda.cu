@@ -7,7 +7,7 @@
 namespace longstride::kernels::cuda {
 namespace {
 
-// With dbranch also dbranch = dropout(dx).
+// If dbranch is given, also dbranch = dropout(dx).
 template <class T, class R>
 struct Rows {
   const T* dy;
@@ -20,13 +20,13 @@ struct Rows {
   const float* rstd;
   float* partials;  // (chunks, sums, width): dgain, dbias and, when sums is 3, the column sums of dbranch
   int sums;
-  int rows, chunk_rows, width;  // 32 bits: fewer instructions an address
+  int rows, chunk_rows, width;  // 32 bits: fewer instructions per address
   bool add;
   DropoutMask mask;
 };
 
-// What a thread reads of one row, in a ring of rows that are on their way from memory while one is worked on: without
-// it a multiprocessor loads, then adds, then loads again. A thread reads only what its own warp copied.
+// What a thread reads of one row, in a ring of rows that are loaded while another is processed; without it a
+// multiprocessor would alternate between loading and adding. A thread reads only what its own warp copied.
 template <int packs, class T, class R>
 struct Ring {
   static constexpr int bytes = norm_threads * packs * 4 * static_cast<int>(sizeof(T) + 2 * sizeof(R));  // of a row
@@ -38,8 +38,8 @@ struct Ring {
   float mean[rows][norm_threads / 32], rstd[rows][norm_threads / 32];
 };
 
-// Starts the copies of a thread's warp's part of a row. Where rows are whole, 16 bytes a lane, which pass the
-// first-level cache by: with two bytes an element, half a warp copies the packs of all of it.
+// Starts the copies of this warp's part of a row. If rows are whole, each lane copies 16 bytes, which bypass the
+// first-level cache: with two-byte elements, half a warp copies the packs of the whole warp.
 template <int lanes, int packs, bool whole, class E>
 __device__ __forceinline__ void copy_row(Words<E, 4> (&to)[packs][norm_threads], const E* row, int width) {
   const int thread = static_cast<int>(threadIdx.x), lane = static_cast<int>(threadIdx.x % lanes);
@@ -57,12 +57,12 @@ __device__ __forceinline__ void copy_row(Words<E, 4> (&to)[packs][norm_threads],
   }
 }
 
-// A block takes a chunk of rows, norm_threads / lanes at a time, and keeps its column sums in registers; the gain is
-// read again for every row, from the first-level cache. whole: as in the forward pass.
+// A block processes a chunk of rows, norm_threads / lanes at a time, and keeps its column sums in registers; the gain
+// is reread for every row, from the first-level cache. whole: as in the forward pass.
 template <int lanes, int packs, bool whole, class T, class R>
 __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3 : 2)
     backward_rows(const Rows<T, R> p) {
-  constexpr int at_once = norm_threads / lanes, apart = lanes * 4;  // of a lane's packs
+  constexpr int at_once = norm_threads / lanes, apart = lanes * 4;  // distance between a lane's packs
   extern __shared__ __align__(16) unsigned char memory[];
   auto& ring = *reinterpret_cast<Ring<packs, T, R>*>(memory);
   const int thread = static_cast<int>(threadIdx.x), lane = static_cast<int>(threadIdx.x % lanes);
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
     const int row = first + group;
     if (lanes <= 32 && row >= end) break;  // whole warps
     const auto inside = [&](int i) { return (lanes <= 32 || row < end) && (whole || (i * lanes + lane) * 4 < width); };
-    __syncwarp();  // the slot before this one is read
+    __syncwarp();  // the previous slot has been read
     fetch(row + ahead * at_once, slot == 0 ? ahead : slot - 1);
     wait_for_copies<ahead>();
     __syncwarp();
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
     slot = slot == ahead ? 0 : slot + 1;
   }
 
-  // The sums of the groups are added in order, where the ring was.
+  // The sums of the groups are added in order, in the ring's memory.
   auto& of_group = *reinterpret_cast<float(*)[at_once][lanes * packs * 4]>(memory);
 #pragma unroll
   for (int which = 0; which < 3; ++which) {
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
   }
 }
 
-// Any width and alignment: a block takes a chunk of rows one at a time, reading each twice.
+// Any width and alignment: a block processes a chunk of rows one at a time, reading each twice.
 template <class T, class R>
 __global__ void __launch_bounds__(norm_threads) backward_any(const Rows<T, R> p) {
   const int first = static_cast<int>(threadIdx.x);

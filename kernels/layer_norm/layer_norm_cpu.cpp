@@ -63,7 +63,7 @@ struct Statistics {
   T mean, rstd;
 };
 
-// In two passes, because E[x^2] - E[x]^2 loses every digit when the mean is large.
+// In two passes, because E[x^2] - E[x]^2 loses all precision when the mean is large.
 template <class T>
 Statistics<T> statistics(const T* x, std::int64_t width, float epsilon) {
   T sum = 0;

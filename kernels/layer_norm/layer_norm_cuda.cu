@@ -5,7 +5,7 @@
 namespace longstride::kernels::cuda {
 namespace {
 
-// With a branch the row that is normalised is sum = x + dropout(branch), which is written too; without, it is x.
+// With a branch the normalised row is sum = x + dropout(branch), which is also written; without one it is x.
 template <class T, class R>
 struct Rows {
   const T* branch;
@@ -17,13 +17,13 @@ struct Rows {
   const float* bias;
   float* mean;
   float* rstd;
-  int rows, width;  // 32 bits: fewer instructions an address
+  int rows, width;  // 32 bits: fewer instructions per address
   float epsilon;
   DropoutMask mask;
 };
 
-// whole: the lanes' packs are exactly a row, so that nothing is conditional: with a bf16 stream the kernel has about 55
-// instructions' time for an element, and a branch around every pack, its address and a rounding took it all.
+// whole: the lanes' packs are exactly a row, so that nothing is conditional. With a bf16 residual stream the kernel has
+// time for about 55 instructions per element; a branch around every pack, its address and a rounding used it up.
 template <int lanes, int packs, bool whole, class T, class R>
 __global__ void __launch_bounds__(norm_threads) layer_norm_rows(const Rows<T, R> p) {
   constexpr int at_once = norm_threads / lanes;
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(norm_threads) layer_norm_rows(const Rows<T, R>
   if (lanes <= 32 && row >= p.rows) return;  // whole warps
   const bool real = lanes <= 32 || row < p.rows;
   const auto inside = [&](int i) { return real && (whole || (i * lanes + lane) * 4 < width); };
-  constexpr int apart = lanes * 4;                     // of a lane's packs, of which the first stands here:
+  constexpr int apart = lanes * 4;                     // distance between a lane's packs; the first is at:
   const std::int64_t own = at(row, width) + lane * 4;  // in contiguous rows
   const R* x_row = p.x + at(row, p.x_stride) + lane * 4;
   Words<R, 4> residual[packs];
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(norm_threads) layer_norm_rows(const Rows<T, R>
   float x[packs][4];
   const auto add_branch = [&](const Words<T, 4>(&branch)[packs], bool drops) {
     const std::uint32_t step = drops ? p.mask.step_word() : 0;
-    const float scale = __shfl_sync(0xFFFFFFFFu, p.mask.scale, 0);  // kept in a register, not read for every element
+    const float scale = __shfl_sync(0xFFFFFFFFu, p.mask.scale, 0);  // kept in a register, not reread per element
     const std::int64_t group = (p.mask.first_element + own) / 4;
     R* sum_row = p.sum + own;
 #pragma unroll
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(norm_threads) layer_norm_rows(const Rows<T, R>
   }
 }
 
-// Any width and alignment: a block to a row, which is read three times.
+// Any width and alignment: one block per row, which is read three times.
 template <class T, class R>
 __global__ void __launch_bounds__(norm_threads) layer_norm_any(const Rows<T, R> p) {
   const int row = static_cast<int>(blockIdx.x);
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(norm_threads) layer_norm_any(const Rows<T, R> 
       out[j] = from_float<R>(add_dropped(to_float(x[j]), to_float(p.branch[i]),
                                          p.mask.keeps(p.mask.first_element + i, step), p.mask.scale));
     }
-    x = out;  // each thread reads what it wrote itself
+    x = out;  // each thread reads only what it wrote itself
   }
   for (int j = static_cast<int>(threadIdx.x); j < p.width; j += norm_threads) sum[0] += to_float(x[j]);
   row_sums<norm_threads>(sum);

@@ -1,5 +1,5 @@
 // How layer_norm's kernels divide a row: `lanes` threads hold it in registers, each in packs of four elements. Rows
-// that do not fit (wide ones, and widths that are not a multiple of four) use another kernel, which reads them again.
+// that do not fit (wide ones, and widths that are not a multiple of four) use another kernel, which rereads them.
 #pragma once
 #include <type_traits>
 
@@ -8,7 +8,7 @@
 
 namespace longstride::kernels::cuda {
 
-constexpr int norm_threads = 256;  // of a block
+constexpr int norm_threads = 256;  // per block
 
 // Sums of `values` values over the `lanes` threads that share a row (lanes a power of two; 32 and more: whole warps),
 // in a fixed order. Every thread of the block calls it.
@@ -33,7 +33,7 @@ __device__ __forceinline__ void row_sums(float (&x)[values]) {
   }
 }
 
-// Rows and strides of a layer_norm are numbers of 32 bits, elements of 64.
+// Row numbers and strides of a layer_norm have 32 bits, element offsets 64.
 inline void check_sizes(const Tensor& x) {
   if (x.size(0) >= (1 << 30) || x.size(1) >= (1 << 30) || x.stride(0) >= (1 << 30))
     throw std::logic_error("layer_norm of 2^30 rows, columns or elements between rows");

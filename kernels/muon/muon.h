@@ -1,6 +1,6 @@
-// What Muon (Jordan et al. 2024) does besides matrix products: the momentum before them, the polynomial between them,
-// and the weights after them, for several matrices of one shape at a time. Like adam.h's, the scalars are in device
-// memory, and a step whose gradient is not finite changes nothing.
+// The passes of Muon (Jordan et al. 2024) around its matrix products: the momentum before, the polynomial between and
+// the weights after them, for several matrices of one shape at a time. As in adam.h, the scalars are in device memory,
+// and a step whose gradient is not finite changes nothing.
 #pragma once
 #include <algorithm>
 
@@ -9,14 +9,14 @@
 
 namespace longstride::kernels {
 
-// Where the matrices that are worked on together begin in a flat buffer, in elements.
+// The offsets, in elements, at which the matrices of a group begin in a flat buffer.
 struct Places {
   static constexpr int most = 8;
   std::int64_t at[most] = {};
 };
 
 // With g = clip_coefficient * gradient:  m = momentum m + (1 - momentum) g,  update = momentum m + (1 - momentum) g.
-// When scalars->finite is 0, m stays as it is and update = 0.
+// If scalars->finite is 0, m is unchanged and update = 0.
 struct NesterovArgs {
   Tensor gradient;  // flat; all contiguous and of one type, f32 on a GPU
   Places gradient_at;
@@ -27,18 +27,18 @@ struct NesterovArgs {
   const OptimizerScalars* scalars = nullptr;
 
   void check(Device device) const;
-  Cost cost() const { return {Work::optimizer, 4 * bytes_of(update), 0}; }  // which is of the type of gradient and m
+  Cost cost() const { return {Work::optimizer, 4 * bytes_of(update), 0}; }  // gradient and m have its type
 };
 
-// y = x / (|x| + epsilon), |x| the Frobenius norm of each matrix, added up in f64 in a fixed order.
+// y = x / (|x| + epsilon), where |x| is the Frobenius norm of each matrix, summed in f64 in a fixed order.
 struct NormaliseArgs {
-  static constexpr int chunks = 64;  // that a matrix's norm is added up in on a GPU; on the CPU they are SumArgs'
+  static constexpr int chunks = 64;  // per matrix, to sum its norm on a GPU; the CPU uses the chunks of SumArgs
   static constexpr std::int64_t partials_of(std::int64_t count) {
     return std::max<std::int64_t>(chunks, SumArgs::chunks(count));
   }
   Tensor x;  // (matrices, count), contiguous, f32 on a GPU
   Tensor scratch = {};
-  Tensor y;  // (matrices, count), contiguous, on the CPU of x's type
+  Tensor y;  // (matrices, count), contiguous; on the CPU of x's type
   double epsilon = 0;
 
   void check(Device device) const;
@@ -56,12 +56,12 @@ struct PolynomialArgs {
   Cost cost() const { return {Work::optimizer, bytes_of(x) + 2 * bytes_of(square), 0}; }
 };
 
-// w -= lr (scale update + weight_decay w), and low = w, rounded; nothing when scalars->finite is 0.
+// w -= lr (scale update + weight_decay w), and low = w, rounded; nothing if scalars->finite is 0.
 struct OrthogonalStepArgs {
   Tensor weights;   // flat, f32 on a GPU
   Tensor low = {};  // GPU: flat, as in AdamArgs, of the update's type; may be absent
-  Places at;        // of both
-  Tensor update;    // (matrices, count), on the CPU of the weights' type
+  Places at;        // in both
+  Tensor update;    // (matrices, count); on the CPU of the weights' type
   double scale = 1, weight_decay = 0;
   const OptimizerScalars* scalars = nullptr;
 

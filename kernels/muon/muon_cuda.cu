@@ -8,7 +8,8 @@ namespace {
 
 constexpr int threads = 256;
 
-// One element a thread, a matrix a row of blocks: these passes are short beside the matrix products they stand between.
+// One element per thread and one matrix per row of blocks: these passes are short compared with the matrix products
+// around them.
 __device__ __forceinline__ std::int64_t element() {
   return static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
 }

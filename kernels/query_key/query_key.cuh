@@ -1,4 +1,4 @@
-// What the kernels that transform queries and keys share (kernels/query_key/query_key.h).
+// Shared by the kernels that transform queries and keys (kernels/query_key/query_key.h).
 #pragma once
 #include "kernels/query_key/query_key.h"
 
@@ -6,7 +6,7 @@ namespace longstride::kernels::cuda {
 
 constexpr int most_transformed = 128;  // elements of a query or key
 
-// Of every pair, from one position to the next; 0 where there is no rotation. `size`: up to most_transformed.
+// The turns of every pair from one position to the next; 0 without rotation. `size`: at most most_transformed.
 struct PairTurns {
   double of[most_transformed / 2] = {};
 
@@ -16,7 +16,7 @@ struct PairTurns {
   }
 };
 
-// The angle in turns, brought to half a turn at most in fp64.
+// The angle is in turns and is first reduced in fp64 to at most half a turn.
 __device__ __forceinline__ void sine_and_cosine(double turns, float* sine, float* cosine) {
   sincospif(2.0f * static_cast<float>(turns - rint(turns)), sine, cosine);
 }

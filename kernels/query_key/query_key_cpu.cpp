@@ -12,7 +12,7 @@ void check_call(Device device, const QueryKeyTransform& transform, const Tensor&
   check_computes(device, x, "x");
   LONGSTRIDE_CHECK(x.rank() == 4, "queries or keys are {}, but must be (batch, seq, heads, size)", x.shape().text());
   check_rows(x, x.shape(), x.dtype(), "x");
-  LONGSTRIDE_CHECK(transform.any(), "nothing to do with queries and keys");
+  LONGSTRIDE_CHECK(transform.any(), "query_key called without a transformation");
   LONGSTRIDE_CHECK(!transform.rotates() || x.size(3) % 2 == 0, "a rotation of {} elements, an odd number", x.size(3));
   LONGSTRIDE_CHECK(first >= 0, "position {}", first);
 }
@@ -82,7 +82,7 @@ void forward_row(const QueryKeyTransform& transform, const Rotation<T>& rotation
   }
 }
 
-// With g the gradient turned back and h = x r: dx = r (g - h mean(g h)).
+// With g the gradient rotated back and h = x r: dx = r (g - h mean(g h)).
 template <class T>
 void backward_row(const QueryKeyTransform& transform, const Rotation<T>& rotation, const T* dy, const T* x, T* dx,
                   std::int64_t size) {

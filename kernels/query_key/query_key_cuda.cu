@@ -49,7 +49,7 @@ Problem<T> problem_of(const QueryKeyTransform& transform, const Tensor& x, const
   return p;
 }
 
-// How a row is shared: `lanes` threads, of which each has n neighbouring elements at `packs` places; packed: n are one
+// How a row is shared: each of `lanes` threads has `packs` packs of n neighbouring elements; packed: a pack is one
 // load. Elements beyond the row are 0.
 template <bool packed_, int n_, int lanes_, int packs_>
 struct Layout {
@@ -86,7 +86,7 @@ struct Layout {
     }
   }
 
-  // Over the row, in every thread that shares it and in a fixed order. All lanes of the warp call it.
+  // The product over the row, in every thread that shares it and in a fixed order. All lanes of the warp call it.
   static __device__ float dot(const Piece& a, const Piece& b) {
     float sum = 0;
 #pragma unroll
@@ -128,7 +128,7 @@ struct Rotation {
   }
 };
 
-// x = h, and what it was multiplied by.
+// x = h; also returns the factor.
 template <class L, class T>
 __device__ __forceinline__ float normalise(const Problem<T>& p, typename L::Piece& x) {
   const float squares = L::dot(x, x) / static_cast<float>(p.size);
@@ -140,17 +140,17 @@ __device__ __forceinline__ float normalise(const Problem<T>& p, typename L::Piec
   return factor;
 }
 
-// A warp to a position: the rotation is found once for all heads, of which 32 / lanes go at once.
+// One warp per position: the rotation is computed once for all heads, of which 32 / lanes are processed at a time.
 template <class L, class T, class F>
 __device__ __forceinline__ void each_head(const Problem<T>& p, F&& f) {
   const std::int64_t unit = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
-  if (unit >= p.slots) return;  // a whole warp
+  if (unit >= p.slots) return;  // the whole warp returns
   const std::int64_t sequence = unit / p.seq, slot = unit % p.seq;
   const std::int64_t position = (p.first_at != nullptr ? *p.first_at : p.first) + slot;
   const Rotation<L> rotation(p, position, p.dy.data != nullptr);
   const int group = static_cast<int>(threadIdx.x) % 32 / L::lanes;
   for (int head = group; head - group < p.heads; head += 32 / L::lanes)
-    f(rotation, sequence, slot, head, head < p.heads ? p.size : 0);  // beyond the heads for the sums' sake
+    f(rotation, sequence, slot, head, head < p.heads ? p.size : 0);  // lanes beyond the heads take part in the sums
 }
 
 template <class L, class T>
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant_
   });
 }
 
-// With g the gradient turned back and h = x r: dx = r (g - h mean(g h)).
+// With g the gradient rotated back and h = x r: dx = r (g - h mean(g h)).
 template <class L, class T>
 __global__ void __launch_bounds__(threads) backward_kernel(const __grid_constant__ Problem<T> p) {
   each_head<L>(p, [&](const Rotation<L>& rotation, std::int64_t sequence, std::int64_t slot, int head, int size) {

@@ -9,9 +9,9 @@ struct SoftmaxCrossEntropyArgs {
   Tensor logits;         // (rows, vocabulary) contiguous; f32 on a GPU
   Tensor targets;        // (rows) u8, below vocabulary
   Tensor losses;         // (rows), of the logits' type
-  Tensor gradient = {};  // absent, or like logits; may be logits. On a GPU of any type it computes in
+  Tensor gradient = {};  // optional, like logits; may be logits. On a GPU of any type that it computes in
   double scale = 1;
-  const float* loss_scale = nullptr;  // device memory; when given, the gradient is multiplied by it too
+  const float* loss_scale = nullptr;  // device memory; if given, the gradient is also multiplied by it
 
   void check(Device device) const;
   Cost cost() const { return {Work::loss, bytes_of(logits, gradient), 0}; }

@@ -25,7 +25,7 @@ __device__ __forceinline__ float scale_of(double scale, const float* loss_scale)
   return static_cast<float>(loss_scale != nullptr ? scale * static_cast<double>(*loss_scale) : scale);
 }
 
-// A warp to a row, which it holds in registers: packs of four, `packs` a lane.
+// One warp per row, which it holds in registers: `packs` packs of four per lane.
 template <int packs, class T>
 __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_rows(const Rows<T> p) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.y;
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_rows(const R
 #pragma unroll
     for (int k = 0; k < 4; ++k) most = fmaxf(most, x[i][k]);
   }
-  const float at_target = logits[target];  // read before the gradient may take its place
+  const float at_target = logits[target];  // read before the gradient may overwrite it
   most = warp_max(most);
   float sum = 0;
 #pragma unroll

@@ -24,8 +24,7 @@ EvaluationMemory::EvaluationMemory(Model& model, const Tensor& masters, Precisio
   const bool moves = !shares_host_memory(device);
   Tensor weights(nullptr, Dtype::f32, masters.shape()), low;
   if (ctx_.compute != Dtype::f32) low = Tensor(nullptr, ctx_.compute, masters.shape());
-  if (moves)
-    model.parameters().bind(masters, masters, low);  // so that counting sees the types that the weights will have
+  if (moves) model.parameters().bind(masters, masters, low);  // to count with the weights' final types
   const std::size_t libraries = library_workspace_bytes(device), arena = Arena::rounded(arena_bytes(ctx_)),
                     flat = moves ? Arena::rounded(weights.bytes()) : 0,
                     moved = flat + (moves ? Arena::rounded(low.bytes()) : 0);

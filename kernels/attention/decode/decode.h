@@ -39,8 +39,8 @@ struct DecodePlan {
 // For the layer of `plan`, which is not needed afterwards.
 std::shared_ptr<const DecodePlan> make_decode_plan(const AttentionPlan& plan);
 
-// The keys and values of one layer that later positions can still attend to. Any content at first: start by appending
-// position 0.
+// The keys and values of one layer that later positions can still attend to. The initial content does not matter: start
+// by appending position 0.
 struct DecodeCache {
   const DecodePlan* plan = nullptr;
   Tensor keys, values;  // (batch, plan->rows, size), contiguous
@@ -54,7 +54,7 @@ struct AppendArgs {
   DecodeCache cache;
   Tensor k, v;  // (batch, rows, heads, size), last dimension dense
   std::int64_t first = 0;
-  const std::int64_t* first_at = nullptr;  // GPU: when given, `first` is read there, by the kernel
+  const std::int64_t* first_at = nullptr;  // GPU: if given, the kernel reads `first` from it
 
   void check(Device device) const;
   Cost cost() const { return {Work::other, 2 * bytes_of(k, v), 0}; }
@@ -68,7 +68,7 @@ struct DecodeArgs {
   Tensor o;  // (batch, 1, heads, value size), written
   std::int64_t position = 0;
   double scale = 1;
-  const std::int64_t* position_at = nullptr;  // GPU: when given, `position` is read there, by the kernel
+  const std::int64_t* position_at = nullptr;  // GPU: if given, the kernel reads `position` from it
 
   void check(Device device) const;
   Cost cost() const { return {Work::attention_forward, bytes_of(q, o), 0}; }

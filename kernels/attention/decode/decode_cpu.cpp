@@ -9,7 +9,7 @@ namespace {
 void check_cache(Device device, const DecodeCache& cache, const Tensor& rows) {
   check_computes(device, rows, "queries or keys");
   LONGSTRIDE_CHECK(cache.plan != nullptr && rows.rank() == 4 && rows.size(2) == std::ssize(cache.plan->heads),
-                   "decoding {} without a plan for its heads", rows.shape().text());
+                   "decoding {} without a plan for these heads", rows.shape().text());
   for (const Tensor* t : {&cache.keys, &cache.values})
     LONGSTRIDE_CHECK(t->rank() == 3 && t->size(0) == rows.size(0) && t->size(1) == cache.plan->rows &&
                          t->contiguous() && t->dtype() == rows.dtype(),

@@ -18,7 +18,7 @@ struct HeadGeometry {
 inline HeadGeometry geometry_of(const DecodePlan& plan, std::size_t head) {
   const DecodeHead& h = plan.heads[head];
   if (h.rings > HeadGeometry::most_parts || h.parts > HeadGeometry::most_parts)
-    throw std::logic_error("a head with more parts than decoding on a GPU knows");
+    throw std::logic_error("a head with more parts than decoding on a GPU supports");
   HeadGeometry g;
   g.ring_count = h.rings;
   g.part_count = h.parts;
@@ -46,7 +46,7 @@ struct KeyRows {
 };
 
 // The same rows without a division per key: key i has row first + (start + i step) mod capacity. The step is 0 where
-// the rows do not lie on such a line (runs of several keys in a ring that keeps everything).
+// the rows are not on such a line (runs of several keys in a ring that keeps everything).
 struct alignas(16) KeyLine {
   std::int32_t first, start, step, capacity;
 

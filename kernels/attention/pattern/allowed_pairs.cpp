@@ -15,7 +15,7 @@ std::int64_t band(std::int64_t w, std::int64_t n) {
   return triangle(m) + (n - m) * m;
 }
 
-// The same, summed over the keys [begin, end) only.
+// The same, summed over keys [begin, end) only.
 std::int64_t band(std::int64_t w, std::int64_t n, std::int64_t begin, std::int64_t end) {
   return band(w, n - std::min(begin, n)) - band(w, n - std::min(end, n));
 }

@@ -1,7 +1,7 @@
 // Attention for any GPU from compute capability 8.0: matrix products by mma.sync for bf16 and f16, plain fused
 // multiply-adds for f32. Three kernels, each a loop over tiles:
 //   forward  each query tile visits the key tiles of every part of a pass
-//   dq       likewise
+//   dq       the same
 //   dkdv     each key tile of a part visits its query tiles
 // A later pass adds to the o and lse, or dq, of an earlier one, and a later part to dk and dv, in the order of launches
 // on the CUDA stream: no atomics, so the same bits every time.
@@ -60,7 +60,7 @@ template <class T>
 void dkdv(const Call&, const Launch&);
 
 void attention(const AttentionArgs&, const Launch&);
-// delta as in sm90/attention_sm90.h; rows of dk and dv that are no part's keys are already zero.
+// delta as in sm90/attention_sm90.h; rows of dk and dv that are not keys of any part are already zero.
 void attention_backward(const AttentionBackwardArgs&, const float* delta, const Launch&);
 
 }  // namespace longstride::kernels::cuda::portable

@@ -1,4 +1,4 @@
-// Attention by Hopper's own kernels: TMA and wgmma, for bf16 and f16.
+// Attention by kernels for Hopper: TMA and wgmma, for bf16 and f16.
 #pragma once
 #include "kernels/attention/attention.h"
 

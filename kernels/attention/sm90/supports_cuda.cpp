@@ -1,4 +1,4 @@
-// Which problems Hopper's kernels support; the portable kernels do the rest.
+// Which problems the Hopper kernels support; the portable kernels do the rest.
 #include <algorithm>
 #include <cstdint>
 
