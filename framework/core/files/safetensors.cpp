@@ -64,7 +64,7 @@ TensorEntry parse_entry(const std::string& name, const json& description, std::u
                                    [&](const auto& pair) { return dtype.is_string() && dtype == pair.first; });
   if (known == std::end(dtype_names))
     throw fail(fmt::format("has dtype {}, but must have F64, F32, BF16, F16, I64, I32 or U8",
-                           dtype.is_string() ? printable(dtype.get<std::string>()) : "that is not text"));
+                           dtype.is_string() ? printable(dtype.get<std::string>()) : "(not text)"));
   entry.dtype = known->second;
 
   const json& shape = description["shape"];
