@@ -29,7 +29,7 @@ TEST(SingleCommunicator, NeedsNoWorkspace) { EXPECT_EQ(communicator_workspace_by
 TEST(MakeCommunicator, WithoutALauncherIsSingle) {
   const auto comm = make_communicator(nullptr, nullptr);
   EXPECT_EQ(comm->size(), 1);
-  abort_all_ranks(3);  // returns: there are no others to end
+  abort_all_ranks(3);  // returns: there are no other ranks to end
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the watchdog concludes from heartbeats, at made-up times.
+// What the watchdog concludes from heartbeats, with made-up times.
 #include "framework/comm/watchdog/watchdog_rules.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(WatchdogRules, RanksOfOneOutageAreNamedTogether) {
   EXPECT_NE(silent_peers(many, 20, 10).find("rank 8 (node4) and 12 more have not answered"), std::string::npos);
 }
 
-TEST(WatchdogRules, OneThatHasLeftMayBeSilent) {
+TEST(WatchdogRules, ARankThatHasLeftMayBeSilent) {
   WatchdogPeer left = peer(1, 0);
   left.left = true;
   EXPECT_EQ(silent_peers({left}, 100, 10), "");
@@ -44,21 +44,21 @@ TEST(WatchdogRules, TheRankThatTheOthersWaitForHangs) {
             "rank 2 (node1) hangs: rank 0 (node0) and others have waited for it for 11 s");
 }
 
-TEST(WatchdogRules, OneThatIsBehindButWorksDoesNotHang) {
+TEST(WatchdogRules, ARankThatIsBehindButWorksDoesNotHang) {
   Standstill standstill;
   std::int64_t signs = 0;
   for (double t = 0; t < 200; ++t)
     EXPECT_EQ(standstill.find(peer(0, t, 8, 8), {peer(1, t, 7, ++signs)}, t, 10, true), "");
 }
 
-TEST(WatchdogRules, NoProgressIsFineWhereNoneIsExpected) {
+TEST(WatchdogRules, NoProgressIsFineWhenNoneIsExpected) {
   Standstill standstill;
   for (double t = 0; t < 2000; t += 5)
     EXPECT_EQ(standstill.find(peer(0, t, 8, 8), {peer(1, t, 7, 7)}, t, 10, false), "");
 }
 
-// All wait at one place: a long step until the run has shown how long its steps are.
-TEST(WatchdogRules, AStandstillOfAllIsNoticedLaterThanOneOfARank) {
+// All wait at one point: that counts as a long step until the run has shown how long its steps are.
+TEST(WatchdogRules, AStandstillOfAllIsDetectedLaterThanThatOfOneRank) {
   Standstill fresh;
   EXPECT_EQ(fresh.find(peer(0, 0, 1, 1), {peer(1, 0, 1, 1)}, 0, 10, true), "");
   EXPECT_EQ(fresh.find(peer(0, 0, 1, 1), {peer(1, 0, 1, 1)}, 239, 10, true), "");

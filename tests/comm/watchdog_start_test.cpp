@@ -1,4 +1,4 @@
-// Ranks that find each other while strangers knock, keep silent, talk nonsense and lie. Ranks are threads here.
+// Ranks find each other while strangers connect, stay silent, send garbage or false messages. Ranks are threads here.
 #include "framework/comm/watchdog/watchdog_start.h"
 
 #include <arpa/inet.h>
@@ -25,7 +25,7 @@ using Guests = std::vector<WatchdogListener::Guest>;
 
 void sleep_milliseconds(int count) { std::this_thread::sleep_for(std::chrono::milliseconds(count)); }
 
-// A connection of the test's own, which says what it is told to.
+// A connection made by the test, which sends what it is told to.
 class Caller {
  public:
   explicit Caller(const WatchdogAddress& address) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -45,17 +45,17 @@ class Caller {
     EXPECT_EQ(::send(socket_, bytes, count, MSG_NOSIGNAL), static_cast<ssize_t>(count));
   }
   void say(const WatchdogMessage& message) { say(&message, sizeof(message)); }
-  void flood() {  // as much as the other end takes at once
+  void flood() {  // sends as much as the other end accepts at once
     const std::string much(1 << 20, 'x');
     EXPECT_GT(::send(socket_, much.data(), much.size(), MSG_NOSIGNAL | MSG_DONTWAIT), 0);
   }
-  // Bytes that come until the other end closes, or until `milliseconds` have passed; -1: it has not closed by then.
+  // Bytes received until the other end closes; -1 if it has not closed after `milliseconds`.
   std::int64_t heard(int milliseconds = 2000) {
     std::int64_t count = 0;
     char chunk[4096];
     for (pollfd p{socket_, POLLIN, 0}; ::poll(&p, 1, milliseconds) > 0;) {
       const ssize_t got = ::recv(socket_, chunk, sizeof(chunk), 0);
-      if (got <= 0) return count;  // also when it resets the connection, with what was said unread
+      if (got <= 0) return count;  // also when it resets the connection without reading everything
       count += got;
     }
     return -1;
@@ -80,7 +80,7 @@ WatchdogMessage hello_of(int rank, const WatchdogAddress& address, Kind kind = K
   return message;
 }
 
-// Rank 0, and the others when they are told to come.
+// Rank 0, and the others when they are told to connect.
 class WatchdogStart : public ::testing::Test {
  protected:
   void accept(int ranks, double seconds = 20, double hello_seconds = 10) {
@@ -119,7 +119,7 @@ class WatchdogStart : public ::testing::Test {
 
   WatchdogListener listener_;
   Guests guests_;
-  std::array<WatchdogLink, 64> links_;  // of the ranks, by number
+  std::array<WatchdogLink, 64> links_;  // by rank
   std::thread rank_0_;
   std::vector<std::thread> others_;
 };
@@ -206,7 +206,7 @@ TEST_F(WatchdogStart, ALaterConnectionOfARankReplacesTheEarlier) {
     others_.back().join();
     others_.pop_back();
     if (!dead) {
-      EXPECT_EQ(earlier.heard(), 0);  // closed, once the later one is chosen
+      EXPECT_EQ(earlier.heard(), 0);  // closed once the later one is chosen
     }
   }
   come(2, 2);
@@ -232,7 +232,7 @@ std::string failure_of(const WatchdogAddress& address, double seconds) {
   return "";
 }
 
-TEST_F(WatchdogStart, SilenceOfRank0AndAClosedNetworkAreToldApart) {
+TEST_F(WatchdogStart, SilenceOfRank0AndABlockedNetworkAreToldApart) {
   WatchdogAddress address = listener_.address();
   std::string("node0").copy(address.host.data(), 5);
   address.count = 1;
@@ -240,7 +240,7 @@ TEST_F(WatchdogStart, SilenceOfRank0AndAClosedNetworkAreToldApart) {
   EXPECT_EQ(silence, "rank 0 (node0) has not answered for 0.2 s at " + where +
                          " (connected, no answer): it has stopped, or is busy with a slow file system; check its "
                          "host, then start again");
-  const Caller other(address);  // keeps the port from being used anew
+  const Caller other(address);  // keeps the port from being reused
   address.port = 1;
   EXPECT_EQ(failure_of(address, 0.2),
             "cannot connect to rank 0 (node0) within 0.2 s at 127.0.0.1:1 (Connection refused); open the network "
@@ -249,7 +249,7 @@ TEST_F(WatchdogStart, SilenceOfRank0AndAClosedNetworkAreToldApart) {
 
 TEST_F(WatchdogStart, AnAddressThatLeadsNowhereDelaysNoRank) {
   WatchdogAddress address = listener_.address();
-  address.addresses = {htonl(0xc0000201), htonl(INADDR_LOOPBACK)};  // 192.0.2.1, for documentation
+  address.addresses = {htonl(0xc0000201), htonl(INADDR_LOOPBACK)};  // 192.0.2.1, reserved for documentation
   address.count = 2;
   const double begin = watchdog_time();
   accept(2);

@@ -22,7 +22,7 @@ TEST(AppendFile, KeepsWhatWasThere) {
   EXPECT_EQ(read_file(directory / "x"), "a\nb\nc\n");
 }
 
-TEST(AppendFile, ALineThatDoesNotFitIsNotThereInPart) {
+TEST(AppendFile, ALineThatDoesNotFitIsNotWrittenInPart) {
   const TemporaryDirectory directory;
   AppendFile file(directory / "x");
   file.append(std::string(900, 'a'));
@@ -52,8 +52,8 @@ TEST(AppendFile, NoticesThatItIsNoLongerTheFileAtItsPath) {
   EXPECT_EQ(after([] {}), "");
 }
 
-TEST(AppendFile, NoticesADirectoryThatMayNoLongerBeWritten) {
-  if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+TEST(AppendFile, NoticesADirectoryThatIsNoLongerWritable) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root can write anywhere";
   const TemporaryDirectory directory;
   AppendFile file(directory / "x");
   fs::permissions(directory.path(), fs::perms::owner_read | fs::perms::owner_exec);

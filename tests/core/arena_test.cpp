@@ -29,7 +29,7 @@ TEST(Arena, GrowsFromBothEndsToThePeakThatItsPlanCounted) {
     EXPECT_EQ(arena->high_water(), 3 * unit);
     EXPECT_EQ(arena->tape_high_water(), 2 * unit);
   }
-  EXPECT_THROW(real.allocate_scratch(2 * unit + 1), InternalError);  // would run into the tape
+  EXPECT_THROW(real.allocate_scratch(2 * unit + 1), InternalError);  // would overlap the tape
   EXPECT_THROW(real.release_tape(3 * unit), InternalError);
 }
 
@@ -46,7 +46,7 @@ TEST(Arena, ScratchEndsWithItsScope) {
   EXPECT_EQ(plan.scratch_used(), 0u);
 }
 
-TEST(Tape, FramesGiveBackTheirMemoryOnceTheirTensorsArePopped) {
+TEST(Tape, FramesReleaseTheirMemoryOnceTheirTensorsArePopped) {
   Arena plan;
   Tape tape(plan);
   tape.open_frame();

@@ -1,4 +1,4 @@
-// The CPU as framework/core/device shows it: work is done when a call returns. tests/gpu/device_test.cpp has a GPU's.
+// The CPU behind framework/core/device: work is done when a call returns. tests/gpu/device_test.cpp tests a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace longstride {
 namespace {
 
-TEST(DeviceOfTheCpu, ABlockIsAlignedForAnArenaAndMayBeNone) {
+TEST(DeviceOfTheCpu, ABlockIsAlignedForAnArenaAndMayBeEmpty) {
   const Block block(Device::cpu, 1000), none;
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block.data()) % Arena::alignment, 0u);
   EXPECT_EQ(block.bytes(), Arena::rounded(1000));
@@ -20,7 +20,7 @@ TEST(DeviceOfTheCpu, ABlockIsAlignedForAnArenaAndMayBeNone) {
   EXPECT_EQ(none.bytes(), 0u);
 }
 
-TEST(DeviceOfTheCpu, CopiesAreThereAtOnceAndEventsHavePassed) {
+TEST(DeviceOfTheCpu, CopiesAreDoneAtOnceAndEventsHavePassed) {
   const Stream stream(Device::cpu);
   EXPECT_TRUE(stream.immediate());
   std::vector<int> from = {1, 2, 3}, to(3);

@@ -64,7 +64,7 @@ TEST(AtomicFile, AWriteThatFailsLeavesNothingBehind) {
   EXPECT_TRUE(names_in(directory.path()).empty());
 }
 
-TEST(AtomicFile, AFullDiskIsSaidToBeFull) {
+TEST(AtomicFile, ReportsAFullDisk) {
   if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "this system has no /dev/full";
   EXPECT_EQ(user_error_of([&] { write_file_atomically("/dev/full", "abc"); }),
             "/dev/full: cannot write: No space left on device; free some space and try again");
@@ -83,7 +83,7 @@ TEST(AtomicFile, FollowsLinksWhichStay) {
   EXPECT_EQ(names_in(directory / "far/deep"), std::set<std::string>{"x"});
 }
 
-TEST(AtomicFile, ALinkToNothingMakesWhatItNames) {
+TEST(AtomicFile, ADanglingLinkCreatesItsTarget) {
   const TemporaryDirectory directory;
   fs::create_symlink("target", directory / "link");
   write_file_atomically(directory / "link", "abc");
@@ -132,8 +132,8 @@ TEST(AtomicFile, APipeIsWrittenThroughAndStays) {
             pipe + ": is a pipe or a device, but this needs a regular file");
 }
 
-// As --output /dev/stdout >>FILE: what the file held stays, and what is written to the descriptor later comes after.
-TEST(AtomicFile, ADescriptorOfTheProcessIsWrittenWhereItStands) {
+// As with --output /dev/stdout >>FILE: the old content stays, and what is written to the descriptor later follows.
+TEST(AtomicFile, AnOpenDescriptorIsWrittenAtItsPosition) {
   const TemporaryDirectory directory;
   write_file_atomically(directory / "x", "old ");
   const int descriptor = ::open((directory / "x").c_str(), O_WRONLY);
@@ -190,7 +190,7 @@ TEST(AtomicDirectory, FollowsLinksAndReplacesNoFile) {
   EXPECT_EQ(read_file(parent / "file"), "abc");
 }
 
-TEST(InputFile, RefusesWhatIsNoRegularFile) {
+TEST(InputFile, RefusesWhatIsNotARegularFile) {
   const TemporaryDirectory directory;
   EXPECT_EQ(user_error_of([&] { InputFile file(directory.path()); }),
             directory.path() + ": is a directory, but a file is needed");

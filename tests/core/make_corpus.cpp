@@ -1,4 +1,4 @@
-// Writes the inputs that the fuzzers of this folder start from: make_corpus FOLDER makes FOLDER/<name>/*.
+// Writes the seed inputs for the fuzzers of this folder: make_corpus FOLDER creates FOLDER/<name>/*.
 #include <cstdint>
 #include <filesystem>
 

@@ -9,7 +9,7 @@ namespace {
 
 ParameterSet some() {
   ParameterSet set;
-  set.add("table", {10, 30}, {});     // 300, in whole slices 320
+  set.add("table", {10, 30}, {});     // 300, rounded up to slices: 320
   set.add("gain", {30}, {});          // 64
   set.add("matrix.0", {20, 20}, {});  // 400: 448
   set.add("bias", {70}, {});          // 128
@@ -41,7 +41,7 @@ TEST(Parameters, BucketsCoverTheFlatBuffersAndEveryRankHasWholeSlicesOfEach) {
         end += b.count;
       }
       EXPECT_EQ(end, set.flat_size());
-      for (const Parameter& p : set.all()) {  // none reaches over the end of its bucket
+      for (const Parameter& p : set.all()) {  // none extends beyond its bucket
         const auto within = [&](const FlatRange& b) {
           return b.begin <= p.offset && p.offset + p.shape.count() <= b.begin + b.count && b.decays == p.decays();
         };
@@ -50,7 +50,7 @@ TEST(Parameters, BucketsCoverTheFlatBuffersAndEveryRankHasWholeSlicesOfEach) {
     }
 }
 
-TEST(Parameters, OfOneRankNothingIsPadded) {
+TEST(Parameters, WithOneRankNothingIsPadded) {
   ParameterSet set = some();
   set.lay_out();
   EXPECT_EQ(set.flat_size(), 320 + 448 + 64 + 64 + 128);

@@ -21,7 +21,7 @@ TEST(Printable, ControlCharactersAreEscaped) {
   EXPECT_EQ(printable("gpj\xe2\x80\xae.exe"), "gpj\\u202e.exe");
 }
 
-TEST(Printable, BytesThatAreNoUtf8AreEscaped) {
+TEST(Printable, BytesThatAreNotUtf8AreEscaped) {
   EXPECT_EQ(printable("a\xff\xfe"
                       "b"),
             "a\\xff\\xfeb");
@@ -32,7 +32,7 @@ TEST(Printable, BytesThatAreNoUtf8AreEscaped) {
   EXPECT_EQ(printable("caf\xc3"), "caf\\xc3");  // cut short
 }
 
-// What looks like a message of its own is none.
+// A line break cannot fake a separate message.
 TEST(Printable, AMessageKeepsTheLinesOfItsListsOnly) {
   EXPECT_EQ(printable_message("2 mistakes:\n  a.yaml:1: x\n  a.yaml:2: \x1b"),
             "2 mistakes:\n  a.yaml:1: x\n  a.yaml:2: \\x1b");

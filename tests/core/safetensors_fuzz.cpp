@@ -1,4 +1,4 @@
-// Any bytes at all as a safetensors file: either its tensors read whole, or a UserError.
+// Arbitrary bytes as a safetensors file: either all tensors are read, or a UserError is thrown.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -20,7 +20,7 @@ std::string file_of(const std::string& header, const std::string& data) { return
 
 class Safetensors : public ::testing::Test {
  protected:
-  // The message of opening a file of this content; its path and the common words taken off.
+  // The message on opening a file of this content, without its path and the common words.
   std::string complaint(const std::string& content) {
     write_file_atomically(path_, content);
     const std::string message = user_error_of([&] { SafetensorsReader reader(path_); });
@@ -116,7 +116,7 @@ TEST_F(Safetensors, RefusesHeadersThatLieAboutTheirLength) {
   EXPECT_EQ(complaint(file_of("{}", "", 0)), "the header of 0 bytes is not JSON");
 }
 
-TEST_F(Safetensors, RefusesHeadersThatAreNoTableOfTensors) {
+TEST_F(Safetensors, RefusesHeadersThatAreNotATableOfTensors) {
   EXPECT_EQ(complaint(file_of("garbage!", "")), "the header of 8 bytes is not JSON");
   EXPECT_EQ(complaint(file_of("[1, 2]", "")), "the header is not a JSON object");
   EXPECT_EQ(complaint(file_of("{\"\xff\":1}", "")), "the header of 7 bytes is not JSON");
@@ -155,7 +155,7 @@ TEST_F(Safetensors, RefusesShapesThatDoNotFillTheirBytes) {
   EXPECT_EQ(with("[2]", "[1,9]"), "tensor 'a' claims bytes 1 to 9 of 8; the file is truncated or damaged");
 }
 
-TEST_F(Safetensors, RefusesOverlapsHolesAndNamesGivenTwice) {
+TEST_F(Safetensors, RefusesOverlapsGapsAndDuplicateNames) {
   const auto with = [&](const std::string& second) {
     return complaint(file_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)" + second + "}", "12345678"));
   };
@@ -167,7 +167,7 @@ TEST_F(Safetensors, RefusesOverlapsHolesAndNamesGivenTwice) {
   EXPECT_EQ(with(R"("a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]})"), "tensor 'a' occurs twice");
 }
 
-TEST_F(Safetensors, NamesFromStrangersStayOneShortLine) {
+TEST_F(Safetensors, NamesFromUntrustedFilesStayOneShortLine) {
   const std::string message = complaint(file_of("{\"a\\n\\u001b[31m" + std::string(500, 'n') + "\":1}", ""));
   EXPECT_LT(message.size(), 200u);
   EXPECT_EQ(message.find('\x1b'), std::string::npos);

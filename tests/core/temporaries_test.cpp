@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 using testing::names_in;
 using testing::TemporaryDirectory;
 
-// A process that has ended with what it was writing left behind; returns that name.
+// Runs a process that ends while writing a file; returns the name that it leaves behind.
 std::string left_by_a_kill(const std::string& path) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -33,7 +33,7 @@ void make_older(const std::string& path, int hours) {
   fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
 }
 
-TEST(Temporaries, ThoseOfProcessesOfThisHostThatEndedGoAtTheNextFile) {
+TEST(Temporaries, ThoseOfEndedProcessesAreRemovedAtTheNextFile) {
   const TemporaryDirectory directory;
   const std::string left = left_by_a_kill(directory / "x");
   EXPECT_EQ(names_in(directory.path()), std::set<std::string>{left});
@@ -41,7 +41,7 @@ TEST(Temporaries, ThoseOfProcessesOfThisHostThatEndedGoAtTheNextFile) {
   EXPECT_EQ(names_in(directory.path()), std::set<std::string>{"y"});
 }
 
-TEST(Temporaries, ThoseOfOtherHostsGoAfterADay) {
+TEST(Temporaries, ThoseOfOtherHostsAreRemovedAfterADay) {
   const TemporaryDirectory directory;
   write_file_atomically(directory / ".tmp-x-1@elsewhere", "abc");
   write_file_atomically(directory / ".tmp-y-1@elsewhere", "abc");
@@ -70,7 +70,7 @@ TEST(Temporaries, ThoseOfLivingProcessesAndOtherNamesStay) {
   EXPECT_EQ(names_in(directory.path()), expected);
 }
 
-TEST(Temporaries, ALongNameHasOneThatFits) {
+TEST(Temporaries, ALongNameGetsOneThatFits) {
   const TemporaryDirectory directory;
   const std::string path = directory / std::string(255, 'a');
   write_file_atomically(path, "abc");

@@ -1,5 +1,5 @@
-// Against the definition, for every code point: encoded it is one character of its length, and a shorter or longer form
-// of the same number is none.
+// Compared with the definition for every code point: encoded, it is one character of the right length, and any shorter
+// or longer form of the same number is invalid.
 #include "framework/core/text/utf8.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 namespace longstride {
 namespace {
 
-// `code` in `length` bytes, overlong where fewer would do.
+// `code` in `length` bytes, overlong if fewer suffice.
 std::string encoded(std::uint32_t code, int length) {
   if (length == 1) return std::string(1, static_cast<char>(code));
   constexpr unsigned leads[] = {0, 0, 0xC0, 0xE0, 0xF0};

@@ -7,7 +7,7 @@ namespace {
 
 using kernels::OptimizerScalars;
 
-// The scalars on one side, and the step they belong to.
+// The scalars of one side, and the step that they belong to.
 struct Scalars {
   OptimizerScalars host;
   std::int64_t step;
@@ -19,7 +19,7 @@ struct Scalars {
   const std::int64_t* step_of(Side side) const { return side == Side::gpu ? gpu_step.data() : &step; }
 };
 
-TEST(AdamCuda, ScalarsEqualTheCpus) {
+TEST(AdamCuda, ScalarsMatchTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
   for (const bool dynamic : {false, true})
     for (const double sum :

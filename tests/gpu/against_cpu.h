@@ -1,7 +1,7 @@
-// A CUDA kernel against its CPU twin: the same arrays three times over, in double and in float for the CPU and in the
-// GPU's types on the GPU, holding the same values. The CPU's double result is the reference. The float result, rounded
-// to the output's type, tells what error a straightforward computation has, and the GPU may have twice that, in its
-// largest and in its root-mean-square element. Sums over a stored array are of its values as they were stored.
+// Compares a CUDA kernel with its CPU twin. Three copies of the arrays hold the same values: double and float for the
+// CPU, and the GPU's types on the GPU. The CPU's double result is the reference. The float result, rounded to the
+// output's type, gives the error of a straightforward computation; the GPU may have twice that, in its largest element
+// and in root mean square. Sums over a stored array use the values as stored.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@ using longstride::testing::rounded;
 
 class Array {
  public:
-  // To be written: NaN everywhere.
+  // An output: NaN everywhere.
   Array(const Shape& shape, Dtype dtype)
       : shape_(shape), dtype_(dtype), gpu_(std::make_shared<DeviceArray<unsigned char>>(bytes())) {
     initial_.assign(count(), std::numeric_limits<double>::quiet_NaN());
@@ -60,7 +60,7 @@ class Array {
     return a;
   }
 
-  // All three copies as they were at first.
+  // Restores the initial values of all three copies.
   void reset() {
     exact_ = initial_;
     single_.assign(initial_.begin(), initial_.end());
@@ -91,12 +91,12 @@ class Array {
   }
   const std::vector<double>& exact() const { return exact_; }
 
-  // The naive values as a computation keeps them that stores them in this type.
+  // Rounds the naive values as a computation that stores them in this type would.
   void store_naive() {
     for (float& x : single_) x = static_cast<float>(rounded(x, dtype_));
   }
-  // This array is `initial + the sums of the columns of values`, which are summed as they are stored. The naive sums
-  // therefore are of the naive values, rounded as stored.
+  // This array is `initial` plus the column sums of `values` as stored. The naive sums therefore use the naive values,
+  // rounded as stored.
   void sums_columns_of(Array& values) {
     std::copy(initial_.begin(), initial_.end(), single_.begin());
     const std::size_t columns = count();
@@ -105,7 +105,7 @@ class Array {
       single_[i % columns] += static_cast<float>(rounded(values.single_[i], values.dtype_));
       largest = std::max(largest, std::abs(values.exact_[i]));
     }
-    // Two computations of one value round it to two neighbours where it lies between them.
+    // Two computations of one value may round it to different neighbours.
     neighbours_ = values.dtype_ == Dtype::f32 ? 0 : 2 * half_step_of(values.dtype_) * largest;
   }
 
@@ -132,8 +132,8 @@ class Array {
  private:
   static constexpr std::size_t parallel_count = 10000;
 
-  // What the same arithmetic may give in another order, relative to the largest element: sums of up to 1,000 numbers in
-  // f32 differ by sqrt(1000) roundings; narrow results by one step.
+  // The difference that another order of the same arithmetic may cause, relative to the largest element: sums of up to
+  // 1,000 numbers in f32 differ by sqrt(1000) roundings, 16-bit results by one step.
   double roundings() const {
     if (dtype_ == Dtype::f64) return 1e-12;
     return (dtype_ == Dtype::f32 ? 32 : 2) * half_step_of(dtype_);
@@ -158,8 +158,8 @@ struct Named {
   Array* array;
 };
 
-// Runs both kernels with make(side) and compares the outputs, and the GPU's kernel again for the same bits. as_stored:
-// goes over naive values that follow from others which the GPU stores in a narrower type first.
+// Runs both kernels with make(side) and compares the outputs, then runs the GPU's kernel again and expects the same
+// bits. as_stored: adjusts naive values that depend on others that the GPU first stores in a low-precision type.
 template <class Args, class Make>
 void compare(
     const std::string& what, void (*cpu)(const Args&, const kernels::Launch&),

@@ -1,4 +1,4 @@
-// Attention on the GPU, and how near it is to its definition (tests/support/dense_attention.h).
+// Attention on the GPU, and its error compared with the definition (tests/support/dense_attention.h).
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ namespace longstride::kernels {
 inline double ulp_of(Dtype dtype) { return dtype == Dtype::bf16 ? 0x1p-7 : dtype == Dtype::f16 ? 0x1p-10 : 0x1p-23; }
 
 // The call on the GPU. `packed`: q, k and v are slices of one (batch, n, heads (2 key_size + value_size)) tensor and so
-// are their gradients, as the model has them; else each is its own.
+// are their gradients, as in the model; otherwise each is a separate tensor.
 template <class T>
 class DeviceAttention {
  public:
@@ -42,7 +42,7 @@ class DeviceAttention {
     backward_.scratch = Tensor(scratch_.data(), Dtype::u8, {static_cast<std::int64_t>(scratch_.bytes())});
   }
 
-  // Everything that is written starts as NaN.
+  // Sets everything that will be written to NaN.
   void poison() {
     cuda::check(cudaMemset(o_.data(), 0xFF, o_.bytes()), "cudaMemset");
     cuda::check(cudaMemset(lse_.data(), 0xFF, lse_.bytes()), "cudaMemset");
@@ -162,9 +162,9 @@ inline double largest_of(const std::vector<double>& a) {
   return largest;
 }
 
-// At most twice the error of the naive computation, and beyond it what another order of the same sums may give: one
-// rounding of f32 at the size of the terms that were added up, and one of the type at the size of the result. Among few
-// large elements the naive one may be rounded by next to nothing.
+// At most twice the error of the naive computation, plus what another order of the same sums may cause: one rounding of
+// f32 at the size of the summed terms, and one of the type at the size of the result. With few large elements the naive
+// rounding error may happen to be almost zero.
 inline void expect_as_good_as_naive(const char* name, const std::vector<double>& x, const std::vector<double>& naive,
                                     const std::vector<double>& exact, Dtype dtype, const std::vector<double>& terms,
                                     const std::string& where) {

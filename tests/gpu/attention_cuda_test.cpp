@@ -43,7 +43,7 @@ class AttentionCuda : public ::testing::TestWithParam<AttentionPath> {
   }
 
  private:
-  // Small work, and a container may have far fewer processors than OpenMP finds.
+  // The work is small, and a container may have far fewer processors than OpenMP reports.
   Threads threads_{std::min(omp_get_max_threads(), 8)};
 };
 
@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, AttentionCuda, ::testing::Values(AttentionPath::
                            return path.param == AttentionPath::portable ? "Portable" : "Automatic";
                          });
 
-// The patterns of the paper's models, with n a multiple of nothing.
+// The patterns of the paper's models, with an n that no stride divides.
 std::vector<NamedPattern> models_patterns(std::int64_t l, std::int64_t c) {
   return {
       {"dense", pattern_of(merged, {dense}, 0), 2},
@@ -112,7 +112,7 @@ TEST_P(AttentionCuda, LongerSequencesAreAsGoodAsNaive) {
     }
 }
 
-// Every kernel in the least time: for compute-sanitizer (sanitize.sh).
+// Every kernel in the shortest time, for compute-sanitizer (sanitize.sh).
 TEST_P(AttentionCuda, TinyShapesAreAsGoodAsNaive) {
   const NamedPattern patterns[] = {
       {"dense", pattern_of(merged, {dense}, 0), 1},
@@ -133,7 +133,7 @@ TEST_P(AttentionCuda, TinyShapesAreAsGoodAsNaive) {
   }
 }
 
-// Bands: windows, blocks and columns whose keys few tiles of queries see, with enough heads for long runs of tiles.
+// Bands: windows, blocks and columns in which few query tiles see each key, with enough heads for long runs of tiles.
 TEST_P(AttentionCuda, RunsOfManyTilesAreAsGoodAsNaive) {
   const std::int64_t n = 453, heads = 16;
   for (const NamedPattern& p : std::vector<NamedPattern>{{"window 1", pattern_of(merged, {local}, 0, {}, 1), heads},
@@ -151,7 +151,7 @@ TEST_P(AttentionCuda, RunsOfManyTilesAreAsGoodAsNaive) {
   }
 }
 
-// Sizes whose rows do not begin on 16 bytes.
+// Sizes whose rows are not aligned to 16 bytes.
 TEST_P(AttentionCuda, OddHeadSizesAreAsGoodAsNaive) {
   for (const NamedPattern& p : models_patterns(20, 6)) {
     const auto masks = masks_of(p.pattern, p.heads, 0, 77);
@@ -165,7 +165,7 @@ TEST_P(AttentionCuda, OddHeadSizesAreAsGoodAsNaive) {
   }
 }
 
-// More geometries than heads share: each of 40 heads summarises through its own sub-block.
+// More geometries than a launch can share: each of 40 heads summarises through its own sub-block.
 TEST_P(AttentionCuda, EveryHeadMayHaveItsOwnGeometry) {
   const NamedPattern p{"forty widths",
                        with_options(pattern_of(merged, {fixed_block, fixed_summary}, 40, {1}), true, true), 40};
@@ -231,7 +231,7 @@ TEST_P(AttentionCuda, ACapturedCallReplaysToTheBit) {
 }
 
 // Some rows of one head of a long sequence. The rows of o, lse and dq are computed from the inputs; those of dk and dv
-// take lse and o from the call, which hold for the rows that were looked at.
+// use the call's lse and o, which the checked rows confirm.
 class SpotCheck {
  public:
   SpotCheck(const NamedPattern& p, const AttentionInput& in, const AttentionResult& x, std::int64_t head)
@@ -261,7 +261,7 @@ class SpotCheck {
   const double* row(const std::vector<double>& x, std::int64_t position, std::int64_t size) const {
     return x.data() + at(position) * size;
   }
-  // Appends the sum of the rows of x at these positions, each times its weight; or of their magnitudes.
+  // Appends the weighted sum of the rows of x at these positions, or of their magnitudes.
   template <class A>
   void append(std::vector<double>& to, const DenseRow<A>& math, const std::vector<A>& weight,
               const std::vector<std::int64_t>& positions, const std::vector<double>& x, bool magnitudes = false) const {

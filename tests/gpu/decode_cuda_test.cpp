@@ -1,4 +1,4 @@
-// Generation on the GPU: the cache's kernels and the draw against the CPU's, and whole models both ways.
+// Generation on the GPU: the cache's kernels and the draw compared with the CPU's, and whole models in both ways.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,8 +21,8 @@ Tensor rows(Array& a, Side side, std::int64_t first, std::int64_t count) {
   return a.view(side).slice(1, first, first + count);
 }
 
-// Appends `prompt` positions at once and the others one by one, attending from each; the GPU reads the position from
-// its own memory.
+// Appends `prompt` positions at once and the others one by one, attending from each of the latter; the GPU reads the
+// position from its own memory.
 void decode_all(const kernels::DecodePlan& plan, Side side, std::int64_t prompt, Array& q, Array& k, Array& v,
                 Array& keys, Array& values, Array& o, const DeviceArray<std::int64_t>& counter) {
   const std::int64_t n = plan.n;
@@ -83,7 +83,7 @@ TEST(DecodeCuda, EqualsTheCpuForEveryPatternAndType) {
   }
 }
 
-TEST(DrawCuda, DrawsTheCpusBytes) {
+TEST(DrawCuda, DrawsTheSameBytesAsTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
   for (const std::int64_t vocabulary : {256, 8, 100})
     for (const kernels::Sampling& sampling :
@@ -120,7 +120,7 @@ TEST(DrawCuda, DrawsTheCpusBytes) {
     }
 }
 
-// Samples of a model with these weights, on either device and either way.
+// Samples of a model with these weights, on either device and in either way.
 Samples sampled(const SparseTransformerConfig& config, std::vector<float>& weights, const SampleConfig& sampling,
                 Precision precision, Device device) {
   SparseTransformer model(config);
@@ -152,8 +152,8 @@ SparseTransformerConfig base_config() {
   return base;
 }
 
-// What a cluster of blocks draws on Hopper, like `deep` below: a head a block, two heads a block, lists of several
-// chunks of keys.
+// Models that a cluster of blocks draws on Hopper, like `deep` below: one head per block, two heads per block, lists of
+// several chunks of keys.
 std::vector<NamedConfig<SparseTransformerConfig>> cluster_configs(const SparseTransformerConfig& strided,
                                                                   const SparseTransformerConfig& fixed) {
   std::vector<NamedConfig<SparseTransformerConfig>> out;
@@ -178,7 +178,7 @@ std::vector<NamedConfig<SparseTransformerConfig>> cluster_configs(const SparseTr
   return out;
 }
 
-// Shapes that the kernel of a whole position takes, each with what is peculiar about it.
+// Shapes that the kernel for a whole position supports, each with a special property.
 std::vector<NamedConfig<SparseTransformerConfig>> generated_configs() {
   const SparseTransformerConfig base = base_config();
   std::vector<NamedConfig<SparseTransformerConfig>> out = {{"dense", base}};
@@ -213,7 +213,7 @@ std::vector<NamedConfig<SparseTransformerConfig>> generated_configs() {
   deep.context = 40;
   out.push_back({"deep", deep});
   for (const auto& clustered : cluster_configs(strided, fixed)) out.push_back(clustered);
-  SparseTransformerConfig longer = base;  // keys of a head over several blocks, and several helpings of each
+  SparseTransformerConfig longer = base;  // keys of a head over several blocks, in several portions each
   longer.context = 1500;
   longer.layers = 2;
   out.push_back({"long", longer});
@@ -233,10 +233,10 @@ std::vector<NamedConfig<SparseTransformerConfig>> generated_configs() {
   return out;
 }
 
-TEST(GenerateCuda, Fp32DrawsTheCpusBytes) {
+TEST(GenerateCuda, Fp32DrawsTheSameBytesAsTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
   std::vector<NamedConfig<SparseTransformerConfig>> configs = generated_configs();
-  for (const auto& odd : toy_configs()) configs.push_back(odd);  // sizes for the graph alone
+  for (const auto& odd : toy_configs()) configs.push_back(odd);  // sizes that only the graph supports
   for (const auto& [name, config] : configs) {
     std::vector<float> weights = random_weights(config);
     SampleConfig s;
@@ -269,7 +269,7 @@ std::vector<float> losses_of(const SparseTransformerConfig& config, std::vector<
   std::vector<float> losses(tokens.size());
   TrainConfig train;
   train.precision = precision;
-  train.residual = Precision::fp32;  // as generation keeps it
+  train.residual = Precision::fp32;  // as in generation
   EvaluationMemory memory(model, masters, evaluation, train, Device::cuda);
   Context ctx = memory.context();
   Scratch scratch(ctx);
@@ -282,7 +282,7 @@ std::vector<float> losses_of(const SparseTransformerConfig& config, std::vector<
   return losses;
 }
 
-// Largest and mean distance, the mean over all bytes of signed differences.
+// Largest and mean distance; the mean is over the signed differences of all bytes.
 struct Distance {
   double worst = 0, mean = 0;
   Distance(const std::vector<float>& a, const std::vector<float>& b) {
@@ -294,8 +294,8 @@ struct Distance {
   }
 };
 
-// Given every byte, decoding finds the losses that the forward pass of training finds: exactly in fp32, and in 16 bits
-// no further from fp32 than twice what the forward pass itself is.
+// Given every byte, decoding computes the same losses as the forward pass of training: exactly in fp32, and in 16 bits
+// at most twice as far from fp32 as the forward pass itself.
 TEST(GenerateCuda, LogProbabilitiesAreThoseOfTheForwardPass) {
   LONGSTRIDE_NEEDS_GPU();
   for (const auto& [name, config] : generated_configs()) {
@@ -319,8 +319,9 @@ TEST(GenerateCuda, LogProbabilitiesAreThoseOfTheForwardPass) {
         const std::string what = name + (one_kernel ? ", one kernel, " : ", graph, ") + name_of(precision);
         EXPECT_LT(distance.worst, 2 * naive.worst + 2e-4) << what;
         EXPECT_LT(std::abs(distance.mean), 2 * naive.worst / 10 + 1e-5) << what;
-        RecordProperty(what, std::to_string(distance.worst) + " beside " + std::to_string(naive.worst) + ", mean " +
-                                 std::to_string(distance.mean) + " beside " + std::to_string(naive.mean));
+        RecordProperty(what, std::to_string(distance.worst) + " compared with " + std::to_string(naive.worst) +
+                                 ", mean " + std::to_string(distance.mean) + " compared with " +
+                                 std::to_string(naive.mean));
       }
     }
   }
@@ -346,8 +347,9 @@ TEST(GenerateCuda, SamplesDoNotDependOnHowManyAreDrawnAtOnceAndRepeat) {
   }
 }
 
-// Three sequences a cluster leave the ring of weights fewer stages than a product has: 6, 5 (odd) and 7. Of a warp's
-// keys all are at hand, 52 and 58, or with the widest window half of 77. 16 sequences leave the last cluster one.
+// With three sequences per cluster the ring of weights has fewer stages than a product: 6, 5 (odd) and 7. All of a
+// warp's keys are in shared memory (52 and 58), or with the widest window half of 77. Of 16 sequences the last cluster
+// gets one.
 void expect_many_are_right(std::int64_t stride) {
   SCOPED_TRACE(stride);
   SparseTransformerConfig config = toy_config();

@@ -1,4 +1,4 @@
-// The GPU as framework/core/device shows it: memory, copies, events, graphs.
+// The GPU behind framework/core/device: memory, copies, events, graphs.
 #include "framework/core/device/memory.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ TEST(Device, IsKnownByItsNameAndMemory) {
   EXPECT_LE(info.free_bytes, info.total_bytes);
 }
 
-TEST(Device, MemoryThatDoesNotFitIsTheUsersErrorAndLeavesTheDeviceUsable) {
+TEST(Device, TooMuchMemoryIsAUserErrorAndLeavesTheDeviceUsable) {
   LONGSTRIDE_NEEDS_GPU();
   try {
     const Block memory(Device::cuda, device_info().total_bytes + 1);
@@ -69,7 +69,7 @@ TEST(Device, AGraphDoesNothingWhenCapturedAndItsWorkAtEveryReplay) {
   EXPECT_EQ(read(), 0);
   graph.replay(stream);
   EXPECT_EQ(read(), 41);
-  *reinterpret_cast<std::int64_t*>(host.data()) = 42;  // read when it runs, not when it was captured
+  *reinterpret_cast<std::int64_t*>(host.data()) = 42;  // read when the graph runs, not at capture
   graph.replay(stream);
   EXPECT_EQ(read(), 42);
 }

@@ -1,4 +1,4 @@
-// What tests/ops/linear_test.cpp cannot say of every device: the ends of gelu, Hopper's fused kernels, and TF32.
+// What tests/ops/linear_test.cpp cannot test on every device: gelu far from zero, Hopper's fused kernels, and TF32.
 #include "kernels/gemm/gemm.h"
 
 #include "tests/gpu/against_cpu.h"
@@ -9,14 +9,14 @@ namespace {
 using kernels::Epilogue;
 using kernels::GemmArgs;
 
-// Multiplied by it, a matrix stays as it is, so that an epilogue alone remains.
+// Multiplying by it leaves a matrix unchanged, so only the epilogue has an effect.
 Array identity(std::int64_t n, Dtype dtype) {
   std::vector<double> values(static_cast<std::size_t>(n * n));
   for (std::int64_t d = 0; d < n; ++d) values[static_cast<std::size_t>(d * (n + 1))] = 1;
   return Array::of({n, n}, dtype, std::move(values));
 }
 
-// Where exp overflows and gelu must still be 0 or x.
+// Values where exp overflows and gelu must still be 0 or x.
 TEST(GemmCuda, GeluStaysFiniteFarFromZero) {
   LONGSTRIDE_NEEDS_GPU();
   for (const Dtype d : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
@@ -44,8 +44,8 @@ TEST(GemmCuda, GeluStaysFiniteFarFromZero) {
   }
 }
 
-// Shapes that Hopper's fused kernel takes: whole panels of columns, many rows, here no whole number of tiles. The pass
-// after the product is that of a product with the identity, which is too deep for the fused kernel.
+// Shapes that Hopper's fused kernel supports: whole panels of columns and many rows, here not a whole number of tiles.
+// The separate pass is tested with a product by the identity, which is too deep for the fused kernel.
 struct Fused {
   static constexpr std::int64_t rows = 4200, columns = 2048;
   Array a, unit, c, active, separate, after;
@@ -58,7 +58,7 @@ struct Fused {
         after({rows, columns}, d) {}
 };
 
-TEST(GemmCuda, AFusedActivationGivesTheBitsOfThePassAfterTheProduct) {
+TEST(GemmCuda, AFusedActivationGivesTheSameBitsAsASeparatePass) {
   LONGSTRIDE_NEEDS_GPU();
   for (const Dtype d : {Dtype::bf16, Dtype::f16})
     for (const std::int64_t depth : {512, 192}) {
@@ -87,14 +87,14 @@ TEST(GemmCuda, AFusedActivationGivesTheBitsOfThePassAfterTheProduct) {
       kernels::cuda::gemm(pass, {});
       EXPECT_EQ(f.c.raw(), f.separate.raw());
       EXPECT_EQ(f.active.found(), f.after.found());
-      args.c = args.activated = f.separate.view(Side::gpu);  // nothing kept for backward
+      args.c = args.activated = f.separate.view(Side::gpu);  // nothing saved for backward
       args.epilogue = Epilogue::bias_gelu;
       kernels::cuda::gemm(args, {});
       EXPECT_EQ(f.separate.raw(), f.active.raw());
     }
 }
 
-TEST(GemmCuda, AFusedSlopeGivesTheBitsOfThePassAfterTheProduct) {
+TEST(GemmCuda, AFusedSlopeGivesTheSameBitsAsASeparatePass) {
   LONGSTRIDE_NEEDS_GPU();
   for (const Dtype d : {Dtype::bf16, Dtype::f16})
     for (const std::int64_t depth : {512, 192}) {
@@ -128,7 +128,7 @@ TEST(GemmCuda, AFusedSlopeGivesTheBitsOfThePassAfterTheProduct) {
     }
 }
 
-// fp32 is for checking: a product of TF32 would have a thousand times the error.
+// fp32 is for checking; a TF32 product would have a thousand times the error.
 TEST(GemmCuda, SinglePrecisionIsNotRoundedToTensorFloat) {
   LONGSTRIDE_NEEDS_GPU();
   Array a = Array::normal({64, 64}, Dtype::f32, 1, 0, 1 + 0x1p-20), b = identity(64, Dtype::f32),

@@ -1,4 +1,4 @@
-// What the tests of CUDA kernels share: skipping where there is no GPU, and arrays on it.
+// Shared by the tests of CUDA kernels: skipping without a GPU, and arrays on the GPU.
 #pragma once
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -17,17 +17,17 @@ inline bool have_gpu() {
   return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
-// First line of every test that needs a GPU.
+// The first line of every test that needs a GPU.
 #define LONGSTRIDE_NEEDS_GPU() \
   if (!::longstride::test::have_gpu()) GTEST_SKIP() << "no GPU"
 
-// Off for compute-sanitizer's initcheck, to which poison is a value like any other.
+// Off for compute-sanitizer's initcheck, which treats poison as an ordinary value.
 inline bool poisons() {
   const char* setting = std::getenv("LONGSTRIDE_TEST_POISON");
   return setting == nullptr || std::string_view(setting) != "0";
 }
 
-// Device memory, poisoned with NaN patterns, so that what a kernel fails to write shows.
+// Device memory, poisoned with NaN patterns to reveal what a kernel fails to write.
 template <class T>
 class DeviceArray {
  public:

@@ -23,11 +23,11 @@ struct Scalars {
 
 constexpr std::int64_t matrices = 3;
 
-// Three matrices in a flat buffer, in no order and with gaps.
+// Three matrices in a flat buffer, unordered and with gaps.
 kernels::Places places(std::int64_t count, std::int64_t gap) { return {{count + 2 * gap, 1, 2 * count + 3 * gap}}; }
 std::int64_t flat_size(std::int64_t count, std::int64_t gap) { return 3 * count + 4 * gap; }
 
-TEST(MuonCuda, MomentumAndUpdateEqualTheCpus) {
+TEST(MuonCuda, MomentumAndUpdateMatchTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
   for (const std::int64_t count : {1, 255, 300007})
     for (const bool finite : {true, false}) {
@@ -64,7 +64,7 @@ TEST(MuonCuda, NormalisesInEveryType) {
       }
 }
 
-TEST(MuonCuda, ThePolynomialEqualsTheCpus) {
+TEST(MuonCuda, ThePolynomialMatchesTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
   for (const Dtype type : {Dtype::f32, Dtype::bf16, Dtype::f16})
     for (const std::int64_t n : {1, 17, 300}) {
@@ -108,7 +108,7 @@ void expect_step(Dtype type, bool finite) {
     }
 }
 
-TEST(MuonCuda, TheStepEqualsTheCpusAndIsSkippedWhereTheGradientIsNotFinite) {
+TEST(MuonCuda, TheStepMatchesTheCpuAndSkipsANonFiniteGradient) {
   LONGSTRIDE_NEEDS_GPU();
   for (const Dtype type : {Dtype::f32, Dtype::bf16, Dtype::f16})
     for (const bool finite : {true, false}) expect_step(type, finite);

@@ -1,4 +1,4 @@
-// The ops of the framework on a GPU: their scratch is planned, and nothing waits or allocates.
+// The framework's ops on a GPU: their scratch is planned, and nothing waits or allocates.
 #include "framework/core/context.h"
 #include "framework/ops/linear.h"
 #include "tests/gpu/against_cpu.h"
@@ -29,14 +29,14 @@ struct Gpu {
   ~Gpu() { cudaStreamDestroy(stream); }
 };
 
-// One of each tensor that a block of a model has, with odd sizes.
+// One of each tensor of a model's block, with odd sizes.
 struct Block {
   static constexpr std::int64_t batch = 3, seq = 333, width = 136, inner = 264;
   std::vector<Array> arrays;
   Dtype compute;
   explicit Block(Dtype c) : compute(c) {}
 
-  // The `index`th tensor of a run: random the first time it is asked for.
+  // The `index`-th tensor of a run, random when first requested.
   Tensor get(std::size_t& index, const Shape& shape, Dtype dtype) {
     if (index == arrays.size())
       arrays.push_back(dtype == Dtype::u8 ? Array::bytes_below(shape, 256, 1)
@@ -84,7 +84,7 @@ struct Block {
 
 class OpsCuda : public ::testing::TestWithParam<Dtype> {};
 
-TEST_P(OpsCuda, TakeThePlannedScratchAndReplayAsAGraphWithTheSameBits) {
+TEST_P(OpsCuda, TakeThePlannedScratchAndReplayWithTheSameBits) {
   LONGSTRIDE_NEEDS_GPU();
   Block block(GetParam());
   Gpu gpu(GetParam());
@@ -92,7 +92,7 @@ TEST_P(OpsCuda, TakeThePlannedScratchAndReplayAsAGraphWithTheSameBits) {
   Context plan = gpu.ctx;
   plan.arena = &planned;
   block.run(plan);
-  block.run(gpu.ctx);  // the first time: algorithms are chosen
+  block.run(gpu.ctx);  // the first run chooses algorithms
   kernels::cuda::check(cudaStreamSynchronize(gpu.stream), "ops");
   EXPECT_GT(planned.high_water(), 0u);
   EXPECT_EQ(planned.high_water(), gpu.arena.high_water());

@@ -1,4 +1,4 @@
-// The training step on the GPU: against the CPU's, and against itself in other ways of running it.
+// The training step on the GPU, compared with the CPU's and with itself run in other ways.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace longstride::test {
 namespace {
 
-// Ragged: no tile, stride or micro-batch divides 75 positions.
+// Ragged: 75 positions are not a multiple of any tile, stride or micro-batch.
 SparseTransformerConfig small_config(kernels::Integration integration = kernels::Integration::merged) {
   SparseTransformerConfig c;
   c.context = 75;
@@ -31,7 +31,7 @@ SparseTransformerConfig small_config(kernels::Integration integration = kernels:
   return c;
 }
 
-// With what is beyond the paper: rotated and normalised queries and keys, no position tables.
+// With the options beyond the paper: rotated and normalised queries and keys, no position tables.
 SparseTransformerConfig beyond_config() {
   SparseTransformerConfig c = small_config();
   c.positions = Positions::none;
@@ -56,7 +56,7 @@ std::vector<std::uint8_t> rows_of(const TrainConfig& c, std::int64_t step) {
   return toy_tokens(c.global_batch * small_config().context, 100 + static_cast<std::uint64_t>(step));
 }
 
-// A model and its step, on some device.
+// A model and its step, on a given device.
 struct Trained {
   Trained(const TrainConfig& settings, Device device, const SparseTransformerConfig& config = small_config())
       : train(settings), model(config), comm(make_single_communicator()), step(model, train, *comm, device) {}
@@ -117,7 +117,7 @@ double distance(const std::vector<float>& a, const std::vector<double>& b) {
 
 double size_of(const std::vector<double>& a) { return distance(std::vector<float>(a.size(), 0.0f), a); }
 
-TEST(TrainingOnTheGpu, Fp32GradientsAreAsNearToExactOnesAsTheCpus) {
+TEST(TrainingOnTheGpu, Fp32GradientsAreAsExactAsOnTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
   const TrainConfig train = train_config(Precision::fp32);
   Trained cpu(train, Device::cpu), gpu(train, Device::cuda);
@@ -130,7 +130,7 @@ TEST(TrainingOnTheGpu, Fp32GradientsAreAsNearToExactOnesAsTheCpus) {
   EXPECT_LE(distance(gpu.gradients(), exact), 2 * distance(cpu.gradients(), exact));
 }
 
-TEST(TrainingOnTheGpu, NarrowGradientsStayWithinTheirTypesRounding) {
+TEST(TrainingOnTheGpu, LowPrecisionGradientsStayWithinTheirRounding) {
   LONGSTRIDE_NEEDS_GPU();
   const std::tuple<Precision, Precision, double> cases[] = {{Precision::bf16, Precision::fp32, 0x1p-8},
                                                             {Precision::bf16, Precision::bf16, 0x1p-8},
@@ -150,8 +150,8 @@ TEST(TrainingOnTheGpu, NarrowGradientsStayWithinTheirTypesRounding) {
   }
 }
 
-// The same bound that holds between numbers of ranks on the CPU (tests/distributed).
-TEST(TrainingOnTheGpu, Fp32LossesFollowTheCpusForTwentySteps) {
+// The same bound as between numbers of ranks on the CPU (tests/distributed).
+TEST(TrainingOnTheGpu, Fp32LossesFollowTheCpuForTwentySteps) {
   LONGSTRIDE_NEEDS_GPU();
   for (const SparseTransformerConfig& config :
        {small_config(), small_config(kernels::Integration::interleaved), beyond_config()}) {
@@ -168,7 +168,7 @@ TEST(TrainingOnTheGpu, Fp32LossesFollowTheCpusForTwentySteps) {
   }
 }
 
-TEST(TrainingOnTheGpu, TheGraphGivesTheBitsOfSingleKernelsTimeAfterTime) {
+TEST(TrainingOnTheGpu, TheGraphGivesTheSameBitsAsSingleKernels) {
   LONGSTRIDE_NEEDS_GPU();
   for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
     TrainConfig train = train_config(precision);
@@ -180,8 +180,8 @@ TEST(TrainingOnTheGpu, TheGraphGivesTheBitsOfSingleKernelsTimeAfterTime) {
   }
 }
 
-// Muon's products are captured with the rest of the step, and computed in the type that it computes in.
-TEST(TrainingOnTheGpu, MuonGivesTheBitsOfSingleKernelsAndFollowsTheCpu) {
+// Muon's products are captured with the rest of the step, and computed in the step's compute type.
+TEST(TrainingOnTheGpu, MuonGivesTheSameBitsAsSingleKernelsAndFollowsTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
   for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
     TrainConfig train = train_config(precision);
@@ -206,8 +206,8 @@ TEST(TrainingOnTheGpu, MuonGivesTheBitsOfSingleKernelsAndFollowsTheCpu) {
   EXPECT_EQ(static_cast<std::int64_t>(gpu.step.state().arena().high_water()), gpu.step.plan().activations);
 }
 
-// Every stage is captured anew.
-TEST(TrainingOnTheGpu, StagesGiveTheBitsOfSingleKernelsAndTheCpusLosses) {
+// Every stage is captured again.
+TEST(TrainingOnTheGpu, StagesGiveTheSameBitsAsSingleKernelsAndFollowTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
   for (Precision precision : {Precision::fp32, Precision::bf16}) {
     TrainConfig train = train_config(precision);
@@ -289,7 +289,7 @@ CheckpointState state_of(Trained& run) {
   return state;
 }
 
-TEST(TrainingOnTheGpu, AResumedRunEndsInTheBitsOfOneThatWasNot) {
+TEST(TrainingOnTheGpu, AResumedRunEndsInTheSameBitsAsAnUninterruptedOne) {
   LONGSTRIDE_NEEDS_GPU();
   for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
     const TrainConfig train = train_config(precision);
@@ -308,7 +308,7 @@ TEST(TrainingOnTheGpu, AResumedRunEndsInTheBitsOfOneThatWasNot) {
   }
 }
 
-TEST(TrainingOnTheGpu, ACheckpointOfTheGpuGoesOnOnTheCpuAndBack) {
+TEST(TrainingOnTheGpu, AGpuCheckpointResumesOnTheCpuAndBack) {
   LONGSTRIDE_NEEDS_GPU();
   const TrainConfig train = train_config(Precision::fp32);
   for (const auto& [from, to] : {std::pair{Device::cuda, Device::cpu}, std::pair{Device::cpu, Device::cuda}}) {
@@ -325,7 +325,7 @@ TEST(TrainingOnTheGpu, ACheckpointOfTheGpuGoesOnOnTheCpuAndBack) {
   }
 }
 
-// Doubles of the loss scale until fp16 overflows: that step must change nothing but the scale.
+// The loss scale doubles until fp16 overflows; that step must change nothing but the scale.
 TEST(TrainingOnTheGpu, AnOverflowedStepIsSkippedAndTheLossScaleHalved) {
   LONGSTRIDE_NEEDS_GPU();
   const TrainConfig train = train_config(Precision::fp16);
@@ -350,7 +350,7 @@ TEST(TrainingOnTheGpu, AnOverflowedStepIsSkippedAndTheLossScaleHalved) {
     EXPECT_EQ(report.scalars.good_steps, 0);
     EXPECT_EQ(run.bits(), before) << "a skipped step changed the state";
   }
-  run.go(25);  // the scale halves until the gradient fits, and training goes on
+  run.go(25);  // the scale halves until the gradient fits, and training continues
   const StepReport report = run.step.report();
   EXPECT_EQ(report.scalars.skipped_in_row, 0);
   EXPECT_GE(report.scalars.skipped, 3);
@@ -359,7 +359,8 @@ TEST(TrainingOnTheGpu, AnOverflowedStepIsSkippedAndTheLossScaleHalved) {
   EXPECT_NE(run.bits(), before);
 }
 
-// From a loss scale that nothing survives: the steps until it fits leave no trace, and the rest learn as in fp32.
+// Starts with a loss scale that always overflows: the steps until it fits have no effect, and the rest learn as in
+// fp32.
 TEST(TrainingOnTheGpu, HundredsOfStepsInFp16LearnAfterThoseThatAreSkipped) {
   LONGSTRIDE_NEEDS_GPU();
   TrainConfig train = train_config(Precision::fp16);
@@ -377,7 +378,7 @@ TEST(TrainingOnTheGpu, HundredsOfStepsInFp16LearnAfterThoseThatAreSkipped) {
   Trained full(train, Device::cuda);
   full.step.start();
   const std::vector<std::uint8_t> rows =
-      rows_of(train, 0);  // the same ones again and again: there is something to learn
+      rows_of(train, 0);  // always the same rows, so that there is something to learn
   const auto loss_after = [&](Trained& run, int steps) {
     for (int i = 0; i < steps; ++i) run.step.run(rows.data());
     return run.step.report().loss;
@@ -403,7 +404,7 @@ class Memory : public SequenceSet {
   }
 };
 
-TEST(TrainingOnTheGpu, EvaluationByItselfGivesTheFigureOfTheDeviceItTrainedOn) {
+TEST(TrainingOnTheGpu, StandaloneEvaluationMatchesTheDeviceItTrainedOn) {
   LONGSTRIDE_NEEDS_GPU();
   const std::pair<Precision, Precision> cases[] = {{Precision::fp32, Precision::fp32},
                                                    {Precision::bf16, Precision::fp32},
@@ -436,7 +437,7 @@ TEST(TrainingOnTheGpu, EvaluationByItselfGivesTheFigureOfTheDeviceItTrainedOn) {
   }
 }
 
-TEST(TrainingOnTheGpu, EvaluationBetweenStepsGivesTheCpusFigureAndDisturbsNothing) {
+TEST(TrainingOnTheGpu, EvaluationBetweenStepsMatchesTheCpuAndChangesNothing) {
   LONGSTRIDE_NEEDS_GPU();
   const TrainConfig train = train_config(Precision::fp32);
   Trained cpu(train, Device::cpu), gpu(train, Device::cuda);

@@ -9,7 +9,7 @@
 namespace longstride::kernels {
 namespace {
 
-// Appends the first `prompt` positions at once and the others one by one, and attends from each of those.
+// Appends the first `prompt` positions at once and the others one by one, attending from each of the latter.
 template <class T>
 void decode_all(const DecodePlan& plan, const AttentionShape& s, AttentionData<T>& x, std::int64_t prompt) {
   std::vector<T> keys(static_cast<std::size_t>(s.batch * plan.rows * s.key_size), std::numeric_limits<T>::quiet_NaN());
@@ -53,7 +53,7 @@ TEST(AttentionDecode, EveryRowEqualsThatOfTheWholeAttention) {
   }
 }
 
-// What generation on a GPU reads in place of KeyRows, which divides for every key.
+// Generation on a GPU uses KeyLine instead of KeyRows, which divides for every key.
 TEST(AttentionDecode, KeysLieOnALineOfTheirRing) {
   std::int64_t seen = 0, others = 0;
   for (const NamedPattern& p : all_patterns()) {
@@ -78,7 +78,7 @@ TEST(AttentionDecode, KeysLieOnALineOfTheirRing) {
       }
   }
   EXPECT_GT(seen, 100000);
-  EXPECT_LT(others, seen / 100);  // what lies on no line is rare
+  EXPECT_LT(others, seen / 100);  // keys that are not on a line are rare
 }
 
 TEST(AttentionDecode, CacheKeepsOnlyRowsThatCanStillBeAttendedTo) {

@@ -17,8 +17,8 @@ std::string row_text(const PatternConfig& p, std::int64_t layer, std::int64_t he
   return text;
 }
 
-// Rows written out by hand from the definitions of the paper.
-TEST(AttentionPattern, RowsAreThePapers) {
+// Rows written out by hand from the paper's definitions.
+TEST(AttentionPattern, RowsMatchThePaper) {
   EXPECT_EQ(row_text(pattern_of(interleaved, {local, column}, 4), 0, 1, 0, 10), "......#####");
   EXPECT_EQ(row_text(pattern_of(interleaved, {local, column}, 4, {}, 4), 0, 1, 0, 10), ".......####");
   EXPECT_EQ(row_text(pattern_of(interleaved, {local, column}, 4), 1, 1, 0, 10), "..#...#...#");

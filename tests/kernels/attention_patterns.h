@@ -40,7 +40,7 @@ inline std::vector<NamedPattern> all_patterns() {
   };
   for (std::int64_t l : {1, 2, 7, 16, 100}) {
     const std::string name = ", stride " + std::to_string(l);
-    const std::int64_t c = l / 3 + 1;  // does not divide l, but for 1 and 2
+    const std::int64_t c = l / 3 + 1;  // does not divide l, except 1 and 2
     all.push_back({"strided interleaved" + name, pattern_of(interleaved, {column, local, dense}, l), 1});
     all.push_back({"strided merged" + name, pattern_of(merged, {local, column}, l), 1});
     all.push_back({"strided merged, window l" + name, pattern_of(merged, {local, column}, l, {}, l), 1});
@@ -57,7 +57,8 @@ inline std::vector<NamedPattern> all_patterns() {
         add("fixed merged", pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), distinct ? 4 : 1);
         add("fixed merged, width 1", pattern_of(merged, {fixed_summary, fixed_block}, l, {1}), distinct ? 3 : 1);
         add("fixed merged, whole block", pattern_of(merged, {fixed_block, fixed_summary}, l, {l}), 1);
-        add("fixed, a width a head", pattern_of(merged, {fixed_block, fixed_summary}, l, {c, 1, l, (l + 1) / 2}), 4);
+        add("fixed, one width per head", pattern_of(merged, {fixed_block, fixed_summary}, l, {c, 1, l, (l + 1) / 2}),
+            4);
         add("window and summary", pattern_of(merged, {local, fixed_summary}, l, {c}), distinct ? 4 : 1);
         add("fixed multihead", pattern_of(multihead, {fixed_block, fixed_summary}, l, {c}), 4);
       }

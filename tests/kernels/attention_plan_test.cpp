@@ -14,7 +14,7 @@
 namespace longstride::kernels {
 namespace {
 
-// How often each (i, j) of a head is reached, tile by tile, from the query tiles or from the key tiles.
+// How often each (i, j) of a head is reached, tile by tile, from the query tiles or the key tiles.
 class Coverage {
  public:
   Coverage(const AttentionPlan& plan, std::int64_t head, bool by_key)
@@ -57,8 +57,8 @@ class Coverage {
       }
     }
     if (full && !all) problem_ = "a full tile is not full";
-    if (segment == 0 && !full && all) problem_ = "a full tile is called partial";
-    if (segment == 0 && !any) problem_ = "a tile holds no pair";
+    if (segment == 0 && !full && all) problem_ = "a full tile is marked partial";
+    if (segment == 0 && !any) problem_ = "a tile has no allowed pair";
   }
 
   const AttentionPlan& plan_;
@@ -102,8 +102,8 @@ TEST(AttentionPlan, TilesOfEveryPatternCoverItsMaskExactlyOnce) {
   }
 }
 
-// The fastest of some: other programs may interrupt the rest.
-TEST(AttentionPlan, OfAMillionPositionsTakesLessThanAMillisecond) {
+// Takes the fastest of several runs: other programs may interrupt the rest.
+TEST(AttentionPlan, AMillionPositionsTakeLessThanAMillisecond) {
   using enum Integration;
   using enum PartKind;
   for (const PatternConfig& p : {pattern_of(merged, {local}, 1024), pattern_of(merged, {column}, 1024),
@@ -120,7 +120,7 @@ TEST(AttentionPlan, OfAMillionPositionsTakesLessThanAMillisecond) {
   }
 }
 
-TEST(AttentionPlan, HeadsOfOneGeometryShareItAndDistinctOnesDoNot) {
+TEST(AttentionPlan, HeadsShareEqualGeometriesOnly) {
   using enum Integration;
   using enum PartKind;
   PatternConfig p = pattern_of(merged, {fixed_block, fixed_summary}, 128, {32});
@@ -134,7 +134,7 @@ TEST(AttentionPlan, HeadsOfOneGeometryShareItAndDistinctOnesDoNot) {
   EXPECT_EQ(plan->passes_of(0).data(), plan->passes_of(4).data());
 }
 
-TEST(AttentionPlan, LayersOfEqualPartsShareAPlan) {
+TEST(AttentionPlan, LayersWithEqualPartsShareAPlan) {
   using enum PartKind;
   PlanCache plans(pattern_of(Integration::interleaved, {column, local, local}, 16), 2);
   EXPECT_EQ(plans.get(1, 64), plans.get(2, 64));
@@ -156,7 +156,7 @@ TEST(AttentionPlan, IsPlainDataForADevice) {
   EXPECT_TRUE(std::is_trivially_copyable_v<HeadPlan>);
 }
 
-// The mask is too large to enumerate at the longest lengths: what every row sees is checked through its interval.
+// At the longest lengths the mask is too large to enumerate, so each row is checked through its interval.
 TEST(AttentionPlan, LongSequencesDoNotOverflow) {
   using enum Integration;
   using enum PartKind;
@@ -188,7 +188,7 @@ TEST(AttentionPlan, LongSequencesDoNotOverflow) {
           seen += std::max(0, in.end - in.begin);
         }
       }
-      // Pairs of the first i + 1 rows less those of the first i.
+      // Pairs of the first i + 1 rows minus those of the first i.
       const std::int64_t expected = allowed_pairs(p, 0, 2, 1, i + 1) - (i > 0 ? allowed_pairs(p, 0, 2, 1, i) : 0);
       EXPECT_EQ(seen, expected) << "i " << i;
     }

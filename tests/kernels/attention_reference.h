@@ -1,4 +1,4 @@
-// Attention on the CPU, and the data to compare it with its definition (tests/support/dense_attention.h) on.
+// Attention on the CPU, and data for comparing it with its definition (tests/support/dense_attention.h).
 #pragma once
 #include <omp.h>
 
@@ -19,7 +19,7 @@ namespace longstride::kernels {
 template <class T>
 struct AttentionData {
   std::vector<T> q, k, v, dout;       // given
-  std::vector<T> o, lse, dq, dk, dv;  // computed; poisoned before
+  std::vector<T> o, lse, dq, dk, dv;  // computed; poisoned beforehand
   explicit AttentionData(const AttentionShape& s) {
     const AttentionInput in(s, Dtype::f32);  // so that f32 and f64 see the same numbers
     for (const auto& [to, from] :
@@ -34,7 +34,7 @@ struct AttentionData {
   }
 };
 
-// Forward and backward in T's arithmetic, by the dense computation.
+// Forward and backward in T's arithmetic, with the dense computation.
 template <class T>
 void reference_attention(const PatternConfig& pattern, std::int64_t layer, const AttentionShape& s,
                          AttentionData<T>& x) {
@@ -49,7 +49,7 @@ void reference_attention(const PatternConfig& pattern, std::int64_t layer, const
     to->assign(from->begin(), from->end());
 }
 
-// Memory on a cache line, poisoned, as the arena gives it.
+// Memory aligned to a cache line, as the arena provides it, and poisoned.
 class Aligned {
  public:
   explicit Aligned(std::size_t bytes) : memory_(bytes + 64, std::byte{0xFF}) {}
@@ -103,7 +103,7 @@ void run_backward(const AttentionPlan& plan, const AttentionShape& s, AttentionD
   cpu::attention_backward(args, {});
 }
 
-// Length of a - b, relative to that of b or, where b is nearly zero by cancellation, to 1. Equal infinities are equal.
+// The norm of a - b, relative to that of b or, if b nearly cancels to zero, to 1. Equal infinities are equal.
 template <class T>
 double error_of(const std::vector<T>& a, const std::vector<double>& b) {
   double difference = 0, size = 0;

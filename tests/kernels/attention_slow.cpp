@@ -1,4 +1,4 @@
-// A long sequence, where an n x n matrix would need 16 GiB a head.
+// A long sequence, for which an n x n matrix would need 16 GiB per head.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/attention_patterns.h"
@@ -19,7 +19,7 @@ TEST(AttentionLong, StridedOver65536PositionsInLinearMemory) {
   const auto plan = make_plan(p, 0, s.heads, s.n);
   run_forward(*plan, s, x);
   run_backward(*plan, s, x);
-  // The numbers kept for each row by the backward pass, the plan, and the threads' tiles.
+  // The numbers that the backward pass keeps per row, the plan, and the threads' tiles.
   EXPECT_LT(peak_bytes() - before, std::size_t{16} << 20);
 
   // Rows of o, lse and dq from the definition; they need one row of the mask each.
@@ -53,7 +53,7 @@ TEST(AttentionLong, StridedOver65536PositionsInLinearMemory) {
     }
     for (int d = 0; d < 16; ++d) EXPECT_NEAR(at(x.dq, i, h)[d], dq[d], 1e-5) << "i " << i;
   }
-  // The same for the keys: a column of the mask each.
+  // The same for the keys, which need one column of the mask each.
   for (std::int64_t j : {std::int64_t{0}, std::int64_t{30000}, s.n - 1}) {
     double dv[16] = {};
     for (std::int64_t i = j; i < s.n; ++i) {

@@ -35,7 +35,7 @@ void expect_equals_reference(const NamedPattern& p, std::int64_t layer, std::int
 }
 
 TEST(Attention, OutputAndGradientsOfEveryPatternEqualTheDenseComputation) {
-  const Threads one(1);  // small work: threads would wait more than they compute
+  const Threads one(1);  // so little work that threads would mostly wait
   for (const NamedPattern& p : all_patterns()) {
     for (std::int64_t layer = 0; layer < layers_of(p.pattern); ++layer) {
       expect_equals_reference(p, layer, 1, {});
@@ -47,7 +47,7 @@ TEST(Attention, OutputAndGradientsOfEveryPatternEqualTheDenseComputation) {
 }
 
 // Several sequences and heads, and rows wider than one vector of the processor.
-TEST(Attention, EverySequenceAndHeadIsItsOwn) {
+TEST(Attention, SequencesAndHeadsAreIndependent) {
   const PatternConfig p = with_options(pattern_of(merged, {fixed_block, fixed_summary}, 32, {8}), true, false);
   const AttentionShape shape{3, 100, 4, 40, 72};
   AttentionData<double> expected(shape), x(shape);
@@ -122,7 +122,7 @@ TEST(Attention, ARowThatMayAttendToNothingIsZeroWithoutGradient) {
     for (float value : *all) EXPECT_TRUE(std::isfinite(value));
 }
 
-// Scores far beyond the range of exp, and rows in which the largest comes last.
+// Scores far beyond the range of exp, and rows whose largest score comes last.
 TEST(Attention, LargeScoresDoNotOverflow) {
   const PatternConfig p = pattern_of(merged, {local, column}, 8);
   const AttentionShape shape{1, 70, 1, 16, 16};
@@ -140,7 +140,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-// One sequence and head with few threads walk whole segments, with more of them tile by tile.
+// For one sequence and head, few threads process whole segments, and more threads single tiles.
 TEST(Attention, ResultDoesNotDependOnTheNumberOfThreads) {
   for (const PatternConfig& p :
        {pattern_of(merged, {dense}, 0), pattern_of(merged, {local, column}, 24),

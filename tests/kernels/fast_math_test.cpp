@@ -12,7 +12,7 @@
 namespace longstride::kernels {
 namespace {
 
-// Units in the last place of the exact result, rounded to T.
+// The error in units in the last place of the exact result, rounded to T.
 template <class T, class Wide>
 double ulps(T found, Wide exact) {
   const T rounded = static_cast<T>(exact);
@@ -20,7 +20,7 @@ double ulps(T found, Wide exact) {
   return static_cast<double>(std::abs((static_cast<Wide>(found) - exact) / ulp));
 }
 
-// In blocks, so that the loop around exp_of is the vectorised one that the kernels run.
+// In blocks, so that the loop around exp_of is vectorised as in the kernels.
 template <class T, class Wide>
 double largest_error(Wide from, Wide to, int count) {
   constexpr int block = 1024;

@@ -15,7 +15,7 @@ using testing::OwnedTensor;
 constexpr std::int64_t batch = 2, seq = 3, width = 4;
 constexpr int branches = 3;
 
-// out = 2 normed + bias. Notes its number, and a minus where it has no output to compute.
+// out = 2 normed + bias. Logs its number, followed by a minus when it has no output to compute.
 class Doubling : public Branch {
  public:
   Doubling(ParameterSet& parameters, int number, std::string& log)
@@ -55,7 +55,7 @@ class Stream {
     ctx.compute = ctx.exact = Dtype::f64;
   }
 
-  // Walks over a copy of the input.
+  // Runs `walk` on a copy of the input.
   template <class Walk>
   std::vector<double> normed(Walk&& walk) {
     OwnedTensor h(input), out({batch, seq, width}, Dtype::f64);
@@ -65,7 +65,7 @@ class Stream {
   std::vector<double> evaluated() {
     return normed([&](const Tensor& h, const Tensor& out) { stream_.forward(ctx, h, out, nullptr); });
   }
-  // With the gradient of the sum of squares of the result in `dh`.
+  // Also writes the gradient of the result's sum of squares to `dh`.
   std::vector<double> trained(const Tensor& dh) {
     return normed([&](const Tensor& h, const Tensor& out) {
       Tape tape(*ctx.arena);
@@ -113,7 +113,7 @@ TEST(ResidualStream, EveryWalkGivesTheSameBits) {
   EXPECT_EQ(stream.normed([&](const Tensor& h, const Tensor& out) { (*stream).observe(stream.ctx, h, out, note); }),
             expected);
   EXPECT_EQ(seen, "012");
-  // The branches treat every position by itself, so decoding takes the (batch, seq) rows as sequences of one.
+  // The branches treat each position independently, so decoding takes the (batch, seq) rows as sequences of length one.
   EXPECT_EQ(stream.normed([&](const Tensor& h, const Tensor& out) {
     Scratch memory(stream.ctx);
     const Shape rows = {batch * seq, 1, width};

@@ -85,7 +85,7 @@ SparseTransformerConfig config_of(const json& model, const json& data) {
 
 constexpr int projections = 6;
 constexpr std::int64_t whole = 32;  // tensors of at most this many elements are stored whole
-constexpr int sample = 12;          // elements that are drawn from others; some may be drawn twice
+constexpr int sample = 12;          // elements sampled from larger tensors; some may be sampled twice
 
 // `values`: offset, scale, norm, sum, the projections and the stored elements (generate.py).
 GoldenParameter parameter_of(const std::string& name, const json& shape, const std::vector<double>& values) {

@@ -1,4 +1,4 @@
-// The golden vectors of tests/golden: small models, and what an independent implementation makes of them: losses and
+// The golden vectors of tests/golden: small models, and the results of an independent implementation: losses and
 // gradients (cases.safetensors), twenty steps of training (training.safetensors), and initial values
 // (initial.safetensors). Parameters and tokens are not in the files; both sides derive them from a hash
 // (tests/golden/hashed.py).
@@ -12,14 +12,14 @@
 
 namespace longstride::golden {
 
-// A parameter's initial values by formula, and of an expected tensor of its shape enough to recognise it.
+// The formula for a parameter's initial values, and enough of an expected tensor of the same shape to recognise it.
 struct GoldenParameter {
   std::string name;
   std::vector<std::int64_t> shape;
   double offset = 0, scale = 0;  // element i is offset + scale * unit(case/name, i)
   double norm = 0, sum = 0;
   std::vector<double> projections;    // [k]: dot product with unit(projection<k>/name, i)
-  std::vector<std::int64_t> indices;  // of `values`; empty when those are all
+  std::vector<std::int64_t> indices;  // of `values`; empty if all are stored
   std::vector<double> values;
 
   std::int64_t count() const;
@@ -31,7 +31,7 @@ struct GoldenCase {
   SparseTransformerConfig config;
   double loss = 0;                          // mean, nats
   std::vector<double> losses;               // (batch, positions)
-  std::vector<GoldenParameter> parameters;  // with gradients of the mean loss
+  std::vector<GoldenParameter> parameters;  // they expect gradients of the mean loss
 
   std::vector<std::uint8_t> tokens() const;  // (batch, positions)
   double parameter(const GoldenParameter& parameter, std::int64_t element) const;
@@ -44,7 +44,7 @@ struct GoldenTraining {
   bool muon = false;
   std::uint64_t seed = 0;
   std::vector<double> loss, lr, gradient_norm;  // of each step
-  std::vector<GoldenParameter> average;         // of weights, at the end; empty when there is none
+  std::vector<GoldenParameter> average;         // of weights, at the end; empty if not used
 
   std::int64_t steps() const { return static_cast<std::int64_t>(loss.size()); }
   std::vector<std::uint8_t> tokens(std::int64_t step) const;  // (batch, positions)

@@ -1,4 +1,4 @@
-// The model of a golden file, with its parameters, in memory that planning says it needs.
+// The model of a golden file, with its parameters, in exactly the memory that planning counted.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -93,8 +93,8 @@ class GoldenModel {
   std::vector<T> master_, gradient_;
 };
 
-// The error relative to the tensor's norm: of the stored elements, and of the whole an estimate from random projections
-// (the mean square of a projection on numbers uniform in (-1, 1) is a third of the squared norm).
+// The error relative to the tensor's norm: for the stored elements, and for the whole tensor as an estimate from random
+// projections (the mean square of a projection on numbers uniform in (-1, 1) is a third of the squared norm).
 template <class T>
 void expect_tensor(const GoldenParameter& expected, const T* values, double scale, double tolerance) {
   SCOPED_TRACE(expected.name);

@@ -30,7 +30,7 @@ void expect_golden(const std::string& name, double tolerance) {
   expect_losses(golden, model.losses(golden.tokens()), tolerance);
   expect_losses(golden, model.losses_and_gradients(golden.tokens(), each), tolerance);
   expect_gradients(1.0);
-  // A second time, with another scale: gradients accumulate.
+  // Run again with another scale: gradients accumulate.
   model.losses_and_gradients(golden.tokens(), 2 * each);
   expect_gradients(3.0);
 }

@@ -1,6 +1,6 @@
 // Twenty steps of training equal an independent implementation's: gradients, dropout masks, clipping, schedule, Adam,
-// Muon, weight decay and the average of the weights (tests/golden/adam.py and philox.py). So do the values a run starts
-// from.
+// Muon, weight decay and the average of the weights (tests/golden/adam.py and philox.py). So do the initial values of a
+// run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -126,8 +126,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, GoldenInitialTest, ::testing::ValuesIn(names_in(
 
 class GoldenTrainingTest : public ::testing::TestWithParam<std::string> {};
 
-// Weights are not compared in fp32: softmax does not see the biases of the keys, so that their gradients are nothing
-// but rounding, which Adam scales up.
+// Weights are not compared in fp32: softmax is invariant to the biases of the keys, so their gradients are pure
+// rounding errors, which Adam scales up.
 TEST_P(GoldenTrainingTest, LossesEqualTheReferenceInFloat32) { expect_training<float>(GetParam(), 2, {1e-5, 0}); }
 
 TEST_P(GoldenTrainingTest, LossesAndWeightsEqualTheReferenceInFloat64) {

@@ -32,7 +32,7 @@ TEST(SparseTransformer, RecomputeTakesLessMemory) {
   EXPECT_LT(bytes[2], bytes[1]);
 }
 
-// A product of a weight or an allowed pair takes two operations per element forward, and twice that backward.
+// A product with a weight or for an allowed pair takes two operations per element forward, and twice that backward.
 TEST(SparseTransformer, CostCountsEveryWeightAndEveryAllowedPair) {
   for (const auto& [name, config] : toy_configs()) {
     SparseTransformer model(config);

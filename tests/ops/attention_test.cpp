@@ -27,7 +27,7 @@ kernels::PatternConfig strided() {
   return p;
 }
 
-// A layer's use of the ops: q, k and v are slices of one tensor. Runs once to plan and once for real.
+// Uses the ops as a layer does: q, k and v are slices of one tensor. Runs once to plan and once for real.
 struct Call {
   static constexpr std::int64_t batch = 2, n = 40, heads = 2, key_size = 6, value_size = 10;
   static constexpr std::int64_t width = heads * (2 * key_size + value_size);

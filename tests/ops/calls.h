@@ -1,4 +1,4 @@
-// Ops with positional arguments, as the tests' many short calls want them.
+// Ops with positional arguments, for the many short calls in tests.
 #pragma once
 #include <initializer_list>
 
@@ -32,7 +32,7 @@ inline kernels::LayerNormBackwardArgs norm_backward_args(const Tensor& dy, const
   return {dy.rows(), x.rows(), norm.gain, norm.mean, norm.rstd, dx.rows(), add, g.dgain, g.dbias};
 }
 
-// As a layer makes them: no dropout without a step.
+// As in a layer: no dropout without a step.
 inline kernels::DropoutArgs dropout_args(const Context& ctx, const Tensor& from, const Dropout& d, const Tensor& y,
                                          const Tensor& residual = {}) {
   const float p = ctx.step == nullptr ? 0 : d.p;

@@ -1,4 +1,4 @@
-// The output head, and the loss by itself.
+// The output head, and the loss on its own.
 #include "framework/ops/cross_entropy.h"
 
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
@@ -10,7 +10,7 @@ namespace {
 
 using kernels::SoftmaxCrossEntropyArgs;
 
-// Rows of `at(r)`, the logits: losses, or gradients (softmax - onehot) scale.
+// Losses, or gradients (softmax - onehot) scale, of the logits `at(r)`, row by row.
 template <class T, class At>
 std::vector<T> plain(std::int64_t rows, std::int64_t vocabulary, const Operand& targets, At&& at, const double* scale) {
   std::vector<T> out;
@@ -111,7 +111,7 @@ TEST_P(CrossEntropyTest, LossesOfTheHeadAreAsExactAsAPlainLoop) {
 }
 
 // Rows in different chunks of logits all reach the gradients. On a GPU the gradient of the logits is rounded to 16 bits
-// before the two products; the sum of its errors is what shows.
+// before the two products, so the sum of its errors dominates.
 TEST_P(CrossEntropyTest, ChunkedGradientsEqualThoseOfTheParts) {
   const std::int64_t rows = device() == Device::cpu ? 6000 : 40000, width = 64, vocabulary = 200, part = rows / 8;
   const Operand hidden = normals({rows, width}, 1), weight = normals({vocabulary, width}, 2, 0.3);
@@ -145,7 +145,7 @@ TEST_P(CrossEntropyTest, ChunkedGradientsEqualThoseOfTheParts) {
   expect_near("dweight", dweight_2, dweight);
 }
 
-TEST_P(CrossEntropyTest, GradientsAreThoseOfFiniteDifferences) {
+TEST_P(CrossEntropyTest, GradientsEqualFiniteDifferences) {
   if (compute() != Dtype::f64) return;
   const Operand hidden = normals({2, 5, 6}, 1), weight = normals({13, 6}, 2), targets = tokens({2, 5}, 13);
   const Operand losses = result({2, 5}), dhidden = result({2, 5, 6}), dweight = filled({13, 6}, exact(), 0);
@@ -171,7 +171,7 @@ TEST_P(CrossEntropyTest, LargeLogitsDoNotOverflow) {
   EXPECT_NEAR(found[1], second + 1024, 1e-3);
 }
 
-// A zero output matrix, as a model starts with, gives log(vocabulary) exactly to rounding: 8 bits per byte.
+// A zero output matrix, as a model starts with, gives log(vocabulary) up to rounding: 8 bits per byte.
 TEST_P(CrossEntropyTest, UniformLogitsCostTheLogarithmOfTheVocabulary) {
   const Operand hidden = normals({300, 8}, 1), weight = filled({256, 8}, compute(), 0), losses = result({300}, exact());
   ops::cross_entropy(ctx, {hidden, weight, tokens({300}, 256), losses});

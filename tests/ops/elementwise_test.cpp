@@ -1,4 +1,4 @@
-// The small ones: fill, copy, sum, column_sum, copy_rows.
+// The small ops: fill, copy, sum, column_sum, copy_rows.
 #include "kernels/elementwise/elementwise.h"
 
 #include <limits>
@@ -18,7 +18,7 @@ using kernels::SumArgs;
 
 class ElementwiseTest : public OpTest {
  protected:
-  // Without its first `skipped` elements: what is then not aligned must work too.
+  // Without the first `skipped` elements, because unaligned tensors must also work.
   static Tensor after(const Operand& x, std::int64_t skipped) { return x->slice(0, skipped, x->count()); }
 };
 LONGSTRIDE_OP_TESTS(ElementwiseTest);
@@ -43,7 +43,7 @@ TEST_P(ElementwiseTest, FillsCopiesAndConverts) {
 }
 
 TEST_P(ElementwiseTest, RoundsToTheNearest) {
-  if (device() == Device::cpu) return;  // copies of one type alone
+  if (device() == Device::cpu) return;  // copies within one type only
   Operand x = normals({100003}, Dtype::f32, 1), y = result({100003});
   run(CopyArgs{x, y}, {&y});
   const std::vector<double> found = y.found();
@@ -62,8 +62,8 @@ TEST_P(ElementwiseTest, SumsInDouble) {
           sum += term;
           magnitude += std::abs(term);
         }
-        // In whatever order doubles are added, each addition rounds by at most epsilon / 2 of the magnitude, as do the
-        // squares all together.
+        // In any order of adding doubles, each addition rounds by at most epsilon / 2 of the magnitude, and so do all
+        // squares together.
         const long double rounding = static_cast<long double>(count + 1) * std::numeric_limits<double>::epsilon() / 2;
         EXPECT_NEAR(total.found()[0], static_cast<double>(sum), static_cast<double>(rounding * magnitude)) << count;
       }
@@ -95,7 +95,7 @@ TEST_P(ElementwiseTest, SumsColumnsOfStridedRows) {
       }
 }
 
-// Columns of every width class: whole vectors, and what is left over.
+// Columns of every width class: whole vectors, and remainders.
 TEST_P(ElementwiseTest, CopiesRowsThatAreApart) {
   for (const std::int64_t width : {1, 3, 16, 64, 200})
     for (const auto& [groups, rows] : {std::pair{1, 1}, std::pair{2, 70}, std::pair{4, 1000}}) {

@@ -24,11 +24,11 @@ const Case cases[] = {
     {5, 333, 33, 17, {{1, 500}}},  // more rows than positions
     {4, 2048, 256, 256, {{128, 16}, {1, 128}}},
     {2, 100, 96, 256, {}},
-    {3, 999, 260, 256, {{37, 27}, {1, 37}}},  // no chunk, piece or warp is full
-    {1, 5000, 64, 2, {{1, 5000}}},            // tokens of many pieces
+    {3, 999, 260, 256, {{37, 27}, {1, 37}}},  // no full chunk, piece or warp
+    {1, 5000, 64, 2, {{1, 5000}}},            // tokens with many pieces
 };
 
-// The embedding's tables, or the gradients in them; the first two are the start vector and the tokens'.
+// The embedding's tables, or gradients in their place; the first two are the start vector and the token table.
 struct Tables {
   const Case& of;
   std::vector<Operand> all;
@@ -123,7 +123,7 @@ TEST_P(EmbeddingTest, GradientsAreAsExactAsAPlainLoopAndAccumulate) {
     }
 }
 
-// One token only, and tokens that come in runs: the slots of a token are ordered, and summed in pieces, in one way.
+// A single token, and tokens in runs: the slots of a token always have the same order and the same pieces.
 TEST_P(EmbeddingTest, GradientsHaveTheSameBitsEachTime) {
   for (const std::int64_t below : {1, 3, 256}) {
     const Case c{4, 2048, 96, 256, {{64, 32}, {1, 64}}};
@@ -133,7 +133,7 @@ TEST_P(EmbeddingTest, GradientsHaveTheSameBitsEachTime) {
   }
 }
 
-// Decoding: one slot at a time, given the byte drawn last, gives what the whole sequence gives at that slot.
+// Decoding one slot at a time, given the byte drawn last, equals the whole sequence at that slot.
 TEST_P(EmbeddingTest, ASlotAtALaterPositionTakesItsOwnToken) {
   const Tables t = tables(small, 1);
   const Operand text = tokens({3, 60}, small.vocabulary), whole = result({3, 60, 17});
@@ -159,7 +159,7 @@ TEST_P(EmbeddingTest, ASlotAtALaterPositionTakesItsOwnToken) {
   }
 }
 
-// As ranks that divide a sequence take them: the inputs of positions from `cut` on are the tokens one before.
+// As in ranks that divide a sequence: the input at a position from `cut` on is the preceding token.
 TEST_P(EmbeddingTest, RunsOfASequenceGiveTheGradientsOfTheWhole) {
   if (compute() != Dtype::f64) return;
   const Case c{1, 60, 12, 11, small.tables};
@@ -176,7 +176,7 @@ TEST_P(EmbeddingTest, RunsOfASequenceGiveTheGradientsOfTheWhole) {
   }
 }
 
-TEST_P(EmbeddingTest, GradientsAreThoseOfFiniteDifferences) {
+TEST_P(EmbeddingTest, GradientsEqualFiniteDifferences) {
   if (compute() != Dtype::f64) return;
   const Case c{2, 60, 3, 11, small.tables};
   const Tables t = tables(c, 1), g = tables(c, 1);

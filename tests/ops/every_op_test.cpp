@@ -25,7 +25,7 @@ using testing::OwnedTensor;
 using testing::TestContext;
 using testing::zeros;
 
-// Every op once, forward and backward, on shapes that are cut into several blocks and chunks; returns what they wrote.
+// Runs every op once, forward and backward, on shapes that are cut into several blocks and chunks; returns the results.
 std::vector<OwnedTensor> run_everything(Context& ctx, Dtype d) {
   constexpr std::int64_t batch = 2, seq = 700, rows = batch * seq, width = 130, inner = 260;
   const OwnedTensor x = normals({batch, seq, width}, d, 1), w = normals({inner, width}, d, 2),
@@ -82,7 +82,7 @@ TEST(EveryOp, GivesTheSameBitsForAnyNumberOfThreads) {
   omp_set_num_threads(threads);
 }
 
-TEST(EveryOp, PlansTheScratchThatItTakesAndGivesItBack) {
+TEST(EveryOp, PlansTheScratchThatItTakesAndReleasesIt) {
   for (const Dtype d : {Dtype::f32, Dtype::f64}) {
     TestContext ctx;
     const std::int64_t step = 5;

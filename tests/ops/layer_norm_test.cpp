@@ -17,7 +17,7 @@ constexpr std::int64_t gpu_widths[] = {1,   3,   64,   100,  128,  130,  192,  2
                                        512, 768, 1000, 1024, 2048, 3000, 4096, 5000};
 constexpr std::int64_t cpu_widths[] = {1, 2, 17, 96, 513};
 
-// Many rows, of which each block sums some, where they are short.
+// Many rows if they are short, so that each block sums several.
 std::int64_t rows_for(std::int64_t width) { return width > 1000 ? 67 : width == 64 || width == 256 ? 1501 : 131; }
 
 // Everything that one branch of the residual stream needs, forward and backward.
@@ -33,7 +33,7 @@ struct Branch {
   }
 };
 
-// mean and 1 / deviation of a row of x, to which value(j) gives the elements.
+// mean and 1 / deviation of a row of x, whose elements are value(j).
 template <class T, class Value>
 std::pair<T, T> statistics(std::int64_t width, Value&& value) {
   T mean = 0, variance = 0;
@@ -45,7 +45,7 @@ std::pair<T, T> statistics(std::int64_t width, Value&& value) {
 
 enum class Result { y, mean, rstd };
 
-// Of rows x, as they are stored.
+// From the rows of x as stored.
 template <class T>
 std::vector<T> plain(const Branch& b, const std::vector<double>& x, Result result) {
   std::vector<T> out;
@@ -67,7 +67,7 @@ struct Gradients {
   std::vector<T> dx, dgain, dbias;
 };
 
-// From the statistics that the op was given.
+// From the statistics passed to the op.
 template <class T>
 Gradients<T> plain_backward(const Branch& b, bool add) {
   const T n = static_cast<T>(b.width);
@@ -98,7 +98,7 @@ Gradients<T> plain_backward(const Branch& b, bool add) {
 
 class LayerNormTest : public OpTest {
  protected:
-  // The residual stream's types: the exact one, and on a GPU with bf16 that too.
+  // The residual stream's types: the exact type, and on a GPU also bf16 if that is the compute type.
   std::vector<Dtype> residual_types() const {
     return compute() == Dtype::bf16 ? std::vector{Dtype::f32, Dtype::bf16} : std::vector{exact()};
   }
@@ -140,8 +140,8 @@ class LayerNormTest : public OpTest {
     args.dropout.residual = b.residual;
     return args;
   }
-  // add + dropout(x), straight from the definition of the mask, with one rounding. Where the CPU rounds twice it may
-  // differ from it by one unit.
+  // add + dropout(x), directly from the definition of the mask, with one rounding. The CPU may round twice and then
+  // differ by one unit.
   static std::vector<double> dropped(const std::vector<double>& x, const std::vector<double>* add,
                                      const DropoutArgs& args) {
     std::vector<double> out(x.size());
@@ -215,9 +215,9 @@ TEST_P(LayerNormTest, GradientsAreAsExactAsAPlainLoopAndAccumulate) {
   });
 }
 
-// What is dropped follows from the definition of the mask, wherever a micro-batch starts, and beyond 2^32 elements too.
-// Recomputing runs the fused kernels where the first pass may have run the plain ones: the bits are the same.
-TEST_P(LayerNormTest, FusedKernelsGiveTheBitsOfThePlainOnes) {
+// What is dropped follows from the definition of the mask, wherever a micro-batch starts and also beyond 2^32 elements.
+// Recompute may run fused kernels where the first pass ran plain ones, so the bits must be equal.
+TEST_P(LayerNormTest, FusedKernelsGiveTheSameBitsAsPlainOnes) {
   each_branch([&](Branch b) {
     for (const auto& [first, p] :
          {std::pair{std::int64_t{0}, 0.0f}, {4096, 0.4f}, {5, 0.01f}, {(std::int64_t{1} << 34) + 3, 0.9f}}) {
@@ -251,7 +251,7 @@ TEST_P(LayerNormTest, FusedKernelsGiveTheBitsOfThePlainOnes) {
   });
 }
 
-TEST_P(LayerNormTest, ResultsMayTakeThePlacesOfArguments) {
+TEST_P(LayerNormTest, ResultsMayOverwriteArguments) {
   Branch b = branch(exact(), 60, 96);
   ops::run(ctx, add_and_norm(b));
   const auto sum = b.sum.raw(), y = b.y.raw();
@@ -280,8 +280,8 @@ TEST_P(LayerNormTest, ResultsMayTakeThePlacesOfArguments) {
   EXPECT_EQ(b.dy.raw(), dx);
 }
 
-// Rows that fill their lanes take other instructions, copies of 16 bytes among them, than rows in memory that allows
-// only 8 bytes at once: not other numbers. Rows of single elements are added up in another order.
+// Rows that fill their lanes use other instructions, such as 16-byte copies, than rows in memory that only allows 8
+// bytes at once, but give the same numbers. Rows of single elements are summed in another order.
 TEST_P(LayerNormTest, RowsMayBeApartAndUnaligned) {
   for (const Dtype residual : residual_types())
     for (const std::int64_t width : {100, 128, 256, 512, 1024, 4096})
@@ -344,11 +344,11 @@ TEST_P(LayerNormTest, SurvivesAMeanFarLargerThanTheDeviation) {
   expect_as_exact_as_plain("y", b.y, [&](auto zero) { return plain<decltype(zero)>(b, values, Result::y); });
 }
 
-TEST_P(LayerNormTest, GradientsAreThoseOfFiniteDifferences) {
+TEST_P(LayerNormTest, GradientsEqualFiniteDifferences) {
   if (compute() != Dtype::f64) return;
   Branch b = branch(exact(), 70, 7);
   const Operand dgain = filled({7}, exact(), 0), dbias = filled({7}, exact(), 0);
-  // The residual stream's own gradient goes around the norm: loss = <y, dy> + <x, dx>.
+  // The residual stream's own gradient bypasses the norm: loss = <y, dy> + <x, dx>.
   LayerNormBackwardArgs back = b.backward(true);
   back.dgain = dgain;
   back.dbias = dbias;

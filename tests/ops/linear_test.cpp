@@ -13,8 +13,8 @@ using kernels::GemmArgs;
 struct Case {
   std::int64_t rows, columns, depth;
   bool a_transposed = false, b_transposed = false;
-  std::int64_t padding = 0;  // columns that each stored row has beyond those multiplied
-  double deviation = 1;      // of the bias, and in backward of the input of gelu
+  std::int64_t padding = 0;  // extra columns in each stored row
+  double deviation = 1;      // of the bias, and in backward of gelu's input
 };
 
 const Case cases[] = {{1, 1, 1},
@@ -65,7 +65,7 @@ struct Product {
             .b = matrix(b, c.b_transposed ? c.depth : c.columns, c.b_transposed),
             .c = result};
   }
-  // a b, and what `result` holds when accumulating.
+  // a b, plus the content of `result` when accumulating.
   template <class T>
   std::vector<T> plain(bool accumulate) const {
     std::vector<T> left, right, out;
@@ -117,7 +117,7 @@ TEST_P(LinearTest, ProductsAreAsExactAsAPlainLoop) {
     if (compute() != exact()) expect_product(c, exact(), false);
     expect_product(c, exact(), true);
   }
-  expect_product({48, 64, 20000, true, false}, exact(), true);  // the gradients of weights sum over all positions
+  expect_product({48, 64, 20000, true, false}, exact(), true);  // weight gradients sum over all positions
 }
 
 TEST_P(LinearTest, EpiloguesAreAsExactAsAPlainLoop) {
@@ -141,7 +141,7 @@ TEST_P(LinearTest, EpiloguesAreAsExactAsAPlainLoop) {
       if (epilogue == Epilogue::bias) continue;
       expect_as_exact_as_plain("gelu " + text(c, epilogue), p.activated, [&](auto zero) { return plain(zero, true); });
       const auto separate = p.activated.raw();
-      args.activated = args.c;  // nothing kept for backward
+      args.activated = args.c;  // nothing saved for backward
       run(args, {&p.result});
       EXPECT_EQ(p.result.raw(), separate) << text(c, epilogue);
     }
@@ -171,7 +171,7 @@ TEST_P(LinearTest, GradientsThroughGeluAreAsExactAsAPlainLoop) {
   }
 }
 
-// Products of several matrices of one shape, by themselves; where a matrix begins at an odd element too.
+// Independent products of several matrices of one shape, including matrices that begin at an odd element.
 TEST_P(LinearTest, StacksOfMatricesAreAsExactAsAPlainLoop) {
   for (const Case& c : {Case{128, 256, 192}, Case{37, 53, 71}, Case{1, 9, 5}})
     for (const bool a_turns : {false, true})
@@ -199,7 +199,7 @@ TEST_P(LinearTest, StacksOfMatricesAreAsExactAsAPlainLoop) {
       }
 }
 
-TEST_P(LinearTest, GradientsAreThoseOfFiniteDifferences) {
+TEST_P(LinearTest, GradientsEqualFiniteDifferences) {
   if (compute() != Dtype::f64) return;
   const Operand x = normals({6, 3}, 1), w1 = normals({8, 3}, 2), b1 = normals({8}, 3), w2 = normals({4, 8}, 4);
   const Operand b2 = normals({4}, 5), dy = normals({6, 4}, 6), pre = result({6, 8}), inner = result({6, 8}),
@@ -242,7 +242,7 @@ TEST_P(LinearTest, ParameterGradientsAccumulateAndInputGradientsOverwrite) {
   EXPECT_EQ(dx.raw(), fresh.raw());
 }
 
-// On the CPU the passes that a fused form saves give the same bits; Hopper's fused kernel has a test of its own.
+// On the CPU the separate passes give the same bits as the fused form; Hopper's fused kernel has its own test.
 TEST_P(LinearTest, FusedFormsEqualTheSeparateOnes) {
   if (device() == Device::cuda) return;
   const Operand x = normals({600, 40}, 1), w = normals({70, 40}, 2), b = normals({70}, 3), dy = normals({600, 70}, 4);

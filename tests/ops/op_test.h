@@ -1,8 +1,8 @@
 // One test body for an op on every device and in every type: on the CPU in f64 and f32, on a GPU in f32, bf16 and f16.
 //
-// A plain loop, templated on the type it computes in, says what is right: in double it is exact; in float, with results
-// rounded to the tested type, it tells what error a straightforward computation has. The op may have twice that, in its
-// largest and in its root-mean-square element.
+// The reference is a plain loop, templated on the type that it computes in. In double it is exact; in float, with
+// results rounded to the tested type, it gives the error of a straightforward computation. The op may have twice that,
+// in its largest element and in root mean square.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@
 
 namespace longstride::testing {
 
-// What a test is instantiated with: a device, and the compute type.
+// The parameters of a test: a device and the compute type.
 struct Precision {
   Device device;
   Dtype dtype;
@@ -42,13 +42,13 @@ inline const Precision precisions[] = {{Device::cpu, Dtype::f64},
            ::longstride::kernels::name_of(i.param.dtype);                                                         \
   })
 
-// Off for compute-sanitizer's initcheck, to which poison is a value like any other.
+// Off for compute-sanitizer's initcheck, which treats poison as an ordinary value.
 inline bool poisons() {
   const char* setting = std::getenv("LONGSTRIDE_TEST_POISON");
   return setting == nullptr || std::string_view(setting) != "0";
 }
 
-// An argument of an op: values rounded to a type, in memory of the device. What is to be written is NaN at first.
+// An argument of an op: values rounded to a type, in device memory. Outputs are initially NaN.
 class Operand {
  public:
   Operand(const Queue& queue, const Shape& shape, Dtype dtype, std::vector<double> values)
@@ -60,10 +60,10 @@ class Operand {
   }
   operator const Tensor&() const { return tensor_; }
   const Tensor* operator->() const { return &tensor_; }
-  const std::vector<double>& values() const { return values_; }  // as they were at first
+  const std::vector<double>& values() const { return values_; }  // the initial ones
   double at(std::int64_t i) const { return values_[static_cast<std::size_t>(i)]; }
 
-  // Gives it its first values again.
+  // Restores the initial values.
   void reset() {
     if (std::isnan(values_.front()) && !poisons()) return;
     const std::vector<std::byte> raw = encoded(values_, tensor_.dtype());
@@ -128,7 +128,7 @@ class OpTest : public ::testing::TestWithParam<Precision> {
   Operand result(const Shape& shape) { return result(shape, compute()); }
   Operand result(const Shape& shape, Dtype dtype) { return filled(shape, dtype, std::nan("")); }
 
-  // Runs the op three times: the bits are the same each time.
+  // Runs the op three times and expects the same bits each time.
   template <class Args>
   void run(const Args& args, std::initializer_list<Operand*> written) {
     std::vector<std::vector<std::byte>> first;
@@ -145,8 +145,8 @@ class OpTest : public ::testing::TestWithParam<Precision> {
     EXPECT_EQ(arena_.scratch_used(), 0u);
   }
 
-  // plain(T{}) is all elements that `found` should have, as a plain loop in T computes them. Where the op sums values
-  // that it has stored, two computations of one value may have rounded it to neighbours; `slack` is what that may add.
+  // plain(T{}) returns all elements of `found` as a plain loop in T computes them. If the op sums values that it has
+  // stored, two computations of one value may have rounded it to different neighbours; `slack` allows for that.
   template <class Plain>
   void expect_as_exact_as_plain(const std::string& name, const Operand& found, Plain&& plain, double slack = 0) const {
     const Dtype dtype = found->dtype();
@@ -173,8 +173,8 @@ class OpTest : public ::testing::TestWithParam<Precision> {
   Context ctx;
 
  private:
-  // What the same arithmetic may give in another order, relative to the largest element: in f64 twelve digits; sums of
-  // up to 1,000 numbers in f32 differ by sqrt(1000) roundings; 16-bit results by one step.
+  // The difference that another order of the same arithmetic may cause, relative to the largest element: in f64 the
+  // twelfth digit; sums of up to 1,000 numbers in f32 differ by sqrt(1000) roundings, 16-bit results by one step.
   static double roundings(Dtype dtype) {
     return dtype == Dtype::f64 ? 1e-12 : (dtype == Dtype::f32 ? 32 : 2) * half_step_of(dtype);
   }

@@ -27,7 +27,7 @@ const Case cases[] = {{1, 1, 1, 64, both},
                       {3, 101, 3, 96, both},
                       {2, 77, 5, 32, both},
                       {2, 77, 6, 8, rotary},
-                      {4, 40, 2, 6, both},  // rows that no pack divides
+                      {4, 40, 2, 6, both},  // rows that are not a multiple of any pack
                       {2, 50, 3, 126, both},
                       {2, 50, 3, 5, norm},
                       {1, 64, 8, 64, both, (1 << 24) - 64},
@@ -35,7 +35,7 @@ const Case cases[] = {{1, 1, 1, 64, both},
                       {1, 21, 3, 64, {true, 1e6}, 65000},
                       {1, 21, 3, 258, both}};
 
-// Queries and keys as attention has them: (batch, seq, heads, size) in the middle of rows of 3 heads * size.
+// Queries and keys as in attention: (batch, seq, heads, size) in the middle of rows of 3 heads * size.
 Shape shape_of(const Case& c) { return {c.batch, c.seq, 3 * c.heads * c.size}; }
 Tensor inner(const Tensor& qkv, const Case& c) {
   return qkv.slice(2, c.heads * c.size, 2 * c.heads * c.size).split_last(c.heads, c.size);
@@ -59,7 +59,7 @@ void each_head(const Case& c, F&& f) {
   }
 }
 
-// From the definition. Elements around queries and keys keep what they were.
+// From the definition. Elements around queries and keys are unchanged.
 template <class T>
 std::vector<T> plain(const Case& c, const Operand& x, const Operand& y) {
   std::vector<T> out(y.values().begin(), y.values().end());
@@ -101,7 +101,7 @@ std::vector<T> plain_backward(const Case& c, const Operand& dy, const Operand& x
 
 class QueryKeyTest : public OpTest {
  protected:
-  // GPU kernels take sizes up to 128.
+  // GPU kernels support sizes up to 128.
   bool takes(const Case& c) const { return device() == Device::cpu || c.size <= 128; }
 };
 LONGSTRIDE_OP_TESTS(QueryKeyTest);
@@ -136,7 +136,7 @@ TEST_P(QueryKeyTest, GradientsAreAsExactInPlaceAndElsewhere) {
     }
 }
 
-TEST_P(QueryKeyTest, GradientsAreThoseOfFiniteDifferences) {
+TEST_P(QueryKeyTest, GradientsEqualFiniteDifferences) {
   if (compute() != Dtype::f64) return;
   for (const QueryKeyTransform& transform : {norm, rotary, both}) {
     const Case c{2, 3, 2, 6, transform, 17};
@@ -152,7 +152,7 @@ TEST_P(QueryKeyTest, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-// As while decoding: the kernel reads the position from the GPU's memory.
+// As in decoding, the kernel reads the position from the GPU's memory.
 TEST_P(QueryKeyTest, AGpuReadsThePositionFromItsOwnMemory) {
   if (device() == Device::cpu) return;
   const Case c{2, 77, 5, 32, both, 1234};
@@ -163,7 +163,7 @@ TEST_P(QueryKeyTest, AGpuReadsThePositionFromItsOwnMemory) {
   EXPECT_EQ(y.raw(), same.raw());
 }
 
-// What rotation is for: scores depend on how far apart query and key are, and on nothing else of their positions.
+// The purpose of rotation: scores depend only on the distance between query and key, not on their positions.
 TEST_P(QueryKeyTest, ScoresDependOnTheDistanceAlone) {
   if (compute() != Dtype::f64) return;
   const Operand q = normals({1, 1, 1, 64}, 1), k = normals({1, 1, 1, 64}, 2);
@@ -181,7 +181,7 @@ TEST_P(QueryKeyTest, ScoresDependOnTheDistanceAlone) {
   EXPECT_GT(std::abs(score(1, 0) - score(0, 0)), 1e-3);
 }
 
-TEST_P(QueryKeyTest, RefusesAnOddSizeToRotateAndNothingToDo) {
+TEST_P(QueryKeyTest, RefusesToRotateAnOddSizeAndToDoNothing) {
   const Operand x = normals({1, 2, 2, 5}, 1), y = result({1, 2, 2, 5}), other = result({1, 2, 1, 10});
   EXPECT_THROW(ops::run(ctx, QueryKeyArgs{rotary, x, y, 0}), InternalError);
   EXPECT_THROW(ops::run(ctx, QueryKeyArgs{{}, x, y, 0}), InternalError);

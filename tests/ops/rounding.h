@@ -1,4 +1,4 @@
-// Element types on the host: rounding to one, and its bits. GPU types need no CUDA here.
+// Element types on the host: rounding to a type, and its bits. GPU types need no CUDA here.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -20,7 +20,7 @@ inline double half_step_of(Dtype dtype) {
   return dtype == Dtype::bf16 ? 0x1p-9 : dtype == Dtype::f16 ? 0x1p-12 : dtype == Dtype::f32 ? 0x1p-25 : 0x1p-54;
 }
 
-// To the nearest, ties to even; from double by way of float, as kernels do.
+// To the nearest, ties to even; from double via float, as in kernels.
 inline double rounded(double x, Dtype dtype) {
   if (dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::f16) return x;
   const double f = static_cast<float>(x);

@@ -1,5 +1,5 @@
-// Muon: what its update is to a matrix, and what it leaves to Adam. Against an independent implementation it is held by
-// training_muon of tests/golden/training.safetensors.
+// Muon: its update of a matrix, and what it leaves to Adam. training_muon in tests/golden/training.safetensors compares
+// it with an independent implementation.
 #include "framework/optim/muon.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Size {
 };
 const Size sizes[] = {{12, 40}, {40, 12}, {24, 24}, {1, 9}, {9, 1}, {1, 1}};
 
-// A matrix with singular values between 1 / 3 and 3, about: far from orthogonal and far from singular.
+// A matrix with singular values between about 1 / 3 and 3: far from orthogonal and far from singular.
 OwnedTensor gradient_of(Size s, Dtype dtype) {
   OwnedTensor g =
       normals({s.rows * s.columns}, dtype, 5, 1 / std::sqrt(static_cast<double>(std::max(s.rows, s.columns))));
@@ -41,7 +41,7 @@ OwnedTensor gradient_of(Size s, Dtype dtype) {
   return g;
 }
 
-// What one step takes from the weights, over what it is multiplied by: the orthogonalised matrix.
+// What one step subtracts from the weights, divided by its factor: the orthogonalised matrix.
 std::vector<double> update_of(Size s, const OwnedTensor& gradient) {
   Optimizer::Config c = config();
   c.weight_decay = 0;
@@ -55,7 +55,7 @@ std::vector<double> update_of(Size s, const OwnedTensor& gradient) {
   return update;
 }
 
-// By rotating pairs of rows until all are orthogonal (one-sided Jacobi): their lengths then.
+// Rotates pairs of rows until all are orthogonal (one-sided Jacobi) and returns their lengths.
 std::vector<double> singular_values(std::vector<double> a, std::int64_t rows, std::int64_t columns) {
   if (rows > columns) {
     std::vector<double> turned(a.size());
@@ -95,7 +95,8 @@ TEST(Muon, SingularValuesOfTheUpdateAreNearOne) {
   }
 }
 
-// U V^T times the transpose of U S V^T is U S U^T: symmetric. So is it of what differs from U V^T in singular values.
+// U V^T times the transpose of U S V^T is U S U^T: symmetric. The same holds for a matrix that differs from U V^T only
+// in its singular values.
 TEST(Muon, TheUpdateKeepsTheSingularVectors) {
   for (const Size s : sizes) {
     const OwnedTensor g = gradient_of(s, Dtype::f64);
@@ -113,7 +114,7 @@ TEST(Muon, TheUpdateKeepsTheSingularVectors) {
   }
 }
 
-TEST(Muon, TheMomentumIsNesterovs) {
+TEST(Muon, TheMomentumIsThatOfNesterov) {
   constexpr Size s{5, 8};
   Optimizer::Config c = config();
   c.clip = 0;
@@ -122,7 +123,7 @@ TEST(Muon, TheMomentumIsNesterovs) {
   run.advance(first);
   const OwnedTensor before = run.weights;
   run.advance(second);
-  OwnedTensor looked_ahead({40}, Dtype::f64);  // what the second step orthogonalises, up to its size
+  OwnedTensor looked_ahead({40}, Dtype::f64);  // what the second step orthogonalises, up to scale
   for (std::int64_t i = 0; i < 40; ++i) {
     const double m = 0.95 * 0.05 * first.at(i) + 0.05 * second.at(i);
     EXPECT_NEAR(run.m.at(i), m, 1e-15);
@@ -133,12 +134,12 @@ TEST(Muon, TheMomentumIsNesterovs) {
   const double rate = run.optimizer.scalars()->learning_rate;
   for (std::int64_t i = 0; i < 40; ++i) {
     const double step = 0.2 * std::sqrt(8.0) * expected[static_cast<std::size_t>(i)] + 0.1 * before.at(i);
-    // As far as the 1e-7 that is added to norms lets a matrix's size not matter.
+    // The tolerance is due to the 1e-7 added to norms, which makes a matrix's size matter slightly.
     EXPECT_NEAR(run.weights.at(i), before.at(i) - rate * step, 1e-5 * rate);
   }
 }
 
-// Layers declare what is stacked in their matrices; padding is nobody's.
+// Layers declare what is stacked in their matrices; padding belongs to none.
 TEST(Muon, FindsTheMatricesOfLayersAndNoOthers) {
   ParameterSet parameters;
   parameters.add("table", {3, 7}, {});
@@ -159,7 +160,7 @@ TEST(Muon, FindsTheMatricesOfLayersAndNoOthers) {
 
 const std::vector<HiddenMatrix> some_matrices = {{64, 4, 16, 64}, {128, 16, 5, 80}, {208, 5, 8, 48}};
 
-TEST(Muon, WhatIsNoMatrixIsAdams) {
+TEST(Muon, AdamUpdatesEverythingButMatrices) {
   Trial mixed(config(), 400, 400, Dtype::f32, some_matrices), adam(config(), 400, 400, Dtype::f32, {});
   for (std::uint32_t t = 0; t < 3; ++t)
     for (Trial* run : {&mixed, &adam}) run->advance(normals({400}, Dtype::f32, 20 + t));
@@ -171,7 +172,7 @@ TEST(Muon, WhatIsNoMatrixIsAdams) {
   }
 }
 
-TEST(Muon, EveryMatrixIsUpdatedByItself) {
+TEST(Muon, EveryMatrixIsUpdatedIndependently) {
   Trial all(config(), 400, 400, Dtype::f32, some_matrices);
   all.advance(normals({400}, Dtype::f32, 20));
   for (const HiddenMatrix& one : some_matrices) {

@@ -104,7 +104,7 @@ TEST(Optimizer, GivesTheSameBitsForAnyNumberOfThreads) {
   for (std::size_t i = 2; i < results.size(); ++i) EXPECT_EQ(results[i], results[i % 2]);
 }
 
-// A gradient of which one element is not finite.
+// A gradient with one element that is not finite.
 OwnedTensor overflowed(std::int64_t count, double value) {
   OwnedTensor gradient = normals({count}, Dtype::f32, 5);
   gradient.set(count / 2, value);
@@ -133,7 +133,7 @@ TEST(Optimizer, AGradientThatIsNotFiniteChangesNothingButTheScalars) {
   }
 }
 
-// Powers of two only, so the same bits.
+// The scales are powers of two, so the bits are the same.
 TEST(Optimizer, GradientsTimesTheLossScaleGiveTheSameWeights) {
   Optimizer::Config scaled = config();
   scaled.dynamic_loss_scale = true;
@@ -166,7 +166,7 @@ TEST(Optimizer, TheLossScaleHalvesOnOverflowAndDoublesAfterEnoughGoodSteps) {
   EXPECT_EQ(s.good_steps, 0);
   run.advance(good);
   run.advance(bad);
-  EXPECT_EQ(s.good_steps, 0) << "an overflow starts the count anew";
+  EXPECT_EQ(s.good_steps, 0) << "an overflow restarts the count";
   for (int i = 0; i < 40; ++i) run.advance(bad);
   EXPECT_EQ(s.loss_scale, 1);
   run.optimizer.resume(run.ctx, kernels::LossScale::most, kernels::LossScale::interval - 1);
@@ -190,7 +190,7 @@ TEST(Optimizer, PlannedScratchIsWhatAStepTakes) {
   EXPECT_EQ(planned.high_water(), run.ctx.arena->high_water());
 }
 
-TEST(Optimizer, SettingsOutOfRangeAreTheUsersMistake) {
+TEST(Optimizer, SettingsOutOfRangeAreUserErrors) {
   const auto refuse = [](auto&& change) {
     Optimizer::Config c = config();
     change(c);

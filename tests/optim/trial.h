@@ -1,4 +1,4 @@
-// A run of the optimizer on weights by themselves.
+// A run of the optimizer on bare weights.
 #pragma once
 #include <vector>
 
@@ -15,11 +15,11 @@ inline void take_step(Optimizer& optimizer, Context& ctx, const Tensor& weights,
 
 struct Trial {
   TestContext ctx;
-  OwnedTensor weights, m, v, ema, scalars;  // m, v and ema hold anything: start() must see to them
+  OwnedTensor weights, m, v, ema, scalars;  // m, v and ema have arbitrary content: start() must initialise them
   std::int64_t step = 0;
   Optimizer optimizer;
 
-  // Of `count` weights the first `decayed` decay, and `matrices` are Muon's.
+  // The first `decayed` of `count` weights decay, and Muon updates `matrices`.
   Trial(const Optimizer::Config& c, std::int64_t count, std::int64_t decayed, Dtype dtype,
         const std::vector<HiddenMatrix>& matrices = {})
       : weights(normals({count}, dtype, 1)),

@@ -1,5 +1,5 @@
-// Every way in which a checkpoint can be damaged that we could think of: the newest whole one is loaded, with a warning
-// that says what is wrong; without one, one sentence.
+// Every kind of damage to a checkpoint that we could think of: the newest whole one is loaded, with a warning that says
+// what is wrong with the other; if there is none, the error is one sentence.
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
@@ -57,7 +57,7 @@ class CheckpointFaults : public ::testing::Test {
     return at == std::string::npos ? said : said.substr(at + start.size(), said.size() - at - start.size() - 1);
   }
 
-  // Changes state.json and makes its checksum good again: a liar, not a victim.
+  // Changes state.json and corrects its checksum: a false statement, not damage.
   void forge(const std::function<void(json&)>& change) {
     json state = json::parse(read_file(path("state.json")));
     change(state);
@@ -74,7 +74,7 @@ class CheckpointFaults : public ::testing::Test {
   std::shared_ptr<spdlog::logger> old_logger_;
 };
 
-TEST_F(CheckpointFaults, AWholeOneIsLoadedWithoutAWord) {
+TEST_F(CheckpointFaults, AWholeOneIsLoadedWithoutAWarning) {
   EXPECT_EQ(resumed_step(run_.path()), 20);
   EXPECT_EQ(log_.str(), "");
 }
@@ -112,7 +112,7 @@ TEST_F(CheckpointFaults, AFlippedBitAnywhereInATensorFileIsNoticed) {
   }
 }
 
-// White space is the only thing in state.json that may change unnoticed, for it says nothing.
+// Only white space in state.json may change unnoticed, because it has no meaning.
 TEST_F(CheckpointFaults, AFlippedBitAnywhereInTheStateIsNoticed) {
   const std::string content = read_file(path("state.json"));
   for (std::size_t at = 0; at < content.size(); ++at) {
@@ -140,7 +140,7 @@ TEST_F(CheckpointFaults, GarbageInPlaceOfTheStateIsNoticed) {
   EXPECT_EQ(complaint(), "/state.json: is not the state of a checkpoint");
 }
 
-TEST_F(CheckpointFaults, AStateThatLiesIsNoticed) {
+TEST_F(CheckpointFaults, AFalseStateIsNoticed) {
   const auto complaint_of = [&](const std::function<void(json&)>& change) {
     const std::string good = read_file(path("state.json"));
     forge(change);
@@ -173,7 +173,7 @@ TEST_F(CheckpointFaults, AStateThatLiesIsNoticed) {
             "/state.json: 'version' must be a whole number of at least 1");
 }
 
-TEST_F(CheckpointFaults, DirectoriesAndFilesInEachOthersPlaceAreNoticed) {
+TEST_F(CheckpointFaults, SwappedFilesAndDirectoriesAreNoticed) {
   fs::remove(path("model.safetensors"));
   fs::create_directory(path("model.safetensors"));
   EXPECT_EQ(complaint(), "/model.safetensors: is a directory, but a file is needed");
@@ -197,8 +197,8 @@ TEST_F(CheckpointFaults, NoCheckpointAtAllIsOneSentence) {
               run + ": holds no checkpoint; give the directory of a run that has saved one");
 }
 
-// Not damage: to go back to an older checkpoint would throw work away without asking.
-TEST_F(CheckpointFaults, ALaterFormatIsNotPassedOver) {
+// This is not damage: returning to an older checkpoint would silently discard work.
+TEST_F(CheckpointFaults, ALaterFormatIsNotSkipped) {
   forge([](json& s) { s = {{"format", s["format"]}, {"version", checkpoint_version + 1}, {"all", "new"}}; });
   SmallTraining training;
   EXPECT_EQ(user_error_of([&] { load_newest_checkpoint(run_.path(), training.tensors()); }),
@@ -243,7 +243,7 @@ TEST_F(CheckpointFaults, NamesThatOnlyResembleCheckpointsAreIgnored) {
   EXPECT_EQ(checkpoint_steps(run_.path()), (std::vector<std::int64_t>{10, 20}));
 }
 
-// Saved by a program that did not look, or by hand: neither training, nor scoring, nor sampling makes sense of it.
+// Such weights, saved by a program that did not check or by hand, are useless for training, scoring and sampling.
 TEST(CheckpointWeights, ThatAreNotFiniteAreRefused) {
   const testing::TemporaryDirectory run;
   SmallTraining training;
@@ -257,7 +257,7 @@ TEST(CheckpointWeights, ThatAreNotFiniteAreRefused) {
   EXPECT_EQ(user_error_of([&] { load_weights(run.path(), training.parameters, false); }), message);
 }
 
-// Each file is checked, but not each on a thread of its own.
+// Every file is checked, but not each in its own thread.
 TEST_F(CheckpointFaults, AManifestOfManyFilesStartsFewThreads) {
   forge([&](json& state) {
     for (int i = 0; i < 3000; ++i) state["files"][fmt::format("f{}", i)] = {{"bytes", 4096}, {"sha256", ""}};

@@ -25,7 +25,7 @@ struct SmallTraining {
   SmallTraining(const SmallTraining&) = delete;
   SmallTraining& operator=(const SmallTraining&) = delete;
 
-  // Fills every element of every buffer but the padding.
+  // Fills every element of every buffer except the padding.
   void fill(double seed) {
     double next = seed;
     for (const Tensor& flat : {masters, m, v, ema})
@@ -69,7 +69,7 @@ inline std::string directory_of(const std::string& run, std::int64_t step) {
   return run + "/checkpoints/step-" + std::string(8 - digits.size(), '0') + digits;
 }
 
-// The step that resuming would go on from, after checking that the values are those of that step.
+// The step that a run would resume from, after checking that the values are those of that step.
 inline std::int64_t resumed_step(const std::string& run) {
   SmallTraining loaded, expected;
   const CheckpointState state = load_newest_checkpoint(run, loaded.tensors());

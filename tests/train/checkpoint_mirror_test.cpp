@@ -66,7 +66,7 @@ TEST_F(CheckpointMirror, RestoresWhatTheRunHasLost) {
   EXPECT_EQ(resumed_step(empty.path()), 20);
 }
 
-TEST_F(CheckpointMirror, ItselfDamagedIsPassedOver) {
+TEST_F(CheckpointMirror, ADamagedCopyIsSkipped) {
   damage(mirror.path(), 20);
   EXPECT_EQ(restore_from_mirror(run.path(), mirror.path()), std::nullopt);
   damage(run.path(), 20);
@@ -84,7 +84,7 @@ TEST_F(CheckpointMirror, ADamagedCheckpointIsNotCopied) {
   EXPECT_EQ(checkpoint_steps(mirror.path()), (std::vector<std::int64_t>{10, 20}));
 }
 
-// The run has its checkpoint, and the user hears that there is no second one.
+// The run has its checkpoint, and the user is warned that there is no second copy.
 TEST_F(CheckpointMirror, AFailedCopyIsAWarning) {
   std::ostringstream log;
   const auto before = spdlog::default_logger();

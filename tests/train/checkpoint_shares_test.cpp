@@ -1,5 +1,5 @@
-// A checkpoint written by several writers: their shares are the whole, and what is read does not depend on how it was
-// cut.
+// A checkpoint written by several writers: their shares add up to the whole, and the result of reading does not depend
+// on the division.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -19,7 +19,7 @@ using testing::SmallTraining;
 using testing::state_at;
 using testing::TemporaryDirectory;
 
-// What a share holds of whole tensors.
+// The parts of whole tensors that a share holds.
 TrainingTensors held(SmallTraining& all, const CheckpointShare& share, std::vector<float>& memory) {
   memory.clear();
   const auto take = [&](const Tensor& flat, const std::vector<FlatRange>& ranges) {
@@ -81,7 +81,7 @@ TEST(CheckpointShares, AreEvenUnlessTheModelAloneIsMore) {
     }
 }
 
-// Pieces of buckets, as a sharded optimizer has them: several ranges a rank, which cut parameters anywhere.
+// Pieces of buckets, as in a sharded optimizer: several ranges per rank, which cut parameters anywhere.
 TEST(CheckpointShares, OfOwnersOfScatteredRangesAreTheWhole) {
   const std::int64_t flat = SmallTraining(Dtype::f32, 33).parameters.flat_size();
   ASSERT_EQ(flat % 64, 0);
@@ -123,7 +123,7 @@ TEST(CheckpointWriter, WritesWhatWasThereWhenItBegan) {
     training.fill(static_cast<double>(step));
     expected.fill(static_cast<double>(step));
     writer.begin(state_at(step));
-    training.fill(99);  // training goes on
+    training.fill(99);  // training continues
     writer.poll();
     EXPECT_NE(writer.committed(), step);
     writer.finish();

@@ -108,7 +108,7 @@ TEST(Checkpoint, KeepZeroKeepsAll) {
   EXPECT_EQ(checkpoint_steps(run.path()).size(), 4u);
 }
 
-// After a fall back from 50 to 20 the run saves 30: with keep 1 the damaged 50 must not push it out.
+// After falling back from 50 to 20 the run saves 30; with keep 1 the damaged 50 must not displace it.
 TEST(Checkpoint, ADamagedLaterOneDoesNotCountAsTheNewest) {
   const TemporaryDirectory run;
   save(run.path(), 20);
@@ -118,7 +118,7 @@ TEST(Checkpoint, ADamagedLaterOneDoesNotCountAsTheNewest) {
   save(run.path(), 30, 1);
   EXPECT_EQ(checkpoint_steps(run.path()), (Steps{30, 50}));
   EXPECT_EQ(resumed_step(run.path()), 30);
-  save(run.path(), 50, 1);  // reached again, it is replaced
+  save(run.path(), 50, 1);  // replaced when it is reached again
   EXPECT_EQ(checkpoint_steps(run.path()), Steps{50});
   EXPECT_EQ(resumed_step(run.path()), 50);
 }
@@ -161,7 +161,7 @@ TEST(Checkpoint, WeightsAloneAreMastersOrTheirAverage) {
   EXPECT_EQ(bits(average.masters), bits(saved.ema));
 }
 
-TEST(Checkpoint, WithoutAnAverageItsMastersStandIn) {
+TEST(Checkpoint, WithoutAnAverageTheMastersAreUsed) {
   const TemporaryDirectory run;
   SmallTraining saved(Dtype::f32, 5, false), loaded;
   saved.fill(3);

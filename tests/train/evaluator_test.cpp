@@ -83,7 +83,7 @@ TEST(EvaluationWindows, AreSpreadEvenlyWhenAskedFor) {
   EXPECT_EQ(evaluation_windows(sequences, config).size(), 100u);
 }
 
-// The windows' own scatter, straight from the definition; equal lengths.
+// From the scatter of the windows, directly from the definition; equal lengths.
 TEST(Evaluate, StandardErrorIsThatOfTheMeanOverWindows) {
   test::ToyModel<double> toy(test::toy_config());
   toy.randomise();

@@ -1,4 +1,4 @@
-// What does not fit is refused with the largest micro-batch that does.
+// What does not fit is refused, naming the largest micro-batch that fits.
 #include "framework/train/step/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::string refusal(Model& model, const TrainConfig& config, std::int64_t free) 
   return "";
 }
 
-TEST(MemoryPlan, WhatFitsIsNotRefusedAndWhatDoesNotNamesTheLargestMicroBatchThatDoes) {
+TEST(MemoryPlan, RefusesWhatDoesNotFitAndNamesTheLargestMicroBatch) {
   SparseTransformer model(toy_config());
   const TrainConfig whole = config_of(12);
   const auto bytes = [&](std::int64_t micro) { return plan_memory(model, config_of(micro), 1).block(); };
@@ -42,8 +42,8 @@ TEST(MemoryPlan, WhatFitsIsNotRefusedAndWhatDoesNotNamesTheLargestMicroBatchThat
   EXPECT_NE(refusal(model, whole, bytes(1) - 1).find("no micro-batch fits"), std::string::npos);
 }
 
-// Neither the ranks nor the GPUs are there.
-TEST(MemoryPlan, OfRanksWithAGpuEachAddsWhatTravelsAndDividesWhatIsSharded) {
+// Neither the ranks nor the GPUs exist here.
+TEST(MemoryPlan, RanksAddTransfersAndDivideShardedState) {
   SparseTransformer model(toy_config());
   TrainConfig config = config_of(1);
   const MemoryPlan alone = plan_memory(model, config, 1, Device::cuda);

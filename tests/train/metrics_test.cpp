@@ -56,7 +56,7 @@ TEST(Metrics, LinesCarryTheDocumentedKeys) {
                             {"seconds", 1.5}}));
 }
 
-TEST(Metrics, LinesOfAGpuTellTheDeviceAndInFp16TheLossScale) {
+TEST(Metrics, LinesOfAGpuNameTheDeviceAndInFp16TheLossScale) {
   const TemporaryDirectory run;
   MetricsWriter writer(run.path(), 0);
   writer.write(DeviceMetrics{0, "NVIDIA H200", "fp16", 4096});
@@ -97,7 +97,7 @@ TEST(Metrics, ANewRunStartsWithNoLines) {
   EXPECT_TRUE(steps_of(run.path()).empty());
 }
 
-TEST(Metrics, ALineThatAKillHasCutShortGoes) {
+TEST(Metrics, ALineCutShortByAKillIsDropped) {
   const TemporaryDirectory run;
   write_steps(run.path(), 0, {10});
   std::ofstream(run / "metrics.jsonl", std::ios::app) << "{\"step\":20,\"lo";
@@ -105,7 +105,7 @@ TEST(Metrics, ALineThatAKillHasCutShortGoes) {
   EXPECT_EQ(steps_of(run.path()), (std::vector<std::int64_t>{10, 40}));
 }
 
-TEST(Metrics, ADirectoryThatIsNotThereIsTheUsersError) {
+TEST(Metrics, AMissingDirectoryIsAUserError) {
   const TemporaryDirectory run;
   EXPECT_NE(testing::user_error_of([&] { MetricsWriter(run / "none", 0); }), "");
 }
@@ -116,7 +116,7 @@ TEST(Crc32c, GivesThePublishedAnswers) {  // RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\xff').data(), 32), 0x62a8ab43u);
 }
 
-// Takes the TFRecords apart as TensorBoard does.
+// Parses the TFRecords as TensorBoard does.
 std::vector<std::string> events_in(const std::string& run) {
   const auto masked = [](const char* bytes, std::size_t count) {
     const std::uint32_t crc = crc32c(bytes, count);

@@ -1,4 +1,4 @@
-// Training with Muon: its memory is planned, and a run that goes on ends in the bits of one that was not stopped.
+// Training with Muon: its memory is planned, and a resumed run ends in the same bits as an uninterrupted one.
 #include <omp.h>
 
 #include <set>
@@ -32,12 +32,12 @@ TEST(MuonTraining, UpdatesEveryMatrixOfTheLayersAndNoOther) {
   SparseTransformer model(toy_config());
   std::set<std::int64_t> begins;
   for (const HiddenMatrix& m : hidden_matrices(model.parameters())) begins.insert(m.begin);
-  EXPECT_EQ(begins.size(), 2u * 6u);  // of two layers: queries, keys, values, output, inner, outer
+  EXPECT_EQ(begins.size(), 2u * 6u);  // two layers: queries, keys, values, output, inner, outer
   for (const Parameter& p : model.parameters().all())
     EXPECT_EQ(begins.contains(p.offset), p.name.starts_with("layers.") && p.shape.rank == 2) << p.name;
 }
 
-TEST(MuonTraining, ARunThatGoesOnEndsInTheSameBits) {
+TEST(MuonTraining, AResumedRunEndsInTheSameBits) {
   const testing::TemporaryDirectory directory;
   Trained straight(train_config(), toy_config()), first(train_config(), toy_config());
   Trained second(train_config(), toy_config());

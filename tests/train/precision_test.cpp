@@ -16,7 +16,7 @@ TEST(Precision, AutomaticIsBf16OnAGpuAndFp32OnTheCpu) {
   EXPECT_THROW(compute_type(Precision::fp16, Device::cpu), UserError);
 }
 
-TEST(Precision, TheResidualStreamIsNarrowBesideBf16UnlessTheRecipeSaysFp32) {
+TEST(Precision, TheResidualStreamIsBf16WithBf16UnlessSetToFp32) {
   const auto narrow = [](Precision precision, Precision residual, Device device = Device::cuda) {
     TrainConfig config;
     config.precision = precision;

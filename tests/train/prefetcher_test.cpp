@@ -9,7 +9,7 @@
 namespace longstride {
 namespace {
 
-// Rows that say which they are; fails at one step.
+// Rows that identify themselves; fails at one step.
 class Numbered final : public BatchSource {
  public:
   explicit Numbered(std::int64_t bad_step = -1) : bad_step_(bad_step) {}
@@ -40,7 +40,7 @@ TEST(Prefetcher, GivesTheRowsOfEveryStepInOrder) {
   }
 }
 
-// What next() gave stays as it is until the next call, however long the caller takes.
+// The result of next() is unchanged until the next call, however long the caller takes.
 TEST(Prefetcher, DoesNotWriteOverRowsInUse) {
   const Numbered source;
   Prefetcher prefetcher(source, 0, 1, 0, 1, 3);

@@ -18,7 +18,7 @@ TEST(ProgressText, SaysWhereTheRunIs) {
             "step 1,200/73,000 | 2.131 bits/byte | 10.2k tokens/s | MFU 31.2% | 5 h 12 min left");
 }
 
-TEST(ProgressText, SaysWhatItDoesNotKnow) {
+TEST(ProgressText, SaysWhatIsUnknown) {
   Progress p = sample;
   p.mfu.reset();
   p.seconds_left.reset();
@@ -74,13 +74,13 @@ std::string content_of(std::FILE* file) {
   return text;
 }
 
-TEST(ProgressLine, ALogGetsPlainLinesNoOftenerThanAsked) {
+TEST(ProgressLine, ALogGetsPlainLinesNoMoreOftenThanAsked) {
   std::FILE* log = std::tmpfile();
   {
     ProgressLine line(log, 3600);
     for (std::int64_t step : {1, 2, 3}) line.update(at(step));
     EXPECT_EQ(content_of(log), "step 1/3" + unknowns + "\n");
-  }  // the end writes what was held back, once
+  }  // the destructor writes what was held back, once
   EXPECT_EQ(content_of(log), "step 1/3" + unknowns + "\nstep 3/3" + unknowns + "\n");
   std::fclose(log);
 }
@@ -108,7 +108,7 @@ TEST(ProgressLine, ATerminalGetsOneLineThatFitsItsWidth) {
     line.update(at(2));  // too soon to be drawn
     line.finish();
   }
-  std::string shown;  // a terminal hands its output over in pieces
+  std::string shown;  // a terminal delivers its output in pieces
   char bytes[1000];
   while (shown.find('\n') == std::string::npos) {
     const ssize_t count = ::read(master, bytes, sizeof(bytes));

@@ -1,4 +1,4 @@
-// Two processes never train into one directory, and a lock left behind by a killed process does not stay in the way.
+// Two processes never train into one directory, and a lock left behind by a killed process does not block others.
 #include "framework/train/run/run_lock.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ constexpr RunLockTiming quick{0.02, 0.2};
 
 void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-// Waits until it holds, for some seconds at most: other programs may keep a thread waiting.
+// Waits until the condition holds, for at most a few seconds: other programs may delay a thread.
 template <class F>
 bool soon(F&& holds) {
   for (int i = 0; i < 1000 && !holds(); ++i) sleep_for(0.01);
@@ -70,7 +70,7 @@ TEST_F(RunLockTest, ASecondProcessIsRefusedWithTheNameOfTheFirst) {
   const std::string message = user_error_of([&] { RunLock(directory.path(), quick); });
   EXPECT_EQ(message.find(directory.path() + ": process " + std::to_string(child) + " on "), 0u) << message;
   EXPECT_NE(message.find("is training into it; wait until it has ended or stop it"), std::string::npos) << message;
-  ::kill(child, SIGSTOP);  // stopped is not gone
+  ::kill(child, SIGSTOP);  // a stopped process still holds its lock
   EXPECT_NE(user_error_of([&] { RunLock(directory.path(), quick); }), "");
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
@@ -79,14 +79,14 @@ TEST_F(RunLockTest, ASecondProcessIsRefusedWithTheNameOfTheFirst) {
 TEST_F(RunLockTest, TheLockOfAKilledProcessIsTakenAtOnce) {
   const pid_t child = holder();
   ::kill(child, SIGKILL);
-  sleep_for(0.05);  // not waited for: a process that has ended counts as gone
+  sleep_for(0.05);  // without waitpid: a process that has ended counts as gone
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), RunLockTiming{3, 20}); }), "");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
   ::waitpid(child, nullptr, 0);
 }
 
-// The process that began earlier under this one's number has ended.
+// An earlier process with this one's number has ended.
 TEST_F(RunLockTest, TheLockOfAnEarlierProcessOfTheSameNumberIsTakenAtOnce) {
   std::string text;
   {
@@ -99,7 +99,7 @@ TEST_F(RunLockTest, TheLockOfAnEarlierProcessOfTheSameNumberIsTakenAtOnce) {
   EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), RunLockTiming{3, 20}); }), "");
 }
 
-TEST_F(RunLockTest, ItIsGivenBackAndLeavesNothing) {
+TEST_F(RunLockTest, ItIsReleasedAndLeavesNothing) {
   { const RunLock held(directory.path(), quick); }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
   EXPECT_EQ(user_error_of([&] { RunLock(directory.path(), quick); }), "");
@@ -140,7 +140,7 @@ TEST_F(RunLockTest, AProcessWhoseLockWasTakenNoticesAndLeavesTheOthersAlone) {
   EXPECT_EQ(text_of(lock), lock_of_another_host(1));
 }
 
-TEST_F(RunLockTest, ALockThatSomebodyDeletedIsMadeAgain) {
+TEST_F(RunLockTest, ADeletedLockIsCreatedAgain) {
   const RunLock held(directory.path(), quick);
   std::filesystem::remove(lock);
   EXPECT_TRUE(soon([&] { return std::filesystem::exists(lock); }));
@@ -186,7 +186,7 @@ TEST_F(RunLockTest, OneOfManyProcessesTakesAStaleLock) {
   EXPECT_EQ(winners, 1);
 }
 
-TEST_F(RunLockTest, ADirectoryThatIsNotThereIsAnError) {
+TEST_F(RunLockTest, AMissingDirectoryIsAnError) {
   EXPECT_NE(user_error_of([&] { RunLock(directory / "none", quick); }), "");
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using test::ToyModel;
 
-// In memory of exactly the planned size.
+// Samples in memory of exactly the planned size.
 Samples sampled(ToyModel<float>& toy, const SampleConfig& config) {
   Samples out;
   Context& ctx = toy.context();

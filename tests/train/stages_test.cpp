@@ -1,4 +1,4 @@
-// Context that grows in stages: a stage is the training of shorter sequences on the same bytes.
+// Context that grows in stages: a stage trains on shorter sequences of the same bytes.
 #include "tests/train/trained.h"
 
 namespace longstride::test {
@@ -46,7 +46,7 @@ TEST(Stages, AStageIsTheTrainingOfAsManyShorterSequencesOnTheSameBytes) {
   }
 }
 
-TEST(Stages, FromTheLastBorderOnRowsAreWhole) {
+TEST(Stages, AfterTheLastBorderRowsAreWhole) {
   TrainConfig staged = train_config(4);
   staged.stages = {{1, 12}};
   const testing::TemporaryDirectory directory;
@@ -59,7 +59,7 @@ TEST(Stages, FromTheLastBorderOnRowsAreWhole) {
   EXPECT_EQ(run.bits(), whole.bits());
 }
 
-TEST(Stages, ARunThatGoesOnBeforeABorderOrAtItEndsInTheSameBits) {
+TEST(Stages, ARunResumedBeforeOrAtABorderEndsInTheSameBits) {
   TrainConfig staged = train_config(4, 1);
   staged.stages = {{3, 12}, {5, 24}};
   Trained straight(staged, config_of(context, 0.3));

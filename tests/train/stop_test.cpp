@@ -7,7 +7,7 @@
 namespace longstride {
 namespace {
 
-TEST(Stop, EverySignalThatAsksIsNoted) {
+TEST(Stop, EveryStopSignalIsNoted) {
   catch_stop_signals();
   for (int number : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
     clear_stop_request();
@@ -50,7 +50,7 @@ TEST(StopDeathTest, ASecondInterruptEndsAtOnce) {
       ::testing::KilledBySignal(SIGINT), "");
 }
 
-TEST(StopDeathTest, ASecondTerminateIsStillPolite) {
+TEST(StopDeathTest, ASecondTerminateStillStopsCleanly) {
   EXPECT_EXIT(
       {
         catch_stop_signals();

@@ -43,9 +43,9 @@ run() {  # tool, gtest filter, more options
 }
 
 tiny=Paths/AttentionCuda.TinyShapesAreAsGoodAsNaive
-fp32_step=TrainingOnTheGpu.Fp32GradientsAreAsNearToExactOnesAsTheCpus
-narrow_steps=TrainingOnTheGpu.NarrowGradientsStayWithinTheirTypesRounding
-fused_activation=GemmCuda.AFused*GivesTheBitsOfThePassAfterTheProduct
+fp32_step=TrainingOnTheGpu.Fp32GradientsAreAsExactAsOnTheCpu
+narrow_steps=TrainingOnTheGpu.LowPrecisionGradientsStayWithinTheirRounding
+fused_activation=GemmCuda.AFused*GivesTheSameBitsAsASeparatePass
 for tool in "${tools[@]}"; do
   if [ "$tool" = initcheck ]; then
     # Arrays that tests fill with NaN would count as initialised: those of the portable path are left as they are. What
