@@ -91,7 +91,7 @@ std::size_t communicator_workspace_bytes(int ranks);
 // The communicator of this process: MPI's world under mpirun or srun, otherwise single. `argc` and `argv` are main's.
 // The returned object finalises MPI when destroyed normally. Destroyed while an exception propagates, it ends every
 // rank, because the others may be waiting for this one. So main prints the error within the communicator's lifetime and
-// calls abort_all_ranks with the exit code it wants.
+// calls abort_all_ranks with its exit code.
 std::unique_ptr<Communicator> make_communicator(int* argc, char*** argv);
 std::unique_ptr<Communicator> make_single_communicator();
 

@@ -45,7 +45,7 @@ template <class F>
 void with_stream_types(Dtype compute, Dtype residual, F&& f) {
   if (compute == Dtype::bf16 && residual == Dtype::bf16) return f(__nv_bfloat16{}, __nv_bfloat16{});
   if (residual != Dtype::f32)
-    throw std::logic_error(std::string("a residual stream of ") + name_of(residual) + " beside " + name_of(compute));
+    throw std::logic_error(std::string("a residual stream of ") + name_of(residual) + " with " + name_of(compute));
   with_gpu_type(compute, [&](auto zero) { f(zero, float{}); });
 }
 

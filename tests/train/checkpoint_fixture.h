@@ -1,4 +1,4 @@
-// A model of three parameters with its optimizer state, whose values follow from a number, and a run directory.
+// A model of three parameters with its optimizer state, all derived from one number, and a run directory.
 #pragma once
 #include <memory>
 #include <string>
@@ -57,7 +57,7 @@ inline CheckpointState state_at(std::int64_t step) {
   return {step, 18446744073709551615u, step * 4096, 8, 4, "name: small\nmodel: {layers: 2}\n", {}, 0, 1.0 / 3};
 }
 
-// Saves a checkpoint whose values follow from its step.
+// Saves a checkpoint with values derived from its step.
 inline void save(const std::string& run, std::int64_t step, std::int64_t keep = 0) {
   SmallTraining training;
   training.fill(static_cast<double>(step));

@@ -87,7 +87,7 @@ class Attempt {
   std::string outcome_;
 };
 
-// The addresses that are due; the next untried one at once when no attempt is in progress.
+// Begins the attempts that are due, and the next one at once if none is in progress.
 void begin_attempts(std::vector<Attempt>& attempts) {
   bool under_way = false;
   for (Attempt& a : attempts) {

@@ -3,7 +3,7 @@
 //   a rank says hello, with the token that came through the communicator;
 //   rank 0 answers with a welcome, and sends nothing to a connection that has not shown the token;
 //   the rank says which of its connections it has chosen (the first that was welcomed), and closes the others.
-// Both sides handle all connections at once, so strangers delay no rank and rank 0 may be late.
+// Both sides handle all connections concurrently, so strangers delay no rank and rank 0 may be late.
 #pragma once
 #include <array>
 #include <cstdint>

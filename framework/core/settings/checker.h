@@ -8,7 +8,7 @@
 
 namespace longstride {
 
-// Collects mistakes, so that all of them are reported at once. Keys are dotted, as "model.layers".
+// Collects mistakes, so that all of them are reported at once. Keys are dotted, such as "model.layers".
 class SettingsChecker {
  public:
   virtual ~SettingsChecker() = default;

@@ -1,10 +1,10 @@
 // Checkpoints: RUN/checkpoints/step-00001000/, a directory that appears whole or not at all, of
 //   model.safetensors                     master weights by parameter name
-//   ema.safetensors                       their running average, by the same names; only when the recipe has one. From
-//                                         ranks that hold a part each: ema-00000-of-00004.safetensors ..
+//   ema.safetensors                       their running average, by the same names; only when the recipe has one. If
+//                                         several ranks hold a part each: ema-00000-of-00004.safetensors ..
 //   optimizer-00000-of-00001.safetensors  moments by parameter name, "m.<name>" and "v.<name>": they survive a
 //                                         change of the flat layout or of the number of shards. Several ranks write a
-//                                         shard each; of a parameter that two share, each holds a range of elements,
+//                                         shard each; if two share a parameter, each shard has a range of its elements,
 //                                         "m.<name>[begin:end]", in one dimension
 //   state.json                            step, seed, recipe ..., size and SHA-256 of every other file and of itself
 // A checkpoint is whole when every byte matches state.json. All tensors are in host memory; the files have the type of

@@ -2,9 +2,8 @@
 // For one rank.
 //   {"step":10,"loss":5.1,"bits_per_byte":7.4,"lr":7e-06,"grad_norm":1.2,"tokens_per_second":10234.5}
 // In fp16 a step's line also has "loss_scale" and "skipped", the number of consecutive steps skipped up to this one.
-//   {"step":0,"device":"NVIDIA H200","precision":"bf16","planned_bytes":37580963840}          once, training on a GPU
-//   {"step":1000,"planned_bytes":37580963840,"used_bytes":37580963840}                            at the end of a
-//   process
+//   {"step":0,"device":"NVIDIA H200","precision":"bf16","planned_bytes":37580963840}   once, when training on a GPU
+//   {"step":1000,"planned_bytes":37580963840,"used_bytes":37580963840}                 at the end of a process
 //   {"step":1000,"split":"valid","loss":1.9,"bits_per_byte":2.7,"bytes":100000,"seconds":12.5}
 // A number that is not finite is written as null, because JSON cannot represent it.
 #pragma once

@@ -45,7 +45,7 @@ __device__ inline float2 unpack(std::uint32_t packed) {
 }
 
 // Rows of 32, 64 or 128 elements. The 16-byte chunks of a row are permuted by the row's number, so that one chunk of
-// eight rows, which ldmatrix reads at once, lies in different banks.
+// eight rows, which ldmatrix reads at once, is spread over different banks.
 template <class T, int Columns>
 struct Tile {
   T* data;

@@ -31,7 +31,7 @@ struct Heads {
 // What a unit (sequence, head, split) reads at a position in all layers of one plan. Computed once per position.
 struct KeyPlan {
   KeyLine lines[HeadGeometry::most_parts];
-  KeyRows rows[HeadGeometry::most_parts];  // for keys that do not lie on a line
+  KeyRows rows[HeadGeometry::most_parts];  // for keys that are not on a line
   int counts[HeadGeometry::most_parts];
   int ring_row[HeadGeometry::most_parts];  // where this position's key and value are stored; -1: nowhere
   int parts, begin, end, self;             // keys [begin, end) of this split; index of the position's own key

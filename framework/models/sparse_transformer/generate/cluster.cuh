@@ -20,7 +20,7 @@ constexpr int most_cluster_width = 32 * cluster_warps;  // one element per threa
 enum Message { mixed_message, middle_message, inner_message, outer_message, logits_message, messages };
 
 // A thread block's share of a product: tiles of 8 rows, each cut into 2^part_shift parts of `blocks` neighbouring
-// blocks; a part is the work of one warp and lies within one stage. The share consists of pieces of `piece_tiles` tiles
+// blocks; a part is the work of one warp and is within one stage. The share consists of pieces of `piece_tiles` tiles
 // (`piece_blocks` blocks), each of which begins a stage.
 struct Work {
   int tiles = 0, part_shift = 0, blocks = 0, piece_tiles = 0, piece_blocks = 0, stages = 0;

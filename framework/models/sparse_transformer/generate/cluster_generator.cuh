@@ -1,6 +1,6 @@
-// The kernel for clusters: each of a few clusters of blocks draws sequences of its own, independently of the others.
-// The values of a hand-over are stored directly in the shared memory of all blocks of the cluster and complete on a
-// barrier there. A layer has four hand-overs:
+// The kernel for clusters: each of a few clusters of blocks draws its own sequences, independently of the others. The
+// values of a hand-over are stored directly in the shared memory of all blocks of the cluster and complete on a barrier
+// there. A layer has four hand-overs:
 //   mixed    the heads' outputs: the block that computes a head's query, key and value also attends with them
 //   middle   the attention branch's rows; every block adds them to its own copy of the residual stream
 //   inner    the activated rows of the first feed-forward product

@@ -4,8 +4,8 @@
 // tiles are loaded while this one is computed.
 //
 // The scores of three key tiles are in registers at once: one maximum, one pass of exponentials, one sum, and no
-// rescaling. A query tile that sees more takes them in turns, as an online softmax. A warp processes sixteen keys at a
-// time, and only those that its sixteen queries see; visibility follows from two numbers per row.
+// rescaling. A query tile that sees more processes them in several rounds, as an online softmax. A warp processes
+// sixteen keys at a time, and only those that its sixteen queries see; visibility follows from two numbers per row.
 #pragma once
 #include <algorithm>
 #include <new>
