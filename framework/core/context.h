@@ -43,8 +43,8 @@ struct Context {
   std::uint64_t seed = 0;
   const std::int64_t* step = nullptr;  // device memory: the current step, read by kernels; null outside training
   const float* loss_scale = nullptr;   // device memory: what the loss is multiplied by (fp16); null: nothing
-  std::int64_t* position = nullptr;  // device memory: while decoding on a GPU, the batch's position, which replaces
-                                     // the host's, so that one graph serves every position
+  std::int64_t* position = nullptr;    // device memory: while decoding on a GPU, the batch's position, which replaces
+                                       // the host's, so that one graph serves every position
   std::int64_t first_row = 0;  // index in the global batch of this micro-batch's first sequence: dropout is keyed by
                                // it, so that the masks do not depend on the number of ranks or on accumulation. With a
                                // group it counts runs of positions instead, `size` per sequence
