@@ -80,7 +80,7 @@ void CheckpointWriter::choose_share() {
     if (static_cast<int>(writers_.size()) < comm_.size())
       throw user_error(
           "{}: is not visible to all {} ranks, each of which writes its part of a sharded optimizer; put it on a file "
-          "system that the hosts share, or set parallel.shard: false",
+          "system that the hosts share, or set optimizer.shard: false",
           places_.run, comm_.size());
     share_ = share_of_owner(comm_.rank(), comm_.size(), tensors_.moment_ranges, average);
     return;
