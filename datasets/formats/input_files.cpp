@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Visits real folders first, so that the target of a link is listed under its own name where it has one.
-class Walk {
+class FolderListing {
  public:
   std::vector<std::string> files(const std::string& folder) {
     visit(folder);
@@ -56,7 +56,7 @@ class Walk {
 
 }  // namespace
 
-std::vector<std::string> files_under(const std::string& folder) { return Walk().files(folder); }
+std::vector<std::string> files_under(const std::string& folder) { return FolderListing().files(folder); }
 
 void LeftOut::add(const std::string& name) {
   const std::string extension = lower_extension(name);

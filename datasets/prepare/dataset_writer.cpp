@@ -21,9 +21,9 @@ constexpr std::int64_t buffer_bytes = std::int64_t{4} << 20;
 constexpr const char* tool_version = "longstride " LONGSTRIDE_VERSION;
 
 // The HDF5 file that grows under a temporary name.
-class Output {
+class OutputFile {
  public:
-  Output(const std::string& path, const std::string& temporary) : path_(path), medium_(temporary) {
+  OutputFile(const std::string& path, const std::string& temporary) : path_(path), medium_(temporary) {
     const hdf5::Lock lock;
     handle_ = hdf5::create_file(medium_);
     check(handle_.valid());
@@ -53,7 +53,7 @@ class Output {
 // One growing array. Its first dimension counts rows of `row` bytes (row 0: entries of one byte, no second dimension).
 class Column {
  public:
-  void create(Output& output, const std::string& name, std::int64_t row, bool compressed) {
+  void create(OutputFile& output, const std::string& name, std::int64_t row, bool compressed) {
     output_ = &output;
     rank_ = row > 0 ? 2 : 1;
     row_ = std::max<std::int64_t>(row, 1);
@@ -123,7 +123,7 @@ class Column {
     }
   }
 
-  Output* output_ = nullptr;
+  OutputFile* output_ = nullptr;
   int rank_ = 1;
   std::int64_t row_ = 1, chunk_ = 1, bytes_ = 0, written_ = 0;
   hdf5::Handle dataset_;
@@ -133,7 +133,7 @@ class Column {
   std::string sha256_;
 };
 
-void write_numbers(const Output& output, const std::string& name, const std::vector<std::int64_t>& numbers) {
+void write_numbers(const OutputFile& output, const std::string& name, const std::vector<std::int64_t>& numbers) {
   if (numbers.empty()) return;
   const auto count = static_cast<hsize_t>(numbers.size());
   const hdf5::Handle space = H5Screate_simple(1, &count, nullptr);
@@ -146,7 +146,7 @@ void write_numbers(const Output& output, const std::string& name, const std::vec
   output.check(array.close());
 }
 
-void write_about(const Output& output, const DatasetInfo& info, const std::string& split_rule) {
+void write_about(const OutputFile& output, const DatasetInfo& info, const std::string& split_rule) {
   const auto number = [&](const char* name, std::int64_t value) {
     if (value > 0) output.check(hdf5::write_attribute(output.handle(), name, value));
   };
@@ -187,7 +187,7 @@ struct DatasetWriter::State {
   std::string path;
   DatasetInfo info;
   AtomicFile file;
-  std::optional<Output> output;
+  std::optional<OutputFile> output;
   std::array<Column, 3> splits, labels;
   std::array<std::vector<std::int64_t>, 3> boundaries;
   Column sources;

@@ -162,10 +162,10 @@ class MpiCommunicator final : public Communicator {
   template <class T>
   void sum_mine(T* values, const std::vector<int>& counts, const std::vector<int>& starts) {
     const int start = starts[static_cast<std::size_t>(rank_)], mine = counts[static_cast<std::size_t>(rank_)];
-    std::vector<int> gathered(counts.size(), mine), places(counts.size());
-    for (int r = 0; r < size_; ++r) places[static_cast<std::size_t>(r)] = r * mine;
+    std::vector<int> gathered(counts.size(), mine), offsets(counts.size());
+    for (int r = 0; r < size_; ++r) offsets[static_cast<std::size_t>(r)] = r * mine;
     T* pieces = reinterpret_cast<T*>(workspace_.data());
-    check(MPI_Alltoallv(values, counts.data(), starts.data(), type_of<T>(), pieces, gathered.data(), places.data(),
+    check(MPI_Alltoallv(values, counts.data(), starts.data(), type_of<T>(), pieces, gathered.data(), offsets.data(),
                         type_of<T>(), ranks_),
           "MPI_Alltoallv");
     for (int r = 1; r < size_; ++r) {

@@ -48,14 +48,14 @@ std::vector<FlatRange> ParameterSet::pieces(int rank, int ranks) const {
   return pieces;
 }
 
-void ParameterSet::bind(const Tensor& master, const Tensor& gradient, const Tensor& low) {
+void ParameterSet::bind(const Tensor& master, const Tensor& gradient, const Tensor& low_precision) {
   const auto slice = [](const Tensor& flat, const Parameter& p) {
     return flat.slice(0, p.offset, p.offset + p.shape.count()).reshape(p.shape);
   };
   for (Parameter& p : parameters_) {
     p.master = slice(master, p);
     p.gradient = slice(gradient, p);
-    p.value = low.given() ? slice(low, p) : p.master;
+    p.value = low_precision.given() ? slice(low_precision, p) : p.master;
   }
 }
 

@@ -57,9 +57,9 @@ class ParameterSet {
   // Lays the slices out, after the last add. Calling it again with another number of ranks only moves padding. Buckets
   // are filled from the last parameter to the first, the order in which the backward pass completes gradients.
   void lay_out(int ranks = 1, std::int64_t bucket = bucket_size);
-  // Points every parameter at its slice of these flat buffers of flat_size() elements; `low`, when given,
+  // Points every parameter at its slice of these flat buffers of flat_size() elements; `low_precision`, when given,
   // is the low-precision copy. Null data pointers are allowed while planning.
-  void bind(const Tensor& master, const Tensor& gradient, const Tensor& low = {});
+  void bind(const Tensor& master, const Tensor& gradient, const Tensor& low_precision = {});
   // Writes initial values into the (host) masters. The random numbers are counter-based, so all ranks get the same
   // values.
   void initialise(std::uint64_t seed);

@@ -42,8 +42,8 @@ std::shared_ptr<const kernels::DecodePlan> AttentionPlans::decode_plan(std::int6
   return made;
 }
 
-AttentionBranch::Heads AttentionBranch::heads_of(const Tensor& qkv, std::int64_t heads,
-                                                 const Tensor& transformed) const {
+AttentionBranch::QkvHeads AttentionBranch::heads_of(const Tensor& qkv, std::int64_t heads,
+                                                    const Tensor& transformed) const {
   const std::int64_t keys = heads * config_.key_size, values = heads * config_.value_size;
   const Tensor& qk = transformed.given() ? transformed : qkv;
   return {qk.slice(-1, 0, keys).split_last(heads, config_.key_size),
@@ -91,7 +91,7 @@ void AttentionBranch::forward(Context& ctx, const Tensor& normed, const Tensor& 
   const Tensor qk = transform(ctx, qkv, heads, 0, scratch, tape);
   const Tensor o_heads = scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape);
   const Tensor lse = scratch.tensor({batch, heads, seq}, ctx.exact, tape);
-  const Heads in = heads_of(qkv, heads, qk);
+  const QkvHeads in = heads_of(qkv, heads, qk);
   const auto plan = plans_->plan(layer_, seq, ctx.sequence_rank(), ranks);
   ops::run(ctx, kernels::AttentionArgs{.plan = plan.get(),
                                        .q = in.q,
@@ -123,7 +123,7 @@ void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& d
       output_.gradients_but_bias(ctx, o, dout, d_o);
       positions_to_heads(ctx, d_o, {output_.in()}, d_heads);
     }
-    const Heads in = heads_of(qkv, heads, qk), grad = heads_of(dqkv_heads, heads);
+    const QkvHeads in = heads_of(qkv, heads, qk), grad = heads_of(dqkv_heads, heads);
     const auto plan = plans_->plan(layer_, qkv.size(1), ctx.sequence_rank(), ranks);
     ops::run(ctx, kernels::AttentionBackwardArgs{.plan = plan.get(),
                                                  .q = in.q,
@@ -142,8 +142,8 @@ void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& d
   query_key_value_.gradients(ctx, normed, dqkv, dnormed);
 }
 
-AttentionBranch::Heads AttentionBranch::project(Context& ctx, const Tensor& normed, std::int64_t first,
-                                                Scratch& scratch) const {
+AttentionBranch::QkvHeads AttentionBranch::project(Context& ctx, const Tensor& normed, std::int64_t first,
+                                                   Scratch& scratch) const {
   const Tensor qkv = scratch.tensor({normed.size(0), normed.size(1), query_key_value_.out()}, ctx.compute);
   query_key_value_.apply(ctx, normed, qkv);
   return heads_of(qkv, config_.heads, transform(ctx, qkv, config_.heads, first, scratch));
@@ -168,7 +168,7 @@ void AttentionBranch::decode(Context& ctx, const Tensor& normed, const Tensor& o
                              std::int64_t position) const {
   const kernels::DecodeCache& rows = static_cast<const AttentionCache&>(*cache).rows;
   Scratch scratch(ctx);
-  const Heads in = project(ctx, normed, position, scratch);
+  const QkvHeads in = project(ctx, normed, position, scratch);
   const Tensor o = scratch.tensor({normed.size(0), 1, output_.in()}, ctx.compute);
   ops::run(ctx, kernels::AppendArgs{.cache = rows, .k = in.k, .v = in.v, .first = position, .first_at = ctx.position});
   ops::run(ctx, kernels::DecodeArgs{.cache = rows,

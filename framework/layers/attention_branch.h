@@ -56,11 +56,11 @@ class AttentionBranch : public Branch {
   Tensor output_bias_gradient() const override { return output_.bias().gradient; }
   const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
-  struct Heads {
+  struct QkvHeads {
     Tensor q, k, v;  // (batch, seq, heads, size)
   };
   // The inputs of attention for positions `first` and later, in `scratch`.
-  Heads project(Context& ctx, const Tensor& normed, std::int64_t first, Scratch& scratch) const;
+  QkvHeads project(Context& ctx, const Tensor& normed, std::int64_t first, Scratch& scratch) const;
   std::unique_ptr<BranchCache> make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                           std::int64_t positions) const override;
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
@@ -71,7 +71,7 @@ class AttentionBranch : public Branch {
 
  private:
   // Slices of qkv. If `transformed`, the result of transform(), is given, q and k are slices of it.
-  Heads heads_of(const Tensor& qkv, std::int64_t heads, const Tensor& transformed = {}) const;
+  QkvHeads heads_of(const Tensor& qkv, std::int64_t heads, const Tensor& transformed = {}) const;
   // The transformed queries and keys of positions `first` and later, (batch, seq, heads (2 key size)), on the tape or
   // in scratch; absent without a transformation.
   Tensor transform(Context& ctx, const Tensor& qkv, std::int64_t heads, std::int64_t first, Scratch& scratch,

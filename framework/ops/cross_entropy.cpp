@@ -37,7 +37,7 @@ void cross_entropy(Context& ctx, const CrossEntropy& args) {
   // The logits, and in backward the two products that use their gradient. The logits need never leave the caches.
   const double products = (backward ? 3 : 1) * 2.0 * static_cast<double>(rows * vocabulary * hidden.size(1));
   const kernels::MeteredRange range(ctx.launch.meter,
-                                    {kernels::Work::loss, kernels::bytes_of(hidden, args.dhidden), products});
+                                    {kernels::WorkKind::loss, kernels::bytes_of(hidden, args.dhidden), products});
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t end = std::min(rows, begin + chunk);
     const Tensor part = hidden.slice(0, begin, end), logits = buffer.slice(0, 0, end - begin);

@@ -55,7 +55,7 @@ std::vector<HiddenMatrix> hidden_matrices(const ParameterSet& parameters) {
 
 void add_matrix(std::vector<MatrixGroup>& groups, const HiddenMatrix& matrix, std::int64_t m_at) {
   auto group = std::find_if(groups.begin(), groups.end(), [&](const MatrixGroup& g) {
-    return g.rows == matrix.rows && g.columns == matrix.columns && g.matrices < kernels::Places::most;
+    return g.rows == matrix.rows && g.columns == matrix.columns && g.matrices < kernels::MatrixOffsets::most;
   });
   if (group == groups.end()) group = groups.insert(groups.end(), {0, matrix.rows, matrix.columns, {}, {}});
   group->at.at[group->matrices] = matrix.begin;
@@ -82,7 +82,7 @@ void muon(Context& ctx, const MatrixGroup& group, const MuonTensors& t, double w
   }
   kernels::OrthogonalStepArgs args;
   args.weights = t.weights;
-  if (t.low.given()) args.low = t.low;
+  if (t.low_precision.given()) args.low_precision = t.low_precision;
   args.at = group.at;
   args.update = as_rows(x);
   args.scale = size * std::sqrt(static_cast<double>(std::max(group.rows, group.columns)));

@@ -28,7 +28,7 @@ std::vector<HiddenMatrix> hidden_matrices(const ParameterSet& parameters);
 // Matrices of one shape, updated together because the products of a single one leave most of a GPU idle.
 struct MatrixGroup {
   std::int64_t matrices = 0, rows = 0, columns = 0;
-  kernels::Places at, m_at;                              // in the flat buffers, and in m
+  kernels::MatrixOffsets at, m_at;                       // in the flat buffers, and in m
   std::int64_t count() const { return rows * columns; }  // of one matrix
 };
 
@@ -38,7 +38,7 @@ void add_matrix(std::vector<MatrixGroup>& groups, const HiddenMatrix& matrix, st
 // The flat buffers that hold the matrices.
 struct MuonTensors {
   Tensor weights, gradient, m;  // of one type, f32 on a GPU
-  Tensor low;                   // ctx.compute; optional, and absent on the CPU
+  Tensor low_precision;         // ctx.compute; optional, and absent on the CPU
 };
 
 // One step for each matrix of a group. Products are computed in ctx.compute on a GPU and in the weights' type on the

@@ -84,15 +84,15 @@ void Optimizer::measure(Context& ctx, const Tensor& gradient, const std::vector<
   for (const FlatRange& range : ranges) ops::sum_of_squares(ctx, range.of(gradient), sum_of_squares());
 }
 
-void Optimizer::update(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low) {
+void Optimizer::update(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low_precision) {
   kernels::check_vector(weights, weights.count(), state_.m.dtype(), "weights");
   kernels::check_vector(gradient, weights.count(), state_.m.dtype(), "gradient");
-  if (low.given()) {
-    LONGSTRIDE_CHECK(ctx.device == Device::cuda && bytes_of(low.dtype()) == 2, "low is {}",
-                     kernels::name_of(low.dtype()));
-    kernels::check_vector(low, weights.count(), low.dtype(), "low");
+  if (low_precision.given()) {
+    LONGSTRIDE_CHECK(ctx.device == Device::cuda && bytes_of(low_precision.dtype()) == 2, "low_precision is {}",
+                     kernels::name_of(low_precision.dtype()));
+    kernels::check_vector(low_precision, weights.count(), low_precision.dtype(), "low_precision");
   }
-  const Flat flat{weights, gradient, low};
+  const FlatTensors flat{weights, gradient, low_precision};
   if (!ctx.planning()) {
     LONGSTRIDE_CHECK(ctx.step != nullptr, "the optimizer needs the step");
     ops::run(ctx, kernels::OptimizerScalarsArgs{state_.scalars.as<kernels::OptimizerScalars>(),
@@ -103,17 +103,17 @@ void Optimizer::update(Context& ctx, const Tensor& weights, const Tensor& gradie
     for (const Updated& part : by_adam_) adam(ctx, part, flat);
   }
   for (const MatrixGroup& group : by_muon_)
-    muon(ctx, group, {weights, gradient, state_.m, low}, config_.weight_decay, scalars());
+    muon(ctx, group, {weights, gradient, state_.m, low_precision}, config_.weight_decay, scalars());
   if (ctx.planning() || config_.ema == 0) return;
   for (const Updated& part : updated_)
     ops::run(ctx, kernels::AverageArgs{part.range.of(weights), part.state_of(state_.ema), config_.ema, scalars()});
 }
 
-void Optimizer::adam(Context& ctx, const Updated& part, const Flat& flat) const {
+void Optimizer::adam(Context& ctx, const Updated& part, const FlatTensors& flat) const {
   kernels::AdamArgs args;
   args.weights = part.range.of(flat.weights);
   args.gradient = part.range.of(flat.gradient);
-  if (flat.low.given()) args.low = part.range.of(flat.low);
+  if (flat.low_precision.given()) args.low_precision = part.range.of(flat.low_precision);
   args.m = part.state_of(state_.m);
   args.v = part.state_of(state_.v);
   args.decayed = part.range.decays ? part.range.count : 0;

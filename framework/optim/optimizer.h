@@ -50,9 +50,10 @@ class Optimizer {
   // One update of the weights at step *ctx.step (0-based), from the gradient averaged over the global batch, has two
   // halves, each with scratch from the arena. The first measures this rank's pieces of the gradient; ranks add up
   // sum_of_squares() between the two. The second computes the global norm, the clip coefficient, Adam and the running
-  // average. `low`, if given, receives the rounded weights. A gradient that is not finite changes only the scalars.
+  // average. `low_precision`, if given, receives the rounded weights. A gradient that is not finite changes only the
+  // scalars.
   void measure(Context& ctx, const Tensor& gradient, const std::vector<FlatRange>& ranges);
-  void update(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low = {});
+  void update(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low_precision = {});
   Tensor sum_of_squares() const;  // (1) f64: the result of measure()
 
   // The last step's learning rate, gradient norm before clipping, clip coefficient and whether it was skipped, and the
@@ -68,11 +69,11 @@ class Optimizer {
     Tensor state_of(const Tensor& state) const { return state.slice(0, at, at + range.count); }
   };
   // The tensors of one step.
-  struct Flat {
-    const Tensor &weights, &gradient, &low;
+  struct FlatTensors {
+    const Tensor &weights, &gradient, &low_precision;
   };
   void divide(const Updated& all, const std::vector<HiddenMatrix>& orthogonalised);
-  void adam(Context& ctx, const Updated& part, const Flat& flat) const;
+  void adam(Context& ctx, const Updated& part, const FlatTensors& flat) const;
 
   Config config_;
   State state_;

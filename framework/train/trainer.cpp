@@ -81,7 +81,7 @@ class Watched {
 Trainer::Trainer(const TrainerSetup& setup)
     : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
   start_or_resume();
-  writer_.emplace(*setup_.comm, CheckpointPlaces{setup_.run, setup_.config.keep, setup_.mirror}, step_.tensors(),
+  writer_.emplace(*setup_.comm, CheckpointPaths{setup_.run, setup_.config.keep, setup_.mirror}, step_.tensors(),
                   step_.queue(), saved_);
   if (!first_rank()) return;
   metrics_.emplace(setup_.run, step_.step());

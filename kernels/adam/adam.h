@@ -47,7 +47,7 @@ struct OptimizerScalarsArgs {
   bool dynamic_loss_scale = false;  // if false, loss_scale is 1
 
   void check(Device) const {}
-  Cost cost() const { return {Work::optimizer, 0, 0}; }
+  Cost cost() const { return {WorkKind::optimizer, 0, 0}; }
 };
 
 // Initialises the scalars when a run starts or resumes from a checkpoint.
@@ -57,19 +57,20 @@ struct StartScalarsArgs {
   std::int64_t good_steps = 0;
 
   void check(Device) const {}
-  Cost cost() const { return {Work::optimizer, 0, 0}; }
+  Cost cost() const { return {WorkKind::optimizer, 0, 0}; }
 };
 
 // With t = step + 1 and g = clip_coefficient * gradient:
 //   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 //   w -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + decay w)
-// where decay applies to elements [0, decayed) only, and low = w, rounded. Nothing is written if scalars->finite is 0.
+// where decay applies to elements [0, decayed) only, and low_precision = w, rounded. Nothing is written if
+// scalars->finite is 0.
 struct AdamArgs {
   Tensor weights;  // (count); all contiguous and of one type, f32 on a GPU
   Tensor gradient;
   Tensor m;
   Tensor v;
-  Tensor low =
+  Tensor low_precision =
       {};  // GPU: the copy of the weights, bf16 or f16, that matrix products read; optional, and absent on the CPU
   std::int64_t decayed = 0;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
@@ -77,7 +78,9 @@ struct AdamArgs {
   const std::int64_t* step = nullptr;
 
   void check(Device device) const;
-  Cost cost() const { return {Work::optimizer, 2 * bytes_of(weights, m, v) + bytes_of(gradient, low), 0}; }
+  Cost cost() const {
+    return {WorkKind::optimizer, 2 * bytes_of(weights, m, v) + bytes_of(gradient, low_precision), 0};
+  }
 };
 
 // average = decay average + (1 - decay) weights, unless scalars->finite is 0
@@ -88,7 +91,7 @@ struct AverageArgs {
   const OptimizerScalars* scalars = nullptr;
 
   void check(Device device) const;
-  Cost cost() const { return {Work::optimizer, bytes_of(weights) + 2 * bytes_of(average), 0}; }
+  Cost cost() const { return {WorkKind::optimizer, bytes_of(weights) + 2 * bytes_of(average), 0}; }
 };
 
 LONGSTRIDE_HOST_DEVICE inline double learning_rate(const Schedule& schedule, std::int64_t step) {

@@ -15,9 +15,10 @@ void AdamArgs::check(Device device) const {
   check_vector(gradient, count, dtype, "gradient");
   check_vector(m, count, dtype, "m");
   check_vector(v, count, dtype, "v");
-  if (!low.given()) return;
-  LONGSTRIDE_CHECK(device == Device::cuda && bytes_of(low.dtype()) == 2, "low is {}", name_of(low.dtype()));
-  check_vector(low, count, low.dtype(), "low");
+  if (!low_precision.given()) return;
+  LONGSTRIDE_CHECK(device == Device::cuda && bytes_of(low_precision.dtype()) == 2, "low_precision is {}",
+                   name_of(low_precision.dtype()));
+  check_vector(low_precision, count, low_precision.dtype(), "low_precision");
 }
 
 void AverageArgs::check(Device device) const {

@@ -15,13 +15,13 @@ __global__ void start_kernel(const StartScalarsArgs args) {
 
 __global__ void scalars_kernel(const OptimizerScalarsArgs args) { update_scalars(args); }
 
-template <class Low>
-struct Flat {
+template <class LowPrecision>
+struct AdamElements {
   float* weights;
   const float* gradient;
   float* m;
   float* v;
-  Low* low;
+  LowPrecision* low_precision;
   std::int64_t count, decayed;
   double beta1, beta2, epsilon, weight_decay;
   const OptimizerScalars* scalars;
@@ -33,17 +33,17 @@ struct Factors {
   float scale, rate, v_correction, shrink;
 };
 
-template <class Low>
-__device__ __forceinline__ void update(const Flat<Low>& p, const Factors& f, float shrink, float g, float& w, float& m,
-                                       float& v) {
+template <class LowPrecision>
+__device__ __forceinline__ void update(const AdamElements<LowPrecision>& p, const Factors& f, float shrink, float g,
+                                       float& w, float& m, float& v) {
   g *= f.scale;
   m = static_cast<float>(p.beta1) * m + static_cast<float>(1 - p.beta1) * g;
   v = static_cast<float>(p.beta2) * v + static_cast<float>(1 - p.beta2) * g * g;
   w -= f.rate * m / (sqrtf(v * f.v_correction) + static_cast<float>(p.epsilon)) + shrink * w;
 }
 
-template <int n, class Low>
-__global__ void __launch_bounds__(threads) adam_kernel(const Flat<Low> p) {
+template <int n, class LowPrecision>
+__global__ void __launch_bounds__(threads) adam_kernel(const AdamElements<LowPrecision> p) {
   if (p.scalars->finite == 0) return;
   __shared__ Factors shared;
   if (threadIdx.x == 0) {
@@ -66,11 +66,11 @@ __global__ void __launch_bounds__(threads) adam_kernel(const Flat<Low> p) {
       store<n>(p.weights + i, w);
       store<n>(p.m + i, m);
       store<n>(p.v + i, v);
-      if (p.low != nullptr) store<n>(p.low + i, w);
+      if (p.low_precision != nullptr) store<n>(p.low_precision + i, w);
     } else {
       for (std::int64_t k = i; k < p.count; ++k) {
         update(p, f, k < p.decayed ? f.shrink : 0.0f, p.gradient[k], p.weights[k], p.m[k], p.v[k]);
-        if (p.low != nullptr) p.low[k] = from_float<Low>(p.weights[k]);
+        if (p.low_precision != nullptr) p.low_precision[k] = from_float<LowPrecision>(p.weights[k]);
       }
     }
   }
@@ -101,24 +101,24 @@ void optimizer_scalars(const OptimizerScalarsArgs& args, const Launch& launch) {
 void adam(const AdamArgs& args, const Launch& launch) {
   const std::int64_t count = args.weights.count();
   if (count == 0) return;
-  with_gpu_type(args.low.given() ? args.low.dtype() : Dtype::f32, [&](auto zero) {
-    using Low = decltype(zero);
-    const Flat<Low> p{args.weights.as<float>(),
-                      args.gradient.as<const float>(),
-                      args.m.as<float>(),
-                      args.v.as<float>(),
-                      args.low.as<Low>(),
-                      count,
-                      args.decayed,
-                      args.beta1,
-                      args.beta2,
-                      args.epsilon,
-                      args.weight_decay,
-                      args.scalars,
-                      args.step};
+  with_gpu_type(args.low_precision.given() ? args.low_precision.dtype() : Dtype::f32, [&](auto zero) {
+    using LowPrecision = decltype(zero);
+    const AdamElements<LowPrecision> p{args.weights.as<float>(),
+                                       args.gradient.as<const float>(),
+                                       args.m.as<float>(),
+                                       args.v.as<float>(),
+                                       args.low_precision.as<LowPrecision>(),
+                                       count,
+                                       args.decayed,
+                                       args.beta1,
+                                       args.beta2,
+                                       args.epsilon,
+                                       args.weight_decay,
+                                       args.scalars,
+                                       args.step};
     const bool packed = aligned(p.weights, 16) && aligned(p.gradient, 16) && aligned(p.m, 16) && aligned(p.v, 16) &&
-                        aligned(p.low, 4 * sizeof(Low));
-    run("adam", packed ? adam_kernel<4, Low> : adam_kernel<1, Low>,
+                        aligned(p.low_precision, 4 * sizeof(LowPrecision));
+    run("adam", packed ? adam_kernel<4, LowPrecision> : adam_kernel<1, LowPrecision>,
         {grid_for(divide_up(count, packed ? 4 : 1)), threads}, launch, p);
   });
 }

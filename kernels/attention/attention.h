@@ -30,7 +30,7 @@ struct AttentionArgs {
 
   void check(Device device) const;
   // The pattern's pairs are not counted here, so FLOPs are the caller's to add.
-  Cost cost() const { return {Work::attention_forward, bytes_of(q, k, v, o, lse), 0}; }
+  Cost cost() const { return {WorkKind::attention_forward, bytes_of(q, k, v, o, lse), 0}; }
   Tensor scratch_on(Device device) const;
 };
 LONGSTRIDE_OP(attention, AttentionArgs)
@@ -46,7 +46,7 @@ struct AttentionBackwardArgs {
   AttentionPath path = AttentionPath::automatic;
 
   void check(Device device) const;
-  Cost cost() const { return {Work::attention_backward, bytes_of(q, k, v, o, lse, dout, dq, dk, dv), 0}; }
+  Cost cost() const { return {WorkKind::attention_backward, bytes_of(q, k, v, o, lse, dout, dq, dk, dv), 0}; }
   Tensor scratch_on(Device device) const;
 };
 LONGSTRIDE_OP(attention_backward, AttentionBackwardArgs)

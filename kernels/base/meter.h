@@ -7,7 +7,7 @@
 
 namespace longstride::kernels {
 
-enum class Work : std::uint8_t {
+enum class WorkKind : std::uint8_t {
   product,
   attention_forward,
   attention_backward,
@@ -23,7 +23,7 @@ inline constexpr int works = 10;
 
 // The least that an op must read, write and compute.
 struct Cost {
-  Work work = Work::other;
+  WorkKind work = WorkKind::other;
   double bytes = 0, operations = 0;
 };
 

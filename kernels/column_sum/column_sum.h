@@ -11,7 +11,7 @@ struct ColumnSumArgs {
   Tensor scratch = {};
 
   void check(Device device) const;
-  Cost cost() const { return {Work::column_sum, bytes_of(x), 0}; }
+  Cost cost() const { return {WorkKind::column_sum, bytes_of(x), 0}; }
   Tensor scratch_on(Device device) const {
     return {nullptr, total.dtype(), {row_chunks(device, x.size(0)).chunks, x.size(1)}};
   }

@@ -9,7 +9,7 @@ struct CopyRowsArgs {
   Tensor to;    // of the same shape and type
 
   void check(Device device) const;
-  Cost cost() const { return {Work::other, bytes_of(from, to), 0}; }
+  Cost cost() const { return {WorkKind::other, bytes_of(from, to), 0}; }
 };
 
 LONGSTRIDE_OP(copy_rows, CopyRowsArgs)

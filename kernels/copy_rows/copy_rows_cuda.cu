@@ -8,13 +8,13 @@ namespace {
 constexpr int threads = 256;
 
 // Strides and width in units of W.
-struct Rows {
+struct RowCopy {
   std::int64_t groups, rows, width;
   std::int64_t from_group, from_row, to_group, to_row;
 };
 
 template <class W>
-__global__ void __launch_bounds__(threads) copy_rows_kernel(const Rows s, const W* from, W* to) {
+__global__ void __launch_bounds__(threads) copy_rows_kernel(const RowCopy s, const W* from, W* to) {
   const std::int64_t count = s.rows * s.width;
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x, g = blockIdx.y;
   if (i >= count) return;
@@ -28,8 +28,8 @@ void copy_in_units(const CopyRowsArgs& args, const Launch& launch) {
     return elements * static_cast<std::int64_t>(bytes_of(args.from.dtype())) / static_cast<std::int64_t>(sizeof(W));
   };
   const Tensor &from = args.from, &to = args.to;
-  const Rows s{from.size(0),          from.size(1),        units(from.size(2)), units(from.stride(0)),
-               units(from.stride(1)), units(to.stride(0)), units(to.stride(1))};
+  const RowCopy s{from.size(0),          from.size(1),        units(from.size(2)), units(from.stride(0)),
+                  units(from.stride(1)), units(to.stride(0)), units(to.stride(1))};
   run("copy_rows", copy_rows_kernel<W>,
       {dim3(blocks_for(s.rows * s.width, threads), static_cast<unsigned>(s.groups)), threads}, launch, s,
       from.as<const W>(), to.as<W>());

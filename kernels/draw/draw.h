@@ -37,7 +37,7 @@ struct DrawArgs : Drawing {
   std::int64_t* position_at = nullptr;  // GPU: if given, `position` is read from it and incremented
 
   void check(Device device) const;
-  Cost cost() const { return {Work::other, bytes_of(logits), 0}; }
+  Cost cost() const { return {WorkKind::other, bytes_of(logits), 0}; }
 };
 LONGSTRIDE_OP(draw, DrawArgs)
 

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int warps = 8;
 
-struct Rows {
+struct LogitRows {
   const float* logits;
   std::uint8_t* bytes;
   float* log_probabilities;
@@ -17,7 +17,7 @@ struct Rows {
   Sampling sampling;
 };
 
-__global__ void __launch_bounds__(32 * warps) draw_rows(const Rows p) {
+__global__ void __launch_bounds__(32 * warps) draw_rows(const LogitRows p) {
   const std::int64_t s = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
   if (s >= p.batch) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -44,18 +44,18 @@ __global__ void advance(std::int64_t* position) { ++*position; }
 
 void draw(const DrawArgs& args, const Launch& launch) {
   if (args.logits.size(1) > Draw::most) throw std::logic_error("a vocabulary beyond 256 bytes");
-  const Rows p{args.logits.as<const float>(),
-               args.bytes.as<std::uint8_t>(),
-               args.log_probabilities.as<float>(),
-               args.previous.as<std::uint8_t>(),
-               args.logits.size(0),
-               args.bytes.size(1),
-               args.prompted,
-               args.first_sequence,
-               args.position,
-               args.position_at,
-               static_cast<int>(args.logits.size(1)),
-               args.sampling};
+  const LogitRows p{args.logits.as<const float>(),
+                    args.bytes.as<std::uint8_t>(),
+                    args.log_probabilities.as<float>(),
+                    args.previous.as<std::uint8_t>(),
+                    args.logits.size(0),
+                    args.bytes.size(1),
+                    args.prompted,
+                    args.first_sequence,
+                    args.position,
+                    args.position_at,
+                    static_cast<int>(args.logits.size(1)),
+                    args.sampling};
   run("draw", draw_rows, {blocks_for(p.batch, warps), 32 * warps}, launch, p);
   if (args.position_at != nullptr) run("advance", advance, {1, 1}, launch, args.position_at);
 }

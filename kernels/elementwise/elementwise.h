@@ -8,7 +8,7 @@ struct FillZeroArgs {
   Tensor x;  // any type
 
   void check(Device device) const;
-  Cost cost() const { return {Work::other, bytes_of(x), 0}; }
+  Cost cost() const { return {WorkKind::other, bytes_of(x), 0}; }
 };
 
 struct CopyArgs {
@@ -16,7 +16,7 @@ struct CopyArgs {
   Tensor to;    // of the same count and type; on a GPU floating types may differ: values are rounded
 
   void check(Device device) const;
-  Cost cost() const { return {Work::other, bytes_of(from, to), 0}; }
+  Cost cost() const { return {WorkKind::other, bytes_of(from, to), 0}; }
 };
 
 // total (1) f64 += sum of f(x), with f(x) = x or x^2, added in f64 in a fixed order: chunks of `chunk` elements, then
@@ -30,7 +30,7 @@ struct SumArgs {
   bool squares = false;
 
   void check(Device device) const;
-  Cost cost() const { return {squares ? Work::optimizer : Work::loss, bytes_of(x), 0}; }
+  Cost cost() const { return {squares ? WorkKind::optimizer : WorkKind::loss, bytes_of(x), 0}; }
   Tensor scratch_on(Device) const { return {nullptr, Dtype::f64, {chunks(x.count())}}; }
 };
 

@@ -24,7 +24,7 @@ struct EmbeddingArgs {
   Tensor y;                                // (batch, seq, width)
 
   void check(Device device) const;
-  Cost cost() const { return {Work::embedding, bytes_of(tokens, y), 0}; }
+  Cost cost() const { return {WorkKind::embedding, bytes_of(tokens, y), 0}; }
 };
 LONGSTRIDE_OP(embedding, EmbeddingArgs)
 

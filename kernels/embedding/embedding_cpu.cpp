@@ -31,16 +31,16 @@ namespace {
 
 // The rows of the tables that one slot sums: the token's (or the start vector) first, then one per position table.
 template <class T>
-struct Rows {
+struct TableRows {
   T* row[EmbeddingArgs::max_tables + 1];
   int count;
 };
 
 template <class T>
-Rows<T> rows_of(const EmbeddingArgs& args, std::int64_t sequence, std::int64_t slot) {
+TableRows<T> rows_of(const EmbeddingArgs& args, std::int64_t sequence, std::int64_t slot) {
   const std::int64_t width = args.start.size(0), position = args.first + slot;
   const auto* tokens = args.tokens.as<const std::uint8_t>() + sequence * args.tokens.size(1);
-  Rows<T> rows;
+  TableRows<T> rows;
   if (position == 0)
     rows.row[0] = args.start.as<T>();
   else
@@ -59,7 +59,7 @@ void forward(const EmbeddingArgs& args) {
   T* out = args.y.as<T>();
 #pragma omp parallel for schedule(static) if (batch * seq * width > 16384)
   for (std::int64_t i = 0; i < batch * seq; ++i) {
-    const Rows<const T> rows = rows_of<const T>(args, i / seq, i % seq);
+    const TableRows<const T> rows = rows_of<const T>(args, i / seq, i % seq);
     T* y = out + i * width;
     std::copy_n(rows.row[0], width, y);
     for (int k = 1; k < rows.count; ++k) {
@@ -81,7 +81,7 @@ void backward(const EmbeddingBackwardArgs& args) {
   for (std::int64_t begin = 0; begin < width; begin += block) {
     const std::int64_t count = std::min(block, width - begin);
     for (std::int64_t i = 0; i < batch * seq; ++i) {
-      const Rows<T> rows = rows_of<T>(args, i / seq, i % seq);
+      const TableRows<T> rows = rows_of<T>(args, i / seq, i % seq);
       const T* dy = gradient + i * width + begin;
       for (int k = 0; k < rows.count; ++k) {
         T* row = rows.row[k] + begin;

@@ -9,23 +9,23 @@ namespace {
 constexpr int lanes = 32, warps = 8;
 constexpr int most_tokens = lanes * warps;  // the largest vocabulary: tokens are bytes
 
-struct Table {
+struct PositionTable {
   std::int64_t divisor, size;
   float* rows;
 };
 
-struct Tables {
+struct EmbeddingTables {
   const std::uint8_t* tokens;
   std::int64_t slots, seq, first;
   const std::int64_t* first_at;
   int width, count;
   float* start;
   float* token;
-  Table position[EmbeddingArgs::max_tables];
+  PositionTable position[EmbeddingArgs::max_tables];
 };
 
-Tables tables_of(const EmbeddingArgs& args) {
-  Tables t = {};
+EmbeddingTables tables_of(const EmbeddingArgs& args) {
+  EmbeddingTables t = {};
   t.tokens = args.tokens.as<const std::uint8_t>();
   t.slots = args.tokens.count();
   t.seq = args.tokens.size(1);
@@ -44,7 +44,7 @@ Tables tables_of(const EmbeddingArgs& args) {
 
 // One warp per slot.
 template <int n, class Y>
-__global__ void __launch_bounds__(lanes* warps) embedding_kernel(const Tables t, Y* y) {
+__global__ void __launch_bounds__(lanes* warps) embedding_kernel(const EmbeddingTables t, Y* y) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.y;
   if (i >= t.slots) return;
   const bool decoding = t.first_at != nullptr;
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(lanes* warps) embedding_kernel(const Tables t,
 
 // The slots sorted by token: those of token v are at [start[v], start[v + 1]), and their pieces are [pieces[v],
 // pieces[v + 1]).
-struct Order {
+struct TokenOrder {
   int* slots;
   int* counts;  // (chunks, vocabulary)
   int* start;   // (vocabulary + 1)
@@ -80,8 +80,8 @@ struct Order {
   int vocabulary, chunks, chunk_slots;
 };
 
-Order order_of(std::int64_t slots, std::int64_t vocabulary, std::int64_t width, float* partials) {
-  Order o = {};
+TokenOrder order_of(std::int64_t slots, std::int64_t vocabulary, std::int64_t width, float* partials) {
+  TokenOrder o = {};
   o.vocabulary = static_cast<int>(vocabulary);
   o.chunks = static_cast<int>(EmbeddingSplit::token_chunks(slots));
   o.chunk_slots = static_cast<int>(divide_up(slots, o.chunks));
@@ -93,13 +93,13 @@ Order order_of(std::int64_t slots, std::int64_t vocabulary, std::int64_t width, 
 }
 
 // The token whose row slot i read; -1: it read the start vector.
-__device__ __forceinline__ int token_of(const Tables& t, int i) {
+__device__ __forceinline__ int token_of(const EmbeddingTables& t, int i) {
   if (t.first != 0) return t.tokens[i];
   return i % static_cast<int>(t.seq) == 0 ? -1 : t.tokens[i - 1];
 }
 
 // Integer sums, so the order does not matter.
-__global__ void __launch_bounds__(lanes* warps) count_tokens(const Tables t, const Order o) {
+__global__ void __launch_bounds__(lanes* warps) count_tokens(const EmbeddingTables t, const TokenOrder o) {
   __shared__ int counts[most_tokens];
   const int thread = static_cast<int>(threadIdx.x), chunk = static_cast<int>(blockIdx.x);
   counts[thread] = 0;
@@ -129,7 +129,7 @@ __device__ __forceinline__ int before(int value, int (&of_thread)[lanes * warps]
 }
 
 // A block sorts a chunk's slots; each warp handles an eighth of them, in order.
-__global__ void __launch_bounds__(lanes* warps) order_slots(const Tables t, const Order o) {
+__global__ void __launch_bounds__(lanes* warps) order_slots(const EmbeddingTables t, const TokenOrder o) {
   __shared__ int next[warps][most_tokens], of_thread[lanes * warps];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % lanes, warp = thread / lanes;
   const int chunk = static_cast<int>(blockIdx.x);
@@ -248,7 +248,8 @@ __device__ __forceinline__ void add_warps(const float (&sum)[n], int first_colum
 
 // A block sums a piece of one token's slots, over 32 n columns. partials (pieces, width).
 template <int n, class Y>
-__global__ void __launch_bounds__(lanes* warps) token_gradient(const Order o, const Y* dy, int width, float* partials) {
+__global__ void __launch_bounds__(lanes* warps)
+    token_gradient(const TokenOrder o, const Y* dy, int width, float* partials) {
   __shared__ int begin, end;
   const int thread = static_cast<int>(threadIdx.x), piece = static_cast<int>(blockIdx.x);
   if (piece >= o.pieces[o.vocabulary]) return;
@@ -269,7 +270,7 @@ __global__ void __launch_bounds__(lanes* warps) token_gradient(const Order o, co
 // A block adds the pieces of one token to its row of the table, over 32 n columns.
 template <int n>
 __global__ void __launch_bounds__(lanes* warps)
-    add_pieces(const Order o, const float* partials, int width, float* table) {
+    add_pieces(const TokenOrder o, const float* partials, int width, float* table) {
   const int token = static_cast<int>(blockIdx.x), first = static_cast<int>(blockIdx.y) * lanes * n;
   const int begin = o.pieces[token], end = o.pieces[token + 1];
   float sum[n] = {};
@@ -281,7 +282,7 @@ __global__ void __launch_bounds__(lanes* warps)
 }
 
 template <class Y>
-__global__ void __launch_bounds__(lanes* warps) start_gradient(const Tables t, const Y* dy) {
+__global__ void __launch_bounds__(lanes* warps) start_gradient(const EmbeddingTables t, const Y* dy) {
   const int column = static_cast<int>(blockIdx.x * lanes * warps + threadIdx.y * lanes + threadIdx.x);
   if (column >= t.width) return;
   float sum = 0;
@@ -294,7 +295,7 @@ __global__ void __launch_bounds__(lanes* warps) start_gradient(const Tables t, c
 // sequence by sequence. partials (chunks, size, width).
 template <int n, class Y>
 __global__ void __launch_bounds__(lanes* warps)
-    position_gradient(const Tables t, const Table table, const Y* dy, int chunks, float* partials) {
+    position_gradient(const EmbeddingTables t, const PositionTable table, const Y* dy, int chunks, float* partials) {
   const std::int64_t row = blockIdx.x, period = table.size * table.divisor;
   const auto read_below = [&](std::int64_t position) {  // positions below `position` that read the row
     const std::int64_t rest = position % period - row * table.divisor;
@@ -318,10 +319,10 @@ __global__ void __launch_bounds__(lanes* warps)
 }
 
 template <int n, class Y>
-void token_and_start_gradients(const Tables& t, const Y* dy, std::int64_t vocabulary, float* partials,
+void token_and_start_gradients(const EmbeddingTables& t, const Y* dy, std::int64_t vocabulary, float* partials,
                                const Launch& launch) {
   constexpr int threads = lanes * warps;
-  const Order order = order_of(t.slots, vocabulary, t.width, partials);
+  const TokenOrder order = order_of(t.slots, vocabulary, t.width, partials);
   const auto chunks = static_cast<unsigned>(order.chunks);
   run("embedding_count_tokens", count_tokens, {chunks, threads}, launch, t, order);
   run("embedding_order_slots", order_slots, {chunks, threads}, launch, t, order);
@@ -337,9 +338,9 @@ void token_and_start_gradients(const Tables& t, const Y* dy, std::int64_t vocabu
 }
 
 template <int n, class Y>
-void position_gradients(const Tables& t, const Y* dy, float* partials, const Launch& launch) {
+void position_gradients(const EmbeddingTables& t, const Y* dy, float* partials, const Launch& launch) {
   for (int i = 0; i < t.count; ++i) {
-    const Table& table = t.position[i];
+    const PositionTable& table = t.position[i];
     const std::int64_t chunks = EmbeddingSplit::row_chunks(t.slots, table.size), count = table.size * t.width;
     const dim3 blocks(static_cast<unsigned>(table.size), blocks_for(t.width, lanes * n), static_cast<unsigned>(chunks));
     run("embedding_position_gradient", position_gradient<n, Y>, {blocks, lanes * warps}, launch, t, table, dy,
@@ -351,7 +352,7 @@ void position_gradients(const Tables& t, const Y* dy, float* partials, const Lau
 }  // namespace
 
 void embedding(const EmbeddingArgs& args, const Launch& launch) {
-  const Tables t = tables_of(args);
+  const EmbeddingTables t = tables_of(args);
   if (t.slots == 0) return;
   bool packed = t.width % 4 == 0 && aligned(t.start, 16) && aligned(t.token, 16);
   for (int i = 0; i < t.count; ++i) packed = packed && aligned(t.position[i].rows, 16);
@@ -363,7 +364,7 @@ void embedding(const EmbeddingArgs& args, const Launch& launch) {
 }
 
 void embedding_backward(const EmbeddingBackwardArgs& args, const Launch& launch) {
-  const Tables t = tables_of(args);
+  const EmbeddingTables t = tables_of(args);
   if (t.slots == 0) return;
   if (t.slots >= (1 << 30)) throw std::logic_error("2^30 slots or more in one embedding_backward");
   float* partials = args.scratch.as<float>();

@@ -16,8 +16,8 @@ CBLAS_TRANSPOSE flag(bool transposed) { return transposed ? CblasTrans : CblasNo
 }  // namespace
 
 template <>
-void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Matrix<const float>& a,
-              const Matrix<const float>& b, bool accumulate, const Matrix<float>& c) {
+void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const BlasMatrix<const float>& a,
+              const BlasMatrix<const float>& b, bool accumulate, const BlasMatrix<float>& c) {
   cblas_sgemm(CblasRowMajor, flag(a.transposed), flag(b.transposed), static_cast<blasint>(rows),
               static_cast<blasint>(columns), static_cast<blasint>(depth), 1.0f, a.data, static_cast<blasint>(a.leading),
               b.data, static_cast<blasint>(b.leading), accumulate ? 1.0f : 0.0f, c.data,
@@ -25,8 +25,8 @@ void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const
 }
 
 template <>
-void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Matrix<const double>& a,
-              const Matrix<const double>& b, bool accumulate, const Matrix<double>& c) {
+void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const BlasMatrix<const double>& a,
+              const BlasMatrix<const double>& b, bool accumulate, const BlasMatrix<double>& c) {
   cblas_dgemm(CblasRowMajor, flag(a.transposed), flag(b.transposed), static_cast<blasint>(rows),
               static_cast<blasint>(columns), static_cast<blasint>(depth), 1.0, a.data, static_cast<blasint>(a.leading),
               b.data, static_cast<blasint>(b.leading), accumulate ? 1.0 : 0.0, c.data, static_cast<blasint>(c.leading));

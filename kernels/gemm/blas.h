@@ -8,7 +8,7 @@ namespace longstride::kernels::cpu {
 
 // A row-major matrix, or the transpose of one.
 template <class T>
-struct Matrix {
+struct BlasMatrix {
   T* data;
   std::int64_t leading;  // elements from one stored row to the next
   bool transposed = false;
@@ -16,8 +16,8 @@ struct Matrix {
 
 // c (rows, columns) = a (rows, depth) b (depth, columns), plus the previous c if `accumulate`. c is not transposed.
 template <class T>
-void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Matrix<const T>& a,
-              const Matrix<const T>& b, bool accumulate, const Matrix<T>& c);
+void multiply(std::int64_t rows, std::int64_t columns, std::int64_t depth, const BlasMatrix<const T>& a,
+              const BlasMatrix<const T>& b, bool accumulate, const BlasMatrix<T>& c);
 
 // The set of OpenBLAS kernels in use, such as "Haswell" or "SkylakeX": its own choice for this processor, or the value
 // of the environment variable OPENBLAS_CORETYPE.

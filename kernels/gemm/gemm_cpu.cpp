@@ -70,7 +70,7 @@ Blocks cut(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
 }
 
 template <class T>
-Matrix<const T> matrix(const Tensor& v) {
+BlasMatrix<const T> matrix(const Tensor& v) {
   const bool transposed = v.stride(1) != 1 && v.size(1) != 1;
   const std::int64_t leading = transposed ? v.stride(1) : v.stride(0);
   // The stride of a matrix with one stored row is arbitrary, but BLAS requires at least the row's length.
@@ -78,7 +78,7 @@ Matrix<const T> matrix(const Tensor& v) {
 }
 
 template <class T>
-const T* at(const Matrix<const T>& m, std::int64_t row, std::int64_t column) {
+const T* at(const BlasMatrix<const T>& m, std::int64_t row, std::int64_t column) {
   return m.transposed ? m.data + column * m.leading + row : m.data + row * m.leading + column;
 }
 
@@ -133,8 +133,8 @@ void finish_block(const GemmArgs& args, std::int64_t r0, std::int64_t rows, std:
 template <class T>
 void run(const GemmArgs& args) {
   const std::int64_t rows = args.c.size(0), columns = args.c.size(1), depth = args.a.size(1);
-  const Matrix<const T> a = matrix<T>(args.a), b = matrix<T>(args.b);
-  const Matrix<T> c{args.c.as<T>(), std::max(args.c.stride(0), columns)};
+  const BlasMatrix<const T> a = matrix<T>(args.a), b = matrix<T>(args.b);
+  const BlasMatrix<T> c{args.c.as<T>(), std::max(args.c.stride(0), columns)};
   const Blocks blocks = cut(rows, columns, depth);
 #pragma omp parallel for schedule(static) if (blocks.block_count > 1)
   for (std::int64_t i = 0; i < blocks.block_count; ++i) {

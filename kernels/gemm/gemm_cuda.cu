@@ -49,7 +49,7 @@ void gelu_pass(const GemmArgs& args, const Launch& launch) {
 constexpr int lanes = 32, warps = 8;
 
 template <class T>
-struct Rows {
+struct GeluRows {
   T* c;
   const T* input;
   std::int64_t c_stride, input_stride, rows, columns, chunk_rows;
@@ -57,7 +57,7 @@ struct Rows {
 };
 
 template <int n, class T>
-__global__ void __launch_bounds__(lanes* warps) gelu_backward_rows(const Rows<T> p) {
+__global__ void __launch_bounds__(lanes* warps) gelu_backward_rows(const GeluRows<T> p) {
   __shared__ float of_warp[warps][lanes * n];
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * lanes * n;
   const std::int64_t column = first + threadIdx.x * n;
@@ -98,14 +98,14 @@ void gelu_backward_pass(const GemmArgs& args, const Launch& launch) {
   with_gpu_type(args.c.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_of<T>;
-    const Rows<T> p{args.c.as<T>(),
-                    args.activated.as<const T>(),
-                    args.c.stride(0),
-                    args.activated.stride(0),
-                    rows,
-                    columns,
-                    split.rows,
-                    partials};
+    const GeluRows<T> p{args.c.as<T>(),
+                        args.activated.as<const T>(),
+                        args.c.stride(0),
+                        args.activated.stride(0),
+                        rows,
+                        columns,
+                        split.rows,
+                        partials};
     const bool packed =
         columns % n == 0 && p.c_stride % n == 0 && p.input_stride % n == 0 && aligned(p.c, 16) && aligned(p.input, 16);
     const dim3 blocks(blocks_for(columns, lanes * (packed ? n : 1)), static_cast<unsigned>(split.chunks));
@@ -123,19 +123,19 @@ void gemm(const GemmArgs& args, const Launch& launch) {
       2.0 * static_cast<double>(args.c.count()) * static_cast<double>(args.a.size(args.a.rank() - 1));
   if (sm90::supports_gelu(args)) {
     const MeteredRange range(launch.meter,
-                             {Work::product, bytes_of(args.a, args.b, args.c, args.activated), operations});
+                             {WorkKind::product, bytes_of(args.a, args.b, args.c, args.activated), operations});
     return sm90::gemm_gelu(args, launch);
   }
   {
-    const MeteredRange range(launch.meter, {Work::product, bytes_of(args.a, args.b, args.c), operations});
+    const MeteredRange range(launch.meter, {WorkKind::product, bytes_of(args.a, args.b, args.c), operations});
     multiply(args, args.epilogue == Epilogue::bias || args.epilogue == Epilogue::bias_gelu, launch);
   }
   if (args.epilogue == Epilogue::bias_gelu) {
-    const MeteredRange range(launch.meter, {Work::gelu, bytes_of(args.c, args.activated), 0});
+    const MeteredRange range(launch.meter, {WorkKind::gelu, bytes_of(args.c, args.activated), 0});
     gelu_pass(args, launch);
   }
   if (args.epilogue == Epilogue::gelu_backward) {
-    const MeteredRange range(launch.meter, {Work::gelu, bytes_of(args.c, args.c, args.activated), 0});
+    const MeteredRange range(launch.meter, {WorkKind::gelu, bytes_of(args.c, args.c, args.activated), 0});
     gelu_backward_pass(args, launch);
   }
 }

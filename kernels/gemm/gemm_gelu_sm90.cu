@@ -25,7 +25,7 @@ constexpr int step_bytes = 2 * half * half * 2;    // of b, 64 deep
 constexpr int tiles_ahead = 4;
 constexpr int box_rows = 16, box_bytes = box_rows * half * 2;  // a warp's part of half a tile
 
-struct Problem {
+struct GemmGeluProblem {
   CUtensorMap a, b, c, activated;  // boxes of a and b: 64 x 64; of the others: 16 x 64
   std::int32_t tiles, steps;       // of rows; of 64 in depth
   std::int32_t panels, groups;     // blocks: panels x groups, and group g takes the tiles g, g + groups, ...
@@ -38,7 +38,7 @@ struct Problem {
 // Shared memory: b's panel, the ring of a's stages, and two boxes per warp that stage results and, in backward, the
 // activation's input.
 template <int most_steps>
-struct Layout {
+struct SharedLayout {
   static constexpr int stages = most_steps <= 4 ? 8 : 6;
   static constexpr int a_at = most_steps * step_bytes, boxes_at = a_at + stages * stage_bytes,
                        control_at = boxes_at + warps * 2 * box_bytes;
@@ -51,10 +51,10 @@ struct Layout {
 
 template <class T, bool backward, int most_steps>
 struct Kernel {
-  using L = Layout<most_steps>;
+  using L = SharedLayout<most_steps>;
   using Control = typename L::Control;
 
-  __device__ static void produce(const Problem& p, char* shared, Control& control, int panel, int group) {
+  __device__ static void produce(const GemmGeluProblem& p, char* shared, Control& control, int panel, int group) {
     barrier_arrive_expect(&control.b, static_cast<std::uint32_t>(p.steps) * step_bytes);
     for (int k = 0; k < p.steps; ++k)
       for (int i = 0; i < 2; ++i) {
@@ -87,8 +87,8 @@ struct Kernel {
   // The next tile of this warpgroup, the block's tile number `before`. The warpgroups take turns; otherwise one could
   // mistake a stage's fill of two rounds ago for its own. begun() is called while the first products run.
   template <class Begun>
-  __device__ static void multiply(const Problem& p, const char* shared, Control& control, int warpgroup, int before,
-                                  float (&d)[half], const Begun& begun) {
+  __device__ static void multiply(const GemmGeluProblem& p, const char* shared, Control& control, int warpgroup,
+                                  int before, float (&d)[half], const Begun& begun) {
     int stage = before * p.steps % L::stages, last = 0;
     std::uint32_t parity = static_cast<std::uint32_t>(before * p.steps / L::stages) & 1;
     const std::uint64_t a = descriptor<128>(shared + L::a_at);
@@ -157,7 +157,7 @@ struct Kernel {
     return {{panel * panel_columns + q * half, 0, t * tile_rows + warp % 4 * box_rows, 0, 0}};
   }
 
-  __device__ static void forward_tiles(const Problem& p, char* shared, Control& control, int panel, int group) {
+  __device__ static void forward_tiles(const GemmGeluProblem& p, char* shared, Control& control, int panel, int group) {
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32), warpgroup = warp / 4;
     char* const boxes = shared + L::boxes_at + warp * 2 * box_bytes;
     // Waits until the previous stores have read the boxes, but not before `next` is computed.
@@ -213,7 +213,8 @@ struct Kernel {
     if (threadIdx.x % 32 == 0) store_wait<0>();
   }
 
-  __device__ static void backward_tiles(const Problem& p, char* shared, Control& control, int panel, int group) {
+  __device__ static void backward_tiles(const GemmGeluProblem& p, char* shared, Control& control, int panel,
+                                        int group) {
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32), warpgroup = warp / 4;
     char* const boxes = shared + L::boxes_at + warp * 2 * box_bytes;
     std::uint64_t* const input = control.input[warp];
@@ -269,7 +270,7 @@ struct Kernel {
   }
 
   // Adds the sums of the lanes that share columns, then those of the warps, in order.
-  __device__ static void add_columns(const Problem& p, char* boxes, float (&sum)[32], int panel, int group) {
+  __device__ static void add_columns(const GemmGeluProblem& p, char* boxes, float (&sum)[32], int panel, int group) {
     const int warpgroup = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
     auto& of_warp = *reinterpret_cast<float(*)[4][panel_columns]>(boxes);
     named_barrier_sync(1 + warpgroup, 128);  // the stores have read the boxes
@@ -289,9 +290,9 @@ struct Kernel {
 };
 
 template <class T, bool backward, int most_steps>
-__global__ void __launch_bounds__(threads, 1) gemm_gelu_kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(threads, 1) gemm_gelu_kernel(const __grid_constant__ GemmGeluProblem p) {
   using K = Kernel<T, backward, most_steps>;
-  using L = Layout<most_steps>;
+  using L = SharedLayout<most_steps>;
   extern __shared__ char memory[];
   char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
   auto& control = *reinterpret_cast<typename K::Control*>(shared + L::control_at);
@@ -341,9 +342,9 @@ bool is_mappable(const Tensor& m) {
 }
 
 template <class T, bool backward, int most_steps>
-void launch_kernel(const GemmArgs& args, Problem& p, const Launch& launch) {
+void launch_kernel(const GemmArgs& args, GemmGeluProblem& p, const Launch& launch) {
   const auto kernel = gemm_gelu_kernel<T, backward, most_steps>;
-  constexpr std::size_t shared = Layout<most_steps>::shared_bytes;
+  constexpr std::size_t shared = SharedLayout<most_steps>::shared_bytes;
   allow_shared(kernel, shared);
   const auto blocks = static_cast<unsigned>(p.panels * p.groups);
   run(backward ? "gemm_gelu_backward_sm90" : "gemm_gelu_sm90", kernel, {blocks, threads, shared}, launch, p);
@@ -377,7 +378,7 @@ void gemm_gelu(const GemmArgs& args, const Launch& launch) {
   const bool backward = args.epilogue == Epilogue::gelu_backward;
   const std::int64_t tiles = (args.c.size(0) + tile_rows - 1) / tile_rows;
   const Tensor stored = backward ? args.b : args.b.transposed();
-  Problem p = {};
+  GemmGeluProblem p = {};
   p.a = map_of(args.a, tile_rows);
   p.b = map_of(stored, half);
   p.c = map_of(args.c, box_rows);

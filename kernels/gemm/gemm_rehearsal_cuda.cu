@@ -10,11 +10,11 @@ constexpr int threads = 256, most_blocks = 4096;
 
 // A vector, a matrix or a stack of matrices.
 template <class T>
-struct Matrix {
+struct OperandElements {
   T* data;
   std::int64_t rows = 1, columns = 1, count, matrix_stride = 0, row_stride = 0, column_stride;
 
-  explicit Matrix(const Tensor& v) : data(v.as<T>()), count(v.count()), column_stride(v.stride(v.rank() - 1)) {
+  explicit OperandElements(const Tensor& v) : data(v.as<T>()), count(v.count()), column_stride(v.stride(v.rank() - 1)) {
     columns = v.size(v.rank() - 1);
     if (v.rank() > 1) {
       rows = v.size(v.rank() - 2);
@@ -33,7 +33,7 @@ __device__ std::int64_t index_stride() { return static_cast<std::int64_t>(gridDi
 
 // Uniform in (-1, 1).
 template <class T>
-__global__ void __launch_bounds__(threads) fill_random(const Matrix<T> m, std::uint32_t which) {
+__global__ void __launch_bounds__(threads) fill_random(const OperandElements<T> m, std::uint32_t which) {
   for (std::int64_t i = first_index(); i < m.count; i += index_stride()) {
     const Philox4 r = philox(0, static_cast<std::uint64_t>(i), which, domain_of(Purpose::test, 0));
     m[i] = from_float<T>(static_cast<float>(static_cast<std::int32_t>(r.word[0])) * 0x1p-31f);
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(threads) fill_random(const Matrix<T> m, std::u
 // Sums every element's bits times an odd number that depends on its index; for integers the order of the additions does
 // not matter.
 template <class T>
-__global__ void __launch_bounds__(threads) add_bits(const Matrix<T> m, unsigned long long* total) {
+__global__ void __launch_bounds__(threads) add_bits(const OperandElements<T> m, unsigned long long* total) {
   unsigned long long sum = 0;
   for (std::int64_t i = first_index(); i < m.count; i += index_stride()) {
     const float x = to_float(m[i]);
@@ -61,7 +61,7 @@ void randomise(const Tensor& v, std::uint32_t which, const Launch& launch) {
   if (!v.given()) return;
   with_gpu_type(v.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    run("fill_random", fill_random<T>, {blocks_of(v), threads}, launch, Matrix<T>(v), which);
+    run("fill_random", fill_random<T>, {blocks_of(v), threads}, launch, OperandElements<T>(v), which);
   });
 }
 
@@ -97,7 +97,7 @@ std::uint64_t Rehearsal::result_bits() const {
   check(cudaMemsetAsync(bits_, 0, sizeof(*bits_), stream_of(launch_)), "cudaMemsetAsync");
   with_gpu_type(c_.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    run("add_bits", add_bits<T>, {blocks_of(c_), threads}, launch_, Matrix<T>(c_), bits_);
+    run("add_bits", add_bits<T>, {blocks_of(c_), threads}, launch_, OperandElements<T>(c_), bits_);
   });
   unsigned long long bits = 0;
   check(cudaMemcpyAsync(&bits, bits_, sizeof(bits), cudaMemcpyDeviceToHost, stream_of(launch_)), "cudaMemcpyAsync");

@@ -22,7 +22,7 @@ struct LayerNormArgs {
   float epsilon = 1e-5f;
 
   void check(Device device) const;
-  Cost cost() const { return {Work::normalise, bytes_of(x, y, mean, rstd), 0}; }
+  Cost cost() const { return {WorkKind::normalise, bytes_of(x, y, mean, rstd), 0}; }
 };
 LONGSTRIDE_OP(layer_norm, LayerNormArgs)
 
@@ -54,7 +54,7 @@ struct DropoutAddLayerNormArgs : LayerNormArgs {
   DropoutArgs dropout;
 
   void check(Device device) const;
-  Cost cost() const { return {Work::normalise, dropout.bytes() + bytes_of(y, mean, rstd), 0}; }
+  Cost cost() const { return {WorkKind::normalise, dropout.bytes() + bytes_of(y, mean, rstd), 0}; }
 };
 LONGSTRIDE_OP(dropout_add_layer_norm, DropoutAddLayerNormArgs)
 
@@ -65,7 +65,7 @@ struct LayerNormBackwardDropoutArgs : LayerNormBackwardArgs {
   Tensor branch_sums = {};  // (width), of dgain's type; may be absent
 
   void check(Device device) const;
-  Cost cost() const { return {Work::normalise, LayerNormBackwardArgs::cost().bytes + bytes_of(dropout.y), 0}; }
+  Cost cost() const { return {WorkKind::normalise, LayerNormBackwardArgs::cost().bytes + bytes_of(dropout.y), 0}; }
   Tensor scratch_on(Device device) const { return scratch_for(device, branch_sums.given() ? 3 : 2); }
 };
 LONGSTRIDE_OP(layer_norm_backward_dropout, LayerNormBackwardDropoutArgs)

@@ -9,7 +9,7 @@ namespace {
 
 // If dbranch is given, also dbranch = dropout(dx).
 template <class T, class R>
-struct Rows {
+struct BackwardRows {
   const T* dy;
   const R* x;
   R* dx;
@@ -61,7 +61,7 @@ __device__ __forceinline__ void copy_row(Words<E, 4> (&to)[packs][norm_threads],
 // is reread for every row, from the first-level cache. whole: as in the forward pass.
 template <int lanes, int packs, bool whole, class T, class R>
 __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3 : 2)
-    backward_rows(const Rows<T, R> p) {
+    backward_rows(const BackwardRows<T, R> p) {
   constexpr int at_once = norm_threads / lanes, apart = lanes * 4;  // distance between a lane's packs
   extern __shared__ __align__(16) unsigned char memory[];
   auto& ring = *reinterpret_cast<Ring<packs, T, R>*>(memory);
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
 
 // Any width and alignment: a block processes a chunk of rows one at a time, reading each twice.
 template <class T, class R>
-__global__ void __launch_bounds__(norm_threads) backward_any(const Rows<T, R> p) {
+__global__ void __launch_bounds__(norm_threads) backward_any(const BackwardRows<T, R> p) {
   const int first = static_cast<int>(threadIdx.x);
   const int begin = static_cast<int>(blockIdx.x) * p.chunk_rows, end = min(begin + p.chunk_rows, p.rows);
   const std::uint32_t step = p.dbranch != nullptr ? p.mask.step_word() : 0;
@@ -215,8 +215,9 @@ __global__ void __launch_bounds__(norm_threads) backward_any(const Rows<T, R> p)
 }
 
 template <class T, class R>
-Rows<T, R> rows_of(const LayerNormBackwardArgs& args, const DropoutArgs* dropout, int sums, const RowChunks& split) {
-  Rows<T, R> p = {};
+BackwardRows<T, R> rows_of(const LayerNormBackwardArgs& args, const DropoutArgs* dropout, int sums,
+                           const RowChunks& split) {
+  BackwardRows<T, R> p = {};
   p.dy = args.dy.as<const T>();
   p.x = args.x.as<const R>();
   p.dx = args.dx.as<R>();
@@ -249,7 +250,7 @@ void run_backward(const char* name, const LayerNormBackwardArgs& args, const Dro
   with_stream_types(args.dy.dtype(), args.x.dtype(), [&](auto compute_zero, auto residual_zero) {
     using T = decltype(compute_zero);
     using R = decltype(residual_zero);
-    const Rows<T, R> p = rows_of<T, R>(args, dropout, branch_sums.given() ? 3 : 2, split);
+    const BackwardRows<T, R> p = rows_of<T, R>(args, dropout, branch_sums.given() ? 3 : 2, split);
     const bool packed = p.dy_stride % 4 == 0 && p.x_stride % 4 == 0 && p.dx_stride % 4 == 0 &&
                         p.mask.first_element % 4 == 0 && aligned(p.dy, 4 * sizeof(T)) &&
                         aligned(p.dbranch, 4 * sizeof(T)) && aligned(p.x, 4 * sizeof(R)) &&

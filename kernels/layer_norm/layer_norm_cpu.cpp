@@ -39,7 +39,7 @@ void LayerNormBackwardArgs::check(Device device) const {
 }
 
 Cost LayerNormBackwardArgs::cost() const {
-  return {Work::normalise, bytes_of(dy, x, mean, rstd, dx) + (add_to_dx ? bytes_of(dx) : 0), 0};
+  return {WorkKind::normalise, bytes_of(dy, x, mean, rstd, dx) + (add_to_dx ? bytes_of(dx) : 0), 0};
 }
 
 void DropoutAddLayerNormArgs::check(Device device) const {
@@ -59,13 +59,13 @@ namespace cpu {
 namespace {
 
 template <class T>
-struct Statistics {
+struct MeanAndScale {
   T mean, rstd;
 };
 
 // In two passes, because E[x^2] - E[x]^2 loses all precision when the mean is large.
 template <class T>
-Statistics<T> statistics(const T* x, std::int64_t width, float epsilon) {
+MeanAndScale<T> statistics(const T* x, std::int64_t width, float epsilon) {
   T sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t j = 0; j < width; ++j) sum += x[j];
@@ -85,7 +85,7 @@ void forward(const LayerNormArgs& args) {
   for (std::int64_t r = 0; r < rows; ++r) {
     const T* x = args.x.as<const T>() + r * args.x.stride(0);
     T* y = args.y.as<T>() + r * args.y.stride(0);
-    const Statistics<T> s = statistics(x, width, args.epsilon);
+    const MeanAndScale<T> s = statistics(x, width, args.epsilon);
 #pragma omp simd
     for (std::int64_t j = 0; j < width; ++j) y[j] = (x[j] - s.mean) * s.rstd * gain[j] + bias[j];
     if (args.mean.given()) args.mean.as<T>()[r] = s.mean;
@@ -95,7 +95,7 @@ void forward(const LayerNormArgs& args) {
 
 // One row of the backward pass; adds the row's share to dgain and dbias.
 template <class T>
-void backward_row(const T* dy, const T* x, const T* gain, Statistics<T> s, std::int64_t width, bool add_to_dx, T* dx,
+void backward_row(const T* dy, const T* x, const T* gain, MeanAndScale<T> s, std::int64_t width, bool add_to_dx, T* dx,
                   T* dgain, T* dbias) {
   T sum_g = 0, sum_gh = 0;
 #pragma omp simd reduction(+ : sum_g, sum_gh)

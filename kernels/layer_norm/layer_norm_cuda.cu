@@ -7,7 +7,7 @@ namespace {
 
 // With a branch the normalised row is sum = x + dropout(branch), which is also written; without one it is x.
 template <class T, class R>
-struct Rows {
+struct ForwardRows {
   const T* branch;
   const R* x;
   R* sum;
@@ -25,7 +25,7 @@ struct Rows {
 // whole: the lanes' packs are exactly a row, so that nothing is conditional. With a bf16 residual stream the kernel has
 // time for about 55 instructions per element; a branch around every pack, its address and a rounding used it up.
 template <int lanes, int packs, bool whole, class T, class R>
-__global__ void __launch_bounds__(norm_threads) layer_norm_rows(const Rows<T, R> p) {
+__global__ void __launch_bounds__(norm_threads) layer_norm_rows(const ForwardRows<T, R> p) {
   constexpr int at_once = norm_threads / lanes;
   const int lane = static_cast<int>(threadIdx.x % lanes), width = whole ? lanes * packs * 4 : p.width;
   const int row = static_cast<int>(blockIdx.x * at_once + threadIdx.x / lanes);
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(norm_threads) layer_norm_rows(const Rows<T, R>
 
 // Any width and alignment: one block per row, which is read three times.
 template <class T, class R>
-__global__ void __launch_bounds__(norm_threads) layer_norm_any(const Rows<T, R> p) {
+__global__ void __launch_bounds__(norm_threads) layer_norm_any(const ForwardRows<T, R> p) {
   const int row = static_cast<int>(blockIdx.x);
   const R* x = p.x + at(row, p.x_stride);
   float sum[1] = {};
@@ -144,7 +144,7 @@ void run_layer_norm(const char* name, const LayerNormArgs& args, const DropoutAr
   with_stream_types(args.y.dtype(), args.x.dtype(), [&](auto compute_zero, auto residual_zero) {
     using T = decltype(compute_zero);
     using R = decltype(residual_zero);
-    Rows<T, R> p = {};
+    ForwardRows<T, R> p = {};
     p.x = x.as<const R>();
     p.x_stride = static_cast<int>(dropout != nullptr ? width : x.stride(0));
     if (dropout != nullptr) {

@@ -10,7 +10,7 @@
 namespace longstride::kernels {
 
 // The offsets, in elements, at which the matrices of a group begin in a flat buffer.
-struct Places {
+struct MatrixOffsets {
   static constexpr int most = 8;
   std::int64_t at[most] = {};
 };
@@ -19,15 +19,15 @@ struct Places {
 // If scalars->finite is 0, m is unchanged and update = 0.
 struct NesterovArgs {
   Tensor gradient;  // flat; all contiguous and of one type, f32 on a GPU
-  Places gradient_at;
+  MatrixOffsets gradient_at;
   Tensor m;  // flat
-  Places m_at;
+  MatrixOffsets m_at;
   Tensor update;  // (matrices, count of a matrix)
   double momentum = 0;
   const OptimizerScalars* scalars = nullptr;
 
   void check(Device device) const;
-  Cost cost() const { return {Work::optimizer, 4 * bytes_of(update), 0}; }  // gradient and m have its type
+  Cost cost() const { return {WorkKind::optimizer, 4 * bytes_of(update), 0}; }  // gradient and m have its type
 };
 
 // y = x / (|x| + epsilon), where |x| is the Frobenius norm of each matrix, summed in f64 in a fixed order.
@@ -42,7 +42,7 @@ struct NormaliseArgs {
   double epsilon = 0;
 
   void check(Device device) const;
-  Cost cost() const { return {Work::optimizer, bytes_of(x, x, y), 0}; }
+  Cost cost() const { return {WorkKind::optimizer, bytes_of(x, x, y), 0}; }
   Tensor scratch_on(Device) const { return {nullptr, Dtype::f64, {x.size(0), partials_of(x.size(1))}}; }
 };
 
@@ -53,15 +53,15 @@ struct PolynomialArgs {
   double c0 = 0, c1 = 0, c2 = 0;
 
   void check(Device device) const;
-  Cost cost() const { return {Work::optimizer, bytes_of(x) + 2 * bytes_of(square), 0}; }
+  Cost cost() const { return {WorkKind::optimizer, bytes_of(x) + 2 * bytes_of(square), 0}; }
 };
 
-// w -= lr (scale update + weight_decay w), and low = w, rounded; nothing if scalars->finite is 0.
+// w -= lr (scale update + weight_decay w), and low_precision = w, rounded; nothing if scalars->finite is 0.
 struct OrthogonalStepArgs {
-  Tensor weights;   // flat, f32 on a GPU
-  Tensor low = {};  // GPU: flat, as in AdamArgs, of the update's type; may be absent
-  Places at;        // in both
-  Tensor update;    // (matrices, count); on the CPU of the weights' type
+  Tensor weights;             // flat, f32 on a GPU
+  Tensor low_precision = {};  // GPU: flat, as in AdamArgs, of the update's type; may be absent
+  MatrixOffsets at;           // in both
+  Tensor update;              // (matrices, count); on the CPU of the weights' type
   double scale = 1, weight_decay = 0;
   const OptimizerScalars* scalars = nullptr;
 

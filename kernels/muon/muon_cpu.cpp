@@ -9,9 +9,9 @@ namespace longstride::kernels {
 
 namespace {
 
-void check_matrices(const Places& at, const Tensor& matrices, const Tensor& flat, const char* name) {
-  LONGSTRIDE_CHECK(matrices.rank() == 2 && matrices.size(0) > 0 && matrices.size(0) <= Places::most, "{} matrices",
-                   matrices.shape().text());
+void check_matrices(const MatrixOffsets& at, const Tensor& matrices, const Tensor& flat, const char* name) {
+  LONGSTRIDE_CHECK(matrices.rank() == 2 && matrices.size(0) > 0 && matrices.size(0) <= MatrixOffsets::most,
+                   "{} matrices", matrices.shape().text());
   check_contiguous(flat, name);
   for (std::int64_t i = 0; i < matrices.size(0); ++i)
     LONGSTRIDE_CHECK(at.at[i] >= 0 && at.at[i] + matrices.size(1) <= flat.count(), "a matrix of {} at {} of {} of {}",
@@ -46,13 +46,13 @@ void OrthogonalStepArgs::check(Device device) const {
   check_matrices(at, update, weights, "weights");
   check_vector(weights, weights.count(), exact_type(device, update.dtype()), "weights");
   check_vector(update, update.count(), update.dtype(), "update");
-  if (low.given()) check_vector(low, weights.count(), update.dtype(), "low");
+  if (low_precision.given()) check_vector(low_precision, weights.count(), update.dtype(), "low_precision");
 }
 
 Cost OrthogonalStepArgs::cost() const {
   const double read_and_written =
       2 * static_cast<double>(update.count()) * static_cast<double>(bytes_of(weights.dtype()));
-  return {Work::optimizer, bytes_of(update) * (low.given() ? 2 : 1) + read_and_written, 0};
+  return {WorkKind::optimizer, bytes_of(update) * (low_precision.given() ? 2 : 1) + read_and_written, 0};
 }
 
 namespace cpu {

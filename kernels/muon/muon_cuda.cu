@@ -19,8 +19,8 @@ dim3 blocks_of(const Tensor& matrices, std::int64_t count) {
 }
 
 __global__ void __launch_bounds__(threads)
-    nesterov_kernel(const float* gradient, const Places gradient_at, float* m, const Places m_at, float* update,
-                    std::int64_t count, float momentum, float rest, const OptimizerScalars* scalars) {
+    nesterov_kernel(const float* gradient, const MatrixOffsets gradient_at, float* m, const MatrixOffsets m_at,
+                    float* update, std::int64_t count, float momentum, float rest, const OptimizerScalars* scalars) {
   const std::int64_t i = element();
   if (i >= count) return;
   gradient += gradient_at.at[blockIdx.y];
@@ -69,15 +69,15 @@ __global__ void __launch_bounds__(threads)
 
 template <class T>
 __global__ void __launch_bounds__(threads)
-    orthogonal_step_kernel(float* weights, T* low, const Places places, const T* update, std::int64_t count,
-                           double scale, double weight_decay, const OptimizerScalars* scalars) {
-  const std::int64_t i = element(), at = places.at[blockIdx.y] + i;
+    orthogonal_step_kernel(float* weights, T* low_precision, const MatrixOffsets offsets, const T* update,
+                           std::int64_t count, double scale, double weight_decay, const OptimizerScalars* scalars) {
+  const std::int64_t i = element(), at = offsets.at[blockIdx.y] + i;
   if (i >= count || scalars->finite == 0) return;
   const float rate = static_cast<float>(scalars->learning_rate * scale);
   const float shrink = static_cast<float>(scalars->learning_rate * weight_decay);
   const float w = weights[at] - (rate * to_float(update[blockIdx.y * count + i]) + shrink * weights[at]);
   weights[at] = w;
-  if (low != nullptr) low[at] = from_float<T>(w);
+  if (low_precision != nullptr) low_precision[at] = from_float<T>(w);
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ void orthogonal_step(const OrthogonalStepArgs& args, const Launch& launch) {
   with_gpu_type(args.update.dtype(), [&](auto zero) {
     using T = decltype(zero);
     run("orthogonal_step", orthogonal_step_kernel<T>, {blocks_of(args.update, count), threads}, launch,
-        args.weights.as<float>(), args.low.as<T>(), args.at, args.update.as<const T>(), count, args.scale,
+        args.weights.as<float>(), args.low_precision.as<T>(), args.at, args.update.as<const T>(), count, args.scale,
         args.weight_decay, args.scalars);
   });
 }

@@ -34,7 +34,7 @@ struct QueryKeyArgs {
   const std::int64_t* first_at = nullptr;  // GPU: if given, the kernel reads `first` from it
 
   void check(Device device) const;
-  Cost cost() const { return {Work::normalise, bytes_of(x, y), 0}; }
+  Cost cost() const { return {WorkKind::normalise, bytes_of(x, y), 0}; }
 };
 
 // dx = d/dx, from x alone: recomputes what forward computed.
@@ -44,7 +44,7 @@ struct QueryKeyBackwardArgs {
   std::int64_t first = 0;
 
   void check(Device device) const;
-  Cost cost() const { return {Work::normalise, bytes_of(dy, x, dx), 0}; }
+  Cost cost() const { return {WorkKind::normalise, bytes_of(dy, x, dx), 0}; }
 };
 
 LONGSTRIDE_OP(query_key, QueryKeyArgs)

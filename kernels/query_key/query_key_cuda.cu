@@ -8,21 +8,21 @@ namespace {
 constexpr int warps = 8, threads = 32 * warps;
 
 template <class T>
-struct Rows {
+struct HeadStrides {
   T* data = nullptr;
   std::int64_t batch = 0, slot = 0, head = 0;  // strides
 
-  Rows() = default;
-  explicit Rows(const Tensor& v) : data(v.as<T>()), batch(v.stride(0)), slot(v.stride(1)), head(v.stride(2)) {}
+  HeadStrides() = default;
+  explicit HeadStrides(const Tensor& v) : data(v.as<T>()), batch(v.stride(0)), slot(v.stride(1)), head(v.stride(2)) {}
   __device__ T* at(std::int64_t b, std::int64_t s, std::int64_t h) const {
     return data + b * batch + s * slot + h * head;
   }
 };
 
 template <class T>
-struct Problem {
-  Rows<const T> x, dy;
-  Rows<T> out;  // y, or dx
+struct QueryKeyProblem {
+  HeadStrides<const T> x, dy;
+  HeadStrides<T> out;  // y, or dx
   std::int64_t slots, seq, first;
   const std::int64_t* first_at;
   int heads, size;
@@ -31,13 +31,13 @@ struct Problem {
 };
 
 template <class T>
-Problem<T> problem_of(const QueryKeyTransform& transform, const Tensor& x, const Tensor& dy, const Tensor& out,
-                      std::int64_t first, const std::int64_t* first_at) {
+QueryKeyProblem<T> problem_of(const QueryKeyTransform& transform, const Tensor& x, const Tensor& dy, const Tensor& out,
+                              std::int64_t first, const std::int64_t* first_at) {
   if (x.size(3) > most_transformed) throw std::logic_error("queries and keys of more than 128 elements");
-  Problem<T> p = {};
-  p.x = Rows<const T>(x);
-  p.dy = Rows<const T>(dy);
-  p.out = Rows<T>(out);
+  QueryKeyProblem<T> p = {};
+  p.x = HeadStrides<const T>(x);
+  p.dy = HeadStrides<const T>(dy);
+  p.out = HeadStrides<T>(out);
   p.slots = x.size(0) * x.size(1);
   p.seq = x.size(1);
   p.first = first;
@@ -52,7 +52,7 @@ Problem<T> problem_of(const QueryKeyTransform& transform, const Tensor& x, const
 // How a row is shared: each of `lanes` threads has `packs` packs of n neighbouring elements; packed: a pack is one
 // load. Elements beyond the row are 0.
 template <bool packed_, int n_, int lanes_, int packs_>
-struct Layout {
+struct LaneLayout {
   static constexpr bool packed = packed_;
   static constexpr int n = n_, lanes = lanes_, packs = packs_;
   using Piece = float[packs][n];
@@ -101,11 +101,11 @@ struct Layout {
 
 // The rotation of a thread's pairs at one position, or its transpose.
 template <class L>
-struct Rotation {
+struct LaneRotation {
   float cosine[L::packs][L::n / 2], sine[L::packs][L::n / 2];
 
   template <class T>
-  __device__ Rotation(const Problem<T>& p, std::int64_t position, bool transposed) {
+  __device__ LaneRotation(const QueryKeyProblem<T>& p, std::int64_t position, bool transposed) {
 #pragma unroll
     for (int k = 0; k < L::packs; ++k)
 #pragma unroll
@@ -130,7 +130,7 @@ struct Rotation {
 
 // x = h; also returns the factor.
 template <class L, class T>
-__device__ __forceinline__ float normalise(const Problem<T>& p, typename L::Piece& x) {
+__device__ __forceinline__ float normalise(const QueryKeyProblem<T>& p, typename L::Piece& x) {
   const float squares = L::dot(x, x) / static_cast<float>(p.size);
   const float factor = 1.0f / sqrtf(squares + static_cast<float>(QueryKeyTransform::epsilon));
 #pragma unroll
@@ -142,20 +142,20 @@ __device__ __forceinline__ float normalise(const Problem<T>& p, typename L::Piec
 
 // One warp per position: the rotation is computed once for all heads, of which 32 / lanes are processed at a time.
 template <class L, class T, class F>
-__device__ __forceinline__ void each_head(const Problem<T>& p, F&& f) {
+__device__ __forceinline__ void each_head(const QueryKeyProblem<T>& p, F&& f) {
   const std::int64_t unit = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
   if (unit >= p.slots) return;  // the whole warp returns
   const std::int64_t sequence = unit / p.seq, slot = unit % p.seq;
   const std::int64_t position = (p.first_at != nullptr ? *p.first_at : p.first) + slot;
-  const Rotation<L> rotation(p, position, p.dy.data != nullptr);
+  const LaneRotation<L> rotation(p, position, p.dy.data != nullptr);
   const int group = static_cast<int>(threadIdx.x) % 32 / L::lanes;
   for (int head = group; head - group < p.heads; head += 32 / L::lanes)
     f(rotation, sequence, slot, head, head < p.heads ? p.size : 0);  // lanes beyond the heads take part in the sums
 }
 
 template <class L, class T>
-__global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant__ Problem<T> p) {
-  each_head<L>(p, [&](const Rotation<L>& rotation, std::int64_t sequence, std::int64_t slot, int head, int size) {
+__global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant__ QueryKeyProblem<T> p) {
+  each_head<L>(p, [&](const LaneRotation<L>& rotation, std::int64_t sequence, std::int64_t slot, int head, int size) {
     typename L::Piece x;
     L::read(p.x.at(sequence, slot, head), size, x);
     if (p.normalise) normalise<L>(p, x);
@@ -166,8 +166,8 @@ __global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant_
 
 // With g the gradient rotated back and h = x r: dx = r (g - h mean(g h)).
 template <class L, class T>
-__global__ void __launch_bounds__(threads) backward_kernel(const __grid_constant__ Problem<T> p) {
-  each_head<L>(p, [&](const Rotation<L>& rotation, std::int64_t sequence, std::int64_t slot, int head, int size) {
+__global__ void __launch_bounds__(threads) backward_kernel(const __grid_constant__ QueryKeyProblem<T> p) {
+  each_head<L>(p, [&](const LaneRotation<L>& rotation, std::int64_t sequence, std::int64_t slot, int head, int size) {
     typename L::Piece g, h;
     L::read(p.dy.at(sequence, slot, head), size, g);
     rotation.apply(g);
@@ -190,14 +190,14 @@ bool packs_into(const Tensor& v) {
          aligned(v.data(), n * bytes_of(v.dtype()));
 }
 
-// Calls f(Layout{}) for rows of this size.
+// Calls f(LaneLayout{}) for rows of this size.
 template <int n, class F>
 void with_layout(bool packed, std::int64_t size, F&& f) {
-  if (!packed) return f(Layout<false, 2, 32, most_transformed / 64>{});
-  if (size <= 4 * n) return f(Layout<true, n, 4, 1>{});
-  if (size <= 8 * n) return f(Layout<true, n, 8, 1>{});
-  if (size <= 16 * n) return f(Layout<true, n, 16, 1>{});
-  f(Layout<true, n, 32, 1>{});
+  if (!packed) return f(LaneLayout<false, 2, 32, most_transformed / 64>{});
+  if (size <= 4 * n) return f(LaneLayout<true, n, 4, 1>{});
+  if (size <= 8 * n) return f(LaneLayout<true, n, 8, 1>{});
+  if (size <= 16 * n) return f(LaneLayout<true, n, 16, 1>{});
+  f(LaneLayout<true, n, 32, 1>{});
 }
 
 }  // namespace
@@ -206,7 +206,7 @@ void query_key(const QueryKeyArgs& args, const Launch& launch) {
   with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_of<T>;
-    const Problem<T> p = problem_of<T>(args.transform, args.x, {}, args.y, args.first, args.first_at);
+    const QueryKeyProblem<T> p = problem_of<T>(args.transform, args.x, {}, args.y, args.first, args.first_at);
     with_layout<n>(packs_into<n>(args.x) && packs_into<n>(args.y), p.size, [&](auto layout) {
       run("query_key", forward_kernel<decltype(layout), T>, {blocks_for(p.slots, warps), threads}, launch, p);
     });
@@ -217,7 +217,7 @@ void query_key_backward(const QueryKeyBackwardArgs& args, const Launch& launch) 
   with_gpu_type(args.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_of<T>;
-    const Problem<T> p = problem_of<T>(args.transform, args.x, args.dy, args.dx, args.first, nullptr);
+    const QueryKeyProblem<T> p = problem_of<T>(args.transform, args.x, args.dy, args.dx, args.first, nullptr);
     const bool packed = packs_into<n>(args.x) && packs_into<n>(args.dy) && packs_into<n>(args.dx);
     with_layout<n>(packed, p.size, [&](auto layout) {
       run("query_key_backward", backward_kernel<decltype(layout), T>, {blocks_for(p.slots, warps), threads}, launch, p);

@@ -14,7 +14,7 @@ struct SoftmaxCrossEntropyArgs {
   const float* loss_scale = nullptr;  // device memory; if given, the gradient is also multiplied by it
 
   void check(Device device) const;
-  Cost cost() const { return {Work::loss, bytes_of(logits, gradient), 0}; }
+  Cost cost() const { return {WorkKind::loss, bytes_of(logits, gradient), 0}; }
 };
 
 LONGSTRIDE_OP(softmax_cross_entropy, SoftmaxCrossEntropyArgs)

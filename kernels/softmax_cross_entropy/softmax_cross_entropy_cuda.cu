@@ -10,7 +10,7 @@ namespace {
 constexpr int warps = 8;
 
 template <class T>
-struct Rows {
+struct LossRows {
   const float* logits;
   const std::uint8_t* targets;
   float* losses;
@@ -27,7 +27,7 @@ __device__ __forceinline__ float scale_of(double scale, const float* loss_scale)
 
 // One warp per row, which it holds in registers: `packs` packs of four per lane.
 template <int packs, class T>
-__global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_rows(const Rows<T> p) {
+__global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_rows(const LossRows<T> p) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.y;
   if (row >= p.rows) return;
   const int lane = static_cast<int>(threadIdx.x), target = p.targets[row];
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_rows(const R
 
 // Any vocabulary and alignment: the row is read three times.
 template <class T>
-__global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_any(const Rows<T> p) {
+__global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_any(const LossRows<T> p) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.y;
   if (row >= p.rows) return;
   const int lane = static_cast<int>(threadIdx.x), target = p.targets[row];
@@ -93,14 +93,14 @@ void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args, const Launch& la
   if (rows == 0) return;
   with_gpu_type(args.gradient.given() ? args.gradient.dtype() : Dtype::f32, [&](auto zero) {
     using T = decltype(zero);
-    const Rows<T> p{args.logits.as<const float>(),
-                    args.targets.as<const std::uint8_t>(),
-                    args.losses.as<float>(),
-                    args.gradient.as<T>(),
-                    rows,
-                    static_cast<int>(vocabulary),
-                    args.scale,
-                    args.loss_scale};
+    const LossRows<T> p{args.logits.as<const float>(),
+                        args.targets.as<const std::uint8_t>(),
+                        args.losses.as<float>(),
+                        args.gradient.as<T>(),
+                        rows,
+                        static_cast<int>(vocabulary),
+                        args.scale,
+                        args.loss_scale};
     const bool packed = vocabulary % 4 == 0 && aligned(p.logits, 16) && aligned(p.gradient, 4 * sizeof(T));
     const auto kernel = !packed || vocabulary > 256 ? softmax_cross_entropy_any<T>
                         : vocabulary <= 128         ? softmax_cross_entropy_rows<1, T>

@@ -48,11 +48,11 @@ Tensors tensors_of(Scratch& scratch, const Shape4& s, Dtype compute) {
   return t;
 }
 
-struct Heads {
+struct QkvHeads {
   Tensor q, k, v;
 };
 
-Heads heads_of(const Tensor& packed, const Shape4& s) {
+QkvHeads heads_of(const Tensor& packed, const Shape4& s) {
   const std::int64_t keys = s.heads * s.key_size;
   return {packed.slice(-1, 0, keys).split_last(s.heads, s.key_size),
           packed.slice(-1, keys, 2 * keys).split_last(s.heads, s.key_size),
@@ -65,7 +65,7 @@ class AttentionBench {
       : ctx_(ctx), plan_(plan), shape_(shape), t_(tensors) {}
 
   void forward() const {
-    const Heads in = heads_of(t_.qkv, shape_);
+    const QkvHeads in = heads_of(t_.qkv, shape_);
     ops::run(ctx_, kernels::AttentionArgs{.plan = &plan_,
                                           .q = in.q,
                                           .k = in.k,
@@ -75,7 +75,7 @@ class AttentionBench {
                                           .scale = scale()});
   }
   void backward() const {
-    const Heads in = heads_of(t_.qkv, shape_), grad = heads_of(t_.dqkv, shape_);
+    const QkvHeads in = heads_of(t_.qkv, shape_), grad = heads_of(t_.dqkv, shape_);
     const auto split = [&](const Tensor& t) { return t.split_last(shape_.heads, shape_.value_size); };
     ops::run(ctx_, kernels::AttentionBackwardArgs{.plan = &plan_,
                                                   .q = in.q,
@@ -99,17 +99,17 @@ class AttentionBench {
 };
 
 // The least that must move and be computed: every tensor once, and two (forward) or five (backward) products a pair.
-struct Work {
+struct BytesAndOperations {
   double bytes, flops;
 };
 
-Work forward_work(const Shape4& s, double pairs, Dtype compute) {
+BytesAndOperations forward_work(const Shape4& s, double pairs, Dtype compute) {
   const double rows = static_cast<double>(s.batch * s.n * s.heads), size = static_cast<double>(bytes_of(compute));
   const auto key = static_cast<double>(s.key_size), value = static_cast<double>(s.value_size);
   return {rows * ((2 * key + 2 * value) * size + 4), 2 * (key + value) * pairs};
 }
 
-Work backward_work(const Shape4& s, double pairs, Dtype compute) {
+BytesAndOperations backward_work(const Shape4& s, double pairs, Dtype compute) {
   const double rows = static_cast<double>(s.batch * s.n * s.heads), size = static_cast<double>(bytes_of(compute));
   const auto key = static_cast<double>(s.key_size), value = static_cast<double>(s.value_size);
   return {rows * ((4 * key + 4 * value) * size + 4), 2 * (3 * key + 2 * value) * pairs};
@@ -180,7 +180,8 @@ void run_bench(const AttentionBenchOptions& options, Session& session) {
       pairs *= static_cast<double>(shape.batch);
       const std::string name = fmt::format("{} ({}, {}, {}, {}/{})", name_of_layer(m, layer), shape.batch, shape.heads,
                                            shape.n, shape.key_size, shape.value_size);
-      const Work forward = forward_work(shape, pairs, compute), backward = backward_work(shape, pairs, compute);
+      const BytesAndOperations forward = forward_work(shape, pairs, compute),
+                               backward = backward_work(shape, pairs, compute);
       report.line(name + " forward", device.median_ms(options.repeats, [&] { bench.forward(); }), forward.bytes,
                   forward.flops);
       report.line(name + " forward+backward",

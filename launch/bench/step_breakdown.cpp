@@ -8,7 +8,7 @@
 namespace longstride {
 namespace {
 
-using kernels::Work;
+using kernels::WorkKind;
 
 constexpr std::array<const char*, kernels::works> names = {"products, with what is fused",
                                                            "attention, forward",
@@ -29,10 +29,10 @@ void add_attention_operations(const Model& model, std::int64_t micro, const Ceil
   const AttentionLayers attention = shown->attention();
   const auto key = static_cast<double>(attention.key_size), value = static_cast<double>(attention.value_size);
   const double pairs = model.cost(model.context()).allowed_pairs * static_cast<double>(micro);
-  for (const Work work : {Work::attention_forward, Work::attention_backward}) {
+  for (const WorkKind work : {WorkKind::attention_forward, WorkKind::attention_backward}) {
     StepMeter::Line& line = lines[static_cast<std::size_t>(work)];
     const double passes = static_cast<double>(line.ranges) / static_cast<double>(attention.layers);
-    line.operations = passes * 2 * pairs * (work == Work::attention_forward ? key + value : 3 * key + 2 * value);
+    line.operations = passes * 2 * pairs * (work == WorkKind::attention_forward ? key + value : 3 * key + 2 * value);
     line.floor_ms = std::max(line.floor_ms, 1e3 * line.operations / ceilings.flops_per_second);
   }
 }

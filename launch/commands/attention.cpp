@@ -96,9 +96,9 @@ double entropy_bits(const std::vector<double>& weights) {
   return bits;
 }
 
-class Drawing {
+class MapDrawing {
  public:
-  Drawing(const AttentionOptions& options, const LoadedRun& run, const AttentionLayers& attention)
+  MapDrawing(const AttentionOptions& options, const LoadedRun& run, const AttentionLayers& attention)
       : attention_(attention),
         folder_(options.output),
         bytes_(read_input(options, run)),
@@ -164,7 +164,7 @@ void run_attention(AttentionOptions& o, Session& session) {
   const AttentionLayers attention = shown.attention();
   const std::string own = (fs::path(o.run) / "attention").string();
   if (o.output.empty()) o.output = own;
-  Drawing drawing(o, run, attention);
+  MapDrawing drawing(o, run, attention);
   make_output_folder(o.output, o.replace || is_same_place(o.output, own), {});
   const Shape shape = {1, run.recipe.data.context};
   Arena counting;

@@ -13,7 +13,7 @@ namespace longstride {
 namespace {
 
 // A finding as it travels to rank 0.
-struct Packed {
+struct PackedFinding {
   char what[24], where[72], result[256], advice[256];
   Verdict verdict;
 };
@@ -23,18 +23,18 @@ void put(char* to, std::size_t size, const std::string& text) { text.copy(to, si
 
 Findings gather(Communicator& comm, const Findings& mine) {
   LONGSTRIDE_CHECK(mine.size() <= most_findings, "{} findings at once", mine.size());
-  std::vector<Packed> all(static_cast<std::size_t>(comm.size()) * most_findings);
+  std::vector<PackedFinding> all(static_cast<std::size_t>(comm.size()) * most_findings);
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    Packed& p = all[static_cast<std::size_t>(comm.rank()) * most_findings + i];
+    PackedFinding& p = all[static_cast<std::size_t>(comm.rank()) * most_findings + i];
     put(p.what, sizeof(p.what), mine[i].what);
     put(p.where, sizeof(p.where), mine[i].where);
     put(p.result, sizeof(p.result), mine[i].result);
     put(p.advice, sizeof(p.advice), mine[i].advice);
     p.verdict = mine[i].verdict;
   }
-  comm.all_gather(all.data(), static_cast<std::int64_t>(most_findings * sizeof(Packed)));
+  comm.all_gather(all.data(), static_cast<std::int64_t>(most_findings * sizeof(PackedFinding)));
   Findings found;
-  for (const Packed& p : all)
+  for (const PackedFinding& p : all)
     if (p.what[0] != '\0') found.push_back({p.what, p.where, p.result, p.verdict, p.advice});
   return found;
 }

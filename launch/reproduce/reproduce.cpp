@@ -72,7 +72,7 @@ class Reproduction {
   Device device_;
   Clock::time_point begin_ = Clock::now();
   std::string output_;
-  Table table_;
+  PaperTable table_;
   std::map<DataKind, std::string> data_;  // found or made; empty: there is none
   bool out_of_time_ = false, interrupted_ = false;
 };

@@ -53,7 +53,7 @@ std::string hours_cell(const Measured& m) {
   return on_gpu(m) ? fmt::format("{:.3g}", m.device_hours) : fmt::format("0 ({:.2g} of a CPU)", m.device_hours);
 }
 
-std::vector<std::string> cells(const Table& table, const TableRow& row) {
+std::vector<std::string> cells(const PaperTable& table, const TableRow& row) {
   const Measured& m = row.measured;
   const Reproduces& paper = row.paper.published.reproduces;
   std::vector<std::string> out = {row.paper.label,
@@ -74,14 +74,14 @@ std::vector<std::string> cells(const Table& table, const TableRow& row) {
 
 std::string line(const std::vector<std::string>& cells) { return fmt::format("| {} |\n", fmt::join(cells, " | ")); }
 
-std::vector<std::string> head(const Table& table) {
+std::vector<std::string> head(const PaperTable& table) {
   std::vector<std::string> out = {"row", "bits/byte, paper", "measured", "s/iteration, paper", "measured"};
   if (table.number == 2) out.insert(out.end(), {"times dense, paper", "measured"});
   out.insert(out.end(), {"parameters, paper / here", "tokens seen", "GPU-hours", "evidence"});
   return out;
 }
 
-std::string legend(const Table& table) {
+std::string legend(const PaperTable& table) {
   std::string out;
   for (const TableRow& row : table.rows) {
     const Measured& m = row.measured;
@@ -99,7 +99,7 @@ std::string legend(const Table& table) {
   return out;
 }
 
-std::string costs(const Table& table) {
+std::string costs(const PaperTable& table) {
   std::string rows;
   for (const TableRow& row : table.rows) {
     const Measured& m = row.measured;
@@ -131,7 +131,7 @@ bool is_dense(const Recipe& recipe) {
 
 }  // namespace
 
-Speedup speedup_over_dense(const Table& table, const TableRow& row) {
+Speedup speedup_over_dense(const PaperTable& table, const TableRow& row) {
   const auto per_token = [](const TableRow& r) -> std::optional<double> {
     return r.measured.seconds_per_step ? std::optional(1 / r.measured.tokens_per_second(r.paper)) : std::nullopt;
   };
@@ -159,7 +159,7 @@ double full_run_hours(const TableRow& row, int ranks) {
   return steps * (step_tokens / ranks / one + reduce) / 3600;
 }
 
-std::string markdown(const Table& table) {
+std::string markdown(const PaperTable& table) {
   std::string out = fmt::format("# Table {}: {}\n\n", table.number, titles[table.number]);
   if (table.scale == Scale::smoke)
     out +=
@@ -173,7 +173,7 @@ std::string markdown(const Table& table) {
   return out + costs(table);
 }
 
-std::string json(const Table& table) {
+std::string json(const PaperTable& table) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const TableRow& row : table.rows) {
     const Measured& m = row.measured;

@@ -33,7 +33,7 @@ struct TableRow {
   Measured measured;
 };
 
-struct Table {
+struct PaperTable {
   int number = 0;
   Scale scale = Scale::paper;
   std::vector<TableRow> rows;
@@ -43,13 +43,13 @@ struct Table {
 struct Speedup {
   std::optional<double> paper, measured;
 };
-Speedup speedup_over_dense(const Table& table, const TableRow& row);
+Speedup speedup_over_dense(const PaperTable& table, const TableRow& row);
 
 // Hours that the published training of a row takes at the measured speed: tokens a rank at the speed of one device,
 // and the gradients' all-reduce after it, not overlapped. More ranks than sequences in the batch take a larger batch.
 double full_run_hours(const TableRow& row, int ranks);
 
-std::string markdown(const Table& table);
-std::string json(const Table& table);
+std::string markdown(const PaperTable& table);
+std::string json(const PaperTable& table);
 
 }  // namespace longstride

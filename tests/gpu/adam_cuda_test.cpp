@@ -75,7 +75,7 @@ void expect_update(std::int64_t count, Dtype low_type, bool finite) {
     args.gradient = g.view(side);
     args.m = m.view(side);
     args.v = v.view(side);
-    if (side == Side::gpu) args.low = low.view(side);
+    if (side == Side::gpu) args.low_precision = low.view(side);
     args.decayed = count / 3;
     args.weight_decay = 0.1;
     args.scalars = s.of(side);

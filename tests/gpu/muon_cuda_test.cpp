@@ -24,7 +24,9 @@ struct Scalars {
 constexpr std::int64_t matrices = 3;
 
 // Three matrices in a flat buffer, unordered and with gaps.
-kernels::Places places(std::int64_t count, std::int64_t gap) { return {{count + 2 * gap, 1, 2 * count + 3 * gap}}; }
+kernels::MatrixOffsets offsets(std::int64_t count, std::int64_t gap) {
+  return {{count + 2 * gap, 1, 2 * count + 3 * gap}};
+}
 std::int64_t flat_size(std::int64_t count, std::int64_t gap) { return 3 * count + 4 * gap; }
 
 TEST(MuonCuda, MomentumAndUpdateMatchTheCpu) {
@@ -38,8 +40,8 @@ TEST(MuonCuda, MomentumAndUpdateMatchTheCpu) {
       const std::vector<unsigned char> before = m.raw();
       compare("nesterov", kernels::cpu::nesterov, kernels::cuda::nesterov,
               [&](Side side) {
-                return kernels::NesterovArgs{g.view(side),     places(count, 7),  m.view(side),
-                                             places(count, 1), update.view(side), 0.95,
+                return kernels::NesterovArgs{g.view(side),      offsets(count, 7), m.view(side),
+                                             offsets(count, 1), update.view(side), 0.95,
                                              s.of(side)};
               },
               {{"m", &m}, {"update", &update}});
@@ -79,7 +81,7 @@ TEST(MuonCuda, ThePolynomialMatchesTheCpu) {
 
 void expect_step(Dtype type, bool finite) {
   constexpr std::int64_t count = 300007, gap = 5;
-  const kernels::Places at = places(count, gap);
+  const kernels::MatrixOffsets at = offsets(count, gap);
   Scalars s(finite);
   Array w = Array::normal({flat_size(count, gap)}, Dtype::f32, 1), update = Array::normal({matrices, count}, type, 2);
   Array low({flat_size(count, gap)}, type);
@@ -90,7 +92,7 @@ void expect_step(Dtype type, bool finite) {
             args.weights = w.view(side);
             args.at = at;
             args.update = update.view(side);
-            if (side == Side::gpu && type != Dtype::f32) args.low = low.view(side);
+            if (side == Side::gpu && type != Dtype::f32) args.low_precision = low.view(side);
             args.scale = 3;
             args.weight_decay = 0.1;
             args.scalars = s.of(side);

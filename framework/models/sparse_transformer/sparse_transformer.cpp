@@ -91,8 +91,8 @@ void SparseTransformer::check_group(int ranks) const {
                      config_.context);
 }
 
-SparseTransformer::Span SparseTransformer::span_of(const Context& ctx, const Tensor& tokens,
-                                                   const Tensor& losses) const {
+SparseTransformer::RankSpan SparseTransformer::span_of(const Context& ctx, const Tensor& tokens,
+                                                       const Tensor& losses) const {
   const int ranks = ctx.sequence_ranks();
   LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.dtype() == Dtype::u8 && tokens.size(1) <= config_.context &&
                        losses.shape() == Shape({tokens.size(0), tokens.size(1) / ranks}) &&
@@ -104,7 +104,7 @@ SparseTransformer::Span SparseTransformer::span_of(const Context& ctx, const Ten
 }
 
 void SparseTransformer::losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const {
-  const Span here = span_of(ctx, tokens, losses);
+  const RankSpan here = span_of(ctx, tokens, losses);
   Context quiet = ctx;
   quiet.step = nullptr;  // no dropout
   Scratch scratch(quiet);
@@ -125,7 +125,7 @@ void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, cons
   stream_->observe(quiet, h, normed, [&](int k, const Tensor& in) {
     if (k % 2 != 0) return;  // a feed-forward branch
     Scratch inner(quiet);
-    const AttentionBranch::Heads seen =
+    const AttentionBranch::QkvHeads seen =
         blocks_[static_cast<std::size_t>(k / 2)].attention->project(quiet, in, 0, inner);
     if (!quiet.planning()) visit(k / 2, seen.q, seen.k);
   });
@@ -133,7 +133,7 @@ void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, cons
 
 void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale,
                                            const Tensor& losses) const {
-  const Span here = span_of(ctx, tokens, losses);
+  const RankSpan here = span_of(ctx, tokens, losses);
   const Shape shape = {losses.size(0), losses.size(1), config_.width};
   Tape tape(*ctx.arena);
   tape.open_frame();

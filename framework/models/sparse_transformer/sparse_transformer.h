@@ -56,11 +56,11 @@ class SparseTransformer : public Model,
   // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation.
   double deviation(double fan_in) const;
   // The positions of each sequence that this rank holds in a step or an evaluation.
-  struct Span {
+  struct RankSpan {
     std::int64_t first = 0;
     Tensor targets;  // (batch, seq / ranks) u8
   };
-  Span span_of(const Context& ctx, const Tensor& tokens, const Tensor& losses) const;
+  RankSpan span_of(const Context& ctx, const Tensor& tokens, const Tensor& losses) const;
 
   SparseTransformerConfig config_;
   ParameterSet parameters_;

@@ -64,18 +64,18 @@ CheckpointManifest verified(const std::string& directory, std::int64_t step, Ver
   return manifest;
 }
 
-struct Found {
+struct WholeCheckpoint {
   std::string directory;
   CheckpointManifest manifest;
 };
 
-std::optional<Found> find_newest_whole(const std::string& run, Verify depth) {
+std::optional<WholeCheckpoint> find_newest_whole(const std::string& run, Verify depth) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const std::string directory = checkpoint_directory(run, *step);
     try {
       const CheckpointManifest manifest = verified(directory, *step, depth);
-      if (manifest.version <= checkpoint_version) return Found{directory, manifest};
+      if (manifest.version <= checkpoint_version) return WholeCheckpoint{directory, manifest};
     } catch (const UserError& error) {
       spdlog::warn("the checkpoint of step {} is skipped: {}", *step, error.what());
       continue;
@@ -86,8 +86,8 @@ std::optional<Found> find_newest_whole(const std::string& run, Verify depth) {
   return std::nullopt;
 }
 
-Found newest_whole(const std::string& run, Verify depth) {
-  if (std::optional<Found> found = find_newest_whole(run, depth)) return *found;
+WholeCheckpoint newest_whole(const std::string& run, Verify depth) {
+  if (std::optional<WholeCheckpoint> found = find_newest_whole(run, depth)) return *found;
   const std::size_t count = checkpoint_steps(run).size();
   if (count == 0) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
   throw user_error("{}: none of its {} checkpoints is complete; start the run again", run, count);
@@ -96,7 +96,7 @@ Found newest_whole(const std::string& run, Verify depth) {
 }  // namespace
 
 std::optional<std::int64_t> newest_whole_step(const std::string& run) {
-  const std::optional<Found> found = find_newest_whole(run, Verify::checksums);
+  const std::optional<WholeCheckpoint> found = find_newest_whole(run, Verify::checksums);
   return found ? std::optional(found->manifest.state.step) : std::nullopt;
 }
 
@@ -117,7 +117,7 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& run) {
 }
 
 CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTensors& tensors) {
-  const Found found = newest_whole(run, Verify::checksums);
+  const WholeCheckpoint found = newest_whole(run, Verify::checksums);
   const std::vector<std::string> averages = files_of(found.manifest, checkpoint_names::average);
   if (tensors.ema.given() && averages.empty())
     throw user_error("{}: holds no running average of the weights; set train.ema: 0, or start a new run",
@@ -138,7 +138,7 @@ CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& ru
 }
 
 CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average) {
-  const Found found = newest_whole(run, Verify::checksums);
+  const WholeCheckpoint found = newest_whole(run, Verify::checksums);
   const std::vector<std::string> averages = files_of(found.manifest, checkpoint_names::average);
   if (average && !averages.empty())
     read_average(found.directory, averages, parameters);

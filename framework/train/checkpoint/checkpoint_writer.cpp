@@ -47,10 +47,10 @@ std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average
   return static_cast<std::int64_t>(most);
 }
 
-CheckpointWriter::CheckpointWriter(Communicator& comm, CheckpointPlaces places, const TrainingTensors& tensors,
+CheckpointWriter::CheckpointWriter(Communicator& comm, CheckpointPaths paths, const TrainingTensors& tensors,
                                    const Queue& queue, std::int64_t last)
     : comm_(comm),
-      places_(std::move(places)),
+      paths_(std::move(paths)),
       tensors_(tensors),
       queue_(queue),
       copy_{tensors.parameters, {}, {}, {}, {}},
@@ -81,14 +81,14 @@ void CheckpointWriter::choose_share() {
       throw user_error(
           "{}: is not visible to all {} ranks, each of which writes its part of a sharded optimizer; put it on a file "
           "system that the hosts share, or set optimizer.shard: false",
-          places_.run, comm_.size());
+          paths_.run, comm_.size());
     share_ = share_of_owner(comm_.rank(), comm_.size(), tensors_.moment_ranges, average);
     return;
   }
-  const auto place = std::find(writers_.begin(), writers_.end(), comm_.rank()) - writers_.begin();
+  const auto writer = std::find(writers_.begin(), writers_.end(), comm_.rank()) - writers_.begin();
   const auto writers = static_cast<int>(writers_.size());
-  if (place < writers)
-    share_ = share_of_writer(static_cast<int>(place), writers, tensors_.parameters.flat_size(), average);
+  if (writer < writers)
+    share_ = share_of_writer(static_cast<int>(writer), writers, tensors_.parameters.flat_size(), average);
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -97,11 +97,11 @@ CheckpointWriter::~CheckpointWriter() {
 
 // Rank 0 writes a file that the others look for: it is missing from a directory of the same name on a local disk.
 void CheckpointWriter::find_writers() {
-  const std::string all = checkpoints_directory(places_.run);
+  const std::string all = checkpoints_directory(paths_.run);
   std::string name;
   std::unique_ptr<AtomicFile> probe;
   if (comm_.rank() == 0) {
-    create_checkpoints_directory(places_.run);
+    create_checkpoints_directory(paths_.run);
     probe = std::make_unique<AtomicFile>(all + "/shared-by-the-ranks");
     name = fs::path(probe->temporary_path()).filename().string();
   }
@@ -120,14 +120,14 @@ void CheckpointWriter::begin(const CheckpointState& state) {
   std::string name;
   if (comm_.rank() == 0) {
     try {
-      directory_ = begin_checkpoint(places_.run, state.step);
+      directory_ = begin_checkpoint(paths_.run, state.step);
     } catch (const UserError& e) {  // the other ranks wait until this ends them
       throw not_saved(e.what());
     }
     name = fs::path(directory_->path()).filename().string();
   }
   name = comm_.broadcast_text(name, 0);
-  path_ = checkpoints_directory(places_.run) + "/" + name;
+  path_ = checkpoints_directory(paths_.run) + "/" + name;
   files_.clear();
   error_.clear();
   // Copies part or all of the tensor.
@@ -198,10 +198,10 @@ void CheckpointWriter::collect() {
 
 // The checkpoint is valid once it has its name; a failed second copy does not end the run.
 void CheckpointWriter::commit() {
-  commit_checkpoint(places_.run, state_, files_, *directory_, places_.keep);
-  if (places_.mirror.empty()) return;
+  commit_checkpoint(paths_.run, state_, files_, *directory_, paths_.keep);
+  if (paths_.mirror.empty()) return;
   try {
-    mirror_checkpoint(places_.run, state_.step, places_.mirror, places_.keep);
+    mirror_checkpoint(paths_.run, state_.step, paths_.mirror, paths_.keep);
   } catch (const UserError& error) {
     mirror_error_ = error.what();
   }
@@ -209,10 +209,10 @@ void CheckpointWriter::commit() {
 
 // Looks at the disk, because the directory may have been removed or renamed.
 std::string CheckpointWriter::last_saved() const {
-  for (const std::string& place : {places_.run, places_.mirror})
-    if (const std::vector<std::int64_t> steps = checkpoint_steps(place); !place.empty() && !steps.empty())
-      return fmt::format("the last checkpoint is step {}{}", steps.back(), place == places_.run ? "" : " in " + place);
-  return fmt::format("there is no checkpoint in {}", places_.run);
+  for (const std::string& path : {paths_.run, paths_.mirror})
+    if (const std::vector<std::int64_t> steps = checkpoint_steps(path); !path.empty() && !steps.empty())
+      return fmt::format("the last checkpoint is step {}{}", steps.back(), path == paths_.run ? "" : " in " + path);
+  return fmt::format("there is no checkpoint in {}", paths_.run);
 }
 
 UserError CheckpointWriter::not_saved(const std::string& reason) const {

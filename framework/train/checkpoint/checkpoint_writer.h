@@ -28,7 +28,7 @@ namespace longstride {
 std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average, bool sharded);
 
 // Where checkpoints go.
-struct CheckpointPlaces {
+struct CheckpointPaths {
   std::string run;          // directory
   std::int64_t keep = 0;    // newest checkpoints kept; 0: all
   std::string mirror = "";  // a directory for a second copy, made by rank 0's thread; failure is only a warning.
@@ -39,7 +39,7 @@ class CheckpointWriter {
  public:
   // Finds out which ranks see the run's directory: only these write. Allocates. Only work on `queue` may write
   // `tensors`. `last`: the step of the existing checkpoint, or -1.
-  CheckpointWriter(Communicator& comm, CheckpointPlaces places, const TrainingTensors& tensors, const Queue& queue,
+  CheckpointWriter(Communicator& comm, CheckpointPaths paths, const TrainingTensors& tensors, const Queue& queue,
                    std::int64_t last = -1);
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -66,7 +66,7 @@ class CheckpointWriter {
   void end_with(int failed_rank);
 
   Communicator& comm_;
-  const CheckpointPlaces places_;
+  const CheckpointPaths paths_;
   const TrainingTensors tensors_;
   const Queue queue_;
   std::vector<int> writers_;  // ranks, ascending

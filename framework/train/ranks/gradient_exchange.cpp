@@ -74,7 +74,7 @@ void GradientExchange::gather_masters(Context& ctx) {
   follow(parameters_.buckets().size());
   for (const FlatRange& bucket : parameters_.buckets()) ranks_.all_gather(bucket.of(state_.masters), stream_.stream());
   join();
-  if (state_.low.given()) ops::copy(ctx, state_.masters, state_.low);
+  if (state_.low_precision.given()) ops::copy(ctx, state_.masters, state_.low_precision);
 }
 
 }  // namespace longstride

@@ -59,7 +59,7 @@ void HostTensors::send(Context& ctx) const {
   const Queue queue = ctx.queue();
   for_each_tensor(
       [&](const Tensor& own, const Tensor& here) { queue.copy_to_device(own.data(), here.data(), own.bytes()); });
-  if (state_.low.given()) ops::copy(ctx, state_.masters, state_.low);
+  if (state_.low_precision.given()) ops::copy(ctx, state_.masters, state_.low_precision);
   queue.synchronize();
 }
 

@@ -19,7 +19,8 @@ class HostTensors {
   void zero();  // copies only
   // Copies from the device and, if sharded, from all ranks; then every rank calls it.
   void fetch(const Queue& queue, Communicator& comm);
-  // Copies the ranges that this rank owns to the device, and rounds the masters to the low-precision copy again.
+  // Copies the ranges that this rank owns to the device, and rounds the masters to the low-precision copy
+  // again.
   void send(Context& ctx) const;
 
  private:

@@ -64,7 +64,7 @@ void StepWork::run(Context& ctx, std::int64_t sequences, std::int64_t rows) {
     exchange_->finish(optimizer_);
   else
     optimizer_.measure(ctx, state_.gradients, model_.parameters().buckets());
-  optimizer_.update(ctx, state_.masters, state_.gradients, sharded() ? Tensor{} : state_.low);
+  optimizer_.update(ctx, state_.masters, state_.gradients, sharded() ? Tensor{} : state_.low_precision);
   if (sharded()) exchange_->gather_masters(ctx);
 }
 

@@ -22,7 +22,7 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
   parameters.lay_out(ranks, config.parallel.bucket);
   const Shape flat = {parameters.flat_size()};
   masters = take(&MemoryPlan::parameters, flat, Dtype::f32);
-  if (sizes_.compute != Dtype::f32) low = take(&MemoryPlan::parameters, flat, sizes_.compute);
+  if (sizes_.compute != Dtype::f32) low_precision = take(&MemoryPlan::parameters, flat, sizes_.compute);
   gradients = take(&MemoryPlan::gradients, flat, Dtype::f32);
   if (exchanges(config.parallel, ranks) && travelling != Dtype::f32)
     wire = take(&MemoryPlan::exchange, flat, travelling);
@@ -41,7 +41,7 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
   const std::size_t zeroed = taken_;
   if (const auto bytes = static_cast<std::int64_t>(library_workspace_bytes(device)); bytes > 0)
     workspace = take(&MemoryPlan::libraries, {bytes}, Dtype::u8);
-  parameters.bind(masters, gradients, low);
+  parameters.bind(masters, gradients, low_precision);
   if (block_.data() == nullptr) return;
   const Queue queue(device);
   queue.zero(block_.data(), zeroed);

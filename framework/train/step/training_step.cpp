@@ -67,7 +67,7 @@ void TrainingStep::rehearse() {
   Context rehearsal = ctx_;
   rehearsal.launch.rehearsal = true;
   stream_.zero(state_.tokens.data(), state_.tokens.bytes());
-  model_.parameters().bind(state_.masters, state_.gradients, state_.low);
+  model_.parameters().bind(state_.masters, state_.gradients, state_.low_precision);
   model_.loss_and_gradients(rehearsal, state_.tokens.slice(0, 0, batching_.micro), 1.0, state_.losses);
   stream_.synchronize();
 }
@@ -78,7 +78,7 @@ void TrainingStep::start() {
   host.zero();
   model_.parameters().bind(host.tensors().masters, state_.gradients);
   model_.parameters().initialise(config_.seed);
-  model_.parameters().bind(state_.masters, state_.gradients, state_.low);
+  model_.parameters().bind(state_.masters, state_.gradients, state_.low_precision);
   host.send(ctx_);
   work_.optimizer().start(ctx_, state_.masters);
   step_ = 0;

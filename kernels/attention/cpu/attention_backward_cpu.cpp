@@ -6,7 +6,7 @@
 // computes dK and dV. Both add the same numbers in the same order, so the choice, which depends on the number of
 // threads, does not change the result.
 #include "kernels/attention/attention.h"
-#include "kernels/attention/cpu/tile_walk.h"
+#include "kernels/attention/cpu/tiles.h"
 #include "kernels/attention/pattern/tile_span.h"
 
 namespace longstride::kernels::cpu {
@@ -15,14 +15,14 @@ namespace {
 
 // One thread's tiles, named after the matrix whose rows they hold; in those ending in _t the queries are in the lanes.
 template <class T>
-struct Workspace {
+struct BackwardSpace {
   T *q, *dout, *q_t, *dout_t, *dq_t;  // query side; q is scaled
   T *k, *v, *dk, *dv;                 // key side
   T *p_t, *ds_t;                      // (keys, queries)
   T *lse, *delta;
   Bounds<T> bounds;
 
-  Workspace(const AttentionBackwardArgs& args, Carver& carver) {
+  BackwardSpace(const AttentionBackwardArgs& args, Carver& carver) {
     const std::int64_t queries = padded<T>(args.plan->tile.queries), keys = args.plan->tile.keys;
     const std::int64_t key_size = padded<T>(args.q.size(3)), value_size = padded<T>(args.v.size(3));
     q = carver.take<T>(queries * key_size);
@@ -45,7 +45,7 @@ struct Workspace {
 template <class T>
 std::size_t thread_bytes(const AttentionBackwardArgs& args) {
   Carver carver(nullptr);
-  const Workspace<T> counted(args, carver);
+  const BackwardSpace<T> counted(args, carver);
   return carver.used();
 }
 
@@ -58,11 +58,11 @@ std::size_t delta_bytes(const AttentionBackwardArgs& args) {
 }
 
 // The `number`-th part of a head, counted over its passes; null when it has fewer.
-struct Slot {
+struct NumberedPart {
   const Pass* pass = nullptr;
   const Part* part = nullptr;
 };
-Slot slot_of(const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
+NumberedPart part_of(const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
   for (const Pass& pass : plan.passes_of(head)) {
     if (number < pass.parts) return {&pass, &plan.parts_of(pass)[static_cast<std::size_t>(number)]};
     number -= pass.parts;
@@ -77,11 +77,11 @@ bool reaches_every_key(const Part& part) { return part.kind != PartKind::fixed_s
 template <class T>
 class Segment {
  public:
-  Segment(const AttentionBackwardArgs& args, const WorkUnit& unit, Slot slot, bool first, const T* delta,
-          const Workspace<T>& space)
+  Segment(const AttentionBackwardArgs& args, const WorkUnit& unit, NumberedPart part, bool first, const T* delta,
+          const BackwardSpace<T>& space)
       : plan_(*args.plan),
-        pass_(*slot.pass),
-        part_(*slot.part),
+        pass_(*part.pass),
+        part_(*part.part),
         space_(space),
         scale_(static_cast<T>(args.scale)),
         first_(first),
@@ -93,8 +93,8 @@ class Segment {
         dq_(rows_of<T>(args.dq, unit.sequence, unit.head)),
         dk_(rows_of<T>(args.dk, unit.sequence, unit.head)),
         dv_(rows_of<T>(args.dv, unit.sequence, unit.head)),
-        queries_(rows_within(slot.pass->queries, unit.segment, plan_.n)),
-        keys_(rows_within(slot.part->keys, unit.segment, plan_.n)),
+        queries_(rows_within(part.pass->queries, unit.segment, plan_.n)),
+        keys_(rows_within(part.part->keys, unit.segment, plan_.n)),
         key_ld_(padded<T>(q_.size)),
         value_ld_(padded<T>(v_.size)) {
     const std::int64_t row = (unit.sequence * args.q.size(2) + unit.head) * plan_.n;
@@ -232,7 +232,7 @@ class Segment {
   const AttentionPlan& plan_;
   const Pass& pass_;
   const Part& part_;
-  const Workspace<T>& space_;
+  const BackwardSpace<T>& space_;
   T scale_;
   bool first_;        // overwrites dQ; the other parts add to it
   bool starts_keys_;  // the same for dK and dV
@@ -255,7 +255,7 @@ void prepare(const AttentionBackwardArgs& args, T* delta) {
     for (std::int64_t head = 0; head < heads; ++head) {
       const auto o = rows_of<const T>(args.o, sequence, head), dout = rows_of<const T>(args.dout, sequence, head);
       delta[(sequence * heads + head) * n + position] = dot(o.at(position), dout.at(position), o.size);
-      if (reaches_every_key(*slot_of(*args.plan, head, 0).part)) continue;
+      if (reaches_every_key(*part_of(*args.plan, head, 0).part)) continue;
       const auto dk = rows_of<T>(args.dk, sequence, head), dv = rows_of<T>(args.dv, sequence, head);
       std::fill(dk.at(position), dk.at(position) + dk.size, T(0));
       std::fill(dv.at(position), dv.at(position) + dv.size, T(0));
@@ -264,35 +264,35 @@ void prepare(const AttentionBackwardArgs& args, T* delta) {
 }
 
 // The loop to which a unit of work belongs.
-enum class Walk { whole, by_query, by_key };
+enum class Traversal { whole, by_query, by_key };
 
 template <class T>
-void run_part(const AttentionBackwardArgs& args, std::int32_t number, Walk walk, const T* delta) {
+void run_part(const AttentionBackwardArgs& args, std::int32_t number, Traversal order, const T* delta) {
   const AttentionPlan& plan = *args.plan;
   const WorkList work(args.q.size(0), args.q.size(2), [&](std::int64_t head) -> HeadShare {
-    const Slot slot = slot_of(plan, head, number);
-    if (slot.part == nullptr) return {};
-    if (walk == Walk::whole) return {slot.pass->segments, 1};
-    return {slot.pass->segments, walk == Walk::by_query ? tiles_of(slot.pass->queries, plan.tile.queries)
-                                                        : tiles_of(slot.part->keys, plan.tile.keys)};
+    const NumberedPart part = part_of(plan, head, number);
+    if (part.part == nullptr) return {};
+    if (order == Traversal::whole) return {part.pass->segments, 1};
+    return {part.pass->segments, order == Traversal::by_query ? tiles_of(part.pass->queries, plan.tile.queries)
+                                                              : tiles_of(part.part->keys, plan.tile.keys)};
   });
 #pragma omp parallel
   {
     const std::size_t offset =
         delta_bytes<T>(args) + static_cast<std::size_t>(omp_get_thread_num()) * thread_bytes<T>(args);
     Carver carver(static_cast<std::byte*>(args.scratch.data()) + offset);
-    const Workspace<T> space(args, carver);
+    const BackwardSpace<T> space(args, carver);
 #pragma omp for schedule(dynamic, work.chunk())
     for (std::int64_t u = 0; u < work.size(); ++u) {
       const WorkUnit unit = work.at(u);
-      const Slot slot = slot_of(plan, unit.head, number);
-      Segment<T> segment(args, unit, slot, number == 0, delta, space);
-      if (walk == Walk::by_key) {
+      const NumberedPart part = part_of(plan, unit.head, number);
+      Segment<T> segment(args, unit, part, number == 0, delta, space);
+      if (order == Traversal::by_key) {
         segment.walk_queries(unit.tile);
-      } else if (walk == Walk::by_query) {
+      } else if (order == Traversal::by_query) {
         segment.walk_keys(unit.tile, false);
       } else {
-        for (std::int32_t t = 0; t < tiles_of(slot.pass->queries, plan.tile.queries); ++t) segment.walk_keys(t, true);
+        for (std::int32_t t = 0; t < tiles_of(part.pass->queries, plan.tile.queries); ++t) segment.walk_keys(t, true);
       }
     }
   }
@@ -306,15 +306,15 @@ void backward(const AttentionBackwardArgs& args) {
   for (std::int32_t number = 0;; ++number) {
     std::int64_t segments = 0;
     for (std::int64_t head = 0; head < args.q.size(2); ++head) {
-      const Slot slot = slot_of(plan, head, number);
-      if (slot.part != nullptr) segments += slot.pass->segments;
+      const NumberedPart part = part_of(plan, head, number);
+      if (part.part != nullptr) segments += part.pass->segments;
     }
     if (segments == 0) return;
     if (args.q.size(0) * segments >= omp_get_max_threads()) {
-      run_part(args, number, Walk::whole, delta);
+      run_part(args, number, Traversal::whole, delta);
     } else {
-      run_part(args, number, Walk::by_query, delta);
-      run_part(args, number, Walk::by_key, delta);
+      run_part(args, number, Traversal::by_query, delta);
+      run_part(args, number, Traversal::by_key, delta);
     }
   }
 }

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "kernels/attention/attention.h"
-#include "kernels/attention/cpu/tile_walk.h"
+#include "kernels/attention/cpu/tiles.h"
 #include "kernels/attention/pattern/tile_span.h"
 
 namespace longstride::kernels::cpu {
@@ -10,12 +10,12 @@ namespace {
 
 // One thread's tiles, for up to `lanes` queries.
 template <class T>
-struct Workspace {
+struct ForwardSpace {
   T *rows, *q, *k, *v, *s, *acc;  // q and acc with queries in the lanes
   T *top, *sum, *shrink;          // per query: largest score so far, denominator relative to it, their last change
   Bounds<T> bounds;
 
-  Workspace(const AttentionArgs& args, Carver& carver) {
+  ForwardSpace(const AttentionArgs& args, Carver& carver) {
     const std::int64_t lanes = padded<T>(args.plan->tile.queries), keys = args.plan->tile.keys;
     const std::int64_t key_size = padded<T>(args.q.size(3)), value_size = padded<T>(args.v.size(3));
     rows = carver.take<T>(lanes * std::max(key_size, value_size));
@@ -34,7 +34,7 @@ struct Workspace {
 template <class T>
 std::size_t thread_bytes(const AttentionArgs& args) {
   Carver carver(nullptr);
-  const Workspace<T> counted(args, carver);
+  const ForwardSpace<T> counted(args, carver);
   return carver.used();
 }
 
@@ -42,7 +42,7 @@ std::size_t thread_bytes(const AttentionArgs& args) {
 template <class T>
 class QueryTile {
  public:
-  QueryTile(const AttentionArgs& args, const WorkUnit& unit, const Pass& pass, const Workspace<T>& space)
+  QueryTile(const AttentionArgs& args, const WorkUnit& unit, const Pass& pass, const ForwardSpace<T>& space)
       : plan_(*args.plan),
         space_(space),
         q_(rows_of<const T>(args.q, unit.sequence, unit.head)),
@@ -162,7 +162,7 @@ class QueryTile {
   static constexpr T none = std::numeric_limits<T>::lowest();
 
   const AttentionPlan& plan_;
-  const Workspace<T>& space_;
+  const ForwardSpace<T>& space_;
   HeadRows<const T> q_, k_, v_;
   HeadRows<T> o_;
   T* lse_;
@@ -185,7 +185,7 @@ void attention_pass(const AttentionArgs& args, std::int32_t number) {
 #pragma omp parallel
   {
     Carver carver(static_cast<std::byte*>(args.scratch.data()) + omp_get_thread_num() * thread_bytes<T>(args));
-    const Workspace<T> space(args, carver);
+    const ForwardSpace<T> space(args, carver);
 #pragma omp for schedule(dynamic, work.chunk())
     for (std::int64_t u = 0; u < work.size(); ++u) {
       const WorkUnit unit = work.at(u);

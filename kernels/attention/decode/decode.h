@@ -57,7 +57,7 @@ struct AppendArgs {
   const std::int64_t* first_at = nullptr;  // GPU: if given, the kernel reads `first` from it
 
   void check(Device device) const;
-  Cost cost() const { return {Work::other, 2 * bytes_of(k, v), 0}; }
+  Cost cost() const { return {WorkKind::other, 2 * bytes_of(k, v), 0}; }
 };
 LONGSTRIDE_OP(append, AppendArgs)
 
@@ -71,7 +71,7 @@ struct DecodeArgs {
   const std::int64_t* position_at = nullptr;  // GPU: if given, the kernel reads `position` from it
 
   void check(Device device) const;
-  Cost cost() const { return {Work::attention_forward, bytes_of(q, o), 0}; }
+  Cost cost() const { return {WorkKind::attention_forward, bytes_of(q, o), 0}; }
 };
 LONGSTRIDE_OP(decode, DecodeArgs)
 

@@ -1,4 +1,4 @@
-#include "kernels/attention/cpu/tile_walk.h"
+#include "kernels/attention/cpu/tiles.h"
 #include "kernels/attention/decode/decode.h"
 #include "kernels/base/tensor_checks.h"
 

@@ -12,7 +12,7 @@ constexpr int warps = 8, threads = 32 * warps;
 constexpr int most_dims = 4;  // elements of a row per lane: sizes up to 128
 
 // As many heads as fit into a kernel's parameters.
-struct Heads {
+struct DecodeHeads {
   static constexpr int most = 8;
   std::int32_t first = 0, n = 0;
   HeadGeometry head[most];
@@ -32,12 +32,12 @@ struct StridedRows {
 };
 
 template <class T>
-struct Cache {
+struct CacheRows {
   T* data;
   std::int64_t rows;
   int size;
 
-  explicit Cache(const Tensor& v) : data(v.as<T>()), rows(v.size(1)), size(static_cast<int>(v.size(2))) {}
+  explicit CacheRows(const Tensor& v) : data(v.as<T>()), rows(v.size(1)), size(static_cast<int>(v.size(2))) {}
   __device__ T* at(std::int64_t b, std::int64_t row) const { return data + (b * rows + row) * size; }
 };
 
@@ -47,8 +47,9 @@ __device__ __forceinline__ std::int64_t either(std::int64_t host, const std::int
 
 template <class T>
 __global__ void __launch_bounds__(threads)
-    append_rows(const Heads heads, const StridedRows<const T> k, const StridedRows<const T> v, const Cache<T> keys,
-                const Cache<T> values, std::int64_t rows, std::int64_t first_at_host, const std::int64_t* first_at) {
+    append_rows(const DecodeHeads heads, const StridedRows<const T> k, const StridedRows<const T> v,
+                const CacheRows<T> keys, const CacheRows<T> values, std::int64_t rows, std::int64_t first_at_host,
+                const std::int64_t* first_at) {
   const HeadGeometry& head = heads.head[blockIdx.x];
   const std::int64_t h = heads.first + blockIdx.x, batch = blockIdx.y;
   const auto first = static_cast<std::int32_t>(either(first_at_host, first_at));
@@ -70,8 +71,9 @@ __global__ void __launch_bounds__(threads)
 // A warp processes every 8th key with an online softmax, four keys at a time; the warps are merged in order.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    decode_rows(const Heads heads, const StridedRows<const T> q, const Cache<const T> keys, const Cache<const T> values,
-                const StridedRows<T> o, std::int64_t position_at_host, const std::int64_t* position_at, float scale) {
+    decode_rows(const DecodeHeads heads, const StridedRows<const T> q, const CacheRows<const T> keys,
+                const CacheRows<const T> values, const StridedRows<T> o, std::int64_t position_at_host,
+                const std::int64_t* position_at, float scale) {
   constexpr int at_once = 4;
   __shared__ float of_warp[warps][32 * most_dims + 2];
   const HeadGeometry& head = heads.head[blockIdx.x];
@@ -130,11 +132,11 @@ __global__ void __launch_bounds__(threads)
 
 template <class F>
 void each_heads(const DecodePlan& plan, F&& f) {
-  for (std::size_t first = 0; first < plan.heads.size(); first += Heads::most) {
-    Heads heads;
+  for (std::size_t first = 0; first < plan.heads.size(); first += DecodeHeads::most) {
+    DecodeHeads heads;
     heads.first = static_cast<std::int32_t>(first);
     heads.n = plan.n;
-    const std::size_t count = std::min<std::size_t>(Heads::most, plan.heads.size() - first);
+    const std::size_t count = std::min<std::size_t>(DecodeHeads::most, plan.heads.size() - first);
     for (std::size_t h = 0; h < count; ++h) heads.head[h] = geometry_of(plan, first + h);
     f(heads, static_cast<unsigned>(count));
   }
@@ -154,10 +156,10 @@ void append(const AppendArgs& args, const Launch& launch) {
   const unsigned slices = blocks_for(std::min<std::int64_t>(rows, 512), warps);
   with_gpu_type(args.k.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_heads(*args.cache.plan, [&](const Heads& heads, unsigned count) {
+    each_heads(*args.cache.plan, [&](const DecodeHeads& heads, unsigned count) {
       run("append", append_rows<T>, {dim3(count, batch, slices), threads}, launch, heads, StridedRows<const T>(args.k),
-          StridedRows<const T>(args.v), Cache<T>(args.cache.keys), Cache<T>(args.cache.values), rows, args.first,
-          args.first_at);
+          StridedRows<const T>(args.v), CacheRows<T>(args.cache.keys), CacheRows<T>(args.cache.values), rows,
+          args.first, args.first_at);
     });
   });
 }
@@ -168,10 +170,10 @@ void decode(const DecodeArgs& args, const Launch& launch) {
   const auto batch = static_cast<unsigned>(args.q.size(0));
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_heads(*args.cache.plan, [&](const Heads& heads, unsigned count) {
+    each_heads(*args.cache.plan, [&](const DecodeHeads& heads, unsigned count) {
       run("decode", decode_rows<T>, {dim3(count, batch), threads}, launch, heads, StridedRows<const T>(args.q),
-          Cache<const T>(args.cache.keys), Cache<const T>(args.cache.values), StridedRows<T>(args.o), args.position,
-          args.position_at, static_cast<float>(args.scale));
+          CacheRows<const T>(args.cache.keys), CacheRows<const T>(args.cache.values), StridedRows<T>(args.o),
+          args.position, args.position_at, static_cast<float>(args.scale));
     });
   });
 }

@@ -8,12 +8,12 @@ namespace longstride::kernels {
 namespace {
 
 // The geometry of a pass.
-struct Order {
+struct PassOrder {
   RowSet queries;
   std::int32_t segments = 1;
   std::vector<Part> parts;
 
-  bool operator==(const Order& other) const {
+  bool operator==(const PassOrder& other) const {
     const auto same = [](const Part& a, const Part& b) {
       return a.kind == b.kind && a.keys == b.keys && a.low == b.low && a.high == b.high;
     };
@@ -37,7 +37,7 @@ class HeadPasses {
       if (!is_window(kind)) add_rest(kind);
   }
 
-  std::vector<Order> passes;
+  std::vector<PassOrder> passes;
 
  private:
   std::int32_t cut(std::int64_t x) const { return static_cast<std::int32_t>(std::min<std::int64_t>(x, n_)); }
@@ -88,15 +88,15 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
   auto plan = std::make_shared<AttentionPlan>();
   plan->n = static_cast<std::int32_t>(n);
   plan->tile = tile;
-  std::vector<std::vector<Order>> seen;
+  std::vector<std::vector<PassOrder>> seen;
   for (std::int64_t head = 0; head < heads; ++head) {
-    std::vector<Order> orders = HeadPasses(pattern, layer, heads, head, n).passes;
+    std::vector<PassOrder> orders = HeadPasses(pattern, layer, heads, head, n).passes;
     const auto twin = std::find(seen.begin(), seen.end(), orders);
     if (twin != seen.end()) {
       plan->heads.push_back(plan->heads[static_cast<std::size_t>(twin - seen.begin())]);
     } else {
       plan->heads.push_back({static_cast<std::int32_t>(plan->passes.size()), static_cast<std::int32_t>(orders.size())});
-      for (const Order& order : orders) {
+      for (const PassOrder& order : orders) {
         plan->passes.push_back({order.queries, order.segments, static_cast<std::int32_t>(plan->parts.size()),
                                 static_cast<std::int32_t>(order.parts.size())});
         plan->parts.insert(plan->parts.end(), order.parts.begin(), order.parts.end());

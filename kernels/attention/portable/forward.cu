@@ -66,8 +66,8 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
   const EntryPositions queries(rows_within(pass.queries, unit.segment, call.group.n));
   const std::int32_t begin = unit.tile * tile_shape.queries;
   if (begin >= queries.set.length) return;
-  KeyWalk walk(pass, unit, queries.set, call.group.n, tile_shape);
-  if (pass.adds && !walk.more()) return;
+  KeyTiles tiles(pass, unit, queries.set, call.group.n, tile_shape);
+  if (pass.adds && !tiles.more()) return;
 
   extern __shared__ __align__(128) unsigned char shared[];
   const Tile<T, Key> q{reinterpret_cast<T*>(shared)};
@@ -81,7 +81,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
     load_tile<tile_shape.keys>(v_of(stage), v_rows, call.value_size, keys, step.begin, call.aligned);
   };
   load_tile<tile_shape.queries>(q, HeadRows<const T>(call.q, unit), call.key_size, queries, begin, call.aligned);
-  if (walk.more()) load_keys(walk.step(), 0);
+  if (tiles.more()) load_keys(tiles.step(), 0);
   copies_commit();
 
   const int warp_row = static_cast<int>(threadIdx.x / warp_threads) * 16, lane = threadIdx.x % warp_threads;
@@ -103,12 +103,12 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
   TwoIntervals intervals{};
   std::int32_t part = -1;
   const float scale = call.scale * log2_e;
-  for (int stage = 0; walk.more(); stage ^= 1) {
-    const Step now = walk.step();
-    walk.advance();
+  for (int stage = 0; tiles.more(); stage ^= 1) {
+    const Step now = tiles.step();
+    tiles.advance();
     copies_wait();
     __syncthreads();
-    if (walk.more()) load_keys(walk.step(), stage ^ 1);
+    if (tiles.more()) load_keys(tiles.step(), stage ^ 1);
     copies_commit();
     if (now.part != part) {
       part = now.part;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/attention/portable/walk.cuh"
+#include "kernels/attention/portable/tiles.cuh"
 #include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_types.cuh"
 

@@ -33,16 +33,16 @@ struct PassGroup {
 };
 
 // The rows of a (batch, n, heads, size) view.
-struct Matrix {
+struct HeadMatrix {
   void* data = nullptr;
   std::int64_t batch = 0, row = 0, head = 0;  // strides in elements
 
-  Matrix() = default;
-  explicit Matrix(const Tensor& v) : data(v.data()), batch(v.stride(0)), row(v.stride(1)), head(v.stride(2)) {}
+  HeadMatrix() = default;
+  explicit HeadMatrix(const Tensor& v) : data(v.data()), batch(v.stride(0)), row(v.stride(1)), head(v.stride(2)) {}
 };
 
 struct Call {
-  Matrix q, k, v, o, dout, dq, dk, dv;
+  HeadMatrix q, k, v, o, dout, dq, dk, dv;
   float* lse = nullptr;
   const float* delta = nullptr;
   float scale = 1;

@@ -13,7 +13,7 @@ namespace longstride::kernels::cuda::portable {
 namespace {
 
 // The work of one launch for a head: some parts of a pass, or nothing.
-struct Slot {
+struct HeadLaunch {
   const Pass* pass = nullptr;
   std::int32_t first_part = 0, parts = 0;
   bool adds = false;    // to the results of earlier launches
@@ -21,7 +21,7 @@ struct Slot {
 };
 
 // The number-th pass of a head, with all its parts.
-Slot pass_slot(const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
+HeadLaunch numbered_pass(const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
   const auto passes = plan.passes_of(head);
   if (number >= static_cast<std::int32_t>(passes.size())) return {};
   const Pass& pass = passes[static_cast<std::size_t>(number)];
@@ -29,7 +29,7 @@ Slot pass_slot(const AttentionPlan& plan, std::int64_t head, std::int32_t number
 }
 
 // The number-th part of a head, counted over its passes.
-Slot part_slot(const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
+HeadLaunch numbered_part(const AttentionPlan& plan, std::int64_t head, std::int32_t number) {
   const auto passes = plan.passes_of(head);
   for (const Pass& pass : passes) {
     if (number < pass.parts) {
@@ -43,27 +43,28 @@ Slot part_slot(const AttentionPlan& plan, std::int64_t head, std::int32_t number
   return {};
 }
 
-PassArgs pass_of(const AttentionPlan& plan, const Slot& slot) {
+PassArgs pass_of(const AttentionPlan& plan, const HeadLaunch& numbered) {
   PassArgs pass;
-  pass.queries = slot.pass->queries;
-  pass.segments = slot.pass->segments;
-  pass.parts = slot.parts;
-  pass.adds = slot.adds;
-  if (slot.parts > PassArgs::most_parts) throw std::logic_error("a pass of " + std::to_string(slot.parts) + " parts");
-  for (std::int32_t p = 0; p < slot.parts; ++p)
-    pass.part[p] = plan.parts[static_cast<std::size_t>(slot.first_part + p)];
-  if (slot.joined) pass.part[0] = joined(pass.part[0], plan.parts_of(*slot.pass)[0]);
+  pass.queries = numbered.pass->queries;
+  pass.segments = numbered.pass->segments;
+  pass.parts = numbered.parts;
+  pass.adds = numbered.adds;
+  if (numbered.parts > PassArgs::most_parts)
+    throw std::logic_error("a pass of " + std::to_string(numbered.parts) + " parts");
+  for (std::int32_t p = 0; p < numbered.parts; ++p)
+    pass.part[p] = plan.parts[static_cast<std::size_t>(numbered.first_part + p)];
+  if (numbered.joined) pass.part[0] = joined(pass.part[0], plan.parts_of(*numbered.pass)[0]);
   return pass;
 }
 
 // Calls launch() for every pass (or part) number that some head has, with call.group set to the heads that have it, as
 // many at a time as fit. Heads with the same geometry name the same passes.
-template <class SlotOf, class F>
-void each_group(const AttentionPlan& plan, Call& call, SlotOf&& slot_of, F&& launch) {
+template <class Choose, class F>
+void each_group(const AttentionPlan& plan, Call& call, Choose&& choose, F&& launch) {
   const auto heads = static_cast<std::int64_t>(plan.heads.size());
   for (std::int32_t number = 0, found = 1; found > 0; ++number) {
     found = 0;
-    Slot slots[PassGroup::most_passes];
+    HeadLaunch chosen[PassGroup::most_passes];
     PassGroup& group = call.group;
     group.n = plan.n;
     group.heads = group.passes = 0;
@@ -72,17 +73,17 @@ void each_group(const AttentionPlan& plan, Call& call, SlotOf&& slot_of, F&& lau
       group.heads = group.passes = 0;
     };
     for (std::int64_t head = 0; head < heads; ++head) {
-      const Slot slot = slot_of(plan, head, number);
-      if (slot.pass == nullptr) continue;
+      const HeadLaunch numbered = choose(plan, head, number);
+      if (numbered.pass == nullptr) continue;
       ++found;
-      const auto same = [&](const Slot& other) { return other.first_part == slot.first_part; };
+      const auto same = [&](const HeadLaunch& other) { return other.first_part == numbered.first_part; };
       if (group.heads == PassGroup::most_heads ||
-          (group.passes == PassGroup::most_passes && std::none_of(slots, slots + group.passes, same)))
+          (group.passes == PassGroup::most_passes && std::none_of(chosen, chosen + group.passes, same)))
         finish();
-      const auto pass = static_cast<std::int32_t>(std::find_if(slots, slots + group.passes, same) - slots);
+      const auto pass = static_cast<std::int32_t>(std::find_if(chosen, chosen + group.passes, same) - chosen);
       if (pass == group.passes) {
-        slots[pass] = slot;
-        group.pass[group.passes++] = pass_of(plan, slot);
+        chosen[pass] = numbered;
+        group.pass[group.passes++] = pass_of(plan, numbered);
       }
       group.head[group.heads] = static_cast<std::int16_t>(head);
       group.pass_of[group.heads++] = static_cast<std::uint8_t>(pass);
@@ -102,10 +103,10 @@ bool rows_on_16_bytes(const Tensor& v) {
 template <class Args>
 Call call_of(const Args& args, std::initializer_list<const Tensor*> matrices) {
   Call call;
-  call.q = Matrix(args.q);
-  call.k = Matrix(args.k);
-  call.v = Matrix(args.v);
-  call.o = Matrix(args.o);
+  call.q = HeadMatrix(args.q);
+  call.k = HeadMatrix(args.k);
+  call.v = HeadMatrix(args.v);
+  call.o = HeadMatrix(args.o);
   call.lse = args.lse.template as<float>();
   call.scale = static_cast<float>(args.scale);
   call.batch = static_cast<std::int32_t>(args.q.size(0));
@@ -124,20 +125,20 @@ Call call_of(const Args& args, std::initializer_list<const Tensor*> matrices) {
 void attention(const AttentionArgs& args, const Launch& launch) {
   Call call = call_of(args, {&args.q, &args.k, &args.v, &args.o});
   with_gpu_type(args.q.dtype(), [&](auto zero) {
-    each_group(*args.plan, call, pass_slot, [&] { forward<decltype(zero)>(call, launch); });
+    each_group(*args.plan, call, numbered_pass, [&] { forward<decltype(zero)>(call, launch); });
   });
 }
 
 void attention_backward(const AttentionBackwardArgs& args, const float* delta, const Launch& launch) {
   Call call = call_of(args, {&args.q, &args.k, &args.v, &args.dout, &args.dq, &args.dk, &args.dv});
-  call.dout = Matrix(args.dout);
-  call.dq = Matrix(args.dq);
-  call.dk = Matrix(args.dk);
-  call.dv = Matrix(args.dv);
+  call.dout = HeadMatrix(args.dout);
+  call.dq = HeadMatrix(args.dq);
+  call.dk = HeadMatrix(args.dk);
+  call.dv = HeadMatrix(args.dv);
   call.delta = delta;
   with_gpu_type(args.q.dtype(), [&](auto zero) {
-    each_group(*args.plan, call, pass_slot, [&] { dq<decltype(zero)>(call, launch); });
-    each_group(*args.plan, call, part_slot, [&] { dkdv<decltype(zero)>(call, launch); });
+    each_group(*args.plan, call, numbered_pass, [&] { dq<decltype(zero)>(call, launch); });
+    each_group(*args.plan, call, numbered_part, [&] { dkdv<decltype(zero)>(call, launch); });
   });
 }
 

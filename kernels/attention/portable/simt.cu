@@ -2,7 +2,7 @@
 //
 // Tiles have 32 rows on both sides. In scores, a warp has eight rows and a lane one column; in products with the
 // scores, which pass through shared memory, a lane has every 32nd column of the rows' size.
-#include "kernels/attention/portable/walk.cuh"
+#include "kernels/attention/portable/tiles.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -116,8 +116,8 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
   const EntryPositions queries(rows_within(pass.queries, unit.segment, call.group.n));
   const std::int32_t begin = unit.tile * rows;
   if (begin >= queries.set.length) return;
-  KeyWalk walk(pass, unit, queries.set, call.group.n, tile_shape);
-  if (pass.adds && !walk.more()) return;
+  KeyTiles tiles(pass, unit, queries.set, call.group.n, tile_shape);
+  if (pass.adds && !tiles.more()) return;
 
   extern __shared__ __align__(16) float floats[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
@@ -144,8 +144,8 @@ __global__ __launch_bounds__(block_threads) void forward_f32_kernel(const __grid
     }
     sum[r] = top[r] > -INFINITY ? 1.0f : 0.0f;
   }
-  for (; walk.more(); walk.advance()) {
-    const Step now = walk.step();
+  for (; tiles.more(); tiles.advance()) {
+    const Step now = tiles.step();
     const Part& part = pass.part[now.part];
     const EntryPositions keys(rows_within(part.keys, unit.segment, call.group.n));
     __syncthreads();
@@ -188,8 +188,8 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
   const EntryPositions queries(rows_within(pass.queries, unit.segment, call.group.n));
   const std::int32_t begin = unit.tile * rows;
   if (begin >= queries.set.length) return;
-  KeyWalk walk(pass, unit, queries.set, call.group.n, tile_shape);
-  if (pass.adds && !walk.more()) return;
+  KeyTiles tiles(pass, unit, queries.set, call.group.n, tile_shape);
+  if (pass.adds && !tiles.more()) return;
 
   extern __shared__ __align__(16) float floats[];
   const int key_stride = stride_of(call.key_size), value_stride = stride_of(call.value_size);
@@ -208,8 +208,8 @@ __global__ __launch_bounds__(block_threads) void dq_f32_kernel(const __grid_cons
     delta[r] = valid ? call.delta[at] : 0.0f;
   }
   Accumulator acc = {};
-  for (; walk.more(); walk.advance()) {
-    const Step now = walk.step();
+  for (; tiles.more(); tiles.advance()) {
+    const Step now = tiles.step();
     const Part& part = pass.part[now.part];
     const EntryPositions keys(rows_within(part.keys, unit.segment, call.group.n));
     __syncthreads();

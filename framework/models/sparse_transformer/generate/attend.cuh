@@ -16,7 +16,7 @@ struct HeadEntry {
   std::int32_t geometry;
 };
 
-struct Heads {
+struct HeadGeometry {
   const HeadGeometry* geometry;
   const HeadEntry* entries;  // (plan, head)
   int count, key_size, value_size, splits;
@@ -47,21 +47,21 @@ struct KeyPlan {
 };
 
 template <class T>
-struct Cache {
+struct HeadCache {
   T* keys;
   T* values;  // both of one sequence
 };
 
 struct AttendUnit {
   int sequence, head, split;
-  __device__ AttendUnit(int number, const Heads& heads)
+  __device__ AttendUnit(int number, const HeadGeometry& heads)
       : sequence(number / (heads.count * heads.splits)),
         head(number / heads.splits % heads.count),
         split(number % heads.splits) {}
 };
 
 // Called by one warp.
-__device__ inline void plan_keys(const Heads& heads, int plan, const AttendUnit& unit, std::int32_t position,
+__device__ inline void plan_keys(const HeadGeometry& heads, int plan, const AttendUnit& unit, std::int32_t position,
                                  KeyPlan& out) {
   const HeadEntry entry = heads.entries[plan * heads.count + unit.head];
   const HeadGeometry& g = heads.geometry[entry.geometry];
@@ -96,7 +96,7 @@ __device__ inline void plan_keys(const Heads& heads, int plan, const AttendUnit&
 }
 
 template <class T>
-struct Staging {
+struct SharedStaging {
   static constexpr int pack = 16 / static_cast<int>(sizeof(T));
 
   T* keys;          // (most, key pitch)
@@ -112,15 +112,17 @@ struct Staging {
 
 // Starts to copy `count` keys, whose rows are in `list`. Called by threads [from, threads).
 template <class T>
-__device__ inline void fetch_keys(const Heads& heads, const Cache<const T>& cache, const int* list, int count,
-                                  const Staging<T>& to, int from) {
-  const int key_packs = heads.key_size / Staging<T>::pack, packs = key_packs + heads.value_size / Staging<T>::pack;
-  const int shift = 32 - __clz(packs - 1), pitch = Staging<T>::key_pitch(heads.key_size);  // 2^shift lanes per key
+__device__ inline void fetch_keys(const HeadGeometry& heads, const HeadCache<const T>& cache, const int* list,
+                                  int count, const SharedStaging<T>& to, int from) {
+  const int key_packs = heads.key_size / SharedStaging<T>::pack,
+            packs = key_packs + heads.value_size / SharedStaging<T>::pack;
+  const int shift = 32 - __clz(packs - 1),
+            pitch = SharedStaging<T>::key_pitch(heads.key_size);  // 2^shift lanes per key
   const int thread = static_cast<int>(threadIdx.x) - from, pack = thread & ((1 << shift) - 1);
   if (thread < 0 || pack >= packs) return;
   const bool of_key = pack < key_packs;
   const int size = of_key ? heads.key_size : heads.value_size, target_pitch = of_key ? pitch : heads.value_size;
-  const int column = (of_key ? pack : pack - key_packs) * Staging<T>::pack;
+  const int column = (of_key ? pack : pack - key_packs) * SharedStaging<T>::pack;
   const T* source = (of_key ? cache.keys : cache.values) + column;
   const auto target = static_cast<unsigned>(__cvta_generic_to_shared((of_key ? to.keys : to.values) + column));
   for (int key = thread >> shift; key < count; key += (threads - from) >> shift) {
@@ -158,8 +160,8 @@ __device__ inline void receive_transformed(const Word* words, int size, std::uin
 // Receives the position's query, key and value. Key and value are also stored in the cache and, if they are among the
 // first staged keys, in staging.
 template <bool transforms, class T>
-__device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, const AttendUnit& unit,
-                                     const Cache<T>& cache, const Staging<T>& stage, const Word* words,
+__device__ inline void receive_query(const HeadGeometry& heads, const KeyPlan& plan, const AttendUnit& unit,
+                                     const HeadCache<T>& cache, const SharedStaging<T>& stage, const Word* words,
                                      std::uint32_t tag) {
   const int thread = static_cast<int>(threadIdx.x), dk = heads.key_size, dv = heads.value_size, all = heads.count * dk;
   const int own = plan.self - plan.begin;
@@ -171,7 +173,7 @@ __device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, co
   };
   const auto keep_key = [&](int d, float x) {
     stage.query[dk + d] = x;
-    if (staged) stage.keys[own * Staging<T>::key_pitch(dk) + d] = from_float<T>(x);
+    if (staged) stage.keys[own * SharedStaging<T>::key_pitch(dk) + d] = from_float<T>(x);
     if (stored) keep(cache.keys, dk, d, from_float<T>(x));
   };
   if constexpr (transforms) {
@@ -200,8 +202,8 @@ __device__ inline void receive_query(const Heads& heads, const KeyPlan& plan, co
 
 // Copies keys that did not fit at first.
 template <class T>
-__device__ inline void fetch_more(const Heads& heads, const KeyPlan& plan, const Cache<T>& cache,
-                                  const Staging<T>& stage, int first, int count) {
+__device__ inline void fetch_more(const HeadGeometry& heads, const KeyPlan& plan, const HeadCache<T>& cache,
+                                  const SharedStaging<T>& stage, int first, int count) {
   const int thread = static_cast<int>(threadIdx.x), dk = heads.key_size, dv = heads.value_size;
   __syncthreads();  // the previous keys are still being read
   for (int key = thread; key < count; key += threads) stage.list[key] = plan.row(first + key);
@@ -210,13 +212,13 @@ __device__ inline void fetch_more(const Heads& heads, const KeyPlan& plan, const
   const int own = plan.self - first;
   if (own < 0 || own >= count) return;
   for (int d = thread; d < dk; d += threads)
-    stage.keys[own * Staging<T>::key_pitch(dk) + d] = from_float<T>(stage.query[dk + d]);
+    stage.keys[own * SharedStaging<T>::key_pitch(dk) + d] = from_float<T>(stage.query[dk + d]);
   for (int d = thread; d < dv; d += threads) stage.values[own * dv + d] = from_float<T>(stage.query[2 * dk + d]);
 }
 
 template <class T>
 __device__ __forceinline__ float score_of(const T* key, const float* query, int size) {
-  constexpr int pack = Staging<T>::pack;
+  constexpr int pack = SharedStaging<T>::pack;
   float dot = 0;
 #pragma unroll 4
   for (int d = 0; d < size; d += pack) {
@@ -237,11 +239,12 @@ __device__ __forceinline__ float score_of(const T* key, const float* query, int 
 // `out` receives value_size sums and, with several splits, the top score and the total. `transforms`: whether queries
 // and keys are transformed.
 template <class T, bool transforms>
-__device__ inline void attend(const Heads& heads, const KeyPlan& plan, const AttendUnit& unit, const Cache<T>& cache,
-                              const Staging<T>& stage, const Word* words, Word* out, std::uint32_t tag) {
-  constexpr int pack = Staging<T>::pack;
+__device__ inline void attend(const HeadGeometry& heads, const KeyPlan& plan, const AttendUnit& unit,
+                              const HeadCache<T>& cache, const SharedStaging<T>& stage, const Word* words, Word* out,
+                              std::uint32_t tag) {
+  constexpr int pack = SharedStaging<T>::pack;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const int dk = heads.key_size, dv = heads.value_size, pitch = Staging<T>::key_pitch(dk);
+  const int dk = heads.key_size, dv = heads.value_size, pitch = SharedStaging<T>::key_pitch(dk);
   const int groups = dv / pack, group = thread & (groups - 1), slices = threads / groups, slice = thread / groups;
   receive_query<transforms>(heads, plan, unit, cache, stage, words, tag);
   float sum[pack] = {}, top = -INFINITY, total = 0;

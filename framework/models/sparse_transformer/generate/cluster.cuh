@@ -22,7 +22,7 @@ enum Message { mixed_message, middle_message, inner_message, outer_message, logi
 // A thread block's share of a product: tiles of 8 rows, each cut into 2^part_shift parts of `blocks` neighbouring
 // blocks; a part is the work of one warp and is within one stage. The share consists of pieces of `piece_tiles` tiles
 // (`piece_blocks` blocks), each of which begins a stage.
-struct Work {
+struct TileWork {
   int tiles = 0, part_shift = 0, blocks = 0, piece_tiles = 0, piece_blocks = 0, stages = 0;
   int input = 0, pitch = 0;  // the vectors: byte offset of the first, bytes from one to the next
   int bias = 0;              // offset in the layer's biases, in floats
@@ -79,13 +79,13 @@ struct Cluster {
       geometry = 0, head_entries = 0, barriers = 0, bytes = 0;
   Biases biases_at;
   KeyLayout key_layout;
-  Work own[kinds], shared[2];
+  TileWork own[kinds], shared[2];
   float share_of_width = 0;  // 1 / width
 
   __host__ __device__ int query_rows(const GenerationProblem& p) const { return heads * p.heads.key_size; }
   __host__ __device__ int value_rows(const GenerationProblem& p) const { return heads * p.heads.value_size; }
   __host__ __device__ int qkv_rows(const GenerationProblem& p) const { return 2 * query_rows(p) + value_rows(p); }
-  __host__ __device__ int rows(const Packed& m) const { return m.tiles / size * tile_rows; }
+  __host__ __device__ int rows(const PackedMatrix& m) const { return m.tiles / size * tile_rows; }
   // Barriers are numbered in this order: the ring's stages, two layers' biases, the hand-overs, the warps' keys.
   __host__ __device__ int message_barrier(int m) const { return 2 * stages + 4 + m; }
   __host__ __device__ int keys_barrier(int warp) const { return message_barrier(messages) + warp * key_slots; }
@@ -116,10 +116,10 @@ constexpr int layer_pieces = 6;
 // The pieces of layer k that block `rank` reads, in order: queries, keys, values, output, inner, outer. Layer p.layers
 // is the head, which has one piece.
 __host__ __device__ inline Piece piece_of(const GenerationProblem& p, const Cluster& c, int rank, int k, int index) {
-  const auto tiles = [&](const Packed& m, int first, int count) {
+  const auto tiles = [&](const PackedMatrix& m, int first, int count) {
     return Piece{k * p.layer_bytes + m.blocks + static_cast<std::int64_t>(first) * m.depth * 512, count * m.depth};
   };
-  const auto share = [&](const Packed& m) { return tiles(m, rank * (m.tiles / c.size), m.tiles / c.size); };
+  const auto share = [&](const PackedMatrix& m) { return tiles(m, rank * (m.tiles / c.size), m.tiles / c.size); };
   if (k == p.layers) return share(p.logits);
   const int of_keys = c.query_rows(p) / tile_rows, of_values = c.value_rows(p) / tile_rows;
   if (index == 0) return tiles(p.qkv, rank * of_keys, of_keys);
@@ -178,6 +178,6 @@ struct RingSlot {
 
 // The layout for this GPU; its size is 0 if clusters cannot run this problem or are slower. `most_keys`: per query.
 Cluster plan_cluster(const GenerationProblem&, Dtype, std::int64_t most_keys, std::int64_t shared_bytes);
-void launch_clusters(const GenerationProblem&, const Cluster&, const Span&, Dtype, const Launch&);
+void launch_clusters(const GenerationProblem&, const Cluster&, const PositionSpan&, Dtype, const Launch&);
 
 }  // namespace longstride::generation

@@ -18,7 +18,7 @@ class KeyRing {
   }
 
   // The memory of the block's warp `reader`.
-  __device__ KeyRing(int reader, const Cluster& cluster, const Heads& heads)
+  __device__ KeyRing(int reader, const Cluster& cluster, const HeadGeometry& heads)
       : memory_(cluster.keys + reader * cluster.key_slots * slot_bytes(cluster, heads.value_size)),
         barriers_(cluster.barriers + 8 * cluster.keys_barrier(reader)),
         c_(cluster),
@@ -33,7 +33,7 @@ class KeyRing {
   }
 
   // Starts to copy the next chunk into the next slot.
-  __device__ void fetch(const KeyPlan& plan, const KeyShare& share, int chunk, const Cache<T>& cache) {
+  __device__ void fetch(const KeyPlan& plan, const KeyShare& share, int chunk, const HeadCache<T>& cache) {
     int key_packs = heads_.key_size / pack;
     asm volatile("" : "+r"(key_packs));  // keeps what depends on it from being hoisted out of the caller's loop
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -76,12 +76,12 @@ class KeyRing {
 
   int memory_, barriers_;
   const Cluster& c_;
-  const Heads& heads_;
+  const HeadGeometry& heads_;
   RingSlot fetched_, used_;
 };
 
 // A warp's result over its keys. After `reduce`, sum[0] to sum[width - 1] belong to the columns from `column` on.
-struct Found {
+struct AttendedShare {
   float top = -INFINITY, total = 0;
   float sum[8] = {};
   int column = 0, width = 8;
@@ -132,7 +132,7 @@ __device__ __forceinline__ float score_of_key(const T* key, int turn, const floa
 // One chunk of `count` 16-bit keys and values. A lane has the scores of two keys.
 template <class T>
 __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int count, const float* query,
-                                             const Heads& heads, const KeyLayout& layout, Found& found) {
+                                             const HeadGeometry& heads, const KeyLayout& layout, AttendedShare& found) {
   constexpr int pack = KeyRing<T>::pack;
   static_assert(pack == 8);
   const int lane = static_cast<int>(threadIdx.x) % 32, dv = heads.value_size,
@@ -164,13 +164,13 @@ __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int
 // `cache()`. `fresh_key` and `fresh_value`: this position's own, which the cache did not have when the chunks were
 // fetched; `self`: its index among the unit's keys.
 template <class T, class F>
-__device__ __forceinline__ Found attend_share(const Heads& heads, const Cluster& c, const KeyPlan& plan, int self,
-                                              const KeyShare& share, F&& cache, KeyRing<T>& ring, const float* query,
-                                              const T* fresh_key, const T* fresh_value) {
+__device__ __forceinline__ AttendedShare attend_share(const HeadGeometry& heads, const Cluster& c, const KeyPlan& plan,
+                                                      int self, const KeyShare& share, F&& cache, KeyRing<T>& ring,
+                                                      const float* query, const T* fresh_key, const T* fresh_value) {
   constexpr int pack = KeyRing<T>::pack;
   const int lane = static_cast<int>(threadIdx.x) % 32, key_packs = heads.key_size / pack;
   const int packs = key_packs + heads.value_size / pack;
-  Found found;
+  AttendedShare found;
   for (int chunk = 0; chunk < share.chunks; ++chunk) {
     const int slot = ring.receive(), count = ring.keys_of(share, chunk);
     const int own = self - share.begin - chunk * c.slot_keys;

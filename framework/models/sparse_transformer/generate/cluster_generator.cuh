@@ -17,7 +17,7 @@ namespace longstride::generation {
 template <class T>
 class ClusterGenerator {
  public:
-  __device__ ClusterGenerator(const GenerationProblem& problem, const Cluster& cluster, const Span& span)
+  __device__ ClusterGenerator(const GenerationProblem& problem, const Cluster& cluster, const PositionSpan& span)
       : p_(problem), c_(cluster), at_(span), barriers_(cluster), keys_(reader(), cluster, p_.heads) {
     rank_ = cluster_rank();
     first_ = static_cast<int>(blockIdx.x) / c_.size * c_.sequences;
@@ -33,8 +33,8 @@ class ClusterGenerator {
     copy_all(at<LayerEntry>(c_.entries), p_.entries, p_.layers);
     copy_all(at<HeadGeometry>(c_.geometry), p_.heads.geometry, p_.geometries);
     copy_all(at<HeadEntry>(c_.head_entries), p_.heads.entries, p_.plans * p_.heads.count);
-    for (const Work& work : c_.own) list_parts(work);
-    for (const Work& work : c_.shared) list_parts(work);
+    for (const TileWork& work : c_.own) list_parts(work);
+    for (const TileWork& work : c_.shared) list_parts(work);
     if (threadIdx.x == 0) {
       barriers_.init();
       for (int m = 0; m < messages; ++m) expect(m);
@@ -116,7 +116,7 @@ class ClusterGenerator {
 
   // ---- Products ----
 
-  __device__ void list_parts(const Work& work) const {
+  __device__ void list_parts(const TileWork& work) const {
     for (int i = thread(); i < work.tiles << work.part_shift; i += cluster_threads) {
       const int part = i & ((1 << work.part_shift) - 1), of_turn = i / cluster_warps * cluster_warps;
       const int block = work.block_of(i >> work.part_shift, part);
@@ -129,7 +129,7 @@ class ClusterGenerator {
   // A part of a tile: the product of row lane / 4 and vector lane % 4. If the ring wraps within one turn of the warps,
   // a warp first waits until the slot's earlier use is over: the parity of a barrier only tells neighbouring phases
   // apart.
-  __device__ float multiply(const Work& work, int number) const {
+  __device__ float multiply(const TileWork& work, int number) const {
     const WorkPart part = at<WorkPart>(c_.parts)[work.first_part + number];
     int slot = slot_ + part.stage;
     std::uint32_t parity = ring_parity_;
@@ -167,7 +167,7 @@ class ClusterGenerator {
 
   // A product in which each tile belongs to one warp: calls f(tile, sum).
   template <class F>
-  __device__ void multiply_tiles(const Work& work, F&& f) {
+  __device__ void multiply_tiles(const TileWork& work, F&& f) {
     for (int first = 0; first < work.tiles; first += cluster_warps) {
       if (first > 0) sync();
       const int tile = first + warp();
@@ -178,7 +178,7 @@ class ClusterGenerator {
 
   // A product in which several warps share a tile. Each of them adds up all parts of the tile's rows and sends the rows
   // to some of the blocks.
-  __device__ void multiply_shared(const Work& work, int m, int to) {
+  __device__ void multiply_shared(const TileWork& work, int m, int to) {
     const int parts = 1 << work.part_shift;
     float* sums = at<float>(c_.partials);
     if (warp() < work.tiles << work.part_shift) {
@@ -213,7 +213,7 @@ class ClusterGenerator {
   }
 
   // Positions have 32 bits, so larger divisors and sizes can be clamped.
-  static __device__ std::int64_t row_of(std::int32_t position, const Table& table) {
+  static __device__ std::int64_t row_of(std::int32_t position, const PositionTable& table) {
     const auto narrow = [](std::int64_t x) { return static_cast<std::uint32_t>(x < 0xFFFFFFFFll ? x : 0xFFFFFFFFll); };
     return static_cast<std::uint32_t>(position) / narrow(table.divisor) % narrow(table.size);
   }
@@ -221,7 +221,7 @@ class ClusterGenerator {
   // Called by one warp.
   __device__ void embed(int s, std::int32_t position, int token) const {
     float* stream = at<float>(c_.stream) + s * p_.width;
-    const EmbeddingRows rows(p_, position, token, [&](const Table& table) { return row_of(position, table); });
+    const EmbeddingRows rows(p_, position, token, [&](const PositionTable& table) { return row_of(position, table); });
 #pragma unroll 8
     for (int d = lane(); d < p_.width; d += 32) stream[d] = rows.sum(d);
     __syncwarp();
@@ -242,7 +242,7 @@ class ClusterGenerator {
   __device__ KeyShare share_of(int kind, int unit, int slice) const {
     return at<KeyShare>(c_.key_shares)[(unit * p_.plans + kind) * c_.unit_warps + slice];
   }
-  __device__ Cache<T> cache_of(const LayerEntry& e, int unit) const {
+  __device__ HeadCache<T> cache_of(const LayerEntry& e, int unit) const {
     const std::int64_t row = (first_ + (c_.heads == 1 ? unit : unit / c_.heads)) * e.rows;
     return {reinterpret_cast<T*>(p_.cache + e.keys) + row * p_.heads.key_size,
             reinterpret_cast<T*>(p_.cache + e.values) + row * p_.heads.value_size};
@@ -251,7 +251,7 @@ class ClusterGenerator {
   // The keys that this block's units read at a position, for every kind of layer. Called by the warps from
   // `warps_before` on.
   __device__ void plan_position(std::int32_t position, int warps_before) const {
-    Heads heads = p_.heads;
+    HeadGeometry heads = p_.heads;
     heads.geometry = at<HeadGeometry>(c_.geometry);
     heads.entries = at<HeadEntry>(c_.head_entries);
     for (int i = warp() - warps_before; i < units() * p_.plans; i += cluster_warps - warps_before) {
@@ -273,7 +273,7 @@ class ClusterGenerator {
     if (unit_ >= units()) return;
     const KeyPlan& plan = plan_of(e.plan, unit_);
     const KeyShare share = share_of(e.plan, unit_, slice_);
-    const Cache<T> cache = cache_of(e, unit_);
+    const HeadCache<T> cache = cache_of(e, unit_);
     for (int chunk = 0; chunk < min(share.chunks, c_.key_slots); ++chunk) keys_.fetch(plan, share, chunk, cache);
   }
 
@@ -331,7 +331,7 @@ class ClusterGenerator {
     if (half == 0 && k > 0 && threadIdx.x == 0)  // the previous layer's biases have been read
       barrier_arrive(barriers_.biases_empty(biases_turn_.slot ^ 1), 1);
     const Kind kind = k == p_.layers ? logits_kind : half == 0 ? qkv_kind : inner_kind;
-    const Work& work = c_.own[kind];
+    const TileWork& work = c_.own[kind];
     multiply_tiles(work, [&](int tile, float x) {
       const int row = tile * tile_rows + lane() / 4;
       if (kind == logits_kind) {
@@ -383,7 +383,7 @@ class ClusterGenerator {
     if (lane() >= packs) return;
     for (int unit = reader(); unit < units(); unit += cluster_warps) {
       const KeyPlan& plan = plan_of(e.plan, unit);
-      const Cache<T> cache = cache_of(e, unit);
+      const HeadCache<T> cache = cache_of(e, unit);
       const bool of_key = lane() < key_packs;
       uint4* rows = reinterpret_cast<uint4*>(of_key ? cache.keys : cache.values);
       const int size = of_key ? key_packs : packs - key_packs, pack = of_key ? lane() : lane() - key_packs;
@@ -410,7 +410,7 @@ class ClusterGenerator {
       asm volatile("" : "+r"(unit));  // keeps the address computation from being hoisted out of the loop
       return cache_of(e, unit);
     };
-    const Found found =
+    const AttendedShare found =
         attend_share<T>(p_.heads, c_, plan, self, share, further, keys_,
                         at<float>(c_.query) + unit_ * p_.heads.key_size, fresh, fresh + p_.heads.key_size);
     float* to = at<float>(c_.sums) + reader() * found_pitch();
@@ -484,7 +484,7 @@ class ClusterGenerator {
 
   const GenerationProblem& p_;
   const Cluster& c_;
-  const Span& at_;
+  const PositionSpan& at_;
   const ClusterBarriers barriers_;
   KeyRing<T> keys_;
   RingSlot biases_turn_;

@@ -77,7 +77,7 @@ class WeightFetch {
       bulk_load(to + offset, layer + from + std::int64_t{first} * 4, static_cast<std::uint32_t>(count * 4),
                 barriers_.biases_full(slot));
     };
-    const auto fetch_share = [&](int offset, const Packed& m) {
+    const auto fetch_share = [&](int offset, const PackedMatrix& m) {
       fetch(offset, m.bias, rank_ * c_.rows(m), c_.rows(m));
     };
     barrier_arrive_expect(barriers_.biases_full(slot), static_cast<std::uint32_t>(4 * c_.biases_at.count));

@@ -2,6 +2,7 @@
 
 namespace longstride::generation {
 
-template void launch_generate<__nv_bfloat16>(const GenerationProblem&, const Span&, int, std::size_t, const Launch&);
+template void launch_generate<__nv_bfloat16>(const GenerationProblem&, const PositionSpan&, int, std::size_t,
+                                             const Launch&);
 
 }  // namespace longstride::generation

@@ -16,7 +16,7 @@ constexpr int few_keys = 32;         // not worth dividing between warps
 template <class T>
 __global__ void __launch_bounds__(cluster_threads, 1)
     generate_cluster_kernel(const __grid_constant__ GenerationProblem problem, const __grid_constant__ Cluster cluster,
-                            const __grid_constant__ Span span) {
+                            const __grid_constant__ PositionSpan span) {
   ClusterGenerator<T>(problem, cluster, span).run();
 }
 
@@ -58,18 +58,18 @@ int clusters_at_once(Dtype dtype, int size, std::int64_t shared_bytes) {
   return count;
 }
 
-bool divides(const Packed& m, int size) { return m.tiles % size == 0; }
+bool divides(const PackedMatrix& m, int size) { return m.tiles % size == 0; }
 
 // Whether parts of tiles fill stages.
-bool in_parts(const Packed& m) {
+bool in_parts(const PackedMatrix& m) {
   return m.depth % blocks_at_once == 0 && std::has_single_bit(static_cast<unsigned>(m.depth));
 }
 // Parts per tile of a product whose tiles warps share: as many as there are warps, of at least four blocks.
-int parts_of(const Packed& m, int size) {
+int parts_of(const PackedMatrix& m, int size) {
   const int tiles = m.tiles / size;
   return std::max(1, std::min(cluster_warps / tiles, m.depth / blocks_at_once));
 }
-bool in_shares(const Packed& m, int size) {
+bool in_shares(const PackedMatrix& m, int size) {
   const int tiles = m.tiles / size;
   return in_parts(m) && tiles > 0 && tiles <= cluster_warps && std::has_single_bit(static_cast<unsigned>(tiles)) &&
          m.depth / parts_of(m, size) <= stage_blocks;
@@ -86,8 +86,8 @@ bool fits_clusters(const GenerationProblem& p, int size) {
 void lay_out_products(const GenerationProblem& p, Cluster& c) {
   using T = __nv_bfloat16;
   int parts_so_far = 0;
-  const auto work = [&](const Packed& m, int parts, int input, int columns, int bias) {
-    Work w;
+  const auto work = [&](const PackedMatrix& m, int parts, int input, int columns, int bias) {
+    TileWork w;
     w.tiles = m.tiles / c.size;
     w.part_shift = std::countr_zero(static_cast<unsigned>(parts));
     w.blocks = m.depth / parts;
@@ -102,7 +102,7 @@ void lay_out_products(const GenerationProblem& p, Cluster& c) {
     return w;
   };
   const Biases& at = c.biases_at;
-  Work& qkv = c.own[qkv_kind] = work(p.qkv, 1, c.normed, p.width, at.qkv);
+  TileWork& qkv = c.own[qkv_kind] = work(p.qkv, 1, c.normed, p.width, at.qkv);
   const int keys = c.query_rows(p) / tile_rows, values = c.value_rows(p) / tile_rows;
   qkv.piece_tiles = keys;
   qkv.piece_blocks = stages_of(keys * p.qkv.depth) * stage_blocks;
@@ -116,12 +116,12 @@ void lay_out_products(const GenerationProblem& p, Cluster& c) {
 // The smallest ring that works: a slot may be used twice within one turn of the warps (ClusterGenerator::multiply).
 int fewest_stages(const Cluster& c) {
   int most = 4;
-  const auto see = [&](const Work& w) {
+  const auto see = [&](const TileWork& w) {
     const int parts = std::min(w.tiles << w.part_shift, cluster_warps);
     most = std::max(most, std::min(w.stages, stages_of(parts * w.blocks) + 2));
   };
-  for (const Work& w : c.own) see(w);
-  for (const Work& w : c.shared) see(w);
+  for (const TileWork& w : c.own) see(w);
+  for (const TileWork& w : c.shared) see(w);
   return (most + 1) / 2;
 }
 
@@ -150,7 +150,7 @@ void lay_out(const GenerationProblem& p, Cluster& c) {
   c.partials = c.sums = take(word * cluster_warps * std::max(32, dv + 4));
   c.norm_parts = take(static_cast<std::int64_t>(sizeof(NormPart)) * n * cluster_warps);
   std::int64_t parts = 2 * cluster_warps;  // those of the two products whose tiles warps share
-  for (const Packed* m : {&p.qkv, &p.feed_inner, &p.logits}) parts += m->tiles / c.size;
+  for (const PackedMatrix* m : {&p.qkv, &p.feed_inner, &p.logits}) parts += m->tiles / c.size;
   c.parts = take(static_cast<std::int64_t>(sizeof(WorkPart)) * parts);
   c.query = take(word * units * dk);
   c.fresh = take(size * units * (dk + dv));
@@ -216,7 +216,7 @@ Cluster plan_cluster(const GenerationProblem& p, Dtype dtype, std::int64_t most_
   return {};
 }
 
-void launch_clusters(const GenerationProblem& problem, const Cluster& cluster, const Span& span, Dtype dtype,
+void launch_clusters(const GenerationProblem& problem, const Cluster& cluster, const PositionSpan& span, Dtype dtype,
                      const Launch& launch) {
   with_16_bits(dtype, [&](auto zero) {
     using T = decltype(zero);

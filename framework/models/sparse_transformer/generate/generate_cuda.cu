@@ -51,8 +51,8 @@ class PackedLayout {
  public:
   explicit PackedLayout(int element_bytes, int blocks) : element_bytes_(element_bytes), blocks_(blocks) {}
 
-  Packed matrix(std::int64_t rows, std::int64_t columns, int offset) {
-    Packed m;
+  PackedMatrix matrix(std::int64_t rows, std::int64_t columns, int offset) {
+    PackedMatrix m;
     m.tiles = static_cast<std::int32_t>(rows / tile_rows);
     m.depth = static_cast<std::int32_t>(columns * element_bytes_ / 64);
     m.offset = offset % blocks_;
@@ -61,7 +61,7 @@ class PackedLayout {
     return m;
   }
   // Call after all matrices have been added.
-  void bias(Packed& m) { m.bias = take(m.tiles * tile_rows * std::int64_t{4}); }
+  void bias(PackedMatrix& m) { m.bias = take(m.tiles * tile_rows * std::int64_t{4}); }
   Norm norm(std::int64_t width) {
     Norm n;
     n.gain = take(width * 4);
@@ -112,14 +112,14 @@ std::int64_t most_keys(const HeadGeometry& g, std::int32_t n) {
 }
 
 // The tables of a problem, as uploaded to the device.
-struct Tables {
+struct HostTables {
   std::vector<HeadGeometry> geometry;
   std::vector<HeadEntry> heads;    // (plan, head)
   std::vector<std::int32_t> plan;  // one per layer
   int plans = 0;
   std::int64_t most = 1;  // keys per query
 
-  explicit Tables(const ModelShape& shape) {
+  explicit HostTables(const ModelShape& shape) {
     std::vector<const DecodePlan*> seen;
     for (const auto& decode : shape.plans) {
       const auto twin = std::find(seen.begin(), seen.end(), decode.get());
@@ -145,7 +145,7 @@ struct Tables {
 };
 
 // Everything but pointers. blocks is 0 where the kernel does not support the model.
-Generator outline(const ModelShape& shape, const Tables& tables, const Gpu& gpu) {
+Generator outline(const ModelShape& shape, const HostTables& tables, const Gpu& gpu) {
   Generator g;
   g.shape = shape;
   GenerationProblem& p = g.problem;
@@ -174,7 +174,7 @@ Generator outline(const ModelShape& shape, const Tables& tables, const Gpu& gpu)
   p.feed_inner = layer.matrix(shape.inner, d, 0);
   p.feed_outer = layer.matrix(d, shape.inner, blocks / 2);
   p.vectors = layer.bytes();
-  for (Packed* m : {&p.qkv, &p.output, &p.feed_inner, &p.feed_outer}) layer.bias(*m);
+  for (PackedMatrix* m : {&p.qkv, &p.output, &p.feed_inner, &p.feed_outer}) layer.bias(*m);
   p.attention_norm = layer.norm(d);
   p.feed_forward_norm = layer.norm(d);
   p.logits = head.matrix(shape.vocabulary, d, 0);
@@ -255,7 +255,7 @@ class Packer {
  public:
   Packer(char* base, const Launch& launch) : base_(base), launch_(launch) {}
 
-  void matrix(const Packed& m, const Tensor& weight, const Tensor& bias) const {
+  void matrix(const PackedMatrix& m, const Tensor& weight, const Tensor& bias) const {
     with_gpu_type(weight.dtype(), [&](auto zero) {
       using T = decltype(zero);
       run("pack_matrix", pack_matrix<T>, {blocks_for(weight.count(), 256), 256}, launch_, weight.as<const T>(),
@@ -308,17 +308,17 @@ void set_embedding(GenerationProblem& p, const EmbeddingArgs& e) {
 
 bool supports(const ModelShape& shape) {
   const Gpu gpu = this_gpu();
-  return gpu.blocks > 0 && fits(shape) && outline(shape, Tables(shape), gpu).blocks > 0;
+  return gpu.blocks > 0 && fits(shape) && outline(shape, HostTables(shape), gpu).blocks > 0;
 }
 
 std::size_t generator_bytes(const ModelShape& shape) {
-  const Generator g = outline(shape, Tables(shape), this_gpu());
+  const Generator g = outline(shape, HostTables(shape), this_gpu());
   return static_cast<std::size_t>(Memory(g.problem).bytes);
 }
 
 std::shared_ptr<const Generator> make_generator(const ModelShape& shape, const Weights& weights, void* memory,
                                                 const Launch& launch) {
-  const Tables tables(shape);
+  const HostTables tables(shape);
   auto g = std::make_shared<Generator>(outline(shape, tables, this_gpu()));
   GenerationProblem& p = g->problem;
   const Memory at(p);
@@ -356,14 +356,14 @@ std::shared_ptr<const Generator> make_generator(const ModelShape& shape, const W
 
 void generate(const Args& args, const Launch& launch) {
   const Generator& g = *args.generator;
-  const Span span{args.bytes.as<std::uint8_t>(),
-                  args.log_probabilities.as<float>(),
-                  args.bytes.size(1),
-                  args.prompted,
-                  args.first_sequence,
-                  static_cast<std::int32_t>(args.first),
-                  static_cast<std::int32_t>(args.count),
-                  args.sampling};
+  const PositionSpan span{args.bytes.as<std::uint8_t>(),
+                          args.log_probabilities.as<float>(),
+                          args.bytes.size(1),
+                          args.prompted,
+                          args.first_sequence,
+                          static_cast<std::int32_t>(args.first),
+                          static_cast<std::int32_t>(args.count),
+                          args.sampling};
   if (g.cluster.size > 0) {
     launch_clusters(g.problem, g.cluster, span, g.shape.dtype, launch);
     return;

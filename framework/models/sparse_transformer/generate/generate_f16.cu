@@ -2,6 +2,6 @@
 
 namespace longstride::generation {
 
-template void launch_generate<__half>(const GenerationProblem&, const Span&, int, std::size_t, const Launch&);
+template void launch_generate<__half>(const GenerationProblem&, const PositionSpan&, int, std::size_t, const Launch&);
 
 }  // namespace longstride::generation

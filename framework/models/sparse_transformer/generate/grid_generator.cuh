@@ -22,7 +22,7 @@ __device__ __forceinline__ void prefetch(const char* from, std::uint32_t bytes) 
 #endif
 }
 
-__device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
+__device__ __forceinline__ void prefetch_tiles(const MatrixTiles& m) {
   const MatrixShare share = m.share;
   const std::int64_t bytes = static_cast<std::int64_t>(share.depth) * 512;
   for (int i = 0; i < share.own; ++i)
@@ -35,7 +35,7 @@ __device__ __forceinline__ void prefetch_tiles(const Matrix& m) {
 template <class T, bool transforms>
 class GridGenerator {
  public:
-  __device__ __forceinline__ GridGenerator(const GenerationProblem& problem, const Span& span, char* shared)
+  __device__ __forceinline__ GridGenerator(const GenerationProblem& problem, const PositionSpan& span, char* shared)
       : p_(problem),
         at_(span),
         s_(problem, shared),
@@ -51,7 +51,7 @@ class GridGenerator {
     copy_all(s_.entries, p_.entries, p_.layers);
     copy_all(s_.geometry, p_.heads.geometry, p_.geometries);
     copy_all(s_.heads, p_.heads.entries, p_.plans * heads_.count);
-    const Packed packed[matrices] = {p_.qkv, p_.output, p_.feed_inner, p_.feed_outer, p_.logits};
+    const PackedMatrix packed[matrices] = {p_.qkv, p_.output, p_.feed_inner, p_.feed_outer, p_.logits};
 #pragma unroll
     for (int m = 0; m < matrices; ++m)
       if (static_cast<int>(threadIdx.x) == 32 * m)
@@ -85,15 +85,15 @@ class GridGenerator {
   }
 
   __device__ const char* layer(int k) const { return p_.weights + k * p_.layer_bytes; }
-  __device__ Matrix matrix(int k, const Packed& m, int share) const {
+  __device__ MatrixTiles matrix(int k, const PackedMatrix& m, int share) const {
     return {reinterpret_cast<const uint4*>(layer(k) + m.blocks),
             m.bias < 0 ? nullptr : reinterpret_cast<const float*>(layer(k) + m.bias), s_.shares[share]};
   }
-  __device__ Matrix qkv(int k) const { return matrix(k, p_.qkv, 0); }
-  __device__ Matrix output(int k) const { return matrix(k, p_.output, 1); }
-  __device__ Matrix inner(int k) const { return matrix(k, p_.feed_inner, 2); }
-  __device__ Matrix outer(int k) const { return matrix(k, p_.feed_outer, 3); }
-  __device__ Matrix logits() const { return matrix(p_.layers, p_.logits, 4); }
+  __device__ MatrixTiles qkv(int k) const { return matrix(k, p_.qkv, 0); }
+  __device__ MatrixTiles output(int k) const { return matrix(k, p_.output, 1); }
+  __device__ MatrixTiles inner(int k) const { return matrix(k, p_.feed_inner, 2); }
+  __device__ MatrixTiles outer(int k) const { return matrix(k, p_.feed_outer, 3); }
+  __device__ MatrixTiles logits() const { return matrix(p_.layers, p_.logits, 4); }
 
   // Starts the copy, which is complete after fetched() and a __syncthreads.
   __device__ void fetch_norm(int k, const Norm& norm, float* to) const {
@@ -106,7 +106,7 @@ class GridGenerator {
     }
   }
 
-  __device__ Cache<T> cache_of(int k, int sequence) const {
+  __device__ HeadCache<T> cache_of(int k, int sequence) const {
     const LayerEntry& e = s_.entries[k];
     return {reinterpret_cast<T*>(p_.cache + e.keys) + sequence * e.rows * heads_.key_size,
             reinterpret_cast<T*>(p_.cache + e.values) + sequence * e.rows * heads_.value_size};
@@ -139,7 +139,7 @@ class GridGenerator {
     const int number = first_unit_ + round * static_cast<int>(gridDim.x);
     if (number >= units_) return;
     const AttendUnit unit(number, heads_);
-    const Cache<T> cache = cache_of(k, unit.sequence);
+    const HeadCache<T> cache = cache_of(k, unit.sequence);
     const int i = round * p_.plans + s_.entries[k].plan;
     const KeyPlan& plan = s_.key_plans[i];
     fetch_keys<T>(heads_, {cache.keys, cache.values}, s_.lists + i * s_.stage.most,
@@ -210,7 +210,7 @@ class GridGenerator {
   __device__ void embed(int s, std::int32_t position, int token) const {
     float* stream = s_.stream + s * p_.width;
     const EmbeddingRows rows(p_, position, token,
-                             [&](const Table& table) { return position / table.divisor % table.size; });
+                             [&](const PositionTable& table) { return position / table.divisor % table.size; });
     for (int d = lane(); d < p_.width; d += 32) stream[d] = rows.sum(d);
     __syncwarp();
   }
@@ -413,10 +413,10 @@ class GridGenerator {
   }
 
   const GenerationProblem& p_;
-  const Span& at_;
+  const PositionSpan& at_;
   const SharedLayout<T> s_;
-  Heads heads_;
-  Output output_;
+  HeadGeometry heads_;
+  ProductOutput output_;
   Ahead ahead_;
   unsigned turn_ = 0;
   int units_, first_unit_, copiers_;

@@ -7,13 +7,13 @@ namespace longstride::generation {
 
 template <class T, bool transforms>
 __global__ void __launch_bounds__(threads, 1)
-    generate_kernel(const __grid_constant__ GenerationProblem problem, const __grid_constant__ Span span) {
+    generate_kernel(const __grid_constant__ GenerationProblem problem, const __grid_constant__ PositionSpan span) {
   extern __shared__ __align__(16) char shared[];
   GridGenerator<T, transforms>(problem, span, shared).run();
 }
 
 template <class T>
-void launch_generate(const GenerationProblem& problem, const Span& span, int blocks, std::size_t shared_bytes,
+void launch_generate(const GenerationProblem& problem, const PositionSpan& span, int blocks, std::size_t shared_bytes,
                      const Launch& launch) {
   const auto kernel = problem.heads.transformed ? generate_kernel<T, true> : generate_kernel<T, false>;
   allow_shared(kernel, shared_bytes);

@@ -19,7 +19,7 @@ struct LayerEntry {
 constexpr int matrices = 5;  // four per layer, and that of the logits
 
 // A matrix and its bias in the packed weights, in bytes from the beginning of its layer.
-struct Packed {
+struct PackedMatrix {
   std::int64_t blocks, bias;
   std::int32_t tiles, depth, offset;
 };
@@ -27,7 +27,7 @@ struct Norm {
   std::int64_t gain, bias;
 };
 
-struct Table {
+struct PositionTable {
   std::int64_t divisor, size;
   const float* rows;
 };
@@ -42,13 +42,13 @@ struct GenerationProblem {
   int layers, width, inner, vocabulary, batch, turn;  // turn: number of layers with words of their own
   std::int64_t layer_bytes, head_bytes, vectors;      // vectors: offset of a layer's biases and norms
   const char* weights;                                // layer_bytes per layer, then the head
-  Packed qkv, output, feed_inner, feed_outer, logits;
+  PackedMatrix qkv, output, feed_inner, feed_outer, logits;
   Norm attention_norm, feed_forward_norm, final_norm;
   const float* start;
   const float* token;
-  Table tables[EmbeddingArgs::max_tables];
+  PositionTable tables[EmbeddingArgs::max_tables];
   int table_count;
-  Heads heads;
+  HeadGeometry heads;
   PairTurns turns;
   int plans, geometries;
   int rounds;  // units (sequence, head, split) per block
@@ -61,7 +61,7 @@ struct GenerationProblem {
   Offsets at;
 };
 
-struct Span {
+struct PositionSpan {
   std::uint8_t* bytes;
   float* log_probabilities;
   std::int64_t length, prompted, first_sequence;
@@ -106,7 +106,7 @@ inline Offsets offsets_of(const GenerationProblem& p, int blocks) {
   at.vectors = take(size * p.batch * pitch_of<T>(static_cast<int>(widest)));
   at.partials = take(word * ((tiles + blocks - 1) / blocks) * warps * p.batch * tile_rows);
   for (int& norm : at.norms) norm = take(word * 2 * p.width);
-  at.keys = take(size * p.keys_at_once * Staging<T>::key_pitch(p.heads.key_size));
+  at.keys = take(size * p.keys_at_once * SharedStaging<T>::key_pitch(p.heads.key_size));
   at.values = take(size * p.keys_at_once * p.heads.value_size);
   at.scores = take(word * p.keys_at_once);
   at.query = take(word * (2 * p.heads.key_size + p.heads.value_size));
@@ -128,7 +128,7 @@ struct SharedLayout {
   T* vectors;       // (batch, pitch): the input of the product at hand
   float* partials;  // of a product
   float* norms[2];  // gain and bias: of attention (and the last), of feed-forward
-  Staging<T> stage;
+  SharedStaging<T> stage;
   MatrixShare* shares;  // of the five matrices
   KeyPlan* key_plans;   // (rounds, plans)
   int* lists;           // (rounds, plans, keys at once): rows of the cache
@@ -181,6 +181,7 @@ struct EmbeddingRows {
 
 // The launch, compiled in one file per type because the kernel takes long to compile.
 template <class T>
-void launch_generate(const GenerationProblem&, const Span&, int blocks, std::size_t shared_bytes, const Launch&);
+void launch_generate(const GenerationProblem&, const PositionSpan&, int blocks, std::size_t shared_bytes,
+                     const Launch&);
 
 }  // namespace longstride::generation

@@ -59,17 +59,17 @@ __device__ inline MatrixShare share_of(int tiles, int depth, int offset) {
   return s;
 }
 
-struct Matrix {
+struct MatrixTiles {
   const uint4* blocks;
   const float* bias;  // one per row; may be null
   MatrixShare share;
 };
 
 // The output of a product that a thread finishes first.
-struct Output {
+struct ProductOutput {
   int tile, sequence, row;
 
-  __device__ Output(int i, int batch)
+  __device__ ProductOutput(int i, int batch)
       : tile(i / (tile_rows * batch)), sequence(i / tile_rows % batch), row(i % tile_rows) {}
 };
 
@@ -89,7 +89,7 @@ struct Ahead {
   float bias;
 };
 
-__device__ __forceinline__ void fetch_ahead(const Matrix& m, const Output& output, Ahead& ahead) {
+__device__ __forceinline__ void fetch_ahead(const MatrixTiles& m, const ProductOutput& output, Ahead& ahead) {
   const MatrixShare share = m.share;
 #pragma unroll
   for (int s = 0; s < Ahead::most; ++s) ahead.w[s] = fetch(m.blocks + share.index(s), share.holds(s));
@@ -177,8 +177,9 @@ struct Sums<float> {
 // on return those of `next`. `partials`: shared memory for (own tiles, warps, batch, 8). A __syncthreads must separate
 // the writes of the vectors from this call.
 template <class T, class F>
-__device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int pitch, int batch, const Output& output,
-                                         float* partials, Ahead& ahead, const Matrix& next, F&& f) {
+__device__ __forceinline__ void multiply(const MatrixTiles& m, const T* vectors, int pitch, int batch,
+                                         const ProductOutput& output, float* partials, Ahead& ahead,
+                                         const MatrixTiles& next, F&& f) {
   const MatrixShare share = m.share;
   const int warp = static_cast<int>(threadIdx.x) / 32, outputs_of_tile = tile_rows * batch;
   Sums<T> sums;
@@ -200,7 +201,7 @@ __device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int 
   fetch_ahead(next, output, ahead);
   if (share.own == 0) return;  // the whole thread block returns
   __syncthreads();
-  const auto finish = [&](const Output& o, int i, float sum) {
+  const auto finish = [&](const ProductOutput& o, int i, float sum) {
     const float* from = partials + o.tile * warps * outputs_of_tile + i - o.tile * outputs_of_tile;
     if (share.depth >= warps) {
       float x[warps];
@@ -215,7 +216,7 @@ __device__ __forceinline__ void multiply(const Matrix& m, const T* vectors, int 
   };
   if (output.tile < share.own) finish(output, static_cast<int>(threadIdx.x), bias);
   for (int i = static_cast<int>(threadIdx.x) + threads; i < share.own * outputs_of_tile; i += threads) {
-    const Output o(i, batch);
+    const ProductOutput o(i, batch);
     finish(o, i, m.bias != nullptr ? m.bias[share.row(o.tile, o.row)] : 0.0f);
   }
 }

@@ -50,10 +50,10 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
   static constexpr int blocks = Blocks;  // per multiprocessor, limited by registers
 
   // Shared memory, from a multiple of 1024 bytes.
-  struct Layout {
+  struct SharedLayout {
     int keys = 0, ds = 0, dq = 0, statistics = 0, barriers = 0, end = 0;
 
-    constexpr Layout(int slots, int reach, int key_stages, int ds_stages) {
+    constexpr SharedLayout(int slots, int reach, int key_stages, int ds_stages) {
       keys = slots * tile_bytes;
       ds = keys + key_stages * tile_bytes;
       dq = ds + ds_stages * ds_bytes;
@@ -63,11 +63,11 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
     }
   };
   static constexpr std::size_t shared_bytes(int slots, int reach, int key_stages, int ds_stages) {
-    return static_cast<std::size_t>(Layout(slots, reach, key_stages, ds_stages).end) + 1024;
+    return static_cast<std::size_t>(SharedLayout(slots, reach, key_stages, ds_stages).end) + 1024;
   }
 
   const BandBackwardLargeTask& task;
-  const Layout at;
+  const SharedLayout at;
 
   __device__ BandBackwardLarge(const BandBackwardProblem& p, const BandBackwardLargeTask& t, char* memory)
       : Common(p, memory), task(t), at(p.slots, p.reach, p.key_stages, p.ds_stages) {}

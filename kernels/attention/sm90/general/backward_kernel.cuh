@@ -13,7 +13,7 @@
 
 #include "kernels/attention/sm90/general/backward_problem.h"
 #include "kernels/attention/sm90/general/backward_store.cuh"
-#include "kernels/attention/sm90/general/backward_walk.cuh"
+#include "kernels/attention/sm90/general/backward_tiles.cuh"
 #include "kernels/attention/sm90/ptx.cuh"
 #include "kernels/attention/sm90/wgmma.cuh"
 
@@ -51,7 +51,7 @@ struct Backward {
   }
   __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
 
-  using Walk = TileWalk<MeetingRows<side, rows>, rows, step>;
+  using Tiles = TileIterator<MeetingRows<side, rows>, rows, step>;
 
   struct RingSlot {
     int stage = 0;
@@ -68,7 +68,7 @@ struct Backward {
   class Producer {
    public:
     __device__ Producer(const BackwardProblem& problem, const BackwardTask& task, char* shared)
-        : problem_(problem), task_(task), shared_(shared), control_(shared_of(shared)), walk_(control_.meeting) {}
+        : problem_(problem), task_(task), shared_(shared), control_(shared_of(shared)), tiles_(control_.meeting) {}
 
     __device__ void run() {
       bool more = find_next();
@@ -125,24 +125,24 @@ struct Backward {
     }
 
     __device__ bool find_next() {
-      if (!walk_.next()) return false;
-      if (walk_.entered()) {
+      if (!tiles_.next()) return false;
+      if (tiles_.entered()) {
         const std::int32_t n = problem_.geometry.n;
         if (side == Side::queries) {
-          set_ = task_.segment_of(task_.pass->part[walk_.part()].keys, n);
-          next_.kind = problem_.key_kind[task_.pass_index][walk_.part()];
+          set_ = task_.segment_of(task_.pass->part[tiles_.part()].keys, n);
+          next_.kind = problem_.key_kind[task_.pass_index][tiles_.part()];
         } else {
           set_ = task_.segment_of(task_.pass->queries, n);
           next_.kind = problem_.query_kind[task_.pass_index];
         }
       }
-      next_.corner = corner_of(set_, walk_.begin());
+      next_.corner = corner_of(set_, tiles_.begin());
       if constexpr (side == Side::keys) {
         const std::int64_t row =
             (static_cast<std::int64_t>(task_.sequence) * problem_.geometry.heads + task_.head) * problem_.geometry.n;
 #pragma unroll
         for (int i = 0; i < step / 32; ++i) {
-          const std::int32_t entry = walk_.begin() + lane_ + 32 * i;
+          const std::int32_t entry = tiles_.begin() + lane_ + 32 * i;
           const bool there = entry < set_.length;
           const std::int64_t at = row + (there ? position_at(set_, entry) : 0);
           lse_[i] = there ? problem_.lse[at] : 0.0f;
@@ -164,7 +164,7 @@ struct Backward {
     const BackwardTask& task_;
     char* shared_;
     Shared& control_;
-    Walk walk_;
+    Tiles tiles_;
     RowSet set_;
     Source next_;
     float lse_[step / 32], delta_[step / 32];

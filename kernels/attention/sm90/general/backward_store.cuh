@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/attention/sm90/general/backward_walk.cuh"
+#include "kernels/attention/sm90/general/backward_tiles.cuh"
 #include "kernels/attention/sm90/wgmma.cuh"
 #include "kernels/base/cuda_types.cuh"
 

@@ -7,7 +7,7 @@
 
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/general/forward_tiling.h"
-#include "kernels/attention/sm90/general/key_walk.cuh"
+#include "kernels/attention/sm90/general/key_tiles.cuh"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
 #include "kernels/attention/sm90/general/softmax.cuh"
 #include "kernels/attention/sm90/ptx.cuh"
@@ -80,7 +80,7 @@ struct Forward {
   struct Shared {
     std::uint64_t q, k[stages], v[stages], empty[stages];
     Task task;
-    KeyWalk<queries, keys> producer_walk;
+    KeyTiles<queries, keys> producer_tiles;
     RingSlot producer_place;
     RowIntervals<queries> rows;
   };
@@ -133,7 +133,7 @@ struct Forward {
 
     __device__ void load_queries() const {
       Shared& control = shared_of(shared_);
-      control.producer_walk = {};
+      control.producer_tiles = {};
       control.producer_place = {};
       const Task& task = control.task;
       barrier_arrive_expect(&control.q, warpgroups * q_bytes);
@@ -146,10 +146,10 @@ struct Forward {
     __device__ bool load_keys() const {
       Shared& control = shared_of(shared_);
       const Task& task = control.task;
-      KeyWalk<queries, keys>& walk = control.producer_walk;
-      if (!walk.next(control.rows, task.parts)) return false;
-      const PartShape& part = problem_.pass[task.pass].part[walk.part];
-      const TileCorner corner = corner_of(part, walk.begin(), task.segment);
+      KeyTiles<queries, keys>& tiles = control.producer_tiles;
+      if (!tiles.next(control.rows, task.parts)) return false;
+      const PartShape& part = problem_.pass[task.pass].part[tiles.part];
+      const TileCorner corner = corner_of(part, tiles.begin(), task.segment);
       const int stage = control.producer_place.stage;
       barrier_wait(&control.empty[stage], control.producer_place.parity ^ 1);
       barrier_arrive_expect(&control.k[stage], k_bytes);
@@ -177,9 +177,9 @@ struct Forward {
       for (;;) {
         if (started_) slot_.advance();
         started_ = true;
-        if (!walk_.next(control_.rows, control_.task.parts)) return false;
-        if (walk_.entered) enter();
-        const std::int32_t begin = walk_.begin();
+        if (!tiles_.next(control_.rows, control_.task.parts)) return false;
+        if (tiles_.entered) enter();
+        const std::int32_t begin = tiles_.begin();
         if (begin < end_ && begin + keys > begin_) return true;
         take_turn();
         end_turn();
@@ -213,9 +213,9 @@ struct Forward {
 
     template <int Count>
     __device__ void mask(float (&s)[Count]) const {
-      const std::int32_t begin = walk_.begin();
+      const std::int32_t begin = tiles_.begin();
       if (begin >= full_begin_ && begin + keys <= full_end_) return;
-      const Interval* row = control_.rows.row[walk_.part] + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+      const Interval* row = control_.rows.row[tiles_.part] + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
       const Interval allowed[2] = {{row[0].begin - begin, row[0].end - begin},
                                    {row[8].begin - begin, row[8].end - begin}};
       Softmax::mask(s, allowed);
@@ -233,7 +233,7 @@ struct Forward {
     }
 
     __device__ void enter() {
-      const Interval* row = control_.rows.row[walk_.part];
+      const Interval* row = control_.rows.row[tiles_.part];
       const int warpgroup = threadIdx.x / 128 * 64, warp = threadIdx.x / 32 * 16;
       begin_ = row[warpgroup].begin;
       end_ = row[warpgroup + 63].end;
@@ -244,7 +244,7 @@ struct Forward {
 
     Shared& control_;
     Producer producer_;
-    KeyWalk<queries, keys> walk_ = {};
+    KeyTiles<queries, keys> tiles_ = {};
     RingSlot slot_ = {};
     bool started_ = false, holds_ = false;
     bool more_ = true;  // tiles left to load, for the loading thread

@@ -65,7 +65,7 @@ struct HeadRows {
   T* data;
   std::int64_t stride;
 
-  __device__ HeadRows(const Matrix& m, const WorkUnit& unit)
+  __device__ HeadRows(const HeadMatrix& m, const WorkUnit& unit)
       : data(static_cast<T*>(m.data) + unit.batch * m.batch + unit.head * m.head), stride(m.row) {}
   __device__ T* at(std::int32_t position) const { return data + position * stride; }
 };
@@ -81,9 +81,9 @@ struct Step {
 };
 
 // The key tiles of a query tile, part after part.
-class KeyWalk {
+class KeyTiles {
  public:
-  __device__ KeyWalk(const PassArgs& pass, const WorkUnit& unit, const RowSet& queries, std::int32_t n, TileShape tile)
+  __device__ KeyTiles(const PassArgs& pass, const WorkUnit& unit, const RowSet& queries, std::int32_t n, TileShape tile)
       : pass_(pass), unit_(unit), queries_(queries), n_(n), tile_(tile) {
     seek();
   }

@@ -92,9 +92,9 @@ struct MeetingRows {
 
 // The streamed tiles that a block's rows need, part by part.
 template <class Rows, int Count, int Step>
-class TileWalk {
+class TileIterator {
  public:
-  __device__ explicit TileWalk(const Rows& rows) : rows_(rows) {}
+  __device__ explicit TileIterator(const Rows& rows) : rows_(rows) {}
 
   // Moves to the next tile; false after the last.
   __device__ bool next() {

@@ -23,7 +23,7 @@ struct RowIntervals {
 };
 
 template <int Queries, int Keys>
-struct KeyWalk {
+struct KeyTiles {
   std::int32_t next_part, part, tile, end;
   bool entered;  // the tile is the first of its part
 
