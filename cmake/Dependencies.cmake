@@ -1,4 +1,4 @@
-# What the project is built on. Required: a C++20 compiler, OpenMP, OpenBLAS, MPI, HDF5, yaml-cpp, libpng, zlib,
+# The project's dependencies. Required: a C++20 compiler, OpenMP, OpenBLAS, MPI, HDF5, yaml-cpp, libpng, zlib,
 # libcrypto, CLI11, spdlog, fmt, nlohmann-json. Optional, and reported at configure time: CUDA, NCCL, libarchive,
 # libsndfile, soxr.
 find_package(PkgConfig REQUIRED)
@@ -45,10 +45,10 @@ add_library(longstride::openblas ALIAS longstride_openblas)
 target_include_directories(longstride_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE})
 target_link_libraries(longstride_openblas INTERFACE ${OPENBLAS_LIBRARY})
 
-# Without it everything works but reading archives of pictures and .npz files.
+# Needed only to read archives of pictures and .npz files.
 pkg_check_modules(LIBARCHIVE IMPORTED_TARGET libarchive)
 
-# Audio needs both; without them every command but `prepare audio` works.
+# Only `prepare audio` needs these, and it needs both.
 pkg_check_modules(SNDFILE IMPORTED_TARGET sndfile)
 pkg_check_modules(SOXR IMPORTED_TARGET soxr)
 if(SNDFILE_FOUND AND SOXR_FOUND)
@@ -57,7 +57,7 @@ else()
   set(LONGSTRIDE_AUDIO OFF)
 endif()
 
-# CUDA is found, never required. Without a GPU at run time the same program computes on the CPU.
+# CUDA is optional. Without a GPU at run time the same program computes on the CPU.
 find_package(CUDAToolkit QUIET)
 set(LONGSTRIDE_CUDA OFF)
 if(CUDAToolkit_FOUND AND NOT LONGSTRIDE_SANITIZE AND NOT LONGSTRIDE_FUZZERS)
@@ -65,18 +65,18 @@ if(CUDAToolkit_FOUND AND NOT LONGSTRIDE_SANITIZE AND NOT LONGSTRIDE_FUZZERS)
   if(NOT CMAKE_CUDA_COMPILER AND CUDAToolkit_NVCC_EXECUTABLE)
     set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
   endif()
-  # Code for Ampere and Hopper, and PTX that the driver compiles for whatever comes later. Kernels written for Hopper
-  # alone (*_sm90.cu) are built for it alone: see Rooms.cmake.
+  # Code for Ampere and Hopper, and PTX that the driver compiles for later GPUs. Kernels written for Hopper (*_sm90.cu)
+  # are built for it alone: see Rooms.cmake.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 80-virtual CACHE STRING "GPUs to build the portable kernels for")
   enable_language(CUDA)
-  # CMake before 3.26 does not know that nvcc has C++20.
+  # CMake before 3.26 does not know that nvcc supports C++20.
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   endif()
 endif()
 
-# Several GPUs need NCCL; without it several ranks compute on the CPU.
+# Training on several GPUs needs NCCL; without it several ranks compute on the CPU.
 set(LONGSTRIDE_NCCL OFF)
 if(LONGSTRIDE_CUDA)
   find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})

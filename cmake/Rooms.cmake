@@ -1,13 +1,13 @@
 # A room is a folder that builds into one static library, longstride_<name>, and sees only the rooms it USES. All of its
-# .cpp files belong to it; the end of a file's name says when that is not so:
+# .cpp files belong to the library, except as the end of a file's name says:
 #
-#   *_cuda.cpp, *.cu       only in a build with CUDA; otherwise no_cuda.cpp stands in
+#   *_cuda.cpp, *.cu       only in a build with CUDA; otherwise no_cuda.cpp replaces it
 #   *_sm90.cu              only in a build with CUDA, and compiled for Hopper alone
-#   collectives_nccl.cpp   only where NCCL is found; otherwise no_nccl.cpp stands in
-#   *_sndfile.cpp          only where libsndfile and soxr are found; otherwise no_audio.cpp stands in
-#   *_libarchive.cpp       only where libarchive is found; otherwise no_archive.cpp stands in
+#   collectives_nccl.cpp   only if NCCL is found; otherwise no_nccl.cpp replaces it
+#   *_sndfile.cpp          only if libsndfile and soxr are found; otherwise no_audio.cpp replaces it
+#   *_libarchive.cpp       only if libarchive is found; otherwise no_archive.cpp replaces it
 #   *_bench.cpp            part of longstride_bench_kernels (Benchmarks.cmake)
-#   *_fuzz.cpp             in tests/: a fuzzer of its own (tests/fuzz.cmake)
+#   *_fuzz.cpp             in tests/: a separate fuzzer (tests/fuzz.cmake)
 #   *_slow.cpp             in tests/: part of test_<folder>_slow (tests/CMakeLists.txt)
 function(longstride_flags target)
   target_compile_features(${target} PUBLIC cxx_std_20)
@@ -15,8 +15,8 @@ function(longstride_flags target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor>)
   if(LONGSTRIDE_WERROR)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
-    # gcc sees overruns where it inlined its way into a branch that cannot be taken, and which ones depends on the
-    # instructions it may use: shown, but no reason to stop.
+    # After inlining, gcc reports overruns in branches that are never taken; which ones depends on the instruction set.
+    # They are shown but do not fail the build.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=array-bounds -Wno-error=stringop-overflow>)
   endif()
   if(LONGSTRIDE_NATIVE)
@@ -31,14 +31,14 @@ function(longstride_flags target)
   if(LONGSTRIDE_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${LONGSTRIDE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     if(LONGSTRIDE_SANITIZE MATCHES address)
-      # Where a null pointer is read or written the address sanitizer stops too; without this check a command's file
-      # compiles in three quarters of the time.
+      # The address sanitizer catches null dereferences anyway, and without this check a command's file compiles in
+      # three quarters of the time.
       target_compile_options(${target} PRIVATE -fno-sanitize=null)
     endif()
     target_link_options(${target} PUBLIC -fsanitize=${LONGSTRIDE_SANITIZE})
   endif()
   if(LONGSTRIDE_FUZZERS)
-    # clang also warns where gcc does not (loops it could not vectorise); fuzzing is not where to be told.
+    # clang has warnings that gcc lacks (loops it could not vectorise), which do not matter for fuzzing.
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link,address -fno-omit-frame-pointer -Wno-error)
     target_link_options(${target} PUBLIC -fsanitize=address)
   endif()
@@ -113,7 +113,7 @@ function(longstride_summary)
     set(nccl "not found: several ranks compute on the CPU")
   endif()
   set(without_LIBARCHIVE "archives and .npz files are not read")
-  set(without_SNDFILE "`prepare audio` will say so")
+  set(without_SNDFILE "`prepare audio` is not available")
   set(without_SOXR "${without_SNDFILE}")
   foreach(lib LIBARCHIVE SNDFILE SOXR)
     if(${lib}_FOUND)

@@ -1,12 +1,12 @@
 // The order of training rows.
 //
 // Row number R = step * global_batch + index continues from epoch to epoch: epoch = R / epoch_rows. In each epoch every
-// sequence is cut from a seeded offset into windows that do not overlap, and the windows of all sequences are read
-// in a seeded permutation. The number of windows must not depend on the offset, or epochs would differ in length. So a
-// sequence of q whole windows and a rest keeps
-//   q - 1 windows where q >= 16, and its offset ranges over one context and the rest: every phase occurs;
-//   q windows where it is shorter, and its offset ranges over the rest only (an image: no rest, no offset).
-// The last bytes of a sequence thus fall out of some epochs but not of training.
+// sequence is cut into non-overlapping windows from a seeded offset, and the windows of all sequences are read in a
+// seeded permutation. The number of windows must not depend on the offset, or epochs would differ in length. So a
+// sequence of q whole windows and a remainder keeps
+//   q - 1 windows if q >= 16; its offset ranges over one context plus the remainder, so every phase occurs;
+//   q windows otherwise; its offset ranges over the remainder only (none for an image).
+// The last bytes of a sequence are missing from some epochs, but not from training.
 #include <algorithm>
 #include <vector>
 
@@ -66,7 +66,7 @@ class WindowSource final : public BatchSource {
   std::shared_ptr<const SequenceSet> sequences_;
   std::int64_t context_;
   std::uint64_t seed_;
-  std::vector<std::int64_t> first_window_;  // of each sequence, counted over all; one more: their number
+  std::vector<std::int64_t> first_window_;  // of each sequence, counted over all; the last entry is their total
 };
 
 }  // namespace
@@ -81,8 +81,7 @@ std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet
   }
   if (bytes < context)
     throw user_error(
-        "{}: holds {} bytes, fewer than one context of {}; prepare it with a larger split or shorten "
-        "data.context",
+        "{}: holds {} bytes, fewer than one context of {}; prepare it with a larger split or shorten data.context",
         where, thousands(bytes), thousands(context));
   if (longest < context)
     throw user_error(

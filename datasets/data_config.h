@@ -1,4 +1,4 @@
-// The settings of a recipe's `data:`.
+// The `data:` section of a recipe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@ struct DataConfig {
   DataKind kind = DataKind::bytes;
   std::string path;          // HDF5 file written by `longstride prepare`
   std::int64_t context = 0;  // positions in one training sequence; images: rows * columns * channels
-  bool cross_files = false;  // audio: let a window run over the boundary of two files
+  bool cross_files = false;  // audio: let a window cross the boundary between two files
 };
 
 }  // namespace longstride

@@ -58,7 +58,7 @@ DatasetInfo read_info(hid_t file, const std::string& path) {
   return info;
 }
 
-// Numbers that are stored with the checksum of their bytes.
+// Numbers stored with a checksum of their bytes.
 std::vector<std::int64_t> read_numbers(const std::shared_ptr<const Hdf5Input>& file, const std::string& name) {
   const StoredArray array(file, name, {1, sizeof(std::int64_t)});
   const std::vector<std::uint8_t> bytes = array.read_all();
@@ -135,7 +135,7 @@ void Dataset::open_split(const std::string& name) {
   split.boundaries = read_numbers(file_, name + "_boundaries");
   const auto& b = split.boundaries;
   if (b.empty() || b.front() != 0 || b.back() != array->rows() || !std::is_sorted(b.begin(), b.end()))
-    throw user_error("{}: '{}_boundaries' does not rise from 0 to {}, the length of its split; prepare the file again",
+    throw user_error("{}: '{}_boundaries' must rise from 0 to {}, the length of its split; prepare the file again",
                      path(), name, array->rows());
 }
 
@@ -168,7 +168,7 @@ const char* name_of(DataKind kind) { return kinds[static_cast<std::size_t>(kind)
 
 std::shared_ptr<const Dataset> Dataset::open(const std::string& path) {
   if (std::error_code ignored; !std::filesystem::exists(path, ignored))
-    throw user_error("{}: is not there; make it with `longstride prepare`, or correct the path", path);
+    throw user_error("{}: does not exist; make it with `longstride prepare`, or correct the path", path);
   return std::make_shared<const Dataset>(std::make_shared<const FileBlob>(path), std::int64_t{512} << 20);
 }
 

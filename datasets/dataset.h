@@ -1,12 +1,12 @@
 // A prepared dataset: one HDF5 file (the only HDF5 in the project).
 //
-// Layout: datasets `train`, `valid`, `test` of uint8, shape (sequences, length) for images or (bytes) for streams.
-// Streams of several files (audio) also have `train_boundaries` etc.: int64 offsets, first 0, last the length.
-// Labelled images have `train_labels` etc.: uint8 (sequences). `train_zeros` etc. notes the chunks that hold zeros
-// only: int64 pairs of first and count. `sources` is text, one line per file: sha256, bytes, name. Attributes of the
-// root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text, with its seed where
-// one is drawn), and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"). Each array has the sha256 of
-// its bytes. Only kind, the splits and the geometry are needed to read one, so other programs may write such files too.
+// Layout: datasets `train`, `valid`, `test` of uint8, shape (sequences, length) for images or (bytes) for text and sound.
+// Sound from several files also has `train_boundaries` etc.: int64 offsets, the first 0, the last the length. Labelled
+// images have `train_labels` etc.: uint8 (sequences). `train_zeros` etc. lists the chunks that hold only zeros: int64
+// pairs of first and count. `sources` is text, one line per file: sha256, bytes, name. Attributes of the root: kind
+// ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text, with the seed if one is used),
+// and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"). Each array has the sha256 of its bytes.
+// Reading needs only the kind, the splits and the geometry, so other programs can write these files too.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -34,7 +34,7 @@ struct DatasetInfo {
   std::int64_t rate = 0;                             // audio, samples per second
   std::string encoding, split, tool_version;
 
-  std::int64_t image_bytes() const { return rows * columns * channels; }  // 0: a stream
+  std::int64_t image_bytes() const { return rows * columns * channels; }  // 0: not images
 };
 
 const char* name_of(DataKind kind);
@@ -51,8 +51,8 @@ struct SplitSize {
   bool labelled = false;
 };
 
-// An open file. Every error (not there, not HDF5, not ours, truncated, wrong types, sizes or checksums, changed since
-// it was opened) is a UserError. A file whose name another file takes stays open, and is read as it was.
+// An open file. Every error (missing, not HDF5, not ours, truncated, wrong types, sizes or checksums, changed since it
+// was opened) is a UserError. If another file takes its name, the original stays open and is still read.
 class Dataset {
  public:
   static std::shared_ptr<const Dataset> open(const std::string& path);
@@ -60,20 +60,20 @@ class Dataset {
   Dataset(std::shared_ptr<const Blob> blob, std::int64_t largest_resident);
   const DatasetInfo& info() const { return info_; }
   const std::string& path() const;
-  // split: "train", "valid" or "test". cross_files joins the files of a stream into one sequence. A split of up to
-  // 512 MiB is read into memory here, once, and compared with its checksum. A larger one is read from the file chunk by
-  // chunk; a chunk of zeros that the writer did not note is refused, unless the whole split has its checksum.
+  // split: "train", "valid" or "test". cross_files joins the files of a split into one sequence. A split of up to
+  // 512 MiB is read into memory once, here, and compared with its checksum. A larger one is read from the file chunk by
+  // chunk; a chunk of zeros that the writer did not list is refused, unless the checksum of the whole split matches.
   std::shared_ptr<const SequenceSet> split(const std::string& name, bool cross_files = false) const;
 
   SplitSize size(const std::string& split) const;
-  // For `info`. The checksum of a split as it was written, empty when the file has none; all bytes of a split from
-  // first to last, in pieces, not compared with the checksum; class labels, empty when there are none.
+  // For `info`: the stored checksum of a split, empty if there is none; all its bytes from first to last, in pieces, not
+  // compared with the checksum; its class labels, empty if there are none.
   std::string stored_sha256(const std::string& split) const;
   void scan(const std::string& split,
             const std::function<void(const std::uint8_t* bytes, std::int64_t count)>& piece) const;
   std::vector<std::uint8_t> labels(const std::string& split) const;
   std::vector<SourceFile> sources() const;
-  // Reads everything. UserError where something has another checksum than was stored with it.
+  // Reads everything. UserError if a checksum differs from the stored one.
   void verify() const;
 
  private:
@@ -96,13 +96,13 @@ class Dataset {
   mutable std::map<std::string, std::shared_ptr<const ByteStore>> resident_;
 };
 
-// Training rows of a split. Streams: each epoch a seeded offset and a seeded permutation of the non-overlapping
-// windows of `context` bytes; images: a seeded permutation (batch_source.cpp says how epochs are counted). UserError,
-// beginning with `where`, when the split holds no whole window.
+// Training rows of a split. Text and sound: in each epoch a seeded offset and a seeded permutation of the
+// non-overlapping windows of `context` bytes; images: a seeded permutation (batch_source.cpp says how epochs are
+// counted). UserError, beginning with `where`, if the split holds no whole window.
 std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
                                                std::uint64_t seed, const std::string& where);
 
-// UserError when the dataset's kind, or the size of its pictures, is not the recipe's.
+// UserError if the dataset's kind or picture size differs from the recipe's.
 void check_fits(const Dataset& dataset, const DataConfig& config);
 
 // The training rows of a dataset that fits the recipe's kind and context.

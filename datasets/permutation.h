@@ -1,6 +1,6 @@
 // A seeded permutation of [0, size) in constant memory, for any size: a Feistel network over Philox on the smallest
-// even number of bits that holds `size`, walked until the image falls inside (Black and Rogaway 2002). As a
-// bijection it visits every index once, in whatever order they are asked for.
+// even number of bits that holds `size`, iterated until the image falls inside (Black and Rogaway 2002). It is a
+// bijection, and every index can be computed on its own.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace longstride {
 
 class Permutation {
  public:
-  // `round` tells apart permutations of one seed, such as those of successive epochs.
+  // `round` distinguishes permutations of one seed, such as those of successive epochs.
   Permutation(std::uint64_t size, std::uint64_t seed, std::uint32_t round, kernels::Purpose purpose)
       : size_(size), seed_(seed), round_(round), purpose_(purpose) {
     const int bits = size > 1 ? std::bit_width(size - 1) : 1;
@@ -20,7 +20,7 @@ class Permutation {
 
   std::uint64_t operator()(std::uint64_t index) const {
     do index = encrypt(index);
-    while (index >= size_);  // the domain is under 4 * size: four steps on average at the most
+    while (index >= size_);  // the domain is under 4 * size: fewer than four iterations on average
     return index;
   }
 

@@ -1,4 +1,4 @@
-// Where the bytes of a split are (in memory or in the file), and how they divide into sequences.
+// Where the bytes of a split are (in memory or in the file), and how they are divided into sequences.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@ namespace longstride {
 class ByteStore {
  public:
   virtual ~ByteStore() = default;
-  // Bytes [offset, offset + count) of the split, all of its sequences one after the other. Thread-safe.
+  // Bytes [offset, offset + count) of the split, counted over its sequences one after another. Thread-safe.
   virtual void read(std::int64_t offset, std::int64_t count, std::uint8_t* out) const = 0;
 };
 

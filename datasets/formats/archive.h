@@ -8,17 +8,17 @@
 
 namespace longstride {
 
-// The regular files of an archive from first to last. As a stream it is the content of the current one, with a name
-// such as "x.tar:a.png"; zip's checksum of a file is compared when its last byte is read.
+// The regular files of an archive from first to last. The stream yields the content of the current file, named like
+// "x.tar:a.png"; a file's zip checksum is verified when its last byte is read.
 class Archive : public ByteStream {
  public:
-  // Moves to the next regular file; false after the last one. UserError for damage and for an archive that is cut
-  // short, even between two files.
+  // Moves to the next regular file; false after the last one. UserError if the archive is damaged or cut short, even
+  // between two files.
   virtual bool next() = 0;
   virtual const std::string& member() const = 0;  // the name of the current file within the archive
 };
 
-// `blob` must outlive the archive. UserError when it is no archive.
+// `blob` must outlive the archive. UserError if it is not an archive.
 std::unique_ptr<Archive> open_archive(const Blob& blob);
 
 }  // namespace longstride

@@ -18,7 +18,7 @@ class LibArchive final : public Archive {
   explicit LibArchive(const Blob& blob) : blob_(blob), buffer_(std::size_t{1} << 16) {
     LONGSTRIDE_CHECK(reader_ != nullptr, "libarchive gives no reader");
     archive_read_support_format_tar(reader_.get());
-    archive_read_support_format_zip_seekable(reader_.get());  // by its directory, so a zip that is cut short is refused
+    archive_read_support_format_zip_seekable(reader_.get());  // reads the directory, so a truncated zip is refused
     archive_read_support_filter_gzip(reader_.get());
     archive_read_support_filter_xz(reader_.get());
     archive_read_support_filter_bzip2(reader_.get());
@@ -35,13 +35,14 @@ class LibArchive final : public Archive {
       const la_int64_t before = archive_filter_bytes(reader_.get(), 0);
       const int state = archive_read_next_header(reader_.get(), &entry_);
       if (state == ARCHIVE_EOF) {
-        // A tar archive ends with a mark, whose absence libarchive does not report.
+        // A tar archive ends with a mark; libarchive does not report its absence.
         const bool zip = (archive_format(reader_.get()) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_ZIP;
         if (!zip && archive_filter_bytes(reader_.get(), 0) == before)
-          throw user_error("{}: stops without the end mark of a tar archive; it is cut short", blob_.name());
+          throw user_error("{}: lacks the end mark of a tar archive, so it is cut short; copy or download it again",
+                           blob_.name());
         return false;
       }
-      // A name that is not of the locale's character set is a warning, and is taken as it is.
+      // A name outside the locale's character set is only a warning, and is used unchanged.
       const bool named = state == ARCHIVE_WARN && archive_errno(reader_.get()) == EILSEQ;
       if (state != ARCHIVE_OK && !named) throw damaged();
       if (archive_entry_filetype(entry_) != AE_IFREG || archive_entry_hardlink(entry_) != nullptr) continue;
@@ -75,11 +76,11 @@ class LibArchive final : public Archive {
     void operator()(archive* reader) const { archive_read_free(reader); }
   };
 
-  // What the blob throws must not pass through libarchive, and says more than libarchive does.
+  // An exception of the blob must not pass through libarchive, and says more than libarchive's error.
   UserError damaged() const {
     if (failure_) std::rethrow_exception(failure_);
     const char* reason = archive_error_string(reader_.get());
-    return user_error("{}: is no tar or zip archive or a damaged one ({}); copy or download it again",
+    return user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again",
                       member_.empty() ? blob_.name() : name_, reason == nullptr ? "it is cut short" : reason);
   }
 

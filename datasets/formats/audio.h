@@ -1,5 +1,5 @@
-// Sound files as one channel of samples, through libsndfile (WAV, FLAC, OGG, AIFF) and soxr. A build without the two
-// has no_audio.cpp instead, which says so.
+// Sound files as one channel of samples, through libsndfile (WAV, FLAC, OGG, AIFF) and soxr. In a build without them,
+// no_audio.cpp replaces the reader and says so.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,19 +14,19 @@ class AudioFile {
   virtual std::int64_t frames() const = 0;  // samples of each channel
   virtual std::int64_t rate() const = 0;    // samples per second
   virtual std::int64_t channels() const = 0;
-  // The mean of the channels, for the next frames: at most `count` of them in [-1, 1]; none at the end. UserError when
-  // the file ends before frames() or is damaged.
+  // The mean of the channels over the next frames, at most `count` of them, in [-1, 1]; 0 at the end. UserError if the
+  // file ends before frames() or is damaged.
   virtual std::int64_t read(float* mono, std::int64_t count) = 0;
 };
 
-// UserError when the file is no sound file, is cut short or holds no sound.
+// UserError if the file is not a sound file, is cut short or holds no sound.
 std::unique_ptr<AudioFile> open_audio(const std::string& path);
 
 // Band-limited change of rate (soxr, very high quality, linear phase: nothing is shifted in time).
 class Resampler {
  public:
   virtual ~Resampler() = default;
-  // Replaces `out` with the samples that `count` more of input complete; in total, count * to / from.
+  // Replaces `out` with the samples that the next `count` of input complete; in total, count * to / from.
   virtual void process(const float* in, std::int64_t count, std::vector<float>& out) = 0;
   virtual void finish(std::vector<float>& out) = 0;  // the last ones
 };

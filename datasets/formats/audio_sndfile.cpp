@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t most_channels = 256;
 
-// libsndfile reads the rest of a truncated file as if it were whole. The formats tell their length: a RIFF header
-// counts the bytes, and the last page of an Ogg stream is marked.
+// libsndfile reads a truncated file as if it were whole. But the formats state their length: a RIFF header counts the
+// bytes, and the last page of an Ogg stream is marked.
 void check_complete(const Blob& blob) {
   const auto cut_short = [&](const std::string& why) {
     return user_error("{}: is cut short ({}); copy or download it again", blob.name(), why);
@@ -28,7 +28,7 @@ void check_complete(const Blob& blob) {
     std::uint32_t claimed = 0;
     for (int i = 3; i >= 0; --i) claimed = claimed << 8 | static_cast<unsigned char>(head[4 + i]);
     if (claimed != 0xFFFFFFFF && std::uint64_t{claimed} + 8 > blob.size())  // a streaming recorder cannot know it
-      throw cut_short(fmt::format("its header counts {} bytes, it has {}", thousands(std::int64_t{claimed} + 8),
+      throw cut_short(fmt::format("its header counts {} bytes, but it has {}", thousands(std::int64_t{claimed} + 8),
                                   thousands(static_cast<std::int64_t>(blob.size()))));
   }
   if (start.starts_with("OggS")) {
@@ -48,10 +48,10 @@ class SoundFile final : public AudioFile {
     check_complete(blob);
     file_ = sf_open(path.c_str(), SFM_READ, &info_);
     if (file_ == nullptr)
-      throw user_error("{}: cannot be read as sound ({}); WAV, FLAC and OGG files are", path, problem());
+      throw user_error("{}: cannot be read as sound ({}); use a WAV, FLAC, OGG or AIFF file", path, problem());
     if (info_.frames <= 0 || info_.samplerate <= 0 || info_.channels <= 0 || info_.channels > most_channels) {
       sf_close(file_);
-      throw user_error("{}: has {} samples of {} channel(s) at {} per second, which is no sound; leave it out", path,
+      throw user_error("{}: has {} samples of {} channel(s) at {} per second, which is not sound; leave it out", path,
                        static_cast<std::int64_t>(info_.frames), info_.channels, info_.samplerate);
     }
   }
@@ -102,7 +102,7 @@ class SoxResampler final : public Resampler {
     const soxr_quality_spec_t quality = soxr_quality_spec(SOXR_VHQ, 0);
     soxr_error_t error = nullptr;
     soxr_ = soxr_create(static_cast<double>(from), static_cast<double>(to), 1, &error, nullptr, &quality, nullptr);
-    if (soxr_ == nullptr) throw user_error("{} samples per second cannot be made {}: {}", from, to, error);
+    if (soxr_ == nullptr) throw user_error("{} samples per second cannot be resampled to {}: {}", from, to, error);
   }
   ~SoxResampler() override { soxr_delete(soxr_); }
   SoxResampler(const SoxResampler&) = delete;

@@ -10,7 +10,7 @@ namespace longstride {
 
 void MemoryBlob::read(std::uint64_t offset, void* out, std::size_t count) const {
   if (offset > size_ || count > size_ - offset)
-    throw user_error("{}: ends at byte {}, where more is expected", name_, size_);
+    throw user_error("{}: ends at byte {}, where more bytes are expected", name_, size_);
   if (count > 0) std::memcpy(out, bytes_ + offset, count);
 }
 

@@ -1,4 +1,4 @@
-// Bytes to read, wherever they are: a file, a member of an archive, memory (in tests and fuzzers).
+// Bytes to read from a file, a member of an archive, or memory (in tests and fuzzers).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,15 +9,15 @@
 
 namespace longstride {
 
-// Read at any offset. `name` begins the messages about what is in it.
+// Read at any offset. Messages about the content begin with `name`.
 class Blob {
  public:
   virtual ~Blob() = default;
   virtual const std::string& name() const = 0;
   virtual std::uint64_t size() const = 0;
-  // UserError when fewer bytes are there.
+  // UserError if fewer bytes are there.
   virtual void read(std::uint64_t offset, void* out, std::size_t count) const = 0;
-  // UserError when the file has been written to since it was opened.
+  // UserError if the file has been written to since it was opened.
   virtual void check_unchanged() const {}
 };
 
@@ -53,7 +53,7 @@ class ByteStream {
   virtual ~ByteStream() = default;
   virtual const std::string& name() const = 0;
   virtual std::uint64_t left() const = 0;  // bytes not yet read, according to the file
-  // UserError when fewer bytes are left.
+  // UserError if fewer bytes are left.
   virtual void read(void* out, std::size_t count) = 0;
 };
 
@@ -71,7 +71,7 @@ class BlobStream final : public ByteStream {
   Sha256* sha_;
 };
 
-// "gzip", "xz", "zip", "pickle" .. by the first bytes; empty when they match no known format.
+// "gzip", "xz", "zip", "pickle" .., from the first bytes; empty if they match no known format.
 std::string recognised_format(const Blob& blob);
 
 }  // namespace longstride

@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Visits real folders first, so that the target of a link is listed under its own name where it has one.
-class FolderListing {
+// Visits real folders before links, so that a folder reached both ways is listed under its own name.
+class Walk {
  public:
   std::vector<std::string> files(const std::string& folder) {
     visit(folder);
@@ -74,10 +74,9 @@ void LeftOut::report(const std::string& where, std::int64_t taken, const char* k
   if (sum == 0) return;
   if (sum > taken && !allowed)
     throw user_error(
-        "{}: holds {} {} and {} other file(s) ({}); convert those or take them away, or leave them out with "
-        "--skip-others",
+        "{}: holds {} {} and {} other file(s) ({}); convert or remove them, or leave them out with --skip-others",
         where, thousands(taken), kind, thousands(sum), kinds);
-  if (note) note(fmt::format("{}: {} file(s) that are no {} are left out: {}", where, thousands(sum), kind, kinds));
+  if (note) note(fmt::format("{}: {} file(s) that are not {} are left out: {}", where, thousands(sum), kind, kinds));
 }
 
 bool is_folder(const std::string& path) {

@@ -9,8 +9,8 @@
 
 namespace longstride {
 
-// The regular files under `folder`, at any depth, sorted by path; hidden ones (.x, and the ._x that macOS leaves) are
-// left out. A folder that is also reached by links counts once, under its own name. UserError when it cannot be read.
+// The regular files under `folder`, at any depth, sorted by path, without hidden ones (.x, and the ._x that macOS
+// leaves). A folder that is also reached by links counts once, under its own name. UserError if it cannot be read.
 std::vector<std::string> files_under(const std::string& folder);
 
 bool is_folder(const std::string& path);
@@ -20,11 +20,11 @@ std::string file_name(const std::string& path);
 std::string lower_extension(const std::string& path);
 std::int64_t bytes_of_files(const std::vector<std::string>& paths);
 
-// What a folder or an archive holds that is not taken from it.
+// The files of a folder or an archive that are not used.
 class LeftOut {
  public:
   void add(const std::string& name);
-  // Says how many of each kind there are. UserError when they are more than the `taken` of `kind` ("PNG files"), unless
+  // Says how many of each kind there are. UserError if they outnumber the `taken` files of `kind` ("PNG files"), unless
   // `allowed`.
   void report(const std::string& where, std::int64_t taken, const char* kind, bool allowed,
               const PrepareNote& note) const;
@@ -33,8 +33,7 @@ class LeftOut {
   std::map<std::string, std::int64_t> counts_;  // by extension
 };
 
-// UserError when one path leads to the same file or folder as another: its data would be in two splits, or twice in
-// one.
+// UserError if two paths lead to the same file or folder: its data would be in two splits, or twice in one.
 void check_distinct(const std::vector<std::string>& paths);
 
 }  // namespace longstride

@@ -1,4 +1,4 @@
-// Mu-law companding to 256 levels, mu = 255 (ITU-T G.711's curve in its continuous form, as WaveNet uses it):
+// Mu-law companding to 256 levels, mu = 255 (the continuous form of ITU-T G.711's curve, as in WaveNet):
 //   f(x) = sign(x) ln(1 + mu |x|) / ln(1 + mu),  level = floor((f(x) + 1) / 2 * mu + 1/2)
 #pragma once
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Replaces audio_sndfile.cpp where libsndfile or soxr was not found at configure time.
+// Replaces audio_sndfile.cpp if libsndfile or soxr was not found at configure time.
 #include "datasets/formats/audio.h"
 #include "framework/core/errors.h"
 
@@ -7,8 +7,8 @@ namespace {
 
 UserError absent(const std::string& what) {
   return user_error(
-      "{}: this program was built without libsndfile and soxr, which sound needs; install "
-      "libsndfile1-dev and libsoxr-dev and configure again",
+      "{}: reading sound needs libsndfile and soxr, which this build lacks; install libsndfile1-dev and libsoxr-dev "
+      "and configure again",
       what);
 }
 

@@ -72,7 +72,7 @@ class HeaderParser {
     at_ = end + 1;
     return out;
   }
-  // A list describes records of several fields.
+  // A list would describe records of several fields.
   std::string value_of_descr() {
     blanks();
     if (at_ < text_.size() && text_[at_] == '[')
@@ -120,12 +120,13 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 NpyHeader read_npy_header(ByteStream& stream) {
   std::uint8_t start[12] = {};
   if (stream.left() < 10)
-    throw user_error("{}: is no .npy file; its {} bytes are too few", stream.name(), stream.left());
+    throw user_error("{}: is not a .npy file; its {} bytes are too few", stream.name(), stream.left());
   stream.read(start, 10);
   if (std::memcmp(start, "\x93NUMPY", 6) != 0)
-    throw user_error("{}: is no .npy file, by its first bytes; save the array with numpy.save", stream.name());
+    throw user_error("{}: is not a .npy file, judging by its first bytes; save the array with numpy.save",
+                     stream.name());
   if (start[6] < 1 || start[6] > 3)
-    throw user_error("{}: is .npy version {}, but versions 1 to 3 are read", stream.name(), start[6]);
+    throw user_error("{}: is .npy version {}, but only versions 1 to 3 can be read", stream.name(), start[6]);
   if (start[6] > 1) stream.read(start + 10, 2);
   std::size_t length = start[8] | std::size_t{start[9]} << 8;
   if (start[6] > 1) length |= std::size_t{start[10]} << 16 | std::size_t{start[11]} << 24;
@@ -175,7 +176,7 @@ std::unique_ptr<ByteStream> open_npz_pictures(const Blob& blob) {
   for (const auto archive = open_archive(blob); archive->next();) names.push_back(archive->member());
   const bool named = std::find(names.begin(), names.end(), "data.npy") != names.end();
   if (!named && names.size() != 1)
-    throw user_error("{}: has no array 'data' among its {}: {}; save the pictures under that name", blob.name(),
+    throw user_error("{}: has no array 'data' among its {} ({}); save the pictures under that name", blob.name(),
                      names.size(),
                      fmt::join(names.begin(), names.begin() + std::min<std::ptrdiff_t>(names.size(), 5), " "));
   auto archive = open_archive(blob);

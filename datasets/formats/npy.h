@@ -15,11 +15,11 @@ struct NpyHeader {
   std::vector<std::int64_t> shape;
 };
 
-// Reads the header and leaves the stream at the first element. UserError when it is damaged or no .npy file, or when
-// the stream's remaining bytes are not the elements that the shape promises.
+// Reads the header and leaves the stream at the first element. UserError if it is damaged or not a .npy file, or if the
+// number of remaining bytes does not match the shape.
 NpyHeader read_npy_header(ByteStream& stream);
 
-// How pictures lie in an array.
+// How pictures are arranged in an array.
 struct NpyPictures {
   enum class Layout { interleaved, planar, grey };  // (N, H, W, 3); (N, 3, H, W) or (N, 3HW); (N, H, W) or (N, H, W, 1)
   Layout layout = Layout::interleaved;
@@ -28,11 +28,11 @@ struct NpyPictures {
   std::int64_t bytes() const { return rows * columns * (layout == Layout::grey ? 1 : 3); }  // of one picture
 };
 
-// side: rows and columns that the pictures must have. UserError, saying what is accepted, for anything else.
+// side: the number of rows and columns that the pictures must have. UserError, saying what is accepted, otherwise.
 NpyPictures npy_pictures(const NpyHeader& header, std::int64_t side, const std::string& name);
 
-// The array of pictures in a .npz file: `data`, as downsampled ImageNet is published, or the only one. `blob` must
-// outlive the stream.
+// The array of pictures in a .npz file: `data`, as in the published downsampled ImageNet, or else the only one. `blob`
+// must outlive the stream.
 std::unique_ptr<ByteStream> open_npz_pictures(const Blob& blob);
 
 }  // namespace longstride

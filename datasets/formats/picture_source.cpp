@@ -20,7 +20,7 @@ constexpr std::uint64_t largest_png = std::uint64_t{256} << 20;
 constexpr std::uint64_t most_held = std::uint64_t{1} << 30;  // bytes of an archive's files in memory
 
 UserError grey_refused(const std::string& name) {
-  return user_error("{}: is grey; take grey pictures as RGB with --grey convert, or leave them out", name);
+  return user_error("{}: is grey; convert grey pictures to RGB with --grey convert, or leave them out", name);
 }
 
 void give_grey(const std::uint8_t* grey, std::int64_t pixels, const PictureSource::Sink& sink) {
@@ -64,7 +64,7 @@ class PngFiles final : public PictureSource {
   PictureRules rules_;
 };
 
-// "./p//a.png" -> "p/a.png", as the path would be in the folder that the archive unpacks to.
+// "./p//a.png" -> "p/a.png", the path in the folder that the archive unpacks to.
 std::string unpacked_name(const std::string& name) {
   std::string out;
   std::istringstream parts(name);
@@ -73,8 +73,8 @@ std::string unpacked_name(const std::string& name) {
   return out;
 }
 
-// Gives the pictures in the order of their names, as a folder of the same files does. Among files of one name the last
-// counts, as it does when the archive is unpacked.
+// Yields the pictures in the order of their names, as a folder of the same files does. Of files with the same name the
+// last counts, as when the archive is unpacked.
 class ArchiveOfPngs final : public PictureSource {
  public:
   ArchiveOfPngs(const std::string& path, const PictureRules& rules) : blob_(path), rules_(rules) {
@@ -82,13 +82,13 @@ class ArchiveOfPngs final : public PictureSource {
     const auto archive = open_archive(blob_);
     for (std::int64_t entry = 0; archive->next(); ++entry) {
       const std::string name = unpacked_name(archive->member());
-      if (name.starts_with('.') || name.find("/.") != std::string::npos) continue;  // hidden, as macOS's ._x
+      if (name.starts_with('.') || name.find("/.") != std::string::npos) continue;  // hidden, like macOS's ._x
       if (lower_extension(name) != "png")
         others.add(name);
       else
         members_[name] = {entry, archive->left()};
     }
-    if (members_.empty()) throw user_error("{}: holds no .png file; an archive of PNGs is needed", path);
+    if (members_.empty()) throw user_error("{}: holds no .png files; give an archive of PNGs", path);
     others.report(path, count(), "PNG files", rules.skip_others, rules.note);
   }
   std::int64_t count() const override { return static_cast<std::int64_t>(members_.size()); }
@@ -99,7 +99,7 @@ class ArchiveOfPngs final : public PictureSource {
   }
   std::vector<std::string> files() const override { return {blob_.name()}; }
 
-  // An archive is read from its beginning only, so each pass keeps as many of the next pictures as fit.
+  // An archive can only be read from the beginning, so each pass keeps as many of the next pictures as fit.
   void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
     for (auto next = members_.begin(); next != members_.end();) {
       std::map<std::int64_t, Bytes> files;  // by entry
@@ -122,7 +122,7 @@ class ArchiveOfPngs final : public PictureSource {
 
  private:
   struct Member {
-    std::int64_t entry = 0;  // which file of the archive
+    std::int64_t entry = 0;  // index of the file in the archive
     std::uint64_t bytes = 0;
   };
 
@@ -148,7 +148,7 @@ class ArrayFile final : public PictureSource {
       : blob_(path), rules_(rules), archive_(lower_extension(path) == "npz") {
     const auto stream = open(nullptr);
     pictures_ = npy_pictures(read_npy_header(*stream), rules.side, stream->name());
-    if (pictures_.count == 0) throw user_error("{}: holds no picture", path);
+    if (pictures_.count == 0) throw user_error("{}: holds no pictures", path);
     if (pictures_.layout == NpyPictures::Layout::grey && !rules.convert_grey) throw grey_refused(path);
   }
   std::int64_t count() const override { return pictures_.count; }
@@ -183,7 +183,7 @@ class ArrayFile final : public PictureSource {
   }
 
  private:
-  // Only a .npy file is read whole and in order, so that its checksum can be taken on the way.
+  // Only a .npy file is read whole and in order, so that its checksum can be computed on the way.
   std::unique_ptr<ByteStream> open(Sha256* sha) const {
     if (archive_) return open_npz_pictures(blob_);
     return std::make_unique<BlobStream>(blob_, sha);
@@ -210,9 +210,9 @@ std::vector<std::unique_ptr<PictureSource>> open_folder(const std::string& path,
       others.add(file);
   }
   if (!pngs.empty() && !arrays.empty())
-    throw user_error("{}: holds both PNGs and arrays ({}); give the one or the other", path, arrays[0]);
+    throw user_error("{}: holds both PNGs and arrays ({}); give one or the other", path, arrays[0]);
   if (pngs.empty() && arrays.empty())
-    throw user_error("{}: holds no .png, .npy or .npz file{}", path,
+    throw user_error("{}: holds no .png, .npy or .npz files{}", path,
                      jpegs ? ", only JPEGs; convert them to PNG of the right size" : "");
   const std::size_t taken = pngs.size() + arrays.size();
   others.report(path, static_cast<std::int64_t>(taken), arrays.empty() ? "PNG files" : "arrays", rules.skip_others,
@@ -237,7 +237,7 @@ std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& pat
            format == "zstd")
     out.push_back(std::make_unique<ArchiveOfPngs>(path, rules));
   else
-    throw user_error("{}: is no folder and no archive, .npy, .npz or .png file, which pictures are taken from", path);
+    throw user_error("{}: must be a folder, an archive, or a .npy, .npz or .png file to take pictures from", path);
   return out;
 }
 

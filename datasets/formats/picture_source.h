@@ -1,4 +1,4 @@
-// Pictures in the forms in which people have them: PNG files, folders and archives of them, .npy and .npz arrays.
+// Sources of pictures: PNG files, folders and archives of them, .npy and .npz arrays.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,8 +14,8 @@ namespace longstride {
 struct PictureRules {
   std::int64_t side = 64;     // rows and columns that every picture must have
   bool convert_grey = false;  // grey becomes RGB of three equal channels; otherwise it is refused
-  bool skip_others = false;   // a folder or archive may hold more files that are no pictures than pictures
-  PrepareNote note = {};      // receives what is left out; may be empty
+  bool skip_others = false;   // allows folders and archives that hold more other files than pictures
+  PrepareNote note = {};      // is told what is left out; may be empty
 };
 
 class PictureSource {
@@ -25,16 +25,16 @@ class PictureSource {
 
   virtual ~PictureSource() = default;
   virtual std::int64_t count() const = 0;
-  virtual std::int64_t bytes() const = 0;              // of its pictures as stored, the unit of its progress
+  virtual std::int64_t bytes() const = 0;              // of its pictures as stored, the unit of progress
   virtual std::vector<std::string> files() const = 0;  // the ones it reads
-  // Gives every picture to `sink` in order and every file read to `source`. UserError at the first that does not fit.
+  // Passes every picture to `sink` in order, and every file read to `source`. UserError at the first that does not fit.
   virtual void read(const Sink& sink, const std::function<void(const SourceFile&)>& source,
                     InputProgress& progress) const = 0;
 };
 
 // path: a folder (the PNGs in it at any depth, in the order of their paths, or else its .npz and .npy files), an
 // archive of PNGs (tar, compressed or not, or zip; in the same order, whatever the archive's), or a .npy, .npz or .png
-// file. UserError when it is none of these, holds no picture or cannot be read.
+// file. UserError if it is none of these, holds no picture or cannot be read.
 std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& path, const PictureRules& rules);
 
 }  // namespace longstride

@@ -17,9 +17,9 @@ UserError damaged(const std::string& name, const char* why) {
   return user_error("{}: is a damaged PNG file ({}); replace or remove it", name, why);
 }
 
-// The file without the chunks that do not define pixels: libpng would convert them by their gamma and profiles, and
-// makes room for a chunk of up to 2 GiB before it finds that the file ends. A chunk has 4 bytes of length, 4 of name,
-// the data and 4 of checksum.
+// The file without the chunks that do not define pixels: libpng would apply their gamma and profiles, and it allocates
+// up to 2 GiB for a chunk before it finds that the file ends. A chunk has 4 bytes of length, 4 of name, the data and 4
+// of checksum.
 std::vector<std::uint8_t> pixel_chunks(const std::uint8_t* bytes, std::size_t count, const std::string& name) {
   constexpr std::size_t signature = 8, head = 8, checksum = 4;
   std::vector<std::uint8_t> out(bytes, bytes + signature);
@@ -43,7 +43,7 @@ std::vector<std::uint8_t> pixel_chunks(const std::uint8_t* bytes, std::size_t co
 }  // namespace
 
 Picture read_png(const std::uint8_t* bytes, std::size_t count, const std::string& name) {
-  if (count < 8 || png_sig_cmp(bytes, 0, 8) != 0) throw user_error("{}: is no PNG file, by its first bytes", name);
+  if (count < 8 || png_sig_cmp(bytes, 0, 8) != 0) throw user_error("{}: is not a PNG file, judging by its first bytes", name);
   if (count < 16 || std::memcmp(bytes + 12, "IHDR", 4) != 0) throw damaged(name, "it does not begin with its header");
   const std::vector<std::uint8_t> file = pixel_chunks(bytes, count, name);
   png_image image = {};

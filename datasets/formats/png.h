@@ -1,4 +1,4 @@
-// Pictures of 8 bits per channel as PNG files.
+// Pictures with 8 bits per channel as PNG files.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,13 +12,13 @@ struct Picture {
   std::vector<std::uint8_t> pixels;  // (rows, columns, channels)
 };
 
-// pixels: (rows, columns, channels), channels 1 (grey) or 3 (RGB). Atomic. UserError when it cannot be written.
+// pixels: (rows, columns, channels), channels 1 (grey) or 3 (RGB). Atomic. UserError if it cannot be written.
 void write_png(const std::string& path, std::int64_t rows, std::int64_t columns, std::int64_t channels,
                const std::uint8_t* pixels);
 
 // Decodes the content of a PNG file to 1 (grey) or 3 (RGB) channels, pixel values exactly as stored: palettes and grey
-// of fewer bits are expanded, gamma and colour profiles are not applied. UserError, beginning with `name`, for
-// anything damaged, cut short or over 64 Mi pixels, and for what cannot be kept in 8 bits or without transparency.
+// of fewer bits are expanded, gamma and colour profiles are not applied. UserError, beginning with `name`, for a file
+// that is damaged, cut short or over 64 Mi pixels, has 16 bits per channel, or has transparency.
 Picture read_png(const std::uint8_t* bytes, std::size_t count, const std::string& name);
 
 }  // namespace longstride

@@ -6,8 +6,8 @@
 
 namespace longstride {
 
-// samples in [-1, 1], clipped; rate in samples per second. Atomic. UserError when the file cannot be written or would
-// be longer than the 4 GiB that the format can say.
+// samples in [-1, 1], clipped; rate in samples per second. Atomic. UserError if the file cannot be written or would
+// exceed the format's limit of 4 GiB.
 void write_wav(const std::string& path, const std::vector<float>& samples, std::int64_t rate);
 
 }  // namespace longstride

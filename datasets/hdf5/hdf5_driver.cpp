@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 #if H5_VERSION_GE(1, 13, 0)
-#include <H5FDdevelop.h>  // the interface of drivers has moved there
+#include <H5FDdevelop.h>  // the driver interface has moved there
 #endif
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t page_bytes = 4096;
 
-// HDF5 knows a file by the first member.
+// HDF5 identifies a file by the first member.
 struct Opened {
   H5FD_t common;
   Medium* medium;
@@ -41,7 +41,7 @@ struct AccessInfo {
   Medium* medium;
 };
 
-constexpr const char* only_name = "longstride";  // a link to another file gives another name, and is not followed
+constexpr const char* only_name = "longstride";  // a link to another file has another name, and is not followed
 
 H5FD_t* open(const char* name, unsigned flags, hid_t access, haddr_t) {
   const auto* info = static_cast<const AccessInfo*>(H5Pget_driver_info(access));
@@ -58,8 +58,8 @@ herr_t close(H5FD_t* file) {
   return 0;
 }
 
-// Files are written with the features of HDF5's own driver, so that they are laid out in the same way. They are read
-// with no layers in between: one of them writes past its buffer when a file gives an address near the largest one.
+// Files are written with the features of HDF5's own driver, so that they are laid out the same way. They are read
+// without its layers: one of them writes past its buffer if a file contains an address near the largest one.
 herr_t query(const H5FD_t* file, unsigned long* flags) {
   if (flags == nullptr) return 0;
   *flags = H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
@@ -164,7 +164,7 @@ bool DiskMedium::resize(std::uint64_t size) {
   return true;
 }
 
-// HDF5 reads past the end what it has allocated and not yet written: zeros.
+// HDF5 reads what it has allocated but not yet written, past the end of the file, as zeros.
 void DiskMedium::read_disk(std::uint64_t offset, std::uint8_t* out, std::size_t count) {
   while (count > 0) {
     const ssize_t got = ::pread(descriptor_, out, count, static_cast<off_t>(offset));
@@ -211,10 +211,10 @@ Handle open_file(Medium& medium) {
 
 Handle create_file(Medium& medium) {
   const Handle access = access_through(medium);
-  H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);  // whose headers and indexes carry checksums
+  H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);  // its headers and indexes carry checksums
   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
   const Handle creation = H5Pcreate(H5P_FILE_CREATE);
-  H5Pset_link_phase_change(creation, 32, 16);  // the names of all arrays in one header, never in a tree of their own
+  H5Pset_link_phase_change(creation, 32, 16);  // the names of all arrays in one header, never in a separate tree
   return H5Fcreate(only_name, H5F_ACC_TRUNC, creation, access);
 }
 

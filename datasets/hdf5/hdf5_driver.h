@@ -1,8 +1,8 @@
 // The driver through which HDF5 reads and writes files.
 //
-// HDF5's own driver returns zeros for what a file has lost since it was opened. After a failed write HDF5 cannot close
-// the file: it keeps it, tries again when the process ends, and crashes. With this driver, reading past the end fails,
-// and a failed write is remembered for the caller to report, while HDF5 closes the file as if it had succeeded.
+// HDF5's own driver returns zeros where a file was truncated after it was opened. After a failed write HDF5 cannot close
+// the file: it keeps it open, tries again when the process ends, and crashes. With this driver, reading past the end
+// fails, and a failed write is recorded for the caller to report while HDF5 closes the file as if it had succeeded.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace longstride::hdf5 {
 
-// The bytes of one file. False is failure.
+// The bytes of one file. Functions return false on failure.
 class Medium {
  public:
   virtual ~Medium() = default;
@@ -33,7 +33,7 @@ class BlobMedium final : public Medium {
  public:
   explicit BlobMedium(std::shared_ptr<const Blob> blob) : blob_(blob), guard_(blob) {}
   const Blob& blob() const { return *blob_; }
-  // Limits the bytes of an array that HDF5 may read at once: it does not ask how much room there is.
+  // Limits the bytes of an array that HDF5 may read at once: it does not check how much room there is.
   void limit_arrays(std::uint64_t bytes) { most_of_arrays_ = bytes; }
   bool writable() const override { return false; }
   std::uint64_t size() const override { return blob_->size(); }
@@ -51,7 +51,7 @@ class BlobMedium final : public Medium {
 // has closed the file (some megabytes at most) is kept in memory, so that it reads back what it wrote.
 class DiskMedium final : public Medium {
  public:
-  explicit DiskMedium(const std::string& path);  // UserError when it cannot be opened
+  explicit DiskMedium(const std::string& path);  // UserError if it cannot be opened
   ~DiskMedium() override;
   DiskMedium(const DiskMedium&) = delete;
   DiskMedium& operator=(const DiskMedium&) = delete;
@@ -69,10 +69,10 @@ class DiskMedium final : public Medium {
 
   int descriptor_ = -1, error_ = 0;
   std::uint64_t size_ = 0;
-  std::map<std::uint64_t, std::vector<std::uint8_t>> kept_;  // by number of the page
+  std::map<std::uint64_t, std::vector<std::uint8_t>> kept_;  // by page number
 };
 
-// Under a Lock. `medium` must outlive the handle and all that is opened through it. Invalid where HDF5 refuses.
+// Under a Lock. `medium` must outlive the handle and all that is opened through it. Invalid if HDF5 refuses.
 Handle open_file(Medium& medium);
 Handle create_file(Medium& medium);
 

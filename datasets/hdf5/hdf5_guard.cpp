@@ -15,7 +15,7 @@ constexpr std::uint64_t longest_structure = std::uint64_t{1} << 24;
 constexpr unsigned shape_message = 0x01, type_message = 0x03, fill_message = 0x05, layout_message = 0x08,
                    filter_message = 0x0B, attribute_message = 0x0C, group_message = 0x11, continuation_message = 0x10;
 
-// Reads bytes in order, and never past their end.
+// Reads bytes in order, never past the end.
 class Cursor {
  public:
   Cursor(const std::uint8_t* bytes, std::size_t count) : at_(bytes), left_(count) {}
@@ -44,7 +44,7 @@ class Cursor {
   bool failed_ = false;
 };
 
-// A part of the file; empty when the file does not hold it.
+// A part of the file; empty if the file does not hold it.
 std::vector<std::uint8_t> part(const Blob& file, std::uint64_t offset, std::uint64_t count) {
   if (count > longest_structure || offset > file.size() || count > file.size() - offset) return {};
   std::vector<std::uint8_t> out(static_cast<std::size_t>(count));
@@ -52,8 +52,8 @@ std::vector<std::uint8_t> part(const Blob& file, std::uint64_t offset, std::uint
   return out;
 }
 
-// Whether the objects of the text heap at `offset` follow each other to its end, and one of them has the wanted number
-// and at least `length` bytes. Free space is an object with the number 0.
+// Whether the objects of the text heap at `offset` fill it to its end, and one of them has the index `wanted` and at
+// least `length` bytes. Free space is an object with index 0.
 bool heap_holds(const Blob& file, std::uint64_t offset, std::uint64_t wanted, std::uint64_t length) {
   const std::vector<std::uint8_t> start = part(file, offset, 16);
   Cursor header(start.data(), start.size());
@@ -73,7 +73,7 @@ bool heap_holds(const Blob& file, std::uint64_t offset, std::uint64_t wanted, st
   return found;
 }
 
-// The type of an attribute's entries. kind: one of those below.
+// The type of an attribute's entries. kind: one of the constants below.
 struct EntryType {
   std::uint64_t kind = 0, bytes = 0;
   std::uint64_t element_bytes = 0;  // if the length varies: bytes of one element
@@ -82,7 +82,7 @@ constexpr std::uint64_t whole_number = 0, floating = 1, text = 3, bit_field = 4,
                         variable_length = 9;
 constexpr std::uint64_t heap_reference = 16, largest_number = 16;  // bytes
 
-// Nothing if the type lies about its parts or is one that no dataset needs.
+// Nothing if the type is inconsistent or is one that no dataset needs.
 std::optional<EntryType> read_type(Cursor& type, bool nested) {
   const std::uint64_t start = type.number(1), bits = type.number(3), bytes = type.number(4);
   const std::uint64_t version = start >> 4;
@@ -115,7 +115,7 @@ std::optional<EntryType> read_type(Cursor& type, bool nested) {
   return out;
 }
 
-// The number of entries of this shape; nothing if it has none.
+// The number of entries of this shape; nothing if the shape is invalid.
 std::optional<std::uint64_t> entries_of(Cursor shape) {
   const std::uint64_t version = shape.number(1), rank = shape.number(1);
   shape.take(version == 1 ? 6 : 2);  // flags and kind
@@ -127,8 +127,8 @@ std::optional<std::uint64_t> entries_of(Cursor shape) {
   return entries;
 }
 
-// Whether its name ends in a zero within the message, its type, shape and content end there too, and its first text of
-// variable length is in its heap. Only scalar attributes are read, so the first is the only one.
+// Whether the attribute's name ends in a zero within the message, its type, shape and content end there too, and its
+// first text of variable length is in its heap. Only scalar attributes are read, so the first is the only one.
 bool attribute_holds(const Blob& file, Cursor message) {
   const std::uint64_t version = message.number(1), flags = message.number(1);
   const std::size_t name_size = message.number(2), type_size = message.number(2), shape_size = message.number(2);
@@ -151,7 +151,7 @@ bool attribute_holds(const Blob& file, Cursor message) {
   return !message.failed() && (heap == 0 || heap_holds(file, heap, index, length * type->element_bytes));
 }
 
-// The names of a group of the first version: they are in a heap, each ending in a zero, and found by a tree.
+// The names of a version 1 group: they are in a heap, each ending in a zero, and are found through a tree.
 class NamesOfGroup {
  public:
   explicit NamesOfGroup(const Blob& file) : file_(file) {}
@@ -167,7 +167,7 @@ class NamesOfGroup {
   }
 
  private:
-  // Each gives the place of the next and its own size; 1 ends the list.
+  // Each block holds the offset of the next and its own size; 1 ends the list.
   bool free_blocks_hold(std::uint64_t at) const {
     for (std::size_t seen = 0; at != 1; ++seen) {
       if (seen > heap_.size() / 16 || at > heap_.size() || heap_.size() - at < 16) return false;
@@ -234,7 +234,7 @@ bool group_holds(const Blob& file, Cursor message) {
   return !message.failed() && NamesOfGroup(file).hold(tree, heap);
 }
 
-// Whether the value for entries that were never written ends within its message.
+// Whether the fill value, for entries that were never written, ends within its message.
 bool fill_holds(Cursor message) {
   const std::uint64_t version = message.number(1);
   std::uint64_t size = 0;
@@ -266,8 +266,8 @@ bool filters_hold(Cursor message) {
   return !message.failed();
 }
 
-// Whether the index of a dataset's chunks has the parameters that HDF5 itself always writes, entries of the dataset's
-// form and, if their number is fixed, one per chunk.
+// Whether the index of a dataset's chunks has the parameters that HDF5 always writes, the right form of entries and, if
+// their number is fixed, one entry per chunk.
 bool index_holds(const Blob& file, std::uint64_t address, bool fixed, bool filtered, std::uint64_t chunks) {
   constexpr std::uint8_t extensible_numbers[] = {32, 4, 16, 4, 10}, fixed_numbers[] = {10};
   const std::vector<std::uint8_t> start = part(file, address, 16);
@@ -322,7 +322,7 @@ bool layout_holds(const Blob& file, Cursor message, std::span<const std::uint64_
   return address == ~std::uint64_t{0} || index_holds(file, address, index == fixed_array, filtered, chunks);
 }
 
-// The sides of a dataspace, followed by the limits to which they may grow if it has any.
+// The sides of a dataspace, followed by the limits to which they may grow, if it has any.
 std::vector<std::uint64_t> sides_of(Cursor message) {
   const std::uint64_t version = message.number(1), rank = message.number(1), flags = message.number(1);
   message.take(version == 1 ? 5 : 1);
@@ -332,7 +332,7 @@ std::vector<std::uint64_t> sides_of(Cursor message) {
   return sides;
 }
 
-// The checks that need one message alone.
+// The checks that need only one message.
 bool message_holds(const Blob& file, unsigned type, Cursor message) {
   switch (type) {
     case shape_message:

@@ -1,4 +1,4 @@
-// Checks the metadata that HDF5 1.10 reads unchecked, and then crashes on or loops over for ever.
+// Checks the metadata that HDF5 1.10 does not, where bad values make it crash or loop forever.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +15,8 @@ class HeaderGuard {
   explicit HeaderGuard(std::shared_ptr<const Blob> file) : file_(std::move(file)) {}
 
   // Whether HDF5 may read these `count` bytes at `offset` as an object's header or a part of one. It may not if a
-  // message of that header lies about its parts or is stored elsewhere. All parts of a header are checked when HDF5
-  // reads its beginning.
+  // message of that header is inconsistent or stored elsewhere. All parts of a header are checked when HDF5 reads its
+  // beginning.
   bool allows(std::uint64_t offset, const std::uint8_t* block, std::size_t count);
 
  private:

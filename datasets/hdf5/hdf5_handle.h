@@ -1,8 +1,7 @@
-// HDF5 with C++ lifetimes, for the reader and the writer of datasets alone.
+// HDF5 with C++ lifetimes, used only by the reader and the writer of datasets.
 //
-// HDF5 may be built without thread safety, so every call is made under one lock for the process; a Lock also keeps HDF5
-// from printing its own error stack. Functions return invalid handles on failure: the caller knows what to tell the
-// user.
+// HDF5 may be built without thread safety, so every call is made under one process-wide lock; a Lock also keeps HDF5
+// from printing its error stack. Functions return invalid handles on failure: the caller has the context for a message.
 #pragma once
 #include <hdf5.h>
 
@@ -26,7 +25,7 @@ class Lock {
 class Handle {
  public:
   Handle() = default;
-  Handle(hid_t id) : id_(id) {}  // NOLINT: every HDF5 function returns a plain hid_t
+  Handle(hid_t id) : id_(id) {}  // NOLINT: HDF5 functions return a plain hid_t
   Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)) {}
   Handle& operator=(Handle&& other) noexcept {
     std::swap(id_, other.id_);
@@ -34,9 +33,9 @@ class Handle {
   }
   ~Handle();
 
-  operator hid_t() const { return id_; }  // NOLINT: so that it is passed like one
+  operator hid_t() const { return id_; }  // NOLINT: so that it can be passed as one
   bool valid() const { return id_ >= 0; }
-  // False when HDF5 reports that closing failed. The handle is empty afterwards.
+  // False if HDF5 reports that closing failed. The handle is empty afterwards.
   bool close();
 
  private:
@@ -47,7 +46,7 @@ class Handle {
 std::optional<std::string> text_attribute(hid_t object, const char* name);
 std::optional<std::int64_t> integer_attribute(hid_t object, const char* name);
 
-// False when HDF5 could not write it.
+// False if HDF5 could not write it.
 bool write_attribute(hid_t object, const char* name, const std::string& value);
 bool write_attribute(hid_t object, const char* name, std::int64_t value);
 

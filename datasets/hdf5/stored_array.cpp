@@ -39,7 +39,7 @@ UserError not_ours(const std::string& path, const std::string& why) {
 }
 
 Hdf5Input::Hdf5Input(std::shared_ptr<const Blob> blob) : medium_(std::move(blob)) {
-  if (!has_signature(this->blob())) throw user_error("{}: is no HDF5 file; make one with `longstride prepare`", name());
+  if (!has_signature(this->blob())) throw user_error("{}: is not an HDF5 file; make one with `longstride prepare`", name());
   const hdf5::Lock lock;
   handle_ = hdf5::open_file(medium_);
   if (!handle_.valid())
@@ -81,14 +81,14 @@ void StoredArray::read_type(Type wanted) {
     throw not_ours(file_->name(), fmt::format("'{}' does not have {} dimension(s)", name_, wanted.rank));
   const hsize_t row = wanted.rank == 2 ? sizes[1] : 1;
   if (sizes[0] >= most_rows || row > longest_row)
-    throw not_ours(file_->name(), fmt::format("'{}' has {} rows of {} entries, which cannot be", name_, sizes[0], row));
+    throw not_ours(file_->name(), fmt::format("'{}' has {} rows of {} entries, too many", name_, sizes[0], row));
   entry_ = static_cast<std::int64_t>(wanted.entry);
   rows_ = static_cast<std::int64_t>(sizes[0]);
   row_bytes_ = static_cast<std::int64_t>(row) * entry_;
 }
 
-// Chunks of any shape, compressed as h5py does it or not at all. Arrays in other files, and those that need
-// HDF5 to run a filter, are refused.
+// Chunks may have any shape, and be uncompressed or compressed as by h5py. Arrays stored in other files, and those that
+// need HDF5 to run a filter, are refused.
 void StoredArray::read_layout(Type type) {
   const hdf5::Handle creation = H5Dget_create_plist(dataset_);
   const H5D_layout_t layout = creation.valid() ? H5Pget_layout(creation) : H5D_LAYOUT_ERROR;
@@ -96,7 +96,7 @@ void StoredArray::read_layout(Type type) {
     return not_ours(file_->name(), fmt::format("'{}' {}", name_, why));
   };
   if (layout != H5D_CHUNKED && layout != H5D_CONTIGUOUS && layout != H5D_COMPACT)
-    throw refused("is no array with its bytes in this file");
+    throw refused("does not have its bytes in this file");
   if (H5Pget_external_count(creation) != 0) throw refused("has its bytes in other files");
   chunk_row_bytes_ = row_bytes_;
   chunk_rows_ = std::max<std::int64_t>(1, unchunked_bytes / std::max<std::int64_t>(row_bytes_, 1));
@@ -106,7 +106,7 @@ void StoredArray::read_layout(Type type) {
   unsigned options = 0;
   if (H5Pget_chunk(creation, type.rank, sizes) != type.rank || sizes[0] == 0 || sizes[1] == 0 ||
       H5Pget_chunk_opts(creation, &options) < 0 || options != 0)
-    throw refused("is divided into chunks that are not read here");
+    throw refused("is divided into chunks of an unsupported kind");
   const hsize_t across = row_bytes_ == 0 ? 0 : (static_cast<hsize_t>(row_bytes_ / entry_) - 1) / sizes[1] + 1;
   if (sizes[0] > largest_band || sizes[1] > longest_row ||
       static_cast<double>(sizes[0]) * static_cast<double>(sizes[1] * across * type.entry) > largest_band)
@@ -120,7 +120,7 @@ void StoredArray::read_layout(Type type) {
         H5Pget_filter2(creation, static_cast<unsigned>(f), &flags, &values, nullptr, 0, nullptr, nullptr);
     if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32)
       throw refused(
-          fmt::format("is compressed by filter {}, but only gzip is read, with shuffle and fletcher32", filter));
+          fmt::format("uses the filter {}, but only gzip, shuffle and fletcher32 are supported", filter));
     filters_.push_back(filter);
   }
 }
@@ -137,16 +137,16 @@ void StoredArray::check_size() const {
 }
 
 UserError StoredArray::unreadable(const std::string& what) const {
-  file_->blob().check_unchanged();  // has a better message if that is the cause
+  file_->blob().check_unchanged();  // has a better message if the file has changed
   return user_error("{}: {} cannot be read; the file is damaged, copy or prepare it again", where_, what);
 }
 
 StoredArray::Bytes StoredArray::unfiltered(Bytes stored, std::uint32_t skipped) const {
   const auto whole = static_cast<std::size_t>(chunk_rows_ * chunk_row_bytes_);
-  const std::size_t most = whole + 4 * filters_.size();  // a checksum may lie under the compression
+  const std::size_t most = whole + 4 * filters_.size();  // checksums may have been compressed too
   bool good = true;
   for (std::size_t f = filters_.size(); f-- > 0 && good;) {
-    // Compression is left out where it would gain nothing; nothing else may be.
+    // Only compression may be skipped, where it gains nothing.
     const bool left_out = f < 32 && (skipped >> f & 1) != 0;
     if (left_out)
       good = filters_[f] == H5Z_FILTER_DEFLATE;
@@ -165,7 +165,7 @@ StoredArray::Bytes StoredArray::unfiltered(Bytes stored, std::uint32_t skipped) 
 StoredArray::Bytes StoredArray::read_chunk(std::int64_t row, std::int64_t column) const {
   const hsize_t at[2] = {static_cast<hsize_t>(row), static_cast<hsize_t>(column / entry_)};
   const auto whole = static_cast<hsize_t>(chunk_rows_ * chunk_row_bytes_);
-  const hsize_t most = whole + whole / 64 + 4096;  // what deflate adds where it cannot compress, and checksums
+  const hsize_t most = whole + whole / 64 + 4096;  // deflate's overhead on incompressible data, and checksums
   hsize_t size = 0;
   std::uint32_t skipped = 0;
   if (H5Dget_chunk_storage_size(dataset_, at, &size) < 0 || size == 0 || size > most || size > file_->blob().size())
@@ -219,9 +219,9 @@ void StoredArray::copy(std::int64_t offset, std::int64_t count, std::uint8_t* ou
     const std::int64_t row = offset / row_bytes_, in_row = offset % row_bytes_;
     const std::int64_t band = row / chunk_rows_, column = in_row / chunk_row_bytes_;
     if (refuse_zeros) refuse_unknown_zeros(band, chunk(band, column));
-    const Bytes& content = chunk(band, column);  // once more: verifying reads other chunks
+    const Bytes& content = chunk(band, column);  // again, since verifying reads other chunks
     const std::int64_t at = row % chunk_rows_ * chunk_row_bytes_ + in_row % chunk_row_bytes_;
-    // A run ends with its chunk's row, or with the chunk where that has whole rows.
+    // A run ends with its chunk's row, or with the chunk if that has whole rows.
     const std::int64_t run = chunk_row_bytes_ == row_bytes_
                                  ? chunk_rows_ * row_bytes_ - at
                                  : std::min(chunk_row_bytes_ - in_row % chunk_row_bytes_, row_bytes_ - in_row);
@@ -233,11 +233,11 @@ void StoredArray::copy(std::int64_t offset, std::int64_t count, std::uint8_t* ou
 
 void StoredArray::read(std::int64_t offset, std::int64_t count, std::uint8_t* out) const {
   copy(offset, count, out, true);
-  file_->blob().check_unchanged();  // afterwards: what was read before a change is valid
+  file_->blob().check_unchanged();  // last, so that it covers the read
 }
 
 void StoredArray::scan(const std::function<void(const std::uint8_t*, std::int64_t)>& piece) const {
-  const std::int64_t band = chunk_rows_ * row_bytes_;  // whole ones, so that no chunk is read twice
+  const std::int64_t band = chunk_rows_ * row_bytes_;  // read in whole bands, so that no chunk is read twice
   const std::int64_t at_once = std::max<std::int64_t>(1, piece_bytes / std::max<std::int64_t>(band, 1)) * band;
   Bytes buffer;
   for (std::int64_t at = 0; at < bytes(); at += static_cast<std::int64_t>(buffer.size())) {

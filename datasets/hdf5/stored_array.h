@@ -1,7 +1,7 @@
 // An array in an open HDF5 file, read and checked chunk by chunk.
 //
-// HDF5 only finds the chunks: their filters are undone here, because HDF5 trusts the sizes that a file gives and writes
-// past its buffers if they are wrong. What is read is compared with the array's attribute `sha256`.
+// HDF5 only finds the chunks. Their filters are undone here, because HDF5 trusts the sizes in a file and writes past its
+// buffers if they are wrong. Content is compared with the array's attribute `sha256`.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,12 +18,12 @@ namespace longstride {
 // An HDF5 file open for reading.
 class Hdf5Input {
  public:
-  // UserError, beginning with the blob's name, when it is no HDF5 file.
+  // UserError, beginning with the blob's name, if it is not an HDF5 file.
   explicit Hdf5Input(std::shared_ptr<const Blob> blob);
   hid_t handle() const { return handle_; }
   const Blob& blob() const { return medium_.blob(); }
   const std::string& name() const { return blob().name(); }
-  // Under the Lock: H5Dread_chunk, which reads as much as the file says, into room for `size` bytes.
+  // Under the Lock: H5Dread_chunk, which reads as much as the file claims, limited to `size` bytes.
   bool read_chunk(hid_t dataset, const hsize_t* at, std::uint32_t& skipped_filters, std::uint8_t* out,
                   std::size_t size) const;
 
@@ -38,10 +38,10 @@ UserError not_ours(const std::string& path, const std::string& why);
 class StoredArray final : public ByteStore {
  public:
   struct Type {
-    int rank = 1;           // of one or two dimensions
+    int rank = 1;           // 1 or 2 dimensions
     std::size_t entry = 1;  // bytes: 1 for uint8, 8 for int64
   };
-  // UserError when the file has no array of that name and type, or one that it cannot hold completely.
+  // UserError if the file has no array of that name and type, or is too small to hold it.
   StoredArray(std::shared_ptr<const Hdf5Input> file, const std::string& name, Type type);
 
   std::int64_t rows() const { return rows_; }
@@ -50,18 +50,17 @@ class StoredArray final : public ByteStore {
   const std::string& where() const { return where_; }           // "x.h5: 'train'"
   const std::string& stored_sha256() const { return sha256_; }  // empty: none
 
-  // For training on a file too large for memory. UserError when it cannot be read, when the file has changed
-  // since it was opened, and for a chunk of zeros that the writer did not note, unless the whole array has its
-  // checksum.
+  // For training on a file too large for memory. UserError if it cannot be read, if the file has changed since it was
+  // opened, and for a chunk of zeros that the writer did not list, unless the checksum of the whole array matches.
   void read(std::int64_t offset, std::int64_t count, std::uint8_t* out) const override;
   // All bytes from first to last, in pieces.
   void scan(const std::function<void(const std::uint8_t* bytes, std::int64_t count)>& piece) const;
-  // All bytes, which have the checksum stored with them, where there is one.
+  // All bytes, compared with the stored checksum if there is one.
   std::vector<std::uint8_t> read_all() const;
   void verify() const;
   void compare_checksum(const std::string& found) const;
 
-  // Pairs of (first, count): the chunks that are zeros because the data are.
+  // Pairs of (first, count): the chunks whose data really are zeros.
   void note_zero_chunks(std::vector<std::int64_t> pairs) { zero_chunks_ = std::move(pairs); }
 
  private:
@@ -87,7 +86,7 @@ class StoredArray final : public ByteStore {
   std::vector<int> filters_;  // in the order in which they were applied
   std::vector<std::int64_t> zero_chunks_;
 
-  // Under the Lock: the chunks of one band of rows, as they were last read, and whether all bytes have been verified.
+  // Under the Lock: the chunks of the band of rows last read, and whether all bytes have been verified.
   mutable std::int64_t band_ = -1;
   mutable std::vector<Bytes> chunks_;
   mutable bool verified_ = false;

@@ -16,7 +16,7 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t chunk_bytes = std::int64_t{256} << 10;  // what one random read fetches from a large file
+constexpr std::int64_t chunk_bytes = std::int64_t{256} << 10;  // one random read from a large file
 constexpr std::int64_t buffer_bytes = std::int64_t{4} << 20;
 constexpr const char* tool_version = "longstride " LONGSTRIDE_VERSION;
 
@@ -30,12 +30,12 @@ class OutputFile {
   }
   hid_t handle() const { return handle_; }
 
-  // For calls after HDF5 has written: what it reports and what the disk reports are two things.
+  // After HDF5 has written: its own result does not include failures of the disk.
   void check(bool good) const {
     if (medium_.error() != 0)
       throw user_error("{}: cannot be written: {}; free some space or choose another --output, then try again", path_,
                        std::strerror(medium_.error()));
-    if (!good) throw user_error("{}: cannot be written, for a reason that HDF5 does not give", path_);
+    if (!good) throw user_error("{}: cannot be written; HDF5 gives no reason", path_);
   }
 
   void close() {
@@ -65,7 +65,7 @@ class Column {
     const hdf5::Handle creation = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_chunk(creation, rank_, chunk);
     if (compressed) H5Pset_deflate(creation, 6);
-    H5Pset_fletcher32(creation);  // one checksum per chunk: damage is an error, never wrong bytes
+    H5Pset_fletcher32(creation);  // one checksum per chunk, so that damage is an error, never wrong bytes
     dataset_ = H5Dcreate2(output.handle(), name.c_str(), H5T_STD_U8LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
     output_->check(dataset_.valid());
   }
@@ -79,7 +79,7 @@ class Column {
   }
 
   void finish() {
-    LONGSTRIDE_CHECK(buffer_.size() % static_cast<std::size_t>(row_) == 0, "{} bytes are no whole rows of {}",
+    LONGSTRIDE_CHECK(buffer_.size() % static_cast<std::size_t>(row_) == 0, "{} bytes are not whole rows of {}",
                      buffer_.size(), row_);
     const hdf5::Lock lock;
     flush(static_cast<std::int64_t>(buffer_.size()));
@@ -170,7 +170,7 @@ struct DatasetWriter::State {
   State(const std::string& output_path, const DatasetInfo& about)
       : path(output_path), info(about), file(output_path), output(std::in_place, output_path, file.temporary_path()) {}
 
-  // Reads the file that is to be published.
+  // Reads the file before it is published.
   void verify() const {
     try {
       const auto dataset = std::make_shared<const Dataset>(std::make_shared<const FileBlob>(file.temporary_path()), 0);
@@ -198,10 +198,10 @@ void check_output(const std::string& path, bool replace, const std::vector<std::
   for (const std::string& input : inputs) {
     std::error_code absent;
     if (std::filesystem::equivalent(path, input, absent))
-      throw user_error("{}: is the input, too, which would be lost; choose another --output", path);
+      throw user_error("{}: is also the input, which would be lost; choose another --output", path);
   }
   if (!replace && std::filesystem::exists(path))
-    throw user_error("{}: exists already; choose another --output, or replace it with --force", path);
+    throw user_error("{}: already exists; choose another --output, or replace it with --force", path);
 }
 
 DatasetWriter::DatasetWriter(const std::string& path, const DatasetInfo& info, bool replace) {

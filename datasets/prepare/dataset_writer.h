@@ -1,6 +1,6 @@
-// Writes a prepared dataset piece by piece: memory holds one buffer per split, whatever the size of the whole. The file
-// appears under its name when commit() returns, after it was read back whole and compared with its checksums; without
-// commit() nothing is left. A full disk is a UserError from whichever call notices it.
+// Writes a prepared dataset piece by piece: memory holds one buffer per split, whatever the size of the dataset. The file
+// appears under its name when commit() returns, after it was read back and compared with its checksums; without
+// commit() nothing is left. A full disk is a UserError from the call that notices it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,15 +15,15 @@ enum class SplitId : std::uint8_t { train, valid, test };
 
 class DatasetWriter {
  public:
-  // info.split and the checksums are written by commit(). UserError when `path` cannot be written, or is there already
-  // and `replace` is false.
+  // info.split and the checksums are written by commit(). UserError if `path` cannot be written, or already exists and
+  // `replace` is false.
   DatasetWriter(const std::string& path, const DatasetInfo& info, bool replace);
   ~DatasetWriter();
 
-  // Images: whole ones. Streams: any number of bytes.
+  // Images: whole ones. Text and sound: any number of bytes.
   void append(SplitId split, const std::uint8_t* bytes, std::int64_t count);
   void append_label(SplitId split, std::uint8_t label);
-  // Streams of several files: what was appended since the last boundary is one file.
+  // Sound: what was appended since the last boundary is one file.
   void end_file(SplitId split);
   void add_source(const SourceFile& source);
 
@@ -37,8 +37,8 @@ class DatasetWriter {
   std::unique_ptr<State> state_;
 };
 
-// UserError when `path` exists and may not be replaced, or is one of the inputs, which would be lost. For calls
-// before long work.
+// UserError if `path` exists and may not be replaced, or is one of the inputs, which would be lost. Call it before long
+// work.
 void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs);
 
 }  // namespace longstride

@@ -1,6 +1,5 @@
-// `longstride prepare`: from raw data to a dataset file. One function per kind, each with its plain Config. All of them
-// stream (no whole dataset is in memory), write atomically, and throw UserError for anything wrong with the input; then
-// they leave nothing behind.
+// `longstride prepare`: from raw data to a dataset file. One function per kind, each with its own Config. None holds the
+// whole dataset in memory. All write atomically, and throw UserError for bad input, leaving nothing behind.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,10 +9,10 @@
 
 namespace longstride {
 
-// Called often with the bytes of input done and in total; an exception ends the work and leaves nothing behind.
+// Called often with the bytes of input done and in total; an exception stops the work and leaves nothing behind.
 using PrepareProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-// Counts the bytes done and reports how far a preparation is.
+// Counts the bytes done and reports progress.
 class InputProgress {
  public:
   InputProgress(PrepareProgress progress, std::int64_t total) : progress_(std::move(progress)), total_(total) {}
@@ -27,7 +26,7 @@ class InputProgress {
   std::int64_t total_, done_ = 0;
 };
 
-// Receives what a user should know about the input, one sentence per call, before the work starts.
+// Receives notes for the user about the input, one sentence per call, before the work starts.
 using PrepareNote = std::function<void(const std::string& sentence)>;
 
 struct PrepareOutput {
@@ -40,15 +39,15 @@ struct PrepareOutput {
 struct PrepareBytesConfig {
   std::string input;
   std::string split = {};  // counts, fractions or "enwik8", in the file's order; empty: 0.9,0.05,0.05
-  bool raw = false;        // take a compressed file's bytes as they are; otherwise it is refused
+  bool raw = false;        // accept a compressed file and use its bytes unchanged
 };
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output);
 
 struct PrepareCifar10Config {
   std::vector<std::string> inputs;  // batch files, or the folder that holds them; test_batch* is the test set
-  std::uint64_t seed = 1;           // of the division of the training batches into train and valid
+  std::uint64_t seed = 1;           // for dividing the training batches into train and valid
 };
-// 4% of the training batches validate, which is 2,000 of the whole 50,000. Without a test batch, test is empty.
+// 4% of the training records go to valid: 2,000 of all 50,000. Without a test batch, test is empty.
 void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& output);
 
 // Many files, divided by `split` unless the splits are given.
@@ -56,8 +55,8 @@ struct PrepareFilesConfig {
   std::vector<std::string> inputs;
   std::vector<std::string> valid_inputs, test_inputs;  // given splits; without both, `inputs` is divided
   std::string split = {};
-  bool skip_others = false;  // otherwise more files left out than taken are refused
-  std::uint64_t seed = 1;    // of the division
+  bool skip_others = false;  // accept inputs from which more files are left out than taken
+  std::uint64_t seed = 1;    // for the division
 
   bool splits_given() const { return !valid_inputs.empty() || !test_inputs.empty(); }
 };
@@ -66,7 +65,7 @@ struct PrepareFilesConfig {
 // 0.9,0.05,0.05.
 struct PrepareImagesConfig : PrepareFilesConfig {
   std::int64_t side = 64;     // rows and columns of every picture
-  bool convert_grey = false;  // otherwise grey pictures are refused
+  bool convert_grey = false;  // accept grey pictures
 };
 void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output);
 
@@ -74,10 +73,10 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
 struct PrepareAudioConfig : PrepareFilesConfig {
   std::int64_t rate = 12000;  // samples per second
 };
-// Channels are averaged, resampled and encoded by mu-law to 8 bits. No file is divided.
+// Channels are averaged, resampled and mu-law encoded to 8 bits. No file is divided between splits.
 void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output);
 
-// Makes a WAV file of one file of an audio dataset: what the model hears.
+// Writes one file of an audio dataset as WAV: what the model hears.
 struct DecodeAudioConfig {
   std::string dataset, split = "train";
   std::int64_t index = 0;  // of the file in its split

@@ -1,4 +1,4 @@
-// Sound as a stream of bytes: one channel, one rate, mu-law. Files are kept whole: each goes into one split, and the
+// Sound as bytes: one channel, one sampling rate, mu-law. Files are kept whole: each goes into one split, and the
 // boundaries between them are stored.
 #include <algorithm>
 #include <array>
@@ -38,7 +38,7 @@ std::vector<std::string> sound_files(const std::string& folder, bool skip_others
       found.push_back(path);
     else
       others.add(path);
-  if (found.empty()) throw user_error("{}: holds no .wav, .flac, .ogg or .aiff file", folder);
+  if (found.empty()) throw user_error("{}: holds no .wav, .flac, .ogg or .aiff files", folder);
   others.report(folder, static_cast<std::int64_t>(found.size()), "sound files", skip_others, note);
   return found;
 }
@@ -62,8 +62,8 @@ std::vector<Track> find_tracks(const std::vector<std::string>& inputs, SplitId s
   return tracks;
 }
 
-// In a seeded order, every split that is to have something gets one file; each of the others goes where most of the
-// wanted duration is still missing.
+// In a seeded order, every split with a share first gets one file; each further file goes to the split that lacks most
+// of its duration.
 void divide(std::vector<Track>& tracks, const std::array<double, 3>& fractions, std::uint64_t seed) {
   double total = 0;
   for (const Track& track : tracks) total += track.seconds;
@@ -119,11 +119,10 @@ void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, In
 std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& rule, const PrepareNote& note) {
   if (config.inputs.empty()) throw user_error("--input is needed: a folder of WAV, FLAC or OGG files, or the files");
   if (config.rate < 1000 || config.rate > 192000)
-    throw user_error("--rate is {}, but 1,000 to 192,000 samples per second are allowed", config.rate);
+    throw user_error("--rate is {}, but must be 1,000 to 192,000 samples per second", config.rate);
   if (rule.counted())
     throw user_error(
-        "--split is '{}', but sound is divided by file: give fractions of the duration such as "
-        "0.8,0.1,0.1",
+        "--split is '{}', but sound is divided by file; give fractions of the duration such as 0.8,0.1,0.1",
         rule.text());
   std::vector<Track> tracks = find_tracks(config.inputs, SplitId::train, config.skip_others, note);
   if (!config.splits_given()) divide(tracks, rule.fractions(), config.seed);
@@ -177,7 +176,7 @@ void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output) 
                      dataset->info().encoding);
   const auto files = dataset->split(config.split);
   if (config.index < 0 || config.index >= files->sequences())
-    throw user_error("{}: has {} file(s) in '{}', but --index is {}; they are counted from 0", config.dataset,
+    throw user_error("{}: has {} file(s) in '{}', but --index is {}; count them from 0", config.dataset,
                      files->sequences(), config.split, config.index);
   std::vector<std::uint8_t> levels(static_cast<std::size_t>(files->length(config.index)));
   files->read(config.index, 0, files->length(config.index), levels.data());

@@ -1,4 +1,4 @@
-// Any file as a stream of bytes: the first part trains, the next validates, the last tests.
+// Any file as bytes: the first part is train, the next valid, the last test.
 #include <algorithm>
 #include <vector>
 
@@ -18,8 +18,8 @@ void refuse_compressed(const std::string& path) {
   for (const char* compressed : {"gzip", "xz", "bzip2", "zstd", "zip", "7z", "lz4"})
     if (format == compressed)
       throw user_error(
-          "{}: is compressed ({}), so a model would learn its codes; unpack it first, or take its bytes as "
-          "they are with --raw",
+          "{}: is compressed ({}), so a model would learn its codes; unpack it first, or use its bytes as they are "
+          "with --raw",
           path, format);
 }
 

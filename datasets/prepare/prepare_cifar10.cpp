@@ -1,5 +1,5 @@
-// CIFAR-10: the training batches divide into train and valid by a seeded permutation, 48,000 to 2,000 of the whole
-// set; the test batch stays the test split.
+// CIFAR-10: a seeded permutation divides the training batches into train and valid, 48,000 and 2,000 pictures of the
+// whole set; the test batch is the test split.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -41,7 +41,7 @@ Batches find_batches(const std::vector<std::string>& inputs) {
   Batches batches;
   for (const std::string& path : files) (is_test(path) ? batches.test : batches.train).push_back(path);
   if (batches.train.empty())
-    throw user_error("{}: is the test batch, but there is nothing to train on; give a data_batch file too", files[0]);
+    throw user_error("{}: is the test batch, so there is nothing to train on; give a data_batch file too", files[0]);
   return batches;
 }
 
@@ -93,8 +93,7 @@ void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& ou
   const std::int64_t training = count_records(batches.train), test = count_records(batches.test);
   if (training > Cifar10::whole_training_set || test > Cifar10::whole_test_set)
     throw user_error(
-        "{}: {} training and {} test records are more than CIFAR-10's 50,000 and 10,000; name every batch "
-        "once",
+        "{}: {} training and {} test records are more than CIFAR-10's 50,000 and 10,000; name every batch only once",
         config.inputs[0], thousands(training), thousands(test));
   const std::int64_t valid = (training + 12) / 25;  // 4%, rounded: 2,000 of 50,000
   const std::int64_t train = training - valid;

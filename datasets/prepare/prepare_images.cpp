@@ -45,7 +45,7 @@ void copy_group(const Group& group, const PictureRules& rules, DatasetWriter& wr
 // All inputs.
 std::vector<std::string> check_config(const PrepareImagesConfig& config) {
   if (config.inputs.empty()) throw user_error("--input is needed: a folder, .tar, .npy or .npz of pictures");
-  if (config.side < 1 || config.side > 4096) throw user_error("--size is {}, but 1 to 4096 is allowed", config.side);
+  if (config.side < 1 || config.side > 4096) throw user_error("--size is {}, but must be 1 to 4096", config.side);
   std::vector<std::string> all;
   for (const auto* inputs : {&config.inputs, &config.valid_inputs, &config.test_inputs})
     all.insert(all.end(), inputs->begin(), inputs->end());

@@ -45,9 +45,9 @@ SplitRule SplitRule::parse(const std::string& text) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const bool read =
         rule.counted_ ? parse_whole(parts[i], rule.counts_[i]) : parse_whole(parts[i], rule.fractions_[i]);
-    if (!read) throw wrong(fmt::format("'{}' is no number", parts[i]));
+    if (!read) throw wrong(fmt::format("'{}' is not a number", parts[i]));
     if (rule.counts_[i] < 0 || !(rule.fractions_[i] >= 0)) throw wrong(fmt::format("{} is negative", parts[i]));
-    if (rule.counts_[i] > std::int64_t{1} << 60) throw wrong(fmt::format("{} is out of reach", parts[i]));
+    if (rule.counts_[i] > std::int64_t{1} << 60) throw wrong(fmt::format("{} is too large", parts[i]));
     sum += rule.fractions_[i];
   }
   if (!rule.counted_ && !(std::abs(sum - 1) < 1e-6))
@@ -66,7 +66,7 @@ SplitRule SplitRule::of(const PrepareFilesConfig& config, const char* fallback) 
 SplitCounts SplitRule::divide(std::int64_t total, const std::string& where, const char* units) const {
   if (text_ == "enwik8" && total != enwik8_bytes)
     throw user_error(
-        "{}: has {} {}, but --split enwik8 divides exactly {}; for a part of it use fractions such as "
+        "{}: has {} {}, but --split enwik8 divides exactly {}; for a part of enwik8 use fractions such as "
         "--split 0.9,0.05,0.05",
         where, thousands(total), units, thousands(enwik8_bytes));
   if (counted_) {
@@ -86,8 +86,7 @@ void SplitRule::check_shares(const SplitCounts& counts, const std::string& where
   for (std::size_t s = 0; s < 3; ++s)
     if (fractions_[s] > 0 && counts[s] == 0)
       throw user_error(
-          "{}: has {} {}, of which --split {} leaves none for '{}'; give it a larger share, or 0 if it is to "
-          "be empty",
+          "{}: has {} {}, of which --split {} leaves none for '{}'; give it a larger share, or 0 to leave it empty",
           where, thousands(counts[0] + counts[1] + counts[2]), units, text_, split_names[s]);
 }
 

@@ -13,16 +13,16 @@ using SplitCounts = std::array<std::int64_t, 3>;
 
 class SplitRule {
  public:
-  // Two or three counts ("90000000,5000000,5000000"), fractions, known by their dots ("0.9,0.05,0.05"), or "enwik8":
-  // 90M, 5M and 5M of exactly 100,000,000 bytes. UserError for anything else.
+  // Two or three counts ("90000000,5000000,5000000"), fractions, recognised by their dots ("0.9,0.05,0.05"), or
+  // "enwik8": 90M, 5M and 5M of exactly 100,000,000 bytes. UserError for anything else.
   static SplitRule parse(const std::string& text);
 
-  // The configuration's rule, or `fallback` if it has none. UserError when it has one although the splits are given.
+  // The configuration's rule, or `fallback` if it has none. UserError if it has one although the splits are given.
   static SplitRule of(const PrepareFilesConfig& config, const char* fallback);
 
-  // The counts of a whole of `total` `units`. UserError, beginning with `where`, when counts do not add up to it.
+  // Divides `total` `units`. UserError, beginning with `where`, if the rule's counts do not add up to that.
   SplitCounts divide(std::int64_t total, const std::string& where, const char* units) const;
-  // UserError when a split with a share gets nothing, because the whole is too small.
+  // UserError if a split with a share gets nothing because the total is too small.
   void check_shares(const SplitCounts& counts, const std::string& where, const char* units) const;
   bool counted() const { return counted_; }
   const std::array<double, 3>& fractions() const { return fractions_; }  // when not counted
