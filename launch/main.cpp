@@ -38,11 +38,11 @@ void add_commands(CLI::App& app, Session& session) {
   app.fallthrough();
   app.add_option_function<std::string>(
          "--log-level", [&session](const std::string& name) { set_log_level(name, session); },
-         "messages to show besides progress: info, warning or error")
+         "messages to show in addition to progress: info, warning or error")
       ->check(CLI::IsMember({"info", "warning", "error"}));
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", "longstride " LONGSTRIDE_VERSION);
-  app.set_help_all_flag("--help-all", "the options of every subcommand too");
+  app.set_help_all_flag("--help-all", "show the options of every subcommand too");
   add_prepare(app, session);
   add_info(app, session);
   add_plan(app, session);
@@ -59,13 +59,13 @@ void add_commands(CLI::App& app, Session& session) {
   refuse_impossible_values(app);
 }
 
-// Between two parallel loops OpenMP's threads wait actively for milliseconds. With another program on the same cores (a
-// second rank, a compiler) this slows a run down up to twentyfold (docs/notes/2026-11/performance.md), so they wait a
-// few microseconds and then sleep. libgomp reads its settings before main, so the process starts itself again.
+// Between two parallel loops OpenMP's threads spin for milliseconds. With another program on the same cores (a second
+// rank, a compiler) this slows a run down up to twentyfold (docs/notes/2026-11/performance.md), so they spin for a few
+// microseconds and then sleep. libgomp reads its settings before main, so the process restarts itself.
 void wait_politely(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   setenv("GOMP_SPINCOUNT", "1000", 1);
-  execv("/proc/self/exe", argv);  // returns only where there is no /proc: then the threads keep waiting actively
+  execv("/proc/self/exe", argv);  // returns only if there is no /proc: then the threads keep spinning
 }
 
 const char* first_given(std::initializer_list<const char*> variables) {
@@ -75,7 +75,7 @@ const char* first_given(std::initializer_list<const char*> variables) {
 }
 
 // Ranks on one machine share its cores, unless OMP_NUM_THREADS says otherwise. With far more threads than cores a step
-// takes minutes, or there is no memory for their stacks: such a number counts as a slip, as one that libgomp refuses.
+// takes minutes, or there is no memory for their stacks: such a number is ignored, like one that libgomp refuses.
 void share_cores() {
   const char* wanted = std::getenv("OMP_NUM_THREADS");
   const int most = std::max(64, omp_get_num_procs()), taken = omp_get_max_threads();
@@ -105,13 +105,13 @@ int run(int argc, char** argv, Session& session) {
   }
 }
 
-// Ends the whole job, naming the rank when there are several. What is wrong with a recipe is wrong on every rank: the
-// others leave rank 0 a moment to say it alone.
+// Ends the whole job, naming the rank if there are several. A mistake in a recipe occurs on every rank, so the others
+// give rank 0 a moment to report it alone.
 int report(const Session& session, int code, const std::string& message) {
   if (session.comm->rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  std::string who;
-  if (session.comm->size() > 1) who = fmt::format("rank {} ({}): ", session.comm->rank(), session.comm->host());
-  print_error(who + message);
+  std::string prefix;
+  if (session.comm->size() > 1) prefix = fmt::format("rank {} ({}): ", session.comm->rank(), session.comm->host());
+  print_error(prefix + message);
   if (session.watchdog) session.watchdog->announce_failure(code);
   if (session.comm->size() > 1) abort_all_ranks(code);
   return code;
@@ -128,7 +128,7 @@ int guarded(int argc, char** argv, Session& session) {
     return report(session, user_mistake, e.what());
   } catch (const std::bad_alloc&) {
     return report(session, user_mistake,
-                  "out of memory; `longstride plan` says what takes it: lower train.micro_batch, set model.recompute: "
+                  "out of memory; `longstride plan` shows what needs it: lower train.micro_batch, set model.recompute: "
                   "block, or use more ranks");
   } catch (const CommunicationError& e) {
     if (session.watchdog) session.watchdog->find_cause();
@@ -149,7 +149,7 @@ int main(int argc, char** argv) {
   using namespace longstride;
   open_closed_streams();
   wait_politely(argv);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, with a message
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding a limit on file size is a failed write, with a message
   log_to_standard_error();
   try {
     share_cores();

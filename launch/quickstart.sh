@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a clean clone to a trained model in minutes: installs packages, builds, prepares data, trains a small recipe,
-# evaluates it, samples from it, and says what to do next. Safe to run again: it continues from what is there.
+# evaluates it, samples from it, and says what to do next. Safe to run again: it continues from what already exists.
 #
 #   launch/quickstart.sh                 trains on the text of this repository
 #   launch/quickstart.sh --data FILE     trains on the bytes of your own file
@@ -36,7 +36,7 @@ longstride=$build/longstride
 if [ -z "$data" ]; then
   name=text
   data=build/quickstart.txt
-  # The embedded dataset: every text file of the repository, in a fixed order.
+  # The default dataset: every text file of the repository, in a fixed order.
   find README.md docs kernels framework datasets launch recipes tests -type f \
     \( -name '*.md' -o -name '*.h' -o -name '*.cpp' -o -name '*.sh' -o -name '*.py' -o -name '*.yaml' \) |
     LC_ALL=C sort | xargs cat >$data.new
@@ -48,7 +48,7 @@ dataset=data/quickstart-$name.h5
 run=runs/quickstart-$name
 
 mkdir -p data runs
-# A file next to the dataset and the run records what they were made from: other bytes or another recipe start anew.
+# A file next to the dataset and one in the run record what they were made from: other bytes or another recipe start over.
 digest() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
 same() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }
 made_from=$(digest "$data")

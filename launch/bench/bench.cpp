@@ -36,10 +36,10 @@ struct BenchOptions {
 
 struct StepTimes {
   std::vector<double> milliseconds;  // of each step, from its start to the next one's
-  double wall = 0;                   // of all of them, as the host sees it
-  double busy = 0;                   // of which the GPU worked on steps
+  double wall = 0;                   // of all steps, on the host
+  double busy = 0;                   // of all steps, time in which the GPU worked
   double loss = 0;                   // of the last step
-  std::vector<double> exchange;      // of what ranks exchange in a step, with nothing else going on
+  std::vector<double> exchange;      // of a step's exchange between ranks, with nothing else running
 };
 
 struct Bench {
@@ -63,13 +63,13 @@ double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-// As many steps as asked for, or fewer where they would take longer than allowed: three at least.
+// As many steps as requested, or fewer if they would take too long, but at least three.
 std::size_t steps_to_time(const Bench& b, double milliseconds_of_one) {
   const double fit = 1e3 * b.options.seconds / milliseconds_of_one;
   return static_cast<std::size_t>(std::min<double>(b.options.steps, std::max(3.0, fit)));
 }
 
-// Three steps are left out: the first loads kernels, the second captures the graph, and with one more the GPU is warm.
+// Three steps are not timed: the first loads kernels, the second captures the graph, the third warms up the GPU.
 void time_on_gpu(Bench& b) {
   StepTimer third;
   for (int i = 0; i < 3; ++i) b.step.run(b.rows.data(), i == 2 ? &third : nullptr);
@@ -79,7 +79,7 @@ void time_on_gpu(Bench& b) {
   for (std::size_t i = 0; i + 1 < timers.size(); ++i) b.step.run(b.rows.data(), &timers[i]);
   b.times.loss = b.step.report().loss;
   b.times.wall = milliseconds_since(begin);
-  b.step.run(b.rows.data(), &timers.back());  // its beginning ends the last one that counts
+  b.step.run(b.rows.data(), &timers.back());  // its start ends the last timed step
   b.step.report();
   for (std::size_t i = 0; i + 1 < timers.size(); ++i) {
     b.times.milliseconds.push_back(timers[i + 1].begin.milliseconds_since(timers[i].begin));
@@ -157,7 +157,7 @@ void print_text(const nlohmann::ordered_json& r) {
   fmt::print("step     {:.3f} ms, median of {} ({:.3f} to {:.3f})\n", r.at("milliseconds").get<double>(),
              r.at("steps").get<int>(), r.at("fastest").get<double>(), r.at("slowest").get<double>());
   const int ranks = r.at("ranks").get<int>();
-  if (ranks > 1) fmt::print("ranks    {}, of all of them together what follows\n", ranks);
+  if (ranks > 1) fmt::print("ranks    {}; the figures below are totals\n", ranks);
   fmt::print("speed    {:.0f} tokens/s, {:.1f} TFLOP/s, MFU {}\n", r.at("tokens_per_second").get<double>(),
              r.at("tflops").get<double>(),
              r.at("mfu").is_number() ? fmt::format("{:.1f}%", 100 * r.at("mfu").get<double>()) : "unknown");
@@ -167,7 +167,7 @@ void print_text(const nlohmann::ordered_json& r) {
     fmt::print("exchange {:.3f} ms for a step's gradients between the ranks, with nothing else running\n",
                r.at("exchange_milliseconds").get<double>());
   if (!r.contains("busy")) return;
-  fmt::print("         {:.3f} GiB less are free than before, with kernels and libraries\n", gib_of("taken_bytes"));
+  fmt::print("         {:.3f} GiB less free than before, including kernels and libraries\n", gib_of("taken_bytes"));
   fmt::print("busy     {:.2f}% of the time between the first step and the last\n", 100 * r.at("busy").get<double>());
   if (r.contains("breakdown")) print_breakdown(r.at("breakdown"));
 }
@@ -175,10 +175,10 @@ void print_text(const nlohmann::ordered_json& r) {
 void run_bench(const BenchOptions& o, Session& session) {
   const Device device = chosen_device(o.device, *session.comm);
   Recipe recipe = read_recipe(o.recipe, o.overrides);
-  recipe.train.stages.clear();  // the last stage, of the whole context, takes most
+  recipe.train.stages.clear();  // the last stage, at the whole context, takes the longest
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device);
-  // The rates that floors are computed from; before the step, beside which there may be no memory for them.
+  // Measured before the step is set up, because it may leave no memory for this.
   const Ceilings ceilings =
       device == Device::cuda
           ? BenchDevice(device, compute_type(recipe.train.precision, device), [](Context&) {}).ceilings()
@@ -213,7 +213,7 @@ void add_bench(CLI::App& app, Session& session) {
       "step", "One optimizer step on random tokens, at the whole context: time, operations, memory");
   step->add_option("recipe", o->recipe, "recipe file; its data is not needed")->required();
   step->add_option("--set", o->overrides, "override a key, as in --set train.micro_batch=4");
-  step->add_option("--steps", o->steps, "steps to time, after a few that warm up")->check(CLI::Range(1, 10000));
+  step->add_option("--steps", o->steps, "steps to time, after a few to warm up")->check(CLI::Range(1, 10000));
   step->add_option("--seconds", o->seconds, "time fewer steps, at least three, if --steps would take longer")
       ->check(above_zero());
   add_device_option(*step, o->device);

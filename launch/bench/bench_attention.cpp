@@ -1,5 +1,5 @@
-// longstride bench attention RECIPE: the attention of each kind of layer of a recipe, forward and backward, beside the
-// time that its bytes and its products would take at the rates that a copy and a matrix product reach on this device.
+// longstride bench attention RECIPE: the attention of each kind of layer in a recipe, forward and backward, compared with
+// the time that its bytes and products would take at the rates of a copy and a matrix product on this device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -98,8 +98,8 @@ class AttentionBench {
   const Tensors& t_;
 };
 
-// The least that must move and be computed: every tensor once, and two (forward) or five (backward) products a pair.
-struct BytesAndOperations {
+// The minimum to move and compute: every tensor once, and two (forward) or five (backward) products per pair.
+struct Work {
   double bytes, flops;
 };
 
@@ -149,7 +149,7 @@ void run_bench(const AttentionBenchOptions& options, Session& session) {
   const Shape4 shape{options.batch > 0 ? options.batch : micro, context, m.heads, m.key_size, m.value_size};
   const AttentionPlans plans(m.pattern, m.heads);
 
-  // What the tensors and the ops' workspace take, by counting, and then the memory itself.
+  // Counts what the tensors and the ops' workspace need, then allocates it.
   const auto all = [&](Context& ctx, auto&& work) {
     Scratch scratch(ctx);
     const Tensors tensors = tensors_of(scratch, shape, compute);

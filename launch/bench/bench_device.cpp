@@ -11,7 +11,7 @@
 namespace longstride {
 namespace {
 
-// Of the ceilings' copy and product: well beyond any cache on a GPU, and soon over on a CPU.
+// Sizes of the copy and the product in ceilings(): well beyond any cache on a GPU, and quick on a CPU.
 std::int64_t copy_elements(Device device) { return device == Device::cuda ? std::int64_t{1} << 28 : 1 << 25; }
 std::int64_t product_size(Device device) { return device == Device::cuda ? 8192 : 1024; }
 
@@ -90,7 +90,7 @@ Ceilings BenchDevice::ceilings() {
   Scratch scratch(ctx_);
   const Probe probe = probe_of(scratch, ctx_.device, ctx_.compute);
   ops::fill_zero(ctx_, probe.from);
-  // Any numbers but zeros, on which matrix units run faster: a ramp that a product cannot overflow.
+  // Not zeros, on which matrix units run faster, but a ramp that a product cannot overflow.
   const std::int64_t n = probe.a.size(0);
   const Block memory(Device::cpu, static_cast<std::size_t>(n * n) * sizeof(float));
   const Tensor host(memory.data(), Dtype::f32, {n * n});
@@ -115,7 +115,7 @@ BenchReport::BenchReport(const AttentionBenchOptions& options, const Recipe& rec
   if (json_) return;
   fmt::print("{} on {}: copy {:.2f} TB/s, matrix product {:.1f} TFLOP/s\n", recipe.name, device.name(),
              ceilings.bytes_per_second / 1e12, ceilings.flops_per_second / 1e12);
-  fmt::print("{:<52}{:>10}{:>10}{:>10}{:>10}{:>8}\n", "", "ms", "TFLOP/s", "TB/s", "floor ms", "floor");
+  fmt::print("{:<52}{:>10}{:>10}{:>10}{:>10}{:>8}\n", "", "ms", "TFLOP/s", "TB/s", "bound ms", "bound");
 }
 
 void BenchReport::line(const std::string& name, double ms, double bytes, double flops) {

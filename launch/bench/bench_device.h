@@ -1,5 +1,5 @@
-// What the benchmarks share: a device with just the memory that the work needs, times, the rates that the device
-// reaches at best, and the report.
+// What the benchmarks share: a device with just the memory that the work needs, timing, the device's best rates, and the
+// report.
 #pragma once
 #include <functional>
 #include <memory>
@@ -26,21 +26,21 @@ struct AttentionBenchOptions {
 };
 
 // Measured in the same run: a copy of far more than the caches hold, counting bytes read and written, and a large
-// matrix product in the compute type. A time below the floor that they give means that the data stayed in a cache.
+// matrix product in the compute type. A time below the bound that they give means that the data stayed in a cache.
 struct Ceilings {
   double bytes_per_second = 0, flops_per_second = 0;
 };
 
 class BenchDevice {
  public:
-  // Runs `work` in a planning arena first, and takes what it needs.
+  // Runs `work` in a planning arena first, then allocates what it needs.
   BenchDevice(Device device, Dtype compute, const std::function<void(Context&)>& work);
   Context& context() { return ctx_; }
   const std::string& name() const { return name_; }
-  // Median of `repeats` runs after three more, in milliseconds of the device.
+  // Median of `repeats` runs after three to warm up, in milliseconds on the device.
   double median_ms(int repeats, const std::function<void()>& work);
   Ceilings ceilings();
-  // From f32 on the host, converted to the type of `to`; while planning, the memory that this takes.
+  // From f32 on the host, converted to the type of `to`. plan_upload reserves the memory for this while planning.
   static void plan_upload(Context& ctx, const Tensor& to);
   void upload(const Tensor& from, const Tensor& to);
 
@@ -54,7 +54,7 @@ class BenchDevice {
   Context ctx_;
 };
 
-// Lines of name, time, rates and the fraction of the floor, as a table or as JSON.
+// Lines of name, time, rates and the fraction of the bound, as a table or as JSON.
 class BenchReport {
  public:
   BenchReport(const AttentionBenchOptions& options, const Recipe& recipe, const BenchDevice& device,
@@ -68,7 +68,7 @@ class BenchReport {
   nlohmann::ordered_json out_;
 };
 
-// The subcommand of `longstride bench`.
+// Subcommands of `longstride bench`.
 void add_bench_attention(CLI::App& bench, Session& session);
 void add_bench_sample(CLI::App& bench, Session& session);
 

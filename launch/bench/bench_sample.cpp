@@ -1,4 +1,4 @@
-// longstride bench sample RECIPE: bytes a second that a model of this size draws. The weights are random.
+// longstride bench sample RECIPE: bytes per second that a model of this size draws. The weights are random.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,7 +77,7 @@ void run_bench_sample(BenchSampleOptions& o, Session& session) {
   }
   fmt::print("{} on {} in {}: {} sequence(s), {} positions each\n", recipe.name, out.at("device").get<std::string>(),
              out.at("precision").get<std::string>(), o.config.count, o.config.length);
-  fmt::print("speed    {:.0f} bytes/s in all, {:.1f} us a position\n", positions * count / seconds,
+  fmt::print("speed    {:.0f} bytes/s in all, {:.1f} us per position\n", positions * count / seconds,
              1e6 * seconds / positions);
   fmt::print("cache    {:.3f} GiB\n", gib(cache));
 }
@@ -94,7 +94,7 @@ void add_bench_sample(CLI::App& bench, Session& session) {
   sample->add_option("--batch", o->config.batch, "sequences at once; default: all, on a GPU at most 16")
       ->check(above_zero());
   sample->add_option("--length", o->config.length, "bytes of each")->check(CLI::Range(2, 1 << 24));
-  sample->add_flag("--graph", o->graph, "on a GPU: use a graph of the ordinary kernels even if one kernel could draw");
+  sample->add_flag("--graph", o->graph, "on a GPU: use a graph of the ordinary kernels even if one kernel could do it");
   add_device_option(*sample, o->device);
   sample->add_flag("--json", o->json, "print JSON");
   sample->callback([o, &session] { run_bench_sample(*o, session); });

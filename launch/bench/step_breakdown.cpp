@@ -21,7 +21,7 @@ constexpr std::array<const char*, kernels::works> names = {"products, with what 
                                                            "optimizer",
                                                            "fills and copies"};
 
-// What the ops cannot know: the operations of attention in one pass over all layers, for one sequence.
+// Adds the operations of attention, which depend on the pattern, so the ops cannot count them.
 void add_attention_operations(const Model& model, std::int64_t micro, const Ceilings& ceilings,
                               std::vector<StepMeter::Line>& lines) {
   const auto* shown = capability<ShowsAttention>(model);
@@ -106,7 +106,7 @@ nlohmann::ordered_json step_breakdown(TrainingStep& step, const std::uint8_t* ro
 
 void print_breakdown(const nlohmann::ordered_json& b) {
   fmt::print("{:<30}{:>8}{:>10}{:>8}{:>10}{:>8}{:>10}{:>8}  {}\n", "where the step's time goes", "ranges", "ms",
-             "share", "TFLOP/s", "TB/s", "floor ms", "floor", "bound by");
+             "share", "TFLOP/s", "TB/s", "bound ms", "bound", "bound by");
   double ms = 0, share = 0, floor = 0;
   for (const auto& l : b.at("lines")) {
     const double here = l.at("ms").get<double>(), least = l.at("floor_ms").get<double>();
@@ -122,7 +122,7 @@ void print_breakdown(const nlohmann::ordered_json& b) {
   fmt::print("{:<30}{:>8}{:>10.3f}{:>7.1f}%\n", "between kernels", "", between, 100 * between / total);
   fmt::print("{:<30}{:>8}{:>10.3f}{:>7.1f}%{:>10}{:>8}{:>10.3f}{:>7.0f}%\n", "the step", "", total,
              100 * (share + between / total), "", "", floor, 100 * floor / total);
-  fmt::print("Single kernels take {:.3f} ms between events{}; copy {:.2f} TB/s, product {:.0f} TFLOP/s in this run.\n",
+  fmt::print("Kernel by kernel the step takes {:.3f} ms{}; copy {:.2f} TB/s, product {:.0f} TFLOP/s in this run.\n",
              b.at("kernel_by_kernel_ms").get<double>(),
              b.at("scale").get<double>() < 1 ? ", scaled to the graph's step" : "",
              b.at("copy_bytes_per_second").get<double>() / 1e12, b.at("product_flops_per_second").get<double>() / 1e12);

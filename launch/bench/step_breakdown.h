@@ -1,6 +1,6 @@
 // Where the time of a training step on a GPU goes. One step runs kernel by kernel with two events around every range of
-// work; the events' own time is in what they measure, so the sum is scaled down to the step that replays as a graph
-// when it is more.
+// work. This includes the time of the events themselves, so a sum above the time of the step as a graph is scaled down
+// to that.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,7 +23,7 @@ class StepMeter : public kernels::Meter {
     int ranges = 0;
     double ms = 0, bytes = 0, operations = 0, floor_ms = 0;
   };
-  // Waits. The floor of a range is the longer of its bytes' and its operations' time.
+  // Waits for the events. The bound of a range is the longer of its bytes' and its operations' time.
   std::vector<Line> lines(const Ceilings& ceilings) const;
 
  private:
@@ -37,7 +37,7 @@ class StepMeter : public kernels::Meter {
   int depth_ = 0;
 };
 
-// Runs two more steps, of which the second counts; `milliseconds` is the time of one that replays as a graph.
+// Runs two more steps and measures the second; `milliseconds` is the time of a step that replays as a graph.
 nlohmann::ordered_json step_breakdown(TrainingStep& step, const std::uint8_t* rows, const Model& model,
                                       const Ceilings& ceilings, double milliseconds);
 void print_breakdown(const nlohmann::ordered_json& breakdown);

@@ -1,4 +1,4 @@
-// longstride attention RUN: the paper's figure 2 for a run: what single heads attend to, drawn over held-out data.
+// longstride attention RUN: the paper's figure 2 for a run: what individual heads attend to, drawn over held-out data.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -48,7 +48,7 @@ std::vector<std::uint8_t> read_input(const AttentionOptions& o, const LoadedRun&
                    o.input - left, recipe.data.context);
 }
 
-// All of `count`, or those asked for.
+// All of `count`, or those given.
 std::vector<std::int64_t> chosen(const std::vector<std::int64_t>& asked, std::int64_t count, const char* what) {
   std::vector<std::int64_t> out = asked;
   for (std::int64_t i : asked)
@@ -111,7 +111,7 @@ class MapDrawing {
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
   std::size_t pictures() const { return made_.size(); }
 
-  // The pictures of a layer and their sheet: a row a head, a column a query; wide strips one below the other.
+  // The pictures of a layer and their sheet: one row per head, one column per query; wide strips are stacked.
   void draw(std::int64_t layer, const Tensor& queries, const Tensor& keys) {
     if (std::find(layers_.begin(), layers_.end(), layer) == layers_.end()) return;
     std::vector<Canvas> drawn;
@@ -128,10 +128,10 @@ class MapDrawing {
                          {"entropy_bits", entropy_bits(weights)},
                          {"weight_of_start", weights.front()}});
       }
-    constexpr std::int64_t widest_beside = 600;  // pixels: strips that are wider stand one below the other
-    const bool beside = drawn.front().columns() <= widest_beside;
+    constexpr std::int64_t widest_in_a_row = 600;  // pixels; wider strips are stacked
+    const bool in_a_row = drawn.front().columns() <= widest_in_a_row;
     const std::string name = fmt::format("layer-{:03}.png", layer);
-    contact_sheet(drawn, beside ? static_cast<std::int64_t>(queries_.size()) : 1).write((folder_ / name).string());
+    contact_sheet(drawn, in_a_row ? static_cast<std::int64_t>(queries_.size()) : 1).write((folder_ / name).string());
     sheets_.push_back(
         {{"file", name}, {"layer", layer}, {"part", part_of(layer)}, {"heads", heads_}, {"queries", queries_}});
   }
@@ -182,7 +182,7 @@ void run_attention(AttentionOptions& o, Session& session) {
   std::vector<std::uint8_t> tokens = drawing.bytes();
   shown.visit_attention(ctx, Tensor(tokens.data(), Dtype::u8, shape), visit);
   drawing.write_index(run.step);
-  print_written(o.output, fmt::format("{} picture(s) of step {}, and a contact sheet a layer, layer-*.png",
+  print_written(o.output, fmt::format("{} picture(s) of step {}, and a contact sheet per layer, layer-*.png",
                                       drawing.pictures(), run.step));
 }
 
@@ -191,7 +191,7 @@ void run_attention(AttentionOptions& o, Session& session) {
 void add_attention(CLI::App& app, Session& session) {
   auto o = std::make_shared<AttentionOptions>();
   CLI::App* attention =
-      app.add_subcommand("attention", "Draw what single heads attend to, over held-out data (on the CPU)");
+      app.add_subcommand("attention", "Draw what individual heads attend to, over held-out data (on the CPU)");
   attention->add_option("run", o->run, "run directory")->required();
   attention->add_option("--layer", o->layers, "layers, from 0; default: all")->check(not_below_zero());
   attention->add_option("--head", o->heads, "heads, from 0; default: all")->check(not_below_zero());

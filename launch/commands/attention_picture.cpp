@@ -8,11 +8,11 @@ namespace longstride {
 namespace {
 
 constexpr Color query_color = {255, 72, 48}, black = {0, 0, 0}, margin_color = {52, 54, 60};
-constexpr int dimmed = 38;                             // percent of the picture's own light
-constexpr std::int64_t picture_pixels = 256;           // a side, about
+constexpr int dimmed = 38;                             // percent of the picture's own brightness
+constexpr std::int64_t picture_pixels = 256;           // per side, approximately
 constexpr std::int64_t widest_strip = 1024, band = 8;  // pixels
 
-// Weights of the bytes that have been read; the strongest is white. The square root shows the weak ones too.
+// Weights of the bytes that have been read; the strongest is white. The square root makes the weak ones visible.
 std::vector<double> brightness(const std::vector<double>& weights, std::int64_t query) {
   std::vector<double> out(static_cast<std::size_t>(query), 0.0);
   double most = 0;
@@ -29,7 +29,7 @@ Color lit(Color below, double light) {
 Canvas over_picture(const AttentionView& view, const std::vector<double>& weights, std::int64_t query) {
   const Geometry& g = view.geometry;
   const std::int64_t scale = std::max<std::int64_t>(1, picture_pixels / std::max(g.rows, g.columns));
-  // A pixel is as bright as its channels together.
+  // A pixel's brightness is the sum over its channels.
   const std::int64_t pixels = g.rows * g.columns;
   std::vector<double> slots(static_cast<std::size_t>(pixels) + 1, 0.0);
   for (std::int64_t b = 0; b < query; ++b)
@@ -54,7 +54,7 @@ Canvas over_picture(const AttentionView& view, const std::vector<double>& weight
   return canvas;
 }
 
-// What a byte of text or of sound looks like in a strip: how high it stands in its band, 0 to 1, and its color.
+// What a byte of text or sound looks like in a strip: its height in the band, 0 to 1, and its color.
 struct Mark {
   double height;
   Color color;
@@ -66,10 +66,10 @@ Mark mark_of(DataKind kind, std::uint8_t byte) {
   return {letter ? 0.6 : 1.0, letter ? Color{92, 110, 150} : Color{150, 120, 80}};
 }
 
-// Lines one below the other; each has the data above and the attention below it.
+// Stacked lines, each with the data above and the attention below.
 Canvas as_strip(const AttentionView& view, const std::vector<double>& weights, std::int64_t query) {
   const auto positions = static_cast<std::int64_t>(view.bytes.size());
-  const std::int64_t together = (view.lines + widest_strip - 1) / widest_strip;  // positions a column
+  const std::int64_t together = (view.lines + widest_strip - 1) / widest_strip;  // positions per column
   const std::int64_t columns = (view.lines + together - 1) / together;
   const std::int64_t cell = std::clamp<std::int64_t>(widest_strip / columns, 1, 8);
   const std::int64_t lines = (positions + view.lines - 1) / view.lines, line_height = 2 * band + 4;

@@ -1,6 +1,6 @@
 // The `longstride` command: one file per subcommand. Each add_<command> declares its options on `app` and sets a
-// callback that runs it; a callback throws UserError for the user's mistakes and returns for success. Long work that
-// is stopped by SIGTERM saves and returns.
+// callback that runs it; a callback throws UserError for the user's mistakes and returns on success. Long work that is
+// stopped by SIGTERM saves and returns.
 #pragma once
 #include <CLI/CLI.hpp>
 
@@ -11,10 +11,10 @@
 
 namespace longstride {
 
-// Handed to every subcommand: made by main before parsing, so that all ranks parse alike.
+// Passed to every subcommand. Made by main before parsing, so that all ranks parse the same way.
 struct Session {
-  Communicator* comm = nullptr;        // rank 0 prints; errors are printed by the rank that has them, once
-  std::unique_ptr<Watchdog> watchdog;  // of a command whose ranks wait for each other; main tells it of failures
+  Communicator* comm = nullptr;        // rank 0 prints output; each error is printed once, by the rank that has it
+  std::unique_ptr<Watchdog> watchdog;  // of a command whose ranks wait for each other; main reports failures to it
 };
 
 void add_prepare(CLI::App& app, Session& session);

@@ -38,7 +38,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
                                         {"bits_per_byte", result.bits_per_byte()},
                                         {"standard_error", result.standard_error}};
     using Json = nlohmann::ordered_json;
-    std::puts(out.dump(2, ' ', false, Json::error_handler_t::replace).c_str());  // a path may be no UTF-8
+    std::puts(out.dump(2, ' ', false, Json::error_handler_t::replace).c_str());  // a path may not be UTF-8
     return;
   }
   fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}: {:.4f}{} bits per byte ({:.5f} nats)\n", printable(data),
@@ -64,7 +64,7 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_option("--split", o->request.split, "train, valid or test")
       ->check(CLI::IsMember({"train", "valid", "test"}));
   eval->add_option("--data", o->request.data, "a prepared dataset other than the recipe's");
-  eval->add_option("--min-context", o->request.min_context, "least number of bytes of context for every scored byte")
+  eval->add_option("--min-context", o->request.min_context, "minimum number of bytes of context for every scored byte")
       ->check(not_below_zero());
   eval->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));

@@ -49,7 +49,7 @@ Scan scan_split(const Dataset& dataset, const std::string& name) {
   return out;
 }
 
-// Bits per byte of a model that knows the histogram and nothing else: what training has to beat.
+// Bits per byte of a model that knows only the histogram: what training has to beat.
 double entropy(const Scan& scan) {
   const auto total = static_cast<double>(scan.bytes());
   double bits = 0;
@@ -94,9 +94,9 @@ void run_info(const InfoOptions& o) {
     const std::string stored = dataset->stored_sha256(name);
     if (stored.empty()) unverified.push_back(name);
     if (!stored.empty() && stored != scan.sha256)
-      throw user_error("{}: '{}' has the sha256 {}, but {} was written; the file is damaged, copy or prepare it anew",
+      throw user_error("{}: '{}' has the sha256 {}, but {} was written; the file is damaged, copy or prepare it again",
                        o.path, name, scan.sha256, printable(stored));
-    dataset->labels(name);  // held against their checksum, as sources and boundaries have been
+    dataset->labels(name);  // compared with their checksum, as sources and boundaries have been
     if (scan.bytes() == 0) continue;
     fmt::print("  {}: entropy {:.4f} bits per byte (order 0), {} different byte values\n", name, entropy(scan),
                std::count_if(scan.count.begin(), scan.count.end(), [](std::int64_t n) { return n > 0; }));
@@ -118,7 +118,7 @@ void add_info(CLI::App& app, Session& session) {
   auto o = std::make_shared<InfoOptions>();
   CLI::App* info = app.add_subcommand("info", "Print what a prepared dataset holds and where it came from");
   info->add_option("file", o->path, "dataset written by `longstride prepare`")->required();
-  info->add_option("--sources", o->sources, "source files listed at most");
+  info->add_option("--sources", o->sources, "largest number of source files to list");
   info->add_flag("--verify", o->verify, "also fail if a split has no checksum; existing ones are always verified");
   info->callback([o, &session] {
     if (session.comm->rank() == 0) run_info(*o);

@@ -27,10 +27,10 @@ struct PlanOptions {
   DeviceOption device;
 };
 
-// What the time is computed from: a GPU's datasheet, the user's word, or a measurement of this processor.
+// What the time is computed from: a GPU's datasheet, the user's options, or a measurement of this processor.
 struct Rate {
   double mfu = 0.35;
-  double peak_tflops = 989;  // of one device: dense bf16 of an H100 or H200, by NVIDIA's datasheet
+  double peak_tflops = 989;  // of one device: dense bf16 on an H100 or H200, from NVIDIA's datasheet
   bool measured = false;
   double flops_per_second() const { return mfu * peak_tflops * 1e12; }
 };
@@ -47,7 +47,7 @@ Rate rate_of(const PlanOptions& options, Device device) {
   return rate;
 }
 
-// A stage, and what a step of it costs all ranks.
+// A stage, and the cost of one of its steps over all ranks.
 struct StageCost {
   Stage stage;
   double flops_per_step = 0;
@@ -56,8 +56,8 @@ struct StageCost {
 struct Costs {
   std::int64_t parameters = 0;
   double flops_per_step = 0;      // of all ranks, at the whole context
-  std::vector<StageCost> stages;  // all of them, the one of the whole context last; empty: there are none
-  double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads; 0 without
+  std::vector<StageCost> stages;  // the one with the whole context last; empty if there are none
+  double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads; 0: no attention
   std::int64_t tokens = 0;        // of the whole run
   Rate rate;
   double seconds = 0;
@@ -165,27 +165,27 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
   line("time", fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}",
                            duration_text(c.seconds), c.seconds / 3600, 100 * c.rate.mfu, c.rate.peak_tflops, o.ranks,
-                           c.rate.measured ? ", as matrix products run here now; --device gpu plans a GPU" : ""));
+                           c.rate.measured ? ", measured here with matrix products; --device gpu plans for a GPU" : ""));
   const MemoryPlan& m = c.memory;
   const bool gpu = m.device == Device::cuda;
   fmt::print("memory per rank, on {} in {}\n", gpu ? "a GPU" : "the CPU", kernels::name_of(m.compute));
   memory("parameters", m.parameters, m.compute == Dtype::f32 ? "fp32" : "fp32, and a low-precision copy");
   memory("gradients", m.gradients, "");
-  if (m.exchange > 0) memory("exchange", m.exchange, "gradients on their way between ranks");
+  if (m.exchange > 0) memory("exchange", m.exchange, "gradients in transit between ranks");
   const bool shared = recipe.train.parallel.shard && o.ranks > 1;
   const bool muon = recipe.train.optimizer == OptimizerKind::muon;
   memory("optimizer", m.optimizer,
          muon     ? "Adam's two moments; Muon's momentum is in the first"
-         : shared ? "Adam's two moments, of this rank's part"
+         : shared ? "Adam's two moments, this rank's part"
                   : "Adam's two moments");
   if (m.average > 0) memory("average", m.average, "running average of weights");
   memory("batch", m.batch, "tokens of a step, losses of a micro-batch");
   if (gpu) memory("libraries", m.libraries, "workspace of cuBLASLt");
   memory("activations", m.activations, fmt::format("of which {} saved for backward", m.tape).c_str());
   if (gpu) memory("on the GPU", m.block(), "in one allocation");
-  memory("input", m.input, gpu ? "the host's: rows read ahead and on their way" : "rows read ahead");
+  memory("input", m.input, gpu ? "on the host: rows read ahead and in transit" : "rows read ahead");
   if (m.communication > 0) memory("communication", m.communication, "");
-  memory("snapshot", m.snapshot, "the host's: what a checkpoint is written from");
+  memory("snapshot", m.snapshot, "on the host: what a checkpoint is written from");
   memory("total", m.total(), "");
 }
 
@@ -203,7 +203,7 @@ void add_plan(CLI::App& app, Session& session) {
                    "model FLOP utilisation to assume for the time; default: 0.35, on the CPU 0.5")
       ->check(CLI::Range(1e-4, 1.0));
   plan->add_option("--peak-tflops", options->peak_tflops,
-                   "peak of one device, TFLOP/s; default: an H200's, or what this CPU is measured at")
+                   "peak TFLOP/s of one device; default: an H200's, or measured on this CPU")
       ->check(above_zero());
   add_device_option(*plan, options->device);
   plan->add_flag("--json", options->json, "print JSON");

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// "prepare 1.2/3.0 GB, 12 min left", rewritten in place on a terminal; elsewhere a line every ten seconds.
+// "prepare 1.2/3.0 MB, 12 min left", rewritten in place on a terminal; otherwise a line every ten seconds.
 class PrepareLine {
  public:
   void update(std::int64_t done, std::int64_t total) {
@@ -45,11 +45,11 @@ class PrepareLine {
   Clock::time_point start_ = Clock::now(), drawn_ = start_;
 };
 
-// Options that every kind has, and how each is run: on one rank, stopped by signals, with a summary at the end.
+// A subcommand with the options that every kind has.
 CLI::App* add_kind(CLI::App& prepare, const std::string& name, const std::string& what, PrepareOutput& output) {
   CLI::App* kind = prepare.add_subcommand(name, what);
   kind->add_option("--output", output.path, "dataset file to write, such as data/x.h5")->required();
-  kind->add_flag("--force", output.replace, "replace the output when it exists");
+  kind->add_flag("--force", output.replace, "replace the output if it exists");
   return kind;
 }
 
@@ -85,7 +85,7 @@ struct Options {
 
 void add_bytes(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<Options<PrepareBytesConfig>>();
-  CLI::App* kind = add_kind(prepare, "bytes", "Any file, as a stream of bytes", o->output);
+  CLI::App* kind = add_kind(prepare, "bytes", "Any file, as bytes", o->output);
   kind->add_option("--input", o->config.input, "the file")->required();
   kind->add_option("--split", o->config.split,
                    "train,valid,test in the file's order: bytes (90000000,5000000,5000000), fractions "
@@ -103,17 +103,17 @@ void add_seed(CLI::App* kind, std::uint64_t& seed) {
 // input: what --input takes.
 void add_files(CLI::App* kind, PrepareFilesConfig& config, const char* input, const char* split) {
   kind->add_option("--input", config.inputs, input);
-  kind->add_option("--valid-input", config.valid_inputs, "the same for valid; --input is then not divided");
+  kind->add_option("--valid-input", config.valid_inputs, "the same for valid; then --input is not divided");
   kind->add_option("--test-input", config.test_inputs, "the same for test");
   kind->add_option("--split", config.split, split);
   kind->add_flag("--skip-others", config.skip_others,
-                 "skip files that cannot be read even if they are most of a folder or an archive");
+                 "skip files that cannot be read even if they are the majority of a folder or an archive");
 }
 
 void add_cifar10(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<Options<PrepareCifar10Config>>();
   CLI::App* kind = add_kind(prepare, "cifar10", "CIFAR-10's original binary batches, as 32 x 32 x 3 bytes", o->output);
-  kind->add_option("--input", o->config.inputs, "the folder of the batches, or the files")->required();
+  kind->add_option("--input", o->config.inputs, "the folder with the batches, or the files")->required();
   add_seed(kind, o->config.seed);
   kind->callback([o, &session] { run_prepare(session, prepare_cifar10, o->config, o->output); });
 }
@@ -164,7 +164,7 @@ void add_audio(CLI::App& prepare, Session& session) {
       "the split");
   kind->add_option("--rate", o->config.rate, "samples per second")->capture_default_str();
   add_seed(kind, o->config.seed);
-  kind->add_option("--decode", o->decode.dataset, "make a WAV file of a file in this dataset instead");
+  kind->add_option("--decode", o->decode.dataset, "instead, turn a file in this dataset back into a WAV file");
   kind->add_option("--index", o->decode.index, "with --decode: which file of the split, from 0");
   kind->callback([o, kind, &session] {
     if (!o->decode.dataset.empty()) return run_decode(kind, *o, session);

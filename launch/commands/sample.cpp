@@ -1,4 +1,4 @@
-// longstride sample RUN: draws sequences, or goes on from half pictures, and writes text, PNG or WAV.
+// longstride sample RUN: draws sequences, or completes given beginnings, and writes text, PNG or WAV.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ void write_grid(const std::string& path, const std::vector<Bytes>& samples, std:
   write_png(path, down * g.rows, across * g.columns, g.channels, pixels.data());
 }
 
-// A row for every completion: what was given, what the model made of it, and what it was.
+// A row for every completion: what was given, the model's completion, and the original.
 void write_completions(const std::string& path, const std::vector<Bytes>& samples, const std::vector<Bytes>& originals,
                        std::int64_t given, const Geometry& g) {
   std::vector<Bytes> pictures;
@@ -100,26 +100,27 @@ void write_samples(const fs::path& folder, const LoadedRun& run, const std::vect
   if (g.rows > 0 && samples.size() > 1) write_grid((folder / "grid.png").string(), samples, across, g);
 }
 
-// Samples per second of the sound the model was trained on: the checkpoint knows, or the dataset, or the user says.
+// Sampling rate of the sound: from the user, the checkpoint or the dataset. 0 if the run is not about sound.
 std::int64_t sampling_rate(const SampleOptions& o, const LoadedRun& run) {
   const Recipe& recipe = run.recipe;
   const bool sound = recipe.data.kind == DataKind::audio;
   if (o.rate > 0 && !sound)
-    throw user_error("--rate is {}, but the samples of {} are no sound; leave --rate out", o.rate, o.run);
+    throw user_error("--rate is {}, but the samples of {} are not sound; leave --rate out", o.rate, o.run);
   if (o.rate > 0 || !sound) return o.rate;
   if (const auto known = run.data.find("rate"); known != run.data.end())
     if (const std::int64_t rate = std::strtoll(known->second.c_str(), nullptr, 10); rate > 0) return rate;
   if (!fs::exists(recipe.data.path))
-    throw user_error("{}: the dataset is not there to tell the sampling rate; say it, as in --rate 12000",
+    throw user_error("{}: does not exist, so the sampling rate is unknown; give it, as in --rate 12000",
                      recipe.data.path);
   return Dataset::open(recipe.data.path)->info().rate;
 }
 
-// The beginnings of the first sequences of a split, which the samples go on from; returns them whole.
+// The first sequences of a split, whole; the samples continue their beginnings.
 std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
   const Recipe& recipe = run.recipe;
   if (!fs::exists(recipe.data.path))
-    throw user_error("{}: the dataset is missing; --complete takes the beginnings from it", recipe.data.path);
+    throw user_error("{}: does not exist, but --complete takes the beginnings from it; make it with `longstride prepare`",
+                     recipe.data.path);
   const auto dataset = open_run_data(run, "", o.complete);
   const auto split = dataset->split(o.complete, recipe.data.cross_files);
   std::vector<Bytes> out;
@@ -228,17 +229,17 @@ void add_sample(CLI::App& app, Session& session) {
       ->check(above_zero());
   sample->add_option("--temperature", sampling.temperature, "logits are divided by it; 0: the likeliest byte")
       ->check(CLI::Range(0.0, 100.0));
-  sample->add_option("--top-k", sampling.top_k, "draw among the k likeliest bytes; 0: all")->check(not_below_zero());
+  sample->add_option("--top-k", sampling.top_k, "draw from the k likeliest bytes; 0: all")->check(not_below_zero());
   sample
       ->add_option("--top-p", sampling.top_p,
-                   "draw among the fewest likeliest bytes that together have this probability")
+                   "draw from the fewest likeliest bytes that together have this probability")
       ->check(CLI::Range(0.0, 1.0));
   CLI::Option* prompt = sample->add_option("--prompt", o->prompt, "file whose bytes every sample begins with");
   CLI::Option* complete =
       sample->add_option("--complete", o->complete, "continue the beginnings of the first sequences of this split")
           ->check(CLI::IsMember({"train", "valid", "test"}))
           ->excludes(prompt);
-  sample->add_option("--given", o->given, "bytes that --complete takes of each sequence; default: half")
+  sample->add_option("--given", o->given, "bytes that --complete takes from each sequence; default: half")
       ->check(above_zero())
       ->needs(complete);
   sample->add_option("--seed", sampling.seed, "seed of the draws")->check(not_below_zero());

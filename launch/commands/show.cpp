@@ -31,7 +31,7 @@ bool attends(const AttentionLayers& a, const ShowOptions& o, std::int64_t i, std
 void print_text(const Recipe& recipe, const AttentionLayers& attention, const ShowOptions& o, std::int64_t n) {
   fmt::print("{}: layer {}, head {}, the first {} of {} positions\n", recipe.name, o.layer, o.head, n,
              recipe.data.context);
-  fmt::print("a row a query: # attends, @ attends to itself, . may but does not, blank is the future\n");
+  fmt::print("one row per query: # attended to, @ the query itself, . not attended to, blank: the future\n");
   for (std::int64_t i = 0; i < n; ++i) {
     std::string row;
     for (std::int64_t j = 0; j <= i; ++j) row += attends(attention, o, i, j) ? (i == j ? '@' : '#') : '.';
@@ -39,11 +39,11 @@ void print_text(const Recipe& recipe, const AttentionLayers& attention, const Sh
   }
 }
 
-// As the paper's figure 3: dark the query itself, blue what it attends to, light grey the rest of the past.
+// Like the paper's figure 3: the query itself is dark, what it attends to is blue, the rest of the past is light grey.
 void write_picture(const AttentionLayers& attention, const ShowOptions& o, std::int64_t n) {
   const std::int64_t scale = o.scale > 0 ? o.scale : std::max<std::int64_t>(1, 768 / n);
   if (n * scale > widest_picture)
-    throw user_error("--scale {} makes a picture of {} pixels a side, more than {}; lower it or --positions", scale,
+    throw user_error("--scale {} makes a picture of {} pixels per side, more than {}; lower it or --positions", scale,
                      n * scale, widest_picture);
   const std::int64_t side = n * scale;
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(side * side * 3), 255);
@@ -100,7 +100,7 @@ void add_show(CLI::App& app, Session& session) {
   pattern->add_option("--head", o->head, "head, from 0")->check(not_below_zero());
   pattern->add_option("--positions", o->positions, "show this many positions")->check(above_zero());
   CLI::Option* output = pattern->add_option("--output", o->output, "PNG to write; without it, text");
-  pattern->add_flag("--force", o->replace, "replace the picture when it exists")->needs(output);
+  pattern->add_flag("--force", o->replace, "replace the picture if it exists")->needs(output);
   pattern->add_option("--query", o->query, "in a picture, highlight this position's row")
       ->check(not_below_zero())
       ->needs(output);

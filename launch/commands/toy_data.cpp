@@ -85,8 +85,8 @@ void draw_pictures(const fs::path& folder) {
   }
 }
 
-// Notes of a scale that fade, a second or so each, as mu-law bytes: eight files to train, one each to validate and
-// test.
+// Decaying notes of a scale, about a second each, as mu-law bytes: eight files to train on, one each for validation and
+// testing.
 void pluck(const std::string& path) {
   constexpr std::int64_t rate = 12000, length = 8 * rate;
   DatasetInfo info;
@@ -164,7 +164,7 @@ std::string dataset_in(const std::string& folder, DataKind kind, const std::stri
   if (kind == DataKind::bytes && fs::is_directory(raw)) {
     const std::vector<fs::path> texts = files_in(raw);
     if (texts.size() != 1)
-      throw user_error("{}: holds {} files, but must be one file, or hold one, whose bytes are the text", input,
+      throw user_error("{}: holds {} files, but must be or hold exactly one, whose bytes are the text", input,
                        texts.size());
     input = texts.front().string();
   }

@@ -1,6 +1,5 @@
-// Small datasets for runs at toy size: prepared from a folder of the user's, or from data that is made up here, by
-// rule: sentences, drawn pictures, plucked strings. Made-up data shows that everything works, and nothing about
-// quality.
+// Small datasets for runs at toy size: prepared from the user's folder, or from generated data (sentences, drawn
+// pictures, plucked strings), which shows that everything works but says nothing about quality.
 #pragma once
 #include <string>
 
@@ -8,11 +7,11 @@
 
 namespace longstride {
 
-// The dataset of this kind in `folder`, empty when there is none: a prepared *.h5, or one that is prepared into
-// `output` from the raw data in text/, cifar10/, images/ or audio/.
+// The dataset of this kind in `folder`, empty if there is none: a prepared *.h5, or one that is prepared into `output`
+// from the raw data in text/, cifar10/, images/ or audio/.
 std::string dataset_in(const std::string& folder, DataKind kind, const std::string& output);
 
-// Made up, into `output`; what is there already stays.
+// A generated dataset in `output`; an existing one is kept.
 std::string made_up_dataset(DataKind kind, const std::string& output);
 
 }  // namespace longstride

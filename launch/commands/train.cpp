@@ -42,7 +42,7 @@ void add_train(CLI::App& app, Session& session) {
   train->add_option("--run", o->run, "run directory; default: runs/<name of the recipe>");
   train->add_flag("--resume", o->resume, "continue from the newest whole checkpoint");
   train->add_flag("--resume-changed", o->resume_changed,
-                  "continue even if training settings or data differ from the last checkpoint; prints both");
+                  "continue even if training settings or data differ from the last checkpoint; prints old and new");
   add_device_option(*train, o->device);
   train->callback([o, &session] { run_train(*o, session); });
 }

@@ -35,7 +35,7 @@ std::string meant(const std::string& word, const std::vector<std::string>& candi
   return near.empty() ? "" : ", did you mean '" + near + "'?";
 }
 
-// CLI11's own words may run over several lines.
+// CLI11's own messages may have several lines.
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   while (!text.empty() && text.back() == ' ') text.pop_back();
@@ -60,7 +60,7 @@ CLI::Validator bounded(const std::string& what, bool (*allowed)(double)) {
       [=](std::string& text) {
         char* end = nullptr;
         const double value = std::strtod(text.c_str(), &end);
-        return end != text.c_str() && *end == '\0' && allowed(value) ? "" : text + " is no number " + what;
+        return end != text.c_str() && *end == '\0' && allowed(value) ? "" : text + " is not a number " + what;
       },
       what);
 }
@@ -78,11 +78,11 @@ std::string exact_whole(std::string& text) {
   T whole = 0;
   if (parses(text, whole)) return "";
   double value = 0;
-  if (!parses(text, value) || value != std::floor(value)) return text + " is no whole number";
+  if (!parses(text, value) || value != std::floor(value)) return text + " is not a whole number";
   constexpr double exact = 9007199254740992.0;  // 2^53: beyond it a double skips whole numbers
   if (value < 0 && std::is_unsigned_v<T>) return text + " is below 0";
   if (std::abs(value) > exact)
-    return fmt::format("{} is beyond what is read, whole numbers {} {}", text, value > 0 ? "up to" : "from",
+    return fmt::format("{} is out of range; give a whole number {} {}", text, value > 0 ? "up to" : "from",
                        value > 0 ? std::numeric_limits<T>::max() : std::numeric_limits<T>::min());
   text = fmt::format("{:.0f}", value);
   return "";
@@ -90,12 +90,12 @@ std::string exact_whole(std::string& text) {
 
 std::string finite(std::string& text) {
   double value = 0;
-  return parses(text, value) && !std::isfinite(value) ? text + " is no finite number" : "";
+  return parses(text, value) && !std::isfinite(value) ? text + " is not a finite number" : "";
 }
 
 std::string not_empty(std::string& text, bool positional) {
   if (!text.empty()) return "";
-  return positional ? "'' names no file or folder" : "'' is no value; give one, or leave the option out";
+  return positional ? "'' names no file or folder" : "'' is not a value; give one, or leave the option out";
 }
 
 }  // namespace
@@ -104,14 +104,14 @@ CLI::Validator above_zero() {
   return bounded("above 0", [](double value) { return value > 0; });
 }
 CLI::Validator not_below_zero() {
-  return bounded("from 0", [](double value) { return value >= 0; });
+  return bounded("at or above 0", [](double value) { return value >= 0; });
 }
 
 void refuse_impossible_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (option->get_items_expected_max() == 0) continue;  // a flag
     const bool positional = option->get_positional();
-    const std::string type = option->get_type_name();  // of CLI11, from the variable's; what else it checks follows
+    const std::string type = option->get_type_name();  // CLI11's name of the variable's type; names of its checks follow
     if (type.starts_with("INT")) option->transform(CLI::Validator(exact_whole<std::int64_t>, ""));
     if (type.starts_with("UINT")) option->transform(CLI::Validator(exact_whole<std::uint64_t>, ""));
     if (type.starts_with("FLOAT")) option->transform(CLI::Validator(finite, ""));

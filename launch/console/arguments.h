@@ -6,17 +6,17 @@
 
 namespace longstride {
 
-// For numbers: CLI11's own validators of these print the largest double when they refuse.
+// For numbers: CLI11's own validators print the largest double when they refuse.
 CLI::Validator above_zero();
 CLI::Validator not_below_zero();
 
-// Makes every option of every command refuse what none can mean: no text at all, a number that is not finite, and a
-// whole number that does not fit 64 bits, for which CLI11 would take the nearest that does. Whole numbers may be
-// written as in recipes: 1e6. For when all commands and options are there.
+// Makes every option of every command refuse values that no option can mean: empty text, a number that is not finite,
+// and a whole number that does not fit 64 bits, for which CLI11 would take the nearest that does. Whole numbers may be
+// written as in recipes: 1e6. Call it after all commands and options are added.
 void refuse_impossible_values(CLI::App& app);
 
 // One sentence on why the arguments could not be parsed: what was not understood, what may have been meant, and which
-// --help to ask. `app` is the whole command, after its parse() has thrown `error`.
+// --help to read. `app` is the whole command, after its parse() has thrown `error`.
 std::string explain(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace longstride

@@ -20,7 +20,7 @@ class Canvas {
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }
 
-  // What lies outside is left out.
+  // Clipped to the canvas.
   void fill(std::int64_t row, std::int64_t column, std::int64_t height, std::int64_t width, Color color) {
     for (std::int64_t r = std::max<std::int64_t>(0, row); r < std::min(rows_, row + height); ++r)
       for (std::int64_t c = std::max<std::int64_t>(0, column); c < std::min(columns_, column + width); ++c)

@@ -1,4 +1,4 @@
-// "eval 120/390" on a terminal, rewritten in place; nothing in a log, where only results belong.
+// "eval 120/390" on a terminal, rewritten in place; nothing in a log.
 #pragma once
 #include <unistd.h>
 

@@ -16,7 +16,7 @@ std::string geometry(const DatasetInfo& info) {
     return fmt::format("pictures of {} x {} x {} = {} bytes (rows, columns, channels)", info.rows, info.columns,
                        info.channels, thousands(info.image_bytes()));
   if (info.rate > 0) return fmt::format("{} samples per second, {}", thousands(info.rate), printable(info.encoding));
-  return "a stream of bytes";
+  return "one sequence of bytes per split";
 }
 
 std::string size(const DatasetInfo& info, const SplitSize& split) {

@@ -40,8 +40,8 @@ void check_device_computes(const Model& model, Device device) {
   const std::int64_t head = std::max(attention.key_size, attention.value_size);
   if (head > widest_head)
     throw user_error(
-        "model.heads is {}, which makes heads of {}, but a GPU computes heads of at most {}; use more "
-        "heads, or --device cpu",
+        "model.heads is {}, which makes heads of size {}, but must make them at most {} on a GPU; use more heads, or "
+        "--device cpu",
         attention.heads, head, widest_head);
 }
 

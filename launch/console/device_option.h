@@ -16,13 +16,13 @@ struct DeviceOption {
 
 void add_device_option(CLI::App& command, DeviceOption& option);
 
-// Automatic: GPUs where there are some, else the CPU. Every rank calls it and gets a GPU of its own. UserError for a
-// GPU that is not there, for several ranks on one, or for several in a build without NCCL.
+// Automatic: GPUs if there are any, else the CPU. Every rank calls it and gets its own GPU. UserError if there is no GPU,
+// if several ranks would share one, or for several ranks in a build without NCCL.
 Device chosen_device(const DeviceOption& option, Communicator& comm);
 // For planning, which needs neither a GPU nor a build with CUDA. Automatic: as above.
 Device planned_device(const DeviceOption& option);
 
-// UserError for a model that the device's kernels do not compute.
+// UserError for a model that the device's kernels do not support.
 void check_device_computes(const Model& model, Device device);
 
 }  // namespace longstride

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Temporaries of a process that writes there, or was killed, are no content.
+// Temporary files of a process that is writing there, or was killed, do not count.
 bool holds_something(const fs::path& folder) {
   std::error_code error;
   const fs::directory_iterator entries(folder, error);
@@ -38,7 +38,7 @@ void make_output_folder(const std::string& path, bool replace, const std::vector
       throw user_error("{}: holds {}, which is read and might be replaced; choose another folder with --output",
                        printable(path), printable(fs::path(input).filename().string()));
   if (!replace && holds_something(path))
-    throw user_error("{}: holds files already; choose another folder with --output, or write into it with --force",
+    throw user_error("{}: already holds files; choose another folder with --output, or write into it with --force",
                      printable(path));
   error.clear();
   fs::create_directories(path, error);

@@ -1,4 +1,4 @@
-// [mpirun -n N] longstride doctor: is this machine, or this cluster, fit to train? What is wrong, and what to do.
+// [mpirun -n N] longstride doctor: is this machine, or this cluster, fit to train? If not, what to do.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -12,8 +12,8 @@
 namespace longstride {
 namespace {
 
-// A finding as it travels to rank 0.
-struct PackedFinding {
+// A finding in the form in which ranks exchange it.
+struct Packed {
   char what[24], where[72], result[256], advice[256];
   Verdict verdict;
 };
@@ -65,7 +65,7 @@ void run_doctor(const DoctorOptions& o, Session& session) {
   problems += show(comm, check_messages(comm));
   problems += show(comm, check_gpu(comm, device));
   if (device == Device::cuda) problems += show(comm, check_gpu_links(comm));
-  if (problems > 0) throw user_error("{} problem(s) found, and what to do about them appears above", problems);
+  if (problems > 0) throw user_error("{} problem(s) found; see above for what to do about each", problems);
   if (comm.rank() == 0)
     fmt::print("fit to train: {} rank(s) checked in {:.0f} s\n", comm.size(),
                std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
@@ -77,7 +77,7 @@ void add_doctor(CLI::App& app, Session& session) {
   auto o = std::make_shared<DoctorOptions>();
   CLI::App* doctor =
       app.add_subcommand("doctor", "Check this machine, or under mpirun all of them, and report problems");
-  doctor->add_option("--directory", o->directory, "where runs and datasets are; default: here");
+  doctor->add_option("--directory", o->directory, "where runs and datasets are; default: the current directory");
   doctor->add_option("--megabytes", o->megabytes, "written and read back on each host; default: 256")
       ->check(CLI::Range(1, 1 << 16));
   doctor->callback([o, &session] { run_doctor(*o, session); });

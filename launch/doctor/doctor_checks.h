@@ -1,4 +1,4 @@
-// What `longstride doctor` looks at. Every check is called by every rank; those of a host are made by its first rank.
+// The checks of `longstride doctor`. Every rank calls every check; the first rank of each host makes those of the host.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -27,20 +27,20 @@ struct DoctorOptions {
 
 // A host's processors and threads, free memory, limits, leftovers, the file system, HDF5.
 Findings check_host(Communicator& comm, const DoctorOptions& options);
-// What killed jobs of Open MPI and NCCL have left in a host's shared memory and scratch folder (/dev/shm, $TMPDIR) and
-// no process uses, with the command that removes it.
+// What killed jobs of Open MPI and NCCL have left in a host's shared memory and scratch folder (/dev/shm, $TMPDIR), if
+// no process uses it, with the command that removes it.
 Finding find_leftovers(const std::string& host, const std::string& shared, const std::string& scratch);
 // The ranks together: the same program, a common directory.
 Findings check_ranks(Communicator& comm, const DoctorOptions& options);
 // Between ranks over MPI, by pair and all together.
 Findings check_messages(Communicator& comm);
-// This rank's GPU: its driver, memory, speed. It then is the device of the next check.
+// This rank's GPU: its driver, memory, speed. The next check uses it.
 Findings check_gpu(Communicator& comm, Device& device);
 // All-reduce between GPUs over NCCL, by pair and all together.
 Findings check_gpu_links(Communicator& comm);
 
-// Times of pairs of ranks: both ranks of a pair call `measure` with their communicator; empty elsewhere. All pairs of
-// up to 16 ranks, otherwise those whose numbers differ in one binary digit.
+// Figures for pairs of ranks: both ranks of a pair call `measure` with their communicator. With up to 16 ranks all pairs,
+// otherwise those whose numbers differ in one binary digit.
 struct PairFigure {
   int a = 0, b = 0;
   double value = 0;

@@ -29,7 +29,7 @@ constexpr double gib = 1 << 30;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// A line of /proc/meminfo, in bytes; 0: not there.
+// A line of /proc/meminfo, in bytes; 0 if absent.
 double memory_of(const std::string& key) {
   std::ifstream in("/proc/meminfo");
   for (std::string name, rest; in >> name && std::getline(in, rest);)
@@ -37,7 +37,7 @@ double memory_of(const std::string& key) {
   return 0;
 }
 
-// The processors on which a process may run, as far as a mask of fixed size tells.
+// The processors on which a process may run, as far as a mask of fixed size can tell.
 cpu_set_t processors_of(pid_t process) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -52,7 +52,7 @@ struct RankProcessors {
   int threads;
 };
 
-// A rank may be bound to some of the processors, by itself or with others, so every rank tells its own.
+// A rank may be bound to some of the processors, alone or with others, so every rank reports its own.
 std::vector<RankProcessors> gather_processors(Communicator& comm) {
   std::vector<RankProcessors> all(static_cast<std::size_t>(comm.size()));
   RankProcessors& own = all[static_cast<std::size_t>(comm.rank())];
@@ -88,7 +88,7 @@ Finding processors(const Communicator& comm, const std::vector<RankProcessors>& 
   } else if (2 * cores <= all) {
     f.verdict = Verdict::note;
     f.advice =
-        fmt::format("{} of {} processors stay idle, for ranks are bound to the others: start them with --bind-to none",
+        fmt::format("{} of {} processors stay idle because ranks are bound to others: start them with --bind-to none",
                     all - cores, all);
   }
   return f;
@@ -145,7 +145,7 @@ Finding limits(const Communicator& comm) {
   return f;
 }
 
-// Writes, flushes and reads back; what is read may come from memory, so only the write is judged.
+// Writes, flushes and reads back. The data read may come from memory, so only the write speed is judged.
 Finding disk(const Communicator& comm, const DoctorOptions& options) {
   const std::string path = fmt::format("{}/longstride-doctor-{}", options.directory, comm.rank());
   const std::size_t piece = std::size_t{8} << 20;
@@ -188,8 +188,8 @@ Finding disk(const Communicator& comm, const DoctorOptions& options) {
   if (free < 10 * gib) {
     f.verdict = Verdict::problem;
     f.advice =
-        "make room, or choose another directory: train.keep checkpoints of 12 bytes per parameter, and one more "
-        "while it is written";
+        "make room, or choose another directory: a run keeps train.keep checkpoints of 12 bytes per parameter, and one "
+        "more while it is written";
   }
   return f;
 }
@@ -220,12 +220,12 @@ Finding hdf5(const Communicator& comm, const DoctorOptions& options) {
   Finding f{"HDF5", comm.host(), fmt::format("4 MiB written and read back in {:.2f} s", seconds)};
   if (!same || stored != sha.hex()) {
     f.verdict = Verdict::problem;
-    f.advice = "a dataset does not come back as it was written: check the disk and the file system";
+    f.advice = "a dataset does not read back as it was written: check the disk and the file system";
   }
   return f;
 }
 
-// A check that fails is a finding too.
+// An exception in a check is a finding too.
 template <class F>
 Finding guarded(const char* what, const Communicator& comm, const char* advice, F&& check) {
   try {
@@ -244,10 +244,9 @@ Findings check_host(Communicator& comm, const DoctorOptions& options) {
   std::error_code none;
   const fs::path temporary = fs::temp_directory_path(none);
   all.push_back(find_leftovers(comm.host(), "/dev/shm", none ? "/tmp" : temporary.string()));
-  all.push_back(guarded("disk", comm, "choose a directory that can be written with --directory",
-                        [&] { return disk(comm, options); }));
-  all.push_back(guarded("HDF5", comm, "choose a directory that can be written with --directory",
-                        [&] { return hdf5(comm, options); }));
+  const char* advice = "use --directory to choose a directory that can be written";
+  all.push_back(guarded("disk", comm, advice, [&] { return disk(comm, options); }));
+  all.push_back(guarded("HDF5", comm, advice, [&] { return hdf5(comm, options); }));
   return all;
 }
 
@@ -264,7 +263,7 @@ Findings check_ranks(Communicator& comm, const DoctorOptions& options) {
       std::find_if(programs.begin(), programs.end(), [&](const auto& p) { return p != programs.front(); });
   Finding program{"program", "all ranks", "the same"};
   if (other != programs.end()) {
-    program.result = fmt::format("rank {} runs another one than rank 0", other - programs.begin());
+    program.result = fmt::format("rank {} runs a different one from rank 0", other - programs.begin());
     program.verdict = Verdict::problem;
     program.advice = "install the same build on every host, or on a file system that they share";
   }
@@ -286,8 +285,8 @@ Findings check_ranks(Communicator& comm, const DoctorOptions& options) {
   if (missing) {
     directory.verdict = Verdict::note;
     directory.advice =
-        "only ranks that see rank 0's directory write checkpoints, and a sharded optimizer needs all: put "
-        "runs on a file system that the hosts share";
+        "only ranks that see rank 0's directory write checkpoints, and a sharded optimizer needs all of them: put runs "
+        "on a file system that the hosts share";
   }
   if (comm.rank() == 0) all.push_back(program);
   if (comm.rank() == 0 && writable) all.push_back(directory);

@@ -32,14 +32,14 @@ std::set<std::string> mapped_files(const std::vector<std::string>& places) {
   return found;
 }
 
-// What jobs put into shared memory and into the folder for temporary files: in use, or left by a dead job.
+// Files of jobs in shared memory and in the folder for temporary files: in use, or left by a dead job.
 struct Traces {
   std::vector<std::string> segments, sessions;  // of dead jobs, which this user may remove
   std::set<std::string> others;
   std::uint64_t bytes = 0;  // of the dead
 };
 
-// Jobs that end meanwhile remove files: what cannot be read counts as empty.
+// Jobs that end meanwhile remove their files, so what cannot be read counts as empty.
 std::uint64_t bytes_of(const std::string& path) {
   struct stat s = {};
   if (::lstat(path.c_str(), &s) != 0) return 0;
@@ -76,7 +76,7 @@ void find_segments(const std::string& place, const std::set<std::string>& mapped
   }
 }
 
-// ompi.<host>.<user>/pid.<of mpirun> or jf.<job>, where mpirun and the daemons map files.
+// ompi.<host>.<user>/pid.<mpirun's pid> or jf.<job>, where mpirun and the daemons map files.
 bool session_in_use(const fs::path& session, const std::set<std::string>& mapped) {
   const std::string name = session.filename().string(), inside = session.string() + "/";
   const auto first = mapped.lower_bound(inside);
@@ -102,7 +102,7 @@ void find_sessions(const std::string& place, const std::set<std::string>& mapped
   }
 }
 
-// The path, or a pattern that covers it and nothing of the others: all jobs of its host and user, or its job.
+// The path, or a pattern that matches it and none of the others: all jobs of its host and user, or its job.
 std::string pattern_of(const std::string& path, const std::set<std::string>& others) {
   const std::size_t name = path.rfind('/') + 1;
   for (int parts = 2; parts > 0; --parts) {
@@ -141,9 +141,9 @@ Finding find_leftovers(const std::string& host, const std::string& shared, const
   const std::set<std::string> mapped = mapped_files({shared_memory + "/", temporary + "/ompi."});
   find_segments(shared_memory, mapped, traces);
   find_sessions(temporary, mapped, traces);
-  if (traces.segments.empty() && traces.sessions.empty()) return {"leftovers", host, "none of dead jobs"};
+  if (traces.segments.empty() && traces.sessions.empty()) return {"leftovers", host, "none from dead jobs"};
   return {"leftovers", host,
-          fmt::format("{} segment(s) in {} and {} folder(s) in {} of dead jobs, {:.1f} MiB", traces.segments.size(),
+          fmt::format("{} segment(s) in {} and {} folder(s) in {} from dead jobs, {:.1f} MiB", traces.segments.size(),
                       shared_memory, traces.sessions.size(), temporary, static_cast<double>(traces.bytes) / (1 << 20)),
           Verdict::note, "no process seen from here uses them: " + command_for(traces)};
 }

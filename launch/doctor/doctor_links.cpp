@@ -28,7 +28,7 @@ std::string gpu_driver() {
   return at == std::string::npos ? "unknown" : text.substr(at + 2, text.find("  ", at + 2) - at - 2);
 }
 
-// Microseconds that two ranks need to meet.
+// Microseconds of a barrier between two ranks.
 double latency(Communicator& pair) {
   constexpr int times = 200;
   for (int i = 0; i < 20; ++i) pair.barrier();
@@ -37,7 +37,7 @@ double latency(Communicator& pair) {
   return seconds_since(begin) / times * 1e6;
 }
 
-// GB/s that each rank of a pair sends to the other while it receives as much.
+// GB/s that each rank of a pair sends to the other while receiving as much.
 double bandwidth(Communicator& pair) {
   constexpr std::size_t each = std::size_t{8} << 20;
   constexpr int times = 8;
@@ -172,7 +172,7 @@ Findings check_gpu(Communicator& comm, Device& device) {
   if (speed.flops_per_second < 0.85 * best) {
     f.verdict = Verdict::problem;
     f.advice =
-        "slower than the fastest one, for which all others wait: look for heat, a power cap or another program "
+        "slower than the fastest GPU, and all others wait for it: look for heat, a power cap or another program "
         "(nvidia-smi -q -d PERFORMANCE)";
   }
   if (free < 0.9 * all) {
@@ -197,7 +197,7 @@ Findings check_gpu_links(Communicator& comm) {
     f.verdict = Verdict::problem;
     f.advice = fmt::format(
         "the GPUs of ranks {} and {} have a slow link: see nvidia-smi topo -m and nvidia-smi nvlink -s; "
-        "NCCL_DEBUG=INFO says which way NCCL takes",
+        "NCCL_DEBUG=INFO shows which route NCCL takes",
         pairs.least.a, pairs.least.b);
   }
   return {f, {"NCCL all-reduce", "all GPUs", fmt::format("{:.3g} GB/s over {}", together, links)}};

@@ -16,22 +16,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_text(const std::string& path, const std::string& who) {
-  if (path.empty()) throw user_error("{}'' names no file; give the file of a recipe", who);
+std::string read_text(const std::string& path, const std::string& prefix) {
+  if (path.empty()) throw user_error("{}'' names no file; give the file of a recipe", prefix);
   std::error_code ignored;
   if (fs::is_directory(path, ignored))
-    throw user_error("{}{} is a directory; give the file of a recipe", who, printable(path));
+    throw user_error("{}{} is a directory; give the file of a recipe", prefix, printable(path));
   std::ifstream in(path, std::ios::binary);
   if (!in)
-    throw user_error("{}{}: cannot be read; give the file of a recipe, as recipes/quickstart/text.yaml", who,
+    throw user_error("{}{}: cannot be read; give the file of a recipe, such as recipes/quickstart/text.yaml", prefix,
                      printable(path));
-  std::string text(std::size_t{1} << 21, '\0');  // more than the parser takes: it says so
+  std::string text(std::size_t{1} << 21, '\0');  // more than the parser accepts, so that it reports a longer file
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));
   return text;
 }
 
-// A reason explains a value: where the value is set anew, the base's reason for its own goes.
+// A reason explains a value: if the value is overridden, the base's reason is dropped.
 void drop_stale_reasons(Setting& base, const Setting& over) {
   if (Setting* reasons = base.find("unpublished"))
     std::erase_if(reasons->entries, [&](const auto& reason) { return find_setting(over, reason.first) != nullptr; });
@@ -46,7 +46,7 @@ void apply_base(Setting& root, const fs::path& folder) {
   const std::string path = (folder / base->scalar).string();
   Setting below = parse_settings(read_text(path, base->where + ": base "), path);
   if (const Setting* second = below.find("base"))
-    throw user_error("{}: a recipe that is a base has a base itself; only one level is allowed", second->where);
+    throw user_error("{}: a base has a base itself, but only one level is allowed; remove this one", second->where);
   drop_stale_reasons(below, root);
   merge_settings(below, root);
   std::erase_if(below.entries, [](const auto& entry) { return entry.first == "base"; });

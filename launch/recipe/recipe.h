@@ -26,7 +26,7 @@ struct Recipe {
   // Settings the paper does not give, by key ("train.lr"), each with the reason for the value chosen.
   std::vector<std::pair<std::string, std::string>> unpublished;
   DataConfig data;
-  std::shared_ptr<ModelConfig> model = model_kinds().front()();  // of any kind; copies share it: only reading fills it
+  std::shared_ptr<ModelConfig> model = model_kinds().front()();  // of any kind; copies share it, and only reading fills it
   TrainConfig train;
   std::string resolved;  // the whole recipe as YAML, every key written out; what a run directory keeps
 };
@@ -34,11 +34,11 @@ struct Recipe {
 // Reads `path`, its `base:` (one level, relative to the file) and overrides "model.layers=12" in order. UserError on
 // anything unknown, missing, ill-typed, out of range or unable to train, with all such mistakes at once.
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
-// The same from text; `name` stands for the file in messages. base: is resolved against the working directory.
+// The same from text; `name` replaces the file in messages. base: is resolved against the working directory.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
 
-// The resolved recipe that a run keeps. It was accepted when the run began: settings that could not train, which an
-// earlier version let pass, do not keep the run from being evaluated.
+// The resolved recipe that a run keeps. It was accepted when the run began, so settings that cannot train, which an
+// earlier version allowed, do not prevent evaluating the run.
 Recipe recipe_of_run(const std::string& text, const std::string& name);
 
 }  // namespace longstride

@@ -11,8 +11,8 @@ struct Meaning {
   const char *key, *words;
 };
 
-// Words of Hugging Face, nanoGPT, fairseq and PyTorch Lightning. Of several keys with one word that of the section at
-// hand counts, then the first.
+// Names used by Hugging Face, nanoGPT, fairseq and PyTorch Lightning. If a word belongs to several keys, the one in the
+// current section is preferred, then the first.
 constexpr Meaning meanings[] = {
     {"train", "training trainer"},
     {"data", "dataset"},
@@ -76,7 +76,7 @@ std::string section_of(const std::string& key) {
   return dot == std::string::npos ? "" : key.substr(0, dot);
 }
 
-// A key that is in another section, as lr in `optimizer`.
+// A key that belongs to another section, such as lr in `optimizer`.
 std::string elsewhere(const std::string& word, const std::string& section) {
   static const std::vector<std::string> keys = [] {
     RecipeWriter writer;
@@ -119,7 +119,7 @@ std::string meant_key(const std::string& word, const std::string& section, const
   const std::string near = nearest(word, known);
   if (!near.empty()) return near;
   if (other != nullptr) return other->key;
-  const bool nested = section.find('.') != std::string::npos;  // too far from other sections to be taken for one
+  const bool nested = section.find('.') != std::string::npos;  // too deep for a key of another section
   return nested ? "" : elsewhere(word, section);
 }
 

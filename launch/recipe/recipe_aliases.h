@@ -1,4 +1,4 @@
-// What may be meant by a word that a recipe does not know: the names that other programs use.
+// Which key an unknown word may mean, including the names that other programs use.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace longstride {
 
 // The key meant by `word` in `section` ("" is the root), whose keys are `known`: one of these, or one of another
-// section, dotted; empty when none is likely.
+// section, dotted; empty if none is likely.
 std::string meant_key(const std::string& word, const std::string& section, const std::vector<std::string>& known);
 
 // What `key`, dotted, is called now; empty when it was never renamed.

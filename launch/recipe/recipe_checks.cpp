@@ -27,7 +27,7 @@ void check_batch(RecipeChecker& check, const Recipe& r) {
   if (check.none_in({"train.residual", "train.precision"}) && t.residual == Precision::bf16 &&
       (t.precision == Precision::fp32 || t.precision == Precision::fp16))
     check.refuse("train.residual",
-                 "train.residual is bf16, which goes with train.precision bf16 or automatic, but that is {}",
+                 "train.residual is bf16, which needs train.precision bf16 or automatic, but that is {}",
                  t.precision == Precision::fp32 ? "fp32" : "fp16");
 }
 
@@ -59,21 +59,18 @@ void check_parallel(RecipeChecker& check, const Recipe& r) {
     check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide data.context, {}", ranks,
                  r.data.context);
   if (check.none_in({"train.micro_batch"}) && ranks > 1 && r.train.micro_batch > 1)
-    check.refuse(
-        "train.micro_batch",
-        "train.micro_batch is {}, but ranks that share sequences (parallel.sequence_ranks is {}) take one at a time; "
-        "set it to 1",
-        r.train.micro_batch, ranks);
+    check.refuse("train.micro_batch",
+                 "train.micro_batch is {}, but sequence ranks (parallel.sequence_ranks is {}) process one sequence at a time; "
+                 "set it to 1",
+                 r.train.micro_batch, ranks);
 }
 
 void check_stages(RecipeChecker& check, const Recipe& r) {
   if (r.train.stages.empty() || !check.none_in({"train.stages", "train.steps", "data.context"})) return;
   if (check.none_in({"parallel.sequence_ranks"}) && r.train.parallel.sequence_ranks > 1)
-    check.refuse(
-        "parallel.sequence_ranks",
-        "parallel.sequence_ranks is {}, but ranks that share sequences take whole ones only; remove train.stages or "
-        "it",
-        r.train.parallel.sequence_ranks);
+    check.refuse("parallel.sequence_ranks",
+                 "parallel.sequence_ranks is {}, but sequence ranks cannot be combined with train.stages; remove one of them",
+                 r.train.parallel.sequence_ranks);
   const std::vector<Setting>& items = find_setting(check.root(), "train.stages")->items;
   Stage before;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -83,20 +80,20 @@ void check_stages(RecipeChecker& check, const Recipe& r) {
                       allowed);
     };
     if (stage.until <= before.until)
-      refuse("until", stage.until, fmt::format("rise: {} before it", before.until));
+      refuse("until", stage.until, fmt::format("rise from {} in the stage before", before.until));
     else if (stage.until >= r.train.steps)
       refuse("until", stage.until, fmt::format("be below train.steps, {}", r.train.steps));
     if (stage.context <= before.context)
-      refuse("context", stage.context, fmt::format("rise: {} before it", before.context));
+      refuse("context", stage.context, fmt::format("rise from {} in the stage before", before.context));
     else if (stage.context >= r.data.context || r.data.context % stage.context != 0)
-      refuse("context", stage.context, fmt::format("divide data.context, {}, and be less", r.data.context));
+      refuse("context", stage.context, fmt::format("divide data.context, {}, and be less than that", r.data.context));
     before = stage;
   }
 }
 
 void check_name(RecipeChecker& check, const std::string& name) {
   if (check.none_in({"name"}) && (name.find_first_of("/\\\n\t\r") != std::string::npos || name.front() == '.'))
-    check.refuse("name", "name is '{}', but must be fit for a directory: no slashes, no leading dot", shown(name));
+    check.refuse("name", "name is '{}', but must be usable as a directory name: no slashes, no leading dot", shown(name));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a single key's range cannot say of a recipe.
+// Checks of a recipe beyond the range of a single key.
 #pragma once
 #include <fmt/format.h>
 
@@ -11,10 +11,10 @@
 
 namespace longstride {
 
-// Keys that must agree with each other; fills what the model takes from the data.
+// Checks keys that must agree with each other, and fills in what the model takes from the data.
 void check_recipe(const Setting& root, Recipe& recipe, RecipeMistakes& mistakes);
 
-// Settings that agree and with which training does nothing, or diverges: each with the value to set.
+// Refuses settings with which training does nothing or diverges, each with the value to set.
 void check_training_can_work(const Setting& root, const Recipe& recipe, RecipeMistakes& mistakes);
 
 // The checks of one recipe.
@@ -25,7 +25,7 @@ class RecipeChecker : public SettingsChecker {
   const Setting& root() const { return root_; }
   bool none_in(std::initializer_list<const char*> keys) const override { return mistakes_.none_in(keys); }
   bool sets(const std::string& key) const { return find_setting(root_, key) != nullptr; }
-  // A mistake in `key` that `where` shows.
+  // A mistake in `key`, found at `where`.
   template <class... Args>
   void refuse_at(const std::string& where, const std::string& key, fmt::format_string<Args...> text, Args&&... args) {
     mistakes_.add(key, where + ": " + fmt::format(text, std::forward<Args>(args)...));

@@ -1,4 +1,4 @@
-// What is wrong with a recipe, collected while it is read, so that all of it is said at once.
+// The mistakes in a recipe, collected while it is read so that all are reported at once.
 #pragma once
 #include <cstddef>
 #include <initializer_list>
@@ -9,12 +9,12 @@ namespace longstride {
 
 class RecipeMistakes {
  public:
-  // `key`, as "model.layers", has no value to rely on; `sentence` begins with where it stands.
+  // `key`, such as "model.layers", has no valid value; `sentence` begins with its location.
   void add(const std::string& key, const std::string& sentence);
-  // Whether these keys, what holds them and what they hold are free of mistakes: what a check of several keys asks
-  // first, so that no mistake is reported twice.
+  // Whether these keys, their sections and their contents are free of mistakes. A check of several keys calls this first,
+  // so that no mistake is reported twice.
   bool none_in(std::initializer_list<const char*> keys) const;
-  // UserError when there are any. One stands alone; several stand below each other, a line each, the first 20.
+  // UserError if there are any: a single one by itself, several as a list of the first 20.
   void refuse(const std::string& recipe) const;
 
  private:

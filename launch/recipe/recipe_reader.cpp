@@ -31,7 +31,7 @@ std::string allowed_text(const std::optional<double>& value, const Range& r) {
   return fmt::format("{}, at most {:.0f}", r.text, r.most);
 }
 
-// Nothing when the word is none of the names.
+// Nothing if the word is not one of the names.
 std::optional<std::size_t> index_in(const std::vector<std::string>& names, const std::string& word) {
   const auto found = std::find(names.begin(), names.end(), word);
   if (found == names.end()) return {};
@@ -70,7 +70,7 @@ void RecipeReader::explain_unknown() {
     const std::string meant = meant_key(key, at.name, at.known);
     mistakes_.add(
         "", fmt::format("{}: unknown key '{}'{}; {}", value.where, shown(key), at.name.empty() ? "" : " in " + at.name,
-                        meant.empty() ? fmt::format("it may have {}", fmt::join(at.known, ", "))
+                        meant.empty() ? fmt::format("choose from {}", fmt::join(at.known, ", "))
                                       : fmt::format("did you mean '{}'?", meant)));
     const bool here = std::find(at.known.begin(), at.known.end(), meant) != at.known.end();
     if (here && at.map->find(meant) == nullptr) key = meant;
@@ -140,8 +140,8 @@ void RecipeReader::text(const std::string& key, std::string& value, Need need) {
   value = s->scalar;
 }
 
-// Which keys are listed may depend on a choice (model.kind), so it is made in the first visit too. Of a misspelt one
-// the nearest is taken, and the second visit complains.
+// Which keys are listed may depend on a choice (model.kind), so the first visit makes it too. For a misspelt choice it
+// takes the nearest, and the second visit reports the mistake.
 void RecipeReader::option(const std::string& key, std::size_t& chosen, Need need,
                           const std::vector<std::string>& names) {
   const Setting* s = take(key, need);
@@ -206,7 +206,7 @@ void RecipeReader::reasons(const std::string& key, std::vector<std::pair<std::st
   }
 }
 
-// When all keys have their right names.
+// Called after misspelt keys have been given their right names.
 void RecipeReader::check_reasons() {
   const Setting* reasons = root_.find("unpublished");
   if (reasons == nullptr) return;

@@ -1,8 +1,8 @@
-// Fills a Recipe from a tree of settings, strictly: a visitor of recipe_schema.h. What is wrong is collected, and the
-// value left as it was.
+// Fills a Recipe from a tree of settings, strictly: a visitor of recipe_schema.h. Mistakes are collected, and the values
+// left as they were.
 //
-// Every section is visited twice: first only its keys are listed, so that a key which is not among them can be taken
-// for the one it was meant to be, and then read.
+// Every section is visited twice: first to list its keys, so that an unknown key can be read as the one that was meant,
+// then to read them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -47,7 +47,7 @@ class RecipeReader : public SettingsVisitor {
   void level(Setting& map, const std::string& name, const std::function<void()>& visit);
   void explain_unknown();
   void check_reasons();
-  // The value of a key of the section at hand; null: there is none to read.
+  // The value of a key of the current section; null if there is none to read.
   Setting* take(const std::string& key, Need need);
   std::string dotted(const std::string& key) const;
   void must_be(const Setting& s, const std::string& name, const std::string& what);

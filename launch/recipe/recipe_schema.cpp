@@ -24,7 +24,7 @@ void visit_data(SettingsVisitor& v, DataConfig& c) {
   v.field("cross_files", c.cross_files, Need::optional);
 }
 
-// The kind first: the keys that follow are those of its model.
+// The kind comes first, because it determines the other keys.
 void visit_model(SettingsVisitor& v, std::shared_ptr<ModelConfig>& c) {
   Choices<std::size_t> kinds;
   for (const ModelKind& kind : model_kinds()) kinds.emplace_back(kind()->kind(), kinds.size());

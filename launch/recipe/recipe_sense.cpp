@@ -1,4 +1,4 @@
-// Settings that a recipe may hold and that cannot train. Each is refused with the value to set.
+// Settings that are valid but cannot train. Each is refused with the value to set.
 #include <algorithm>
 #include <limits>
 
@@ -13,27 +13,27 @@ void check_schedule(RecipeChecker& check, const TrainConfig& t) {
   if (!check.none_in({"train.warmup", "train.steps"}) || t.warmup <= t.steps) return;
   const bool given = check.sets("train.warmup");
   check.refuse_at(where_of(check.root(), given ? "train.warmup" : "train.steps"), "train.warmup",
-                  "train.warmup is {}{}, but must be at most train.steps, {}, or the rate never reaches train.lr; set "
-                  "train.warmup: {}, a tenth of the steps",
+                  "train.warmup is {}{}, but must be at most train.steps, {}, or the learning rate never reaches train.lr; "
+                  "set train.warmup: {}, a tenth of the steps",
                   t.warmup, given ? "" : " by default", t.steps, std::max<std::int64_t>(1, t.steps / 10));
 }
 
-// Adam moves a weight by at most about the rate, and Muon, in the size that it has here, by as much (optim/muon.h).
+// Adam moves a weight by at most about the learning rate, and so does Muon as it is scaled here (optim/muon.h).
 void check_rate(RecipeChecker& check, const TrainConfig& t) {
   if (check.none_in({"train.lr"}) && (t.lr > 1 || t.lr < static_cast<double>(least_normal)))
     check.refuse(
         "train.lr",
-        "train.lr is {}, but must be {}: a step moves every weight by about as much; set train.lr: 3.5e-4, the "
+        "train.lr is {}, but must be {}: a step moves every weight by about that much; set train.lr: 3.5e-4, the "
         "paper's",
-        t.lr, t.lr > 1 ? "at most 1" : "a number that fp32 holds");
+        t.lr, t.lr > 1 ? "at most 1" : "a number that fp32 can represent");
   if (check.none_in({"train.lr", "train.weight_decay"}) && t.lr * t.weight_decay >= 1)
     check.refuse("train.weight_decay",
-                 "train.weight_decay is {}, but its product with train.lr, {}, must be below 1, or a step turns every "
+                 "train.weight_decay is {}, but its product with train.lr, {}, must be below 1, or a step flips every "
                  "weight's sign; set train.weight_decay: 0.01",
                  t.weight_decay, t.lr);
 }
 
-// What fp32 cannot tell from 0 or from 1.
+// Values that fp32 cannot distinguish from 0 or 1.
 void check_rounding(RecipeChecker& check, const TrainConfig& t) {
   if (check.none_in({"train.epsilon"}) && t.epsilon < static_cast<double>(least_normal))
     check.refuse("train.epsilon", "train.epsilon is {}, which is 0 in fp32; set train.epsilon: 1e-8", t.epsilon);
@@ -50,7 +50,7 @@ void check_rounding(RecipeChecker& check, const TrainConfig& t) {
       check.refuse(f.key, "{} is {}, which is 1 in fp32; set {}: {}", f.key, f.value, f.key, f.usual);
 }
 
-// Ranks write to each other every tenth of hang_seconds, and a busy host keeps one waiting for some tenths of a second.
+// Ranks signal each other every tenth of hang_seconds, and a busy host may delay one by some tenths of a second.
 void check_watchdog(RecipeChecker& check, const TrainConfig& t) {
   if (check.none_in({"train.hang_seconds"}) && t.hang_seconds > 0 && t.hang_seconds < 1)
     check.refuse("train.hang_seconds",

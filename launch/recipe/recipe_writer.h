@@ -1,4 +1,4 @@
-// Prints a Recipe with every key written out: what a run directory keeps. A visitor of recipe_schema.h.
+// Prints a Recipe with every key written out, for the run directory. A visitor of recipe_schema.h.
 #pragma once
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -65,7 +65,7 @@ class RecipeWriter : public SettingsVisitor {
     }
     leaf(key, "[" + out + "]");
   }
-  // Double-quoted YAML: any bytes come back as they were.
+  // Double-quoted YAML, so that any bytes can be read back unchanged.
   static std::string quoted(const std::string& s) {
     std::string out = "\"";
     for (char c : s) {

@@ -20,7 +20,7 @@ constexpr std::size_t most_values = 10000;
 
 constexpr const char* override_flag = "--set ";
 
-// FILE:LINE, lines counted from 1; the command line has none.
+// FILE:LINE, with lines counted from 1; a --set has no line.
 std::string place(const std::string& name, std::size_t line) {
   return name.starts_with(override_flag) ? name : name + ":" + std::to_string(line);
 }
@@ -29,13 +29,13 @@ std::string place(const std::string& name, const YAML::Mark& mark) {
   return place(name, static_cast<std::size_t>(mark.line + 1));
 }
 
-// Tabs and ends of lines are text; other control characters, written as they are or as an escape like "\e", would spoil
-// a terminal, JSON or the name of a file.
+// Tabs and line ends are text. Other control characters, literal or as an escape like "\e", would corrupt a terminal,
+// JSON or a file name.
 bool is_text(const std::string& text, std::size_t at, std::size_t length) {
   return length > 0 && (!is_control(text, at) || text[at] == '\n' || text[at] == '\t' || text[at] == '\r');
 }
 
-// Refuses what is not text, at the line where it stands; `first` is that of the first character.
+// Refuses what is not text, naming its line; `first` is the line of the first character.
 void check_text(const std::string& text, const std::string& name, std::size_t first) {
   std::size_t line = first;
   for (std::size_t at = 0; at < text.size();) {
@@ -63,7 +63,7 @@ class Builder : public YAML::EventHandler {
     add(leaf(mark, "", anchor, Setting::Kind::null));
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    throw user_error("{}: this is an alias; recipes have no anchors and aliases, write the value out", at(mark));
+    throw user_error("{}: this is an alias; recipes have no anchors or aliases, so write the value out", at(mark));
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
@@ -101,8 +101,8 @@ class Builder : public YAML::EventHandler {
       throw user_error("{}: this has the tag {}; recipes have no tags", at(mark), shown(tag));
   }
   Setting leaf(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, Setting::Kind kind) {
-    if (anchor != 0) throw user_error("{}: this is an anchor; recipes have no anchors and aliases", at(mark));
-    if (++values_ > most_values) throw user_error("{}: more than {} values; this is no recipe", at(mark), most_values);
+    if (anchor != 0) throw user_error("{}: this is an anchor; recipes have no anchors or aliases", at(mark));
+    if (++values_ > most_values) throw user_error("{}: more than {} values; this is not a recipe", at(mark), most_values);
     Setting s;
     s.kind = kind;
     s.where = at(mark);
@@ -164,11 +164,11 @@ Setting parse(const std::string& text, const std::string& name) {
       throw user_error("{}: holds more than one YAML document; a recipe is one", name);
     return root;
   } catch (const YAML::Exception& e) {
-    throw user_error("{}: not YAML: {}", place(name, e.mark), printable(e.msg));  // it may quote half a character
+    throw user_error("{}: not YAML: {}", place(name, e.mark), printable(e.msg));  // yaml-cpp may quote half a character
   }
 }
 
-// Follows a dotted key from `root` as far as there are settings; whether to its end.
+// Follows a dotted key from `root` as far as there are settings; returns whether it reached the end.
 bool follow(const Setting& root, const std::string& key, const Setting*& last) {
   last = &root;
   for (std::size_t begin = 0; begin <= key.size();) {
@@ -181,7 +181,7 @@ bool follow(const Setting& root, const std::string& key, const Setting*& last) {
   return true;
 }
 
-// Letters to insert, remove or replace, or neighbours to exchange.
+// The number of letters to insert, remove or replace, or of neighbours to swap.
 std::size_t edits(const std::string& a, const std::string& b) {
   std::vector<std::size_t> before, last, row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -310,7 +310,7 @@ void apply_override(Setting& root, const std::string& assignment) {
 }
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
-  constexpr std::size_t longest_word = 64;  // nothing that is meant is longer, and the work grows with the length
+  constexpr std::size_t longest_word = 64;  // no candidate is longer, and the work grows with the length
   std::string best;
   if (word.size() > longest_word) return best;
   std::size_t fewest = std::max<std::size_t>(2, word.size() / 3) + 1;

@@ -1,4 +1,4 @@
-// YAML as a tree that remembers where every value came from: a line of a file, or a --set on the command line.
+// YAML as a tree that records where every value came from: a line of a file, or a --set on the command line.
 #pragma once
 #include <string>
 #include <utility>
@@ -17,9 +17,9 @@ struct Setting {
 
   Setting* find(const std::string& key);
   const Setting* find(const std::string& key) const;
-  std::string text() const;  // as it stands, shortened, for messages
+  std::string text() const;  // as written, shortened, for messages
 
-  // Defined where the type is complete: it holds itself.
+  // Defined where the type is complete, because it contains itself.
   Setting();
   Setting(const Setting&);
   Setting(Setting&&) noexcept;
@@ -31,15 +31,15 @@ struct Setting {
 // Text for messages: on one line, cut after some 60 bytes and never within a character.
 std::string shown(const std::string& text);
 
-// The setting of a dotted key, as "model.layers"; null: there is none.
+// The setting of a dotted key such as "model.layers"; null if there is none.
 const Setting* find_setting(const Setting& root, const std::string& key);
 
-// Where that stands, or the nearest section around it that is there.
+// The location of that setting, or of the nearest enclosing section that exists.
 std::string where_of(const Setting& root, const std::string& key);
 
 // Parses one YAML document whose root is a map. UserError (`name`:line) on anything malformed, bytes that are not
-// UTF-8, control characters (also escaped ones), duplicate keys, anchors, tags, several documents, nesting or size
-// beyond reason.
+// UTF-8, control characters (even escaped ones), duplicate keys, anchors, tags, several documents, and excessive nesting
+// or size.
 Setting parse_settings(const std::string& text, const std::string& name);
 
 // Values of `over` replace those of `base`: maps key by key, everything else whole.
@@ -48,7 +48,7 @@ void merge_settings(Setting& base, const Setting& over);
 // "model.layers=12": the value is YAML. Creates the maps on the way.
 void apply_override(Setting& root, const std::string& assignment);
 
-// The candidate with the fewest edits to `word`, or empty when none is near.
+// The candidate with the fewest edits from `word`, or empty if none is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace longstride

@@ -19,7 +19,7 @@ bool fit_for_html(const std::string& s, std::size_t at, std::size_t length) {
   return length > 0 && (!is_control(s, at) || s[at] == '\n' || s[at] == '\t');
 }
 
-// Means of equal runs of points, so that a curve has no more than `most`.
+// Means of equal runs of points, so that a curve has at most `most`.
 std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<double, double>>& points, std::size_t most) {
   const std::size_t together = (points.size() + most - 1) / most;
   std::vector<std::pair<double, double>> out;
@@ -35,7 +35,7 @@ std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<doubl
   return out;
 }
 
-// 1, 2 or 5 times a power of ten, of which `span` holds about `count`.
+// 1, 2 or 5 times a power of ten, chosen so that `span` holds about `count` of them.
 double round_step(double span, int count) {
   const double raw = span / count, power = std::pow(10, std::floor(std::log10(raw)));
   for (double factor : {1.0, 2.0, 5.0})

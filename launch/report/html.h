@@ -6,7 +6,7 @@
 
 namespace longstride {
 
-// Fit for HTML's text and attributes: markup is escaped; bytes that are no UTF-8, and control characters, are replaced.
+// Safe for HTML text and attributes: markup is escaped; bytes that are not UTF-8, and control characters, are replaced.
 std::string html_text(const std::string& text);
 // "data:image/png;base64,...", the content of a file.
 std::string data_uri(const std::string& media_type, const std::string& content);
@@ -17,8 +17,8 @@ struct Series {
   bool dots = false;  // a mark at every point
 };
 
-// Curves over steps as inline SVG: at most about 400 points per curve (means of the points between), axes with round
-// numbers. `logarithmic` spreads the vertical axis by powers of ten. Empty without points.
+// Curves over steps as inline SVG: at most about 400 points per curve (means of neighbouring points), axes with round
+// numbers. `logarithmic`: of the vertical axis. Empty if there are no points.
 std::string line_plot(const std::string& title, const std::vector<Series>& series, bool logarithmic = false);
 
 }  // namespace longstride

@@ -1,5 +1,5 @@
-// longstride report RUN: one self-contained page about a run: what it is, its curves, speed, memory, what it draws and
-// says, what it attends to, and where it ran.
+// longstride report RUN: one self-contained page about a run: its curves, scores, samples, attention, speed, memory,
+// settings and environment.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -144,7 +144,7 @@ std::string Report::scores() const {
                        html_text(recipe_.reproduces.row), recipe_.reproduces.bits_per_byte);
   if (rows.empty()) return out;
   return out +
-         "<div class=\"wide\"><table><tr><th>step</th><th>split</th><th>data</th><th>least context</th><th>bytes</th>"
+         "<div class=\"wide\"><table><tr><th>step</th><th>split</th><th>data</th><th>minimum context</th><th>bytes</th>"
          "<th>bits per byte</th></tr>\n" +
          rows + "</table></div>\n";
 }
@@ -222,9 +222,8 @@ std::string Report::attention() const {
   if (!index.is_object() || !index.contains("sheets")) return "";
   const Json& sheets = index.at("sheets");
   std::string out =
-      "<p>White: what the query, outlined, attends to; black: the future. A row a head, a column a query, or, where "
-      "the "
-      "strips are wide, one below the other.</p>\n<div class=\"sheets\">\n";
+      "<p>White: what the outlined query attends to; black: the future. One row per head and one column per query; wide "
+      "strips are stacked.</p>\n<div class=\"sheets\">\n";
   const std::size_t count = std::min(most, sheets.size());
   for (std::size_t i = 0; i < count; ++i) {
     const Json& sheet = sheets.at(i * sheets.size() / count);
@@ -259,7 +258,7 @@ std::string Report::settings() const {
       {"context", context},
       {"batch", fmt::format("{} sequences, {} bytes", recipe_.train.global_batch,
                             thousands(recipe_.train.global_batch * recipe_.data.context))},
-      {"optimizer", fmt::format("{}, rate {:g}, warmup {} steps, weight decay {:g}, clip {:g}", kind, recipe_.train.lr,
+      {"optimizer", fmt::format("{}, learning rate {:g}, warmup {} steps, weight decay {:g}, clip {:g}", kind, recipe_.train.lr,
                                 recipe_.train.warmup, recipe_.train.weight_decay, recipe_.train.clip)},
       {"data", recipe_.data.path}};
   if (const auto* shown = capability<ShowsAttention>(*model_)) {
@@ -280,11 +279,11 @@ std::string Report::page() {
              "<style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n",
              title, report_style, title) +
          headline() + section("Curves", curves()) + section("Scores", scores()) + section("Samples", samples()) +
-         section("Attention", attention()) + section("Speed", speed()) + section("Memory of a rank", memory()) +
+         section("Attention", attention()) + section("Speed", speed()) + section("Memory per rank", memory()) +
          section("Settings", settings()) + section("Environment", environment()) + "</main>\n</body>\n</html>\n";
 }
 
-// The page is made from the run's files, of which it may replace none but an older page.
+// The page is made from the run's files, and may replace none of them except an older page.
 void check_page(const ReportOptions& o, const std::string& own_page) {
   std::error_code error;
   const fs::path page = fs::weakly_canonical(follow_links(o.output), error);
@@ -302,7 +301,7 @@ void run_report(const ReportOptions& o, Session& session) {
   if (!o.output.empty()) check_page(o, own_page);
   const std::string page = Report(o.run).page();
   write_file_atomically(path, page);
-  print_written(path, thousands(static_cast<std::int64_t>(page.size())) + " bytes, nothing outside it is needed");
+  print_written(path, thousands(static_cast<std::int64_t>(page.size())) + " bytes, self-contained");
 }
 
 }  // namespace

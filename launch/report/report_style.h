@@ -1,5 +1,4 @@
-// How a run's page looks: one column, light or dark as the reader's system is, and no wider than a phone's screen on a
-// phone.
+// How a run's page looks: one column, light or dark like the reader's system, and fit for a phone's screen.
 #pragma once
 
 namespace longstride {

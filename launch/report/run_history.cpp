@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The objects of a file with one per line.
+// The JSON objects of a file with one per line.
 std::vector<Json> objects_in(const std::string& path) {
   std::vector<Json> objects;
   if (!std::filesystem::exists(path)) return objects;

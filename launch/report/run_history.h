@@ -1,4 +1,4 @@
-// What a run directory tells about its past: metrics.jsonl, the newest checkpoint, and the evaluations kept with them.
+// What a run directory records about the run: metrics.jsonl, the newest checkpoint, and the evaluations kept with them.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,20 +21,20 @@ struct RunHistory {
   std::vector<StepPoint> steps;                    // what was logged, ascending
   std::vector<EvaluationPoint> evaluations;        // of the validation split
   std::string device, precision;                   // of a run on a GPU; empty: the CPU
-  std::int64_t planned_bytes = 0, used_bytes = 0;  // of the device's memory; 0: not said
+  std::int64_t planned_bytes = 0, used_bytes = 0;  // of the device's memory; 0: unknown
 
   double seconds(double tokens_per_step) const;  // of training, without evaluations and restarts
-  std::optional<double> seconds_per_step(double tokens_per_step) const;  // median of what was logged; none: nothing was
+  std::optional<double> seconds_per_step(double tokens_per_step) const;  // median of the logged steps
 };
 
-// Lines that are cut short or not ours are passed over; a run without metrics has an empty history.
+// Lines that are cut short or not ours are skipped; a run without metrics has an empty history.
 RunHistory read_history(const std::string& run);
 
-// A figure that takes long to compute, so RUN/evaluations.jsonl keeps it for the next time it is asked for.
+// A figure that takes long to compute, so RUN/evaluations.jsonl keeps it.
 struct KeptEvaluation {
   std::int64_t step = 0;
   std::string split, data, weights;  // data: path of the dataset
-  std::string sha256;                // of the split's bytes; empty: not known
+  std::string sha256;                // of the split's bytes; empty: unknown
   std::int64_t min_context = 0, max_windows = 0, bytes = 0;
   double bits_per_byte = 0;
 

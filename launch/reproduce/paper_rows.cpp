@@ -33,7 +33,7 @@ std::vector<fs::path> recipe_files(int table, const std::string& recipes) {
   for (const auto& entry : fs::directory_iterator(folder, error))
     if (entry.path().extension() == ".yaml") files.push_back(entry.path());
   if (files.empty())
-    throw user_error("{}: holds no recipes; run this where the folder recipes is, or say where with --recipes",
+    throw user_error("{}: holds no recipes; run this where the folder recipes is, or give its path with --recipes",
                      folder.string());
   std::sort(files.begin(), files.end(), [&](const fs::path& a, const fs::path& b) {
     return std::pair(place_of(table, a.stem()), a.stem()) < std::pair(place_of(table, b.stem()), b.stem());
@@ -41,7 +41,7 @@ std::vector<fs::path> recipe_files(int table, const std::string& recipes) {
   return files;
 }
 
-// What makes a training what it is: data, model and optimizer, not what the recipe is called.
+// What identifies a training: data, model and optimizer, but not the recipe's name.
 std::string training_of(const Recipe& recipe) {
   Recipe bare = recipe;
   bare.name = "x";
@@ -52,7 +52,7 @@ std::string training_of(const Recipe& recipe) {
   return writer.text();
 }
 
-// The name under which a training is run: that of the first table which has it.
+// The name of a training's run: the key of its row in the first table that has it.
 std::string run_of(const Recipe& published, int table, const std::string& key, const std::string& recipes) {
   const std::string training = training_of(published);
   std::error_code error;
@@ -63,8 +63,8 @@ std::string run_of(const Recipe& published, int table, const std::string& key, c
   return key;
 }
 
-// A model that a processor trains in seconds, on the same kind of data. Pictures keep their size, for that is their
-// data; text and sound become shorter.
+// A model that a CPU trains in seconds, on the same kind of data. Pictures keep their size, which the data fixes; text
+// and sound become shorter.
 std::vector<std::string> toy_overrides(const Recipe& r) {
   const auto set = [](const char* key, auto value) { return fmt::format("{}={}", key, value); };
   const bool bytes = r.data.kind == DataKind::bytes, cifar = r.data.kind == DataKind::cifar10;
@@ -85,7 +85,7 @@ std::vector<std::string> toy_overrides(const Recipe& r) {
   return out;
 }
 
-// Table 3: the windows' least context and the paper's bits per byte.
+// Table 3: the minimum context and the paper's bits per byte.
 const std::vector<std::pair<std::int64_t, double>> minimum_contexts = {
     {6144, 0.9952}, {9216, 0.9936}, {10752, 0.9932}, {11904, 0.9930}, {12096, 0.9922}, {12160, 0.9908}};
 
@@ -118,7 +118,7 @@ std::vector<PaperRow> paper_rows(int table, const std::string& recipes, Scale sc
     row.run = run_of(row.published, table, row.key, recipes);
     add_rows(table, row, rows);
   }
-  if (rows.empty()) throw user_error("{}: no recipe there says that it reproduces table {}", recipes, table);
+  if (rows.empty()) throw user_error("{}: holds no recipe that reproduces table {}; give another folder with --recipes", recipes, table);
   return rows;
 }
 

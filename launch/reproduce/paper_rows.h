@@ -1,4 +1,4 @@
-// The rows of the paper's tables, as the recipes in recipes/table1 .. table4 say them.
+// The rows of the paper's tables, as given by the recipes in recipes/table1 .. table4.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,14 +14,14 @@ enum class Scale : std::uint8_t { paper, smoke, speed };
 struct PaperRow {
   std::string key;               // the recipe file's name: "enwik8-fixed"
   std::string label;             // the row in the paper's words
-  std::string run;               // directory: rows that are one training share it
+  std::string run;               // directory, shared by rows with the same training
   Recipe published;              // as the file has it
   Recipe recipe;                 // at the scale, with the user's overrides
   std::int64_t min_context = 0;  // table 3
   double bits_per_byte = 0;      // the paper's
 };
 
-// In the paper's order; recipes that it does not know come last. UserError when the folder holds none.
+// In the paper's order; recipes for other rows come last. UserError if the folder holds none.
 std::vector<PaperRow> paper_rows(int table, const std::string& recipes, Scale scale,
                                  const std::vector<std::string>& overrides);
 

@@ -1,5 +1,5 @@
-// longstride reproduce TABLE: runs, resumes or reads the runs of a table's rows and writes the table beside the
-// paper's.
+// longstride reproduce TABLE: runs, resumes or reads the runs of a table's rows and writes the table next to the paper's
+// figures.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -98,14 +98,14 @@ void Reproduction::select_rows() {
   for (const TableRow& row : table_.rows) keys.push_back(row.paper.key);
   for (const std::string& wanted : options_.rows)
     if (std::find(keys.begin(), keys.end(), wanted) == keys.end())
-      throw user_error("--row {}: no recipe of {} has this name; there are {}", wanted, options_.table,
+      throw user_error("--row {}: no recipe of {} has this name; choose from {}", wanted, options_.table,
                        fmt::join(keys, ", "));
   std::erase_if(table_.rows, [&](const TableRow& row) {
     return std::find(options_.rows.begin(), options_.rows.end(), row.paper.key) == options_.rows.end();
   });
 }
 
-// Rank 0 looks, and prepares what has to be prepared; then all ranks look.
+// Rank 0 looks first, and prepares what has to be prepared; then all ranks look.
 std::string Reproduction::find_data(const PaperRow& row) {
   const DataKind kind = row.recipe.data.kind;
   if (const auto found = data_.find(kind); found != data_.end()) return found->second;
@@ -146,10 +146,10 @@ void Reproduction::train_row(TableRow& row) {
   request.run = directory(row.paper);
   request.resume = steps_done(row.paper) > 0;
   request.device = device_;
-  session_.comm->barrier();  // all have looked before anything is written
+  session_.comm->barrier();  // all ranks have looked before anything is written
   share_time(row);
   const TrainingOutcome outcome = train_run(request, session_);
-  session_.comm->barrier();  // the last checkpoint is there for every rank to see
+  session_.comm->barrier();  // every rank can see the last checkpoint
   if (!outcome.stopped) return;
   if (session_.comm->any(stop_signal() != 0))
     interrupted_ = true;
@@ -157,7 +157,7 @@ void Reproduction::train_row(TableRow& row) {
     out_of_time_ = true;
 }
 
-// The figure is kept in the run, and not computed again.
+// The figure is kept in the run and not computed again.
 void Reproduction::evaluate_row(TableRow& row) {
   const std::string run = directory(row.paper);
   KeptEvaluation wanted;
@@ -214,7 +214,7 @@ void Reproduction::read_row(TableRow& row) const {
   if (!m.finished) m.note = fmt::format("step {} of {}: the same command continues", state.step, train.steps);
 }
 
-// Random bytes: time does not depend on them.
+// On random bytes, since the time does not depend on them.
 double Reproduction::seconds_per_step(const Recipe& recipe, int steps) {
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device_);
@@ -222,7 +222,7 @@ double Reproduction::seconds_per_step(const Recipe& recipe, int steps) {
   std::vector<std::uint8_t> rows(static_cast<std::size_t>(step.state().tokens.count()));
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::uint8_t>(i * 2654435761U >> 24);
   step.start();
-  for (int i = 0; i < 3; ++i) step.run(rows.data());  // kernels are loaded, the graph is captured, and one more
+  for (int i = 0; i < 3; ++i) step.run(rows.data());  // to load kernels, capture the graph and warm up
   step.report();
   const Clock::time_point begin = Clock::now();
   for (int i = 0; i < steps; ++i) step.run(rows.data());
@@ -241,7 +241,7 @@ void Reproduction::time_row(TableRow& row) {
   m.precision = name_of(resolved(recipe.train.precision, device_));
 }
 
-// As many steps as fit into the seconds, so that warmup and cosine are whole; a run that has begun keeps its own.
+// As many steps as fit into the seconds, with a full warmup and cosine; a run that has begun keeps its number of steps.
 void Reproduction::fit_steps(TableRow& row) {
   Recipe& recipe = row.paper.recipe;
   std::int64_t steps = 0;
@@ -271,7 +271,7 @@ void Reproduction::run_row(TableRow& row) {
   }
   if (steps_done(row.paper) == 0) {
     row.measured.note =
-        data.empty() ? asked + " is not there; `longstride prepare` makes it, or give --data" : "not begun";
+        data.empty() ? asked + " does not exist; make it with `longstride prepare`, or give --data" : "not started";
     return;
   }
   read_row(row);
@@ -299,7 +299,7 @@ void Reproduction::run() {
   write();
   if (out_of_time_ || interrupted_)
     fmt::print("{}: the same command continues from the checkpoints in {}\n",
-               interrupted_ ? "stopped by a signal" : "the time is over", output_);
+               interrupted_ ? "stopped by a signal" : "the time is up", output_);
   for (const TableRow& row : table_.rows)
     if (row.measured.evidence != Evidence::none) return;
   throw user_error("no row of {} could be run: {}", options_.table, table_.rows.front().measured.note);
@@ -318,9 +318,9 @@ void add_reproduce(CLI::App& app, Session& session) {
       ->add_option("--scale", o->scale,
                    "paper: the published training; smoke: toy size, minutes; speed: only times the published steps")
       ->check(CLI::IsMember({"paper", "smoke", "speed"}));
-  reproduce->add_option("--row", o->rows, "only these rows, by the names of their recipes, as enwik8-dense");
+  reproduce->add_option("--row", o->rows, "only these rows, by the names of their recipes, such as enwik8-dense");
   reproduce->add_option("--data", o->data,
-                        "folder of prepared *.h5, taken by their kind, or of raw text/, cifar10/, images/, audio/");
+                        "folder of prepared *.h5, matched by kind, or of raw text/, cifar10/, images/, audio/");
   reproduce->add_option("--output", o->output, "folder of the runs and the table; default: runs/reproduce-<scale>");
   reproduce->add_option("--recipes", o->recipes, "folder of table1/ to table4/; default: recipes");
   reproduce->add_option("--set", o->overrides, "override a key of every row, as in --set train.steps=2000");

@@ -13,7 +13,7 @@ namespace longstride {
 namespace {
 
 const char* const titles[] = {"", "bits per byte on four datasets", "time per iteration of three patterns",
-                              "enwik8 by the least context of a scored byte", "classical music at longer contexts"};
+                              "enwik8 by the minimum context of a scored byte", "classical music at longer contexts"};
 
 std::string name_of(Scale scale) { return scale == Scale::paper ? "paper" : scale == Scale::smoke ? "smoke" : "speed"; }
 
@@ -112,11 +112,10 @@ std::string costs(const PaperTable& table) {
                   rate_text(m.tokens_per_second(row.paper)), hours(1), hours(8), hours(64)});
   }
   if (rows.empty()) return "";
-  return "\nWhat the published training would take at this speed, in hours on 1, 8 and 64 such GPUs (8 by NVLink at "
-         "350 "
-         "GB/s, 64 by 50 GB/s each; gradients in 16 bits, not overlapped; computed, not run):\n\n"
+  return "\nWhat the published training would take at this speed, in hours on 1, 8 and 64 such GPUs (8 linked by NVLink "
+         "at 350 GB/s, 64 at 50 GB/s each; gradients in 16 bits, not overlapped; computed, not run):\n\n"
          "| row | tokens | tokens/s | 1 | 8 | 64 |\n|---|---|---|---|---|---|\n" +
-         rows + "\n\\* with a batch of as many sequences as GPUs, which is another training.\n";
+         rows + "\n\\* with a batch of as many sequences as GPUs, which changes the training.\n";
 }
 
 nlohmann::ordered_json or_null(const std::optional<double>& value) {
@@ -149,7 +148,7 @@ Speedup speedup_over_dense(const PaperTable& table, const TableRow& row) {
 double full_run_hours(const TableRow& row, int ranks) {
   const Measured& m = row.measured;
   const TrainConfig& train = row.paper.published.train;
-  constexpr double node = 350e9, network = 50e9;  // bytes a second of one GPU's links
+  constexpr double node = 350e9, network = 50e9;  // bytes/s of one GPU's links
   const double sequences = static_cast<double>(std::max<std::int64_t>(train.global_batch, ranks));
   const double step_tokens = sequences * static_cast<double>(row.paper.published.data.context);
   const double steps = static_cast<double>(m.published_tokens) / step_tokens;
@@ -163,7 +162,7 @@ std::string markdown(const PaperTable& table) {
   std::string out = fmt::format("# Table {}: {}\n\n", table.number, titles[table.number]);
   if (table.scale == Scale::smoke)
     out +=
-        "At toy size: it shows that every row trains and is scored here, and says nothing about the paper's "
+        "At toy size: this shows that every row can be trained and scored here, but says nothing about the paper's "
         "figures.\n\n";
   const std::vector<std::string> columns = head(table);
   out += line(columns) + line(std::vector<std::string>(columns.size(), "---"));

@@ -1,4 +1,4 @@
-// What is known of one row of a table after it was run, and the tables made of it.
+// The results of one row of a table, and the tables made from them.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,10 +12,10 @@ enum class Evidence : std::uint8_t { none, speed, toy, short_run, full_run };
 
 struct Measured {
   Evidence evidence = Evidence::none;
-  std::string note;                     // why there is none, or how to go on
+  std::string note;                     // why there is none, or how to continue
   std::string data, device, precision;  // data: the dataset's file; device: a GPU's name, or "the CPU"
   std::optional<double> bits_per_byte;
-  std::string split;                       // that was scored
+  std::string split;                       // the one that was scored
   std::int64_t scored = 0;                 // bytes of it
   std::optional<double> seconds_per_step;  // of the global batch
   std::int64_t parameters = 0, steps = 0, tokens = 0, published_tokens = 0;
@@ -39,14 +39,14 @@ struct PaperTable {
   std::vector<TableRow> rows;
 };
 
-// Of table 2: how much faster than the dense row of the same data, the paper's and the measured one.
+// Table 2: how many times faster than the dense row on the same data, in the paper and as measured.
 struct Speedup {
   std::optional<double> paper, measured;
 };
 Speedup speedup_over_dense(const PaperTable& table, const TableRow& row);
 
-// Hours that the published training of a row takes at the measured speed: tokens a rank at the speed of one device,
-// and the gradients' all-reduce after it, not overlapped. More ranks than sequences in the batch take a larger batch.
+// Hours that the published training of a row takes at the measured speed: each rank's tokens at the speed of one device,
+// and then the gradients' all-reduce, not overlapped. With more ranks than sequences in the batch, the batch grows.
 double full_run_hours(const TableRow& row, int ranks);
 
 std::string markdown(const PaperTable& table);

@@ -11,7 +11,7 @@
 namespace longstride {
 namespace {
 
-// The value of "key : value" in a file of the kernel's; empty where there is none.
+// The value of "key : value" in a file of /proc; empty if there is none.
 std::string value_in(const char* path, const std::string& key) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);)

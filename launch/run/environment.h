@@ -1,4 +1,4 @@
-// Where a run takes place: what RUN/environment.json holds, written by every process that trains it.
+// Where a run takes place: the content of RUN/environment.json, which every start of the run writes.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace longstride {
 
-// JSON: version, compiler, host, system, processor, cores, device, ranks, when it began.
+// JSON: version, compiler, host, system, processor, cores, device, ranks, start time.
 std::string describe_environment(Device device, int ranks);
 
 }  // namespace longstride

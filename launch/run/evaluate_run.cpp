@@ -28,7 +28,7 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   const auto windows = static_cast<std::int64_t>(evaluation_windows(*sequences, config).size());
   if (windows == 0)
     throw user_error("{}: the split '{}' is empty; choose another with --split", dataset->path(), request.split);
-  config.batch = std::min(config.batch, windows);  // memory is taken for the batch
+  config.batch = std::min(config.batch, windows);  // memory is allocated for a whole batch
 
   EvaluationMemory memory(*run.model, run.masters, config, run.recipe.train, request.device);
   Context ctx = memory.context();

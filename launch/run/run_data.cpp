@@ -16,7 +16,7 @@ std::string checksum_of(const Dataset& dataset, const char* split) {
   return sha.hex();
 }
 
-// Empty when the run's checkpoints do not say: older ones do not.
+// Empty if the run's checkpoints do not record it; older ones do not.
 std::string known(const DataRecord& record, const std::string& name) {
   const auto found = record.find(name);
   return found == record.end() ? "" : found->second;
@@ -46,14 +46,14 @@ std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::st
   const DataRecord now = form_of(*dataset);
   for (const char* name : {"geometry", "rate", "encoding"})
     if (const std::string before = known(run.data, name); !before.empty() && known(now, name) != before)
-      throw user_error("{}: its {} is {}, but the model was trained on {}; choose data that was prepared alike", path,
+      throw user_error("{}: its {} is {}, but the model was trained on {}; choose data prepared the same way", path,
                        name, known(now, name), before);
   const std::string before = known(run.data, split);
   if (!other.empty() || before.empty()) return dataset;
   if (const std::string found = checksum_of(*dataset, split.c_str()); found != before)
     throw user_error(
-        "{}: '{}' is not what it was when the run was trained: its sha256 was {}, and is {}; prepare it as it was, or "
-        "say that you mean this file with --data {}",
+        "{}: '{}' has changed since the run was trained: its sha256 was {}, but is now {}; prepare it as it was, or "
+        "use this file anyway with --data {}",
         path, split, before, found, path);
   return dataset;
 }

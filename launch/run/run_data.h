@@ -1,4 +1,4 @@
-// The data of a run: what a checkpoint remembers of it, and whether a dataset is that data.
+// The data of a run: what a checkpoint records about it, and whether a dataset is that data.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,13 +9,12 @@
 
 namespace longstride {
 
-// path, kind, geometry or rate and encoding, and the SHA-256 of each split, by these names. The checksums of a file
-// that has none, because another program wrote it, are computed here.
+// path, kind, geometry or rate and encoding, and the SHA-256 of each split, by these names. Checksums that the file
+// lacks, because another program wrote it, are computed here.
 DataRecord record_of(const Dataset& dataset);
 
-// Opens the run's dataset to score or show `split` of it, or `other` when it is not empty. UserError when its kind,
-// geometry, sampling rate or encoding are not those that the model was trained on, or when the run's own dataset has
-// changed since.
+// Opens the run's dataset to score or show its `split`, or `other` if that is not empty. UserError if its kind, geometry,
+// sampling rate or encoding differ from what the model was trained on, or if the run's own dataset has changed since.
 std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::string& other, const std::string& split);
 
 }  // namespace longstride

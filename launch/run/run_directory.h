@@ -1,4 +1,4 @@
-// A run's folder and how commands find what is in it: RUN/recipe.yaml and RUN/environment.json (run_records.h),
+// A run's folder and how commands find its contents: RUN/recipe.yaml and RUN/environment.json (run_records.h),
 // RUN/metrics.jsonl, RUN/events.* (TensorBoard), RUN/checkpoints/step-00001000/, RUN/samples/, RUN/lock.
 #pragma once
 #include <memory>
@@ -16,26 +16,25 @@ struct LoadedRun {
   Recipe recipe;  // as the checkpoint holds it
   std::unique_ptr<Model> model;
   Block weights;
-  Tensor masters;   // in it: the flat buffer that the model is bound to
-  DataRecord data;  // what it was trained on; empty: its checkpoint does not say
+  Tensor masters;   // in `weights`: the flat buffer that the model is bound to
+  DataRecord data;  // what it was trained on; empty: not recorded
   std::int64_t step = 0;
-  bool averaged = false;  // the running average of the weights, rather than the last ones
+  bool averaged = false;  // the weights are the running average rather than the last ones
 };
 
-// weights: "automatic" (the average where the run keeps one), "last" or "average". UserError when `run` is no run
-// directory or holds no whole checkpoint.
+// weights: "automatic" (the average if the run keeps one), "last" or "average". UserError if `run` is not a run directory
+// or holds no whole checkpoint.
 LoadedRun load_run(const std::string& run, const std::string& weights);
 
-// What a resumed run would do otherwise than it did up to its last checkpoint.
+// A difference between a resumed run and the run up to its last checkpoint.
 struct Change {
   std::string what, before, now;
 };
 
 // The changes between the newest whole checkpoint of `run` and this recipe and data: settings of training, and the
-// bytes of the dataset. Not among them: what changes no figure (where data and checkpoints are, what is logged and
-// when), or only its rounding (micro-batches, ranks, recompute). UserError when the run cannot be continued with this
-// recipe at all: another model, kind of data, seed or kind of optimizer than it began with, or fewer steps than it has
-// done. Nothing is written.
+// bytes of the dataset. Leaves out what changes no figure (where data and checkpoints are, what is logged and when), or
+// only its rounding (micro-batches, ranks, recompute). UserError if the run cannot be continued with this recipe at all:
+// another model, kind of data, seed or kind of optimizer, or fewer steps than it has done. Nothing is written.
 std::vector<Change> changes_since_checkpoint(const std::string& run, const Recipe& recipe, const DataRecord& data);
 
 }  // namespace longstride

@@ -37,7 +37,7 @@ void make_directory(const std::string& path, const char* advice) {
 
 // What only rank 0 touches: the run's directory and its mirror, locked for as long as the run trains.
 struct RunPlaces {
-  std::string run, mirror;  // mirror: empty when there is none
+  std::string run, mirror;  // mirror: empty if there is none
   std::unique_ptr<RunLock> run_lock, mirror_lock;
 };
 
@@ -45,7 +45,7 @@ bool holds_checkpoints(const std::string& directory) {
   return !directory.empty() && !checkpoint_steps(directory).empty();
 }
 
-// A fresh run must not write over another one; a resumed one needs something to resume.
+// A new run must not overwrite another one; a resumed one needs something to resume.
 void lock_places(RunPlaces& places, bool resume) {
   if (resume && !holds_checkpoints(places.run) && !holds_checkpoints(places.mirror))
     throw user_error("{}: holds no checkpoint to resume from; start the run without --resume", places.run);
@@ -59,7 +59,7 @@ void lock_places(RunPlaces& places, bool resume) {
   }
   for (const std::string& place : {places.run, places.mirror})
     if (!resume && holds_checkpoints(place))
-      throw user_error("{}: holds checkpoints already; continue it with --resume or {}", place,
+      throw user_error("{}: already holds checkpoints; continue it with --resume or {}", place,
                        place == places.run ? run_advice : "choose another folder with train.mirror");
 }
 
@@ -76,7 +76,7 @@ void list_changes(const std::vector<Change>& changes, bool accepted, const std::
         run, list);
 }
 
-// On rank 0: everything that can be refused is, before anything of the run changes.
+// On rank 0: refuses everything that has to be refused before it changes anything in the run.
 void prepare_places(RunPlaces& places, const TrainRequest& request, const DataRecord& data) {
   lock_places(places, request.resume);
   if (!request.resume) return;
@@ -146,9 +146,9 @@ TrainingOutcome train_run(const TrainRequest& request, Session& session) {
     setup.record = record_of(*dataset);
     prepare_places(places, request, setup.record);
     record_start(request.run, recipe.resolved, describe_environment(request.device, session.comm->size()));
-    setup.check_lock = [&places] { places.run_lock->check(); };  // a mirror that is lost is a warning
+    setup.check_lock = [&places] { places.run_lock->check(); };  // losing a mirror is only a warning
   }
-  session.comm->barrier();  // no rank goes further until rank 0 has found nothing to refuse
+  session.comm->barrier();  // no rank continues until rank 0 has found nothing to refuse
   announce(recipe, *model, *session.comm, request.device, request.run);
   session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);
 

@@ -12,12 +12,12 @@ struct TrainRequest {
   Recipe recipe;
   std::string run;
   bool resume = false;
-  bool accept_changes = false;  // resume with other settings or data than before, and say which
+  bool accept_changes = false;  // resume with other settings or data than before, and list the changes
   Device device = Device::cpu;
 };
 
-// On every rank alike. UserError when the run's directory holds another run or another process trains into it, or, to
-// be resumed, when it holds none or would change without accept_changes.
+// Called on every rank. UserError if another process trains in the run's directory, if a new run would overwrite one
+// there, or if a run to be resumed does not exist or would change without accept_changes.
 TrainingOutcome train_run(const TrainRequest& request, Session& session);
 
 }  // namespace longstride
