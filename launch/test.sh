@@ -32,6 +32,6 @@ cmake -S . -B build/test -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=
 grep -A 20 'Longstride' build-configure.log | head -n 8
 rm -f build-configure.log
 cmake --build build/test "${targets[@]}"
-# Open MPI requires the first two of root. The tests oversubscribe the cores: threads that wait should sleep.
+# Open MPI requires the last two settings of root. The tests oversubscribe the cores, so threads that wait should sleep.
 export GOMP_SPINCOUNT=1000 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 ctest --test-dir build/test -j2 --output-on-failure "${select[@]}"

@@ -1,10 +1,10 @@
-# What Longstride is built with, by its Debian 12 and Ubuntu 24.04 package names. Sourced by quickstart.sh and test.sh.
+# What Longstride needs, by Debian 12 and Ubuntu 24.04 package names. Sourced by quickstart.sh and test.sh.
 longstride_packages=(
   g++ cmake ninja-build pkg-config git ca-certificates xz-utils
   libopenmpi-dev openmpi-bin libhdf5-dev libyaml-cpp-dev libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
   libopenblas-dev libpng-dev zlib1g-dev libssl-dev libarchive-dev libsndfile1-dev libsoxr-dev
 )
-# For the fuzzers: clang and its runtime. For hosts that are network namespaces: ip.
+# For the fuzzers: clang and its runtime. To imitate hosts by network namespaces: ip.
 longstride_slow_packages=(clang libclang-rt-dev iproute2)
 
 # install_packages NAME...: installs those that are missing, as root or with sudo.
@@ -15,7 +15,7 @@ install_packages() {
   done
   [ ${#missing[@]} -gt 0 ] || return 0
   if ! command -v apt-get >/dev/null; then
-    echo "longstride: these packages are missing and apt-get is not here to install them: ${missing[*]}" >&2
+    echo "longstride: these packages are missing, and there is no apt-get to install them: ${missing[*]}" >&2
     return 2
   fi
   local as_root=()

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The first training steps of one model on one text, in fp32 on the CPU and in fp32, bf16 and fp16 on the GPU, step by
-# step, by their metrics.jsonl.
+# Compares the first training steps of one model on one text, in fp32 on the CPU and in fp32, bf16 and fp16 on the GPU,
+# step by step, from their metrics.jsonl.
 #
 #   curves.sh LONGSTRIDE DATA.h5 OUT [STEPS]        LONGSTRIDE: build/cuda/longstride; STEPS: 200
 #
-# Rounding grows from step to step in any training, and without bound where the loss jumps: the rate is one at which it
-# falls smoothly. The CPU also runs with its batch in two halves, the same sums in another order, to show what a few
-# roundings alone do. Fails if the loss in fp32 differs by more than 1e-5 of itself at any step, or in bf16 and fp16 by
-# more than 1%. Runs that OUT holds already are kept: the two of the CPU can be made elsewhere.
+# Rounding errors grow from step to step in any training, and without bound where the loss jumps, so the learning rate is
+# one at which the loss falls smoothly. The CPU also runs with its batch in two halves, the same sums in another order, to
+# show the effect of a few roundings alone. Fails if the loss at any step differs by more than a relative 1e-5 in fp32, or
+# by more than 1% in bf16 and fp16. Runs already in OUT are kept, so the two CPU runs can be made elsewhere (CPU_ONLY=1).
 set -euo pipefail
 longstride=$1 data=$2 out=$3 steps=${4:-200}
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)/recipes/quickstart/enwik8-4m.yaml

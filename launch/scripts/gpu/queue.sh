@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs commands on the GPUs of this host, on each one at a time. A line of standard input: the seconds that a command is
-# expected to take, and the command, for bash; it finds its GPU in CUDA_VISIBLE_DEVICES. Where that is set for this script,
-# it says which GPUs there are: CUDA_VISIBLE_DEVICES=4,5,6,7 launch/scripts/gpu/queue.sh <LINES
+# Runs commands on the GPUs of this host, one at a time on each. A line of standard input has the seconds that a command is
+# expected to take and the command, for bash, which finds its GPU in CUDA_VISIBLE_DEVICES. If that is set for this script,
+# it lists the GPUs to use: CUDA_VISIBLE_DEVICES=4,5,6,7 launch/scripts/gpu/queue.sh <LINES
 #
 #   launch/scripts/gpu/queue.sh [--gpus 4] [--seconds 1500] <LINES
 #
-# --gpus: how many; default: all there are. --seconds: a command that is expected to end later is left out, shorter ones
-# after it are not. Says when what began and ended, and with which exit code. Exits with 1 when one failed or was left out.
+# --gpus: how many to use; default: all. --seconds: leaves out a command that is expected to end later, but not shorter ones
+# after it. Prints when each command began and ended, with its exit code. Exits with 1 if any failed or was left out.
 set -uo pipefail
-# Commands get the environment as it is: what a caller has exported for them keeps its value under these names.
+# Commands get the caller's environment unchanged, so this script's own variables have names that do not clash.
 queue_gpus="" queue_seconds=""
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -24,7 +24,7 @@ else
   mapfile -t queue_devices < <(seq 0 $((${queue_gpus:-$(nvidia-smi -L 2>/dev/null | wc -l)} - 1)))
 fi
 queue_devices=("${queue_devices[@]:0:${queue_gpus:-${#queue_devices[@]}}}")
-[ ${#queue_devices[@]} -gt 0 ] || { echo "queue.sh: there is no GPU here; --gpus says how many to act for" >&2; exit 2; }
+[ ${#queue_devices[@]} -gt 0 ] || { echo "queue.sh: there is no GPU here; give a number with --gpus to run anyway" >&2; exit 2; }
 queue_work=$(mktemp -d)
 trap 'rm -rf "$queue_work"' EXIT
 grep -E '^[0-9]+ ' >"$queue_work/lines"

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# What several GPUs of this host compute and how fast, on what is built already:
+# Checks what several GPUs of this host compute and how fast, with an existing build:
 #
 #   several_gpus.sh BUILD [PART...]   BUILD: a build folder. Parts: tests, command, faults, speed, context; default: all
-#   COUNTS="4" several_gpus.sh BUILD  numbers of GPUs to compare with one; default: those of 2, 4 and 8 that there are
+#   COUNTS="4" several_gpus.sh BUILD  numbers of GPUs to compare with one; default: 2, 4 and 8, as far as available
 #
-# tests    training on 1 rank and on all GPUs against training on one (tests/distributed/training_test.cpp)
+# tests    training on 1 rank and on all GPUs compared with training on one (tests/distributed/training_test.cpp)
 # command  `longstride train` on 1, 2, ... GPUs: losses, bits of a sharded optimizer, divided sequences
-# speed    tokens/s a GPU against one GPU with the same batch a GPU, and the share of the exchange that is not hidden; on all
-#          GPUs also with the exchange beside the backward pass
+# speed    tokens/s per GPU compared with one GPU at the same batch per GPU, and the share of the exchange that is not
+#          hidden; on all GPUs also with the exchange during the backward pass
 # faults   ranks that are killed, stopped and asked to stop while they train on all GPUs, four at most (faults.sh)
-# context  sequences divided between all GPUs: loss, speed and memory against one GPU
-# Every program runs under a time limit. Ends with the number of failures.
+# context  sequences divided between all GPUs: loss, speed and memory compared with one GPU
+# Every program runs under a time limit. Prints the number of failures at the end.
 set -uo pipefail
 build=$(cd "$1" && pwd)
 shift
@@ -22,7 +22,7 @@ gpus=$(nvidia-smi -L | wc -l)
 counts=${COUNTS-$(for n in 2 4 8; do [ "$n" -le "$gpus" ] && echo "$n"; done)}
 most=${counts##*[[:space:]]}
 failures=0
-# NVLink multicast is a resource of the whole host, shared with who else uses it.
+# NVLink multicast is a resource of the whole host, shared with its other users.
 export NCCL_NVLS_ENABLE=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -34,7 +34,7 @@ ranks() { # ranks N SECONDS command...
   timeout -k 5 "$seconds" mpirun --bind-to none -n "$n" "$@" </dev/null
 }
 
-# A standstill here is one everywhere.
+# If this test hangs, so would all others.
 try_one_test() {
   LONGSTRIDE_TEST_DEVICE=gpu ranks "$most" 60 "$build/tests/test_distributed" --gtest_brief=1 \
     '--gtest_filter=TrainingOnRanks.EveryRankHasTheSameWeights' >"$work/first" 2>&1 && return
@@ -69,7 +69,7 @@ same_losses() { # A B TOLERANCE, relative, step by step
   echo "losses of $1 and $2 differ by at most ${worst% *} of themselves, over ${worst#* } steps"
   awk -v w="${worst% *}" -v n="${worst#* }" -v t="$3" 'BEGIN { exit !(w <= t && n == 30) }' || failed "losses of $1 and $2"
 }
-same_bits() { # same_bits A B [FILES]: of the last checkpoint; a sharded optimizer's files are cut in other places
+same_bits() { # same_bits A B [FILES]: of the last checkpoint; a sharded optimizer's files are divided differently
   local f
   for f in "$work/$1/checkpoints/step-00000030"/${3:-*.safetensors}; do
     cmp "$f" "$work/$2/checkpoints/step-00000030/${f##*/}" || failed "bits of ${f##*/} of $1 and $2"
@@ -129,8 +129,8 @@ bench_alone() { # bench_alone NAME RECIPE STEPS [options]: every GPU by itself, 
   for ((gpu = 0; gpu < most; ++gpu)); do CUDA_VISIBLE_DEVICES=$gpu bench 1 "$name-on$gpu" "$@" & done
   wait
 }
-# compare ONE MANY RANKS: the same batch a GPU. GPUs differ by some percent, and ranks wait for the slowest: it is what
-# several are compared with.
+# compare ONE MANY RANKS: at the same batch per GPU. GPUs differ by a few percent and ranks wait for the slowest, so that
+# one is the baseline.
 compare() {
   local gpu alone=""
   for ((gpu = 0; gpu < $3; ++gpu)); do alone+=" $(value "$1-on$gpu" milliseconds)"; done
@@ -138,7 +138,7 @@ compare() {
     -v s="$(value "$2" tokens_per_second)" -v n="$3" -v name="$2" 'BEGIN {
       for (i = split(alone, t, " "); i > 0; --i) { if (t[i] > t1) t1 = t[i]; sum += t[i]; ++count }
       if (tn == 0 || count < n) { print name ": no figures"; exit 1 }
-      printf "%-24s %d GPUs: %.2f ms, the slowest alone %.2f ms, efficiency %.2f%% (of their mean %.2f%%), %.0f tokens/s a GPU, exchange alone %.2f ms, not hidden %.0f%%\n",
+      printf "%-24s %d GPUs: %.2f ms, the slowest alone %.2f ms, efficiency %.2f%% (of their mean %.2f%%), %.0f tokens/s per GPU, exchange alone %.2f ms, not hidden %.0f%%\n",
         name, n, tn, t1, 100 * t1 / tn, 100 * sum / count / tn, s / n, e, (e > 0 ? 100 * (tn - t1) / e : 0) }' ||
     failed "figures of $2"
 }
@@ -171,7 +171,7 @@ run_faults() {
   [ "${most:-1}" -ge 2 ] || { echo "faults: needs two GPUs"; return 0; }
   local case
   export RANKS=$((most < 4 ? most : 4))
-  # Side by side: the runs are small, and starting them takes most of the time.
+  # In parallel: the runs are small, and starting them takes most of the time.
   for case in "kill 3" stop signal signal_saving; do
     # shellcheck disable=SC2086
     { LONGSTRIDE_TEST_DEVICE=gpu timeout -k 5 200 bash "$root/tests/distributed/faults.sh" "$longstride" $case
@@ -193,13 +193,13 @@ run_context() {
     awk -v t1="$(value whole milliseconds)" -v tn="$(value "divided$n" milliseconds)" -v n="$n" \
       -v l1="$(value whole loss)" -v ln="$(value "divided$n" loss)" -v m1="$(value whole used_bytes)" \
       -v mn="$(value "divided$n" used_bytes)" 'BEGIN {
-        printf "1,048,576 positions on %d GPUs: %.1f ms, on one %.1f, efficiency %.1f%%, %.2f and %.2f GiB a GPU, losses %.6f and %.6f\n",
+        printf "1,048,576 positions on %d GPUs: %.1f ms, on one %.1f, efficiency %.1f%%, %.2f and %.2f GiB per GPU, losses %.6f and %.6f\n",
           n, tn, t1, 100 * t1 / tn / n, mn / 2^30, m1 / 2^30, ln, l1
         d = ln - l1; exit !(tn > 0 && (d < 0 ? -d : d) < 1e-3 * l1) }' || failed "1,048,576 positions on $n GPUs"
   done
   [ "$most" = 4 ] || return 0
   bench 4 four_million "$recipe" 3 --set data.context=4194304 --set parallel.sequence_ranks=4
-  echo "4,194,304 positions on 4 GPUs: $(value four_million milliseconds) ms, $(value four_million used_bytes) bytes a GPU, loss $(value four_million loss)"
+  echo "4,194,304 positions on 4 GPUs: $(value four_million milliseconds) ms, $(value four_million used_bytes) bytes per GPU, loss $(value four_million loss)"
 }
 
 echo "$gpus GPU(s); counts:" $counts

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# All that a change to a kernel or to the training step is checked with, on all GPUs of this host, a queue of commands:
-# The tests of the GPU, each in a process of its own; compute-sanitizer; parity with PyTorch; steps beside PyTorch's.
+# All checks for a change to a kernel or to the training step, queued over all GPUs of this host: the GPU tests, each in
+# its own process; compute-sanitizer; parity with PyTorch; and steps timed next to PyTorch's.
 #
 #   launch/scripts/gpu/verify.sh BUILD OUTPUT [--data DIR] [--peer model_torch.py] [--gpus 4] [--seconds 1500]
 #                                [--python python3]
 #
-# BUILD: a build folder, such as build/cuda. --data: text.h5, cifar10.h5, images.h5 and audio.h5 of `longstride prepare`, for
-# parity; without it there is none. --peer: as compare_gpu.sh takes it; without it no steps are timed. --gpus and --seconds:
-# as queue.sh takes them. OUTPUT, new or empty, gets tests.txt, sanitizers.txt, parity/ and steps/. Ends with what each
-# found; exits with 1 when anything failed, was skipped or was left out.
+# BUILD: a build folder, such as build/cuda. --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 from
+# `longstride prepare`, for parity, which is skipped without it. --peer: as for compare_gpu.sh; without it no steps are
+# timed. --gpus and --seconds: as for queue.sh. OUTPUT, new or empty, gets tests.txt, sanitizers.txt, parity/ and steps/.
+# Prints what each found; exits with 1 if anything failed, was skipped or was left out.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 [ $# -ge 2 ] || { echo "verify.sh: needs a build folder and an output folder; see the top of the file" >&2; exit 2; }
@@ -58,7 +58,7 @@ steps() { # model, recompute
 export here build output data peer python
 export -f every_test sanitizers parity steps
 
-# The seconds are those of an H200.
+# Expected seconds on an H200.
 lines() {
   echo "100 every_test"
   echo "200 sanitizers"
@@ -75,7 +75,7 @@ lines() {
 lines | "$here/queue.sh" "${limits[@]}"
 failed=$?
 
-echo "tests: $(wc -l <"$output/tests.list") of the GPU, $(grep -c '^passed' "$output/tests.txt") passed; not passed:"
+echo "tests: $(wc -l <"$output/tests.list") on the GPU, $(grep -c '^passed' "$output/tests.txt") passed; not passed:"
 grep -v '^passed' "$output/tests.txt"
 grep -E '^(mem|race|init)check' "$output/sanitizers.txt"
 cat "$output"/parity/*/results.jsonl 2>/dev/null

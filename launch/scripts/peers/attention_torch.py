@@ -1,4 +1,4 @@
-"""The patterns' attention as an expert writes it in PyTorch on the CPU. Each class takes q, k, v (batch, heads, n, d).
+"""The patterns' attention as an expert would write it in PyTorch on the CPU. Each class takes q, k, v (batch, heads, n, d).
 
 Masked: one scaled_dot_product_attention with an n x n mask; every pattern. The others never touch most of the n x n
 scores: blocks by reshaping, columns by transposing, summary keys by gathering.
@@ -134,8 +134,8 @@ class FixedBlock(nn.Module):
 
 
 class Fixed(nn.Module):
-    """Summary keys gathered once; `own` adds the query's own block (merged). `loop`: one call a block over the
-    summaries there are so far, otherwise one call for all blocks over all summaries and a mask."""
+    """Summary keys gathered once; `own` adds the query's own block (merged). `loop`: one call per block over the
+    summaries so far, otherwise one call for all blocks over all summaries with a mask."""
 
     def __init__(self, attention, heads, n, own, loop):
         super().__init__()
@@ -238,7 +238,7 @@ class Blocked(nn.Module):
 
 
 class BlockedLoop(Blocked):
-    """The same with one call a block where there are summary keys."""
+    """The same with one call per block if there are summary keys."""
 
     loop = True
 

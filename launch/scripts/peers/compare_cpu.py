@@ -3,7 +3,7 @@
 
     compare_cpu.py RECIPE BEFORE AFTER PEER
 
-BEFORE, AFTER: what time_longstride.py printed before and after the peer. PEER: a file of what train_cpu_torch.py printed.
+BEFORE, AFTER: what time_longstride.py printed before and after the peer. PEER: a file with the output of train_cpu_torch.py.
 """
 import json
 import pathlib

@@ -3,7 +3,7 @@
 
     compare_gpu.py FOLDER
 
-FOLDER: `order` has a line NAME POLICY per pair of runs, NAME.POLICY.{ours,peer} what they printed, and *.error the rest.
+FOLDER: `order` has a line NAME POLICY per pair of runs, NAME.POLICY.{ours,peer} has their output, and *.error their errors.
 """
 import json
 import pathlib
@@ -11,7 +11,7 @@ import sys
 
 
 def printed(path):
-    """The figures of a run, or as text why there are none."""
+    """The figures of a run, or a text that says why there are none."""
     text = path.read_text()
     found = [line for line in text.splitlines() if line.startswith('{"model"')] if path.suffix == ".peer" else [text]
     try:

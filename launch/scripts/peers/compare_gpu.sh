@@ -7,10 +7,10 @@
 #
 # The peer is a script that takes `NAME --ckpt 0|1 --steps N --batch B` and prints a line of JSON with `tok_s` and
 # `peak_GiB`. NAME: enwik8_fixed, cifar_strided, imagenet64, audio65k, audio262k, audio1m. Both take the same batch, in
-# one piece, in bf16 and without dropout, which the peer does not have.
-# --set: of our recipes, as --set train.residual=bf16, which is how the peer keeps the residual stream.
-# --limit: seconds that one run may take, compilation included (200 and more for the enwik8 peer); a run that ends without
-# a figure says why in its place.
+# one piece, in bf16 and without dropout, which the peer lacks.
+# --set: overrides a key of our recipes, as in --set train.residual=bf16, which is how the peer keeps the residual stream.
+# --limit: seconds that one run may take, including compilation (200 and more for the enwik8 peer); for a run without a
+# figure the table says why.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)
@@ -36,7 +36,7 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# name, recipe, sequences a step
+# name, recipe, sequences per step
 cases="enwik8_fixed table1/enwik8-fixed 8
 cifar_strided table1/cifar10-strided 32
 imagenet64 table1/imagenet64-strided 8

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Parity with PyTorch over 200 steps, of every family: export, train, train in PyTorch, compare.
+# Parity with PyTorch over 200 steps for every family: export, train, train in PyTorch, compare.
 #
 #   launch/scripts/peers/parity.sh --data DIR --output DIR [--command build/cuda/longstride] [--python python3]
 #                                  [--device gpu] [--families "enwik8 cifar10 imagenet64 audio"]
 #                                  [--precisions "fp32 bf16"] [--set KEY=VALUE ...]
 #
-# --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 of `longstride prepare`. OUTPUT gets a JSON line a
-# comparison (results.jsonl), a plot of each, and with both precisions one of all (parity.svg).
+# --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 from `longstride prepare`. OUTPUT gets a JSON line per
+# comparison (results.jsonl), a plot of each and, with both precisions, one of all (parity.svg).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 data="" output="" command=build/cuda/longstride python=python3 device=gpu

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Holds the losses of a run against PyTorch's, step by step, and draws both.
+"""Compares the losses of a run with PyTorch's, step by step, and plots both.
 
     python3 launch/scripts/peers/parity_compare.py fp32 RUN torch.json [--svg out.svg]
     python3 launch/scripts/peers/parity_compare.py bf16 RUN seed1.json seed2.json ... [--nearest torch.json]
                                           [--exact torch.json] [--svg out.svg]
 
-fp32: the largest relative difference of a step's loss has to be within 1e-4.
-bf16: by the root mean square over all steps, the mean difference to PyTorch runs that differ only in how they round has to
-be within the largest of these to each other. (How far two of them are apart is random: of three equal trainings, the first
-is farther from both others than they are from each other one time in three.) With --nearest, PyTorch's run that rounds
-weights to the nearest, as we do, how far we are from it is printed too: the others round them up or down at random, with
-twice the variance. And with --exact, PyTorch's fp32 run, how far all are from that.
-Prints one JSON object; the exit code is 1 when the bound does not hold. Needs no packages.
+fp32: the relative difference of every step's loss must be at most 1e-4.
+bf16: the peers are PyTorch runs that differ only in how they round. Our mean distance from them (root mean square over all
+steps) must be at most the largest distance between two of them. (These distances are random: of three equal runs, the
+first is farther from both others than they are from each other one time in three.) --nearest is PyTorch's run that rounds
+weights to nearest, as we do, while the peers round them up or down at random, with twice the variance; our distance from
+it is printed too. With --exact, PyTorch's fp32 run, all distances from that are printed.
+Prints one JSON object; the exit code is 1 if the bound does not hold. Needs no packages.
 """
 import argparse
 import itertools

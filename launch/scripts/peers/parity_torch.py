@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The same training in PyTorch: the initial weights and the batches of `longstride export`, an independent model.
+"""The same training in PyTorch: the initial weights and batches from `longstride export`, and an independent model.
 
     longstride export RECIPE --steps 200 --output DIR
     python3 launch/scripts/peers/parity_torch.py DIR [--runs fp32 bf16 bf16:1 bf16:2] [--device cuda]
 
-Writes DIR/torch-<run>.json, {"losses": [...]}, nats a byte, one a step. fp32: no TF32 anywhere, attention by plain products and softmax;
-fp32:fused has PyTorch's fused attention instead, as a control: what another order of sums does to a training.
-bf16: autocast with the residual stream and the logits in fp32, weights rounded to the nearest; with a rounding seed (bf16:1)
-every matrix is rounded to bf16 stochastically at every step, by that seed: two seeds show how far rounding alone drives
+Writes DIR/torch-<run>.json, {"losses": [...]}, nats per byte, one per step. fp32: no TF32 anywhere, attention with plain
+products and softmax; fp32:fused uses PyTorch's fused attention instead, as a control for another order of sums.
+bf16: autocast with the residual stream and the logits in fp32, weights rounded to nearest. With a rounding seed (bf16:1)
+every matrix is rounded to bf16 stochastically at every step, with that seed: two seeds show how far rounding alone drives
 losses apart.
-Needs torch and numpy. Dropout has to be 0 in the recipe, for the two have different random numbers.
+Needs torch and numpy. Dropout must be 0 in the recipe, because the random numbers differ.
 """
 import argparse
 import json
@@ -67,7 +67,7 @@ def value_of(text):
 
 
 class StochasticRound(torch.autograd.Function):
-    """To bf16, up or down with the probability that keeps the mean; the gradient passes."""
+    """To bf16, up or down with the probability that keeps the mean; the gradient passes through."""
 
     @staticmethod
     def forward(ctx, x, generator):
@@ -84,9 +84,9 @@ class Model:
     def __init__(self, recipe, weights, device):
         model, self.context = recipe["model"], recipe["data"]["context"]
         if model["dropout"] != 0:
-            raise SystemExit("model.dropout has to be 0: --set model.dropout=0")
+            raise SystemExit("model.dropout must be 0: --set model.dropout=0")
         if model["rotary_base"] or model["query_key_norm"] or model["positions"] == "none":
-            raise SystemExit("this is the paper's model: no rotary_base, no query_key_norm, and position tables")
+            raise SystemExit("this script has only the paper's model: no rotary_base, no query_key_norm, and position tables")
         self.layers, self.width, self.heads = model["layers"], model["width"], model["heads"]
         self.keys = round(model["key_ratio"] * self.width)
         self.weights = {name: w.to(device).requires_grad_() for name, w in weights.items()}

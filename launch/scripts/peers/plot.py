@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Line charts of runs as one SVG. Needs no packages.
 
-    plot.py run OUT.svg [--below 2] RUN...      training and held-out bits per byte over steps, a chart per run's folder;
-                                                --below leaves out what is above that many bits per byte
+    plot.py run OUT.svg [--below 2] RUN...      training and held-out bits per byte over steps, one chart per run;
+                                                --below leaves out values above that many bits per byte
     plot.py parity OUT.svg FAMILY...            how far losses are from PyTorch's in fp32, step by step: ours in fp32 and
-                                                bf16, and PyTorch's in bf16; FAMILY: a folder that parity.sh leaves
+                                                bf16, and PyTorch's in bf16; FAMILY: a folder written by parity.sh
     plot.py short-runs OUT.svg ROW...           training bits per byte over seconds, ours and the peer's; ROW: the folder
                                                 OUTPUT/seed-N/ROW of short_runs.sh, next to the peer's ROW.peer. Seeds of a
                                                 row share a chart, and what has not been run is left out
 
-Training figures are means of five logged ones, each of a single step (ours) or of the steps since the last (PyTorch's).
+Training figures are means of five logged ones, each from a single step (ours) or the steps since the last (PyTorch's).
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ def ticks_of(low, high, log):
 
 
 def panel(title, x_label, series, log=False):
-    """series: [(name, xs, ys, colour, dashed)]; with `log`, y is drawn by its logarithm and has to be positive."""
+    """series: [(name, xs, ys, colour, dashed)]; with `log`, y has a logarithmic scale and must be positive."""
     scale = math.log10 if log else float
     xs = [x for s in series for x in s[1]]
     ys = [scale(y) for s in series for y in s[2]]
@@ -139,7 +139,7 @@ def short_run(folder):
 
 
 def short_peer(file):
-    """Likewise of the peer's."""
+    """The same for the peer."""
     if not file.exists():
         return None
     steps = [line for line in json_lines(file) if "step" in line]

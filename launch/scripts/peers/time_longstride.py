@@ -3,8 +3,8 @@
 
     python3 launch/scripts/peers/time_longstride.py COMMAND RECIPE DATA.h5 FOLDER --steps 9
 
-Tokens a second of every step but the first two, from metrics.jsonl; and processor seconds a step, the difference of two
-runs of different length.
+The median and the largest tokens/s over all steps but the first two, from metrics.jsonl; and processor seconds per step,
+from the difference between two runs of different length.
 """
 import argparse
 import json

@@ -5,7 +5,7 @@
 
 The same model, loss, dropout, clipping and optimizer (fused AdamW), float32, nothing recomputed. Every form of the
 pattern's attention that applies (attention_torch.py) is checked against the reference on the first batch and timed,
-eager and compiled. Prints one JSON object a form and, last, the fastest. Needs torch and PyYAML.
+eager and compiled. Prints one JSON object per form and, last, the fastest. Needs torch and PyYAML.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=7, help="timed steps; two more come before them")
+    parser.add_argument("--steps", type=int, default=7, help="timed steps; two more run before them")
     parser.add_argument("--batch", type=int, default=0, help="sequences in a step; 0: the recipe's global_batch")
     parser.add_argument("--forms", default="causal,masked,blocked,blocked_loop")
     parser.add_argument("--compile", choices=["no", "yes", "both"], default="both")
@@ -66,7 +66,7 @@ class Model(nn.Module):
     def __init__(self, reference, form):
         super().__init__()
         if reference.rotary_base or reference.query_key_norm or not reference.positions:
-            raise SystemExit("this is the paper's model: no rotary_base, no query_key_norm, and position tables")
+            raise SystemExit("this script has only the paper's model: no rotary_base, no query_key_norm, and position tables")
         d = reference.width
         self.start, self.token = nn.Parameter(torch.zeros(d)), nn.Embedding(256, d)
         self.tables = nn.ModuleList(nn.Embedding(rows, d) for rows, _ in reference.positions)

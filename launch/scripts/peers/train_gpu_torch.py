@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Trains a PyTorch peer of a paper recipe for so many seconds on one GPU and scores held-out bytes.
+"""Trains a PyTorch peer of a paper recipe for a given time on one GPU and scores held-out bytes.
 
     python3 launch/scripts/peers/train_gpu_torch.py NAME DATA.h5 --peer model_torch.py --seconds 300 --batch 8 [--accumulate 1]
 
-The peer's script gives CFG[NAME], Model(CFG[NAME]) and the block masks (local_mask, fixed_compact); the dense and fixed
-CIFAR-10 models are made from its strided one. The data is a file of `longstride prepare`; rate, warmup, decay, clip and
-the paper's initialisation are the recipes', the cosine ends with the time. Compilation is not on the clock. Prints a JSON
-line every `--every` steps and one at the end: the first `--windows` windows of `--split`, as `longstride eval
---windows` takes them.
+The peer's script provides CFG[NAME], Model(CFG[NAME]) and the block masks (local_mask, fixed_compact); the dense and fixed
+CIFAR-10 models are made from its strided one. The data is a file from `longstride prepare`. Learning rate, warmup, decay,
+clip and initialisation are those of the recipes; the cosine ends with the time, which does not include compilation. Prints
+a JSON line every `--every` steps, and at the end one for the first `--windows` windows of `--split`, the same that
+`longstride eval --windows` takes.
 """
 import argparse
 import importlib
@@ -31,7 +31,7 @@ def arguments():
     parser.add_argument("--peer", type=pathlib.Path, required=True)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--batch", type=int, required=True, help="sequences at once")
-    parser.add_argument("--accumulate", type=int, default=1, help="batches a step")
+    parser.add_argument("--accumulate", type=int, default=1, help="batches per step")
     parser.add_argument("--lr", type=float, default=3.5e-4)
     parser.add_argument("--beta2", type=float, default=0.999)
     parser.add_argument("--dropout", type=float, default=0, help="after each branch, as in the paper")
@@ -47,7 +47,7 @@ def arguments():
 
 def peer_module(path):
     sys.path.insert(0, str(path.resolve().parent))
-    sys.argv = [str(path)]  # the peer reads its own arguments when it is imported
+    sys.argv = [str(path)]  # the peer parses the arguments when it is imported
     peer = importlib.import_module(path.stem)
     strided = peer.CFG["cifar_strided"]
     peer.CFG.setdefault("cifar_dense", {**strided, "kind": "dense"})
@@ -74,7 +74,7 @@ def initialise(model, config):
 
 
 class Windows:
-    """Random training windows: whole sequences where these are of the context's length, else from anywhere."""
+    """Random training windows: whole sequences if they have the context's length, else from anywhere."""
 
     def __init__(self, sequences, context, device):
         long_enough = [s for s in sequences if len(s) >= context]
@@ -154,7 +154,7 @@ def main():
     wait()
     seconds = time.time() - begin
 
-    # In training's batches, for which everything is compiled. A position that holds no byte is not scored.
+    # In batches of the training's size, for which everything is compiled. Positions without a byte are not scored.
     if options.dropout > 0:
         model.eval()
     windows = [torch.from_numpy(s[start : start + length]).long() for s in
