@@ -1,9 +1,10 @@
 // A prepared dataset: one HDF5 file (the only HDF5 in the project).
 //
-// Layout: datasets `train`, `valid`, `test` of uint8, shape (sequences, length) for images or (bytes) for text and sound.
-// Sound from several files also has `train_boundaries` etc.: int64 offsets, the first 0, the last the length. Labelled
-// images have `train_labels` etc.: uint8 (sequences). `train_zeros` etc. lists the chunks that hold only zeros: int64
-// pairs of first and count. `sources` is text, one line per file: sha256, bytes, name. Attributes of the root: kind
+// Layout: datasets `train`, `valid`, `test` of uint8, shape (sequences, length) for images or (bytes) for text and
+// sound. Sound from several files also has `train_boundaries` etc.: int64 offsets, the first 0, the last the length.
+// Labelled images have `train_labels` etc.: uint8 (sequences). `train_zeros` etc. lists the chunks that hold only
+// zeros: int64 pairs of first and count. `sources` is text, one line per file: sha256, bytes, name. Attributes of the
+// root: kind
 // ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text, with the seed if one is used),
 // and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"). Each array has the sha256 of its bytes.
 // Reading needs only the kind, the splits and the geometry, so other programs can write these files too.
@@ -66,8 +67,8 @@ class Dataset {
   std::shared_ptr<const SequenceSet> split(const std::string& name, bool cross_files = false) const;
 
   SplitSize size(const std::string& split) const;
-  // For `info`: the stored checksum of a split, empty if there is none; all its bytes from first to last, in pieces, not
-  // compared with the checksum; its class labels, empty if there are none.
+  // For `info`: the stored checksum of a split, empty if there is none; all its bytes from first to last, in pieces,
+  // not compared with the checksum; its class labels, empty if there are none.
   std::string stored_sha256(const std::string& split) const;
   void scan(const std::string& split,
             const std::function<void(const std::uint8_t* bytes, std::int64_t count)>& piece) const;

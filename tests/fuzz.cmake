@@ -1,5 +1,5 @@
 # libFuzzer targets: cmake --preset fuzz (clang). Every tests/<room>/<name>_fuzz.cpp becomes fuzz_<name>, linked to that
-# room, and a test labelled `slow` that runs it for LONGSTRIDE_FUZZ_SECONDS. The inputs to start from are a folder
+# room, and a test labelled `slow` that runs it for LONGSTRIDE_FUZZ_SECONDS. Its initial inputs are a folder
 # tests/<room>/<name>_corpus of text files, or what tests/<room>/make_corpus.cpp writes to <its argument>/<name>.
 set(LONGSTRIDE_FUZZ_SECONDS 60 CACHE STRING "How long each fuzz test runs")
 
@@ -23,7 +23,7 @@ function(longstride_fuzzer name source)
   set(corpus ${folder}/${name}_corpus)
   if(EXISTS ${folder}/make_corpus.cpp)
     set(corpus ${CMAKE_CURRENT_BINARY_DIR}/corpus_${room}/${name})
-    set(encoders PNG::PNG ZLIB::ZLIB PkgConfig::LIBARCHIVE longstride::hdf5)  # what the corpus is written with, and a fuzzer may mutate with
+    set(encoders PNG::PNG ZLIB::ZLIB PkgConfig::LIBARCHIVE longstride::hdf5)  # used to write the corpus, and by mutators
     target_link_libraries(fuzz_${name} PRIVATE ${encoders})
     file(MAKE_DIRECTORY ${corpus})
     if(NOT TARGET make_corpus_${room})
@@ -38,7 +38,7 @@ function(longstride_fuzzer name source)
     set(corpus)
   endif()
   set(memory 2048)
-  if(name MATCHES "^(archive|hdf5|wav)$")  # libraries that a file could tell to take any amount
+  if(name MATCHES "^(archive|hdf5|wav)$")  # libraries that a file could make allocate any amount
     set(memory 512)
   endif()
   add_test(NAME fuzz.${name}
@@ -60,7 +60,7 @@ if(LONGSTRIDE_FUZZERS)
     get_filename_component(name ${source} NAME_WE)
     string(REGEX REPLACE "_fuzz$" "" name ${name})
     if(room STREQUAL "recipe")
-      # The recipe parser alone: the rest of launch needs every other room.
+      # Only the recipe parser, since the rest of launch needs every other room.
       longstride_fuzzer(${name} ${source} USES models)
       file(GLOB parser ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp)
       target_sources(fuzz_${name} PRIVATE ${parser})

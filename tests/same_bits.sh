@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds two versions for the CPU and compares what they compute, bit by bit: the prepared datasets, and for every recipe
+# Builds two versions for the CPU and compares their results bit by bit: the prepared datasets, and for every recipe
 # under recipes/quickstart, some of their variants and every golden model the losses, weights, moments, evaluations and
-# samples. Prints one line per comparison and ends with 1 when anything differs.
+# samples. Prints one line per comparison and exits with 1 if anything differs.
 #
 #   tests/same_bits.sh OLD NEW      each a commit, or a folder such as `.` for the working tree
 #
-# Needs Python 3, and data from nowhere. build/same-bits keeps the builds, so that a second comparison is quick.
+# Needs Python 3 but no data. build/same-bits keeps the builds, so that a second comparison is quick.
 set -euo pipefail
 [ $# = 2 ] || { sed -n '2,8p' "${BASH_SOURCE[0]}" | cut -c 3- >&2; exit 2; }
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -54,7 +54,7 @@ cd "$runs"
 python3 "$helper" inputs raw
 failed=0
 
-# quietly COMMAND...: shows what it printed only when it fails. mpirun would read the list of runs.
+# quietly COMMAND...: shows the output only if it fails. Without </dev/null, mpirun would read the list of runs.
 quietly() { "$@" </dev/null >log 2>&1 || { echo "failed: $*" >&2; cat log >&2; return 1; }; }
 
 for which in old new; do
@@ -68,7 +68,7 @@ for data in text short cifar10 tiny sound; do
   python3 "$helper" datasets "$data" <("$old" info old/$data.h5) <("$new" info new/$data.h5) || failed=1
 done
 
-# Both programs train on the datasets of the old one.
+# Both programs train on the old one's datasets.
 for which in old new; do
   mkdir $which/runs
   sequence_ranks=parallel.sequence_ranks  # parallel.context in versions before the rename

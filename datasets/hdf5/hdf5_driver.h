@@ -1,8 +1,8 @@
 // The driver through which HDF5 reads and writes files.
 //
-// HDF5's own driver returns zeros where a file was truncated after it was opened. After a failed write HDF5 cannot close
-// the file: it keeps it open, tries again when the process ends, and crashes. With this driver, reading past the end
-// fails, and a failed write is recorded for the caller to report while HDF5 closes the file as if it had succeeded.
+// HDF5's own driver returns zeros where a file was truncated after it was opened. After a failed write HDF5 cannot
+// close the file: it keeps it open, tries again when the process ends, and crashes. With this driver, reading past the
+// end fails, and a failed write is recorded for the caller to report while HDF5 closes the file as if it had succeeded.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -39,7 +39,8 @@ UserError not_ours(const std::string& path, const std::string& why) {
 }
 
 Hdf5Input::Hdf5Input(std::shared_ptr<const Blob> blob) : medium_(std::move(blob)) {
-  if (!has_signature(this->blob())) throw user_error("{}: is not an HDF5 file; make one with `longstride prepare`", name());
+  if (!has_signature(this->blob()))
+    throw user_error("{}: is not an HDF5 file; make one with `longstride prepare`", name());
   const hdf5::Lock lock;
   handle_ = hdf5::open_file(medium_);
   if (!handle_.valid())
@@ -119,8 +120,7 @@ void StoredArray::read_layout(Type type) {
     const int filter =
         H5Pget_filter2(creation, static_cast<unsigned>(f), &flags, &values, nullptr, 0, nullptr, nullptr);
     if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32)
-      throw refused(
-          fmt::format("uses the filter {}, but only gzip, shuffle and fletcher32 are supported", filter));
+      throw refused(fmt::format("uses the filter {}, but only gzip, shuffle and fletcher32 are supported", filter));
     filters_.push_back(filter);
   }
 }

@@ -1,7 +1,7 @@
 // An array in an open HDF5 file, read and checked chunk by chunk.
 //
-// HDF5 only finds the chunks. Their filters are undone here, because HDF5 trusts the sizes in a file and writes past its
-// buffers if they are wrong. Content is compared with the array's attribute `sha256`.
+// HDF5 only finds the chunks. Their filters are undone here, because HDF5 trusts the sizes in a file and writes past
+// its buffers if they are wrong. Content is compared with the array's attribute `sha256`.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
-// Writes a prepared dataset piece by piece: memory holds one buffer per split, whatever the size of the dataset. The file
-// appears under its name when commit() returns, after it was read back and compared with its checksums; without
+// Writes a prepared dataset piece by piece: memory holds one buffer per split, whatever the size of the dataset. The
+// file appears under its name when commit() returns, after it was read back and compared with its checksums; without
 // commit() nothing is left. A full disk is a UserError from the call that notices it.
 #pragma once
 #include <cstdint>

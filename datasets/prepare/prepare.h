@@ -1,5 +1,5 @@
-// `longstride prepare`: from raw data to a dataset file. One function per kind, each with its own Config. None holds the
-// whole dataset in memory. All write atomically, and throw UserError for bad input, leaving nothing behind.
+// `longstride prepare`: from raw data to a dataset file. One function per kind, each with its own Config. None holds
+// the whole dataset in memory. All write atomically, and throw UserError for bad input, leaving nothing behind.
 #pragma once
 #include <cstdint>
 #include <functional>

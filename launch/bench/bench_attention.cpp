@@ -1,5 +1,5 @@
-// longstride bench attention RECIPE: the attention of each kind of layer in a recipe, forward and backward, compared with
-// the time that its bytes and products would take at the rates of a copy and a matrix product on this device.
+// longstride bench attention RECIPE: the attention of each kind of layer in a recipe, forward and backward, compared
+// with the time that its bytes and products would take at the rates of a copy and a matrix product on this device.
 #include <fmt/format.h>
 
 #include <algorithm>

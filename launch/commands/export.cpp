@@ -1,5 +1,6 @@
 // longstride export RECIPE: the initial weights and the first batches of a run, from which another implementation can
-// start: DIR/initial.safetensors, DIR/batches.safetensors (tokens, u8, (steps, global batch, context)), DIR/recipe.yaml.
+// start: DIR/initial.safetensors, DIR/batches.safetensors (tokens, u8, (steps, global batch, context)),
+// DIR/recipe.yaml.
 #include <fmt/format.h>
 
 #include <filesystem>

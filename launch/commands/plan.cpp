@@ -163,9 +163,10 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                      recipe.train.global_batch * (recipe.data.context / s.stage.context), s.stage.context,
                      s.flops_per_step / 1e12));
   line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
-  line("time", fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}",
-                           duration_text(c.seconds), c.seconds / 3600, 100 * c.rate.mfu, c.rate.peak_tflops, o.ranks,
-                           c.rate.measured ? ", measured here with matrix products; --device gpu plans for a GPU" : ""));
+  line("time",
+       fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}", duration_text(c.seconds),
+                   c.seconds / 3600, 100 * c.rate.mfu, c.rate.peak_tflops, o.ranks,
+                   c.rate.measured ? ", measured here with matrix products; --device gpu plans for a GPU" : ""));
   const MemoryPlan& m = c.memory;
   const bool gpu = m.device == Device::cuda;
   fmt::print("memory per rank, on {} in {}\n", gpu ? "a GPU" : "the CPU", kernels::name_of(m.compute));

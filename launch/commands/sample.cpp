@@ -119,8 +119,9 @@ std::int64_t sampling_rate(const SampleOptions& o, const LoadedRun& run) {
 std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
   const Recipe& recipe = run.recipe;
   if (!fs::exists(recipe.data.path))
-    throw user_error("{}: does not exist, but --complete takes the beginnings from it; make it with `longstride prepare`",
-                     recipe.data.path);
+    throw user_error(
+        "{}: does not exist, but --complete takes the beginnings from it; make it with `longstride prepare`",
+        recipe.data.path);
   const auto dataset = open_run_data(run, "", o.complete);
   const auto split = dataset->split(o.complete, recipe.data.cross_files);
   std::vector<Bytes> out;

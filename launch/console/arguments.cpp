@@ -111,7 +111,8 @@ void refuse_impossible_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (option->get_items_expected_max() == 0) continue;  // a flag
     const bool positional = option->get_positional();
-    const std::string type = option->get_type_name();  // CLI11's name of the variable's type; names of its checks follow
+    const std::string type =
+        option->get_type_name();  // CLI11's name of the variable's type; names of its checks follow
     if (type.starts_with("INT")) option->transform(CLI::Validator(exact_whole<std::int64_t>, ""));
     if (type.starts_with("UINT")) option->transform(CLI::Validator(exact_whole<std::uint64_t>, ""));
     if (type.starts_with("FLOAT")) option->transform(CLI::Validator(finite, ""));

@@ -16,8 +16,8 @@ struct DeviceOption {
 
 void add_device_option(CLI::App& command, DeviceOption& option);
 
-// Automatic: GPUs if there are any, else the CPU. Every rank calls it and gets its own GPU. UserError if there is no GPU,
-// if several ranks would share one, or for several ranks in a build without NCCL.
+// Automatic: GPUs if there are any, else the CPU. Every rank calls it and gets its own GPU. UserError if there is no
+// GPU, if several ranks would share one, or for several ranks in a build without NCCL.
 Device chosen_device(const DeviceOption& option, Communicator& comm);
 // For planning, which needs neither a GPU nor a build with CUDA. Automatic: as above.
 Device planned_device(const DeviceOption& option);

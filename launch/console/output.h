@@ -1,7 +1,7 @@
-// What --output may name, the same for every command. An existing file is replaced only with --force; a pipe or a device
-// is written through; a folder is created, or, if it holds something, written into only with --force. A command never
-// replaces what it reads. A run's own folders and files (RUN/samples, RUN/report.html) need no --force. `prepare` has the
-// same rules in datasets/prepare/dataset_writer.h.
+// What --output may name, the same for every command. An existing file is replaced only with --force; a pipe or a
+// device is written through; a folder is created, or, if it holds something, written into only with --force. A command
+// never replaces what it reads. A run's own folders and files (RUN/samples, RUN/report.html) need no --force. `prepare`
+// has the same rules in datasets/prepare/dataset_writer.h.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-// Standard input, output and error, in whatever state the caller has left them. A command whose output cannot be written
-// has failed; messages and progress that cannot be written are lost.
+// Standard input, output and error, in whatever state the caller has left them. A command whose output cannot be
+// written has failed; messages and progress that cannot be written are lost.
 #pragma once
 #include <string>
 

@@ -39,8 +39,8 @@ Findings check_gpu(Communicator& comm, Device& device);
 // All-reduce between GPUs over NCCL, by pair and all together.
 Findings check_gpu_links(Communicator& comm);
 
-// Figures for pairs of ranks: both ranks of a pair call `measure` with their communicator. With up to 16 ranks all pairs,
-// otherwise those whose numbers differ in one binary digit.
+// Figures for pairs of ranks: both ranks of a pair call `measure` with their communicator. With up to 16 ranks all
+// pairs, otherwise those whose numbers differ in one binary digit.
 struct PairFigure {
   int a = 0, b = 0;
   double value = 0;

@@ -26,7 +26,8 @@ struct Recipe {
   // Settings the paper does not give, by key ("train.lr"), each with the reason for the value chosen.
   std::vector<std::pair<std::string, std::string>> unpublished;
   DataConfig data;
-  std::shared_ptr<ModelConfig> model = model_kinds().front()();  // of any kind; copies share it, and only reading fills it
+  std::shared_ptr<ModelConfig> model =
+      model_kinds().front()();  // of any kind; copies share it, and only reading fills it
   TrainConfig train;
   std::string resolved;  // the whole recipe as YAML, every key written out; what a run directory keeps
 };

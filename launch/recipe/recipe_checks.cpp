@@ -93,7 +93,8 @@ void check_stages(RecipeChecker& check, const Recipe& r) {
 
 void check_name(RecipeChecker& check, const std::string& name) {
   if (check.none_in({"name"}) && (name.find_first_of("/\\\n\t\r") != std::string::npos || name.front() == '.'))
-    check.refuse("name", "name is '{}', but must be usable as a directory name: no slashes, no leading dot", shown(name));
+    check.refuse("name", "name is '{}', but must be usable as a directory name: no slashes, no leading dot",
+                 shown(name));
 }
 
 }  // namespace

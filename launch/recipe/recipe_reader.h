@@ -1,5 +1,5 @@
-// Fills a Recipe from a tree of settings, strictly: a visitor of recipe_schema.h. Mistakes are collected, and the values
-// left as they were.
+// Fills a Recipe from a tree of settings, strictly: a visitor of recipe_schema.h. Mistakes are collected, and the
+// values left as they were.
 //
 // Every section is visited twice: first to list its keys, so that an unknown key can be read as the one that was meant,
 // then to read them.

@@ -12,10 +12,11 @@ constexpr float least_normal = std::numeric_limits<float>::min();
 void check_schedule(RecipeChecker& check, const TrainConfig& t) {
   if (!check.none_in({"train.warmup", "train.steps"}) || t.warmup <= t.steps) return;
   const bool given = check.sets("train.warmup");
-  check.refuse_at(where_of(check.root(), given ? "train.warmup" : "train.steps"), "train.warmup",
-                  "train.warmup is {}{}, but must be at most train.steps, {}, or the learning rate never reaches train.lr; "
-                  "set train.warmup: {}, a tenth of the steps",
-                  t.warmup, given ? "" : " by default", t.steps, std::max<std::int64_t>(1, t.steps / 10));
+  check.refuse_at(
+      where_of(check.root(), given ? "train.warmup" : "train.steps"), "train.warmup",
+      "train.warmup is {}{}, but must be at most train.steps, {}, or the learning rate never reaches train.lr; "
+      "set train.warmup: {}, a tenth of the steps",
+      t.warmup, given ? "" : " by default", t.steps, std::max<std::int64_t>(1, t.steps / 10));
 }
 
 // Adam moves a weight by at most about the learning rate, and so does Muon as it is scaled here (optim/muon.h).

@@ -102,7 +102,8 @@ class Builder : public YAML::EventHandler {
   }
   Setting leaf(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, Setting::Kind kind) {
     if (anchor != 0) throw user_error("{}: this is an anchor; recipes have no anchors or aliases", at(mark));
-    if (++values_ > most_values) throw user_error("{}: more than {} values; this is not a recipe", at(mark), most_values);
+    if (++values_ > most_values)
+      throw user_error("{}: more than {} values; this is not a recipe", at(mark), most_values);
     Setting s;
     s.kind = kind;
     s.where = at(mark);

@@ -38,8 +38,8 @@ const Setting* find_setting(const Setting& root, const std::string& key);
 std::string where_of(const Setting& root, const std::string& key);
 
 // Parses one YAML document whose root is a map. UserError (`name`:line) on anything malformed, bytes that are not
-// UTF-8, control characters (even escaped ones), duplicate keys, anchors, tags, several documents, and excessive nesting
-// or size.
+// UTF-8, control characters (even escaped ones), duplicate keys, anchors, tags, several documents, and excessive
+// nesting or size.
 Setting parse_settings(const std::string& text, const std::string& name);
 
 // Values of `over` replace those of `base`: maps key by key, everything else whole.

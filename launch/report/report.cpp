@@ -222,7 +222,8 @@ std::string Report::attention() const {
   if (!index.is_object() || !index.contains("sheets")) return "";
   const Json& sheets = index.at("sheets");
   std::string out =
-      "<p>White: what the outlined query attends to; black: the future. One row per head and one column per query; wide "
+      "<p>White: what the outlined query attends to; black: the future. One row per head and one column per query; "
+      "wide "
       "strips are stacked.</p>\n<div class=\"sheets\">\n";
   const std::size_t count = std::min(most, sheets.size());
   for (std::size_t i = 0; i < count; ++i) {
@@ -253,14 +254,14 @@ std::string Report::settings() const {
   for (auto stage = recipe_.train.stages.rbegin(); stage != recipe_.train.stages.rend(); ++stage)
     context += fmt::format(", {} until step {}", thousands(stage->context), thousands(stage->until));
   const char* kind = recipe_.train.optimizer == OptimizerKind::muon ? "Muon and Adam" : "Adam";
-  Rows rows = {
-      {"model", recipe_.model->summary()},
-      {"context", context},
-      {"batch", fmt::format("{} sequences, {} bytes", recipe_.train.global_batch,
-                            thousands(recipe_.train.global_batch * recipe_.data.context))},
-      {"optimizer", fmt::format("{}, learning rate {:g}, warmup {} steps, weight decay {:g}, clip {:g}", kind, recipe_.train.lr,
-                                recipe_.train.warmup, recipe_.train.weight_decay, recipe_.train.clip)},
-      {"data", recipe_.data.path}};
+  Rows rows = {{"model", recipe_.model->summary()},
+               {"context", context},
+               {"batch", fmt::format("{} sequences, {} bytes", recipe_.train.global_batch,
+                                     thousands(recipe_.train.global_batch * recipe_.data.context))},
+               {"optimizer",
+                fmt::format("{}, learning rate {:g}, warmup {} steps, weight decay {:g}, clip {:g}", kind,
+                            recipe_.train.lr, recipe_.train.warmup, recipe_.train.weight_decay, recipe_.train.clip)},
+               {"data", recipe_.data.path}};
   if (const auto* shown = capability<ShowsAttention>(*model_)) {
     const kernels::PatternConfig pattern = shown->attention().pattern;
     std::string parts;

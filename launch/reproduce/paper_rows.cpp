@@ -118,7 +118,9 @@ std::vector<PaperRow> paper_rows(int table, const std::string& recipes, Scale sc
     row.run = run_of(row.published, table, row.key, recipes);
     add_rows(table, row, rows);
   }
-  if (rows.empty()) throw user_error("{}: holds no recipe that reproduces table {}; give another folder with --recipes", recipes, table);
+  if (rows.empty())
+    throw user_error("{}: holds no recipe that reproduces table {}; give another folder with --recipes", recipes,
+                     table);
   return rows;
 }
 

@@ -1,5 +1,5 @@
-// longstride reproduce TABLE: runs, resumes or reads the runs of a table's rows and writes the table next to the paper's
-// figures.
+// longstride reproduce TABLE: runs, resumes or reads the runs of a table's rows and writes the table next to the
+// paper's figures.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 

@@ -112,7 +112,8 @@ std::string costs(const PaperTable& table) {
                   rate_text(m.tokens_per_second(row.paper)), hours(1), hours(8), hours(64)});
   }
   if (rows.empty()) return "";
-  return "\nWhat the published training would take at this speed, in hours on 1, 8 and 64 such GPUs (8 linked by NVLink "
+  return "\nWhat the published training would take at this speed, in hours on 1, 8 and 64 such GPUs (8 linked by "
+         "NVLink "
          "at 350 GB/s, 64 at 50 GB/s each; gradients in 16 bits, not overlapped; computed, not run):\n\n"
          "| row | tokens | tokens/s | 1 | 8 | 64 |\n|---|---|---|---|---|---|\n" +
          rows + "\n\\* with a batch of as many sequences as GPUs, which changes the training.\n";

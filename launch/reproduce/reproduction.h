@@ -45,8 +45,9 @@ struct Speedup {
 };
 Speedup speedup_over_dense(const PaperTable& table, const TableRow& row);
 
-// Hours that the published training of a row takes at the measured speed: each rank's tokens at the speed of one device,
-// and then the gradients' all-reduce, not overlapped. With more ranks than sequences in the batch, the batch grows.
+// Hours that the published training of a row takes at the measured speed: each rank's tokens at the speed of one
+// device, and then the gradients' all-reduce, not overlapped. With more ranks than sequences in the batch, the batch
+// grows.
 double full_run_hours(const TableRow& row, int ranks);
 
 std::string markdown(const PaperTable& table);

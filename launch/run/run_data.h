@@ -13,8 +13,9 @@ namespace longstride {
 // lacks, because another program wrote it, are computed here.
 DataRecord record_of(const Dataset& dataset);
 
-// Opens the run's dataset to score or show its `split`, or `other` if that is not empty. UserError if its kind, geometry,
-// sampling rate or encoding differ from what the model was trained on, or if the run's own dataset has changed since.
+// Opens the run's dataset to score or show its `split`, or `other` if that is not empty. UserError if its kind,
+// geometry, sampling rate or encoding differ from what the model was trained on, or if the run's own dataset has
+// changed since.
 std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::string& other, const std::string& split);
 
 }  // namespace longstride

@@ -34,16 +34,16 @@ void flatten(const Setting& s, const std::string& key, Values& out) {
   for (const auto& [name, entry] : s.entries) flatten(entry, key.empty() ? name : key + "." + name, out);
 }
 
-// What defines a run: changing it would start a different run. Recompute only trades memory for time, and dropout may be
-// tuned on the way.
+// What defines a run: changing it would start a different run. Recompute only trades memory for time, and dropout may
+// be tuned on the way.
 bool must_stay(const std::string& key) {
   if (key == "model.recompute" || key == "model.dropout") return false;
   return key.starts_with("model.") || key == "data.kind" || key == "data.context" || key == "train.seed" ||
          key == "optimizer.kind";
 }
 
-// Keys that change no figure that training computes, or only its rounding. Another path may lead to the same data, which
-// is compared by its checksums.
+// Keys that change no figure that training computes, or only its rounding. Another path may lead to the same data,
+// which is compared by its checksums.
 bool may_change(const std::string& key) {
   static const std::set<std::string> free = {"name",
                                              "data.path",

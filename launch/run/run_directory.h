@@ -22,8 +22,8 @@ struct LoadedRun {
   bool averaged = false;  // the weights are the running average rather than the last ones
 };
 
-// weights: "automatic" (the average if the run keeps one), "last" or "average". UserError if `run` is not a run directory
-// or holds no whole checkpoint.
+// weights: "automatic" (the average if the run keeps one), "last" or "average". UserError if `run` is not a run
+// directory or holds no whole checkpoint.
 LoadedRun load_run(const std::string& run, const std::string& weights);
 
 // A difference between a resumed run and the run up to its last checkpoint.
@@ -33,8 +33,8 @@ struct Change {
 
 // The changes between the newest whole checkpoint of `run` and this recipe and data: settings of training, and the
 // bytes of the dataset. Leaves out what changes no figure (where data and checkpoints are, what is logged and when), or
-// only its rounding (micro-batches, ranks, recompute). UserError if the run cannot be continued with this recipe at all:
-// another model, kind of data, seed or kind of optimizer, or fewer steps than it has done. Nothing is written.
+// only its rounding (micro-batches, ranks, recompute). UserError if the run cannot be continued with this recipe at
+// all: another model, kind of data, seed or kind of optimizer, or fewer steps than it has done. Nothing is written.
 std::vector<Change> changes_since_checkpoint(const std::string& run, const Recipe& recipe, const DataRecord& data);
 
 }  // namespace longstride

@@ -1,4 +1,4 @@
-// Any bytes taken for an archive: an error, or files of the sizes that it says.
+// Any bytes read as an archive: an error, or files of the sizes that it states.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

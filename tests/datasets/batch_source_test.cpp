@@ -7,7 +7,7 @@
 namespace longstride {
 namespace {
 
-// Sequences whose every byte tells where it is: two numbers in four bytes are enough for the sizes here.
+// Sequences whose windows begin with their own position: the sequence in one byte and the offset in two.
 class Labelled final : public SequenceSet {
  public:
   explicit Labelled(std::vector<std::int64_t> lengths) : lengths_(std::move(lengths)) {}
@@ -69,9 +69,9 @@ TEST(Permutation, DiffersBySeedAndRoundAndPurpose) {
   EXPECT_EQ(different.size(), 4u);
 }
 
-// Where index 4 lands is uniform over many rounds: no place is preferred (chi-square; the bound is p = 0.001). The
-// sizes need an even and an odd number of bits.
-TEST(Permutation, SendsAnIndexEverywhereAlike) {
+// The image of index 4 is uniform over many rounds (chi-square; the bound is p = 0.001). The sizes need an even and an
+// odd number of bits.
+TEST(Permutation, MapsAnIndexUniformly) {
   for (const auto& [size, bound] : {std::pair<std::uint64_t, double>{10, 27.9}, {6, 20.5}}) {
     std::vector<int> counts(size, 0);
     for (std::uint32_t round = 0; round < 5000; ++round)
@@ -117,8 +117,8 @@ TEST(BatchSource, AnEpochReadsEveryWindowOnceAndWindowsDoNotOverlap) {
   EXPECT_EQ(orders.size(), 5u) << "two epochs are alike";
 }
 
-// A long sequence gives up a window, so that its offset ranges over one context and the rest, both ends included.
-TEST(BatchSource, OffsetsOfAStreamTakeEveryValue) {
+// A long sequence drops a window, so that its offset ranges over one context plus the remainder, both ends included.
+TEST(BatchSource, OffsetsOfALongSequenceTakeEveryValue) {
   const std::int64_t context = 16, rest = 3;
   const auto source =
       make_batch_source(std::make_shared<Labelled>(std::vector<std::int64_t>{16 * 40 + rest}), context, 4, "x");
@@ -131,7 +131,7 @@ TEST(BatchSource, OffsetsOfAStreamTakeEveryValue) {
   EXPECT_EQ(*offsets.rbegin(), context + rest);
 }
 
-TEST(BatchSource, GivesUpAWindowFromSixteenOn) {
+TEST(BatchSource, DropsAWindowFromSixteenWindowsUp) {
   const auto rows = [](std::int64_t length) {
     return make_batch_source(std::make_shared<Labelled>(std::vector<std::int64_t>{length}), 10, 1, "x")->epoch_rows();
   };
@@ -141,8 +141,8 @@ TEST(BatchSource, GivesUpAWindowFromSixteenOn) {
   EXPECT_EQ(rows(170), 16);
 }
 
-// Images have no offsets that would tell epochs apart.
-TEST(BatchSource, EveryEpochAndSeedHasAnOrderOfItsOwn) {
+// Images have no offsets that would distinguish epochs.
+TEST(BatchSource, EveryEpochAndSeedHasItsOwnOrder) {
   std::set<std::vector<Window>> orders;
   for (std::uint64_t seed : {1, 2}) {
     const auto images =

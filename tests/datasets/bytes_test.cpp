@@ -8,7 +8,7 @@ namespace {
 
 TEST(PrepareBytes, DividesAFileInOrderAndKeepsEveryByte) {
   const Folder folder;
-  const Bytes raw = random_bytes(9'000'001, 1);  // more than one buffer, no multiple of a chunk
+  const Bytes raw = random_bytes(9'000'001, 1);  // more than one buffer, not a multiple of a chunk
   put_file(folder / "raw", raw);
   prepare_bytes({folder / "raw", "0.9,0.05,0.05"}, to(folder / "x.h5"));
   const auto dataset = Dataset::open(folder / "x.h5");
@@ -34,7 +34,7 @@ TEST(PrepareBytes, DividesAFileInOrderAndKeepsEveryByte) {
   EXPECT_FALSE(folder.holds_temporaries());
 }
 
-TEST(PrepareBytes, GivesTrainingRowsThatAreWindowsOfTheFile) {
+TEST(PrepareBytes, ReturnsTrainingRowsThatAreWindowsOfTheFile) {
   const Folder folder;
   const Bytes raw = random_bytes(30'000, 2);
   put_file(folder / "raw", raw);
@@ -74,7 +74,7 @@ TEST(PrepareBytes, ReplacesAnOutputOnlyWhenAsked) {
 TEST(PrepareBytes, DoesNotReplaceItsInput) {
   const Folder folder;
   put_file(folder / "raw", random_bytes(1000, 4));
-  expect_user_error([&] { prepare_bytes({folder / "raw"}, to(folder / "./raw", true)); }, "is the input, too");
+  expect_user_error([&] { prepare_bytes({folder / "raw"}, to(folder / "./raw", true)); }, "is also the input");
   EXPECT_EQ(get_file(folder / "raw").size(), 1000u);
 }
 
@@ -92,7 +92,7 @@ TEST(PrepareBytes, RefusesWhatItCannotDivideAndLeavesNothing) {
   expect_user_error(prepare("raw", "0.9,0.05"), "add up to 0.95");
   expect_user_error(prepare("raw", "1000"), "two or three numbers");
   expect_user_error(prepare("raw", "900,50,50,"), "two or three numbers");
-  expect_user_error(prepare("raw", "900,x,100"), "'x' is no number");
+  expect_user_error(prepare("raw", "900,x,100"), "'x' is not a number");
   expect_user_error(prepare("raw", "0.9,nan,0.1"), "negative");
   expect_user_error(prepare("raw", "1100,-50,-50"), "negative");
   expect_user_error(prepare("raw", "0.9996,0.0002,0.0002"), "leaves none for 'valid'");
@@ -101,7 +101,7 @@ TEST(PrepareBytes, RefusesWhatItCannotDivideAndLeavesNothing) {
   EXPECT_FALSE(folder.holds_temporaries());
 }
 
-// A model of gzip's codes is no model of text.
+// A model of gzip's codes is not a model of text.
 TEST(PrepareBytes, RefusesCompressedFilesUnlessAsked) {
   const Folder folder;
   using namespace std::string_literals;

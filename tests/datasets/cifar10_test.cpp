@@ -8,7 +8,7 @@
 namespace longstride {
 namespace {
 
-// Record i has label i mod 10 and pixels that no other record has.
+// Record i has label i mod 10 and unique pixels.
 Bytes records(std::int64_t count, std::uint64_t seed) {
   Bytes out = random_bytes(static_cast<std::size_t>(count * Cifar10::record), seed);
   for (std::int64_t i = 0; i < count; ++i)
@@ -80,7 +80,7 @@ TEST(PrepareCifar10, DividesByTheSeed) {
   EXPECT_NE(valid_of(1), valid_of(2));
 }
 
-TEST(PrepareCifar10, RefusesWhatIsNoBatchAndLeavesNothing) {
+TEST(PrepareCifar10, RefusesWhatIsNotABatchAndLeavesNothing) {
   const Folder folder;
   const Bytes good = records(20, 1);
   Bytes bad_label = good;
@@ -111,7 +111,7 @@ TEST(PrepareCifar10, RefusesWhatIsNoBatchAndLeavesNothing) {
   for (std::size_t part = 0; part < 16; ++part) {
     put_file(folder / "cut.bin", cut_short(good, part));
     if (good.size() * part / 16 % 3073 == 0 && part > 0) continue;  // whole records: a smaller set
-    expect_user_error(attempt({folder / "cut.bin"}), part == 0 ? "is empty" : "no whole number of records");
+    expect_user_error(attempt({folder / "cut.bin"}), part == 0 ? "is empty" : "must have a multiple of 3,073");
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
   EXPECT_FALSE(folder.holds_temporaries());

@@ -1,4 +1,4 @@
-// `longstride prepare` and `longstride info` as a user calls them.
+// `longstride prepare` and `longstride info` as a user runs them.
 #include <sys/wait.h>
 
 #include <array>
@@ -42,7 +42,7 @@ TEST(PrepareCommand, PreparesAndInfoVerifies) {
   EXPECT_NE(info.text.find("verified"), std::string::npos) << info.text;
 }
 
-// `info` verifies without being asked. What has no checksum is said to have none, and refused with --verify.
+// `info` verifies without being asked. A split without a checksum is reported, and refused with --verify.
 TEST(PrepareCommand, InfoAlwaysVerifies) {
   const Folder folder;
   put_file(folder / "raw", Bytes(4000, 'a'));
@@ -80,8 +80,8 @@ TEST(PrepareCommand, WarnsOfEmptySplits) {
     EXPECT_NE(outcome.text.find(fmt::format("warning: '{}' is empty", split)), std::string::npos) << outcome.text;
 }
 
-// A limit on the size of files stands for a disk that is full: one sentence, exit code 2, nothing left
-// behind, and the old file as it was.
+// A limit on the size of files imitates a full disk: one sentence, exit code 2, nothing left behind, and the old file
+// unchanged.
 TEST(PrepareCommand, PublishesNothingWhenTheDiskIsFull) {
   const Folder folder;
   const Bytes raw = random_bytes(1'300'000, 1), old = {1, 2, 3};
@@ -121,19 +121,19 @@ TEST(PrepareCommand, RefusesMistakesInOneSentence) {
       {"prepare bytes " + in, "--output"},
       {"prepare bytes " + in + out + " --seed 1", "--seed"},
       {"prepare bytes " + in + out + " --split 1,2", "adds up to 3"},
-      {"prepare bytes " + in + out + " --split ''", "--split: '' is no value"},
+      {"prepare bytes " + in + out + " --split ''", "--split: '' is not a value"},
       {"prepare bytes " + in + " --output " + (folder / "there.h5"), "--force"},
       {"prepare cifar10 " + in + out + " --seed -1", "--seed"},
-      {"prepare cifar10 " + in + out, "no whole number of records"},
+      {"prepare cifar10 " + in + out, "must have a multiple of 3,073"},
       {"prepare images " + in + out + " --grey maybe", "--grey"},
       {"prepare images " + in + out + " --size big", "--size"},
-      {"prepare images " + in + out, "which pictures are taken from"},
+      {"prepare images " + in + out, "to take pictures from"},
       {"prepare audio" + out, "--input is needed"},
       {"prepare audio " + in + out + " --index 3", "--index is for --decode only"},
       {"prepare audio --decode " + (folder / "there.h5") + " --rate 12000 --output " + (folder / "y.wav"),
        "--rate cannot"},
-      {"prepare audio --decode " + (folder / "there.h5") + " --output " + (folder / "y.wav"), "is no HDF5 file"},
-      {"info " + (folder / "there.h5"), "is no HDF5 file"},
+      {"prepare audio --decode " + (folder / "there.h5") + " --output " + (folder / "y.wav"), "is not an HDF5 file"},
+      {"info " + (folder / "there.h5"), "is not an HDF5 file"},
       {"info", "file"},
   };
   for (const auto& [arguments, message] : cases) {

@@ -1,4 +1,4 @@
-// What a dataset file may suffer, at rest and while it is read, and what a hostile one may claim.
+// Damage to a dataset file, at rest and while it is read, and false claims in a hostile one.
 #include <algorithm>
 #include <fstream>
 #include <numeric>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t chunk = std::size_t{256} << 10;  // bytes in one of the writer's chunks
 constexpr std::int64_t all_resident = std::int64_t{1} << 40, none_resident = 0;
 
-// Four chunks and a half of noise in 'train', of which some are zeros.
+// Four and a half chunks of noise in 'train', some of them zeros.
 Bytes write_chunks(const std::string& path, std::vector<std::size_t> zeros = {}) {
   Bytes bytes = random_bytes(4 * chunk + chunk / 2, 7);
   for (const std::size_t z : zeros)
@@ -57,7 +57,7 @@ std::size_t chunk_place(const Bytes& file, const Bytes& content, std::size_t ind
   return place_of(file, Bytes(begin, begin + 64));
 }
 
-// The checksum of zeros is zero, so a chunk zeroed with its checksum looks right to HDF5.
+// The checksum of zeros is zero, so a chunk zeroed together with its checksum looks right to HDF5.
 TEST(DamagedDataset, DoesNotTakeZerosForData) {
   const Folder folder;
   const Bytes content = write_chunks(folder / "x.h5");
@@ -74,7 +74,7 @@ TEST(DamagedDataset, DoesNotTakeZerosForData) {
   }
 }
 
-// Counts what is read of a file.
+// Counts the bytes read from a file.
 class CountingBlob final : public Blob {
  public:
   explicit CountingBlob(const std::string& path) : file_(path) {}
@@ -95,7 +95,7 @@ TEST(DamagedDataset, ReadsZerosThatWereWritten) {
   const Bytes content = write_chunks(folder / "x.h5", {1, 2, 4});
   EXPECT_TRUE(read_split(*open_as(folder / "x.h5", all_resident), "train") == content);
   EXPECT_TRUE(read_split(*open_as(folder / "x.h5", none_resident), "train") == content);
-  // The note makes it needless to look at the whole split for its checksum.
+  // The list of zero chunks makes it unnecessary to read the whole split for its checksum.
   const auto blob = std::make_shared<const CountingBlob>(folder / "x.h5");
   const auto split = std::make_shared<const Dataset>(blob, none_resident)->split("train");
   Bytes out(1000, 1);
@@ -104,7 +104,7 @@ TEST(DamagedDataset, ReadsZerosThatWereWritten) {
   EXPECT_LT(blob->total, 2 * chunk);
 }
 
-// A file that another version wrote: its checksum decides once.
+// In a file from another version, the checksum of the whole split decides, once.
 TEST(DamagedDataset, ReadsZerosWithoutANoteByTheirChecksum) {
   const Folder folder;
   const Bytes content = write_chunks(folder / "x.h5", {1, 2, 4});
@@ -125,7 +125,7 @@ TEST(DamagedDataset, ReadsZerosOfAFileWithoutChecksums) {
 
 void cut(const std::string& path, std::size_t size) { std::filesystem::resize_file(path, size); }
 
-// As `cp` does it: the same file with other content.
+// As `cp` does: the same file with other content.
 void write_over(const std::string& path, const Bytes& bytes) {
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -165,8 +165,8 @@ TEST(DamagedDataset, NoticesThatItIsWrittenOverWhileRead) {
   expect_user_error([&] { split->read(0, 0, 1000, out.data()); }, "was written to");
 }
 
-// What was opened stays open, so a file that takes its name changes nothing.
-TEST(DamagedDataset, ReadsOnWhenAnotherFileTakesItsName) {
+// An open file stays open, so another file that takes its name changes nothing.
+TEST(DamagedDataset, KeepsReadingWhenAnotherFileTakesItsName) {
   const Folder folder;
   const Bytes content = write_chunks(folder / "x.h5");
   const auto dataset = open_as(folder / "x.h5", none_resident);
@@ -175,7 +175,7 @@ TEST(DamagedDataset, ReadsOnWhenAnotherFileTakesItsName) {
   EXPECT_TRUE(read_split(*dataset, "train") == content);
 }
 
-// Labels, sources and the boundaries of files have checksums as the splits have.
+// Labels, sources and the boundaries of files have checksums like the splits.
 TEST(DamagedDataset, ChecksWhatIsStoredNextToTheSplits) {
   const Folder folder;
   {
@@ -207,7 +207,7 @@ std::size_t size_field(const Bytes& file, const Bytes& content, std::size_t inde
   return place_of(file, entry) + 8;
 }
 
-// Sizes that are believed make HDF5 write past its buffers, so they are not.
+// HDF5 writes past its buffers if it trusts wrong sizes.
 TEST(DamagedDataset, DoesNotBelieveTheSizesOfChunks) {
   const Folder folder;
   const Bytes content = write_chunks(folder / "x.h5");
@@ -229,7 +229,7 @@ TEST(DamagedDataset, DoesNotBelieveTheSizesOfChunks) {
   }
 }
 
-// A mask that says that the checksum was left out would let wrong bytes pass it.
+// A mask that says that the checksum was skipped would let wrong bytes pass.
 TEST(DamagedDataset, DoesNotBelieveThatAChecksumWasLeftOut) {
   const Folder folder;
   const Bytes content = write_chunks(folder / "x.h5");
@@ -241,8 +241,8 @@ TEST(DamagedDataset, DoesNotBelieveThatAChecksumWasLeftOut) {
   expect_user_error([&] { read_split(*open_as(folder / "x.h5", none_resident), "train"); }, "cannot be read");
 }
 
-// Opens the file and reads a little of everything, after each of its bytes of metadata has been changed in several
-// ways, with the checksums mended: an error or not, but no crash and no end of waiting.
+// Opens the file and reads a little of everything after each byte of metadata has been changed in several ways, with
+// the checksums corrected: an error or not, but no crash and no endless loop.
 void try_every_byte(const std::string& path) {
   Bytes file = get_file(path);
   const auto extents = checksummed_extents(file);
@@ -280,7 +280,7 @@ TEST(DamagedDataset, SurvivesEveryWrongByteOfItsMetadata) {
   try_every_byte(folder / "x.h5");
 }
 
-// HDF5 forgets headers when there are many, and reads them again.
+// HDF5 evicts headers when there are many, and reads them again.
 TEST(HeaderGuard, AllowsAHeaderAsOftenAsItIsRead) {
   const Folder folder;
   write_chunks(folder / "x.h5");
@@ -301,7 +301,7 @@ Bytes as_bytes(const std::vector<std::int64_t>& numbers) {
   return Bytes(begin, begin + numbers.size() * sizeof(std::int64_t));
 }
 
-// Chunks of any shape, by gzip, shuffle and fletcher32 in the order in which h5py applies them.
+// Chunks of any shape, with gzip, shuffle and fletcher32 in h5py's order.
 TEST(ForeignDataset, ReadsCompressedChunksOfAnyShape) {
   const Folder folder;
   Bytes content = random_bytes(50 * 12, 5);
@@ -332,7 +332,7 @@ TEST(ForeignDataset, ReadsCompressedChunksOfAnyShape) {
   }
 }
 
-// With the indexes of chunks and the texts of variable length that our own files have not.
+// With the chunk indexes and texts of variable length that our own files lack.
 TEST(ForeignDataset, SurvivesEveryWrongByteOfItsMetadata) {
   const Folder folder;
   {
@@ -382,7 +382,7 @@ TEST(ForeignDataset, RefusesBoundariesThatDoNotRiseFromZeroToTheEnd) {
       file.kind("audio").number("rate", 12000).splits({500});
       file.array("train_boundaries", {numbers.size()}, as_bytes(numbers), H5P_DEFAULT, H5T_STD_I64LE);
     }
-    expect_user_error([&] { Dataset::open(folder / "x.h5"); }, "'train_boundaries' does not rise from 0 to 500");
+    expect_user_error([&] { Dataset::open(folder / "x.h5"); }, "'train_boundaries' must rise from 0 to 500");
   }
 }
 
@@ -397,7 +397,7 @@ TEST(ForeignDataset, RefusesBytesThatAreElsewhereOrNeedOtherFilters) {
   const hdf5::Handle packed = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_chunk(packed, 1, &hundred);
   H5Pset_nbit(packed);
-  refused(packed, "is compressed by filter 5, but only gzip");
+  refused(packed, "uses the filter 5, but only gzip");
   const hdf5::Handle external = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_external(external, (folder / "bytes").c_str(), 0, 500);
   refused(external, "has its bytes in other files");

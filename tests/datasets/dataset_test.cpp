@@ -82,7 +82,7 @@ TEST(Dataset, ReadsBackFilesBoundariesAndSources) {
   expect_user_error([&] { dataset->split("tests"); }, "choose train, valid or test");
 }
 
-// Reading in place, as of a split too large for memory, gives what reading from memory gives.
+// Reading in place, as for a split too large for memory, gives the same bytes as reading from memory.
 TEST(Dataset, ReadsAnyRunOfBytesInPlace) {
   const Folder folder;
   const Bytes pixels = random_bytes(200 * 27, 2);
@@ -132,7 +132,7 @@ TEST(Dataset, RefusesEveryTruncation) {
   }
 }
 
-// Damage anywhere is noticed or harmless: headers, indexes and data all carry checksums.
+// Damage anywhere is detected or harmless: headers, indexes and data all carry checksums.
 TEST(Dataset, NeverReadsWrongBytesFromADamagedFile) {
   const Folder folder;
   write_small(folder / "x.h5");
@@ -154,7 +154,7 @@ TEST(Dataset, NeverReadsWrongBytesFromADamagedFile) {
   EXPECT_GT(errors, 100);
 }
 
-// Files of other programs: what is needed is checked, what is missing is named.
+// Files from other programs: what is needed is checked, and what is missing is named.
 TEST(Dataset, ReadsWhatAnotherProgramWrote) {
   const Folder folder;
   Foreign(folder / "x.h5").kind("bytes").splits({500});
@@ -170,9 +170,9 @@ TEST(Dataset, SaysWhatIsWrongWithAFile) {
   };
   refused("x.h5");  // not there
   put_file(folder / "x.h5", {});
-  refused("is no HDF5 file");
+  refused("is not an HDF5 file");
   put_file(folder / "x.h5", random_bytes(5000, 5));
-  refused("is no HDF5 file");
+  refused("is not an HDF5 file");
   expect_user_error([&] { Dataset::open(folder.path()); }, "is a directory");
   using F = Foreign&;
   const std::vector<std::pair<const char*, std::function<void(F)>>> files = {
@@ -202,7 +202,7 @@ TEST(Dataset, SaysWhatIsWrongWithAFile) {
       {"entries, but the file has", [](F f) { f.kind("bytes").hollow("train", hsize_t{1} << 40); }},
       {"entries, but the file has",
        [](F f) { f.kind("bytes").hollow("train", 100'000'000).array("valid", {1}).array("test", {1}); }},
-      {"does not rise from 0 to 10",
+      {"must rise from 0 to 10",
        [](F f) { f.kind("audio").number("rate", 1).splits({10}).array("train_boundaries", {3}, H5T_STD_I64LE); }},
       {"'train_boundaries' does not hold int64",
        [](F f) { f.kind("audio").number("rate", 1).splits({10}).array("train_boundaries", {3}, H5T_STD_I32LE); }}};
@@ -232,7 +232,7 @@ TEST(OpenTrainingData, ChecksTheRecipeAgainstTheFile) {
   EXPECT_EQ(rows_of(DataKind::images, 48), 2);
   expect_user_error([&] { rows_of(DataKind::bytes, 48); }, "holds images, but the recipe's data.kind is bytes");
   expect_user_error([&] { rows_of(DataKind::images, 64); }, "4 x 4 x 3 = 48 bytes, but data.context is 64");
-  expect_user_error([&] { Dataset::open(folder / "none.h5"); }, "none.h5: is not there");
+  expect_user_error([&] { Dataset::open(folder / "none.h5"); }, "none.h5: does not exist");
 }
 
 TEST(DatasetWriter, LeavesNothingWithoutCommit) {

@@ -1,4 +1,4 @@
-// Datasets as other programs write them, for what our own writer never does.
+// Datasets as other programs write them, with features that our own writer never uses.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@ class Foreign {
  public:
   explicit Foreign(const std::string& path, hid_t access = H5P_DEFAULT)
       : file_(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access)) {}
-  // variable: as text of variable length, which is h5py's way.
+  // variable: as text of variable length, like h5py.
   Foreign& kind(const std::string& kind, bool variable = false) {
     if (!variable) {
       hdf5::write_attribute(file_, "kind", kind);
@@ -44,7 +44,7 @@ class Foreign {
     if (!content.empty()) H5Dwrite(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, content.data());
     return *this;
   }
-  // A header that claims `entries` entries, with nothing behind it.
+  // A header that claims `entries` entries, without data.
   Foreign& hollow(const char* name, hsize_t entries) {
     const hsize_t chunk = 1024;
     const hdf5::Handle creation = H5Pcreate(H5P_DATASET_CREATE);

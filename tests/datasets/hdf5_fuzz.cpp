@@ -1,7 +1,7 @@
-// Patches to sound dataset files, whose checksums are mended so that HDF5 believes them: an error, or bytes. Without
-// the mending: an error, or the very bytes that were written.
+// Patches to valid dataset files, with the checksums corrected so that HDF5 accepts them: an error, or bytes. Without
+// the correction: an error, or exactly the bytes that were written.
 //
-// An input is not a file but what is done to one: which file, then records of eight bytes.
+// An input is not a file but describes changes to one: which file, then records of eight bytes.
 #include <fmt/format.h>
 
 #include <array>
@@ -31,7 +31,7 @@ struct Seed {
 
 constexpr std::size_t most_bytes = std::size_t{64} << 20;  // read of one split
 
-// Of everything that a run and `info` read.
+// Checksum of everything that a run and `info` read.
 std::string read_everything(const Bytes& file, bool resident) {
   const auto dataset = std::make_shared<const Dataset>(
       std::make_shared<const MemoryBlob>("fuzz", file.data(), file.size()), resident ? std::int64_t{1} << 30 : 0);
@@ -88,7 +88,7 @@ void write_sound(const std::string& path) {
   writer.commit("by hand");
 }
 
-// As h5py writes: old headers or new ones, text of variable length, chunks with and without filters, none.
+// As written by h5py: old or new headers, text of variable length, chunks with and without filters, no chunks.
 void write_foreign(const std::string& path, bool old) {
   const hdf5::Lock lock;
   const hdf5::Handle access = H5Pcreate(H5P_FILE_ACCESS);
@@ -111,7 +111,7 @@ void write_foreign(const std::string& path, bool old) {
       .array("test", {20, 12}, pixels, H5P_DEFAULT);
 }
 
-// The stored chunks of our own arrays, which end with their checksum.
+// The stored chunks of our own arrays, each of which ends with its checksum.
 std::vector<ChecksummedExtent> stored_chunks(const std::string& path) {
   std::vector<ChecksummedExtent> out;
   const hdf5::Lock lock;
@@ -159,7 +159,7 @@ struct Patch {
   std::uint32_t value;
 };
 
-// Metadata is small and everything: most patches go there.
+// Metadata is small but decisive, so most patches go there.
 void apply(const Patch& patch, const Seed& seed, Bytes& file) {
   constexpr std::array<std::uint64_t, 8> telling = {0,      1,          0x7F,       0xFF,
                                                     0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, ~std::uint64_t{0}};
@@ -176,12 +176,12 @@ void apply(const Patch& patch, const Seed& seed, Bytes& file) {
     case 1:
       value = telling[patch.value % telling.size()];
       break;
-    case 2:  // a little more or less than is there
+    case 2:  // a little more or less than the value there
       value = 0;
       std::memcpy(&value, file.data() + at, width);
       value += static_cast<std::uint64_t>(static_cast<std::int8_t>(patch.value));
       break;
-    case 3:  // what is elsewhere: an address for an address
+    case 3:  // a value from elsewhere: an address for an address
       value = 0;
       std::memcpy(&value, file.data() + patch.value % (file.size() - 8), width);
       break;
@@ -198,8 +198,7 @@ void apply(const Patch& patch, const Seed& seed, Bytes& file) {
 
 }  // namespace
 
-// HDF5 asks for as much memory as a file tells it to, before it reads what is to go there, and loses some where it
-// fails.
+// HDF5 allocates as much memory as a file claims before it reads the data, and leaks some when it fails.
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() {
   return "allocator_may_return_null=1:max_allocation_size_mb=256:detect_leaks=0:quarantine_size_mb=16";

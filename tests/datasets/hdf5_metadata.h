@@ -1,4 +1,4 @@
-// The checksums of HDF5's own structures (format of version 1.10), so that tests can lie in them and be believed.
+// The checksums of HDF5's own structures (format of version 1.10), so that tests can change structures unnoticed.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -38,7 +38,7 @@ inline std::uint32_t lookup3(const std::uint8_t* key, std::size_t length) {
   return c;
 }
 
-// Bytes [begin, end), whose checksum follows them.
+// Bytes [begin, end), followed by their checksum.
 struct ChecksummedExtent {
   std::size_t begin = 0, end = 0;
 };
@@ -49,7 +49,7 @@ inline std::uint32_t word_at(const std::vector<std::uint8_t>& file, std::size_t 
   return word;
 }
 
-// What begins with a signature and, up to some place, has the checksum that is there.
+// Structures that begin with a signature and end with a matching checksum.
 inline std::vector<ChecksummedExtent> checksummed_extents(const std::vector<std::uint8_t>& file) {
   constexpr std::string_view signatures[] = {"\x89HDF", "OHDR", "OCHK", "EAHD", "EAIB", "EASB", "EADB", "FAHD",
                                              "FADB",    "BTHD", "BTIN", "BTLF", "FRHP", "FHIB", "FSHD", "FSSE"};

@@ -29,12 +29,12 @@ TEST(PrepareImages, DoesNotReplaceAPictureItReads) {
   put_file(folder / "p/a.png", png);
   put_file(folder / "p/sub/b.png", png);
   for (const char* name : {"p/a.png", "p/sub/b.png", "p/sub/../a.png"}) {
-    expect_user_error([&] { prepare_images(config_of({folder / "p"}), to(folder / name, true)); }, "is the input, too");
+    expect_user_error([&] { prepare_images(config_of({folder / "p"}), to(folder / name, true)); }, "is also the input");
     EXPECT_EQ(get_file(folder / name), png);
   }
 }
 
-TEST(PrepareImages, RefusesSharesThatComeOutEmpty) {
+TEST(PrepareImages, RefusesSharesThatLeaveASplitEmpty) {
   const Folder folder;
   put_file(folder / "a.npy", make_npy("(5, 8, 8, 3)", random_bytes(5 * picture, 1)));
   PrepareImagesConfig config = config_of({folder / "a.npy"});
@@ -44,7 +44,7 @@ TEST(PrepareImages, RefusesSharesThatComeOutEmpty) {
   prepare_images(config, to(folder / "x.h5"));
 }
 
-// A folder that links lead to counts once, under its own name, and a link to a parent does not go round.
+// A folder that is also reached by links counts once, under its own name, and a link to a parent makes no loop.
 TEST(FilesUnder, CountsEveryFolderOnce) {
   namespace fs = std::filesystem;
   const Folder folder;
@@ -124,7 +124,7 @@ TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
   put_file(folder / "both/a.npy", {1});
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"small.png", "is 4 x 4 pixels, but --size is 8"},
-      {"bad.png", "is no PNG file"},
+      {"bad.png", "is not a PNG file"},
       {"shape.npy", "(N, 8, 8, 3), (N, 3, 8, 8) or (N, 192)"},
       {"long.npy", "needs 576 bytes, but 384 follow"},
       {"short.npy", "needs 192 bytes, but 384 follow"},
@@ -133,7 +133,7 @@ TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
       {"float.npy", "holds <f4, but pictures are uint8"},
       {"fortran.npy", "in Fortran order"},
       {"none.npy", "holds no picture"},
-      {"text.npy", "is no .npy file"},
+      {"text.npy", "is not a .npy file"},
       {"photos", "only JPEGs"},
       {"both", "both PNGs and arrays"},
       {"absent", "absent"},

@@ -1,4 +1,4 @@
-// Writes the inputs that the fuzzers of this folder start from: make_corpus FOLDER makes FOLDER/<name>/*.
+// Writes the initial inputs of this folder's fuzzers: make_corpus FOLDER makes FOLDER/<name>/*.
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -17,8 +17,7 @@ Bytes counting(std::size_t count) {
   return out;
 }
 
-// A WAV file of `frames` whole frames; `format` is the number by which the format is known, `more` the rest of its
-// chunk.
+// A WAV file of `frames` whole frames; `format` is the number of the format, `more` the rest of its chunk.
 Bytes make_wav(int format, int channels, int bits, std::size_t block, const Bytes& frames, const Bytes& more = {}) {
   using longstride::put_number;
   Bytes out = {'R', 'I', 'F', 'F'};

@@ -1,5 +1,5 @@
-// Any bytes taken for a .npy file, and for a .npz archive with one in it: an error, or as many pictures as the header
-// promises and no byte more.
+// Any bytes read as a .npy file, and as a .npz archive with one in it: an error, or exactly as many pictures as the
+// header states.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ void read_pictures(ByteStream& stream) {
   const NpyHeader header = read_npy_header(stream);
   const NpyPictures pictures = npy_pictures(header, 4, stream.name());
   std::vector<std::uint8_t> picture(static_cast<std::size_t>(pictures.bytes()));
-  constexpr std::int64_t enough = 10'000;  // a deflated archive may hold very many
+  constexpr std::int64_t enough = 10'000;  // a compressed archive may hold very many
   const std::int64_t count = std::min(pictures.count, enough);
   for (std::int64_t i = 0; i < count; ++i) stream.read(picture.data(), picture.size());
   if (count == pictures.count && stream.left() != 0) std::abort();

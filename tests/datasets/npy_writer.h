@@ -1,4 +1,4 @@
-// Small .npy files for the tests of their reader.
+// Small .npy files for the tests of the reader.
 #pragma once
 #include <fmt/format.h>
 

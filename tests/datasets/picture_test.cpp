@@ -69,8 +69,8 @@ TEST(Png, RefusesWhatItCannotKeepExactly) {
   expect_user_error(reading(PNG_COLOR_TYPE_GRAY, 16, 8), "16 bits per channel");
   expect_user_error(reading(PNG_COLOR_TYPE_RGB_ALPHA, 8, 16), "alpha channel");
   expect_user_error(reading(PNG_COLOR_TYPE_GRAY_ALPHA, 8, 8), "alpha channel");
-  expect_user_error([] { read({}); }, "a.png: is no PNG file");
-  expect_user_error([] { read(random_bytes(5000, 4)); }, "is no PNG file");
+  expect_user_error([] { read({}); }, "a.png: is not a PNG file");
+  expect_user_error([] { read(random_bytes(5000, 4)); }, "is not a PNG file");
 }
 
 TEST(Png, RefusesEveryTruncation) {
@@ -85,7 +85,7 @@ TEST(Png, ComparesTheChecksumOfItsEnd) {
   expect_user_error([&] { read(file); }, "a.png: is a damaged PNG file (IEND: CRC error)");
 }
 
-// A header that promises 100,000 x 100,000 pixels is refused before memory is asked for.
+// A header that claims 100,000 x 100,000 pixels is refused before memory is allocated.
 TEST(Png, RefusesHugeSizes) {
   Bytes file = encode_png(2, 2, Bytes(12, 0), {});
   for (std::size_t at : {16u, 20u}) file[at + 1] = 0x01, file[at + 2] = 0x86, file[at + 3] = 0xA0;
@@ -93,8 +93,8 @@ TEST(Png, RefusesHugeSizes) {
   expect_user_error([&] { read(file); }, "more than 67108864 pixels");
 }
 
-// A 4 x 4 picture of `pixels` with one more chunk, of this name and content and said to be of this length, between the
-// header and the data.
+// A 4 x 4 picture of `pixels` with one more chunk between the header and the data, of this name and content and with
+// this stated length.
 Bytes with_chunk(const Bytes& pixels, const std::string& name_and_content, std::size_t length) {
   constexpr std::size_t after_header = 8 + 25, checksum = 4;
   Bytes chunk(4);
@@ -107,8 +107,8 @@ Bytes with_chunk(const Bytes& pixels, const std::string& name_and_content, std::
   return file;
 }
 
-// A chunk that says it is longer than the file is refused before libpng makes room for it, whatever its name.
-TEST(Png, AsksForNoMemoryForAChunkThatLies) {
+// A chunk that claims to be longer than the file is refused before libpng allocates memory for it, whatever its name.
+TEST(Png, AllocatesNothingForAChunkThatLies) {
   const std::size_t before = peak_bytes();
   for (const char* name : {"tEXt", "zTXt", "iTXt", "sPLT", "pCAL", "eXIf", "PLTE", "IDAT", "abCd"})
     expect_user_error([&] { read(with_chunk(Bytes(48, 0), name, 0x73737373)); },
@@ -116,7 +116,7 @@ TEST(Png, AsksForNoMemoryForAChunkThatLies) {
   EXPECT_LT(peak_bytes() - before, std::size_t{100} << 20);
 }
 
-TEST(Png, PassesOverTextsButNotTransparency) {
+TEST(Png, SkipsTextChunksButNotTransparency) {
   using namespace std::string_literals;
   const Bytes pixels = random_bytes(48, 6);
   for (const std::string& chunk : {"tEXtComment\0two words"s, "zTXtComment\0\0no zlib stream"s, "prIvate"s})

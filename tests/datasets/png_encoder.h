@@ -52,7 +52,7 @@ inline void put_big_endian(std::uint8_t* to, std::uint32_t value) {
   for (int i = 0; i < 4; ++i) to[i] = static_cast<std::uint8_t>(value >> (24 - 8 * i));
 }
 
-// Gives every chunk that lies within the file the checksum of its content.
+// Gives every chunk within the file the checksum of its content.
 inline void set_chunk_checksums(std::vector<std::uint8_t>& file) {
   for (std::size_t at = 8; at + 12 <= file.size();) {
     std::size_t length = 0;

@@ -1,4 +1,4 @@
-// Any bytes taken for a PNG file: an error or a picture whose size is what its header says.
+// Any bytes read as a PNG file: an error, or a picture of the size in its header.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -10,7 +10,7 @@
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);
 
-// Without right checksums hardly an input gets past the header.
+// Without correct checksums hardly any input gets past the header.
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
   size = LLVMFuzzerMutate(data, size, most);
   if (seed % 4 == 0) return size;
@@ -23,7 +23,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace longstride;
   constexpr std::size_t header_end = 24;
-  // Large pictures are right but slow to decode under the sanitizer, and no different.
+  // Large pictures are valid but slow to decode under the sanitizer, and test nothing new.
   if (size >= header_end && (data[16] | data[17] | data[18] | data[20] | data[21] | data[22]) != 0) return 0;
   try {
     const Picture picture = read_png(data, size, "fuzz");

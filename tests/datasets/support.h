@@ -1,4 +1,4 @@
-// What the tests of datasets share: a folder that goes away, files in it, and the errors that are expected.
+// What the tests of datasets share: a temporary folder, files in it, and the errors that are expected.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ inline PrepareOutput to(const std::string& path, bool replace = false) {
   return output;
 }
 
-// Bytes that no two places share by accident.
+// Bytes in which no longer run occurs twice by accident.
 inline Bytes random_bytes(std::size_t count, std::uint64_t seed) {
   Bytes out(count);
   const auto domain = kernels::domain_of(kernels::Purpose::test, 0);
@@ -72,7 +72,7 @@ inline Bytes whole_split(const Dataset& dataset, const std::string& name) {
 inline void expect_user_error(const std::function<void()>& call, const std::string& part) {
   try {
     call();
-    ADD_FAILURE() << "no error, where one with '" << part << "' is due";
+    ADD_FAILURE() << "no error, but one with '" << part << "' was expected";
   } catch (const UserError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find(part), std::string::npos) << text;
@@ -81,7 +81,7 @@ inline void expect_user_error(const std::function<void()>& call, const std::stri
   }
 }
 
-// The path of a sample file, empty where shared data is not there.
+// The path of a sample file, empty if there is no shared data.
 inline std::string shared_file(const std::string& name) {
   const std::string path = std::string(LONGSTRIDE_SHARED_DATA) + "/" + name;
   return std::filesystem::exists(path) ? path : "";

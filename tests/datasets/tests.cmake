@@ -1,5 +1,5 @@
-# Tests of archives and of sound write such files by the libraries that read them; without a library, its stand-in is
-# tested.
+# Tests of archives and of sound write their files with the libraries that read them; without a library, its replacement
+# is tested.
 if(LIBARCHIVE_FOUND)
   target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/archive/archive_test.cpp)
   target_link_libraries(test_datasets PRIVATE PkgConfig::LIBARCHIVE)

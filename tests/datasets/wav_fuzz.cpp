@@ -1,4 +1,4 @@
-// Any bytes taken for a sound file: an error, or exactly as many samples as it claims.
+// Any bytes read as a sound file: an error, or exactly as many samples as it claims.
 #include <sys/mman.h>
 #include <unistd.h>
 

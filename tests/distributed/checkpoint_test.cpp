@@ -13,7 +13,7 @@ namespace {
 using testing::SmallTraining;
 using testing::world;
 
-// Only rank 0 has the run directory: the others need no shared file system.
+// Only rank 0 has the run directory, so the others need no shared file system.
 TEST(Distributed, ResumingGivesEveryRankTheBitsOfTheCheckpoint) {
   std::unique_ptr<testing::TemporaryDirectory> run;
   if (world().rank() == 0) {

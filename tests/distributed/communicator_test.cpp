@@ -11,11 +11,11 @@ namespace {
 
 using testing::world;
 
-// What rank r contributes as element i: any rank can compute it. Of very different sizes, so that the order of
+// Rank r's contribution to element i, which any rank can compute. The sizes differ greatly, so that the order of
 // addition shows in the bits.
 template <class T>
 T contribution(int r, std::int64_t i) {
-  // Powers of two: products are exact, so that a fused multiply-add cannot change what is expected.
+  // Powers of two make the products exact, so that a fused multiply-add cannot change the expected value.
   constexpr double scale[] = {1, 0x1p3, 0x1p6, 0x1p9, 0x1p12, 0x1p15, 0x1p18};
   const std::uint64_t hash =
       (static_cast<std::uint64_t>(i) * 7 + static_cast<std::uint64_t>(r) + 1) * 0x9e3779b97f4a7c15u;
@@ -49,7 +49,7 @@ TEST(Distributed, SumsOverSeveralChunksToo) {
   expect_the_sum_in_the_order_of_ranks<double>(chunk / 8 + 1);
 }
 
-// memcmp takes no null pointer, not even for no bytes.
+// memcmp takes no null pointer, even for zero bytes.
 bool same_bits(const void* a, const void* b, std::size_t bytes) { return bytes == 0 || std::memcmp(a, b, bytes) == 0; }
 
 template <class T>

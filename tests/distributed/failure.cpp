@@ -1,4 +1,4 @@
-// A job of which rank 1 fails, in the way that the argument says, while the others wait in a sum.
+// A job in which rank 1 fails, in the way that the argument says, while the others wait in a sum.
 #include <signal.h>
 
 #include <cstdio>

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Ranks that are killed, stopped or asked to stop: the whole job ends in time, with one message that names the rank, and
-# resuming gives the bits of a run that nothing happened to.
+# resuming gives the bits of an undisturbed run.
 #
 #   faults.sh LONGSTRIDE CASE [TIMES]      cases: kill, stop, signal, signal_saving, full_disk
-#   faults.sh LONGSTRIDE start LIBRARY     trouble while the ranks find each other; LIBRARY: of troubled_start.cpp
+#   faults.sh LONGSTRIDE start LIBRARY     trouble while the ranks connect; LIBRARY: built from troubled_start.cpp
 #
-# RANKS of them, two or more; four unless that says otherwise. On the CPU, or with LONGSTRIDE_TEST_DEVICE=gpu on as many
-# GPUs, which take so little time for a step that runs are longer.
+# RANKS sets their number, two or more; default: four. On the CPU, or with LONGSTRIDE_TEST_DEVICE=gpu on as many GPUs,
+# where steps take so little time that runs are longer.
 set -euo pipefail
 longstride=$1
 scenario=$2
@@ -41,7 +41,7 @@ end_of() {
     { cat job.log; fail "$1: the job ended with $code, not $2"; }
   [ "$took" -le $(($3 * 1000)) ] || { cat job.log; fail "$1: the job took $took ms to end, more than $3 s"; }
 }
-# one_message PATTERN: the job said it once, and no other failure.
+# one_message PATTERN: the job printed it once, and no other failure.
 one_message() {
   [ "$(grep -a -c '^longstride: ' job.log)" = 1 ] && grep -a -q "^longstride: $1" job.log ||
     { cat job.log; fail "the job should say once: $1"; }
@@ -61,13 +61,13 @@ wait_for_saving() { # until RUN has a checkpoint that is being written
 }
 
 case $scenario in
-  kill)  # TIMES kills of one run after the other, each at a random moment: also in the middle of saving
+  kill)  # TIMES kills of one run, each at a random moment, some in the middle of saving
     steps=$(((times * 12 + 30) * longer))
     write_recipe "steps: $steps" "checkpoint_every: 3" "hang_seconds: 20"
     train "$ranks" whole
     for i in $(seq "$times"); do
       start killed $(resume_of killed)
-      for _ in $(seq 1000); do  # until it trains; metrics after the checkpoint are written anew
+      for _ in $(seq 1000); do  # until it trains; metrics after the checkpoint are rewritten
         if grep -a -q '^step ' job.log && [ -n "$(rank_of "$last")" ]; then break; fi
         sleep 0.02
       done
@@ -95,7 +95,7 @@ case $scenario in
     train "$ranks" stopped --resume
     same_bits whole stopped "$steps"
     ;;
-  start)  # rank 0 is 5 s late for the others' connections; strangers come before them
+  start)  # rank 0 accepts the others' connections 5 s late; strangers connect first
     write_recipe "steps: 20" "checkpoint_every: 10" "hang_seconds: 4"
     train "$ranks" whole
     for trouble in late strangers; do
@@ -107,7 +107,7 @@ case $scenario in
           if [[ "$(cat "/proc/$(rank_of 0)/stat" 2>/dev/null)" == *") T "* ]]; then break; fi
           sleep 0.02
         done
-        [ ! -e late/metrics.jsonl ] || fail "rank 0 was to stop before training"
+        [ ! -e late/metrics.jsonl ] || fail "rank 0 should have stopped before training"
         sleep 5
         kill -CONT "$(rank_of 0)"
       fi
@@ -130,7 +130,7 @@ case $scenario in
       resume=--resume
       at=$((at + 25))
     done
-    # mpirun passes SIGTERM on to the ranks; whatever they do, it ends with 1 (Open MPI 4.1).
+    # mpirun forwards SIGTERM to the ranks; whatever they do, it exits with 1 (Open MPI 4.1).
     start asked --resume
     wait_for_step asked "$at"
     kill -TERM "$pid"
@@ -158,7 +158,7 @@ case $scenario in
     train "$ranks" asked --resume
     same_bits whole asked "$steps"
     ;;
-  full_disk)  # too small a file: a limit that every user has; too small a disk: one of our own
+  full_disk)  # first a limit on file size, which any user can set; then a small disk, which needs root
     write_recipe "steps: 40" "checkpoint_every: 10" "hang_seconds: 20"
     train "$ranks" whole
     start limited
@@ -176,7 +176,7 @@ case $scenario in
     same_bits whole limited 40
     mkdir disk
     if ! mount -t tmpfs -o size=16m longstride-test disk 2>/dev/null; then
-      echo "full_disk: passed but for the disk itself, which only root may make"
+      echo "full_disk: passed, except for the small disk, which needs root"
       exit 0
     fi
     size=$(du -sk whole/checkpoints/step-00000040 | cut -f 1)

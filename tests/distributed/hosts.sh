@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Training over several hosts, which are network namespaces of this machine. Ends with 77 where it cannot make them.
+# Training over several hosts, which are network namespaces of this machine. Exits with 77 if it cannot create them.
 #
 #   hosts.sh LONGSTRIDE CASE      cases: same, cut
 set -euo pipefail
@@ -40,7 +40,7 @@ case $scenario in
       diff <(losses whole) <(losses "$run") || fail "losses of $run differ"
     done
     ;;
-  cut)  # the cable of the second host, in the middle of training
+  cut)  # the network link of the second host, in the middle of training
     write_recipe "steps: 60" "checkpoint_every: 5" "hang_seconds: 4"
     train 4 whole
     make_hosts 2

@@ -1,8 +1,8 @@
-# Hosts that are network namespaces of this machine, joined by a bridge in one of their own. Sourced; needs root and ip.
+# Hosts that are network namespaces of this machine, joined by a bridge in another namespace. Sourced; needs root and ip.
 #
 #   make_hosts N                  hosts 10.77.0.1 .. N, named node1 .. nodeN
 #   on_hosts RANKS_EACH command   mpirun on all of them, started on the first
-#   cut_host K, join_host K       the cable of host K
+#   cut_host K, join_host K       take down and restore the network link of host K
 #   remove_hosts                  ends what still runs on them, and removes them
 hosts_prefix=lst$$
 hosts_count=0
@@ -25,7 +25,7 @@ make_hosts() {
     ip -n "$hosts_switch" link set "port$k" master bridge
     ip -n "$hosts_switch" link set "port$k" up
   done
-  # What mpirun starts on another host: agent [options] ADDRESS command, as ssh.
+  # What mpirun starts for another host, in place of ssh: agent [options] ADDRESS command
   cat >agent.sh <<A
 #!/usr/bin/env bash
 while [ "\${1#-}" != "\$1" ]; do shift; done
@@ -36,7 +36,7 @@ A
   chmod +x agent.sh
 }
 
-on_hosts() { # in the first host's namespace; ranks one host after the other
+on_hosts() { # in the first host's namespace; fills one host with ranks after another
   local each=$1 k list=
   shift
   for k in $(seq "$hosts_count"); do list=$list,10.77.0.$k:$each; done

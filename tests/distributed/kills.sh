@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Kills -9 at random moments, half of them while a checkpoint is being written; every run resumes, and ends with the bits
-# and the losses of a run that nothing happened to.
+# and the losses of an undisturbed run.
 #
 #   kills.sh LONGSTRIDE [--kills 200] [--ranks "1 2 4"] [--device cpu|gpu] [--seed N] [--seconds 1800]
 #
-# The kills are divided between the numbers of ranks. Killed are a random rank, the whole job, or mpirun alone, whose
+# The kills are divided between the numbers of ranks. A kill hits a random rank, the whole job, or mpirun alone, whose
 # ranks must end by themselves within 30 s. A run that reaches its end is compared, and the next one begins. Prints a table
-# row for each number of ranks; fails at once, with the log, when a start or a resume fails, when a job outlives a kill, when
-# bits differ, and after `seconds`. Needs bash, coreutils, diffutils, sed, grep, python3 and, for two ranks or more, mpirun.
+# row for each number of ranks. Fails at once, with the log, if a start or a resume fails, a job outlives a kill, bits
+# differ, or `seconds` are over. Needs bash, coreutils, diffutils, sed, grep, python3 and, for two ranks or more, mpirun.
 set -euo pipefail
 longstride=$(realpath "$1"); shift
 kills=200 counts="1 2 4" device=cpu seed=$RANDOM seconds=1800
@@ -44,7 +44,7 @@ write_recipe "steps: $steps" "checkpoint_every: $((steps / 20))" "hang_seconds: 
 RANDOM=$seed
 echo "random seed $seed"
 
-exec {idle}<> <(:) # nothing comes from it: to wait without a process
+exec {idle}<> <(:) # never has input: lets nap wait without starting a process
 nap() { local of; printf -v of %03d "$1"; read -r -t "0.$of" <&"$idle" || true; } # nap MILLISECONDS, fewer than 1000
 milliseconds() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
 began=$(milliseconds)
@@ -78,7 +78,7 @@ saving_now() { # a checkpoint of RUN is being written, or was when this job was 
   done
   return 1
 }
-# Lets the job live until a random moment of the next MS, or until it saves; fails when it has ended before.
+# Lets the job run until a random moment within the next MS, or until it saves; fails if it ends before that.
 await_moment() { # await_moment MS RUN saving|any
   local passed=$((RANDOM % 3)) end=$(($(milliseconds) + (RANDOM * 32768 + RANDOM) % $1)) # passed: checkpoints to let pass
   if [ "$3" = any ]; then
@@ -95,7 +95,7 @@ await_moment() { # await_moment MS RUN saving|any
   done
   return 1
 }
-kill_job() { # kill_job RANKS: fails when the job had ended in peace; all its processes end
+kill_job() { # kill_job RANKS: fails if the job had already ended normally; all its processes end
   local way=$((RANDOM % 3)) which=$RANDOM code=0 ranks
   [ "$way" = 1 ] || kill -STOP "$pid" 2>/dev/null || true # it starts no more ranks
   mapfile -t ranks < <(children_of "$pid")
@@ -112,7 +112,7 @@ kill_job() { # kill_job RANKS: fails when the job had ended in peace; all its pr
   rm -rf "${shared:?}"/* "${TMPDIR:?}"/*
   [ "$code" != 0 ]
 }
-finish() { # finish RANKS RUN: one that has come to its end
+finish() { # finish RANKS RUN: a run that has reached its end
   local code=0
   [ -z "$pid" ] || wait "$pid" || code=$? # kill_job has waited for one that ended just before the kill
   pid=
@@ -140,7 +140,7 @@ kill_and_resume() { # kill_and_resume RANKS KILLS
     if await_moment $((took * 3 / 4)) "$run" "$aim" && kill_job "$n"; then
       done_kills=$((done_kills + 1))
       if saving_now "$run"; then while_saving=$((while_saving + 1)); fi
-      # A start or resume that is refused is no kill.
+      # A start or resume that is refused does not count as a kill.
       ! grep -a '^longstride: ' job.log | grep -a -v 'has ended without a word' || { cat job.log; fail "$run does not start"; }
     else
       finish "$n" "$run"

@@ -2,11 +2,11 @@
 # empty working directory; `longstride` is the command and `here` this folder.
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-# Not a pipe, which would fail when head ends first.
+# Not a pipe, which would fail because head ends first.
 head -c 120000 < <(cat "$here"/*.sh "$here"/../../docs/*/*.md "$here"/../../docs/notes/*/*.md) >text.bin
 "$longstride" prepare bytes --input text.bin --split 0.9,0.05,0.05 --output text.h5 >/dev/null 2>&1
 
-write_recipe() { # write_recipe "key: value" ...: of the section train, after what every run has
+write_recipe() { # write_recipe "key: value" ...: added to the section train
   local entry more=
   for entry in "$@"; do more="$more, $entry"; done
   cat >recipe.yaml <<R
@@ -32,7 +32,7 @@ train() { # train RANKS RUN [options]
   ranks "$n" "$longstride" train recipe.yaml --run "$run" "$@" >train.log 2>&1 || { cat train.log; fail "train $n $run $*"; }
 }
 losses() { sed -n 's/.*"step":\([0-9]*\),"loss":\([-0-9.e]*\).*/\1 \2/p' "$1/metrics.jsonl"; }
-same_bits() { # same_bits RUN RUN STEP: every file of the checkpoint but state.json, which tells the number of ranks
+same_bits() { # same_bits RUN RUN STEP: every file of the checkpoint but state.json, which holds the number of ranks
   local name a b
   name=checkpoints/step-$(printf %08d "$3")
   for a in "$1/$name"/*.safetensors; do

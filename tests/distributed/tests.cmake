@@ -1,5 +1,5 @@
-# Tests that run on several ranks of this machine. Every rank runs every test; the tests of one rank show that MPI's
-# world may be of size 1.
+# Tests that run on several ranks of this machine. Every rank runs every test; the tests on one rank show that MPI's
+# world may have size 1.
 set(ranks_source ${CMAKE_CURRENT_LIST_DIR})
 add_executable(test_distributed ${ranks_source}/main.cpp ${ranks_source}/communicator_test.cpp
   ${ranks_source}/checkpoint_test.cpp ${ranks_source}/training_test.cpp)
@@ -24,10 +24,10 @@ foreach(ranks 1 2 3 4)
     COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:test_distributed> --gtest_brief=1)
   longstride_on_ranks(distributed.ranks_${ranks})
 endforeach()
-# One count is fast, and what the sanitizers run.
+# Only two ranks are fast; the sanitizers run those.
 set_tests_properties(distributed.ranks_1 distributed.ranks_3 distributed.ranks_4 PROPERTIES LABELS slow)
 
-# The same training on GPUs, one a rank. NVLink multicast stays off: it is a resource of the whole host.
+# The same training on GPUs, one per rank. NVLink multicast stays off, since it is a resource of the whole host.
 if(LONGSTRIDE_NCCL)
   foreach(ranks 1 2 4)
     add_test(NAME distributed.gpus_${ranks}
@@ -40,7 +40,7 @@ if(LONGSTRIDE_NCCL)
   endforeach()
 endif()
 
-# One rank fails while the others wait for it: the whole job ends soon, and says why.
+# One rank fails while the others wait for it: the whole job ends soon and says why.
 function(longstride_failure_test way code output)
   add_test(NAME distributed.failure_by_${way} COMMAND ${CMAKE_COMMAND}
     "-DCOMMAND=${MPIEXEC_EXECUTABLE};${MPIEXEC_NUMPROC_FLAG};3;$<TARGET_FILE:test_distributed_failure>;${way}"
@@ -61,14 +61,14 @@ foreach(scenario divided kill kill_ranks threads elastic elastic_sharded)
   set_tests_properties(distributed.training_${scenario} PROPERTIES LABELS slow)
 endforeach()
 
-# Ranks that mpirun binds to a core each share none.
+# Ranks that mpirun binds to one core each do not share cores.
 add_test(NAME distributed.doctor_of_bound_ranks
   COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 2 --bind-to core $<TARGET_FILE:longstride> doctor --megabytes 8)
 longstride_on_ranks(distributed.doctor_of_bound_ranks)
 set_tests_properties(distributed.doctor_of_bound_ranks PROPERTIES
   PASS_REGULAR_EXPRESSION "processors +[^ ]+ +2 for 2 rank" FAIL_REGULAR_EXPRESSION "threads share cores")
 
-# Ranks that die, stop or are asked to stop; slow, for every fault is waited for.
+# Ranks that die, stop or are asked to stop; slow, because every fault has to be detected.
 foreach(scenario kill stop signal signal_saving full_disk)
   add_test(NAME distributed.faults_${scenario}
     COMMAND ${ranks_source}/faults.sh $<TARGET_FILE:longstride> ${scenario} 3)

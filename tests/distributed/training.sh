@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Training as a user runs it: the same losses on any number of ranks, the same bits run after run, and a run that is
-# killed and resumed ends in the bits of one that was not.
+# Training as a user runs it: the same losses on any number of ranks, the same bits in every run, and a run that is
+# killed and resumed ends with the bits of one that was not.
 #
 #   training.sh LONGSTRIDE CASE        cases: ranks, divided, kill, kill_ranks, sigterm, threads, elastic, elastic_sharded
 set -euo pipefail
@@ -72,14 +72,14 @@ case $scenario in
     train 1 stopped --resume
     same_bits whole stopped 20
     ;;
-  threads)  # what OMP_NUM_THREADS cannot mean is said, once, and does no harm
+  threads)  # an impossible OMP_NUM_THREADS is reported once and does no harm
     for threads in 100000 0 abc; do
       OMP_NUM_THREADS=$threads train 1 "threads$threads"
-      grep -q "^OMP_NUM_THREADS is '$threads', but must be a number from 1 to" train.log || fail "no word on $threads threads"
+      grep -q "^OMP_NUM_THREADS is '$threads', but must be a number from 1 to" train.log || fail "no warning about $threads threads"
       same_bits whole "threads$threads" 20
     done
     OMP_NUM_THREADS=100000 train 2 ranks2
-    [ "$(grep -c 'OMP_NUM_THREADS is' train.log)" = 1 ] || fail "two ranks speak of their threads"
+    [ "$(grep -c 'OMP_NUM_THREADS is' train.log)" = 1 ] || fail "not exactly one of two ranks warns"
     same_losses whole ranks2
     OMP_NUM_THREADS=3 train 1 three
     ! grep -q 'OMP_NUM_THREADS' train.log || fail "3 threads are refused"
@@ -89,7 +89,7 @@ case $scenario in
     train 4 ranks4
     train 4 sharded --set optimizer.shard=true --set parallel.bucket=20000
     train 4 bucketed --set parallel.bucket=20000
-    # Whose optimizer files are cut in other places, but the weights and every norm on the way show its state.
+    # The optimizer's files are divided differently, but the weights and the norm of every step show its state.
     cmp {bucketed,sharded}/checkpoints/step-00000020/model.safetensors || fail "weights differ when sharded"
     norms() { sed -n 's/.*\("step":[0-9]*,"loss".*\),"tokens_per_second.*/\1/p' "$1/metrics.jsonl"; }
     [ "$(norms bucketed | grep -c grad_norm)" = 20 ] || fail "20 norms"

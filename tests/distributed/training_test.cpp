@@ -1,5 +1,5 @@
-// Training on several ranks is training on one: every rank trains alone too, and compares. On the CPU, or on a GPU a
-// rank where LONGSTRIDE_TEST_DEVICE is gpu (label multi_gpu).
+// Training on several ranks equals training on one: every rank also trains alone, and compares. On the CPU, or on one
+// GPU per rank if LONGSTRIDE_TEST_DEVICE is gpu (label multi_gpu).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -112,7 +112,7 @@ class TrainingOnRanks : public ::testing::Test {
   std::unique_ptr<Communicator> alone_ = make_single_communicator();
 };
 
-// What has one rank against what all have, for some steps.
+// Compares training on one rank with training on all, for some steps.
 void expect_one_ranks_training(const TrainConfig& train, Communicator& alone, const SparseTransformerConfig& config) {
   TrainConfig single = train;
   single.parallel = {};
@@ -161,14 +161,14 @@ TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
          {kernels::Integration::merged, kernels::Integration::interleaved, kernels::Integration::multihead})
       for (Recompute recompute : {Recompute::none, Recompute::block}) {
         if (recompute == Recompute::block && integration != kernels::Integration::merged) continue;
-        SCOPED_TRACE(::testing::Message() << context << " ranks a sequence, integration " << int(integration));
+        SCOPED_TRACE(::testing::Message() << context << " ranks per sequence, integration " << int(integration));
         SparseTransformerConfig config = model_config(integration);
         config.recompute = recompute;
         TrainConfig train = train_config();
         train.parallel.sequence_ranks = context;
         expect_one_ranks_training(train, *alone_, config);
         if (recompute == Recompute::none) continue;
-        config.positions = Positions::none;  // and what depends on whole positions beside tables
+        config.positions = Positions::none;  // and what else depends on positions in the whole sequence
         config.rotary_base = 10000;
         config.query_key_norm = true;
         expect_one_ranks_training(train, *alone_, config);
@@ -189,23 +189,23 @@ TEST_F(TrainingOnRanks, AShardedOptimizerGivesTheSameBits) {
       for (Trained* run : {&whole, &sharded, &again}) run->go(8);
       EXPECT_EQ(sharded.step.report().scalars.gradient_norm, whole.step.report().scalars.gradient_norm);
       const std::string bits = whole.bits();
-      EXPECT_TRUE(sharded.bits() == bits) << context << " ranks a sequence";
-      EXPECT_TRUE(again.bits() == bits) << context << " ranks a sequence";
+      EXPECT_TRUE(sharded.bits() == bits) << context << " ranks per sequence";
+      EXPECT_TRUE(again.bits() == bits) << context << " ranks per sequence";
       EXPECT_LE(sharded.step.plan().optimizer, whole.step.plan().optimizer / world().size() + 4096);
     }
 }
 
-TEST_F(TrainingOnRanks, ExchangingBesideTheBackwardPassOrAfterItGivesTheSameBits) {
+TEST_F(TrainingOnRanks, ExchangingDuringOrAfterTheBackwardPassGivesTheSameBits) {
   for (const bool shard : {false, true}) {
     TrainConfig train = train_config();
     train.parallel.shard = shard;
     train.parallel.overlap = Overlap::always;
-    Trained beside(train, world());
+    Trained during(train, world());
     train.parallel.overlap = Overlap::never;
     Trained after(train, world());
-    beside.go(5);
+    during.go(5);
     after.go(5);
-    EXPECT_TRUE(beside.bits() == after.bits()) << shard;
+    EXPECT_TRUE(during.bits() == after.bits()) << shard;
   }
 }
 
@@ -218,7 +218,7 @@ TEST_F(TrainingOnRanks, EveryRankHasTheSameWeights) {
   EXPECT_TRUE(bits == first);
 }
 
-TEST_F(TrainingOnRanks, NarrowGradientsStayNearThoseOfOneRank) {
+TEST_F(TrainingOnRanks, LowPrecisionGradientsStayNearThoseOfOneRank) {
   if (!on_gpus()) GTEST_SKIP() << "the CPU averages in fp32";
   for (Precision precision : {Precision::bf16, Precision::fp16}) {
     const TrainConfig train = train_config(precision);
@@ -231,7 +231,7 @@ TEST_F(TrainingOnRanks, NarrowGradientsStayNearThoseOfOneRank) {
   }
 }
 
-// One rank's gradient overflows the type that gradients travel in: no rank updates anything.
+// One rank's gradient overflows the type in which gradients are exchanged: no rank updates anything.
 TEST_F(TrainingOnRanks, AnOverflowIsSkippedOnEveryRankAlike) {
   if (!on_gpus()) GTEST_SKIP() << "the CPU has no loss scale";
   TrainConfig train = train_config(Precision::fp16);
@@ -251,7 +251,7 @@ TEST_F(TrainingOnRanks, AnOverflowIsSkippedOnEveryRankAlike) {
   }
 }
 
-TEST_F(TrainingOnRanks, ExchangingWithNobodyChangesNoBit) {
+TEST_F(TrainingOnRanks, ExchangingAloneChangesNoBit) {
   TrainConfig train = train_config();
   Trained without(train, *alone_);
   train.parallel.exchange_alone = true;

@@ -1,6 +1,6 @@
 // Preloaded into the ranks of a job (faults.sh), makes trouble for rank 0 while it waits for the others' connections:
 //   TROUBLE=late        stops the process when it is about to accept the first of them
-//   TROUBLE=strangers   three connections come first, and say nothing
+//   TROUBLE=strangers   three other connections come first and send nothing
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// What a recipe says of the pattern that docs/develop/adding_a_pattern.md adds, when its changes have been made.
+// A recipe with the pattern that docs/develop/adding_a_pattern.md adds, after its changes have been made.
 #include <gtest/gtest.h>
 
 #include "launch/recipe/recipe.h"

@@ -1,7 +1,7 @@
-# Pages of docs/develop as they are written: their changes are made in a copy of the files that they touch, and what
-# depends on these is compiled and tested. The tests build it, `all` does not.
+# Tests the pages of docs/develop: their changes are made in a copy of the files that they touch, and what depends on
+# these is compiled and tested. The tests build it, but `all` does not.
 #
-# longstride_page_test(name sources...): sources are files of the project, as NAME.md changes them.
+# longstride_page_test(name sources...): sources are files of the project, which NAME.md may change.
 function(longstride_page_test name)
   set(page ${PROJECT_SOURCE_DIR}/docs/develop/${name}.md)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/${name})
@@ -42,7 +42,7 @@ function(longstride_page_test name)
 endfunction()
 
 # What the page changes or tests: attention on the CPU with its tests, and the recipe parser with its messages. The rest
-# comes from the libraries, which are built without the changes.
+# comes from the libraries, which do not have the changes.
 file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/kernels/attention/pattern/*.cpp
   ${PROJECT_SOURCE_DIR}/kernels/attention/cpu/*.cpp ${PROJECT_SOURCE_DIR}/kernels/attention/decode/*.cpp
   ${PROJECT_SOURCE_DIR}/tests/kernels/attention_*_test.cpp ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp

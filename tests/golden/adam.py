@@ -15,7 +15,7 @@ def learning_rate(config, step):
 
 
 def train(model, parameters, batches, config):
-    """One step a batch. Gives loss, lr and grad_norm of every step, the weights, and their average if there is one."""
+    """One step per batch. Returns loss, lr and grad_norm of every step, the weights, and their average if there is one."""
     beta1, beta2, epsilon = config.get("beta1", 0.9), config.get("beta2", 0.999), config.get("epsilon", 1e-8)
     first = {name: torch.zeros_like(p) for name, p in parameters.items()}
     second = {name: torch.zeros_like(p) for name, p in parameters.items()}

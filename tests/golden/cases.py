@@ -1,4 +1,4 @@
-"""The models that the golden files hold: every pattern x integration, and every variant that changes the numbers."""
+"""The models in the golden files: every pattern x integration, and every variant that changes the numbers."""
 
 
 def attention(integration, parts, stride=8, **more):
@@ -6,7 +6,7 @@ def attention(integration, parts, stride=8, **more):
 
 
 def case(pattern, n=32, context=None, layers=2, width=24, heads=4, data=None, **model):
-    """n may be less than the context: a shorter sequence, as evaluation's last window is."""
+    """n may be less than the context: a shorter sequence, such as the last window of an evaluation."""
     model = {"kind": "sparse_transformer", "layers": layers, "width": width, "heads": heads, **model}
     return {
         "batch": 2,
@@ -46,13 +46,13 @@ CASES = {
     "fixed_interleaved_distinct": case(attention("interleaved", FIXED, summary=2, distinct_heads=True)),
     "fixed_multihead_distinct": case(
         attention("multihead", FIXED, summary=2, distinct_heads=True), width=32, heads=8),
-    # The sub-block of the last head starts at column 0, which `summary_inclusive` adds once more.
+    # The sub-block of the last head starts at column 0, which `summary_inclusive` adds too.
     "fixed_merged_distinct_inclusive": case(
         attention("merged", FIXED, summary=2, distinct_heads=True, summary_inclusive=True)),
     "fixed_merged_summary_list": case(
         attention("merged", FIXED, summary=[1, 2, 3, 4], distinct_heads=True), width=32),
     "fixed_interleaved_summary_list": case(attention("interleaved", FIXED, summary=[1, 2, 3, 5]), width=32),
-    # Neither l divides n nor c divides l; a head more than there are sub-blocks.
+    # l does not divide n, c does not divide l, and there is one head more than sub-blocks.
     "fixed_merged_ragged": case(
         attention("merged", FIXED, stride=7, summary=3, distinct_heads=True), n=37, width=18, heads=3),
     "fixed_interleaved_ragged": case(attention("interleaved", FIXED, stride=11, summary=4), n=39, layers=3),
@@ -63,7 +63,7 @@ CASES = {
     "fixed_merged_shorter_than_context": case(attention("merged", FIXED, summary=2), n=21, context=40),
     "strided_interleaved_shorter_than_context": case(attention("interleaved", STRIDED), n=21, context=40),
     # Beyond the paper: rotary positions and normalised queries and keys, together without position tables, and each
-    # alone beside them.
+    # alone with them.
     "beyond_strided_merged": case(
         attention("merged", STRIDED), n=37, positions="none", rotary_base=10000.0, query_key_norm=True),
     "beyond_rotary_fixed": case(attention("interleaved", FIXED, summary=2), width=32, key_ratio=0.5, rotary_base=100.0),
@@ -84,7 +84,7 @@ TRAINING = {
     "training_strided_interleaved": training(attention("interleaved", STRIDED), clip=0.0, warmup=0, ema=0.0),
     # Masks keyed by (seed, step, layer, element): a seed of more than 32 bits.
     "training_dropout": training(attention("multihead", STRIDED), dropout=0.3, seed=0x123456789ABCDEF),
-    # Queries and keys are wide matrices here, values square ones, feed-forward weights wide and tall.
+    # The matrices of queries and keys are wide here, those of values square, feed-forward weights wide and tall.
     "training_muon": training(attention("merged", STRIDED), optimizer="muon", key_ratio=0.5),
 }
 

@@ -3,13 +3,13 @@
 models by the reference, in float64.
 
     python3 tests/golden/generate.py            write what is missing or differs
-    python3 tests/golden/generate.py --check    compare with what is committed instead
+    python3 tests/golden/generate.py --check    only compare with the committed files
 
 Needs PyTorch (1.13 or later) and NumPy. The settings of a case are those of cases.py and the shapes of its parameters.
 Initial parameters and tokens are not stored: parameter element i of tensor t in case c is offset + scale * unit(c/t, i),
 see hashed.py. For an expected tensor t the file has a list of numbers, `parameters/t` or `average/t`: offset, scale, norm,
-sum, the dot products with PROJECTIONS tensors of unit(projection<k>/t, i), so that every element counts, and some
-elements themselves: all of a small tensor, otherwise those at the distinct word(sample/t, k) % count in ascending order.
+sum, the dot products with PROJECTIONS tensors of unit(projection<k>/t, i), so that every element matters, and some of the
+elements: all of a small tensor, otherwise those at the distinct word(sample/t, k) % count in ascending order.
 """
 import argparse
 import pathlib
@@ -25,8 +25,8 @@ from cases import CASES, INITIAL, TRAINING
 from reference import Reference
 
 PROJECTIONS = 6
-WHOLE = 32  # tensors of at most so many elements are stored whole
-SAMPLE = 12  # and of others so many elements
+WHOLE = 32  # tensors of at most this many elements are stored whole
+SAMPLE = 12  # and this many elements of larger ones
 
 
 def distribution(name):
@@ -85,7 +85,7 @@ def golden(case, config):
     losses, exact = gradients(case, config, torch.float64)
     _, single = gradients(case, config, torch.float32)
     errors = [((single[t].double() - g).norm() / g.norm()).item() for t, g in exact.items() if g.norm() > 0]
-    # The error is of PyTorch's own float32, norm-wise, worst tensor.
+    # PyTorch's own float32 error, norm-wise, of the worst tensor.
     settings = settings_of(config, float32_error=float(f"{max(errors):.2g}"))
     numbers = {"loss": [losses.mean().item()], "losses": losses.flatten().tolist()}
     return settings, {**numbers, **summaries("parameters", exact)}
@@ -107,7 +107,7 @@ def golden_training(case, config):
     single, _, _ = run(torch.float32)
     error = max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(single, steps))
     numbers = {key: [step[key] for step in steps] for key in steps[0]}
-    # The error is of PyTorch's own float32: the worst relative error of a loss.
+    # PyTorch's own float32 error: the worst relative error of a loss.
     return settings_of(config, float32_error=float(f"{error:.2g}")), {
         **numbers, **summaries("parameters", weights), **summaries("average", average or {})
     }
@@ -119,7 +119,7 @@ def golden_initial(case, config):
 
 
 def differences(ours, theirs):
-    """Where two cases differ by more than rounding; the float32 error is a measurement and may."""
+    """Where two cases differ by more than rounding; the float32 error is a measurement and may differ."""
     if theirs is None:
         return ["missing"]
     found = [key for key in ours[0].keys() | theirs[0].keys()
@@ -128,14 +128,14 @@ def differences(ours, theirs):
         a, b = ours[1].get(name, []), theirs[1].get(name, [])
         if len(a) != len(b):
             found.append(name)
-        rounding = 1e-9 * max(map(abs, a), default=0)  # softmax leaves some gradients that are rounding alone
+        rounding = 1e-9 * max(map(abs, a), default=0)  # with softmax, some gradients are nothing but rounding
         close = [abs(x - y) <= rounding for x, y in zip(a, b)]
         found += [f"{name}[{k}]: {a[k]} is not {b[k]}" for k, is_close in enumerate(close) if not is_close]
     return found
 
 
 def write_or_check(path, made, check):
-    """1 when the file is not what it should be. What is equal but for rounding stays as it is."""
+    """1 if the file is not as it should be. Cases that are equal up to rounding are left unchanged."""
     stored = vectors.read(path)
     wrong = {case: differences(made[case], stored.get(case)) for case in made}
     for case, where in wrong.items():

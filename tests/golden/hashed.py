@@ -1,4 +1,4 @@
-"""Numbers that Python and C++ derive alike, so that golden files need not store them.
+"""Numbers that Python and C++ derive in the same way, so that golden files need not store them.
 
     word(name, i) = splitmix64(fnv1a64(name) + (i + 1) * 0x9E3779B97F4A7C15)
     unit(name, i) = ((word >> 44) * 2 + 1 - 2^20) / 2^20      in (-1, 1), exact in float32

@@ -1,4 +1,4 @@
-"""Muon's update of one parameter (Jordan et al. 2024; the size of Liu et al. 2025), by the definitions."""
+"""Muon's update of one parameter (Jordan et al. 2024; scaled as in Liu et al. 2025), from the definitions."""
 import torch
 
 
@@ -8,7 +8,7 @@ def is_hidden(name):
 
 
 def newton_schulz(update):
-    """Singular values of `update` towards 1: each goes five times through the odd quintic polynomial."""
+    """Moves the singular values of `update` towards 1: applies an odd quintic polynomial to each, five times."""
     x = update / (torch.linalg.norm(update) + 1e-7)
     for _ in range(5):
         once = x @ x.T @ x
@@ -18,5 +18,5 @@ def newton_schulz(update):
 
 
 def orthogonalised(update, stacked):
-    """Each of the matrices of `stacked` rows by itself, scaled to a root mean square of about 0.2."""
+    """Each of the matrices of `stacked` rows separately, scaled to a root mean square of about 0.2."""
     return torch.cat([0.2 * max(part.shape) ** 0.5 * newton_schulz(part) for part in update.split(stacked)])

@@ -1,4 +1,4 @@
-"""Philox4x32-10 (Salmon et al. 2011), and the initial values and dropout masks that come of it (docs/develop/numerics.md)."""
+"""Philox4x32-10 (Salmon et al. 2011), and the initial values and dropout masks made from it (docs/develop/numerics.md)."""
 import math
 
 import numpy
@@ -52,7 +52,7 @@ def dropout(p, seed, step):
 
 
 def deviation(model, name, shape):
-    """Of an initial weight; 0 where all are zero."""
+    """Of an initial weight; 0 if all are zero."""
     if name.endswith(".bias") or name == "output.weight":
         return 0.0
     fan_in = shape[-1] * (len(model.positions) if ".position." in name else 1)

@@ -1,4 +1,4 @@
-"""The Sparse Transformer (Child et al. 2019) once more, in PyTorch, from the definitions in docs/develop/numerics.md.
+"""The Sparse Transformer (Child et al. 2019) written again in PyTorch, from the definitions in docs/develop/numerics.md.
 
 An independent reference: it shares no code with the C++, builds every attention mask by brute force and leaves the
 gradients to autograd. Slow, plain, and in float64 when asked.
@@ -10,7 +10,7 @@ import torch
 
 
 def per_head(value, heads):
-    """One number for all heads, alone or as a list of one; or a list of one a head."""
+    """One number for all heads, alone or as a list of one; or a list with one per head."""
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     return values * heads if len(values) == 1 else values
 
@@ -111,13 +111,13 @@ class Reference:
         return shapes
 
     def stacked(self, name):
-        """The rows of each matrix that stands in a weight."""
+        """The rows of each of the matrices stacked in a weight."""
         if name.endswith("query_key_value.weight"):
             return [self.heads * self.key_size, self.heads * self.key_size, self.heads * self.value_size]
         return [self.shapes()[name][0]]
 
     def allowed(self, layer, n):
-        """(heads, n, n), remembered: layers with equal parts share."""
+        """(heads, n, n), cached: layers with equal parts share it."""
         parts = self.attention["parts"]
         key = (layer % len(parts) if self.attention["integration"] == "interleaved" else 0, n)
         if key not in self.masks:

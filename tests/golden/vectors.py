@@ -21,7 +21,7 @@ def write(path, cases):
 
 
 def read(path):
-    """{} when there is no such file."""
+    """{} if there is no such file."""
     if not path.exists():
         return {}
     file = path.read_bytes()

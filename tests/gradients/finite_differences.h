@@ -1,5 +1,5 @@
 // Central finite differences, in double: (loss(x + h) - loss(x - h)) / 2h has a truncation error of h^2 and a rounding
-// error of 1e-16 / h, so h = 1e-5 leaves about ten digits of a loss of order one.
+// error of 1e-16 / h, so h = 1e-5 leaves about ten correct digits for a loss of order one.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Tensors with memory of their own, random contents, and a context to run ops in.
+// Tensors that own their memory, random contents, and a context to run ops in.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -45,21 +45,21 @@ class OwnedTensor {
 
 inline OwnedTensor zeros(const Shape& shape, Dtype dtype) { return OwnedTensor(shape, dtype); }
 
-// Normal numbers, rounded to fp32 so that an f32 and an f64 tensor of one stream hold the same values.
-inline OwnedTensor normals(const Shape& shape, Dtype dtype, std::uint32_t stream, double deviation = 1) {
+// Normal numbers, rounded to fp32 so that an f32 and an f64 tensor with the same `sequence` hold the same values.
+inline OwnedTensor normals(const Shape& shape, Dtype dtype, std::uint32_t sequence, double deviation = 1) {
   OwnedTensor t(shape, dtype);
   for (std::int64_t i = 0; i < shape.count(); ++i)
     t.set(i, static_cast<float>(deviation *
-                                kernels::normal_of(kernels::philox(7, static_cast<std::uint64_t>(i), stream,
+                                kernels::normal_of(kernels::philox(7, static_cast<std::uint64_t>(i), sequence,
                                                                    kernels::domain_of(kernels::Purpose::test, 0)))));
   return t;
 }
 
 // Bytes below `limit`.
-inline OwnedTensor tokens(const Shape& shape, std::uint32_t stream, std::uint32_t limit = 256) {
+inline OwnedTensor tokens(const Shape& shape, std::uint32_t sequence, std::uint32_t limit = 256) {
   OwnedTensor t(shape, Dtype::u8);
   for (std::int64_t i = 0; i < shape.count(); ++i)
-    t.set(i, kernels::philox(7, static_cast<std::uint64_t>(i), stream, kernels::domain_of(kernels::Purpose::test, 1))
+    t.set(i, kernels::philox(7, static_cast<std::uint64_t>(i), sequence, kernels::domain_of(kernels::Purpose::test, 1))
                      .word[0] %
                  limit);
   return t;
@@ -71,7 +71,7 @@ inline double dot(const OwnedTensor& a, const OwnedTensor& b) {
   return total;
 }
 
-// A context with an arena of its own.
+// A context with its own arena.
 class TestContext : public Context {
  public:
   explicit TestContext(std::size_t bytes = std::size_t{64} << 20)

@@ -1,6 +1,6 @@
-// The functions of a C++ or CUDA source, and how long their bodies are. A counter of braces, not a parser: comments,
-// literals and directives are blanked first. Outside functions, a brace opens a namespace or a class when its head says
-// so, a table when "=" precedes it, and a function otherwise. Functions for the GPU are marked.
+// The functions of a C++ or CUDA source, and how long their bodies are. This counts braces instead of parsing:
+// comments, literals and directives are blanked first. Outside functions, a brace opens a namespace or a class if its
+// head says so, a table if "=" precedes it, and a function otherwise. Functions for the GPU are marked.
 #pragma once
 #include <algorithm>
 #include <cctype>
@@ -29,7 +29,7 @@ inline std::string blanked(const std::string& source) {
     const std::size_t found = source.find(mark, at);
     return found == std::string::npos ? source.size() : found + mark.size();
   };
-  bool fresh = true;  // only spaces since the line began
+  bool fresh = true;  // only spaces so far in this line
   for (std::size_t i = 0; i < text.size();) {
     const char c = source[i];
     const bool in_word = i > 0 && (std::isalnum(static_cast<unsigned char>(source[i - 1])) || source[i - 1] == '_');
@@ -74,7 +74,7 @@ inline std::vector<std::string> words_of(const std::string& head) {
 
 inline bool opens_scope(const std::string& head) {
   std::string first = head;
-  while (first.starts_with("template")) {  // <class T, int n = (1 < 2)> has no bracket of its own in this house
+  while (first.starts_with("template")) {  // assumes that the parameter list contains no ">"
     const std::size_t end = first.find('>');
     if (end == std::string::npos) break;
     first.erase(0, std::min(first.find_first_not_of(" >", end), first.size()));

@@ -1,6 +1,6 @@
 // The limits of the house (docs/develop/contributing.md): files of at most 500 lines, folders of at most 25 files,
-// functions of at most 60 lines. Functions for the GPU are exempt: a kernel is one loop over registers, which cannot be
-// divided.
+// functions of at most 60 lines. Functions for the GPU are exempt, because a kernel is one loop over registers that
+// cannot be divided.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -132,8 +132,8 @@ __global__ void kernel() {
   EXPECT_EQ(found, expected);
 }
 
-// What differs between devices is in framework/core/device; training passes a device on.
-TEST(Limits, TrainingNeverAsksWhichDeviceItIs) {
+// What differs between devices is in framework/core/device; training only passes a device along.
+TEST(Limits, TrainingNeverChecksItsDevice) {
   int read = 0;
   for (const fs::path& path : files()) {
     if (!is_cpp(path) || !path.string().starts_with("framework/train/")) continue;

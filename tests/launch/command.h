@@ -1,4 +1,4 @@
-// Runs the `longstride` command as a user does and keeps what it says.
+// Runs the `longstride` command as a user does and captures its output.
 #pragma once
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@
 namespace longstride::testing {
 
 struct CommandResult {
-  int exit_code = -1;  // 128 + the signal, when one ended it
+  int exit_code = -1;  // 128 + the signal if one ended it
   std::string out, err;
 };
 

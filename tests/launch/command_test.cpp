@@ -1,4 +1,4 @@
-// The command as a user meets it: every mistake ends with exit code 2 and one useful sentence.
+// The command as a user sees it: every mistake ends with exit code 2 and one useful sentence.
 #include "tests/launch/command.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ model:
 train: {steps: 2, global_batch: 4, lr: 1.0e-3, warmup: 1}
 )";
 
-// A folder with a recipe, a dataset and a run of two steps, made once; and things that are none of these.
+// A folder with a recipe, a dataset and a run of two steps, made once; and files that are none of these.
 class Command : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -56,7 +56,8 @@ class Command : public ::testing::Test {
     EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
   }
 
-  // The parsing library words these itself, and not alike in all its versions: the option, the value and where to look.
+  // The parsing library words these itself, differently in each version; this checks the option, the value and the
+  // hint.
   static void expect_refused_by_parser(const std::vector<std::string>& arguments, const std::string& option,
                                        const std::string& value, const std::string& command) {
     const CommandResult result = run(arguments);
@@ -85,7 +86,7 @@ class Command : public ::testing::Test {
 };
 TemporaryDirectory* Command::dir = nullptr;
 
-TEST_F(Command, WithoutArgumentsItSaysWhatThereIs) {
+TEST_F(Command, WithoutArgumentsItListsItsCommands) {
   const CommandResult result = run({});
   EXPECT_EQ(result.exit_code, 0);
   for (const char* name : {"prepare", "info", "plan", "train", "eval", "sample", "show", "bench", "reproduce",
@@ -115,19 +116,19 @@ TEST_F(Command, ArgumentsThatDoNotParseAreRefused) {
                  "there is no option '--rank', did you mean '--ranks'?; see longstride plan --help");
   expect_refused_by_parser({"plan", "r.yaml", "--ranks", "0"}, "--ranks", "Value 0 not in range", "plan");
   expect_refused({"plan", "r.yaml", "--peak-tflops", "0"},
-                 "--peak-tflops: 0 is no number above 0; see longstride plan --help");
+                 "--peak-tflops: 0 is not a number above 0; see longstride plan --help");
   expect_refused({"show"}, "show needs a command: pattern; see longstride show --help");
   expect_refused({"show", "pattern", "r.yaml", "--layer", "-1"},
-                 "--layer: -1 is no number from 0; see longstride show pattern --help");
+                 "--layer: -1 is not a number at or above 0; see longstride show pattern --help");
   expect_refused_by_parser({"eval", "run", "--split", "all"}, "--split", "all not in", "eval");
-  expect_refused({"eval", "run", "--batch", "0"}, "--batch: 0 is no number above 0; see longstride eval --help");
+  expect_refused({"eval", "run", "--batch", "0"}, "--batch: 0 is not a number above 0; see longstride eval --help");
   expect_refused({"prepare", "bytes", "--input", "text.bin"},
                  "--output is required; see longstride prepare bytes --help");
 }
 
 TEST_F(Command, RecipesThatCannotBeReadAreRefused) {
   expect_refused({"plan", "none.yaml"},
-                 "none.yaml: cannot be read; give the file of a recipe, as recipes/quickstart/text.yaml");
+                 "none.yaml: cannot be read; give the file of a recipe, such as recipes/quickstart/text.yaml");
   expect_refused({"plan", "nothing"}, "nothing is a directory; give the file of a recipe");
   expect_refused({"plan", "empty"}, "empty:1: a recipe is a map of name, data, model and train, but this is empty");
   expect_refused({"plan", "r.yaml", "--set", "model.layers"},
@@ -144,7 +145,7 @@ TEST_F(Command, RecipesThatCannotBeReadAreRefused) {
 
 TEST_F(Command, WhatCannotBeTrainedIsRefused) {
   expect_refused({"train", "r.yaml", "--run", "run"},
-                 "run: holds checkpoints already; continue it with --resume or choose another directory with --run");
+                 "run: already holds checkpoints; continue it with --resume or choose another directory with --run");
   expect_refused({"train", "r.yaml", "--run", "nothing", "--resume"},
                  "nothing: holds no checkpoint to resume from; start the run without --resume");
   expect_refused({"train", "r.yaml", "--set", "data.kind=audio", "--run", "a"},
@@ -217,7 +218,7 @@ TEST_F(Command, ARunIsContinuedWithOtherSettingsOnlyWhenToldTo) {
   EXPECT_NE(text_of(*dir / "more/recipe-2.yaml").find("stages: [{until: 3, context: 16}]"), std::string::npos);
   EXPECT_NE(text_of(*dir / "more/recipe-2.yaml").find("steps: 4"), std::string::npos);
   EXPECT_TRUE(fs::exists(*dir / "more/environment-2.json"));
-  // Where it is and what is logged is no change.
+  // Its location and what is logged do not count as changes.
   EXPECT_EQ(run({"train", "more/recipe-2.yaml", "--run", "more", "--resume", "--set", "train.log_every=1"}).exit_code,
             0);
 }
@@ -274,7 +275,7 @@ TEST_F(Command, SamplesAreDrawnAsAskedFor) {
   EXPECT_EQ(sampled({"--top-k", "1"}), sampled({"--temperature", "0"}));
   EXPECT_EQ(sampled({"--top-p", "0"}), sampled({"--temperature", "0"}));
   EXPECT_NE(sampled({"--top-k", "1"}), free);
-  // The test split's first two sequences, as far as they are given.
+  // The given beginnings are those of the test split's first two sequences.
   const std::string text = text_of(*dir / "text.bin");
   const auto begins = [&](const std::string& sample, std::size_t given) {
     return text.find(sample.substr(0, given)) != std::string::npos;
@@ -306,7 +307,7 @@ TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
   expect_refused({"eval", "run", "--weights", "average"},
                  "run: the run keeps no average of its weights (train.ema is 0); use --weights last");
   expect_refused({"eval", "run", "--data", "text.bin"},
-                 "text.bin: is no HDF5 file; make one with `longstride prepare`");
+                 "text.bin: is not an HDF5 file; make one with `longstride prepare`");
   expect_refused({"sample", "run", "--length", "65"}, "--length is 65, but the model's context is 64");
   expect_refused({"sample", "run", "--prompt", "none"},
                  "none: cannot be read; --prompt names a file whose bytes every sample begins with");
@@ -328,7 +329,7 @@ TEST_F(Command, WhatCannotBeShownIsRefused) {
   expect_refused({"show", "pattern", "r.yaml", "--query", "64", "--output", "a.png"},
                  "--query is 64, but the picture shows positions 0 to 63");
   expect_refused({"show", "pattern", "r.yaml", "--scale", "65", "--output", "a.png"},
-                 "--scale 65 makes a picture of 4160 pixels a side, more than 4096; lower it or --positions");
+                 "--scale 65 makes a picture of 4160 pixels per side, more than 4096; lower it or --positions");
 }
 
 TEST_F(Command, WhatCannotBePreparedIsRefusedAndLeavesNothing) {
@@ -337,26 +338,27 @@ TEST_F(Command, WhatCannotBePreparedIsRefusedAndLeavesNothing) {
   };
   prepare("bytes", "empty", "empty: is empty; there is nothing to prepare");
   prepare("bytes", "nothing", "nothing: is a directory, but a file is needed");
-  prepare("cifar10", "text.bin",
-          "text.bin: has 4,000 bytes, no whole number of records of 3,073 bytes; it is cut short or no batch of "
-          "CIFAR-10's binary version");
+  prepare(
+      "cifar10", "text.bin",
+      "text.bin: has 4,000 bytes, but must have a multiple of 3,073, the size of a record; it is cut short or not a "
+      "batch of CIFAR-10's binary version");
   prepare("cifar10", "nothing",
           "nothing: holds no data_batch_*.bin or test_batch.bin; CIFAR-10's binary version is needed");
-  prepare("images", "pictures", "pictures/a.png: is no PNG file, by its first bytes");
-  prepare("images", "nothing", "nothing: holds no .png, .npy or .npz file");
-  prepare("images", "a.npy", "a.npy: is no .npy file, by its first bytes; save the array with numpy.save");
+  prepare("images", "pictures", "pictures/a.png: is not a PNG file, judging by its first bytes");
+  prepare("images", "nothing", "nothing: holds no .png, .npy or .npz files");
+  prepare("images", "a.npy", "a.npy: is not a .npy file, judging by its first bytes; save the array with numpy.save");
   prepare("images", "a.npz",
-          "a.npz: is no tar or zip archive or a damaged one (Unrecognized archive format); copy or download it again");
+          "a.npz: is not a tar or zip archive, or is damaged (Unrecognized archive format); copy or download it again");
   expect_refused({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"},
-                 "x.h5: exists already; choose another --output, or replace it with --force");
+                 "x.h5: already exists; choose another --output, or replace it with --force");
   expect_refused({"prepare", "bytes", "--input", "text.bin", "--output", "y.h5", "--split", "1,2"},
                  "text.bin: has 4,000 bytes, but --split 1,2 adds up to 3; make the counts add up or use fractions");
-  expect_refused({"info", "text.bin"}, "text.bin: is no HDF5 file; make one with `longstride prepare`");
+  expect_refused({"info", "text.bin"}, "text.bin: is not an HDF5 file; make one with `longstride prepare`");
   for (const auto& entry : fs::directory_iterator(dir->path()))
     EXPECT_TRUE(entry.path().filename() != "y.h5" && entry.path().filename().string().front() != '.') << entry.path();
 }
 
-TEST_F(Command, ACheckpointCutShortAnywhereIsToldInOneSentence) {
+TEST_F(Command, ACheckpointCutShortAnywhereIsReportedInOneSentence) {
   for (const char* file : {"model.safetensors", "state.json"})
     for (std::size_t part = 0; part < 16; ++part) {
       const std::string name =
@@ -381,7 +383,7 @@ TEST_F(Command, OneWrongBitOfACheckpointIsFound) {
   }
 }
 
-TEST_F(Command, ADatasetCutShortAnywhereIsToldInOneSentence) {
+TEST_F(Command, ADatasetCutShortAnywhereIsReportedInOneSentence) {
   const std::string whole = text_of(*dir / "x.h5");
   for (std::size_t part = 0; part < 16; ++part) {
     write_text(*dir / "cut.h5", whole.substr(0, whole.size() * part / 16));

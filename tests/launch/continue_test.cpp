@@ -1,4 +1,4 @@
-// A run is continued with the data and by the process that it belongs to, and says so when it is not.
+// A run continues only with its own data and in one process at a time, and otherwise says why not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::string pictures() {
   return std::string("\x93NUMPY\x01\x00", 8) + char(118) + char(0) + header + '\n' + std::string(16 * 48, 'p');
 }
 
-// A folder with a dataset and a run of two steps, its own for every test.
+// A folder with a dataset and a run of two steps, a new one for every test.
 class Continued : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -60,8 +60,8 @@ TEST_F(Continued, OtherBytesAtTheSamePathAreOtherData) {
   expect_refused({"train", "r.yaml", "--run", "run", "--resume"},
                  {"the run in run would not continue as it began: test of x.h5 was ", "; train of x.h5 was ",
                   "; valid of x.h5 was ", "or accept the change with --resume-changed"});
-  expect_refused({"eval", "run"}, {"x.h5: 'test' is not what it was when the run was trained: its sha256 was ",
-                                   "say that you mean this file with --data x.h5"});
+  expect_refused({"eval", "run"}, {"x.h5: 'test' has changed since the run was trained: its sha256 was ",
+                                   "use this file anyway with --data x.h5"});
   const CommandResult scored = run({"eval", "run", "--data", "x.h5"});
   EXPECT_EQ(scored.exit_code, 0) << scored.err;
   EXPECT_EQ(scored.out.find("x.h5, test split, "), 0u) << scored.out;
@@ -98,7 +98,7 @@ TEST_F(Continued, ALostRunIsContinuedFromItsMirror) {
   const std::string weights = "/checkpoints/step-00000002/model.safetensors";
   EXPECT_EQ(text_of(dir / "run" + weights), text_of(dir / "copies/run" + weights));
   EXPECT_EQ(run({"eval", "copies/run"}).exit_code, 0);
-  expect_refused({"train", "r.yaml", "--run", "other/run"}, {"copies/run: holds checkpoints already"});
+  expect_refused({"train", "r.yaml", "--run", "other/run"}, {"copies/run: already holds checkpoints"});
   expect_refused({"train", "r.yaml", "--run", "new", "--set", "train.mirror=."}, {"which is the run itself"});
   const std::string before = text_of(dir / "run" + weights);
   fs::remove_all(dir / "run");
@@ -114,8 +114,8 @@ TEST_F(Continued, AMirrorThatCannotBeMadeIsRefusedAtTheStart) {
                  {"file/other: cannot be created (Not a directory); choose another folder with train.mirror"});
 }
 
-// Weights a million times too large, and a rate that cannot mend them.
-TEST_F(Continued, ATrainingThatDivergesHasAnExitCodeOfItsOwn) {
+// Weights a million times too large, and a learning rate that cannot repair them.
+TEST_F(Continued, ATrainingThatDivergesHasItsOwnExitCode) {
   const LoadedRun loaded = load_run(dir / "run", "last");
   float* weights = loaded.masters.as<float>();
   std::for_each(weights, weights + loaded.masters.count(), [](float& weight) { weight *= 1e6F; });

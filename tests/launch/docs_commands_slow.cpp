@@ -1,5 +1,5 @@
-// Every `longstride` command of the pages below runs, in their order and at toy size, in a folder with the recipes and
-// files that they name. Settings that make the models small are appended.
+// Every `longstride` command on the pages below runs, in order and at toy size, in a folder with the recipes and files
+// that they name. Settings that make the models small are appended.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -35,7 +35,7 @@ std::vector<std::string> commands_of(const std::string& page) {
   return found;
 }
 
-// The same command, small.
+// The same command at toy size.
 std::string toy(const std::string& command) {
   const auto has = [&](const char* word) { return command.find(word) != std::string::npos; };
   if (has(" train "))

@@ -1,5 +1,5 @@
-// The pages of docs/: docs/guide/recipes.md lists exactly the keys that the parser knows, with their defaults; links
-// lead to files; commit ids occur in notes only.
+// The pages of docs/: docs/guide/recipes.md lists exactly the keys that the parser accepts, with their defaults; links
+// lead to files; commit ids occur only in notes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ std::vector<fs::path> pages_in(const std::string& folder) {
   return pages;
 }
 
-// The files that links of the page's text lead to: "](target" up to a parenthesis, an anchor or a space. A line that is
-// indented by four is code, where a lambda looks like a link.
+// The files that the page links to: "](target" up to a parenthesis, an anchor or a space. A line indented by four is
+// code, in which a lambda looks like a link.
 std::vector<std::string> links_in(const std::string& text) {
   std::vector<std::string> targets;
   for (std::size_t at = 0; (at = text.find("](", at)) != std::string::npos;) {
@@ -119,7 +119,7 @@ std::map<std::string, std::string> documented() {
 
 struct Resolved {
   std::vector<std::string> keys;
-  std::map<std::string, std::string> values;  // of the keys that have one, as the resolved recipe writes them
+  std::map<std::string, std::string> values;  // of the keys that have one, as written in the resolved recipe
 };
 
 Resolved resolve(Recipe recipe) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Every command that writes, on disks that are too small for it: it succeeds, or ends with 2 and a sentence that names a
-# file and the reason; what has its final name is whole, nothing else is left, and an old file that was to be replaced
-# is kept. Ends with 77 where no disk can be made (that needs root).
+# Runs every command that writes on disks that may be too small: it succeeds, or exits with 2 and a sentence that names a
+# file and the reason. A file under its final name is whole, nothing else is left, and an old file that was to be replaced
+# is kept. Exits with 77 if no disk can be created (that needs root).
 #
-#   full_disk.sh LONGSTRIDE SIZES [SEED]     SIZES disks for every command, of sizes drawn with SEED
+#   full_disk.sh LONGSTRIDE SIZES [SEED]     SIZES disks for every command, of random sizes drawn with SEED
 set -euo pipefail
 longstride=$1 sizes=$2 seed=${3:-1}
 if [ -z "${FULL_DISK_INSIDE:-}" ]; then
@@ -60,7 +60,7 @@ complain() { # complain WHAT
   echo "FAILED: $name, a disk of $size KiB: $1"
   sed 's/^/    /' err | tail -n 4
 }
-kept_or_new() { # kept_or_new FILE OLD CHECK...: the old file when the command has failed; it passes the check otherwise
+kept_or_new() { # kept_or_new FILE OLD CHECK...: if the command failed, FILE equals OLD; otherwise it passes the check
   local file=$1 old=$2
   shift 2
   if [ "$code" != 0 ] && [ -e "$file" ]; then cmp -s "$file" "$old" || complain "$file was replaced"; return; fi
@@ -78,7 +78,7 @@ is_safetensors() { # as long as its header says
   all=$(tail -c +9 "$1" | head -c "$header" | grep -o '"data_offsets":\[[0-9]*,[0-9]*\]' | sed 's/.*,\([0-9]*\)]/\1/' | sort -n | tail -n 1)
   [ "$(stat -c %s "$1")" = $((8 + header + all)) ]
 }
-is_run() { # is_run RUN: what is there can be read, and the checkpoints load
+is_run() { # is_run RUN: its files can be read, and the checkpoints load
   local run=$1 step
   if [ -s "$run/metrics.jsonl" ]; then
     if grep -qv '^{.*}$' "$run/metrics.jsonl"; then complain "a line of metrics.jsonl is cut short"; fi
@@ -90,7 +90,7 @@ is_run() { # is_run RUN: what is there can be read, and the checkpoints load
   [ "$code" != 0 ] || [ -n "$step" ] || complain "there is no checkpoint"
 }
 
-# The cases: what is on the disk before, what is run, and what has to hold after it (in $code its exit code).
+# The cases: what is on the disk before, what is run, and what must hold afterwards ($code is the exit code).
 before_bytes() { cp small.h5 disk/x.h5; }
 run_bytes() { "$L" prepare bytes --input text.bin --output disk/x.h5 --force; }
 after_bytes() { kept_or_new disk/x.h5 small.h5 verified; }
@@ -142,7 +142,7 @@ after_reproduce() {
   [ ! -e disk/rep/table1.json ] || ends_with_brace disk/rep/table1.json || complain "table1.json is not whole"
 }
 
-on_disk() { # on_disk KIB: the case $name on a disk of this size; not run where what comes before it does not fit
+on_disk() { # on_disk KIB: the case $name on a disk of this size; skipped if the files that it starts with do not fit
   size=$1
   mount -t tmpfs -o size="${size}k" none disk
   if ! declare -F "before_$name" >/dev/null || "before_$name" 2>/dev/null; then
@@ -167,11 +167,11 @@ for name in ${FULL_DISK_CASES:-bytes images cifar10 audio train resume sample ex
   ended=([0]=0 [2]=0)
   on_disk 65536
   if [ "${ended[0]}" != 1 ]; then
-    [ "$name" != audio ] || ! grep -q "built without" err || { echo "$name: not in this build"; continue; }
-    complain "it fails with room enough"
+    [ "$name" != audio ] || ! grep -q "which this build lacks" err || { echo "$name: not in this build"; continue; }
+    complain "it fails with enough room"
     continue
   fi
-  least=$((taken > 4 ? taken : 4)) most=$((all * 7 / 4 + 8))  # the new next to the old
+  least=$((taken > 4 ? taken : 4)) most=$((all * 7 / 4 + 8))  # room for the new files next to the old ones
   for ((i = 0; i < sizes; ++i)); do
     on_disk $((least + ((most - least) * i + RANDOM * (most - least) / 32768) / sizes / 4 * 4))
   done

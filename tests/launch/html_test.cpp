@@ -20,7 +20,7 @@ TEST(DataUri, HoldsTheContentInBase64) {
     EXPECT_EQ(data_uri("image/png", content), std::string("data:image/png;base64,") + expected);
 }
 
-TEST(HtmlText, EscapesWhatHtmlReadsAndReplacesWhatIsNoText) {
+TEST(HtmlText, EscapesMarkupAndReplacesWhatIsNotText) {
   EXPECT_EQ(html_text("a < b && \"c\" > d"), "a &lt; b &amp;&amp; &quot;c&quot; &gt; d");
   EXPECT_EQ(html_text("Gr\xC3\xBC\xC3\x9F"), "Gr\xC3\xBC\xC3\x9F");
   EXPECT_EQ(html_text("\xFF"), "\xEF\xBF\xBD");

@@ -1,4 +1,4 @@
-// The rooms of the house see only the rooms below them. Reads every #include of the source.
+// Each room of the source sees only the rooms below it. Reads every #include of the source.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a room may include, itself besides: docs/develop/architecture.md, "Rooms".
+// The rooms that a room may include besides itself: docs/develop/architecture.md, "Rooms".
 const std::map<std::string, std::set<std::string>> may_see = {
     {"kernels", {}},
     {"framework/core", {"kernels"}},
@@ -32,7 +32,7 @@ const std::map<std::string, std::set<std::string>> may_see = {
       "framework/comm", "datasets", "framework/train"}},
 };
 
-// Libraries that one room alone may know.
+// Libraries that only one room may use.
 const std::map<std::string, std::string> belongs_to = {
     {"yaml-cpp/", "launch"},      {"CLI/", "launch"},     {"mpi.h", "framework/comm"},
     {"nccl.h", "framework/comm"}, {"hdf5.h", "datasets"}, {"png.h", "datasets"},
@@ -68,7 +68,7 @@ std::vector<Include> includes_of(const std::string& text) {
 std::string problem_of(const std::string& room, const Include& include) {
   if (include.angled) {
     for (const auto& [library, owner] : belongs_to)
-      if (include.name.starts_with(library) && owner != room) return "only " + owner + " may know this library";
+      if (include.name.starts_with(library) && owner != room) return "only " + owner + " may use this library";
     return room_of(include.name).empty() ? "" : "a file of this project belongs in quotes";
   }
   const std::string seen = room_of(include.name);
@@ -95,13 +95,13 @@ std::vector<std::string> breaches(const fs::path& root, int& files) {
   return found;
 }
 
-TEST(Includes, NoneRunsUpTheHouse) {
+TEST(Includes, NoneLeadsToAHigherRoom) {
   int files = 0;
   for (const std::string& breach : breaches(LONGSTRIDE_SOURCE_DIR, files)) ADD_FAILURE() << breach;
   EXPECT_GT(files, 150);
 }
 
-TEST(Includes, ThoseThatRunUpAreFound) {
+TEST(Includes, BreachesAreFound) {
   const TemporaryDirectory dir;
   write_text(dir / "kernels/a.h", "#pragma once\n#include \"framework/core/tensor.h\"\n#include \"kernels/b.h\"\n");
   write_text(dir / "framework/layers/a.cpp", "  #  include\t\"framework/train/trainer.h\"\n#include <vector>\n");
@@ -118,14 +118,14 @@ TEST(Includes, ThoseThatRunUpAreFound) {
       "framework/layers/a.cpp includes framework/train/trainer.h: framework/layers may not see framework/train",
       "framework/ops/a.h includes launch/recipe/recipe.h: a file of this project belongs in quotes",
       "framework/stray.h is in no room",
-      "framework/train/a.cpp includes yaml-cpp/yaml.h: only launch may know this library",
+      "framework/train/a.cpp includes yaml-cpp/yaml.h: only launch may use this library",
       "kernels/a.h includes framework/core/tensor.h: kernels may not see framework/core",
   };
   EXPECT_EQ(found, expected);
   EXPECT_EQ(files, 7);
 }
 
-// Lower case, without what joins words: SparseTransformer and sparse_transformer are one name.
+// Lower case, without underscores, so that SparseTransformer and sparse_transformer are one name.
 std::string joined(std::string text) {
   std::erase(text, '_');
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `cmake --install` leaves works by itself: the program, a recipe, and a page of the documentation.
+# What `cmake --install` installs works by itself: the program, a recipe, and a page of the documentation.
 #
 #   install.sh BUILD
 set -euo pipefail

@@ -1,4 +1,4 @@
-// Malformed recipes through the command itself: exit code 2 and one line that says where, what and what is allowed.
+// Malformed recipes given to the command itself: exit code 2 and one line that says where, what and what is allowed.
 // recipe_errors_test.cpp has every sentence of the parser, command_test.cpp the mistakes on the command line.
 #include <gtest/gtest.h>
 
@@ -79,11 +79,11 @@ TEST_F(Malformed, BasesOfBases) {
   recipe_refused("base: r.yaml\nname: itself\n", {"r.yaml:1: ", "only one level"});
 }
 
-TEST_F(Malformed, TextThatIsNoRecipe) {
+TEST_F(Malformed, TextThatIsNotARecipe) {
   const std::string small = small_recipe;
   recipe_refused("", {"r.yaml:1: ", "this is empty"});
   recipe_refused("- a\n", {"r.yaml:1: ", "a list"});
-  recipe_refused("a: &x 1\nb: *x\n", {"r.yaml:1: ", "no anchors and aliases"});
+  recipe_refused("a: &x 1\nb: *x\n", {"r.yaml:1: ", "no anchors or aliases"});
   recipe_refused("a: !!int 3\n", {"r.yaml:1: ", "no tags"});
   recipe_refused("name: x\n\tdata: y\n", {"r.yaml:2: ", "not YAML"});
   recipe_refused(small + "---\n" + small, {"r.yaml: ", "more than one YAML document"});
@@ -96,7 +96,7 @@ TEST_F(Malformed, TextThatIsNoRecipe) {
   recipe_refused(std::string(3 << 20, '#'), {"r.yaml: ", "more than 1048576 bytes"});
 }
 
-TEST_F(Malformed, FilesThatAreNone) {
+TEST_F(Malformed, PathsThatDoNotFit) {
   for (const char* command : {"plan", "train"}) refused({command, ""}, {"'' names no file"});
   refused({"show", "pattern", "folder"}, {"folder is a directory"});
   refused({"train", "good.yaml", "--set", "data.path=folder"}, {"folder", "directory"});
@@ -118,7 +118,7 @@ TEST_F(Malformed, Overrides) {
   for (const auto& [assignment, words] : cases) refused({"plan", "good.yaml", "--set", assignment}, words);
 }
 
-// Cut at every 16th: planned where what is left is whole, refused with a line for each mistake where not.
+// Cut at every 16th: planned if what is left is a whole recipe, otherwise refused with a line for each mistake.
 TEST_F(Malformed, ARecipeCutShort) {
   const std::string whole = text_of(LONGSTRIDE_SOURCE_DIR "/recipes/table1/cifar10-strided.yaml");
   ASSERT_GT(whole.size(), 500u);

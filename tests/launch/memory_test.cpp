@@ -1,4 +1,4 @@
-// What `longstride plan` prints is what a training step takes, to the byte.
+// `longstride plan` prints the memory of a training step to the byte.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -22,7 +22,7 @@ TEST(PlannedMemory, EqualsTheArenasHighWaterMarkForEveryQuickstartRecipeAndRecom
       step.start();
       const MemoryPlan plan = plan_memory(*model, recipe.train, 1);
       TrainingState& state = step.state();
-      model->parameters().bind(state.masters, state.gradients);  // planning has let go of them
+      model->parameters().bind(state.masters, state.gradients);  // planning has unbound them
       step.run(test::toy_tokens(state.tokens.count()).data());
       EXPECT_EQ(static_cast<std::int64_t>(state.arena().high_water()), plan.activations)
           << entry.path() << " " << policy;

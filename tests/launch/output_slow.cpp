@@ -1,4 +1,4 @@
-// What --output may name, and what becomes of standard input, output and error in the state that a caller leaves them.
+// What --output may name, and how a command deals with standard input, output and error in any state.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -53,9 +53,9 @@ class Output : public ::testing::Test {
   TemporaryDirectory dir;
 };
 
-const char* const exists_already = ": exists already; choose another --output, or replace it with --force";
+const char* const exists_already = ": already exists; choose another --output, or replace it with --force";
 const char* const holds_files =
-    ": holds files already; choose another folder with --output, or write into it with --force";
+    ": already holds files; choose another folder with --output, or write into it with --force";
 
 TEST_F(Output, AFileThatExistsIsReplacedOnlyWithForce) {
   train();
@@ -89,7 +89,7 @@ TEST_F(Output, AFolderThatHoldsFilesIsWrittenIntoOnlyWithForce) {
     EXPECT_EQ(text_of(dir / "folder/note"), "mine");
     EXPECT_GT(std::distance(fs::directory_iterator(dir / "folder"), fs::directory_iterator()), 1);
   }
-  // The run's own folders and page are made anew, named or not.
+  // The run's own folders and page are replaced, whether named or not.
   for (const std::vector<std::string>& command : {std::vector<std::string>{"sample", "run", "--count", "1"},
                                                   {"sample", "run", "--count", "1", "--output", "run/samples"},
                                                   {"attention", "run", "--output", "./run/attention/"},
@@ -107,7 +107,7 @@ TEST_F(Output, WhatIsReadIsNeverReplaced) {
         std::string(name) + ": is in the run that the report is made from; give --output a name that ends in .html");
   EXPECT_EQ(text_of(dir / "run/metrics.jsonl"), metrics);
   expect_refused({"show", "pattern", "r.yaml", "--output", "r.yaml", "--force"},
-                 "r.yaml: is the input, too, which would be lost; choose another --output");
+                 "r.yaml: is also the input, which would be lost; choose another --output");
   fs::create_directory(dir / "e");
   fs::copy(dir / "r.yaml", dir / "e/recipe.yaml");
   expect_refused({"export", "e/recipe.yaml", "--output", "e", "--force"},
@@ -148,7 +148,7 @@ TEST_F(Output, StandardOutputThatCannotBeWrittenIsAFailure) {
       EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
     }
   }
-  // A reader that has seen enough is no failure to speak of: the signal ends the command, as it ends others.
+  // A reader that stops early is not an error to report: the signal ends the command, like any other program.
   EXPECT_EQ(shell("(sleep 0.3; exec $L show pattern r.yaml) | true; exit ${PIPESTATUS[0]}").exit_code, 128 + SIGPIPE);
   EXPECT_EQ(shell("(sleep 0.3; exec $L show pattern r.yaml) | true").err, "");
 }
@@ -162,7 +162,7 @@ TEST_F(Output, MessagesThatCannotBeWrittenAreLostWithoutHarm) {
   EXPECT_TRUE(fs::exists(dir / "b/checkpoints/step-00000100"));
 }
 
-// The next file that is opened would take the number of a descriptor that is closed, and get what is printed.
+// The next file to be opened would take the number of a closed descriptor, and receive what is printed.
 TEST_F(Output, ClosedDescriptorsTakeNoFile) {
   EXPECT_EQ(shell("$L train r.yaml --run run <&- >&- 2>&-").exit_code, 0);
   const std::string metrics = text_of(dir / "run/metrics.jsonl");
@@ -173,18 +173,19 @@ TEST_F(Output, ClosedDescriptorsTakeNoFile) {
 }
 
 TEST_F(Output, NamesAreShownWithoutControlCharacters) {
-  expect_refused({"plan", "no\n\x1b[31m.yaml"},
-                 "no\\n\\x1b[31m.yaml: cannot be read; give the file of a recipe, as recipes/quickstart/text.yaml");
+  expect_refused(
+      {"plan", "no\n\x1b[31m.yaml"},
+      "no\\n\\x1b[31m.yaml: cannot be read; give the file of a recipe, such as recipes/quickstart/text.yaml");
   expect_refused({"info", "no\xff\n.h5"},
-                 "no\\xff\\n.h5: is not there; make it with `longstride prepare`, or correct the path");
+                 "no\\xff\\n.h5: does not exist; make it with `longstride prepare`, or correct the path");
   expect_refused({"pl\nan"}, "there is no command 'pl\\nan', did you mean 'plan'?; see longstride --help");
   EXPECT_EQ(run({"train", "r.yaml", "--run", "ru\x1bn"}).err.find('\x1b'), std::string::npos);
 }
 
-// In the middle of a run. What is done is saved; where it cannot be, the sentence says which checkpoint is the last.
+// Failures in the middle of a run: progress is saved; if that is impossible, the sentence names the last checkpoint.
 class LostRun : public Output {
  protected:
-  // Trains without end, does `what` when 20 steps are logged, and waits.
+  // Trains without end, runs `what` when 20 steps are logged, and waits.
   CommandResult interrupted(const std::string& what) {
     return shell(
         "$L train r.yaml --run run --set train.steps=1000000 & p=$!; for i in $(seq "

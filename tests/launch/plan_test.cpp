@@ -1,4 +1,4 @@
-// What `longstride plan --json` and `longstride show pattern` print, against the definitions written a second time.
+// The output of `longstride plan --json` and `longstride show pattern`, compared with independent definitions.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -124,7 +124,7 @@ TEST(Plan, EveryStageIsPricedAndTheTimeIsTheirSum) {
   EXPECT_NE(text.out.find("until step 20: 4 sequences of 64, "), std::string::npos) << text.out;
 }
 
-// Not at a GPU's rate, which made microseconds of minutes.
+// Not at a GPU's rate, which turned minutes into microseconds.
 TEST(Plan, TheTimeOnTheCpuIsThatOfAMeasuredRate) {
   const TemporaryDirectory dir;
   write_text(dir / "r.yaml", small_recipe);
@@ -150,7 +150,7 @@ TEST(Plan, TheTimeOnTheCpuIsThatOfAMeasuredRate) {
     EXPECT_NEAR(number(plan, "seconds") * rate * 1e12 / flops, 1, 1e-9);
   }
   const CommandResult text = run_command({"plan", "r.yaml", "--device", "cpu"}, dir.path());
-  EXPECT_NE(text.out.find("as matrix products run here now"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("measured here with matrix products"), std::string::npos) << text.out;
 }
 
 TEST(Plan, RanksDivideSequencesAndTheOptimizersState) {
@@ -169,13 +169,13 @@ TEST(Plan, RanksDivideSequencesAndTheOptimizersState) {
   const auto whole = planned({"train.micro_batch=1"}), sharded = planned({"optimizer.shard=true"});
   const auto divided = planned({"parallel.sequence_ranks=2", "train.micro_batch=1"});
   EXPECT_NEAR(bytes(sharded, "optimizer"), bytes(whole, "optimizer") / 2, 1024);
-  EXPECT_LT(bytes(divided, "tape"), 0.65 * bytes(whole, "tape"));  // a rank keeps its output in both orders
+  EXPECT_LT(bytes(divided, "tape"), 0.65 * bytes(whole, "tape"));  // more than half: the output is kept in both orders
   EXPECT_EQ(divided.at("accumulation"), 4);
   EXPECT_EQ(whole.at("accumulation"), 2);
 }
 
 // Planning needs neither a GPU nor a build with CUDA.
-TEST(Plan, ForAGpuCountsTheNarrowWeightsAndTheLibrariesInOneBlock) {
+TEST(Plan, ForAGpuCountsTheLowPrecisionCopyAndTheLibrariesInOneBlock) {
   const TemporaryDirectory dir;
   write_text(dir / "r.yaml", small_recipe);
   const auto planned = [&](const std::string& device, const std::string& precision, const char* residual = "fp32") {
@@ -200,7 +200,7 @@ TEST(Plan, ForAGpuCountsTheNarrowWeightsAndTheLibrariesInOneBlock) {
   EXPECT_EQ(bytes(narrow, "gradients"), bytes(cpu, "gradients"));
   EXPECT_LT(bytes(narrow, "activations"), bytes(wide, "activations"));
   EXPECT_LT(bytes(planned("gpu", "bf16", "bf16"), "activations"), bytes(narrow, "activations"));
-  EXPECT_EQ(bytes(narrow, "block"), 34576384);  // in every build, whatever kernels it has
+  EXPECT_EQ(bytes(narrow, "block"), 34576384);  // in every build, whatever its kernels
   EXPECT_EQ(bytes(wide, "block"), 34659328);
   for (const auto& plan : {cpu, narrow, wide})
     EXPECT_EQ(bytes(plan, "block"),

@@ -79,7 +79,7 @@ TEST_F(Reproduced, RowsOfOneTrainingShareItsRun) {
   EXPECT_EQ(scored[5].at("paper").at("bits_per_byte"), 0.9908);
 }
 
-TEST_F(Reproduced, WhatIsThereIsReadAndNotComputedAgain) {
+TEST_F(Reproduced, ExistingResultsAreReadAndNotComputedAgain) {
   const std::string kept = *dir / "runs/reproduce-smoke/cifar10-dense/evaluations.jsonl";
   const auto before = fs::last_write_time(kept);
   const CommandResult again = reproduce(dir->path(), {"table2", "--scale", "smoke", "--set", "train.steps=2", "--set",
@@ -134,7 +134,7 @@ TEST_F(Reproduced, ThePageOfARunNeedsNothingOutsideIt) {
   EXPECT_GT(history.used_bytes, 1 << 20);
 }
 
-TEST(Reproduce, ATimeLimitStopsAtACheckpointAndTheSameCommandGoesOn) {
+TEST(Reproduce, ATimeLimitStopsAtACheckpointAndTheSameCommandContinues) {
   const TemporaryDirectory dir;
   const std::vector<std::string> arguments = {
       "table4",       "--scale", "smoke", "--row", "audio-65k", "--windows", "1", "--set", "train.steps=100000",
@@ -161,8 +161,7 @@ TEST(Reproduce, ShortRunsTakeAboutAsLongAsAskedFor) {
   const RunHistory history = read_history(run);
   ASSERT_FALSE(history.steps.empty());
   const Json row = Json::parse(text_of(dir / "runs/reproduce-smoke/table1.json")).at("rows").at(0);
-  const auto steps =
-      row.at("steps").get<std::int64_t>();  // how many depends on the machine, that they are whole does not
+  const auto steps = row.at("steps").get<std::int64_t>();  // the number depends on the machine
   EXPECT_GE(steps, 1);
   EXPECT_NE(steps, 150);  // the toy recipe's own
   EXPECT_NE(text_of(run + "/recipe.yaml").find(fmt::format("steps: {}", steps)), std::string::npos);
@@ -175,15 +174,14 @@ TEST(Reproduce, WithoutDataTheTableSaysSo) {
   const TemporaryDirectory dir;
   const CommandResult result = reproduce(dir.path(), {"table1"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_EQ(
-      result.err.substr(result.err.rfind("longstride:")),
-      "longstride: no row of table1 could be run: data/cifar10.h5 is not there; `longstride prepare` makes it, or "
-      "give --data\n");
-  EXPECT_NE(result.out.find("none: data/enwik8.h5 is not there"), std::string::npos) << result.out;
+  EXPECT_EQ(result.err.substr(result.err.rfind("longstride:")),
+            "longstride: no row of table1 could be run: data/cifar10.h5 does not exist; make it with `longstride "
+            "prepare`, or give --data\n");
+  EXPECT_NE(result.out.find("none: data/enwik8.h5 does not exist"), std::string::npos) << result.out;
   const CommandResult unknown = reproduce(dir.path(), {"table1", "--row", "enwik8"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_EQ(unknown.err,
-            "longstride: --row enwik8: no recipe of table1 has this name; there are cifar10-strided, enwik8-fixed, "
+            "longstride: --row enwik8: no recipe of table1 has this name; choose from cifar10-strided, enwik8-fixed, "
             "imagenet64-strided, audio-strided\n");
 }
 
@@ -201,7 +199,7 @@ TEST(Reproduce, FullRunsCostTheirTokensAndTheirAllReduce) {
   EXPECT_GT(full_run_hours(row, 64), full_run_hours(row, 1) / 64);
 }
 
-TEST(RunHistory, LinesThatAreNotWholeArePassedOver) {
+TEST(RunHistory, LinesThatAreNotWholeAreSkipped) {
   const TemporaryDirectory dir;
   write_text(dir / "metrics.jsonl",
              "{\"step\":10,\"loss\":1,\"bits_per_byte\":2,\"tokens_per_second\":100}\n"
@@ -243,7 +241,7 @@ TEST(Export, WritesTheWeightsAndBatchesThatTrainingBeginsWith) {
   EXPECT_TRUE(fs::exists(dir / "out/recipe.yaml"));
 }
 
-TEST(KeptEvaluations, OfOtherBytesAnswerAnotherQuestion) {
+TEST(KeptEvaluations, OfOtherBytesAreNotReused) {
   const TemporaryDirectory run;
   KeptEvaluation kept;
   kept.data = "x.h5";
@@ -255,7 +253,7 @@ TEST(KeptEvaluations, OfOtherBytesAnswerAnotherQuestion) {
   EXPECT_TRUE(found[0].same_question(kept));
   kept.sha256 = "second";
   EXPECT_FALSE(found[0].same_question(kept));
-  kept.sha256 = "";  // the dataset is not there to compare
+  kept.sha256 = "";  // no dataset to compare with
   EXPECT_TRUE(found[0].same_question(kept));
 }
 

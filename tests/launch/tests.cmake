@@ -1,4 +1,4 @@
-# Every command that writes, on disks that are too small; this needs root.
+# Runs every command that writes on disks that are too small; this needs root.
 add_test(NAME launch.full_disk
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/full_disk.sh $<TARGET_FILE:longstride> 3)
 set_tests_properties(launch.full_disk PROPERTIES LABELS slow TIMEOUT 300 SKIP_RETURN_CODE 77)

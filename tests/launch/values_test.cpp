@@ -1,5 +1,5 @@
-// Values of options that no command can mean, through the command itself: exit code 2 and one sentence with the option,
-// the value and what to do. What they were accepted for in silence is said where it is not plain.
+// Impossible values of options, given to the command itself: exit code 2 and one sentence with the option, the value
+// and what to do. Comments say what such a value used to do silently, where that is not obvious.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,23 +47,23 @@ TemporaryDirectory* Values::dir = nullptr;
 
 TEST_F(Values, NumbersThatAreNotFinite) {
   for (const char* value : {"nan", "inf", "-inf", "NaN"}) {
-    const std::string sentence = std::string(value) + " is no finite number";
+    const std::string sentence = std::string(value) + " is not a finite number";
     refused({"sample", "run", "--temperature", value}, "--temperature: " + sentence);
     refused({"plan", "r.yaml", "--mfu", value}, "--mfu: " + sentence);
   }
-  refused({"sample", "run", "--top-p", "nan"}, "--top-p: nan is no finite number");
-  refused({"plan", "r.yaml", "--peak-tflops", "inf"}, "--peak-tflops: inf is no finite number");
-  refused({"bench", "step", "r.yaml", "--seconds", "nan"}, "--seconds: nan is no finite number");
+  refused({"sample", "run", "--top-p", "nan"}, "--top-p: nan is not a finite number");
+  refused({"plan", "r.yaml", "--peak-tflops", "inf"}, "--peak-tflops: inf is not a finite number");
+  refused({"bench", "step", "r.yaml", "--seconds", "nan"}, "--seconds: nan is not a finite number");
   for (const char* option : {"--time-limit", "--train-seconds"})
-    refused({"reproduce", "table1", option, "nan"}, std::string(option) + ": nan is no finite number");
+    refused({"reproduce", "table1", option, "nan"}, std::string(option) + ": nan is not a finite number");
   EXPECT_FALSE(fs::exists(*dir / "run/samples"));
 }
 
-// The nearest number that fits was taken.
+// The nearest number that fits used to be taken.
 TEST_F(Values, WholeNumbersBeyond64Bits) {
   const std::string large = "99999999999999999999", most = "9223372036854775807";
   const auto beyond = [&](const std::string& value, const std::string& limit) {
-    return ": " + value + " is beyond what is read, whole numbers up to " + limit;
+    return ": " + value + " is out of range; give a whole number up to " + limit;
   };
   for (const std::string value : {"18446744073709551616", large.c_str(), "1e300"})
     refused({"sample", "run", "--seed", value}, "--seed" + beyond(value, "18446744073709551615"));
@@ -73,15 +73,15 @@ TEST_F(Values, WholeNumbersBeyond64Bits) {
   refused({"prepare", "audio", "--input", "text.bin", "--output", "a.h5", "--rate", large},
           "--rate" + beyond(large, most));
   refused({"sample", "run", "--seed", "-1"}, "--seed: -1 is below 0");
-  refused({"sample", "run", "--seed", "1.5"}, "--seed: 1.5 is no whole number");
+  refused({"sample", "run", "--seed", "1.5"}, "--seed: 1.5 is not a whole number");
   refused({"info", "x.h5", "--sources", "-1"}, "--sources: -1 is below 0");
   EXPECT_EQ(run({"sample", "run", "--seed", "18446744073709551615", "--output", "drawn"}).exit_code, 0);
   EXPECT_EQ(run({"info", "x.h5", "--sources", "1e1"}).exit_code, 0);
 }
 
-// As if the option had been left out.
+// These used to act as if the option had been left out.
 TEST_F(Values, OptionsWithoutAValue) {
-  const std::string sentence = ": '' is no value; give one, or leave the option out";
+  const std::string sentence = ": '' is not a value; give one, or leave the option out";
   refused({"train", "r.yaml", "--run", ""}, "--run" + sentence);
   EXPECT_FALSE(fs::exists(*dir / "runs"));
   const std::pair<const char*, Words> options[] = {{"eval", {"--data"}},
@@ -99,14 +99,15 @@ TEST_F(Values, WhatASampleCannotHave) {
   const std::string purpose = "--prompt names a file whose bytes every sample begins with";
   refused({"sample", "run", "--prompt", "folder"}, "folder: is a directory; " + purpose);
   refused({"sample", "run", "--prompt", "empty"}, "empty: is empty; " + purpose);
-  refused({"sample", "run", "--rate", "8000"}, "--rate is 8000, but the samples of run are no sound; leave --rate out");
+  refused({"sample", "run", "--rate", "8000"},
+          "--rate is 8000, but the samples of run are not sound; leave --rate out");
   refused({"sample", "run", "--precision", "bf16"},
           "--precision is bf16, which needs a GPU, and this runs on the CPU; leave --precision out");
   refused({"bench", "sample", "r.yaml", "--count", "9000000000000000000"}, "--count: ");
   EXPECT_FALSE(fs::exists(*dir / "run/samples"));
 }
 
-// Memory was taken for all of them.
+// Memory used to be allocated for all of them.
 TEST_F(Values, ABatchOfMoreWindowsThanThereAre) {
   const CommandResult all = run({"eval", "run", "--split", "valid", "--batch", "7"});
   for (const char* batch : {"1e10", "10000000000", "9223372036854775807"}) {
@@ -116,7 +117,7 @@ TEST_F(Values, ABatchOfMoreWindowsThanThereAre) {
   }
 }
 
-// A path of a run may be any bytes, and JSON may not.
+// A path of a run may hold any bytes, but JSON may not.
 TEST_F(Values, TheJsonOfARunWhosePathIsNotUtf8) {
   fs::copy(*dir / "run", *dir / "run\xff", fs::copy_options::recursive);
   const CommandResult r = run({"eval", "run\xff", "--json"});

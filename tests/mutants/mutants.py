@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tests/mutants.sh does; see there."""
+"""Does the work of tests/mutants.sh; see there."""
 import argparse
 import dataclasses
 import hashlib
@@ -15,10 +15,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LISTS = sorted((ROOT / "tests" / "mutants").glob("*.txt"))
 WORK = ROOT / "build" / "mutants"
 TREE = WORK / "tree"
-BUILD = TREE / "build" / "test"  # as deep below its source as launch/test.sh's, so that ccache finds what that compiled
+BUILD = TREE / "build" / "test"  # as deep below its source as launch/test.sh's, so that ccache can reuse its objects
 
 RANKS, RESUMED = "distributed.ranks_2", "distributed.training_sigterm"
-# The tests of a room; the first folder, or file, that fits.
+# The tests of a room; the first matching folder or file counts.
 OWN = (
     ("kernels/adam", ("test_optim",)),
     ("kernels/muon", ("test_optim",)),
@@ -89,7 +89,7 @@ def problem_of(mutant):
 
 
 def mirror():
-    """Makes TREE equal to the working tree, and returns a checksum of all."""
+    """Makes TREE equal to the working tree, and returns a checksum of it all."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-coz", "--exclude-standard"], check=True, capture_output=True)
     files = sorted(name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file())
     whole = hashlib.sha256()
@@ -153,7 +153,7 @@ class Runner:
             sys.exit(output)
 
     def known(self, mutant, stage):
-        """What is known of it and still holds."""
+        """Its earlier result, if that is still valid."""
         found = self.results.get(mutant.key(), {})
         if found.get("killed_by"):
             return found if found["content"] == self.content(mutant) else None
@@ -171,7 +171,7 @@ class Runner:
         self.sound.add(tests)
 
     def attempt(self, mutant, stage):
-        """What killed it, "" when nothing did, None when it does not compile."""
+        """What killed it, "" if nothing did, None if it does not compile."""
         path = TREE / mutant.file
         original = path.read_text()
         for tests in (ALL,) if stage == ALL else mutant.own_tests():

@@ -1,5 +1,5 @@
-// A recipe is text: what is no UTF-8 and control characters are refused when it is read, at their line, wherever they
-// stand. A comment with such a byte used to end the run at its first checkpoint.
+// A recipe is text: invalid UTF-8 and control characters are refused when it is read, with their line, wherever they
+// occur. A comment with such a byte used to end the run at its first checkpoint.
 #include <gtest/gtest.h>
 
 #include "launch/recipe/recipe.h"
@@ -71,7 +71,7 @@ TEST(RecipeCharacters, OtherCharactersOfAllLengthsAreText) {
   }
 }
 
-// Messages with a value are of one line, without control characters, and cut between characters.
+// Messages with a value have one line, without control characters, and are cut between characters.
 TEST(RecipeCharacters, MessagesShowValuesOnOneLine) {
   EXPECT_EQ(error_of(edited(small_recipe, "layers: 2", "layers: \"a\\nb\"")),
             "r.yaml:5: model.layers is 'a\\nb', but must be a positive whole number");
@@ -83,7 +83,7 @@ TEST(RecipeCharacters, MessagesShowValuesOnOneLine) {
             "r.yaml:5: model.layers is " + euros.substr(0, 57) + "..., but must be a positive whole number");
 }
 
-TEST(RecipeCharacters, ABaseAndTheCommandLineAreHeldToThemToo) {
+TEST(RecipeCharacters, ABaseAndTheCommandLineAreCheckedToo) {
   const TemporaryDirectory dir;
   write_text(dir / "base.yaml", edited(small_recipe, "stride: 8", "stride: 8  # \xed\xa0\x80"));
   write_text(dir / "r.yaml", "base: base.yaml\nname: mine\n");

@@ -1,4 +1,4 @@
-// What a recipe gets wrong, and the sentence that says so.
+// Mistakes in a recipe, and the sentence for each.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -98,19 +98,19 @@ const Edit edits[] = {
     {"lr: 1.0e-3", "lr: 1.0e-3\n  micro_batch: 3",
      "r.yaml:17: train.micro_batch is 3, but must divide train.global_batch, 4"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  precision: fp16\n  residual: bf16",
-     "r.yaml:18: train.residual is bf16, which goes with train.precision bf16 or automatic, but that is fp16"},
+     "r.yaml:18: train.residual is bf16, which needs train.precision bf16 or automatic, but that is fp16"},
     {"name: small", "name: a/b",
-     "r.yaml:1: name is 'a/b', but must be fit for a directory: no slashes, no leading dot"},
+     "r.yaml:1: name is 'a/b', but must be usable as a directory name: no slashes, no leading dot"},
     {"name: small", "name: .hidden",
-     "r.yaml:1: name is '.hidden', but must be fit for a directory: no slashes, no leading dot"},
+     "r.yaml:1: name is '.hidden', but must be usable as a directory name: no slashes, no leading dot"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 24}]",
-     "r.yaml:17: train.stages.context is 24, but must divide data.context, 64, and be less"},
+     "r.yaml:17: train.stages.context is 24, but must divide data.context, 64, and be less than that"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 64}]",
-     "r.yaml:17: train.stages.context is 64, but must divide data.context, 64, and be less"},
+     "r.yaml:17: train.stages.context is 64, but must divide data.context, 64, and be less than that"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages:\n  - {until: 5, context: 32}\n  - {until: 9, context: 16}",
-     "r.yaml:19: train.stages.context is 16, but must rise: 32 before it"},
+     "r.yaml:19: train.stages.context is 16, but must rise from 32 in the stage before"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages:\n  - {until: 5, context: 16}\n  - {until: 5, context: 32}",
-     "r.yaml:19: train.stages.until is 5, but must rise: 5 before it"},
+     "r.yaml:19: train.stages.until is 5, but must rise from 5 in the stage before"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 20, context: 16}]",
      "r.yaml:17: train.stages.until is 20, but must be below train.steps, 20"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 0, context: 16}]",
@@ -120,15 +120,13 @@ const Edit edits[] = {
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, contxt: 16}]",
      "r.yaml:17: unknown key 'contxt' in train.stages; did you mean 'context'?"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 16, dropout: 1}]",
-     "r.yaml:17: unknown key 'dropout' in train.stages; it may have until, context"},
+     "r.yaml:17: unknown key 'dropout' in train.stages; choose from until, context"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: 5",
      "r.yaml:17: train.stages is 5, but must be a list of maps of keys and values"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [5]",
      "r.yaml:17: an entry of train.stages is 5, but must be a map of keys and values"},
     {"warmup: 2", "stages: [{until: 5, context: 16}]\n  warmup: 2\nparallel: {sequence_ranks: 2}",
-     "r.yaml:19: parallel.sequence_ranks is 2, but ranks that share sequences take whole ones only; remove "
-     "train.stages or "
-     "it"},
+     "r.yaml:19: parallel.sequence_ranks is 2, but sequence ranks cannot be combined with train.stages; remove one of them"},
     {"warmup: 2", "warmup: 2\noptimizer: {kind: muom}",
      "r.yaml:18: optimizer.kind is muom, but must be adam or muon; did you mean 'muon'?"},
     {"warmup: 2", "warmup: 2\noptimizer: {kind: muon, shard: true}",
@@ -140,7 +138,7 @@ const Edit edits[] = {
     {"heads: 2", "heads: 2\n  dropuot: 0.1", "r.yaml:8: unknown key 'dropuot' in model; did you mean 'dropout'?"},
     {"name: small", "name: small\ntrian: {}", "r.yaml:2: unknown key 'trian'; did you mean 'train'?"},
     {"name: small", "name: small\nxyzzy: {}",
-     "r.yaml:2: unknown key 'xyzzy'; it may have name, reproduces, unpublished, data, model, train, optimizer, "
+     "r.yaml:2: unknown key 'xyzzy'; choose from name, reproduces, unpublished, data, model, train, optimizer, "
      "parallel"},
     {"data: {kind: bytes, path: x.h5, context: 64}", "data: x.h5",
      "r.yaml:2: data is x.h5, but must be a map of keys and values"},
@@ -154,21 +152,21 @@ const Edit edits[] = {
      "r.yaml:2: reproduces.table is 5, but must be one of the paper's tables, 1 to 4"},
     {"name: small", "base: [a]\nname: small", "r.yaml:1: base is a list, but must be the file of another recipe"},
     {"name: small", "base: nowhere.yaml\nname: small",
-     "r.yaml:1: base ./nowhere.yaml: cannot be read; give the file of a recipe, as recipes/quickstart/text.yaml"},
+     "r.yaml:1: base ./nowhere.yaml: cannot be read; give the file of a recipe, such as recipes/quickstart/text.yaml"},
 };
 
 TEST(RecipeErrors, EachMistakeHasItsSentence) {
   for (const Edit& edit : edits) EXPECT_EQ(error_of(edited(small_recipe, edit.from, edit.to)), edit.error);
 }
 
-TEST(RecipeErrors, APartThatThereIsNotIsToldTheOnesThereAre) {
+TEST(RecipeErrors, AnUnknownPartIsAnsweredWithTheKnownOnes) {
   EXPECT_EQ(error_of(edited(small_recipe, "fixed_summary]", "fixed_sumary]")),
             "r.yaml:10: model.attention.parts is fixed_sumary, but must be " + allowed_parts() +
                 "; did you mean 'fixed_summary'?");
 }
 
 // What YAML allows and recipes do not, and what is not YAML.
-TEST(RecipeErrors, YamlsCornersAreRefused) {
+TEST(RecipeErrors, YamlsCornerCasesAreRefused) {
   const std::string small = small_recipe;
   const std::pair<std::string, std::string> cases[] = {
       {"", "r.yaml:1: a recipe is a map of name, data, model and train, but this is empty"},
@@ -176,10 +174,10 @@ TEST(RecipeErrors, YamlsCornersAreRefused) {
       {"- a\n- b\n", "r.yaml:1: a recipe is a map of name, data, model and train, but this is a list"},
       {"just words\n", "r.yaml:1: a recipe is a map of name, data, model and train, but this is just words"},
       {small + "---\n" + small, "r.yaml: holds more than one YAML document; a recipe is one"},
-      {"a: &x 1\nb: *x\n", "r.yaml:1: this is an anchor; recipes have no anchors and aliases"},
-      {"a: &x [1]\n", "r.yaml:1: this is an anchor; recipes have no anchors and aliases"},
+      {"a: &x 1\nb: *x\n", "r.yaml:1: this is an anchor; recipes have no anchors or aliases"},
+      {"a: &x [1]\n", "r.yaml:1: this is an anchor; recipes have no anchors or aliases"},
       {small + "<<: {name: x}\n",
-       "r.yaml:18: unknown key '<<'; it may have name, reproduces, unpublished, data, model, train, optimizer, "
+       "r.yaml:18: unknown key '<<'; choose from name, reproduces, unpublished, data, model, train, optimizer, "
        "parallel"},
       {"a: !!int 3\n", "r.yaml:1: this has the tag tag:yaml.org,2002:int; recipes have no tags"},
       {"a: !mine {b: 3}\n", "r.yaml:1: this has the tag !mine; recipes have no tags"},
@@ -193,7 +191,7 @@ TEST(RecipeErrors, YamlsCornersAreRefused) {
   for (const auto& [text, error] : cases) EXPECT_EQ(error_of(text), error);
 }
 
-// The words after "not YAML" are the library's.
+// The text after "not YAML" comes from the library.
 TEST(RecipeErrors, WhatIsNotYamlIsRefusedWithItsLine) {
   const std::pair<std::string, std::string> cases[] = {
       {"name: x\n\tdata: y\n", "r.yaml:2: not YAML: "}, {"name: \"x", "r.yaml:1: not YAML: "},
@@ -207,14 +205,14 @@ TEST(RecipeErrors, WhatIsNotYamlIsRefusedWithItsLine) {
   }
 }
 
-// A document that anchors would blow up to millions of values, and one that is merely long.
-TEST(RecipeErrors, HugeDocumentsAreRefusedSoon) {
+// A document that anchors would expand to millions of values, and one that is merely long.
+TEST(RecipeErrors, HugeDocumentsAreRefusedEarly) {
   std::string bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n";
   for (char c = 'b'; c < 'k'; ++c) bomb += fmt::format("{0}: &{0} [*{1}, *{1}, *{1}, *{1}, *{1}]\n", c, char(c - 1));
-  EXPECT_EQ(error_of(bomb), "r.yaml:1: this is an anchor; recipes have no anchors and aliases");
+  EXPECT_EQ(error_of(bomb), "r.yaml:1: this is an anchor; recipes have no anchors or aliases");
   std::string wide;
   for (int i = 0; i < 50000; ++i) wide += fmt::format("k{}: 1\n", i);
-  EXPECT_EQ(error_of(wide), "r.yaml:5000: more than 10000 values; this is no recipe");
+  EXPECT_EQ(error_of(wide), "r.yaml:5000: more than 10000 values; this is not a recipe");
 }
 
 TEST(RecipeErrors, SequencesThatRanksCannotDivideAreRefused) {
@@ -226,12 +224,11 @@ TEST(RecipeErrors, SequencesThatRanksCannotDivideAreRefused) {
   EXPECT_EQ(with({"parallel.sequence_ranks=2", "data.context=63"}),
             "--set parallel.sequence_ranks=2: parallel.sequence_ranks is 2, but must divide data.context, 63");
   EXPECT_EQ(with({"parallel.sequence_ranks=2", "train.micro_batch=2"}),
-            "--set train.micro_batch=2: train.micro_batch is 2, but ranks that share sequences "
-            "(parallel.sequence_ranks is 2) "
-            "take one at a time; set it to 1");
+            "--set train.micro_batch=2: train.micro_batch is 2, but sequence ranks (parallel.sequence_ranks is 2) process one "
+            "sequence at a time; set it to 1");
 }
 
-TEST(RecipeErrors, ProductsThatNothingCouldCountAreRefused) {
+TEST(RecipeErrors, ProductsTooLargeToCountAreRefused) {
   const auto with = [](const std::vector<std::string>& overrides) {
     return user_error_of([&] { parse_recipe(small_recipe, "r.yaml", overrides); });
   };

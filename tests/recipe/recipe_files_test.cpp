@@ -1,4 +1,4 @@
-// The recipes in recipes/: each can be planned, is whole, and is the paper's row that it says it is.
+// The recipes in recipes/: each can be planned, is complete, and matches the paper's row that it names.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string short_name(const std::string& path) {
   return fs::path(path).parent_path().filename().string() + "/" + fs::path(path).stem().string();
 }
 
-// The formula, apart from the model's code.
+// The formula, independent of the model's code.
 std::int64_t parameters_by_formula(const SparseTransformerConfig& m) {
   const std::int64_t d = m.width, inner = m.inner_width(), rows = 2 * m.heads * m.key_size() + d;
   const std::int64_t layer = 4 * d + (rows * d + rows) + (d * d + d) + (inner * d + inner) + (d * inner + d);

@@ -1,5 +1,5 @@
-// Any bytes taken for a recipe: either a Recipe whose resolved text reads back to the same, or a UserError whose
-// message is short and fit for a terminal.
+// Any bytes read as a recipe: either a Recipe whose resolved text reads back to the same, or a UserError whose message
+// is short and safe to print.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Several mistakes of a recipe are said at once, and words of other programs and of the paper are understood.
+// Several mistakes in a recipe are reported together, and names used by other programs and the paper are recognised.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@ std::string error_of(const std::string& text, const std::vector<std::string>& ov
   return user_error_of([&] { parse_recipe(text, "r.yaml", overrides); });
 }
 
-// Of every kind: a key, a type, a choice, two keys that disagree, a setting that cannot train, a --set that is none.
-TEST(RecipeMistakes, AreSaidAllAtOnceWithTheirLines) {
+// One of every kind: a key, a type, a choice, two keys that disagree, a setting that cannot train, a malformed --set.
+TEST(RecipeMistakes, AreReportedTogetherWithTheirLines) {
   std::string text = edited(small_recipe, "width: 16", "width: wide");
   text = edited(edited(text, "layers: 2", "layres: 2"), "stride: 8", "stride: 128");
   text = edited(edited(text, "merged", "merge"), "lr: 1.0e-3", "lr: 1.0e-3\n  micro_batch: 3");
@@ -31,7 +31,7 @@ TEST(RecipeMistakes, AreSaidAllAtOnceWithTheirLines) {
             "model.attention.stride: 8, about the square root of the context");
 }
 
-TEST(RecipeMistakes, OfABaseAreSaidWithItsName) {
+TEST(RecipeMistakes, OfABaseAreReportedWithItsName) {
   const TemporaryDirectory dir;
   write_text(dir / "base.yaml", edited(small_recipe, "layers: 2", "layers: 0"));
   write_text(dir / "r.yaml", "base: base.yaml\nname: mine\nmodel: {heads: none}\n");
@@ -40,8 +40,8 @@ TEST(RecipeMistakes, OfABaseAreSaidWithItsName) {
   EXPECT_NE(error.find((dir / "r.yaml") + ":3: model.heads is none"), std::string::npos) << error;
 }
 
-// What is missing, or was not read, is not reported a second time by checks of several keys.
-TEST(RecipeMistakes, AreSaidOnce) {
+// A key that is missing or invalid is not reported a second time by checks of several keys.
+TEST(RecipeMistakes, AreReportedOnce) {
   for (const char* line :
        {"  heads: 2\n", "  width: 16\n", "    stride: 8\n", "  steps: 20\n", "  global_batch: 4\n"}) {
     const std::string error = error_of(edited(small_recipe, line, ""));
@@ -59,7 +59,7 @@ TEST(RecipeMistakes, AreShownUpToTwenty) {
   EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 21);
 }
 
-// A recipe written from another program's: every name is understood, and what it holds is read under the right one.
+// A recipe with another program's names: every name is recognised, and its value is read under the right one.
 TEST(RecipeMistakes, NamesOfOtherProgramsAreUnderstood) {
   std::string text = edited(edited(small_recipe, "context: 64", "block_size: 64"), "layers: 2", "n_layer: 2");
   text = edited(edited(text, "width: 16", "n_embd: 16"), "heads: 2", "num_attention_heads: 3");

@@ -1,5 +1,5 @@
-// Settings that a recipe may hold and that cannot train: each is refused with the value to set. A run that began with
-// one is read nevertheless.
+// Settings that are valid but cannot train: each is refused with the value to set. A run that began with one can still
+// be read.
 #include <gtest/gtest.h>
 
 #include "launch/recipe/recipe.h"
@@ -19,19 +19,22 @@ struct Edit {
 
 const Edit edits[] = {
     {"warmup: 2", "warmup: 21",
-     "r.yaml:17: train.warmup is 21, but must be at most train.steps, 20, or the rate never reaches train.lr; set "
+     "r.yaml:17: train.warmup is 21, but must be at most train.steps, 20, or the learning rate never reaches train.lr; "
+     "set "
      "train.warmup: 2, a tenth of the steps"},
     {"  warmup: 2\n", "",
-     "r.yaml:14: train.warmup is 5000 by default, but must be at most train.steps, 20, or the rate never reaches "
+     "r.yaml:14: train.warmup is 5000 by default, but must be at most train.steps, 20, or the learning rate never "
+     "reaches "
      "train.lr; set train.warmup: 2, a tenth of the steps"},
     {"lr: 1.0e-3", "lr: 100",
-     "r.yaml:16: train.lr is 100, but must be at most 1: a step moves every weight by about as much; set train.lr: "
+     "r.yaml:16: train.lr is 100, but must be at most 1: a step moves every weight by about that much; set train.lr: "
      "3.5e-4, the paper's"},
     {"lr: 1.0e-3", "lr: 1e-45",
-     "r.yaml:16: train.lr is 1e-45, but must be a number that fp32 holds: a step moves every weight by about as much; "
+     "r.yaml:16: train.lr is 1e-45, but must be a number that fp32 can represent: a step moves every weight by about "
+     "that much; "
      "set train.lr: 3.5e-4, the paper's"},
     {"warmup: 2", "weight_decay: 1000\n  warmup: 2",
-     "r.yaml:17: train.weight_decay is 1000, but its product with train.lr, 0.001, must be below 1, or a step turns "
+     "r.yaml:17: train.weight_decay is 1000, but its product with train.lr, 0.001, must be below 1, or a step flips "
      "every weight's sign; set train.weight_decay: 0.01"},
     {"warmup: 2", "warmup: 2\n  epsilon: 1e-50",
      "r.yaml:18: train.epsilon is 1e-50, which is 0 in fp32; set train.epsilon: 1e-8"},
@@ -72,10 +75,11 @@ TEST(RecipeSense, TheLimitsThemselvesAreAllowed) {
   for (const auto& [from, to] : allowed) EXPECT_EQ(error_of(edited(small_recipe, from, to)), "") << to;
 }
 
-// Fewer steps on the command line are the usual way to a warmup that never ends.
-TEST(RecipeSense, AnOverrideIsHeldAgainstTheFilesValues) {
+// Fewer steps on the command line are the usual cause of a warmup that never ends.
+TEST(RecipeSense, AnOverrideIsCheckedAgainstTheFilesValues) {
   EXPECT_EQ(error_of(edited(small_recipe, "steps: 20", "steps: 200"), {"train.steps=1"}),
-            "r.yaml:17: train.warmup is 2, but must be at most train.steps, 1, or the rate never reaches train.lr; set "
+            "r.yaml:17: train.warmup is 2, but must be at most train.steps, 1, or the learning rate never reaches "
+            "train.lr; set "
             "train.warmup: 1, a tenth of the steps");
   EXPECT_EQ(error_of(small_recipe, {"train.steps=1", "train.warmup=1"}), "");
 }

@@ -18,13 +18,13 @@ std::string error_of(const std::string& text, const std::vector<std::string>& ov
   return user_error_of([&] { parse_recipe(text, "r.yaml", overrides); });
 }
 
-// What the resolved recipe says of `key`, which is the only one of its name.
+// The line of `key`, which must be the only one of its name, in the resolved recipe.
 std::string resolved_line(const Recipe& recipe, const std::string& key) {
   const std::size_t at = recipe.resolved.find(key + ": ");
   return at == std::string::npos ? "" : recipe.resolved.substr(at, recipe.resolved.find('\n', at) - at);
 }
 
-TEST(Recipe, WhatIsLeftOutHasTheDefaultsOfTheConfigStructs) {
+TEST(Recipe, MissingKeysHaveTheDefaultsOfTheConfigStructs) {
   const Recipe r = parse_recipe(small_recipe, "r.yaml");
   Recipe expected;
   expected.name = "small";
@@ -161,7 +161,7 @@ TEST(Recipe, CarriageReturnsCommentsAndAByteOrderMarkAreYaml) {
   EXPECT_EQ(parse_recipe(text, "r").resolved, parse_recipe(small_recipe, "r").resolved);
 }
 
-TEST(Recipe, ABasesReasonGoesWithItsValue) {
+TEST(Recipe, ABasesReasonIsDroppedWithItsValue) {
   const TemporaryDirectory dir;
   write_text(dir / "base.yaml", edited(small_recipe, "name: small",
                                        "name: small\nunpublished: {train.lr: base, model.attention.stride: base, "
@@ -187,7 +187,7 @@ TEST(Recipe, BaseMergesMapsKeyByKeyAndReplacesLists) {
   EXPECT_EQ(r.resolved.find("\nbase"), std::string::npos);
 }
 
-TEST(Recipe, MessagesNameTheFileThatAValueStandsIn) {
+TEST(Recipe, MessagesNameTheFileThatHoldsTheValue) {
   const TemporaryDirectory dir;
   write_text(dir / "base.yaml", edited(small_recipe, "stride: 8", "stride: 0"));
   write_text(dir / "r.yaml", "base: base.yaml\nname: mine\n");
@@ -206,7 +206,7 @@ TEST(Recipe, ABaseHasNoBaseItself) {
   write_text(dir / "c.yaml", "base: b.yaml\n");
   EXPECT_EQ(read_recipe(dir / "b.yaml").name, "small");
   EXPECT_EQ(user_error_of([&] { read_recipe(dir / "c.yaml"); }),
-            (dir / "b.yaml") + ":1: a recipe that is a base has a base itself; only one level is allowed");
+            (dir / "b.yaml") + ":1: a base has a base itself, but only one level is allowed; remove this one");
 }
 
 TEST(Recipe, OverridesAreAppliedInOrderAndTheirValuesAreYaml) {
@@ -229,7 +229,7 @@ TEST(Recipe, MessagesOfOverridesNameTheFlag) {
             "lists every key)");
 }
 
-// Two letters of every key exchanged: the message says the line, the section and the right spelling.
+// With two letters of every key swapped, the message has the line, the section and the right spelling.
 TEST(Recipe, TheNearestSpellingOfEveryKeyIsSuggested) {
   RecipeWriter writer;
   Recipe any = parse_recipe(full_recipe, "r.yaml");
@@ -250,7 +250,7 @@ TEST(Recipe, TheNearestSpellingOfEveryKeyIsSuggested) {
   EXPECT_GT(tried, 35);
 }
 
-// Removes the line of `key` from the small recipe (all of whose keys but data's stand on lines of their own).
+// Removes the line of `key` from the small recipe, after giving data's keys their own lines.
 std::string without_line(const std::string& key) {
   std::string text =
       edited(small_recipe, "{kind: bytes, path: x.h5, context: 64}", "\n  kind: bytes\n  path: x.h5\n  context: 64");
@@ -278,7 +278,7 @@ TEST(Recipe, EveryRequiredKeyIsMissedByNameAndAtTheLineOfItsSection) {
     EXPECT_EQ(error_of(without_line(key)), where + " is missing; add it (docs/guide/recipes.md lists every key)");
 }
 
-TEST(Recipe, ARecipeCutShortIsReadOrRefusedWithASentenceOfEachMistake) {
+TEST(Recipe, ARecipeCutShortIsReadOrRefusedWithASentenceForEachMistake) {
   for (const char* whole : {small_recipe, full_recipe}) {
     const std::string text = whole;
     for (std::size_t cut = 0; cut < 64; ++cut) {

@@ -53,7 +53,7 @@ inline const SparseTransformerConfig& sparse_transformer(const Recipe& recipe) {
   return dynamic_cast<const SparseTransformerConfig&>(*recipe.model);
 }
 
-// What messages say that `parts` may be.
+// The allowed `parts`, as messages list them.
 inline std::string allowed_parts() {
   std::string all;
   for (const auto& [name, part] : part_names()) all += (all.empty() ? "" : " or ") + name;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What tests/same_bits.sh trains on, trains and compares.
+"""The data, runs and comparisons of tests/same_bits.sh.
 
-    same_bits.py inputs FOLDER            writes text, pictures and sound that are the same on every machine
+    same_bits.py inputs FOLDER            writes text, pictures and sound, the same on every machine
     same_bits.py runs ROOT FOLDER         writes a recipe per golden model and prints every run as
                                           NAME|RANKS|THREADS|RECIPE|SAMPLES|SETTINGS, the recipe relative to ROOT
-    same_bits.py datasets NAME OLD NEW    compares the checksums in what `longstride info` printed
+    same_bits.py datasets NAME OLD NEW    compares the checksums in the output of `longstride info`
     same_bits.py compare OLD NEW          compares two runs
 """
 import json
@@ -21,7 +21,7 @@ SHORT, PICTURE = "--count 2 --length 12", "--count 1"  # what is sampled; pictur
 
 
 def text(count, seed):
-    """Words with a skewed distribution: learnable, so that weights and samples leave their start."""
+    """Words with a skewed distribution: learnable, so that weights and samples change."""
     draw = random.Random(seed)
     words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(1, 9))) for _ in range(400)]
     made = bytearray()
@@ -60,8 +60,8 @@ def write_inputs(folder):
 
 
 def golden_runs(root, folder):
-    """A recipe per golden model. Pictures are square in a recipe, so that model reads 4 x 4 x 3 bytes; and a stride is at
-    most the context, which is longer for the models with a stride beyond it."""
+    """A recipe per golden model. Pictures in a recipe are square, so that model reads 4 x 4 x 3 bytes. A stride is at most
+    the context, which is therefore longer for models with a longer stride."""
     sys.path.insert(0, str(root / "tests" / "golden"))
     import cases
 
@@ -71,7 +71,7 @@ def golden_runs(root, folder):
                 "context": 48 if picture else max(case["data"]["context"], case["model"]["attention"]["stride"])}
         train = dict(case.get("train", {"steps": 4, "lr": 3e-3, "seed": case.get("seed", 1)}))
         kind = train.pop("optimizer", "adam")
-        train.update(global_batch=4, micro_batch=2, seed=min(train["seed"], 9 * 10**15))  # the largest of a recipe
+        train.update(global_batch=4, micro_batch=2, seed=min(train["seed"], 9 * 10**15))  # the largest in a recipe
         path = folder / f"{name}.yaml"
         path.write_text(json.dumps({"name": name, "data": data, "model": case["model"], "train": train,
                                     "optimizer": {"kind": kind}}))
@@ -109,7 +109,7 @@ def tensors(path):
 
 
 def pixels(path):
-    """Of an 8-bit PNG without interlacing: its header and the bytes of its rows."""
+    """The header of an 8-bit PNG without interlacing, and the bytes of its rows."""
     data, at, header, packed = path.read_bytes(), 8, b"", b""
     while at < len(data):
         size, kind = struct.unpack(">I4s", data[at:at + 8])
@@ -143,7 +143,7 @@ MEASURED = ("seconds", "tokens_per_second", "mfu", "planned_bytes", "used_bytes"
 
 
 def computed(line):
-    """Without what is measured and where files are, and with numbers as they are written, which is every bit of theirs."""
+    """A line without measurements and paths, with numbers as written, which preserves every bit."""
     value = json.loads(line, parse_float=str)
     return {key: item for key, item in value.items() if not key.endswith(MEASURED) and key not in ("run", "data")}
 
@@ -166,7 +166,7 @@ def facts(run):
 
 
 def report(name, old, new):
-    """One line; 1 when anything differs or nothing was compared."""
+    """Prints one line; returns 1 if anything differs or nothing was compared."""
     wrong = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
     if not old:
         wrong = ["nothing to compare"]

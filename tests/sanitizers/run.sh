@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the project again with a sanitizer or with the fuzzers, in a folder of its own, and runs what concerns it.
+# Builds the project again with a sanitizer or with the fuzzers, in a separate folder, and runs the tests for it.
 #
 #   run.sh SOURCE BUILD address-undefined | thread | fuzz
 set -euo pipefail
@@ -8,7 +8,7 @@ build=$2/$3
 kind=$3
 
 configure() { cmake -S "$source" -B "$build" -G Ninja -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON "$@"; }
-# Optimised a little and with line numbers only: half the time to compile.
+# Light optimisation and only line numbers take half the time to compile.
 light=(-DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1")
 run() { ctest --test-dir "$build" -j2 --output-on-failure "$@"; }
 
@@ -16,8 +16,8 @@ case $kind in
   address-undefined)
     configure "${light[@]}" -DLONGSTRIDE_SANITIZE=address,undefined
     cmake --build "$build" --target longstride fast_tests
-    # gcc 13 misaligns 64-byte vectors on the stack that stands in for detect_stack_use_after_return (its bug 110027).
-    # Open MPI and its helpers keep memory to the end on purpose: leaks are not looked for.
+    # gcc 13 misaligns 64-byte vectors on the fake stack of detect_stack_use_after_return (gcc bug 110027). Open MPI and its
+    # helpers keep memory until the end on purpose, so leaks are not detected.
     ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 run -L fast
     ;;
   thread)

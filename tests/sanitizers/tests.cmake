@@ -1,4 +1,4 @@
-# The sanitizers and the fuzzers as tests of the ordinary build: each builds what it needs in a folder of its own.
+# The sanitizers and the fuzzers as tests of the ordinary build: each builds what it needs in a separate folder.
 if(NOT LONGSTRIDE_SANITIZE AND NOT LONGSTRIDE_FUZZERS)
   foreach(kind address-undefined thread fuzz)
     add_test(NAME sanitizers.${kind}
@@ -7,8 +7,8 @@ if(NOT LONGSTRIDE_SANITIZE AND NOT LONGSTRIDE_FUZZERS)
   endforeach()
 endif()
 
-# What runs on threads of our own, in a few files: the rest of the house would be compiled for nothing. OpenMP's own
-# synchronisation is invisible to the sanitizer, so its loops are not tried.
+# Only the few files that run on our own threads: compiling the rest would gain nothing. OpenMP's synchronisation is
+# invisible to the sanitizer, so its loops are not tested.
 if(LONGSTRIDE_SANITIZE STREQUAL "thread")
   set(threaded framework/train/step/prefetcher.cpp framework/train/run/run_lock.cpp kernels/base/check.cpp
     framework/core/files/files.cpp framework/core/files/output_path.cpp framework/core/files/temporaries.cpp

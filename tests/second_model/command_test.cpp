@@ -1,4 +1,5 @@
-// Every command takes part in a model that only this folder knows: `longstride` with one more line in its registry.
+// Every command works with a model that is defined only in this folder: `longstride` with one more line in its
+// registry.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -80,7 +81,7 @@ TEST_F(SecondModel, LearnsAndIsEvaluated) {
   EXPECT_LT(score.at("bits_per_byte").get<double>(), 8);
 }
 
-TEST_F(SecondModel, ResumesInTheBitsOfARunThatWasNotStopped) {
+TEST_F(SecondModel, ResumesWithTheBitsOfARunThatWasNotStopped) {
   fs::copy(*dir / "run", *dir / "stopped", fs::copy_options::recursive);
   fs::remove_all(*dir / "stopped/checkpoints/step-00000006");
   good({"train", "r.yaml", "--run", "stopped", "--resume"});
@@ -138,7 +139,7 @@ TEST_F(SecondModel, WhatItLacksIsRefusedInASentence) {
 
 TEST_F(SecondModel, ItsRecipeHasItsOwnKeys) {
   expect_refused({"plan", "r.yaml", "--set", "model.heads=2"},
-                 "--set model.heads=2: unknown key 'heads' in model; it may have kind, layers, width, dropout, "
+                 "--set model.heads=2: unknown key 'heads' in model; choose from kind, layers, width, dropout, "
                  "recompute");
   expect_refused({"plan", "r.yaml", "--set", "model.width=12"},
                  "--set model.width=12: model.width is 12, but must be a multiple of 8");

@@ -1,4 +1,4 @@
-// What a recipe may say of a bigram model.
+// The recipe keys of a bigram model.
 #include <fmt/format.h>
 
 #include "framework/models/registry.h"

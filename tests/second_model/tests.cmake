@@ -1,4 +1,4 @@
-# `longstride` with one more model: the same main, and one more line in the registry.
+# `longstride` with one more model: the same main with one more line in the registry.
 add_executable(longstride_second_model ${PROJECT_SOURCE_DIR}/launch/main.cpp
   ${CMAKE_CURRENT_LIST_DIR}/bigram.cpp ${CMAKE_CURRENT_LIST_DIR}/schema.cpp)
 longstride_flags(longstride_second_model)

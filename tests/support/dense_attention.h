@@ -1,5 +1,5 @@
-// Attention from its definition, dense, row by row over the brute-force mask: in double it is what is right, and in
-// float, with what a naive implementation stores rounded to the tested type, it says how far from right is allowed.
+// Attention from its definition, dense, row by row over the brute-force mask. In double it is the correct result; in
+// float, with the values that a naive implementation stores rounded to the tested type, it gives the allowed error.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -23,11 +23,11 @@ struct AttentionShape {
   double scale() const { return 1 / std::sqrt(static_cast<double>(key_size)); }
 };
 
-// Everything of one call, (batch, n, heads, size) and (batch, heads, n), and of what size the terms are whose rounding
-// makes the gradients' errors. Those of scores are differences that may cancel: dq_terms and dk_terms are dq and dk
-// with the absolute values of all that is added up. The weights of dv are exponentials of differences: dv_terms is dv
-// with absolute values, each times the sizes of the score's terms and of lse. lse_terms is their mean, and 1 for the
-// sum of exponentials.
+// All results of one call, (batch, n, heads, size) and (batch, heads, n), and the size of the terms whose rounding
+// makes the errors of the gradients. The gradients of scores are differences that may cancel: dq_terms and dk_terms are
+// dq and dk with absolute values of all summands. The weights of dv are exponentials of differences: dv_terms is dv
+// with absolute values, each times the sizes of the score's terms and of lse. lse_terms is the mean of those sizes,
+// plus 1 for the sum of exponentials.
 struct AttentionResult {
   std::vector<double> o, lse, dq, dk, dv, lse_terms, dq_terms, dk_terms, dv_terms;
 };
@@ -51,7 +51,7 @@ struct AttentionInput {
   }
 };
 
-// What position i of a head may attend to, by the definition of the pattern.
+// What position i of a head may attend to, from the definition of the pattern.
 using Mask = std::vector<std::vector<std::int32_t>>;
 inline std::vector<Mask> masks_of(const PatternConfig& pattern, std::int64_t heads, std::int64_t layer,
                                   std::int64_t n) {
@@ -65,11 +65,11 @@ inline std::vector<Mask> masks_of(const PatternConfig& pattern, std::int64_t hea
   return masks;
 }
 
-// The arithmetic of one row of queries and of one row of keys, in A (double, or float with what a naive
-// implementation stores rounded to the tested type).
+// The arithmetic of one row of queries and of one row of keys, in A: double, or float with the values that a naive
+// implementation stores rounded to the tested type.
 template <class A>
 struct DenseRow {
-  Dtype stored;  // f64 stores as it is
+  Dtype stored;  // f64: unrounded
   std::int64_t key_size, value_size;
   A scale;
 
@@ -86,8 +86,8 @@ struct DenseRow {
     for (std::int64_t d = 0; d < size; ++d) sum += std::abs(static_cast<A>(a[d]) * static_cast<A>(b[d]));
     return sum;
   }
-  // dout . o. Not by dot: no implementation sums it in the order of the product of dout and v, from which it is
-  // subtracted, and with the same order the two would cancel to nothing where one key alone is seen.
+  // dout . o. Not with dot(): it is subtracted from the product of dout and v, which no implementation sums in the same
+  // order, and with the same order the two would cancel exactly where only one key is seen.
   A delta(const double* dout, const double* o) const {
     A even = 0, odd = 0;
     for (std::int64_t d = value_size; d-- > 0;)
@@ -96,7 +96,7 @@ struct DenseRow {
   }
   A score(const double* q, const double* k) const { return scale * dot(q, k, key_size); }
   A score_terms(const double* q, const double* k) const { return scale * dot_of_magnitudes(q, k, key_size); }
-  // The gradient of a score, but for the scale.
+  // The gradient of a score, without the scale.
   A score_gradient(A p, const double* dout, const double* v, A delta) const {
     return store(p * (dot(dout, v, value_size) - delta));
   }
@@ -136,7 +136,8 @@ void weighted_magnitudes(const std::vector<A>& weight, Row&& row, A scale, doubl
     for (std::int64_t d = 0; d < size; ++d) out[d] += std::abs(static_cast<double>(scale * weight[t]) * row(t)[d]);
 }
 
-// Forward and backward of every row. `stored` is f64 for what is right (A = double), the tested type for the naive one.
+// Forward and backward of every row. `stored` is f64 for the correct result (A = double), the tested type for the naive
+// one.
 template <class A>
 class DenseAttention {
  public:
@@ -162,7 +163,7 @@ class DenseAttention {
   }
 
  private:
-  // The element that a head begins with at a position; rows r are (batch, heads, n).
+  // The first element of a head at a position; rows r are (batch, heads, n).
   std::int64_t at(std::int64_t r, std::int64_t position, std::int64_t size) const {
     return ((r / s_.n / s_.heads * s_.n + position) * s_.heads + r / s_.n % s_.heads) * size;
   }

@@ -1,4 +1,4 @@
-// What holds for every model. A model takes part by a list of its toy configurations and one line:
+// Properties of every model. A model takes part with a list of its toy configurations and one line:
 //   template <> struct Toys<BigramConfig> { ... };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Bigram, ModelProperties, BigramConfig);
 #pragma once
@@ -20,7 +20,7 @@ class ModelProperties : public ::testing::Test {};
 TYPED_TEST_SUITE_P(ModelProperties);
 
 // The gradient of one element in the middle of every tensor equals the central difference of the loss, in double.
-// (Every element of every tensor is compared with the golden vectors; every kernel has finite differences of its own.)
+// (Every element of every tensor is compared with the golden vectors; every kernel has its own finite differences.)
 TYPED_TEST_P(ModelProperties, GradientsEqualFiniteDifferences) {
   for (const auto& [name, config] : Toys<TypeParam>::configs()) {
     ToyModel<double> toy(config);
@@ -57,7 +57,7 @@ TYPED_TEST_P(ModelProperties, TrainingAndEvaluationAgreeOnLossesWithoutDropout) 
   }
 }
 
-// Position i's loss depends on no later byte: neither through the mask nor through the shift.
+// Position i's loss does not depend on later bytes, through the mask or the shift.
 TYPED_TEST_P(ModelProperties, LossesNeverLookAhead) {
   for (const auto& [name, config] : Toys<TypeParam>::configs()) {
     ToyModel<double> toy(config);
@@ -118,7 +118,7 @@ TYPED_TEST_P(ModelProperties, PlannedBytesEqualUsedBytes) {
   }
 }
 
-// Splitting a batch over micro-batches or ranks changes neither masks nor gradients, but for rounding.
+// Splitting a batch into micro-batches or over ranks changes masks not at all and gradients only by rounding.
 TYPED_TEST_P(ModelProperties, MicroBatchesAddUpToTheWholeBatchWithDropout) {
   TypeParam config = Toys<TypeParam>::configs().front().config;
   config.dropout = 0.4;

@@ -1,4 +1,4 @@
-// A checkpoint written at once by one rank: what CheckpointWriter does while training continues.
+// Writes a checkpoint synchronously from one rank, as CheckpointWriter does while training continues.
 #pragma once
 #include <string>
 

@@ -1,4 +1,5 @@
-// A directory that a test owns, removed with it; the names in one; and the message of the UserError that a call throws.
+// A directory that is removed at the end of a test; the names in one; and the message of the UserError that a call
+// throws.
 #pragma once
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -40,7 +41,7 @@ inline std::set<std::string> names_in(const std::string& directory) {
   return names;
 }
 
-// The message of the UserError that f() throws; empty when it throws none.
+// The message of the UserError that f() throws; empty if it throws none.
 template <class F>
 std::string user_error_of(F&& f) {
   try {
@@ -51,7 +52,7 @@ std::string user_error_of(F&& f) {
   return "";
 }
 
-// The same while files may have at most `bytes`, which is how a full disk is imitated: write() fails half-way.
+// The same while files may have at most `bytes`, which imitates a full disk: write() fails half-way.
 template <class F>
 std::string user_error_with_file_limit(rlim_t bytes, F&& f) {
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);

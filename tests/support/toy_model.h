@@ -1,4 +1,4 @@
-// Small models with memory of their own, for tests: of any kind, fp32 or double.
+// Small models that own their memory, for tests: of any kind, fp32 or double.
 #pragma once
 #include <memory>
 #include <vector>
@@ -52,7 +52,7 @@ inline std::vector<NamedConfig<SparseTransformerConfig>> toy_configs() {
   image.geometry = {2, 4, 3};
   image.key_ratio = 0.5;
   out.push_back({"image", image});
-  // Beyond the paper: rotated and normalised queries and keys, without position tables; and rotation beside them.
+  // Beyond the paper: rotated and normalised queries and keys, without position tables; and rotation with them.
   SparseTransformerConfig beyond = toy_config();
   beyond.attention.integration = Integration::merged;
   beyond.attention.parts = {PartKind::local, PartKind::column};
@@ -85,7 +85,7 @@ class ToyModel {
     model_->parameters().bind(Tensor(values.data(), dtype, flat), Tensor(gradients.data(), dtype, flat));
   }
 
-  // Every parameter away from its special starting value, so that no gradient is zero by accident.
+  // Moves every parameter away from its special initial value, so that no gradient is zero by accident.
   void randomise(double scale = 0.3) {
     std::uint32_t index = 0;
     for (Parameter& p : model_->parameters().all()) {

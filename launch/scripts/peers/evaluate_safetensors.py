@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Recomputes what `longstride eval RUN` prints, from the files alone: an independent model and independent windows.
+"""Recomputes what `longstride eval RUN` prints from the files alone, with an independent model and independent windows.
 
     python3 launch/scripts/peers/evaluate_safetensors.py RUN [--split test] [--min-context M] [--weights last] [--windows N]
 
 Reads RUN/checkpoints/step-*/{state.json,model.safetensors} of the newest step, the recipe in state.json and the HDF5
-file that the recipe names. Needs torch, numpy, safetensors, h5py and PyYAML. Holds n x n scores of every head: meant
-for contexts of a few thousand.
+file that the recipe names. Needs torch, numpy, safetensors, h5py and PyYAML. Holds n x n scores for every head, so it is
+meant for contexts of a few thousand positions.
 """
 import argparse
 import json

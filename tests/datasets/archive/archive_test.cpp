@@ -49,7 +49,7 @@ Bytes every_split(const PrepareImagesConfig& config, const Folder& folder) {
   return all;
 }
 
-// The division depends on the names of the pictures, not on what holds them nor on their order in it.
+// The division depends only on the names of the pictures, not on what holds them or in which order.
 TEST(Archives, DividesAFolderAndItsArchivesAlike) {
   const Folder folder;
   const Bytes pixels = random_bytes(40 * picture, 21);
@@ -64,7 +64,7 @@ TEST(Archives, DividesAFolderAndItsArchivesAlike) {
   for (const auto& [name, bytes] : files) put_file(folder / "p/" + name, bytes);
   for (const std::string prefix : {"", "./", "p/", "./p//", "/p/"}) {
     NamedFiles members = {{prefix + "1.png", {1, 2, 3}},
-                          {prefix + ".hidden/7.png", {1}}};  // written over by what follows
+                          {prefix + ".hidden/7.png", {1}}};  // 1.png is overwritten below
     for (std::size_t i = 0; i < 40; ++i)
       members.emplace_back(prefix + files[i * 23 % 40].first, files[i * 23 % 40].second);
     put_file(folder / fmt::format("{}.tar", prefix.size()), make_archive(members, "gnutar"));
@@ -105,7 +105,7 @@ TEST(Archives, SayWhatIsLeftOutAsFoldersDo) {
   }
 }
 
-// A name is not cut at the 100 bytes that fit a header, where its .png would be lost, and need not be ASCII.
+// A name is not cut at the 100 bytes that fit a header, which would lose its .png, and need not be ASCII.
 TEST(Archives, KeepLongNamesAndForeignOnes) {
   const Folder folder;
   const Bytes pixels = random_bytes(2 * picture, 8);
@@ -124,7 +124,7 @@ TEST(Archives, KeepLongNamesAndForeignOnes) {
   }
 }
 
-TEST(Archives, RefuseDamageAndWhatTheyAreNot) {
+TEST(Archives, RefuseDamageAndOtherFiles) {
   const Folder folder;
   const Bytes pixels = random_bytes(2 * picture, 5), npy = make_npy("(2, 8, 8, 3)", pixels);
   const auto damaged = [&](Bytes archive, const Bytes& at) {
@@ -139,13 +139,13 @@ TEST(Archives, RefuseDamageAndWhatTheyAreNot) {
   put_file(folder / "text.tar", Bytes(2048, 'x'));
   put_file(folder / "packed.tar", {0xfd, '7', 'z', 'X', 'Z', 0, 0, 0});
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"text.npz", "is no tar or zip archive"},
-      {"names.npz", "no array 'data' among its 2: x.npy y.npy"},
-      {"sum.npz", "sum.npz:data.npy: is no tar or zip archive or a damaged one (ZIP bad CRC"},
-      {"header.tar", "header.tar:0.png: is no tar or zip archive or a damaged one"},
+      {"text.npz", "is not a tar or zip archive"},
+      {"names.npz", "no array 'data' among its 2 (x.npy y.npy)"},
+      {"sum.npz", "sum.npz:data.npy: is not a tar or zip archive, or is damaged (ZIP bad CRC"},
+      {"header.tar", "header.tar:0.png: is not a tar or zip archive, or is damaged"},
       {"empty.tar", "holds no .png"},
-      {"text.tar", "is no tar or zip archive"},
-      {"packed.tar", "is no tar or zip archive"},
+      {"text.tar", "is not a tar or zip archive"},
+      {"packed.tar", "is not a tar or zip archive"},
   };
   for (const auto& [name, message] : cases) {
     SCOPED_TRACE(name);
@@ -173,7 +173,7 @@ TEST(Archives, RefuseEveryTruncation) {
       expect_user_error([&] { prepare_images(config_of({folder / name}), to(folder / "x.h5")); }, name);
     }
   }
-  // Between two files, where libarchive sees nothing amiss.
+  // Between two files, which libarchive does not notice.
   const Bytes whole = make_archive(files, "gnutar");
   put_file(folder / "a.tar", Bytes(whole.begin(), whole.begin() + 1024));
   expect_user_error([&] { prepare_images(config_of({folder / "a.tar"}), to(folder / "x.h5")); }, "cut short");
@@ -192,7 +192,7 @@ TEST(Archives, GiveRealPictures) {
   prepare_images(config, to(folder / "x.h5"));
   const auto dataset = Dataset::open(folder / "x.h5");
   ASSERT_EQ(dataset->size("train").sequences, 400);
-  // They are in the order of their names; in that of the archive, their checksum is published.
+  // The dataset is in the order of the names, but the published checksum is in the order of the archive.
   std::vector<std::string> names, sorted;
   const FileBlob blob(packed);
   for (const auto archive = open_archive(blob); archive->next();)

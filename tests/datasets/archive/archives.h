@@ -1,4 +1,4 @@
-// Archives of small files, for the tests of their reader.
+// Archives of small files, for the tests of the reader.
 #pragma once
 #include <archive.h>
 #include <archive_entry.h>
@@ -19,7 +19,7 @@ inline std::vector<std::uint8_t> make_archive(const NamedFiles& files, const cha
   archive_write_set_format_by_name(out, format);
   if (*filter != 0) archive_write_add_filter_by_name(out, filter);
   if (*options != 0) archive_write_set_options(out, options);
-  archive_write_set_bytes_per_block(out, 512);  // nothing behind the end mark
+  archive_write_set_bytes_per_block(out, 512);  // no padding after the end mark
   std::size_t size = 1 << 16;
   for (const auto& file : files) size += file.second.size() + 4096;
   std::vector<std::uint8_t> bytes(size);

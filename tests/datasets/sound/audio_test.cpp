@@ -58,7 +58,7 @@ TEST(Audio, AveragesChannels) {
   EXPECT_NEAR(mono[1234], 0.125, 1e-6);
 }
 
-// A tone below both limits keeps its amplitude and its place in time; one above the new limit disappears.
+// A tone below both limits keeps its amplitude and phase; one above the new limit disappears.
 TEST(Audio, ResamplesWithinItsBandOnly) {
   for (const double rate : {8000.0, 16000.0, 22050.0, 44100.0, 48000.0}) {
     const auto resample = [&](double frequency) {
@@ -123,8 +123,7 @@ TEST(PrepareAudio, KeepsFilesWholeAndInOneSplitEach) {
   EXPECT_EQ(found, std::vector<bool>(10, true));
 }
 
-// A window of one file never has a sample of another: every file holds one constant level of its own.
-TEST(PrepareAudio, SharesOutTheDurationAsAsked) {
+TEST(PrepareAudio, DividesTheDurationAsRequested) {
   const Folder folder;
   PrepareAudioConfig config;
   for (int i = 0; i < 20; ++i) write_wav(folder / fmt::format("{:02}.wav", i), tone(440, 1000, 100), 1000);
@@ -138,6 +137,7 @@ TEST(PrepareAudio, SharesOutTheDurationAsAsked) {
   EXPECT_EQ(dataset->split("test")->sequences(), 5);
 }
 
+// Every file holds its own constant level, so a window with two levels crosses files.
 TEST(PrepareAudio, TrainsOnWindowsWithinFilesUnlessAsked) {
   const Folder folder;
   for (int i = 0; i < 6; ++i)
@@ -220,7 +220,7 @@ TEST(PrepareAudio, RefusesEveryTruncation) {
   EXPECT_FALSE(folder.holds_temporaries());
 }
 
-TEST(PrepareAudio, RefusesWhatIsNoSound) {
+TEST(PrepareAudio, RefusesWhatIsNotSound) {
   const Folder folder;
   write_wav(folder / "a.wav", std::vector<float>(500, 0.1f), 12000);
   write_wav(folder / "silent.wav", {}, 12000);
@@ -235,7 +235,7 @@ TEST(PrepareAudio, RefusesWhatIsNoSound) {
     };
   };
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "noise.flac"}; }), "cannot be read as sound");
-  expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "silent.wav"}; }), "no sound");
+  expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "silent.wav"}; }), "is not sound");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "empty"}; }), "holds no .wav");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "absent"}; }), "absent");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "a.wav", folder / "a.wav"}; }), "given twice");
