@@ -4,10 +4,9 @@
 // sound. Sound from several files also has `train_boundaries` etc.: int64 offsets, the first 0, the last the length.
 // Labelled images have `train_labels` etc.: uint8 (sequences). `train_zeros` etc. lists the chunks that hold only
 // zeros: int64 pairs of first and count. `sources` is text, one line per file: sha256, bytes, name. Attributes of the
-// root: kind
-// ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text, with the seed if one is used),
-// and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"). Each array has the sha256 of its bytes.
-// Reading needs only the kind, the splits and the geometry, so other programs can write these files too.
+// root: kind ("bytes" | "cifar10" | "images" | "audio"), format_version, tool_version, split (text, with the seed if
+// one is used), and geometry: rows, columns, channels; or rate, encoding ("mu-law 255"). Each array has the sha256 of
+// its bytes. Reading needs only the kind, the splits and the geometry, so other programs can write these files too.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -48,7 +48,8 @@ dataset=data/quickstart-$name.h5
 run=runs/quickstart-$name
 
 mkdir -p data runs
-# A file next to the dataset and one in the run record what they were made from: other bytes or another recipe start over.
+# A file next to the dataset and one in the run record what they were made from: other bytes or another recipe start
+# over.
 digest() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
 same() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }
 made_from=$(digest "$data")

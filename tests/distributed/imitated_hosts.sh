@@ -1,4 +1,5 @@
-# Hosts that are network namespaces of this machine, joined by a bridge in another namespace. Sourced; needs root and ip.
+# Hosts that are network namespaces of this machine, joined by a bridge in another namespace. Sourced; needs root and
+# ip.
 #
 #   make_hosts N                  hosts 10.77.0.1 .. N, named node1 .. nodeN
 #   on_hosts RANKS_EACH command   mpirun on all of them, started on the first

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Kills -9 at random moments, half of them while a checkpoint is being written; every run resumes, and ends with the bits
-# and the losses of an undisturbed run.
+# Kills -9 at random moments, half of them while a checkpoint is being written; every run resumes, and ends with the
+# bits and the losses of an undisturbed run.
 #
 #   kills.sh LONGSTRIDE [--kills 200] [--ranks "1 2 4"] [--device cpu|gpu] [--seed N] [--seconds 1800]
 #
 # The kills are divided between the numbers of ranks. A kill hits a random rank, the whole job, or mpirun alone, whose
-# ranks must end by themselves within 30 s. A run that reaches its end is compared, and the next one begins. Prints a table
-# row for each number of ranks. Fails at once, with the log, if a start or a resume fails, a job outlives a kill, bits
-# differ, or `seconds` are over. Needs bash, coreutils, diffutils, sed, grep, python3 and, for two ranks or more, mpirun.
+# ranks must end by themselves within 30 s. A run that reaches its end is compared, and the next one begins. Prints a
+# table row for each number of ranks. Fails at once, with the log, if a start or a resume fails, a job outlives a kill,
+# bits differ, or `seconds` are over. Needs bash, coreutils, diffutils, sed, grep, python3 and, for two ranks or more,
+# mpirun.
 set -euo pipefail
 longstride=$(realpath "$1"); shift
 kills=200 counts="1 2 4" device=cpu seed=$RANDOM seconds=1800

@@ -6,8 +6,8 @@
 # A comment of the page says where the code block below it belongs:
 #     <!-- patch FILE before|after|instead of: TEXT -->           TEXT is in one line of FILE; with " #2", in the second
 #     <!-- file FILE -->                                          the block is all of FILE, which is new
-# Patched files that are not in OUT yet are first copied from SOURCE. Fails if a line is not found, or is found twice, or
-# if no code block follows.
+# Patched files that are not in OUT yet are first copied from SOURCE. Fails if a line is not found, or is found twice,
+# or if no code block follows.
 set -euo pipefail
 page=$1 source=$2 out=$3
 snippet=$(mktemp)

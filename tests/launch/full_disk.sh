@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every command that writes on disks that may be too small: it succeeds, or exits with 2 and a sentence that names a
-# file and the reason. A file under its final name is whole, nothing else is left, and an old file that was to be replaced
-# is kept. Exits with 77 if no disk can be created (that needs root).
+# Runs every command that writes on disks that may be too small: it succeeds, or exits with 2 and a sentence that names
+# a file and the reason. A file under its final name is whole, nothing else is left, and an old file that was to be
+# replaced is kept. Exits with 77 if no disk can be created (that needs root).
 #
 #   full_disk.sh LONGSTRIDE SIZES [SEED]     SIZES disks for every command, of random sizes drawn with SEED
 set -euo pipefail

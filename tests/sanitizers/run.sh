@@ -16,8 +16,8 @@ case $kind in
   address-undefined)
     configure "${light[@]}" -DLONGSTRIDE_SANITIZE=address,undefined
     cmake --build "$build" --target longstride fast_tests
-    # gcc 13 misaligns 64-byte vectors on the fake stack of detect_stack_use_after_return (gcc bug 110027). Open MPI and its
-    # helpers keep memory until the end on purpose, so leaks are not detected.
+    # gcc 13 misaligns 64-byte vectors on the fake stack of detect_stack_use_after_return (gcc bug 110027). Open MPI and
+    # its helpers keep memory until the end on purpose, so leaks are not detected.
     ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 run -L fast
     ;;
   thread)

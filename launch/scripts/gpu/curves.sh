@@ -4,10 +4,11 @@
 #
 #   curves.sh LONGSTRIDE DATA.h5 OUT [STEPS]        LONGSTRIDE: build/cuda/longstride; STEPS: 200
 #
-# Rounding errors grow from step to step in any training, and without bound where the loss jumps, so the learning rate is
-# one at which the loss falls smoothly. The CPU also runs with its batch in two halves, the same sums in another order, to
-# show the effect of a few roundings alone. Fails if the loss at any step differs by more than a relative 1e-5 in fp32, or
-# by more than 1% in bf16 and fp16. Runs already in OUT are kept, so the two CPU runs can be made elsewhere (CPU_ONLY=1).
+# Rounding errors grow from step to step in any training, and without bound where the loss jumps, so the learning rate
+# is one at which the loss falls smoothly. The CPU also runs with its batch in two halves, the same sums in another
+# order, to show the effect of a few roundings alone. Fails if the loss at any step differs by more than a relative 1e-5
+# in fp32, or by more than 1% in bf16 and fp16. Runs already in OUT are kept, so the two CPU runs can be made elsewhere
+# (CPU_ONLY=1).
 set -euo pipefail
 longstride=$1 data=$2 out=$3 steps=${4:-200}
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)/recipes/quickstart/enwik8-4m.yaml

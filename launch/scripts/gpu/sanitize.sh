@@ -14,8 +14,9 @@ sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-san
 [ -x "$sanitizer" ] || { echo "compute-sanitizer is not installed" >&2; exit 2; }
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} OMP_WAIT_POLICY=passive
 
-# Instruments only our kernels, since all of cuBLASLt's take too long. Its Hopper kernels are included, because racecheck
-# faults in them if it has instrumented other kernels but not them. Older releases have the filter under another name.
+# Instruments only our kernels, since all of cuBLASLt's take too long. Its Hopper kernels are included, because
+# racecheck faults in them if it has instrumented other kernels but not them. Older releases have the filter under
+# another name.
 filter=--kernel-name
 "$sanitizer" --help | grep -q -- "$filter" || filter=--kernel-regex
 ours=("$filter" kns=longstride "$filter" kns=sm90)

@@ -129,8 +129,8 @@ bench_alone() { # bench_alone NAME RECIPE STEPS [options]: every GPU by itself, 
   for ((gpu = 0; gpu < most; ++gpu)); do CUDA_VISIBLE_DEVICES=$gpu bench 1 "$name-on$gpu" "$@" & done
   wait
 }
-# compare ONE MANY RANKS: at the same batch per GPU. GPUs differ by a few percent and ranks wait for the slowest, so that
-# one is the baseline.
+# compare ONE MANY RANKS: at the same batch per GPU. GPUs differ by a few percent and ranks wait for the slowest, so
+# that one is the baseline.
 compare() {
   local gpu alone=""
   for ((gpu = 0; gpu < $3; ++gpu)); do alone+=" $(value "$1-on$gpu" milliseconds)"; done

@@ -7,8 +7,8 @@
 #
 # BUILD: a build folder, such as build/cuda. --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 from
 # `longstride prepare`, for parity, which is skipped without it. --peer: as for compare_gpu.sh; without it no steps are
-# timed. --gpus and --seconds: as for queue.sh. OUTPUT, new or empty, gets tests.txt, sanitizers.txt, parity/ and steps/.
-# Prints what each found; exits with 1 if anything failed, was skipped or was left out.
+# timed. --gpus and --seconds: as for queue.sh. OUTPUT, new or empty, gets tests.txt, sanitizers.txt, parity/ and
+# steps/. Prints what each found; exits with 1 if anything failed, was skipped or was left out.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 [ $# -ge 2 ] || { echo "verify.sh: needs a build folder and an output folder; see the top of the file" >&2; exit 2; }

@@ -4,9 +4,9 @@
 #   launch/scripts/peers/compare_cpu.sh [--data FILE] [--threads 2] [--steps 9] [--command build/cpu/longstride]
 #                                       [--python python3] [--forms LIST] [--compile both] [RECIPE ...]
 #
-# Ours is measured before and after the peer, to reveal a machine whose speed changes: trust the ratio of medians only if
-# the two agree. The ratio of processor seconds is valid on a busy machine too, but only with --threads 1, because threads
-# that wait for each other use processor time.
+# Ours is measured before and after the peer, to reveal a machine whose speed changes: trust the ratio of medians only
+# if the two agree. The ratio of processor seconds is valid on a busy machine too, but only with --threads 1, because
+# threads that wait for each other use processor time.
 # --forms, --compile: fewer forms of the peer (train_cpu_torch.py), if only some are worth the time.
 # --python: an interpreter with torch and PyYAML. --data: any file of bytes (default: the text of this repository).
 set -euo pipefail

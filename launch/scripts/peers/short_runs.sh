@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Trains every row of tables 1, 2 and 4 for some minutes on real data, with Longstride and with a PyTorch peer, one run per
-# GPU; then tabulates their held-out bits per byte.
+# Trains every row of tables 1, 2 and 4 for some minutes on real data, with Longstride and with a PyTorch peer, one run
+# per GPU; then tabulates their held-out bits per byte.
 #
 #   launch/scripts/peers/short_runs.sh --data DIR --output DIR --peer model_torch.py [--seconds 300] [--gpus 4]
 #                                      [--command build/cuda/longstride] [--python python3]
 #                                      [--rows "enwik8-fixed audio-1m"] [--seeds "1 2 3"]
 #
 # --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 from `longstride prepare`. Both sides use the same
-# sequences per step, the same dropout (in the table below), no recompute, and the recipe's learning rate with a twentieth
-# of the time as warmup and a cosine to the end. Both train the peer's model: position tables `attention` and, for strided
-# rows, local and column attention in turn (the recipes for pictures have the paper's tables and the authors' cycle of
-# layers, which learn later: docs/notes/2026-11/results.md). The clock runs while they train, but not while they compile,
-# choose algorithms or score. A seed determines weights, order of data and dropout; with several, every row is run with
-# each, and the table has the means and the single figures. OUTPUT keeps every run (seed-N/ROW), results.md and the curves
-# (curves.svg); runs that already have a result are not repeated. Exits with 1 if a run has failed.
+# sequences per step, the same dropout (in the table below), no recompute, and the recipe's learning rate with a
+# twentieth of the time as warmup and a cosine to the end. Both train the peer's model: position tables `attention` and,
+# for strided rows, local and column attention in turn (the recipes for pictures have the paper's tables and the
+# authors' cycle of layers, which learn later: docs/notes/2026-11/results.md). The clock runs while they train, but not
+# while they compile, choose algorithms or score. A seed determines weights, order of data and dropout; with several,
+# every row is run with each, and the table has the means and the single figures. OUTPUT keeps every run (seed-N/ROW),
+# results.md and the curves (curves.svg); runs that already have a result are not repeated. Exits with 1 if a run has
+# failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 data="" output="" peer="" seconds=300 gpus=1 command=build/cuda/longstride python=python3 rows="" seeds=1
@@ -36,10 +37,10 @@ done
   { echo "short_runs.sh: needs --data, --output and --peer; see the top of the file" >&2; exit 2; }
 mkdir -p "$output"
 
-# row, table, the peer's name, data, sequences per step, dropout. Rows of other tables that are the same training are not
-# repeated. In some minutes text is seen little more than once; the sample data of the others many times.
-# CIFAR-10: with 32 pictures per step, 128 layers have some 60 steps of warmup in five minutes, and whether they leave the
-# first plateau is random, on both sides; with 8 they have up to four times as many.
+# row, table, the peer's name, data, sequences per step, dropout. Rows of other tables that are the same training are
+# not repeated. In some minutes text is seen little more than once; the sample data of the others many times.
+# CIFAR-10: with 32 pictures per step, 128 layers have some 60 steps of warmup in five minutes, and whether they leave
+# the first plateau is random, on both sides; with 8 they have up to four times as many.
 all="enwik8-dense table2 enwik8_dense text 8 0
 enwik8-fixed table1 enwik8_fixed text 8 0
 enwik8-strided table2 enwik8_strided text 8 0
