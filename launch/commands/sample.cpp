@@ -141,7 +141,7 @@ void set_prompts(SampleOptions& o, const std::vector<Bytes>& originals) {
   if (!o.prompt.empty()) {
     c.prompts = {read_prompt(o.prompt, c.length)};
     if (static_cast<std::int64_t>(c.prompts.front().size()) >= c.length)
-      throw user_error("{}: the prompt has to be shorter than the {} bytes of a sample", o.prompt, c.length);
+      throw user_error("{}: the prompt must be shorter than the {} bytes of a sample", o.prompt, c.length);
   }
   for (const Bytes& whole : originals) c.prompts.emplace_back(whole.begin(), whole.begin() + o.given);
 }

@@ -32,7 +32,7 @@ std::vector<std::string> options_of(const CLI::App& app) {
 
 std::string meant(const std::string& word, const std::vector<std::string>& candidates) {
   const std::string near = nearest(word, candidates);
-  return near.empty() ? "" : ", did you mean '" + near + "'?";
+  return near.empty() ? "" : " (did you mean '" + near + "'?)";
 }
 
 // CLI11's own messages may have several lines.

@@ -107,13 +107,13 @@ TEST_F(Command, HelpAndVersionSucceed) {
 }
 
 TEST_F(Command, ArgumentsThatDoNotParseAreRefused) {
-  expect_refused({"plann", "r.yaml"}, "there is no command 'plann', did you mean 'plan'?; see longstride --help");
+  expect_refused({"plann", "r.yaml"}, "there is no command 'plann' (did you mean 'plan'?); see longstride --help");
   expect_refused({"xyzzy"}, "there is no command 'xyzzy'; see longstride --help");
-  expect_refused({"--verson"}, "there is no option '--verson', did you mean '--version'?; see longstride --help");
+  expect_refused({"--verson"}, "there is no option '--verson' (did you mean '--version'?); see longstride --help");
   expect_refused({"plan"}, "recipe is required; see longstride plan --help");
   expect_refused({"plan", "r.yaml", "more"}, "'more' is one argument too many; see longstride plan --help");
   expect_refused({"plan", "r.yaml", "--rank=3"},
-                 "there is no option '--rank', did you mean '--ranks'?; see longstride plan --help");
+                 "there is no option '--rank' (did you mean '--ranks'?); see longstride plan --help");
   expect_refused_by_parser({"plan", "r.yaml", "--ranks", "0"}, "--ranks", "Value 0 not in range", "plan");
   expect_refused({"plan", "r.yaml", "--peak-tflops", "0"},
                  "--peak-tflops: 0 is not a number above 0; see longstride plan --help");
@@ -312,7 +312,7 @@ TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
   expect_refused({"sample", "run", "--prompt", "none"},
                  "none: cannot be read; --prompt names a file whose bytes every sample begins with");
   expect_refused({"sample", "run", "--prompt", "text.bin"},
-                 "text.bin: the prompt has to be shorter than the 64 bytes of a sample");
+                 "text.bin: the prompt must be shorter than the 64 bytes of a sample");
   expect_refused({"sample", "run", "--complete", "test", "--given", "64"},
                  "--given is 64, but must be below the 64 bytes of a sample");
   expect_refused({"sample", "run", "--complete", "test", "--count", "1000"},

@@ -178,7 +178,7 @@ TEST_F(Output, NamesAreShownWithoutControlCharacters) {
       "no\\n\\x1b[31m.yaml: cannot be read; give the file of a recipe, such as recipes/quickstart/text.yaml");
   expect_refused({"info", "no\xff\n.h5"},
                  "no\\xff\\n.h5: does not exist; make it with `longstride prepare`, or correct the path");
-  expect_refused({"pl\nan"}, "there is no command 'pl\\nan', did you mean 'plan'?; see longstride --help");
+  expect_refused({"pl\nan"}, "there is no command 'pl\\nan' (did you mean 'plan'?); see longstride --help");
   EXPECT_EQ(run({"train", "r.yaml", "--run", "ru\x1bn"}).err.find('\x1b'), std::string::npos);
 }
 

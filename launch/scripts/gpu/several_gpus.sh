@@ -152,8 +152,8 @@ run_speed() {
       compare "$recipe" "$recipe-x$n" "$n"
     done
     n=$most
-    bench "$n" "$recipe-beside" "table1/$recipe" 8 --set train.global_batch=$((batch * n)) --set parallel.overlap=always
-    compare "$recipe" "$recipe-beside" "$n"
+    bench "$n" "$recipe-overlap" "table1/$recipe" 8 --set train.global_batch=$((batch * n)) --set parallel.overlap=always
+    compare "$recipe" "$recipe-overlap" "$n"
     [ "$recipe" != cifar10-strided ] || continue
     bench "$n" "$recipe-shard" "table1/$recipe" 8 --set train.global_batch=$((batch * n)) --set optimizer.shard=true
     compare "$recipe" "$recipe-shard" "$n"
