@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Visits real folders before links, so that a folder reached both ways is listed under its own name.
-class Walk {
+class FolderListing {
  public:
   std::vector<std::string> files(const std::string& folder) {
     visit(folder);

@@ -99,7 +99,7 @@ class AttentionBench {
 };
 
 // The minimum to move and compute: every tensor once, and two (forward) or five (backward) products per pair.
-struct Work {
+struct BytesAndOperations {
   double bytes, flops;
 };
 

@@ -13,7 +13,7 @@ namespace longstride {
 namespace {
 
 // A finding in the form in which ranks exchange it.
-struct Packed {
+struct PackedFinding {
   char what[24], where[72], result[256], advice[256];
   Verdict verdict;
 };

@@ -59,18 +59,20 @@ void check_parallel(RecipeChecker& check, const Recipe& r) {
     check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide data.context, {}", ranks,
                  r.data.context);
   if (check.none_in({"train.micro_batch"}) && ranks > 1 && r.train.micro_batch > 1)
-    check.refuse("train.micro_batch",
-                 "train.micro_batch is {}, but sequence ranks (parallel.sequence_ranks is {}) process one sequence at a time; "
-                 "set it to 1",
-                 r.train.micro_batch, ranks);
+    check.refuse(
+        "train.micro_batch",
+        "train.micro_batch is {}, but sequence ranks (parallel.sequence_ranks is {}) process one sequence at a time; "
+        "set it to 1",
+        r.train.micro_batch, ranks);
 }
 
 void check_stages(RecipeChecker& check, const Recipe& r) {
   if (r.train.stages.empty() || !check.none_in({"train.stages", "train.steps", "data.context"})) return;
   if (check.none_in({"parallel.sequence_ranks"}) && r.train.parallel.sequence_ranks > 1)
-    check.refuse("parallel.sequence_ranks",
-                 "parallel.sequence_ranks is {}, but sequence ranks cannot be combined with train.stages; remove one of them",
-                 r.train.parallel.sequence_ranks);
+    check.refuse(
+        "parallel.sequence_ranks",
+        "parallel.sequence_ranks is {}, but sequence ranks cannot be combined with train.stages; remove one of them",
+        r.train.parallel.sequence_ranks);
   const std::vector<Setting>& items = find_setting(check.root(), "train.stages")->items;
   Stage before;
   for (std::size_t i = 0; i < items.size(); ++i) {

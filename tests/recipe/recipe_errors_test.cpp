@@ -126,7 +126,8 @@ const Edit edits[] = {
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [5]",
      "r.yaml:17: an entry of train.stages is 5, but must be a map of keys and values"},
     {"warmup: 2", "stages: [{until: 5, context: 16}]\n  warmup: 2\nparallel: {sequence_ranks: 2}",
-     "r.yaml:19: parallel.sequence_ranks is 2, but sequence ranks cannot be combined with train.stages; remove one of them"},
+     "r.yaml:19: parallel.sequence_ranks is 2, but sequence ranks cannot be combined with train.stages; remove one of "
+     "them"},
     {"warmup: 2", "warmup: 2\noptimizer: {kind: muom}",
      "r.yaml:18: optimizer.kind is muom, but must be adam or muon; did you mean 'muon'?"},
     {"warmup: 2", "warmup: 2\noptimizer: {kind: muon, shard: true}",
@@ -224,7 +225,8 @@ TEST(RecipeErrors, SequencesThatRanksCannotDivideAreRefused) {
   EXPECT_EQ(with({"parallel.sequence_ranks=2", "data.context=63"}),
             "--set parallel.sequence_ranks=2: parallel.sequence_ranks is 2, but must divide data.context, 63");
   EXPECT_EQ(with({"parallel.sequence_ranks=2", "train.micro_batch=2"}),
-            "--set train.micro_batch=2: train.micro_batch is 2, but sequence ranks (parallel.sequence_ranks is 2) process one "
+            "--set train.micro_batch=2: train.micro_batch is 2, but sequence ranks (parallel.sequence_ranks is 2) "
+            "process one "
             "sequence at a time; set it to 1");
 }
 

@@ -19,7 +19,7 @@ Batching divide_batch(const TrainConfig& config, int ranks) {
   b.per_rank = config.global_batch / groups;
   if (b.sequence_ranks > 1 && config.micro_batch > 1)
     throw user_error(
-        "train.micro_batch is {}, but ranks that share sequences (parallel.sequence_ranks is {}) take one at a time; "
+        "train.micro_batch is {}, but sequence ranks (parallel.sequence_ranks is {}) process one sequence at a time; "
         "set it to 1",
         config.micro_batch, b.sequence_ranks);
   const std::int64_t whole = b.sequence_ranks > 1 ? 1 : b.per_rank;
