@@ -160,9 +160,9 @@ TEST(DamagedDataset, NoticesThatItIsWrittenOverWhileRead) {
   split->read(0, 0, 1000, out.data());
   std::filesystem::last_write_time(folder / "x.h5", std::filesystem::file_time_type::clock::now() +
                                                         std::chrono::seconds(2));  // later than any clock's tick
-  expect_user_error([&] { split->read(0, 0, 1000, out.data()); }, "was written to");
+  expect_user_error([&] { split->read(0, 0, 1000, out.data()); }, "was changed");
   write_over(folder / "x.h5", Bytes(file.size(), 0));
-  expect_user_error([&] { split->read(0, 0, 1000, out.data()); }, "was written to");
+  expect_user_error([&] { split->read(0, 0, 1000, out.data()); }, "was changed");
 }
 
 // An open file stays open, so another file that takes its name changes nothing.
