@@ -69,8 +69,11 @@ def compile_all(version, arch, only, jobs):
     def compile_one(item):
         path, entry = item
         cubin = folder / arch / path.with_suffix(".cubin")
+        if source.parent == folder and cubin.exists():  # a commit does not change
+            return cubin
         cubin.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(cubin_command(entry["command"], arch, cubin), cwd=entry["directory"], check=True)
+        if subprocess.run(cubin_command(entry["command"], arch, cubin), cwd=entry["directory"]).returncode != 0:
+            raise SystemExit(f"same_machine_code.py: {path} of {version} does not compile")
         return cubin
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:

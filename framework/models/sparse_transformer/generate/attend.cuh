@@ -16,7 +16,7 @@ struct HeadEntry {
   std::int32_t geometry;
 };
 
-struct HeadGeometry {
+struct GenerationHeads {
   const HeadGeometry* geometry;
   const HeadEntry* entries;  // (plan, head)
   int count, key_size, value_size, splits;
@@ -54,14 +54,14 @@ struct HeadCache {
 
 struct AttendUnit {
   int sequence, head, split;
-  __device__ AttendUnit(int number, const HeadGeometry& heads)
+  __device__ AttendUnit(int number, const GenerationHeads& heads)
       : sequence(number / (heads.count * heads.splits)),
         head(number / heads.splits % heads.count),
         split(number % heads.splits) {}
 };
 
 // Called by one warp.
-__device__ inline void plan_keys(const HeadGeometry& heads, int plan, const AttendUnit& unit, std::int32_t position,
+__device__ inline void plan_keys(const GenerationHeads& heads, int plan, const AttendUnit& unit, std::int32_t position,
                                  KeyPlan& out) {
   const HeadEntry entry = heads.entries[plan * heads.count + unit.head];
   const HeadGeometry& g = heads.geometry[entry.geometry];
@@ -112,7 +112,7 @@ struct SharedStaging {
 
 // Starts to copy `count` keys, whose rows are in `list`. Called by threads [from, threads).
 template <class T>
-__device__ inline void fetch_keys(const HeadGeometry& heads, const HeadCache<const T>& cache, const int* list,
+__device__ inline void fetch_keys(const GenerationHeads& heads, const HeadCache<const T>& cache, const int* list,
                                   int count, const SharedStaging<T>& to, int from) {
   const int key_packs = heads.key_size / SharedStaging<T>::pack,
             packs = key_packs + heads.value_size / SharedStaging<T>::pack;
@@ -160,7 +160,7 @@ __device__ inline void receive_transformed(const Word* words, int size, std::uin
 // Receives the position's query, key and value. Key and value are also stored in the cache and, if they are among the
 // first staged keys, in staging.
 template <bool transforms, class T>
-__device__ inline void receive_query(const HeadGeometry& heads, const KeyPlan& plan, const AttendUnit& unit,
+__device__ inline void receive_query(const GenerationHeads& heads, const KeyPlan& plan, const AttendUnit& unit,
                                      const HeadCache<T>& cache, const SharedStaging<T>& stage, const Word* words,
                                      std::uint32_t tag) {
   const int thread = static_cast<int>(threadIdx.x), dk = heads.key_size, dv = heads.value_size, all = heads.count * dk;
@@ -202,7 +202,7 @@ __device__ inline void receive_query(const HeadGeometry& heads, const KeyPlan& p
 
 // Copies keys that did not fit at first.
 template <class T>
-__device__ inline void fetch_more(const HeadGeometry& heads, const KeyPlan& plan, const HeadCache<T>& cache,
+__device__ inline void fetch_more(const GenerationHeads& heads, const KeyPlan& plan, const HeadCache<T>& cache,
                                   const SharedStaging<T>& stage, int first, int count) {
   const int thread = static_cast<int>(threadIdx.x), dk = heads.key_size, dv = heads.value_size;
   __syncthreads();  // the previous keys are still being read
@@ -239,7 +239,7 @@ __device__ __forceinline__ float score_of(const T* key, const float* query, int 
 // `out` receives value_size sums and, with several splits, the top score and the total. `transforms`: whether queries
 // and keys are transformed.
 template <class T, bool transforms>
-__device__ inline void attend(const HeadGeometry& heads, const KeyPlan& plan, const AttendUnit& unit,
+__device__ inline void attend(const GenerationHeads& heads, const KeyPlan& plan, const AttendUnit& unit,
                               const HeadCache<T>& cache, const SharedStaging<T>& stage, const Word* words, Word* out,
                               std::uint32_t tag) {
   constexpr int pack = SharedStaging<T>::pack;

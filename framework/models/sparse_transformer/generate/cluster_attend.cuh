@@ -18,7 +18,7 @@ class KeyRing {
   }
 
   // The memory of the block's warp `reader`.
-  __device__ KeyRing(int reader, const Cluster& cluster, const HeadGeometry& heads)
+  __device__ KeyRing(int reader, const Cluster& cluster, const GenerationHeads& heads)
       : memory_(cluster.keys + reader * cluster.key_slots * slot_bytes(cluster, heads.value_size)),
         barriers_(cluster.barriers + 8 * cluster.keys_barrier(reader)),
         c_(cluster),
@@ -76,7 +76,7 @@ class KeyRing {
 
   int memory_, barriers_;
   const Cluster& c_;
-  const HeadGeometry& heads_;
+  const GenerationHeads& heads_;
   RingSlot fetched_, used_;
 };
 
@@ -132,7 +132,8 @@ __device__ __forceinline__ float score_of_key(const T* key, int turn, const floa
 // One chunk of `count` 16-bit keys and values. A lane has the scores of two keys.
 template <class T>
 __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int count, const float* query,
-                                             const HeadGeometry& heads, const KeyLayout& layout, AttendedShare& found) {
+                                             const GenerationHeads& heads, const KeyLayout& layout,
+                                             AttendedShare& found) {
   constexpr int pack = KeyRing<T>::pack;
   static_assert(pack == 8);
   const int lane = static_cast<int>(threadIdx.x) % 32, dv = heads.value_size,
@@ -164,9 +165,10 @@ __device__ __forceinline__ void attend_chunk(const T* keys, const T* values, int
 // `cache()`. `fresh_key` and `fresh_value`: this position's own, which the cache did not have when the chunks were
 // fetched; `self`: its index among the unit's keys.
 template <class T, class F>
-__device__ __forceinline__ AttendedShare attend_share(const HeadGeometry& heads, const Cluster& c, const KeyPlan& plan,
-                                                      int self, const KeyShare& share, F&& cache, KeyRing<T>& ring,
-                                                      const float* query, const T* fresh_key, const T* fresh_value) {
+__device__ __forceinline__ AttendedShare attend_share(const GenerationHeads& heads, const Cluster& c,
+                                                      const KeyPlan& plan, int self, const KeyShare& share, F&& cache,
+                                                      KeyRing<T>& ring, const float* query, const T* fresh_key,
+                                                      const T* fresh_value) {
   constexpr int pack = KeyRing<T>::pack;
   const int lane = static_cast<int>(threadIdx.x) % 32, key_packs = heads.key_size / pack;
   const int packs = key_packs + heads.value_size / pack;

@@ -251,7 +251,7 @@ class ClusterGenerator {
   // The keys that this block's units read at a position, for every kind of layer. Called by the warps from
   // `warps_before` on.
   __device__ void plan_position(std::int32_t position, int warps_before) const {
-    HeadGeometry heads = p_.heads;
+    GenerationHeads heads = p_.heads;
     heads.geometry = at<HeadGeometry>(c_.geometry);
     heads.entries = at<HeadEntry>(c_.head_entries);
     for (int i = warp() - warps_before; i < units() * p_.plans; i += cluster_warps - warps_before) {

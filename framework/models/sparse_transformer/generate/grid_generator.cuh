@@ -415,7 +415,7 @@ class GridGenerator {
   const GenerationProblem& p_;
   const PositionSpan& at_;
   const SharedLayout<T> s_;
-  HeadGeometry heads_;
+  GenerationHeads heads_;
   ProductOutput output_;
   Ahead ahead_;
   unsigned turn_ = 0;

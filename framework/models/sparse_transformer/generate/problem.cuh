@@ -48,7 +48,7 @@ struct GenerationProblem {
   const float* token;
   PositionTable tables[EmbeddingArgs::max_tables];
   int table_count;
-  HeadGeometry heads;
+  GenerationHeads heads;
   PairTurns turns;
   int plans, geometries;
   int rounds;  // units (sequence, head, split) per block
