@@ -5,15 +5,19 @@
 // from the second-level cache.
 #include <algorithm>
 
-#include "kernels/attention/sm90/ptx.cuh"
-#include "kernels/attention/sm90/tensor_map.h"
-#include "kernels/attention/sm90/wgmma.cuh"
 #include "kernels/base/add_partials.cuh"
 #include "kernels/base/gpu_kind.h"
 #include "kernels/base/row_chunks.h"
 #include "kernels/base/vector.cuh"
 #include "kernels/gemm/activation.cuh"
 #include "kernels/gemm/gemm_gelu_sm90.h"
+#include "kernels/gpu/barrier.cuh"
+#include "kernels/gpu/fragment.cuh"
+#include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/shared.cuh"
+#include "kernels/gpu/tensor_map.h"
+#include "kernels/gpu/tma.cuh"
+#include "kernels/gpu/wgmma.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 namespace {
@@ -61,7 +65,8 @@ struct Kernel {
         // K-major: step by step, 128 rows of 64. MN-major: 64 columns all the way down, then the other 64.
         char* const to = shared + (backward ? i * p.steps + k : 2 * k + i) * (step_bytes / 2);
         const std::int32_t column = panel * panel_columns + i * half, depth = k * half;
-        tma_load(to, &p.b, {{backward ? column : depth, 0, backward ? depth : column, 0, 0}}, &control.b);
+        tma_load(to, &p.b, backward ? matrix_coordinates(column, depth) : matrix_coordinates(depth, column),
+                 &control.b);
       }
     int stage = 0;
     std::uint32_t parity = 1;
@@ -70,11 +75,11 @@ struct Kernel {
       // the second-level cache some tiles ahead. Backward, which also reads the activation's input from memory, gains
       // nothing from this.
       for (int k = backward ? p.steps : panel; k < p.steps; k += p.panels)
-        tma_prefetch(&p.a, {{k * half, 0, (t + tiles_ahead * p.groups) * tile_rows, 0, 0}});
+        tma_prefetch(&p.a, matrix_coordinates(k * half, (t + tiles_ahead * p.groups) * tile_rows));
       for (int k = 0; k < p.steps; ++k) {
         barrier_wait(&control.empty[stage], parity);
         barrier_arrive_expect(&control.full[stage], stage_bytes);
-        tma_load(shared + L::a_at + stage * stage_bytes, &p.a, {{k * half, 0, t * tile_rows, 0, 0}},
+        tma_load(shared + L::a_at + stage * stage_bytes, &p.a, matrix_coordinates(k * half, t * tile_rows),
                  &control.full[stage]);
         if (++stage == L::stages) {
           stage = 0;
@@ -137,7 +142,7 @@ struct Kernel {
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
       std::uint32_t r[4];
-      matrix_load_4(r, matrices(box, j));
+      load_matrices(r, matrices(box, j));
 #pragma unroll
       for (int i = 0; i < 4; ++i) packed[2 * j + i] = r[i];
     }
@@ -145,7 +150,7 @@ struct Kernel {
   __device__ static void fill_box(char* box, const std::uint32_t (&packed)[16]) {
 #pragma unroll
     for (int j = 0; j < 8; j += 2)
-      matrix_store_4(matrices(box, j), packed[2 * j], packed[2 * j + 1], packed[2 * j + 2], packed[2 * j + 3]);
+      store_matrices(matrices(box, j), packed[2 * j], packed[2 * j + 1], packed[2 * j + 2], packed[2 * j + 3]);
   }
   __device__ static float2 unpacked(std::uint32_t packed) {
     float two[2];
@@ -154,7 +159,7 @@ struct Kernel {
   }
   // A warp's part of half q of tile t.
   __device__ static Coordinates place(int panel, std::int32_t t, int q, int warp) {
-    return {{panel * panel_columns + q * half, 0, t * tile_rows + warp % 4 * box_rows, 0, 0}};
+    return matrix_coordinates(panel * panel_columns + q * half, t * tile_rows + warp % 4 * box_rows);
   }
 
   __device__ static void forward_tiles(const GemmGeluProblem& p, char* shared, Control& control, int panel, int group) {
@@ -294,7 +299,7 @@ __global__ void __launch_bounds__(threads, 1) gemm_gelu_kernel(const __grid_cons
   using K = Kernel<T, backward, most_steps>;
   using L = SharedLayout<most_steps>;
   extern __shared__ char memory[];
-  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  char* const shared = memory + bytes_to_tile(memory);
   auto& control = *reinterpret_cast<typename K::Control*>(shared + L::control_at);
   const int panel = static_cast<int>(blockIdx.x) % p.panels, group = static_cast<int>(blockIdx.x) / p.panels;
   if (!backward && threadIdx.x < panel_columns / 2)
@@ -327,14 +332,6 @@ __global__ void __launch_bounds__(threads, 1) gemm_gelu_kernel(const __grid_cons
 }
 
 // ---- Host ----
-
-// Boxes of `rows` x 64 elements of a row-major matrix.
-CUtensorMap map_of(const Tensor& m, std::int32_t rows) {
-  const Tensor v(m.data(), m.dtype(), {1, m.size(0), 1, m.size(1)},
-                 {m.stride(0) * m.size(0), m.stride(0), m.stride(0), 1});
-  const auto n = static_cast<std::int32_t>(m.size(0));
-  return row_maps(v, {0, n, n, n}, n, rows, half).complete;
-}
 
 bool is_mappable(const Tensor& m) {
   return m.stride(1) == 1 && m.stride(0) % 8 == 0 && m.size(1) % half == 0 &&
@@ -379,10 +376,10 @@ void gemm_gelu(const GemmArgs& args, const Launch& launch) {
   const std::int64_t tiles = (args.c.size(0) + tile_rows - 1) / tile_rows;
   const Tensor stored = backward ? args.b : args.b.transposed();
   GemmGeluProblem p = {};
-  p.a = map_of(args.a, tile_rows);
-  p.b = map_of(stored, half);
-  p.c = map_of(args.c, box_rows);
-  p.activated = map_of(args.activated, box_rows);
+  p.a = matrix_map(args.a, tile_rows);
+  p.b = matrix_map(stored, half);
+  p.c = matrix_map(args.c, box_rows);
+  p.activated = matrix_map(args.activated, box_rows);
   p.tiles = static_cast<std::int32_t>(tiles);
   p.steps = static_cast<std::int32_t>(args.a.size(1) / half);
   p.columns = args.c.size(1);

@@ -1,6 +1,6 @@
 #include "kernels/base/add_partials.cuh"
-#include "kernels/base/async_copy.cuh"
 #include "kernels/dropout/dropout_mask.cuh"
+#include "kernels/gpu/copy.cuh"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/layer_norm/norm_rows.cuh"
 
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
       copy_row<lanes, packs, whole>(ring.x[slot], p.x + at(row, p.x_stride), width);
       if (p.add) copy_row<lanes, packs, whole>(ring.dx[slot], p.dx + at(row, p.dx_stride), width);
     }
-    end_of_copies();
+    copies_commit();
   };
   constexpr int ahead = Ring<packs, T, R>::rows - 1;
 #pragma unroll
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
     const auto inside = [&](int i) { return (lanes <= 32 || row < end) && (whole || (i * lanes + lane) * 4 < width); };
     __syncwarp();  // the previous slot has been read
     fetch(row + ahead * at_once, slot == 0 ? ahead : slot - 1);
-    wait_for_copies<ahead>();
+    copies_wait<ahead>();
     __syncwarp();
     const float mean = ring.mean[slot][thread / 32], rstd = ring.rstd[slot][thread / 32];
     float dy[packs][4] = {}, h[packs][4] = {};

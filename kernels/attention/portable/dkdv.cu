@@ -1,5 +1,5 @@
 // dk and dv of a key tile of a part: P^T and dS^T over the query tiles that may attend to it.
-#include "kernels/attention/portable/mma.cuh"
+#include "kernels/attention/portable/products.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -74,8 +74,8 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
     if (x >= tile.queries) return;
     const bool valid = first + x < queries.length;  // rows beyond the end are zero and add nothing
     const std::int32_t position = valid ? query_positions.at(first + x) : 0;
-    copy_4(&scalars[stage].lse[x], call.lse + row + position, valid);
-    copy_4(&scalars[stage].delta[x], call.delta + row + position, valid);
+    copy_async_4(&scalars[stage].lse[x], call.lse + row + position, valid);
+    copy_async_4(&scalars[stage].delta[x], call.delta + row + position, valid);
     if (!masked(t)) return;
     const Interval in = valid ? part.interval(keys.set, position) : Interval{};
     scalars[stage].low[x] = in.begin;
@@ -91,7 +91,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
   const float scale = call.scale * log2_e;
   int stage = 0;
   for (std::int32_t t = span.begin; t < span.end; ++t, stage ^= 1) {
-    copies_wait();
+    copies_wait<0>();
     __syncthreads();
     if (t + 1 < span.end) load_queries(t + 1, stage ^ 1);
     copies_commit();
@@ -103,7 +103,7 @@ __global__ __launch_bounds__(block_threads) void dkdv_kernel(const __grid_consta
     multiply_probabilities<T, tile.queries>(dk, dp, q_of(stage));
   }
 
-  copies_wait();
+  copies_wait<0>();
   __syncthreads();  // k and v are not needed any more: results are stored through their tiles
   const HeadRows<T> dk_rows(call.dk, unit), dv_rows(call.dv, unit);
 #pragma unroll

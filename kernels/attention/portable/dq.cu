@@ -1,5 +1,5 @@
 // dq of a query tile: recomputes P and dS = P (dO V^T - D) over the key tiles of all parts of a pass.
-#include "kernels/attention/portable/mma.cuh"
+#include "kernels/attention/portable/products.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -76,7 +76,7 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
   for (int stage = 0; tiles.more(); stage ^= 1) {
     const Step now = tiles.step();
     tiles.advance();
-    copies_wait();
+    copies_wait<0>();
     __syncthreads();
     if (tiles.more()) load_keys(tiles.step(), stage ^ 1);
     copies_commit();
@@ -92,7 +92,7 @@ __global__ __launch_bounds__(block_threads) void dq_kernel(const __grid_constant
     multiply_probabilities<T, tile_shape.keys>(acc, dp, k_of(stage));
   }
 
-  copies_wait();
+  copies_wait<0>();
   __syncthreads();  // the stages are free: results are stored through them
   const HeadRows<T> dq_rows(call.dq, unit);
 #pragma unroll

@@ -1,5 +1,5 @@
 // o and lse of a query tile: an online softmax over the key tiles of all parts of a pass.
-#include "kernels/attention/portable/mma.cuh"
+#include "kernels/attention/portable/products.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::kernels::cuda::portable {
@@ -106,7 +106,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
   for (int stage = 0; tiles.more(); stage ^= 1) {
     const Step now = tiles.step();
     tiles.advance();
-    copies_wait();
+    copies_wait<0>();
     __syncthreads();
     if (tiles.more()) load_keys(tiles.step(), stage ^ 1);
     copies_commit();
@@ -122,7 +122,7 @@ __global__ __launch_bounds__(block_threads) void forward_kernel(const __grid_con
     multiply_probabilities<T, tile_shape.keys>(acc, s, v_of(stage));
   }
 
-  copies_wait();
+  copies_wait<0>();
   __syncthreads();  // the stages are free: results are stored through them
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {

@@ -6,12 +6,12 @@
 
 #include "kernels/attention/pattern/tile_span.h"
 #include "kernels/attention/portable/portable.h"
+#include "kernels/gpu/lane.cuh"
 
 namespace longstride::kernels::cuda::portable {
 
 // Every block has this many threads.
 inline constexpr int block_threads = 128;
-inline constexpr int warp_threads = 32;
 
 // The work of a block of the grid (segments x tiles, heads of the group, batch). With `backwards` the last tiles come
 // first: causal rows have the most keys at the end of a sequence, causal keys the most rows at its beginning.

@@ -5,7 +5,7 @@
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/general/geometry.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
-#include "kernels/attention/sm90/tensor_map.h"
+#include "kernels/attention/sm90/row_maps.h"
 
 namespace longstride::kernels::cuda::sm90 {
 

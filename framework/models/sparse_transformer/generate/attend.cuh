@@ -5,6 +5,7 @@
 #include "framework/models/sparse_transformer/generate/exchange.cuh"
 #include "framework/models/sparse_transformer/generate/product.cuh"
 #include "kernels/attention/decode/decode_geometry.h"
+#include "kernels/gpu/copy.cuh"
 #include "kernels/query_key/query_key.cuh"
 
 namespace longstride::generation {
@@ -124,18 +125,14 @@ __device__ inline void fetch_keys(const GenerationHeads& heads, const HeadCache<
   const int size = of_key ? heads.key_size : heads.value_size, target_pitch = of_key ? pitch : heads.value_size;
   const int column = (of_key ? pack : pack - key_packs) * SharedStaging<T>::pack;
   const T* source = (of_key ? cache.keys : cache.values) + column;
-  const auto target = static_cast<unsigned>(__cvta_generic_to_shared((of_key ? to.keys : to.values) + column));
+  const std::uint32_t target = shared_address((of_key ? to.keys : to.values) + column);
   for (int key = thread >> shift; key < count; key += (threads - from) >> shift) {
     const int row = list[key];
     if (row >= 0)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                       target + static_cast<unsigned>(key * target_pitch) * static_cast<unsigned>(sizeof(T))),
-                   "l"(source + static_cast<std::int64_t>(row) * size)
-                   : "memory");
+      copy_async_16(target + static_cast<unsigned>(key * target_pitch) * static_cast<unsigned>(sizeof(T)),
+                    source + static_cast<std::int64_t>(row) * size);
   }
 }
-
-__device__ __forceinline__ void fetched() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Receives, normalises, rotates and scales a query or key. Called by one warp: two pairs per lane.
 __device__ inline void receive_transformed(const Word* words, int size, std::uint32_t tag, bool normalised, float scale,
@@ -251,7 +248,7 @@ __device__ inline void attend(const GenerationHeads& heads, const KeyPlan& plan,
   for (int first = plan.begin; first < plan.end; first += stage.most) {
     const int count = plan.end - first < stage.most ? plan.end - first : stage.most;
     if (first != plan.begin) fetch_more(heads, plan, cache, stage, first, count);
-    fetched();
+    copies_wait_all();
     __syncthreads();
     for (int key = thread; key < count; key += threads)
       stage.scores[key] = score_of(stage.keys + key * pitch, stage.query, dk);

@@ -3,7 +3,9 @@
 // that can be merged: the top score, the total and the weighted sums.
 #pragma once
 #include "framework/models/sparse_transformer/generate/cluster.cuh"
-#include "framework/models/sparse_transformer/generate/cluster_ptx.cuh"
+#include "framework/models/sparse_transformer/generate/cluster_memory.cuh"
+#include "kernels/gpu/barrier.cuh"
+#include "kernels/gpu/copy.cuh"
 
 namespace longstride::generation {
 
@@ -53,7 +55,8 @@ class KeyRing {
       const int row = __shfl_sync(0xFFFFFFFFu, first < 32 ? mine[0] : mine[1], key % 32);
       const int turned = of_key ? column ^ c_.key_layout.turn(key) : column;
       if (row >= 0 && part < packs)
-        copy_pack(shared_address(target + key * pitch + turned * pack), source + static_cast<std::int64_t>(row) * size);
+        copy_async_16(shared_address(target + key * pitch + turned * pack),
+                      source + static_cast<std::int64_t>(row) * size);
     }
     copies_arrive(barrier(fetched_.slot));
     fetched_.next(c_.key_slots);
@@ -61,7 +64,7 @@ class KeyRing {
 
   // Waits for the oldest fetched chunk; call `release` after its use.
   __device__ int receive() const {
-    await(barrier(used_.slot), used_.parity);
+    barrier_wait_or_trap(barrier(used_.slot), used_.parity);
     return used_.slot;
   }
   __device__ void release() {

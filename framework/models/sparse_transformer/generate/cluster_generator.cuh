@@ -11,6 +11,7 @@
 #include "framework/models/sparse_transformer/generate/cluster_attend.cuh"
 #include "framework/models/sparse_transformer/generate/cluster_norm.cuh"
 #include "framework/models/sparse_transformer/generate/cluster_weights.cuh"
+#include "kernels/gpu/cluster.cuh"
 
 namespace longstride::generation {
 
@@ -80,7 +81,7 @@ class ClusterGenerator {
     barrier_arrive_expect(barriers_.message(m), static_cast<std::uint32_t>(count_ * columns * element));
   }
   __device__ void receive(int m, std::uint32_t parity) const {
-    await(barriers_.message(m), parity);
+    barrier_wait_or_trap(barriers_.message(m), parity);
     if (threadIdx.x == 0) expect(m);
   }
 
@@ -111,7 +112,7 @@ class ClusterGenerator {
     const std::uint32_t address = static_cast<std::uint32_t>(to + lane() % 4 * pitch), barrier = barrier_at(m);
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      if (lane() / 4 + 8 * i < c_.size) send(peers_[i] + address, x, peers_[i] + barrier);
+      if (lane() / 4 + 8 * i < c_.size) send_16(peers_[i] + address, x, peers_[i] + barrier);
   }
 
   // ---- Products ----
@@ -134,8 +135,8 @@ class ClusterGenerator {
     int slot = slot_ + part.stage;
     std::uint32_t parity = ring_parity_;
     for (; slot >= c_.stages; slot -= c_.stages) parity ^= 1;
-    if (part.of_turn >= c_.stages) await(barriers_.empty(slot), parity ^ 1);
-    await(barriers_.full(slot), parity);
+    if (part.of_turn >= c_.stages) barrier_wait_or_trap(barriers_.empty(slot), parity ^ 1);
+    barrier_wait_or_trap(barriers_.full(slot), parity);
     const char* weights = block_memory() + c_.ring + slot * stage_bytes + part.weights + lane() * 16;
     const char* vectors = block_memory() + part.vectors + min(lane() / 8, count_ - 1) * work.pitch +  // beyond: unused
                           lane() % 4 * 16 + (lane() / 4 & 1) * 8;
@@ -201,7 +202,7 @@ class ClusterGenerator {
                           barrier = barrier_at(m);
       for (int d = turn + lane() / 4 * turns; d < c_.size; d += 8 * turns) {
         const std::uint32_t peer = address_in(shared_address(block_memory()), d);
-        send(peer + address, pack, peer + barrier);
+        send_16(peer + address, pack, peer + barrier);
       }
     }
   }
@@ -285,7 +286,7 @@ class ClusterGenerator {
     sync();
     fetch_keys(at<LayerEntry>(c_.entries)[0]);
     for (int k = 0;; ++k) {
-      if (k < p_.layers) await(barriers_.biases_full(biases_turn_.slot), biases_turn_.parity);
+      if (k < p_.layers) barrier_wait_or_trap(barriers_.biases_full(biases_turn_.slot), biases_turn_.parity);
 #pragma unroll 1
       for (int half = 0; half < 2; ++half) {
         begin_half(k, half, norm);
@@ -449,8 +450,8 @@ class ClusterGenerator {
         packs.w = __shfl_sync(0xFFFFFFFFu, two, pack * 8 + 6);
         const std::uint32_t peer = groups == 2 && i % 2 == 1 ? peers_[1] : peers_[0];
         if (first + pack * 8 < dv)
-          send(peer + static_cast<std::uint32_t>(to + (first + pack * 8) * size), packs,
-               peer + barrier_at(mixed_message));
+          send_16(peer + static_cast<std::uint32_t>(to + (first + pack * 8) * size), packs,
+                  peer + barrier_at(mixed_message));
       }
     }
   }

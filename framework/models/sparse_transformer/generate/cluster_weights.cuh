@@ -1,7 +1,9 @@
 // The warp that copies a block's weights: through the ring of stages, and the biases one layer at a time.
 #pragma once
 #include "framework/models/sparse_transformer/generate/cluster.cuh"
-#include "framework/models/sparse_transformer/generate/cluster_ptx.cuh"
+#include "framework/models/sparse_transformer/generate/cluster_memory.cuh"
+#include "kernels/gpu/barrier.cuh"
+#include "kernels/gpu/tma.cuh"
 
 namespace longstride::generation {
 
@@ -54,11 +56,11 @@ class WeightFetch {
     RingSlot turn, biases;
     for (std::int32_t position = 0; position < positions;) {
       if (stage.begins_layer() && stage.layer() < p_.layers) {
-        await(barriers_.biases_empty(biases.slot), biases.parity ^ 1);
+        barrier_wait_or_trap(barriers_.biases_empty(biases.slot), biases.parity ^ 1);
         fetch_biases(stage.layer(), biases.slot);
         biases.next(2);
       }
-      await(barriers_.empty(turn.slot), turn.parity ^ 1);
+      barrier_wait_or_trap(barriers_.empty(turn.slot), turn.parity ^ 1);
       barrier_arrive_expect(barriers_.full(turn.slot), stage.bytes());
       bulk_load(block_memory() + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(),
                 barriers_.full(turn.slot));

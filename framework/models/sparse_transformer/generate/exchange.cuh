@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/gpu/global.cuh"
+
 namespace longstride::generation {
 
 using Word = unsigned long long;
@@ -12,14 +14,10 @@ constexpr unsigned most_polls = 1u << 25;  // seconds of waiting mean a bug: tra
 
 __device__ __forceinline__ void send(Word* to, std::uint32_t value, std::uint32_t tag) {
   const Word word = static_cast<Word>(tag) << 32 | value;
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+  kernels::cuda::store_relaxed(to, word);
 }
 __device__ __forceinline__ void send(Word* to, float value, std::uint32_t tag) {
   send(to, __float_as_uint(value), tag);
-}
-
-__device__ __forceinline__ void look(const Word* from, Word& a, Word& b) {
-  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(from) : "memory");
 }
 
 // x[i] = words 2 (thread + i threads) and the next one of the `count` words (an even number) at `from`. Elements beyond
@@ -32,7 +30,8 @@ __device__ __forceinline__ void receive_pairs(const Word* from, int count, std::
     bool ready = true;
 #pragma unroll
     for (int i = 0; i < pairs; ++i)
-      if (2 * (thread + i * threads) < count) look(from + 2 * (thread + i * threads), word[i][0], word[i][1]);
+      if (2 * (thread + i * threads) < count)
+        kernels::cuda::load_relaxed(from + 2 * (thread + i * threads), word[i][0], word[i][1]);
 #pragma unroll
     for (int i = 0; i < pairs; ++i)
       if (2 * (thread + i * threads) < count)
@@ -74,7 +73,7 @@ struct Barrier {
     __syncthreads();
     if (threadIdx.x == 0) {
       __threadfence();
-      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
+      kernels::cuda::count_release(arrived);
     }
   }
   // Waits until every block has arrived `times` times.
@@ -82,7 +81,7 @@ struct Barrier {
     if (threadIdx.x == 0) {
       unsigned now = 0, polls = 0;
       do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(arrived) : "memory");
+        now = kernels::cuda::load_acquire(arrived);
         if (++polls > most_polls) __trap();
       } while (now < times * gridDim.x);
       __threadfence();

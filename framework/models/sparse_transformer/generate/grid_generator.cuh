@@ -8,26 +8,18 @@
 // The words of a few layers are reused in turn; a split barrier (arrive, later wait) separates two uses.
 #pragma once
 #include "framework/models/sparse_transformer/generate/problem.cuh"
+#include "kernels/gpu/copy.cuh"
+#include "kernels/gpu/global.cuh"
 
 namespace longstride::generation {
-
-// Called by one warp.
-__device__ __forceinline__ void prefetch(const char* from, std::uint32_t bytes) {
-#if __CUDA_ARCH__ >= 900
-  if (threadIdx.x % 32 == 0)
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#else
-  for (std::uint32_t b = threadIdx.x % 32 * 128; b < bytes; b += 32 * 128)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + b) : "memory");
-#endif
-}
 
 __device__ __forceinline__ void prefetch_tiles(const MatrixTiles& m) {
   const MatrixShare share = m.share;
   const std::int64_t bytes = static_cast<std::int64_t>(share.depth) * 512;
   for (int i = 0; i < share.own; ++i)
-    prefetch(reinterpret_cast<const char*>(m.blocks) + (share.first + static_cast<std::int64_t>(i) * gridDim.x) * bytes,
-             static_cast<std::uint32_t>(bytes));
+    prefetch_bytes(
+        reinterpret_cast<const char*>(m.blocks) + (share.first + static_cast<std::int64_t>(i) * gridDim.x) * bytes,
+        static_cast<std::uint32_t>(bytes));
 }
 
 // `transforms`: whether queries and keys are normalised or rotated. A kernel without this code spills fewer registers
@@ -62,7 +54,7 @@ class GridGenerator {
   __device__ void run() {
     fetch_ahead(qkv(0), output_, ahead_);
     fetch_norm(0, p_.attention_norm, s_.norms[0]);
-    fetched();
+    copies_wait_all();
     __syncthreads();
     int token[most_batch / warps] = {};
 #pragma unroll
@@ -95,14 +87,11 @@ class GridGenerator {
   __device__ MatrixTiles outer(int k) const { return matrix(k, p_.feed_outer, 3); }
   __device__ MatrixTiles logits() const { return matrix(p_.layers, p_.logits, 4); }
 
-  // Starts the copy, which is complete after fetched() and a __syncthreads.
+  // Starts the copy, which is complete after copies_wait_all() and a __syncthreads.
   __device__ void fetch_norm(int k, const Norm& norm, float* to) const {
     for (int i = 4 * static_cast<int>(threadIdx.x); i < 2 * p_.width; i += 4 * threads) {
       const char* from = layer(k) + (i < p_.width ? norm.gain : norm.bias - 4 * p_.width) + 4 * i;
-      asm volatile(
-          "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to + i))),
-          "l"(from)
-          : "memory");
+      copy_async_16(shared_address(to + i), from);
     }
   }
 
@@ -270,7 +259,7 @@ class GridGenerator {
     if (warp() == warps - 4) prefetch_tiles(outer(k));
     // Biases and norms are small, and every block reads them.
     if (warp() == warps - 5 && blockIdx.x == gridDim.x - 1)
-      prefetch(layer(k) + p_.vectors, static_cast<std::uint32_t>(p_.layer_bytes - p_.vectors));
+      prefetch_bytes(layer(k) + p_.vectors, static_cast<std::uint32_t>(p_.layer_bytes - p_.vectors));
   }
 
   __device__ void attention(int k, const Words& w) {
@@ -331,7 +320,7 @@ class GridGenerator {
 
   __device__ void feed_forward(int k, const Words& w) {
     const bool last = k + 1 == p_.layers;
-    fetched();
+    copies_wait_all();
     __syncthreads();  // the norm's gain and bias have arrived
     receive_stream(w.middle, turn_, s_.norms[1]);
     __syncthreads();
@@ -339,7 +328,7 @@ class GridGenerator {
     multiply<T>(inner(k), s_.vectors, pitch_of<T>(p_.width), p_.batch, output_, s_.partials, ahead_, outer(k),
                 [&](int s, int row, float x) { send_inner(w.inner, s, row, gelu(x), turn_); });
     if (s_.shares[3].own > 0) receive_inner(w.inner, turn_);
-    fetched();
+    copies_wait_all();
     __syncthreads();
     multiply<T>(outer(k), s_.vectors, pitch_of<T>(p_.inner), p_.batch, output_, s_.partials, ahead_,
                 last ? logits() : qkv(k + 1), [&](int s, int row, float x) {
@@ -382,7 +371,7 @@ class GridGenerator {
     prefetch_layer(0);
     multiply<T>(logits(), s_.vectors, pitch_of<T>(p_.width), p_.batch, output_, s_.partials, ahead_, qkv(0),
                 [&](int s, int row, float x) { send(words + s * p_.vocabulary + row, x, turn_); });
-    fetched();
+    copies_wait_all();
 #pragma unroll
     for (int i = 0; i < most_batch / warps; ++i)
       if (sequence(i) < p_.batch) token[i] = draw(sequence(i), position, words + sequence(i) * p_.vocabulary, turn_);

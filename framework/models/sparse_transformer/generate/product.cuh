@@ -6,6 +6,8 @@
 // columns lets a lane read either operand 16 bytes at a time.
 #pragma once
 #include "kernels/base/vector.cuh"
+#include "kernels/gpu/global.cuh"
+#include "kernels/gpu/mma.cuh"
 
 namespace longstride::generation {
 
@@ -73,15 +75,6 @@ struct ProductOutput {
       : tile(i / (tile_rows * batch)), sequence(i / tile_rows % batch), row(i % tile_rows) {}
 };
 
-// Returns zeros unless `wanted`.
-__device__ __forceinline__ uint4 fetch(const uint4* from, bool wanted) {
-  uint4 x = make_uint4(0, 0, 0, 0);
-  asm volatile("{.reg .pred p; setp.ne.s32 p, %5, 0; @p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];}"
-               : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
-               : "l"(from), "r"(static_cast<int>(wanted)));
-  return x;
-}
-
 // This thread's first slots of a matrix, loaded before the vectors are known.
 struct Ahead {
   static constexpr int most = 8;
@@ -92,12 +85,8 @@ struct Ahead {
 __device__ __forceinline__ void fetch_ahead(const MatrixTiles& m, const ProductOutput& output, Ahead& ahead) {
   const MatrixShare share = m.share;
 #pragma unroll
-  for (int s = 0; s < Ahead::most; ++s) ahead.w[s] = fetch(m.blocks + share.index(s), share.holds(s));
-  ahead.bias = 0;
-  asm volatile("{.reg .pred p; setp.ne.s32 p, %2, 0; @p ld.global.nc.f32 %0, [%1];}"
-               : "+f"(ahead.bias)
-               : "l"(m.bias + share.row(output.tile, output.row)),
-                 "r"(static_cast<int>(m.bias != nullptr && output.tile < share.own)));
+  for (int s = 0; s < Ahead::most; ++s) ahead.w[s] = load_or_zero(m.blocks + share.index(s), share.holds(s));
+  ahead.bias = load_or_zero(m.bias + share.row(output.tile, output.row), m.bias != nullptr && output.tile < share.own);
 }
 
 // The sums of one warp over a tile.
@@ -112,17 +101,6 @@ struct Sums {
 #pragma unroll
       for (float& v : chain) v = 0;
   }
-  __device__ static void multiply(float (&x)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,
-                                  std::uint32_t b0, std::uint32_t b1) {
-    if constexpr (DtypeOf<T>::value == Dtype::bf16)
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
-          : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-    else
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
-          : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  }
   // `turn` only selects the accumulators.
   __device__ void add(const T* vectors, int pitch, int block, const uint4& w, int batch, int turn) {
     const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4;
@@ -130,8 +108,8 @@ struct Sums {
     uint4 a = make_uint4(0, 0, 0, 0), b = a;
     if (g < batch) a = *reinterpret_cast<const uint4*>(from);
     if (g + 8 < batch) b = *reinterpret_cast<const uint4*>(from + 8 * pitch);
-    multiply(x[turn % 2 * 2], a.x, b.x, a.y, b.y, w.x, w.y);
-    multiply(x[turn % 2 * 2 + 1], a.z, b.z, a.w, b.w, w.z, w.w);
+    multiply_add<T>(x[turn % 2 * 2], a.x, b.x, a.y, b.y, w.x, w.y);
+    multiply_add<T>(x[turn % 2 * 2 + 1], a.z, b.z, a.w, b.w, w.z, w.w);
   }
   __device__ void store(float* to, int batch) const {  // (batch, 8)
     const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, r = lane % 4 * 2;
@@ -196,7 +174,7 @@ __device__ __forceinline__ void multiply(const MatrixTiles& m, const T* vectors,
     if (s >= slots) break;
     add(s, s, ahead.w[s]);
   }
-  for (int s = Ahead::most; s < slots; ++s) add(s, 0, fetch(m.blocks + share.index(s), share.holds(s)));
+  for (int s = Ahead::most; s < slots; ++s) add(s, 0, load_or_zero(m.blocks + share.index(s), share.holds(s)));
   const float bias = ahead.bias;
   fetch_ahead(next, output, ahead);
   if (share.own == 0) return;  // the whole thread block returns

@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(128, Blocks)
   extern __shared__ char memory[];
   BandBackwardLargeTask task;
   if (!task.find(problem)) return;
-  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  char* const shared = memory + bytes_to_tile(memory);
   const BandBackwardLarge<T, KeySize, ValueSize, Blocks> band(problem, task, shared);
   if (threadIdx.x == 0) {
     for (int i = 0; i < problem.slots + problem.key_stages; ++i) barrier_init(band.query_barrier(i), 1);

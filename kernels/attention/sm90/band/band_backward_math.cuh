@@ -5,9 +5,14 @@
 
 #include "kernels/attention/sm90/band/band_backward_problem.h"
 #include "kernels/attention/sm90/general/backward_store.cuh"
-#include "kernels/attention/sm90/ptx.cuh"
-#include "kernels/attention/sm90/wgmma.cuh"
+#include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_types.cuh"
+#include "kernels/gpu/barrier.cuh"
+#include "kernels/gpu/fragment.cuh"
+#include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/shared.cuh"
+#include "kernels/gpu/tma.cuh"
+#include "kernels/gpu/wgmma.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -123,7 +128,7 @@ struct BandBackward {
   __device__ void write_ds(char* ds, const std::uint32_t (&a)[4][4]) const {
     const int matrix = lane / 8, row = matrix / 2 * 8 + lane % 8, chunk = (2 * warp + matrix % 2) ^ lane % 8;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) matrix_store_4_transposed(ds + (16 * i + row) * 128 + chunk * 16, a[i]);
+    for (int i = 0; i < 4; ++i) store_matrices_transposed(ds + (16 * i + row) * 128 + chunk * 16, a[i]);
     proxy_fence();
   }
 

@@ -4,7 +4,7 @@
 
 #include "kernels/attention/sm90/band/band_shape.h"
 #include "kernels/attention/sm90/general/backward_problem.h"
-#include "kernels/attention/sm90/tensor_map.h"
+#include "kernels/attention/sm90/row_maps.h"
 
 namespace longstride::kernels::cuda::sm90 {
 

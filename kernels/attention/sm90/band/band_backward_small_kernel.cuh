@@ -228,7 +228,7 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
       const int within = lane % 16 * row_bytes + chunk * 16, swizzled = within ^ ((within >> 7) % (row_bytes / 16))
                                                                                      << 4;
       const float* d = values + 4 * j;
-      matrix_store_4(to + box * 16 * row_bytes + swizzled, pack<T>(d[0] * factor, d[1] * factor),
+      store_matrices(to + box * 16 * row_bytes + swizzled, pack<T>(d[0] * factor, d[1] * factor),
                      pack<T>(d[2] * factor, d[3] * factor), pack<T>(d[4] * factor, d[5] * factor),
                      pack<T>(d[6] * factor, d[7] * factor));
     }
@@ -392,7 +392,7 @@ __global__ void __launch_bounds__(128, Blocks)
   extern __shared__ char memory[];
   const BandBackwardSmallTask task(problem);
   if (task.begin >= task.end) return;
-  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  char* const shared = memory + bytes_to_tile(memory);
   BandBackwardSmall<T, KeySize, ValueSize, Blocks> band(problem, task, shared);
   if (threadIdx.x == 0) {
     for (int i = 0; i < problem.slots + problem.key_stages; ++i) barrier_init(band.query_barrier(i), 1);

@@ -12,8 +12,13 @@
 #include <type_traits>
 
 #include "kernels/attention/sm90/band/band_forward_problem.h"
-#include "kernels/attention/sm90/ptx.cuh"
-#include "kernels/attention/sm90/wgmma.cuh"
+#include "kernels/base/approximate.cuh"
+#include "kernels/gpu/barrier.cuh"
+#include "kernels/gpu/fragment.cuh"
+#include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/shared.cuh"
+#include "kernels/gpu/tma.cuh"
+#include "kernels/gpu/wgmma.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -331,7 +336,7 @@ struct BandForward {
       const int chunk = (j + lane / 16) % (value_row / 16), box = j / 8;
       const int at = lane % 16 * value_row + chunk * 16, swizzled = at ^ ((at >> 7) % (value_row / 16)) << 4;
       const float* d = o + 4 * j;
-      matrix_store_4(to + box * warp_rows * value_row + swizzled, pack<T>(d[0] * factor[0], d[1] * factor[0]),
+      store_matrices(to + box * warp_rows * value_row + swizzled, pack<T>(d[0] * factor[0], d[1] * factor[0]),
                      pack<T>(d[2] * factor[1], d[3] * factor[1]), pack<T>(d[4] * factor[0], d[5] * factor[0]),
                      pack<T>(d[6] * factor[1], d[7] * factor[1]));
     }
@@ -437,7 +442,7 @@ __global__ void __launch_bounds__(BandForward<T, KeySize, ValueSize, Groups, Blo
     forward_band(const __grid_constant__ BandForwardProblem problem) {
   using B = BandForward<T, KeySize, ValueSize, Groups, Blocks>;
   extern __shared__ char memory[];
-  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  char* const shared = memory + bytes_to_tile(memory);
   const auto band_of = [&](int group) { return B{problem, shared + group * B::group_bytes(problem.stages)}; };
   const auto task_of = [&](int group) {
     return BandForwardTask(problem, static_cast<std::int32_t>(blockIdx.x) * Groups + group);

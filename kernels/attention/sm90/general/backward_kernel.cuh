@@ -14,8 +14,13 @@
 #include "kernels/attention/sm90/general/backward_problem.h"
 #include "kernels/attention/sm90/general/backward_store.cuh"
 #include "kernels/attention/sm90/general/backward_tiles.cuh"
-#include "kernels/attention/sm90/ptx.cuh"
-#include "kernels/attention/sm90/wgmma.cuh"
+#include "kernels/base/approximate.cuh"
+#include "kernels/gpu/barrier.cuh"
+#include "kernels/gpu/fragment.cuh"
+#include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/shared.cuh"
+#include "kernels/gpu/tma.cuh"
+#include "kernels/gpu/wgmma.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -202,7 +207,7 @@ struct Backward {
 #pragma unroll
         for (int i = 0; i < Size / 16; ++i) {
           const int within = row * row_bytes + (i % 4 * 2 + lane / 16) * 16;
-          matrix_load_4(a[i], from + i / 4 * 64 * row_bytes + (within ^ (within >> 7) % (row_bytes / 16) * 16));
+          load_matrices(a[i], from + i / 4 * 64 * row_bytes + (within ^ (within >> 7) % (row_bytes / 16) * 16));
         }
       }
     }
@@ -458,7 +463,7 @@ __global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side>::tiling.
   extern __shared__ char memory[];
   BackwardTask task;
   if (!task.find<side>(problem, B::rows)) return;
-  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  char* const shared = memory + bytes_to_tile(memory);
   auto& control = B::shared_of(shared);
   if (threadIdx.x == B::warpgroups * 128) {
     barrier_init(&control.own, 1);

@@ -6,7 +6,7 @@
 #include "kernels/attention/sm90/general/backward_tiling.h"
 #include "kernels/attention/sm90/general/geometry.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
-#include "kernels/attention/sm90/tensor_map.h"
+#include "kernels/attention/sm90/row_maps.h"
 
 namespace longstride::kernels::cuda::sm90 {
 

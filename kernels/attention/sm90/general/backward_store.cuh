@@ -1,11 +1,13 @@
-// Stores accumulators in rows of a gradient. A thread holds pairs of columns of two rows (wgmma.cuh); the four threads
-// of a quad exchange theirs so that each writes 16 bytes.
+// Stores accumulators in rows of a gradient. A thread holds pairs of columns of two rows (fragment.cuh); the four
+// threads of a quad exchange theirs so that each writes 16 bytes.
 #pragma once
 #include <cstdint>
 
 #include "kernels/attention/sm90/general/backward_tiles.cuh"
-#include "kernels/attention/sm90/wgmma.cuh"
+#include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_types.cuh"
+#include "kernels/gpu/fragment.cuh"
+#include "kernels/gpu/lane.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -24,14 +26,6 @@ __device__ inline void transpose_quad(std::uint32_t (&v)[4]) {
     v[i] = upper ? received : v[i];
     v[i + 2] = upper ? v[i + 2] : received;
   }
-}
-
-template <class T>
-__device__ inline float2 unpack(std::uint32_t v) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    return {__uint_as_float(v << 16), __uint_as_float(v & 0xFFFF0000u)};
-  else
-    return __half22float2(*reinterpret_cast<const __half2*>(&v));
 }
 
 // gradient = factor * values, or += when `adds`. Called by all threads of a warpgroup.

@@ -10,11 +10,16 @@
 #include "kernels/attention/sm90/general/key_tiles.cuh"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
 #include "kernels/attention/sm90/general/softmax.cuh"
-#include "kernels/attention/sm90/ptx.cuh"
-#include "kernels/attention/sm90/tensor_map.h"
-#include "kernels/attention/sm90/wgmma.cuh"
+#include "kernels/attention/sm90/row_maps.h"
+#include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"
+#include "kernels/gpu/barrier.cuh"
+#include "kernels/gpu/fragment.cuh"
+#include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/shared.cuh"
+#include "kernels/gpu/tma.cuh"
+#include "kernels/gpu/wgmma.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -333,7 +338,7 @@ struct Forward {
       const int chunk = (j + lane / 16) % (value_row / 16), box = j / 8;
       const int at = row * value_row + chunk * 16, swizzled = at ^ ((at >> 7) % (value_row / 16)) << 4;
       const float* d = o + 4 * j;
-      matrix_store_4(to + box * o_box + swizzled, pack<T>(d[0] * factor[0], d[1] * factor[0]),
+      store_matrices(to + box * o_box + swizzled, pack<T>(d[0] * factor[0], d[1] * factor[0]),
                      pack<T>(d[2] * factor[1], d[3] * factor[1]), pack<T>(d[4] * factor[0], d[5] * factor[0]),
                      pack<T>(d[6] * factor[1], d[7] * factor[1]));
     }
@@ -433,7 +438,7 @@ __global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys>::tilin
   extern __shared__ char memory[];
   typename F::Task task;
   if (!F::find(problem, task)) return;
-  char* const shared = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  char* const shared = memory + bytes_to_tile(memory);
   auto& control = F::shared_of(shared);
   const typename F::Producer producer(problem, shared);
   if (threadIdx.x == F::query_loader) {

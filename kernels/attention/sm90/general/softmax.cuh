@@ -1,11 +1,12 @@
-// Online softmax of the two query rows that a thread shares with its quad (the accumulator layout of wgmma.cuh), in
+// Online softmax of the two query rows that a thread shares with its quad (the accumulator layout of fragment.cuh), in
 // base 2: a score's weight is 2^(rate * score - top).
 //
 // top follows the largest score only when the score exceeds it by more than `slack`: weights up to 2^slack are equally
 // exact, the denominator is relative to the same top, and the output rarely needs to be rescaled.
 #pragma once
 #include "kernels/attention/pattern/plan.h"
-#include "kernels/attention/sm90/ptx.cuh"
+#include "kernels/base/approximate.cuh"
+#include "kernels/gpu/lane.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 

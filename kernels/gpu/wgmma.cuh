@@ -1,11 +1,7 @@
 // Warpgroup matrix products of Hopper (wgmma): d (64 x N, f32, registers) += a (64 x 16) b (16 x N), a from shared
-// memory or registers, b from shared memory, 16-bit inputs.
+// memory or registers, b from shared memory, 16-bit inputs. wgmma.mma_async, PTX ISA 8.0, sm_90a.
 //
-// d: thread t of the warpgroup, warp w = t / 32, lane l = t mod 32, holds columns 8 j + 2 (l mod 4) + {0, 1} of row
-// 16 w + l / 4 (r = 0) and of row 16 w + l / 4 + 8 (r = 1): elements d[4 j + 2 r + {0, 1}].
-// a in registers: the same rows, columns 2 (l mod 4) + {0, 1} (+ 8): a[r + 2 (column / 8)], two elements per register.
-// So the accumulator's columns [16 k, 16 k + 16), packed pair by pair, d[8 k + {0,1}], {2,3}, {4,5}, {6,7}, are the
-// next product's a: see pack_operand.
+// d and a in registers are fragments (fragment.cuh): warp w of the warpgroup has the rows from 16 w on.
 //
 // Shared tiles have rows of 32, 64 or 128 bytes (16, 32 or 64 elements) with the swizzle of that size, as TMA writes
 // them, at addresses that are a multiple of 8 rows. A head of 128 is two tiles of 64 columns one after the other.
@@ -13,14 +9,14 @@
 //   MN-major: the product runs along the tile's rows (p v): a step of 16 advances by 16 rows.
 #pragma once
 #include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/attention/sm90/ptx.cuh"
+#include "kernels/gpu/fragment.cuh"
+#include "kernels/gpu/shared.cuh"
 
-namespace longstride::kernels::cuda::sm90 {
+namespace longstride::kernels::cuda {
 
 // Order: registers written by this thread, then wgmma_fence, the products, wgmma_commit, wgmma_wait<0>, registers read.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -49,23 +45,6 @@ __device__ inline std::uint64_t descriptor(const void* tile, std::uint32_t tile_
 // The descriptor advanced by `bytes`. The address never carries into the fields above it.
 __device__ inline std::uint64_t advanced(std::uint64_t descriptor, std::uint32_t bytes) {
   return (descriptor & 0xFFFFFFFF00000000) | (static_cast<std::uint32_t>(descriptor) + (bytes >> 4));
-}
-
-// Packs two f32 as 16-bit elements into one register, the first in the low half.
-template <class T>
-__device__ inline std::uint32_t pack(float low, float high) {
-  std::uint32_t packed;
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-// Columns [16 k, 16 k + 16) of an accumulator as a product's a.
-template <class T, int Count>
-__device__ inline void pack_operand(std::uint32_t (&a)[4], const float (&d)[Count], int k) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) a[i] = pack<T>(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]);
 }
 
 // wgmma<T, N, TransposedB>(d, a, b, accumulate): d = a b, or d += a b. a is a K-major descriptor or four registers; b
@@ -171,4 +150,4 @@ __device__ __forceinline__ void multiply_tiles(float (&s)[32], const char* a, co
   wgmma_commit();
 }
 
-}  // namespace longstride::kernels::cuda::sm90
+}  // namespace longstride::kernels::cuda

@@ -1,48 +1,17 @@
 // 16-bit tiles in shared memory and their products by mma.sync m16n8k16, f32 accumulation.
 //
-// A warp's product has 16 rows. Accumulator `d[j][4]` covers columns [8 j, 8 j + 8): lane l holds columns
-// 2 (l mod 4) + {0, 1} of row l / 4 in d[j][0..1], and of row l / 4 + 8 in d[j][2..3].
+// A warp's product has 16 rows. Accumulator `d[j][4]` covers columns [8 j, 8 j + 8), in the layout of fragment.cuh.
 #pragma once
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/attention/portable/tiles.cuh"
 #include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_types.cuh"
+#include "kernels/gpu/copy.cuh"
+#include "kernels/gpu/fragment.cuh"
+#include "kernels/gpu/mma.cuh"
 
 namespace longstride::kernels::cuda::portable {
-
-__device__ inline std::uint32_t shared_address(const void* p) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
-// Copies 16 bytes, or writes zeros.
-__device__ inline void copy_16(void* to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0)
-               : "memory");
-}
-__device__ inline void copy_4(void* to, const void* from, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 4 : 0)
-               : "memory");
-}
-__device__ inline void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-__device__ inline void copies_wait() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
-
-template <class T>
-__device__ inline std::uint32_t pack(float low, float high) {
-  std::uint32_t packed;
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-template <class T>
-__device__ inline float2 unpack(std::uint32_t packed) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    return {__uint_as_float(packed << 16), __uint_as_float(packed & 0xFFFF0000u)};
-  else
-    return __half22float2(*reinterpret_cast<const __half2*>(&packed));
-}
 
 // Rows of 32, 64 or 128 elements. The 16-byte chunks of a row are permuted by the row's number, so that one chunk of
 // eight rows, which ldmatrix reads at once, is spread over different banks.
@@ -55,32 +24,6 @@ struct Tile {
     return data + row * Columns + turned * 8;
   }
 };
-
-__device__ inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
-               : "memory");
-}
-__device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
-               : "memory");
-}
-template <class T>
-__device__ inline void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // d (16 x N) = a (16 rows of a tile from `row`, Columns long) b^T (N rows of Columns).
 template <class T, int N, int Columns>
@@ -138,7 +81,7 @@ __device__ inline void load_tile(Tile<T, Columns> tile, const HeadRows<const T>&
     const T* from = valid ? rows.at(positions.at(begin + row)) + column : rows.data;
     T* to = tile.chunk(row, x % chunks);
     if (aligned) {
-      copy_16(to, from, valid);
+      copy_async_16(to, from, valid);
     } else {
 #pragma unroll
       for (int e = 0; e < 8; ++e) to[e] = valid && column + e < size ? from[e] : from_float<T>(0);

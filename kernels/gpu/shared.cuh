@@ -1,0 +1,19 @@
+// Addresses of shared memory as PTX takes them: 32 bits, counted from the start of the block's window.
+#pragma once
+#include <cstdint>
+
+namespace longstride::kernels::cuda {
+
+// cvta.to.shared
+__device__ inline std::uint32_t shared_address(const void* p) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// The swizzles of TMA and wgmma repeat after eight rows of 128 bytes, so tiles start at multiples of that. A kernel
+// asks for this many bytes more than it needs and begins at the first multiple: memory + bytes_to_tile(memory).
+inline constexpr int tile_alignment = 1024;
+__device__ inline std::uint32_t bytes_to_tile(const void* memory) {
+  return (tile_alignment - shared_address(memory) % tile_alignment) % tile_alignment;
+}
+
+}  // namespace longstride::kernels::cuda
