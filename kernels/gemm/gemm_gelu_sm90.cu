@@ -14,6 +14,7 @@
 #include "kernels/gpu/barrier.cuh"
 #include "kernels/gpu/fragment.cuh"
 #include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/ring.cuh"
 #include "kernels/gpu/shared.cuh"
 #include "kernels/gpu/tensor_map.h"
 #include "kernels/gpu/tma.cuh"
@@ -68,8 +69,7 @@ struct Kernel {
         tma_load(to, &p.b, backward ? matrix_coordinates(column, depth) : matrix_coordinates(depth, column),
                  &control.b);
       }
-    int stage = 0;
-    std::uint32_t parity = 1;
+    RingSlot slot{0, 1};  // of "empty", whose first phases need no wait: one use behind
     for (std::int32_t t = group; t < p.tiles; t += p.groups) {
       // The blocks of a group read the same rows at once and their rings are short, so together they prefetch rows into
       // the second-level cache some tiles ahead. Backward, which also reads the activation's input from memory, gains
@@ -77,14 +77,11 @@ struct Kernel {
       for (int k = backward ? p.steps : panel; k < p.steps; k += p.panels)
         tma_prefetch(&p.a, matrix_coordinates(k * half, (t + tiles_ahead * p.groups) * tile_rows));
       for (int k = 0; k < p.steps; ++k) {
-        barrier_wait(&control.empty[stage], parity);
-        barrier_arrive_expect(&control.full[stage], stage_bytes);
-        tma_load(shared + L::a_at + stage * stage_bytes, &p.a, matrix_coordinates(k * half, t * tile_rows),
-                 &control.full[stage]);
-        if (++stage == L::stages) {
-          stage = 0;
-          parity ^= 1;
-        }
+        barrier_wait(&control.empty[slot.index], slot.parity);
+        barrier_arrive_expect(&control.full[slot.index], stage_bytes);
+        tma_load(shared + L::a_at + slot.index * stage_bytes, &p.a, matrix_coordinates(k * half, t * tile_rows),
+                 &control.full[slot.index]);
+        slot.advance(L::stages);
       }
     }
   }
@@ -94,15 +91,15 @@ struct Kernel {
   template <class Begun>
   __device__ static void multiply(const GemmGeluProblem& p, const char* shared, Control& control, int warpgroup,
                                   int before, float (&d)[half], const Begun& begun) {
-    int stage = before * p.steps % L::stages, last = 0;
-    std::uint32_t parity = static_cast<std::uint32_t>(before * p.steps / L::stages) & 1;
+    RingSlot slot{before * p.steps % L::stages, static_cast<std::uint32_t>(before * p.steps / L::stages) & 1};
+    int last = 0;
     const std::uint64_t a = descriptor<128>(shared + L::a_at);
     std::uint64_t b = backward ? descriptor<128>(shared, static_cast<std::uint32_t>(p.steps) * step_bytes / 2)
                                : descriptor<128>(shared);
     named_barrier_sync(4 + warpgroup, 256);
     for (int k = 0; k < p.steps; ++k) {
-      const std::uint64_t a_stage = advanced(a, static_cast<std::uint32_t>(stage * stage_bytes));
-      barrier_wait(&control.full[stage], parity);
+      const std::uint64_t a_stage = advanced(a, static_cast<std::uint32_t>(slot.index * stage_bytes));
+      barrier_wait(&control.full[slot.index], slot.parity);
       wgmma_hold(d);
       wgmma_fence();
 #pragma unroll
@@ -118,11 +115,8 @@ struct Kernel {
       } else {
         begun();
       }
-      last = stage;
-      if (++stage == L::stages) {
-        stage = 0;
-        parity ^= 1;
-      }
+      last = slot.index;
+      slot.advance(L::stages);
     }
     named_barrier_arrive(4 + (warpgroup + 1) % warpgroups, 256);
     wgmma_wait<0>();

@@ -6,6 +6,7 @@
 // allows.
 #pragma once
 #include "framework/models/sparse_transformer/generate/problem.cuh"
+#include "kernels/gpu/ring.cuh"
 
 namespace longstride::generation {
 
@@ -164,16 +165,6 @@ class Stages {
   const Cluster& c_;
   int rank_, layer_ = 0, index_ = 0, stage_ = 0;
   Piece piece_;
-};
-
-// A slot of a ring, and the parity of its current use.
-struct RingSlot {
-  int slot = 0;
-  std::uint32_t parity = 0;
-
-  __host__ __device__ void next(int slots) {
-    if (++slot == slots) slot = 0, parity ^= 1;
-  }
 };
 
 // The layout for this GPU; its size is 0 if clusters cannot run this problem or are slower. `most_keys`: per query.

@@ -49,7 +49,7 @@ class KeyRing {
               pitch = of_key ? c_.key_layout.pitch : heads_.value_size;
     const int column = of_key ? part : part - key_packs;  // in packs
     const T* source = (of_key ? cache.keys : cache.values) + column * pack;
-    const T* target = of_key ? keys(fetched_.slot) : values(fetched_.slot);
+    const T* target = of_key ? keys(fetched_.index) : values(fetched_.index);
     for (int first = 0; first < count; first += 32 >> shift) {
       const int key = first + (lane >> shift);
       const int row = __shfl_sync(0xFFFFFFFFu, first < 32 ? mine[0] : mine[1], key % 32);
@@ -58,18 +58,18 @@ class KeyRing {
         copy_async_16(shared_address(target + key * pitch + turned * pack),
                       source + static_cast<std::int64_t>(row) * size);
     }
-    copies_arrive(barrier(fetched_.slot));
-    fetched_.next(c_.key_slots);
+    copies_arrive(barrier(fetched_.index));
+    fetched_.advance(c_.key_slots);
   }
 
   // Waits for the oldest fetched chunk; call `release` after its use.
   __device__ int receive() const {
-    barrier_wait_or_trap(barrier(used_.slot), used_.parity);
-    return used_.slot;
+    barrier_wait_or_trap(barrier(used_.index), used_.parity);
+    return used_.index;
   }
   __device__ void release() {
     __syncwarp();
-    used_.next(c_.key_slots);
+    used_.advance(c_.key_slots);
   }
 
  private:

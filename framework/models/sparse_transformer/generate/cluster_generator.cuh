@@ -132,12 +132,11 @@ class ClusterGenerator {
   // apart.
   __device__ float multiply(const TileWork& work, int number) const {
     const WorkPart part = at<WorkPart>(c_.parts)[work.first_part + number];
-    int slot = slot_ + part.stage;
-    std::uint32_t parity = ring_parity_;
-    for (; slot >= c_.stages; slot -= c_.stages) parity ^= 1;
-    if (part.of_turn >= c_.stages) barrier_wait_or_trap(barriers_.empty(slot), parity ^ 1);
-    barrier_wait_or_trap(barriers_.full(slot), parity);
-    const char* weights = block_memory() + c_.ring + slot * stage_bytes + part.weights + lane() * 16;
+    RingSlot slot = ring_;
+    slot.advance(part.stage, c_.stages);
+    if (part.of_turn >= c_.stages) barrier_wait_or_trap(barriers_.empty(slot.index), slot.parity ^ 1);
+    barrier_wait_or_trap(barriers_.full(slot.index), slot.parity);
+    const char* weights = block_memory() + c_.ring + slot.index * stage_bytes + part.weights + lane() * 16;
     const char* vectors = block_memory() + part.vectors + min(lane() / 8, count_ - 1) * work.pitch +  // beyond: unused
                           lane() % 4 * 16 + (lane() / 4 & 1) * 8;
     float d[blocks_at_once][4] = {};
@@ -155,16 +154,13 @@ class ClusterGenerator {
       for (int j = 0; j < blocks_at_once; ++j) multiply_block<T>(d[j], w[j], x[j]);
     }
     __syncwarp();
-    if (lane() == 0) barrier_arrive(barriers_.empty(slot), static_cast<std::uint32_t>(work.blocks));
+    if (lane() == 0) barrier_arrive(barriers_.empty(slot.index), static_cast<std::uint32_t>(work.blocks));
     float sum = 0;
 #pragma unroll
     for (int j = 0; j < blocks_at_once; ++j) sum += d[j][0] + d[j][3];
     return sum;
   }
-  __device__ void pass(int stages) {
-    slot_ += stages;
-    for (; slot_ >= c_.stages; slot_ -= c_.stages) ring_parity_ ^= 1;
-  }
+  __device__ void pass(int stages) { ring_.advance(stages, c_.stages); }
 
   // A product in which each tile belongs to one warp: calls f(tile, sum).
   template <class F>
@@ -210,7 +206,7 @@ class ClusterGenerator {
   // ---- The residual stream ----
 
   __device__ const float* biases(int offset) const {
-    return at<float>(c_.biases) + biases_turn_.slot * c_.biases_at.count + offset;
+    return at<float>(c_.biases) + biases_turn_.index * c_.biases_at.count + offset;
   }
 
   // Positions have 32 bits, so larger divisors and sizes can be clamped.
@@ -286,7 +282,7 @@ class ClusterGenerator {
     sync();
     fetch_keys(at<LayerEntry>(c_.entries)[0]);
     for (int k = 0;; ++k) {
-      if (k < p_.layers) barrier_wait_or_trap(barriers_.biases_full(biases_turn_.slot), biases_turn_.parity);
+      if (k < p_.layers) barrier_wait_or_trap(barriers_.biases_full(biases_turn_.index), biases_turn_.parity);
 #pragma unroll 1
       for (int half = 0; half < 2; ++half) {
         begin_half(k, half, norm);
@@ -300,7 +296,7 @@ class ClusterGenerator {
         multiply_shared(c_.shared[half], half == 0 ? middle_message : outer_message, c_.deltas);
       }
       if (k == p_.layers) break;
-      biases_turn_.next(2);
+      biases_turn_.advance(2);
       parity_ ^= 1;
     }
     if (warp() < count_) {
@@ -330,7 +326,7 @@ class ClusterGenerator {
     normaliser.finish(stream, c_.share_of_width, parts, count_, at<T>(c_.normed), pitch_of<T>(p_.width));
     sync();
     if (half == 0 && k > 0 && threadIdx.x == 0)  // the previous layer's biases have been read
-      barrier_arrive(barriers_.biases_empty(biases_turn_.slot ^ 1), 1);
+      barrier_arrive(barriers_.biases_empty(biases_turn_.index ^ 1), 1);
     const Kind kind = k == p_.layers ? logits_kind : half == 0 ? qkv_kind : inner_kind;
     const TileWork& work = c_.own[kind];
     multiply_tiles(work, [&](int tile, float x) {
@@ -490,8 +486,7 @@ class ClusterGenerator {
   KeyRing<T> keys_;
   RingSlot biases_turn_;
   std::uint32_t peers_[2];                           // shared memory of blocks lane / 4 and lane / 4 + 8
-  int slot_ = 0;                                     // of the ring's next stage
-  std::uint32_t ring_parity_ = 0;                    // of that slot's next use
+  RingSlot ring_;                                    // of the ring's next stage
   std::uint32_t parity_ = 0, positions_parity_ = 0;  // of the layers' messages, and of the logits
   int rank_, first_, count_;
   int unit_, slice_;  // the (sequence, head) of the block whose keys this warp attends to, and its share of them

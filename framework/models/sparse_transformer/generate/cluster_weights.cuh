@@ -56,17 +56,17 @@ class WeightFetch {
     RingSlot turn, biases;
     for (std::int32_t position = 0; position < positions;) {
       if (stage.begins_layer() && stage.layer() < p_.layers) {
-        barrier_wait_or_trap(barriers_.biases_empty(biases.slot), biases.parity ^ 1);
-        fetch_biases(stage.layer(), biases.slot);
-        biases.next(2);
+        barrier_wait_or_trap(barriers_.biases_empty(biases.index), biases.parity ^ 1);
+        fetch_biases(stage.layer(), biases.index);
+        biases.advance(2);
       }
-      barrier_wait_or_trap(barriers_.empty(turn.slot), turn.parity ^ 1);
-      barrier_arrive_expect(barriers_.full(turn.slot), stage.bytes());
-      bulk_load(block_memory() + c_.ring + turn.slot * stage_bytes, p_.weights + stage.at(), stage.bytes(),
-                barriers_.full(turn.slot));
+      barrier_wait_or_trap(barriers_.empty(turn.index), turn.parity ^ 1);
+      barrier_arrive_expect(barriers_.full(turn.index), stage.bytes());
+      bulk_load(block_memory() + c_.ring + turn.index * stage_bytes, p_.weights + stage.at(), stage.bytes(),
+                barriers_.full(turn.index));
       if (stage.bytes() < stage_bytes)  // releases the blocks beyond the stage's end, which are never read
-        barrier_arrive(barriers_.empty(turn.slot), (stage_bytes - stage.bytes()) / 512);
-      turn.next(c_.stages);
+        barrier_arrive(barriers_.empty(turn.index), (stage_bytes - stage.bytes()) / 512);
+      turn.advance(c_.stages);
       if (stage.step()) ++position;
     }
   }

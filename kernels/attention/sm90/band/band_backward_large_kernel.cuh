@@ -107,12 +107,12 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
   __device__ void load_ahead(Loads& next, std::int32_t queries, std::int32_t keys) const {
     for (; next.key < next.key_end && next.key < keys + problem.key_stages; ++next.key) {
       load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, next.key, key_barrier(next.stage));
-      next.stage = next.stage + 1 == problem.key_stages ? 0 : next.stage + 1;
+      next.stage = next_slot(next.stage, problem.key_stages);
     }
     for (; next.query < next.query_end && next.query < queries + problem.slots; ++next.query) {
       load(shared + next.slot * tile_bytes, problem.q, problem.dout, next.query, query_barrier(next.slot));
       for (int i = 0; i < value_boxes; ++i) tma_prefetch(map_of(problem.o), corner(next.query, i));
-      next.slot = next.slot + 1 == problem.slots ? 0 : next.slot + 1;
+      next.slot = next_slot(next.slot, problem.slots);
     }
   }
 
@@ -282,14 +282,14 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
         }
         wgmma_hold(dk);
         wgmma_hold(dv);
-        slot = slot + 1 == problem.slots ? 0 : slot + 1;
-        part = part + 1 == partials ? 0 : part + 1;
+        slot = next_slot(slot, problem.slots);
+        part = next_slot(part, partials);
       }
       if (owned) {
         store<KeySize>(problem.dk, key, dk, problem.scale);
         store<ValueSize>(problem.dv, key, dv, 1.0f);
-        own_slot = own_slot + 1 == problem.slots ? 0 : own_slot + 1;
-        own_partial = own_partial + 1 == partials ? 0 : own_partial + 1;
+        own_slot = next_slot(own_slot, problem.slots);
+        own_partial = next_slot(own_partial, partials);
       }
       if (problem.key_stages == 1) {
         __syncthreads();

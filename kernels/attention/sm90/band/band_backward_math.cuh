@@ -10,6 +10,7 @@
 #include "kernels/gpu/barrier.cuh"
 #include "kernels/gpu/fragment.cuh"
 #include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/ring.cuh"
 #include "kernels/gpu/shared.cuh"
 #include "kernels/gpu/tma.cuh"
 #include "kernels/gpu/wgmma.cuh"

@@ -133,13 +133,13 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
     for (; next.key < next.key_end && next.key < keys + problem.key_stages; ++next.key) {
       load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, location_of(next.key, next.base),
            key_barrier(next.stage));
-      next.stage = next.stage + 1 == problem.key_stages ? 0 : next.stage + 1;
+      next.stage = next_slot(next.stage, problem.key_stages);
     }
     for (; next.query < next.query_end && next.query < queries + problem.slots; ++next.query) {
       const TileLocation location = location_of(next.query, next.base);
       load(shared + next.slot * tile_bytes, problem.q, problem.dout, location, query_barrier(next.slot));
       for (int i = 0; i < value_boxes; ++i) tma_prefetch(map_of(problem.o, location.base), corner(location, i));
-      next.slot = next.slot + 1 == problem.slots ? 0 : next.slot + 1;
+      next.slot = next_slot(next.slot, problem.slots);
     }
   }
 
@@ -356,8 +356,8 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
         }
         wgmma_hold(dk);
         wgmma_hold(dv);
-        slot = slot + 1 == problem.slots ? 0 : slot + 1;
-        part = part + 1 == partials ? 0 : part + 1;
+        slot = next_slot(slot, problem.slots);
+        part = next_slot(part, partials);
       }
       if (owned) {
         forget();
@@ -370,8 +370,8 @@ struct BandBackwardSmall : BandBackward<T, KeySize, ValueSize, BandBackwardSmall
           leave<ValueSize>(problem.dv_maps, key, key_bytes);
           store_commit();
         }
-        own_slot = own_slot + 1 == problem.slots ? 0 : own_slot + 1;
-        own_partial = own_partial + 1 == partials ? 0 : own_partial + 1;
+        own_slot = next_slot(own_slot, problem.slots);
+        own_partial = next_slot(own_partial, partials);
       }
       if (problem.key_stages == 1) {
         __syncthreads();

@@ -16,6 +16,7 @@
 #include "kernels/gpu/barrier.cuh"
 #include "kernels/gpu/fragment.cuh"
 #include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/ring.cuh"
 #include "kernels/gpu/shared.cuh"
 #include "kernels/gpu/tma.cuh"
 #include "kernels/gpu/wgmma.cuh"
@@ -82,18 +83,6 @@ struct BandForward {
     return static_cast<std::size_t>(groups * group_bytes(stages)) + 1024;
   }
 
-  // A slot of a ring, and the parity of its current use.
-  struct RingSlot {
-    int slot = 0;
-    std::uint32_t parity = 0;
-    __device__ void advance(int slots) {
-      if (++slot == slots) {
-        slot = 0;
-        parity ^= 1;
-      }
-    }
-  };
-
   const BandForwardProblem& problem;
   char* const shared;
 
@@ -127,7 +116,7 @@ struct BandForward {
   struct Loads {
     BandForwardTask task;
     std::int32_t tile = 0, key = 0;
-    RingSlot query_place, key_place;
+    RingSlot query_slot, key_slot;
 
     __device__ explicit Loads(const BandForwardTask& of) : task(of) { task.begin = task.end = 0; }
   };
@@ -144,17 +133,17 @@ struct BandForward {
       next.tile = task.begin;
       next.key = first_key_tile(task.begin);
     }
-    const int slot = next.query_place.slot;
-    barrier_wait(query_empty(slot), next.query_place.parity ^ 1);
+    const int slot = next.query_slot.index;
+    barrier_wait(query_empty(slot), next.query_slot.parity ^ 1);
     barrier_arrive_expect(query_full(slot), key_bytes);
     for (int i = 0; i < key_boxes; ++i)
       tma_load(queries(slot) + i * rows * key_row, task.map_of(problem.q), task.corner(next.tile * rows, i * 64),
                query_full(slot));
-    next.query_place.advance(query_slots);
+    next.query_slot.advance(query_slots);
     for (; next.key <= next.tile; ++next.key) {
-      const int stage = next.key_place.slot;
+      const int stage = next.key_slot.index;
       char* const to = keys(stage);
-      barrier_wait(key_empty(stage), next.key_place.parity ^ 1);
+      barrier_wait(key_empty(stage), next.key_slot.parity ^ 1);
       barrier_arrive_expect(key_full(stage), stage_bytes);
       for (int i = 0; i < key_boxes; ++i)
         tma_load(to + i * rows * key_row, task.map_of(problem.k), task.corner(next.key * rows, i * 64),
@@ -162,7 +151,7 @@ struct BandForward {
       for (int i = 0; i < value_boxes; ++i)
         tma_load(to + key_bytes + i * rows * value_row, task.map_of(problem.v), task.corner(next.key * rows, i * 64),
                  key_full(stage));
-      next.key_place.advance(problem.stages);
+      next.key_slot.advance(problem.stages);
     }
     ++next.tile;
     return true;
@@ -210,7 +199,7 @@ struct BandForward {
 #pragma unroll
     for (int c = 0; c < Count; ++c) {
       tile[c] = keys(stage);
-      stage = stage + 1 == problem.stages ? 0 : stage + 1;
+      stage = next_slot(stage, problem.stages);
       multiply_tiles<T, KeySize>(s[c], query_tile, tile[c]);
     }
     meanwhile();
@@ -368,7 +357,7 @@ struct BandForward {
     };
     if (loads) new (&remembered()) Loads(task);
     load_ahead();
-    RingSlot query_place, arriving;  // of the next query and key tile
+    RingSlot query_slot, arriving;  // of the next query and key tile
     float* const of_head =
         problem.lse +
         (static_cast<std::int64_t>(task.sequence) * static_cast<std::int32_t>(problem.by_heads.value) + task.head) *
@@ -381,16 +370,16 @@ struct BandForward {
       Sight sight;
       bool was_usual = false;  // all tiles whose windows begin within the row set see the same keys
       for (std::int32_t tile = task.begin; tile < task.end; ++tile) {
-        barrier_wait(query_full(query_place.slot), query_place.parity);
+        barrier_wait(query_full(query_slot.index), query_slot.parity);
 #pragma unroll 1
         for (; expected <= tile; ++expected) {
-          barrier_wait(key_full(arriving.slot), arriving.parity);
+          barrier_wait(key_full(arriving.index), arriving.parity);
           arriving.advance(problem.stages);
         }
         const bool is_usual = problem.limit.block <= 0 && tile * rows >= problem.limit.window;
         if (!is_usual || !was_usual) sight = sight_of(tile, first, warp);
         was_usual = is_usual;
-        const char* const query_tile = queries(query_place.slot);
+        const char* const query_tile = queries(query_slot.index);
         float o[ValueSize / 2];
         Softmax softmax = {{}, {0, 0}};
         Result result;
@@ -423,12 +412,12 @@ struct BandForward {
                                         : is_usual           ? first + 1
                                                              : first_key_tile(tile + 1);
         __syncwarp();
-        if (lane == 0) barrier_arrive(query_empty(query_place.slot));
-        query_place.advance(query_slots);
+        if (lane == 0) barrier_arrive(query_empty(query_slot.index));
+        query_slot.advance(query_slots);
 #pragma unroll 1
         for (; first < next_first; ++first) {
           if (lane == 0) barrier_arrive(key_empty(oldest));
-          oldest = oldest + 1 == problem.stages ? 0 : oldest + 1;
+          oldest = next_slot(oldest, problem.stages);
         }
         store(task, tile, warp, o, result, lse);
       }

@@ -18,6 +18,7 @@
 #include "kernels/gpu/barrier.cuh"
 #include "kernels/gpu/fragment.cuh"
 #include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/ring.cuh"
 #include "kernels/gpu/shared.cuh"
 #include "kernels/gpu/tma.cuh"
 #include "kernels/gpu/wgmma.cuh"
@@ -58,17 +59,6 @@ struct Backward {
 
   using Tiles = TileIterator<MeetingRows<side, rows>, rows, step>;
 
-  struct RingSlot {
-    int stage = 0;
-    std::uint32_t parity = 0;
-    __device__ void advance() {
-      if (++stage == stages) {
-        stage = 0;
-        parity ^= 1;
-      }
-    }
-  };
-
   // One warp. Side::keys: its lanes also load lse and delta of the queries, one tile ahead, in registers.
   class Producer {
    public:
@@ -86,18 +76,18 @@ struct Backward {
           delta[i] = delta_[i];
         }
         more = find_next();
-        barrier_wait(&control_.empty[place_.stage], place_.parity ^ 1);
+        barrier_wait(&control_.empty[slot_.index], slot_.parity ^ 1);
         if (lane_ == 0) load(source);  // before lse and delta have come
         if constexpr (side == Side::keys) {
 #pragma unroll
           for (int i = 0; i < step / 32; ++i) {
             const int slot = statistics_slot(lane_) + 32 * i;
-            control_.lse[place_.stage][slot] = lse[i] * -log2_e;
-            control_.delta[place_.stage][slot] = delta[i];
+            control_.lse[slot_.index][slot] = lse[i] * -log2_e;
+            control_.delta[slot_.index][slot] = delta[i];
           }
-          barrier_arrive(&control_.full[place_.stage]);
+          barrier_arrive(&control_.full[slot_.index]);
         }
-        place_.advance();
+        slot_.advance(stages);
       }
     }
 
@@ -158,8 +148,8 @@ struct Backward {
     }
 
     __device__ void load(const Source& source) const {
-      char* const to = shared_ + ring_at + place_.stage * tile_bytes;
-      std::uint64_t* const full = &control_.full[place_.stage];
+      char* const to = shared_ + ring_at + slot_.index * tile_bytes;
+      std::uint64_t* const full = &control_.full[slot_.index];
       barrier_arrive_expect(full, tile_bytes);
       load_boxes(to, problem_.key_sized[source.kind], key_boxes, step * key_row, source.corner, full);
       load_boxes(to + key_bytes, problem_.value_sized[source.kind], value_boxes, step * value_row, source.corner, full);
@@ -173,7 +163,7 @@ struct Backward {
     RowSet set_;
     Source next_;
     float lse_[step / 32], delta_[step / 32];
-    RingSlot place_;
+    RingSlot slot_;
     const int lane_ = threadIdx.x % 32;
   };
 
@@ -350,7 +340,7 @@ struct Backward {
         const Interval* own = row + warp * 16 + threadIdx.x % 32 / 4;
         const Interval meets[2] = {own[0], own[8]};
         skip(range.needed_begin - range.begin);
-        place_ = {uniform(place_.stage), static_cast<std::uint32_t>(uniform(static_cast<std::int32_t>(place_.parity)))};
+        slot_ = {uniform(slot_.index), static_cast<std::uint32_t>(uniform(static_cast<std::int32_t>(slot_.parity)))};
         std::int32_t tile = range.needed_begin;
         if (tile < range.needed_end) {
           turn<false>(tile, range, meets);
@@ -369,7 +359,7 @@ struct Backward {
       for (int i = 0; i < Count; ++i) gradient[i] = 0;
       wgmma_hold(gradient);
     }
-    __device__ void wait() const { barrier_wait(&control_.full[place_.stage], place_.parity); }
+    __device__ void wait() const { barrier_wait(&control_.full[slot_.index], slot_.parity); }
     // Lets the stage's memory be filled again.
     __device__ void release(int stage) const {
       __syncwarp();
@@ -379,8 +369,8 @@ struct Backward {
 #pragma unroll 1
       for (; tiles > 0; --tiles) {
         wait();
-        release(place_.stage);
-        place_.advance();
+        release(slot_.index);
+        slot_.advance(stages);
       }
     }
 
@@ -402,9 +392,9 @@ struct Backward {
     // The first products of a tile, after the last ones of the current tile, then its exponentials.
     template <bool Holds>
     __device__ void turn(std::int32_t tile, const TileRange& range, const Interval (&meets)[2]) {
-      const int stage = place_.stage;
+      const int stage = slot_.index;
       wait();
-      place_.advance();
+      slot_.advance(stages);
       wgmma_fence();
       if constexpr (Holds) add_products();
       own_key_.multiply(s_, advanced(key_rows_, stage * tile_bytes));
@@ -444,7 +434,7 @@ struct Backward {
     float rate_;
     const std::int32_t column_;                                                // the thread's first
     const std::uint64_t key_rows_, value_rows_, key_columns_, value_columns_;  // the ring's first tile
-    RingSlot place_;
+    RingSlot slot_;
     int held_ = 0;  // the stage of the tile whose last products have not been issued
     Statistics statistics_ = {};
     Own<KeySize, tiling.key_sized_in_registers> own_key_;

@@ -17,6 +17,7 @@
 #include "kernels/gpu/barrier.cuh"
 #include "kernels/gpu/fragment.cuh"
 #include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/ring.cuh"
 #include "kernels/gpu/shared.cuh"
 #include "kernels/gpu/tma.cuh"
 #include "kernels/gpu/wgmma.cuh"
@@ -70,23 +71,12 @@ struct Forward {
     }
   };
 
-  struct RingSlot {
-    int stage;
-    std::uint32_t parity;
-    __device__ void advance() {
-      if (++stage == stages) {
-        stage = 0;
-        parity ^= 1;
-      }
-    }
-  };
-
   // Shared memory, from a multiple of 1024 bytes: queries, keys, values, and this.
   struct Shared {
     std::uint64_t q, k[stages], v[stages], empty[stages];
     Task task;
     KeyTiles<queries, keys> producer_tiles;
-    RingSlot producer_place;
+    RingSlot producer_slot;
     RowIntervals<queries> rows;
   };
   static constexpr int k_at = warpgroups * query_bytes, v_at = k_at + stages * k_bytes,
@@ -139,7 +129,7 @@ struct Forward {
     __device__ void load_queries() const {
       Shared& control = shared_of(shared_);
       control.producer_tiles = {};
-      control.producer_place = {};
+      control.producer_slot = {};
       const Task& task = control.task;
       barrier_arrive_expect(&control.q, warpgroups * q_bytes);
       for (int w = 0; w < warpgroups; ++w)
@@ -155,14 +145,14 @@ struct Forward {
       if (!tiles.next(control.rows, task.parts)) return false;
       const PartShape& part = problem_.pass[task.pass].part[tiles.part];
       const TileCorner corner = corner_of(part, tiles.begin(), task.segment);
-      const int stage = control.producer_place.stage;
-      barrier_wait(&control.empty[stage], control.producer_place.parity ^ 1);
+      const int stage = control.producer_slot.index;
+      barrier_wait(&control.empty[stage], control.producer_slot.parity ^ 1);
       barrier_arrive_expect(&control.k[stage], k_bytes);
       load(shared_ + k_at + stage * k_bytes, problem_.k[part.kind], key_boxes, k_box, task, corner, &control.k[stage]);
       barrier_arrive_expect(&control.v[stage], v_bytes);
       load(shared_ + v_at + stage * v_bytes, problem_.v[part.kind], value_boxes, v_box, task, corner,
            &control.v[stage]);
-      control.producer_place.advance();
+      control.producer_slot.advance(stages);
       return true;
     }
 
@@ -180,7 +170,7 @@ struct Forward {
     // Moves to the next tile that is needed; tiles that are not are released as they arrive.
     __device__ bool next() {
       for (;;) {
-        if (started_) slot_.advance();
+        if (started_) slot_.advance(stages);
         started_ = true;
         if (!tiles_.next(control_.rows, control_.task.parts)) return false;
         if (tiles_.entered) enter();
@@ -188,8 +178,8 @@ struct Forward {
         if (begin < end_ && begin + keys > begin_) return true;
         take_turn();
         end_turn();
-        barrier_wait(&control_.k[slot_.stage], slot_.parity);
-        barrier_wait(&control_.v[slot_.stage], slot_.parity);
+        barrier_wait(&control_.k[slot_.index], slot_.parity);
+        barrier_wait(&control_.v[slot_.index], slot_.parity);
         let_go(slot_);
         ++due_;
         if (!holds_) refill();
@@ -229,7 +219,7 @@ struct Forward {
    private:
     __device__ void let_go(const RingSlot& slot) {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[slot.stage]);
+      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[slot.index]);
     }
     __device__ void refill() {
       if constexpr (!tiling.specialised)
@@ -366,12 +356,12 @@ struct Forward {
     Needed needed(problem, shared);
     barrier_wait(&control.q, 0);
     const auto scores_of = [&](const RingSlot& slot, float(&s)[keys / 2]) {
-      barrier_wait(&control.k[slot.stage], slot.parity);
-      multiply_keys(s, q, k + slot.stage * k_bytes);
+      barrier_wait(&control.k[slot.index], slot.parity);
+      multiply_keys(s, q, k + slot.index * k_bytes);
     };
     const auto add_values = [&](const RingSlot& slot, const std::uint32_t(&w)[keys / 16][4]) {
-      barrier_wait(&control.v[slot.stage], slot.parity);
-      multiply_values(o, w, v + slot.stage * v_bytes);
+      barrier_wait(&control.v[slot.index], slot.parity);
+      multiply_values(o, w, v + slot.index * v_bytes);
     };
     std::uint32_t p[keys / 16][4];
     if (tiling.turns && threadIdx.x / 128 == warpgroups - 1) needed.end_turn();
