@@ -187,7 +187,7 @@ struct Kernel {
           const float2 add = unpacked(control.bias[4 * (8 * q + j) + threadIdx.x % 4]);
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
-            const float* const x = d + 4 * (8 * q + j) + 2 * r;
+            const float* const x = d + element_at(8 * q + j, r);
             packed[q][2 * j + r] = pack<T>(x[0] + add.x, x[1] + add.y);
           }
         }
@@ -243,7 +243,7 @@ struct Kernel {
         for (int j = 0; j < 8; ++j)
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
-            const float* const x = d + 4 * (8 * q + j) + 2 * r;
+            const float* const x = d + element_at(8 * q + j, r);
             const float2 z = unpacked(packed[2 * j + r]), rounded = unpacked(pack<T>(x[0], x[1]));
             packed[2 * j + r] = pack<T>(rounded.x * gelu_slope_of<T>(z.x), rounded.y * gelu_slope_of<T>(z.y));
             const float2 result = unpacked(packed[2 * j + r]);

@@ -17,6 +17,9 @@
 
 namespace longstride::kernels::cuda {
 
+// The place of an accumulator's element in a thread's registers: column 8 j + 2 (l mod 4) + e of row l / 4 + 8 r.
+__host__ __device__ constexpr int element_at(int j, int r, int e = 0) { return 4 * j + 2 * r + e; }
+
 // Packs two f32 as 16-bit elements into one register, the first in the low half. cvt.rn.{bf16x2,f16x2}.f32
 template <class T>
 __device__ inline std::uint32_t pack(float low, float high) {

@@ -175,11 +175,13 @@ void share_memory(const GenerationProblem& p, std::int64_t keys, std::int64_t sh
     constexpr int barriers_of_a_stage = 16;
     return static_cast<int>((shared_bytes - c.bytes - 128) / (stage_bytes + barriers_of_a_stage));
   };
-  constexpr int enough = 5;
+  constexpr int enough_stages = 5;     // a shorter ring comes before resident keys, a longer one after them
+  constexpr int most_more_chunks = 2;  // than the fewest, to make room for the ring
   int stages = 0;
   const std::int64_t fewest = (keys + most_slot_keys - 1) / most_slot_keys;
-  for (std::int64_t chunks = fewest; stages < enough && chunks <= fewest + 2; ++chunks)
-    for (std::int64_t slots = chunks; stages < enough && slots > 0; --slots) stages = stages_beside(chunks, slots);
+  for (std::int64_t chunks = fewest; stages < enough_stages && chunks <= fewest + most_more_chunks; ++chunks)
+    for (std::int64_t slots = chunks; stages < enough_stages && slots > 0; --slots)
+      stages = stages_beside(chunks, slots);
   c.stages = stages >= fewest_stages(c) ? stages : 0;
   lay_out(p, c);
 }

@@ -19,6 +19,7 @@ class Generator {
 
 namespace {
 
+constexpr std::int64_t keys_per_block = 320;  // without clusters; a head with more keys is split between blocks
 constexpr std::int64_t words_in_cache = std::int64_t{4} << 20;  // bytes of words used in turn: they should stay in L2
 
 struct Gpu {
@@ -183,7 +184,8 @@ Generator outline(const ModelShape& shape, const HostTables& tables, const Gpu& 
   p.head_bytes = head.bytes();
 
   g.cluster = plan_cluster(p, shape.dtype, tables.most, static_cast<std::int64_t>(gpu.shared_bytes));
-  const std::int64_t units = shape.batch * shape.heads, wanted = g.cluster.size > 0 ? 1 : (tables.most + 319) / 320;
+  const std::int64_t units = shape.batch * shape.heads,
+                     wanted = g.cluster.size > 0 ? 1 : (tables.most + keys_per_block - 1) / keys_per_block;
   p.heads.splits = small(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, blocks / units)));
   p.rounds = small((units * p.heads.splits + blocks - 1) / blocks);
   with_gpu_type(shape.dtype, [&](auto zero) {

@@ -186,7 +186,7 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
         std::uint32_t v[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float* d = values + 16 * g + 4 * i + 2 * r;
+          const float* d = values + element_at(4 * g + i, r);
           v[i] = pack<T>(d[0] * factor, d[1] * factor);
         }
         transpose_quad(v);

@@ -225,7 +225,8 @@ struct BandForward {
         }
 #pragma unroll
         for (int r = 0; r < 2; ++r)
-          top[r] = fmaxf(top[r], fmaxf(fmaxf(x[2 * r], x[2 * r + 1]), fmaxf(x[4 + 2 * r], x[5 + 2 * r])));
+          top[r] = fmaxf(top[r], fmaxf(fmaxf(x[element_at(0, r, 0)], x[element_at(0, r, 1)]),
+                                       fmaxf(x[element_at(1, r, 0)], x[element_at(1, r, 1)])));
       }
     };
     wgmma_wait<Count - 1>();
@@ -255,8 +256,8 @@ struct BandForward {
         softmax.sum[r] *= shrink;
 #pragma unroll
         for (int i = 0; i < ValueSize / 8; ++i) {
-          o[4 * i + 2 * r] *= shrink;
-          o[4 * i + 2 * r + 1] *= shrink;
+          o[element_at(i, r, 0)] *= shrink;
+          o[element_at(i, r, 1)] *= shrink;
         }
       }
     }

@@ -276,10 +276,10 @@ struct Backward {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const float shift = side == Side::queries ? statistics.lse[r] : of_columns.value[j % 2 * 2 + e];
-          float x = fmaf(s[4 * j + 2 * r + e], rate, shift);
+          float x = fmaf(s[element_at(j, r, e)], rate, shift);
           if constexpr (!Full)
             if (8 * j + e < allowed[r].begin || 8 * j + e >= allowed[r].end) x = -__builtin_huge_valf();
-          s[4 * j + 2 * r + e] = exp2_approx(x);
+          s[element_at(j, r, e)] = exp2_approx(x);
         }
     }
   }
@@ -295,7 +295,7 @@ struct Backward {
       for (int r = 0; r < 2; ++r)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int i = 4 * j + 2 * r + e;
+          const int i = element_at(j, r, e);
           const float shift = side == Side::queries ? statistics.delta[r] : of_columns.value[j % 2 * 2 + e];
           dp[i] = p[i] * (dp[i] - shift);
         }

@@ -57,7 +57,7 @@ __device__ inline void store_gradient(const Gradient& gradient, const BackwardTa
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float* d = values + 16 * g + 4 * i + 2 * r;
+        const float* d = values + element_at(4 * g + i, r);
         const float2 old = unpack<T>(v[i]);
         v[i] = pack<T>(fmaf(d[0], factor, old.x), fmaf(d[1], factor, old.y));
       }

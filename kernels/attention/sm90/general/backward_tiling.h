@@ -13,8 +13,8 @@ enum class Side { queries, keys };
 // warpgroup gives its registers to the others; otherwise the producer is one warp.
 struct BackwardTiling {
   int warpgroups, step, stages, blocks;
-  bool key_sized_in_registers, value_sized_in_registers;  // q and dO, or k and v
-  int producer_registers, consumer_registers;
+  bool key_sized_in_registers = false, value_sized_in_registers = false;  // q and dO, or k and v
+  int producer_registers = 0, consumer_registers = 0;
 
   constexpr int rows() const { return warpgroups * 64; }
   constexpr int threads() const { return warpgroups * 128 + (consumer_registers > 0 ? 128 : 32); }
@@ -24,16 +24,32 @@ struct BackwardTiling {
   }
 };
 
+// With a producer warpgroup, which keeps what the consumers leave: 24 + 3 x 160 registers of 4 x 128 per thread, or
+// 40 + 2 x 232 of 3 x 168.
+constexpr BackwardTiling with_producer(BackwardTiling tiling) {
+  tiling.producer_registers = tiling.warpgroups == 3 ? 24 : 40;
+  tiling.consumer_registers = tiling.warpgroups == 3 ? 160 : 232;
+  return tiling;
+}
+
 constexpr BackwardTiling backward_tiling(Side side, int key_size, int value_size) {
-  if (value_size <= 32) return {1, 32, 4, 3, false, false, 0, 0};
+  if (value_size <= 32) return {.warpgroups = 1, .step = 32, .stages = 4, .blocks = 3};
   if (side == Side::queries) {
-    if (value_size <= 64) return {3, 64, 4, 1, false, false, 24, 160};
-    if (key_size <= 64) return {2, 64, 4, 1, true, false, 40, 232};
-    return {2, 64, 3, 1, false, false, 40, 232};
+    if (value_size <= 64) return with_producer({.warpgroups = 3, .step = 64, .stages = 4, .blocks = 1});
+    if (key_size <= 64)
+      return with_producer({.warpgroups = 2, .step = 64, .stages = 4, .blocks = 1, .key_sized_in_registers = true});
+    return with_producer({.warpgroups = 2, .step = 64, .stages = 3, .blocks = 1});
   }
-  if (value_size <= 64) return {2, 64, 4, 1, true, true, 40, 232};
-  if (key_size <= 64) return {2, 64, 4, 1, false, false, 40, 232};
-  return {2, 32, 3, 1, false, false, 40, 232};  // dK and dV take 128 registers
+  if (value_size <= 64)
+    return with_producer({.warpgroups = 2,
+                          .step = 64,
+                          .stages = 4,
+                          .blocks = 1,
+                          .key_sized_in_registers = true,
+                          .value_sized_in_registers = true});
+  if (key_size <= 64) return with_producer({.warpgroups = 2, .step = 64, .stages = 4, .blocks = 1});
+  // Tiles of 32, because dK and dV take 128 registers.
+  return with_producer({.warpgroups = 2, .step = 32, .stages = 3, .blocks = 1});
 }
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -295,7 +295,7 @@ struct Forward {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const std::int32_t column = 8 * j + 2 * (threadIdx.x % 4) + e;
-          if (column < problem.value_size) o[4 * j + 2 * r + e] = to_float(row[column]);
+          if (column < problem.value_size) o[element_at(j, r, e)] = to_float(row[column]);
         }
     }
   }

@@ -58,7 +58,8 @@ std::int64_t most_keys(const PassGeometry& pass, std::int32_t n) {
 
 template <class T>
 void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resumes, const Launch& launch) {
-  constexpr std::int64_t few = 384;
+  // From 385 keys per query on, the tiling for many keys is faster at heads of 64 (docs/notes/2026-11/kernels.md).
+  constexpr std::int64_t most_few_keys = 384;
   std::int64_t most = 0;
   for (int p = 0; p < geometry.passes; ++p) most = std::max(most, most_keys(geometry.pass[p], geometry.n));
   const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
@@ -71,7 +72,7 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
     if (key_size <= 64) return launch_pass<64, 128, small, T>(args, geometry, resumes, launch);
     return launch_pass<128, 128, small, T>(args, geometry, resumes, launch);
   };
-  most <= few ? with_sizes(std::true_type{}) : with_sizes(std::false_type{});
+  most <= most_few_keys ? with_sizes(std::true_type{}) : with_sizes(std::false_type{});
 }
 
 }  // namespace

@@ -7,11 +7,12 @@ namespace longstride::kernels::cuda::sm90 {
 // `blocks` blocks must fit on a multiprocessor.
 struct ForwardTiling {
   int warpgroups, keys, stages, blocks;
-  bool overlaps;  // the scores of the next tile are computed while the weights of this one are applied
-  bool turns;     // overlapping warpgroups start their products in turn: one's softmax overlaps with another's products
+  bool overlaps = false;  // the scores of the next tile are computed while the weights of this one are applied
+  // Overlapping warpgroups start their products in turn: one's softmax overlaps with another's products.
+  bool turns = false;
   // A producer warpgroup gives its registers to the others; without, two threads of the others start the copies.
-  bool specialised;
-  int producer_registers, consumer_registers;  // when specialised
+  bool specialised = false;
+  int producer_registers = 0, consumer_registers = 0;  // when specialised
 
   constexpr int queries() const { return warpgroups * 64; }
   constexpr int threads() const { return warpgroups * 128 + (specialised ? 128 : 0); }
@@ -24,13 +25,21 @@ struct ForwardTiling {
 // output takes 64 registers: three warpgroups in turn, tiles of 64 keys, 160 registers each.
 constexpr ForwardTiling forward_tiling(int value_size, bool few_keys) {
   if (few_keys) {
-    if (value_size <= 32) return {2, 64, 4, 3, false, false, false, 0, 0};
-    if (value_size <= 64) return {2, 64, 4, 2, true, false, false, 0, 0};
-    return {1, 64, 2, 3, true, false, false, 0, 0};
+    if (value_size <= 32) return {.warpgroups = 2, .keys = 64, .stages = 4, .blocks = 3};
+    if (value_size <= 64) return {.warpgroups = 2, .keys = 64, .stages = 4, .blocks = 2, .overlaps = true};
+    return {.warpgroups = 1, .keys = 64, .stages = 2, .blocks = 3, .overlaps = true};
   }
-  if (value_size <= 32) return {2, 128, 4, 2, false, false, false, 0, 0};
-  if (value_size <= 64) return {2, 128, 2, 2, false, false, false, 0, 0};
-  return {3, 64, 4, 1, true, true, true, 32, 160};
+  if (value_size <= 32) return {.warpgroups = 2, .keys = 128, .stages = 4, .blocks = 2};
+  if (value_size <= 64) return {.warpgroups = 2, .keys = 128, .stages = 2, .blocks = 2};
+  return {.warpgroups = 3,
+          .keys = 64,
+          .stages = 4,
+          .blocks = 1,
+          .overlaps = true,
+          .turns = true,
+          .specialised = true,
+          .producer_registers = 32,
+          .consumer_registers = 160};
 }
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -6,6 +6,7 @@
 #pragma once
 #include "kernels/attention/pattern/plan.h"
 #include "kernels/base/approximate.cuh"
+#include "kernels/gpu/fragment.cuh"
 #include "kernels/gpu/lane.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -31,7 +32,7 @@ class Softmax {
       const std::uint32_t bits = columns_below(allowed[r].end - column) & ~columns_below(allowed[r].begin - column);
 #pragma unroll
       for (int i = 0; i < Count / 2; ++i)
-        if (!(bits >> i & 1)) s[4 * (i / 2) + 2 * r + i % 2] = -infinity();
+        if (!(bits >> i & 1)) s[element_at(i / 2, r, i % 2)] = -infinity();
     }
   }
 
@@ -42,9 +43,10 @@ class Softmax {
     bool grown = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float largest = fmaxf(s[2 * r], s[2 * r + 1]);
+      float largest = fmaxf(s[element_at(0, r, 0)], s[element_at(0, r, 1)]);
 #pragma unroll
-      for (int j = 1; j < Count / 4; ++j) largest = fmaxf(largest, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+      for (int j = 1; j < Count / 4; ++j)
+        largest = fmaxf(largest, fmaxf(s[element_at(j, r, 0)], s[element_at(j, r, 1)]));
       largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
       seen_[r] = largest * rate_;
@@ -67,7 +69,7 @@ class Softmax {
       for (int j = 0; j < Count / 4; ++j)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          float& x = s[4 * j + 2 * r + e];
+          float& x = s[element_at(j, r, e)];
           x = exp2_approx(fmaf(x, rate_, -top));
           sum_[r] += x;
         }
