@@ -9,7 +9,7 @@ namespace {
 constexpr int lanes = 32, warps = 8;
 constexpr int most_tokens = lanes * warps;  // the largest vocabulary: tokens are bytes
 
-struct PositionTable {
+struct DeviceTable {
   std::int64_t divisor, size;
   float* rows;
 };
@@ -21,7 +21,7 @@ struct EmbeddingTables {
   int width, count;
   float* start;
   float* token;
-  PositionTable position[EmbeddingArgs::max_tables];
+  DeviceTable position[EmbeddingArgs::max_tables];
 };
 
 EmbeddingTables tables_of(const EmbeddingArgs& args) {
@@ -295,7 +295,7 @@ __global__ void __launch_bounds__(lanes* warps) start_gradient(const EmbeddingTa
 // sequence by sequence. partials (chunks, size, width).
 template <int n, class Y>
 __global__ void __launch_bounds__(lanes* warps)
-    position_gradient(const EmbeddingTables t, const PositionTable table, const Y* dy, int chunks, float* partials) {
+    position_gradient(const EmbeddingTables t, const DeviceTable table, const Y* dy, int chunks, float* partials) {
   const std::int64_t row = blockIdx.x, period = table.size * table.divisor;
   const auto read_below = [&](std::int64_t position) {  // positions below `position` that read the row
     const std::int64_t rest = position % period - row * table.divisor;
@@ -340,7 +340,7 @@ void token_and_start_gradients(const EmbeddingTables& t, const Y* dy, std::int64
 template <int n, class Y>
 void position_gradients(const EmbeddingTables& t, const Y* dy, float* partials, const Launch& launch) {
   for (int i = 0; i < t.count; ++i) {
-    const PositionTable& table = t.position[i];
+    const DeviceTable& table = t.position[i];
     const std::int64_t chunks = EmbeddingSplit::row_chunks(t.slots, table.size), count = table.size * t.width;
     const dim3 blocks(static_cast<unsigned>(table.size), blocks_for(t.width, lanes * n), static_cast<unsigned>(chunks));
     run("embedding_position_gradient", position_gradient<n, Y>, {blocks, lanes * warps}, launch, t, table, dy,
