@@ -45,7 +45,7 @@ add_library(longstride::openblas ALIAS longstride_openblas)
 target_include_directories(longstride_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE})
 target_link_libraries(longstride_openblas INTERFACE ${OPENBLAS_LIBRARY})
 
-# Needed only to read archives of pictures and .npz files.
+# Needed only to read archives, .npz files, and text compressed by xz, bzip2 or zstd.
 pkg_check_modules(LIBARCHIVE IMPORTED_TARGET libarchive)
 
 # Only `prepare audio` needs these, and it needs both.

@@ -1,5 +1,6 @@
-// Archives through libarchive: tar (also compressed by gzip, xz, bzip2 or zstd) and zip, which .npz files are. In a
-// build without libarchive, no_archive.cpp replaces the reader and says so.
+// Archives through libarchive: tar (also compressed by gzip, xz, bzip2 or zstd) and zip, which .npz files are; and
+// files compressed by xz, bzip2 or zstd (gzip.h has its own reader). In a build without libarchive, no_archive.cpp
+// replaces the readers and says so.
 #pragma once
 #include <memory>
 #include <string>
@@ -20,5 +21,9 @@ class Archive : public ByteStream {
 
 // `blob` must outlive the archive. UserError if it is not an archive.
 std::unique_ptr<Archive> open_archive(const Blob& blob);
+
+// The content of a file compressed once. format: "xz", "bzip2" or "zstd". `blob` must outlive the stream. UserError if
+// the file is damaged, cut short or followed by anything else.
+std::unique_ptr<UnsizedStream> open_compressed(const Blob& blob, const std::string& format);
 
 }  // namespace longstride

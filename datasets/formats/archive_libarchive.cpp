@@ -13,19 +13,71 @@
 namespace longstride {
 namespace {
 
+// libarchive reading a blob.
+class Reader {
+ public:
+  explicit Reader(const Blob& blob) : blob_(blob), buffer_(std::size_t{1} << 16) {
+    LONGSTRIDE_CHECK(reader_ != nullptr, "libarchive gives no reader");
+    archive_read_set_read_callback(reader_.get(), supply);
+    archive_read_set_seek_callback(reader_.get(), seek);
+    archive_read_set_callback_data(reader_.get(), this);
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  archive* get() const { return reader_.get(); }
+
+  // Why the last call failed. An exception of the blob must not pass through libarchive, and says more than
+  // libarchive's error, so it is thrown instead.
+  std::string reason() const {
+    if (failure_) std::rethrow_exception(failure_);
+    const char* reason = archive_error_string(reader_.get());
+    return reason == nullptr ? "it is cut short" : reason;
+  }
+
+ private:
+  struct Free {
+    void operator()(archive* reader) const { archive_read_free(reader); }
+  };
+
+  static la_ssize_t supply(archive*, void* self, const void** out) {
+    auto& a = *static_cast<Reader*>(self);
+    try {
+      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(a.buffer_.size(), a.blob_.size() - a.at_));
+      a.blob_.read(a.at_, a.buffer_.data(), count);
+      a.at_ += count;
+      *out = a.buffer_.data();
+      return static_cast<la_ssize_t>(count);
+    } catch (...) {
+      a.failure_ = std::current_exception();
+      return ARCHIVE_FATAL;
+    }
+  }
+
+  static la_int64_t seek(archive*, void* self, la_int64_t offset, int whence) {
+    auto& a = *static_cast<Reader*>(self);
+    const auto size = static_cast<la_int64_t>(a.blob_.size());
+    const la_int64_t base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? static_cast<la_int64_t>(a.at_) : size;
+    a.at_ = static_cast<std::uint64_t>(std::clamp<la_int64_t>(offset, -base, size - base) + base);
+    return static_cast<la_int64_t>(a.at_);
+  }
+
+  const Blob& blob_;
+  std::vector<std::uint8_t> buffer_;
+  std::uint64_t at_ = 0;
+  std::exception_ptr failure_;
+  std::unique_ptr<archive, Free> reader_{archive_read_new()};
+};
+
 class LibArchive final : public Archive {
  public:
-  explicit LibArchive(const Blob& blob) : blob_(blob), buffer_(std::size_t{1} << 16) {
-    LONGSTRIDE_CHECK(reader_ != nullptr, "libarchive gives no reader");
+  explicit LibArchive(const Blob& blob) : blob_(blob), reader_(blob) {
     archive_read_support_format_tar(reader_.get());
     archive_read_support_format_zip_seekable(reader_.get());  // reads the directory, so a truncated zip is refused
     archive_read_support_filter_gzip(reader_.get());
     archive_read_support_filter_xz(reader_.get());
     archive_read_support_filter_bzip2(reader_.get());
     archive_read_support_filter_zstd(reader_.get());
-    archive_read_set_read_callback(reader_.get(), supply);
-    archive_read_set_seek_callback(reader_.get(), seek);
-    archive_read_set_callback_data(reader_.get(), this);
     if (archive_read_open1(reader_.get()) != ARCHIVE_OK) throw damaged();
   }
 
@@ -72,51 +124,62 @@ class LibArchive final : public Archive {
   }
 
  private:
-  struct Free {
-    void operator()(archive* reader) const { archive_read_free(reader); }
-  };
-
-  // An exception of the blob must not pass through libarchive, and says more than libarchive's error.
   UserError damaged() const {
-    if (failure_) std::rethrow_exception(failure_);
-    const char* reason = archive_error_string(reader_.get());
     return user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again",
-                      member_.empty() ? blob_.name() : name_, reason == nullptr ? "it is cut short" : reason);
-  }
-
-  static la_ssize_t supply(archive*, void* self, const void** out) {
-    auto& a = *static_cast<LibArchive*>(self);
-    try {
-      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(a.buffer_.size(), a.blob_.size() - a.at_));
-      a.blob_.read(a.at_, a.buffer_.data(), count);
-      a.at_ += count;
-      *out = a.buffer_.data();
-      return static_cast<la_ssize_t>(count);
-    } catch (...) {
-      a.failure_ = std::current_exception();
-      return ARCHIVE_FATAL;
-    }
-  }
-
-  static la_int64_t seek(archive*, void* self, la_int64_t offset, int whence) {
-    auto& a = *static_cast<LibArchive*>(self);
-    const auto size = static_cast<la_int64_t>(a.blob_.size());
-    const la_int64_t base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? static_cast<la_int64_t>(a.at_) : size;
-    a.at_ = static_cast<std::uint64_t>(std::clamp<la_int64_t>(offset, -base, size - base) + base);
-    return static_cast<la_int64_t>(a.at_);
+                      member_.empty() ? blob_.name() : name_, reader_.reason());
   }
 
   const Blob& blob_;
-  std::vector<std::uint8_t> buffer_;
-  std::unique_ptr<archive, Free> reader_{archive_read_new()};
+  Reader reader_;
   archive_entry* entry_ = nullptr;  // the current one
   std::string member_, name_;
-  std::uint64_t left_ = 0, at_ = 0;
-  std::exception_ptr failure_;
+  std::uint64_t left_ = 0;
+};
+
+// libarchive's "raw" format: a compressed file is an archive of one nameless file.
+class Compressed final : public UnsizedStream {
+ public:
+  Compressed(const Blob& blob, const std::string& format) : blob_(blob), reader_(blob), format_(format) {
+    archive_read_support_format_raw(reader_.get());
+    if (format == "xz") archive_read_support_filter_xz(reader_.get());
+    if (format == "bzip2") archive_read_support_filter_bzip2(reader_.get());
+    if (format == "zstd") archive_read_support_filter_zstd(reader_.get());
+    archive_entry* entry = nullptr;
+    if (archive_read_open1(reader_.get()) != ARCHIVE_OK ||
+        archive_read_next_header(reader_.get(), &entry) != ARCHIVE_OK)
+      throw damaged(reader_.reason());
+    // One filter unpacks, the other reads the file. Without the first, the content would be the compressed bytes.
+    const int filters = archive_filter_count(reader_.get());
+    if (filters < 2) throw damaged("its beginning is not valid");
+    if (filters > 2) throw user_error("{}: is compressed twice ({}); unpack it first", blob_.name(), format_);
+  }
+
+  std::size_t read(void* out, std::size_t most) override {
+    const la_ssize_t got = archive_read_data(reader_.get(), out, most);
+    if (got < 0) throw damaged(reader_.reason());
+    // libarchive takes anything after the compressed content that is not more of it for the end.
+    const auto used = static_cast<std::uint64_t>(archive_filter_bytes(reader_.get(), -1));
+    if (static_cast<std::size_t>(got) < most && used < blob_.size())
+      throw damaged(fmt::format("{} bytes follow its end", blob_.size() - used));
+    return static_cast<std::size_t>(got);
+  }
+
+ private:
+  UserError damaged(const std::string& why) const {
+    return user_error("{}: is damaged or an empty {} file ({}); copy or download it again", blob_.name(), format_, why);
+  }
+
+  const Blob& blob_;
+  Reader reader_;
+  std::string format_;
 };
 
 }  // namespace
 
 std::unique_ptr<Archive> open_archive(const Blob& blob) { return std::make_unique<LibArchive>(blob); }
+
+std::unique_ptr<UnsizedStream> open_compressed(const Blob& blob, const std::string& format) {
+  return std::make_unique<Compressed>(blob, format);
+}
 
 }  // namespace longstride

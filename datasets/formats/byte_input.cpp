@@ -36,6 +36,7 @@ std::string recognised_format(const Blob& blob) {
       {"7z\xbc\xaf\x27\x1c"sv, "7z"},
       {"\x04\x22\x4d\x18"sv, "lz4"},
       {"PK\x03\x04"sv, "zip"},
+      {"PK\x05\x06"sv, "zip"},  // without files
       {"\x28\xb5\x2f\xfd"sv, "zstd"},
       {"\x80\x02"sv, "pickle"},
       {"\x80\x03"sv, "pickle"},

@@ -71,6 +71,14 @@ class BlobStream final : public ByteStream {
   Sha256* sha_;
 };
 
+// Read from first to last; how much there is shows only at the end.
+class UnsizedStream {
+ public:
+  virtual ~UnsizedStream() = default;
+  // The next bytes, fewer than `most` only at the end. UserError if the input is damaged or cut short.
+  virtual std::size_t read(void* out, std::size_t most) = 0;
+};
+
 // "gzip", "xz", "zip", "pickle" .., from the first bytes; empty if they match no known format.
 std::string recognised_format(const Blob& blob);
 

@@ -11,4 +11,11 @@ std::unique_ptr<Archive> open_archive(const Blob& blob) {
       blob.name());
 }
 
+std::unique_ptr<UnsizedStream> open_compressed(const Blob& blob, const std::string& format) {
+  throw user_error(
+      "{}: reading {} files needs libarchive, which this build lacks; install libarchive-dev and configure again, or "
+      "unpack it first",
+      blob.name(), format);
+}
+
 }  // namespace longstride

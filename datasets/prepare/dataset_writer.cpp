@@ -202,13 +202,13 @@ void check_output(const std::string& path, bool replace, const std::vector<std::
   }
   if (!replace && std::filesystem::exists(path))
     throw user_error("{}: already exists; choose another --output, or replace it with --force", path);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw user_error("{}: the folder {} does not exist; make it first", path, folder.string());
 }
 
 DatasetWriter::DatasetWriter(const std::string& path, const DatasetInfo& info, bool replace) {
   check_output(path, replace, {});
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    throw user_error("{}: the folder {} does not exist; make it first", path, folder.string());
   state_ = std::make_unique<State>(path, info);
   State& s = *state_;
   for (std::size_t i = 0; i < 3; ++i) s.splits[i].create(*s.output, split_names[i], info.image_bytes(), false);

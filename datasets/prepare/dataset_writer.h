@@ -37,8 +37,8 @@ class DatasetWriter {
   std::unique_ptr<State> state_;
 };
 
-// UserError if `path` exists and may not be replaced, or is one of the inputs, which would be lost. Call it before long
-// work.
+// UserError if `path` exists and may not be replaced, is one of the inputs, which would be lost, or is in a folder that
+// does not exist. Call it before long work.
 void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs);
 
 }  // namespace longstride

@@ -1,6 +1,7 @@
 // `longstride prepare`: from raw data to a dataset file. One function per kind, each with its own Config. None holds
 // the whole dataset in memory. All write atomically, and throw UserError for bad input, leaving nothing behind.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -9,7 +10,8 @@
 
 namespace longstride {
 
-// Called often with the bytes of input done and in total; an exception stops the work and leaves nothing behind.
+// Called often with the bytes of input done and in total (0: not known yet); an exception stops the work and leaves
+// nothing behind.
 using PrepareProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 // Counts the bytes done and reports progress.
@@ -17,7 +19,7 @@ class InputProgress {
  public:
   InputProgress(PrepareProgress progress, std::int64_t total) : progress_(std::move(progress)), total_(total) {}
   void add(std::int64_t bytes) {
-    done_ += bytes;
+    done_ = std::min(done_ + bytes, total_);
     if (progress_) progress_(done_, total_);
   }
 
@@ -37,9 +39,9 @@ struct PrepareOutput {
 };
 
 struct PrepareBytesConfig {
-  std::string input;
-  std::string split = {};  // counts, fractions or "enwik8", in the file's order; empty: 0.9,0.05,0.05
-  bool raw = false;        // accept a compressed file and use its bytes unchanged
+  std::vector<std::string> inputs;  // files, folders, or "-", standard input; joined in this order (joined_inputs.h)
+  std::string split = {};           // of the whole: counts, fractions or "enwik8"; empty: 0.9,0.05,0.05
+  bool raw = false;                 // use the bytes of packed files as they are
 };
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output);
 

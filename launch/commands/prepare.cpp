@@ -27,19 +27,30 @@ class PrepareLine {
     const double interval = terminal_ ? 0.1 : 10.0;
     if (std::chrono::duration<double>(now - drawn_).count() < interval) return;
     drawn_ = now;
+    if (total == 0) return print(fmt::format("prepare: {:.1f} MB received", static_cast<double>(done) / 1e6));
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double left = done > 0 ? seconds * static_cast<double>(total - done) / static_cast<double>(done) : 0;
-    const std::string line = fmt::format("prepare {:.1f}/{:.1f} MB, {} left", static_cast<double>(done) / 1e6,
-                                         static_cast<double>(total) / 1e6, duration_text(left));
+    print(fmt::format("prepare {:.1f}/{:.1f} MB, {} left", static_cast<double>(done) / 1e6,
+                      static_cast<double>(total) / 1e6, duration_text(left)));
+  }
+  void note(const std::string& sentence) {
+    clear();
+    std::fputs((printable(sentence) + "\n").c_str(), stderr);
+  }
+  ~PrepareLine() { clear(); }
+
+ private:
+  void print(const std::string& line) {
     std::fputs((terminal_ ? fmt::format("\r{:<60}", line) : line + "\n").c_str(), stderr);
     std::fflush(stderr);
     open_ = terminal_;
   }
-  ~PrepareLine() {
+
+  void clear() {
     if (open_) std::fputs(fmt::format("\r{:<60}\r", "").c_str(), stderr);
+    open_ = false;
   }
 
- private:
   bool terminal_ = isatty(STDERR_FILENO) != 0;
   bool open_ = false;
   Clock::time_point start_ = Clock::now(), drawn_ = start_;
@@ -66,7 +77,7 @@ void run_prepare(const Session& session, void (*prepare)(const Config&, const Pr
   catch_stop_signals();
   {
     PrepareLine line;
-    output.note = [](const std::string& sentence) { std::fputs((printable(sentence) + "\n").c_str(), stderr); };
+    output.note = [&](const std::string& sentence) { line.note(sentence); };
     output.progress = [&](std::int64_t done, std::int64_t total) { line.update(done, total); };
     prepare(config, output);
   }
@@ -85,12 +96,15 @@ struct Options {
 
 void add_bytes(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<Options<PrepareBytesConfig>>();
-  CLI::App* kind = add_kind(prepare, "bytes", "Any file, as bytes", o->output);
-  kind->add_option("--input", o->config.input, "the file")->required();
+  CLI::App* kind = add_kind(prepare, "bytes", "Any files, as bytes", o->output);
+  kind->add_option("--input", o->config.inputs,
+                   "files, folders or - (standard input), joined in this order; compressed files (gzip, xz, bzip2, "
+                   "zstd) and archives (tar, zip) are unpacked")
+      ->required();
   kind->add_option("--split", o->config.split,
-                   "train,valid,test in the file's order: bytes (90000000,5000000,5000000), fractions "
+                   "train,valid,test in the order of the input: bytes (90000000,5000000,5000000), fractions "
                    "(0.9,0.05,0.05, the default), or enwik8");
-  kind->add_flag("--raw", o->config.raw, "use the bytes as they are even if the file is compressed");
+  kind->add_flag("--raw", o->config.raw, "use the bytes of compressed files and archives as they are");
   kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output); });
 }
 

@@ -123,7 +123,7 @@ void make_folder(const fs::path& folder) {
 void prepare(DataKind kind, const std::string& raw, const PrepareOutput& output) {
   switch (kind) {
     case DataKind::bytes:
-      return prepare_bytes({raw, "0.9,0.05,0.05"}, output);
+      return prepare_bytes({{raw}, "0.9,0.05,0.05"}, output);
     case DataKind::cifar10:
       return prepare_cifar10({{raw}, 1}, output);
     case DataKind::images: {

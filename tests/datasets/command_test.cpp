@@ -1,33 +1,12 @@
 // `longstride prepare` and `longstride info` as a user runs them.
-#include <sys/wait.h>
+#include <algorithm>
 
-#include <array>
-#include <cstdio>
-
+#include "tests/datasets/command.h"
 #include "tests/datasets/foreign.h"
 #include "tests/datasets/support.h"
 
 namespace longstride {
 namespace {
-
-struct Outcome {
-  int code = -1;
-  std::string text;  // standard output and standard error
-};
-
-Outcome shell(const std::string& command) {
-  Outcome outcome;
-  const std::string line = fmt::format("bash -c \"{}\" 2>&1 < /dev/null", command);
-  FILE* pipe = popen(line.c_str(), "r");
-  std::array<char, 4096> buffer;
-  for (std::size_t got; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-    outcome.text.append(buffer.data(), got);
-  const int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
-
-Outcome call(const std::string& arguments) { return shell(fmt::format("'{}' {}", LONGSTRIDE_COMMAND, arguments)); }
 
 TEST(PrepareCommand, PreparesAndInfoVerifies) {
   const Folder folder;

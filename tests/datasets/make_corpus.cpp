@@ -67,6 +67,12 @@ int main(int count, char** arguments) {
   const NamedFiles files = {{"a.png", rgb}, {"folder/b.txt", counting(600)}, {std::string(120, 'x'), counting(10)}};
   for (const char* format : {"ustar", "gnutar", "pax", "zip"}) write("archive", format, make_archive(files, format));
   for (const char* filter : {"gzip", "xz"}) write("archive", filter, make_archive(files, "gnutar", filter));
+  for (const char* filter : {"gzip", "xz", "bzip2", "zstd"}) {
+    write("content", filter, make_archive({{"x", counting(600)}}, "raw", filter));
+    write("content", (std::string("tar.") + filter).c_str(), make_archive({{"x", counting(600)}}, "gnutar", filter));
+  }
+  for (const char* format : {"ustar", "pax", "zip"})
+    write("content", format, make_archive({{"x", counting(600)}, {"y/.z", counting(9)}, {"w", {}}}, format));
   write("wav", "pcm8.wav", make_wav(1, 1, 8, 1, counting(64)));
   write("wav", "pcm16.wav", make_wav(1, 2, 16, 4, counting(64)));
   write("wav", "pcm24.wav", make_wav(1, 1, 24, 3, counting(66)));

@@ -1,7 +1,8 @@
 # Tests of archives and of sound write their files with the libraries that read them; without a library, its replacement
 # is tested.
 if(LIBARCHIVE_FOUND)
-  target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/archive/archive_test.cpp)
+  target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/archive/archive_test.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/archive/packed_test.cpp)
   target_link_libraries(test_datasets PRIVATE PkgConfig::LIBARCHIVE)
 else()
   target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/archive/no_archive_test.cpp)

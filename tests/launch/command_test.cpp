@@ -337,7 +337,7 @@ TEST_F(Command, WhatCannotBePreparedIsRefusedAndLeavesNothing) {
     expect_refused({"prepare", kind, "--input", input, "--output", "y.h5"}, sentence);
   };
   prepare("bytes", "empty", "empty: is empty; there is nothing to prepare");
-  prepare("bytes", "nothing", "nothing: is a directory, but a file is needed");
+  prepare("bytes", "nothing", "nothing: holds no files; give a folder with files to read");
   prepare(
       "cifar10", "text.bin",
       "text.bin: has 4,000 bytes, but must have a multiple of 3,073, the size of a record; it is cut short or not a "

@@ -62,7 +62,12 @@ void make_files(const TemporaryDirectory& dir) {
   for (int i = 0; i < 100000; ++i) text += static_cast<char>('a' + i * i % 23);
   write_text(dir / "FILE", text);
   write_text(dir / "prompt.txt", text.substr(0, 100));
+  write_text(dir / "texts/a.txt", text);
+  fs::create_directories(dir / "more");
   std::ofstream(dir / "enwik8", std::ios::binary).seekp(99999999).put('x');  // as long as the real one
+  const std::string pack =
+      "cd '" + dir.path() + "' && gzip -c FILE > more/FILE.gz && python3 -m zipfile -c enwik8.zip enwik8";
+  ASSERT_EQ(std::system(pack.c_str()), 0);
   std::vector<float> sound(40000);
   for (std::size_t i = 0; i < sound.size(); ++i) sound[i] = std::sin(0.05F * static_cast<float>(i));
   for (const char* name : {"a.wav", "b.wav", "c.wav"}) {

@@ -12,5 +12,16 @@ TEST(NoArchive, SaysWhatToInstall) {
   EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
 }
 
+TEST(NoArchive, SaysWhatToInstallToUnpackText) {
+  const Folder folder;
+  const Bytes zip = {'P', 'K', 3, 4}, xz = {0xfd, '7', 'z', 'X', 'Z', 0};
+  for (const Bytes& start : {zip, xz}) {
+    put_file(folder / "text", start);
+    expect_user_error([&] { prepare_bytes({{folder / "text"}}, to(folder / "x.h5")); },
+                      "needs libarchive, which this build lacks; install libarchive-dev");
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+}
+
 }  // namespace
 }  // namespace longstride

@@ -1,0 +1,204 @@
+#include "datasets/prepare/byte_content.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "datasets/formats/archive.h"
+#include "datasets/formats/gzip.h"
+#include "framework/core/errors.h"
+#include "framework/core/text/numbers.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::size_t head_bytes = 512;  // enough to recognise every format; the header of a tar archive
+
+// A content this many times as large as its file is no text: gzip reaches 1,032 on zeros, and text stays below 100.
+constexpr std::uint64_t most_expansion = 2000;
+constexpr std::uint64_t harmless_bytes = std::uint64_t{64} << 20;  // allowed whatever the size of the file
+
+// "gzip", "zip", "tar" .., of packed bytes; empty otherwise.
+std::string packed_format(const std::uint8_t* head, std::size_t count) {
+  constexpr std::size_t tar_magic_at = 257;
+  constexpr std::string_view tar_magic = "ustar";
+  if (count >= tar_magic_at + tar_magic.size() &&
+      std::memcmp(head + tar_magic_at, tar_magic.data(), tar_magic.size()) == 0)
+    return "tar";
+  const std::string format = recognised_format(MemoryBlob("", head, count));
+  for (const char* packed : {"gzip", "xz", "bzip2", "zstd", "zip", "7z", "lz4"})
+    if (format == packed) return format;
+  return "";
+}
+
+std::unique_ptr<UnsizedStream> open_unpacked(const Blob& blob, const std::string& compression) {
+  return compression == "gzip" ? open_gzip(blob) : open_compressed(blob, compression);
+}
+
+class PlainContent final : public UnsizedStream {
+ public:
+  explicit PlainContent(const Blob& blob) : blob_(blob) {}
+  std::size_t read(void* out, std::size_t most) override {
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(most, blob_.size() - at_));
+    blob_.read(at_, out, count);
+    at_ += count;
+    return count;
+  }
+
+ private:
+  const Blob& blob_;
+  std::uint64_t at_ = 0;
+};
+
+// "a/.b/c" and "./.a", but not "./a/../b".
+bool is_hidden(const std::string& name) {
+  for (std::size_t begin = 0; begin < name.size();) {
+    const std::size_t end = std::min(name.find('/', begin), name.size());
+    const std::string_view part(name.data() + begin, end - begin);
+    if (part.starts_with('.') && part != "." && part != "..") return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+// The files of an archive that are not hidden. A name that occurs twice is refused: unpacked, the last file of that
+// name would replace the others.
+class ArchivedFiles {
+ public:
+  explicit ArchivedFiles(const Blob& blob) : blob_(blob), archive_(open_archive(blob)) {}
+
+  bool next() {
+    while (archive_->next()) {
+      if (is_hidden(archive_->member())) continue;
+      if (!names_.insert(archive_->member()).second)
+        throw user_error("{}: holds two files named '{}'; unpack it to a folder and use that", blob_.name(),
+                         archive_->member());
+      return true;
+    }
+    if (names_.empty()) throw user_error("{}: holds no files; give an archive with files to read", blob_.name());
+    return false;
+  }
+  Archive& file() { return *archive_; }
+
+ private:
+  const Blob& blob_;
+  std::unique_ptr<Archive> archive_;
+  std::set<std::string> names_;
+};
+
+class ArchiveContent final : public UnsizedStream {
+ public:
+  explicit ArchiveContent(const Blob& blob) : blob_(blob), files_(blob) {}
+
+  std::size_t read(void* out, std::size_t most) override {
+    auto* next = static_cast<std::uint8_t*>(out);
+    std::size_t got = 0;
+    while (got < most) {
+      if (head_at_ < head_.size()) {
+        const std::size_t count = std::min(most - got, head_.size() - head_at_);
+        std::memcpy(next + got, head_.data() + head_at_, count);
+        head_at_ += count, got += count;
+      } else if (open_ && files_.file().left() > 0) {
+        const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(most - got, files_.file().left()));
+        files_.file().read(next + got, count);
+        got += count;
+      } else if (!open_next()) {
+        break;
+      }
+    }
+    return got;
+  }
+
+ private:
+  bool open_next() {
+    if (ended_) return false;
+    open_ = files_.next();
+    ended_ = !open_;
+    if (!open_) return false;
+    Archive& file = files_.file();
+    head_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(head_bytes, file.left())));
+    head_at_ = 0;
+    if (!head_.empty()) file.read(head_.data(), head_.size());
+    const std::string format = packed_format(head_.data(), head_.size());
+    if (!format.empty())
+      throw user_error("{}: is packed itself ({}); unpack {} to a folder and use that", file.name(), format,
+                       blob_.name());
+    return true;
+  }
+
+  const Blob& blob_;
+  ArchivedFiles files_;
+  bool open_ = false, ended_ = false;
+  std::vector<std::uint8_t> head_;  // of the current file
+  std::size_t head_at_ = 0;
+};
+
+void check_expansion(const Blob& blob, std::uint64_t bytes) {
+  if (bytes <= std::max(harmless_bytes, most_expansion * blob.size())) return;
+  throw user_error(
+      "{}: has {} bytes but unpacks to more than {} times as many, as files made to fill disks do; unpack it first if "
+      "you trust it",
+      blob.name(), thousands(static_cast<std::int64_t>(blob.size())),
+      thousands(static_cast<std::int64_t>(most_expansion)));
+}
+
+// Reading all of a compressed file compares its checksums.
+std::uint64_t count_unpacked(const Blob& blob, const std::string& compression) {
+  const auto content = open_unpacked(blob, compression);
+  std::vector<std::uint8_t> buffer(std::size_t{1} << 18);
+  std::uint64_t sum = 0;
+  for (std::size_t got = buffer.size(); got == buffer.size();) {
+    got = content->read(buffer.data(), buffer.size());
+    sum += got;
+    check_expansion(blob, sum);
+  }
+  return sum;
+}
+
+std::uint64_t count_archived(const Blob& blob) {
+  std::uint64_t sum = 0;
+  for (ArchivedFiles files(blob); files.next(); check_expansion(blob, sum)) {
+    const std::uint64_t bytes = files.file().left();
+    sum = sum + bytes < sum ? UINT64_MAX : sum + bytes;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Packing packing_of(const Blob& blob) {
+  std::array<std::uint8_t, head_bytes> head;
+  const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), blob.size()));
+  blob.read(0, head.data(), count);
+  const std::string format = packed_format(head.data(), count);
+  if (format.empty()) return {};
+  if (format == "zip" || format == "tar") return {"", true};
+  if (format == "7z" || format == "lz4")
+    throw user_error(
+        "{}: is compressed ({}), so a model would learn its codes; unpack it first, or use its bytes as they are "
+        "with --raw",
+        blob.name(), format);
+  const std::size_t got = open_unpacked(blob, format)->read(head.data(), head.size());
+  const std::string inner = packed_format(head.data(), got);
+  if (!inner.empty() && inner != "tar")
+    throw user_error("{}: is packed twice ({} in {}); unpack it first", blob.name(), inner, format);
+  return {format, inner == "tar"};
+}
+
+std::int64_t content_bytes(const Blob& blob, const Packing& packing) {
+  std::uint64_t sum = blob.size();
+  if (!packing.compression.empty()) sum = count_unpacked(blob, packing.compression);
+  if (packing.archive) sum = count_archived(blob);
+  return static_cast<std::int64_t>(sum);
+}
+
+std::unique_ptr<UnsizedStream> open_content(const Blob& blob, const Packing& packing) {
+  if (packing.none()) return std::make_unique<PlainContent>(blob);
+  if (packing.archive) return std::make_unique<ArchiveContent>(blob);
+  return open_unpacked(blob, packing.compression);
+}
+
+}  // namespace longstride

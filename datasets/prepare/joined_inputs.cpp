@@ -1,0 +1,185 @@
+#include "datasets/prepare/joined_inputs.h"
+
+#include <algorithm>
+
+#include "datasets/formats/input_files.h"
+#include "datasets/prepare/dataset_writer.h"
+#include "datasets/prepare/standard_input.h"
+#include "framework/core/errors.h"
+#include "framework/core/files/sha256.h"
+#include "framework/core/text/numbers.h"
+
+namespace longstride {
+namespace {
+
+// Reports what is read of a blob as progress.
+class ObservedBlob final : public Blob {
+ public:
+  ObservedBlob(std::shared_ptr<const Blob> blob, InputProgress& progress)
+      : blob_(std::move(blob)), progress_(progress) {}
+  const std::string& name() const override { return blob_->name(); }
+  std::uint64_t size() const override { return blob_->size(); }
+  void read(std::uint64_t offset, void* out, std::size_t count) const override {
+    blob_->read(offset, out, count);
+    progress_.add(static_cast<std::int64_t>(count));
+  }
+  void check_unchanged() const override { blob_->check_unchanged(); }
+
+ private:
+  std::shared_ptr<const Blob> blob_;
+  InputProgress& progress_;
+};
+
+std::string sha256_of(const Blob& blob) {
+  Sha256 sha;
+  BlobStream stream(blob, &sha);
+  std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
+  while (stream.left() > 0)
+    stream.read(buffer.data(), static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), stream.left())));
+  return sha.hex();
+}
+
+}  // namespace
+
+// The input that is being read.
+struct JoinedInputs::Current {
+  Current(std::shared_ptr<const Blob> opened, InputProgress& progress, const Packing& packing)
+      : blob(opened), observed(std::move(opened), progress), content(open_content(observed, packing)) {}
+
+  std::shared_ptr<const Blob> blob;
+  ObservedBlob observed;
+  std::unique_ptr<UnsizedStream> content;
+  std::int64_t left = 0;
+  Sha256 sha;  // of what was read
+};
+
+JoinedInputs::~JoinedInputs() = default;
+
+JoinedInputs::JoinedInputs(const PrepareBytesConfig& config, const PrepareOutput& output) {
+  if (config.inputs.empty()) throw user_error("--input is needed: files, folders, or - for standard input");
+  inputs_ = list(config.inputs);
+  std::vector<std::string> files;
+  bool from_standard_input = false;
+  for (const Input& input : inputs_) {
+    const bool standard = input.path == "-";
+    if (standard && from_standard_input)
+      throw user_error("--input - is given twice, but standard input can be read once; name every input once");
+    from_standard_input = from_standard_input || standard;
+    if (!standard) files.push_back(input.path);
+  }
+  check_distinct(files);
+  if (from_standard_input) files.push_back("/dev/stdin");
+  check_output(output.path, output.replace, files);
+  const auto received = [&](std::int64_t bytes) {
+    if (output.progress) output.progress(bytes, 0);
+  };
+  if (from_standard_input) standard_input_ = read_standard_input(output.path, received);
+
+  std::int64_t work = 0;
+  for (Input& input : inputs_) {
+    const auto blob = open(input);
+    input.file_bytes = static_cast<std::int64_t>(blob->size());
+    if (!config.raw) input.packing = packing_of(*blob);
+    work += input.file_bytes * (input.packing.none() ? 1 : 2);
+  }
+  progress_.emplace(output.progress, work);
+  for (Input& input : inputs_) measure(input);
+  name_ = open(inputs_[0])->name();
+  if (inputs_.size() > 1) name_ += fmt::format(" and {} more input(s)", inputs_.size() - 1);
+  if (bytes_ == 0) throw user_error("{}: is empty; there is nothing to prepare", config.inputs[0]);
+}
+
+std::vector<JoinedInputs::Input> JoinedInputs::list(const std::vector<std::string>& paths) const {
+  std::vector<Input> inputs;
+  for (const std::string& path : paths) {
+    if (path == "-" || !is_folder(path)) {
+      inputs.push_back({path, true, {}});
+      continue;
+    }
+    const std::vector<std::string> files = files_under(path);
+    if (files.empty()) throw user_error("{}: holds no files; give a folder with files to read", path);
+    for (const std::string& file : files) inputs.push_back({file, false, {}});
+  }
+  return inputs;
+}
+
+void JoinedInputs::measure(Input& input) {
+  input.bytes = input.file_bytes;
+  if (!input.packing.none()) input.bytes = content_bytes(ObservedBlob(open(input), *progress_), input.packing);
+  if (input.bytes == 0 && input.named)
+    throw user_error("{}: is empty; there is nothing to prepare", open(input)->name());
+  bytes_ += input.bytes;
+}
+
+std::shared_ptr<const Blob> JoinedInputs::open(const Input& input) const {
+  if (input.path == "-") return standard_input_;
+  return std::make_shared<FileBlob>(input.path);
+}
+
+std::string JoinedInputs::packed_note() const {
+  std::int64_t count = 0, files = 0, unpacked = 0;
+  std::string name;
+  for (const Input& input : inputs_) {
+    if (input.packing.none()) continue;
+    if (count == 0) name = open(input)->name();
+    ++count;
+    files += input.file_bytes;
+    unpacked += input.bytes;
+  }
+  if (count == 0) return "";
+  if (count > 1) name += fmt::format(" and {} more packed input(s)", thousands(count - 1));
+  return fmt::format("{}: {} bytes, which unpack to {}", name, thousands(files), thousands(unpacked));
+}
+
+void JoinedInputs::open_next() {
+  const Input& input = inputs_[next_++];
+  const auto blob = open(input);
+  if (static_cast<std::int64_t>(blob->size()) != input.file_bytes)
+    throw user_error("{}: had {} bytes at first and has {} now; do not change a file while it is being read",
+                     blob->name(), input.file_bytes, blob->size());
+  current_ = std::make_unique<Current>(blob, *progress_, input.packing);
+  current_->left = input.bytes;
+}
+
+void JoinedInputs::close_current() {
+  const Input& input = inputs_[next_ - 1];
+  if (std::uint8_t more = 0; current_->content->read(&more, 1) != 0)
+    throw user_error("{}: has grown while it was being read; do not change a file while it is being read",
+                     current_->blob->name());
+  std::string sha = current_->sha.hex();
+  if (!input.packing.none()) {
+    sha = sha256_of(*current_->blob);
+    current_->blob->check_unchanged();
+  }
+  sources_.push_back({current_->blob->name(), input.file_bytes, sha});
+  current_ = nullptr;
+}
+
+void JoinedInputs::read(std::uint8_t* out, std::size_t count) {
+  while (count > 0) {
+    while (current_ == nullptr || current_->left == 0) {
+      if (current_ != nullptr) close_current();
+      LONGSTRIDE_CHECK(next_ < inputs_.size(), "{} more bytes are read than there are", count);
+      open_next();
+    }
+    const auto wanted =
+        static_cast<std::size_t>(std::min<std::int64_t>(current_->left, static_cast<std::int64_t>(count)));
+    if (current_->content->read(out, wanted) != wanted)
+      throw user_error("{}: has shrunk while it was being read; do not change a file while it is being read",
+                       current_->blob->name());
+    current_->sha.update(out, wanted);
+    current_->left -= static_cast<std::int64_t>(wanted);
+    out += wanted, count -= wanted;
+  }
+}
+
+std::vector<SourceFile> JoinedInputs::finish() {
+  if (current_ != nullptr) close_current();
+  while (next_ < inputs_.size()) {  // empty files at the end
+    open_next();
+    close_current();
+  }
+  return std::move(sources_);
+}
+
+}  // namespace longstride

@@ -1,0 +1,60 @@
+// The inputs of `prepare bytes` as one run of bytes, one after another in the order given, with nothing between them.
+// A folder stands for its files, sorted by path, without hidden ones. Each input is read in pieces; compressed inputs
+// are read twice, since their length has to be known to divide them.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "datasets/dataset.h"
+#include "datasets/formats/byte_input.h"
+#include "datasets/prepare/byte_content.h"
+#include "datasets/prepare/prepare.h"
+
+namespace longstride {
+
+class JoinedInputs {
+ public:
+  // Reads standard input, and measures every input. UserError for an input that is absent, empty, given twice, damaged,
+  // or the output.
+  JoinedInputs(const PrepareBytesConfig& config, const PrepareOutput& output);
+  ~JoinedInputs();
+
+  std::int64_t bytes() const { return bytes_; }
+  const std::string& name() const { return name_; }  // of all, for messages
+  // One sentence about the packed inputs; empty without any.
+  std::string packed_note() const;
+
+  // The next `count` bytes, which must be there. UserError if an input has changed since it was measured.
+  void read(std::uint8_t* out, std::size_t count);
+  // The files as they were given: packed ones with the size and the checksum of the file. After all bytes were read.
+  std::vector<SourceFile> finish();
+
+ private:
+  struct Input {
+    std::string path;    // "-": standard input
+    bool named = false;  // by the user, rather than found in a folder
+    Packing packing;
+    std::int64_t file_bytes = 0, bytes = 0;
+  };
+  struct Current;
+
+  std::vector<Input> list(const std::vector<std::string>& paths) const;
+  void measure(Input& input);
+  std::shared_ptr<const Blob> open(const Input& input) const;
+  void open_next();
+  void close_current();
+
+  std::shared_ptr<const Blob> standard_input_;
+  std::vector<Input> inputs_;
+  std::string name_;
+  std::int64_t bytes_ = 0;
+  std::optional<InputProgress> progress_;
+  std::size_t next_ = 0;  // the first input not yet opened
+  std::unique_ptr<Current> current_;
+  std::vector<SourceFile> sources_;
+};
+
+}  // namespace longstride

@@ -1,0 +1,153 @@
+// `prepare bytes` with what libarchive unpacks.
+#include <algorithm>
+#include <map>
+
+#include "framework/core/files/sha256.h"
+#include "tests/datasets/archive/archives.h"
+#include "tests/datasets/command.h"
+#include "tests/datasets/support.h"
+
+namespace longstride {
+namespace {
+
+Bytes all_bytes(const std::string& path) {
+  const auto dataset = Dataset::open(path);
+  Bytes out;
+  for (const char* split : split_names) {
+    const Bytes part = whole_split(*dataset, split);
+    out.insert(out.end(), part.begin(), part.end());
+  }
+  return out;
+}
+
+Bytes packed(const Bytes& content, const char* filter) { return make_archive({{"x", content}}, "raw", filter); }
+
+// Every form of `files`, by the name of its file.
+std::map<std::string, Bytes> forms(const NamedFiles& files) {
+  std::map<std::string, Bytes> out;
+  for (const char* format : {"ustar", "gnutar", "pax", "zip"}) out[format] = make_archive(files, format);
+  out["stored"] = make_archive(files, "zip", "", "zip:compression=store");
+  for (const char* filter : {"gzip", "xz", "bzip2", "zstd"})
+    out[std::string("tar.") + filter] = make_archive(files, "gnutar", filter);
+  return out;
+}
+
+void expect_refusal(const Folder& folder, const std::string& name, const Bytes& file, const std::string& message) {
+  put_file(folder / name, file);
+  expect_user_error([&] { prepare_bytes({{folder / name}}, to(folder / "x.h5")); }, message);
+}
+
+void expect_nothing_left(const Folder& folder) {
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
+  EXPECT_FALSE(folder.holds_temporaries());
+}
+
+TEST(PackedInputs, GiveTheBytesOfTheirFilesWhateverTheirNames) {
+  const Folder folder;
+  const Bytes text = random_bytes(300'000, 1), more = random_bytes(100, 2);
+  Bytes both = more;
+  both.insert(both.end(), text.begin(), text.end());
+  for (const char* filter : {"xz", "bzip2", "zstd", "gzip"}) {
+    put_file(folder / "a.txt", packed(text, filter));
+    prepare_bytes({{folder / "a.txt"}}, to(folder / "x.h5", true));
+    EXPECT_TRUE(all_bytes(folder / "x.h5") == text) << filter;
+  }
+  const NamedFiles files = {{"./z.txt", more}, {"__MACOSX/._z.txt", Bytes(9, 1)}, {"empty", {}}, {"a/enwik8", text}};
+  for (const auto& [name, bytes] : forms(files)) {
+    put_file(folder / name, bytes);
+    const Outcome outcome =
+        call(fmt::format("prepare bytes --force --input {0}/{1} --output {0}/x.h5", folder.path(), name));
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    EXPECT_NE(outcome.text.find(" bytes, which unpack to 300,100\n"), std::string::npos) << outcome.text;
+    EXPECT_TRUE(all_bytes(folder / "x.h5") == both) << name;
+    const auto sources = Dataset::open(folder / "x.h5")->sources();
+    ASSERT_EQ(sources.size(), 1u);
+    EXPECT_EQ(sources[0].bytes, static_cast<std::int64_t>(bytes.size()));
+    EXPECT_EQ(sources[0].sha256, sha256_of_file(folder / name));
+  }
+}
+
+TEST(PackedInputs, AreTakenFromStandardInput) {
+  const Folder folder;
+  const Bytes text = random_bytes(100'000, 1);
+  for (const auto& [name, bytes] : forms({{"enwik8", text}})) {
+    put_file(folder / name, bytes);
+    const Outcome outcome = shell(fmt::format("cat {1}/{2} | '{0}' prepare bytes --force --input - --output {1}/x.h5",
+                                              LONGSTRIDE_COMMAND, folder.path(), name));
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    EXPECT_TRUE(all_bytes(folder / "x.h5") == text) << name;
+  }
+}
+
+TEST(PackedInputs, AreRefusedWhenCutShort) {
+  const Folder folder;
+  const Bytes text = random_bytes(50'000, 1);
+  std::map<std::string, Bytes> all = forms({{"a", text}, {"b", text}});
+  for (const char* filter : {"xz", "bzip2", "zstd"}) all[filter] = packed(text, filter);
+  for (const auto& [name, whole] : all) {
+    const bool tar = name == "ustar" || name == "gnutar" || name == "pax";  // shorter than the magic: plain bytes
+    for (std::size_t part = 1; part < 16; ++part) {
+      SCOPED_TRACE(fmt::format("{} cut at sixteenth {}", name, part));
+      expect_refusal(folder, name, cut_short(whole, part), name);
+    }
+    for (const std::size_t less : {1, 2, 8, 15}) {
+      if (tar) continue;  // within the end mark
+      SCOPED_TRACE(fmt::format("{} without its last {} bytes", name, less));
+      expect_refusal(folder, name, Bytes(whole.begin(), whole.end() - static_cast<std::ptrdiff_t>(less)), name);
+    }
+  }
+  expect_nothing_left(folder);
+}
+
+TEST(PackedInputs, AreRefusedWhenDamaged) {
+  const Folder folder;
+  const Bytes text = random_bytes(50'000, 1);
+  std::map<std::string, Bytes> all = forms({{"a", text}});
+  for (const char* filter : {"xz", "bzip2"}) all[filter] = packed(text, filter);
+  for (const char* unchecked : {"ustar", "gnutar", "pax", "tar.zstd"}) all.erase(unchecked);  // no sum of their content
+  for (auto& [name, bytes] : all) {
+    bytes[bytes.size() / 2] ^= 0x10;
+    expect_refusal(folder, name, bytes, "damaged");
+  }
+  for (const char* filter : {"xz", "bzip2", "zstd"}) {
+    Bytes longer = packed(text, filter);
+    longer.insert(longer.end(), {'m', 'o', 'r', 'e'});
+    expect_refusal(folder, filter, longer, "is damaged or an empty");
+    const Bytes start = packed(text, filter);
+    Bytes garbage(start.begin(), start.begin() + 6);
+    garbage.resize(1000, 'x');
+    expect_refusal(folder, filter, garbage, "is damaged or an empty");
+    expect_refusal(folder, filter, packed({}, filter), "is damaged or an empty");
+  }
+  expect_nothing_left(folder);
+}
+
+TEST(PackedInputs, AreRefusedWhenTheyHoldNoText) {
+  const Folder folder;
+  const Bytes text = random_bytes(1000, 1);
+  expect_refusal(folder, "twice", packed(packed(text, "gzip"), "xz"), "is packed twice (gzip in xz)");
+  expect_refusal(folder, "same", packed(packed(text, "xz"), "xz"), "is compressed twice");
+  expect_refusal(folder, "zip.xz", packed(make_archive({{"a", text}}, "zip"), "xz"), "is packed twice (zip in xz)");
+  for (const auto& [name, bytes] : forms({{"b", text}, {"a.xz", packed(text, "xz")}}))
+    expect_refusal(folder, name, bytes, ":a.xz: is packed itself (xz); unpack ");
+  for (const auto& [name, bytes] : forms({{"a", text}, {"a", text}}))
+    expect_refusal(folder, name, bytes, "holds two files named 'a'");
+  for (const auto& [name, bytes] : forms({{".hidden", text}})) expect_refusal(folder, name, bytes, "holds no files");
+  for (const auto& [name, bytes] : forms({{"a", {}}})) expect_refusal(folder, name, bytes, "is empty");
+  expect_refusal(folder, "none.zip", make_archive({}, "zip"), "none.zip: is not a tar or zip archive");
+  expect_nothing_left(folder);
+}
+
+// 70 MB of zeros in a few KB; the same in an archive, whose table states the size.
+TEST(PackedInputs, AreRefusedWhenTheyAreMadeToFillDisks) {
+  const Folder folder;
+  const Bytes zeros(70'000'000, 0);
+  const Bytes bomb = packed(zeros, "zstd");
+  ASSERT_LT(bomb.size(), 10'000u);
+  expect_refusal(folder, "bomb.zst", bomb, "unpacks to more than 2,000 times as many");
+  expect_refusal(folder, "bomb.tar.zst", make_archive({{"a", zeros}}, "gnutar", "zstd"), "made to fill disks");
+  expect_nothing_left(folder);
+}
+
+}  // namespace
+}  // namespace longstride
