@@ -33,7 +33,7 @@ struct BandBackward {
 
   const Problem& problem;
   char* const shared;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int thread = this_thread(), lane = thread % 32;
   const int warp = __shfl_sync(~0u, thread / 32, 0);  // uniform, as the compiler can tell
   // Blocks on one multiprocessor load with different warps, because the loading warp has more work.
   const bool loads = thread == static_cast<int>(blockIdx.x / 128 % 4 * 32);

@@ -171,7 +171,7 @@ struct BandForward {
   };
   __device__ Sight sight_of(std::int32_t tile, std::int32_t first_key_tile, int warp) const {
     const std::int32_t begin = first_key_tile * rows, first = tile * rows + warp * warp_rows;
-    const int lane = threadIdx.x % 32, column = 2 * (lane % 4);
+    const int lane = this_lane(), column = 2 * (lane % 4);
     const BandLimit& limit = problem.limit;
     const int own = (first - begin) / warp_rows, from = max(limit.low(first) - begin, 0) / warp_rows,
               whole_from = max(limit.low(first + warp_rows - 1) - begin + warp_rows - 1, 0) / warp_rows;
@@ -204,7 +204,7 @@ struct BandForward {
     }
     meanwhile();
 
-    const int lane = threadIdx.x % 32;
+    const int lane = this_lane();
     const int high = lane / 4 - 2 * (lane % 4);  // last visible key of the own group, less the first column
     float top[2] = {First ? lowest : softmax.top[0], First ? lowest : softmax.top[1]};
     const auto find_top = [&](int c) {
@@ -315,7 +315,7 @@ struct BandForward {
   // because a fence waits for all earlier writes.
   __device__ void store(const BandForwardTask& task, std::int32_t tile, int warp, const float (&o)[ValueSize / 2],
                         const Result& result, float* lse) const {
-    const int lane = threadIdx.x % 32;
+    const int lane = this_lane();
     const std::int32_t first = tile * rows + warp * warp_rows;
     const float(&factor)[2] = result.factor;
     char* const to = shared + outputs_at + warp * warp_output_bytes;
@@ -347,7 +347,7 @@ struct BandForward {
   // ---- The loop over query tiles ----
 
   __device__ void consume(BandForwardTask task) const {
-    const int lane = threadIdx.x % 32;
+    const int lane = this_lane();
     const int warp =
         __shfl_sync(~0u, static_cast<int>(threadIdx.x / 32 % warps), 0);  // uniform, as the compiler can tell
     // Blocks on one multiprocessor load with different warps.
@@ -437,14 +437,14 @@ __global__ void __launch_bounds__(BandForward<T, KeySize, ValueSize, Groups, Blo
   const auto task_of = [&](int group) {
     return BandForwardTask(problem, static_cast<std::int32_t>(blockIdx.x) * Groups + group);
   };
-  const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
+  const int group = uniform(this_warpgroup());
   if (group < Groups && threadIdx.x % 128 == 0) band_of(group).init_barriers();
   __syncthreads();
   if constexpr (B::has_loader) {
     if (group == Groups) {
       registers_give<B::loader_registers>();
-      const int served = static_cast<int>(threadIdx.x / 32) - Groups * 4;
-      if (served < Groups && threadIdx.x % 32 == 0) {
+      const int served = this_warp() - Groups * 4;
+      if (served < Groups && this_lane() == 0) {
         const B band = band_of(served);
         typename B::Loads next(task_of(served));
         while (band.load_next(next)) {

@@ -219,7 +219,7 @@ struct Forward {
    private:
     __device__ void let_go(const RingSlot& slot) {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&control_.empty[slot.index]);
+      if (this_lane() == 0) barrier_arrive(&control_.empty[slot.index]);
     }
     __device__ void refill() {
       if constexpr (!tiling.specialised)
@@ -322,7 +322,7 @@ struct Forward {
       if (threadIdx.x % 4 == 0 && entry < task.length) lse[task.position(entry)] = result.lse;
     }
     named_barrier_sync(1 + threadIdx.x / 128, 128);  // all warps have finished reading q
-    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+    const int lane = this_lane(), row = threadIdx.x % 128 / 32 * 16 + lane % 16;
 #pragma unroll
     for (int j = 0; j < ValueSize / 8; j += 2) {
       const int chunk = (j + lane / 16) % (value_row / 16), box = j / 8;
