@@ -18,6 +18,9 @@ void check_config(const Optimizer::Config& c) {
   require(c.lr > 0, "lr", c.lr, "positive");
   require(c.steps > 0, "steps", static_cast<double>(c.steps), "positive");
   require(c.warmup >= 0, "warmup", static_cast<double>(c.warmup), "0 or more steps");
+  require(c.lr_floor >= 0 && c.lr_floor < c.lr, "lr_floor", c.lr_floor, "0 or more and below train.lr");
+  require(c.decay_steps > 0 || c.schedule != kernels::ScheduleKind::warmup_stable_decay, "decay_steps",
+          static_cast<double>(c.decay_steps), "positive");
   require(c.beta1 >= 0 && c.beta1 < 1, "beta1", c.beta1, "in [0, 1)");
   require(c.beta2 >= 0 && c.beta2 < 1, "beta2", c.beta2, "in [0, 1)");
   require(c.epsilon > 0, "epsilon", c.epsilon, "positive");
@@ -97,7 +100,8 @@ void Optimizer::update(Context& ctx, const Tensor& weights, const Tensor& gradie
     LONGSTRIDE_CHECK(ctx.step != nullptr, "the optimizer needs the step");
     ops::run(ctx, kernels::OptimizerScalarsArgs{state_.scalars.as<kernels::OptimizerScalars>(),
                                                 ctx.step,
-                                                {config_.lr, config_.warmup, config_.steps},
+                                                {config_.lr, config_.warmup, config_.steps, config_.schedule,
+                                                 config_.lr_floor, config_.decay_steps},
                                                 config_.clip,
                                                 config_.dynamic_loss_scale});
     for (const Updated& part : by_adam_) adam(ctx, part, flat);

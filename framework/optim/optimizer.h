@@ -1,4 +1,4 @@
-// Adam with decoupled weight decay, linear warmup and cosine decay, clipping by global norm, and an optional running
+// Adam with decoupled weight decay, a schedule of the learning rate, clipping by global norm, and an optional running
 // average of the weights (docs/develop/numerics.md). Matrices named by the caller are updated by Muon (muon.h) instead.
 // It owns no memory: the flat buffers are passed in and the scalars live next to them, so a step neither allocates nor
 // waits for the device.
@@ -21,6 +21,9 @@ class Optimizer {
     double lr = 0;            // peak
     std::int64_t warmup = 0;  // steps; 0: none
     std::int64_t steps = 0;   // of the whole run; the learning rate is 0 afterwards
+    kernels::ScheduleKind schedule = kernels::ScheduleKind::cosine;
+    double lr_floor = 0;           // approached at `steps`
+    std::int64_t decay_steps = 0;  // of warmup_stable_decay, at least 1
     double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
     double weight_decay = 0.01;
     double clip = 0;                  // largest global norm of the gradient; 0: no clipping

@@ -1,8 +1,11 @@
 // The settings of a training run, as a recipe's `train:` gives them.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "kernels/adam/adam.h"
 
 namespace longstride {
 
@@ -36,7 +39,10 @@ struct TrainConfig {
   std::int64_t global_batch = 0;  // sequences in one optimizer step, over all ranks
   std::int64_t micro_batch = 0;   // sequences in one forward and backward of one rank; 0: global_batch / ranks
   double lr = 0;
-  std::int64_t warmup = 5000;  // steps of linear warmup, then cosine to 0 at `steps`
+  std::int64_t warmup = 5000;  // steps of linear warmup
+  kernels::ScheduleKind schedule = kernels::ScheduleKind::cosine;
+  double lr_floor = 0;           // the learning rate that the schedule approaches at `steps`
+  std::int64_t decay_steps = 0;  // of warmup_stable_decay: the last steps, in which it falls; 0: last_tenth()
   OptimizerKind optimizer = OptimizerKind::adam;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0.01;  // decoupled; matrices and tables only
@@ -56,6 +62,9 @@ struct TrainConfig {
   double hang_seconds = 25;           // a rank that is silent or stuck for this long ends the job; 0: no watchdog
   std::vector<Stage> stages;          // `until` and `context` increase; empty: full context throughout
   ParallelConfig parallel;
+
+  std::int64_t last_tenth() const { return std::max<std::int64_t>(1, steps / 10); }
+  std::int64_t steps_of_decay() const { return decay_steps > 0 ? decay_steps : last_tenth(); }
 
   // Positions of a sequence at 0-based optimizer step `step` if a row has `whole` positions.
   std::int64_t context_at(std::int64_t step, std::int64_t whole) const {

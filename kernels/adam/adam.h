@@ -9,12 +9,19 @@
 
 namespace longstride::kernels {
 
-// lr(s) = peak min(1, (s + 1) / warmup) (1 + cos(pi s / steps)) / 2 at 0-based step s; 0 for s >= steps.
-// Warmup multiplies a cosine that spans the whole run. warmup 0 means none.
+// What multiplies the warmup: a cosine that spans the whole run; 1; or 1 until the last steps, then a line.
+enum class ScheduleKind : std::uint8_t { cosine, constant, warmup_stable_decay };
+
+// At 0-based step s
+//   lr(s) = min(1, (s + 1) / warmup) (peak f + floor (1 - f));  0 for s >= steps
+// where f is (1 + cos(pi s / steps)) / 2, or 1, or min(1, (steps - s) / decay_steps). warmup 0 means none.
 struct Schedule {
   double peak = 0;
   std::int64_t warmup = 0;
   std::int64_t steps = 0;
+  ScheduleKind kind = ScheduleKind::cosine;
+  double floor = 0;
+  std::int64_t decay_steps = 0;  // of warmup_stable_decay, at least 1
 };
 
 // fp16: the loss is multiplied by a power of two, so that small gradients do not vanish in half precision; the gradient
@@ -94,12 +101,22 @@ struct AverageArgs {
   Cost cost() const { return {WorkKind::optimizer, bytes_of(weights) + 2 * bytes_of(average), 0}; }
 };
 
-LONGSTRIDE_HOST_DEVICE inline double learning_rate(const Schedule& schedule, std::int64_t step) {
+// f above.
+LONGSTRIDE_HOST_DEVICE inline double part_of_peak(const Schedule& schedule, std::int64_t step) {
   constexpr double pi = 3.14159265358979323846;
+  if (schedule.kind == ScheduleKind::constant) return 1;
+  if (schedule.kind == ScheduleKind::cosine)
+    return 0.5 * (1 + std::cos(pi * static_cast<double>(step) / static_cast<double>(schedule.steps)));
+  const std::int64_t left = schedule.steps - step;
+  return left < schedule.decay_steps ? static_cast<double>(left) / static_cast<double>(schedule.decay_steps) : 1.0;
+}
+
+LONGSTRIDE_HOST_DEVICE inline double learning_rate(const Schedule& schedule, std::int64_t step) {
   if (step >= schedule.steps) return 0;
   const double s = static_cast<double>(step), warm = (s + 1) / static_cast<double>(schedule.warmup);
   const double ramp = schedule.warmup > 0 && warm < 1 ? warm : 1.0;
-  return schedule.peak * ramp * 0.5 * (1 + std::cos(pi * s / static_cast<double>(schedule.steps)));
+  const double f = part_of_peak(schedule, step);
+  return schedule.peak * ramp * f + schedule.floor * ramp * (1 - f);
 }
 
 // The work of optimizer_scalars, on either device.

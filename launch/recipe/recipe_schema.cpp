@@ -47,6 +47,12 @@ void visit_train(SettingsVisitor& v, TrainConfig& c) {
   v.field("micro_batch", c.micro_batch, Need::optional, sizes::micro_batch);
   v.field("lr", c.lr, Need::required, ranges::positive_real);
   v.field("warmup", c.warmup, Need::optional, ranges::not_negative);
+  v.choice("schedule", c.schedule, Need::optional,
+           Choices<kernels::ScheduleKind>{{"cosine", kernels::ScheduleKind::cosine},
+                                          {"constant", kernels::ScheduleKind::constant},
+                                          {"warmup_stable_decay", kernels::ScheduleKind::warmup_stable_decay}});
+  v.field("lr_floor", c.lr_floor, Need::optional, ranges::not_negative_real);
+  v.field("decay_steps", c.decay_steps, Need::optional, ranges::not_negative);
   v.field("beta1", c.beta1, Need::optional, ranges::fraction);
   v.field("beta2", c.beta2, Need::optional, ranges::fraction);
   v.field("epsilon", c.epsilon, Need::optional, ranges::positive_real);

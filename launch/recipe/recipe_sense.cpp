@@ -9,7 +9,7 @@ namespace {
 
 constexpr float least_normal = std::numeric_limits<float>::min();
 
-void check_schedule(RecipeChecker& check, const TrainConfig& t) {
+void check_warmup(RecipeChecker& check, const TrainConfig& t) {
   if (!check.none_in({"train.warmup", "train.steps"}) || t.warmup <= t.steps) return;
   const bool given = check.sets("train.warmup");
   check.refuse_at(
@@ -17,6 +17,42 @@ void check_schedule(RecipeChecker& check, const TrainConfig& t) {
       "train.warmup is {}{}, but must be at most train.steps, {}, or the learning rate never reaches train.lr; "
       "set train.warmup: {}, a tenth of the steps",
       t.warmup, given ? "" : " by default", t.steps, std::max<std::int64_t>(1, t.steps / 10));
+}
+
+// Keys that the schedule would ignore, and phases that do not fit.
+void check_schedule(RecipeChecker& check, const TrainConfig& t) {
+  if (!check.none_in({"train.schedule", "train.warmup", "train.steps", "train.decay_steps"})) return;
+  const bool decays = t.schedule == kernels::ScheduleKind::warmup_stable_decay;
+  if (t.decay_steps > 0 && !decays)
+    check.refuse("train.decay_steps",
+                 "train.decay_steps is {}, but train.schedule {} has no such phase; remove it, or set train.schedule: "
+                 "warmup_stable_decay",
+                 t.decay_steps, t.schedule == kernels::ScheduleKind::cosine ? "cosine" : "constant");
+  else if (decays && t.decay_steps > t.steps)
+    check.refuse("train.decay_steps",
+                 "train.decay_steps is {}, but must be at most train.steps, {}; set train.decay_steps: {}, a tenth of "
+                 "the steps",
+                 t.decay_steps, t.steps, t.last_tenth());
+  else if (decays && t.warmup <= t.steps && t.warmup + t.steps_of_decay() > t.steps)
+    check.refuse_at(where_of(check.root(), check.sets("train.decay_steps") ? "train.decay_steps" : "train.schedule"),
+                    "train.decay_steps",
+                    "train.decay_steps is {}{}, but with train.warmup, {}, must be at most train.steps, {}; lower one "
+                    "of the two",
+                    t.steps_of_decay(), t.decay_steps == 0 ? ", a tenth of the steps" : "", t.warmup, t.steps);
+}
+
+void check_floor(RecipeChecker& check, const TrainConfig& t) {
+  if (!check.none_in({"train.lr_floor", "train.lr", "train.schedule"}) || t.lr_floor == 0) return;
+  if (t.schedule == kernels::ScheduleKind::constant)
+    check.refuse("train.lr_floor",
+                 "train.lr_floor is {}, but train.schedule constant never lowers the learning rate; remove it, or set "
+                 "train.schedule: cosine",
+                 t.lr_floor);
+  else if (t.lr_floor >= t.lr)
+    check.refuse("train.lr_floor",
+                 "train.lr_floor is {}, but must be below train.lr, {}: it is a learning rate, not a part of one; set "
+                 "train.lr_floor: {:.3g}, a tenth of it",
+                 t.lr_floor, t.lr, t.lr / 10);
 }
 
 // Adam moves a weight by at most about the learning rate, and so does Muon as it is scaled here (optim/muon.h).
@@ -65,7 +101,9 @@ void check_watchdog(RecipeChecker& check, const TrainConfig& t) {
 void check_training_can_work(const Setting& root, const Recipe& recipe, RecipeMistakes& mistakes) {
   RecipeChecker check(root, mistakes);
   recipe.model->check_training(check);
+  check_warmup(check, recipe.train);
   check_schedule(check, recipe.train);
+  check_floor(check, recipe.train);
   check_rate(check, recipe.train);
   check_rounding(check, recipe.train);
   check_watchdog(check, recipe.train);

@@ -66,6 +66,20 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& ending
   return files;
 }
 
+std::string schedule_text(const TrainConfig& t) {
+  std::string text = t.warmup > 0 ? fmt::format("{:g} after {} steps of warmup", t.lr, thousands(t.warmup))
+                                  : fmt::format("{:g} from the first step", t.lr);
+  switch (t.schedule) {
+    case kernels::ScheduleKind::cosine:
+      return text + fmt::format(", cosine to {:g}", t.lr_floor);
+    case kernels::ScheduleKind::constant:
+      return text + ", then constant";
+    case kernels::ScheduleKind::warmup_stable_decay:
+      return text + fmt::format(", to {:g} in the last {} steps", t.lr_floor, thousands(t.steps_of_decay()));
+  }
+  return text;
+}
+
 class Report {
  public:
   explicit Report(const std::string& run)
@@ -259,8 +273,8 @@ std::string Report::settings() const {
                {"batch", fmt::format("{} sequences, {} bytes", recipe_.train.global_batch,
                                      thousands(recipe_.train.global_batch * recipe_.data.context))},
                {"optimizer",
-                fmt::format("{}, learning rate {:g}, warmup {} steps, weight decay {:g}, clip {:g}", kind,
-                            recipe_.train.lr, recipe_.train.warmup, recipe_.train.weight_decay, recipe_.train.clip)},
+                fmt::format("{}, weight decay {:g}, clip {:g}", kind, recipe_.train.weight_decay, recipe_.train.clip)},
+               {"learning rate", schedule_text(recipe_.train)},
                {"data", recipe_.data.path}};
   if (const auto* shown = capability<ShowsAttention>(*model_)) {
     const kernels::PatternConfig pattern = shown->attention().pattern;

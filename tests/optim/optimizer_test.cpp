@@ -11,6 +11,7 @@
 namespace longstride {
 namespace {
 
+using kernels::ScheduleKind;
 using testing::normals;
 using testing::OwnedTensor;
 using testing::Trial;
@@ -199,6 +200,9 @@ TEST(Optimizer, SettingsOutOfRangeAreUserErrors) {
   refuse([](auto& c) { c.lr = 0; });
   refuse([](auto& c) { c.steps = 0; });
   refuse([](auto& c) { c.warmup = -1; });
+  refuse([](auto& c) { c.lr_floor = -1; });
+  refuse([](auto& c) { c.lr_floor = c.lr; });
+  refuse([](auto& c) { c.schedule = ScheduleKind::warmup_stable_decay; });
   refuse([](auto& c) { c.beta1 = 1; });
   refuse([](auto& c) { c.beta2 = 1; });
   refuse([](auto& c) { c.epsilon = 0; });
@@ -216,6 +220,51 @@ TEST(Schedule, WarmsUpLinearlyOnACosineOfTheWholeRun) {
   EXPECT_GT(kernels::learning_rate(s, 99), 0.0);
   EXPECT_EQ(kernels::learning_rate(s, 100), 0.0);
   EXPECT_EQ(kernels::learning_rate(s, 1000), 0.0);
+}
+
+// Bit for bit: a floor of 0 must not change what runs without one have computed.
+TEST(Schedule, TheCosineToZeroIsTheFormulaWithoutAFloor) {
+  for (const double peak : {2.0, 3.5e-4, 1e-3, 0.3})
+    for (const std::int64_t warmup : {0, 1, 7, 10}) {
+      const kernels::Schedule s{peak, warmup, 97};
+      for (std::int64_t step = 0; step < 97; ++step) {
+        const double at = static_cast<double>(step), warm = (at + 1) / static_cast<double>(warmup);
+        const double ramp = warmup > 0 && warm < 1 ? warm : 1.0;
+        const double expected = peak * ramp * 0.5 * (1 + std::cos(3.14159265358979323846 * at / 97.0));
+        EXPECT_EQ(kernels::learning_rate(s, step), expected) << peak << " " << warmup << " " << step;
+      }
+    }
+}
+
+TEST(Schedule, TheCosineMayEndAtAFloor) {
+  const kernels::Schedule s{2.0, 10, 100, ScheduleKind::cosine, 0.5};
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 0), 0.1 * 2.0);
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 50), 1.25);
+  EXPECT_NEAR(kernels::learning_rate(s, 75), 0.5 + 1.5 * 0.14644660940672624, 1e-12);
+  EXPECT_NEAR(kernels::learning_rate(s, 99), 0.5, 1e-3);
+  EXPECT_GT(kernels::learning_rate(s, 99), 0.5);
+  EXPECT_EQ(kernels::learning_rate(s, 100), 0.0);
+}
+
+TEST(Schedule, ConstantStaysAtThePeakAfterTheWarmup) {
+  const kernels::Schedule s{2.0, 10, 100, ScheduleKind::constant};
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 4), 1.0);
+  for (std::int64_t step = 9; step < 100; ++step) EXPECT_EQ(kernels::learning_rate(s, step), 2.0) << step;
+  EXPECT_EQ(kernels::learning_rate(s, 100), 0.0);
+}
+
+TEST(Schedule, WarmupStableDecayFallsLinearlyInItsLastSteps) {
+  const kernels::Schedule s{2.0, 10, 100, ScheduleKind::warmup_stable_decay, 0.0, 20};
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 4), 1.0);
+  for (std::int64_t step = 9; step <= 80; ++step) EXPECT_EQ(kernels::learning_rate(s, step), 2.0) << step;
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 81), 1.9);
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 90), 1.0);
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 99), 0.1);
+  EXPECT_EQ(kernels::learning_rate(s, 100), 0.0);
+  const kernels::Schedule floored{2.0, 10, 100, ScheduleKind::warmup_stable_decay, 0.5, 20};
+  EXPECT_EQ(kernels::learning_rate(floored, 80), 2.0);
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(floored, 90), 1.25);
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(floored, 99), 0.5 + 1.5 / 20);
 }
 
 TEST(Schedule, WithoutWarmupStartsAtThePeak) { EXPECT_EQ(kernels::learning_rate({2.0, 0, 100}, 0), 2.0); }

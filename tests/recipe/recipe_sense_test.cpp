@@ -26,6 +26,32 @@ const Edit edits[] = {
      "r.yaml:14: train.warmup is 5000 by default, but must be at most train.steps, 20, or the learning rate never "
      "reaches "
      "train.lr; set train.warmup: 2, a tenth of the steps"},
+    {"warmup: 2", "warmup: 2\n  decay_steps: 5",
+     "r.yaml:18: train.decay_steps is 5, but train.schedule cosine has no such phase; remove it, or set "
+     "train.schedule: warmup_stable_decay"},
+    {"warmup: 2", "warmup: 2\n  decay_steps: 5\n  schedule: constant",
+     "r.yaml:18: train.decay_steps is 5, but train.schedule constant has no such phase; remove it, or set "
+     "train.schedule: warmup_stable_decay"},
+    {"warmup: 2", "warmup: 2\n  decay_steps: 21\n  schedule: warmup_stable_decay",
+     "r.yaml:18: train.decay_steps is 21, but must be at most train.steps, 20; set train.decay_steps: 2, a tenth of "
+     "the steps"},
+    {"warmup: 2", "warmup: 2\n  decay_steps: 19\n  schedule: warmup_stable_decay",
+     "r.yaml:18: train.decay_steps is 19, but with train.warmup, 2, must be at most train.steps, 20; lower one of the "
+     "two"},
+    {"warmup: 2", "warmup: 19\n  schedule: warmup_stable_decay",
+     "r.yaml:18: train.decay_steps is 2, a tenth of the steps, but with train.warmup, 19, must be at most train.steps, "
+     "20; lower one of the two"},
+    {"warmup: 2", "warmup: 2\n  lr_floor: 1e-4\n  schedule: constant",
+     "r.yaml:18: train.lr_floor is 0.0001, but train.schedule constant never lowers the learning rate; remove it, or "
+     "set train.schedule: cosine"},
+    {"warmup: 2", "warmup: 2\n  lr_floor: 0.1",
+     "r.yaml:18: train.lr_floor is 0.1, but must be below train.lr, 0.001: it is a learning rate, not a part of one; "
+     "set train.lr_floor: 0.0001, a tenth of it"},
+    {"warmup: 2", "warmup: 2\n  lr_floor: 1e-3",
+     "r.yaml:18: train.lr_floor is 0.001, but must be below train.lr, 0.001: it is a learning rate, not a part of one; "
+     "set train.lr_floor: 0.0001, a tenth of it"},
+    {"warmup: 2", "warmup: 2\n  schedule: linear",
+     "r.yaml:18: train.schedule is linear, but must be cosine or constant or warmup_stable_decay"},
     {"lr: 1.0e-3", "lr: 100",
      "r.yaml:16: train.lr is 100, but must be at most 1: a step moves every weight by about that much; set train.lr: "
      "3.5e-4, the paper's"},
@@ -64,6 +90,10 @@ TEST(RecipeSense, WhatCannotTrainIsRefusedWithTheValueToSet) {
 TEST(RecipeSense, TheLimitsThemselvesAreAllowed) {
   const char* allowed[][2] = {{"warmup: 2", "warmup: 20"},
                               {"warmup: 2", "warmup: 0"},
+                              {"warmup: 2", "warmup: 2\n  decay_steps: 18\n  schedule: warmup_stable_decay"},
+                              {"warmup: 2", "warmup: 18\n  schedule: warmup_stable_decay"},
+                              {"warmup: 2", "warmup: 20\n  schedule: constant"},
+                              {"warmup: 2", "warmup: 2\n  lr_floor: 9.9e-4"},
                               {"lr: 1.0e-3", "lr: 1"},
                               {"warmup: 2", "warmup: 2\n  epsilon: 1.2e-38"},
                               {"warmup: 2", "warmup: 2\n  hang_seconds: 1"},

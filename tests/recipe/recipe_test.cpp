@@ -97,6 +97,9 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_EQ(t.micro_batch, 2);
   EXPECT_EQ(t.lr, 3.5e-4);
   EXPECT_EQ(t.warmup, 7);
+  EXPECT_EQ(t.schedule, kernels::ScheduleKind::warmup_stable_decay);
+  EXPECT_EQ(t.lr_floor, 2e-5);
+  EXPECT_EQ(t.decay_steps, 250);
   EXPECT_EQ(t.beta1, 0.5);
   EXPECT_EQ(t.beta2, 0.75);
   EXPECT_EQ(t.epsilon, 1e-6);

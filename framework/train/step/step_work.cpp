@@ -22,6 +22,9 @@ Optimizer::Config optimizer_config(const TrainConfig& c, Device device) {
   o.lr = c.lr;
   o.warmup = c.warmup;
   o.steps = c.steps;
+  o.schedule = c.schedule;
+  o.lr_floor = c.lr_floor;
+  o.decay_steps = c.steps_of_decay();
   o.beta1 = c.beta1;
   o.beta2 = c.beta2;
   o.epsilon = c.epsilon;
