@@ -56,6 +56,7 @@ struct TrainConfig {
   std::int64_t log_every = 10;
   std::int64_t checkpoint_every = 1000;
   std::int64_t keep = 3;              // number of newest checkpoints kept; 0: all
+  bool keep_best = false;             // and the one with the lowest validation loss
   std::string mirror;                 // folder for a second copy of each checkpoint; empty: none
   std::int64_t evaluate_every = 0;    // steps; 0: only at the end
   std::int64_t evaluate_windows = 0;  // windows of the validation split scored each time; 0: all

@@ -53,6 +53,8 @@ class Trainer {
   std::int64_t saved_ = -1;  // step of the last checkpoint, which may still be in progress
   std::int64_t read_ = -1;   // the step of last_
   StepReport last_;
+  std::int64_t evaluated_ = -1;  // the step of valid_
+  EvaluationResult valid_;
   int high_reports_ = 0;        // consecutive reports of a loss far above that of guessing
   std::optional<double> peak_;  // operations per second of this device
   std::optional<MetricsWriter> metrics_;
@@ -81,8 +83,9 @@ class Watched {
 Trainer::Trainer(const TrainerSetup& setup)
     : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
   start_or_resume();
-  writer_.emplace(*setup_.comm, CheckpointPaths{setup_.run, setup_.config.keep, setup_.mirror}, step_.tensors(),
-                  step_.queue(), saved_);
+  const TrainConfig& config = setup_.config;
+  writer_.emplace(*setup_.comm, CheckpointPaths{setup_.run, config.keep, setup_.mirror, config.keep_best},
+                  step_.tensors(), step_.queue(), saved_);
   if (!first_rank()) return;
   metrics_.emplace(setup_.run, step_.step());
   progress_.emplace(stderr);
@@ -184,6 +187,8 @@ void Trainer::evaluate_now() {
   const auto working = [&](std::int64_t, std::int64_t) { setup_.comm->still_working(); };
   const EvaluationResult result =
       evaluate(*setup_.model, step_.context(), *setup_.validation, config, *setup_.comm, working);
+  evaluated_ = step_.step();
+  valid_ = result;
   if (first_rank() && result.bytes > 0) {
     const EvaluationMetrics metrics{step_.step(),           "valid",      result.loss(),
                                     result.bits_per_byte(), result.bytes, seconds_since(begin)};
@@ -203,6 +208,10 @@ void Trainer::save() {
   step_.describe(last_, state);
   state.recipe = setup_.recipe;
   state.data = setup_.record;
+  if (evaluated_ == step_.step() && valid_.bytes > 0 && std::isfinite(valid_.loss())) {
+    state.valid_loss = valid_.loss();
+    state.valid_bytes = valid_.bytes;
+  }
   if (first_rank()) keep([&] { metrics_->flush(); });  // before the checkpoint, in case of a power failure
   writer_->begin(state);
   saved_ = step_.step();

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct AttentionOptions {
-  std::string run, output, split = "test", data, weights = "automatic";
+  std::string run, output, split = "test", data, checkpoint = "last", weights = "automatic";
   std::vector<std::int64_t> layers, heads, queries;
   std::int64_t input = 0;
   bool replace = false;
@@ -159,7 +159,7 @@ class MapDrawing {
 
 void run_attention(AttentionOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
-  const LoadedRun run = load_run(o.run, o.weights);
+  const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
   const auto& shown = required<ShowsAttention>(*run.model, "show what it attends to");
   const AttentionLayers attention = shown.attention();
   const std::string own = (fs::path(o.run) / "attention").string();
@@ -199,6 +199,7 @@ void add_attention(CLI::App& app, Session& session) {
   attention->add_option("--input", o->input, "which sequence of the split, from 0")->check(not_below_zero());
   attention->add_option("--split", o->split, "train, valid or test")->check(CLI::IsMember({"train", "valid", "test"}));
   attention->add_option("--data", o->data, "a prepared dataset other than the recipe's");
+  attention->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   attention->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   attention->add_option("--output", o->output, "folder to write to; default: RUN/attention");

@@ -16,7 +16,7 @@ namespace {
 
 struct EvalOptions {
   std::string run;
-  std::string weights = "automatic";
+  std::string checkpoint = "last", weights = "automatic";
   bool json = false;
   EvaluateRequest request;
   DeviceOption device;
@@ -50,7 +50,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
 void run_eval(EvalOptions& o, Session& session) {
   o.request.device = chosen_device(o.device, *session.comm);
   o.request.quiet = o.json;
-  const LoadedRun run = load_run(o.run, o.weights);
+  const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
   const EvaluationResult result = evaluate_run(run, o.request, session);
   if (session.comm->rank() == 0) report(o, run, result);
 }
@@ -66,6 +66,7 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_option("--data", o->request.data, "a prepared dataset other than the recipe's");
   eval->add_option("--min-context", o->request.min_context, "minimum number of bytes of context for every scored byte")
       ->check(not_below_zero());
+  eval->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   eval->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   eval->add_option("--batch", o->request.batch,

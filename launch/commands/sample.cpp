@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 using Bytes = std::vector<std::uint8_t>;
 
 struct SampleOptions {
-  std::string run, output, prompt, complete, weights = "automatic", precision;
+  std::string run, output, prompt, complete, checkpoint = "last", weights = "automatic", precision;
   std::int64_t rate = 0, given = 0;
   bool replace = false;
   SampleConfig config;
@@ -196,7 +196,7 @@ Samples draw_samples(SampleOptions& o, const LoadedRun& run, Device device, Prec
 void run_sample(SampleOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;  // one process is enough, and the samples do not depend on the ranks
   const Device device = chosen_device(o.device, *make_single_communicator());
-  const LoadedRun run = load_run(o.run, o.weights);
+  const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
   check_device_computes(*run.model, device);
   const Precision precision = precision_of(o, run.recipe, device);
   check_lengths(o, *run.recipe.model);
@@ -244,6 +244,7 @@ void add_sample(CLI::App& app, Session& session) {
       ->check(above_zero())
       ->needs(complete);
   sample->add_option("--seed", sampling.seed, "seed of the draws")->check(not_below_zero());
+  sample->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   sample->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   sample->add_option("--rate", o->rate, "sound: samples per second; default: the dataset's")

@@ -54,6 +54,8 @@ constexpr Meaning meanings[] = {
     {"train.seed", "random_seed"},
     {"train.log_every", "log_interval logging_steps"},
     {"train.checkpoint_every", "save_every save_steps save_interval"},
+    {"train.keep", "save_total_limit keep_last"},
+    {"train.keep_best", "save_best load_best_model_at_end"},
     {"train.evaluate_every", "eval_every eval_steps eval_interval"},
     {"train.evaluate_windows", "eval_iters"},
     {"train.hang_seconds", "timeout"},

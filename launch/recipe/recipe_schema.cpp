@@ -72,6 +72,7 @@ void visit_train(SettingsVisitor& v, TrainConfig& c) {
   v.field("log_every", c.log_every, Need::optional, ranges::positive);
   v.field("checkpoint_every", c.checkpoint_every, Need::optional, ranges::not_negative);
   v.field("keep", c.keep, Need::optional, ranges::not_negative);
+  v.field("keep_best", c.keep_best, Need::optional);
   v.field("mirror", c.mirror, Need::optional);
   v.field("evaluate_every", c.evaluate_every, Need::optional, ranges::not_negative);
   v.field("evaluate_windows", c.evaluate_windows, Need::optional, ranges::not_negative);

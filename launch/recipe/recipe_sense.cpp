@@ -87,6 +87,27 @@ void check_rounding(RecipeChecker& check, const TrainConfig& t) {
       check.refuse(f.key, "{} is {}, which is 1 in fp32; set {}: {}", f.key, f.value, f.key, f.usual);
 }
 
+// The best checkpoint is one of those that are saved at a step that is evaluated.
+void check_best(RecipeChecker& check, const TrainConfig& t) {
+  if (!check.none_in({"train.keep_best", "train.evaluate_every", "train.checkpoint_every"}) || !t.keep_best) return;
+  const std::int64_t evaluate = t.evaluate_every, save = t.checkpoint_every;
+  if (evaluate == 0)
+    check.refuse("train.keep_best",
+                 "train.keep_best is true, but train.evaluate_every is 0, so there are no validation losses to choose "
+                 "by; set train.evaluate_every: {}",
+                 save > 0 ? save : t.last_tenth());
+  else if (save == 0)
+    check.refuse("train.keep_best",
+                 "train.keep_best is true, but train.checkpoint_every is 0, so there is only the last checkpoint; set "
+                 "train.checkpoint_every: {}",
+                 evaluate);
+  else if (save % evaluate != 0 && evaluate % save != 0)
+    check.refuse("train.keep_best",
+                 "train.keep_best is true, but few checkpoints have a validation loss, because train.checkpoint_every, "
+                 "{}, and train.evaluate_every, {}, are not multiples of one another; set train.evaluate_every: {}",
+                 save, evaluate, save);
+}
+
 // Ranks signal each other every tenth of hang_seconds, and a busy host may delay one by some tenths of a second.
 void check_watchdog(RecipeChecker& check, const TrainConfig& t) {
   if (check.none_in({"train.hang_seconds"}) && t.hang_seconds > 0 && t.hang_seconds < 1)
@@ -106,6 +127,7 @@ void check_training_can_work(const Setting& root, const Recipe& recipe, RecipeMi
   check_floor(check, recipe.train);
   check_rate(check, recipe.train);
   check_rounding(check, recipe.train);
+  check_best(check, recipe.train);
   check_watchdog(check, recipe.train);
 }
 

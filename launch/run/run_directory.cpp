@@ -2,10 +2,12 @@
 
 #include <spdlog/spdlog.h>
 
+#include <charconv>
 #include <map>
 #include <set>
 
 #include "framework/core/errors.h"
+#include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "launch/recipe/settings_tree.h"
 
@@ -53,6 +55,7 @@ bool may_change(const std::string& key) {
                                              "train.log_every",
                                              "train.checkpoint_every",
                                              "train.keep",
+                                             "train.keep_best",
                                              "train.mirror",
                                              "train.evaluate_every",
                                              "train.evaluate_windows",
@@ -70,8 +73,19 @@ std::map<std::string, std::string> values_of(const std::string& resolved, const 
 
 }  // namespace
 
-LoadedRun load_run(const std::string& run, const std::string& weights) {
-  const CheckpointState state = read_newest_state(run);
+CheckpointChoice parse_checkpoint_choice(const std::string& text) {
+  if (text == "last") return {CheckpointChoice::Kind::last};
+  if (text == "best") return {CheckpointChoice::Kind::best};
+  CheckpointChoice choice{CheckpointChoice::Kind::step};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, choice.step);
+  if (error != std::errc() || stop != end || choice.step < 0)
+    throw user_error("--checkpoint is '{}', but must be best, last, or a step such as 1000", printable(text));
+  return choice;
+}
+
+LoadedRun load_run(const std::string& run, const std::string& weights, const CheckpointChoice& choice) {
+  const CheckpointState state = read_state(run, choice);
   LoadedRun loaded;
   loaded.recipe = recipe_of_run(state.recipe, run + "/recipe.yaml");
   loaded.model = loaded.recipe.model->make_model();
@@ -86,7 +100,7 @@ LoadedRun load_run(const std::string& run, const std::string& weights) {
   loaded.weights = Block(Device::cpu, sized.bytes());
   loaded.masters = Tensor(loaded.weights.data(), Dtype::f32, flat);
   parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
-  loaded.step = load_weights(run, parameters, loaded.averaged).step;
+  loaded.step = load_weights(run, parameters, loaded.averaged, choice).step;
   loaded.data = state.data;
   return loaded;
 }

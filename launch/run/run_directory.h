@@ -22,9 +22,13 @@ struct LoadedRun {
   bool averaged = false;  // the weights are the running average rather than the last ones
 };
 
+// What --checkpoint may be: best, last, or a step.
+inline constexpr const char* checkpoint_help = "best (by validation loss), last, or the step of a checkpoint";
+CheckpointChoice parse_checkpoint_choice(const std::string& text);
+
 // weights: "automatic" (the average if the run keeps one), "last" or "average". UserError if `run` is not a run
-// directory or holds no whole checkpoint.
-LoadedRun load_run(const std::string& run, const std::string& weights);
+// directory or holds no whole checkpoint of this choice.
+LoadedRun load_run(const std::string& run, const std::string& weights, const CheckpointChoice& choice = {});
 
 // A difference between a resumed run and the run up to its last checkpoint.
 struct Change {

@@ -81,7 +81,7 @@ void prepare_places(RunPlaces& places, const TrainRequest& request, const DataRe
   lock_places(places, request.resume);
   if (!request.resume) return;
   if (!places.mirror.empty())
-    if (const auto step = restore_from_mirror(places.run, places.mirror))
+    if (const auto step = restore_from_mirror(places.run, places.mirror, request.recipe.train.keep_best))
       spdlog::warn("{}: step {} is taken from {}, which holds the newest whole checkpoint", places.run, *step,
                    places.mirror);
   list_changes(changes_since_checkpoint(places.run, request.recipe, data), request.accept_changes, places.run);
@@ -138,6 +138,11 @@ TrainingOutcome train_run(const TrainRequest& request, Session& session) {
   const auto dataset = Dataset::open(recipe.data.path);
   const auto data = open_training_data(*dataset, recipe.data, recipe.train.seed);
   const auto validation = dataset->split("valid", recipe.data.cross_files);
+  if (recipe.train.keep_best && validation->sequences() == 0)
+    throw user_error(
+        "{}: 'valid' is empty, but train.keep_best chooses by its loss; prepare it with a larger split, or "
+        "set train.keep_best: false",
+        recipe.data.path);
   divide_batch(recipe.train, session.comm->size());
   gradient_type(recipe.train, request.device);
   TrainerSetup setup;

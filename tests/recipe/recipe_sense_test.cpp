@@ -52,6 +52,18 @@ const Edit edits[] = {
      "set train.lr_floor: 0.0001, a tenth of it"},
     {"warmup: 2", "warmup: 2\n  schedule: linear",
      "r.yaml:18: train.schedule is linear, but must be cosine or constant or warmup_stable_decay"},
+    {"warmup: 2", "warmup: 2\n  keep_best: true",
+     "r.yaml:18: train.keep_best is true, but train.evaluate_every is 0, so there are no validation losses to choose "
+     "by; set train.evaluate_every: 1000"},
+    {"warmup: 2", "warmup: 2\n  keep_best: true\n  checkpoint_every: 0",
+     "r.yaml:18: train.keep_best is true, but train.evaluate_every is 0, so there are no validation losses to choose "
+     "by; set train.evaluate_every: 2"},
+    {"warmup: 2", "warmup: 2\n  keep_best: true\n  checkpoint_every: 0\n  evaluate_every: 5",
+     "r.yaml:18: train.keep_best is true, but train.checkpoint_every is 0, so there is only the last checkpoint; set "
+     "train.checkpoint_every: 5"},
+    {"warmup: 2", "warmup: 2\n  keep_best: true\n  checkpoint_every: 6\n  evaluate_every: 4",
+     "r.yaml:18: train.keep_best is true, but few checkpoints have a validation loss, because train.checkpoint_every, "
+     "6, and train.evaluate_every, 4, are not multiples of one another; set train.evaluate_every: 6"},
     {"lr: 1.0e-3", "lr: 100",
      "r.yaml:16: train.lr is 100, but must be at most 1: a step moves every weight by about that much; set train.lr: "
      "3.5e-4, the paper's"},
@@ -94,6 +106,8 @@ TEST(RecipeSense, TheLimitsThemselvesAreAllowed) {
                               {"warmup: 2", "warmup: 18\n  schedule: warmup_stable_decay"},
                               {"warmup: 2", "warmup: 20\n  schedule: constant"},
                               {"warmup: 2", "warmup: 2\n  lr_floor: 9.9e-4"},
+                              {"warmup: 2", "warmup: 2\n  keep_best: true\n  evaluate_every: 500"},
+                              {"warmup: 2", "warmup: 2\n  keep_best: true\n  evaluate_every: 2000"},
                               {"lr: 1.0e-3", "lr: 1"},
                               {"warmup: 2", "warmup: 2\n  epsilon: 1.2e-38"},
                               {"warmup: 2", "warmup: 2\n  hang_seconds: 1"},

@@ -111,8 +111,9 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_EQ(t.seed, 9000000000u);
   EXPECT_FALSE(t.graph);
   EXPECT_EQ(t.log_every, 3);
-  EXPECT_EQ(t.checkpoint_every, 0);
+  EXPECT_EQ(t.checkpoint_every, 22);
   EXPECT_EQ(t.keep, 0);
+  EXPECT_TRUE(t.keep_best);
   EXPECT_EQ(t.evaluate_every, 11);
   EXPECT_EQ(t.evaluate_windows, 13);
   EXPECT_EQ(t.hang_seconds, 9);

@@ -57,6 +57,17 @@ inline CheckpointState state_at(std::int64_t step) {
   return {step, 18446744073709551615u, step * 4096, 8, 4, "name: small\nmodel: {layers: 2}\n", {}, 0, 1.0 / 3};
 }
 
+// The same with a validation loss.
+inline void save_scored(const std::string& run, std::int64_t step, std::optional<double> valid_loss,
+                        std::int64_t keep = 0, bool keep_best = false, std::int64_t valid_bytes = 1000) {
+  SmallTraining training;
+  training.fill(static_cast<double>(step));
+  CheckpointState state = state_at(step);
+  state.valid_loss = valid_loss;
+  state.valid_bytes = valid_bytes;
+  save_checkpoint(run, state, training.tensors(), keep, keep_best);
+}
+
 // Saves a checkpoint with values derived from its step.
 inline void save(const std::string& run, std::int64_t step, std::int64_t keep = 0) {
   SmallTraining training;

@@ -69,31 +69,122 @@ struct WholeCheckpoint {
   CheckpointManifest manifest;
 };
 
-std::optional<WholeCheckpoint> find_newest_whole(const std::string& run, Verify depth) {
-  const std::vector<std::int64_t> steps = checkpoint_steps(run);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const std::string directory = checkpoint_directory(run, *step);
+CheckpointManifest checked(const std::string& directory, const CheckpointManifest& manifest) {
+  if (manifest.version <= checkpoint_version) return manifest;
+  throw user_error("{}: is a checkpoint of a later version of Longstride; read it with that version, or move it away",
+                   directory);
+}
+
+// The first of these steps whose checkpoint is whole. Those before it are skipped with a warning.
+std::optional<WholeCheckpoint> first_whole(const std::string& run, const std::vector<std::int64_t>& steps,
+                                           Verify depth) {
+  for (const std::int64_t step : steps) {
+    const std::string directory = checkpoint_directory(run, step);
+    CheckpointManifest manifest;
     try {
-      const CheckpointManifest manifest = verified(directory, *step, depth);
-      if (manifest.version <= checkpoint_version) return WholeCheckpoint{directory, manifest};
+      manifest = verified(directory, step, depth);
     } catch (const UserError& error) {
-      spdlog::warn("the checkpoint of step {} is skipped: {}", *step, error.what());
+      spdlog::warn("the checkpoint of step {} is skipped: {}", step, error.what());
       continue;
     }
-    throw user_error("{}: is a checkpoint of a later version of Longstride; read it with that version, or move it away",
-                     directory);
+    return WholeCheckpoint{directory, checked(directory, manifest)};
   }
   return std::nullopt;
 }
 
-WholeCheckpoint newest_whole(const std::string& run, Verify depth) {
-  if (std::optional<WholeCheckpoint> found = find_newest_whole(run, depth)) return *found;
-  const std::size_t count = checkpoint_steps(run).size();
-  if (count == 0) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
-  throw user_error("{}: none of its {} checkpoints is complete; start the run again", run, count);
+std::optional<WholeCheckpoint> find_newest_whole(const std::string& run, Verify depth) {
+  std::vector<std::int64_t> steps = checkpoint_steps(run);
+  std::reverse(steps.begin(), steps.end());
+  return first_whole(run, steps, depth);
 }
 
+// "2, 4 and 10"; the middle of a long list is left out.
+std::string listed(const std::vector<std::int64_t>& steps) {
+  constexpr std::size_t most = 12, ends = 4;
+  std::string out = fmt::format("{}", steps.front());
+  for (std::size_t i = 1; i < steps.size(); ++i) {
+    const bool skips = steps.size() > most && i == ends;
+    if (skips) i = steps.size() - ends;
+    out += fmt::format("{}{}{}", i + 1 == steps.size() ? " and " : ", ", skips ? "... " : "", steps[i]);
+  }
+  return out;
+}
+
+WholeCheckpoint whole_of_step(const std::string& run, std::int64_t step, std::vector<std::int64_t> steps,
+                              Verify depth) {
+  const std::string directory = checkpoint_directory(run, step);
+  try {
+    return {directory, checked(directory, verified(directory, step, depth))};
+  } catch (const UserError& error) {
+    std::erase(steps, step);
+    throw user_error("{}: the checkpoint of step {} cannot be read ({}); {}", run, step, error.what(),
+                     steps.empty() ? "it is the only one" : "choose from " + listed(steps));
+  }
+}
+
+WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& choice, Verify depth) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run);
+  if (steps.empty()) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
+  std::vector<std::int64_t> wanted = {choice.step};
+  if (choice.kind == CheckpointChoice::Kind::last) wanted.assign(steps.rbegin(), steps.rend());
+  if (choice.kind == CheckpointChoice::Kind::best) wanted = steps_by_valid_loss(run, steps.back(), true);
+  if (choice.kind == CheckpointChoice::Kind::step && !std::binary_search(steps.begin(), steps.end(), choice.step))
+    throw user_error("{}: holds no checkpoint of step {}; choose from {}", run, choice.step, listed(steps));
+  if (wanted.empty())
+    throw user_error(
+        "{}: none of its checkpoints has a validation loss to choose the best by, because training evaluated at other "
+        "steps (train.evaluate_every); choose from {}",
+        run, listed(steps));
+  if (choice.kind == CheckpointChoice::Kind::step) return whole_of_step(run, choice.step, steps, depth);
+  if (std::optional<WholeCheckpoint> found = first_whole(run, wanted, depth)) return *found;
+  if (choice.kind == CheckpointChoice::Kind::last)
+    throw user_error("{}: none of its {} checkpoints is complete; start the run again", run, steps.size());
+  throw user_error("{}: no checkpoint that has a validation loss is complete; choose from {}", run, listed(steps));
+}
+
+WholeCheckpoint newest_whole(const std::string& run, Verify depth) { return chosen_whole(run, {}, depth); }
+
 }  // namespace
+
+std::vector<std::int64_t> steps_by_valid_loss(const std::string& run, std::int64_t newest, bool warn) {
+  std::vector<CheckpointState> scored;  // ascending in step
+  for (const std::int64_t step : checkpoint_steps(run)) {
+    if (step > newest) break;
+    const std::string path = checkpoint_directory(run, step) + "/" + checkpoint_names::state;
+    try {
+      const CheckpointState state = parse_manifest(read_file(path), path).state;
+      if (state.step == step && state.valid_loss) scored.push_back(state);
+    } catch (const UserError& error) {
+      if (warn) spdlog::warn("the checkpoint of step {} is skipped: {}", step, error.what());
+    }
+  }
+  std::vector<std::int64_t> steps;
+  if (scored.empty()) return steps;
+  const std::int64_t bytes = scored.back().valid_bytes;
+  std::erase_if(scored, [&](const CheckpointState& state) { return state.valid_bytes != bytes; });
+  std::reverse(scored.begin(), scored.end());
+  std::stable_sort(scored.begin(), scored.end(),
+                   [](const CheckpointState& a, const CheckpointState& b) { return *a.valid_loss < *b.valid_loss; });
+  for (const CheckpointState& state : scored) steps.push_back(state.step);
+  return steps;
+}
+
+std::optional<std::int64_t> best_step(const std::string& run, std::int64_t newest) {
+  for (const std::int64_t step : steps_by_valid_loss(run, newest, false)) try {
+      verified(checkpoint_directory(run, step), step, Verify::sizes);
+      return step;
+    } catch (const UserError&) {  // nothing that could be kept
+    }
+  return std::nullopt;
+}
+
+bool is_whole(const std::string& run, std::int64_t step) {
+  try {
+    return verified(checkpoint_directory(run, step), step, Verify::checksums).version <= checkpoint_version;
+  } catch (const UserError&) {
+    return false;
+  }
+}
 
 std::optional<std::int64_t> newest_whole_step(const std::string& run) {
   const std::optional<WholeCheckpoint> found = find_newest_whole(run, Verify::checksums);
@@ -137,8 +228,9 @@ CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& ru
   return parse_manifest(text, "the checkpoint that rank 0 has read").state;
 }
 
-CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average) {
-  const WholeCheckpoint found = newest_whole(run, Verify::checksums);
+CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average,
+                             const CheckpointChoice& choice) {
+  const WholeCheckpoint found = chosen_whole(run, choice, Verify::checksums);
   const std::vector<std::string> averages = files_of(found.manifest, checkpoint_names::average);
   if (average && !averages.empty())
     read_average(found.directory, averages, parameters);
@@ -147,6 +239,10 @@ CheckpointState load_weights(const std::string& run, ParameterSet& parameters, b
   return found.manifest.state;
 }
 
-CheckpointState read_newest_state(const std::string& run) { return newest_whole(run, Verify::sizes).manifest.state; }
+CheckpointState read_state(const std::string& run, const CheckpointChoice& choice) {
+  return chosen_whole(run, choice, Verify::sizes).manifest.state;
+}
+
+CheckpointState read_newest_state(const std::string& run) { return read_state(run, {}); }
 
 }  // namespace longstride

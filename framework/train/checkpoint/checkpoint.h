@@ -35,6 +35,16 @@ struct CheckpointState {
   std::int64_t good_steps = 0;       // fp16: since the loss scale last changed
   std::optional<double> loss;        // of the last training step, nats; absent when it was not finite
   DataRecord data = {};              // empty: written by a version that did not record it
+  // Of the validation split at this very step, nats; absent when it was not evaluated then, or was not finite.
+  std::optional<double> valid_loss = {};
+  std::int64_t valid_bytes = 0;  // scored for it
+};
+
+// Which checkpoint of a run to read: the newest, the one with the lowest validation loss, or the one of a step.
+struct CheckpointChoice {
+  enum class Kind : std::uint8_t { last, best, step };
+  Kind kind = Kind::last;
+  std::int64_t step = 0;
 };
 
 // What a checkpoint holds: flat buffers of parameters.flat_size() elements in the host's memory, which
@@ -51,6 +61,15 @@ struct TrainingTensors {
 // Steps that have a checkpoint directory, ascending, whole or not; empty when there is none.
 std::vector<std::int64_t> checkpoint_steps(const std::string& run);
 
+// The steps that have a validation loss, the lowest first and of equals the newest. Leaves out steps after `newest`,
+// and those that scored another number of bytes than the newest that has a loss: such losses cannot be compared. Reads
+// only each state.json, and skips those that cannot be read, with a warning if `warn`.
+std::vector<std::int64_t> steps_by_valid_loss(const std::string& run, std::int64_t newest, bool warn);
+// The first of them whose files have their sizes.
+std::optional<std::int64_t> best_step(const std::string& run, std::int64_t newest);
+// Whether the checkpoint of this step is whole, comparing every checksum.
+bool is_whole(const std::string& run, std::int64_t step);
+
 // Step of the newest whole checkpoint, comparing every checksum; nothing when there is none.
 std::optional<std::int64_t> newest_whole_step(const std::string& run);
 
@@ -64,11 +83,14 @@ CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTen
 CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& run, const TrainingTensors& tensors);
 
 // Reads only the weights, for evaluation and sampling, into the (host) masters of `parameters`: the running average if
-// the checkpoint has one and `average` is true, otherwise the masters. UserErrors as above.
-CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average);
+// the checkpoint has one and `average` is true, otherwise the masters. UserErrors as above, and when there is no
+// checkpoint of this choice; a damaged one that is the best or the last gives way to the next.
+CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average,
+                             const CheckpointChoice& choice = {});
 
-// Reads only the state of the newest checkpoint, which a command needs to build the model before it loads the weights.
-// Checks the files' sizes; checksums are checked on loading.
+// Reads only the state of a checkpoint, which a command needs to build the model before it loads the weights. Checks
+// the files' sizes; checksums are checked on loading.
+CheckpointState read_state(const std::string& run, const CheckpointChoice& choice);
 CheckpointState read_newest_state(const std::string& run);
 
 }  // namespace longstride

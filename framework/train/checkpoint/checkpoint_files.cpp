@@ -263,19 +263,22 @@ std::map<std::string, FileDigest> write_share(const std::string& directory, std:
 }
 
 void commit_checkpoint(const std::string& run, const CheckpointState& state,
-                       const std::map<std::string, FileDigest>& files, AtomicDirectory& directory, std::int64_t keep) {
+                       const std::map<std::string, FileDigest>& files, AtomicDirectory& directory, std::int64_t keep,
+                       bool keep_best) {
   const CheckpointManifest manifest{checkpoint_version, state, files};
   write_file_atomically(directory.path() + "/" + checkpoint_names::state, manifest_text(manifest));
   directory.commit();
-  remove_oldest_checkpoints(run, state.step, keep);
+  remove_oldest_checkpoints(run, state.step, keep, keep_best);
 }
 
-void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std::int64_t keep) {
+void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std::int64_t keep, bool keep_best) {
   std::vector<std::int64_t> steps = checkpoint_steps(run);
   std::erase_if(steps, [&](std::int64_t step) { return step > newest; });
   const auto kept = static_cast<std::size_t>(keep);
-  for (std::size_t i = 0; keep > 0 && i + kept < steps.size(); ++i)
-    remove_checkpoint(checkpoint_directory(run, steps[i]));
+  if (keep == 0 || steps.size() <= kept) return;
+  const std::optional<std::int64_t> best = keep_best ? best_step(run, newest) : std::nullopt;
+  for (std::size_t i = 0; i + kept < steps.size(); ++i)
+    if (steps[i] != best) remove_checkpoint(checkpoint_directory(run, steps[i]));
 }
 
 void read_parameters(const std::string& path, const ParameterSet& parameters, const Tensor& flat) {

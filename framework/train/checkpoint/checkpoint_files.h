@@ -49,11 +49,13 @@ std::map<std::string, FileDigest> write_share(const std::string& directory, std:
 
 // Writes state.json, which lists `files`, gives the directory its name, and removes the run's oldest checkpoints.
 void commit_checkpoint(const std::string& run, const CheckpointState& state,
-                       const std::map<std::string, FileDigest>& files, AtomicDirectory& directory, std::int64_t keep);
+                       const std::map<std::string, FileDigest>& files, AtomicDirectory& directory, std::int64_t keep,
+                       bool keep_best = false);
 
 // Deletes the oldest checkpoints beyond `keep` (0: none), counting only those up to step `newest`: checkpoints of later
-// steps were skipped as damaged when the run resumed.
-void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std::int64_t keep);
+// steps were skipped as damaged when the run resumed. With `keep_best` the one with the lowest validation loss stays
+// too.
+void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std::int64_t keep, bool keep_best = false);
 
 // Fills the parameters from a file that holds exactly these; `flat` as in TrainingTensors, or the parameters' own
 // masters if absent.

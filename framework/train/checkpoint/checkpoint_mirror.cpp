@@ -1,5 +1,7 @@
 #include "framework/train/checkpoint/checkpoint_mirror.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -41,18 +43,42 @@ void copy_checkpoint(const std::string& from, std::int64_t step, const std::stri
   directory->commit();
 }
 
-}  // namespace
-
-void mirror_checkpoint(const std::string& run, std::int64_t step, const std::string& mirror, std::int64_t keep) {
-  copy_checkpoint(run, step, mirror);
-  remove_oldest_checkpoints(mirror, step, keep);
+bool holds(const std::string& run, std::int64_t step) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run);
+  return std::binary_search(steps.begin(), steps.end(), step);
 }
 
-std::optional<std::int64_t> restore_from_mirror(const std::string& run, const std::string& mirror) {
+// A run that has lost its best checkpoint continues without it if the mirror's is damaged.
+void restore_best(const std::string& run, const std::string& mirror, std::int64_t newest) {
+  for (const std::int64_t step : steps_by_valid_loss(mirror, newest, true)) {
+    if (is_whole(run, step)) return;
+    if (!is_whole(mirror, step)) continue;
+    copy_checkpoint(mirror, step, run);
+    spdlog::warn("{}: step {}, the best, is taken from {}", run, step, mirror);
+    return;
+  }
+}
+
+}  // namespace
+
+void mirror_checkpoint(const std::string& run, std::int64_t step, const std::string& mirror, std::int64_t keep,
+                       bool keep_best) {
+  copy_checkpoint(run, step, mirror);
+  if (const auto best = keep_best ? best_step(run, step) : std::nullopt; best && !holds(mirror, *best)) try {
+      copy_checkpoint(run, *best, mirror);
+    } catch (const UserError& error) {
+      spdlog::warn("the best checkpoint, of step {}, has no second copy: {}", *best, error.what());
+    }
+  remove_oldest_checkpoints(mirror, step, keep, keep_best);
+}
+
+std::optional<std::int64_t> restore_from_mirror(const std::string& run, const std::string& mirror, bool keep_best) {
   const std::optional<std::int64_t> second = newest_whole_step(mirror);
-  if (!second || newest_whole_step(run).value_or(-1) >= *second) return std::nullopt;
-  copy_checkpoint(mirror, *second, run);
-  return second;
+  const std::int64_t first = newest_whole_step(run).value_or(-1);
+  const bool newer = second && first < *second;
+  if (newer) copy_checkpoint(mirror, *second, run);
+  if (keep_best && second) restore_best(run, mirror, std::max(first, *second));
+  return newer ? second : std::nullopt;
 }
 
 }  // namespace longstride

@@ -198,10 +198,10 @@ void CheckpointWriter::collect() {
 
 // The checkpoint is valid once it has its name; a failed second copy does not end the run.
 void CheckpointWriter::commit() {
-  commit_checkpoint(paths_.run, state_, files_, *directory_, paths_.keep);
+  commit_checkpoint(paths_.run, state_, files_, *directory_, paths_.keep, paths_.keep_best);
   if (paths_.mirror.empty()) return;
   try {
-    mirror_checkpoint(paths_.run, state_.step, paths_.mirror, paths_.keep);
+    mirror_checkpoint(paths_.run, state_.step, paths_.mirror, paths_.keep, paths_.keep_best);
   } catch (const UserError& error) {
     mirror_error_ = error.what();
   }

@@ -33,6 +33,7 @@ struct CheckpointPaths {
   std::int64_t keep = 0;    // newest checkpoints kept; 0: all
   std::string mirror = "";  // a directory for a second copy, made by rank 0's thread; failure is only a warning.
                             // Empty: none
+  bool keep_best = false;   // the checkpoint with the lowest validation loss is kept as well
 };
 
 class CheckpointWriter {

@@ -1,0 +1,124 @@
+// Which checkpoint the commands read, and that a run keeps its best one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "framework/train/checkpoint/checkpoint.h"
+#include "launch/report/run_history.h"
+#include "tests/launch/command.h"
+
+namespace longstride::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Steps = std::vector<std::int64_t>;
+
+// With this learning rate the loss first falls, then rises.
+constexpr const char* recipe = R"(name: small
+data: {kind: bytes, path: x.h5, context: 64}
+model:
+  kind: sparse_transformer
+  layers: 1
+  width: 16
+  heads: 2
+  attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}
+train: {steps: 6, global_batch: 2, lr: 0.5, warmup: 3, schedule: constant, checkpoint_every: 1, evaluate_every: 1, keep: 1, mirror: copies}
+)";
+
+class CheckpointChosen : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
+    write_text(dir / "text.bin", text);
+    write_text(dir / "r.yaml", recipe);
+    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}).exit_code, 0);
+  }
+  CommandResult run(const std::vector<std::string>& arguments) const { return run_command(arguments, dir.path()); }
+  void train(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"train", "r.yaml", "--run", "run"});
+    const CommandResult result = run(more);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  }
+  Steps steps(const std::string& place = "run") const { return checkpoint_steps(dir / place); }
+  // By the losses that training has logged.
+  EvaluationPoint best() const {
+    const auto all = read_history(dir / "run").evaluations;
+    return *std::min_element(all.begin(), all.end(),
+                             [](auto& a, auto& b) { return a.bits_per_byte < b.bits_per_byte; });
+  }
+  Json evaluated(const std::string& checkpoint) const {
+    const CommandResult result = run({"eval", "run", "--split", "valid", "--checkpoint", checkpoint, "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(result.out);
+  }
+  void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) const {
+    const CommandResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
+  }
+  const TemporaryDirectory dir;
+};
+
+TEST_F(CheckpointChosen, TheBestIsKeptAlsoByTheMirrorAndByAResumedRun) {
+  train({"--set", "train.keep_best=true"});
+  const EvaluationPoint first = best();
+  ASSERT_LT(first.step, 6);
+  EXPECT_EQ(steps(), (Steps{first.step, 6}));
+  EXPECT_EQ(steps("copies/run"), steps());
+  train({"--set", "train.keep_best=true", "--set", "train.steps=9", "--resume-changed"});
+  ASSERT_EQ(best().step, first.step);
+  EXPECT_EQ(steps(), (Steps{first.step, 9}));
+  EXPECT_EQ(steps("copies/run"), steps());
+  fs::remove_all(dir / "run/checkpoints");
+  train({"--set", "train.keep_best=true", "--set", "train.steps=10", "--resume-changed"});
+  EXPECT_EQ(steps(), (Steps{first.step, 10}));
+  const Json scored = evaluated("best");
+  EXPECT_EQ(scored.at("step"), first.step);
+  EXPECT_NEAR(scored.at("bits_per_byte").get<double>(), first.bits_per_byte, 1e-4);
+}
+
+TEST_F(CheckpointChosen, CommandsReadTheLastUnlessTheyAreToldOtherwise) {
+  train({"--set", "train.keep=0"});
+  ASSERT_LT(best().step, 6);
+  EXPECT_EQ(Json::parse(run({"eval", "run", "--json"}).out).at("step"), 6);
+  EXPECT_EQ(evaluated("last").at("step"), 6);
+  EXPECT_EQ(evaluated("2").at("step"), 2);
+  EXPECT_EQ(evaluated("best").at("step"), best().step);
+  const CommandResult drawn = run({"sample", "run", "--checkpoint", "2", "--output", "drawn"});
+  EXPECT_NE(drawn.out.find("from step 2: drawn\n"), std::string::npos) << drawn.out << drawn.err;
+  const CommandResult shown = run({"attention", "run", "--checkpoint", "3", "--output", "shown"});
+  EXPECT_NE(shown.out.find("picture(s) of step 3, "), std::string::npos) << shown.out << shown.err;
+}
+
+TEST_F(CheckpointChosen, AChoiceThatThereIsNotIsRefusedWithThoseThereAre) {
+  train({"--set", "train.keep=2", "--set", "train.evaluate_every=0", "--set", "train.steps=5"});
+  for (const char* command : {"eval", "sample", "attention"}) {
+    expect_refused({command, "run", "--checkpoint", "3"}, "run: holds no checkpoint of step 3; choose from 4 and 5");
+    expect_refused({command, "run", "--checkpoint", "newest"},
+                   "--checkpoint is 'newest', but must be best, last, or a step such as 1000");
+  }
+  fs::remove_all(dir / "run/checkpoints/step-00000005");  // the only step that was evaluated
+  expect_refused({"eval", "run", "--checkpoint", "best"},
+                 "run: none of its checkpoints has a validation loss to choose the best by, because training evaluated "
+                 "at other steps (train.evaluate_every); choose from 4");
+}
+
+TEST_F(CheckpointChosen, KeepingTheBestNeedsLossesToChooseBy) {
+  expect_refused(
+      {"train", "r.yaml", "--run", "run", "--set", "train.keep_best=true", "--set", "train.evaluate_every=0"},
+      "--set train.keep_best=true: train.keep_best is true, but train.evaluate_every is 0, so there are no "
+      "validation losses to choose by; set train.evaluate_every: 1");
+  ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "none.h5", "--split", "3000,0,1000"}).exit_code,
+            0);
+  expect_refused({"train", "r.yaml", "--run", "run", "--set", "train.keep_best=true", "--set", "data.path=none.h5"},
+                 "none.h5: 'valid' is empty, but train.keep_best chooses by its loss; prepare it with a larger split, "
+                 "or set train.keep_best: false");
+  EXPECT_FALSE(fs::exists(dir / "run"));
+}
+
+}  // namespace
+}  // namespace longstride::testing
