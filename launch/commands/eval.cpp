@@ -1,14 +1,18 @@
 // longstride eval RUN: bits per byte of a split of the data, with the newest whole checkpoint.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "datasets/dataset.h"
+#include "framework/core/errors.h"
 #include "framework/core/text/printable.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
+#include "launch/report/run_history.h"
 #include "launch/run/evaluate_run.h"
 
 namespace longstride {
@@ -47,12 +51,36 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
              o.request.spread ? fmt::format(" +- {:.4f}", result.standard_error) : "", result.loss());
 }
 
+// A run that cannot be written to, such as another user's, can still be evaluated.
+void keep(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& result) {
+  const EvaluateRequest& request = o.request;
+  KeptEvaluation kept;
+  kept.step = run.step;
+  kept.split = request.split;
+  kept.data = request.data.empty() ? run.recipe.data.path : request.data;
+  kept.weights = run.averaged ? "average" : "last";
+  kept.min_context = request.min_context;
+  kept.max_windows = request.max_windows;
+  kept.windows = result.windows;
+  kept.spread = request.spread;
+  kept.bytes = result.bytes;
+  kept.bits_per_byte = result.bits_per_byte();
+  try {
+    kept.sha256 = Dataset::open(kept.data)->stored_sha256(kept.split);
+    keep_evaluation(o.run, kept);
+  } catch (const UserError& error) {
+    spdlog::warn("the score is not kept in the run: {}", error.what());
+  }
+}
+
 void run_eval(EvalOptions& o, Session& session) {
   o.request.device = chosen_device(o.device, *session.comm);
   o.request.quiet = o.json;
   const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
   const EvaluationResult result = evaluate_run(run, o.request, session);
-  if (session.comm->rank() == 0) report(o, run, result);
+  if (session.comm->rank() != 0) return;
+  report(o, run, result);
+  keep(o, run, result);
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // longstride sample RUN: draws sequences, or completes given beginnings, and writes text, PNG or WAV.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <memory>
 #include <optional>
 
@@ -14,6 +17,7 @@
 #include "datasets/formats/wav.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/core/text/printable.h"
 #include "framework/train/evaluate/evaluation_memory.h"
 #include "framework/train/sample/sampler.h"
 #include "framework/train/step/precision.h"
@@ -32,25 +36,35 @@ namespace fs = std::filesystem;
 using Bytes = std::vector<std::uint8_t>;
 
 struct SampleOptions {
-  std::string run, output, prompt, complete, checkpoint = "last", weights = "automatic", precision;
+  std::string run, output, prompt, prompt_text, complete, checkpoint = "last", weights = "automatic", precision;
   std::int64_t rate = 0, given = 0;
   bool replace = false;
   SampleConfig config;
   DeviceOption device;
 };
 
+// At most a byte more than `limit`.
 Bytes read_prompt(const std::string& path, std::int64_t limit) {
-  constexpr const char* purpose = "--prompt names a file whose bytes every sample begins with";
+  constexpr const char* purpose =
+      "--prompt names a file whose bytes every sample begins with, or is - for standard input";
+  const std::string name = path == "-" ? "standard input" : path;
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) throw user_error("{}: is a directory; {}", path, purpose);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw user_error("{}: cannot be read; {}", path, purpose);
+  if (path != "-" && fs::is_directory(path, ignored)) throw user_error("{}: is a directory; {}", name, purpose);
+  std::ifstream file;
+  if (path != "-") file.open(path, std::ios::binary);
+  std::istream& in = path == "-" ? std::cin : file;
+  if (!in) throw user_error("{}: cannot be read; {}", name, purpose);
   Bytes out;
   char c = 0;
   while (static_cast<std::int64_t>(out.size()) <= limit && in.get(c)) out.push_back(static_cast<std::uint8_t>(c));
-  if (in.bad()) throw user_error("{}: cannot be read; {}", path, purpose);
-  if (out.empty()) throw user_error("{}: is empty; {}; leave it out to begin with nothing", path, purpose);
+  if (in.bad()) throw user_error("{}: cannot be read; {}", name, purpose);
+  if (out.empty()) throw user_error("{}: is empty; {}; leave it out to begin with nothing", name, purpose);
   return out;
+}
+
+// "--prompt-text", "standard input" or the file's name.
+std::string name_of_prompt(const SampleOptions& o) {
+  return !o.prompt_text.empty() ? "--prompt-text" : o.prompt == "-" ? "standard input" : o.prompt;
 }
 
 // All pictures side by side in rows of `across`.
@@ -138,11 +152,10 @@ std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
 
 void set_prompts(SampleOptions& o, const std::vector<Bytes>& originals) {
   SampleConfig& c = o.config;
-  if (!o.prompt.empty()) {
-    c.prompts = {read_prompt(o.prompt, c.length)};
-    if (static_cast<std::int64_t>(c.prompts.front().size()) >= c.length)
-      throw user_error("{}: the prompt must be shorter than the {} bytes of a sample", o.prompt, c.length);
-  }
+  if (!o.prompt.empty()) c.prompts = {read_prompt(o.prompt, c.length)};
+  if (!o.prompt_text.empty()) c.prompts = {Bytes(o.prompt_text.begin(), o.prompt_text.end())};
+  if (!c.prompts.empty() && static_cast<std::int64_t>(c.prompts.front().size()) >= c.length)
+    throw user_error("{}: the prompt must be shorter than the {} bytes of a sample", name_of_prompt(o), c.length);
   for (const Bytes& whole : originals) c.prompts.emplace_back(whole.begin(), whole.begin() + o.given);
 }
 
@@ -193,28 +206,67 @@ Samples draw_samples(SampleOptions& o, const LoadedRun& run, Device device, Prec
   return sample(*run.model, ctx, o.config, [&](std::int64_t done, std::int64_t all) { line.update(done, all); });
 }
 
+// Each line without its line break, as a terminal may show it: with escape sequences made visible, but tabs as they
+// are.
+std::string safe_for_terminal(std::string_view text) {
+  std::string out;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    const bool plain = i < text.size() && (text[i] == '\n' || text[i] == '\t');
+    if (!plain && i < text.size()) continue;
+    out += printable(text.substr(begin, i - begin));
+    if (plain) out += text[i];
+    begin = i + 1;
+  }
+  return out;
+}
+
+// Exactly the bytes of a single sample if standard output is not a terminal. Several have headings as from `head`.
+void print_samples(const std::vector<Bytes>& samples) {
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    std::string text(samples[s].begin(), samples[s].end());
+    if (terminal) text = safe_for_terminal(text);
+    if (samples.size() > 1) text = fmt::format("{}==> sample-{:03}.txt <==\n{}", s > 0 ? "\n" : "", s, text);
+    if ((terminal || samples.size() > 1) && !text.ends_with('\n')) text += '\n';
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  }
+}
+
+void check_prompt_text(const SampleOptions& o, const LoadedRun& run) {
+  if (o.prompt_text.empty() || run.recipe.data.kind == DataKind::bytes) return;
+  throw user_error(
+      "--prompt-text is for runs on text, but the samples of {} are {}; give their first bytes in a file "
+      "with --prompt",
+      o.run, run.recipe.data.kind == DataKind::audio ? "sound" : "pictures");
+}
+
 void run_sample(SampleOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;  // one process is enough, and the samples do not depend on the ranks
   const Device device = chosen_device(o.device, *make_single_communicator());
   const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
   check_device_computes(*run.model, device);
   const Precision precision = precision_of(o, run.recipe, device);
+  check_prompt_text(o, run);
   check_lengths(o, *run.recipe.model);
   const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
   set_prompts(o, originals);
   const std::string own = (fs::path(o.run) / "samples").string();
+  const bool printed = o.output.empty() && run.recipe.data.kind == DataKind::bytes;
   if (o.output.empty()) o.output = own;
 
   const std::int64_t rate = sampling_rate(o, run);
-  const std::vector<std::string> inputs(o.prompt.empty() ? 0 : 1, o.prompt);
+  const std::vector<std::string> inputs(o.prompt.empty() || o.prompt == "-" ? 0 : 1, o.prompt);
   make_output_folder(o.output, o.replace || is_same_place(o.output, own), inputs);  // before the work, not after it
   const Samples samples = draw_samples(o, run, device, precision);
   write_samples(o.output, run, samples.bytes, rate);
   const Geometry& g = run.recipe.model->geometry;
   if (!originals.empty() && g.rows > 0)
     write_completions((fs::path(o.output) / "completions.png").string(), samples.bytes, originals, o.given, g);
-  fmt::print("{} sample(s) of {} bytes at temperature {:g} from step {}: {}\n", samples.bytes.size(), o.config.length,
-             o.config.sampling.temperature, run.step, o.output);
+  if (printed) print_samples(samples.bytes);
+  std::fflush(stdout);
+  fmt::print(printed ? stderr : stdout, "{} sample(s) of {} bytes at temperature {:g} from step {}: {}\n",
+             samples.bytes.size(), o.config.length, o.config.sampling.temperature, run.step, o.output);
 }
 
 }  // namespace
@@ -235,11 +287,15 @@ void add_sample(CLI::App& app, Session& session) {
       ->add_option("--top-p", sampling.top_p,
                    "draw from the fewest likeliest bytes that together have this probability")
       ->check(CLI::Range(0.0, 1.0));
-  CLI::Option* prompt = sample->add_option("--prompt", o->prompt, "file whose bytes every sample begins with");
+  CLI::Option* prompt =
+      sample->add_option("--prompt", o->prompt, "file whose bytes every sample begins with, or - for standard input");
+  CLI::Option* prompt_text =
+      sample->add_option("--prompt-text", o->prompt_text, "text that every sample begins with")->excludes(prompt);
   CLI::Option* complete =
       sample->add_option("--complete", o->complete, "continue the beginnings of the first sequences of this split")
           ->check(CLI::IsMember({"train", "valid", "test"}))
-          ->excludes(prompt);
+          ->excludes(prompt)
+          ->excludes(prompt_text);
   sample->add_option("--given", o->given, "bytes that --complete takes from each sequence; default: half")
       ->check(above_zero())
       ->needs(complete);
@@ -249,7 +305,7 @@ void add_sample(CLI::App& app, Session& session) {
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   sample->add_option("--rate", o->rate, "sound: samples per second; default: the dataset's")
       ->check(CLI::Range(1000, 192000));
-  sample->add_option("--output", o->output, "folder to write to; default: RUN/samples");
+  sample->add_option("--output", o->output, "folder to write to; default: RUN/samples, and text is printed too");
   sample->add_flag("--force", o->replace, "write into a folder that holds files, and replace those of the same names");
   sample
       ->add_option("--batch", o->config.batch,

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "framework/core/files/append_file.h"
 #include "framework/core/files/files.h"
 
 namespace longstride {
@@ -83,14 +84,16 @@ std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
   for (const Json& line : objects_in(evaluations_file(run)))
     kept.push_back({whole(line, "step"), text(line, "split"), text(line, "data"), text(line, "weights"),
                     text(line, "sha256"), whole(line, "min_context"), whole(line, "max_windows"), whole(line, "bytes"),
-                    number(line, "bits_per_byte")});
+                    number(line, "bits_per_byte"), whole(line, "windows"), line.value("spread", Json()) == true});
   return kept;
 }
 
 void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
+  for (const KeptEvaluation& kept : kept_evaluations(run))
+    if (kept.same_question(e) && kept.sha256 == e.sha256 && kept.bits_per_byte == e.bits_per_byte) return;
   const std::string path = evaluations_file(run);
-  std::string content = std::filesystem::exists(path) ? read_file(path) : "";
-  if (!content.empty() && content.back() != '\n') content += '\n';
+  const std::string content = std::filesystem::exists(path) ? read_file(path) : "";
+  const bool cut_short = !content.empty() && content.back() != '\n';
   const Json line = {{"step", e.step},
                      {"split", e.split},
                      {"data", e.data},
@@ -98,9 +101,12 @@ void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
                      {"sha256", e.sha256},
                      {"min_context", e.min_context},
                      {"max_windows", e.max_windows},
+                     {"windows", e.windows},
+                     {"spread", e.spread},
                      {"bytes", e.bytes},
                      {"bits_per_byte", e.bits_per_byte}};
-  write_file_atomically(path, content + line.dump() + '\n');
+  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace);  // a path may not be UTF-8
+  AppendFile(path).append((cut_short ? "\n" : "") + text + '\n');
 }
 
 }  // namespace longstride

@@ -30,21 +30,24 @@ struct RunHistory {
 // Lines that are cut short or not ours are skipped; a run without metrics has an empty history.
 RunHistory read_history(const std::string& run);
 
-// A figure that takes long to compute, so RUN/evaluations.jsonl keeps it.
+// A figure that takes long to compute, so RUN/evaluations.jsonl keeps it: what `eval` and `reproduce` have scored.
 struct KeptEvaluation {
   std::int64_t step = 0;
-  std::string split, data, weights;  // data: path of the dataset
-  std::string sha256;                // of the split's bytes; empty: unknown
-  std::int64_t min_context = 0, max_windows = 0, bytes = 0;
+  std::string split, data, weights;                          // data: path of the dataset
+  std::string sha256;                                        // of the split's bytes; empty: unknown
+  std::int64_t min_context = 0, max_windows = 0, bytes = 0;  // max_windows: 0: all
   double bits_per_byte = 0;
+  std::int64_t windows = 0;  // scored; 0: unknown
+  bool spread = false;       // whether they are spread over the split rather than its first
 
   bool same_question(const KeptEvaluation& other) const {
     return step == other.step && split == other.split && data == other.data && weights == other.weights &&
-           min_context == other.min_context && max_windows == other.max_windows &&
+           min_context == other.min_context && max_windows == other.max_windows && spread == other.spread &&
            (sha256 == other.sha256 || sha256.empty() || other.sha256.empty());
   }
 };
 std::vector<KeptEvaluation> kept_evaluations(const std::string& run);
+// Appends a line, unless there is one with the same answer to the same question.
 void keep_evaluation(const std::string& run, const KeptEvaluation& evaluation);
 
 }  // namespace longstride

@@ -187,6 +187,7 @@ void Reproduction::evaluate_row(TableRow& row) {
   const EvaluationResult result = evaluate_run(loaded, request, session_);
   m.bits_per_byte = wanted.bits_per_byte = result.bits_per_byte();
   m.scored = wanted.bytes = result.bytes;
+  wanted.windows = result.windows;
   if (session_.comm->rank() == 0) keep_evaluation(run, wanted);
   session_.comm->barrier();
 }

@@ -309,8 +309,9 @@ TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
   expect_refused({"eval", "run", "--data", "text.bin"},
                  "text.bin: is not an HDF5 file; make one with `longstride prepare`");
   expect_refused({"sample", "run", "--length", "65"}, "--length is 65, but the model's context is 64");
-  expect_refused({"sample", "run", "--prompt", "none"},
-                 "none: cannot be read; --prompt names a file whose bytes every sample begins with");
+  expect_refused(
+      {"sample", "run", "--prompt", "none"},
+      "none: cannot be read; --prompt names a file whose bytes every sample begins with, or is - for standard input");
   expect_refused({"sample", "run", "--prompt", "text.bin"},
                  "text.bin: the prompt must be shorter than the 64 bytes of a sample");
   expect_refused({"sample", "run", "--complete", "test", "--given", "64"},

@@ -85,7 +85,7 @@ TEST_F(Values, OptionsWithoutAValue) {
   refused({"train", "r.yaml", "--run", ""}, "--run" + sentence);
   EXPECT_FALSE(fs::exists(*dir / "runs"));
   const std::pair<const char*, Words> options[] = {{"eval", {"--data"}},
-                                                   {"sample", {"--output", "--prompt", "--complete"}},
+                                                   {"sample", {"--output", "--prompt", "--prompt-text", "--complete"}},
                                                    {"report", {"--output"}},
                                                    {"attention", {"--data", "--output"}}};
   for (const auto& [command, names] : options) {
@@ -96,7 +96,7 @@ TEST_F(Values, OptionsWithoutAValue) {
 }
 
 TEST_F(Values, WhatASampleCannotHave) {
-  const std::string purpose = "--prompt names a file whose bytes every sample begins with";
+  const std::string purpose = "--prompt names a file whose bytes every sample begins with, or is - for standard input";
   refused({"sample", "run", "--prompt", "folder"}, "folder: is a directory; " + purpose);
   refused({"sample", "run", "--prompt", "empty"}, "empty: is empty; " + purpose);
   refused({"sample", "run", "--rate", "8000"},

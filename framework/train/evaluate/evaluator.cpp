@@ -147,6 +147,7 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
     result.nats += nats[w];
     result.bytes += windows[w].length - windows[w].scored_from;
   }
+  result.windows = std::ssize(windows);
   result.standard_error = standard_error(windows, nats, result);
   return result;
 }

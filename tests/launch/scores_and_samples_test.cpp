@@ -1,0 +1,180 @@
+// What `sample` prints and reads, and what `eval` keeps in the run.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "launch/report/run_history.h"
+#include "tests/launch/command.h"
+
+namespace longstride::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* recipe = R"(name: small
+data: {kind: bytes, path: x.h5, context: 64}
+model:
+  kind: sparse_transformer
+  layers: 1
+  width: 16
+  heads: 2
+  attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}
+train: {steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1}
+)";
+
+// Standard input of the commands that are run during its lifetime.
+class InputFrom {
+ public:
+  explicit InputFrom(const std::string& path) : before_(::dup(STDIN_FILENO)) {
+    const int file = ::open(path.c_str(), O_RDONLY);
+    ::dup2(file, STDIN_FILENO);
+    ::close(file);
+  }
+  ~InputFrom() {
+    ::dup2(before_, STDIN_FILENO);
+    ::close(before_);
+  }
+  InputFrom(const InputFrom&) = delete;
+  InputFrom& operator=(const InputFrom&) = delete;
+
+ private:
+  int before_;
+};
+
+class ScoresAndSamples : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    dir = new TemporaryDirectory;
+    std::string text;
+    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
+    write_text(*dir / "text.bin", text);
+    write_text(*dir / "r.yaml", recipe);
+    write_text(*dir / "prompt", "hello");
+    write_text(*dir / "empty", "");
+    write_text(*dir / "long", std::string(64, 'x'));
+    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}).exit_code, 0);
+    ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0);
+  }
+  static void TearDownTestSuite() { delete dir; }
+  void SetUp() override { fs::remove(*dir / "run/evaluations.jsonl"); }
+
+  static CommandResult run(const std::vector<std::string>& arguments) { return run_command(arguments, dir->path()); }
+  static CommandResult run_well(const std::vector<std::string>& arguments) {
+    CommandResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result;
+  }
+  static void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) {
+    const CommandResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
+  }
+  static std::vector<Json> kept() {
+    std::vector<Json> lines;
+    std::istringstream text(text_of(*dir / "run/evaluations.jsonl"));
+    for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
+    return lines;
+  }
+  static std::string sample_file(int number) {
+    return text_of(*dir / fmt::format("run/samples/sample-00{}.txt", number));
+  }
+
+  static TemporaryDirectory* dir;
+};
+TemporaryDirectory* ScoresAndSamples::dir = nullptr;
+
+TEST_F(ScoresAndSamples, TextIsPrintedByteForByteAndKept) {
+  const CommandResult drawn = run_well({"sample", "run"});
+  EXPECT_EQ(drawn.out.size(), 64U);
+  EXPECT_EQ(drawn.out, sample_file(0));
+  EXPECT_NE(drawn.err.find("1 sample(s) of 64 bytes at temperature 1 from step 2: run/samples\n"), std::string::npos)
+      << drawn.err;
+}
+
+TEST_F(ScoresAndSamples, SeveralSamplesHaveHeadings) {
+  const CommandResult drawn = run_well({"sample", "run", "--count", "2", "--seed", "5"});
+  const auto ended = [](const std::string& text) { return text.ends_with('\n') ? text : text + '\n'; };
+  EXPECT_EQ(drawn.out,
+            "==> sample-000.txt <==\n" + ended(sample_file(0)) + "\n==> sample-001.txt <==\n" + ended(sample_file(1)));
+}
+
+TEST_F(ScoresAndSamples, AFolderThatIsNamedTakesThePlaceOfThePrint) {
+  const CommandResult drawn = run_well({"sample", "run", "--output", "drawn"});
+  EXPECT_EQ(drawn.out, "1 sample(s) of 64 bytes at temperature 1 from step 2: drawn\n");
+  EXPECT_EQ(text_of(*dir / "drawn/sample-000.txt").size(), 64U);
+}
+
+TEST_F(ScoresAndSamples, APromptIsAFileOrTextOrStandardInput) {
+  const std::string from_file = run_well({"sample", "run", "--prompt", "prompt"}).out;
+  EXPECT_TRUE(from_file.starts_with("hello")) << from_file;
+  EXPECT_EQ(run_well({"sample", "run", "--prompt-text", "hello"}).out, from_file);
+  const InputFrom input(*dir / "prompt");
+  EXPECT_EQ(run_well({"sample", "run", "--prompt", "-"}).out, from_file);
+}
+
+TEST_F(ScoresAndSamples, APromptThatDoesNotFitIsRefused) {
+  const std::string limit = ": the prompt must be shorter than the 64 bytes of a sample";
+  expect_refused({"sample", "run", "--prompt-text", std::string(64, 'x')}, "--prompt-text" + limit);
+  {
+    const InputFrom input(*dir / "long");
+    expect_refused({"sample", "run", "--prompt", "-"}, "standard input" + limit);
+  }
+  const InputFrom input(*dir / "empty");
+  expect_refused({"sample", "run", "--prompt", "-"},
+                 "standard input: is empty; --prompt names a file whose bytes every sample begins with, or is - for "
+                 "standard input; leave it out to begin with nothing");
+  const CommandResult both = run({"sample", "run", "--prompt", "prompt", "--prompt-text", "hello"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_NE(both.err.find("excludes --prompt"), std::string::npos) << both.err;
+}
+
+TEST_F(ScoresAndSamples, EveryScoreIsKeptInTheRun) {
+  const Json shown = Json::parse(run_well({"eval", "run", "--json"}).out);
+  run_well({"eval", "run", "--split", "valid", "--windows", "2"});
+  const std::vector<Json> lines = kept();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].at("step"), 2);
+  EXPECT_EQ(lines[0].at("split"), "test");
+  EXPECT_EQ(lines[0].at("windows"), (shown.at("bytes").get<int>() + 63) / 64);
+  EXPECT_EQ(lines[0].at("bits_per_byte"), shown.at("bits_per_byte"));
+  EXPECT_EQ(lines[0].at("weights"), "last");
+  EXPECT_EQ(lines[1].at("split"), "valid");
+  EXPECT_EQ(lines[1].at("windows"), 2);
+  EXPECT_EQ(lines[1].at("bytes"), 128);
+  run_well({"report", "run"});
+  EXPECT_NE(text_of(*dir / "run/report.html").find("<td>valid</td>"), std::string::npos);
+}
+
+TEST_F(ScoresAndSamples, TheSameAnswerIsKeptOnce) {
+  for (int i = 0; i < 2; ++i) run_well({"eval", "run", "--windows", "2"});
+  EXPECT_EQ(kept().size(), 1U);
+  run_well({"eval", "run", "--windows", "2", "--spread"});  // other windows of the same number
+  ASSERT_EQ(kept().size(), 2U);
+  const std::vector<KeptEvaluation> read = kept_evaluations(*dir / "run");
+  EXPECT_FALSE(read[0].same_question(read[1]));
+}
+
+// A process that was killed while it wrote must not spoil the next line.
+TEST_F(ScoresAndSamples, ALineThatWasCutShortIsLeftBehind) {
+  write_text(*dir / "run/evaluations.jsonl", "{\"step\": 1, \"spl");
+  run_well({"eval", "run", "--windows", "1"});
+  const std::vector<KeptEvaluation> read = kept_evaluations(*dir / "run");
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0].step, 2);
+  EXPECT_EQ(read[0].windows, 1);
+}
+
+TEST_F(ScoresAndSamples, AScoreThatCannotBeKeptIsStillPrinted) {
+  fs::create_directories(*dir / "run/evaluations.jsonl");
+  const CommandResult scored = run({"eval", "run", "--windows", "1"});
+  EXPECT_EQ(scored.exit_code, 0);
+  EXPECT_NE(scored.out.find("bits per byte"), std::string::npos);
+  EXPECT_NE(scored.err.find("the score is not kept in the run: "), std::string::npos) << scored.err;
+  EXPECT_NE(scored.err.find("evaluations.jsonl"), std::string::npos) << scored.err;
+}
+
+}  // namespace
+}  // namespace longstride::testing
