@@ -42,7 +42,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
                                         {"bits_per_byte", result.bits_per_byte()},
                                         {"standard_error", result.standard_error}};
     using Json = nlohmann::ordered_json;
-    std::puts(out.dump(2, ' ', false, Json::error_handler_t::replace).c_str());  // a path may not be UTF-8
+    std::puts(out.dump(2, ' ', false, Json::error_handler_t::replace).c_str());  // a path need not be UTF-8
     return;
   }
   fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}: {:.4f}{} bits per byte ({:.5f} nats)\n", printable(data),

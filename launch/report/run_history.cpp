@@ -105,7 +105,7 @@ void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
                      {"spread", e.spread},
                      {"bytes", e.bytes},
                      {"bits_per_byte", e.bits_per_byte}};
-  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace);  // a path may not be UTF-8
+  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace);  // a path need not be UTF-8
   AppendFile(path).append((cut_short ? "\n" : "") + text + '\n');
 }
 

@@ -6,7 +6,7 @@
 
 #include "framework/train/checkpoint/checkpoint.h"
 #include "launch/report/run_history.h"
-#include "tests/launch/command.h"
+#include "tests/launch/text_run.h"
 
 namespace longstride::testing {
 namespace {
@@ -16,26 +16,13 @@ using Json = nlohmann::json;
 using Steps = std::vector<std::int64_t>;
 
 // With this learning rate the loss first falls, then rises.
-constexpr const char* recipe = R"(name: small
-data: {kind: bytes, path: x.h5, context: 64}
-model:
-  kind: sparse_transformer
-  layers: 1
-  width: 16
-  heads: 2
-  attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}
-train: {steps: 6, global_batch: 2, lr: 0.5, warmup: 3, schedule: constant, checkpoint_every: 1, evaluate_every: 1, keep: 1, mirror: copies}
-)";
+const std::string recipe = text_recipe(1,
+                                       "steps: 6, global_batch: 2, lr: 0.5, warmup: 3, schedule: constant, "
+                                       "checkpoint_every: 1, evaluate_every: 1, keep: 1, mirror: copies");
 
 class CheckpointChosen : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string text;
-    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
-    write_text(dir / "text.bin", text);
-    write_text(dir / "r.yaml", recipe);
-    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}).exit_code, 0);
-  }
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(prepare_text(dir, recipe)); }
   CommandResult run(const std::vector<std::string>& arguments) const { return run_command(arguments, dir.path()); }
   void train(std::vector<std::string> more) const {
     more.insert(more.begin(), {"train", "r.yaml", "--run", "run"});

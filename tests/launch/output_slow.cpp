@@ -5,33 +5,19 @@
 #include <algorithm>
 #include <csignal>
 
-#include "tests/launch/command.h"
+#include "tests/launch/text_run.h"
 
 namespace longstride::testing {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* recipe = R"(name: small
-data: {kind: bytes, path: x.h5, context: 64}
-model:
-  kind: sparse_transformer
-  layers: 2
-  width: 16
-  heads: 2
-  attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}
-train: {steps: 2, global_batch: 4, lr: 1.0e-3, warmup: 1, log_every: 1, checkpoint_every: 50}
-)";
+const std::string recipe =
+    text_recipe(2, "steps: 2, global_batch: 4, lr: 1.0e-3, warmup: 1, log_every: 1, checkpoint_every: 50");
 
 class Output : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string text;
-    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
-    write_text(dir / "text.bin", text);
-    write_text(dir / "r.yaml", recipe);
-    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}).exit_code, 0);
-  }
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(prepare_text(dir, recipe)); }
   void train() { ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0); }
 
   CommandResult run(const std::vector<std::string>& arguments) { return run_command(arguments, dir.path()); }

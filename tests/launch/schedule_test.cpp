@@ -4,31 +4,17 @@
 #include <cmath>
 
 #include "launch/report/run_history.h"
-#include "tests/launch/command.h"
+#include "tests/launch/text_run.h"
 
 namespace longstride::testing {
 namespace {
 
-constexpr const char* recipe = R"(name: small
-data: {kind: bytes, path: x.h5, context: 64}
-model:
-  kind: sparse_transformer
-  layers: 1
-  width: 16
-  heads: 2
-  attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}
-train: {steps: 10, global_batch: 2, lr: 1.0e-3, warmup: 2, log_every: 1, checkpoint_every: 0}
-)";
+const std::string recipe =
+    text_recipe(1, "steps: 10, global_batch: 2, lr: 1.0e-3, warmup: 2, log_every: 1, checkpoint_every: 0");
 
 class TrainedSchedule : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string text;
-    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
-    write_text(dir / "text.bin", text);
-    write_text(dir / "r.yaml", recipe);
-    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}).exit_code, 0);
-  }
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(prepare_text(dir, recipe)); }
   CommandResult run(const std::vector<std::string>& arguments) const { return run_command(arguments, dir.path()); }
   void train(const std::string& name, std::vector<std::string> more) const {
     more.insert(more.begin(), {"train", "r.yaml", "--run", name});

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "launch/report/run_history.h"
-#include "tests/launch/command.h"
+#include "tests/launch/text_run.h"
 
 namespace longstride::testing {
 namespace {
@@ -13,16 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* recipe = R"(name: small
-data: {kind: bytes, path: x.h5, context: 64}
-model:
-  kind: sparse_transformer
-  layers: 1
-  width: 16
-  heads: 2
-  attention: {integration: merged, parts: [fixed_block, fixed_summary], stride: 8, summary: 2}
-train: {steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1}
-)";
+const std::string recipe = text_recipe(1, "steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1");
 
 // Standard input of the commands that are run during its lifetime.
 class InputFrom {
@@ -47,14 +38,10 @@ class ScoresAndSamples : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     dir = new TemporaryDirectory;
-    std::string text;
-    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
-    write_text(*dir / "text.bin", text);
-    write_text(*dir / "r.yaml", recipe);
+    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, recipe));
     write_text(*dir / "prompt", "hello");
     write_text(*dir / "empty", "");
     write_text(*dir / "long", std::string(64, 'x'));
-    ASSERT_EQ(run({"prepare", "bytes", "--input", "text.bin", "--output", "x.h5"}).exit_code, 0);
     ASSERT_EQ(run({"train", "r.yaml", "--run", "run"}).exit_code, 0);
   }
   static void TearDownTestSuite() { delete dir; }
