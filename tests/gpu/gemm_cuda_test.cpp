@@ -16,11 +16,11 @@ Array identity(std::int64_t n, Dtype dtype) {
   return Array::of({n, n}, dtype, std::move(values));
 }
 
-// Values where exp overflows and gelu must still be 0 or x.
+// Values where exp overflows and gelu must still be 0 or x; f16 holds them all.
 TEST(GemmCuda, GeluStaysFiniteFarFromZero) {
   LONGSTRIDE_NEEDS_GPU();
   for (const Dtype d : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
-    Array x = Array::normal({64, 64}, d, 1, 20000), ones = Array::normal({64, 64}, d, 1, 0, 1), unit = identity(64, d);
+    Array x = Array::normal({64, 64}, d, 1, 10000), ones = Array::normal({64, 64}, d, 1, 0, 1), unit = identity(64, d);
     Array bias = Array::normal({64}, d, 2, 0), y({64, 64}, d), c({64, 64}, d), slope({64, 64}, d);
     GemmArgs args;
     args.a = x.view(Side::gpu);

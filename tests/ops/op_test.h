@@ -149,8 +149,11 @@ class OpTest : public ::testing::TestWithParam<Precision> {
   // stored, two computations of one value may have rounded it to different neighbours; `slack` allows for that.
   template <class Plain>
   void expect_as_exact_as_plain(const std::string& name, const Operand& found, Plain&& plain, double slack = 0) const {
-    const Dtype dtype = found->dtype();
-    const std::vector<double> values = found.found();
+    expect_as_exact_as_plain(name, found->dtype(), found.found(), plain, slack);
+  }
+  template <class Plain>
+  void expect_as_exact_as_plain(const std::string& name, Dtype dtype, const std::vector<double>& values, Plain&& plain,
+                                double slack = 0) const {
     const auto right = plain(double{});
     const auto naive = plain(float{});
     double error = 0, naive_error = 0, magnitude = 0, squares[3] = {};

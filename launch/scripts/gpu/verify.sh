@@ -42,6 +42,8 @@ every_test() {
     if [ $code -ne 0 ]; then echo "failed ($code): $2"; elif grep -q SKIPPED "$log"; then echo "skipped: $2"; else echo "passed: $2"; fi
   }
   export -f one_test
+  # Four tests at once share the cores: with a team as large as the machine each, their threads mostly wait.
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((($(nproc) + 3) / 4))}
   export build output
   xargs -P 4 -n 2 bash -c 'one_test "$@"' _ <"$output/tests.list" >"$output/tests.txt"
   ! grep -v '^passed' "$output/tests.txt" && [ -s "$output/tests.txt" ]
