@@ -1,7 +1,7 @@
 // An op is a folder and one declaration: a struct Args that holds its tensors, and LONGSTRIDE_OP(name, Args), which
 // declares the kernels cpu::name and cuda::name. Args has
-//   void check(Device) const        throws if the tensors do not fit together or the device does not support their
-//   types Cost cost() const               optional: without it the kernel meters itself
+//   void check(Device) const        throws if the tensors do not fit together or are of types that the device lacks
+//   Cost cost() const               optional: without it the kernel meters itself
 //   Tensor scratch_on(Device) const optional: shape and type of the member `scratch`, which the caller may leave out
 // Optional tensors are initialised with {}, so that the compiler warns about any other that a call leaves out.
 // framework/ops/run.h does everything else that an op needs around its kernel.
