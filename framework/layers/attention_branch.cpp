@@ -78,6 +78,22 @@ void AttentionBranch::transform_back(Context& ctx, const Tensor& qkv, std::int64
 double AttentionBranch::scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.key_size)); }
 
 void AttentionBranch::forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const {
+  forward_with(ctx, normed, out, tape, tape, {});
+}
+
+void AttentionBranch::forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& tape) const {
+  const Attended kept = forward_with(ctx, normed, out, nullptr, &tape, {});
+  tape.push(kept.o);
+  tape.push(kept.lse);
+}
+
+void AttentionBranch::forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& kept,
+                                    Tape& tape) const {
+  forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
+}
+
+AttentionBranch::Attended AttentionBranch::forward_with(Context& ctx, const Tensor& normed, const Tensor& out,
+                                                        Tape* tape, Tape* kept_on, Attended known) const {
   const int ranks = ctx.sequence_ranks();
   const std::int64_t batch = normed.size(0), seq = normed.size(1) * ranks, heads = config_.heads / ranks;
   Scratch scratch(ctx);
@@ -89,22 +105,29 @@ void AttentionBranch::forward(Context& ctx, const Tensor& normed, const Tensor& 
     positions_to_heads(ctx, mine, column_groups(), qkv);
   }
   const Tensor qk = transform(ctx, qkv, heads, 0, scratch, tape);
-  const Tensor o_heads = scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape);
-  const Tensor lse = scratch.tensor({batch, heads, seq}, ctx.exact, tape);
-  const QkvHeads in = heads_of(qkv, heads, qk);
-  const auto plan = plans_->plan(layer_, seq, ctx.sequence_rank(), ranks);
+  if (!known.o.given()) known = attend(ctx, heads_of(qkv, heads, qk), scratch, kept_on);
+  const Tensor o = positions_like(ctx, known.o, scratch, tape);
+  heads_to_positions(ctx, known.o, {output_.in()}, o);
+  if (tape != nullptr)
+    for (const Tensor& t : {normed, qkv, qk, known.o, known.lse, o}) tape->push(t);
+  if (out.given()) output_.apply(ctx, o, out);
+  return known;
+}
+
+AttentionBranch::Attended AttentionBranch::attend(Context& ctx, const QkvHeads& in, Scratch& scratch,
+                                                  Tape* tape) const {
+  const std::int64_t batch = in.q.size(0), seq = in.q.size(1), heads = in.q.size(2);
+  const Attended out = {scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape),
+                        scratch.tensor({batch, heads, seq}, ctx.exact, tape)};
+  const auto plan = plans_->plan(layer_, seq, ctx.sequence_rank(), ctx.sequence_ranks());
   ops::run(ctx, kernels::AttentionArgs{.plan = plan.get(),
                                        .q = in.q,
                                        .k = in.k,
                                        .v = in.v,
-                                       .o = o_heads.split_last(heads, config_.value_size),
-                                       .lse = lse,
+                                       .o = out.o.split_last(heads, config_.value_size),
+                                       .lse = out.lse,
                                        .scale = scale()});
-  const Tensor o = positions_like(ctx, o_heads, scratch, tape);
-  heads_to_positions(ctx, o_heads, {output_.in()}, o);
-  if (tape != nullptr)
-    for (const Tensor& t : {normed, qkv, qk, o_heads, lse, o}) tape->push(t);
-  if (out.given()) output_.apply(ctx, o, out);
+  return out;
 }
 
 void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {

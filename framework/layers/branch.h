@@ -6,11 +6,15 @@
 // (recompute); a branch then skips work that only contributes to out.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
 
 namespace longstride {
+
+// Results of a branch's forward pass that a second one takes over, in the order in which they were pushed.
+using KeptResults = std::vector<Tensor>;
 
 // What a branch keeps between the positions of sequences being generated.
 class BranchCache {
@@ -26,6 +30,19 @@ class Branch {
   // (column sums of dout) is accumulated into output_bias_gradient() by the kernel that produces dout.
   virtual void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const = 0;
   virtual Tensor output_bias_gradient() const = 0;
+
+  // Selective recompute. forward_keeping is forward without a tape, but pushes kept_results() tensors to `tape`: what
+  // takes long to compute and little memory to keep. forward_again is forward with a tape that takes them over instead
+  // of computing them; they stay valid until backward. A branch may keep nothing.
+  virtual int kept_results() const { return 0; }
+  virtual void forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& /*tape*/) const {
+    forward(ctx, normed, out, nullptr);
+  }
+  virtual void forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& /*kept*/,
+                             Tape& tape) const {
+    forward(ctx, normed, out, &tape);
+  }
+
   // The first matrix that the branch declared: once backward has returned, the gradients of this matrix and of all
   // matrices declared later are final.
   virtual const Parameter& gradients_final_from() const = 0;

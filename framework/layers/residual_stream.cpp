@@ -20,7 +20,7 @@ void ResidualStream::forward_in_place(Context& ctx, const Tensor& h, const Tenso
 void ResidualStream::forward(Context& ctx, const Tensor& h, const Tensor& normed, Tape* tape) const {
   LONGSTRIDE_CHECK(!steps_.empty(), "a residual stream without branches");
   if (tape == nullptr) return observe(ctx, h, normed, [](int, const Tensor&) {});
-  if (recomputed_ > 0) return forward_keeping_the_stream(ctx, h, normed, *tape);
+  if (recomputed_.branches > 0) return forward_keeping_the_stream(ctx, h, normed, *tape);
   forward_keeping_all(ctx, 0, size(), h, normed, *tape);
 }
 
@@ -48,14 +48,17 @@ void ResidualStream::decode(Context& ctx, const Tensor& h, const Tensor& normed,
 void ResidualStream::forward_keeping_the_stream(Context& ctx, const Tensor& h, const Tensor& normed, Tape& tape) const {
   Scratch scratch(ctx);
   const Tensor out = scratch.like(normed);
-  const Tensor between = recomputed_ > 1 ? scratch.like(h) : Tensor{};  // the residual stream inside a group
+  const Tensor between = recomputed_.branches > 1 ? scratch.like(h) : Tensor{};  // the residual stream inside a group
   tape.open_frame();
   tape.push(h);
   norm(0).forward(ctx, h, normed, nullptr);
   Tensor current = h;
   for (int k = 0; k < size(); ++k) {
-    step(k).branch->forward(ctx, normed, out, nullptr);
-    const bool last = k + 1 == size(), kept = last || (k + 1) % recomputed_ == 0;
+    if (recomputed_.keep_results)
+      step(k).branch->forward_keeping(ctx, normed, out, tape);
+    else
+      step(k).branch->forward(ctx, normed, out, nullptr);
+    const bool last = k + 1 == size(), kept = last || (k + 1) % recomputed_.branches == 0;
     if (kept) tape.open_frame();
     const Tensor next = kept ? tape.tensor(h.shape(), h.dtype()) : between;
     norm(k + 1).forward_after(ctx, {out, current, next, step(k).after}, normed, last ? &tape : nullptr);
@@ -64,18 +67,22 @@ void ResidualStream::forward_keeping_the_stream(Context& ctx, const Tensor& h, c
   }
 }
 
-void ResidualStream::forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed,
-                                         Tape& tape) const {
+void ResidualStream::forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed, Tape& tape,
+                                         const std::vector<KeptResults>& kept) const {
   Scratch scratch(ctx);
-  Tensor out;
+  Tensor out, input;
+  const auto run = [&](int k, const Tensor& to) {
+    if (kept.empty()) return step(k).branch->forward(ctx, input, to, &tape);
+    step(k).branch->forward_again(ctx, input, to, kept[static_cast<std::size_t>(k - begin)], tape);
+  };
   tape.open_frame();
-  Tensor input = tape.tensor(h.shape(), ctx.compute);
+  input = tape.tensor(h.shape(), ctx.compute);
   norm(begin).forward(ctx, h, input, &tape);
   for (int k = begin; k < end; ++k) {
     const bool last = k + 1 == end;
-    if (last && !normed.given()) return step(k).branch->forward(ctx, input, Tensor{}, &tape);
+    if (last && !normed.given()) return run(k, Tensor{});
     if (!out.given()) out = scratch.tensor(h.shape(), ctx.compute);
-    step(k).branch->forward(ctx, input, out, &tape);
+    run(k, out);
     tape.open_frame();
     const Tensor next = tape.tensor(h.shape(), h.dtype());
     input = last ? normed : tape.tensor(h.shape(), ctx.compute);
@@ -84,13 +91,25 @@ void ResidualStream::forward_keeping_all(Context& ctx, int begin, int end, Tenso
   }
 }
 
+std::vector<KeptResults> ResidualStream::pop_kept(int begin, int end, Tape& tape) const {
+  if (!recomputed_.keep_results) return {};
+  std::vector<KeptResults> kept(static_cast<std::size_t>(end - begin));
+  for (int k = end - 1; k >= begin; --k) {
+    KeptResults& of = kept[static_cast<std::size_t>(k - begin)];
+    of.resize(static_cast<std::size_t>(step(k).branch->kept_results()));
+    for (std::size_t i = of.size(); i-- > 0;) of[i] = tape.pop();
+  }
+  return kept;
+}
+
 void ResidualStream::backward(Context& ctx, const Tensor& d, const Tensor& dh, Tape& tape) const {
   backward_norm(ctx, size(), d, dh, tape);
   tape.close_frame();
-  if (recomputed_ == 0) return backward_kept(ctx, 0, size(), d, dh, tape);
+  if (recomputed_.branches == 0) return backward_kept(ctx, 0, size(), d, dh, tape);
   for (int end = size(); end > 0;) {
-    const int begin = (end - 1) / recomputed_ * recomputed_;
-    forward_keeping_all(ctx, begin, end, tape.pop(), Tensor{}, tape);
+    const int begin = (end - 1) / recomputed_.branches * recomputed_.branches;
+    const std::vector<KeptResults> kept = pop_kept(begin, end, tape);
+    forward_keeping_all(ctx, begin, end, tape.pop(), Tensor{}, tape, kept);
     backward_kept(ctx, begin, end, d, dh, tape);
     tape.close_frame();  // that of the kept residual stream
     end = begin;

@@ -2,9 +2,10 @@
 //   H_{k+1} = H_k + dropout(branch_k(norm_k(H_k))),  k = 0 .. K-1,  and at the end norm_K(H_K)
 // The addition, the dropout and the next normalisation take one pass over memory, and so do their gradients.
 //
-// Recompute is a policy: with `recomputed` = 0 everything that backward reads is kept. With r > 0 only the residual
-// stream is kept, at every r-th branch, and backward reruns the r branches that follow it. Gradients are bit-identical:
-// the same kernels see the same values, and dropout masks are functions of the step.
+// Recompute is a policy: with `branches` = 0 everything that backward reads is kept. With r > 0 only the residual
+// stream is kept, at every r-th branch, and backward reruns the r branches that follow it. If `keep_results` is set,
+// the results that branches declare worth keeping (Branch::forward_keeping) are kept too, and the second run takes them
+// over. Gradients are bit-identical: the same kernels see the same values, and dropout masks are functions of the step.
 #pragma once
 #include <functional>
 #include <memory>
@@ -21,9 +22,15 @@ struct ResidualStep {
   AfterBranch after;  // the dropout of the branch's output
 };
 
+struct RecomputedBranches {
+  int branches = 0;           // that are rerun together
+  bool keep_results = false;  // of the first run, where a branch has any to keep
+};
+
 class ResidualStream {
  public:
-  ResidualStream(std::vector<ResidualStep> steps, std::shared_ptr<const LayerNorm> last_norm, int recomputed)
+  ResidualStream(std::vector<ResidualStep> steps, std::shared_ptr<const LayerNorm> last_norm,
+                 RecomputedBranches recomputed)
       : steps_(std::move(steps)), last_norm_(std::move(last_norm)), recomputed_(recomputed) {}
 
   // h is H_0, (batch, seq, width) of the residual stream's type; normed, of the compute type, becomes norm_K(H_K).
@@ -50,8 +57,12 @@ class ResidualStream {
   void forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed, Run&& run) const;
   void forward_keeping_the_stream(Context& ctx, const Tensor& h, const Tensor& normed, Tape& tape) const;
   // Steps [begin, end) from H_begin, keeping everything. If `normed` is given, it also computes H_end and its norm;
-  // otherwise the last branch computes no output.
-  void forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed, Tape& tape) const;
+  // otherwise the last branch computes no output. Branch k takes over kept[k - begin] of an earlier run, if there is
+  // one.
+  void forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed, Tape& tape,
+                           const std::vector<KeptResults>& kept = {}) const;
+  // What the branches [begin, end) have kept; empty if the policy keeps nothing.
+  std::vector<KeptResults> pop_kept(int begin, int end, Tape& tape) const;
   void backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh, Tape& tape) const;
 
   // d, the gradient of norm_k(H_k), becomes that of branch k - 1's output; dh becomes the gradient of H_k.
@@ -59,7 +70,7 @@ class ResidualStream {
 
   std::vector<ResidualStep> steps_;
   std::shared_ptr<const LayerNorm> last_norm_;
-  int recomputed_;
+  RecomputedBranches recomputed_;
 };
 
 }  // namespace longstride

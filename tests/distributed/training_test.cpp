@@ -159,7 +159,7 @@ TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
     if (world().size() % context != 0) continue;
     for (auto integration :
          {kernels::Integration::merged, kernels::Integration::interleaved, kernels::Integration::multihead})
-      for (Recompute recompute : {Recompute::none, Recompute::block}) {
+      for (Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block}) {
         if (recompute == Recompute::block && integration != kernels::Integration::merged) continue;
         SCOPED_TRACE(::testing::Message() << context << " ranks per sequence, integration " << int(integration));
         SparseTransformerConfig config = model_config(integration);

@@ -238,7 +238,7 @@ TEST(TrainingOnTheGpu, RecomputePoliciesGiveTheSameBits) {
       TrainConfig train = train_config(precision);
       train.residual = residual;
       const std::string stored = bits_after(4, train, config);
-      for (Recompute recompute : {Recompute::block, Recompute::attention_and_feed_forward}) {
+      for (Recompute recompute : {Recompute::selective, Recompute::block, Recompute::attention_and_feed_forward}) {
         config.recompute = recompute;
         EXPECT_EQ(bits_after(4, train, config), stored) << name_of(precision);
       }
@@ -264,7 +264,8 @@ TEST(TrainingOnTheGpu, AccumulationGivesTheSameGradientsToRounding) {
 TEST(TrainingOnTheGpu, TakesExactlyThePlannedMemory) {
   LONGSTRIDE_NEEDS_GPU();
   for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16})
-    for (Recompute recompute : {Recompute::none, Recompute::block, Recompute::attention_and_feed_forward}) {
+    for (Recompute recompute :
+         {Recompute::none, Recompute::selective, Recompute::block, Recompute::attention_and_feed_forward}) {
       SparseTransformerConfig config = recompute == Recompute::block ? beyond_config() : small_config();
       config.recompute = recompute;
       TrainConfig train = train_config(precision);

@@ -14,7 +14,7 @@ TEST(PlannedMemory, EqualsTheArenasHighWaterMarkForEveryQuickstartRecipeAndRecom
   int recipes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(LONGSTRIDE_SOURCE_DIR "/recipes/quickstart")) {
     ++recipes;
-    for (const char* policy : {"none", "block", "attention_and_feed_forward"}) {
+    for (const char* policy : {"none", "selective", "block", "attention_and_feed_forward"}) {
       const Recipe recipe = read_recipe(entry.path().string(), {std::string("model.recompute=") + policy});
       const auto model = recipe.model->make_model();
       const auto comm = make_single_communicator();

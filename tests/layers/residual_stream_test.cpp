@@ -15,7 +15,8 @@ using testing::OwnedTensor;
 constexpr std::int64_t batch = 2, seq = 3, width = 4;
 constexpr int branches = 3;
 
-// out = 2 normed + bias. Logs its number, followed by a minus when it has no output to compute.
+// out = 2 normed + bias. Logs its number, after a prime when it takes over the results of an earlier run, and before a
+// minus when it has no output to compute. Branch k has k results to keep, which say whose they are.
 class Doubling : public Branch {
  public:
   Doubling(ParameterSet& parameters, int number, std::string& log)
@@ -29,6 +30,22 @@ class Doubling : public Branch {
   void backward(Context&, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override {
     tape.pop();
     for (std::int64_t i = 0; i < dout.count(); ++i) dnormed.as<double>()[i] = 2 * dout.as<double>()[i];
+  }
+  int kept_results() const override { return number_; }
+  void forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& tape) const override {
+    forward(ctx, normed, out, nullptr);
+    for (int i = 0; i < number_; ++i) {
+      const Tensor result = tape.tensor({1}, Dtype::f64);
+      *result.as<double>() = 10 * number_ + i;
+      tape.push(result);
+    }
+  }
+  void forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& kept,
+                     Tape& tape) const override {
+    ASSERT_EQ(static_cast<int>(kept.size()), number_);
+    for (int i = 0; i < number_; ++i) EXPECT_EQ(*kept[static_cast<std::size_t>(i)].as<double>(), 10 * number_ + i);
+    log_ += '\'';
+    forward(ctx, normed, out, &tape);
   }
   Tensor output_bias_gradient() const override { return bias_.gradient; }
   const Parameter& gradients_final_from() const override { return bias_; }
@@ -47,7 +64,7 @@ class Watcher : public GradientWatcher {
 
 class Stream {
  public:
-  explicit Stream(int recomputed)
+  explicit Stream(RecomputedBranches recomputed)
       : stream_(steps(), std::make_shared<LayerNorm>(parameters_, "last", width), recomputed),
         values_(testing::normals(laid_out(), Dtype::f64, 2)),
         gradients_(laid_out(), Dtype::f64) {
@@ -102,12 +119,23 @@ class Stream {
   OwnedTensor values_, gradients_;
 };
 
+std::vector<RecomputedBranches> policies() {
+  std::vector<RecomputedBranches> all;
+  for (int recomputed = 0; recomputed <= branches; ++recomputed) all.push_back({recomputed, false});
+  for (int recomputed = 1; recomputed <= branches; ++recomputed) all.push_back({recomputed, true});
+  return all;
+}
+
+std::string name_of(const RecomputedBranches& policy) {
+  return std::to_string(policy.branches) + (policy.keep_results ? " keeping results" : "");
+}
+
 TEST(ResidualStream, EveryWalkGivesTheSameBits) {
-  Stream stream(0);
+  Stream stream({});
   const std::vector<double> expected = stream.evaluated();
   OwnedTensor dh({batch, seq, width}, Dtype::f64);
-  for (int recomputed = 0; recomputed <= branches; ++recomputed)
-    EXPECT_EQ(Stream(recomputed).trained(*dh), expected) << recomputed;
+  for (const RecomputedBranches& policy : policies())
+    EXPECT_EQ(Stream(policy).trained(*dh), expected) << name_of(policy);
   std::string seen;
   const auto note = [&](int k, const Tensor&) { seen += std::to_string(k); };
   EXPECT_EQ(stream.normed([&](const Tensor& h, const Tensor& out) { (*stream).observe(stream.ctx, h, out, note); }),
@@ -124,8 +152,9 @@ TEST(ResidualStream, EveryWalkGivesTheSameBits) {
 }
 
 TEST(ResidualStream, GradientsEqualFiniteDifferencesForEveryPolicy) {
-  for (int recomputed = 0; recomputed <= branches; ++recomputed) {
-    Stream stream(recomputed);
+  for (const RecomputedBranches& policy : policies()) {
+    SCOPED_TRACE(name_of(policy));
+    Stream stream(policy);
     OwnedTensor dh({batch, seq, width}, Dtype::f64);
     stream.trained(*dh);
     const auto loss = [&] {
@@ -141,14 +170,24 @@ TEST(ResidualStream, RecomputeRunsGroupsAgainWithoutTheirLastOutput) {
   OwnedTensor dh({batch, seq, width}, Dtype::f64);
   for (const auto& [recomputed, order] :
        {std::pair{0, "012"}, std::pair{1, "0122-1-0-"}, std::pair{2, "0122-01-"}, std::pair{3, "012012-"}}) {
-    Stream stream(recomputed);
+    Stream stream({recomputed, false});
+    stream.trained(*dh);
+    EXPECT_EQ(stream.log, order) << recomputed;
+  }
+}
+
+TEST(ResidualStream, EveryBranchTakesOverTheResultsThatItKept) {
+  OwnedTensor dh({batch, seq, width}, Dtype::f64);
+  for (const auto& [recomputed, order] :
+       {std::pair{1, "012'2-'1-'0-"}, std::pair{2, "012'2-'0'1-"}, std::pair{3, "012'0'1'2-"}}) {
+    Stream stream({recomputed, true});
     stream.trained(*dh);
     EXPECT_EQ(stream.log, order) << recomputed;
   }
 }
 
 TEST(ResidualStream, CompletesGradientsFromTheLastBranchToTheFirst) {
-  Stream stream(2);
+  Stream stream({2, false});
   Watcher watcher;
   stream.ctx.watcher = &watcher;
   OwnedTensor dh({batch, seq, width}, Dtype::f64);

@@ -8,9 +8,10 @@ template <>
 struct Toys<SparseTransformerConfig> {
   static std::vector<NamedConfig<SparseTransformerConfig>> configs() { return toy_configs(); }
   static std::vector<SparseTransformerConfig> recompute_policies(const SparseTransformerConfig& config) {
-    std::vector<SparseTransformerConfig> all(3, config);
-    all[1].recompute = Recompute::block;
-    all[2].recompute = Recompute::attention_and_feed_forward;
+    std::vector<SparseTransformerConfig> all(4, config);
+    all[1].recompute = Recompute::selective;
+    all[2].recompute = Recompute::block;
+    all[3].recompute = Recompute::attention_and_feed_forward;
     return all;
   }
 };
@@ -21,7 +22,8 @@ TEST(SparseTransformer, RecomputeTakesLessMemory) {
   config.layers = 6;
   config.context = 64;
   std::vector<std::size_t> bytes;
-  for (Recompute policy : {Recompute::none, Recompute::attention_and_feed_forward, Recompute::block}) {
+  for (Recompute policy :
+       {Recompute::none, Recompute::selective, Recompute::attention_and_feed_forward, Recompute::block}) {
     config.recompute = policy;
     ToyModel<float> toy(config);
     std::vector<std::uint8_t> tokens = toy_tokens(4 * config.context);
@@ -29,7 +31,32 @@ TEST(SparseTransformer, RecomputeTakesLessMemory) {
     bytes.push_back(toy.planned());
   }
   EXPECT_LT(bytes[1], bytes[0]);
-  EXPECT_LT(bytes[2], bytes[1]);
+  EXPECT_LT(bytes[3], bytes[1]);
+  EXPECT_LT(bytes[3], bytes[2]);
+}
+
+class AttentionCounter : public kernels::Meter {
+ public:
+  void begin(const kernels::Cost& cost) override { count += cost.work == kernels::WorkKind::attention_forward ? 1 : 0; }
+  void end() override {}
+  int count = 0;
+};
+
+TEST(SparseTransformer, SelectiveRecomputeDoesNotAttendAgain) {
+  SparseTransformerConfig config = toy_config();
+  std::vector<std::uint8_t> tokens = toy_tokens(2 * config.context);
+  const auto attentions = [&](Recompute policy) {
+    config.recompute = policy;
+    ToyModel<float> toy(config);
+    AttentionCounter counter;
+    toy.context().launch.meter = &counter;
+    toy.loss_and_gradients(tokens, 2);
+    return counter.count;
+  };
+  const int once = attentions(Recompute::none);
+  ASSERT_GT(once, 0);
+  EXPECT_EQ(attentions(Recompute::selective), once);
+  EXPECT_EQ(attentions(Recompute::block), 2 * once);
 }
 
 // A product with a weight or for an allowed pair takes two operations per element forward, and twice that backward.

@@ -22,7 +22,8 @@ Bigram::Bigram(const BigramConfig& config) : config_(config) {
     steps.push_back({std::move(norm), std::move(branch), after});
   }
   auto final_norm = std::make_shared<LayerNorm>(parameters_, "final_norm", config.width);
-  stream_ = std::make_unique<ResidualStream>(std::move(steps), std::move(final_norm), config.recompute ? 1 : 0);
+  const RecomputedBranches recomputed = {.branches = config.recompute ? 1 : 0};
+  stream_ = std::make_unique<ResidualStream>(std::move(steps), std::move(final_norm), recomputed);
   output_ = &parameters_.add("output.weight", {vocabulary(), config.width}, {});
   parameters_.lay_out();
 }

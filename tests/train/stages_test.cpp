@@ -78,7 +78,7 @@ TEST(Stages, ARunResumedBeforeOrAtABorderEndsInTheSameBits) {
 }
 
 TEST(Stages, TakeExactlyTheMemoryOfTheLargest) {
-  for (const Recompute recompute : {Recompute::none, Recompute::block}) {
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block}) {
     SparseTransformerConfig config = config_of(context, 0.1);
     config.recompute = recompute;
     TrainConfig staged = train_config(4, 2);

@@ -10,10 +10,8 @@
 
 namespace longstride {
 
-enum class Recompute : std::uint8_t { none, block, attention_and_feed_forward };
-constexpr const char* name_of(Recompute recompute) {
-  return recompute == Recompute::none ? "none" : recompute == Recompute::block ? "block" : "attention_and_feed_forward";
-}
+// What backward computes again. selective: layers, except attention's outputs.
+enum class Recompute : std::uint8_t { none, selective, block, attention_and_feed_forward };
 
 // What the position tables are indexed by: the attention pattern (row = floor(i / stride), column = i mod
 // stride), or the data itself (images: row, column, channel); or no tables at all.

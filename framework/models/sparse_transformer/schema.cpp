@@ -41,6 +41,14 @@ void visit_attention(SettingsVisitor& v, kernels::PatternConfig& c) {
   v.field("summary_inclusive", c.summary_inclusive, Need::optional);
 }
 
+const Choices<Recompute>& recompute_names() {
+  static const Choices<Recompute> names = {{"none", Recompute::none},
+                                           {"selective", Recompute::selective},
+                                           {"block", Recompute::block},
+                                           {"attention_and_feed_forward", Recompute::attention_and_feed_forward}};
+  return names;
+}
+
 bool is_whole(double value) { return value >= 1 && std::abs(value - std::round(value)) <= 1e-6; }
 
 void check_key_size(SettingsChecker& check, const SparseTransformerConfig& m) {
@@ -94,10 +102,7 @@ void SparseTransformerConfig::visit(SettingsVisitor& v) {
   v.choice("init", init, Need::optional,
            Choices<InitReading>{{"variance", InitReading::variance}, {"deviation", InitReading::deviation}});
   v.section("attention", Need::required, true, [&] { visit_attention(v, attention); });
-  v.choice("recompute", recompute, Need::optional,
-           Choices<Recompute>{{"none", Recompute::none},
-                              {"block", Recompute::block},
-                              {"attention_and_feed_forward", Recompute::attention_and_feed_forward}});
+  v.choice("recompute", recompute, Need::optional, recompute_names());
 }
 
 void SparseTransformerConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) const {

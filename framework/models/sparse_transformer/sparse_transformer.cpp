@@ -21,8 +21,17 @@ std::vector<PositionIndex> position_tables(const SparseTransformerConfig& c) {
 }
 
 // A block is an attention branch and a feed-forward branch.
-int recomputed_branches(Recompute recompute) {
-  return recompute == Recompute::none ? 0 : recompute == Recompute::block ? 2 : 1;
+RecomputedBranches recomputed_branches(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::selective:
+      return {.branches = 2, .keep_results = true};
+    case Recompute::block:
+      return {.branches = 2};
+    case Recompute::attention_and_feed_forward:
+      return {.branches = 1};
+    default:
+      return {};
+  }
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 # recipe, with everything stored and with recompute. Prints a table with the ratios, and where our time goes.
 #   launch/scripts/peers/compare_gpu.sh --peer model_torch.py [--command build/cuda/longstride] [--python python3]
 #                                       [--steps 6] [--seconds 3] [--limit 400] [--only NAME[,NAME]]
-#                                       [--recompute none|block] [--no-peer] [--set KEY=VALUE ...]
+#                                       [--recompute none|selective|block] [--no-peer] [--set KEY=VALUE ...]
 #
 # The peer is a script that takes `NAME --ckpt 0|1 --steps N --batch B` and prints a line of JSON with `tok_s` and
 # `peak_GiB`. NAME: enwik8_fixed, cifar_strided, imagenet64, audio65k, audio262k, audio1m. Both take the same batch, in
