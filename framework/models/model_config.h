@@ -15,6 +15,15 @@ struct Geometry {
   std::int64_t rows = 0, columns = 0, channels = 0;  // pictures; all 0 for text and audio
 };
 
+struct ModelConfig;
+
+// What backward keeps and what it computes again; the gradients are the same.
+struct RecomputePolicy {
+  std::string name;                           // `model.recompute` in recipes
+  std::string summary;                        // what is kept, for the plan
+  std::shared_ptr<ModelConfig> config;  // the settings with this policy
+};
+
 struct ModelConfig {
   std::int64_t context = 0;  // longest sequence; this and the geometry come from the data
   Geometry geometry;
@@ -32,6 +41,9 @@ struct ModelConfig {
 
   virtual double activation_bytes() const = 0;  // approximate, per position: to refuse what no memory could hold
   virtual std::string summary() const = 0;      // the sizes in a few words, for the report
+  // The policies to choose from, the fastest first: one unless the recipe leaves the choice to the planner
+  // (framework/train/step/recompute_choice.h). None if the kind has no names for them.
+  virtual std::vector<RecomputePolicy> recompute_policies() const { return {}; }
   // Overrides that let a CPU train a similar model in seconds: `reproduce --scale smoke`.
   virtual std::vector<std::string> toy_overrides() const { return {}; }
 };

@@ -19,6 +19,7 @@
 #include "launch/console/device_option.h"
 #include "launch/recipe/recipe.h"
 #include "launch/recipe/settings_tree.h"
+#include "launch/run/recompute.h"
 
 namespace longstride {
 namespace {
@@ -176,6 +177,7 @@ void run_bench(const BenchOptions& o, Session& session) {
   const Device device = chosen_device(o.device, *session.comm);
   Recipe recipe = read_recipe(o.recipe, o.overrides);
   recipe.train.stages.clear();  // the last stage, at the whole context, takes the longest
+  choose_automatic_recompute(recipe, device, *session.comm);
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device);
   // Measured before the step is set up, because it may leave no memory for this.

@@ -1,9 +1,11 @@
 // longstride plan RECIPE: what a recipe will cost, before anything is allocated.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
@@ -14,6 +16,7 @@
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
 #include "launch/recipe/recipe.h"
+#include "launch/run/recompute.h"
 
 namespace longstride {
 namespace {
@@ -22,7 +25,7 @@ struct PlanOptions {
   std::string recipe;
   std::vector<std::string> overrides;
   int ranks = 1;
-  double mfu = 0, peak_tflops = 0;  // 0: not given
+  double mfu = 0, peak_tflops = 0, memory = 0;  // 0: not given
   bool json = false;
   DeviceOption device;
 };
@@ -61,9 +64,33 @@ struct Costs {
   std::int64_t tokens = 0;        // of the whole run
   Rate rate;
   double seconds = 0;
+  std::optional<RecomputeChoice> recompute;  // absent: the model has no names for its policies
   MemoryPlan memory;
   Batching batching;
 };
+
+// What a rank may take, for a recipe that leaves its recompute to the planner. Every rank is planned like one alone on
+// this machine, or like one with an H200 if GPUs are planned where there are none.
+MemoryLimit limit_of(const PlanOptions& options, Device device) {
+  constexpr double bytes_per_gib = 1 << 30, most = 9e18;
+  constexpr std::int64_t h200 = std::int64_t{138} << 30;
+  if (options.memory > 0)
+    return {static_cast<std::int64_t>(std::min(most, options.memory * bytes_per_gib)), "--memory"};
+  if (device == Device::cuda && device_count() == 0)
+    return {h200, "an H200's, because there is no GPU here and --memory is not given"};
+  return free_memory(device, options.ranks, 1);
+}
+
+// Replaces model.recompute: automatic by the planner's choice.
+std::optional<RecomputeChoice> chosen_recompute(Recipe& recipe, const PlanOptions& options, Device device) {
+  if (recompute_is_automatic(recipe)) return choose_recompute(recipe, options.ranks, device, limit_of(options, device));
+  if (options.memory > 0)
+    throw user_error(
+        "--memory is {} GiB, but the recipe leaves no choice that depends on it; set model.recompute: automatic, or "
+        "leave the option out",
+        options.memory);
+  return choose_recompute(recipe, options.ranks, device, {});
+}
 
 std::vector<StageCost> stage_costs(const Recipe& recipe, const Model& model) {
   std::vector<Stage> stages = recipe.train.stages;
@@ -76,7 +103,9 @@ std::vector<StageCost> stage_costs(const Recipe& recipe, const Model& model) {
   return out;
 }
 
-Costs costs_of(const Recipe& recipe, Model& model, const PlanOptions& options) {
+Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) {
+  const auto made = recipe.model->make_model();
+  Model& model = *made;
   Costs c;
   c.parameters = model.parameters().count();
   const SequenceCost cost = model.cost(model.context());
@@ -91,8 +120,6 @@ Costs costs_of(const Recipe& recipe, Model& model, const PlanOptions& options) {
     begin = s.stage.until;
   }
   if (recipe.train.stages.empty()) c.stages.clear();
-  const Device device = planned_device(options.device);
-  check_device_computes(model, device);
   c.memory = plan_memory(model, recipe.train, options.ranks, device);
   c.rate = rate_of(options, device);
   c.seconds = flops / (c.rate.flops_per_second() * options.ranks);
@@ -120,6 +147,7 @@ void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   for (const StageCost& s : c.stages)
     out["stages"].push_back(
         {{"until", s.stage.until}, {"context", s.stage.context}, {"flops_per_step", s.flops_per_step}});
+  if (c.recompute) out["recompute"] = c.recompute->policy.name;
   out["bytes_per_rank"] = {{"parameters", m.parameters},
                            {"gradients", m.gradients},
                            {"exchange", m.exchange},
@@ -167,6 +195,7 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
        fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}", duration_text(c.seconds),
                    c.seconds / 3600, 100 * c.rate.mfu, c.rate.peak_tflops, o.ranks,
                    c.rate.measured ? ", measured here with matrix products; --device gpu plans for a GPU" : ""));
+  if (c.recompute) line("recompute", c.recompute->text);
   const MemoryPlan& m = c.memory;
   const bool gpu = m.device == Device::cuda;
   fmt::print("memory per rank, on {} in {}\n", gpu ? "a GPU" : "the CPU", kernels::name_of(m.compute));
@@ -206,12 +235,19 @@ void add_plan(CLI::App& app, Session& session) {
   plan->add_option("--peak-tflops", options->peak_tflops,
                    "peak TFLOP/s of one device; default: an H200's, or measured on this CPU")
       ->check(above_zero());
+  plan->add_option("--memory", options->memory,
+                   "GiB that a rank may take, for model.recompute: automatic; default: what is free here")
+      ->check(above_zero());
   add_device_option(*plan, options->device);
   plan->add_flag("--json", options->json, "print JSON");
   plan->callback([options, &session] {
-    const Recipe recipe = read_recipe(options->recipe, options->overrides);
+    Recipe recipe = read_recipe(options->recipe, options->overrides);
     if (session.comm->rank() != 0) return;
-    const Costs costs = costs_of(recipe, *recipe.model->make_model(), *options);
+    const Device device = planned_device(options->device);
+    check_device_computes(*recipe.model->make_model(), device);
+    const auto recompute = chosen_recompute(recipe, *options, device);
+    Costs costs = costs_of(recipe, *options, device);
+    costs.recompute = recompute;
     if (options->json)
       print_json(recipe, costs, *options);
     else

@@ -53,6 +53,12 @@ void apply_base(Setting& root, const fs::path& folder) {
   root = std::move(below);
 }
 
+std::string resolved_text(Recipe& r) {
+  RecipeWriter writer;
+  visit_recipe(writer, r);
+  return writer.text();
+}
+
 // Whether a recipe comes from its author, or is a run's own, which was accepted when the run began.
 enum class Origin : std::uint8_t { author, run };
 
@@ -74,9 +80,7 @@ Recipe resolve(const std::string& text, const std::string& name, const fs::path&
   check_recipe(root, r, mistakes);
   if (origin == Origin::author) check_training_can_work(root, r, mistakes);
   mistakes.refuse(name);
-  RecipeWriter writer;
-  visit_recipe(writer, r);
-  r.resolved = writer.text();
+  r.resolved = resolved_text(r);
   return r;
 }
 
@@ -88,6 +92,12 @@ Recipe read_recipe(const std::string& path, const std::vector<std::string>& over
 
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
   return resolve(text, name, fs::path("."), overrides, Origin::author);
+}
+
+Recipe with_model(Recipe recipe, std::shared_ptr<ModelConfig> model) {
+  recipe.model = std::move(model);
+  recipe.resolved = resolved_text(recipe);
+  return recipe;
 }
 
 Recipe recipe_of_run(const std::string& text, const std::string& name) {

@@ -38,6 +38,9 @@ Recipe read_recipe(const std::string& path, const std::vector<std::string>& over
 // The same from text; `name` replaces the file in messages. base: is resolved against the working directory.
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
 
+// The recipe with other settings of its model, resolved accordingly.
+Recipe with_model(Recipe recipe, std::shared_ptr<ModelConfig> model);
+
 // The resolved recipe that a run keeps. It was accepted when the run began, so settings that cannot train, which an
 // earlier version allowed, do not prevent evaluating the run.
 Recipe recipe_of_run(const std::string& text, const std::string& name);

@@ -25,6 +25,7 @@
 #include "launch/report/run_history.h"
 #include "launch/reproduce/reproduction.h"
 #include "launch/run/evaluate_run.h"
+#include "launch/run/recompute.h"
 #include "launch/run/train_run.h"
 
 namespace longstride {
@@ -60,7 +61,7 @@ class Reproduction {
   void train_row(TableRow& row);
   void evaluate_row(TableRow& row);
   void read_row(TableRow& row) const;
-  double seconds_per_step(const Recipe& recipe, int steps);
+  double seconds_per_step(Recipe recipe, int steps);
   void time_row(TableRow& row);
   void fit_steps(TableRow& row);
   void share_time(const TableRow& from);
@@ -216,7 +217,8 @@ void Reproduction::read_row(TableRow& row) const {
 }
 
 // On random bytes, since the time does not depend on them.
-double Reproduction::seconds_per_step(const Recipe& recipe, int steps) {
+double Reproduction::seconds_per_step(Recipe recipe, int steps) {
+  choose_automatic_recompute(recipe, device_, *session_.comm);
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device_);
   TrainingStep step(*model, recipe.train, *session_.comm, device_);

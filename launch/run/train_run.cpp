@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "datasets/dataset.h"
 #include "framework/comm/collectives.h"
@@ -18,6 +19,7 @@
 #include "framework/train/step/precision.h"
 #include "launch/console/device_option.h"
 #include "launch/run/environment.h"
+#include "launch/run/recompute.h"
 #include "launch/run/run_data.h"
 #include "launch/run/run_directory.h"
 #include "launch/run/run_records.h"
@@ -94,8 +96,9 @@ std::string mirror_of(const TrainRequest& request) {
   return (fs::path(request.recipe.train.mirror) / (run.has_filename() ? run : run.parent_path()).filename()).string();
 }
 
-// Every rank calls it; rank 0 prints what the run is and where it runs.
-void announce(const Recipe& recipe, Model& model, Communicator& comm, Device device, const std::string& run) {
+// Every rank calls it; rank 0 prints what the run is and where it runs. `recompute`: the planner's choice, if any.
+void announce(const Recipe& recipe, Model& model, Communicator& comm, Device device, const std::string& run,
+              const std::optional<RecomputeChoice>& recompute) {
   const int ranks = comm.size(), nodes = count_nodes(comm);
   const std::string links = interconnect(comm, device);
   const bool overlapped = overlaps(recipe.train.parallel, comm, device);
@@ -120,19 +123,20 @@ void announce(const Recipe& recipe, Model& model, Communicator& comm, Device dev
     line("exchange", fmt::format("gradients in {}, {} the backward pass{}",
                                  kernels::name_of(gradient_type(recipe.train, device)), overlapped ? "during" : "after",
                                  parallel.shard ? ", the optimizer's state divided between ranks" : ""));
-  line("memory",
-       fmt::format("{:.2f} GiB per rank: parameters {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations "
-                   "{:.2f}",
-                   gib(device == Device::cpu ? plan.total() : plan.block()), gib(plan.parameters),
-                   gib(plan.gradients + plan.exchange), gib(plan.optimizer + plan.average), gib(plan.activations)));
+  if (recompute) line("recompute", recompute->text);
+  line("memory", fmt::format("{:.2f} GiB per rank: parameters {:.2f}, gradients {:.2f}, optimizer {:.2f}, activations "
+                             "{:.2f}",
+                             gib(plan.on_device()), gib(plan.parameters), gib(plan.gradients + plan.exchange),
+                             gib(plan.optimizer + plan.average), gib(plan.activations)));
   line("directory", run);
 }
 
 }  // namespace
 
-TrainingOutcome train_run(const TrainRequest& request, Session& session) {
+TrainingOutcome train_run(TrainRequest request, Session& session) {
+  compute_type(request.recipe.train.precision, request.device);
+  const auto recompute = choose_automatic_recompute(request.recipe, request.device, *session.comm);
   const Recipe& recipe = request.recipe;
-  compute_type(recipe.train.precision, request.device);
   const auto model = recipe.model->make_model();
   check_device_computes(*model, request.device);
   const auto dataset = Dataset::open(recipe.data.path);
@@ -154,7 +158,7 @@ TrainingOutcome train_run(const TrainRequest& request, Session& session) {
     setup.check_lock = [&places] { places.run_lock->check(); };  // losing a mirror is only a warning
   }
   session.comm->barrier();  // no rank continues until rank 0 has found nothing to refuse
-  announce(recipe, *model, *session.comm, request.device, request.run);
+  announce(recipe, *model, *session.comm, request.device, request.run, recompute);
   session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);
 
   setup.model = model.get();

@@ -18,6 +18,6 @@ struct TrainRequest {
 
 // Called on every rank. UserError if another process trains in the run's directory, if a new run would overwrite one
 // there, or if a run to be resumed does not exist or would change without accept_changes.
-TrainingOutcome train_run(const TrainRequest& request, Session& session);
+TrainingOutcome train_run(TrainRequest request, Session& session);
 
 }  // namespace longstride

@@ -10,8 +10,9 @@
 
 namespace longstride {
 
-// What backward computes again. selective: layers, except attention's outputs.
-enum class Recompute : std::uint8_t { none, selective, block, attention_and_feed_forward };
+// What backward computes again. selective: layers, except attention's outputs. automatic: the fastest that fits, which
+// the planner chooses before training (framework/train/step/recompute_choice.h).
+enum class Recompute : std::uint8_t { none, selective, block, attention_and_feed_forward, automatic };
 
 // What the position tables are indexed by: the attention pattern (row = floor(i / stride), column = i mod
 // stride), or the data itself (images: row, column, channel); or no tables at all.
@@ -51,6 +52,7 @@ struct SparseTransformerConfig : ModelConfig {
   void check_training(SettingsChecker& check) const override;
   double activation_bytes() const override;
   std::string summary() const override;
+  std::vector<RecomputePolicy> recompute_policies() const override;
   std::vector<std::string> toy_overrides() const override;
 };
 

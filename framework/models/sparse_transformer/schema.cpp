@@ -45,8 +45,22 @@ const Choices<Recompute>& recompute_names() {
   static const Choices<Recompute> names = {{"none", Recompute::none},
                                            {"selective", Recompute::selective},
                                            {"block", Recompute::block},
-                                           {"attention_and_feed_forward", Recompute::attention_and_feed_forward}};
+                                           {"attention_and_feed_forward", Recompute::attention_and_feed_forward},
+                                           {"automatic", Recompute::automatic}};
   return names;
+}
+
+const char* what_is_kept(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none:
+      return "everything is kept";
+    case Recompute::selective:
+      return "keeps the residual stream between layers and attention's output and log-sum-exp";
+    case Recompute::block:
+      return "keeps the residual stream between layers";
+    default:
+      return "keeps the residual stream between branches";
+  }
 }
 
 bool is_whole(double value) { return value >= 1 && std::abs(value - std::round(value)) <= 1e-6; }
@@ -154,6 +168,19 @@ double SparseTransformerConfig::activation_bytes() const {
 std::string SparseTransformerConfig::summary() const {
   return fmt::format("{} layers, width {}, {} heads, keys of {}, inner width {}", layers, width, heads, key_size(),
                      inner_width());
+}
+
+std::vector<RecomputePolicy> SparseTransformerConfig::recompute_policies() const {
+  std::vector<Recompute> candidates = {recompute};
+  if (recompute == Recompute::automatic) candidates = {Recompute::none, Recompute::selective, Recompute::block};
+  std::vector<RecomputePolicy> out;
+  for (const auto& [name, value] : recompute_names()) {
+    if (std::find(candidates.begin(), candidates.end(), value) == candidates.end()) continue;
+    auto config = std::make_shared<SparseTransformerConfig>(*this);
+    config->recompute = value;
+    out.push_back({name, what_is_kept(value), std::move(config)});
+  }
+  return out;
 }
 
 // Keeps the pattern, the position tables and the kind of data. Pictures keep their size and therefore their stride.

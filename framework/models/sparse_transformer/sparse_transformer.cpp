@@ -142,6 +142,7 @@ void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, cons
 
 void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale,
                                            const Tensor& losses) const {
+  LONGSTRIDE_CHECK(config_.recompute != Recompute::automatic, "a step whose recompute has not been chosen");
   const RankSpan here = span_of(ctx, tokens, losses);
   const Shape shape = {losses.size(0), losses.size(1), config_.width};
   Tape tape(*ctx.arena);

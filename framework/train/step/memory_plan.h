@@ -29,6 +29,7 @@ struct MemoryPlan {
     return parameters + gradients + exchange + optimizer + average + batch + libraries + activations;
   }
   std::int64_t total() const { return block() + input + communication + snapshot; }
+  std::int64_t on_device() const { return shares_host_memory(device) ? total() : block(); }
 };
 
 inline constexpr int prefetch_depth = 2;  // steps read ahead
