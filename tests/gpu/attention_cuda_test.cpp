@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/base/gpu_kind.h"
 #include "tests/gpu/attention_cuda_reference.h"
 
 namespace longstride::kernels {
@@ -31,18 +32,24 @@ class AttentionCuda : public ::testing::TestWithParam<AttentionPath> {
  protected:
   void SetUp() override { LONGSTRIDE_NEEDS_GPU(); }
 
+  // Makes a call that Hopper's kernels cannot take an error, where they are tested.
+  void expect_hoppers_kernels() {
+    if (GetParam() == AttentionPath::automatic && cuda::is_hopper()) path_ = AttentionPath::sm90;
+  }
+
   void expect_equals_reference(const NamedPattern& p, std::int64_t layer, const AttentionShape& shape, Dtype dtype,
                                const std::vector<Mask>& masks, const AttentionPlan& plan, bool packed = true) {
     const AttentionInput in(shape, dtype);
     const AttentionResult exact = dense_attention<double>(in, masks, Dtype::f64);
     const AttentionResult naive = dense_attention<float>(in, masks, dtype);
-    expect_as_good_as_naive(compute(plan, in, GetParam(), packed), naive, exact, in,
+    expect_as_good_as_naive(compute(plan, in, path_, packed), naive, exact, in,
                             p.name + ", layer " + std::to_string(layer) + ", " + name_of(dtype) + ", batch " +
                                 std::to_string(shape.batch) + ", n " + std::to_string(shape.n) + ", sizes " +
                                 std::to_string(shape.key_size) + " and " + std::to_string(shape.value_size));
   }
 
  private:
+  AttentionPath path_ = GetParam();
   // The work is small, and a container may have far fewer processors than OpenMP reports.
   Threads threads_{std::min(omp_get_max_threads(), 8)};
 };
@@ -97,6 +104,40 @@ TEST_P(AttentionCuda, EveryHeadSizeIsAsGoodAsNaiveInEveryType) {
           if (HasFailure()) return;
         }
   }
+}
+
+// Sizes between those that kernels are written for.
+TEST_P(AttentionCuda, SizesOfEightsAreAsGoodAsNaive) {
+  expect_hoppers_kernels();
+  for (const NamedPattern& p : models_patterns(48, 16)) {
+    const std::int64_t n = 192;
+    const auto masks = masks_of(p.pattern, p.heads, 0, n);
+    const auto plan = make_plan(p.pattern, 0, p.heads, n);
+    for (const auto& [key_size, value_size] :
+         {std::pair{16, 16}, {24, 24}, {48, 48}, {56, 40}, {80, 80}, {96, 96}, {72, 128}, {120, 104}})
+      for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+        expect_equals_reference(p, 0, {2, n, p.heads, key_size, value_size}, dtype, masks, *plan, key_size % 16 == 0);
+        if (HasFailure()) return;
+      }
+  }
+}
+
+// Widths that divide no tile: their rows are read with holes between them.
+TEST_P(AttentionCuda, SummariesOfEveryWidthAreAsGoodAsNaive) {
+  expect_hoppers_kernels();
+  for (const auto& [l, c] :
+       {std::pair{128, 31}, {128, 48}, {100, 25}, {100, 20}, {40, 3}, {48, 5}, {64, 17}, {300, 150}})
+    for (const bool inclusive : {false, true}) {
+      const NamedPattern p{"fixed merged, l " + std::to_string(l) + ", c " + std::to_string(c),
+                           with_options(pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), true, inclusive), 2};
+      for (const std::int64_t n : {5 * l, 6 * l + 1}) {
+        const auto masks = masks_of(p.pattern, p.heads, 0, n);
+        const auto plan = make_plan(p.pattern, 0, p.heads, n);
+        for (const auto& [key_size, value_size] : {std::pair{32, 32}, {64, 64}, {64, 128}, {128, 128}})
+          expect_equals_reference(p, 0, {1, n, p.heads, key_size, value_size}, Dtype::bf16, masks, *plan);
+        if (HasFailure()) return;
+      }
+    }
 }
 
 // Lengths with many tiles, whole and ragged, at the strides of the paper's models.

@@ -27,11 +27,6 @@ constexpr BoxShape box_of(const RowSet& set, std::int32_t rows) {
   if (set.run >= set.period || set.run >= rows) return {rows, 1};
   return {set.run, rows / set.run};
 }
-// Whether tiles of `rows` entries are boxes: always in natural order and in residue classes.
-constexpr bool has_boxes(const RowSet& set, std::int32_t rows) {
-  return set.run >= set.period || rows % set.run == 0 || set.run % rows == 0;
-}
-
 // The first entry of a tile in the map: offset within the period, and period. `set` is that of the segment.
 struct TileCorner {
   std::int32_t offset = 0, period = 0;

@@ -1,5 +1,4 @@
 // Which problems the Hopper kernels support; the portable kernels do the rest.
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/attention/sm90/attention_sm90.h"
@@ -11,9 +10,8 @@ namespace longstride::kernels::cuda::sm90 {
 
 namespace {
 
-bool is_size(std::int64_t size, std::int64_t smallest) {
-  return size >= smallest && size <= 128 && (size & (size - 1)) == 0;
-}
+// Gradients are stored by 8 columns.
+bool is_size(std::int64_t size) { return size >= 16 && size <= 128 && size % 8 == 0; }
 
 // TMA: 16-byte aligned rows, strides below 2^40 bytes.
 bool is_mappable(const Tensor& view) {
@@ -25,11 +23,10 @@ bool is_mappable(const Tensor& view) {
   return view.stride(1) * view.size(1) < longest;
 }
 
-// Key tiles of 64 and of 128 rows are boxes, and no query sees a summary row of an incomplete period.
+// No query sees a summary row of an incomplete period.
 bool is_mappable(const Part& part, std::int32_t n) {
   const RowSet& keys = part.keys;
   if (keys.run >= keys.period || keys.run == 1) return true;
-  if (!has_boxes(keys, 64) || !has_boxes(keys, 128)) return false;
   return part.interval(keys, n - 1).end <= n / keys.period * keys.run;
 }
 
@@ -42,15 +39,15 @@ bool is_mappable(const AttentionPlan& plan) {
       const PassGeometry& pass = geometry.pass[p];
       if (kinds.number_of(pass.queries) == RowSetKinds::most) return false;
       for (int i = 0; i < pass.parts; ++i)
-        if (kinds.number_of(pass.part[i].keys) == RowSetKinds::most) return false;
+        if (kinds.number_of(pass.part[i].keys) == RowSetKinds::most || !is_mappable(pass.part[i], plan.n)) return false;
     }
   }
-  return std::all_of(plan.parts.begin(), plan.parts.end(), [&](const Part& part) { return is_mappable(part, plan.n); });
+  return true;
 }
 
 template <class Args>
 bool supports_forward_views(const Args& args) {
-  return is_size(args.q.size(3), 16) && is_size(args.v.size(3), 32) && args.scale > 0 && is_mappable(args.q) &&
+  return is_size(args.q.size(3)) && is_size(args.v.size(3)) && args.scale > 0 && is_mappable(args.q) &&
          is_mappable(args.k) && is_mappable(args.v) && is_mappable(args.o) && is_mappable(*args.plan);
 }
 

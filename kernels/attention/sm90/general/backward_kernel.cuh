@@ -14,6 +14,7 @@
 #include "kernels/attention/sm90/general/backward_problem.h"
 #include "kernels/attention/sm90/general/backward_store.cuh"
 #include "kernels/attention/sm90/general/backward_tiles.cuh"
+#include "kernels/attention/sm90/general/columns.cuh"
 #include "kernels/base/approximate.cuh"
 #include "kernels/gpu/barrier.cuh"
 #include "kernels/gpu/fragment.cuh"
@@ -172,14 +173,14 @@ struct Backward {
   struct TileRange {
     std::int32_t begin, needed_begin, needed_end, end, full_begin, full_end;
 
-    __device__ TileRange(const Interval (&row)[rows], bool some, int warp) {
+    __device__ TileRange(const Interval (&row)[rows], bool some, int warp, bool has_holes) {
       const int first = warp / 4 * 64;
       begin = uniform(row[0].begin / step);
       end = uniform(max(begin, tiles_in(row[rows - 1].end, step)));
       needed_begin = uniform(some ? min(max(row[first].begin / step, begin), end) : end);
       needed_end = uniform(some ? max(min(tiles_in(row[first + 63].end, step), end), needed_begin) : end);
       full_begin = uniform(tiles_in(row[warp * 16 + 15].begin, step));
-      full_end = uniform(row[warp * 16].end / step);
+      full_end = has_holes ? 0 : uniform(row[warp * 16].end / step);
     }
   };
 
@@ -302,6 +303,13 @@ struct Backward {
     }
   }
 
+  // Holes have no weight.
+  __device__ static void clear_columns(float (&p)[step / 2], std::uint32_t columns) {
+#pragma unroll
+    for (int i = 0; i < step / 4; ++i)
+      if (columns >> i & 1) p[element_at(i / 2, 0, i % 2)] = p[element_at(i / 2, 1, i % 2)] = 0;
+  }
+
   __device__ static void pack_weights(std::uint32_t (&a)[step / 16][4], const float (&d)[step / 2]) {
 #pragma unroll
     for (int i = 0; i < step / 16; ++i) pack_operand<T>(a[i], d, i);
@@ -336,11 +344,12 @@ struct Backward {
       const std::int32_t parts = uniform(control_.meeting.parts);
       for (std::int32_t part = 0; part < parts; ++part) {
         const Interval(&row)[rows] = control_.meeting.row[part];
-        const TileRange range(row, some, warp);
+        const TileRange range(row, some, warp, has_holes(part));
         const Interval* own = row + warp * 16 + threadIdx.x % 32 / 4;
         const Interval meets[2] = {own[0], own[8]};
         skip(range.needed_begin - range.begin);
         slot_ = {uniform(slot_.index), static_cast<std::uint32_t>(uniform(static_cast<std::int32_t>(slot_.parity)))};
+        part_ = part;
         std::int32_t tile = range.needed_begin;
         if (tile < range.needed_end) {
           turn<false>(tile, range, meets);
@@ -353,6 +362,10 @@ struct Backward {
     }
 
    private:
+    // Among the streamed rows, which are keys only where the block owns queries.
+    __device__ bool has_holes(std::int32_t part) const {
+      return side == Side::queries && task_.pass->width[part] != task_.pass->part[part].keys.run;
+    }
     template <int Count>
     __device__ static void clear(float (&gradient)[Count]) {
 #pragma unroll
@@ -412,6 +425,9 @@ struct Backward {
         const std::int32_t begin = tile * step + column_;
         weigh<false>(s_, rate_, statistics_, lse, column_,
                      {{meets[0].begin - begin, meets[0].end - begin}, {meets[1].begin - begin, meets[1].end - begin}});
+        if (has_holes(part_))
+          clear_columns(s_,
+                        hole_columns(task_.pass->part[part_].keys.run, task_.pass->width[part_], tile * step, column_));
       }
       if constexpr (side == Side::keys) pack_weights(p_operand_, s_);
       wgmma_wait<0>();
@@ -435,6 +451,7 @@ struct Backward {
     const std::int32_t column_;                                                // the thread's first
     const std::uint64_t key_rows_, value_rows_, key_columns_, value_columns_;  // the ring's first tile
     RingSlot slot_;
+    std::int32_t part_ = 0;
     int held_ = 0;  // the stage of the tile whose last products have not been issued
     Statistics statistics_ = {};
     Own<KeySize, tiling.key_sized_in_registers> own_key_;

@@ -37,7 +37,7 @@ __device__ inline void store_gradient(const Gradient& gradient, const BackwardTa
   for (int r = 0; r < 2; ++r) {
     const std::int32_t entry =
         task.begin + static_cast<std::int32_t>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) + 8 * r;
-    const bool there = entry < task.own.length;
+    const bool there = entry < task.own.length && entry % task.own.run < task.width;
     T* const row = base + (there ? position_at(task.own, entry) : 0) * gradient.stride[1];
 #pragma unroll
     for (int g = 0; g < Size / 32; ++g) {

@@ -165,7 +165,7 @@ struct Forward {
   class Needed {
    public:
     __device__ Needed(const ForwardProblem& problem, char* shared)
-        : control_(shared_of(shared)), producer_(problem, shared) {}
+        : problem_(problem), control_(shared_of(shared)), producer_(problem, shared) {}
 
     // Moves to the next tile that is needed; tiles that are not are released as they arrive.
     __device__ bool next() {
@@ -213,7 +213,9 @@ struct Forward {
       const Interval* row = control_.rows.row[tiles_.part] + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
       const Interval allowed[2] = {{row[0].begin - begin, row[0].end - begin},
                                    {row[8].begin - begin, row[8].end - begin}};
-      Softmax::mask(s, allowed);
+      const PartShape& part = problem_.pass[control_.task.pass].part[tiles_.part];
+      const auto run = static_cast<std::int32_t>(part.run.value);
+      Softmax::mask(s, allowed, part.has_holes() ? hole_columns(run, part.width, begin, 2 * (threadIdx.x % 4)) : 0);
     }
 
    private:
@@ -234,9 +236,10 @@ struct Forward {
       end_ = row[warpgroup + 63].end;
       if (control_.task.begin + warpgroup >= control_.task.length) end_ = 0;
       full_begin_ = row[warp + 15].begin;
-      full_end_ = row[warp].end;
+      full_end_ = problem_.pass[control_.task.pass].part[tiles_.part].has_holes() ? 0 : row[warp].end;
     }
 
+    const ForwardProblem& problem_;
     Shared& control_;
     Producer producer_;
     KeyTiles<queries, keys> tiles_ = {};

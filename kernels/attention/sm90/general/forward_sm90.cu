@@ -28,7 +28,7 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
     shape.parts = pass.parts;
     shape.tiles = tiles_in(pass.queries.length, F::queries);
     shape.segments = Divisor(pass.segments);
-    for (int i = 0; i < pass.parts; ++i) shape.part[i] = PartShape(pass.part[i], kinds.number_of(pass.part[i].keys));
+    for (int i = 0; i < pass.parts; ++i) shape.part[i] = PartShape(pass.part[i], pass.width[i], kinds.number_of(pass.part[i].keys));
     tiles = std::max(tiles, std::int64_t{pass.segments} * shape.tiles);
   }
   for (int i = 0; i < kinds.count(); ++i) {

@@ -1,6 +1,11 @@
 // The passes of an attention in the form in which kernels receive them: by value, as parameters. Heads with equal
 // passes share one. Tiles follow by closed form (tile_span.h); nothing is copied to the device.
+//
+// A tile of summary rows is one box if their run c divides the tile or is a multiple of it (row_maps.h). The rows of
+// another run are read with the rows after them, in runs of the next power of two. The rows from c on in every such run
+// are *holes*: they have zero weight as keys, and their gradients are not stored.
 #pragma once
+#include <bit>
 #include <cstdint>
 
 #include "kernels/attention/pattern/plan.h"
@@ -13,7 +18,22 @@ struct PassGeometry {
   std::int32_t segments = 0;
   std::int32_t parts = 0;
   Part part[most_parts];
+  std::int32_t width[most_parts];  // rows of each run of part[i].keys that are keys; the others are holes
 };
+
+// Whether tiles of `rows` entries are boxes: always in natural order and in residue classes.
+constexpr bool has_boxes(const RowSet& set, std::int32_t rows) {
+  return set.run >= set.period || rows % set.run == 0 || set.run % rows == 0;
+}
+// The row set whose tiles of 64 and of 128 rows are boxes and which holds `set`: the same, or one with longer runs.
+// They may not be longer than the period, or rows would not be in order: the run is then 0.
+constexpr RowSet boxed(RowSet set) {
+  if (has_boxes(set, 64) && has_boxes(set, 128)) return set;
+  const auto run = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint32_t>(set.run)));
+  if (set.length > 0) set.length = (set.length - 1) / set.run * run + (set.length - 1) % set.run + 1;
+  set.run = run <= set.period ? run : 0;
+  return set;
+}
 
 struct Geometry {
   static constexpr int most_passes = 24;
@@ -26,7 +46,7 @@ struct Geometry {
   PassGeometry pass[most_passes];
 };
 
-// The number-th pass of every head of a plan, from 0. False if anything exceeds its limit.
+// The number-th pass of every head of a plan, from 0. False if anything exceeds its limit or has no boxes.
 inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
   out = Geometry{};
   out.n = plan.n;
@@ -46,8 +66,12 @@ inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
       out.pass[p].queries = pass.queries;
       out.pass[p].segments = pass.segments;
       out.pass[p].parts = pass.parts;
-      for (std::int32_t i = 0; i < pass.parts; ++i)
-        out.pass[p].part[i] = plan.parts_of(pass)[static_cast<std::size_t>(i)];
+      for (std::int32_t i = 0; i < pass.parts; ++i) {
+        Part& part = out.pass[p].part[i] = plan.parts_of(pass)[static_cast<std::size_t>(i)];
+        out.pass[p].width[i] = part.keys.run;
+        part.keys = boxed(part.keys);
+        if (part.keys.run == 0) return false;
+      }
     }
     out.pass_of[head] = static_cast<std::uint8_t>(p);
   }

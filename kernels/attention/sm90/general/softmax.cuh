@@ -5,6 +5,7 @@
 // exact, the denominator is relative to the same top, and the output rarely needs to be rescaled.
 #pragma once
 #include "kernels/attention/pattern/plan.h"
+#include "kernels/attention/sm90/general/columns.cuh"
 #include "kernels/base/approximate.cuh"
 #include "kernels/gpu/fragment.cuh"
 #include "kernels/gpu/lane.cuh"
@@ -23,13 +24,14 @@ class Softmax {
     sum_[row] = lse > -infinity() && threadIdx.x % 4 == 0 ? 1.0f : 0.0f;
   }
 
-  // Sets scores outside the row's interval, counted in keys from the tile's first, to -infinity.
+  // Sets scores outside the row's interval, counted in keys from the tile's first, and in `holes` to -infinity.
   template <int Count>
-  __device__ static void mask(float (&s)[Count], const Interval (&allowed)[2]) {
+  __device__ static void mask(float (&s)[Count], const Interval (&allowed)[2], std::uint32_t holes) {
     const std::int32_t column = 2 * (threadIdx.x % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const std::uint32_t bits = columns_below(allowed[r].end - column) & ~columns_below(allowed[r].begin - column);
+      const std::uint32_t bits =
+          columns_below(allowed[r].end - column) & ~columns_below(allowed[r].begin - column) & ~holes;
 #pragma unroll
       for (int i = 0; i < Count / 2; ++i)
         if (!(bits >> i & 1)) s[element_at(i / 2, r, i % 2)] = -infinity();
@@ -92,11 +94,6 @@ class Softmax {
   }
 
  private:
-  // Bit i: whether a thread's i-th column of a row, 8 (i / 2) + i mod 2, is below `limit`.
-  __device__ static std::uint32_t columns_below(std::int32_t limit) {
-    const std::int32_t count = min(max(limit, 0) / 8 * 2 + min(max(limit, 0) % 8, 2), 32);
-    return count == 32 ? ~0u : (1u << count) - 1;
-  }
   __device__ static constexpr float infinity() { return __builtin_huge_valf(); }
 
   float rate_;
