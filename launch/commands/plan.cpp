@@ -61,6 +61,7 @@ struct Costs {
   double flops_per_step = 0;      // of all ranks, at the whole context
   std::vector<StageCost> stages;  // the one with the whole context last; empty if there are none
   double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads; 0: no attention
+  std::string slow_attention;     // on a GPU: which shape makes attention slow; empty: none
   std::int64_t tokens = 0;        // of the whole run
   Rate rate;
   double seconds = 0;
@@ -121,6 +122,7 @@ Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) 
   }
   if (recipe.train.stages.empty()) c.stages.clear();
   c.memory = plan_memory(model, recipe.train, options.ranks, device);
+  if (device == Device::cuda && c.memory.compute != Dtype::f32) c.slow_attention = slow_attention(model);
   c.rate = rate_of(options, device);
   c.seconds = flops / (c.rate.flops_per_second() * options.ranks);
   c.batching = divide_batch(recipe.train, options.ranks);
@@ -144,6 +146,7 @@ void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                                 {"mfu", c.rate.mfu},
                                 {"peak_tflops", c.rate.peak_tflops},
                                 {"peak_measured", c.rate.measured}};
+  if (!c.slow_attention.empty()) out["slow_attention"] = c.slow_attention;
   for (const StageCost& s : c.stages)
     out["stages"].push_back(
         {{"until", s.stage.until}, {"context", s.stage.context}, {"flops_per_step", s.flops_per_step}});
@@ -183,6 +186,7 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
            c.batching.accumulation(), c.batching.micro));
   const bool attends = c.attention_density > 0;
   if (attends) line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
+  if (!c.slow_attention.empty()) line("slow", c.slow_attention);
   line("operations", fmt::format("{:.4g} TFLOP per step (6 x parameters{}; recompute not counted)",
                                  c.flops_per_step / 1e12, attends ? " + the pattern's pairs" : ""));
   for (const StageCost& s : c.stages)

@@ -25,4 +25,7 @@ Device planned_device(const DeviceOption& option);
 // UserError for a model that the device's kernels do not support.
 void check_device_computes(const Model& model, Device device);
 
+// One sentence if attention of this shape is slow on a Hopper GPU, with the nearest shapes that are fast; else empty.
+std::string slow_attention(const Model& model);
+
 }  // namespace longstride

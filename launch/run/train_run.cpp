@@ -128,6 +128,8 @@ void announce(const Recipe& recipe, Model& model, Communicator& comm, Device dev
                              "{:.2f}",
                              gib(plan.on_device()), gib(plan.parameters), gib(plan.gradients + plan.exchange),
                              gib(plan.optimizer + plan.average), gib(plan.activations)));
+  if (device == Device::cuda && device_info().major == 9 && plan.compute != Dtype::f32)
+    if (const std::string slow = slow_attention(model); !slow.empty()) spdlog::warn("{}", slow);
   line("directory", run);
 }
 

@@ -160,6 +160,7 @@ TEST_P(AttentionCuda, TinyShapesAreAsGoodAsNaive) {
       {"strided merged", pattern_of(merged, {local, column}, 50), 1},
       {"local", pattern_of(merged, {local}, 50), 2},
       {"column", pattern_of(merged, {column}, 2), 1},
+      {"fixed merged", with_options(pattern_of(merged, {fixed_block, fixed_summary}, 48, {20}), true, false), 2},
       {"fixed merged, inclusive", with_options(pattern_of(merged, {fixed_block, fixed_summary}, 48, {16}), true, true),
        2}};
   for (const NamedPattern& p : patterns) {

@@ -174,6 +174,36 @@ TEST(Plan, RanksDivideSequencesAndTheOptimizersState) {
   EXPECT_EQ(whole.at("accumulation"), 2);
 }
 
+TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", small_recipe);
+  const auto slow = [&](std::vector<std::string> settings, const std::string& device = "gpu") {
+    std::vector<std::string> arguments = {"plan", "r.yaml", "--device", device, "--json"};
+    for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
+    const CommandResult r = run_command(arguments, dir.path());
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    return nlohmann::json::parse(r.out).value("slow_attention", "");
+  };
+  const std::string portable = "use kernels that are several times as slow as those written for Hopper";
+  const std::string heads = "heads of size 8 " + portable + "; 16 is fast (model.width / model.heads)";
+  EXPECT_EQ(slow({}), heads);
+  EXPECT_EQ(slow({}, "cpu"), "");
+  EXPECT_EQ(slow({"train.precision=fp32"}), "");
+  const CommandResult text = run_command({"plan", "r.yaml", "--device", "gpu"}, dir.path());
+  EXPECT_NE(text.out.find("slow                  " + heads + '\n'), std::string::npos) << text.out;
+
+  const std::string wide = "model.width=96", stride = "model.attention.stride=32", context = "data.context=128";
+  EXPECT_EQ(slow({wide, stride, context, "model.attention.summary=8"}), "");
+  EXPECT_EQ(slow({wide, stride, context, "model.attention.summary=7"}), "");
+  EXPECT_EQ(slow({wide, stride, context, "model.attention.summary=5"}),
+            "summaries of 5 in a stride of 32 cost 1.6 times their work; 4 and 7 are fast (model.attention.summary)");
+  EXPECT_EQ(slow({wide, "model.attention.stride=30", "data.context=120", "model.attention.summary=20"}),
+            "summaries of 20 in a stride of 30 " + portable + "; 16 and 30 are fast (model.attention.summary)");
+  EXPECT_EQ(
+      slow({wide, stride, "data.context=127", "model.attention.integration=multihead"}),
+      "summaries at a context of 127, no multiple of the stride, " + portable + "; 96 and 128 are fast (data.context)");
+}
+
 // Planning needs neither a GPU nor a build with CUDA.
 TEST(Plan, ForAGpuCountsTheLowPrecisionCopyAndTheLibrariesInOneBlock) {
   const TemporaryDirectory dir;

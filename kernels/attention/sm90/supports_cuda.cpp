@@ -1,17 +1,12 @@
 // Which problems the Hopper kernels support; the portable kernels do the rest.
 #include <cstdint>
 
+#include "kernels/attention/fast_path.h"
 #include "kernels/attention/sm90/attention_sm90.h"
-#include "kernels/attention/sm90/general/geometry.h"
-#include "kernels/attention/sm90/general/row_set_kinds.h"
-#include "kernels/attention/sm90/row_maps.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
 namespace {
-
-// Gradients are stored by 8 columns.
-bool is_size(std::int64_t size) { return size >= 16 && size <= 128 && size % 8 == 0; }
 
 // TMA: 16-byte aligned rows, strides below 2^40 bytes.
 bool is_mappable(const Tensor& view) {
@@ -23,32 +18,11 @@ bool is_mappable(const Tensor& view) {
   return view.stride(1) * view.size(1) < longest;
 }
 
-// No query sees a summary row of an incomplete period.
-bool is_mappable(const Part& part, std::int32_t n) {
-  const RowSet& keys = part.keys;
-  if (keys.run >= keys.period || keys.run == 1) return true;
-  return part.interval(keys, n - 1).end <= n / keys.period * keys.run;
-}
-
-bool is_mappable(const AttentionPlan& plan) {
-  for (int number = 0; number < passes_in(plan); ++number) {
-    Geometry geometry;
-    if (!geometry_of(plan, number, geometry)) return false;
-    RowSetKinds kinds;
-    for (int p = 0; p < geometry.passes; ++p) {
-      const PassGeometry& pass = geometry.pass[p];
-      if (kinds.number_of(pass.queries) == RowSetKinds::most) return false;
-      for (int i = 0; i < pass.parts; ++i)
-        if (kinds.number_of(pass.part[i].keys) == RowSetKinds::most || !is_mappable(pass.part[i], plan.n)) return false;
-    }
-  }
-  return true;
-}
-
 template <class Args>
 bool supports_forward_views(const Args& args) {
-  return is_size(args.q.size(3)) && is_size(args.v.size(3)) && args.scale > 0 && is_mappable(args.q) &&
-         is_mappable(args.k) && is_mappable(args.v) && is_mappable(args.o) && is_mappable(*args.plan);
+  return hopper_takes_head(args.q.size(3)) && hopper_takes_head(args.v.size(3)) && args.scale > 0 &&
+         is_mappable(args.q) && is_mappable(args.k) && is_mappable(args.v) && is_mappable(args.o) &&
+         hopper_takes(*args.plan);
 }
 
 }  // namespace
