@@ -36,8 +36,8 @@ void join_parts(BackwardProblem& problem, bool first_pass) {
 
 void attention_backward(const AttentionBackwardArgs& args, const float* delta, const Launch& launch) {
   for (int number = 0; number < passes_in(*args.plan); ++number) {
-    BackwardProblem problem = {};
-    geometry_of(*args.plan, number, problem.geometry);
+    BackwardProblemWithHoles problem = {};
+    geometry_of(*args.plan, number, problem.geometry, problem.widths);
     problem.batch = static_cast<std::int32_t>(args.q.size(0));
     problem.scale = static_cast<float>(args.scale);
     problem.lse = args.lse.as<float>();

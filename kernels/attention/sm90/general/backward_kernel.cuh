@@ -26,8 +26,9 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-template <class T, int KeySize, int ValueSize, Side side>
+template <class T, int KeySize, int ValueSize, Side side, bool Holes>
 struct Backward {
+  using Problem = std::conditional_t<Holes, BackwardProblemWithHoles, BackwardProblem>;
   static constexpr BackwardTiling tiling = backward_tiling(side, KeySize, ValueSize);
   static constexpr int rows = tiling.rows(), step = tiling.step, stages = tiling.stages, warpgroups = tiling.warpgroups;
   static_assert(stages >= 2, "a warpgroup waits for a tile with the one before in hand");
@@ -173,14 +174,14 @@ struct Backward {
   struct TileRange {
     std::int32_t begin, needed_begin, needed_end, end, full_begin, full_end;
 
-    __device__ TileRange(const Interval (&row)[rows], bool some, int warp, bool has_holes) {
+    __device__ TileRange(const Interval (&row)[rows], bool some, int warp) {
       const int first = warp / 4 * 64;
       begin = uniform(row[0].begin / step);
       end = uniform(max(begin, tiles_in(row[rows - 1].end, step)));
       needed_begin = uniform(some ? min(max(row[first].begin / step, begin), end) : end);
       needed_end = uniform(some ? max(min(tiles_in(row[first + 63].end, step), end), needed_begin) : end);
       full_begin = uniform(tiles_in(row[warp * 16 + 15].begin, step));
-      full_end = has_holes ? 0 : uniform(row[warp * 16].end / step);
+      full_end = uniform(row[warp * 16].end / step);
     }
   };
 
@@ -230,8 +231,7 @@ struct Backward {
     wgmma_commit();
   }
 
-  // lse (times -log2(e)) and delta of the query of a tile's element, which is one of the thread's two rows, or a
-  // column.
+  // lse (times -log2(e)) and delta of the query of a tile's element: one of the thread's two rows, or a column.
   struct Statistics {
     float lse[2], delta[2];
 
@@ -254,10 +254,7 @@ struct Backward {
     float value[4];
     __device__ void load(const float* from) {
       const float4 v = *reinterpret_cast<const float4*>(from);
-      value[0] = v.x;
-      value[1] = v.y;
-      value[2] = v.z;
-      value[3] = v.w;
+      value[0] = v.x, value[1] = v.y, value[2] = v.z, value[3] = v.w;
     }
   };
 
@@ -318,7 +315,7 @@ struct Backward {
   // A warpgroup's own rows and gradients.
   class Consumer {
    public:
-    __device__ Consumer(const BackwardProblem& problem, const BackwardTask& task, char* shared)
+    __device__ Consumer(const Problem& problem, const BackwardTask& task, char* shared)
         : problem_(problem),
           task_(task),
           control_(shared_of(shared)),
@@ -344,7 +341,8 @@ struct Backward {
       const std::int32_t parts = uniform(control_.meeting.parts);
       for (std::int32_t part = 0; part < parts; ++part) {
         const Interval(&row)[rows] = control_.meeting.row[part];
-        const TileRange range(row, some, warp, has_holes(part));
+        TileRange range(row, some, warp);
+        if (has_holes(part)) range.full_end = 0;
         const Interval* own = row + warp * 16 + threadIdx.x % 32 / 4;
         const Interval meets[2] = {own[0], own[8]};
         skip(range.needed_begin - range.begin);
@@ -364,7 +362,9 @@ struct Backward {
    private:
     // Among the streamed rows, which are keys only where the block owns queries.
     __device__ bool has_holes(std::int32_t part) const {
-      return side == Side::queries && task_.pass->width[part] != task_.pass->part[part].keys.run;
+      if constexpr (Holes && side == Side::queries)
+        return problem_.widths.of[task_.pass_index][part] != task_.pass->part[part].keys.run;
+      return false;
     }
     template <int Count>
     __device__ static void clear(float (&gradient)[Count]) {
@@ -425,9 +425,10 @@ struct Backward {
         const std::int32_t begin = tile * step + column_;
         weigh<false>(s_, rate_, statistics_, lse, column_,
                      {{meets[0].begin - begin, meets[0].end - begin}, {meets[1].begin - begin, meets[1].end - begin}});
-        if (has_holes(part_))
-          clear_columns(s_,
-                        hole_columns(task_.pass->part[part_].keys.run, task_.pass->width[part_], tile * step, column_));
+        if constexpr (Holes && side == Side::queries)
+          if (has_holes(part_))
+            clear_columns(s_, hole_columns(task_.pass->part[part_].keys.run,
+                                           problem_.widths.of[task_.pass_index][part_], tile * step, column_));
       }
       if constexpr (side == Side::keys) pack_weights(p_operand_, s_);
       wgmma_wait<0>();
@@ -438,12 +439,14 @@ struct Backward {
 
     __device__ void store() const {
       const bool adds = problem_.adds[task_.pass_index][problem_.part];
-      store_gradient<T, KeySize>(problem_.key_sized_gradient, task_, key_gradient_, problem_.scale, adds);
+      std::int32_t width = 0;
+      if constexpr (Holes && side == Side::keys) width = problem_.widths.of[task_.pass_index][problem_.part];
+      store_gradient<T, KeySize>(problem_.key_sized_gradient, task_, key_gradient_, problem_.scale, adds, width);
       if constexpr (side == Side::keys)
-        store_gradient<T, ValueSize>(problem_.value_sized_gradient, task_, value_gradient_, 1.0f, adds);
+        store_gradient<T, ValueSize>(problem_.value_sized_gradient, task_, value_gradient_, 1.0f, adds, width);
     }
 
-    const BackwardProblem& problem_;
+    const Problem& problem_;
     const BackwardTask& task_;
     Shared& control_;
     const char* ring_;
@@ -462,11 +465,11 @@ struct Backward {
   };
 };
 
-template <class T, int KeySize, int ValueSize, Side side>
-__global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side>::tiling.threads(),
-                                  Backward<T, KeySize, ValueSize, side>::tiling.blocks)
-    backward(const __grid_constant__ BackwardProblem problem) {
-  using B = Backward<T, KeySize, ValueSize, side>;
+template <class T, int KeySize, int ValueSize, Side side, bool Holes>
+__global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side, Holes>::tiling.threads(),
+                                  Backward<T, KeySize, ValueSize, side, Holes>::tiling.blocks)
+    backward(const __grid_constant__ typename Backward<T, KeySize, ValueSize, side, Holes>::Problem problem) {
+  using B = Backward<T, KeySize, ValueSize, side, Holes>;
   extern __shared__ char memory[];
   BackwardTask task;
   if (!task.find<side>(problem, B::rows)) return;

@@ -49,33 +49,36 @@ std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_
   return tiles;
 }
 
-template <Side side, int KeySize, int ValueSize, class T>
-void launch_backward(const AttentionBackwardArgs& args, BackwardProblem& problem, const Launch& launch) {
-  using B = Backward<T, KeySize, ValueSize, side>;
+template <Side side, int KeySize, int ValueSize, bool Holes, class T>
+void launch_backward(const AttentionBackwardArgs& args, BackwardProblemWithHoles& problem, const Launch& launch) {
+  using B = Backward<T, KeySize, ValueSize, side, Holes>;
   const std::int64_t tiles = fill_problem<B>(side, args, KeySize, ValueSize, problem);
-  auto* const kernel = backward<T, KeySize, ValueSize, side>;
+  auto* const kernel = backward<T, KeySize, ValueSize, side, Holes>;
   allow_shared(kernel, B::shared_bytes);
   const auto blocks = static_cast<unsigned>(tiles * args.q.size(0) * args.q.size(2));
   run(side == Side::queries ? "attention_backward_queries_sm90" : "attention_backward_keys_sm90", kernel,
-      {blocks, B::tiling.threads(), B::shared_bytes}, launch, problem);
+      {blocks, B::tiling.threads(), B::shared_bytes}, launch, static_cast<const typename B::Problem&>(problem));
 }
 
 // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros.
 template <Side side>
-void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblem& problem, const Launch& launch) {
+void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblemWithHoles& problem, const Launch& launch) {
   const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
-  with_gpu_type(args.q.dtype(), [&](auto zero) {
+  const auto with_sizes = [&](auto zero, auto holes) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
       if (key_size <= 32 && value_size <= 32)
-        launch_backward<side, 32, 32, T>(args, problem, launch);
+        launch_backward<side, 32, 32, holes(), T>(args, problem, launch);
       else if (key_size <= 64 && value_size <= 64)
-        launch_backward<side, 64, 64, T>(args, problem, launch);
+        launch_backward<side, 64, 64, holes(), T>(args, problem, launch);
       else if (key_size <= 64)
-        launch_backward<side, 64, 128, T>(args, problem, launch);
+        launch_backward<side, 64, 128, holes(), T>(args, problem, launch);
       else
-        launch_backward<side, 128, 128, T>(args, problem, launch);
+        launch_backward<side, 128, 128, holes(), T>(args, problem, launch);
     }
+  };
+  with_gpu_type(args.q.dtype(), [&](auto zero) {
+    problem.widths.any_holes ? with_sizes(zero, std::true_type{}) : with_sizes(zero, std::false_type{});
   });
 }
 

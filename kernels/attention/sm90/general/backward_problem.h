@@ -33,8 +33,13 @@ struct BackwardProblem {
   Gradient key_sized_gradient, value_sized_gradient;  // dQ, or dK and dV
 };
 
+struct BackwardProblemWithHoles : BackwardProblem {
+  RunWidths widths;
+};
+
 // Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`.
-void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblem& problem, const Launch& launch);
-void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblem& problem, const Launch& launch);
+void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemWithHoles& problem,
+                             const Launch& launch);
+void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblemWithHoles& problem, const Launch& launch);
 
 }  // namespace longstride::kernels::cuda::sm90

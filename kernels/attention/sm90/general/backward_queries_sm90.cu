@@ -2,7 +2,8 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblem& problem, const Launch& launch) {
+void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemWithHoles& problem,
+                             const Launch& launch) {
   launch_backward_side<Side::queries>(args, problem, launch);
 }
 

@@ -32,7 +32,6 @@ struct BackwardTask {
   std::int32_t pass_index, head, sequence, segment;
   std::int32_t begin;  // first row of its own, in entries of the row set `own`
   RowSet own;
-  std::int32_t width;  // rows of each run of `own` that are no holes
 
   __device__ RowSet segment_of(const RowSet& set, std::int32_t n) const {
     return pass->segments == 1 ? set : rows_within(set, segment, n);
@@ -60,7 +59,6 @@ struct BackwardTask {
     if (tile >= tiles) return false;
     begin = (side == Side::queries ? tiles - 1 - tile : tile) * rows;
     own = segment_of(whole, geometry.n);
-    width = side == Side::queries ? own.run : pass->width[problem.part];
     return begin < own.length;
   }
 };

@@ -41,12 +41,17 @@ struct ForwardProblem {
   float* lse;
 };
 
+struct ForwardProblemWithHoles : ForwardProblem {
+  RunWidths widths;
+};
+
 __device__ const CUtensorMap* map_of(const RowMaps& maps, const TileCorner& corner) {
   return corner.offset < maps.rest ? &maps.longer : &maps.complete;
 }
 
-template <class T, int KeySize, int ValueSize, bool FewKeys>
+template <class T, int KeySize, int ValueSize, bool FewKeys, bool Holes>
 struct Forward {
+  using Problem = std::conditional_t<Holes, ForwardProblemWithHoles, ForwardProblem>;
   static constexpr ForwardTiling tiling = forward_tiling(ValueSize, FewKeys);
   static constexpr int queries = tiling.queries(), keys = tiling.keys, stages = tiling.stages,
                        warpgroups = tiling.warpgroups;
@@ -164,8 +169,8 @@ struct Forward {
   // The tiles that a warpgroup's own rows need.
   class Needed {
    public:
-    __device__ Needed(const ForwardProblem& problem, char* shared)
-        : problem_(problem), control_(shared_of(shared)), producer_(problem, shared) {}
+    __device__ Needed(const Problem& problem, char* shared)
+        : control_(shared_of(shared)), producer_(problem, shared), problem_(problem) {}
 
     // Moves to the next tile that is needed; tiles that are not are released as they arrive.
     __device__ bool next() {
@@ -213,9 +218,10 @@ struct Forward {
       const Interval* row = control_.rows.row[tiles_.part] + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
       const Interval allowed[2] = {{row[0].begin - begin, row[0].end - begin},
                                    {row[8].begin - begin, row[8].end - begin}};
-      const PartShape& part = problem_.pass[control_.task.pass].part[tiles_.part];
-      const auto run = static_cast<std::int32_t>(part.run.value);
-      Softmax::mask(s, allowed, part.has_holes() ? hole_columns(run, part.width, begin, 2 * (threadIdx.x % 4)) : 0);
+      std::uint32_t holes = 0;
+      if constexpr (Holes)
+        if (has_holes()) holes = hole_columns(run(), width(), begin, 2 * (threadIdx.x % 4));
+      Softmax::mask(s, allowed, holes);
     }
 
    private:
@@ -236,10 +242,18 @@ struct Forward {
       end_ = row[warpgroup + 63].end;
       if (control_.task.begin + warpgroup >= control_.task.length) end_ = 0;
       full_begin_ = row[warp + 15].begin;
-      full_end_ = problem_.pass[control_.task.pass].part[tiles_.part].has_holes() ? 0 : row[warp].end;
+      full_end_ = row[warp].end;
+      if constexpr (Holes)
+        if (has_holes()) full_end_ = 0;
     }
 
-    const ForwardProblem& problem_;
+    // Of the part's row set.
+    __device__ std::int32_t run() const {
+      return static_cast<std::int32_t>(problem_.pass[control_.task.pass].part[tiles_.part].run.value);
+    }
+    __device__ std::int32_t width() const { return problem_.widths.of[control_.task.pass][tiles_.part]; }
+    __device__ bool has_holes() const { return width() != run(); }
+
     Shared& control_;
     Producer producer_;
     KeyTiles<queries, keys> tiles_ = {};
@@ -248,6 +262,7 @@ struct Forward {
     bool more_ = true;  // tiles left to load, for the loading thread
     int due_ = 0;
     std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
+    const Problem& problem_;
   };
 
   __device__ static void multiply_keys(float (&s)[keys / 2], const char* q, const char* k) {
@@ -347,7 +362,7 @@ struct Forward {
     store_wait<0>();
   }
 
-  __device__ static void consume(const ForwardProblem& problem, char* shared) {
+  __device__ static void consume(const Problem& problem, char* shared) {
     Shared& control = shared_of(shared);
     const Task& task = control.task;
     char* const q = shared + threadIdx.x / 128 * query_bytes;
@@ -423,11 +438,11 @@ struct Forward {
   }
 };
 
-template <class T, int KeySize, int ValueSize, bool FewKeys>
-__global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys>::tiling.threads(),
-                                  Forward<T, KeySize, ValueSize, FewKeys>::tiling.blocks)
-    forward(const __grid_constant__ ForwardProblem problem) {
-  using F = Forward<T, KeySize, ValueSize, FewKeys>;
+template <class T, int KeySize, int ValueSize, bool FewKeys, bool Holes>
+__global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys, Holes>::tiling.threads(),
+                                  Forward<T, KeySize, ValueSize, FewKeys, Holes>::tiling.blocks)
+    forward(const __grid_constant__ typename Forward<T, KeySize, ValueSize, FewKeys, Holes>::Problem problem) {
+  using F = Forward<T, KeySize, ValueSize, FewKeys, Holes>;
   extern __shared__ char memory[];
   typename F::Task task;
   if (!F::find(problem, task)) return;

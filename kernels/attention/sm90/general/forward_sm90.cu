@@ -4,16 +4,25 @@
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
-template <int KeySize, int ValueSize, bool FewKeys, class T>
-void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resumes, const Launch& launch) {
-  using F = Forward<T, KeySize, ValueSize, FewKeys>;
-  ForwardProblem problem = {};
+// A pass of every head.
+struct HeadPasses {
+  Geometry geometry;
+  RunWidths widths;
+  bool resumes;
+};
+
+template <int KeySize, int ValueSize, bool FewKeys, bool Holes, class T>
+void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Launch& launch) {
+  using F = Forward<T, KeySize, ValueSize, FewKeys, Holes>;
+  const Geometry& geometry = passes.geometry;
+  typename F::Problem problem = {};
+  if constexpr (Holes) problem.widths = passes.widths;
   std::copy_n(geometry.pass_of, Geometry::most_heads, problem.pass_of);
   problem.heads = Divisor(geometry.heads);
   problem.batch = Divisor(static_cast<std::int32_t>(args.q.size(0)));
   problem.n = geometry.n;
   problem.rate = static_cast<float>(args.scale) * log2_e;
-  problem.resumes = resumes;
+  problem.resumes = passes.resumes;
   problem.o_data = args.o.data();
   problem.value_size = static_cast<std::int32_t>(args.v.size(3));
   for (int d = 0; d < 3; ++d) problem.o_stride[d] = args.o.stride(d);
@@ -28,7 +37,7 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
     shape.parts = pass.parts;
     shape.tiles = tiles_in(pass.queries.length, F::queries);
     shape.segments = Divisor(pass.segments);
-    for (int i = 0; i < pass.parts; ++i) shape.part[i] = PartShape(pass.part[i], pass.width[i], kinds.number_of(pass.part[i].keys));
+    for (int i = 0; i < pass.parts; ++i) shape.part[i] = PartShape(pass.part[i], kinds.number_of(pass.part[i].keys));
     tiles = std::max(tiles, std::int64_t{pass.segments} * shape.tiles);
   }
   for (int i = 0; i < kinds.count(); ++i) {
@@ -39,7 +48,7 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
     problem.k[i] = row_maps(args.k, kinds[i], geometry.n, F::keys, KeySize);
     problem.v[i] = row_maps(args.v, kinds[i], geometry.n, F::keys, ValueSize);
   }
-  auto* const kernel = forward<T, KeySize, ValueSize, FewKeys>;
+  auto* const kernel = forward<T, KeySize, ValueSize, FewKeys, Holes>;
   allow_shared(kernel, F::shared_bytes);
   const auto blocks = static_cast<unsigned>(tiles * args.q.size(0) * args.q.size(2));
   run("attention_sm90", kernel, {blocks, F::tiling.threads(), F::shared_bytes}, launch, problem);
@@ -57,7 +66,8 @@ std::int64_t most_keys(const PassGeometry& pass, std::int32_t n) {
 }
 
 template <class T>
-void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resumes, const Launch& launch) {
+void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Launch& launch) {
+  const Geometry& geometry = passes.geometry;
   // From 385 keys per query on, the tiling for many keys is faster at heads of 64 (docs/notes/2026-11/kernels.md).
   constexpr std::int64_t most_few_keys = 384;
   std::int64_t most = 0;
@@ -65,25 +75,27 @@ void launch_pass(const AttentionArgs& args, const Geometry& geometry, bool resum
   const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
   // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros and does not write
   // them.
-  const auto with_sizes = [&](auto few_keys) {
-    constexpr bool small = decltype(few_keys)::value;
-    if (key_size <= 32 && value_size <= 32) return launch_pass<32, 32, small, T>(args, geometry, resumes, launch);
-    if (key_size <= 64 && value_size <= 64) return launch_pass<64, 64, small, T>(args, geometry, resumes, launch);
-    if (key_size <= 64) return launch_pass<64, 128, small, T>(args, geometry, resumes, launch);
-    return launch_pass<128, 128, small, T>(args, geometry, resumes, launch);
+  const auto with_sizes = [&](auto few, auto holes) {
+    if (key_size <= 32 && value_size <= 32) return launch_pass<32, 32, few(), holes(), T>(args, passes, launch);
+    if (key_size <= 64 && value_size <= 64) return launch_pass<64, 64, few(), holes(), T>(args, passes, launch);
+    if (key_size <= 64) return launch_pass<64, 128, few(), holes(), T>(args, passes, launch);
+    return launch_pass<128, 128, few(), holes(), T>(args, passes, launch);
   };
-  most <= most_few_keys ? with_sizes(std::true_type{}) : with_sizes(std::false_type{});
+  const auto with_holes = [&](auto few) {
+    passes.widths.any_holes ? with_sizes(few, std::true_type{}) : with_sizes(few, std::false_type{});
+  };
+  most <= most_few_keys ? with_holes(std::true_type{}) : with_holes(std::false_type{});
 }
 
 }  // namespace
 
 void attention(const AttentionArgs& args, const Launch& launch) {
   for (int number = 0; number < passes_in(*args.plan); ++number) {
-    Geometry geometry;
-    geometry_of(*args.plan, number, geometry);
+    HeadPasses passes = {.resumes = number > 0};
+    geometry_of(*args.plan, number, passes.geometry, passes.widths);
     with_gpu_type(args.q.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      if constexpr (!std::is_same_v<T, float>) launch_pass<T>(args, geometry, number > 0, launch);
+      if constexpr (!std::is_same_v<T, float>) launch_pass<T>(args, passes, launch);
     });
   }
 }

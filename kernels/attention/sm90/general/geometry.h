@@ -18,7 +18,6 @@ struct PassGeometry {
   std::int32_t segments = 0;
   std::int32_t parts = 0;
   Part part[most_parts];
-  std::int32_t width[most_parts];  // rows of each run of part[i].keys that are keys; the others are holes
 };
 
 // Whether tiles of `rows` entries are boxes: always in natural order and in residue classes.
@@ -46,9 +45,16 @@ struct Geometry {
   PassGeometry pass[most_passes];
 };
 
+// How many rows of each run are keys, per pass and part; the others are holes. Kernels without holes do not receive it.
+struct RunWidths {
+  bool any_holes = false;
+  std::int32_t of[Geometry::most_passes][PassGeometry::most_parts] = {};
+};
+
 // The number-th pass of every head of a plan, from 0. False if anything exceeds its limit or has no boxes.
-inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
+inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out, RunWidths& widths) {
   out = Geometry{};
+  widths = RunWidths{};
   out.n = plan.n;
   out.heads = static_cast<std::int32_t>(plan.heads.size());
   if (out.heads > Geometry::most_heads) return false;
@@ -68,14 +74,20 @@ inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
       out.pass[p].parts = pass.parts;
       for (std::int32_t i = 0; i < pass.parts; ++i) {
         Part& part = out.pass[p].part[i] = plan.parts_of(pass)[static_cast<std::size_t>(i)];
-        out.pass[p].width[i] = part.keys.run;
+        widths.of[p][i] = part.keys.run;
         part.keys = boxed(part.keys);
         if (part.keys.run == 0) return false;
+        widths.any_holes |= part.keys.run != widths.of[p][i];
       }
     }
     out.pass_of[head] = static_cast<std::uint8_t>(p);
   }
   return true;
+}
+
+inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
+  RunWidths widths;
+  return geometry_of(plan, number, out, widths);
 }
 
 // The largest number of passes of a head.

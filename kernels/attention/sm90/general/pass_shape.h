@@ -35,16 +35,15 @@ struct LimitShape {
 };
 
 struct PartShape {
-  std::int32_t base = 0, natural = 0, kind = 0, width = 0;
+  std::int32_t base = 0, natural = 0, kind = 0;
   Divisor run, period;
   LimitShape low, high;
 
   PartShape() = default;
-  PartShape(const Part& part, std::int32_t width_of_runs, int kind_of_rows)
+  PartShape(const Part& part, int kind_of_rows)
       : base(part.keys.base),
         natural(part.keys.run >= part.keys.period ? 1 : 0),
         kind(kind_of_rows),
-        width(width_of_runs),
         run(part.keys.run),
         period(part.keys.period),
         low(part.low),
@@ -58,7 +57,6 @@ struct PartShape {
     const std::int32_t periods = period.quotient(past), width = static_cast<std::int32_t>(run.value);
     return periods * width + min(past - periods * static_cast<std::int32_t>(period.value), width);
   }
-  __device__ bool has_holes() const { return width != static_cast<std::int32_t>(run.value); }
   __device__ Interval interval(std::int32_t position, std::int32_t segment) const {
     return {count_below(low.of(position), segment), count_below(high.of(position) + 1, segment)};
   }
