@@ -26,8 +26,9 @@ class Branch {
  public:
   virtual ~Branch() = default;
   virtual void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const = 0;
-  // Overwrites dnormed, which may be dout. Parameter gradients accumulate. Exception: the output bias, whose gradient
-  // (column sums of dout) is accumulated into output_bias_gradient() by the kernel that produces dout.
+  // Overwrites dnormed, which may be dout, but not dout otherwise. Parameter gradients accumulate. Exception: the
+  // output bias, whose gradient (column sums of dout) is accumulated into output_bias_gradient() by the kernel that
+  // produces dout.
   virtual void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const = 0;
   virtual Tensor output_bias_gradient() const = 0;
 

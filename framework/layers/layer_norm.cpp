@@ -20,11 +20,11 @@ Saved save(const Context& ctx, const Tensor& x, Tape* tape) {
   return saved;
 }
 
-// Without a step there is no dropout. The mask counts elements from the beginning of the global batch.
+// The mask counts elements from the beginning of the global batch.
 kernels::DropoutArgs dropout(const Context& ctx, const AfterBranch& after, const Tensor& branch, const Tensor& y) {
   return {.branch = branch,
           .y = y,
-          .p = ctx.step == nullptr ? 0 : after.dropout,
+          .p = after.dropout_in(ctx),
           .seed = ctx.seed,
           .layer = after.dropout_id,
           .step = ctx.step,

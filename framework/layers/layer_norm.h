@@ -12,6 +12,8 @@ namespace longstride {
 struct AfterBranch {
   float dropout = 0;
   std::uint32_t dropout_id = 0;
+
+  float dropout_in(const Context& ctx) const { return ctx.step == nullptr ? 0 : dropout; }  // none without a step
 };
 
 // sum = residual + dropout(branch); sum may be residual.
@@ -20,7 +22,8 @@ struct BranchSum {
   AfterBranch after;
 };
 
-// The gradient of a branch's output, and its column sums, which accumulate.
+// The gradient of a branch's output, and its column sums, which accumulate. output may be absent if the gradient equals
+// that of the stream: nothing is dropped, and both have one type.
 struct BranchGradient {
   Tensor output, sums;
   AfterBranch after;
@@ -39,8 +42,8 @@ class LayerNorm {
   void forward_after(Context& ctx, const BranchSum& add, const Tensor& y, Tape* tape) const;
 
   // dx = the gradient of x, or dx += that gradient if `add` (dx then holds the gradient that reaches x past the
-  // branches). With `below` the same pass also writes the gradient of the branch that was added to form x;
-  // below->output may be dy.
+  // branches). With `below` the same pass also writes the gradient of the branch that was added to form x, unless
+  // that is dx; below->output may be dy.
   void backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, const BranchGradient* below,
                        Tape& tape) const;
 

@@ -116,17 +116,22 @@ void ResidualStream::backward(Context& ctx, const Tensor& d, const Tensor& dh, T
   }
 }
 
+bool ResidualStream::passes_unchanged(const Context& ctx, int k) const {
+  return ctx.compute == ctx.residual_dtype() && step(k).after.dropout_in(ctx) == 0;
+}
+
 void ResidualStream::backward_norm(Context& ctx, int k, const Tensor& d, const Tensor& dh, Tape& tape) const {
   const bool add = k < size();  // the gradient that reaches H_k past branch k
   if (k == 0) return norm(k).backward_before(ctx, d, dh, add, nullptr, tape);
-  const BranchGradient below{d, step(k - 1).branch->output_bias_gradient(), step(k - 1).after};
+  const BranchGradient below{passes_unchanged(ctx, k - 1) ? Tensor{} : d, step(k - 1).branch->output_bias_gradient(),
+                             step(k - 1).after};
   norm(k).backward_before(ctx, d, dh, add, &below, tape);
 }
 
 void ResidualStream::backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh,
                                    Tape& tape) const {
   for (int k = end - 1; k >= begin; --k) {
-    step(k).branch->backward(ctx, d, d, tape);
+    step(k).branch->backward(ctx, passes_unchanged(ctx, k) ? dh : d, d, tape);
     if (ctx.watcher != nullptr) ctx.watcher->complete_from(step(k).branch->gradients_final_from());
     backward_norm(ctx, k, d, dh, tape);
     tape.close_frame();

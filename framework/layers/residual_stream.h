@@ -65,7 +65,10 @@ class ResidualStream {
   std::vector<KeptResults> pop_kept(int begin, int end, Tape& tape) const;
   void backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh, Tape& tape) const;
 
-  // d, the gradient of norm_k(H_k), becomes that of branch k - 1's output; dh becomes the gradient of H_k.
+  // Whether the gradient of branch k's output equals that of the stream behind it, so that it needs no tensor.
+  bool passes_unchanged(const Context& ctx, int k) const;
+  // dh becomes the gradient of H_k. d, the gradient of norm_k(H_k), becomes that of branch k - 1's output, unless this
+  // passes unchanged and is dh.
   void backward_norm(Context& ctx, int k, const Tensor& d, const Tensor& dh, Tape& tape) const;
 
   std::vector<ResidualStep> steps_;

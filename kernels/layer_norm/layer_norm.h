@@ -59,7 +59,8 @@ struct DropoutAddLayerNormArgs : LayerNormArgs {
 LONGSTRIDE_OP(dropout_add_layer_norm, DropoutAddLayerNormArgs)
 
 // layer_norm_backward followed by dropout of its dx, with the same bits; dropout.branch is dx, and dropout.y may be dy.
-// branch_sums += the column sums of dropout.y, which is the gradient of the last bias added before dropout.
+// dropout.y may be absent if it would equal dx: dropout.p is 0, and dy and dx have one type.
+// branch_sums += the column sums of dropout.y (or dx), which is the gradient of the last bias added before dropout.
 struct LayerNormBackwardDropoutArgs : LayerNormBackwardArgs {
   DropoutArgs dropout;
   Tensor branch_sums = {};  // (width), of dgain's type; may be absent

@@ -7,13 +7,20 @@
 namespace longstride::kernels::cuda {
 namespace {
 
-// If dbranch is given, also dbranch = dropout(dx).
+// What becomes of the gradient dx in the branch below.
+enum class Below {
+  none,    // there is no branch
+  is_dx,   // it is dx itself, of which only the column sums are new
+  copied,  // dbranch = dx, in the compute type
+  dropped  // dbranch = dropout(dx)
+};
+
 template <class T, class R>
 struct BackwardRows {
   const T* dy;
   const R* x;
   R* dx;
-  T* dbranch;
+  T* dbranch;                          // null unless it is copied or dropped
   int dy_stride, x_stride, dx_stride;  // dbranch is contiguous
   const float* gain;
   const float* mean;
@@ -119,7 +126,7 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
     }
     row_sums<lanes>(sums);
     const float mean_g = sums[0] * per_width, mean_gh = sums[1] * per_width;
-    const auto finish = [&](bool below, bool drops) {
+    const auto finish = [&](Below below) {
       R* dx_row = p.dx + at(row, p.dx_stride) + lane * 4;
       const std::int64_t own = at(row, width) + lane * 4, drawn = (p.mask.first_element + own) / 4;
       T* dbranch_row = p.dbranch + own;
@@ -132,25 +139,29 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
         for (int k = 0; k < 4; ++k) dx[k] += rstd * (dy[i][k] - mean_g - h[i][k] * mean_gh);
         const Words<R, 4> out = pack<R>(dx);
         write(dx_row + i * apart, out);
-        if (!below) continue;
-        bool kept[4] = {true, true, true, true};
-        if (drops) p.mask.draw(drawn + i * lanes, step, kept);
-        unpack(out, dx);
+        if (below == Below::none) continue;
+        if (below == Below::is_dx) {
+          unpack(out, dx);
+        } else {
+          bool kept[4] = {true, true, true, true};
+          if (below == Below::dropped) p.mask.draw(drawn + i * lanes, step, kept);
+          unpack(out, dx);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) dx[k] = dropped(dx[k], kept[k], p.mask.scale);
-        const Words<T, 4> dbranch = pack<T>(dx);
-        write(dbranch_row + i * apart, dbranch);
-        unpack(dbranch, dx);
+          for (int k = 0; k < 4; ++k) dx[k] = dropped(dx[k], kept[k], p.mask.scale);
+          const Words<T, 4> dbranch = pack<T>(dx);
+          write(dbranch_row + i * apart, dbranch);
+          unpack(dbranch, dx);
+        }
 #pragma unroll
         for (int k = 0; k < 4; ++k) column_sums[2][i][k] += dx[k];
       }
     };
     if (p.dbranch == nullptr)
-      finish(false, false);
+      p.sums == 3 && std::is_same_v<T, R> ? finish(Below::is_dx) : finish(Below::none);
     else if (p.mask.limit > 0)
-      finish(true, true);
+      finish(Below::dropped);
     else
-      finish(true, false);
+      finish(Below::copied);
     slot = slot == ahead ? 0 : slot + 1;
   }
 
@@ -205,15 +216,18 @@ __global__ void __launch_bounds__(norm_threads) backward_any(const BackwardRows<
       const float d = rstd * (to_float(dy[j]) * p.gain[j] - mean_g - h * mean_gh);
       const R out = from_float<R>(p.add ? to_float(dx[j]) + d : d);
       dx[j] = out;
-      if (p.dbranch == nullptr) continue;
-      const std::int64_t i = at(row, p.width) + j;
-      const T below = from_float<T>(dropped(to_float(out), p.mask.keeps(p.mask.first_element + i, step), p.mask.scale));
-      p.dbranch[i] = below;
-      if (branch_sums != nullptr) branch_sums[j] += to_float(below);
+      float below = to_float(out);
+      if (p.dbranch != nullptr) {
+        const std::int64_t i = at(row, p.width) + j;
+        p.dbranch[i] = from_float<T>(dropped(below, p.mask.keeps(p.mask.first_element + i, step), p.mask.scale));
+        below = to_float(p.dbranch[i]);
+      }
+      if (branch_sums != nullptr) branch_sums[j] += below;
     }
   }
 }
 
+// dropout: null unless dbranch is written.
 template <class T, class R>
 BackwardRows<T, R> rows_of(const LayerNormBackwardArgs& args, const DropoutArgs* dropout, int sums,
                            const RowChunks& split) {
@@ -280,7 +294,8 @@ void layer_norm_backward(const LayerNormBackwardArgs& args, const Launch& launch
 }
 
 void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs& args, const Launch& launch) {
-  run_backward("layer_norm_backward_dropout", args, &args.dropout, args.branch_sums, launch);
+  run_backward("layer_norm_backward_dropout", args, args.dropout.y.given() ? &args.dropout : nullptr, args.branch_sums,
+               launch);
 }
 
 }  // namespace longstride::kernels::cuda

@@ -50,7 +50,12 @@ void DropoutAddLayerNormArgs::check(Device device) const {
 
 void LayerNormBackwardDropoutArgs::check(Device device) const {
   LayerNormBackwardArgs::check(device);
-  dropout.check(device);
+  if (dropout.y.given())
+    dropout.check(device);
+  else
+    LONGSTRIDE_CHECK(dropout.p == 0 && dy.dtype() == dx.dtype(),
+                     "the branch has no gradient of its own, with dropout {} and {} from {}", dropout.p,
+                     name_of(dx.dtype()), name_of(dy.dtype()));
   LONGSTRIDE_CHECK(dx.data() == dropout.branch.data() && dx.count() == dropout.branch.count(), "dx is not the branch");
   if (branch_sums.given()) check_vector(branch_sums, x.size(1), dgain.dtype(), "branch_sums");
 }
@@ -161,9 +166,9 @@ void dropout_add_layer_norm(const DropoutAddLayerNormArgs& args, const Launch& l
 
 void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs& args, const Launch& launch) {
   layer_norm_backward(args, launch);
-  dropout(args.dropout);
+  if (args.dropout.y.given()) dropout(args.dropout);
   if (!args.branch_sums.given()) return;
-  const Tensor branch = args.dropout.y.reshape(args.dx.shape());
+  const Tensor branch = args.dropout.y.given() ? args.dropout.y.reshape(args.dx.shape()) : args.dx;
   column_sum({branch, args.branch_sums, args.scratch}, launch);
 }
 

@@ -31,6 +31,13 @@ SparseTransformerConfig small_config(kernels::Integration integration = kernels:
   return c;
 }
 
+// Where the stream has the compute type, the gradients of its branches have no tensors of their own.
+SparseTransformerConfig config_without_dropout() {
+  SparseTransformerConfig c = small_config();
+  c.dropout = 0;
+  return c;
+}
+
 // With the options beyond the paper: rotated and normalised queries and keys, no position tables.
 SparseTransformerConfig beyond_config() {
   SparseTransformerConfig c = small_config();
@@ -95,8 +102,8 @@ std::string bits_after(std::int64_t steps, const TrainConfig& train,
 }
 
 // The gradient of the first step in double, on the CPU.
-std::vector<double> exact_gradients(const TrainConfig& train) {
-  ToyModel<double> toy(small_config());
+std::vector<double> exact_gradients(const TrainConfig& train, const SparseTransformerConfig& config) {
+  ToyModel<double> toy(config);
   toy.model().parameters().initialise(train.seed);
   toy.context().seed = train.seed;
   const std::int64_t step = 0;
@@ -120,14 +127,16 @@ double size_of(const std::vector<double>& a) { return distance(std::vector<float
 TEST(TrainingOnTheGpu, Fp32GradientsAreAsExactAsOnTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
   const TrainConfig train = train_config(Precision::fp32);
-  Trained cpu(train, Device::cpu), gpu(train, Device::cuda);
-  for (Trained* run : {&cpu, &gpu}) {
-    run->step.start();
-    run->go(1);
+  for (const SparseTransformerConfig& config : {small_config(), config_without_dropout()}) {
+    Trained cpu(train, Device::cpu, config), gpu(train, Device::cuda, config);
+    for (Trained* run : {&cpu, &gpu}) {
+      run->step.start();
+      run->go(1);
+    }
+    const std::vector<double> exact = exact_gradients(train, config);
+    ASSERT_GT(size_of(exact), 0);
+    EXPECT_LE(distance(gpu.gradients(), exact), 2 * distance(cpu.gradients(), exact)) << "dropout " << config.dropout;
   }
-  const std::vector<double> exact = exact_gradients(train);
-  ASSERT_GT(size_of(exact), 0);
-  EXPECT_LE(distance(gpu.gradients(), exact), 2 * distance(cpu.gradients(), exact));
 }
 
 TEST(TrainingOnTheGpu, LowPrecisionGradientsStayWithinTheirRounding) {
@@ -135,18 +144,20 @@ TEST(TrainingOnTheGpu, LowPrecisionGradientsStayWithinTheirRounding) {
   const std::tuple<Precision, Precision, double> cases[] = {{Precision::bf16, Precision::fp32, 0x1p-8},
                                                             {Precision::bf16, Precision::bf16, 0x1p-8},
                                                             {Precision::fp16, Precision::fp32, 0x1p-11}};
-  for (const auto& [precision, residual, epsilon] : cases) {
-    TrainConfig train = train_config(precision);
-    train.residual = residual;
-    Trained gpu(train, Device::cuda);
-    gpu.step.start();
-    gpu.go(1);
-    const std::vector<double> exact = exact_gradients(train_config(Precision::fp32));
-    std::vector<float> found = gpu.gradients();
-    const float scale = gpu.step.report().scalars.loss_scale;
-    for (float& g : found) g /= scale;
-    EXPECT_LE(distance(found, exact), 8 * epsilon * size_of(exact))
-        << name_of(precision) << ", residual stream in " << name_of(residual);
+  for (const SparseTransformerConfig& config : {small_config(), config_without_dropout()}) {
+    const std::vector<double> exact = exact_gradients(train_config(Precision::fp32), config);
+    for (const auto& [precision, residual, epsilon] : cases) {
+      TrainConfig train = train_config(precision);
+      train.residual = residual;
+      Trained gpu(train, Device::cuda, config);
+      gpu.step.start();
+      gpu.go(1);
+      std::vector<float> found = gpu.gradients();
+      const float scale = gpu.step.report().scalars.loss_scale;
+      for (float& g : found) g /= scale;
+      EXPECT_LE(distance(found, exact), 8 * epsilon * size_of(exact))
+          << name_of(precision) << ", residual stream in " << name_of(residual) << ", dropout " << config.dropout;
+    }
   }
 }
 
@@ -234,7 +245,7 @@ TEST(TrainingOnTheGpu, RecomputePoliciesGiveTheSameBits) {
   for (const auto& [precision, residual] : {std::pair{Precision::fp32, Precision::fp32},
                                             {Precision::bf16, Precision::fp32},
                                             {Precision::bf16, Precision::bf16}})
-    for (SparseTransformerConfig config : {small_config(), beyond_config()}) {
+    for (SparseTransformerConfig config : {small_config(), config_without_dropout(), beyond_config()}) {
       TrainConfig train = train_config(precision);
       train.residual = residual;
       const std::string stored = bits_after(4, train, config);
@@ -256,7 +267,7 @@ TEST(TrainingOnTheGpu, AccumulationGivesTheSameGradientsToRounding) {
     run->step.start();
     run->go(1);
   }
-  const std::vector<double> exact = exact_gradients(train);
+  const std::vector<double> exact = exact_gradients(train, small_config());
   EXPECT_LE(distance(parts.gradients(), exact), 2 * distance(on_cpu.gradients(), exact));
   EXPECT_NEAR(parts.step.report().loss, whole.step.report().loss, 1e-6 * whole.step.report().loss);
 }

@@ -64,12 +64,14 @@ class Watcher : public GradientWatcher {
 
 class Stream {
  public:
-  explicit Stream(RecomputedBranches recomputed)
-      : stream_(steps(), std::make_shared<LayerNorm>(parameters_, "last", width), recomputed),
+  // dropout: that of the second branch alone; the others' gradients are those of the stream.
+  explicit Stream(RecomputedBranches recomputed, float dropout = 0)
+      : stream_(steps(dropout), std::make_shared<LayerNorm>(parameters_, "last", width), recomputed),
         values_(testing::normals(laid_out(), Dtype::f64, 2)),
         gradients_(laid_out(), Dtype::f64) {
     parameters_.bind(values_, gradients_);
     ctx.compute = ctx.exact = Dtype::f64;
+    if (dropout > 0) ctx.step = &step_;
   }
 
   // Runs `walk` on a copy of the input.
@@ -98,14 +100,16 @@ class Stream {
   testing::TestContext ctx;
   OwnedTensor input = testing::normals({batch, seq, width}, Dtype::f64, 1);
   ResidualStream& operator*() { return stream_; }
+  const Tensor& values() const { return *values_; }  // of all parameters
+  const Tensor& gradients() const { return *gradients_; }
 
  private:
-  std::vector<ResidualStep> steps() {
+  std::vector<ResidualStep> steps(float dropout) {
     std::vector<ResidualStep> out;
     for (int k = 0; k < branches; ++k)
       out.push_back({std::make_shared<LayerNorm>(parameters_, "norm." + std::to_string(k), width),
                      std::make_shared<Doubling>(parameters_, k, log),
-                     {}});
+                     {k == 1 ? dropout : 0, 0}});
     return out;
   }
 
@@ -114,6 +118,7 @@ class Stream {
     return {parameters_.flat_size()};
   }
 
+  std::int64_t step_ = 1;
   ParameterSet parameters_;
   ResidualStream stream_;
   OwnedTensor values_, gradients_;
@@ -152,18 +157,20 @@ TEST(ResidualStream, EveryWalkGivesTheSameBits) {
 }
 
 TEST(ResidualStream, GradientsEqualFiniteDifferencesForEveryPolicy) {
-  for (const RecomputedBranches& policy : policies()) {
-    SCOPED_TRACE(name_of(policy));
-    Stream stream(policy);
-    OwnedTensor dh({batch, seq, width}, Dtype::f64);
-    stream.trained(*dh);
-    const auto loss = [&] {
-      double sum = 0;
-      for (const double x : stream.evaluated()) sum += x * x;
-      return sum;
-    };
-    testing::expect_gradient("dh", *stream.input, *dh, loss);
-  }
+  for (const RecomputedBranches& policy : policies())
+    for (const float dropout : {0.0f, 0.4f}) {
+      SCOPED_TRACE(name_of(policy));
+      Stream stream(policy, dropout);
+      OwnedTensor dh({batch, seq, width}, Dtype::f64);
+      stream.trained(*dh);
+      const auto loss = [&] {
+        double sum = 0;
+        for (const double x : stream.evaluated()) sum += x * x;
+        return sum;
+      };
+      testing::expect_gradient("dh", *stream.input, *dh, loss);
+      testing::expect_gradient("bias", stream.values(), stream.gradients(), loss);
+    }
 }
 
 TEST(ResidualStream, RecomputeRunsGroupsAgainWithoutTheirLastOutput) {

@@ -269,6 +269,27 @@ TEST_P(LayerNormTest, FusedKernelsGiveTheSameBitsAsPlainOnes) {
   });
 }
 
+// Without dropout, and with one type, the branch's gradient is dx.
+TEST_P(LayerNormTest, AGradientThatPassesUnchangedNeedsNoCopy) {
+  if (residual_types().back() != compute()) return;  // fp16, whose stream is fp32
+  for (const std::int64_t width : widths())
+    for (const bool add : {false, true}) {
+      Branch b = branch(compute(), rows_for(width), width);
+      ops::run(ctx, b.norm(b.residual));
+      const LayerNormBackwardArgs norm = b.backward(add);
+      run(LayerNormBackwardDropoutArgs{norm, dropout(b.dx, b.dbranch, 0), b.branch_sums},
+          {&b.dx, &b.dgain, &b.dbias, &b.dbranch, &b.branch_sums});
+      const auto bits = [&] { return std::vector{b.dx.raw(), b.dgain.raw(), b.dbias.raw(), b.branch_sums.raw()}; };
+      const auto expected = bits();
+      EXPECT_EQ(b.dbranch.raw(), expected.front()) << b.text();
+      run(LayerNormBackwardDropoutArgs{norm, dropout(b.dx, {}, 0), b.branch_sums},
+          {&b.dx, &b.dgain, &b.dbias, &b.branch_sums});
+      EXPECT_EQ(bits(), expected) << b.text();
+      run(LayerNormBackwardDropoutArgs{norm, dropout(b.dx, {}, 0)}, {&b.dx, &b.dgain, &b.dbias});
+      EXPECT_EQ(bits(), expected) << b.text() << ", without sums";
+    }
+}
+
 TEST_P(LayerNormTest, ResultsMayOverwriteArguments) {
   Branch b = branch(exact(), 60, 96);
   ops::run(ctx, add_and_norm(b));
@@ -460,6 +481,17 @@ TEST_P(LayerNormTest, RefusesWhatDoesNotMatch) {
   refuses([&](LayerNormArgs& a) { a.mean = other.mean; });
   refuses([&](LayerNormArgs& a) { a.bias = Tensor(a.bias.data(), Dtype::i32, {8}); });
   EXPECT_THROW(ops::run(ctx, add_and_norm(b, 1.0f)), InternalError);
+  // A branch's gradient may be absent only if it is dx.
+  for (const Dtype residual : residual_types()) {
+    const Branch c = branch(residual, 3, 8);
+    EXPECT_THROW(ops::run(ctx, LayerNormBackwardDropoutArgs{c.backward(false), dropout(c.dx, {}, 0.4f)}),
+                 InternalError);
+    const LayerNormBackwardDropoutArgs without{c.backward(false), dropout(c.dx, {}, 0)};
+    if (residual == compute())
+      EXPECT_NO_THROW(ops::run(ctx, without));
+    else
+      EXPECT_THROW(ops::run(ctx, without), InternalError);
+  }
 }
 
 }  // namespace
