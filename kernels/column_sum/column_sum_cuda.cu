@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/base/add_partials.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"
@@ -7,24 +9,50 @@ namespace longstride::kernels::cuda {
 namespace {
 
 constexpr int lanes = 32, warps = 8;
+constexpr int at_once = 8;  // rows that a thread loads together
+
+// What a thread reads of one row: n columns, with one instruction.
+template <int n, class T>
+using Part = std::conditional_t<n == 1, T, Words<T, n>>;
+
+template <int n, class T>
+__device__ __forceinline__ void add(const Part<n, T>& part, float (&sum)[n]) {
+  if constexpr (n == 1) {
+    sum[0] += to_float(part);
+  } else {
+    float values[n];
+    unpack(part, values);
+#pragma unroll
+    for (int k = 0; k < n; ++k) sum[k] += values[k];
+  }
+}
 
 // One block per chunk of rows and 32 n columns: each warp adds every 8th row, then the warps' sums are added in order.
+// Rows are loaded in whole groups, in which those past the end count as zeros, so no thread waits for rows one by one.
 template <int n, class T>
-__global__ void __launch_bounds__(lanes* warps)
+__global__ void __launch_bounds__(lanes* warps, 4)
     column_sum_kernel(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int64_t chunk_rows,
                       float* partials) {
   __shared__ float of_warp[warps][lanes * n];
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * lanes * n;
-  const std::int64_t column = first + threadIdx.x * n;
-  const std::int64_t begin = blockIdx.y * chunk_rows, end = begin + chunk_rows < rows ? begin + chunk_rows : rows;
+  const std::int64_t column = first + threadIdx.x * n, begin = blockIdx.y * chunk_rows;
+  const int count = static_cast<int>(min(chunk_rows, rows - begin));
   float sum[n] = {};
   if (column < columns) {
-#pragma unroll 4
-    for (std::int64_t r = begin + threadIdx.y; r < end; r += warps) {
-      float values[n];
-      load<n>(x + r * stride + column, values);
+    const T* from = x + (begin + threadIdx.y) * stride + column;
+    for (int r = static_cast<int>(threadIdx.y); r < count; r += at_once * warps) {
+      Part<n, T> part[at_once];
 #pragma unroll
-      for (int k = 0; k < n; ++k) sum[k] += values[k];
+      for (int k = 0; k < at_once; ++k, from += warps * stride) {
+        if (r + k * warps >= count)
+          part[k] = Part<n, T>{};
+        else if constexpr (n == 1)
+          part[k] = *from;
+        else
+          part[k] = read<n>(from);
+      }
+#pragma unroll
+      for (int k = 0; k < at_once; ++k) add<n, T>(part[k], sum);
     }
   }
 #pragma unroll
