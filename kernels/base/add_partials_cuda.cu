@@ -8,19 +8,21 @@ namespace {
 constexpr int lanes = 32, warps = 16;
 
 // One block per 32 columns: each warp adds every 16th chunk, then the warps' sums are added in order.
-__global__ void __launch_bounds__(lanes* warps) add_partials_kernel(const PartialSums sums) {
+__global__ void __launch_bounds__(lanes* warps, 1) add_partials_kernel(const PartialSums sums) {
   __shared__ float of_warp[warps][lanes];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * lanes + threadIdx.x;
   const std::int64_t n = sums.totals * sums.columns;
   float sum = 0;
   if (column < n) {
-    constexpr int at_once = 17;  // loads in flight: two rounds for the most chunks of a norm
-    for (std::int64_t first = threadIdx.y; first < sums.chunks; first += warps * at_once) {
+    constexpr int at_once = 33;  // loads in flight: one round for the most chunks that row_chunks makes
+    const float* from = sums.partials + threadIdx.y * n + column;
+    const auto chunks = static_cast<int>(sums.chunks);
+    for (int first = static_cast<int>(threadIdx.y); first < chunks; first += warps * at_once) {
       float value[at_once];
 #pragma unroll
       for (int k = 0; k < at_once; ++k) {
-        const std::int64_t chunk = first + k * warps;
-        value[k] = chunk < sums.chunks ? sums.partials[chunk * n + column] : 0.0f;
+        value[k] = first + k * warps < chunks ? *from : 0.0f;
+        from += warps * n;
       }
 #pragma unroll
       for (int k = 0; k < at_once; ++k) sum += value[k];
