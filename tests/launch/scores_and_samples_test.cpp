@@ -1,5 +1,8 @@
 // What `sample` prints and reads, and what `eval` keeps in the run.
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -116,6 +119,49 @@ TEST_F(ScoresAndSamples, APromptThatDoesNotFitIsRefused) {
   const CommandResult both = run({"sample", "run", "--prompt", "prompt", "--prompt-text", "hello"});
   EXPECT_EQ(both.exit_code, 2);
   EXPECT_NE(both.err.find("excludes --prompt"), std::string::npos) << both.err;
+}
+
+// What a program prints on a terminal of its own.
+std::string on_terminal(const std::string& command) {
+  int terminal = -1, end = -1;
+  if (::openpty(&terminal, &end, nullptr, nullptr, nullptr) != 0) return "no terminal";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(end, STDOUT_FILENO);
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  ::close(end);
+  std::string shown;
+  char bytes[512];
+  // A terminal whose other end is closed gives an error instead of the end of a file.
+  for (ssize_t n = 0; (n = ::read(terminal, bytes, sizeof bytes)) > 0;)
+    shown.append(bytes, static_cast<std::size_t>(n));
+  ::close(terminal);
+  ::waitpid(child, nullptr, 0);
+  return shown;
+}
+
+// A model of text may draw escape sequences, which could do anything to the terminal.
+TEST_F(ScoresAndSamples, ATerminalIsShownEscapeSequencesAsText) {
+  write_text(*dir / "colour", "\x1b[31mred\ttab\n");
+  const std::string arguments = " sample run --prompt colour --length 16 2>/dev/null", command = LONGSTRIDE_COMMAND;
+  const std::string shown = on_terminal("cd " + dir->path() + " && " + command + arguments);
+  EXPECT_TRUE(shown.starts_with("\\x1b[31mred\ttab\r\n")) << shown;
+  EXPECT_EQ(shown.find('\x1b'), std::string::npos);
+  EXPECT_TRUE(
+      run_well({"sample", "run", "--prompt", "colour", "--length", "16"}).out.starts_with("\x1b[31mred\ttab\n"));
+}
+
+TEST_F(ScoresAndSamples, APromptOfTextIsForRunsOnText) {
+  std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (40, 4, 4, 3), }";
+  header.resize(117, ' ');
+  write_text(*dir / "pictures.npy", std::string("\x93NUMPY\1\0v\0", 10) + header + '\n' + std::string(40 * 48, 'x'));
+  run_well({"prepare", "images", "--input", "pictures.npy", "--output", "pictures.h5", "--size", "4"});
+  run_well({"train", "r.yaml", "--run", "pictures", "--set", "data={kind: images, path: pictures.h5, context: 48}"});
+  expect_refused({"sample", "pictures", "--prompt-text", "hello"},
+                 "--prompt-text is for runs on text, but the samples of pictures are pictures; give their first bytes "
+                 "in a file with --prompt");
 }
 
 TEST_F(ScoresAndSamples, EveryScoreIsKeptInTheRun) {
