@@ -167,8 +167,17 @@ void Trainer::report() {
   const double seconds = seconds_since(interval_begin_);
   const auto steps = static_cast<double>(step_.step() - interval_step_);
   const double rate = steps * static_cast<double>(step_tokens()) / seconds;
-  StepMetrics metrics{step_.step(), last_.loss, bits, last_.scalars.learning_rate, last_.scalars.gradient_norm,
-                      rate,         {},         {}};
+  StepMetrics metrics;
+  metrics.step = step_.step();
+  metrics.loss = last_.loss;
+  metrics.bits_per_byte = bits;
+  metrics.lr = last_.scalars.learning_rate;
+  metrics.grad_norm = last_.scalars.gradient_norm;
+  metrics.tokens_per_second = rate;
+  metrics.mean_loss = step_.take_mean_loss();
+  metrics.tokens = step_.tokens_seen();
+  metrics.host_peak_bytes = peak_host_bytes();
+  if (!step_.queue().immediate()) metrics.device_peak_bytes = static_cast<std::int64_t>(step_.state().used_bytes());
   if (scaled()) {
     metrics.loss_scale = static_cast<double>(last_.scalars.loss_scale);
     metrics.skipped = last_.scalars.skipped_in_row;

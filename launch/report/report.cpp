@@ -190,6 +190,7 @@ std::string Report::memory() {
   if (plan.libraries > 0) rows.push_back({"libraries", size_text(plan.libraries)});
   rows.push_back({"planned, one block", size_text(plan.block())});
   if (history_.used_bytes > 0) rows.push_back({"used", size_text(history_.used_bytes)});
+  if (history_.host_peak_bytes > 0) rows.push_back({"most of the host's, rank 0", size_text(history_.host_peak_bytes)});
   return table(rows);
 }
 

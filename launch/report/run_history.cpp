@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numbers>
 #include <sstream>
 
 #include "framework/core/files/append_file.h"
@@ -35,6 +36,11 @@ std::string text(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 bool finite(const Json& object, const char* key) { return object.contains(key) && object.at(key).is_number(); }
+
+// Lines of earlier versions have no mean.
+double mean_bits(const Json& step) {
+  return finite(step, "mean_loss") ? number(step, "mean_loss") / std::numbers::ln2 : number(step, "bits_per_byte");
+}
 
 std::string evaluations_file(const std::string& run) { return run + "/evaluations.jsonl"; }
 
@@ -69,12 +75,13 @@ RunHistory read_history(const std::string& run) {
     }
     if (line.contains("planned_bytes")) history.planned_bytes = whole(line, "planned_bytes");
     if (line.contains("used_bytes")) history.used_bytes = whole(line, "used_bytes");
+    history.host_peak_bytes = std::max(history.host_peak_bytes, whole(line, "host_peak_bytes"));
     if (!finite(line, "bits_per_byte")) continue;
     if (line.contains("split"))
       history.evaluations.push_back({whole(line, "step"), number(line, "bits_per_byte")});
     else
-      history.steps.push_back({whole(line, "step"), number(line, "bits_per_byte"), number(line, "lr"),
-                               number(line, "grad_norm"), number(line, "tokens_per_second")});
+      history.steps.push_back({whole(line, "step"), mean_bits(line), number(line, "lr"), number(line, "grad_norm"),
+                               number(line, "tokens_per_second")});
   }
   return history;
 }

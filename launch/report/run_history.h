@@ -9,7 +9,8 @@ namespace longstride {
 
 struct StepPoint {
   std::int64_t step = 0;
-  double bits_per_byte = 0, lr = 0, grad_norm = 0, tokens_per_second = 0;
+  double bits_per_byte = 0;  // mean over the steps since the previous line; of this step where lines lack the mean
+  double lr = 0, grad_norm = 0, tokens_per_second = 0;
 };
 
 struct EvaluationPoint {
@@ -22,6 +23,7 @@ struct RunHistory {
   std::vector<EvaluationPoint> evaluations;        // of the validation split
   std::string device, precision;                   // of a run on a GPU; empty: the CPU
   std::int64_t planned_bytes = 0, used_bytes = 0;  // of the device's memory; 0: unknown
+  std::int64_t host_peak_bytes = 0;                // of rank 0; 0: unknown
 
   double seconds(double tokens_per_step) const;  // of training, without evaluations and restarts
   std::optional<double> seconds_per_step(double tokens_per_step) const;  // median of the logged steps

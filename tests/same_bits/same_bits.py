@@ -139,13 +139,14 @@ def content(path):
     return path.read_bytes()
 
 
-MEASURED = ("seconds", "tokens_per_second", "mfu", "planned_bytes", "used_bytes")
+MEASURED = ("seconds", "tokens_per_second", "mfu", "planned_bytes", "used_bytes", "peak_bytes", "time")
+DERIVED = ("mean_loss", "tokens")  # from what is compared; earlier versions lack them
 
 
 def computed(line):
     """A line without measurements and paths, with numbers as written, which preserves every bit."""
     value = json.loads(line, parse_float=str)
-    return {key: item for key, item in value.items() if not key.endswith(MEASURED) and key not in ("run", "data")}
+    return {key: item for key, item in value.items() if not key.endswith(MEASURED) and key not in ("run", "data", *DERIVED)}
 
 
 def facts(run):

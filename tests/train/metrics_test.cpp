@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "framework/core/files/files.h"
 #include "tests/support/temporary_directory.h"
@@ -14,7 +15,9 @@ namespace {
 using nlohmann::json;
 using testing::TemporaryDirectory;
 
-StepMetrics step_metrics(std::int64_t step) { return {step, 2.5, 3.6, 1e-4, 0.75, 10234.5, {}, {}}; }
+StepMetrics step_metrics(std::int64_t step) {
+  return {step, 2.5, 3.6, 1e-4, 0.75, 10234.5, 2.75, step * 64, 4096, {}, {}, {}};
+}
 
 std::vector<json> lines_of(const std::string& run) {
   std::ifstream in(run + "/metrics.jsonl");
@@ -40,14 +43,22 @@ TEST(Metrics, LinesCarryTheDocumentedKeys) {
   MetricsWriter writer(run.path(), 0);
   writer.write(step_metrics(10));
   writer.write(EvaluationMetrics{10, "valid", 2.25, 3.25, 4096, 1.5});
-  const auto lines = lines_of(run.path());  // flushed already: the writer is still open
+  auto lines = lines_of(run.path());  // flushed already: the writer is still open
   ASSERT_EQ(lines.size(), 2u);
+  const std::regex time(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)");
+  for (json& line : lines) {
+    EXPECT_TRUE(std::regex_match(line.at("time").get<std::string>(), time)) << line;
+    line.erase("time");
+  }
   EXPECT_EQ(lines[0], json({{"step", 10},
                             {"loss", 2.5},
                             {"bits_per_byte", 3.6},
                             {"lr", 1e-4},
                             {"grad_norm", 0.75},
-                            {"tokens_per_second", 10234.5}}));
+                            {"tokens_per_second", 10234.5},
+                            {"mean_loss", 2.75},
+                            {"tokens", 640},
+                            {"host_peak_bytes", 4096}}));
   EXPECT_EQ(lines[1], json({{"step", 10},
                             {"split", "valid"},
                             {"loss", 2.25},
@@ -61,14 +72,23 @@ TEST(Metrics, LinesOfAGpuNameTheDeviceAndInFp16TheLossScale) {
   MetricsWriter writer(run.path(), 0);
   writer.write(DeviceMetrics{0, "NVIDIA H200", "fp16", 4096});
   StepMetrics metrics = step_metrics(10);
+  metrics.device_peak_bytes = 3072;
   metrics.loss_scale = 65536;
   metrics.skipped = 2;
   writer.write(metrics);
   const auto lines = lines_of(run.path());
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0], json({{"step", 0}, {"device", "NVIDIA H200"}, {"precision", "fp16"}, {"planned_bytes", 4096}}));
+  EXPECT_EQ(lines[1]["device_peak_bytes"], 3072);
   EXPECT_EQ(lines[1]["loss_scale"], 65536);
   EXPECT_EQ(lines[1]["skipped"], 2);
+}
+
+TEST(Metrics, ThePeakOfMemoryGrowsWithWhatIsTouched) {
+  const std::optional<std::int64_t> before = peak_host_bytes();
+  ASSERT_TRUE(before.has_value());
+  const std::string touched(std::size_t{256} << 20, 'x');
+  EXPECT_GE(*peak_host_bytes() - *before + (std::int64_t{8} << 20), static_cast<std::int64_t>(touched.size()));
 }
 
 TEST(Metrics, NumbersThatAreNotFiniteAreNull) {
@@ -164,7 +184,8 @@ TEST(EventFile, ReadsInTensorBoardItself) {
       "import sys\n"
       "from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
       "a = EventAccumulator(sys.argv[1]); a.Reload()\n"
-      "tags = {'train/loss', 'train/bits_per_byte', 'train/lr', 'train/grad_norm', 'train/tokens_per_second'}\n"
+      "tags = {'train/loss', 'train/bits_per_byte', 'train/mean_loss', 'train/lr', 'train/grad_norm', "
+      "'train/tokens_per_second'}\n"
       "assert set(a.Tags()['scalars']) == tags, a.Tags()\n"
       "assert [(e.step, e.value) for e in a.Scalars('train/loss')] == [(10, 2.5), (20, 2.5), (30, 2.5)]\n";
   write_file_atomically(run / "read.py", script);

@@ -1,8 +1,16 @@
 #include "framework/train/metrics/metrics.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <system_error>
 
 #include "framework/core/files/files.h"
 
@@ -34,19 +42,53 @@ std::string keep_lines_until(std::string path, std::int64_t last_step) {
   return path;
 }
 
+// "2026-11-23T16:25:56.012Z"
+std::string time_now() {
+  using namespace std::chrono;
+  const auto now = floor<milliseconds>(system_clock::now());
+  const std::time_t seconds = system_clock::to_time_t(now);
+  std::tm utc = {};
+  gmtime_r(&seconds, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  return fmt::format("{}.{:03}Z", text, now.time_since_epoch().count() % 1000);
+}
+
 }  // namespace
+
+// Not getrusage, whose maximum includes the program that started this one.
+std::optional<std::int64_t> peak_host_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("VmHWM:")) continue;
+    const std::size_t digits = std::min(line.find_first_of("0123456789"), line.size());
+    std::int64_t kib = 0;
+    if (std::from_chars(line.data() + digits, line.data() + line.size(), kib).ec == std::errc()) return kib * 1024;
+  }
+  return std::nullopt;
+}
 
 MetricsWriter::MetricsWriter(const std::string& run, std::int64_t resumed_step)
     : events_(run, resumed_step + 1), lines_(keep_lines_until(run + "/metrics.jsonl", resumed_step)) {}
 
 void MetricsWriter::write(const StepMetrics& m) {
-  Line line = {{"step", m.step}, {"loss", m.loss},           {"bits_per_byte", m.bits_per_byte},
-               {"lr", m.lr},     {"grad_norm", m.grad_norm}, {"tokens_per_second", m.tokens_per_second}};
+  Line line = {{"step", m.step},
+               {"loss", m.loss},
+               {"bits_per_byte", m.bits_per_byte},
+               {"lr", m.lr},
+               {"grad_norm", m.grad_norm},
+               {"tokens_per_second", m.tokens_per_second},
+               {"mean_loss", m.mean_loss},
+               {"tokens", m.tokens},
+               {"time", time_now()}};
+  if (m.host_peak_bytes) line["host_peak_bytes"] = *m.host_peak_bytes;
+  if (m.device_peak_bytes) line["device_peak_bytes"] = *m.device_peak_bytes;
   if (m.loss_scale) line["loss_scale"] = *m.loss_scale;
   if (m.skipped) line["skipped"] = *m.skipped;
   lines_.append(line.dump() + '\n');
   events_.write(m.step, {{"train/loss", m.loss},
                          {"train/bits_per_byte", m.bits_per_byte},
+                         {"train/mean_loss", m.mean_loss},
                          {"train/lr", m.lr},
                          {"train/grad_norm", m.grad_norm},
                          {"train/tokens_per_second", m.tokens_per_second}});
@@ -54,8 +96,9 @@ void MetricsWriter::write(const StepMetrics& m) {
 }
 
 void MetricsWriter::write(const EvaluationMetrics& m) {
-  const Line line = {{"step", m.step},   {"split", m.split},    {"loss", m.loss}, {"bits_per_byte", m.bits_per_byte},
-                     {"bytes", m.bytes}, {"seconds", m.seconds}};
+  const Line line = {
+      {"step", m.step},   {"split", m.split},     {"loss", m.loss},    {"bits_per_byte", m.bits_per_byte},
+      {"bytes", m.bytes}, {"seconds", m.seconds}, {"time", time_now()}};
   lines_.append(line.dump() + '\n');
   events_.write(m.step, {{m.split + "/loss", m.loss}, {m.split + "/bits_per_byte", m.bits_per_byte}});
 }

@@ -1,10 +1,13 @@
 // What a run reports: RUN/metrics.jsonl, one JSON object per line, and TensorBoard event files in the same directory.
 // For one rank.
-//   {"step":10,"loss":5.1,"bits_per_byte":7.4,"lr":7e-06,"grad_norm":1.2,"tokens_per_second":10234.5}
-// In fp16 a step's line also has "loss_scale" and "skipped", the number of consecutive steps skipped up to this one.
+//   {"step":10,"loss":5.1,"bits_per_byte":7.4,"lr":7e-06,"grad_norm":1.2,"tokens_per_second":10234.5,"mean_loss":5.3,
+//    "tokens":122880,"time":"2026-11-23T16:25:56.012Z","host_peak_bytes":512000000}
+// On a GPU a step's line also has "device_peak_bytes", and in fp16 a step's line also has "loss_scale" and "skipped",
+// the number of consecutive steps skipped up to this one.
 //   {"step":0,"device":"NVIDIA H200","precision":"bf16","planned_bytes":37580963840}   once, when training on a GPU
 //   {"step":1000,"planned_bytes":37580963840,"used_bytes":37580963840}                 at the end of a process
-//   {"step":1000,"split":"valid","loss":1.9,"bits_per_byte":2.7,"bytes":100000,"seconds":12.5}
+//   {"step":1000,"split":"valid","loss":1.9,"bits_per_byte":2.7,"bytes":100000,"seconds":12.5,
+//    "time":"2026-11-23T16:26:08.512Z"}
 // A number that is not finite is written as null, because JSON cannot represent it.
 #pragma once
 #include <cstdint>
@@ -22,7 +25,11 @@ struct StepMetrics {
   double lr = 0;
   double grad_norm = 0;  // before clipping
   double tokens_per_second = 0;
-  std::optional<double> loss_scale;  // fp16 only, like
+  double mean_loss = 0;     // like loss, over the steps since the previous line or since the process began
+  std::int64_t tokens = 0;  // seen by the run so far
+  std::optional<std::int64_t> host_peak_bytes;    // see peak_host_bytes()
+  std::optional<std::int64_t> device_peak_bytes;  // of the one block on the GPU
+  std::optional<double> loss_scale;               // fp16 only, like
   std::optional<std::int64_t> skipped;
 };
 
@@ -46,14 +53,17 @@ struct MemoryMetrics {
   std::int64_t planned_bytes = 0, used_bytes = 0;  // of the one block on the device that trains
 };
 
+// The most memory that this process has had resident at once; absent if the system does not say.
+std::optional<std::int64_t> peak_host_bytes();
+
 class MetricsWriter {
  public:
   // Drops the lines of an earlier process for steps after `resumed_step`, which will be taken again (0: a new run,
   // drops everything), then appends.
   MetricsWriter(const std::string& run, std::int64_t resumed_step);
 
-  // The system has the data when they return. UserError when a file cannot be written or is no longer the run's
-  // (append_file.h).
+  // Lines of steps and evaluations get the time of the call. The system has the data when they return. UserError when a
+  // file cannot be written or is no longer the run's (append_file.h).
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
   void write(const DeviceMetrics& metrics);

@@ -26,6 +26,7 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
       staging_(device, state_.input),
       scalars_(device, state_.optimizer.scalars.bytes()),
       nats_(device, state_.nats.bytes()),
+      loss_mean_(device, state_.nats),
       stream_(device),
       work_(model, config_, state_, links_, stream_),
       ctx_(state_.context(config, stream_)),
@@ -121,6 +122,7 @@ void TrainingStep::run(const std::uint8_t* rows, StepTimer* timer) {
     warm_ = true;
   }
   if (timer != nullptr) timer->end.record(stream_);
+  loss_mean_.add(stream_);
   ++step_;
 }
 
@@ -133,7 +135,7 @@ void TrainingStep::exchange_only(StepTimer* timer) {
 void TrainingStep::describe(const StepReport& report, CheckpointState& state) const {
   state.step = step_;
   state.seed = config_.seed;
-  state.tokens_seen = step_ * config_.global_batch * model_.context();
+  state.tokens_seen = tokens_seen();
   state.global_batch = config_.global_batch;
   state.world_size = comm_.size();
   state.loss = report.loss;
@@ -152,6 +154,10 @@ StepReport TrainingStep::report() {
   std::memcpy(&nats, sum, sizeof(nats));
   report.loss = nats / static_cast<double>(config_.global_batch * model_.context());
   return report;
+}
+
+double TrainingStep::take_mean_loss() {
+  return loss_mean_.take(stream_) / static_cast<double>(config_.global_batch * model_.context());
 }
 
 }  // namespace longstride

@@ -15,6 +15,7 @@
 #include "framework/comm/communicator.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/step/host_tensors.h"
+#include "framework/train/step/loss_mean.h"
 #include "framework/train/step/staging.h"
 #include "framework/train/step/step_work.h"
 
@@ -47,6 +48,9 @@ class TrainingStep {
   void run(const std::uint8_t* rows, StepTimer* timer = nullptr);
   std::int64_t step() const { return step_; }  // steps taken
   StepReport report();                         // waits for the last step
+  std::int64_t tokens_seen() const { return step_ * config_.global_batch * model_.context(); }
+  // Mean nats per byte of the steps since the last call, or since the process began. Waits for the last step.
+  double take_mean_loss();
   // Everything in a checkpoint's state except the recipe.
   void describe(const StepReport& report, CheckpointState& state) const;
 
@@ -84,6 +88,7 @@ class TrainingStep {
   const RankLinks links_;
   Staging staging_;
   HostSide scalars_, nats_;
+  LossMean loss_mean_;
   Stream stream_;
   StepWork work_;
   Graph graph_;
