@@ -4,12 +4,18 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <thread>
+
+#include "launch/run/build_info.h"
 
 namespace longstride {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // The value of "key : value" in a file of /proc; empty if there is none.
 std::string value_in(const char* path, const std::string& key) {
@@ -21,6 +27,24 @@ std::string value_in(const char* path, const std::string& key) {
         return begin == std::string::npos ? "" : line.substr(begin);
       }
   return "";
+}
+
+// The arguments as a shell reads them, without mpirun's.
+std::string command_line() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::string command;
+  for (std::string argument; std::getline(in, argument, '\0');) {
+    constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+    if (!command.empty()) command += ' ';
+    if (!argument.empty() && argument.find_first_not_of(plain) == std::string::npos) {
+      command += argument;
+      continue;
+    }
+    command += '\'';
+    for (const char c : argument) command += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    command += '\'';
+  }
+  return command;
 }
 
 std::string now() {
@@ -37,9 +61,17 @@ std::string now() {
 std::string describe_environment(Device device, int ranks) {
   utsname system = {};
   uname(&system);
-  const nlohmann::ordered_json out = {
+  const BuildInfo build = build_info();
+  std::error_code ignored;
+  const Json out = {
       {"longstride", LONGSTRIDE_VERSION},
+      {"commit", build.commit},
+      {"command", command_line()},
+      {"directory", std::filesystem::current_path(ignored).string()},
       {"compiler", __VERSION__},
+      {"build type", build.type},
+      {"sanitizers", *build.sanitizers != 0 ? build.sanitizers : "none"},
+      {"tuned for the building machine", build.native},
       {"built with CUDA", built_with_cuda()},
       {"device", device == Device::cuda ? device_info().name : "the CPU"},
       {"ranks", ranks},
@@ -50,7 +82,7 @@ std::string describe_environment(Device device, int ranks) {
       {"host", system.nodename},
       {"began", now()},
   };
-  return out.dump(2) + "\n";
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";  // a command need not be UTF-8
 }
 
 }  // namespace longstride

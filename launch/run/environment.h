@@ -6,7 +6,7 @@
 
 namespace longstride {
 
-// JSON: version, compiler, host, system, processor, cores, device, ranks, start time.
+// JSON: version, source commit, build, command line and where it was given, device, ranks, machine, start time.
 std::string describe_environment(Device device, int ranks);
 
 }  // namespace longstride

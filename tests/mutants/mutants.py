@@ -37,7 +37,7 @@ OWN = (
     ("framework/train", ("test_train",)),
     ("datasets", ("test_datasets",)),
     ("launch/recipe", ("test_recipe",)),
-    ("launch", ("test_launch",)),
+    ("launch", ("test_launch", "test_records")),
 )
 OWN_TESTS, ALL = "its room's tests", "all fast tests"
 SECONDS = 900  # a test that takes longer hangs
