@@ -55,7 +55,8 @@ std::vector<std::string> commit_ids_in(const std::string& text) {
 
 TEST(Docs, EveryLinkLeadsToAFile) {
   std::vector<fs::path> pages = pages_in("docs");
-  pages.emplace_back(LONGSTRIDE_SOURCE_DIR "/README.md");
+  for (const char* page : {"/README.md", "/CHANGELOG.md"})
+    pages.emplace_back(std::string(LONGSTRIDE_SOURCE_DIR) + page);
   std::size_t links = 0;
   for (const fs::path& page : pages)
     for (const std::string& target : links_in(text_of(page.string()))) {

@@ -13,3 +13,4 @@ grep -q quickstart-text plan
 bin/longstride plan share/longstride/recipes/beyond/text-8min.yaml --device cpu >plan
 [ -s share/doc/longstride/README.md ] && [ -n "$(find share/doc/longstride/docs -name '*.md')" ]
 [ -x share/longstride/scripts/slurm.sbatch ]
+[ -x share/longstride/scripts/follow_metrics.py ]

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Follows RUN/metrics.jsonl of a running or finished run and logs its figures to Weights & Biases or MLflow.
+
+    follow_metrics.py RUN --to wandb|mlflow [--project NAME] [--name NAME] [--once] [--interval SECONDS]
+
+It logs the file from its beginning, then what is added, until it is interrupted; with --once it ends at the end of the
+file. Figures have the names that they have in TensorBoard (train/loss, valid/bits_per_byte), and environment.json is
+kept with them. A resumed run takes some steps again: those that are logged already are left out. Where the figures go
+is set as usual for the service: WANDB_MODE=offline, MLFLOW_TRACKING_URI.
+"""
+import argparse
+import datetime
+import importlib
+import json
+import math
+import pathlib
+import signal
+import sys
+import time
+
+
+class Wandb:
+    def __init__(self, module, project, name, environment):
+        self.run = module.init(project=project, name=name, config=environment)
+
+    def log(self, step, figures):
+        self.run.log(figures, step=step)
+
+    def finish(self):
+        self.run.finish()
+
+
+class Mlflow:
+    longest = 5000  # characters of a tag
+
+    def __init__(self, module, project, name, environment):
+        self.mlflow = module
+        module.set_experiment(project)
+        module.start_run(run_name=name)
+        module.set_tags({key: str(value)[:self.longest] for key, value in environment.items()})
+
+    def log(self, step, figures):
+        self.mlflow.log_metrics(figures, step=step)
+
+    def finish(self):
+        self.mlflow.end_run()
+
+
+SERVICES = {"wandb": Wandb, "mlflow": Mlflow}
+
+
+class Lines:
+    """The whole lines of a file that grows, or is replaced by a shorter one when a run resumes."""
+
+    def __init__(self, path):
+        self.path, self.offset, self.end = path, 0, b""  # end: the last bytes before the offset
+
+    def new(self):
+        """Bytes of the lines since the last call; all of them if the file is another one."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset - len(self.end))
+                if file.read(len(self.end)) != self.end:
+                    file.seek(0)
+                    self.offset, self.end = 0, b""
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        whole = content[:content.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        self.end = (self.end + whole)[-4096:]
+        return whole.splitlines()
+
+
+def figure(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def figures_of(line):
+    """(step, kind, figures by name) of a line; None for one that is not the program's."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or type(entry.get("step")) is not int:
+        return None
+    kind = entry["split"] if isinstance(entry.get("split"), str) else "train" if "lr" in entry else "memory"
+    figures = {f"{kind}/{key}": value for key, value in entry.items() if key not in ("step", "time") and figure(value)}
+    try:
+        figures["time"] = datetime.datetime.fromisoformat(entry["time"].replace("Z", "+00:00")).timestamp()
+    except (KeyError, AttributeError, ValueError):
+        pass
+    return entry["step"], kind, figures
+
+
+class Follower:
+    def __init__(self, path, service):
+        self.lines, self.service = Lines(path), service
+        self.step, self.kinds = -1, set()  # the last step logged, and what was logged of it
+
+    def follow(self):
+        """Logs what is new."""
+        for line in self.lines.new():
+            found = figures_of(line)
+            if found is None:
+                continue
+            step, kind, figures = found
+            if not figures or step < self.step or (step == self.step and kind in self.kinds):
+                continue
+            if step > self.step:
+                self.step, self.kinds = step, set()
+            self.kinds.add(kind)
+            self.service.log(step, figures)
+
+
+def environment_of(run):
+    try:
+        environment = json.loads((run / "environment.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return environment if isinstance(environment, dict) else {}
+
+
+def refuse(message):
+    print(f"longstride: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def positive(text):
+    value = float(text)
+    if not 0 < value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text} is not from above 0 to 86400 seconds")
+    return value
+
+
+def options_of(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=pathlib.Path, help="run directory")
+    parser.add_argument("--to", choices=SERVICES, required=True, help="service to log to")
+    parser.add_argument("--project", default="longstride", help="project, or experiment of MLflow")
+    parser.add_argument("--name", help="name of the run there; default: that of the directory")
+    parser.add_argument("--once", action="store_true", help="end at the end of the file")
+    parser.add_argument("--interval", type=positive, default=10, metavar="SECONDS", help="between looks; default: 10")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = options_of(sys.argv[1:])
+    path = options.run / "metrics.jsonl"
+    if not options.run.is_dir():
+        refuse(f"{options.run}: is not a directory; give the directory of a run")
+    if options.once and not path.is_file():
+        refuse(f"{options.run}: holds no metrics.jsonl; give the directory of a run that has trained")
+    try:
+        module = importlib.import_module(options.to)
+    except ModuleNotFoundError as error:
+        if error.name != options.to:
+            raise
+        refuse(f"the Python package {options.to} is not installed; run: pip install {options.to}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    name = options.name or options.run.resolve().name
+    service = SERVICES[options.to](module, options.project, name, environment_of(options.run))
+    follower = Follower(path, service)
+    try:
+        follower.follow()
+        while not options.once:
+            time.sleep(options.interval)
+            follower.follow()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        service.finish()
+
+
+if __name__ == "__main__":
+    main()
