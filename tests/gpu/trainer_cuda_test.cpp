@@ -75,6 +75,8 @@ TEST(TrainerOnTheGpu, ReportsSavesAndResumesToTheSameBits) {
     EXPECT_EQ(lines[i].at("step"), 5 * i);
     EXPECT_GT(lines[i].at("loss").get<double>(), 1);
     EXPECT_LT(lines[i].at("loss").get<double>(), 7);
+    EXPECT_NEAR(lines[i].at("mean_loss").get<double>(), 4, 3);
+    EXPECT_LE(lines[i].at("device_peak_bytes").get<std::int64_t>(), lines[0].at("planned_bytes").get<std::int64_t>());
   }
   const fs::path last = fs::path(run.path()) / "checkpoints/step-00000020";
   const std::string model = text_of(last / "model.safetensors");

@@ -294,6 +294,23 @@ TEST(TrainingOnTheGpu, TakesExactlyThePlannedMemory) {
     }
 }
 
+TEST(TrainingOnTheGpu, TheMeanLossIsThatOfStepsWithoutAReport) {
+  LONGSTRIDE_NEEDS_GPU();
+  const TrainConfig train = train_config(Precision::bf16);
+  Trained run(train, Device::cuda), single(train, Device::cuda);
+  run.step.start();
+  single.step.start();
+  for (const int steps : {1, 11, 3}) {
+    run.go(steps);
+    double sum = 0;
+    for (int i = 0; i < steps; ++i) {
+      single.go(1);
+      sum += single.step.report().loss;
+    }
+    EXPECT_NEAR(run.step.take_mean_loss(), sum / steps, 1e-12) << steps;
+  }
+}
+
 CheckpointState state_of(Trained& run) {
   const StepReport report = run.step.report();
   CheckpointState state;
