@@ -97,9 +97,10 @@ Trainer::Trainer(const TrainerSetup& setup)
 }
 
 void Trainer::start_or_resume() {
-  if (!setup_.resume) return step_.start();
+  if (!setup_.resume) return step_.start(setup_.first_weights);
   const CheckpointState found = step_.resume(setup_.run);
   saved_ = found.step;
+  setup_.began_from = found.began_from;
   if (found.seed != setup_.config.seed)
     throw user_error("train.seed is {}, but the run in {} began with {}; give it the same seed", setup_.config.seed,
                      setup_.run, found.seed);
@@ -217,6 +218,7 @@ void Trainer::save() {
   step_.describe(last_, state);
   state.recipe = setup_.recipe;
   state.data = setup_.record;
+  state.began_from = setup_.began_from;
   if (evaluated_ == step_.step() && valid_.bytes > 0 && std::isfinite(valid_.loss())) {
     state.valid_loss = valid_.loss();
     state.valid_bytes = valid_.bytes;

@@ -12,6 +12,7 @@
 #include "framework/core/errors.h"
 #include "framework/models/model.h"
 #include "framework/train/checkpoint/checkpoint.h"
+#include "framework/train/step/training_step.h"
 #include "framework/train/train_config.h"
 
 namespace longstride {
@@ -29,6 +30,8 @@ struct TrainerSetup {
   std::string recipe;  // resolved; stored with every checkpoint
   DataRecord record;   // the data that the run reads
   bool resume = false;
+  FirstWeights first_weights;        // of a new run; empty: random
+  std::string began_from;            // where these are from, for the record; a resumed run keeps what it recorded
   std::function<void()> check_lock;  // rank 0's: throws when the run no longer belongs to this process; may be empty
 };
 

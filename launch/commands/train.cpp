@@ -1,9 +1,12 @@
-// [mpirun -n N] longstride train RECIPE: from a recipe and a prepared dataset to a run directory.
+// [mpirun -n N] longstride train RECIPE: from a recipe and a prepared dataset to a run directory; with --from, a new
+// run that begins with the weights of another.
 #include <spdlog/spdlog.h>
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
+#include "framework/core/errors.h"
 #include "framework/train/run/stop.h"
 #include "launch/commands/commands.h"
 #include "launch/console/device_option.h"
@@ -16,8 +19,20 @@ struct TrainOptions {
   std::string recipe, run;
   std::vector<std::string> overrides;
   bool resume = false, resume_changed = false;
+  std::optional<std::string> from;
+  std::string checkpoint = "last", weights = "automatic";
   DeviceOption device;
 };
+
+std::optional<BeginFrom> beginning(const TrainOptions& o) {
+  if (!o.from) return std::nullopt;
+  if (o.resume || o.resume_changed)
+    throw user_error(
+        "--from and {} are given, but a run that resumes has weights of its own; leave out --from to "
+        "continue the run, or {} to start a new one",
+        o.resume ? "--resume" : "--resume-changed", o.resume ? "--resume" : "--resume-changed");
+  return BeginFrom{*o.from, parse_checkpoint_choice(o.checkpoint), o.weights};
+}
 
 void run_train(const TrainOptions& o, Session& session) {
   TrainRequest request;
@@ -26,6 +41,7 @@ void run_train(const TrainOptions& o, Session& session) {
   request.run = o.run.empty() ? (std::filesystem::path("runs") / request.recipe.name).string() : o.run;
   request.resume = o.resume || o.resume_changed;
   request.accept_changes = o.resume_changed;
+  request.from = beginning(o);
   catch_stop_signals();
   const TrainingOutcome outcome = train_run(request, session);
   if (session.comm->rank() == 0 && outcome.stopped)
@@ -43,6 +59,14 @@ void add_train(CLI::App& app, Session& session) {
   train->add_flag("--resume", o->resume, "continue from the newest whole checkpoint");
   train->add_flag("--resume-changed", o->resume_changed,
                   "continue even if training settings or data differ from the last checkpoint; prints old and new");
+  CLI::Option* from =
+      train->add_option("--from", o->from, "start with the weights of another run, a directory, which is only read");
+  train->add_option("--checkpoint", o->checkpoint, std::string("with --from: ") + checkpoint_help)->needs(from);
+  train
+      ->add_option("--weights", o->weights,
+                   "with --from: last, average, or automatic: the average if that run keeps one")
+      ->check(CLI::IsMember({"automatic", "last", "average"}))
+      ->needs(from);
   add_device_option(*train, o->device);
   train->callback([o, &session] { run_train(*o, session); });
 }

@@ -277,6 +277,7 @@ std::string Report::settings() const {
                 fmt::format("{}, weight decay {:g}, clip {:g}", kind, recipe_.train.weight_decay, recipe_.train.clip)},
                {"learning rate", schedule_text(recipe_.train)},
                {"data", recipe_.data.path}};
+  if (!state_.began_from.empty()) rows.emplace_back("began with the weights of", state_.began_from);
   if (const auto* shown = capability<ShowsAttention>(*model_)) {
     const kernels::PatternConfig pattern = shown->attention().pattern;
     std::string parts;

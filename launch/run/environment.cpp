@@ -58,12 +58,12 @@ std::string now() {
 
 }  // namespace
 
-std::string describe_environment(Device device, int ranks) {
+std::string describe_environment(Device device, int ranks, const std::string& from) {
   utsname system = {};
   uname(&system);
   const BuildInfo build = build_info();
   std::error_code ignored;
-  const Json out = {
+  Json out = {
       {"longstride", LONGSTRIDE_VERSION},
       {"commit", build.commit},
       {"command", command_line()},
@@ -82,7 +82,8 @@ std::string describe_environment(Device device, int ranks) {
       {"host", system.nodename},
       {"began", now()},
   };
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";  // a command need not be UTF-8
+  if (!from.empty()) out["from"] = from;
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";  // a command or a path need not be UTF-8
 }
 
 }  // namespace longstride

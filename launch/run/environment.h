@@ -6,7 +6,8 @@
 
 namespace longstride {
 
-// JSON: version, source commit, build, command line and where it was given, device, ranks, machine, start time.
-std::string describe_environment(Device device, int ranks);
+// JSON: version, source commit, build, command line and where it was given, device, ranks, machine, start time; and
+// `from`, if it is not empty: the run, step and weights that this run begins with.
+std::string describe_environment(Device device, int ranks, const std::string& from);
 
 }  // namespace longstride

@@ -65,13 +65,13 @@ bool may_change(const std::string& key) {
          key.starts_with("unpublished.");
 }
 
-std::map<std::string, std::string> values_of(const std::string& resolved, const std::string& name) {
+}  // namespace
+
+std::map<std::string, std::string> settings_by_key(const Recipe& recipe) {
   Values values;
-  flatten(parse_settings(resolved, name), "", values);
+  flatten(parse_settings(recipe.resolved, recipe.name), "", values);
   return {values.begin(), values.end()};
 }
-
-}  // namespace
 
 CheckpointChoice parse_checkpoint_choice(const std::string& text) {
   if (text == "last") return {CheckpointChoice::Kind::last};
@@ -108,7 +108,7 @@ LoadedRun load_run(const std::string& run, const std::string& weights, const Che
 std::vector<Change> changes_since_checkpoint(const std::string& run, const Recipe& recipe, const DataRecord& data) {
   const CheckpointState state = read_newest_state(run);
   const Recipe begun = recipe_of_run(state.recipe, run + "/recipe.yaml");
-  const auto before = values_of(begun.resolved, run + "/recipe.yaml"), now = values_of(recipe.resolved, recipe.name);
+  const auto before = settings_by_key(begun), now = settings_by_key(recipe);
   std::vector<Change> changes;
   const auto compare = [&](const std::string& key, const std::string& old, const std::string& value) {
     if (old == value || may_change(key)) return;

@@ -1,6 +1,7 @@
 // A run's folder and how commands find its contents: RUN/recipe.yaml and RUN/environment.json (run_records.h),
 // RUN/metrics.jsonl, RUN/events.* (TensorBoard), RUN/checkpoints/step-00001000/, RUN/samples/, RUN/lock.
 #pragma once
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ CheckpointChoice parse_checkpoint_choice(const std::string& text);
 // weights: "automatic" (the average if the run keeps one), "last" or "average". UserError if `run` is not a run
 // directory or holds no whole checkpoint of this choice.
 LoadedRun load_run(const std::string& run, const std::string& weights, const CheckpointChoice& choice = {});
+
+// Every key of the resolved recipe, dotted, and its value as text.
+std::map<std::string, std::string> settings_by_key(const Recipe& recipe);
 
 // A difference between a resumed run and the run up to its last checkpoint.
 struct Change {

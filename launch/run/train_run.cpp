@@ -11,6 +11,7 @@
 #include "framework/comm/watchdog/watchdog.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
+#include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/checkpoint/checkpoint_mirror.h"
 #include "framework/train/ranks/gradient_exchange.h"
@@ -89,6 +90,22 @@ void prepare_places(RunPlaces& places, const TrainRequest& request, const DataRe
   list_changes(changes_since_checkpoint(places.run, request.recipe, data), request.accept_changes, places.run);
 }
 
+// On rank 0, before anything is written: the weights that the run begins with, and whether it would write among them.
+LoadedRun first_weights(const RunPlaces& places, const BeginFrom& from, const Recipe& recipe) {
+  LoadedRun loaded = load_to_begin(from, recipe);
+  for (const std::string& place : {places.run, places.mirror})
+    if (std::error_code error; fs::equivalent(place, from.run, error))
+      throw user_error("--from {}: is the directory that the new run would write to; {}", printable(from.run),
+                       place == places.run ? run_advice : "choose another folder with train.mirror");
+  return loaded;
+}
+
+void announce_origin(const LoadedRun& loaded, const std::string& origin, const Recipe& recipe) {
+  spdlog::info("  {:<12}{}", "from", printable(origin));
+  for (const Change& change : changes_of_model(loaded, recipe))
+    spdlog::info("  {:<12}{}: {} there, {} here", "changed", change.what, change.before, change.now);
+}
+
 // The mirror of RUN is DIR/<last name of RUN>, so that one recipe serves several runs.
 std::string mirror_of(const TrainRequest& request) {
   if (request.recipe.train.mirror.empty()) return "";
@@ -153,14 +170,21 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   gradient_type(recipe.train, request.device);
   TrainerSetup setup;
   RunPlaces places{request.run, mirror_of(request), nullptr, nullptr};
+  std::optional<LoadedRun> first;  // rank 0's
   if (session.comm->rank() == 0) {
+    if (request.from) {
+      first.emplace(first_weights(places, *request.from, recipe));
+      setup.began_from = origin_text(*request.from, *first);
+    }
     setup.record = record_of(*dataset);
     prepare_places(places, request, setup.record);
-    record_start(request.run, recipe.resolved, describe_environment(request.device, session.comm->size()));
+    record_start(request.run, recipe.resolved,
+                 describe_environment(request.device, session.comm->size(), setup.began_from));
     setup.check_lock = [&places] { places.run_lock->check(); };  // losing a mirror is only a warning
   }
   session.comm->barrier();  // no rank continues until rank 0 has found nothing to refuse
   announce(recipe, *model, *session.comm, request.device, request.run, recompute);
+  if (first) announce_origin(*first, setup.began_from, recipe);
   session.watchdog = std::make_unique<Watchdog>(*session.comm, recipe.train.hang_seconds);
 
   setup.model = model.get();
@@ -174,6 +198,11 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   setup.mirror = places.mirror;
   setup.recipe = recipe.resolved;
   setup.resume = request.resume;
+  if (request.from)
+    setup.first_weights = [&](ParameterSet& parameters) {
+      hand_over_weights(first ? &*first : nullptr, parameters, *session.comm);
+      first.reset();  // frees the memory before the first step
+    };
   const TrainingOutcome outcome = train(setup);
   session.watchdog->leave();
   session.watchdog.reset();

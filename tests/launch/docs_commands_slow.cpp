@@ -90,7 +90,7 @@ TEST(DocsCommands, EveryCommandOfTheReadmeAndTheGuideRuns) {
   make_files(dir);
   int ran = 0;
   for (const char* page : {"README.md", "docs/guide/getting_started.md", "docs/guide/data.md", "docs/guide/recipes.md",
-                           "docs/guide/looking_at_results.md"})
+                           "docs/guide/looking_at_results.md", "docs/guide/fine_tuning.md"})
     for (const std::string& command : commands_of(page)) {
       SCOPED_TRACE(toy(command));
       const std::string script =

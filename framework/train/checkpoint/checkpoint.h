@@ -38,6 +38,7 @@ struct CheckpointState {
   // Of the validation split at this very step, nats; absent when it was not evaluated then, or was not finite.
   std::optional<double> valid_loss = {};
   std::int64_t valid_bytes = 0;  // scored for it
+  std::string began_from = {};   // the run, step and weights that the run began with; empty: random weights
 };
 
 // Which checkpoint of a run to read: the newest, the one with the lowest validation loss, or the one of a step.

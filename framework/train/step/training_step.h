@@ -9,6 +9,7 @@
 // captured again.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct StepReport {
   kernels::OptimizerScalars scalars;
 };
 
+// Writes a run's first weights into the (host) masters; every rank calls it.
+using FirstWeights = std::function<void(ParameterSet&)>;
+
 // Measures what one step puts on the stream.
 struct StepTimer {
   Event begin, end;
@@ -39,8 +43,9 @@ class TrainingStep {
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  // Starts a new run, or resumes from the newest whole checkpoint in `run`.
-  void start();
+  // Starts a new run, with random weights unless others are given, or resumes from the newest whole checkpoint in
+  // `run`.
+  void start(const FirstWeights& weights = {});
   CheckpointState resume(const std::string& run);
 
   // One step on this rank's rows of the global batch, (rows, context) bytes. Reads the rows before it returns; on a GPU

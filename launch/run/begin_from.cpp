@@ -1,0 +1,83 @@
+#include "launch/run/begin_from.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "framework/core/errors.h"
+#include "framework/core/text/printable.h"
+
+namespace longstride {
+namespace {
+
+const Parameter* find(const ParameterSet& parameters, const std::string& name) {
+  const auto& all = parameters.all();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+// Empty if both have the same parameters.
+std::string first_difference(const ParameterSet& there, const ParameterSet& here) {
+  for (const Parameter& p : here.all()) {
+    const Parameter* const other = find(there, p.name);
+    if (other == nullptr) return fmt::format("{} {} is missing there", p.name, p.shape.text());
+    if (!(other->shape == p.shape))
+      return fmt::format("{} is {} there and {} in the recipe", p.name, other->shape.text(), p.shape.text());
+  }
+  for (const Parameter& p : there.all())
+    if (find(here, p.name) == nullptr)
+      return fmt::format("{} {} is missing in the recipe's model", p.name, p.shape.text());
+  return "";
+}
+
+void refuse_other_parameters(const BeginFrom& from, const LoadedRun& loaded, const Recipe& recipe) {
+  const auto model = recipe.model->make_model();
+  const std::string difference = first_difference(loaded.model->parameters(), model->parameters());
+  if (difference.empty()) return;
+  std::string keys;
+  for (const Change& change : changes_of_model(loaded, recipe))
+    keys += fmt::format("{}{}: {} (it is {})", keys.empty() ? "" : ", ", change.what, change.before, change.now);
+  throw user_error("--from {}: the weights do not fit the recipe's model: {}; {}", printable(from.run), difference,
+                   keys.empty() ? "use the recipe of that run" : "set " + keys);
+}
+
+}  // namespace
+
+std::vector<Change> changes_of_model(const LoadedRun& loaded, const Recipe& recipe) {
+  const auto before = settings_by_key(loaded.recipe), now = settings_by_key(recipe);
+  std::vector<Change> changes;
+  const auto compare = [&](const std::string& key) {
+    const bool shapes = key.starts_with("model.") && key != "model.recompute" && key != "model.dropout";
+    if (!shapes && key != "data.kind" && key != "data.context") return;
+    const auto value_in = [&](const auto& values) { return values.contains(key) ? values.at(key) : "not set"; };
+    if (value_in(before) != value_in(now)) changes.push_back({key, value_in(before), value_in(now)});
+  };
+  for (const auto& [key, value] : before) compare(key);
+  for (const auto& [key, value] : now)
+    if (!before.contains(key)) compare(key);
+  return changes;
+}
+
+LoadedRun load_to_begin(const BeginFrom& from, const Recipe& recipe) {
+  LoadedRun loaded = load_run(from.run, from.weights, from.checkpoint);
+  refuse_other_parameters(from, loaded, recipe);
+  return loaded;
+}
+
+std::string origin_text(const BeginFrom& from, const LoadedRun& loaded) {
+  return fmt::format("{}, step {}, {} weights", std::filesystem::absolute(from.run).lexically_normal().string(),
+                     loaded.step, loaded.averaged ? "averaged" : "last");
+}
+
+void hand_over_weights(const LoadedRun* loaded, ParameterSet& parameters, Communicator& comm) {
+  for (Parameter& p : parameters.all()) {
+    if (loaded != nullptr) {
+      const Parameter* const source = find(loaded->model->parameters(), p.name);
+      LONGSTRIDE_CHECK(source != nullptr && source->shape == p.shape, "weights that do not fit");
+      std::memcpy(p.master.data(), source->master.data(), p.master.bytes());
+    }
+    comm.broadcast(p.master.data(), static_cast<std::int64_t>(p.master.bytes()), 0);
+  }
+}
+
+}  // namespace longstride

@@ -1,0 +1,31 @@
+// A new run that begins with the weights of another (train --from): which weights, and whether they fit the recipe.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "framework/comm/communicator.h"
+#include "launch/recipe/recipe.h"
+#include "launch/run/run_directory.h"
+
+namespace longstride {
+
+struct BeginFrom {
+  std::string run;  // its directory
+  CheckpointChoice checkpoint;
+  std::string weights = "automatic";  // as load_run() has it
+};
+
+// For rank 0. Reads only. UserError if `from` is not a run, holds no whole checkpoint of this choice, or has parameters
+// with other names or shapes than the recipe's model.
+LoadedRun load_to_begin(const BeginFrom& from, const Recipe& recipe);
+
+// "/home/me/runs/base, step 2000, averaged weights": what the new run records.
+std::string origin_text(const BeginFrom& from, const LoadedRun& loaded);
+
+// Keys of the model that leave its parameters as they are and yet differ, such as the stride of attention.
+std::vector<Change> changes_of_model(const LoadedRun& loaded, const Recipe& recipe);
+
+// Every rank calls it with the (host) masters of its model; `loaded` is rank 0's, and the others get the same bits.
+void hand_over_weights(const LoadedRun* loaded, ParameterSet& parameters, Communicator& comm);
+
+}  // namespace longstride
