@@ -1,10 +1,11 @@
 #include "framework/train/metrics/metrics.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <regex>
+#include <string>
 
 #include "framework/core/files/files.h"
 #include "tests/support/temporary_directory.h"
@@ -45,9 +46,11 @@ TEST(Metrics, LinesCarryTheDocumentedKeys) {
   writer.write(EvaluationMetrics{10, "valid", 2.25, 3.25, 4096, 1.5});
   auto lines = lines_of(run.path());  // flushed already: the writer is still open
   ASSERT_EQ(lines.size(), 2u);
-  const std::regex time(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)");
   for (json& line : lines) {
-    EXPECT_TRUE(std::regex_match(line.at("time").get<std::string>(), time)) << line;
+    std::string time = line.at("time").get<std::string>();
+    std::replace_if(
+        time.begin(), time.end(), [](char c) { return c >= '0' && c <= '9'; }, '0');
+    EXPECT_EQ(time, "0000-00-00T00:00:00.000Z") << line;
     line.erase("time");
   }
   EXPECT_EQ(lines[0], json({{"step", 10},
