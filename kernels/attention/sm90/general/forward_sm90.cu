@@ -8,7 +8,7 @@ namespace {
 struct HeadPasses {
   Geometry geometry;
   RunWidths widths;
-  bool resumes;
+  bool resumes = false;
 };
 
 template <int KeySize, int ValueSize, bool FewKeys, bool Holes, class T>
@@ -91,7 +91,8 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
 
 void attention(const AttentionArgs& args, const Launch& launch) {
   for (int number = 0; number < passes_in(*args.plan); ++number) {
-    HeadPasses passes = {.resumes = number > 0};
+    HeadPasses passes;
+    passes.resumes = number > 0;
     geometry_of(*args.plan, number, passes.geometry, passes.widths);
     with_gpu_type(args.q.dtype(), [&](auto zero) {
       using T = decltype(zero);
