@@ -1,0 +1,23 @@
+"""Longstride from Python.
+
+Every name is loaded when it is first used, so that what needs PyTorch, the compiled library or nothing at all does not
+need the rest.
+"""
+import importlib
+
+# name -> the module that has it
+_where = {}
+
+__all__ = sorted(_where)
+
+
+def __getattr__(name):
+    if name not in _where:
+        raise AttributeError(f"module 'longstride' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_where[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(set(globals()) | set(_where))
