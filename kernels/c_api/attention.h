@@ -1,0 +1,144 @@
+// Attention of Longstride for callers in C: every pattern and integration of a recipe, forward and backward, on the CPU
+// or a CUDA stream. The library is longstride_attention; this header is C99, and C++.
+//
+//     plan = longstride_attention_create(...)          checks everything that does not change from call to call
+//     longstride_attention_memory(plan, ...)           bytes that the caller provides
+//     longstride_attention_forward(plan, ...)          o and lse from q, k and v
+//     longstride_attention_backward(plan, ...)         dq, dk and dv from those and dout
+//     longstride_attention_destroy(plan)
+//
+// All memory of tensors is the caller's. Nothing on a GPU is allocated or waited for, so calls can be captured in a
+// CUDA graph. A plan does not change: threads may use one at the same time, each with scratch of its own.
+//
+// Every struct begins with struct_bytes, its size, so that a later version may add members at its end: write
+// `struct longstride_pattern pattern = {.struct_bytes = sizeof pattern}`. Members that are left out are then 0.
+#ifndef LONGSTRIDE_ATTENTION_H
+#define LONGSTRIDE_ATTENTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+// What a call returns. After any other than LONGSTRIDE_OK, longstride_last_error() says in a sentence what is wrong.
+// The next three mean that nothing has been written.
+enum longstride_status {
+  LONGSTRIDE_OK = 0,
+  LONGSTRIDE_INVALID = 1,         // an argument is not allowed
+  LONGSTRIDE_UNSUPPORTED = 2,     // this build has no kernels for the device
+  LONGSTRIDE_OUT_OF_MEMORY = 3,   // of the host
+  LONGSTRIDE_DEVICE_FAILED = 4,   // CUDA reported an error; results are undefined
+  LONGSTRIDE_INTERNAL_ERROR = 5,  // a mistake in Longstride
+};
+
+// Of this thread's last call that failed; empty if none has. Valid until another call of this thread fails.
+const char* longstride_last_error(void);
+// "0.1.0"
+const char* longstride_version(void);
+// 1 if this build has kernels for CUDA, else 0.
+int longstride_has_cuda(void);
+
+enum longstride_device { LONGSTRIDE_CPU = 0, LONGSTRIDE_CUDA_DEVICE = 1 };
+
+// The CPU computes in f32 and f64, a GPU in f32, bf16 and f16 with scores and softmax in f32.
+enum longstride_dtype { LONGSTRIDE_F32 = 0, LONGSTRIDE_F64 = 1, LONGSTRIDE_BF16 = 2, LONGSTRIDE_F16 = 3 };
+
+// Which positions attend to which: the keys of `model.attention` in a recipe, with the same names and meanings.
+struct longstride_pattern {
+  size_t struct_bytes;
+  const char* integration;   // "interleaved", "merged" or "multihead"; null: interleaved
+  const char* const* parts;  // of "dense", "local", "column", "fixed_block" and "fixed_summary"
+  size_t part_count;
+  int64_t stride;          // in positions; needed by every part but dense and a local part with a window
+  int64_t window;          // in keys; 0: stride + 1
+  const int64_t* summary;  // in positions; one width, or one per head; needed by fixed_summary
+  size_t summary_count;
+  int32_t distinct_heads;     // 0 or 1
+  int32_t summary_inclusive;  // 0 or 1
+  int64_t layer;              // interleaved: the layer uses part layer mod part_count
+};
+
+struct longstride_plan_config {
+  size_t struct_bytes;
+  const struct longstride_pattern* pattern;
+  int64_t batch;       // sequences
+  int64_t n;           // positions of a sequence
+  int64_t heads;       //
+  int64_t key_size;    // elements of a head's q and k; at most 128 on a GPU
+  int64_t value_size;  // elements of a head's v and o; at most 128 on a GPU
+  double scale;        // of scores; 0: 1 / sqrt(key_size)
+  int32_t dtype;       // enum longstride_dtype, of all tensors but lse
+  int32_t device;      // enum longstride_device
+};
+
+// An attention plan.
+struct longstride_plan;
+
+// *plan is null if the call fails.
+enum longstride_status longstride_attention_create(const struct longstride_plan_config* config,
+                                                   struct longstride_plan** plan);
+// Null does nothing. Work on a stream that uses the plan may still be running.
+void longstride_attention_destroy(struct longstride_plan* plan);
+
+// Bytes. On the CPU scratch grows with the number of OpenMP's threads at the time of the call.
+struct longstride_memory {
+  size_t struct_bytes;
+  size_t lse;               // kept from forward to backward
+  size_t forward_scratch;   // may be 0
+  size_t backward_scratch;  //
+};
+enum longstride_status longstride_attention_memory(const struct longstride_plan* plan,
+                                                   struct longstride_memory* memory);
+
+// A tensor (batch, n, heads, size) by strides in elements; those of the last dimension follow each other. Where
+// distances may be chosen, multiples of 16 bytes and pointers aligned to 16 bytes are the fast ones on a GPU.
+struct longstride_input {
+  const void* data;
+  int64_t batch_stride, position_stride, head_stride;  // not negative
+};
+// No two elements share memory, nor does an output with another argument.
+struct longstride_output {
+  void* data;
+  int64_t batch_stride, position_stride, head_stride;
+};
+
+// o_i = sum_j softmax_j(scale q_i . k_j) v_j over the keys j that the pattern allows i. A row that may attend to
+// nothing gets o = 0 and lse = -infinity.
+struct longstride_forward_call {
+  size_t struct_bytes;
+  struct longstride_input q, k;  // key_size
+  struct longstride_input v;     // value_size
+  struct longstride_output o;    // value_size
+  void* lse;                     // (batch, heads, n) contiguous; f64 next to f64, else f32
+  void* scratch;                 // aligned to 64 bytes; may be null if there is none
+  size_t scratch_bytes;          // at least forward_scratch
+  void* stream;                  // cudaStream_t of the current device; null: the default one. Unused on the CPU
+};
+enum longstride_status longstride_attention_forward(const struct longstride_plan* plan,
+                                                    const struct longstride_forward_call* call);
+
+// Overwrites dq, dk and dv. A row that may attend to nothing has no gradient.
+struct longstride_backward_call {
+  size_t struct_bytes;
+  struct longstride_input q, k, v;
+  struct longstride_input o;        // from forward
+  const void* lse;                  // from forward
+  struct longstride_input dout;     // the gradient of o
+  struct longstride_output dq, dk;  // key_size
+  struct longstride_output dv;      // value_size
+  void* scratch;                    // aligned to 64 bytes
+  size_t scratch_bytes;             // at least backward_scratch
+  void* stream;                     // as above
+};
+enum longstride_status longstride_attention_backward(const struct longstride_plan* plan,
+                                                     const struct longstride_backward_call* call);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,137 @@
+#include "kernels/c_api/settings.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "kernels/attention/pattern/plan.h"
+#include "kernels/base/tensor_checks.h"
+#include "kernels/c_api/mistakes.h"
+
+namespace longstride::kernels::c_api {
+namespace {
+
+// Kernels number heads by 16 bits, and those for GPUs rows by 31 and sequences by 16.
+constexpr std::int64_t most_heads = 32767, most_size = 65536, most_elements = std::int64_t{1} << 48;
+constexpr std::int64_t most_size_on_gpu = 128, most_rows_on_gpu = std::numeric_limits<std::int32_t>::max(),
+                       most_sequences_on_gpu = 65535;
+constexpr std::size_t most_parts = 4096;
+
+void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most) throw Mistake("{} is {}, but must be from {} to {}", name, value, least, most);
+}
+
+void check_flag(const char* name, std::int32_t value) {
+  if (value != 0 && value != 1) throw Mistake("{} is {}, but must be 0 or 1", name, value);
+}
+
+Dtype dtype_of(std::int32_t number) {
+  switch (number) {
+    case LONGSTRIDE_F32:
+      return Dtype::f32;
+    case LONGSTRIDE_F64:
+      return Dtype::f64;
+    case LONGSTRIDE_BF16:
+      return Dtype::bf16;
+    case LONGSTRIDE_F16:
+      return Dtype::f16;
+    default:
+      throw Mistake("dtype is {}, but must be one of enum longstride_dtype, from 0 to 3", number);
+  }
+}
+
+Device device_of(std::int32_t number) {
+  if (number == LONGSTRIDE_CPU) return Device::cpu;
+  if (number != LONGSTRIDE_CUDA_DEVICE)
+    throw Mistake("device is {}, but must be LONGSTRIDE_CPU (0) or LONGSTRIDE_CUDA_DEVICE (1)", number);
+  if (!has_cuda)
+    throw Unsupported(
+        "this build of longstride_attention has no CUDA kernels: use LONGSTRIDE_CPU, or build where the CUDA toolkit "
+        "is installed");
+  return Device::cuda;
+}
+
+Integration integration_of(const char* given) {
+  const std::string_view name = given == nullptr ? "interleaved" : given;
+  if (name == "interleaved") return Integration::interleaved;
+  if (name == "merged") return Integration::merged;
+  if (name == "multihead") return Integration::multihead;
+  throw Mistake("integration is '{}', but must be one of interleaved, merged, multihead", name);
+}
+
+PartKind part_of(const char* given) {
+  const std::string_view name = given == nullptr ? "" : given;
+  for (const PartKind kind :
+       {PartKind::dense, PartKind::local, PartKind::column, PartKind::fixed_block, PartKind::fixed_summary})
+    if (name == name_of(kind)) return kind;
+  throw Mistake("parts has '{}', but must name dense, local, column, fixed_block or fixed_summary", name);
+}
+
+// A problem without the prefix that it has in recipes.
+std::string without_prefix(std::string problem) {
+  constexpr std::string_view prefix = "attention.";
+  for (std::size_t at = 0; (at = problem.find(prefix, at)) != std::string::npos;) problem.erase(at, prefix.size());
+  return problem;
+}
+
+void check_sizes(const Settings& s) {
+  const bool gpu = s.device == Device::cuda;
+  check_range("batch", s.batch, 0, gpu ? most_sequences_on_gpu : most_elements);
+  check_range("n", s.n, 1, longest_plan);
+  check_range("heads", s.heads, 1, most_heads);
+  check_range("key_size", s.key_size, 1, gpu ? most_size_on_gpu : most_size);
+  check_range("value_size", s.value_size, 1, gpu ? most_size_on_gpu : most_size);
+  const std::int64_t rows = s.n * s.heads;
+  const std::int64_t most = gpu ? most_rows_on_gpu : most_elements / std::max(s.key_size, s.value_size);
+  if (s.batch > most / rows)
+    throw Mistake("batch * n * heads is {} * {} * {}, but must be at most {}", s.batch, s.n, s.heads, most);
+}
+
+}  // namespace
+
+Settings settings_of(const longstride_plan_config* config) {
+  check_struct(config, "the plan's config");
+  Settings s{config->batch,      config->n,     config->heads, config->key_size,
+             config->value_size, config->scale, Dtype::f32,    Device::cpu};
+  s.dtype = dtype_of(config->dtype);
+  s.device = device_of(config->device);
+  if (!computes(s.device, s.dtype))
+    throw Mistake("dtype is {}, but {}", name_of(s.dtype),
+                  s.device == Device::cpu ? "the CPU computes in f32 and f64" : "a GPU computes in f32, bf16 and f16");
+  check_sizes(s);
+  if (!(s.scale >= 0 && std::isfinite(s.scale)))
+    throw Mistake("scale is {}, but must be a positive number, or 0 for 1 / sqrt(key_size)", s.scale);
+  if (s.scale == 0) s.scale = 1 / std::sqrt(static_cast<double>(s.key_size));
+  return s;
+}
+
+PatternConfig pattern_of(const longstride_pattern* given, std::int64_t heads) {
+  check_struct(given, "the pattern");
+  const auto& p = *given;
+  PatternConfig pattern;
+  pattern.integration = integration_of(p.integration);
+  if (p.part_count > most_parts || (p.part_count > 0 && p.parts == nullptr))
+    throw Mistake("part_count is {} with {} parts, but must be their number, at most {}", p.part_count,
+                  p.parts == nullptr ? "null for" : "an array of", most_parts);
+  pattern.parts.clear();
+  for (std::size_t i = 0; i < p.part_count; ++i) pattern.parts.push_back(part_of(p.parts[i]));
+  check_range("stride", p.stride, 0, longest_plan);
+  check_range("window", p.window, 0, longest_plan);
+  check_range("layer", p.layer, 0, std::numeric_limits<std::int64_t>::max());
+  pattern.stride = p.stride;
+  pattern.window = p.window;
+  if (p.summary_count > static_cast<std::size_t>(heads) || (p.summary_count > 0 && p.summary == nullptr))
+    throw Mistake("summary_count is {} with {} widths, but must be their number: 0, 1 or one for each of {} heads",
+                  p.summary_count, p.summary == nullptr ? "null for" : "an array of", heads);
+  pattern.summary.assign(p.summary, p.summary + p.summary_count);
+  check_flag("distinct_heads", p.distinct_heads);
+  check_flag("summary_inclusive", p.summary_inclusive);
+  pattern.distinct_heads = p.distinct_heads != 0;
+  pattern.summary_inclusive = p.summary_inclusive != 0;
+  if (const std::string problem = problem_of(pattern, heads, 1); !problem.empty())
+    throw Mistake("{}", without_prefix(problem));
+  return pattern;
+}
+
+}  // namespace longstride::kernels::c_api

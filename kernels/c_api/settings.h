@@ -1,0 +1,28 @@
+// What a caller in C says about a plan, checked and in the terms of the kernels.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/pattern/pattern.h"
+#include "kernels/base/op.h"
+#include "kernels/c_api/attention.h"
+
+namespace longstride::kernels::c_api {
+
+#ifdef LONGSTRIDE_CUDA
+inline constexpr bool has_cuda = true;
+#else
+inline constexpr bool has_cuda = false;
+#endif
+
+struct Settings {
+  std::int64_t batch = 0, n = 0, heads = 0, key_size = 0, value_size = 0;
+  double scale = 1;
+  Dtype dtype = Dtype::f32;
+  Device device = Device::cpu;
+};
+
+// Throw Mistake or Unsupported.
+Settings settings_of(const longstride_plan_config* config);
+PatternConfig pattern_of(const longstride_pattern* pattern, std::int64_t heads);
+
+}  // namespace longstride::kernels::c_api

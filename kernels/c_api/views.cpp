@@ -1,0 +1,75 @@
+#include "kernels/c_api/views.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "kernels/c_api/mistakes.h"
+
+namespace longstride::kernels::c_api {
+namespace {
+
+constexpr std::uintptr_t scratch_alignment = 64;
+// Elements from the first to the last of a dimension. Three of them still fit 64 bits when counted in bytes.
+constexpr std::int64_t longest_extent = std::int64_t{1} << 58;
+
+// Null is allowed where there are no sequences and therefore no elements.
+void check_pointer(const Settings& s, const void* data, std::size_t alignment, const char* name) {
+  if (data == nullptr && s.batch > 0) throw Mistake("{} is null, but must point to memory", name);
+  if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0)
+    throw Mistake("{} is at {}, but must be aligned to its elements of {} bytes", name, fmt::ptr(data), alignment);
+}
+
+template <class Rows>
+void check_rows_of(const Settings& s, const Rows& rows, const char* name) {
+  check_pointer(s, rows.data, bytes_of(s.dtype), name);
+  const std::array<std::pair<std::int64_t, std::int64_t>, 3> dimensions = {
+      {{rows.batch_stride, s.batch}, {rows.position_stride, s.n}, {rows.head_stride, s.heads}}};
+  for (const auto& [stride, count] : dimensions)
+    if (stride < 0 || (count > 1 && stride > longest_extent / (count - 1)))
+      throw Mistake("{} has strides {}, {} and {}, but each must be at least 0 and the tensor below 2^58 elements",
+                    name, rows.batch_stride, rows.position_stride, rows.head_stride);
+}
+
+}  // namespace
+
+void check_plan(const void* plan) {
+  if (plan == nullptr) throw Mistake("plan is null, but must come from longstride_attention_create");
+}
+
+void check_input(const Settings& s, const longstride_input& input, const char* name) { check_rows_of(s, input, name); }
+
+// Elements are apart if each dimension, from the smallest stride, steps over all of those before it.
+void check_output(const Settings& s, const longstride_output& output, std::int64_t size, const char* name) {
+  check_rows_of(s, output, name);
+  std::array<std::pair<std::int64_t, std::int64_t>, 3> dimensions = {
+      {{output.batch_stride, s.batch}, {output.position_stride, s.n}, {output.head_stride, s.heads}}};
+  std::sort(dimensions.begin(), dimensions.end());
+  std::int64_t extent = size;
+  for (const auto& [stride, count] : dimensions) {
+    if (count <= 1) continue;
+    if (stride < extent)
+      throw Mistake("{} has strides {}, {} and {}, with which elements share memory, but an output's must not", name,
+                    output.batch_stride, output.position_stride, output.head_stride);
+    extent += stride * (count - 1);
+  }
+}
+
+void check_lse(const Settings& s, const void* lse) {
+  check_pointer(s, lse, bytes_of(exact_type(s.device, s.dtype)), "lse");
+}
+
+void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed) {
+  if (needed == 0) return;
+  if (scratch == nullptr)
+    throw Mistake("scratch is null, but this call needs {} bytes (longstride_attention_memory)", needed);
+  if (bytes < needed)
+    throw Mistake(
+        "scratch has {} bytes, but this call needs {}: ask longstride_attention_memory with the number of threads that "
+        "is set now",
+        bytes, needed);
+  if (reinterpret_cast<std::uintptr_t>(scratch) % scratch_alignment != 0)
+    throw Mistake("scratch is at {}, but must be aligned to {} bytes", fmt::ptr(scratch), scratch_alignment);
+}
+
+}  // namespace longstride::kernels::c_api

@@ -1,0 +1,27 @@
+// The tensors of a caller in C: checks of their memory, and the kernels' views of it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/tensor_checks.h"
+#include "kernels/c_api/settings.h"
+
+namespace longstride::kernels::c_api {
+
+// Throw Mistake.
+void check_plan(const void* plan);
+void check_input(const Settings& s, const longstride_input& input, const char* name);
+void check_output(const Settings& s, const longstride_output& output, std::int64_t size, const char* name);
+void check_lse(const Settings& s, const void* lse);
+void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed);
+
+// (batch, n, heads, size); kernels do not write to inputs.
+template <class Rows>
+Tensor view_of(const Settings& s, const Rows& rows, std::int64_t size) {
+  return {const_cast<void*>(static_cast<const void*>(rows.data)),
+          s.dtype,
+          {s.batch, s.n, s.heads, size},
+          {rows.batch_stride, rows.position_stride, rows.head_stride, 1}};
+}
+
+}  // namespace longstride::kernels::c_api

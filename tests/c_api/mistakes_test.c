@@ -1,0 +1,220 @@
+/* What a caller in C may get wrong: every mistake has a status and a sentence, and nothing is written. */
+#include <math.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/c_api/attention.h"
+#include "tests/c_api/expect.h"
+
+static const char* const fixed[] = {"fixed_block", "fixed_summary"};
+static const int64_t width[] = {2, 200};
+static struct longstride_pattern pattern;
+static struct longstride_plan_config config;
+static float q[256], k[256], v[256], o[256], lse[64];
+static unsigned char scratch_memory[1 << 22];
+static char text[512];
+#define TEXT(...) (snprintf(text, sizeof text, __VA_ARGS__), text)
+static struct longstride_forward_call call;
+static struct longstride_backward_call back;
+
+/* A plan and calls without a mistake: 2 sequences of 8 positions, 2 heads of 4. */
+static void reset(void) {
+  const struct longstride_pattern p = {sizeof p, "merged", fixed, 2, 4, 0, width, 1, 0, 0, 0};
+  const struct longstride_plan_config c = {sizeof c, &pattern, 2, 8, 2, 4, 4, 0, LONGSTRIDE_F32, LONGSTRIDE_CPU};
+  const struct longstride_input in_q = {q, 64, 8, 4}, in_k = {k, 64, 8, 4}, in_v = {v, 64, 8, 4};
+  const struct longstride_output out = {o, 64, 8, 4};
+  unsigned char* scratch = scratch_memory + (64 - (uintptr_t)scratch_memory % 64);
+  pattern = p;
+  config = c;
+  const struct longstride_forward_call f = {sizeof f, in_q, in_k, in_v, out, lse, scratch, 1 << 21, NULL};
+  const struct longstride_output dq = {q, 64, 8, 4}, dk = {k, 64, 8, 4}, dv = {v, 64, 8, 4};
+  const struct longstride_backward_call b = {sizeof b, in_q, in_k, in_v,    {o, 64, 8, 4}, lse, {o, 64, 8, 4},
+                                             dq,       dk,   dv,   scratch, 1 << 21,       NULL};
+  call = f;
+  back = b;
+}
+
+static void expect(enum longstride_status status, enum longstride_status expected, const char* sentence, int line) {
+  EXPECT(status == expected, "line %d: %d, %s", line, (int)status, longstride_last_error());
+  EXPECT(strcmp(longstride_last_error(), sentence) == 0, "line %d: '%s' instead of '%s'", line, longstride_last_error(),
+         sentence);
+}
+
+/* A change to the pattern or config, and what creating the plan then says. */
+static void refuses_plan(enum longstride_status expected, const char* sentence, int line) {
+  struct longstride_plan* plan = (struct longstride_plan*)&config;
+  expect(longstride_attention_create(&config, &plan), expected, sentence, line);
+  EXPECT(plan == NULL, "line %d", line);
+  reset();
+}
+#define REFUSES(change, sentence)                         \
+  do {                                                    \
+    change;                                               \
+    refuses_plan(LONGSTRIDE_INVALID, sentence, __LINE__); \
+  } while (0)
+
+static void test_patterns(void) {
+  static const char* const wrong[] = {"dense", "diagonal"};
+  static const char* const none[] = {NULL};
+  REFUSES(config.pattern = NULL, "the pattern is null, but must be given");
+  REFUSES(pattern.struct_bytes = 8,
+          TEXT("struct_bytes of the pattern is 8, but must be %zu: set it to sizeof, and use the header of version %s",
+               sizeof pattern, longstride_version()));
+  REFUSES(pattern.integration = "both", "integration is 'both', but must be one of interleaved, merged, multihead");
+  REFUSES(pattern.parts = wrong,
+          "parts has 'diagonal', but must name dense, local, column, fixed_block or fixed_summary");
+  REFUSES((pattern.parts = none, pattern.part_count = 1),
+          "parts has '', but must name dense, local, column, fixed_block or fixed_summary");
+  REFUSES(pattern.parts = NULL, "part_count is 2 with null for parts, but must be their number, at most 4096");
+  REFUSES(pattern.part_count = (size_t)-1,
+          "part_count is 18446744073709551615 with an array of parts, but must be their number, at most 4096");
+  REFUSES(pattern.part_count = 0,
+          "parts is empty, but must name at least one of dense, local, column, fixed_block, fixed_summary");
+  REFUSES(pattern.stride = 0, "stride is 0, but fixed_block needs a positive number of positions");
+  REFUSES(pattern.stride = -1, "stride is -1, but must be from 0 to 16777216");
+  REFUSES(pattern.window = INT64_MAX, "window is 9223372036854775807, but must be from 0 to 16777216");
+  REFUSES(pattern.layer = -1, "layer is -1, but must be from 0 to 9223372036854775807");
+  REFUSES(pattern.summary = width + 1, "summary is 200, but must be at most the stride 4");
+  REFUSES(pattern.summary_count = 0,
+          "summary is not set, but fixed_summary needs the number of summary positions in each block");
+  REFUSES(pattern.summary = NULL,
+          "summary_count is 1 with null for widths, but must be their number: 0, 1 or one for each of 2 heads");
+  REFUSES(pattern.summary_count = 3,
+          "summary_count is 3 with an array of widths, but must be their number: 0, 1 or one for each of 2 heads");
+  REFUSES(pattern.distinct_heads = 2, "distinct_heads is 2, but must be 0 or 1");
+  REFUSES(pattern.summary_inclusive = -1, "summary_inclusive is -1, but must be 0 or 1");
+}
+
+static void test_configs(void) {
+  REFUSES(
+      config.struct_bytes = 0,
+      TEXT(
+          "struct_bytes of the plan's config is 0, but must be %zu: set it to sizeof, and use the header of version %s",
+          sizeof config, longstride_version()));
+  REFUSES(config.batch = -1, "batch is -1, but must be from 0 to 281474976710656");
+  REFUSES(config.batch = (int64_t)1 << 47,
+          "batch * n * heads is 140737488355328 * 8 * 2, but must be at most 70368744177664");
+  REFUSES(config.n = 0, "n is 0, but must be from 1 to 16777216");
+  REFUSES(config.n = ((int64_t)1 << 24) + 1, "n is 16777217, but must be from 1 to 16777216");
+  REFUSES(config.heads = 0, "heads is 0, but must be from 1 to 32767");
+  REFUSES(config.key_size = 0, "key_size is 0, but must be from 1 to 65536");
+  REFUSES(config.value_size = 65537, "value_size is 65537, but must be from 1 to 65536");
+  REFUSES(config.scale = -0.5, "scale is -0.5, but must be a positive number, or 0 for 1 / sqrt(key_size)");
+  REFUSES(config.scale = NAN, "scale is nan, but must be a positive number, or 0 for 1 / sqrt(key_size)");
+  REFUSES(config.dtype = 4, "dtype is 4, but must be one of enum longstride_dtype, from 0 to 3");
+  REFUSES(config.dtype = LONGSTRIDE_BF16, "dtype is bf16, but the CPU computes in f32 and f64");
+  REFUSES(config.device = 2, "device is 2, but must be LONGSTRIDE_CPU (0) or LONGSTRIDE_CUDA_DEVICE (1)");
+  config.device = LONGSTRIDE_CUDA_DEVICE;
+  if (longstride_has_cuda()) {
+    REFUSES(config.key_size = 129, "key_size is 129, but must be from 1 to 128");
+    config.device = LONGSTRIDE_CUDA_DEVICE;
+    REFUSES(config.dtype = LONGSTRIDE_F64, "dtype is f64, but a GPU computes in f32, bf16 and f16");
+  } else {
+    refuses_plan(LONGSTRIDE_UNSUPPORTED,
+                 "this build of longstride_attention has no CUDA kernels: use LONGSTRIDE_CPU, or build where the CUDA "
+                 "toolkit is installed",
+                 __LINE__);
+  }
+  expect(longstride_attention_create(NULL, NULL), LONGSTRIDE_INVALID,
+         "plan is null, but must be where the plan is to be kept", __LINE__);
+}
+
+#define REFUSES_CALL(change, sentence)                                                         \
+  do {                                                                                         \
+    change;                                                                                    \
+    expect(longstride_attention_forward(plan, &call), LONGSTRIDE_INVALID, sentence, __LINE__); \
+    reset();                                                                                   \
+  } while (0)
+
+static void test_calls(const struct longstride_plan* plan) {
+  struct longstride_memory memory = {sizeof memory, 0, 0, 0};
+  EXPECT(longstride_attention_memory(plan, &memory) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  REFUSES_CALL(
+      call.struct_bytes = 8,
+      TEXT("struct_bytes of the forward call is 8, but must be %zu: set it to sizeof, and use the header of version %s",
+           sizeof call, longstride_version()));
+  REFUSES_CALL(call.q.data = NULL, "q is null, but must point to memory");
+  REFUSES_CALL(call.v.head_stride = -4,
+               "v has strides 64, 8 and -4, but each must be at least 0 and the tensor below 2^58 elements");
+  REFUSES_CALL(call.k.batch_stride = INT64_MAX,
+               "k has strides 9223372036854775807, 8 and 4, but each must be at least 0 and the tensor below 2^58 "
+               "elements");
+  REFUSES_CALL(call.o.head_stride = 3,
+               "o has strides 64, 8 and 3, with which elements share memory, but an output's must not");
+  REFUSES_CALL(call.o.position_stride = 0,
+               "o has strides 64, 0 and 4, with which elements share memory, but an output's must not");
+  REFUSES_CALL(call.lse = NULL, "lse is null, but must point to memory");
+  REFUSES_CALL(call.scratch = NULL, TEXT("scratch is null, but this call needs %zu bytes (longstride_attention_memory)",
+                                         memory.forward_scratch));
+  REFUSES_CALL(call.scratch_bytes = memory.forward_scratch - 1,
+               TEXT("scratch has %zu bytes, but this call needs %zu: ask longstride_attention_memory with the "
+                    "number of threads that is set now",
+                    memory.forward_scratch - 1, memory.forward_scratch));
+  call.scratch = (unsigned char*)call.scratch + 4;
+  EXPECT(longstride_attention_forward(plan, &call) == LONGSTRIDE_INVALID &&
+             strstr(longstride_last_error(), ", but must be aligned to 64 bytes") != NULL,
+         "%s", longstride_last_error());
+  reset();
+  call.q.data = (char*)q + 2;
+  EXPECT(longstride_attention_forward(plan, &call) == LONGSTRIDE_INVALID &&
+             strstr(longstride_last_error(), ", but must be aligned to its elements of 4 bytes") != NULL,
+         "%s", longstride_last_error());
+  reset();
+  expect(longstride_attention_forward(NULL, &call), LONGSTRIDE_INVALID,
+         "plan is null, but must come from longstride_attention_create", __LINE__);
+  expect(longstride_attention_forward(plan, NULL), LONGSTRIDE_INVALID, "the forward call is null, but must be given",
+         __LINE__);
+  expect(longstride_attention_backward(plan, NULL), LONGSTRIDE_INVALID, "the backward call is null, but must be given",
+         __LINE__);
+  expect(longstride_attention_memory(plan, NULL), LONGSTRIDE_INVALID, "memory is null, but must be given", __LINE__);
+  back.dv.batch_stride = 63;
+  expect(longstride_attention_backward(plan, &back), LONGSTRIDE_INVALID,
+         "dv has strides 63, 8 and 4, with which elements share memory, but an output's must not", __LINE__);
+  reset();
+  for (size_t i = 0; i < sizeof o / sizeof *o; ++i) EXPECT(o[i] == 7 && q[i] == 7, "element %zu is written", i);
+}
+
+/* A call without sequences succeeds and needs no memory but scratch. */
+static void test_empty(void) {
+  struct longstride_plan* plan = NULL;
+  config.batch = 0;
+  EXPECT(longstride_attention_create(&config, &plan) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  call.q.data = call.k.data = call.v.data = call.o.data = call.lse = NULL;
+  EXPECT(longstride_attention_forward(plan, &call) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  longstride_attention_destroy(plan);
+  longstride_attention_destroy(NULL);
+  reset();
+}
+
+static void* sentence_of_another_thread(void* found) {
+  *(int*)found = strlen(longstride_last_error()) == 0;
+  longstride_attention_create(NULL, NULL);
+  return NULL;
+}
+
+int main(void) {
+  reset();
+  for (size_t i = 0; i < sizeof o / sizeof *o; ++i) q[i] = k[i] = v[i] = o[i] = 7;
+  EXPECT(strlen(longstride_last_error()) == 0, "%s", longstride_last_error());
+  test_patterns();
+  test_configs();
+  struct longstride_plan* plan = NULL;
+  EXPECT(longstride_attention_create(&config, &plan) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  test_calls(plan);
+  test_empty();
+
+  expect(longstride_attention_forward(NULL, &call), LONGSTRIDE_INVALID,
+         "plan is null, but must come from longstride_attention_create", __LINE__);
+  pthread_t thread;
+  int empty_there = 0;
+  EXPECT(pthread_create(&thread, NULL, sentence_of_another_thread, &empty_there) == 0, "no thread");
+  pthread_join(thread, NULL);
+  EXPECT(empty_there, "a thread has the sentence of another");
+  EXPECT(strcmp(longstride_last_error(), "plan is null, but must come from longstride_attention_create") == 0, "%s",
+         longstride_last_error());
+  longstride_attention_destroy(plan);
+  printf("%d failures\n", failures);
+  return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,99 @@
+/* A problem of attention in C: its pattern from the definition (kernels/attention/pattern/pattern.h), its arrays, and
+   results by a naive computation. Sources are C99 and see nothing of Longstride but attention.h. */
+#ifndef TESTS_C_API_PROBLEM_H
+#define TESTS_C_API_PROBLEM_H
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/c_api/attention.h"
+#include "tests/c_api/expect.h"
+
+struct problem {
+  const struct longstride_pattern* pattern;
+  int64_t batch, n, heads, key_size, value_size;
+};
+
+/* Zeros at first. o, dv: value_size; dq, dk: key_size. */
+struct result {
+  double *o, *lse, *dq, *dk, *dv;
+};
+
+static size_t rows_of(const struct problem* p) { return (size_t)(p->batch * p->n * p->heads); }
+static size_t keys_of(const struct problem* p) { return rows_of(p) * (size_t)p->key_size; }
+static size_t values_of(const struct problem* p) { return rows_of(p) * (size_t)p->value_size; }
+
+/* Where the elements of a head at a position begin. */
+static int64_t at(const struct problem* p, int64_t b, int64_t position, int64_t head, int64_t size) {
+  return ((b * p->n + position) * p->heads + head) * size;
+}
+
+static int allows(const struct longstride_pattern* p, const char* part, int64_t head, int64_t i, int64_t j) {
+  const int64_t l = p->stride, window = p->window > 0 ? p->window : l + 1;
+  if (strcmp(part, "dense") == 0) return 1;
+  if (strcmp(part, "local") == 0) return i - j < window;
+  if (strcmp(part, "column") == 0) return (i - j) % l == 0;
+  if (strcmp(part, "fixed_block") == 0) return i / l == j / l;
+  const int64_t c = p->summary[p->summary_count == 1 ? 0 : head], s = p->distinct_heads ? head % (l / c) : 0;
+  return (j % l >= l - (s + 1) * c && j % l < l - s * c) || (p->summary_inclusive && j % l == 0);
+}
+
+/* Whether position i of a head may attend to position j <= i. */
+static int allowed(const struct longstride_pattern* p, int64_t heads, int64_t head, int64_t i, int64_t j) {
+  const int64_t count = (int64_t)p->part_count;
+  if (strcmp(p->integration, "interleaved") == 0) return allows(p, p->parts[p->layer % count], head, i, j);
+  if (strcmp(p->integration, "multihead") == 0) return allows(p, p->parts[head * count / heads], head, i, j);
+  for (int64_t part = 0; part < count; ++part)
+    if (allows(p, p->parts[part], head, i, j)) return 1;
+  return 0;
+}
+
+static struct result result_of(const struct problem* p) {
+  struct result r = {calloc(values_of(p), sizeof(double)), calloc(rows_of(p), sizeof(double)),
+                     calloc(keys_of(p), sizeof(double)), calloc(keys_of(p), sizeof(double)),
+                     calloc(values_of(p), sizeof(double))};
+  return r;
+}
+static void free_result(struct result* r) {
+  free(r->o);
+  free(r->lse);
+  free(r->dq);
+  free(r->dk);
+  free(r->dv);
+}
+
+#define REAL long double
+#define NAME(x) x##_long
+#define exponential_long expl
+#define logarithm_long logl
+#include "tests/c_api/naive.h"
+#undef REAL
+#undef NAME
+#define REAL double
+#define NAME(x) x##_f64
+#define exponential_f64 exp
+#define logarithm_f64 log
+#include "tests/c_api/naive.h"
+#undef REAL
+#undef NAME
+#define REAL float
+#define NAME(x) x##_f32
+#define exponential_f32 expf
+#define logarithm_f32 logf
+#include "tests/c_api/naive.h"
+
+/* The next number, from -1 to 1, of a sequence that `state` numbers; an f32. */
+static double next_number(uint64_t* state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (double)(float)((double)(*state >> 40) / 8388608.0 - 1.0);
+}
+static double* numbers(size_t count, uint64_t* state) {
+  double* x = malloc(count * sizeof *x);
+  for (size_t i = 0; i < count; ++i) x[i] = next_number(state);
+  return x;
+}
+
+#endif
