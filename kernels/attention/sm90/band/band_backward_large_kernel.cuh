@@ -14,38 +14,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention/sm90/band/band_backward_math.cuh"
+#include "kernels/attention/sm90/band/band_backward_large_math.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
-struct BandBackwardLargeTask : BandBackwardTask {
-  // Consecutive blocks have neighbouring heads, then neighbouring segments, because their rows are neighbours in
-  // memory.
-  __device__ bool find(const BandBackwardProblem& problem) {
-    std::uint32_t index = blockIdx.x;
-    const auto heads = static_cast<std::uint32_t>(problem.heads),
-               segments = static_cast<std::uint32_t>(problem.segments);
-    head = static_cast<std::int32_t>(index % heads);
-    index /= heads;
-    segment = static_cast<std::int32_t>(index % segments);
-    begin = static_cast<std::int32_t>(index / segments) * problem.run;
-    sequence = static_cast<std::int32_t>(blockIdx.y);
-    const bool natural = problem.set.run >= problem.set.period;
-    base = problem.set.base + segment;
-    step = natural ? 1 : problem.set.period;
-    length = natural ? problem.set.length : (problem.n - base + step - 1) / step;
-    end = min(begin + problem.run, (length + band_rows - 1) / band_rows);
-    return begin < end;
-  }
-};
-
 template <class T, int KeySize, int ValueSize, int Blocks>
-struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProblem> {
-  using Common = BandBackward<T, KeySize, ValueSize, BandBackwardProblem>;
+struct BandBackwardLarge : BandBackwardLargeMath<T, KeySize, ValueSize> {
+  using Common = BandBackwardLargeMath<T, KeySize, ValueSize>;
   using Common::key_boxes, Common::value_boxes, Common::key_bytes, Common::tile_bytes, Common::ds_bytes,
       Common::dq_bytes;
-  using Common::problem, Common::shared, Common::thread, Common::lane, Common::warp, Common::loads;
-  using Common::threads, Common::rows, Common::key_row, Common::value_row;
+  using Common::problem, Common::shared, Common::task, Common::thread, Common::loads;
+  using Common::threads, Common::rows;
   using typename Common::OutputRow, typename Common::Seen, typename Common::Statistics;
   static constexpr int blocks = Blocks;  // per multiprocessor, limited by registers
 
@@ -66,11 +45,10 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
     return static_cast<std::size_t>(SharedLayout(slots, reach, key_stages, ds_stages).end) + 1024;
   }
 
-  const BandBackwardLargeTask& task;
   const SharedLayout at;
 
   __device__ BandBackwardLarge(const BandBackwardProblem& p, const BandBackwardLargeTask& t, char* memory)
-      : Common(p, memory), task(t), at(p.slots, p.reach, p.key_stages, p.ds_stages) {}
+      : Common(p, t, memory), at(p.slots, p.reach, p.key_stages, p.ds_stages) {}
 
   __device__ std::uint64_t* query_barrier(int slot) const {
     return reinterpret_cast<std::uint64_t*>(shared + at.barriers) + slot;
@@ -82,22 +60,6 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
 
   // ---- Loads, by one thread ----
 
-  __device__ Coordinates corner(std::int32_t tile, int box) const {
-    const bool natural = task.step == 1 && problem.segments == 1;
-    const std::int32_t entry = tile * rows;
-    return {{box * 64, task.head, natural ? task.base + entry : task.base, natural ? 0 : entry, task.sequence}};
-  }
-  __device__ const CUtensorMap* map_of(const RowMaps& maps) const {
-    return task.base < maps.rest ? &maps.longer : &maps.complete;
-  }
-  __device__ void load(char* to, const RowMaps& key_sized, const RowMaps& value_sized, std::int32_t tile,
-                       std::uint64_t* barrier) const {
-    barrier_arrive_expect(barrier, tile_bytes);
-    for (int i = 0; i < key_boxes; ++i) tma_load(to + i * rows * key_row, map_of(key_sized), corner(tile, i), barrier);
-    for (int i = 0; i < value_boxes; ++i)
-      tma_load(to + key_bytes + i * rows * value_row, map_of(value_sized), corner(tile, i), barrier);
-  }
-
   // The next tiles to load, and their destinations.
   struct Loads {
     std::int32_t query, query_end, key, key_end;
@@ -106,93 +68,21 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
   // Loads every tile for which there is room: query tiles below `queries` and key tiles below `keys` are finished.
   __device__ void load_ahead(Loads& next, std::int32_t queries, std::int32_t keys) const {
     for (; next.key < next.key_end && next.key < keys + problem.key_stages; ++next.key) {
-      load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, next.key, key_barrier(next.stage));
+      this->load(shared + at.keys + next.stage * tile_bytes, problem.k, problem.v, next.key, key_barrier(next.stage));
       next.stage = next_slot(next.stage, problem.key_stages);
     }
     for (; next.query < next.query_end && next.query < queries + problem.slots; ++next.query) {
-      load(shared + next.slot * tile_bytes, problem.q, problem.dout, next.query, query_barrier(next.slot));
-      for (int i = 0; i < value_boxes; ++i) tma_prefetch(map_of(problem.o), corner(next.query, i));
+      this->load(shared + next.slot * tile_bytes, problem.q, problem.dout, next.query, query_barrier(next.slot));
+      for (int i = 0; i < value_boxes; ++i) tma_prefetch(this->map_of(problem.o), this->corner(next.query, i));
       next.slot = next_slot(next.slot, problem.slots);
     }
   }
 
-  // ---- Weights ----
-
-  // Turns S into P.
-  template <bool Full>
-  __device__ void weigh(float (&s)[rows / 2], float rate, const Statistics& of, const Seen& seen,
-                        std::int32_t begin) const {
-    const int column = 2 * (lane % 4);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      if constexpr (!Full) {  // sixteen queries: none sees the warp's keys, each sees all of them, or mixed
-        const std::int32_t from = begin + 16 * k;
-        if (seen.first >= from + 16 || seen.last_end <= from) {
-#pragma unroll
-          for (int i = 8 * k; i < 8 * k + 8; ++i) s[i] = 0;
-          continue;
-        }
-        if (seen.first + 15 > from || seen.first_end < from + 16) {
-#pragma unroll
-          for (int i = 8 * k; i < 8 * k + 8; ++i) {
-            const int r = i / 2 % 2, at = i / 4 * 8 + i % 2;
-            if (at < seen.first + lane / 4 + 8 * r - begin - column || at >= seen.end[r] - begin - column)
-              s[i] = -__builtin_huge_valf();
-          }
-        }
-      }
-#pragma unroll
-      for (int j = 2 * k; j < 2 * k + 2; ++j) {
-        const float2 shift = *reinterpret_cast<const float2*>(of.shift + 8 * j + column);
-#pragma unroll
-        for (int i = 4 * j; i < 4 * j + 4; ++i) s[i] = exp2_approx(fmaf(s[i], rate, i % 2 == 0 ? shift.x : shift.y));
-      }
-    }
-  }
-  // Turns dP into dS.
-  __device__ void differentiate(float (&dp)[rows / 2], const float (&p)[rows / 2], const Statistics& of) const {
-    const int column = 2 * (lane % 4);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float2 delta = *reinterpret_cast<const float2*>(of.delta + 8 * j + column);
-#pragma unroll
-      for (int i = 4 * j; i < 4 * j + 4; ++i) dp[i] = p[i] * (dp[i] - (i % 2 == 0 ? delta.x : delta.y));
-    }
-  }
-  __device__ static void pack_weights(std::uint32_t (&a)[4][4], const float (&d)[rows / 2]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) pack_operand<T>(a[i], d, i);
-  }
   // ---- Gradients ----
 
   // The partial dQ of a tile, four elements at a time so that a warp accesses 128 contiguous bytes.
   __device__ float4* partial(int slot) const {
     return reinterpret_cast<float4*>(shared + at.dq + slot * dq_bytes) + thread;
-  }
-
-  template <int Size>
-  __device__ void store(const Gradient& gradient, std::int32_t tile, const float (&values)[Size / 2],
-                        float factor) const {
-    T* const base =
-        static_cast<T*>(gradient.data) + task.sequence * gradient.stride[0] + task.head * gradient.stride[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const std::int32_t entry = tile * rows + warp * 16 + lane / 4 + 8 * r;
-      const bool there = entry < task.length;
-      T* const row = base + (there ? task.position(entry) : 0) * gradient.stride[1];
-#pragma unroll
-      for (int g = 0; g < Size / 32; ++g) {
-        const std::int32_t column = 32 * g + lane % 4 * 8;
-        std::uint32_t v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float* d = values + element_at(4 * g + i, r);
-          v[i] = pack<T>(d[0] * factor, d[1] * factor);
-        }
-        transpose_quad(v);
-        if (there && column < gradient.size) *reinterpret_cast<uint4*>(row + column) = {v[0], v[1], v[2], v[3]};
-      }
-    }
   }
 
   // ---- The loop over key tiles ----
@@ -242,21 +132,21 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
         wgmma_hold(s);
         const std::int32_t begin = query * rows;
         if (seen.first + 15 <= begin && seen.first_end >= begin + rows)
-          weigh<true>(s, rate, of, seen, begin);
+          this->template weigh<true>(s, rate, of, seen, begin);
         else
-          weigh<false>(s, rate, of, seen, begin);
+          this->template weigh<false>(s, rate, of, seen, begin);
         std::uint32_t weights[4][4];
         if (owned) {
-          pack_weights(weights, s);
+          this->pack_weights(weights, s);
           this->template add_product<ValueSize>(dv, weights, dout);
           wgmma_wait<1>();
         } else {
           wgmma_wait<0>();
         }
         wgmma_hold(dp);
-        differentiate(dp, s, of);
+        this->differentiate(dp, s, of);
         std::uint32_t ds_weights[4][4];
-        pack_weights(ds_weights, dp);
+        this->pack_weights(ds_weights, dp);
         if (owned) this->template add_product<KeySize>(dk, ds_weights, queries);
         char* const ds = shared + at.ds + ds_stage * ds_bytes;
         const bool yields = query < task.end;
@@ -270,7 +160,7 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
           wgmma_wait<0>();
           wgmma_hold(dq);
           if (query == key)
-            store<KeySize>(problem.dq, query, dq, problem.scale);
+            this->template store<KeySize>(problem.dq, query, dq, problem.scale);
           else
             this->write_partial(partial(part), dq);
           if (problem.ds_stages == 1)
@@ -286,8 +176,8 @@ struct BandBackwardLarge : BandBackward<T, KeySize, ValueSize, BandBackwardProbl
         part = next_slot(part, partials);
       }
       if (owned) {
-        store<KeySize>(problem.dk, key, dk, problem.scale);
-        store<ValueSize>(problem.dv, key, dv, 1.0f);
+        this->template store<KeySize>(problem.dk, key, dk, problem.scale);
+        this->template store<ValueSize>(problem.dv, key, dv, 1.0f);
         own_slot = next_slot(own_slot, problem.slots);
         own_partial = next_slot(own_partial, partials);
       }

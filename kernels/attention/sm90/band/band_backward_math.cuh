@@ -33,12 +33,13 @@ struct BandBackward {
 
   const Problem& problem;
   char* const shared;
-  const int thread = this_thread(), lane = thread % 32;
+  const int thread, lane = thread % 32;               // of the warpgroup
   const int warp = __shfl_sync(~0u, thread / 32, 0);  // uniform, as the compiler can tell
   // Blocks on one multiprocessor load with different warps, because the loading warp has more work.
   const bool loads = thread == static_cast<int>(blockIdx.x / 128 % 4 * 32);
 
-  __device__ BandBackward(const Problem& p, char* memory) : problem(p), shared(memory) {}
+  __device__ BandBackward(const Problem& p, char* memory, int thread_of_warpgroup = this_thread())
+      : problem(p), shared(memory), thread(thread_of_warpgroup) {}
 
   // ---- Statistics of a query tile: two threads per row ----
 
