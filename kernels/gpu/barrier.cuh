@@ -57,6 +57,20 @@ __device__ inline bool barrier_passed(std::uint64_t* barrier, std::uint32_t pari
       : "memory");
   return passed != 0;
 }
+// Whether that phase is complete now. mbarrier.test_wait
+__device__ inline bool barrier_passed_now(std::uint64_t* barrier, std::uint32_t parity) {
+  std::uint32_t passed;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}\n"
+      : "=r"(passed)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return passed != 0;
+}
 // As barrier_wait, but seconds of waiting, which mean a bug, trap instead of hanging. For barriers that other blocks
 // complete: their data is in this block's shared memory before the barrier counts it, so acquire semantics at block
 // scope suffice; cluster scope would invalidate the first-level cache at every wait.

@@ -157,6 +157,7 @@ TEST_P(AttentionCuda, TinyShapesAreAsGoodAsNaive) {
       {"dense", pattern_of(merged, {dense}, 0), 1},
       {"strided merged", pattern_of(merged, {local, column}, 50), 1},
       {"local", pattern_of(merged, {local}, 50), 2},
+      {"wide local", pattern_of(merged, {local}, 100), 1},
       {"column", pattern_of(merged, {column}, 2), 1},
       {"fixed merged", with_options(pattern_of(merged, {fixed_block, fixed_summary}, 48, {20}), true, false), 2},
       {"fixed merged, inclusive", with_options(pattern_of(merged, {fixed_block, fixed_summary}, 48, {16}), true, true),
@@ -189,6 +190,27 @@ TEST_P(AttentionCuda, RunsOfManyTilesAreAsGoodAsNaive) {
     expect_equals_reference(p, 0, {8, n, heads, 64, 128}, Dtype::bf16, masks, *plan, false);
     if (HasFailure()) return;
   }
+}
+
+// Bands of three to five tiles at sizes above 32, in whose backward pass two warpgroups take turns. The number of heads
+// decides how many tiles a block has: one if there are few, otherwise an odd or even number, and fewer in the last
+// block.
+TEST_P(AttentionCuda, WideBandsAreAsGoodAsNaive) {
+  const std::pair<const char*, PatternConfig> bands[] = {
+      {"window 97", pattern_of(merged, {local}, 96)},        {"window 130", pattern_of(merged, {local}, 129)},
+      {"window 194", pattern_of(merged, {local}, 193)},      {"block 100", pattern_of(merged, {fixed_block}, 100)},
+      {"block 200", pattern_of(merged, {fixed_block}, 200)}, {"block 320", pattern_of(merged, {fixed_block}, 320)},
+      {"column 3", pattern_of(merged, {column}, 3)}};
+  const std::pair<std::int64_t, std::int64_t> lengths_and_heads[] = {{903, 1}, {581, 20}, {331, 48}};
+  for (const auto& [name, pattern] : bands)
+    for (const auto& [n, heads] : lengths_and_heads) {
+      const NamedPattern p{name, pattern, heads};
+      const auto masks = masks_of(p.pattern, heads, 0, n);
+      const auto plan = make_plan(p.pattern, 0, heads, n);
+      expect_equals_reference(p, 0, {2, n, heads, 64, 128}, Dtype::bf16, masks, *plan);
+      expect_equals_reference(p, 0, {1, n, heads, 64, 64}, Dtype::f16, masks, *plan, false);
+      if (HasFailure()) return;
+    }
 }
 
 // Sizes whose rows are not aligned to 16 bytes.
@@ -228,18 +250,20 @@ void expect_same_bits(const AttentionResult& a, const AttentionResult& b, const 
 
 TEST_P(AttentionCuda, TwentyRepetitionsAreEqualToTheBit) {
   for (const NamedPattern& p : models_patterns(128, 32))
-    for (std::int64_t size : {32, 64})
+    for (const auto& [key_size, value_size] : {std::pair{32, 32}, {64, 64}, {64, 128}})
       for (Dtype dtype : dtypes)
-        cuda::with_gpu_type(dtype, [&](auto zero) {
+        cuda::with_gpu_type(dtype, [&, key_size = key_size, value_size = value_size](auto zero) {
           const auto plan = make_plan(p.pattern, 0, p.heads, 1500);
-          const AttentionInput in({2, 1500, p.heads, size, size}, dtype);
+          const AttentionInput in({2, 1500, p.heads, key_size, value_size}, dtype);
           DeviceAttention<decltype(zero)> call(*plan, in, GetParam(), true);
           call.run();
           const AttentionResult first = call.result();
           for (int i = 1; i < 20; ++i) {
             call.poison();
             call.run();
-            expect_same_bits(call.result(), first, p.name + ", " + name_of(dtype) + ", " + std::to_string(size));
+            expect_same_bits(call.result(), first,
+                             p.name + ", " + name_of(dtype) + ", " + std::to_string(key_size) + " and " +
+                                 std::to_string(value_size));
             if (HasFailure()) return;
           }
         });

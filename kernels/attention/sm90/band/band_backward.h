@@ -1,4 +1,4 @@
-// The two kernels of a band's backward pass, chosen by head size.
+// The kernels of a band's backward pass, chosen by head size and, for large heads, by the width of the band.
 #pragma once
 #include "kernels/attention/attention.h"
 #include "kernels/attention/sm90/band/band_plan.h"

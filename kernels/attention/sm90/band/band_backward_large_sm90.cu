@@ -4,25 +4,48 @@
 #include "kernels/attention/sm90/band/band_backward.h"
 #include "kernels/attention/sm90/band/band_backward_large_kernel.cuh"
 #include "kernels/attention/sm90/band/band_backward_launch.cuh"
+#include "kernels/attention/sm90/band/band_backward_wide_kernel.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
-template <class T, int KeySize, int ValueSize, int Blocks>
+// Divides a multiprocessor for a block of the wide kernel; false if the band is too narrow or too wide for it.
+template <class B>
+bool choose_wide_room(const BandPlan& band, BandBackwardProblem& problem) {
+  if (band.reach < B::least_reach) return false;
+  for (problem.slots = band.reach + 1; problem.slots >= band.reach - 1; --problem.slots)
+    if (B::shared_bytes(problem.slots, band.reach) <= shared_of_block) return true;
+  return false;
+}
+
+template <class Kernel>
+void launch_blocks(Kernel* kernel, const BandBackwardProblem& problem, std::int64_t batch, std::int32_t tiles,
+                   int threads, std::size_t bytes, const Launch& launch) {
+  allow_shared(kernel, bytes);
+  const std::int64_t of_sequence = std::int64_t{problem.heads} * problem.segments * tiles_in(tiles, problem.run);
+  run("attention_backward_band_sm90", kernel,
+      {{static_cast<unsigned>(of_sequence), static_cast<unsigned>(batch)}, threads, bytes}, launch, problem);
+}
+
+// Two blocks of one warpgroup fit a multiprocessor if the band is narrow; otherwise one block of two is better.
+template <class T, int KeySize, int ValueSize>
 void launch_band(const AttentionBackwardArgs& args, const BandPlan& band, const Launch& launch) {
-  using B = BandBackwardLarge<T, KeySize, ValueSize, Blocks>;
+  using Narrow = BandBackwardLarge<T, KeySize, ValueSize, 2>;
+  using Wide = BandBackwardWide<T, KeySize, ValueSize>;
   BandBackwardProblem problem = {};
   fill_problem(args, band, KeySize, ValueSize, problem);
   const std::int32_t tiles = tiles_in(band.set.length, band_rows);
-  const int blocks = choose_room<B>(band, tiles, problem);
   const std::int64_t batch = args.q.size(0);
+  const int blocks = choose_room<Narrow>(band, tiles, problem);
   problem.run = choose_run(band, batch, std::int64_t{blocks} * multiprocessors()).run;
-  auto* const kernel = backward_band_large<T, KeySize, ValueSize, Blocks>;
-  const std::size_t bytes = B::shared_bytes(problem.slots, problem.reach, problem.key_stages, problem.ds_stages);
-  allow_shared(kernel, bytes);
-  const std::int64_t of_sequence = std::int64_t{band.heads} * band.segments * tiles_in(tiles, problem.run);
-  run("attention_backward_band_sm90", kernel,
-      {{static_cast<unsigned>(of_sequence), static_cast<unsigned>(batch)}, B::threads, bytes}, launch, problem);
+  BandBackwardProblem wide = problem;
+  if (blocks == 1 && choose_wide_room<Wide>(band, wide)) {
+    launch_blocks(backward_band_wide<T, KeySize, ValueSize>, wide, batch, tiles, Wide::block_threads,
+                  Wide::shared_bytes(wide.slots, wide.reach), launch);
+    return;
+  }
+  launch_blocks(backward_band_large<T, KeySize, ValueSize, 2>, problem, batch, tiles, Narrow::threads,
+                Narrow::shared_bytes(problem.slots, problem.reach, problem.key_stages, problem.ds_stages), launch);
 }
 
 }  // namespace
@@ -32,8 +55,7 @@ void attention_backward_band_large(const AttentionBackwardArgs& args, const Band
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>)
-      args.v.size(3) <= 64 ? launch_band<T, 64, 64, 2>(args, band, launch)
-                           : launch_band<T, 64, 128, 2>(args, band, launch);
+      args.v.size(3) <= 64 ? launch_band<T, 64, 64>(args, band, launch) : launch_band<T, 64, 128>(args, band, launch);
   });
 }
 

@@ -1,4 +1,4 @@
-// Shared by the launches of the two backward kernels of a band.
+// Shared by the launches of the backward kernels of a band.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Shared by the two backward kernels of a band: the products of a pair of tiles, the statistics of a query tile, and
+// Shared by the backward kernels of a band: the products of a pair of tiles, the statistics of a query tile, and
 // the transfer of the partial dQ between shared memory and registers.
 #pragma once
 #include <algorithm>
