@@ -66,6 +66,9 @@ struct BandBackwardWide : BandBackwardLargeMath<T, KeySize, ValueSize> {
 
   // ---- Barriers ----
 
+  // Where data pass between warpgroups by ordinary loads and stores (statistics and partial dQ), every thread arrives
+  // itself, because racecheck does not accept an arrival on behalf of another thread (backward_kernel.cuh). Key tiles
+  // are read by matrix products alone, so one thread arrives for its warp.
   __device__ std::uint64_t* query_full(int slot) const {
     return reinterpret_cast<std::uint64_t*>(shared + at.barriers) + slot;
   }
@@ -80,15 +83,15 @@ struct BandBackwardWide : BandBackwardLargeMath<T, KeySize, ValueSize> {
   __device__ void init_barriers() const {
     for (int i = 0; i < problem.slots; ++i) {
       barrier_init(query_full(i), 1);
-      barrier_init(query_empty(i), warpgroup_warps);
-      barrier_init(statistics_full(i), warpgroup_warps);
+      barrier_init(query_empty(i), warpgroup_threads);
+      barrier_init(statistics_full(i), warpgroup_threads);
     }
     for (int i = 0; i < key_stages; ++i) {
       barrier_init(key_full(i), 1);
       barrier_init(key_empty(i), warpgroup_warps);
     }
     for (int i = 0; i < groups; ++i)
-      for (int step = 1; step < problem.reach; ++step) barrier_init(turn(i, step), warpgroup_warps);
+      for (int step = 1; step < problem.reach; ++step) barrier_init(turn(i, step), warpgroup_threads);
     barrier_init_fence();
   }
   // Of the warpgroup's threads.
@@ -134,8 +137,7 @@ struct BandBackwardWide : BandBackwardLargeMath<T, KeySize, ValueSize> {
       }
       if (known < query_end && passed(query_full(known_slot.index), known_slot.parity)) {
         compute_statistics(known, known_slot.index);
-        __syncwarp();
-        if (lane == 0) barrier_arrive(statistics_full(known_slot.index));
+        barrier_arrive(statistics_full(known_slot.index));
         ++known;
         known_slot.advance(problem.slots);
         idle = false;
@@ -162,8 +164,7 @@ struct BandBackwardWide : BandBackwardLargeMath<T, KeySize, ValueSize> {
     if (step + 1 < problem.reach) barrier_wait(turn(1 - group, step + 1), (lap + 1 - group) & 1);
   }
   __device__ void pass_turn(int step) const {
-    __syncwarp();
-    if (lane == 0 && step > 0) barrier_arrive(turn(group, step));
+    if (step > 0) barrier_arrive(turn(group, step));
   }
   __device__ void skip_steps(int from, int to, std::uint32_t lap) const {
     for (int step = from; step < to; ++step) {
@@ -251,10 +252,11 @@ struct BandBackwardWide : BandBackwardLargeMath<T, KeySize, ValueSize> {
         wgmma_hold(dk);
         wgmma_hold(dv);
         pass_turn(query - key);
-        if (query == key && lane == 0) barrier_arrive(query_empty(slot.index));
+        if (query == key) barrier_arrive(query_empty(slot.index));
         slot.advance(problem.slots);
         part = next_slot(part, partials);
       }
+      __syncwarp();
       if (lane == 0) barrier_arrive(key_empty(stage.index));
       skip_steps(end - key, problem.reach, lap);
       if (owned) {
