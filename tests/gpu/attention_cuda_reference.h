@@ -18,6 +18,13 @@ namespace longstride::kernels {
 // One step of a type, relative to x.
 inline double ulp_of(Dtype dtype) { return dtype == Dtype::bf16 ? 0x1p-7 : dtype == Dtype::f16 ? 0x1p-10 : 0x1p-23; }
 
+// All that a call wrote, as it is in memory.
+template <class T>
+struct WrittenArrays {
+  std::vector<T> o, gradients;
+  std::vector<float> lse;
+};
+
 // The call on the GPU. `packed`: q, k and v are slices of one (batch, n, heads (2 key_size + value_size)) tensor and so
 // are their gradients, as in the model; otherwise each is a separate tensor.
 template <class T>
@@ -52,6 +59,10 @@ class DeviceAttention {
   void run(const Launch& launch = {}) {
     cuda::attention(forward_, launch);
     cuda::attention_backward(backward_, launch);
+  }
+  WrittenArrays<T> written() const {
+    cuda::check(cudaDeviceSynchronize(), "attention");
+    return {o_.host(), gradients_.host(), lse_.host()};
   }
   AttentionResult result() const {
     cuda::check(cudaDeviceSynchronize(), "attention");
