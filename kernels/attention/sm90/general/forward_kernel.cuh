@@ -172,7 +172,9 @@ struct Forward {
     __device__ Needed(const Problem& problem, char* shared)
         : control_(shared_of(shared)), producer_(problem, shared), problem_(problem) {}
 
-    // Moves to the next tile that is needed; tiles that are not are released as they arrive.
+    // Moves to the next tile that is needed; tiles that are not are released as they arrive. A warpgroup that holds a
+    // tile uses the last slot before that tile's even if it needs nothing of it: no key of it has weight. If it let
+    // that one go too, the next tile would need the room of the tile it holds, and nobody could continue.
     __device__ bool next() {
       for (;;) {
         if (started_) slot_.advance(stages);
@@ -180,7 +182,11 @@ struct Forward {
         if (!tiles_.next(control_.rows, control_.task.parts)) return false;
         if (tiles_.entered) enter();
         const std::int32_t begin = tiles_.begin();
-        if (begin < end_ && begin + keys > begin_) return true;
+        if ((begin < end_ && begin + keys > begin_) || (holds_ && skipped_ == stages - 2)) {
+          skipped_ = 0;
+          return true;
+        }
+        ++skipped_;
         take_turn();
         end_turn();
         barrier_wait(&control_.k[slot_.index], slot_.parity);
@@ -259,8 +265,8 @@ struct Forward {
     KeyTiles<queries, keys> tiles_ = {};
     RingSlot slot_ = {};
     bool started_ = false, holds_ = false;
-    bool more_ = true;  // tiles left to load, for the loading thread
-    int due_ = 0;
+    bool more_ = true;           // tiles left to load, for the loading thread
+    int due_ = 0, skipped_ = 0;  // tiles let go: not loaded anew, and since the last one used
     std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
     const Problem& problem_;
   };
