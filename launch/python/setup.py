@@ -18,6 +18,6 @@ scratch = root / "build" / "python"
 scratch.mkdir(parents=True, exist_ok=True)
 setup(
     version=version(),
-    packages=["longstride"],
+    packages=["longstride", "longstride.model"],
     options={"build": {"build_base": str(scratch)}, "egg_info": {"egg_base": str(scratch)}},
 )

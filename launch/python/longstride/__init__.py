@@ -6,7 +6,12 @@ need the rest.
 import importlib
 
 # name -> the module that has it
-_where = {}
+_where = {
+    "UserError": ".model.settings",
+    "evaluate": ".evaluation",
+    "load": ".runs",
+    "read_split": ".evaluation",
+}
 
 __all__ = sorted(_where)
 

@@ -1,0 +1,116 @@
+"""Bits per byte of sequences, with the windows of `longstride eval` (docs/develop/numerics.md)."""
+import itertools
+import math
+
+import torch
+
+from .model.settings import UserError, shown
+
+
+class Evaluation:
+    """The sum of -log p over every byte scored, in nats."""
+
+    def __init__(self, nats, scored, windows):
+        self.nats, self.bytes, self.windows = nats, scored, windows
+
+    @property
+    def loss(self):
+        return self.nats / self.bytes
+
+    @property
+    def bits_per_byte(self):
+        return self.loss / math.log(2)
+
+    def __repr__(self):
+        return f"Evaluation(bits_per_byte={self.bits_per_byte:.10f}, bytes={self.bytes}, windows={self.windows})"
+
+
+def windows_of(length, context, min_context):
+    """(start, length, first scored offset) of every window of one sequence."""
+    scored = 0
+    while scored < length:
+        start = max(0, scored - min_context)
+        if min_context > 0:
+            start = max(0, min(start, length - context))
+        end = min(start + context, length)
+        yield start, end - start, scored - start
+        scored = end
+
+
+def sequence_of(data):
+    if isinstance(data, (bytes, bytearray)):
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    sequence = torch.as_tensor(data)
+    if sequence.dim() != 1 or sequence.is_floating_point():
+        raise UserError(f"a sequence is {sequence.dtype} {tuple(sequence.shape)}, but must have one dimension of bytes")
+    return sequence
+
+
+def evaluate(model, sequences, min_context=0, batch=None):
+    """Scores each byte of each sequence (bytes, or arrays of them) once; `read_split` has a dataset's.
+
+    `min_context` is the number of bytes before every scored byte but the first ones, like --min-context of
+    `longstride eval`; `batch` the number of windows scored together, which changes only the rounding.
+    """
+    context = model.settings.context
+    whole = isinstance(min_context, int) and not isinstance(min_context, bool)
+    if not whole or not 0 <= min_context < context:
+        raise UserError(f"min_context is {shown(min_context)}, but must be from 0 to below the context of {context}")
+    batch = max(1, min(16, 8192 // context)) if batch is None else batch
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise UserError(f"batch is {shown(batch)}, but must be a positive whole number")
+    if isinstance(sequences, (bytes, bytearray)):
+        raise UserError("sequences is bytes, but must be a list of sequences; for one, write [sequence]")
+    sequences = [sequence_of(data) for data in sequences]
+    windows = [(s, *w) for s, data in enumerate(sequences) for w in windows_of(len(data), context, min_context)]
+    if not windows:
+        raise UserError("there is no byte to score")
+    device = next(model.parameters()).device
+    nats, scored, training = 0.0, 0, model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for length, group in itertools.groupby(windows, key=lambda w: w[2]):
+                group = list(group)
+                for at in range(0, len(group), batch):
+                    part = group[at:at + batch]
+                    rows = torch.stack([sequences[s][start:start + length] for s, start, _, _ in part])
+                    losses = model.losses(rows.to(device)).double().cpu()
+                    for row, (_, _, _, first) in zip(losses, part):
+                        nats += float(row[first:].sum())
+                        scored += length - first
+    finally:
+        model.train(training)
+    return Evaluation(nats, scored, len(windows))
+
+
+def read_split(path, split="test", cross_files=False):
+    """The sequences of a split of a prepared dataset, as arrays of bytes. Needs h5py.
+
+    Sound of several files is one sequence per file, unless cross_files (the recipe's `data.cross_files`).
+    """
+    try:
+        import h5py
+    except ImportError:
+        raise UserError("reading a dataset needs h5py, which this Python lacks: install it, as in pip install h5py"
+                        ) from None
+    if split not in ("train", "valid", "test"):
+        raise UserError(f"split is {shown(split)}, but must be train, valid or test")
+    try:
+        with h5py.File(path, "r") as file:
+            if split not in file:
+                raise UserError(f"{path}: has no split '{split}'")
+            data = file[split]
+            if str(data.dtype) != "uint8" or data.ndim not in (1, 2):
+                raise UserError(f"{path}: '{split}' is {data.dtype} {data.shape}, but must be bytes")
+            data, bounds = data[()], file.get(f"{split}_boundaries")
+            if data.ndim == 2:
+                return list(data)
+            if bounds is None or cross_files:
+                return [data]
+            bounds = [int(b) for b in bounds[()].reshape(-1)]
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(data) or bounds != sorted(bounds):
+        raise UserError(f"{path}: '{split}_boundaries' must go from 0 to the {len(data)} bytes of '{split}'")
+    return [data[a:b] for a, b in zip(bounds, bounds[1:])]

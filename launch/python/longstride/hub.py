@@ -1,0 +1,60 @@
+"""Writes a model in the layout of Hugging Face: config.json, model.safetensors, and the code that reads them."""
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+
+from .model.settings import UserError
+from .tensors import write_tensors
+
+PREFIX = "model."  # of the names in model.safetensors: transformers puts the module beneath its own
+CODE = ("configuration_longstride.py", "modeling_longstride.py", "patterns.py", "sampling.py", "settings.py",
+        "sparse_transformer.py")
+BEGIN = 256  # the token that every sequence begins with
+
+
+def config_of(model):
+    dtype = str(next(model.parameters()).dtype).split(".")[-1]
+    s = model.settings
+    return {
+        "architectures": ["LongstrideForCausalLM"],
+        "auto_map": {
+            "AutoConfig": "configuration_longstride.LongstrideConfig",
+            "AutoModelForCausalLM": "modeling_longstride.LongstrideForCausalLM",
+        },
+        "model_type": "longstride",
+        "torch_dtype": dtype,
+        "origin": getattr(model, "origin", {}),
+        "settings": s.to_dict(),
+    }
+
+
+def save_pretrained(model, folder):
+    """Everything is written beside `folder`, which then appears whole. An existing one is not touched."""
+    folder = pathlib.Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder}: exists already and is not an empty folder; choose another, or remove it")
+    code = pathlib.Path(__file__).parent / "model"
+    longest = model.settings.context + 1
+    generation = {"bos_token_id": BEGIN, "do_sample": True, "max_length": longest, "use_cache": False}
+    weights = {PREFIX + name: tensor for name, tensor in model.state_dict().items()}
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = pathlib.Path(tempfile.mkdtemp(prefix=".tmp-" + folder.name + "-", dir=folder.parent))
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written: {error.strerror}") from None
+    try:
+        for name in CODE:
+            shutil.copyfile(code / name, made / name)
+        for name, values in [("config.json", config_of(model)), ("generation_config.json", generation)]:
+            (made / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        write_tensors(made / "model.safetensors", weights, {"format": "pt"})
+        umask = os.umask(0)
+        os.umask(umask)
+        made.chmod(0o777 & ~umask)  # mkdtemp's are the owner's alone
+        os.rename(made, folder)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)

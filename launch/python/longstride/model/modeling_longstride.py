@@ -1,0 +1,70 @@
+"""A Longstride model for transformers.
+
+Tokens are bytes, 0 to 255. Every sequence begins with token 256, which stands for the vector in the first slot; the
+logits of a position predict the next byte, as transformers has it, and never token 256.
+"""
+import torch
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
+
+from .configuration_longstride import LongstrideConfig
+from .settings import Settings, UserError
+from .sparse_transformer import START, SparseTransformer
+
+
+class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
+    config_class = LongstrideConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    _no_split_modules = ["Layer"]
+    _supports_cache_class = False
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = SparseTransformer(Settings(config.settings, "settings of config.json"))
+        self.post_init()
+
+    def _init_weights(self, module):
+        """SparseTransformer draws its own initial values."""
+
+    def get_input_embeddings(self):
+        return self.model.embedding.token
+
+    def get_output_embeddings(self):
+        return self.model.output
+
+    def prepare_inputs_for_generation(self, input_ids, **kwargs):
+        return {"input_ids": input_ids}  # all of them: nothing is kept between steps
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **unused):
+        """With labels (input_ids, or -100 for positions that do not count), a sequence may have context + 1 tokens.
+
+        The last token of such a sequence is only predicted, so it has no logits.
+        """
+        self.check(input_ids, attention_mask, unused)
+        context = self.config.settings["context"]
+        read = input_ids[:, :context] if labels is not None and input_ids.shape[1] == context + 1 else input_ids
+        logits = self.model.slots(read)
+        never = torch.full_like(logits[..., :1], torch.finfo(logits.dtype).min)
+        logits = torch.cat([logits, never], -1)
+        loss = None
+        if labels is not None:
+            predicted = logits[:, :labels.shape[1] - 1].float().flatten(0, 1)
+            loss = torch.nn.functional.cross_entropy(predicted, labels[:, 1:].flatten().to(predicted.device))
+        if return_dict is False:
+            return (logits,) if loss is None else (loss, logits)
+        return CausalLMOutput(loss=loss, logits=logits)
+
+    def check(self, input_ids, attention_mask, unused):
+        whole = input_ids is not None and input_ids.dim() == 2 and input_ids.numel() > 0
+        if not whole or not bool((input_ids[:, 0] == START).all()):
+            raise UserError(f"input_ids must be (batch, positions) and begin with {START}, then bytes: prepend it")
+        if bool((input_ids[:, 1:] >= START).any()):
+            raise UserError(f"input_ids has {START} after the first position, where tokens are bytes, 0 to 255")
+        if attention_mask is not None and not bool((attention_mask == 1).all()):
+            raise UserError("attention_mask hides positions, but Longstride's sequences have no padding; use sequences "
+                            "of one length")
+        for name, value in unused.items():
+            if value is not None and value is not False and name in (
+                    "inputs_embeds", "past_key_values", "position_ids", "output_attentions", "output_hidden_states"):
+                raise UserError(f"{name} is given, but a Longstride model does not take it")

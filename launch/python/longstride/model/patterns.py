@@ -1,0 +1,93 @@
+"""Attention under a pattern, from its definition: a mask over scores, for some queries at a time."""
+import math
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+MOST_SCORES = 1 << 24  # computed at once
+
+
+def part_mask(pattern, part, head, i, j):
+    """Whether queries at positions i may attend to keys at positions j, by one part; i and j broadcast."""
+    causal, l = j <= i, pattern.stride
+    if part == "dense":
+        return causal
+    if part == "local":
+        return causal & (i - j < pattern.window_of())
+    if part == "column":
+        return causal & ((i - j) % l == 0)
+    if part == "fixed_block":
+        return causal & (torch.div(i, l, rounding_mode="floor") == torch.div(j, l, rounding_mode="floor"))
+    begin, width = pattern.sub_block_of(head)
+    summary = (begin <= j % l) & (j % l < begin + width)
+    if pattern.summary_inclusive:
+        summary = summary | (j % l == 0)
+    return causal & summary
+
+
+def mask(pattern, layer, i, j):
+    """(heads, queries, keys), or (1, queries, keys) when all heads have the same."""
+    by_head, i, j = {}, i[:, None], j[None, :]
+    order = []
+    for head in range(pattern.heads):
+        parts = pattern.parts_of(layer, head)
+        key = (parts, pattern.sub_block_of(head) if "fixed_summary" in parts else None)
+        order.append(key)
+        if key in by_head:
+            continue
+        union = part_mask(pattern, parts[0], head, i, j)
+        for part in parts[1:]:
+            union = union | part_mask(pattern, part, head, i, j)
+        by_head[key] = union
+    if len(by_head) == 1:
+        return by_head[order[0]][None]
+    return torch.stack([by_head[key] for key in order])
+
+
+def first_key(pattern, layer, row):
+    """No query at this position or after it attends to a key before this one."""
+    least = row
+    for head in range(pattern.heads):
+        for part in pattern.parts_of(layer, head):
+            if part == "local":
+                least = min(least, max(0, row - pattern.window_of() + 1))
+            elif part == "fixed_block":
+                least = min(least, row // pattern.stride * pattern.stride)
+            else:
+                return 0
+    return least
+
+
+def attend_rows(q, k, v, pattern, layer, i, j):
+    """Attention of queries at positions i to keys at positions j. A query that may attend to nothing gets 0."""
+    allowed = mask(pattern, layer, i, j)
+    scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+    empty = ~allowed.any(-1)
+    if bool(empty.any()):
+        allowed = allowed | empty[..., None]  # keeps softmax finite
+    weights = torch.softmax(scores.masked_fill(~allowed, -math.inf), -1)
+    return (weights @ v).masked_fill(empty[..., None], 0.0)
+
+
+def attend(q, k, v, pattern, layer, first=0):
+    """(batch, heads, queries, value size). Queries are those at positions first, first + 1, ...; keys begin at 0.
+
+    Half-precision inputs are multiplied, and their softmax taken, in fp32.
+    """
+    dtype = v.dtype
+    if dtype in (torch.bfloat16, torch.float16):
+        q, k, v = q.float(), k.float(), v.float()
+    batch, heads, rows, _ = q.shape
+    step = max(1, MOST_SCORES // (batch * heads * (first + rows)))
+    out = []
+    for begin in range(0, rows, step):
+        end = min(begin + step, rows)
+        low = first_key(pattern, layer, first + begin)
+        i = torch.arange(first + begin, first + end, device=q.device)
+        j = torch.arange(low, first + end, device=q.device)
+        work = (q[:, :, begin:end], k[:, :, low:first + end], v[:, :, low:first + end], pattern, layer, i, j)
+        if step < rows and torch.is_grad_enabled():  # scores of one piece at a time, in backward as well
+            out.append(checkpoint(attend_rows, *work, use_reentrant=False, preserve_rng_state=False))
+        else:
+            out.append(attend_rows(*work))
+    return torch.cat(out, 2).to(dtype)

@@ -1,0 +1,191 @@
+"""The Sparse Transformer of a run as a torch.nn.Module. Parameters have the names and shapes of `model.safetensors`.
+
+docs/develop/numerics.md says what is computed; equation numbers are those of Child et al. 2019.
+"""
+import math
+
+import torch
+from torch import nn
+
+from .patterns import attend
+from .sampling import Request, generate
+from .settings import Settings, UserError, shown
+
+START = 256  # in place of a byte: the vector of the first slot
+
+
+class Embedding(nn.Module):
+    """start or token[previous byte] + the rows of the position tables (15)."""
+
+    def __init__(self, settings):
+        super().__init__()
+        width = settings.width
+        self.start = nn.Parameter(torch.empty(width))
+        self.token = nn.Embedding(256, width)
+        self.position = nn.ModuleList([nn.Embedding(size, width) for size, _, _ in settings.tables()])
+        self.index = [(divisor, modulus) for _, divisor, modulus in settings.tables()]
+
+    def forward(self, previous, first):
+        x = nn.functional.embedding(previous, torch.cat([self.token.weight, self.start[None]]))
+        slots = torch.arange(first, first + previous.shape[1], device=previous.device)
+        for table, (divisor, modulus) in zip(self.position, self.index):
+            x = x + table(torch.div(slots, divisor, rounding_mode="floor") % modulus)
+        return x
+
+
+class Attention(nn.Module):
+    """W_p attention(q, k, v) + b_p (2, 3, 5)."""
+
+    def __init__(self, settings, layer):
+        super().__init__()
+        s = self.settings = settings
+        self.layer = layer
+        self.sizes = [s.heads * s.key_size, s.heads * s.key_size, s.heads * s.value_size]
+        self.query_key_value = nn.Linear(s.width, sum(self.sizes))
+        self.output = nn.Linear(s.heads * s.value_size, s.width)
+        self.attend = attend
+
+    def transform(self, x, first):
+        """Queries or keys as attention takes them: normalised and rotated, if at all. fp32 at least."""
+        s, dtype = self.settings, x.dtype
+        if not s.query_key_norm and s.rotary_base == 0:
+            return x
+        x = x if dtype == torch.float64 else x.float()
+        if s.query_key_norm:
+            x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
+        if s.rotary_base > 0:
+            n, size = x.shape[-2:]
+            pairs = torch.arange(0, size, 2, dtype=torch.float64, device=x.device)
+            turns = s.rotary_base ** (-pairs / size) / (2 * math.pi)
+            turns = torch.arange(first, first + n, dtype=torch.float64, device=x.device)[:, None] * turns
+            angle = 2 * math.pi * (turns - torch.round(turns))
+            cosine, sine = torch.cos(angle).to(x.dtype), torch.sin(angle).to(x.dtype)
+            a, b = x[..., 0::2], x[..., 1::2]
+            x = torch.stack([a * cosine - b * sine, a * sine + b * cosine], -1).flatten(-2)
+        return x.to(dtype)
+
+    def forward(self, x, first, cache):
+        batch, n, _ = x.shape
+        q, k, v = (y.reshape(batch, n, self.settings.heads, -1).transpose(1, 2)
+                   for y in self.query_key_value(x).split(self.sizes, -1))
+        q, k = self.transform(q, first), self.transform(k, first)
+        if cache is not None:
+            k, v = cache.extend(self.layer, first, k, v)
+        mixed = self.attend(q, k, v, self.settings.pattern, self.layer, first)
+        return self.output(mixed.transpose(1, 2).reshape(batch, n, -1))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.inner = nn.Linear(settings.width, settings.inner_width)
+        self.outer = nn.Linear(settings.inner_width, settings.width)
+
+    def forward(self, x):
+        z = self.inner(x)
+        return self.outer(z * torch.sigmoid(1.702 * z))
+
+
+class Layer(nn.Module):
+    """H + a + b, a = dropout(attention(norm(H))), b = dropout(ff(norm(H + a))) (12 to 14)."""
+
+    def __init__(self, settings, layer):
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(settings.width, eps=1e-5)
+        self.attention = Attention(settings, layer)
+        self.feed_forward_norm = nn.LayerNorm(settings.width, eps=1e-5)
+        self.feed_forward = FeedForward(settings)
+        self.dropout = nn.Dropout(settings.dropout)
+
+    def forward(self, h, first, cache):
+        h = h + self.dropout(self.attention(self.attention_norm(h), first, cache))
+        return h + self.dropout(self.feed_forward(self.feed_forward_norm(h)))
+
+
+class SparseTransformer(nn.Module):
+    """`module(tokens)` gives logits: row i predicts the byte at position i from those before it."""
+
+    def __init__(self, settings):
+        super().__init__()
+        self.settings = settings if isinstance(settings, Settings) else Settings(settings)
+        self.embedding = Embedding(self.settings)
+        self.layers = nn.ModuleList([Layer(self.settings, k) for k in range(self.settings.layers)])
+        self.final_norm = nn.LayerNorm(self.settings.width, eps=1e-5)
+        self.output = nn.Linear(self.settings.width, 256, bias=False)
+        self.initialise()
+
+    @torch.no_grad()
+    def initialise(self):
+        """The distributions of a run's initial values, drawn from PyTorch's generator."""
+        s = self.settings
+        tables = max(1, len(self.embedding.position))
+
+        def deviation(fan_in):
+            return math.sqrt(0.125 / fan_in) if s.init == "variance" else 0.125 / fan_in
+
+        for name, p in self.named_parameters():
+            if name.endswith("norm.weight"):
+                p.fill_(1)
+            elif name.endswith(".bias") or name == "output.weight":
+                p.zero_()
+            elif name.startswith("embedding.position."):
+                p.normal_(0, deviation(s.width * tables))
+            else:
+                last = name.endswith(("attention.output.weight", "feed_forward.outer.weight"))
+                p.normal_(0, deviation(p.shape[-1]) / (math.sqrt(2 * s.layers) if last else 1))
+
+    def slots(self, previous, first=0, cache=None):
+        """Logits of slots first, first + 1, ..., of which each holds the byte before its position, or START."""
+        if previous.shape[1] < 1 or first + previous.shape[1] > self.settings.context:
+            raise UserError(f"the model was given {first + previous.shape[1]} positions, but must be given from 1 to "
+                            f"its context, {self.settings.context}")
+        h = self.embedding(previous, first)
+        for layer in self.layers:
+            h = layer(h, first, cache)
+        return self.output(self.final_norm(h))
+
+    def checked(self, tokens):
+        """tokens as indices, (batch, positions)."""
+        whole = torch.is_tensor(tokens) and not tokens.is_floating_point() and not tokens.is_complex()
+        if not whole or tokens.dtype == torch.bool or tokens.dim() != 2 or tokens.numel() == 0:
+            what = f"{tokens.dtype} {tuple(tokens.shape)}" if torch.is_tensor(tokens) else type(tokens).__name__
+            raise UserError(f"tokens are {what}, but must be a tensor of whole numbers, (batch, positions), not empty")
+        on_cpu = tokens.device.type == "cpu" and tokens.dtype != torch.uint8
+        if on_cpu and not 0 <= int(tokens.min()) <= int(tokens.max()) < 256:
+            raise UserError(f"tokens go from {int(tokens.min())} to {int(tokens.max())}, but must be bytes, 0 to 255")
+        return tokens.long()
+
+    def forward(self, tokens):
+        tokens = self.checked(tokens)
+        start = tokens.new_full((tokens.shape[0], 1), START)
+        return self.slots(torch.cat([start, tokens[:, :-1]], 1))
+
+    def losses(self, tokens):
+        """-log p(byte | the bytes before it) in nats, (batch, positions): what `longstride eval` averages."""
+        logits = self(tokens)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        return -torch.log_softmax(logits, -1).gather(-1, tokens.long()[..., None])[..., 0]
+
+    def loss(self, tokens):
+        """The training loss: the mean of `losses`."""
+        return self.losses(tokens).mean()
+
+    def bits_per_byte(self, tokens):
+        """`loss` in bits, summed in double and without dropout, as a number."""
+        training = self.training
+        try:
+            with torch.no_grad():
+                return float(self.eval().losses(tokens).double().mean()) / math.log(2)
+        finally:
+            self.train(training)
+
+    def generate(self, prompt=b"", length=None, count=1, temperature=1.0, top_k=0, top_p=1.0, seed=1):
+        """`count` sequences of `length` bytes (default: the context) that begin with the prompt, as a list of bytes.
+
+        `prompt` is bytes, or a list of `count` of equal lengths. The other arguments are the options of
+        `longstride sample`, and so are the draws: the same bytes unless rounding decides between two.
+        """
+        return generate(self, Request(prompt, length, count, temperature, top_k, top_p, seed))
+
+    def extra_repr(self):
+        return f"context={shown(self.settings.context)}, attention={shown(self.settings.pattern.to_dict())}"

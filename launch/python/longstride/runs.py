@@ -1,0 +1,131 @@
+"""Loads a run, or a folder that `save_pretrained` has written, as a torch.nn.Module."""
+import json
+import math
+import pathlib
+
+import torch
+
+from . import checkpoint as checkpoints
+from . import hub
+from .kernels import use_attention
+from .model.settings import Keys, Settings, UserError, shown
+from .model.sparse_transformer import SparseTransformer
+from .tensors import read_tensors
+
+KINDS = ("bytes", "cifar10", "images", "audio")
+SECTIONS = {"name", "reproduces", "unpublished", "data", "model", "train", "optimizer", "parallel"}
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+class Model(SparseTransformer):
+    """The model of a run. `origin` says which: run, step, weights ("last" or "average") and the kind of data."""
+
+    def __init__(self, settings, origin):
+        super().__init__(settings)
+        self.origin = origin
+
+    def save_pretrained(self, folder):
+        """Writes a new folder in the layout of Hugging Face, with the code that reads it."""
+        hub.save_pretrained(self, folder)
+
+
+def settings_of(recipe, where):
+    """Settings, kind of data and whether the run keeps an average of its weights, from a resolved recipe.
+
+    Every key of `data` and `model` is known or refused; the other sections do not change what the model computes.
+    """
+    try:
+        import yaml
+    except ImportError:
+        raise UserError("reading a run needs PyYAML, which this Python lacks: install it, as in pip install pyyaml"
+                        ) from None
+    try:
+        values = yaml.safe_load(recipe)
+    except (yaml.YAMLError, RecursionError):
+        raise UserError(f"{where}: the recipe is not YAML") from None
+    sections = Keys(values, where)
+    data, model = Keys(sections.take("data"), f"{where}: data"), sections.take("model")
+    train = sections.take("train")
+    for name in SECTIONS:
+        sections.left.pop(name, None)
+    sections.done()
+    kind, context = data.choice("kind", KINDS), data.whole("context", most=1 << 24)
+    data.take("path")
+    data.flag("cross_files")
+    data.done()
+    model = dict(model) if isinstance(model, dict) else model
+    picture = ()
+    if kind in ("cifar10", "images"):
+        side = math.isqrt(context // 3)
+        if 3 * side * side != context:
+            raise UserError(f"{where}: data.context is {context}, but must be 3 x size x size, the bytes of a picture")
+        picture = (side, side, 3)
+    if isinstance(model, dict):
+        model.pop("recompute", None)  # what training stores, not what it computes
+        for key in {"context", "picture"} & set(model):
+            raise UserError(f"{where}: unknown key '{key}' in model")
+        model.update(context=context, picture=picture)
+    average = isinstance(train, dict) and Keys(train, f"{where}: train").number("ema", 0, 0, 1) > 0
+    return Settings(model, f"{where}: model"), kind, average
+
+
+def from_run(run, checkpoint, weights):
+    directory, state = checkpoints.choose(run, checkpoint)
+    settings, kind, keeps_average = settings_of(state.recipe, directory / "state.json")
+    if weights == "average" and not keeps_average:
+        raise UserError(f"{run}: the run keeps no average of its weights (train.ema is 0); use weights=\"last\"")
+    averaged = keeps_average and weights != "last"
+    origin = {"run": str(run), "step": state.step, "weights": "average" if averaged else "last", "data": kind}
+    return settings, origin, lambda shapes: checkpoints.read_weights(directory, state, averaged, shapes)
+
+
+def from_pretrained(folder, checkpoint, weights):
+    if checkpoint != "last" or weights != "automatic":
+        raise UserError(f"{folder}: is written by save_pretrained and holds one set of weights; leave checkpoint and "
+                        "weights out")
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{path}: is not JSON") from None
+    if not isinstance(config, dict) or config.get("model_type") != "longstride":
+        raise UserError(f"{path}: is not of a model that Longstride wrote")
+
+    def read(shapes):
+        file = folder / "model.safetensors"
+        found = {}
+        for name, tensor in read_tensors(file).items():
+            tensor = tensor if tensor.dtype == torch.float64 else tensor.float()
+            found[name[len(hub.PREFIX):] if name.startswith(hub.PREFIX) else name] = tensor
+        double = any(tensor.dtype == torch.float64 for tensor in found.values())
+        return checkpoints.joined(found.items(), shapes, file, torch.float64 if double else torch.float32)
+
+    origin = config.get("origin")
+    return Settings(config.get("settings"), f"{path}: settings"), origin if isinstance(origin, dict) else {}, read
+
+
+def load(run, checkpoint="last", weights="automatic", device="cpu", dtype=torch.float32, attention="auto"):
+    """A module that computes what the run computes, in evaluation mode.
+
+    run         a run's directory, or a folder that `save_pretrained` has written
+    checkpoint  "last", "best" (lowest validation loss) or a step, as `longstride eval --checkpoint`
+    weights     "automatic" (the average if the run keeps one), "last" or "average"
+    dtype       of weights and activations: torch.float32, float64, bfloat16 or float16
+    attention   "kernels" (Longstride's), "reference" (PyTorch, a mask over scores), or "auto": kernels if they are
+                built and take this model on this device, otherwise the reference
+    """
+    if weights not in ("automatic", "last", "average"):
+        raise UserError(f"weights is {shown(weights)}, but must be automatic, last or average")
+    if dtype not in DTYPES:
+        raise UserError(f"dtype is {shown(str(dtype))}, but must be one of {', '.join(map(str, DTYPES))}")
+    run = pathlib.Path(run)
+    read = from_pretrained if (run / "config.json").is_file() else from_run
+    settings, origin, read_weights = read(run, checkpoint, weights)
+    model = Model(settings, origin)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    model.to(device=device, dtype=dtype)
+    model.load_state_dict(read_weights(shapes))
+    use_attention(model, attention)
+    return model.eval()

@@ -1,0 +1,95 @@
+"""`longstride.load` gives the figure of `longstride eval` to 1e-6 bits per byte, for the four families of table 1."""
+import unittest
+
+from support import command, figure, need, noise, temporary_folder, write_dataset, write_recipe
+
+need("torch", "numpy", "yaml", "h5py")
+
+import numpy  # noqa: E402
+
+import longstride  # noqa: E402
+
+SPLITS = ("train", "valid", "test")
+
+
+def sequences(lengths):
+    return {split: numpy.frombuffer(noise(n, seed=n), dtype=numpy.uint8) for split, n in zip(SPLITS, lengths)}
+
+
+def pictures(counts, side):
+    return {split: data.reshape(-1, 3 * side * side)
+            for split, data in sequences([3 * side * side * count for count in counts]).items()}
+
+
+class Families(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.context = temporary_folder()
+        cls.folder = cls.context.__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.context.__exit__(None, None, None)
+
+    def trained(self, name, data, model, **train):
+        write_recipe(self.folder / f"{name}.yaml", {**data, "path": f"{name}.h5"}, model, **train)
+        command("train", f"{name}.yaml", "--run", name, "--device", "cpu", folder=self.folder)
+        return name
+
+    def compare(self, name, *options, min_context=0, cross_files=False, **which):
+        expected = figure(name, *options, folder=self.folder)
+        split = longstride.read_split(self.folder / f"{name}.h5", "test", cross_files)
+        found = longstride.evaluate(longstride.load(self.folder / name, **which), split, min_context)
+        self.assertAlmostEqual(found.bits_per_byte, expected, delta=1e-6, msg=f"{name} {options}")
+        self.assertLess(expected, 7.98, name)  # it has learnt something, so the weights matter
+
+    def test_text_fixed_merged_with_averages_and_every_choice_of_checkpoint(self):
+        (self.folder / "text.bin").write_bytes(noise(12000))
+        command("prepare", "bytes", "--input", "text.bin", "--output", "text.h5", folder=self.folder)
+        attention = {"integration": "merged", "parts": ["fixed_block", "fixed_summary"], "stride": 16,
+                     "summary": [4, 2], "distinct_heads": True}
+        run = self.trained("text", {"kind": "bytes", "context": 128}, {"attention": attention}, ema=0.6)
+        self.compare(run)
+        self.compare(run, "--weights", "last", weights="last")
+        self.compare(run, "--checkpoint", "best", checkpoint="best")
+        self.compare(run, "--checkpoint", "4", checkpoint=4)
+        self.compare(run, "--min-context", "100", min_context=100)
+        choices = ([], ["--weights", "last"], ["--checkpoint", "4"])
+        figures = {figure(run, *more, folder=self.folder) for more in choices}
+        self.assertEqual(len(figures), 3)  # so a wrong choice would show
+
+    def test_cifar10_strided_interleaved_with_positions_of_the_data(self):
+        write_dataset(self.folder / "cifar.h5", "cifar10", pictures([4, 2, 3], 32), rows=32, columns=32, channels=3)
+        attention = {"integration": "interleaved", "parts": ["column", "local", "local", "local"], "stride": 96,
+                     "window": 96}
+        model = {"layers": 3, "positions": "data", "key_ratio": 0.5, "feed_forward_ratio": 2.0, "dropout": 0.25,
+                 "attention": attention}
+        self.compare(self.trained("cifar", {"kind": "cifar10", "context": 3072}, model))
+
+    def test_imagenet64_strided_with_positions_of_the_data(self):
+        write_dataset(self.folder / "images.h5", "images", pictures([2, 1, 1], 64), rows=64, columns=64, channels=3)
+        attention = {"integration": "interleaved", "parts": ["column", "local", "local", "local"], "stride": 128}
+        model = {"positions": "data", "attention": attention}
+        run = self.trained("images", {"kind": "images", "context": 12288}, model, steps=4, evaluate_every=0)
+        self.compare(run)
+
+    def test_audio_multihead_strided_by_file_and_across_files(self):
+        for name, cross_files in [("audio", False), ("joined", True)]:
+            data = sequences([4000, 1000, 1500])
+            bounds = {split: numpy.array([0, len(data[split]) // 3, len(data[split])]) for split in SPLITS}
+            write_dataset(self.folder / f"{name}.h5", "audio", data, boundaries=bounds, rate=12000,
+                          encoding="mu-law 255")
+            model = {"attention": {"integration": "multihead", "parts": ["local", "column"], "stride": 16}}
+            run = self.trained(name, {"kind": "audio", "context": 256, "cross_files": cross_files}, model)
+            self.compare(run, cross_files=cross_files)
+
+    def test_rotary_normalised_keys_without_tables_as_in_recipes_beyond_the_paper(self):
+        write_dataset(self.folder / "beyond.h5", "bytes", sequences([4000, 1000, 1500]))
+        model = {"positions": "none", "rotary_base": 10000, "query_key_norm": True, "init": "deviation",
+                 "attention": {"integration": "interleaved", "parts": ["local", "dense"], "stride": 16, "window": 40}}
+        run = self.trained("beyond", {"kind": "bytes", "context": 256}, model, residual="fp32")
+        self.compare(run)
+
+
+if __name__ == "__main__":
+    unittest.main()

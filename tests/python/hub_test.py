@@ -1,0 +1,134 @@
+"""transformers reads what save_pretrained writes, with the code that lies beside the weights and nothing else."""
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+import unittest
+
+from support import ROOT, need, noise, temporary_folder
+
+need("torch", "numpy", "yaml", "transformers")
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+
+import torch  # noqa: E402
+
+from longstride.model.settings import Settings  # noqa: E402
+from longstride.runs import Model  # noqa: E402
+
+SETTINGS = {"kind": "sparse_transformer", "context": 48, "layers": 2, "width": 24, "heads": 2, "dropout": 0.1,
+            "rotary_base": 100.0, "attention": {"integration": "merged", "parts": ["fixed_block", "fixed_summary"],
+                                                "stride": 8, "summary": [2, 3]}}
+# Another process, which has no longstride on its path.
+READER = """
+    import json, math, sys
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    folder = sys.argv[1]
+    model, report = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True, output_loading_info=True)
+    model.eval()
+    window = torch.tensor([[256, *open(folder + "/window", "rb").read()]])
+    out = {"missing": sorted(report["missing_keys"]), "unexpected": sorted(report["unexpected_keys"])}
+    with torch.no_grad():
+        out["loss"] = float(model(window, labels=window).loss)
+        out["logits"] = model(window[:, :20]).logits.flatten().tolist()
+        out["greedy"] = model.generate(window[:, :6], do_sample=False, max_new_tokens=30)[0].tolist()
+        torch.manual_seed(1)
+        out["drawn"] = model.generate(do_sample=True)[0].tolist()
+    for name, call in {
+        "start": lambda: model(window[:, 1:]), "twice": lambda: model(window[:, [0, 1, 0]]),
+        "long": lambda: model(window), "empty": lambda: model(window[:, :0]),
+        "padded": lambda: model(window[:, :4], attention_mask=torch.tensor([[0, 1, 1, 1]])),
+        "positions": lambda: model(window[:, :4], position_ids=torch.arange(4)[None]),
+    }.items():
+        try:
+            call()
+        except ValueError as error:
+            out[name] = str(error)
+    model.train()
+    model(window, labels=window).loss.backward()
+    out["gradients"] = all(p.grad is not None for p in model.parameters())
+    model.save_pretrained(folder + "-again")
+    out["modules"] = [name for name in sys.modules if name.split(".")[0] == "longstride"]
+    json.dump(out, open(folder + "/out.json", "w"))
+"""
+
+
+class Hub(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import json
+        context = temporary_folder()
+        cls.folder = pathlib.Path(context.__enter__())
+        cls.addClassCleanup(context.__exit__, None, None, None)
+        torch.manual_seed(3)
+        cls.model = Model(Settings(SETTINGS), {"run": "small", "step": 7, "weights": "last", "data": "bytes"}).eval()
+        torch.nn.init.normal_(cls.model.output.weight, std=0.3)
+        saved = cls.folder / "saved"
+        cls.model.save_pretrained(saved)
+        cls.window = noise(48)
+        (saved / "window").write_bytes(cls.window)
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(READER), str(saved)], cwd=str(cls.folder),
+                              env={**environment, "HF_HOME": str(cls.folder / "cache")}, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            raise AssertionError(done.stdout.decode())
+        cls.found = json.loads((saved / "out.json").read_text())
+
+    def test_every_weight_is_read_without_the_package(self):
+        self.assertEqual((self.found["missing"], self.found["unexpected"], self.found["modules"]), ([], [], []))
+
+    def test_the_loss_of_a_whole_window_is_the_models(self):
+        tokens = torch.tensor([list(self.window)])
+        with torch.no_grad():
+            self.assertAlmostEqual(self.found["loss"], float(self.model.loss(tokens)), delta=1e-6)
+
+    def test_logits_predict_the_next_byte_and_never_the_start(self):
+        tokens = torch.tensor([list(self.window)])
+        with torch.no_grad():
+            expected = self.model(tokens)[:, :20]
+        found = torch.tensor(self.found["logits"]).reshape(1, 20, 257)
+        self.assertLess(float((found[..., :256] - expected).abs().max()), 1e-5)
+        self.assertTrue(bool((found[..., 256] < -1e30).all()))
+
+    def test_generate_continues_greedily_as_the_model_does(self):
+        expected = self.model.generate(self.window[:5], length=35, temperature=0)[0]
+        self.assertEqual(self.found["greedy"], [256, *expected])
+        self.assertGreater(len(set(expected[5:])), 1)
+
+    def test_generate_draws_a_whole_context_from_nothing(self):
+        self.assertEqual(self.found["drawn"][0], 256)
+        self.assertEqual(len(self.found["drawn"]), 49)
+        self.assertLess(max(self.found["drawn"][1:]), 256)
+
+    def test_what_the_model_cannot_do_is_refused(self):
+        for name, message in [
+            ("start", "input_ids must be (batch, positions) and begin with 256"),
+            ("empty", "input_ids must be (batch, positions) and begin with 256"),
+            ("twice", "input_ids has 256 after the first position"),
+            ("long", "the model was given 49 positions, but must be given from 1 to its context, 48"),
+            ("padded", "attention_mask hides positions"),
+            ("positions", "position_ids is given, but a Longstride model does not take it"),
+        ]:
+            self.assertIn(message, self.found.get(name, "accepted"), name)
+
+    def test_training_reaches_every_parameter(self):
+        self.assertTrue(self.found["gradients"])
+
+    def test_what_transformers_saves_is_loaded_by_the_package(self):
+        from longstride import load
+        for folder in ("saved", "saved-again"):
+            again = load(self.folder / folder).state_dict()
+            for name, tensor in self.model.state_dict().items():
+                self.assertTrue(torch.equal(again[name], tensor), f"{folder} {name}")
+
+    def test_the_code_saved_is_the_packages(self):
+        code = ROOT / "launch" / "python" / "longstride" / "model"
+        saved = {path.name: path.read_text() for path in (self.folder / "saved").glob("*.py")}
+        package = {path.name: path.read_text() for path in code.glob("*.py") if path.name != "__init__.py"}
+        self.assertEqual(saved, package)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,29 @@
+# Tests of the Python package, launch/python. A test is skipped, and says so, without a module that it needs.
+set(LONGSTRIDE_PYTHON "" CACHE FILEPATH "Python for the tests of launch/python; empty: a python3 that has PyTorch")
+set(tested_python ${LONGSTRIDE_PYTHON})
+if(NOT tested_python)
+  foreach(candidate python3 /usr/bin/python3)
+    execute_process(
+      COMMAND ${candidate} -c "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"
+      RESULT_VARIABLE lacks_torch OUTPUT_QUIET ERROR_QUIET)
+    if(lacks_torch EQUAL 0)
+      set(tested_python ${candidate})
+      break()
+    endif()
+  endforeach()
+endif()
+if(NOT tested_python)
+  set(tested_python python3)
+endif()
+
+set(python_tests_source ${CMAKE_CURRENT_LIST_DIR})
+function(longstride_python_test name label)
+  add_test(NAME python.${name} COMMAND ${tested_python} ${python_tests_source}/${name}_test.py)
+  set_tests_properties(python.${name} PROPERTIES LABELS ${label} TIMEOUT 300 SKIP_RETURN_CODE 77
+    ENVIRONMENT "LONGSTRIDE_COMMAND=$<TARGET_FILE:longstride>;OMP_NUM_THREADS=2;PYTHONDONTWRITEBYTECODE=1")
+endfunction()
+longstride_python_test(model fast)
+longstride_python_test(runs fast)
+longstride_python_test(families fast)
+longstride_python_test(guide fast)
+longstride_python_test(hub slow)  # imports transformers
