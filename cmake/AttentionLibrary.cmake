@@ -21,5 +21,9 @@ foreach(target longstride_kernels longstride_kernels_sm90)
   endif()
 endforeach()
 
-install(TARGETS longstride_attention)
+# An installed one is longstride::attention (Install.cmake), for which its header is all that callers include.
+set_target_properties(longstride_attention PROPERTIES EXPORT_NAME attention INTERFACE_COMPILE_FEATURES ""
+  INTERFACE_INCLUDE_DIRECTORIES
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>;$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+install(TARGETS longstride_attention EXPORT longstride)
 install(FILES ${PROJECT_SOURCE_DIR}/kernels/c_api/attention.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/longstride)

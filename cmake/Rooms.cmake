@@ -22,6 +22,8 @@ function(longstride_flags target)
   endif()
   if(LONGSTRIDE_NATIVE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v3>)
   endif()
   if(LONGSTRIDE_CUDA)
     target_compile_options(${target} PRIVATE

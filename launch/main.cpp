@@ -20,6 +20,7 @@
 #include "framework/train/trainer.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
+#include "launch/console/processor.h"
 #include "launch/console/standard_streams.h"
 
 namespace longstride {
@@ -141,6 +142,10 @@ int guarded(int argc, char** argv, Session& session) {
     return report(session, our_fault, fmt::format("internal error: {}", e.what()));
   }
 }
+
+// The linker has this called before the constructors of the program and of its libraries.
+__attribute__((section(".preinit_array"), used)) void (*const before_everything)(int, char**,
+                                                                                 char**) = refuse_older_processor;
 
 }  // namespace
 }  // namespace longstride

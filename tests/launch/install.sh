@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# What `cmake --install` installs works by itself: the program, a recipe, and a page of the documentation.
+# What `cmake --install` installs works by itself: the program, its completion, a recipe, a page of the documentation,
+# and find_package. On a processor that is too old the program says so; this is tried if qemu-x86_64 is installed.
 #
 #   install.sh BUILD
 set -euo pipefail
+consumer=$(cd "$(dirname "${BASH_SOURCE[0]}")/../packages/consumer" && pwd)
 prefix=$(mktemp -d)
 trap 'rm -rf "$prefix"' EXIT
 cmake --install "$1" --prefix "$prefix" >"$prefix/log" || { cat "$prefix/log" >&2; exit 1; }
@@ -14,3 +16,28 @@ bin/longstride plan share/longstride/recipes/beyond/text-8min.yaml --device cpu 
 [ -s share/doc/longstride/README.md ] && [ -n "$(find share/doc/longstride/docs -name '*.md')" ]
 [ -x share/longstride/scripts/slurm.sbatch ]
 [ -x share/longstride/scripts/follow_metrics.py ]
+
+cmake -S "$consumer" -B consumer -DCMAKE_PREFIX_PATH="$prefix" >log || { cat log >&2; exit 1; }
+cmake --build consumer >log || { cat log >&2; exit 1; }
+ctest --test-dir consumer >log || { cat log >&2; exit 1; }
+
+complete_words() { # complete_words WORD...: what bash would offer for the last one
+  COMP_WORDS=(longstride "$@") COMP_CWORD=$# COMPREPLY=()
+  _longstride bin/longstride
+  echo "${COMPREPLY[*]}"
+}
+source share/bash-completion/completions/longstride
+expect() { [ "$1" = "$2" ] || { echo "install.sh: completed to '$1' instead of '$2'" >&2; exit 1; }; }
+expect "$(complete_words pre)" prepare
+expect "$(complete_words prepare by)" bytes
+expect "$(complete_words prepare bytes --in)" --input
+expect "$(complete_words eval RUN --split te)" test
+expect "$(complete_words eval RUN --split test --spl)" --split
+expect "$(complete_words no-such-command)" ""
+
+if command -v qemu-x86_64 >/dev/null && [ "$(uname -m)" = x86_64 ]; then
+  code=0
+  qemu-x86_64 -cpu Nehalem bin/longstride --version >out 2>err || code=$?
+  [ "$code" -eq 2 ] && [ ! -s out ] && grep -q '^longstride: this processor lacks .*, which this build needs; ' err ||
+    { echo "install.sh: on an old processor: exit code $code, $(cat err)" >&2; exit 1; }
+fi

@@ -1,0 +1,44 @@
+# What `cmake --install` installs, next to the library of attention (AttentionLibrary.cmake), and packages of it:
+# `cpack -G DEB` and `cpack -G TGZ`, in a build folder of the preset `package`. tests/packages/try.sh tries both on a
+# bare system.
+install(TARGETS longstride EXPORT longstride)
+set_target_properties(longstride PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "")  # not the source folder
+install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/longstride)
+install(PROGRAMS launch/scripts/slurm.sbatch launch/scripts/follow_metrics.py
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/longstride/scripts)
+install(FILES launch/scripts/hostfile.example DESTINATION ${CMAKE_INSTALL_DATADIR}/longstride/scripts)
+install(FILES launch/scripts/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+  RENAME longstride)
+install(FILES README.md CHANGELOG.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# find_package(longstride) gives longstride::longstride, the command, and longstride::attention, the library.
+include(CMakePackageConfigHelpers)
+set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/longstride)
+install(EXPORT longstride NAMESPACE longstride:: FILE longstrideConfig.cmake DESTINATION ${config_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/longstrideConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/longstrideConfigVersion.cmake DESTINATION ${config_folder})
+
+# Packages differ between distributions in what they depend on, so a package's name says for which it was built.
+cmake_host_system_information(RESULT distribution QUERY DISTRIB_INFO)
+set(CPACK_PACKAGE_NAME longstride)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains autoregressive models on very long sequences")
+set(CPACK_PACKAGE_DESCRIPTION "Longstride turns raw text, pictures and sound into datasets, trains Sparse
+Transformers in one process or, by mpirun, in many, evaluates them and samples from them.")
+set(CPACK_PACKAGE_VENDOR Longstride)
+set(CPACK_PACKAGE_CONTACT "The Longstride authors <longstride@localhost>")
+set(CPACK_PACKAGE_FILE_NAME
+  longstride-${PROJECT_VERSION}-${distribution_ID}${distribution_VERSION_ID}-${CMAKE_SYSTEM_PROCESSOR})
+set(CPACK_GENERATOR DEB TGZ)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_RELEASE ${distribution_ID}${distribution_VERSION_ID})
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS openmpi-bin)
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "bash-completion, python3")
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+if(LONGSTRIDE_NATIVE)
+  set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/refuse_native.cmake)
+endif()
+include(CPack)

@@ -1,0 +1,25 @@
+# Completion of `longstride` in bash, read from what --help prints, so it knows every command and option. A package
+# installs it; otherwise: source launch/scripts/completion.bash
+_longstride() {
+  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} path=() help commands i
+  help=$("$1" --help 2>/dev/null) || return 0
+  for ((i = 1; i <= COMP_CWORD; i++)); do
+    commands=$(sed -n '/^Subcommands:/,$ s/^  \([a-z0-9]\{1,\}\) .*/\1/p' <<<"$help")
+    [ "$i" -lt "$COMP_CWORD" ] && grep -qxF -- "${COMP_WORDS[i]}" <<<"$commands" || continue
+    path+=("${COMP_WORDS[i]}")
+    help=$("$1" "${path[@]}" --help 2>/dev/null) || return 0
+  done
+  # Values of the option before the cursor, as in --split TEXT:{train,valid,test}.
+  local values=""
+  case $previous in
+    --*) values=$(sed -n "s/^  \(-.,\)\{0,1\}$previous [^ ]*:{\([^}]*\)}.*/\2/p" <<<"$help" | tr ',' ' ') ;;
+  esac
+  if [ -n "$values" ]; then
+    COMPREPLY=($(compgen -W "$values" -- "$word"))
+  elif [[ $word == -* ]]; then
+    COMPREPLY=($(compgen -W "$(grep -o '^  [^ ]*' <<<"$help" | grep -o -- '--[a-z-]*')" -- "$word"))
+  else
+    COMPREPLY=($(compgen -W "$commands" -- "$word"))
+  fi
+}
+complete -o default -F _longstride longstride
