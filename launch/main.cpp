@@ -17,6 +17,7 @@
 
 #include "framework/core/errors.h"
 #include "framework/core/text/printable.h"
+#include "framework/train/metrics/progress.h"
 #include "framework/train/trainer.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
@@ -28,6 +29,11 @@ namespace {
 
 constexpr int user_mistake = 2, our_fault = 1;
 
+void be_quiet() {
+  spdlog::set_level(spdlog::level::warn);
+  show_no_progress();
+}
+
 void set_log_level(const std::string& name, const Session& session) {
   const bool first = session.comm->rank() == 0;
   spdlog::set_level(name == "error"               ? spdlog::level::err
@@ -37,10 +43,12 @@ void set_log_level(const std::string& name, const Session& session) {
 
 void add_commands(CLI::App& app, Session& session) {
   app.fallthrough();
+  CLI::Option* quiet = app.add_flag_callback("--quiet", be_quiet, "print results, warnings and errors only");
   app.add_option_function<std::string>(
          "--log-level", [&session](const std::string& name) { set_log_level(name, session); },
          "messages to show in addition to progress: info, warning or error")
-      ->check(CLI::IsMember({"info", "warning", "error"}));
+      ->check(CLI::IsMember({"info", "warning", "error"}))
+      ->excludes(quiet);
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", "longstride " LONGSTRIDE_VERSION);
   app.set_help_all_flag("--help-all", "show the options of every subcommand too");

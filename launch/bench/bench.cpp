@@ -17,6 +17,7 @@
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
+#include "launch/console/json_output.h"
 #include "launch/recipe/recipe.h"
 #include "launch/recipe/settings_tree.h"
 #include "launch/run/recompute.h"
@@ -200,7 +201,7 @@ void run_bench(const BenchOptions& o, Session& session) {
     out["breakdown"] = step_breakdown(b.step, b.rows.data(), *model, ceilings, out.at("milliseconds").get<double>());
   if (session.comm->rank() != 0) return;
   if (o.json)
-    std::puts(out.dump(2).c_str());
+    print_json(out);
   else
     print_text(out);
 }
@@ -219,7 +220,7 @@ void add_bench(CLI::App& app, Session& session) {
   step->add_option("--seconds", o->seconds, "time fewer steps, at least three, if --steps would take longer")
       ->check(above_zero());
   add_device_option(*step, o->device);
-  step->add_flag("--json", o->json, "print JSON");
+  add_json_option(*step, o->json);
   step->callback([o, &session] { run_bench(*o, session); });
   add_bench_attention(*bench, session);
   add_bench_sample(*bench, session);

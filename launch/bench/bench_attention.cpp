@@ -13,6 +13,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/base/philox.h"
 #include "launch/bench/bench_device.h"
+#include "launch/console/json_output.h"
 
 namespace longstride {
 namespace {
@@ -208,7 +209,7 @@ void add_bench_attention(CLI::App& bench, Session& session) {
       ->check(CLI::Range(1, 1 << 20));
   attention->add_option("--repeats", o->repeats, "runs to take the median of")->check(CLI::Range(1, 10000));
   add_device_option(*attention, o->device);
-  attention->add_flag("--json", o->json, "print JSON");
+  add_json_option(*attention, o->json);
   attention->callback([o, &session] { run_bench(*o, session); });
 }
 

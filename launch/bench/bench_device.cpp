@@ -7,6 +7,7 @@
 #include "framework/ops/basic.h"
 #include "framework/ops/linear.h"
 #include "launch/bench/bench_device.h"
+#include "launch/console/json_output.h"
 
 namespace longstride {
 namespace {
@@ -132,7 +133,7 @@ void BenchReport::line(const std::string& name, double ms, double bytes, double 
 }
 
 void BenchReport::finish() {
-  if (json_) std::puts(out_.dump(2).c_str());
+  if (json_) print_json(out_);
 }
 
 }  // namespace longstride

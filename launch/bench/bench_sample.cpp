@@ -16,6 +16,7 @@
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
+#include "launch/console/json_output.h"
 #include "launch/recipe/recipe.h"
 
 namespace longstride {
@@ -71,10 +72,7 @@ void run_bench_sample(BenchSampleOptions& o, Session& session) {
                                       {"microseconds_per_position", 1e6 * seconds / positions},
                                       {"bytes_per_second", positions * count / seconds},
                                       {"cache_bytes", cache}};
-  if (o.json) {
-    std::puts(out.dump(2).c_str());
-    return;
-  }
+  if (o.json) return print_json(out);
   fmt::print("{} on {} in {}: {} sequence(s), {} positions each\n", recipe.name, out.at("device").get<std::string>(),
              out.at("precision").get<std::string>(), o.config.count, o.config.length);
   fmt::print("speed    {:.0f} bytes/s in all, {:.1f} us per position\n", positions * count / seconds,
@@ -96,7 +94,7 @@ void add_bench_sample(CLI::App& bench, Session& session) {
   sample->add_option("--length", o->config.length, "bytes of each")->check(CLI::Range(2, 1 << 24));
   sample->add_flag("--graph", o->graph, "on a GPU: use a graph of the ordinary kernels even if one kernel could do it");
   add_device_option(*sample, o->device);
-  sample->add_flag("--json", o->json, "print JSON");
+  add_json_option(*sample, o->json);
   sample->callback([o, &session] { run_bench_sample(*o, session); });
 }
 

@@ -14,6 +14,7 @@
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/counter_line.h"
+#include "launch/console/json_output.h"
 #include "launch/console/output.h"
 #include "launch/run/run_data.h"
 #include "launch/run/run_directory.h"
@@ -27,7 +28,7 @@ struct AttentionOptions {
   std::string run, output, split = "test", data, checkpoint = "last", weights = "automatic";
   std::vector<std::int64_t> layers, heads, queries;
   std::int64_t input = 0;
-  bool replace = false;
+  bool replace = false, json = false;
 };
 
 std::vector<std::uint8_t> read_input(const AttentionOptions& o, const LoadedRun& run) {
@@ -182,6 +183,8 @@ void run_attention(AttentionOptions& o, Session& session) {
   std::vector<std::uint8_t> tokens = drawing.bytes();
   shown.visit_attention(ctx, Tensor(tokens.data(), Dtype::u8, shape), visit);
   drawing.write_index(run.step);
+  if (o.json)
+    return print_json({{"output", o.output}, {"run", o.run}, {"step", run.step}, {"pictures", drawing.pictures()}});
   print_written(o.output, fmt::format("{} picture(s) of step {}, and a contact sheet per layer, layer-*.png",
                                       drawing.pictures(), run.step));
 }
@@ -205,6 +208,7 @@ void add_attention(CLI::App& app, Session& session) {
   attention->add_option("--output", o->output, "folder to write to; default: RUN/attention");
   attention->add_flag("--force", o->replace,
                       "write into a folder that holds files, and replace those of the same names");
+  add_json_option(*attention, o->json);
   attention->callback([o, &session] { run_attention(*o, session); });
 }
 

@@ -12,6 +12,7 @@
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
+#include "launch/console/json_output.h"
 #include "launch/report/run_history.h"
 #include "launch/run/evaluate_run.h"
 
@@ -41,9 +42,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
                                         {"loss", result.loss()},
                                         {"bits_per_byte", result.bits_per_byte()},
                                         {"standard_error", result.standard_error}};
-    using Json = nlohmann::ordered_json;
-    std::puts(out.dump(2, ' ', false, Json::error_handler_t::replace).c_str());  // a path need not be UTF-8
-    return;
+    return print_json(out);
   }
   fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}: {:.4f}{} bits per byte ({:.5f} nats)\n", printable(data),
              o.request.split, result.bytes, run.step, run.averaged ? ", averaged weights" : "", context,
@@ -107,7 +106,7 @@ void add_eval(CLI::App& app, Session& session) {
                  "with --windows: spread evenly over the split, with the standard error of the estimate")
       ->needs(windows);
   add_device_option(*eval, o->device);
-  eval->add_flag("--json", o->json, "print JSON");
+  add_json_option(*eval, o->json);
   eval->callback([o, &session] { run_eval(*o, session); });
 }
 

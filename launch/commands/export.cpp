@@ -13,6 +13,7 @@
 #include "framework/core/files/safetensors.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
+#include "launch/console/json_output.h"
 #include "launch/console/output.h"
 #include "launch/recipe/recipe.h"
 
@@ -25,7 +26,7 @@ struct ExportOptions {
   std::string recipe, output;
   std::vector<std::string> overrides;
   std::int64_t steps = 200;
-  bool replace = false;
+  bool replace = false, json = false;
 };
 
 void write_weights(const std::string& path, const Recipe& recipe) {
@@ -66,6 +67,7 @@ void run_export(const ExportOptions& o, Session& session) {
   write_batches(file("batches.safetensors"), recipe, steps);
   write_weights(file("initial.safetensors"), recipe);
   write_file_atomically(file("recipe.yaml"), recipe.resolved);
+  if (o.json) return print_json({{"output", o.output}, {"recipe", recipe.name}, {"steps", steps}});
   print_written(o.output, fmt::format("the initial weights and the batches of {} steps of {}", steps, recipe.name));
 }
 
@@ -80,6 +82,7 @@ void add_export(CLI::App& app, Session& session) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   command->add_option("--output", o->output, "folder to write to")->required();
   command->add_flag("--force", o->replace, "write into a folder that holds files, and replace those of the same names");
+  add_json_option(*command, o->json);
   command->callback([o, &session] { run_export(*o, session); });
 }
 

@@ -15,6 +15,7 @@
 #include "framework/core/text/printable.h"
 #include "launch/commands/commands.h"
 #include "launch/console/describe.h"
+#include "launch/console/json_output.h"
 
 namespace longstride {
 namespace {
@@ -22,7 +23,7 @@ namespace {
 struct InfoOptions {
   std::string path;
   std::size_t sources = 10;
-  bool verify = false;
+  bool verify = false, json = false;
 };
 
 // What one pass over a split finds.
@@ -85,31 +86,51 @@ void print_histogram(const Scan& scan) {
   }
 }
 
+void check_sum(const InfoOptions& o, const std::string& name, const Scan& scan, const std::string& stored) {
+  if (!stored.empty() && stored != scan.sha256)
+    throw user_error("{}: '{}' has the sha256 {}, but {} was written; the file is damaged, copy or prepare it again",
+                     o.path, name, scan.sha256, printable(stored));
+}
+
+std::int64_t different_values(const Scan& scan) {
+  return std::count_if(scan.count.begin(), scan.count.end(), [](std::int64_t n) { return n > 0; });
+}
+
+void print_scan(const std::string& name, const Scan& scan, bool text) {
+  fmt::print("  {}: entropy {:.4f} bits per byte (order 0), {} different byte values\n", name, entropy(scan),
+             different_values(scan));
+  if (name == "train") print_histogram(scan);
+  fmt::print("    begins {}\n", preview(scan, text));
+}
+
 void run_info(const InfoOptions& o) {
   const auto dataset = Dataset::open(o.path);
-  fmt::print("{}", describe(*dataset, o.sources));
+  nlohmann::ordered_json out;
+  if (o.json)
+    out = describe_as_json(*dataset);
+  else
+    fmt::print("{}", describe(*dataset, o.sources));
   std::vector<std::string> unverified;
   for (const std::string name : split_names) {
     const Scan scan = scan_split(*dataset, name);
     const std::string stored = dataset->stored_sha256(name);
     if (stored.empty()) unverified.push_back(name);
-    if (!stored.empty() && stored != scan.sha256)
-      throw user_error("{}: '{}' has the sha256 {}, but {} was written; the file is damaged, copy or prepare it again",
-                       o.path, name, scan.sha256, printable(stored));
+    check_sum(o, name, scan, stored);
     dataset->labels(name);  // compared with their checksum, as sources and boundaries have been
-    if (scan.bytes() == 0) continue;
-    fmt::print("  {}: entropy {:.4f} bits per byte (order 0), {} different byte values\n", name, entropy(scan),
-               std::count_if(scan.count.begin(), scan.count.end(), [](std::int64_t n) { return n > 0; }));
-    if (name == "train") print_histogram(scan);
-    fmt::print("    begins {}\n", preview(scan, dataset->info().kind == DataKind::bytes));
-  }
-  if (unverified.empty()) {
-    fmt::print("  verified: every split has the checksum it was written with\n");
-    return;
+    if (o.json)
+      out["splits"][name].update(
+          {{"verified", !stored.empty()}, {"entropy_bits_per_byte", entropy(scan)}, {"histogram", scan.count}});
+    else if (scan.bytes() > 0)
+      print_scan(name, scan, dataset->info().kind == DataKind::bytes);
   }
   const std::string names = fmt::format("{}", fmt::join(unverified, ", "));
-  if (o.verify) throw user_error("{}: {}: no checksum to verify; prepare the file with this program", o.path, names);
-  fmt::print("  not verified: {}: no checksum to verify\n", names);
+  if (o.verify && !unverified.empty())
+    throw user_error("{}: {}: no checksum to verify; prepare the file with this program", o.path, names);
+  if (o.json) return print_json(out);
+  if (unverified.empty())
+    fmt::print("  verified: every split has the checksum it was written with\n");
+  else
+    fmt::print("  not verified: {}: no checksum to verify\n", names);
 }
 
 }  // namespace
@@ -120,6 +141,7 @@ void add_info(CLI::App& app, Session& session) {
   info->add_option("file", o->path, "dataset written by `longstride prepare`")->required();
   info->add_option("--sources", o->sources, "largest number of source files to list");
   info->add_flag("--verify", o->verify, "also fail if a split has no checksum; existing ones are always verified");
+  add_json_option(*info, o->json);
   info->callback([o, &session] {
     if (session.comm->rank() == 0) run_info(*o);
   });

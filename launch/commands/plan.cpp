@@ -15,6 +15,7 @@
 #include "launch/commands/cpu_rate.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
+#include "launch/console/json_output.h"
 #include "launch/recipe/recipe.h"
 #include "launch/run/recompute.h"
 
@@ -129,7 +130,7 @@ Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) 
   return c;
 }
 
-void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
+nlohmann::ordered_json to_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   const MemoryPlan& m = c.memory;
   nlohmann::ordered_json out = {{"recipe", recipe.name},
                                 {"parameters", c.parameters},
@@ -165,7 +166,7 @@ void print_json(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                            {"snapshot", m.snapshot},
                            {"block", m.block()},
                            {"total", m.total()}};
-  std::puts(out.dump(2).c_str());
+  return out;
 }
 
 void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
@@ -243,7 +244,7 @@ void add_plan(CLI::App& app, Session& session) {
                    "GiB that a rank may take, for model.recompute: automatic; default: what is free here")
       ->check(above_zero());
   add_device_option(*plan, options->device);
-  plan->add_flag("--json", options->json, "print JSON");
+  add_json_option(*plan, options->json);
   plan->callback([options, &session] {
     Recipe recipe = read_recipe(options->recipe, options->overrides);
     if (session.comm->rank() != 0) return;
@@ -253,7 +254,7 @@ void add_plan(CLI::App& app, Session& session) {
     Costs costs = costs_of(recipe, *options, device);
     costs.recompute = recompute;
     if (options->json)
-      print_json(recipe, costs, *options);
+      print_json(to_json(recipe, costs, *options));
     else
       print_text(recipe, costs, *options);
   });

@@ -12,6 +12,7 @@
 #include "framework/train/run/stop.h"
 #include "launch/commands/commands.h"
 #include "launch/console/describe.h"
+#include "launch/console/json_output.h"
 
 namespace longstride {
 namespace {
@@ -23,6 +24,7 @@ class PrepareLine {
  public:
   void update(std::int64_t done, std::int64_t total) {
     if (stop_requested()) throw user_error("stopped by a signal; nothing was written");
+    if (!progress_is_shown()) return;
     const auto now = Clock::now();
     const double interval = terminal_ ? 0.1 : 10.0;
     if (std::chrono::duration<double>(now - drawn_).count() < interval) return;
@@ -34,6 +36,7 @@ class PrepareLine {
                       static_cast<double>(total) / 1e6, duration_text(left)));
   }
   void note(const std::string& sentence) {
+    if (!progress_is_shown()) return;
     clear();
     std::fputs((printable(sentence) + "\n").c_str(), stderr);
   }
@@ -57,10 +60,12 @@ class PrepareLine {
 };
 
 // A subcommand with the options that every kind has.
-CLI::App* add_kind(CLI::App& prepare, const std::string& name, const std::string& what, PrepareOutput& output) {
+CLI::App* add_kind(CLI::App& prepare, const std::string& name, const std::string& what, PrepareOutput& output,
+                   bool& json) {
   CLI::App* kind = prepare.add_subcommand(name, what);
   kind->add_option("--output", output.path, "dataset file to write, such as data/x.h5")->required();
   kind->add_flag("--force", output.replace, "replace the output if it exists");
+  add_json_option(*kind, json);
   return kind;
 }
 
@@ -72,7 +77,7 @@ const char* without(const std::string& split) {
 
 template <class Config>
 void run_prepare(const Session& session, void (*prepare)(const Config&, const PrepareOutput&), const Config& config,
-                 PrepareOutput output) {
+                 PrepareOutput output, bool json) {
   if (session.comm->rank() != 0) return;
   catch_stop_signals();
   {
@@ -82,7 +87,10 @@ void run_prepare(const Session& session, void (*prepare)(const Config&, const Pr
     prepare(config, output);
   }
   const auto dataset = Dataset::open(output.path);
-  fmt::print("{}", describe(*dataset, 3));
+  if (json)
+    print_json(describe_as_json(*dataset));
+  else if (progress_is_shown())
+    fmt::print("{}", describe(*dataset, 3));
   for (const char* split : split_names)
     if (dataset->size(split).bytes == 0)
       std::fputs(fmt::format("warning: '{}' is empty: {}\n", split, without(split)).c_str(), stderr);
@@ -92,11 +100,12 @@ template <class Config>
 struct Options {
   Config config;
   PrepareOutput output;
+  bool json = false;
 };
 
 void add_bytes(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<Options<PrepareBytesConfig>>();
-  CLI::App* kind = add_kind(prepare, "bytes", "Any files, as bytes", o->output);
+  CLI::App* kind = add_kind(prepare, "bytes", "Any files, as bytes", o->output, o->json);
   kind->add_option("--input", o->config.inputs,
                    "files, folders or - (standard input), joined in this order; compressed files (gzip, xz, bzip2, "
                    "zstd) and archives (tar, zip) are unpacked")
@@ -105,7 +114,7 @@ void add_bytes(CLI::App& prepare, Session& session) {
                    "train,valid,test in the order of the input: bytes (90000000,5000000,5000000), fractions "
                    "(0.9,0.05,0.05, the default), or enwik8");
   kind->add_flag("--raw", o->config.raw, "use the bytes of compressed files and archives as they are");
-  kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output); });
+  kind->callback([o, &session] { run_prepare(session, prepare_bytes, o->config, o->output, o->json); });
 }
 
 void add_seed(CLI::App* kind, std::uint64_t& seed) {
@@ -126,10 +135,11 @@ void add_files(CLI::App* kind, PrepareFilesConfig& config, const char* input, co
 
 void add_cifar10(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<Options<PrepareCifar10Config>>();
-  CLI::App* kind = add_kind(prepare, "cifar10", "CIFAR-10's original binary batches, as 32 x 32 x 3 bytes", o->output);
+  CLI::App* kind =
+      add_kind(prepare, "cifar10", "CIFAR-10's original binary batches, as 32 x 32 x 3 bytes", o->output, o->json);
   kind->add_option("--input", o->config.inputs, "the folder with the batches, or the files")->required();
   add_seed(kind, o->config.seed);
-  kind->callback([o, &session] { run_prepare(session, prepare_cifar10, o->config, o->output); });
+  kind->callback([o, &session] { run_prepare(session, prepare_cifar10, o->config, o->output, o->json); });
 }
 
 struct ImagesOptions : Options<PrepareImagesConfig> {
@@ -138,8 +148,9 @@ struct ImagesOptions : Options<PrepareImagesConfig> {
 
 void add_images(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<ImagesOptions>();
-  CLI::App* kind = add_kind(prepare, "images",
-                            "RGB pictures of one size: PNGs in a folder or archive, .npy or .npz arrays", o->output);
+  CLI::App* kind =
+      add_kind(prepare, "images", "RGB pictures of one size: PNGs in a folder or archive, .npy or .npz arrays",
+               o->output, o->json);
   add_files(kind, o->config, "folders, archives (tar, zip), .npy or .npz files",
             "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)");
   kind->get_option("--input")->required();
@@ -150,7 +161,7 @@ void add_images(CLI::App& prepare, Session& session) {
   add_seed(kind, o->config.seed);
   kind->callback([o, &session] {
     o->config.convert_grey = o->grey == "convert";
-    run_prepare(session, prepare_images, o->config, o->output);
+    run_prepare(session, prepare_images, o->config, o->output, o->json);
   });
 }
 
@@ -166,12 +177,18 @@ void run_decode(const CLI::App* kind, AudioOptions& o, const Session& session) {
   if (!o.config.split.empty()) o.decode.split = o.config.split;
   if (session.comm->rank() != 0) return;
   decode_audio(o.decode, o.output);
-  fmt::print("{}: file {} of '{}' of {}\n", o.output.path, o.decode.index, o.decode.split, o.decode.dataset);
+  if (o.json)
+    return print_json({{"output", o.output.path},
+                       {"dataset", o.decode.dataset},
+                       {"split", o.decode.split},
+                       {"index", o.decode.index}});
+  if (progress_is_shown())
+    fmt::print("{}: file {} of '{}' of {}\n", o.output.path, o.decode.index, o.decode.split, o.decode.dataset);
 }
 
 void add_audio(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<AudioOptions>();
-  CLI::App* kind = add_kind(prepare, "audio", "Sound files, as mono mu-law bytes", o->output);
+  CLI::App* kind = add_kind(prepare, "audio", "Sound files, as mono mu-law bytes", o->output, o->json);
   add_files(
       kind, o->config, "folders, or WAV, FLAC, OGG or AIFF files",
       "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, the name of "
@@ -183,7 +200,7 @@ void add_audio(CLI::App& prepare, Session& session) {
   kind->callback([o, kind, &session] {
     if (!o->decode.dataset.empty()) return run_decode(kind, *o, session);
     if (kind->count("--index") > 0) throw user_error("--index is for --decode only; leave it out");
-    run_prepare(session, prepare_audio, o->config, o->output);
+    run_prepare(session, prepare_audio, o->config, o->output, o->json);
   });
 }
 

@@ -19,12 +19,14 @@
 #include "framework/core/files/files.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/evaluate/evaluation_memory.h"
+#include "framework/train/metrics/progress.h"
 #include "framework/train/sample/sampler.h"
 #include "framework/train/step/precision.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/counter_line.h"
 #include "launch/console/device_option.h"
+#include "launch/console/json_output.h"
 #include "launch/console/output.h"
 #include "launch/run/run_data.h"
 #include "launch/run/run_directory.h"
@@ -38,7 +40,7 @@ using Bytes = std::vector<std::uint8_t>;
 struct SampleOptions {
   std::string run, output, prompt, prompt_text, complete, checkpoint = "last", weights = "automatic", precision;
   std::int64_t rate = 0, given = 0;
-  bool replace = false;
+  bool replace = false, json = false;
   SampleConfig config;
   DeviceOption device;
 };
@@ -252,7 +254,7 @@ void run_sample(SampleOptions& o, Session& session) {
   const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
   set_prompts(o, originals);
   const std::string own = (fs::path(o.run) / "samples").string();
-  const bool printed = o.output.empty() && run.recipe.data.kind == DataKind::bytes;
+  const bool printed = !o.json && o.output.empty() && run.recipe.data.kind == DataKind::bytes;
   if (o.output.empty()) o.output = own;
 
   const std::int64_t rate = sampling_rate(o, run);
@@ -264,7 +266,17 @@ void run_sample(SampleOptions& o, Session& session) {
   if (!originals.empty() && g.rows > 0)
     write_completions((fs::path(o.output) / "completions.png").string(), samples.bytes, originals, o.given, g);
   if (printed) print_samples(samples.bytes);
+  if (o.json)
+    return print_json({{"output", o.output},
+                       {"run", o.run},
+                       {"step", run.step},
+                       {"weights", run.averaged ? "average" : "last"},
+                       {"count", samples.bytes.size()},
+                       {"length", o.config.length},
+                       {"temperature", o.config.sampling.temperature},
+                       {"seed", o.config.sampling.seed}});
   std::fflush(stdout);
+  if (!progress_is_shown()) return;
   fmt::print(printed ? stderr : stdout, "{} sample(s) of {} bytes at temperature {:g} from step {}: {}\n",
              samples.bytes.size(), o.config.length, o.config.sampling.temperature, run.step, o.output);
 }
@@ -314,6 +326,7 @@ void add_sample(CLI::App& app, Session& session) {
   sample->add_option("--precision", o->precision, "on a GPU: fp32, bf16 or fp16; default: the run's")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   add_device_option(*sample, o->device);
+  add_json_option(*sample, o->json);
   sample->callback([o, &session] { run_sample(*o, session); });
 }
 

@@ -8,6 +8,7 @@
 #include "framework/core/errors.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
+#include "launch/console/json_output.h"
 #include "launch/console/output.h"
 #include "launch/recipe/recipe.h"
 
@@ -18,7 +19,7 @@ struct ShowOptions {
   std::string recipe, output;
   std::vector<std::string> overrides;
   std::int64_t layer = 0, head = 0, positions = 0, scale = 0, query = -1;
-  bool replace = false;
+  bool replace = false, json = false;
 };
 
 constexpr std::int64_t widest_text = 96;
@@ -37,6 +38,24 @@ void print_text(const Recipe& recipe, const AttentionLayers& attention, const Sh
     for (std::int64_t j = 0; j <= i; ++j) row += attends(attention, o, i, j) ? (i == j ? '@' : '#') : '.';
     fmt::print("{:>4} {}\n", i, row);
   }
+}
+
+// Of every query, what it attends to, as intervals [begin, end) of keys.
+nlohmann::ordered_json to_json(const Recipe& recipe, const AttentionLayers& attention, const ShowOptions& o,
+                               std::int64_t n) {
+  nlohmann::ordered_json keys = nlohmann::ordered_json::array();
+  for (std::int64_t i = 0; i < n; ++i) {
+    nlohmann::ordered_json intervals = nlohmann::ordered_json::array();
+    for (std::int64_t j = 0; j <= i; ++j) {
+      if (!attends(attention, o, i, j)) continue;
+      const std::int64_t begin = j;
+      while (j <= i && attends(attention, o, i, j)) ++j;
+      intervals.push_back({begin, j});
+    }
+    keys.push_back(intervals);
+  }
+  return {{"recipe", recipe.name},          {"layer", o.layer}, {"head", o.head},
+          {"context", recipe.data.context}, {"positions", n},   {"keys", keys}};
 }
 
 // Like the paper's figure 3: the query itself is dark, what it attends to is blue, the rest of the past is light grey.
@@ -61,7 +80,6 @@ void write_picture(const AttentionLayers& attention, const ShowOptions& o, std::
     }
   }
   write_png(o.output, side, side, 3, pixels.data());
-  print_written(o.output, fmt::format("layer {}, head {}, the first {} positions", o.layer, o.head, n));
 }
 
 void run_show(const ShowOptions& o, Session& session) {
@@ -74,17 +92,20 @@ void run_show(const ShowOptions& o, Session& session) {
   if (o.head >= attention.heads)
     throw user_error("--head is {}, but the recipe has heads 0 to {}", o.head, attention.heads - 1);
   const bool text = o.output.empty();
-  const std::int64_t most = text ? widest_text : widest_picture;
+  const std::int64_t most = text && !o.json ? widest_text : widest_picture;
   const std::int64_t asked =
       o.positions > 0 ? o.positions : (text ? 64 : std::max<std::int64_t>(64, 4 * attention.pattern.stride));
   if (o.positions > most)
     throw user_error("--positions is {}, but at most {} can be shown{}", o.positions, most,
-                     text ? " as text; give --output x.png" : "");
+                     text && !o.json ? " as text; give --output x.png" : "");
   const std::int64_t n = std::min({asked, most, recipe.data.context});
   if (o.query >= n) throw user_error("--query is {}, but the picture shows positions 0 to {}", o.query, n - 1);
+  if (text && o.json) return print_json(to_json(recipe, attention, o, n));
   if (text) return print_text(recipe, attention, o, n);
   check_output_file(o.output, o.replace, {o.recipe});
   write_picture(attention, o, n);
+  if (o.json) return print_json({{"output", o.output}, {"layer", o.layer}, {"head", o.head}, {"positions", n}});
+  print_written(o.output, fmt::format("layer {}, head {}, the first {} positions", o.layer, o.head, n));
 }
 
 }  // namespace
@@ -105,6 +126,7 @@ void add_show(CLI::App& app, Session& session) {
       ->check(not_below_zero())
       ->needs(output);
   pattern->add_option("--scale", o->scale, "pixels per position in a picture")->check(above_zero())->needs(output);
+  add_json_option(*pattern, o->json);
   pattern->callback([o, &session] { run_show(*o, session); });
 }
 

@@ -4,12 +4,14 @@
 
 #include <filesystem>
 #include <memory>
+#include <numbers>
 #include <optional>
 
 #include "framework/core/errors.h"
 #include "framework/train/run/stop.h"
 #include "launch/commands/commands.h"
 #include "launch/console/device_option.h"
+#include "launch/console/json_output.h"
 #include "launch/run/train_run.h"
 
 namespace longstride {
@@ -18,7 +20,7 @@ namespace {
 struct TrainOptions {
   std::string recipe, run;
   std::vector<std::string> overrides;
-  bool resume = false, resume_changed = false;
+  bool resume = false, resume_changed = false, json = false;
   std::optional<std::string> from;
   std::string checkpoint = "last", weights = "automatic";
   DeviceOption device;
@@ -44,8 +46,16 @@ void run_train(const TrainOptions& o, Session& session) {
   request.from = beginning(o);
   catch_stop_signals();
   const TrainingOutcome outcome = train_run(request, session);
-  if (session.comm->rank() == 0 && outcome.stopped)
-    spdlog::info("stopped at step {}; continue with --resume", outcome.step);
+  if (session.comm->rank() != 0) return;
+  if (outcome.stopped) spdlog::info("stopped at step {}; continue with --resume", outcome.step);
+  if (o.json)
+    print_json({{"run", request.run},
+                {"recipe", request.recipe.name},
+                {"step", outcome.step},
+                {"steps", request.recipe.train.steps},
+                {"stopped", outcome.stopped},
+                {"loss", outcome.loss},
+                {"bits_per_byte", outcome.loss / std::numbers::ln2}});
 }
 
 }  // namespace
@@ -68,6 +78,7 @@ void add_train(CLI::App& app, Session& session) {
       ->check(CLI::IsMember({"automatic", "last", "average"}))
       ->needs(from);
   add_device_option(*train, o->device);
+  add_json_option(*train, o->json);
   train->callback([o, &session] { run_train(*o, session); });
 }
 

@@ -7,11 +7,14 @@
 #include <string>
 #include <utility>
 
+#include "framework/train/metrics/progress.h"
+
 namespace longstride {
 
 class CounterLine {
  public:
-  CounterLine(std::string what, bool quiet) : what_(std::move(what)), shown_(!quiet && isatty(STDERR_FILENO) != 0) {}
+  CounterLine(std::string what, bool quiet)
+      : what_(std::move(what)), shown_(!quiet && progress_is_shown() && isatty(STDERR_FILENO) != 0) {}
   ~CounterLine() {
     if (open_) std::fputc('\n', stderr);
   }

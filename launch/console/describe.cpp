@@ -51,4 +51,24 @@ std::string describe(const Dataset& dataset, std::size_t most_sources) {
   return out;
 }
 
+nlohmann::ordered_json describe_as_json(const Dataset& dataset) {
+  const DatasetInfo& info = dataset.info();
+  nlohmann::ordered_json out = {{"file", dataset.path()}, {"kind", name_of(info.kind)}};
+  if (info.rows > 0) out.update({{"rows", info.rows}, {"columns", info.columns}, {"channels", info.channels}});
+  if (info.rate > 0) out.update({{"rate", info.rate}, {"encoding", info.encoding}});
+  for (const char* name : split_names) {
+    const SplitSize size = dataset.size(name);
+    out["splits"][name] = {{"bytes", size.bytes},
+                           {"sequences", size.sequences},
+                           {"labelled", size.labelled},
+                           {"sha256", dataset.stored_sha256(name)}};
+  }
+  out["split_rule"] = info.split;
+  out["sources"] = nlohmann::ordered_json::array();
+  for (const SourceFile& source : dataset.sources())
+    out["sources"].push_back({{"name", source.name}, {"bytes", source.bytes}, {"sha256", source.sha256}});
+  out["tool_version"] = info.tool_version;
+  return out;
+}
+
 }  // namespace longstride

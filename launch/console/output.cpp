@@ -10,6 +10,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/text/printable.h"
+#include "framework/train/metrics/progress.h"
 
 namespace longstride {
 namespace {
@@ -53,6 +54,7 @@ bool is_same_place(const std::string& a, const std::string& b) {
 }
 
 void print_written(const std::string& path, const std::string& what) {
+  if (!progress_is_shown()) return;
   std::error_code absent;
   const bool stream = !fs::is_directory(path, absent) && resolve_output(path).stream;
   std::fputs(fmt::format("{}: {}\n", printable(path), what).c_str(), stream ? stderr : stdout);

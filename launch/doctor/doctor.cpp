@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "framework/core/errors.h"
 #include "launch/commands/commands.h"
+#include "launch/console/json_output.h"
 #include "launch/doctor/doctor_checks.h"
 
 namespace longstride {
@@ -43,12 +45,20 @@ const char* word_of(Verdict verdict) {
   return verdict == Verdict::good ? "ok" : verdict == Verdict::note ? "note" : "PROBLEM";
 }
 
-// Every rank calls it; rank 0 prints. Returns the number of problems on every rank.
-int show(Communicator& comm, const Findings& mine) {
+// Every rank calls it; rank 0 prints, or with --json adds to `list`. Returns the number of problems on every rank.
+int show(Communicator& comm, const Findings& mine, nlohmann::ordered_json* list) {
   int problems = 0;
   for (const Finding& f : gather(comm, mine)) {
     problems += f.verdict == Verdict::problem ? 1 : 0;
     if (comm.rank() != 0) continue;
+    if (list != nullptr) {
+      list->push_back({{"verdict", f.verdict == Verdict::problem ? "problem" : word_of(f.verdict)},
+                       {"what", f.what},
+                       {"where", f.where},
+                       {"result", f.result},
+                       {"advice", f.advice}});
+      continue;
+    }
     fmt::print("{:<8} {:<16} {:<20} {}\n", word_of(f.verdict), f.what, f.where, f.result);
     if (!f.advice.empty()) fmt::print("{:<8} {:<16} {:<20} -> {}\n", "", "", "", f.advice);
     std::fflush(stdout);
@@ -59,16 +69,22 @@ int show(Communicator& comm, const Findings& mine) {
 void run_doctor(const DoctorOptions& o, Session& session) {
   Communicator& comm = *session.comm;
   const auto begin = std::chrono::steady_clock::now();
+  nlohmann::ordered_json findings = nlohmann::ordered_json::array(), *list = o.json ? &findings : nullptr;
   Device device = Device::cpu;
-  int problems = show(comm, check_host(comm, o));
-  problems += show(comm, check_ranks(comm, o));
-  problems += show(comm, check_messages(comm));
-  problems += show(comm, check_gpu(comm, device));
-  if (device == Device::cuda) problems += show(comm, check_gpu_links(comm));
+  int problems = show(comm, check_host(comm, o), list);
+  problems += show(comm, check_ranks(comm, o), list);
+  problems += show(comm, check_messages(comm), list);
+  problems += show(comm, check_gpu(comm, device), list);
+  if (device == Device::cuda) problems += show(comm, check_gpu_links(comm), list);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (o.json && comm.rank() == 0)
+    print_json({{"fit", problems == 0},
+                {"problems", problems},
+                {"ranks", comm.size()},
+                {"seconds", seconds},
+                {"findings", findings}});
   if (problems > 0) throw user_error("{} problem(s) found; see above for what to do about each", problems);
-  if (comm.rank() == 0)
-    fmt::print("fit to train: {} rank(s) checked in {:.0f} s\n", comm.size(),
-               std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (comm.rank() == 0 && !o.json) fmt::print("fit to train: {} rank(s) checked in {:.0f} s\n", comm.size(), seconds);
 }
 
 }  // namespace
@@ -80,6 +96,7 @@ void add_doctor(CLI::App& app, Session& session) {
   doctor->add_option("--directory", o->directory, "where runs and datasets are; default: the current directory");
   doctor->add_option("--megabytes", o->megabytes, "written and read back on each host; default: 256")
       ->check(CLI::Range(1, 1 << 16));
+  add_json_option(*doctor, o->json);
   doctor->callback([o, &session] { run_doctor(*o, session); });
 }
 

@@ -23,6 +23,7 @@ using Findings = std::vector<Finding>;
 struct DoctorOptions {
   std::string directory = ".";   // where runs and datasets are
   std::int64_t megabytes = 256;  // written and read by each host
+  bool json = false;
 };
 
 // A host's processors and threads, free memory, limits, leftovers, the file system, HDF5.

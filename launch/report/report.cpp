@@ -15,6 +15,7 @@
 #include "framework/train/metrics/progress.h"
 #include "framework/train/step/memory_plan.h"
 #include "launch/commands/commands.h"
+#include "launch/console/json_output.h"
 #include "launch/console/output.h"
 #include "launch/report/html.h"
 #include "launch/report/report_style.h"
@@ -31,7 +32,7 @@ using Rows = std::vector<std::pair<std::string, std::string>>;
 
 struct ReportOptions {
   std::string run, output;
-  bool replace = false;
+  bool replace = false, json = false;
 };
 
 std::string table(const Rows& rows) {
@@ -318,6 +319,7 @@ void run_report(const ReportOptions& o, Session& session) {
   if (!o.output.empty()) check_page(o, own_page);
   const std::string page = Report(o.run).page();
   write_file_atomically(path, page);
+  if (o.json) return print_json({{"output", path}, {"run", o.run}, {"bytes", page.size()}});
   print_written(path, thousands(static_cast<std::int64_t>(page.size())) + " bytes, self-contained");
 }
 
@@ -329,6 +331,7 @@ void add_report(CLI::App& app, Session& session) {
   report->add_option("run", o->run, "run directory")->required();
   report->add_option("--output", o->output, "HTML file to write; default: RUN/report.html");
   report->add_flag("--force", o->replace, "replace the file named with --output");
+  add_json_option(*report, o->json);
   report->callback([o, &session] { run_report(*o, session); });
 }
 

@@ -22,6 +22,7 @@
 #include "launch/commands/toy_data.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
+#include "launch/console/json_output.h"
 #include "launch/report/run_history.h"
 #include "launch/reproduce/reproduction.h"
 #include "launch/run/evaluate_run.h"
@@ -43,6 +44,7 @@ struct ReproduceOptions {
   double train_seconds = 0;  // of every row; 0: the recipe's steps
   std::int64_t windows = 0;
   int steps = 20;
+  bool json = false;
   DeviceOption device;
 };
 
@@ -285,8 +287,14 @@ void Reproduction::write() const {
   std::error_code error;
   fs::create_directories(output_, error);
   const std::string base = (fs::path(output_) / options_.table).string(), text = markdown(table_);
+  nlohmann::ordered_json out = json(table_);
   write_file_atomically(base + ".md", text);
-  write_file_atomically(base + ".json", json(table_));
+  write_file_atomically(base + ".json", out.dump(2) + "\n");
+  if (options_.json) {
+    out["files"] = {base + ".md", base + ".json"};
+    out["stopped"] = interrupted_ ? "signal" : out_of_time_ ? "time" : "";
+    return print_json(out);
+  }
   std::fputs(text.c_str(), stdout);
   fmt::print("\n{}.md and {}.json\n", base, base);
 }
@@ -300,7 +308,7 @@ void Reproduction::run() {
   clear_stop_request();
   if (session_.comm->rank() != 0) return;
   write();
-  if (out_of_time_ || interrupted_)
+  if ((out_of_time_ || interrupted_) && !options_.json)
     fmt::print("{}: the same command continues from the checkpoints in {}\n",
                interrupted_ ? "stopped by a signal" : "the time is up", output_);
   for (const TableRow& row : table_.rows)
@@ -340,6 +348,7 @@ void add_reproduce(CLI::App& app, Session& session) {
       ->check(above_zero());
   reproduce->add_option("--steps", o->steps, "with --scale speed: steps to time")->check(CLI::Range(1, 10000));
   add_device_option(*reproduce, o->device);
+  add_json_option(*reproduce, o->json);
   reproduce->callback([o, &session] { Reproduction(*o, session).run(); });
 }
 

@@ -173,7 +173,7 @@ std::string markdown(const PaperTable& table) {
   return out + costs(table);
 }
 
-std::string json(const PaperTable& table) {
+nlohmann::ordered_json json(const PaperTable& table) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const TableRow& row : table.rows) {
     const Measured& m = row.measured;
@@ -210,8 +210,7 @@ std::string json(const PaperTable& table) {
           {"1", full_run_hours(row, 1)}, {"8", full_run_hours(row, 8)}, {"64", full_run_hours(row, 64)}};
     rows.push_back(out);
   }
-  const nlohmann::ordered_json out = {{"table", table.number}, {"scale", name_of(table.scale)}, {"rows", rows}};
-  return out.dump(2) + "\n";
+  return {{"table", table.number}, {"scale", name_of(table.scale)}, {"rows", rows}};
 }
 
 }  // namespace longstride

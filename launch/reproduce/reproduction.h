@@ -1,5 +1,6 @@
 // The results of one row of a table, and the tables made from them.
 #pragma once
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +52,6 @@ Speedup speedup_over_dense(const PaperTable& table, const TableRow& row);
 double full_run_hours(const TableRow& row, int ranks);
 
 std::string markdown(const PaperTable& table);
-std::string json(const PaperTable& table);
+nlohmann::ordered_json json(const PaperTable& table);
 
 }  // namespace longstride

@@ -13,6 +13,8 @@
 namespace longstride {
 namespace {
 
+bool progress_shown = true;
+
 int columns_of(std::FILE* out) {
   winsize window = {};
   return ::ioctl(::fileno(out), TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col : 80;
@@ -60,6 +62,9 @@ std::string progress_text(const Progress& p, int width) {
   return line;
 }
 
+void show_no_progress() { progress_shown = false; }
+bool progress_is_shown() { return progress_shown; }
+
 ProgressLine::ProgressLine(std::FILE* out, double seconds_between_lines)
     : out_(out), terminal_(::isatty(::fileno(out)) == 1), interval_(terminal_ ? 0.1 : seconds_between_lines) {}
 
@@ -70,6 +75,7 @@ bool ProgressLine::due(std::chrono::steady_clock::time_point now) const {
 }
 
 void ProgressLine::update(const Progress& progress) {
+  if (!progress_shown) return;
   last_ = progress;
   pending_ = true;
   const auto now = std::chrono::steady_clock::now();

@@ -9,6 +9,10 @@
 
 namespace longstride {
 
+// --quiet: whether lines of progress, and lines that name what was written, are shown at all. For this process.
+void show_no_progress();
+bool progress_is_shown();
+
 struct Progress {
   std::int64_t step = 0;
   std::int64_t steps = 0;
