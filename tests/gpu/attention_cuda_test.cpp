@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "kernels/base/gpu_kind.h"
 #include "tests/gpu/attention_cuda_reference.h"
 
@@ -215,6 +217,35 @@ TEST_P(AttentionCuda, WideBandsAreAsGoodAsNaive) {
                               *make_plan(pattern, 0, heads, n));
       if (HasFailure()) return;
     }
+}
+
+// Shapes that nobody published, where a tile, a band or a ring may end anywhere.
+TEST_P(AttentionCuda, RandomShapesAreAsGoodAsNaive) {
+  expect_hoppers_kernels();
+  std::mt19937 random(7);
+  const auto draw = [&](std::int64_t from, std::int64_t to) {
+    return from + static_cast<std::int64_t>(random()) % (to - from + 1);
+  };
+  for (int i = 0; i < 30; ++i) {
+    const std::int64_t l = draw(2, 400), c = draw(1, l / 2), window = draw(1, 400);
+    const bool has_window = draw(0, 1) == 1, distinct = draw(0, 1) == 1, inclusive = draw(0, 1) == 1;
+    const std::vector<PartKind> of_kind[] = {{dense}, {local}, {column}, {local, column}, {fixed_block, fixed_summary}};
+    PatternConfig pattern = pattern_of(merged, of_kind[i % 5], l);
+    std::int64_t n = draw(1, 600);
+    if (pattern.parts[0] == local && has_window) pattern.window = window;
+    if (pattern.parts[0] == fixed_block) {
+      pattern = with_options(pattern, distinct, inclusive);
+      pattern.summary = {c};
+      n = n / l * l + l;
+    }
+    const AttentionShape shape{draw(1, 2), n, draw(1, 3), 8 * draw(2, 16), 8 * draw(2, 16)};
+    const NamedPattern p{"shape " + std::to_string(i) + ", l " + std::to_string(l) + ", c " + std::to_string(c) +
+                             ", window " + std::to_string(pattern.window),
+                         pattern, shape.heads};
+    expect_equals_reference(p, 0, shape, i % 2 == 0 ? Dtype::bf16 : Dtype::f16,
+                            masks_of(pattern, shape.heads, 0, shape.n), *make_plan(pattern, 0, shape.heads, shape.n));
+    if (HasFailure()) return;
+  }
 }
 
 // Sizes whose rows are not aligned to 16 bytes.

@@ -1,5 +1,5 @@
 # Tests, without a GPU, the scripts that run on machines with GPUs.
-foreach(script queue same_steps several_gpus)
+foreach(script queue random_shapes same_steps several_gpus)
   add_test(NAME gpu_scripts.${script} COMMAND ${PROJECT_SOURCE_DIR}/launch/scripts/gpu/${script}_test.sh)
   set_tests_properties(gpu_scripts.${script} PROPERTIES LABELS fast TIMEOUT 60)
 endforeach()

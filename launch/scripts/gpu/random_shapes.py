@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Looks for shapes of attention that cost more than their work: random ones, each compared with the nearest published one.
+
+    random_shapes.py PROGRAM [--seed 1] [--count 30] [--most 1.3] [--seconds 300] [--device gpu] [--tiles 400000]
+
+PROGRAM: build/cuda/longstride. Draws pattern, stride, window, summary width, head sizes and length, times forward and
+backward with `bench attention`, and prints for each the time divided by what its work would take at the rate of the
+nearest published shape of the same pattern, timed in the same run. Work: pairs of tiles of 64 queries and 64 keys that
+hold an allowed pair, and in proportion more if the heads' sizes, rounded up to those of the kernels, exceed the
+published ones. Exits with 1 if a shape takes more than --most times its work. Stops drawing after --seconds.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import random
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+RECIPE = ROOT / "recipes/table1/enwik8-fixed.yaml"
+TILE = 64
+HEADS = 8
+PARTS = {"dense": ["dense"], "local": ["local"], "column": ["column"], "fixed": ["fixed_block", "fixed_summary"]}
+
+# The shapes of the published recipes, with the lengths of theirs: pattern, stride, summary width, key and value size, n.
+PUBLISHED = [
+    ("dense", 128, 0, 64, 64, 12288),
+    ("dense", 96, 0, 64, 128, 3072),
+    ("local", 128, 0, 32, 32, 12288),
+    ("local", 512, 0, 64, 64, 262144),
+    ("local", 96, 0, 64, 128, 3072),
+    ("column", 128, 0, 32, 32, 12288),
+    ("column", 512, 0, 64, 64, 262144),
+    ("column", 96, 0, 64, 128, 3072),
+    ("fixed", 128, 32, 64, 64, 12288),
+]
+
+
+def tiles(entries):
+    return -(-entries // TILE)
+
+
+def work(pattern, stride, window, width, n):
+    """Pairs of tiles of one head of one sequence."""
+    if pattern == "dense":
+        return tiles(n) * (tiles(n) + 1) // 2
+    if pattern == "column":  # every residue class by itself
+        longer = n % stride
+        return sum(count * (t * (t + 1) // 2)
+                   for count, t in ((longer, tiles(n // stride + 1)), (stride - longer, tiles(n // stride))))
+    total = 0
+    for begin in range(0, n, TILE):
+        end = min(begin + TILE, n)
+        if pattern == "local":
+            total += tiles(end) - max(0, begin - window + 1) // TILE
+        else:
+            total += tiles(end) - begin // stride * stride // TILE  # own blocks
+            total += tiles((end - 1) // stride * width)  # summaries of earlier blocks, one after the other
+    return total
+
+
+def kernel_sizes(key, value):
+    for size in ((32, 32), (64, 64), (64, 128), (128, 128)):
+        if key <= size[0] and value <= size[1]:
+            return size
+    raise ValueError(f"no kernel for heads of {key} and {value}")
+
+
+class Shape:
+    def __init__(self, pattern, stride, width, key, value, n, window=0):
+        self.pattern, self.stride, self.width, self.key, self.value, self.n = pattern, stride, width, key, value, n
+        self.window = window or stride + 1
+        self.per_head = work(pattern, stride, self.window, width, n)
+        self.sizes = sum(kernel_sizes(key, value))
+
+    def __str__(self):
+        of_pattern = {"dense": "", "local": f" {self.window}", "column": f" {self.stride}",
+                      "fixed": f" {self.stride}, summary {self.width}"}[self.pattern]
+        return f"{self.pattern}{of_pattern}, heads {self.key}/{self.value}, n {self.n}"
+
+    def batch(self, target):
+        return max(1, round(target / (self.per_head * HEADS)))
+
+    def time(self, program, device, target):
+        """ms, and pairs of tiles per ms."""
+        batch = self.batch(target)
+        settings = {
+            "data.context": self.n, "model.heads": HEADS, "model.width": HEADS * self.value,
+            "model.key_ratio": self.key / self.value, "model.attention.stride": self.stride,
+            "model.attention.parts": "[" + ", ".join(PARTS[self.pattern]) + "]",
+            "model.attention.integration": "merged" if self.pattern == "fixed" else "interleaved",
+            "model.attention.summary": self.width if self.pattern == "fixed" else "[]",
+            "model.attention.distinct_heads": "false",
+            "model.attention.window": self.window if self.pattern == "local" else 0,
+        }
+        command = [program, "bench", "attention", str(RECIPE), "--json", "--batch", str(batch), "--repeats", "5",
+                   "--device", device]
+        for key, value in settings.items():
+            command += ["--set", f"{key}={value}"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except OSError as error:
+            sys.exit(f"random_shapes.py: {program} does not run: {error.strerror}")
+        if done.returncode != 0:
+            sys.exit(f"random_shapes.py: {self}: {done.stderr.strip()}")
+        ms = next(line["ms"] for line in json.loads(done.stdout)["lines"] if line["name"].endswith("forward+backward"))
+        return ms, self.per_head * batch * HEADS / ms
+
+
+def draw(rng):
+    pattern = rng.choice(["dense", "local", "local", "column", "column", "fixed", "fixed", "fixed"])
+    key = value = rng.choice([16, 24, 32, 48, 64, 80, 96, 112, 128])
+    if rng.random() < 0.3:
+        value = rng.choice([32, 64, 96, 128])
+    stride = rng.choice([rng.randrange(32, 1024), rng.randrange(32, 300)])
+    width = rng.randrange(8, min(stride, 129)) if pattern == "fixed" else 0
+    n = rng.randrange(4096, 32768)
+    if pattern == "fixed":
+        n -= n % stride
+    window = rng.choice([0, rng.randrange(32, 1024)]) if pattern == "local" else 0
+    return Shape(pattern, stride, width, key, value, n, window)
+
+
+def nearest(shape):
+    """Of the same pattern: first the head sizes, then the stride."""
+    def distance(other):
+        return (abs(math.log(sum(kernel_sizes(shape.key, shape.value)) / sum(kernel_sizes(other.key, other.value)))),
+                abs(math.log(shape.stride / other.stride)))
+    return min((p for p in map(lambda p: Shape(*p), PUBLISHED) if p.pattern == shape.pattern), key=distance)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("program")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=30)
+    parser.add_argument("--most", type=float, default=1.3)
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
+    parser.add_argument("--tiles", type=float, default=400000, help="pairs of tiles, about, in every measurement")
+    options = parser.parse_args()
+    began, rng, rates, over, done = time.monotonic(), random.Random(options.seed), {}, 0, 0
+    print("| shape | ms | times its work | nearest published |\n|---|---|---|---|")
+    while done < options.count and time.monotonic() - began < options.seconds:
+        shape = draw(rng)
+        other = nearest(shape)
+        if str(other) not in rates:
+            rates[str(other)] = other.time(options.program, options.device, options.tiles)[1]
+        ms, rate = shape.time(options.program, options.device, options.tiles)
+        ratio = rates[str(other)] / rate / max(1, shape.sizes / other.sizes)
+        over += ratio > options.most
+        done += 1
+        print(f"| {shape} | {ms:.3f} | {'**' if ratio > options.most else ''}{ratio:.2f}"
+              f"{'**' if ratio > options.most else ''} | {other} |", flush=True)
+    print(f"\n{done} shapes of seed {options.seed}, {over} above {options.most} times their work")
+    sys.exit(1 if over or done < options.count else 0)
+
+
+if __name__ == "__main__":
+    main()
