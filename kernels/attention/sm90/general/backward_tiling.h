@@ -33,7 +33,7 @@ constexpr BackwardTiling with_producer(BackwardTiling tiling) {
 }
 
 constexpr BackwardTiling backward_tiling(Side side, int key_size, int value_size) {
-  if (value_size <= 32) return {.warpgroups = 1, .step = 32, .stages = 4, .blocks = 3};
+  if (value_size <= 32) return {.warpgroups = 1, .step = 64, .stages = 4, .blocks = 3};
   if (side == Side::queries) {
     if (value_size <= 64) return with_producer({.warpgroups = 3, .step = 64, .stages = 4, .blocks = 1});
     if (key_size <= 64)
