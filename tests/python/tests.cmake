@@ -26,4 +26,5 @@ longstride_python_test(model fast)
 longstride_python_test(runs fast)
 longstride_python_test(families fast)
 longstride_python_test(guide fast)
+longstride_python_test(peer fast)
 longstride_python_test(hub slow)  # imports transformers

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Training throughput of longstride and of the same models in PyTorch, on the same GPU, one after the other: every
 # recipe, with everything stored and with recompute. Prints a table with the ratios, and where our time goes.
-#   launch/scripts/peers/compare_gpu.sh --peer model_torch.py [--command build/cuda/longstride] [--python python3]
+#   launch/scripts/peers/compare_gpu.sh [--peer model_torch.py] [--command build/cuda/longstride] [--python python3]
 #                                       [--steps 6] [--seconds 3] [--limit 400] [--only NAME[,NAME]]
 #                                       [--recompute none|selective|block] [--no-peer] [--set KEY=VALUE ...]
 #
-# The peer is a script that takes `NAME --ckpt 0|1 --steps N --batch B` and prints a line of JSON with `tok_s` and
-# `peak_GiB`. NAME: enwik8_fixed, cifar_strided, imagenet64, audio65k, audio262k, audio1m. Both take the same batch, in
-# one piece, in bf16 and without dropout, which the peer lacks.
+# The peer is model_torch.py beside this file, unless --peer names another: a script that takes
+# `NAME --ckpt 0|1 --steps N --batch B` and prints a line of JSON with `tok_s` and `peak_GiB`. NAME: enwik8_fixed,
+# cifar_strided, imagenet64, audio65k, audio262k, audio1m. Both take the same batch, in one piece, in bf16 and without
+# dropout, which the peer lacks.
 # --set: overrides a key of our recipes, as in --set train.residual=bf16, which is how the peer keeps the residual
 # stream.
 # --limit: seconds that one run may take, including compilation (200 and more for the enwik8 peer); for a run without a
@@ -15,7 +16,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)
-peer="" command="$root/build/cuda/longstride" python=python3 steps=6 seconds=3 limit=400 only="" policies="none block" settings=()
+peer="$here/model_torch.py" command="$root/build/cuda/longstride" python=python3 steps=6 seconds=3 limit=400 only="" policies="none block" settings=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --peer) peer=$2; shift 2 ;;
@@ -31,7 +32,6 @@ while [ $# -gt 0 ]; do
     *) echo "compare_gpu.sh: unknown option '$1'; see the top of the file" >&2; exit 2 ;;
   esac
 done
-[ -n "$peer" ] || { echo "compare_gpu.sh: give the peer's script with --peer, or --no-peer" >&2; exit 2; }
 [ "$peer" = none ] || [ -f "$peer" ] || { echo "compare_gpu.sh: no script at $peer" >&2; exit 2; }
 [ -x "$command" ] || { echo "compare_gpu.sh: no program at $command; build it or give --command" >&2; exit 2; }
 work=$(mktemp -d)

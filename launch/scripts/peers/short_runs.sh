@@ -2,8 +2,8 @@
 # Trains every row of tables 1, 2 and 4 for some minutes on real data, with Longstride and with a PyTorch peer, one run
 # per GPU; then tabulates their held-out bits per byte.
 #
-#   launch/scripts/peers/short_runs.sh --data DIR --output DIR --peer model_torch.py [--seconds 300] [--gpus 4]
-#                                      [--command build/cuda/longstride] [--python python3]
+#   launch/scripts/peers/short_runs.sh --data DIR --output DIR [--peer model_torch.py] [--seconds 300]
+#                                      [--gpus 4] [--command build/cuda/longstride] [--python python3]
 #                                      [--rows "enwik8-fixed audio-1m"] [--seeds "1 2 3"]
 #
 # --data: a folder with text.h5, cifar10.h5, images.h5 and audio.h5 from `longstride prepare`. Both sides use the same
@@ -17,7 +17,7 @@
 # failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-data="" output="" peer="" seconds=300 gpus=1 command=build/cuda/longstride python=python3 rows="" seeds=1
+data="" output="" peer="$here/model_torch.py" seconds=300 gpus=1 command=build/cuda/longstride python=python3 rows="" seeds=1
 while [ $# -gt 0 ]; do
   case "$1" in
     --data) data=$2 ;;
@@ -33,8 +33,8 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-[ -n "$data" ] && [ -n "$output" ] && [ -n "$peer" ] ||
-  { echo "short_runs.sh: needs --data, --output and --peer; see the top of the file" >&2; exit 2; }
+[ -n "$data" ] && [ -n "$output" ] ||
+  { echo "short_runs.sh: needs --data and --output; see the top of the file" >&2; exit 2; }
 mkdir -p "$output"
 
 # row, table, the peer's name, data, sequences per step, dropout. Rows of other tables that are the same training are

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Trains a PyTorch peer of a paper recipe for a given time on one GPU and scores held-out bytes.
 
-    python3 launch/scripts/peers/train_gpu_torch.py NAME DATA.h5 --peer model_torch.py --seconds 300 --batch 8 [--accumulate 1]
+    python3 launch/scripts/peers/train_gpu_torch.py NAME DATA.h5 --seconds 300 --batch 8 [--accumulate 1] [--peer model_torch.py]
 
-The peer's script provides CFG[NAME], Model(CFG[NAME]) and the block masks (local_mask, fixed_compact); the dense and fixed
+The peer, model_torch.py beside this file or another, provides CFG[NAME], Model(CFG[NAME]) and the block masks (local_mask, fixed_compact); the dense and fixed
 CIFAR-10 models are made from its strided one. The data is a file from `longstride prepare`. Learning rate, warmup, decay,
 clip and initialisation are those of the recipes; the cosine ends with the time, which does not include compilation. Prints
 a JSON line every `--every` steps, and at the end one for the first `--windows` windows of `--split`, the same that
@@ -28,7 +28,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name")
     parser.add_argument("data", type=pathlib.Path)
-    parser.add_argument("--peer", type=pathlib.Path, required=True)
+    parser.add_argument("--peer", type=pathlib.Path, default=pathlib.Path(__file__).with_name("model_torch.py"))
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--batch", type=int, required=True, help="sequences at once")
     parser.add_argument("--accumulate", type=int, default=1, help="batches per step")
@@ -49,6 +49,9 @@ def peer_module(path):
     sys.path.insert(0, str(path.resolve().parent))
     sys.argv = [str(path)]  # the peer parses the arguments when it is imported
     peer = importlib.import_module(path.stem)
+    for config in peer.CFG.values():
+        if config["kind"] == "strided":
+            config["cycle"] = "lc"  # as short_runs.sh trains both sides
     strided = peer.CFG["cifar_strided"]
     peer.CFG.setdefault("cifar_dense", {**strided, "kind": "dense"})
     peer.CFG.setdefault("cifar_fixed", {**strided, "kind": "fixed", "l": 128, "c": 32})
