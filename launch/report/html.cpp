@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 
 #include "framework/core/text/utf8.h"
 #include "framework/train/metrics/progress.h"
+#include "launch/report/report_script.h"
+#include "launch/report/report_style.h"
 
 namespace longstride {
 namespace {
@@ -83,11 +86,52 @@ Axis vertical(const std::vector<Series>& series, bool logarithmic) {
   if (values.empty()) return {0, 1};
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   if (logarithmic) return {*least * 0.9, *most * 1.1, true};
-  const double margin = *most > *least ? 0.05 * (*most - *least) : std::max(1e-9, 0.05 * std::abs(*most));
+  // Never so narrow that rounding would keep ticks() from advancing.
+  const double margin = std::max({1e-9, (*most > *least ? 1e-6 : 0.05) * std::abs(*most), 0.05 * (*most - *least)});
   return {*least >= 0 ? std::max(0.0, *least - margin) : *least - margin, *most + margin};
 }
 
+// The points of a plot as the page's script reads them.
+std::string plot_data(const std::string& title, const std::vector<Series>& series, bool logarithmic) {
+  using Json = nlohmann::ordered_json;
+  Json curves = Json::array();
+  for (const Series& s : series) {
+    Json points = Json::array();
+    for (const auto& [x, y] : s.dots ? s.points : thinned(s.points, 2000)) points.push_back({x, y});
+    curves.push_back({{"name", s.name}, {"css", s.css_class}, {"dots", s.dots}, {"points", points}});
+  }
+  const Json plot = {{"title", title}, {"log", logarithmic}, {"series", curves}};
+  std::string out;
+  for (char c : plot.dump(-1, ' ', false, Json::error_handler_t::replace))  // no name ends the script element
+    out += c == '<' ? "\\u003c" : std::string(1, c);
+  return "<script type=\"application/json\">" + out + "</script>";
+}
+
 }  // namespace
+
+std::string section(const std::string& title, const std::string& content) {
+  return content.empty() ? "" : fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", html_text(title), content);
+}
+
+std::string facts_table(const std::vector<std::pair<std::string, std::string>>& rows) {
+  std::string out = "<table class=\"facts\">\n";
+  for (const auto& [name, value] : rows)
+    out += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", html_text(name), html_text(value));
+  return out + "</table>\n";
+}
+
+std::string html_page(const std::string& title, const std::string& body, int reload) {
+  const std::string name = html_text(title);
+  std::string out = fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n"
+      "<style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n{}</main>\n<script>{}</script>\n",
+      name, report_style, name, body, report_script);
+  if (reload > 0)
+    out += fmt::format("<script>setInterval(() => {{ if (!window.zoomed) location.reload(); }}, {});</script>\n",
+                       1000 * reload);
+  return out + "</body>\n</html>\n";
+}
 
 std::string html_text(const std::string& text) {
   std::string out;
@@ -139,7 +183,8 @@ std::string line_plot(const std::string& title, const std::vector<Series>& serie
   const auto at_x = [&](double v) { return left + (width - left - right) * x.place(v); };
   const auto at_y = [&](double v) { return height - low - (height - low - top) * y.place(v); };
   std::string out = fmt::format(
-      "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n<text x=\"{}\" y=\"18\" class=\"title\">{}</text>\n",
+      "<figure class=\"plot\">\n<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n<text x=\"{}\" y=\"18\" "
+      "class=\"title\">{}</text>\n",
       width, height, html_text(title), left, html_text(title));
   for (double v : y.ticks(5))
     out += fmt::format(
@@ -159,12 +204,12 @@ std::string line_plot(const std::string& title, const std::vector<Series>& serie
         out += fmt::format(
             "<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"><title>step {:.0f}: {:.4g}</title></circle>\n",
             s.css_class, at_x(px), at_y(py), px, py);
-    if (drawn.size() < 2) continue;
+    if (drawn.size() != 2) continue;
     out += fmt::format("<text x=\"{:.1f}\" y=\"18\" text-anchor=\"end\" class=\"name {}\">{}</text>\n", name_x,
                        s.css_class, html_text(s.name));
     name_x -= 20 + 10 * static_cast<double>(s.name.size());
   }
-  return out + "</svg>\n";
+  return out + "</svg>\n" + plot_data(title, series, logarithmic) + "</figure>\n";
 }
 
 }  // namespace longstride

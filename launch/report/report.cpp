@@ -1,11 +1,14 @@
-// longstride report RUN: one self-contained page about a run: its curves, scores, samples, attention, speed, memory,
-// settings and environment.
+// longstride report RUN...: one self-contained page about a run: its curves, scores, samples, attention, speed, memory,
+// settings and environment; or one that compares several runs. --follow keeps it up to date while they train.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
@@ -13,12 +16,14 @@
 #include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/metrics/progress.h"
+#include "framework/train/run/stop.h"
 #include "framework/train/step/memory_plan.h"
 #include "launch/commands/commands.h"
 #include "launch/console/json_output.h"
 #include "launch/console/output.h"
+#include "launch/report/comparison.h"
 #include "launch/report/html.h"
-#include "launch/report/report_style.h"
+#include "launch/report/run_facts.h"
 #include "launch/report/run_history.h"
 #include "launch/run/run_directory.h"
 #include "launch/run/run_records.h"
@@ -27,24 +32,16 @@ namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
 struct ReportOptions {
-  std::string run, output;
-  bool replace = false, json = false;
+  std::vector<std::string> runs;
+  std::string output;
+  bool replace = false, json = false, follow = false;
+  int interval = 10;  // seconds
 };
-
-std::string table(const Rows& rows) {
-  std::string out = "<table class=\"facts\">\n";
-  for (const auto& [name, value] : rows)
-    out += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", html_text(name), html_text(value));
-  return out + "</table>\n";
-}
-
-std::string section(const std::string& title, const std::string& content) {
-  return content.empty() ? "" : fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", html_text(title), content);
-}
 
 std::string figure(const std::string& media, const std::string& caption) {
   return fmt::format("<figure>{}<figcaption>{}</figcaption></figure>\n", media, html_text(caption));
@@ -83,15 +80,15 @@ std::string schedule_text(const TrainConfig& t) {
 
 class Report {
  public:
-  explicit Report(const std::string& run)
-      : run_(run),
-        state_(read_newest_state(run)),
-        recipe_(recipe_of_run(state_.recipe, run + "/recipe.yaml")),
-        model_(recipe_.model->make_model()),
-        history_(read_history(run)),
-        step_tokens_(static_cast<double>(recipe_.train.global_batch * recipe_.data.context)) {}
+  explicit Report(RunFacts& facts)
+      : run_(facts.run),
+        state_(facts.state),
+        recipe_(facts.recipe),
+        model_(facts.model.get()),
+        history_(facts.history),
+        step_tokens_(facts.step_tokens) {}
 
-  std::string page();
+  std::string body();
 
  private:
   std::string headline();
@@ -105,11 +102,11 @@ class Report {
   std::string settings() const;
   std::string pictures(const fs::path& folder) const;
 
-  std::string run_;
-  CheckpointState state_;
-  Recipe recipe_;
-  std::unique_ptr<Model> model_;
-  RunHistory history_;
+  const std::string& run_;
+  const CheckpointState& state_;
+  const Recipe& recipe_;
+  Model* model_;
+  const RunHistory& history_;
   double step_tokens_;
 };
 
@@ -175,7 +172,7 @@ std::string Report::speed() const {
       {"operations", fmt::format("{:.4g} TFLOP per step, {:.4g} TFLOP/s", flops / 1e12, flops / *seconds / 1e12)},
       {"training, all logged steps", duration_text(history_.seconds(step_tokens_))},
       {"ranks", fmt::format("{}", state_.world_size)}};
-  return table(rows);
+  return facts_table(rows);
 }
 
 // A run on a GPU is planned if this program supports GPUs; otherwise the page shows what the run itself wrote.
@@ -192,7 +189,7 @@ std::string Report::memory() {
   rows.push_back({"planned, one block", size_text(plan.block())});
   if (history_.used_bytes > 0) rows.push_back({"used", size_text(history_.used_bytes)});
   if (history_.host_peak_bytes > 0) rows.push_back({"most of the host's, rank 0", size_text(history_.host_peak_bytes)});
-  return table(rows);
+  return facts_table(rows);
 }
 
 std::string Report::pictures(const fs::path& folder) const {
@@ -262,7 +259,7 @@ std::string Report::environment() const {
   Rows rows;
   for (const auto& [key, value] : kept.items())
     rows.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
-  return table(rows);
+  return facts_table(rows);
 }
 
 std::string Report::settings() const {
@@ -285,51 +282,105 @@ std::string Report::settings() const {
     for (kernels::PartKind part : pattern.parts) parts += (parts.empty() ? "" : ", ") + std::string(name_of(part));
     rows.insert(rows.begin() + 1, {"attention", fmt::format("{}, stride {}", parts, pattern.stride)});
   }
-  return table(rows) + fmt::format("<details><summary>the whole recipe</summary><pre>{}</pre></details>\n",
-                                   html_text(recipe_.resolved));
+  return facts_table(rows) + fmt::format("<details><summary>the whole recipe</summary><pre>{}</pre></details>\n",
+                                         html_text(recipe_.resolved));
 }
 
-std::string Report::page() {
-  const std::string title = html_text(recipe_.name);
-  return fmt::format(
-             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n"
-             "<style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n",
-             title, report_style, title) +
-         headline() + section("Curves", curves()) + section("Scores", scores()) + section("Samples", samples()) +
+std::string Report::body() {
+  return headline() + section("Curves", curves()) + section("Scores", scores()) + section("Samples", samples()) +
          section("Attention", attention()) + section("Speed", speed()) + section("Memory per rank", memory()) +
-         section("Settings", settings()) + section("Environment", environment()) + "</main>\n</body>\n</html>\n";
+         section("Settings", settings()) + section("Environment", environment());
 }
 
-// The page is made from the run's files, and may replace none of them except an older page.
+// The page is made from the runs' files, and may replace none of them except an older page.
 void check_page(const ReportOptions& o, const std::string& own_page) {
   std::error_code error;
   const fs::path page = fs::weakly_canonical(follow_links(o.output), error);
-  const fs::path within = page.lexically_relative(fs::canonical(o.run, error));
-  if (!error && !within.empty() && *within.begin() != ".." && page.extension() != ".html")
-    throw user_error("{}: is in the run that the report is made from; give --output a name that ends in .html",
-                     printable(o.output));
+  for (const std::string& run : o.runs) {
+    const fs::path within = page.lexically_relative(fs::canonical(run, error));
+    if (!error && !within.empty() && *within.begin() != ".." && page.extension() != ".html")
+      throw user_error("{}: is in the run that the report is made from; give --output a name that ends in .html",
+                       printable(o.output));
+  }
   check_output_file(o.output, o.replace || is_same_place(o.output, own_page), {});
+  if (o.follow && resolve_output(o.output).stream)
+    throw user_error("{}: cannot be written again and again; give --follow a file with --output", printable(o.output));
+}
+
+struct Page {
+  std::string text;
+  bool finished = true;  // no run will add to it
+};
+
+Page make_page(const ReportOptions& o, int reload) {
+  std::vector<RunFacts> facts;
+  Page page;
+  for (const std::string& run : o.runs) {
+    facts.push_back(read_run(run, o.follow));
+    page.finished = page.finished && facts.back().finished;
+  }
+  if (page.finished) reload = 0;
+  page.text = facts.size() == 1 ? html_page(facts.front().recipe.name, Report(facts.front()).body(), reload)
+                                : html_page(fmt::format("{} runs", facts.size()), comparison(facts), reload);
+  return page;
+}
+
+void wait_for(int seconds) {
+  const auto end = Clock::now() + std::chrono::seconds(seconds);
+  while (Clock::now() < end && !stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+// Until every run is finished, or a signal comes; the last page does not reload. Between two looks at its files a run
+// replaces some of them, so a look that fails is repeated.
+Page follow(const ReportOptions& o, const std::string& path) {
+  catch_stop_signals();
+  Page page = make_page(o, o.interval);
+  write_file_atomically(path, page.text);
+  if (!page.finished)
+    spdlog::info("{}: made again every {} s until the training ends; Ctrl-C to stop", printable(path), o.interval);
+  while (!page.finished && !stop_requested()) {
+    wait_for(o.interval);
+    try {
+      page = make_page(o, stop_requested() ? 0 : o.interval);
+    } catch (const UserError& error) {
+      spdlog::warn("{}; trying again", error.what());
+      continue;
+    }
+    write_file_atomically(path, page.text);
+  }
+  return page;
 }
 
 void run_report(const ReportOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
-  const std::string own_page = (fs::path(o.run) / "report.html").string();
+  if (o.runs.size() > most_compared)
+    throw user_error("{} runs are given, but one page compares at most {}; leave some out", o.runs.size(),
+                     most_compared);
+  if (o.runs.size() > 1 && o.output.empty())
+    throw user_error("several runs have no folder in common for the page; name the file to write with --output");
+  const std::string own_page = (fs::path(o.runs.front()) / "report.html").string();
   const std::string path = o.output.empty() ? own_page : o.output;
   if (!o.output.empty()) check_page(o, own_page);
-  const std::string page = Report(o.run).page();
-  write_file_atomically(path, page);
-  if (o.json) return print_json({{"output", path}, {"run", o.run}, {"bytes", page.size()}});
-  print_written(path, thousands(static_cast<std::int64_t>(page.size())) + " bytes, self-contained");
+  const Page page = o.follow ? follow(o, path) : make_page(o, 0);
+  if (!o.follow) write_file_atomically(path, page.text);
+  if (o.json) return print_json({{"output", path}, {"runs", o.runs}, {"bytes", page.text.size()}});
+  print_written(path, thousands(static_cast<std::int64_t>(page.text.size())) + " bytes, self-contained");
 }
 
 }  // namespace
 
 void add_report(CLI::App& app, Session& session) {
   auto o = std::make_shared<ReportOptions>();
-  CLI::App* report = app.add_subcommand("report", "One page about a run: curves, memory, samples, attention");
-  report->add_option("run", o->run, "run directory")->required();
+  CLI::App* report =
+      app.add_subcommand("report", "One page about a run (curves, memory, samples, attention), or comparing several");
+  report->add_option("run", o->runs, "run directory; several are compared")->required();
   report->add_option("--output", o->output, "HTML file to write; default: RUN/report.html");
+  CLI::Option* follow = report->add_flag("--follow", o->follow,
+                                         "make the page again while the run trains; a browser that shows it follows");
+  report->add_option("--interval", o->interval, "with --follow: seconds between two pages")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str()
+      ->needs(follow);
   report->add_flag("--force", o->replace, "replace the file named with --output");
   add_json_option(*report, o->json);
   report->callback([o, &session] { run_report(*o, session); });

@@ -4,9 +4,11 @@
 namespace longstride {
 
 inline constexpr const char* report_style = R"(
-:root { --ground: #fbfaf7; --ink: #22242a; --soft: #686c76; --line: #dddad2; --card: #ffffff; --a: #2e6f95; --b: #c8553d; }
+:root { --ground: #fbfaf7; --ink: #22242a; --soft: #686c76; --line: #dddad2; --card: #ffffff; --a: #2e6f95; --b: #c8553d;
+    --c: #3f7d4e; --d: #8a5aa8; --e: #a06a10; --f: #33808c; --g: #a8476f; --h: #5c6470; }
 @media (prefers-color-scheme: dark) {
-  :root { --ground: #15171c; --ink: #e4e5e9; --soft: #9a9fab; --line: #31353f; --card: #1d2027; --a: #79b8dc; --b: #f0866d; }
+  :root { --ground: #15171c; --ink: #e4e5e9; --soft: #9a9fab; --line: #31353f; --card: #1d2027; --a: #79b8dc; --b: #f0866d;
+    --c: #7fc793; --d: #c39be0; --e: #dfae55; --f: #6cc6d3; --g: #e88fb3; --h: #aab1bd; }
 }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
@@ -23,8 +25,16 @@ svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
 svg text.title { fill: var(--ink); font-weight: 600; }
 svg .grid { stroke: var(--line); fill: none; }
 polyline { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
-polyline.a { stroke: var(--a); } polyline.b { stroke: var(--b); }
-circle.a, svg text.name.a { fill: var(--a); } circle.b, svg text.name.b { fill: var(--b); }
+.a { --own: var(--a); } .b { --own: var(--b); } .c { --own: var(--c); } .d { --own: var(--d); }
+.e { --own: var(--e); } .f { --own: var(--f); } .g { --own: var(--g); } .h { --own: var(--h); }
+polyline { stroke: var(--own); } circle, svg text.name { fill: var(--own); } .key { color: var(--own); font-weight: 600; }
+figure.plot { margin: 0; } figure.plot svg { touch-action: pan-y; cursor: crosshair; user-select: none; }
+svg .cursor { stroke: var(--soft); stroke-dasharray: 3 3; } svg .zoom { fill: var(--soft); opacity: .2; }
+svg text.value { paint-order: stroke; stroke: var(--card); stroke-width: 4px; font-weight: 600; }
+figure.plot button { font: inherit; color: inherit; background: none; border: 1px solid var(--line);
+  border-radius: .3rem; margin-right: .4rem; cursor: pointer; }
+figure.plot button[aria-pressed=true] { color: var(--ink); border-color: var(--soft); }
+@media print { figure.plot figcaption { display: none; } }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
 th, td { text-align: left; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { font-weight: 500; color: var(--soft); }

@@ -1,2 +1,11 @@
-# What commands print for scripts: --json and --quiet.
+# What commands print for scripts (--json and --quiet), and the pages of `report`.
 longstride_tests(console USES launch LINK ${json} TOGETHER Console COMMAND longstride)
+find_program(LONGSTRIDE_NODE NAMES node nodejs)
+if(LONGSTRIDE_NODE)
+  add_test(NAME console.report_script COMMAND ${LONGSTRIDE_NODE} ${CMAKE_CURRENT_LIST_DIR}/report_script.js
+    ${PROJECT_SOURCE_DIR}/launch/report/report_script.h)
+else()
+  add_test(NAME console.report_script COMMAND ${CMAKE_COMMAND} -E echo "skipped: there is no node")
+endif()
+set_tests_properties(console.report_script PROPERTIES LABELS fast TIMEOUT 60
+  SKIP_REGULAR_EXPRESSION "skipped: there is")

@@ -1,0 +1,151 @@
+#include "launch/report/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "framework/core/text/numbers.h"
+#include "framework/train/metrics/progress.h"
+#include "launch/report/html.h"
+#include "launch/run/run_directory.h"
+
+namespace longstride {
+namespace {
+
+std::string css_class(std::size_t run) { return std::string(1, static_cast<char>('a' + run)); }
+
+// The last part of each run's path, or the whole path if two have the same.
+std::vector<std::string> names_of(const std::vector<RunFacts>& runs) {
+  std::vector<std::string> names;
+  std::set<std::string> different;
+  for (const RunFacts& facts : runs) {
+    std::filesystem::path path = std::filesystem::path(facts.run).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    names.push_back(path.filename().string());
+    different.insert(names.back());
+  }
+  if (different.size() == names.size()) return names;
+  for (std::size_t i = 0; i < runs.size(); ++i) names[i] = runs[i].run;
+  return names;
+}
+
+std::string row(const std::string& element, const std::vector<std::string>& cells) {
+  std::string out = "<tr>";
+  for (const std::string& cell : cells) out += fmt::format("<{}>{}</{}>", element, cell, element);
+  return out + "</tr>\n";
+}
+
+std::string wide_table(const std::string& rows) { return "<div class=\"wide\"><table>\n" + rows + "</table></div>\n"; }
+
+std::string key(std::size_t run, const std::string& name) {
+  return fmt::format("<span class=\"key {}\">{}</span>", css_class(run), html_text(name));
+}
+
+// The lowest of a run's validation scores, and the newest.
+std::string validation(const RunHistory& history, bool lowest) {
+  if (history.evaluations.empty()) return "";
+  const auto less = [](const EvaluationPoint& a, const EvaluationPoint& b) {
+    return a.bits_per_byte < b.bits_per_byte;
+  };
+  const EvaluationPoint& point = lowest
+                                     ? *std::min_element(history.evaluations.begin(), history.evaluations.end(), less)
+                                     : history.evaluations.back();
+  return fmt::format("{:.4f} at {}", point.bits_per_byte, thousands(point.step));
+}
+
+std::string results(const std::vector<RunFacts>& runs, const std::vector<std::string>& names) {
+  std::string rows = row("th", {"run", "recipe", "parameters", "context", "step", "bytes seen", "valid, newest",
+                                "valid, lowest", "tokens/s", "device"});
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const RunFacts& facts = runs[i];
+    const auto seconds = facts.history.seconds_per_step(facts.step_tokens);
+    rows += row("td", {key(i, names[i]), html_text(facts.recipe.name),
+                       fmt::format("{:.2f} M", static_cast<double>(facts.model->parameters().count()) / 1e6),
+                       thousands(facts.recipe.data.context),
+                       thousands(facts.state.step) + " / " + thousands(facts.recipe.train.steps),
+                       rate_text(static_cast<double>(facts.state.tokens_seen)), validation(facts.history, false),
+                       validation(facts.history, true), seconds ? rate_text(facts.step_tokens / *seconds) : "",
+                       html_text(facts.history.device.empty() ? "the CPU" : facts.history.device)});
+  }
+  return wide_table(rows);
+}
+
+std::string scores(const std::vector<RunFacts>& runs, const std::vector<std::string>& names) {
+  std::string rows;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    for (const KeptEvaluation& e : kept_evaluations(runs[i].run))
+      rows += row("td", {key(i, names[i]), thousands(e.step), html_text(e.split),
+                         html_text(std::filesystem::path(e.data).filename().string()),
+                         e.min_context > 0 ? thousands(e.min_context) : "", thousands(e.bytes),
+                         fmt::format("{:.4f}", e.bits_per_byte)});
+  if (rows.empty()) return "";
+  return wide_table(row("th", {"run", "step", "split", "data", "minimum context", "bytes", "bits per byte"}) + rows);
+}
+
+using Points = std::vector<std::pair<double, double>>;
+
+std::string plot(const std::string& title, const std::vector<RunFacts>& runs, const std::vector<std::string>& names,
+                 const std::function<Points(const RunHistory&)>& points, bool dots, bool logarithmic = false) {
+  std::vector<Series> series;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    series.push_back({names[i], css_class(i), points(runs[i].history), dots});
+  return line_plot(title, series, logarithmic);
+}
+
+std::string curves(const std::vector<RunFacts>& runs, const std::vector<std::string>& names) {
+  const auto of_steps = [](double StepPoint::*value) {
+    return [value](const RunHistory& history) {
+      Points points;
+      for (const StepPoint& p : history.steps) points.emplace_back(static_cast<double>(p.step), p.*value);
+      return points;
+    };
+  };
+  const auto of_evaluations = [](const RunHistory& history) {
+    Points points;
+    for (const EvaluationPoint& p : history.evaluations)
+      points.emplace_back(static_cast<double>(p.step), p.bits_per_byte);
+    return points;
+  };
+  std::string legend = "<p>";
+  for (std::size_t i = 0; i < runs.size(); ++i) legend += key(i, names[i]) + " ";
+  return legend + "</p>\n<div class=\"plots\">\n" + plot("bits per byte, valid", runs, names, of_evaluations, true) +
+         plot("bits per byte, training", runs, names, of_steps(&StepPoint::bits_per_byte), false) +
+         plot("tokens per second", runs, names, of_steps(&StepPoint::tokens_per_second), false) +
+         plot("gradient norm", runs, names, of_steps(&StepPoint::grad_norm), false, true) +
+         plot("learning rate", runs, names, of_steps(&StepPoint::lr), false) + "</div>\n";
+}
+
+std::string differences(const std::vector<RunFacts>& runs, const std::vector<std::string>& names) {
+  std::map<std::string, std::vector<std::string>> values;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    for (const auto& [setting, value] : settings_by_key(runs[i].recipe)) {
+      std::vector<std::string>& row_of = values[setting];
+      row_of.resize(runs.size());
+      row_of[i] = value;
+    }
+  std::string rows;
+  for (const auto& [setting, of_runs] : values) {
+    if (std::set<std::string>(of_runs.begin(), of_runs.end()).size() == 1) continue;
+    std::vector<std::string> cells = {html_text(setting)};
+    for (const std::string& value : of_runs) cells.push_back(html_text(value));
+    rows += row("td", cells);
+  }
+  if (rows.empty()) return "<p>None.</p>\n";
+  std::vector<std::string> head = {"key"};
+  for (std::size_t i = 0; i < runs.size(); ++i) head.push_back(key(i, names[i]));
+  return wide_table(row("th", head) + rows);
+}
+
+}  // namespace
+
+std::string comparison(const std::vector<RunFacts>& runs) {
+  const std::vector<std::string> names = names_of(runs);
+  return section("Results", results(runs, names)) + section("Curves", curves(runs, names)) +
+         section("Scores", scores(runs, names)) + section("Settings that differ", differences(runs, names));
+}
+
+}  // namespace longstride

@@ -1,0 +1,50 @@
+#include "launch/report/run_facts.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "framework/core/errors.h"
+#include "framework/core/files/files.h"
+#include "framework/core/text/printable.h"
+#include "launch/run/run_records.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a checkpoint would say of a run that has none yet.
+CheckpointState state_before_checkpoints(const std::string& run) {
+  const std::string recipe = newest_record(run, "recipe.yaml"), environment = newest_record(run, "environment.json");
+  if (!fs::exists(recipe) || !fs::exists(environment))
+    throw user_error("{}: no run has begun there; start `longstride train` first", printable(run));
+  CheckpointState state;
+  state.recipe = read_file(recipe);
+  const auto kept = nlohmann::json::parse(read_file(environment), nullptr, false);
+  if (kept.is_object() && kept.contains("ranks") && kept.at("ranks").is_number_integer())
+    state.world_size = std::clamp(kept.at("ranks").get<int>(), 1, 1 << 20);
+  return state;
+}
+
+}  // namespace
+
+RunFacts read_run(const std::string& run, bool live) {
+  RunFacts facts;
+  facts.run = run;
+  const bool begun = live && checkpoint_steps(run).empty();
+  facts.state = begun ? state_before_checkpoints(run) : read_newest_state(run);
+  facts.recipe = recipe_of_run(facts.state.recipe, run + "/recipe.yaml");
+  facts.model = facts.recipe.model->make_model();
+  facts.history = read_history(run);
+  facts.step_tokens = static_cast<double>(facts.recipe.train.global_batch * facts.recipe.data.context);
+  facts.finished = facts.state.step >= facts.recipe.train.steps;
+  const std::int64_t logged = facts.history.steps.empty() ? 0 : facts.history.steps.back().step;
+  if (live && logged > facts.state.step) {
+    facts.state.tokens_seen += (logged - facts.state.step) * static_cast<std::int64_t>(facts.step_tokens);
+    facts.state.step = logged;
+  }
+  return facts;
+}
+
+}  // namespace longstride
