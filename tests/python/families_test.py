@@ -1,7 +1,7 @@
 """`longstride.load` gives the figure of `longstride eval` to 1e-6 bits per byte, for the four families of table 1."""
 import unittest
 
-from support import command, figure, need, noise, temporary_folder, write_dataset, write_recipe
+from support import DEVICE, command, figure, need, noise, temporary_folder, write_dataset, write_recipe
 
 need("torch", "numpy", "yaml", "h5py")
 
@@ -22,6 +22,8 @@ def pictures(counts, side):
 
 
 class Families(unittest.TestCase):
+    attention = "reference"
+
     @classmethod
     def setUpClass(cls):
         cls.context = temporary_folder()
@@ -39,7 +41,9 @@ class Families(unittest.TestCase):
     def compare(self, name, *options, min_context=0, cross_files=False, **which):
         expected = figure(name, *options, folder=self.folder)
         split = longstride.read_split(self.folder / f"{name}.h5", "test", cross_files)
-        found = longstride.evaluate(longstride.load(self.folder / name, **which), split, min_context)
+        model = longstride.load(self.folder / name, device=DEVICE, attention=self.attention, **which)
+        self.assertEqual(model.attention, self.attention)
+        found = longstride.evaluate(model, split, min_context)
         self.assertAlmostEqual(found.bits_per_byte, expected, delta=1e-6, msg=f"{name} {options}")
         self.assertLess(expected, 7.98, name)  # it has learnt something, so the weights matter
 

@@ -17,14 +17,17 @@ if(NOT tested_python)
 endif()
 
 set(python_tests_source ${CMAKE_CURRENT_LIST_DIR})
+set(python_environment LONGSTRIDE_COMMAND=$<TARGET_FILE:longstride> PYTHONDONTWRITEBYTECODE=1
+  LONGSTRIDE_ATTENTION_LIBRARY=$<TARGET_FILE:longstride_attention>)
 function(longstride_python_test name label)
   add_test(NAME python.${name} COMMAND ${tested_python} ${python_tests_source}/${name}_test.py)
   set_tests_properties(python.${name} PROPERTIES LABELS ${label} TIMEOUT 300 SKIP_RETURN_CODE 77
-    ENVIRONMENT "LONGSTRIDE_COMMAND=$<TARGET_FILE:longstride>;OMP_NUM_THREADS=2;PYTHONDONTWRITEBYTECODE=1")
+    ENVIRONMENT "${python_environment}")
 endfunction()
 longstride_python_test(model fast)
 longstride_python_test(runs fast)
 longstride_python_test(families fast)
 longstride_python_test(guide fast)
 longstride_python_test(peer fast)
+longstride_python_test(kernels fast)
 longstride_python_test(hub slow)  # imports transformers

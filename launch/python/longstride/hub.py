@@ -16,7 +16,9 @@ BEGIN = 256  # the token that every sequence begins with
 
 def config_of(model):
     dtype = str(next(model.parameters()).dtype).split(".")[-1]
-    s = model.settings
+    origin = dict(model.origin)
+    if "run" in origin:
+        origin["run"] = pathlib.Path(origin["run"]).name  # without the path, which is this machine's
     return {
         "architectures": ["LongstrideForCausalLM"],
         "auto_map": {
@@ -25,8 +27,8 @@ def config_of(model):
         },
         "model_type": "longstride",
         "torch_dtype": dtype,
-        "origin": getattr(model, "origin", {}),
-        "settings": s.to_dict(),
+        "origin": origin,
+        "settings": model.settings.to_dict(),
     }
 
 

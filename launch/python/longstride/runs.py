@@ -7,7 +7,7 @@ import torch
 
 from . import checkpoint as checkpoints
 from . import hub
-from .kernels import use_attention
+from .kernels import attention_of, use_attention
 from .model.settings import Keys, Settings, UserError, shown
 from .model.sparse_transformer import SparseTransformer
 from .tensors import read_tensors
@@ -23,6 +23,11 @@ class Model(SparseTransformer):
     def __init__(self, settings, origin):
         super().__init__(settings)
         self.origin = origin
+
+    @property
+    def attention(self):
+        """Which of "kernels" and "reference" computes attention, on the device and in the type of the weights."""
+        return attention_of(self)
 
     def save_pretrained(self, folder):
         """Writes a new folder in the layout of Hugging Face, with the code that reads it."""

@@ -8,6 +8,8 @@ from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from .configuration_longstride import LongstrideConfig
+from .patterns import attend  # noqa: F401  transformers 4 copies only the files that this one names
+from .sampling import generate  # noqa: F401
 from .settings import Settings, UserError
 from .sparse_transformer import START, SparseTransformer
 

@@ -1,0 +1,96 @@
+"""Modules whose attention is Longstride's kernels: the golden files, eval's figures, and what is refused."""
+import importlib.util
+import sys
+import unittest
+
+from support import DEVICE, SKIPPED, need
+
+need("torch", "numpy", "yaml", "h5py")
+
+import torch  # noqa: E402
+
+from longstride.kernels import Kernels, attention_of, use_attention  # noqa: E402
+
+try:
+    Kernels(strict=True)
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(SKIPPED)
+
+import families_test  # noqa: E402
+import model_test  # noqa: E402
+from longstride.model.settings import UserError  # noqa: E402
+from longstride.model.sparse_transformer import SparseTransformer  # noqa: E402
+
+
+class FiguresWithKernels(families_test.Families):
+    attention = "kernels"
+
+
+class GoldenWithKernels(unittest.TestCase):
+    def test_losses_and_gradients(self):
+        dtype, most = (torch.float64, 1e-12) if DEVICE == "cpu" else (torch.float32, 1e-5)
+        for name in model_test.CASES:
+            found = []
+            for attention in ("kernels", "reference"):
+                module, tokens = model_test.golden(name, dtype)
+                use_attention(module.to(DEVICE), attention)
+                losses = module.losses(tokens.to(DEVICE))
+                losses.mean().backward()
+                found.append([losses.detach(), *(p.grad for p in module.parameters())])
+            for a, b in zip(*found):
+                self.assertLess(float((a - b).norm()), most * max(1, float(b.norm())), name)
+            self.assertEqual(found[0][0].shape, found[1][0].shape)
+
+    def test_the_kernels_are_called_and_steps_of_generation_are_not(self):
+        module = SparseTransformer(model_test.settings()).to(DEVICE).eval()
+        use_attention(module, "auto")
+        self.assertEqual(attention_of(module), "kernels")
+        kernels, calls = module.layers[0].attention.attend.__self__, []
+        attention = kernels.attention
+        kernels.attention = lambda q, *rest: calls.append(q.shape[2]) or attention(q, *rest)
+        samples = module.generate(b"abcd", length=16, seed=2)
+        self.assertEqual(calls, [5])  # the prompt and the start
+        use_attention(module, "reference")
+        self.assertEqual(attention_of(module), "reference")
+        self.assertEqual(module.generate(b"abcd", length=16, seed=2), samples)
+
+    def test_what_they_do_not_compute_is_refused_or_left_to_the_reference(self):
+        strict, lenient = Kernels(strict=True), Kernels(strict=False)
+        q = torch.zeros(1, 2, 3, 4, device="meta")
+        pattern = SparseTransformer(model_test.settings()).settings.pattern
+        with self.assertRaises(UserError) as caught:
+            strict.attend(q, q, q, pattern, 0)
+        self.assertEqual(str(caught.exception), 'attention is "kernels", but the library of kernels has none for meta')
+        for attention, expected in (("auto", "reference"), ("kernels", "kernels")):
+            module = SparseTransformer(model_test.settings()).to("meta")
+            use_attention(module, attention)
+            self.assertEqual(attention_of(module), expected)
+        large = torch.zeros(1, 2, 3, 130)
+        for kernels, device in ((strict, "cpu"), (lenient, "cpu")):
+            found = kernels.attend(*[large.to(device)] * 3, pattern, 0)
+            self.assertEqual(tuple(found.shape), (1, 2, 3, 130))
+        if DEVICE == "cuda" and strict.has_cuda:
+            for q, message in [(large, "at most 128"), (large[..., :64].double(), "torch.float64 on the CPU alone")]:
+                with self.assertRaises(UserError) as caught:
+                    strict.attend(*[q.cuda()] * 3, pattern, 0)
+                self.assertIn(message, str(caught.exception))
+                self.assertEqual(lenient.attend(*[q.cuda()] * 3, pattern, 0).shape, q.shape)
+
+    def test_training_compiles_to_the_same_gradients(self):
+        if importlib.util.find_spec("torch._dynamo") is None:
+            self.skipTest("this PyTorch does not compile")
+        module, tokens = model_test.golden("fixed_merged", torch.float32)
+        use_attention(module.to(DEVICE), "kernels")
+        found = []
+        for run in (module, torch.compile(module, backend="aot_eager")):
+            module.zero_grad()
+            logits = run(tokens.to(DEVICE))
+            torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.to(DEVICE).long().flatten()).backward()
+            found.append([logits.detach(), *(p.grad.clone() for p in module.parameters())])
+        for a, b in zip(*found):
+            self.assertLess(float((a - b).norm()), 1e-5 * max(1, float(b.norm())))
+
+
+if __name__ == "__main__":
+    unittest.main()
