@@ -7,7 +7,9 @@ import importlib
 
 # name -> the module that has it
 _where = {
+    "Pattern": ".pattern",
     "UserError": ".model.settings",
+    "attention": ".attention_op",
     "evaluate": ".evaluation",
     "load": ".runs",
     "read_split": ".evaluation",

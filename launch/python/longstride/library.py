@@ -1,0 +1,144 @@
+"""The library longstride_attention through ctypes: kernels/c_api/attention.h."""
+import ctypes
+import json
+import os
+import pathlib
+import struct
+
+OK, INVALID, UNSUPPORTED, OUT_OF_MEMORY = range(4)
+CPU, CUDA = range(2)
+F32, F64, BF16, F16 = range(4)
+_name = "liblongstride_attention.so.0"
+
+
+class _Pattern(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", ctypes.c_size_t),
+        ("integration", ctypes.c_char_p),
+        ("parts", ctypes.POINTER(ctypes.c_char_p)),
+        ("part_count", ctypes.c_size_t),
+        ("stride", ctypes.c_int64),
+        ("window", ctypes.c_int64),
+        ("summary", ctypes.POINTER(ctypes.c_int64)),
+        ("summary_count", ctypes.c_size_t),
+        ("distinct_heads", ctypes.c_int32),
+        ("summary_inclusive", ctypes.c_int32),
+        ("layer", ctypes.c_int64),
+    ]
+
+
+class _PlanConfig(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", ctypes.c_size_t),
+        ("pattern", ctypes.POINTER(_Pattern)),
+        ("batch", ctypes.c_int64),
+        ("n", ctypes.c_int64),
+        ("heads", ctypes.c_int64),
+        ("key_size", ctypes.c_int64),
+        ("value_size", ctypes.c_int64),
+        ("scale", ctypes.c_double),
+        ("dtype", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+    ]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ("struct_bytes", "lse", "forward_scratch", "backward_scratch")]
+
+
+# The structs of calls, written by one call of pack: a tensor is a pointer and three strides, and pointers fit Q.
+_forward = struct.Struct("@N" + 4 * "P3q" + "PPNP")
+_backward = struct.Struct("@N" + 4 * "P3q" + "P" + 4 * "P3q" + "PNP")
+
+
+def _load():
+    """The library that LONGSTRIDE_ATTENTION_LIBRARY names, else the one that pip built, else one that is installed."""
+    named = os.environ.get("LONGSTRIDE_ATTENTION_LIBRARY")
+    built = pathlib.Path(__file__).parent / _name
+    path = named or (str(built) if built.exists() else _name)
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            f"the library {path} cannot be loaded ({error}); install the package with pip from Longstride's source "
+            "tree, or set LONGSTRIDE_ATTENTION_LIBRARY to the library's path") from error
+    library.longstride_last_error.restype = ctypes.c_char_p
+    library.longstride_version.restype = ctypes.c_char_p
+    library.longstride_attention_create.argtypes = [ctypes.POINTER(_PlanConfig), ctypes.POINTER(ctypes.c_void_p)]
+    library.longstride_attention_destroy.argtypes = [ctypes.c_void_p]
+    library.longstride_attention_destroy.restype = None
+    library.longstride_attention_memory.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Memory)]
+    for name in ("forward", "backward"):
+        getattr(library, f"longstride_attention_{name}").argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    return library
+
+
+_library = _load()
+_run_forward = _library.longstride_attention_forward
+_run_backward = _library.longstride_attention_backward
+
+
+def _check(status):
+    if status == OK:
+        return
+    sentence = _library.longstride_last_error().decode(errors="replace")
+    if status == INVALID:
+        raise ValueError(sentence)
+    if status == OUT_OF_MEMORY:
+        raise MemoryError(sentence)
+    raise RuntimeError(sentence)
+
+
+def _pattern_of(text):
+    """The struct of a pattern's text (pattern.py); it keeps what it points to alive."""
+    p = json.loads(text)
+    parts = [part.encode() for part in p["parts"]]
+    return _Pattern(
+        ctypes.sizeof(_Pattern), p["integration"].encode(), (ctypes.c_char_p * len(parts))(*parts), len(parts),
+        p["stride"], p["window"], (ctypes.c_int64 * len(p["summary"]))(*p["summary"]), len(p["summary"]),
+        p["distinct_heads"], p["summary_inclusive"], p["layer"])
+
+
+class Plan:
+    """An attention plan. Tensors are given as (pointer, batch stride, position stride, head stride)."""
+
+    def __init__(self, pattern, batch, n, heads, key_size, value_size, scale, dtype, device):
+        self._plan = ctypes.c_void_p()
+        described = _pattern_of(pattern)
+        config = _PlanConfig(
+            ctypes.sizeof(_PlanConfig), ctypes.pointer(described), batch, n, heads, key_size, value_size, scale, dtype,
+            device)
+        _check(_library.longstride_attention_create(ctypes.byref(config), ctypes.byref(self._plan)))
+        self._memory = self._memory_now()
+        self._fixed = device != CPU
+
+    def __del__(self):
+        if self._plan:
+            _library.longstride_attention_destroy(self._plan)
+
+    def _memory_now(self):
+        memory = _Memory(ctypes.sizeof(_Memory))
+        _check(_library.longstride_attention_memory(self._plan, ctypes.byref(memory)))
+        return memory
+
+    def scratch(self, backward):
+        """Bytes. On the CPU they change with the number of threads."""
+        if not self._fixed:
+            self._memory = self._memory_now()
+        return self._memory.backward_scratch if backward else self._memory.forward_scratch
+
+    def forward(self, q, k, v, o, lse, scratch, scratch_bytes, stream):
+        call = _forward.pack(_forward.size, *q, *k, *v, *o, lse, scratch, scratch_bytes, stream)
+        _check(_run_forward(self._plan, call))
+
+    def backward(self, q, k, v, o, lse, dout, dq, dk, dv, scratch, scratch_bytes, stream):
+        call = _backward.pack(_backward.size, *q, *k, *v, *o, lse, *dout, *dq, *dk, *dv, scratch, scratch_bytes, stream)
+        _check(_run_backward(self._plan, call))
+
+
+def version():
+    return _library.longstride_version().decode()
+
+
+def has_cuda():
+    return _library.longstride_has_cuda() == 1

@@ -1,0 +1,243 @@
+"""longstride.attention computes what the pattern defines, with gradients, for tensors as PyTorch has them."""
+import subprocess
+import sys
+import threading
+import unittest
+
+import support
+import torch
+from support import device, longstride
+
+P = longstride.Pattern
+strided = P(parts=["local", "column"], integration="merged", stride=7)
+
+
+class Results(unittest.TestCase):
+    def check(self, name, pattern, heads, n, sizes, dtype):
+        """An error may be twice the largest of a naive computation in the type, and the rounding of a few terms."""
+        tensors = support.inputs(2, heads, n, *sizes, dtype)
+        mask = support.allowed(pattern, heads, n).to(device)
+        right = support.results(lambda q, k, v: support.naive(q, k, v, mask), *(x.double() for x in tensors))
+        naive = support.results(lambda q, k, v: support.naive(q, k, v, mask), *tensors)
+        found = support.results(lambda q, k, v: longstride.attention(q, k, v, pattern), *tensors)
+        # What has no error in the naive computation, as with one key, has that of sums in the type of scores.
+        exact = torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
+        terms = 4 * exact * sum(sizes)
+        for what, x, y, z in zip(("o", "dq", "dk", "dv"), right, naive, found):
+            least = terms + 2 * torch.finfo(dtype).eps * x.abs().max().item()
+            most = 2 * (y.double() - x).nan_to_num().abs().max().item() + least
+            error = (z.double() - x).abs().max().item()
+            self.assertLessEqual(error, most, f"{what} of {name}, {heads} heads, n {n}, sizes {sizes}, {dtype}")
+            self.assertLess(most, 0.3)
+
+    def test_every_pattern_type_and_size_of_heads_at_ragged_lengths(self):
+        cases = 0
+        sizes = [(16, 16), (64, 64), (24, 40), (128, 128), (33, 7)]
+        for name, pattern in support.patterns(4):
+            for n in (1, 37, 130):
+                for dtype in support.dtypes:
+                    with self.subTest(pattern=name, n=n, dtype=dtype):
+                        self.check(name, pattern, 4, n, sizes[cases % len(sizes)], dtype)
+                    cases += 1
+        self.assertGreater(cases, 300)
+
+    def test_a_long_sequence(self):
+        pattern = P(parts=["fixed_block", "fixed_summary"], integration="merged", stride=128, summary=32)
+        self.check("fixed", pattern, 2, 1500, (64, 64), support.dtypes[0])
+
+    def test_a_row_that_may_attend_to_nothing_is_zero_without_gradient(self):
+        pattern = P(parts=["fixed_summary"], stride=16, summary=4)
+        tensors = support.inputs(1, 2, 40, 16, 16, torch.float32)
+        o, dq, _, _ = support.results(lambda q, k, v: longstride.attention(q, k, v, pattern), *tensors)
+        self.assertEqual(o[:, :, :12].abs().max().item(), 0)
+        self.assertEqual(dq[:, :, :12].abs().max().item(), 0)
+        self.assertGreater(o[:, :, 12:].abs().min().item(), 0)
+
+    def test_the_scale_is_as_given(self):
+        q, k, v, _ = support.inputs(1, 2, 40, 16, 16, torch.float32)
+        same = longstride.attention(q, k, v, strided, scale=0.25)
+        self.assertTrue(torch.equal(longstride.attention(q, k, v, strided), same))
+        other = longstride.attention(2 * q, k, v, strided, scale=0.125)
+        torch.testing.assert_close(other, same)
+        self.assertFalse(torch.equal(longstride.attention(q, k, v, strided, scale=0.125), same))
+
+
+class Tensors(unittest.TestCase):
+    def setUp(self):
+        self.tensors = support.inputs(2, 4, 37, 16, 16, torch.float32)
+        self.right = support.results(self.run_strided, *self.tensors)
+
+    @staticmethod
+    def run_strided(q, k, v):
+        return longstride.attention(q, k, v, strided)
+
+    def assert_same(self, found):
+        for x, y in zip(self.right, found):
+            self.assertTrue(torch.equal(x, y))
+
+    def test_strides_do_not_matter(self):
+        packed = torch.stack([x.transpose(1, 2) for x in self.tensors[:3]], 2)  # (batch, n, 3, heads, size)
+        q, k, v = (x.transpose(1, 2) for x in packed.unbind(2))
+        self.assertFalse(q.is_contiguous())
+        self.assert_same(support.results(self.run_strided, q, k, v, self.tensors[3]))
+        columns = [x.transpose(2, 3).contiguous().transpose(2, 3) for x in self.tensors]
+        self.assertNotEqual(columns[0].stride(3), 1)
+        self.assert_same(support.results(self.run_strided, *columns))
+
+    def test_a_gradient_may_be_one_element_for_all(self):
+        q, k, v, dout = self.tensors
+        ones = support.results(self.run_strided, q, k, v, torch.ones_like(dout))
+        expanded = support.results(self.run_strided, q, k, v, torch.ones(1, device=device)[0].expand(dout.shape))
+        for x, y in zip(ones, expanded):
+            self.assertTrue(torch.equal(x, y))
+
+    def test_keys_may_be_one_head_for_all(self):
+        q, k, v, dout = self.tensors
+        expanded = k[:, :1].expand(k.shape)
+        found = support.results(self.run_strided, q, expanded, v, dout)
+        right = support.results(self.run_strided, q, expanded.contiguous(), v, dout)
+        for x, y in zip(right, found):
+            torch.testing.assert_close(x, y)
+
+    def test_the_result_is_in_memory_as_the_next_layer_reads_it(self):
+        o = self.run_strided(*self.tensors[:3])
+        self.assertTrue(o.transpose(1, 2).is_contiguous())
+
+    def test_no_sequences(self):
+        for x in support.results(self.run_strided, *(x[:0] for x in self.tensors)):
+            self.assertEqual(x.shape, (0, 4, 37, 16))
+
+    def test_only_some_gradients(self):
+        q, k, v, dout = self.tensors
+        v = v.detach().requires_grad_()
+        self.assertTrue(torch.equal(torch.autograd.grad(self.run_strided(q, k, v), v, dout)[0], self.right[3]))
+
+    def test_without_gradients(self):
+        q, k, v, _ = (x.detach().requires_grad_() for x in self.tensors)
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                o = self.run_strided(q, k, v)
+            self.assertFalse(o.requires_grad)
+            self.assertTrue(torch.equal(o, self.right[0]))
+
+    def test_threads_share_a_plan(self):
+        found = [None] * 4
+
+        def work(i):
+            found[i] = support.results(self.run_strided, *self.tensors)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(found))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for results in found:
+            self.assert_same(results)
+
+    @unittest.skipIf(device.type != "cpu", "of the CPU")
+    def test_the_number_of_threads_may_change(self):
+        before = torch.get_num_threads()
+        try:
+            for threads in (1, 5):
+                torch.set_num_threads(threads)
+                self.assert_same(support.results(self.run_strided, *self.tensors))
+        finally:
+            torch.set_num_threads(before)
+
+    @unittest.skipIf(device.type != "cuda", "of a GPU")
+    def test_work_is_on_the_current_stream(self):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(50_000_000)
+            tensors = [x.clone() for x in self.tensors]  # not written before the sleep ends
+            found = support.results(self.run_strided, *tensors)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.assert_same(found)
+
+    @unittest.skipIf(device.type != "cuda", "of a GPU")
+    def test_a_cuda_graph_replays_both_directions(self):
+        q, k, v, dout = (torch.zeros_like(x) for x in self.tensors)
+        for x in (q, k, v):
+            x.requires_grad_()
+        graph = torch.cuda.CUDAGraph()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.autograd.grad(self.run_strided(q, k, v), (q, k, v), dout)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(graph):
+            o = self.run_strided(q, k, v)
+            gradients = torch.autograd.grad(o, (q, k, v), dout)
+        with torch.no_grad():
+            for x, given in zip((q, k, v, dout), self.tensors):
+                x.copy_(given)
+        graph.replay()
+        self.assert_same([o.detach(), *gradients])
+
+
+class Mistakes(unittest.TestCase):
+    def setUp(self):
+        self.q, self.k, self.v, _ = support.inputs(1, 2, 8, 16, 16, torch.float32)
+
+    def refuses(self, sentence, q=None, k=None, v=None, pattern=strided, error=ValueError, **settings):
+        q, k, v = (x if y is None else y for x, y in zip((self.q, self.k, self.v), (q, k, v)))
+        with self.assertRaises(error) as caught:
+            longstride.attention(q, k, v, pattern, **settings)
+        self.assertIn(sentence, str(caught.exception))
+
+    def test_patterns(self):
+        self.refuses("parts has 'diagonal', but must name dense, local, column, fixed_block or fixed_summary",
+                     pattern=P(parts=["diagonal"]))
+        self.refuses("integration is 'both', but must be one of interleaved, merged, multihead",
+                     pattern=P(integration="both"))
+        self.refuses("stride is 0, but column needs a positive number of positions", pattern=P(parts=["column"]))
+        self.refuses("pattern is 'dense', but must be a longstride.Pattern", pattern="dense")
+        for sentence, names in [
+            ("parts is 'local', but must be a list of names: ['local']", dict(parts="local")),
+            ("stride is '7', but must be a whole number below 2^63", dict(parts=["column"], stride="7")),
+            ("summary is [2.5], but must be a whole number below 2^63", dict(summary=[2.5])),
+            ("distinct_heads is 1, but must be True or False", dict(distinct_heads=1)),
+            ("window is 9223372036854775808, but must be a whole number below 2^63", dict(window=2**63)),
+            ("integration is None and parts ['dense'], but must be names", dict(integration=None)),
+        ]:
+            with self.assertRaises(ValueError) as caught:
+                P(**names)
+            self.assertEqual(str(caught.exception), sentence)
+
+    def test_tensors(self):
+        self.refuses("q, k and v are (1, 2, 8, 16), (1, 2, 7, 16) and (1, 2, 8, 16), but must be (batch, heads, n, key "
+                     "size), the same, and (batch, heads, n, value size)", k=self.k[:, :, :7])
+        self.refuses("q, k and v are torch.float32, torch.float32 and torch.bfloat16, but must be of one type",
+                     v=self.v.bfloat16())
+        self.refuses("q, k and v are on ", v=self.v.to("meta"))
+        ints = self.q.int()
+        self.refuses("q, k and v are torch.int32, torch.int32 and torch.int32, but must be of one type", ints, ints,
+                     ints)
+        self.refuses("scale is -1, but must be a positive number", scale=-1.0)
+        self.refuses("n is 0, but must be from 1 to 16777216", self.q[:, :, :0], self.k[:, :, :0], self.v[:, :, :0])
+
+    @unittest.skipIf(device.type != "cuda", "of a GPU")
+    def test_limits_of_gpus(self):
+        large = torch.zeros(1, 1, 8, 136, device=device)
+        self.refuses("key_size is 136, but must be from 1 to 128", large, large, large)
+        double = self.q.double()
+        self.refuses("dtype is f64, but a GPU computes in f32, bf16 and f16", double, double, double)
+
+    def test_a_second_derivative_is_refused(self):
+        q = self.q.requires_grad_()
+        o = longstride.attention(q, self.k, self.v, strided)
+        (dq,) = torch.autograd.grad(o.sum(), q, create_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "longstride.attention has gradients of the first order only"):
+            torch.autograd.grad(dq.sum(), q)
+
+    def test_a_library_that_is_missing(self):
+        run = subprocess.run([sys.executable, "-c", "import longstride; longstride.attention"], capture_output=True,
+                             text=True, env={**support.os.environ, "LONGSTRIDE_ATTENTION_LIBRARY": "/none.so"})
+        self.assertNotEqual(run.returncode, 0)
+        self.assertIn("ImportError: the library /none.so cannot be loaded", run.stderr)
+        self.assertIn("install the package with pip from Longstride's source tree", run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,115 @@
+"""PyTorch's own checks of the operators, and torch.compile: the same bits as without it."""
+import shutil
+import unittest
+
+import support
+import torch
+from support import device, longstride
+
+P = longstride.Pattern
+longstride.attention  # registers the operators
+fixed = P(parts=["fixed_block", "fixed_summary"], integration="merged", stride=16, summary=4)
+
+
+class Operators(unittest.TestCase):
+    def test_opcheck(self):
+        forward, backward = torch.ops.longstride.attention, torch.ops.longstride.attention_backward
+        for dtype in support.dtypes:
+            for shape in ((2, 4, 37, 16, 24), (1, 2, 1, 16, 16)):
+                q, k, v, dout = support.inputs(*shape, dtype)
+                with self.subTest(dtype=dtype, shape=shape):
+                    o, lse = forward(q, k, v, fixed.text, 0.0)
+                    torch.library.opcheck(backward, (dout, q, k, v, o, lse, fixed.text, 0.0))
+                    torch.library.opcheck(forward, (q, k, v, fixed.text, 0.0))
+                    q, k, v = (x.requires_grad_() for x in (q, k, v))
+                    torch.library.opcheck(forward, (q, k, v, fixed.text, 0.5))
+                    columns = q.transpose(1, 2).contiguous().transpose(1, 2)
+                    torch.library.opcheck(forward, (columns, k, v, fixed.text, 0.5))
+
+    def test_fake_tensors_have_the_shapes_and_strides_of_real_ones(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        q, k, v, _ = support.inputs(2, 4, 37, 16, 24, torch.float32)
+        real = torch.ops.longstride.attention(q, k, v, fixed.text, 0.0)
+        with FakeTensorMode() as mode:
+            fake = torch.ops.longstride.attention(*(mode.from_tensor(x) for x in (q, k, v)), fixed.text, 0.0)
+        for x, y in zip(real, fake):
+            self.assertEqual((x.shape, x.stride(), x.dtype), (y.shape, y.stride(), y.dtype))
+        with self.assertRaises(ValueError) as caught, FakeTensorMode() as mode:
+            longstride.attention(*(mode.from_tensor(x) for x in (q, v, v)), fixed)
+        self.assertIn("but must be (batch, heads, n, key size)", str(caught.exception))
+
+
+class Compiled(unittest.TestCase):
+    def check(self, backend, pattern, **options):
+        torch._dynamo.reset()
+
+        def run(q, k, v):
+            return longstride.attention(q * 2, k, v, pattern) + 1
+
+        compiled = torch.compile(run, fullgraph=True, backend=backend, **options)
+        for n in (37, 53, 130):
+            tensors = support.inputs(2, 4, n, 16, 24, torch.float32, seed=n)
+            for x, y in zip(support.results(run, *tensors), support.results(compiled, *tensors)):
+                self.assertTrue(torch.equal(x, y), f"n {n}")
+
+    def test_one_graph_of_fixed_shapes(self):
+        self.check("aot_eager", fixed, dynamic=False)
+
+    def test_one_graph_of_any_shape(self):
+        self.check("aot_eager", fixed, dynamic=True)
+
+    @unittest.skipIf(device.type == "cpu" and shutil.which("g++") is None, "there is no g++")
+    def test_inductor(self):
+        self.check("inductor", fixed)
+
+    @unittest.skipIf(device.type != "cuda", "of a GPU")
+    def test_inductor_with_cuda_graphs(self):
+        self.check("inductor", fixed, mode="reduce-overhead")
+
+
+class Module(torch.nn.Module):
+    """Attention of a layer, as a user writes it."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.packed = torch.nn.Linear(width, 3 * width)
+        self.output = torch.nn.Linear(width, width)
+
+    def forward(self, x):
+        batch, n, width = x.shape
+        q, k, v = self.packed(x).view(batch, n, 3, self.heads, width // self.heads).transpose(1, 3).unbind(2)
+        return self.output(longstride.attention(q, k, v, fixed).transpose(1, 2).reshape(batch, n, width))
+
+
+class Modules(unittest.TestCase):
+    def test_a_compiled_module_learns_as_the_module_does(self):
+        losses = {}
+        for compiled in (False, True):
+            torch._dynamo.reset()
+            torch.manual_seed(1)
+            module = Module(32, 2).to(device)
+            run = torch.compile(module, fullgraph=True, backend="aot_eager") if compiled else module
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+            x = torch.randn(2, 50, 32).to(device)
+            losses[compiled] = []
+            for _ in range(5):
+                loss = (run(x) - x.roll(1, 1)).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses[compiled].append(loss.item())
+        self.assertLess(losses[False][-1], losses[False][0])
+        for x, y in zip(losses[False], losses[True]):
+            self.assertAlmostEqual(x, y, delta=1e-5)
+
+    def test_it_is_exported(self):
+        module = Module(32, 2).to(device)
+        x = torch.randn(2, 50, 32).to(device)
+        exported = torch.export.export(module, (x,))
+        torch.testing.assert_close(exported.module()(x), module(x))
+
+
+if __name__ == "__main__":
+    unittest.main()
