@@ -44,9 +44,9 @@ class Runs(unittest.TestCase):
         self.assertIn(message, str(caught.exception))
         self.assertNotIn("\n", str(caught.exception))
 
-    def rewrite(self, run, change):
-        """Changes the last checkpoint's state.json, and its checksum with it."""
-        path = run / "checkpoints" / "step-00000060" / "state.json"
+    def rewrite(self, run, change, step=60):
+        """Changes the state.json of a checkpoint, by default the last, and its checksum with it."""
+        path = run / "checkpoints" / f"step-{step:08}" / "state.json"
         state = json.loads(path.read_text())
         del state["checksum"]
         change(state)
@@ -135,6 +135,21 @@ class Runs(unittest.TestCase):
 
             self.rewrite(run, change)
             self.refused(message, lambda run=run: longstride.load(run, checkpoint=60))
+
+    def test_the_best_is_the_newest_of_the_lowest_losses_over_as_many_bytes_as_the_newest(self):
+        for losses, sizes, best in [((2.0, 1.0, 3.0), (9, 9, 9), 40), ((1.0, 1.0, 3.0), (9, 9, 9), 40),
+                                    ((1.0, 2.0, 3.0), (8, 9, 9), 40), ((None, 2.0, 1.5), (9, 9, 9), 60)]:
+            run = self.copied()
+            for step, loss, size in zip((20, 40, 60), losses, sizes):
+                self.rewrite(run, lambda state: state.update(valid_loss=loss, valid_bytes=size), step)
+            self.assertEqual(longstride.load(run, checkpoint="best").origin["step"], best, losses)
+            chosen = json.loads(command("eval", run, "--checkpoint", "best", "--device", "cpu", "--json",
+                                        folder=self.folder))
+            self.assertEqual(chosen["step"], best, losses)
+        for step in (20, 40, 60):
+            self.rewrite(run, lambda state: state.pop("valid_loss"), step)
+        self.refused("none of its checkpoints has a validation loss to choose the best by",
+                     lambda: longstride.load(run, checkpoint="best"))
 
     def test_a_later_format_is_refused_even_if_an_older_checkpoint_is_there(self):
         run = self.copied()
