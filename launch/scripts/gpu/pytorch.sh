@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All checks of longstride.attention on a GPU: builds the library, runs the tests of the operators there, measures what
-# they add on the host, and times them next to FlexAttention.
+# All checks of longstride.attention on a GPU: builds the library, runs the tests of the operators and of loaded models
+# there, measures what the operators add on the host, and times them next to FlexAttention.
 #
 #   launch/scripts/gpu/pytorch.sh BUILD OUTPUT [--python python3] [--jobs N]
 #
@@ -51,6 +51,7 @@ check build build_library
 [ $failed -eq 0 ] || exit 1
 check attention on_gpu attention
 check compile on_gpu compile
+check models env LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/python/kernels_test.py" -v
 check speed "$python" "$root/launch/scripts/peers/attention_op.py"
 cat "$output/speed.log"
 exit $failed
