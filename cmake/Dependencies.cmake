@@ -1,6 +1,6 @@
 # The project's dependencies. Required: a C++20 compiler, OpenMP, OpenBLAS, MPI, HDF5, yaml-cpp, libpng, zlib,
 # libcrypto, CLI11, spdlog, fmt, nlohmann-json. Optional, and reported at configure time: CUDA, NCCL, libarchive,
-# libsndfile, soxr.
+# libjpeg, libwebp, libsndfile, soxr.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 if(LONGSTRIDE_FUZZERS)
@@ -47,6 +47,10 @@ target_link_libraries(longstride_openblas INTERFACE ${OPENBLAS_LIBRARY})
 
 # Needed only to read archives, .npz files, and text compressed by xz, bzip2 or zstd.
 pkg_check_modules(LIBARCHIVE IMPORTED_TARGET libarchive)
+
+# Only `prepare images` needs these, each for the pictures of its name.
+pkg_check_modules(JPEG IMPORTED_TARGET libjpeg)
+pkg_check_modules(WEBP IMPORTED_TARGET libwebp libwebpdemux)
 
 # Only `prepare audio` needs these, and it needs both.
 pkg_check_modules(SNDFILE IMPORTED_TARGET sndfile)

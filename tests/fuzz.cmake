@@ -23,7 +23,8 @@ function(longstride_fuzzer name source)
   set(corpus ${folder}/${name}_corpus)
   if(EXISTS ${folder}/make_corpus.cpp)
     set(corpus ${CMAKE_CURRENT_BINARY_DIR}/corpus_${room}/${name})
-    set(encoders PNG::PNG ZLIB::ZLIB PkgConfig::LIBARCHIVE longstride::hdf5)  # used to write the corpus, and by mutators
+    # Used to write the corpus, and by mutators.
+    set(encoders PNG::PNG ZLIB::ZLIB PkgConfig::LIBARCHIVE PkgConfig::JPEG PkgConfig::WEBP longstride::hdf5)
     target_link_libraries(fuzz_${name} PRIVATE ${encoders})
     file(MAKE_DIRECTORY ${corpus})
     if(NOT TARGET make_corpus_${room})
@@ -38,7 +39,7 @@ function(longstride_fuzzer name source)
     set(corpus)
   endif()
   set(memory 2048)
-  if(name MATCHES "^(archive|hdf5|wav)$")  # libraries that a file could make allocate any amount
+  if(name MATCHES "^(archive|hdf5|picture|wav)$")  # libraries that a file could make allocate any amount
     set(memory 512)
   endif()
   add_test(NAME fuzz.${name}

@@ -22,6 +22,9 @@ class Archive : public ByteStream {
 // `blob` must outlive the archive. UserError if it is not an archive.
 std::unique_ptr<Archive> open_archive(const Blob& blob);
 
+// A zip archive that is read once from first to last, as within another archive.
+std::unique_ptr<Archive> open_zip_stream(std::unique_ptr<ByteStream> stream);
+
 // The content of a file compressed once. format: "xz", "bzip2" or "zstd". `blob` must outlive the stream. UserError if
 // the file is damaged, cut short or followed by anything else.
 std::unique_ptr<UnsizedStream> open_compressed(const Blob& blob, const std::string& format);

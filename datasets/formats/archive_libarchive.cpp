@@ -13,15 +13,11 @@
 namespace longstride {
 namespace {
 
-// libarchive reading a blob.
+// libarchive reading a blob, or a stream.
 class Reader {
  public:
-  explicit Reader(const Blob& blob) : blob_(blob), buffer_(std::size_t{1} << 16) {
-    LONGSTRIDE_CHECK(reader_ != nullptr, "libarchive gives no reader");
-    archive_read_set_read_callback(reader_.get(), supply);
-    archive_read_set_seek_callback(reader_.get(), seek);
-    archive_read_set_callback_data(reader_.get(), this);
-  }
+  explicit Reader(const Blob& blob) : Reader(&blob, nullptr) { archive_read_set_seek_callback(reader_.get(), seek); }
+  explicit Reader(ByteStream& stream) : Reader(nullptr, &stream) {}
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
@@ -40,11 +36,21 @@ class Reader {
     void operator()(archive* reader) const { archive_read_free(reader); }
   };
 
+  Reader(const Blob* blob, ByteStream* stream) : blob_(blob), stream_(stream), buffer_(std::size_t{1} << 16) {
+    LONGSTRIDE_CHECK(reader_ != nullptr, "libarchive gives no reader");
+    archive_read_set_read_callback(reader_.get(), supply);
+    archive_read_set_callback_data(reader_.get(), this);
+  }
+
   static la_ssize_t supply(archive*, void* self, const void** out) {
     auto& a = *static_cast<Reader*>(self);
     try {
-      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(a.buffer_.size(), a.blob_.size() - a.at_));
-      a.blob_.read(a.at_, a.buffer_.data(), count);
+      const std::uint64_t left = a.stream_ != nullptr ? a.stream_->left() : a.blob_->size() - a.at_;
+      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(a.buffer_.size(), left));
+      if (a.stream_ != nullptr)
+        a.stream_->read(a.buffer_.data(), count);
+      else
+        a.blob_->read(a.at_, a.buffer_.data(), count);
       a.at_ += count;
       *out = a.buffer_.data();
       return static_cast<la_ssize_t>(count);
@@ -56,13 +62,14 @@ class Reader {
 
   static la_int64_t seek(archive*, void* self, la_int64_t offset, int whence) {
     auto& a = *static_cast<Reader*>(self);
-    const auto size = static_cast<la_int64_t>(a.blob_.size());
+    const auto size = static_cast<la_int64_t>(a.blob_->size());
     const la_int64_t base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? static_cast<la_int64_t>(a.at_) : size;
     a.at_ = static_cast<std::uint64_t>(std::clamp<la_int64_t>(offset, -base, size - base) + base);
     return static_cast<la_int64_t>(a.at_);
   }
 
-  const Blob& blob_;
+  const Blob* blob_;  // or null
+  ByteStream* stream_;
   std::vector<std::uint8_t> buffer_;
   std::uint64_t at_ = 0;
   std::exception_ptr failure_;
@@ -71,13 +78,18 @@ class Reader {
 
 class LibArchive final : public Archive {
  public:
-  explicit LibArchive(const Blob& blob) : blob_(blob), reader_(blob) {
+  explicit LibArchive(const Blob& blob) : archive_name_(blob.name()), reader_(blob) {
     archive_read_support_format_tar(reader_.get());
     archive_read_support_format_zip_seekable(reader_.get());  // reads the directory, so a truncated zip is refused
     archive_read_support_filter_gzip(reader_.get());
     archive_read_support_filter_xz(reader_.get());
     archive_read_support_filter_bzip2(reader_.get());
     archive_read_support_filter_zstd(reader_.get());
+    if (archive_read_open1(reader_.get()) != ARCHIVE_OK) throw damaged();
+  }
+  explicit LibArchive(std::unique_ptr<ByteStream> zip)
+      : archive_name_(zip->name()), stream_(std::move(zip)), reader_(*stream_) {
+    archive_read_support_format_zip_streamable(reader_.get());
     if (archive_read_open1(reader_.get()) != ARCHIVE_OK) throw damaged();
   }
 
@@ -91,7 +103,7 @@ class LibArchive final : public Archive {
         const bool zip = (archive_format(reader_.get()) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_ZIP;
         if (!zip && archive_filter_bytes(reader_.get(), 0) == before)
           throw user_error("{}: lacks the end mark of a tar archive, so it is cut short; copy or download it again",
-                           blob_.name());
+                           archive_name_);
         return false;
       }
       // A name outside the locale's character set is only a warning, and is used unchanged.
@@ -101,11 +113,11 @@ class LibArchive final : public Archive {
       const char* name = archive_entry_pathname(entry_);
       if (name == nullptr) name = archive_entry_pathname_utf8(entry_);
       member_ = name == nullptr ? "" : name;
-      name_ = blob_.name() + ":" + member_;
+      name_ = archive_name_ + ":" + member_;
       if (archive_entry_is_encrypted(entry_) != 0)
-        throw user_error("{}: '{}' in it is encrypted; unpack it first", blob_.name(), member_);
+        throw user_error("{}: '{}' in it is encrypted; unpack it first", archive_name_, member_);
       if (archive_entry_size_is_set(entry_) == 0 || archive_entry_size(entry_) < 0)
-        throw user_error("{}: '{}' in it has no size; pack it again", blob_.name(), member_);
+        throw user_error("{}: '{}' in it has no size; pack it again", archive_name_, member_);
       left_ = static_cast<std::uint64_t>(archive_entry_size(entry_));
       return true;
     }
@@ -126,10 +138,11 @@ class LibArchive final : public Archive {
  private:
   UserError damaged() const {
     return user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again",
-                      member_.empty() ? blob_.name() : name_, reader_.reason());
+                      member_.empty() ? archive_name_ : name_, reader_.reason());
   }
 
-  const Blob& blob_;
+  std::string archive_name_;
+  std::unique_ptr<ByteStream> stream_;  // what is read, if not a blob
   Reader reader_;
   archive_entry* entry_ = nullptr;  // the current one
   std::string member_, name_;
@@ -177,6 +190,10 @@ class Compressed final : public UnsizedStream {
 }  // namespace
 
 std::unique_ptr<Archive> open_archive(const Blob& blob) { return std::make_unique<LibArchive>(blob); }
+
+std::unique_ptr<Archive> open_zip_stream(std::unique_ptr<ByteStream> stream) {
+  return std::make_unique<LibArchive>(std::move(stream));
+}
 
 std::unique_ptr<UnsizedStream> open_compressed(const Blob& blob, const std::string& format) {
   return std::make_unique<Compressed>(blob, format);

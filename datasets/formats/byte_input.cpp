@@ -46,11 +46,15 @@ std::string recognised_format(const Blob& blob) {
       {"\x93NUMPY"sv, "NumPy"},
       {"\x89HDF"sv, "HDF5"},
   };
-  char first[8] = {};
-  const std::size_t count = std::min<std::size_t>(sizeof first, static_cast<std::size_t>(blob.size()));
-  blob.read(0, first, count);
+  char head[512] = {};  // as long as the header of a tar archive
+  const std::size_t count = std::min<std::size_t>(sizeof head, static_cast<std::size_t>(blob.size()));
+  blob.read(0, head, count);
+  const std::string_view first(head, count);
+  constexpr std::size_t tar_magic_at = 257;
+  if (count > tar_magic_at && first.substr(tar_magic_at).starts_with("ustar"sv)) return "tar";
   for (const Magic& magic : known)
-    if (std::string_view(first, count).starts_with(magic.bytes)) return magic.format;
+    if (first.starts_with(magic.bytes)) return magic.format;
+  if (first.starts_with("RIFF"sv) && first.substr(0, 12).ends_with("WEBP"sv)) return "WebP";
   return "";
 }
 

@@ -79,7 +79,7 @@ class UnsizedStream {
   virtual std::size_t read(void* out, std::size_t most) = 0;
 };
 
-// "gzip", "xz", "zip", "pickle" .., from the first bytes; empty if they match no known format.
+// "gzip", "tar", "zip", "pickle" .., from the first bytes, of which 512 suffice; empty if they match no known format.
 std::string recognised_format(const Blob& blob);
 
 }  // namespace longstride

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <string_view>
 
-#include "datasets/formats/archive.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
@@ -171,17 +170,16 @@ NpyPictures npy_pictures(const NpyHeader& header, std::int64_t side, const std::
   return pictures;
 }
 
-std::unique_ptr<ByteStream> open_npz_pictures(const Blob& blob) {
+std::unique_ptr<ByteStream> open_npz_pictures(const std::function<std::unique_ptr<Archive>()>& open,
+                                              const std::string& name) {
   std::vector<std::string> names;
-  for (const auto archive = open_archive(blob); archive->next();) names.push_back(archive->member());
-  const bool named = std::find(names.begin(), names.end(), "data.npy") != names.end();
-  if (!named && names.size() != 1)
-    throw user_error("{}: has no array 'data' among its {} ({}); save the pictures under that name", blob.name(),
-                     names.size(),
+  for (auto archive = open(); archive->next(); names.push_back(archive->member()))
+    if (archive->member() == "data.npy") return archive;
+  if (names.size() != 1)
+    throw user_error("{}: has no array 'data' among its {} ({}); save the pictures under that name", name, names.size(),
                      fmt::join(names.begin(), names.begin() + std::min<std::ptrdiff_t>(names.size(), 5), " "));
-  auto archive = open_archive(blob);
-  while (archive->next() && named && archive->member() != "data.npy") {
-  }
+  auto archive = open();
+  archive->next();
   return archive;
 }
 

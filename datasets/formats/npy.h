@@ -1,10 +1,12 @@
 // Reads NumPy's array files, for pictures: uint8, C order.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "datasets/formats/archive.h"
 #include "datasets/formats/byte_input.h"
 
 namespace longstride {
@@ -31,8 +33,9 @@ struct NpyPictures {
 // side: the number of rows and columns that the pictures must have. UserError, saying what is accepted, otherwise.
 NpyPictures npy_pictures(const NpyHeader& header, std::int64_t side, const std::string& name);
 
-// The array of pictures in a .npz file: `data`, as in the published downsampled ImageNet, or else the only one. `blob`
-// must outlive the stream.
-std::unique_ptr<ByteStream> open_npz_pictures(const Blob& blob);
+// The array of pictures in a .npz file, which `open` opens from its beginning: `data`, as in the published downsampled
+// ImageNet, or else the only one.
+std::unique_ptr<ByteStream> open_npz_pictures(const std::function<std::unique_ptr<Archive>()>& open,
+                                              const std::string& name);
 
 }  // namespace longstride

@@ -7,7 +7,7 @@
 #include "datasets/formats/archive.h"
 #include "datasets/formats/input_files.h"
 #include "datasets/formats/npy.h"
-#include "datasets/formats/png.h"
+#include "datasets/formats/pictures/picture.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 using SourceSink = std::function<void(const SourceFile&)>;
 using Bytes = std::vector<std::uint8_t>;
-constexpr std::uint64_t largest_png = std::uint64_t{256} << 20;
+constexpr std::uint64_t largest_file = std::uint64_t{256} << 20;
 constexpr std::uint64_t most_held = std::uint64_t{1} << 30;  // bytes of an archive's files in memory
 
 UserError grey_refused(const std::string& name) {
@@ -29,37 +29,68 @@ void give_grey(const std::uint8_t* grey, std::int64_t pixels, const PictureSourc
   sink(rgb.data());
 }
 
-void give_png(const Bytes& file, const std::string& name, const PictureRules& rules, const PictureSource::Sink& sink) {
-  const Picture picture = read_png(file.data(), file.size(), name);
-  if (picture.rows != rules.side || picture.columns != rules.side)
-    throw user_error("{}: is {} x {} pixels, but --size is {}; scale it first or change --size", name, picture.columns,
-                     picture.rows, rules.side);
-  if (picture.channels == 3) return sink(picture.pixels.data());
-  if (!rules.convert_grey) throw grey_refused(name);
-  give_grey(picture.pixels.data(), picture.rows * picture.columns, sink);
+// Decodes one picture after another, and says at the end what was changed without being asked for.
+class Decoding {
+ public:
+  Decoding(const PictureRules& rules, const PictureSource::Sink& sink) : rules_(rules), sink_(sink) {}
+
+  void give(const Bytes& file, const std::string& name) {
+    Picture picture = decode_picture(file.data(), file.size(), name);
+    turned_ += picture.orientation == 1 ? 0 : 1;
+    rounded_ += picture.rounded ? 1 : 0;
+    sink_(fit_picture(std::move(picture), rules_, name).data());
+  }
+
+  void report(const std::string& where) const {
+    if (!rules_.note) return;
+    if (turned_ > 0)
+      rules_.note(fmt::format("{}: {} picture(s) were turned as their EXIF says", where, thousands(turned_)));
+    if (rounded_ > 0)
+      rules_.note(
+          fmt::format("{}: {} picture(s) were rounded from 16 to 8 bits per channel", where, thousands(rounded_)));
+  }
+
+ private:
+  const PictureRules& rules_;
+  const PictureSource::Sink& sink_;
+  std::int64_t turned_ = 0, rounded_ = 0;
+};
+
+// Whether a file is taken for a picture: one that is named like a picture and is none is an error, not left out.
+bool is_picture(const std::string& name, ByteStream& content) {
+  if (named_like_picture(name)) return true;
+  std::uint8_t head[12] = {};
+  const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(sizeof head, content.left()));
+  content.read(head, count);
+  return begins_like_picture(head, count);
 }
 
-class PngFiles final : public PictureSource {
+class PictureFiles final : public PictureSource {
  public:
-  PngFiles(std::vector<std::string> paths, const PictureRules& rules) : paths_(std::move(paths)), rules_(rules) {}
+  // where: what the user named, for messages about all of them.
+  PictureFiles(std::string where, std::vector<std::string> paths, const PictureRules& rules)
+      : where_(std::move(where)), paths_(std::move(paths)), rules_(rules) {}
   std::int64_t count() const override { return static_cast<std::int64_t>(paths_.size()); }
   std::int64_t bytes() const override { return bytes_of_files(paths_); }
   std::vector<std::string> files() const override { return paths_; }
 
   void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
+    Decoding decoding(rules_, sink);
     for (const std::string& path : paths_) {
       const FileBlob blob(path);
-      if (blob.size() > largest_png) throw user_error("{}: has {} bytes, too many for a picture", path, blob.size());
+      if (blob.size() > largest_file) throw user_error("{}: has {} bytes, too many for a picture", path, blob.size());
       Sha256 sha;
       Bytes file(static_cast<std::size_t>(blob.size()));
       BlobStream(blob, &sha).read(file.data(), file.size());
-      give_png(file, path, rules_, sink);
+      decoding.give(file, path);
       progress.add(static_cast<std::int64_t>(file.size()));
       source({path, static_cast<std::int64_t>(file.size()), sha.hex()});
     }
+    decoding.report(where_);
   }
 
  private:
+  std::string where_;
   std::vector<std::string> paths_;
   PictureRules rules_;
 };
@@ -73,24 +104,18 @@ std::string unpacked_name(const std::string& name) {
   return out;
 }
 
+struct Member {
+  std::int64_t entry = 0;  // index of the file in the archive
+  std::uint64_t bytes = 0;
+};
+using Members = std::map<std::string, Member>;  // by name
+
 // Yields the pictures in the order of their names, as a folder of the same files does. Of files with the same name the
 // last counts, as when the archive is unpacked.
-class ArchiveOfPngs final : public PictureSource {
+class ArchiveOfPictures final : public PictureSource {
  public:
-  ArchiveOfPngs(const std::string& path, const PictureRules& rules) : blob_(path), rules_(rules) {
-    LeftOut others;
-    const auto archive = open_archive(blob_);
-    for (std::int64_t entry = 0; archive->next(); ++entry) {
-      const std::string name = unpacked_name(archive->member());
-      if (name.starts_with('.') || name.find("/.") != std::string::npos) continue;  // hidden, like macOS's ._x
-      if (lower_extension(name) != "png")
-        others.add(name);
-      else
-        members_[name] = {entry, archive->left()};
-    }
-    if (members_.empty()) throw user_error("{}: holds no .png files; give an archive of PNGs", path);
-    others.report(path, count(), "PNG files", rules.skip_others, rules.note);
-  }
+  ArchiveOfPictures(const std::string& path, Members members, const PictureRules& rules)
+      : blob_(path), rules_(rules), members_(std::move(members)) {}
   std::int64_t count() const override { return static_cast<std::int64_t>(members_.size()); }
   std::int64_t bytes() const override {
     std::uint64_t sum = 0;
@@ -101,31 +126,28 @@ class ArchiveOfPngs final : public PictureSource {
 
   // An archive can only be read from the beginning, so each pass keeps as many of the next pictures as fit.
   void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
+    Decoding decoding(rules_, sink);
     for (auto next = members_.begin(); next != members_.end();) {
       std::map<std::int64_t, Bytes> files;  // by entry
       std::uint64_t held = 0;
       auto end = next;
       for (; end != members_.end() && (files.empty() || held + end->second.bytes <= most_held); ++end) {
-        if (end->second.bytes > largest_png)
+        if (end->second.bytes > largest_file)
           throw user_error("{}:{}: has {} bytes, too many for a picture", blob_.name(), end->first, end->second.bytes);
         held += end->second.bytes;
         files[end->second.entry];
       }
       fetch(files);
       for (; next != end; ++next) {
-        give_png(files[next->second.entry], blob_.name() + ":" + next->first, rules_, sink);
+        decoding.give(files[next->second.entry], blob_.name() + ":" + next->first);
         progress.add(static_cast<std::int64_t>(next->second.bytes));
       }
     }
     source({blob_.name(), static_cast<std::int64_t>(blob_.size()), sha256_of_file(blob_.name())});
+    decoding.report(blob_.name());
   }
 
  private:
-  struct Member {
-    std::int64_t entry = 0;  // index of the file in the archive
-    std::uint64_t bytes = 0;
-  };
-
   void fetch(std::map<std::int64_t, Bytes>& files) const {
     const auto archive = open_archive(blob_);
     for (std::int64_t entry = 0; entry <= files.rbegin()->first && archive->next(); ++entry) {
@@ -138,26 +160,25 @@ class ArchiveOfPngs final : public PictureSource {
 
   FileBlob blob_;
   PictureRules rules_;
-  std::map<std::string, Member> members_;
+  Members members_;
 };
 
-// One array of pictures, alone (.npy) or in an archive (.npz).
-class ArrayFile final : public PictureSource {
+// One array of pictures, which `open` opens from its header.
+class PictureArray {
  public:
-  ArrayFile(const std::string& path, const PictureRules& rules)
-      : blob_(path), rules_(rules), archive_(lower_extension(path) == "npz") {
-    const auto stream = open(nullptr);
-    pictures_ = npy_pictures(read_npy_header(*stream), rules.side, stream->name());
-    if (pictures_.count == 0) throw user_error("{}: holds no pictures", path);
-    if (pictures_.layout == NpyPictures::Layout::grey && !rules.convert_grey) throw grey_refused(path);
-  }
-  std::int64_t count() const override { return pictures_.count; }
-  std::int64_t bytes() const override { return pictures_.count * pictures_.bytes(); }
-  std::vector<std::string> files() const override { return {blob_.name()}; }
+  using Open = std::function<std::unique_ptr<ByteStream>()>;
 
-  void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
-    Sha256 sha;
-    const auto stream = open(&sha);
+  PictureArray(Open open, const PictureRules& rules) : open_(std::move(open)) {
+    const auto stream = open_();
+    pictures_ = npy_pictures(read_npy_header(*stream), rules.side, stream->name());
+    if (pictures_.count == 0) throw user_error("{}: holds no pictures", stream->name());
+    if (pictures_.layout == NpyPictures::Layout::grey && !rules.convert_grey) throw grey_refused(stream->name());
+  }
+  std::int64_t count() const { return pictures_.count; }
+  std::int64_t bytes() const { return pictures_.count * pictures_.bytes(); }
+
+  void read(const PictureSource::Sink& sink, InputProgress& progress) const {
+    const auto stream = open_();
     read_npy_header(*stream);
     const std::int64_t pixels = pictures_.rows * pictures_.columns;
     Bytes stored(static_cast<std::size_t>(pictures_.bytes())), interleaved(static_cast<std::size_t>(pixels) * 3);
@@ -178,47 +199,121 @@ class ArrayFile final : public PictureSource {
           break;
       }
     }
-    source(
-        {blob_.name(), static_cast<std::int64_t>(blob_.size()), archive_ ? sha256_of_file(blob_.name()) : sha.hex()});
   }
 
  private:
-  // Only a .npy file is read whole and in order, so that its checksum can be computed on the way.
-  std::unique_ptr<ByteStream> open(Sha256* sha) const {
-    if (archive_) return open_npz_pictures(blob_);
-    return std::make_unique<BlobStream>(blob_, sha);
-  }
-
-  FileBlob blob_;
-  PictureRules rules_;
-  bool archive_;
+  Open open_;
   NpyPictures pictures_;
 };
 
-std::vector<std::unique_ptr<PictureSource>> open_folder(const std::string& path, const PictureRules& rules) {
-  std::vector<std::string> pngs, arrays;
+// The arrays of one file: a .npy file, the pictures of a .npz file, or several of these in an archive.
+class ArrayFile final : public PictureSource {
+ public:
+  ArrayFile(const std::string& path, const PictureRules& rules) : blob_(path) {
+    if (lower_extension(path) == "npz")
+      arrays_.emplace_back([this] { return open_npz_pictures([this] { return open_archive(blob_); }, blob_.name()); },
+                           rules);
+    else
+      arrays_.emplace_back([this] { return std::make_unique<BlobStream>(blob_); }, rules);
+  }
+  // Members of an archive.
+  ArrayFile(const std::string& path, const Members& members, const PictureRules& rules) : blob_(path) {
+    for (const auto& [name, member] : members) {
+      const auto open = [this, entry = member.entry] { return open_member(entry); };
+      if (lower_extension(name) == "npz")
+        arrays_.emplace_back(
+            [this, open, name = blob_.name() + ":" + name] {
+              return open_npz_pictures([&] { return open_zip_stream(open()); }, name);
+            },
+            rules);
+      else
+        arrays_.emplace_back(open, rules);
+    }
+  }
+  std::int64_t count() const override {
+    std::int64_t sum = 0;
+    for (const PictureArray& array : arrays_) sum += array.count();
+    return sum;
+  }
+  std::int64_t bytes() const override {
+    std::int64_t sum = 0;
+    for (const PictureArray& array : arrays_) sum += array.bytes();
+    return sum;
+  }
+  std::vector<std::string> files() const override { return {blob_.name()}; }
+
+  void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
+    for (const PictureArray& array : arrays_) array.read(sink, progress);
+    source({blob_.name(), static_cast<std::int64_t>(blob_.size()), sha256_of_file(blob_.name())});
+  }
+
+ private:
+  std::unique_ptr<ByteStream> open_member(std::int64_t entry) const {
+    auto archive = open_archive(blob_);
+    for (std::int64_t at = 0; at <= entry; ++at)
+      if (!archive->next()) throw user_error("{}: has changed while it was read; start again", blob_.name());
+    return archive;
+  }
+
+  FileBlob blob_;
+  std::vector<PictureArray> arrays_;
+};
+
+bool is_array(const std::string& path, const std::string& format) {
+  const std::string extension = lower_extension(path);
+  return extension == "npy" || extension == "npz" || format == "NumPy";
+}
+
+UserError both_kinds(const std::string& path, const std::string& array) {
+  return user_error("{}: holds both pictures and arrays ({}); give one or the other", path, array);
+}
+
+std::unique_ptr<PictureSource> open_archive_of_pictures(const std::string& path, const PictureRules& rules) {
+  const FileBlob blob(path);
+  Members pictures, arrays;
   LeftOut others;
-  bool jpegs = false;
+  const auto archive = open_archive(blob);
+  for (std::int64_t entry = 0; archive->next(); ++entry) {
+    const std::string name = unpacked_name(archive->member());
+    if (name.starts_with('.') || name.find("/.") != std::string::npos) continue;  // hidden, like macOS's ._x
+    const Member member = {entry, archive->left()};
+    if (is_array(name, ""))
+      arrays[name] = member;
+    else if (is_picture(name, *archive))
+      pictures[name] = member;
+    else
+      others.add(name);
+  }
+  if (!pictures.empty() && !arrays.empty()) throw both_kinds(path, arrays.begin()->first);
+  if (pictures.empty() && arrays.empty())
+    throw user_error("{}: holds no PNG, JPEG, WebP, .npy or .npz files; give an archive of pictures", path);
+  others.report(path, static_cast<std::int64_t>(pictures.size() + arrays.size()),
+                arrays.empty() ? "pictures" : "arrays", rules.skip_others, rules.note);
+  if (pictures.empty()) return std::make_unique<ArrayFile>(path, arrays, rules);
+  return std::make_unique<ArchiveOfPictures>(path, std::move(pictures), rules);
+}
+
+std::vector<std::unique_ptr<PictureSource>> open_folder(const std::string& path, const PictureRules& rules) {
+  std::vector<std::string> pictures, arrays;
+  LeftOut others;
   for (const std::string& file : files_under(path)) {
-    const std::string extension = lower_extension(file);
-    jpegs = jpegs || extension == "jpg" || extension == "jpeg";
-    if (extension == "png")
-      pngs.push_back(file);
-    else if (extension == "npy" || extension == "npz")
+    const FileBlob blob(file);
+    BlobStream content(blob);
+    if (is_picture(file, content))
+      pictures.push_back(file);
+    else if (is_array(file, recognised_format(blob)))
       arrays.push_back(file);
     else
       others.add(file);
   }
-  if (!pngs.empty() && !arrays.empty())
-    throw user_error("{}: holds both PNGs and arrays ({}); give one or the other", path, arrays[0]);
-  if (pngs.empty() && arrays.empty())
-    throw user_error("{}: holds no .png, .npy or .npz files{}", path,
-                     jpegs ? ", only JPEGs; convert them to PNG of the right size" : "");
-  const std::size_t taken = pngs.size() + arrays.size();
-  others.report(path, static_cast<std::int64_t>(taken), arrays.empty() ? "PNG files" : "arrays", rules.skip_others,
+  if (!pictures.empty() && !arrays.empty()) throw both_kinds(path, arrays[0]);
+  if (pictures.empty() && arrays.empty())
+    throw user_error("{}: holds no PNG, JPEG, WebP, .npy or .npz files; give a folder of pictures", path);
+  const std::size_t taken = pictures.size() + arrays.size();
+  others.report(path, static_cast<std::int64_t>(taken), arrays.empty() ? "pictures" : "arrays", rules.skip_others,
                 rules.note);
   std::vector<std::unique_ptr<PictureSource>> out;
-  if (!pngs.empty()) out.push_back(std::make_unique<PngFiles>(std::move(pngs), rules));
+  if (!pictures.empty()) out.push_back(std::make_unique<PictureFiles>(path, std::move(pictures), rules));
   for (const std::string& array : arrays) out.push_back(std::make_unique<ArrayFile>(array, rules));
   return out;
 }
@@ -228,16 +323,19 @@ std::vector<std::unique_ptr<PictureSource>> open_folder(const std::string& path,
 std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& path, const PictureRules& rules) {
   if (is_folder(path)) return open_folder(path, rules);
   std::vector<std::unique_ptr<PictureSource>> out;
-  const std::string extension = lower_extension(path), format = recognised_format(FileBlob(path));
-  if (extension == "npy" || extension == "npz")
+  const FileBlob blob(path);
+  BlobStream content(blob);
+  const std::string format = recognised_format(blob);
+  if (is_array(path, format))
     out.push_back(std::make_unique<ArrayFile>(path, rules));
-  else if (extension == "png")
-    out.push_back(std::make_unique<PngFiles>(std::vector<std::string>{path}, rules));
-  else if (extension == "tar" || format == "zip" || format == "gzip" || format == "xz" || format == "bzip2" ||
-           format == "zstd")
-    out.push_back(std::make_unique<ArchiveOfPngs>(path, rules));
+  else if (is_picture(path, content))
+    out.push_back(std::make_unique<PictureFiles>(path, std::vector<std::string>{path}, rules));
+  else if (lower_extension(path) == "tar" || format == "tar" || format == "zip" || format == "gzip" || format == "xz" ||
+           format == "bzip2" || format == "zstd")
+    out.push_back(open_archive_of_pictures(path, rules));
   else
-    throw user_error("{}: must be a folder, an archive, or a .npy, .npz or .png file to take pictures from", path);
+    throw user_error("{}: must be a folder, an archive, or a PNG, JPEG, WebP, .npy or .npz file to take pictures from",
+                     path);
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Sources of pictures: PNG files, folders and archives of them, .npy and .npz arrays.
+// Sources of pictures: PNG, JPEG and WebP files, folders and archives of them, .npy and .npz arrays.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -7,16 +7,10 @@
 #include <vector>
 
 #include "datasets/dataset.h"
+#include "datasets/formats/pictures/fit.h"
 #include "datasets/prepare/prepare.h"
 
 namespace longstride {
-
-struct PictureRules {
-  std::int64_t side = 64;     // rows and columns that every picture must have
-  bool convert_grey = false;  // grey becomes RGB of three equal channels; otherwise it is refused
-  bool skip_others = false;   // allows folders and archives that hold more other files than pictures
-  PrepareNote note = {};      // is told what is left out; may be empty
-};
 
 class PictureSource {
  public:
@@ -32,9 +26,10 @@ class PictureSource {
                     InputProgress& progress) const = 0;
 };
 
-// path: a folder (the PNGs in it at any depth, in the order of their paths, or else its .npz and .npy files), an
-// archive of PNGs (tar, compressed or not, or zip; in the same order, whatever the archive's), or a .npy, .npz or .png
-// file. UserError if it is none of these, holds no picture or cannot be read.
+// path: a folder (the picture files in it at any depth, in the order of their paths, or else its .npz and .npy files),
+// an archive of such files (tar, compressed or not, or zip; in the same order, whatever the archive's), or one of these
+// files. The first bytes say which files are pictures. UserError if it is none of these, holds no picture or
+// cannot be read.
 std::vector<std::unique_ptr<PictureSource>> open_pictures(const std::string& path, const PictureRules& rules);
 
 }  // namespace longstride

@@ -5,13 +5,12 @@
 #include <cstring>
 #include <memory>
 
+#include "datasets/formats/pictures/exif.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 
 namespace longstride {
 namespace {
-
-constexpr std::uint32_t most_pixels = 64u << 20;
 
 UserError damaged(const std::string& name, const char* why) {
   return user_error("{}: is a damaged PNG file ({}); replace or remove it", name, why);
@@ -19,8 +18,9 @@ UserError damaged(const std::string& name, const char* why) {
 
 // The file without the chunks that do not define pixels: libpng would apply their gamma and profiles, and it allocates
 // up to 2 GiB for a chunk before it finds that the file ends. A chunk has 4 bytes of length, 4 of name, the data and 4
-// of checksum.
-std::vector<std::uint8_t> pixel_chunks(const std::uint8_t* bytes, std::size_t count, const std::string& name) {
+// of checksum. The orientation is that of EXIF.
+std::vector<std::uint8_t> pixel_chunks(const std::uint8_t* bytes, std::size_t count, const std::string& name,
+                                       int& orientation) {
   constexpr std::size_t signature = 8, head = 8, checksum = 4;
   std::vector<std::uint8_t> out(bytes, bytes + signature);
   for (std::size_t at = signature; at < count;) {
@@ -33,6 +33,8 @@ std::vector<std::uint8_t> pixel_chunks(const std::uint8_t* bytes, std::size_t co
     const bool critical = (chunk[4] & 0x20) == 0;
     at += head + length + checksum;
     if (critical || std::memcmp(chunk + 4, "tRNS", 4) == 0) out.insert(out.end(), chunk, bytes + at);
+    if (std::memcmp(chunk + 4, "eXIf", 4) == 0)
+      orientation = exif_orientation(chunk + head, static_cast<std::size_t>(length));
     if (std::memcmp(chunk + 4, "IEND", 4) != 0) continue;
     if (std::memcmp(bytes + at - checksum, "\xae\x42\x60\x82", checksum) != 0) throw damaged(name, "IEND: CRC error");
     return out;
@@ -46,19 +48,19 @@ Picture read_png(const std::uint8_t* bytes, std::size_t count, const std::string
   if (count < 8 || png_sig_cmp(bytes, 0, 8) != 0)
     throw user_error("{}: is not a PNG file, judging by its first bytes", name);
   if (count < 16 || std::memcmp(bytes + 12, "IHDR", 4) != 0) throw damaged(name, "it does not begin with its header");
-  const std::vector<std::uint8_t> file = pixel_chunks(bytes, count, name);
+  Picture picture;
+  const std::vector<std::uint8_t> file = pixel_chunks(bytes, count, name, picture.orientation);
   png_image image = {};
   image.version = PNG_IMAGE_VERSION;
   const std::unique_ptr<png_image, decltype(&png_image_free)> freed(&image, png_image_free);
   if (png_image_begin_read_from_memory(&image, file.data(), file.size()) == 0) throw damaged(name, image.message);
-  if ((image.format & PNG_FORMAT_FLAG_LINEAR) != 0)
-    throw user_error("{}: has 16 bits per channel; convert it to 8-bit RGB first", name);
-  if ((image.format & PNG_FORMAT_FLAG_ALPHA) != 0)
-    throw user_error("{}: has an alpha channel or transparency; flatten it to RGB first", name);
-  if (std::uint64_t{image.width} * image.height > most_pixels)
-    throw user_error("{}: has more than {} pixels; scale it down first", name, most_pixels);
-  image.format = (image.format & PNG_FORMAT_FLAG_COLOR) != 0 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
-  Picture picture = {image.height, image.width, PNG_IMAGE_SAMPLE_CHANNELS(image.format), {}};
+  if (std::uint64_t{image.width} * image.height > most_picture_pixels)
+    throw user_error("{}: has more than {} pixels; scale it down first", name, most_picture_pixels);
+  picture.rounded = (image.format & PNG_FORMAT_FLAG_LINEAR) != 0;
+  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // 16 bits are not light either
+  image.format &= PNG_FORMAT_FLAG_COLOR | PNG_FORMAT_FLAG_ALPHA;
+  picture.rows = image.height, picture.columns = image.width;
+  picture.channels = PNG_IMAGE_SAMPLE_CHANNELS(image.format);
   picture.pixels.resize(PNG_IMAGE_SIZE(image));
   if (png_image_finish_read(&image, nullptr, picture.pixels.data(), 0, nullptr) == 0)
     throw damaged(name, image.message);
@@ -69,7 +71,7 @@ void write_png(const std::string& path, std::int64_t rows, std::int64_t columns,
                const std::uint8_t* pixels) {
   LONGSTRIDE_CHECK(rows > 0 && columns > 0 && (channels == 1 || channels == 3), "a picture of {} x {} x {}", rows,
                    columns, channels);
-  if (rows * columns > static_cast<std::int64_t>(most_pixels))
+  if (rows * columns > static_cast<std::int64_t>(most_picture_pixels))
     throw user_error("{}: a picture of {} x {} is too large to be written as PNG", path, rows, columns);
   png_image image = {};
   image.version = PNG_IMAGE_VERSION;

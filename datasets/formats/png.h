@@ -3,22 +3,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
+
+#include "datasets/formats/pictures/picture.h"
 
 namespace longstride {
-
-struct Picture {
-  std::int64_t rows = 0, columns = 0, channels = 0;
-  std::vector<std::uint8_t> pixels;  // (rows, columns, channels)
-};
 
 // pixels: (rows, columns, channels), channels 1 (grey) or 3 (RGB). Atomic. UserError if it cannot be written.
 void write_png(const std::string& path, std::int64_t rows, std::int64_t columns, std::int64_t channels,
                const std::uint8_t* pixels);
 
-// Decodes the content of a PNG file to 1 (grey) or 3 (RGB) channels, pixel values exactly as stored: palettes and grey
-// of fewer bits are expanded, gamma and colour profiles are not applied. UserError, beginning with `name`, for a file
-// that is damaged, cut short or over 64 Mi pixels, has 16 bits per channel, or has transparency.
+// Decodes the content of a PNG file to grey or RGB, with alpha if it has any transparency, pixel values exactly as
+// stored: palettes and grey of fewer bits are expanded, 16 bits per channel rounded to 8; gamma and colour profiles are
+// not applied. UserError, beginning with `name`, for a file that is damaged, cut short or over most_picture_pixels.
 Picture read_png(const std::uint8_t* bytes, std::size_t count, const std::string& name);
 
 }  // namespace longstride

@@ -15,7 +15,7 @@
 namespace longstride {
 namespace {
 
-constexpr std::size_t head_bytes = 512;  // enough to recognise every format; the header of a tar archive
+constexpr std::size_t head_bytes = 512;  // enough to recognise every format
 
 // A content this many times as large as its file is no text: gzip reaches 1,032 on zeros, and text stays below 100.
 constexpr std::uint64_t most_expansion = 2000;
@@ -23,13 +23,8 @@ constexpr std::uint64_t harmless_bytes = std::uint64_t{64} << 20;  // allowed wh
 
 // "gzip", "zip", "tar" .., of packed bytes; empty otherwise.
 std::string packed_format(const std::uint8_t* head, std::size_t count) {
-  constexpr std::size_t tar_magic_at = 257;
-  constexpr std::string_view tar_magic = "ustar";
-  if (count >= tar_magic_at + tar_magic.size() &&
-      std::memcmp(head + tar_magic_at, tar_magic.data(), tar_magic.size()) == 0)
-    return "tar";
   const std::string format = recognised_format(MemoryBlob("", head, count));
-  for (const char* packed : {"gzip", "xz", "bzip2", "zstd", "zip", "7z", "lz4"})
+  for (const char* packed : {"tar", "gzip", "xz", "bzip2", "zstd", "zip", "7z", "lz4"})
     if (format == packed) return format;
   return "";
 }

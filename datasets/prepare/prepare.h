@@ -46,7 +46,7 @@ struct PrepareBytesConfig {
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output);
 
 struct PrepareCifar10Config {
-  std::vector<std::string> inputs;  // batch files, or the folder that holds them; test_batch* is the test set
+  std::vector<std::string> inputs;  // batch files, or a folder or archive of them; test_batch* is the test set
   std::uint64_t seed = 1;           // for dividing the training batches into train and valid
 };
 // 4% of the training records go to valid: 2,000 of all 50,000. Without a test batch, test is empty.
@@ -63,11 +63,19 @@ struct PrepareFilesConfig {
   bool splits_given() const { return !valid_inputs.empty() || !test_inputs.empty(); }
 };
 
-// Inputs: folders, archives, .npy, .npz or .png (picture_source.h). split: counts or fractions, at random; empty:
-// 0.9,0.05,0.05.
+// A picture of another size: refused, or scaled so that the shorter side fits (the longer one is cut at both ends), or
+// so that the longer side fits (the rest is black).
+enum class PictureFit : std::uint8_t { exact, crop, pad };
+// What a picture that is partly transparent becomes: its colours as they are, or on a background.
+enum class PictureAlpha : std::uint8_t { refuse, drop, black, white };
+
+// Inputs: folders, archives, .npy, .npz or picture files (picture_source.h). split: counts or fractions, at random;
+// empty: 0.9,0.05,0.05.
 struct PrepareImagesConfig : PrepareFilesConfig {
   std::int64_t side = 64;     // rows and columns of every picture
   bool convert_grey = false;  // accept grey pictures
+  PictureFit fit = PictureFit::exact;
+  PictureAlpha alpha = PictureAlpha::refuse;
 };
 void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output);
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <memory>
 
+#include "datasets/formats/archive.h"
 #include "datasets/formats/byte_input.h"
 #include "datasets/formats/cifar10.h"
 #include "datasets/formats/input_files.h"
@@ -16,54 +19,120 @@
 namespace longstride {
 namespace {
 
+struct Batch {
+  std::shared_ptr<const Blob> blob;
+  bool archived = false;
+
+  const std::string& name() const { return blob->name(); }
+};
+
 struct Batches {
-  std::vector<std::string> train, test;
+  std::vector<Batch> train, test;
+  std::vector<std::string> files;     // every one that is read
+  std::vector<std::string> archives;  // those of them that hold several batches
 };
 
 bool is_test(const std::string& path) { return file_name(path).starts_with("test_batch"); }
 
+bool named_like_batch(const std::string& path) {
+  return lower_extension(path) == "bin" && (is_test(path) || file_name(path).starts_with("data_batch"));
+}
+
+bool is_archive(const std::string& path) {
+  const std::string format = recognised_format(FileBlob(path));
+  for (const char* packed : {"tar", "zip", "gzip", "xz", "bzip2", "zstd"})
+    if (format == packed) return true;
+  return lower_extension(path) == "tar";
+}
+
+// A file of an archive, which is read into memory because an archive can only be read in its own order.
+class ArchivedBatch final : public Blob {
+ public:
+  explicit ArchivedBatch(Archive& archive) : name_(archive.name()) {
+    constexpr auto most = static_cast<std::uint64_t>(Cifar10::whole_training_set * Cifar10::record);
+    if (archive.left() > most)
+      throw user_error("{}: has {} bytes, more than all of CIFAR-10; it is not a batch of its binary version", name_,
+                       archive.left());
+    bytes_.resize(static_cast<std::size_t>(archive.left()));
+    archive.read(bytes_.data(), bytes_.size());
+  }
+  const std::string& name() const override { return name_; }
+  std::uint64_t size() const override { return bytes_.size(); }
+  void read(std::uint64_t offset, void* out, std::size_t count) const override {
+    MemoryBlob(name_, bytes_.data(), bytes_.size()).read(offset, out, count);
+  }
+
+ private:
+  std::string name_;
+  std::vector<std::uint8_t> bytes_;
+};
+
+// In the order of their names, as in a folder.
+std::vector<Batch> batches_in(const std::string& path) {
+  std::map<std::string, Batch> found;
+  const FileBlob blob(path);
+  constexpr std::size_t most = 6;
+  for (const auto archive = open_archive(blob); archive->next();) {
+    if (!named_like_batch(archive->member())) continue;
+    if (!found.emplace(archive->member(), Batch{std::make_shared<ArchivedBatch>(*archive), true}).second)
+      throw user_error("{}: is in the archive twice; unpack it to a folder and use that", archive->name());
+    if (found.size() > most)
+      throw user_error("{}: holds more than CIFAR-10's {} batches; unpack it and name those that are needed", path,
+                       most);
+  }
+  std::vector<Batch> out;
+  for (auto& [name, batch] : found) out.push_back(std::move(batch));
+  return out;
+}
+
 Batches find_batches(const std::vector<std::string>& inputs) {
-  if (inputs.empty()) throw user_error("--input is needed: the folder of CIFAR-10's binary version, or its files");
-  std::vector<std::string> files;
+  if (inputs.empty())
+    throw user_error("--input is needed: cifar-10-binary.tar.gz, the folder that it unpacks to, or its files");
+  std::vector<Batch> all;
+  Batches batches;
+  const auto add_file = [&](const std::string& path) {
+    batches.files.push_back(path);
+    all.push_back({std::make_shared<FileBlob>(path), false});
+  };
   for (const std::string& input : inputs) {
-    if (!is_folder(input)) {
-      files.push_back(input);
-      continue;
+    const std::size_t before = all.size();
+    if (is_folder(input)) {
+      for (const std::string& path : files_under(input))
+        if (named_like_batch(path)) add_file(path);
+    } else if (is_archive(input)) {
+      batches.files.push_back(input);
+      batches.archives.push_back(input);
+      for (Batch& batch : batches_in(input)) all.push_back(std::move(batch));
+    } else {
+      add_file(input);
     }
-    const std::size_t before = files.size();
-    for (const std::string& path : files_under(input))
-      if (lower_extension(path) == "bin" && (is_test(path) || file_name(path).starts_with("data_batch")))
-        files.push_back(path);
-    if (files.size() == before)
+    if (all.size() == before)
       throw user_error("{}: holds no data_batch_*.bin or test_batch.bin; CIFAR-10's binary version is needed", input);
   }
-  check_distinct(files);
-  Batches batches;
-  for (const std::string& path : files) (is_test(path) ? batches.test : batches.train).push_back(path);
+  check_distinct(batches.files);
+  for (Batch& batch : all) (is_test(batch.name()) ? batches.test : batches.train).push_back(std::move(batch));
   if (batches.train.empty())
-    throw user_error("{}: is the test batch, so there is nothing to train on; give a data_batch file too", files[0]);
+    throw user_error("{}: is the test batch, so there is nothing to train on; give a data_batch file too",
+                     batches.test[0].name());
   return batches;
 }
 
-std::int64_t count_records(const std::vector<std::string>& paths) {
+std::int64_t count_records(const std::vector<Batch>& batches) {
   std::int64_t records = 0;
-  for (const std::string& path : paths) {
-    const FileBlob blob(path);
-    const std::string format = recognised_format(blob);
-    if (format == "gzip" || format == "xz" || format == "bzip2" || format == "zip" || format == "zstd")
-      throw user_error("{}: is compressed ({}); unpack it first", path, format);
-    if (format == "pickle")
-      throw user_error("{}: is a batch of CIFAR-10's Python version; take the binary version", path);
-    records += cifar10_records(blob.size(), path);
+  for (const Batch& batch : batches) {
+    if (recognised_format(*batch.blob) == "pickle")
+      throw user_error("{}: is a batch of CIFAR-10's Python version; take the binary version", batch.name());
+    records += cifar10_records(batch.blob->size(), batch.name());
   }
   return records;
 }
 
 // split(i): where record i of the file goes. Returns the number of records.
 template <class F>
-std::int64_t copy_batch(const std::string& path, DatasetWriter& writer, InputProgress& progress, F&& split) {
+std::int64_t copy_batch(const Batch& batch, DatasetWriter& writer, InputProgress& progress, F&& split) {
   constexpr std::int64_t at_once = 128;
-  const FileBlob blob(path);
+  const Blob& blob = *batch.blob;
+  const std::string& path = batch.name();
   Sha256 sha;
   BlobStream stream(blob, &sha);
   std::vector<std::uint8_t> records(static_cast<std::size_t>(at_once * Cifar10::record));
@@ -80,7 +149,7 @@ std::int64_t copy_batch(const std::string& path, DatasetWriter& writer, InputPro
     }
     progress.add(taken * Cifar10::record);
   }
-  writer.add_source({path, static_cast<std::int64_t>(blob.size()), sha.hex()});
+  if (!batch.archived) writer.add_source({path, static_cast<std::int64_t>(blob.size()), sha.hex()});
   return count;
 }
 
@@ -89,7 +158,7 @@ std::int64_t copy_batch(const std::string& path, DatasetWriter& writer, InputPro
 void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& output) {
   check_output(output.path, output.replace, config.inputs);
   const Batches batches = find_batches(config.inputs);
-  for (const auto* files : {&batches.train, &batches.test}) check_output(output.path, output.replace, *files);
+  check_output(output.path, output.replace, batches.files);
   const std::int64_t training = count_records(batches.train), test = count_records(batches.test);
   if (training > Cifar10::whole_training_set || test > Cifar10::whole_test_set)
     throw user_error(
@@ -106,13 +175,15 @@ void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& ou
   InputProgress progress(output.progress, (training + test) * Cifar10::record);
   const Permutation order(static_cast<std::uint64_t>(training), config.seed, 0, kernels::Purpose::split);
   std::int64_t before = 0;
-  for (const std::string& path : batches.train)
-    before += copy_batch(path, writer, progress, [&](std::int64_t i) {
+  for (const Batch& batch : batches.train)
+    before += copy_batch(batch, writer, progress, [&](std::int64_t i) {
       const bool trains = order(static_cast<std::uint64_t>(before + i)) < static_cast<std::uint64_t>(train);
       return trains ? SplitId::train : SplitId::valid;
     });
-  for (const std::string& path : batches.test)
-    copy_batch(path, writer, progress, [](std::int64_t) { return SplitId::test; });
+  for (const Batch& batch : batches.test)
+    copy_batch(batch, writer, progress, [](std::int64_t) { return SplitId::test; });
+  for (const std::string& path : batches.archives)
+    writer.add_source({path, bytes_of_files({path}), sha256_of_file(path)});
   writer.commit(fmt::format(
       "training batches: {} train, {} valid by a permutation of seed {}; {}", thousands(train), thousands(valid),
       config.seed,

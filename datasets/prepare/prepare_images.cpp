@@ -44,7 +44,8 @@ void copy_group(const Group& group, const PictureRules& rules, DatasetWriter& wr
 
 // All inputs.
 std::vector<std::string> check_config(const PrepareImagesConfig& config) {
-  if (config.inputs.empty()) throw user_error("--input is needed: a folder, .tar, .npy or .npz of pictures");
+  if (config.inputs.empty())
+    throw user_error("--input is needed: a folder, an archive, or .npy or .npz files of pictures");
   if (config.side < 1 || config.side > 4096) throw user_error("--size is {}, but must be 1 to 4096", config.side);
   std::vector<std::string> all;
   for (const auto* inputs : {&config.inputs, &config.valid_inputs, &config.test_inputs})
@@ -53,13 +54,26 @@ std::vector<std::string> check_config(const PrepareImagesConfig& config) {
   return all;
 }
 
+// What the options did to the pictures, for the record; empty if nothing.
+std::string changes(const PrepareImagesConfig& config) {
+  std::string out;
+  if (config.fit != PictureFit::exact)
+    out = fmt::format("; scaled to {0} x {0} (bicubic, {1})", config.side,
+                      config.fit == PictureFit::crop ? "cropped" : "padded");
+  if (config.alpha == PictureAlpha::drop) out += "; transparency ignored";
+  if (config.alpha == PictureAlpha::black) out += "; transparency over black";
+  if (config.alpha == PictureAlpha::white) out += "; transparency over white";
+  return out;
+}
+
 }  // namespace
 
 void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output) {
   const SplitRule rule = SplitRule::of(config, "0.9,0.05,0.05");
   const std::vector<std::string> inputs = check_config(config);
   check_output(output.path, output.replace, inputs);
-  const PictureRules rules = {config.side, config.convert_grey, config.skip_others, output.note};
+  const PictureRules rules = {config.side, config.convert_grey, config.skip_others,
+                              output.note, config.fit,          config.alpha};
   const std::array<Group, 3> groups = {open_group(config.inputs, rules), open_group(config.valid_inputs, rules),
                                        open_group(config.test_inputs, rules)};
   for (const Group& group : groups)
@@ -85,8 +99,9 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
   copy_group(groups[2], rules, writer, progress, [](std::int64_t) { return SplitId::test; });
   const std::string numbers =
       fmt::format("{} train, {} valid, {} test", thousands(counts[0]), thousands(counts[1]), thousands(counts[2]));
-  writer.commit(given ? "by the inputs given: " + numbers
-                      : fmt::format("{}: {} by a permutation of seed {}", rule.text(), numbers, config.seed));
+  writer.commit((given ? "by the inputs given: " + numbers
+                       : fmt::format("{}: {} by a permutation of seed {}", rule.text(), numbers, config.seed)) +
+                changes(config));
 }
 
 }  // namespace longstride

@@ -137,30 +137,43 @@ void add_cifar10(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<Options<PrepareCifar10Config>>();
   CLI::App* kind =
       add_kind(prepare, "cifar10", "CIFAR-10's original binary batches, as 32 x 32 x 3 bytes", o->output, o->json);
-  kind->add_option("--input", o->config.inputs, "the folder with the batches, or the files")->required();
+  kind->add_option("--input", o->config.inputs, "cifar-10-binary.tar.gz, the folder that it unpacks to, or its files")
+      ->required();
   add_seed(kind, o->config.seed);
   kind->callback([o, &session] { run_prepare(session, prepare_cifar10, o->config, o->output, o->json); });
 }
 
 struct ImagesOptions : Options<PrepareImagesConfig> {
-  std::string grey = "refuse";
+  std::string grey = "refuse", fit, alpha = "refuse";
 };
 
 void add_images(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<ImagesOptions>();
   CLI::App* kind =
-      add_kind(prepare, "images", "RGB pictures of one size: PNGs in a folder or archive, .npy or .npz arrays",
+      add_kind(prepare, "images", "RGB pictures: PNG, JPEG and WebP in folders or archives, .npy or .npz arrays",
                o->output, o->json);
-  add_files(kind, o->config, "folders, archives (tar, zip), .npy or .npz files",
+  add_files(kind, o->config, "folders, archives (tar, zip), PNG, JPEG, WebP, .npy or .npz files",
             "train,valid,test at random: pictures (380,10,10) or fractions (0.9,0.05,0.05, the default)");
   kind->get_option("--input")->required();
   kind->add_option("--size", o->config.side, "rows and columns of every picture")->capture_default_str();
   kind->add_option("--grey", o->grey, "grey pictures: convert them to RGB or refuse them")
       ->check(CLI::IsMember({"convert", "refuse"}))
       ->capture_default_str();
+  kind->add_option("--fit", o->fit,
+                   "scale pictures of any size to --size: crop cuts what is too long, pad leaves it and fills with "
+                   "black; without it, other sizes are refused")
+      ->check(CLI::IsMember({"crop", "pad"}));
+  kind->add_option("--alpha", o->alpha,
+                   "transparent pictures: refuse them, drop the transparency, or put them on black or white")
+      ->check(CLI::IsMember({"refuse", "drop", "black", "white"}))
+      ->capture_default_str();
   add_seed(kind, o->config.seed);
   kind->callback([o, &session] {
     o->config.convert_grey = o->grey == "convert";
+    if (!o->fit.empty()) o->config.fit = o->fit == "crop" ? PictureFit::crop : PictureFit::pad;
+    if (o->alpha == "drop") o->config.alpha = PictureAlpha::drop;
+    if (o->alpha == "black") o->config.alpha = PictureAlpha::black;
+    if (o->alpha == "white") o->config.alpha = PictureAlpha::white;
     run_prepare(session, prepare_images, o->config, o->output, o->json);
   });
 }

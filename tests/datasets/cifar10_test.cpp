@@ -88,7 +88,6 @@ TEST(PrepareCifar10, RefusesWhatIsNotABatchAndLeavesNothing) {
   put_file(folder / "data_batch_1.bin", good);
   put_file(folder / "bad/data_batch_1.bin", bad_label);
   put_file(folder / "hundred.bin", Bytes(3074 * 4, 1));
-  put_file(folder / "packed.bin", {0x1f, 0x8b, 8, 0, 0, 0});
   put_file(folder / "pickled", {0x80, 2, '}', 'q'});
   put_file(folder / "test_batch.bin", records(5, 2));
   put_file(folder / "none/readme.txt", {1});
@@ -101,7 +100,6 @@ TEST(PrepareCifar10, RefusesWhatIsNotABatchAndLeavesNothing) {
   };
   expect_user_error(attempt({folder / "bad"}), "record 7 has the label 10");
   expect_user_error(attempt({folder / "hundred.bin"}), "CIFAR-100");
-  expect_user_error(attempt({folder / "packed.bin"}), "compressed (gzip)");
   expect_user_error(attempt({folder / "pickled"}), "Python version");
   expect_user_error(attempt({folder / "test_batch.bin"}), "nothing to train on");
   expect_user_error(attempt({folder / "none"}), "holds no data_batch_*.bin");

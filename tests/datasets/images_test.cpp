@@ -119,11 +119,17 @@ TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
   put_file(folder / "fortran.npy", make_npy("(2, 8, 8, 3)", pixels, "|u1", "True"));
   put_file(folder / "none.npy", make_npy("(0, 8, 8, 3)", {}));
   put_file(folder / "text.npy", {'h', 'e', 'l', 'l', 'o', ' ', 'w', 'o', 'r', 'l', 'd'});
-  put_file(folder / "photos/a.jpg", {0xff, 0xd8});
+  put_file(folder / "photos/a.gif", {'G', 'I', 'F', '8'});
+  put_file(folder / "wrong.webp", {'G', 'I', 'F', '8'});
+  PngSettings clear;
+  clear.type = PNG_COLOR_TYPE_RGB_ALPHA;
+  put_file(folder / "clear.png", encode_png(8, 8, Bytes(256, 7), clear));
   put_file(folder / "both/a.png", {1});
   put_file(folder / "both/a.npy", {1});
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"small.png", "is 4 x 4 pixels, but --size is 8"},
+      {"small.png", "is 4 x 4 pixels, but --size is 8; scale it with --fit crop or --fit pad"},
+      {"wrong.webp", "wrong.webp: is not a PNG, JPEG or WebP file, judging by its first bytes"},
+      {"clear.png", "clear.png: is partly transparent"},
       {"bad.png", "is not a PNG file"},
       {"shape.npy", "(N, 8, 8, 3), (N, 3, 8, 8) or (N, 192)"},
       {"long.npy", "needs 576 bytes, but 384 follow"},
@@ -134,8 +140,8 @@ TEST(PrepareImages, RefusesWhatDoesNotFitAndLeavesNothing) {
       {"fortran.npy", "in Fortran order"},
       {"none.npy", "holds no picture"},
       {"text.npy", "is not a .npy file"},
-      {"photos", "only JPEGs"},
-      {"both", "both PNGs and arrays"},
+      {"photos", "photos: holds no PNG, JPEG, WebP, .npy or .npz files"},
+      {"both", "both pictures and arrays"},
       {"absent", "absent"},
   };
   for (const auto& [name, message] : cases) {

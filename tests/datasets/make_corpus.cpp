@@ -5,6 +5,8 @@
 
 #include "tests/datasets/archive/archives.h"
 #include "tests/datasets/npy_writer.h"
+#include "tests/datasets/pictures/jpeg_encoder.h"
+#include "tests/datasets/pictures/webp_encoder.h"
 #include "tests/datasets/png_encoder.h"
 
 namespace {
@@ -63,6 +65,18 @@ int main(int count, char** arguments) {
   write("png", "grey4.png", encode_png(2, 4, counting(4), {PNG_COLOR_TYPE_GRAY, 4, false, 0}));
   write("png", "palette.png", encode_png(1, 4, {0, 1, 2, 3}, {PNG_COLOR_TYPE_PALETTE, 8, false, 0}));
   write("png", "deep.png", encode_png(1, 1, counting(6), {PNG_COLOR_TYPE_RGB, 16, false, 0}));
+
+  const Bytes exif = {'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0};
+  write("picture", "grey.jpg", encode_jpeg(9, 7, counting(63), {1, 50, false, {}}));
+  write("picture", "rgb.jpg", encode_jpeg(9, 7, counting(189), {3, 50, false, exif}));
+  write("picture", "progressive.jpg", encode_jpeg(9, 7, counting(189), {3, 50, true, {}}));
+  write("picture", "cmyk.jpg", encode_jpeg(9, 7, counting(252), {4, 50, false, {}}));
+  const Bytes lossless = encode_webp(9, 7, counting(252), 4);
+  write("picture", "lossless.webp", lossless);
+  write("picture", "lossy.webp", encode_webp(9, 7, counting(189), 3, 50));
+  write("picture", "lossy_alpha.webp", encode_webp(9, 7, counting(252), 4, 50));
+  write("picture", "exif.webp", extended_webp(lossless, 9, 7, false, exif));
+  write("picture", "animated.webp", extended_webp(lossless, 9, 7, true, {}));
 
   const NamedFiles files = {{"a.png", rgb}, {"folder/b.txt", counting(600)}, {std::string(120, 'x'), counting(10)}};
   for (const char* format : {"ustar", "gnutar", "pax", "zip"}) write("archive", format, make_archive(files, format));

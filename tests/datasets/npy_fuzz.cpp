@@ -1,5 +1,5 @@
-// Any bytes read as a .npy file, and as a .npz archive with one in it: an error, or exactly as many pictures as the
-// header states.
+// Any bytes read as a .npy file, and as a .npz archive with one in it, alone or in another archive: an error, or
+// exactly as many pictures as the header states.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const UserError&) {
   }
   try {
-    read_pictures(*open_npz_pictures(blob));
+    read_pictures(*open_npz_pictures([&] { return open_archive(blob); }, "fuzz"));
+  } catch (const UserError&) {
+  }
+  try {
+    const auto open = [&] { return open_zip_stream(std::make_unique<BlobStream>(blob)); };
+    read_pictures(*open_npz_pictures(open, "fuzz"));
   } catch (const UserError&) {
   }
   return 0;

@@ -334,7 +334,7 @@ TEST_F(Command, WhatCannotBePreparedIsRefusedAndLeavesNothing) {
   prepare("cifar10", "nothing",
           "nothing: holds no data_batch_*.bin or test_batch.bin; CIFAR-10's binary version is needed");
   prepare("images", "pictures", "pictures/a.png: is not a PNG file, judging by its first bytes");
-  prepare("images", "nothing", "nothing: holds no .png, .npy or .npz files");
+  prepare("images", "nothing", "nothing: holds no PNG, JPEG, WebP, .npy or .npz files; give a folder of pictures");
   prepare("images", "a.npy", "a.npy: is not a .npy file, judging by its first bytes; save the array with numpy.save");
   prepare("images", "a.npz",
           "a.npz: is not a tar or zip archive, or is damaged (Unrecognized archive format); copy or download it again");

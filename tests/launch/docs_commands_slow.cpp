@@ -77,8 +77,10 @@ void make_files(const TemporaryDirectory& dir) {
   made_up_dataset(DataKind::cifar10, dir / "made");
   made_up_dataset(DataKind::images, dir / "made");
   fs::rename(dir / "made/made-up-cifar10", dir / "cifar-10-batches-bin");
+  ASSERT_EQ(std::system(("cd '" + dir.path() + "' && tar -czf cifar-10-binary.tar.gz cifar-10-batches-bin").c_str()),
+            0);
   fs::rename(dir / "made/made-up-images", dir / "train_64x64");
-  fs::copy(dir / "train_64x64", dir / "valid_64x64");
+  for (const char* copy : {"valid_64x64", "photos"}) fs::copy(dir / "train_64x64", dir / copy);
   fs::create_directories(dir / "data");
   fs::create_directories(dir / "bin");
   fs::create_directory_symlink(LONGSTRIDE_SOURCE_DIR "/recipes", dir / "recipes");

@@ -82,7 +82,7 @@ TEST(Archives, DividesAFolderAndItsArchivesAlike) {
 TEST(Archives, SayWhatIsLeftOutAsFoldersDo) {
   const Folder folder;
   const Bytes png = encode_png(side, side, random_bytes(picture, 9), {});
-  NamedFiles files = {{"a.png", png}, {"b.png", png}, {"c.JPG", {1}}, {"d.jpg", {1}}};
+  NamedFiles files = {{"a.png", png}, {"b.png", png}, {"c.GIF", {1}}, {"d.gif", {1}}};
   for (const bool refused : {false, true}) {
     if (refused) files.emplace_back("labels\x1b[2J.t\x1bv", Bytes{1});
     std::filesystem::remove_all(folder / "p");
@@ -95,12 +95,12 @@ TEST(Archives, SayWhatIsLeftOutAsFoldersDo) {
       PrepareImagesConfig config = config_of({folder / form});
       if (refused) {
         expect_user_error([&] { prepare_images(config, output); },
-                          "2 PNG files and 3 other file(s) (2 .jpg, 1 .t\\x1bv)");
+                          "2 pictures and 3 other file(s) (2 .gif, 1 .t\\x1bv)");
         config.skip_others = true;
       }
       prepare_images(config, output);
       ASSERT_EQ(notes.size(), 1u);
-      EXPECT_NE(notes[0].find("are left out: 2 .jpg"), std::string::npos) << notes[0];
+      EXPECT_NE(notes[0].find("are left out: 2 .gif"), std::string::npos) << notes[0];
     }
   }
 }
@@ -143,7 +143,7 @@ TEST(Archives, RefuseDamageAndOtherFiles) {
       {"names.npz", "no array 'data' among its 2 (x.npy y.npy)"},
       {"sum.npz", "sum.npz:data.npy: is not a tar or zip archive, or is damaged (ZIP bad CRC"},
       {"header.tar", "header.tar:0.png: is not a tar or zip archive, or is damaged"},
-      {"empty.tar", "holds no .png"},
+      {"empty.tar", "holds no PNG, JPEG, WebP, .npy or .npz files"},
       {"text.tar", "is not a tar or zip archive"},
       {"packed.tar", "is not a tar or zip archive"},
   };

@@ -12,6 +12,14 @@ TEST(NoArchive, SaysWhatToInstall) {
   EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
 }
 
+TEST(NoArchive, SaysWhatToInstallForCifar10) {
+  const Folder folder;
+  put_file(folder / "cifar-10-binary.tar.gz", {0x1f, 0x8b, 8, 0, 0, 0});
+  PrepareCifar10Config config;
+  config.inputs = {folder / "cifar-10-binary.tar.gz"};
+  expect_user_error([&] { prepare_cifar10(config, to(folder / "x.h5")); }, "libarchive-dev");
+}
+
 TEST(NoArchive, SaysWhatToInstallToUnpackText) {
   const Folder folder;
   const Bytes zip = {'P', 'K', 3, 4}, xz = {0xfd, '7', 'z', 'X', 'Z', 0};

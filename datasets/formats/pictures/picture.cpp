@@ -1,0 +1,30 @@
+#include "datasets/formats/pictures/picture.h"
+
+#include "datasets/formats/byte_input.h"
+#include "datasets/formats/input_files.h"
+#include "datasets/formats/pictures/jpeg.h"
+#include "datasets/formats/pictures/webp.h"
+#include "datasets/formats/png.h"
+#include "framework/core/errors.h"
+
+namespace longstride {
+
+bool begins_like_picture(const std::uint8_t* bytes, std::size_t count) {
+  const std::string format = recognised_format(MemoryBlob("", bytes, count));
+  return format == "PNG" || format == "JPEG" || format == "WebP";
+}
+
+bool named_like_picture(const std::string& name) {
+  const std::string extension = lower_extension(name);
+  return extension == "png" || extension == "jpg" || extension == "jpeg" || extension == "webp";
+}
+
+Picture decode_picture(const std::uint8_t* bytes, std::size_t count, const std::string& name) {
+  const std::string format = recognised_format(MemoryBlob(name, bytes, count));
+  if (format == "PNG") return read_png(bytes, count, name);
+  if (format == "JPEG") return read_jpeg(bytes, count, name);
+  if (format == "WebP") return read_webp(bytes, count, name);
+  throw user_error("{}: is not a PNG, JPEG or WebP file, judging by its first bytes; replace or remove it", name);
+}
+
+}  // namespace longstride
