@@ -1,5 +1,5 @@
-// Sound files as one channel of samples, through libsndfile (WAV, FLAC, OGG, AIFF) and soxr. In a build without them,
-// no_audio.cpp replaces the reader and says so.
+// Sound files as one channel of samples, through libsndfile (WAV, AIFF, FLAC, Ogg with Vorbis or Opus, MP3 ..) and
+// soxr. In a build without them, no_audio.cpp replaces the reader and says so.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -19,8 +19,11 @@ class AudioFile {
   virtual std::int64_t read(float* mono, std::int64_t count) = 0;
 };
 
-// UserError if the file is not a sound file, is cut short or holds no sound.
+// UserError if the file is not a sound file, is cut short or holds no sound. The content decides, whatever the name.
 std::unique_ptr<AudioFile> open_audio(const std::string& path);
+
+// Whether the content begins like a format that libsndfile knows.
+bool begins_like_sound(const std::string& path);
 
 // Band-limited change of rate (soxr, very high quality, linear phase: nothing is shifted in time).
 class Resampler {

@@ -2,7 +2,10 @@
 #include <soxr.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <exception>
+#include <memory>
 #include <string_view>
 
 #include "datasets/formats/audio.h"
@@ -15,8 +18,21 @@ namespace {
 
 constexpr std::int64_t most_channels = 256;
 
-// libsndfile reads a truncated file as if it were whole. But the formats state their length: a RIFF header counts the
-// bytes, and the last page of an Ogg stream is marked.
+// The end of an Ogg stream: a page has 27 bytes with its flags and the number of its segments, their lengths, and the
+// segments.
+bool whole_last_page(std::string_view page) {
+  constexpr std::size_t flags = 5, segments = 26, head = 27;
+  constexpr char last_page = 4;
+  if (page.size() < head || (page[flags] & last_page) == 0) return false;
+  const std::size_t count = static_cast<unsigned char>(page[segments]);
+  std::size_t size = head + count;
+  if (page.size() < size) return false;
+  for (std::size_t i = 0; i < count; ++i) size += static_cast<unsigned char>(page[head + i]);
+  return page.size() >= size;
+}
+
+// libsndfile reads a truncated file as if it were whole. But the formats state their length: a RIFF header and AIFF's
+// count the bytes, and the last page of an Ogg stream is marked.
 void check_complete(const Blob& blob) {
   const auto cut_short = [&](const std::string& why) {
     return user_error("{}: is cut short ({}); copy or download it again", blob.name(), why);
@@ -24,9 +40,10 @@ void check_complete(const Blob& blob) {
   char head[12] = {};
   blob.read(0, head, static_cast<std::size_t>(std::min<std::uint64_t>(sizeof head, blob.size())));
   const std::string_view start(head, sizeof head);
-  if (start.starts_with("RIFF") && start.substr(8) == "WAVE") {
+  const bool riff = start.starts_with("RIFF") && start.substr(8) == "WAVE";
+  if (riff || (start.starts_with("FORM") && (start.substr(8) == "AIFF" || start.substr(8) == "AIFC"))) {
     std::uint32_t claimed = 0;
-    for (int i = 3; i >= 0; --i) claimed = claimed << 8 | static_cast<unsigned char>(head[4 + i]);
+    for (int i = 0; i < 4; ++i) claimed = claimed << 8 | static_cast<unsigned char>(head[riff ? 7 - i : 4 + i]);
     if (claimed != 0xFFFFFFFF && std::uint64_t{claimed} + 8 > blob.size())  // a streaming recorder cannot know it
       throw cut_short(fmt::format("its header counts {} bytes, but it has {}", thousands(std::int64_t{claimed} + 8),
                                   thousands(static_cast<std::int64_t>(blob.size()))));
@@ -35,29 +52,89 @@ void check_complete(const Blob& blob) {
     std::string tail(static_cast<std::size_t>(std::min<std::uint64_t>(blob.size(), 1 << 17)), '\0');
     blob.read(blob.size() - tail.size(), tail.data(), tail.size());
     const std::size_t page = tail.rfind("OggS");
-    constexpr char last_page = 4;
-    if (page == std::string::npos || tail.size() - page < 27 || (tail[page + 5] & last_page) == 0)
+    if (page == std::string::npos || !whole_last_page(std::string_view(tail).substr(page)))
       throw cut_short("its last page is missing");
   }
 }
 
+struct CloseSound {
+  void operator()(SNDFILE* file) const { sf_close(file); }
+};
+using OpenSound = std::unique_ptr<SNDFILE, CloseSound>;
+
+// A file as libsndfile reads it. Without the name, whose ending would make it take any bytes for sound.
+class Input {
+ public:
+  explicit Input(const std::string& path) : blob_(path) {}
+
+  const Blob& blob() const { return blob_; }
+  // Null if libsndfile cannot read it. The result must not outlive this. An MP3 file need not state its length, which
+  // libsndfile then guesses from the file's, and reads no more than that. Without an end to seek to it cannot guess,
+  // and info.frames is SF_COUNT_MAX.
+  OpenSound open(SF_INFO& info) {
+    OpenSound file = open_again(info);
+    if (file == nullptr || (info.format & SF_FORMAT_TYPEMASK) != mpeg) return file;
+    file.reset();
+    has_end_ = false;
+    return open_again(info);
+  }
+  // An error while the file was read must not pass through libsndfile, and says more than libsndfile's.
+  void check() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  static constexpr int mpeg = 0x230000;  // SF_FORMAT_MPEG, which libsndfile before 1.1 does not know
+
+  OpenSound open_again(SF_INFO& info) {
+    static SF_VIRTUAL_IO calls = {size, seek, read, nullptr, tell};
+    info = {};
+    at_ = 0;
+    return OpenSound(sf_open_virtual(&calls, SFM_READ, &info, this));
+  }
+
+  static Input& of(void* self) { return *static_cast<Input*>(self); }
+  static sf_count_t size(void* self) { return static_cast<sf_count_t>(of(self).blob_.size()); }
+  static sf_count_t tell(void* self) { return of(self).at_; }
+  static sf_count_t seek(sf_count_t offset, int whence, void* self) {
+    Input& input = of(self);
+    if (whence == SEEK_END && !input.has_end_) return -1;
+    const sf_count_t base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? input.at_ : size(self);
+    input.at_ = std::clamp<sf_count_t>(offset, -base, size(self) - base) + base;
+    return input.at_;
+  }
+  static sf_count_t read(void* out, sf_count_t count, void* self) {
+    Input& input = of(self);
+    const sf_count_t taken = std::clamp<sf_count_t>(count, 0, size(self) - input.at_);
+    try {
+      input.blob_.read(static_cast<std::uint64_t>(input.at_), out, static_cast<std::size_t>(taken));
+    } catch (...) {
+      input.failure_ = std::current_exception();
+      return 0;
+    }
+    input.at_ += taken;
+    return taken;
+  }
+
+  FileBlob blob_;
+  sf_count_t at_ = 0;
+  bool has_end_ = true;
+  std::exception_ptr failure_;
+};
+
 class SoundFile final : public AudioFile {
  public:
-  explicit SoundFile(const std::string& path) : path_(path) {
-    const FileBlob blob(path);
-    check_complete(blob);
-    file_ = sf_open(path.c_str(), SFM_READ, &info_);
+  explicit SoundFile(const std::string& path) : path_(path), input_(path) {
+    check_complete(input_.blob());
+    file_ = input_.open(info_);
+    input_.check();
     if (file_ == nullptr)
-      throw user_error("{}: cannot be read as sound ({}); use a WAV, FLAC, OGG or AIFF file", path, problem());
-    if (info_.frames <= 0 || info_.samplerate <= 0 || info_.channels <= 0 || info_.channels > most_channels) {
-      sf_close(file_);
+      throw user_error("{}: cannot be read as sound ({}); use a WAV, FLAC, Ogg, AIFF or MP3 file", path, problem());
+    if (info_.channels > 0 && info_.channels <= most_channels && info_.frames == SF_COUNT_MAX) count_frames();
+    if (info_.frames <= 0 || info_.samplerate <= 0 || info_.channels <= 0 || info_.channels > most_channels)
       throw user_error("{}: has {} samples of {} channel(s) at {} per second, which is not sound; leave it out", path,
                        static_cast<std::int64_t>(info_.frames), info_.channels, info_.samplerate);
-    }
   }
-  ~SoundFile() override { sf_close(file_); }
-  SoundFile(const SoundFile&) = delete;
-  SoundFile& operator=(const SoundFile&) = delete;
 
   std::int64_t frames() const override { return info_.frames; }
   std::int64_t rate() const override { return info_.samplerate; }
@@ -67,8 +144,9 @@ class SoundFile final : public AudioFile {
     const std::int64_t wanted = std::min<std::int64_t>(count, info_.frames - done_);
     if (wanted <= 0) return 0;
     frames_.resize(static_cast<std::size_t>(wanted * channels()));
-    const std::int64_t got = sf_readf_float(file_, frames_.data(), wanted);
-    if (got != wanted || sf_error(file_) != SF_ERR_NO_ERROR)
+    const std::int64_t got = sf_readf_float(file_.get(), frames_.data(), wanted);
+    input_.check();
+    if (got != wanted || sf_error(file_.get()) != SF_ERR_NO_ERROR)
       throw user_error("{}: ends or is damaged after {} of its {} samples; copy or download it again", path_,
                        thousands(done_ + got), thousands(info_.frames));
     done_ += got;
@@ -81,6 +159,18 @@ class SoundFile final : public AudioFile {
   }
 
  private:
+  // The length of a file that does not state it: of all that can be decoded.
+  void count_frames() {
+    std::int64_t sum = 0;
+    frames_.resize(static_cast<std::size_t>(std::int64_t{1} << 14) * static_cast<std::size_t>(info_.channels));
+    for (sf_count_t got; (got = sf_readf_float(file_.get(), frames_.data(), 1 << 14)) > 0;) sum += got;
+    file_.reset();
+    file_ = input_.open(info_);
+    input_.check();
+    if (file_ == nullptr) throw user_error("{}: cannot be read as sound again ({})", path_, problem());
+    info_.frames = sum;
+  }
+
   // Some of libsndfile's reasons span several lines.
   std::string problem() const {
     std::string text = sf_strerror(nullptr);
@@ -90,8 +180,9 @@ class SoundFile final : public AudioFile {
   }
 
   std::string path_;
+  Input input_;
   SF_INFO info_ = {};
-  SNDFILE* file_ = nullptr;
+  OpenSound file_;
   std::int64_t done_ = 0;
   std::vector<float> frames_;
 };
@@ -136,6 +227,14 @@ class SoxResampler final : public Resampler {
 };
 
 }  // namespace
+
+bool begins_like_sound(const std::string& path) {
+  Input input(path);
+  SF_INFO info = {};
+  const OpenSound file = input.open(info);
+  input.check();
+  return file != nullptr || sf_error(nullptr) != SF_ERR_UNRECOGNISED_FORMAT;
+}
 
 std::unique_ptr<AudioFile> open_audio(const std::string& path) { return std::make_unique<SoundFile>(path); }
 

@@ -16,6 +16,8 @@ UserError absent(const std::string& what) {
 
 std::unique_ptr<AudioFile> open_audio(const std::string& path) { throw absent(path); }
 
+bool begins_like_sound(const std::string& path) { throw absent(path); }
+
 std::unique_ptr<Resampler> make_resampler(std::int64_t from, std::int64_t to) {
   throw absent(fmt::format("{} to {} samples per second", from, to));
 }

@@ -79,7 +79,7 @@ struct PrepareImagesConfig : PrepareFilesConfig {
 };
 void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& output);
 
-// Inputs: folders, or WAV, FLAC, OGG or AIFF files. split: fractions of the duration; empty: 0.8,0.1,0.1.
+// Inputs: folders, or sound files, recognised by their content. split: fractions of the duration; empty: 0.8,0.1,0.1.
 struct PrepareAudioConfig : PrepareFilesConfig {
   std::int64_t rate = 12000;  // samples per second
 };

@@ -27,18 +27,21 @@ struct Track {
   SplitId split = SplitId::train;
 };
 
-constexpr std::string_view sound_extensions[] = {"wav", "flac", "ogg", "oga", "aif", "aiff"};
+// A file that is named like sound and is none is an error, not left out.
+bool named_like_sound(const std::string& path) {
+  constexpr std::string_view extensions[] = {"wav", "flac", "ogg", "oga", "opus", "mp3", "aif", "aiff"};
+  return std::find(std::begin(extensions), std::end(extensions), lower_extension(path)) != std::end(extensions);
+}
 
 std::vector<std::string> sound_files(const std::string& folder, bool skip_others, const PrepareNote& note) {
   std::vector<std::string> found;
   LeftOut others;
   for (const std::string& path : files_under(folder))
-    if (std::find(std::begin(sound_extensions), std::end(sound_extensions), lower_extension(path)) !=
-        std::end(sound_extensions))
+    if (named_like_sound(path) || begins_like_sound(path))
       found.push_back(path);
     else
       others.add(path);
-  if (found.empty()) throw user_error("{}: holds no .wav, .flac, .ogg or .aiff files", folder);
+  if (found.empty()) throw user_error("{}: holds no sound files; give a folder of WAV, FLAC, Ogg or MP3 files", folder);
   others.report(folder, static_cast<std::int64_t>(found.size()), "sound files", skip_others, note);
   return found;
 }
@@ -117,7 +120,7 @@ void copy_track(const Track& track, std::int64_t rate, DatasetWriter& writer, In
 }
 
 std::vector<Track> collect(const PrepareAudioConfig& config, const SplitRule& rule, const PrepareNote& note) {
-  if (config.inputs.empty()) throw user_error("--input is needed: a folder of WAV, FLAC or OGG files, or the files");
+  if (config.inputs.empty()) throw user_error("--input is needed: a folder of sound files, or the files");
   if (config.rate < 1000 || config.rate > 192000)
     throw user_error("--rate is {}, but must be 1,000 to 192,000 samples per second", config.rate);
   if (rule.counted())

@@ -203,7 +203,7 @@ void add_audio(CLI::App& prepare, Session& session) {
   auto o = std::make_shared<AudioOptions>();
   CLI::App* kind = add_kind(prepare, "audio", "Sound files, as mono mu-law bytes", o->output, o->json);
   add_files(
-      kind, o->config, "folders, or WAV, FLAC, OGG or AIFF files",
+      kind, o->config, "folders, or sound files that libsndfile reads (WAV, FLAC, Ogg, Opus, AIFF, MP3 ..)",
       "train,valid,test by file: fractions of the duration (0.8,0.1,0.1, the default); with --decode, the name of "
       "the split");
   kind->add_option("--rate", o->config.rate, "samples per second")->capture_default_str();

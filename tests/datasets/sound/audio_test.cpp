@@ -25,6 +25,7 @@ void write_sound(const std::string& path, int format, int rate, int channels, co
   info.format = format;
   info.samplerate = rate;
   info.channels = channels;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   SNDFILE* file = sf_open(path.c_str(), SFM_WRITE, &info);
   ASSERT_NE(file, nullptr) << sf_strerror(nullptr);
   sf_writef_float(file, frames.data(), static_cast<sf_count_t>(frames.size()) / channels);
@@ -32,7 +33,7 @@ void write_sound(const std::string& path, int format, int rate, int channels, co
 }
 
 constexpr int flac = SF_FORMAT_FLAC | SF_FORMAT_PCM_16, ogg = SF_FORMAT_OGG | SF_FORMAT_VORBIS,
-              wav = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
+              wav = SF_FORMAT_WAV | SF_FORMAT_PCM_16, aiff = SF_FORMAT_AIFF | SF_FORMAT_PCM_16;
 
 std::vector<float> read_all(const std::string& path) {
   const auto file = open_audio(path);
@@ -202,7 +203,7 @@ TEST(PrepareAudio, RefusesEveryTruncation) {
   const auto noise = random_bytes(20000, 9);
   std::vector<float> frames(noise.size());
   for (std::size_t i = 0; i < frames.size(); ++i) frames[i] = static_cast<float>(noise[i]) / 256.0f - 0.5f;
-  for (const auto& [extension, format] : {std::pair{"wav", wav}, {"flac", flac}, {"ogg", ogg}}) {
+  for (const auto& [extension, format] : {std::pair{"wav", wav}, {"flac", flac}, {"ogg", ogg}, {"aiff", aiff}}) {
     const std::string whole = folder / fmt::format("whole.{}", extension),
                       cut = folder / fmt::format("cut.{}", extension);
     write_sound(whole, format, 16000, 1, frames);
@@ -236,7 +237,7 @@ TEST(PrepareAudio, RefusesWhatIsNotSound) {
   };
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "noise.flac"}; }), "cannot be read as sound");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "silent.wav"}; }), "is not sound");
-  expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "empty"}; }), "holds no .wav");
+  expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "empty"}; }), "holds no sound files");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "absent"}; }), "absent");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "a.wav", folder / "a.wav"}; }), "given twice");
   expect_user_error(attempt([&](auto& c) { c.rate = 0; }), "--rate is 0");

@@ -1,0 +1,177 @@
+// Sound is recognised by its content: every format that libsndfile reads, under any name.
+#include <sndfile.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "datasets/formats/audio.h"
+#include "datasets/formats/wav.h"
+#include "tests/datasets/command.h"
+#include "tests/datasets/support.h"
+
+namespace longstride {
+namespace {
+
+constexpr int rate = 48000;
+constexpr std::size_t length = 30000;
+constexpr int mpeg = 0x230000, layer_3 = 0x82;  // from libsndfile 1.1 on
+
+std::vector<float> tone() {
+  std::vector<float> out(length);
+  for (std::size_t i = 0; i < length; ++i)
+    out[i] = static_cast<float>(0.4 * std::sin(0.05 * static_cast<double>(i)) +
+                                0.2 * std::sin(1e-5 * static_cast<double>(i * i)));
+  return out;
+}
+
+// Empty if this libsndfile cannot write the format.
+Bytes encoded(int format) {
+  const Folder folder;
+  SF_INFO info = {};
+  info.format = format;
+  info.samplerate = rate;
+  info.channels = 1;
+  if (sf_format_check(&info) == 0) return {};
+  SNDFILE* file = sf_open((folder / "a").c_str(), SFM_WRITE, &info);
+  if (file == nullptr) return {};
+  const std::vector<float> samples = tone();
+  sf_writef_float(file, samples.data(), static_cast<sf_count_t>(length));
+  sf_close(file);
+  return get_file(folder / "a");
+}
+
+struct Format {
+  const char* name;
+  int format;
+};
+constexpr Format formats[] = {{"wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16},   {"aiff", SF_FORMAT_AIFF | SF_FORMAT_PCM_16},
+                              {"flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16}, {"ogg", SF_FORMAT_OGG | SF_FORMAT_VORBIS},
+                              {"opus", SF_FORMAT_OGG | SF_FORMAT_OPUS},    {"mp3", mpeg | layer_3},
+                              {"au", SF_FORMAT_AU | SF_FORMAT_PCM_16},     {"caf", SF_FORMAT_CAF | SF_FORMAT_PCM_16},
+                              {"w64", SF_FORMAT_W64 | SF_FORMAT_PCM_16}};
+
+std::vector<float> read_all(const std::string& path) {
+  const auto file = open_audio(path);
+  std::vector<float> out, piece(777);
+  for (std::int64_t got; (got = file->read(piece.data(), 777)) > 0;)
+    out.insert(out.end(), piece.begin(), piece.begin() + got);
+  EXPECT_EQ(static_cast<std::int64_t>(out.size()), file->frames());
+  return out;
+}
+
+// The root mean square of the difference.
+double error(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) sum += std::pow(a[i] - b[i], 2);
+  return std::sqrt(sum / static_cast<double>(std::min(a.size(), b.size())));
+}
+
+TEST(SoundFormats, AreReadUnderAnyName) {
+  const Folder folder;
+  int read = 0;
+  for (const auto& [name, format] : formats) {
+    const Bytes file = encoded(format);
+    if (file.empty()) continue;
+    ++read;
+    for (const char* path : {"sound", "sound.txt", "sound.wav"}) {
+      put_file(folder / path, file);
+      EXPECT_TRUE(begins_like_sound(folder / path)) << name;
+      const std::vector<float> heard = read_all(folder / path);
+      EXPECT_EQ(heard.size(), length) << name;
+      EXPECT_LT(error(heard, tone()), 0.05) << name;
+    }
+  }
+  EXPECT_GE(read, 7);
+}
+
+// An MP3 file as encoders write it to a pipe: without the first frame, which states the length. libsndfile's guess is
+// a third of it.
+TEST(SoundFormats, ReadsAllOfAnMp3FileThatDoesNotStateItsLength) {
+  const Bytes whole = encoded(mpeg | layer_3);
+  if (whole.empty()) GTEST_SKIP() << "this libsndfile does not write MP3";
+  const Folder folder;
+  const auto next = std::search(whole.begin() + 4, whole.end(), whole.begin(), whole.begin() + 2);
+  put_file(folder / "a.mp3", Bytes(next, whole.end()));
+  const std::size_t heard = read_all(folder / "a.mp3").size();
+  EXPECT_GE(heard, length);
+  EXPECT_LT(heard, length + 4 * 1152);  // with the encoder's silence before and after
+}
+
+TEST(SoundFormats, RefusesAnMp3FileThatIsCutShort) {
+  const Bytes whole = encoded(mpeg | layer_3);
+  if (whole.empty()) GTEST_SKIP() << "this libsndfile does not write MP3";
+  const Folder folder;
+  for (std::size_t part = 0; part < 16; ++part) {
+    put_file(folder / "a.mp3", cut_short(whole, part));
+    SCOPED_TRACE(part);
+    expect_user_error([&] { read_all(folder / "a.mp3"); }, "a.mp3: ");
+  }
+}
+
+// Text is no sound under any name, not even under those of formats without a header.
+TEST(SoundFormats, DoesNotTakeTextForSound) {
+  const Folder folder;
+  const Bytes midi = {'M', 'T', 'h', 'd', 0, 0, 0, 6, 0, 1, 0, 2, 1, 0x80, 'M', 'T', 'r', 'k'}, text(5000, 'a');
+  for (const char* name : {"a", "a.vox", "a.gsm", "a.mp3", "a.raw", "a.wav"})
+    for (const Bytes& bytes : {midi, text}) {
+      put_file(folder / name, bytes);
+      EXPECT_FALSE(begins_like_sound(folder / name)) << name;
+      expect_user_error([&] { open_audio(folder / name); }, "cannot be read as sound");
+    }
+}
+
+Outcome prepare(const Folder& folder, const std::string& options) {
+  return call(fmt::format("prepare audio --force --output {0}/x.h5 --rate 8000 {1}", folder.path(), options));
+}
+
+TEST(PrepareAudioCommand, TakesTheSoundOfAFolderAndCountsTheRest) {
+  const Folder folder;
+  int taken = 0;
+  for (const auto& [name, format] : formats) {
+    const Bytes file = encoded(format);
+    if (file.empty()) continue;
+    put_file(folder / fmt::format("music/{}.{}", taken % 3, name), file);
+    ++taken;
+  }
+  put_file(folder / "music/unnamed", encoded(SF_FORMAT_FLAC | SF_FORMAT_PCM_16));
+  put_file(folder / "music/cover.jpg", {0xFF, 0xD8, 0xFF, 0xE0, 0, 16});
+  put_file(folder / "music/notes", Bytes(100, 'a'));
+  const Outcome outcome = prepare(folder, fmt::format("--input {}/music", folder.path()));
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_NE(outcome.text.find("2 file(s) that are not sound files are left out: 1 .jpg, 1 without an extension"),
+            std::string::npos)
+      << outcome.text;
+  EXPECT_EQ(Dataset::open(folder / "x.h5")->sources().size(), static_cast<std::size_t>(taken + 1));
+  put_file(folder / "music/broken.mp3", Bytes(3000, 'a'));
+  const Outcome refused = prepare(folder, fmt::format("--input {}/music", folder.path()));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.text.find("music/broken.mp3: cannot be read as sound"), std::string::npos) << refused.text;
+}
+
+// A small likeness of MAESTRO 3.0.0: a folder per year with a WAV and a MIDI file per performance, and four other
+// files.
+TEST(PrepareAudioCommand, TakesAFolderOfMaestro) {
+  const Folder folder;
+  const std::string root = folder / "maestro-v3.0.0";
+  for (const char* name : {"LICENSE", "README", "maestro-v3.0.0.csv", "maestro-v3.0.0.json"})
+    put_file(root + "/" + name, Bytes(50, 'x'));
+  for (const int year : {2004, 2018})
+    for (int track = 0; track < 5; ++track) {
+      const std::string stem = fmt::format("{}/{}/MIDI-Unprocessed_SMF_{}_R1_{}_wav", root, year, track, year);
+      put_file(stem + ".midi", {'M', 'T', 'h', 'd', 0, 0, 0, 6});
+      write_wav(stem + ".wav", std::vector<float>(static_cast<std::size_t>(4410 + track), 0.1F), 44100);
+    }
+  const Outcome refused = prepare(folder, "--input " + root);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.text.find(
+                "holds 10 sound files and 14 other file(s) (1 .csv, 1 .json, 10 .midi, 2 without an extension)"),
+            std::string::npos)
+      << refused.text;
+  const Outcome taken = prepare(folder, "--skip-others --input " + root);
+  EXPECT_EQ(taken.code, 0) << taken.text;
+  EXPECT_NE(taken.text.find("14 file(s) that are not sound files are left out"), std::string::npos) << taken.text;
+  EXPECT_EQ(Dataset::open(folder / "x.h5")->sources().size(), 10u);
+}
+
+}  // namespace
+}  // namespace longstride
