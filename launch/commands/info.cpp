@@ -14,16 +14,19 @@
 #include "framework/core/files/sha256.h"
 #include "framework/core/text/printable.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/dataset_picture.h"
 #include "launch/console/describe.h"
 #include "launch/console/json_output.h"
+#include "launch/console/output.h"
 
 namespace longstride {
 namespace {
 
 struct InfoOptions {
-  std::string path;
+  std::string path, picture;
   std::size_t sources = 10;
   bool verify = false, json = false;
+  bool replace = false;  // the picture
 };
 
 // What one pass over a split finds.
@@ -105,6 +108,10 @@ void print_scan(const std::string& name, const Scan& scan, bool text) {
 
 void run_info(const InfoOptions& o) {
   const auto dataset = Dataset::open(o.path);
+  if (!o.picture.empty()) {
+    check_can_be_drawn(*dataset);
+    check_output_file(o.picture, o.replace, {o.path});
+  }
   nlohmann::ordered_json out;
   if (o.json)
     out = describe_as_json(*dataset);
@@ -126,11 +133,14 @@ void run_info(const InfoOptions& o) {
   const std::string names = fmt::format("{}", fmt::join(unverified, ", "));
   if (o.verify && !unverified.empty())
     throw user_error("{}: {}: no checksum to verify; prepare the file with this program", o.path, names);
+  const std::string drawn = o.picture.empty() ? "" : draw_dataset(*dataset, o.picture);
+  if (o.json && !drawn.empty()) out["picture"] = o.picture;
   if (o.json) return print_json(out);
   if (unverified.empty())
     fmt::print("  verified: every split has the checksum it was written with\n");
   else
     fmt::print("  not verified: {}: no checksum to verify\n", names);
+  if (!drawn.empty()) print_written(o.picture, drawn);
 }
 
 }  // namespace
@@ -141,6 +151,10 @@ void add_info(CLI::App& app, Session& session) {
   info->add_option("file", o->path, "dataset written by `longstride prepare`")->required();
   info->add_option("--sources", o->sources, "largest number of source files to list");
   info->add_flag("--verify", o->verify, "also fail if a split has no checksum; existing ones are always verified");
+  CLI::Option* picture =
+      info->add_option("--picture", o->picture,
+                       "PNG to write: a contact sheet of the pictures, or the wave of the sound, of every split");
+  info->add_flag("--force", o->replace, "replace the picture if it exists")->needs(picture);
   add_json_option(*info, o->json);
   info->callback([o, &session] {
     if (session.comm->rank() == 0) run_info(*o);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "datasets/formats/audio.h"
+#include "datasets/formats/png.h"
 #include "datasets/formats/wav.h"
 #include "tests/datasets/command.h"
 #include "tests/datasets/support.h"
@@ -171,6 +172,32 @@ TEST(PrepareAudioCommand, TakesAFolderOfMaestro) {
   EXPECT_EQ(taken.code, 0) << taken.text;
   EXPECT_NE(taken.text.find("14 file(s) that are not sound files are left out"), std::string::npos) << taken.text;
   EXPECT_EQ(Dataset::open(folder / "x.h5")->sources().size(), 10u);
+}
+
+// Loud, then silent: high columns, then only the axis. Two files have a boundary between them.
+TEST(InfoPicture, ShowsSoundAsAStrip) {
+  const Folder folder;
+  std::vector<float> loud(4000);
+  for (std::size_t i = 0; i < loud.size(); ++i) loud[i] = i % 2 == 0 ? 1.0F : -1.0F;
+  write_wav(folder / "a.wav", loud, 8000);
+  write_wav(folder / "b.wav", std::vector<float>(4000, 0.0F), 8000);
+  ASSERT_EQ(prepare(folder, fmt::format("--input {0}/a.wav {0}/b.wav --split 1.0,0.0", folder.path())).code, 0);
+  const Outcome outcome = call(fmt::format("info {0}/x.h5 --picture {0}/strip.png", folder.path()));
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_NE(outcome.text.find("strip.png: the sound of 1 split(s)\n"), std::string::npos) << outcome.text;
+  const Bytes file = get_file(folder / "strip.png");
+  const Picture strip = read_png(file.data(), file.size(), "strip.png");
+  ASSERT_EQ(strip.columns, 1200);
+  ASSERT_EQ(strip.rows, 161);
+  const auto filled = [&](std::int64_t column) {
+    std::int64_t count = 0;
+    for (std::int64_t row = 0; row < strip.rows; ++row)
+      count += strip.pixels[static_cast<std::size_t>((row * strip.columns + column) * 3)] == 70 ? 1 : 0;
+    return count;
+  };
+  for (const std::int64_t column : {0, 300, 599}) EXPECT_EQ(filled(column), 161) << column;
+  for (const std::int64_t column : {601, 900, 1199}) EXPECT_LE(filled(column), 2) << column;
+  EXPECT_EQ(strip.pixels[600 * 3], 200);  // the boundary, at the top
 }
 
 }  // namespace
