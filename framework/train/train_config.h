@@ -60,6 +60,9 @@ struct TrainConfig {
   std::string mirror;                 // folder for a second copy of each checkpoint; empty: none
   std::int64_t evaluate_every = 0;    // steps; 0: only at the end
   std::int64_t evaluate_windows = 0;  // windows of the validation split scored each time; 0: all
+  std::int64_t sample_every = 0;      // steps between samples, which are also drawn at the end; 0: never
+  std::int64_t sample_count = 1;      // samples drawn each time
+  std::int64_t sample_length = 0;     // bytes of each; 0: the context
   double hang_seconds = 25;           // a rank that is silent or stuck for this long ends the job; 0: no watchdog
   std::vector<Stage> stages;          // `until` and `context` increase; empty: full context throughout
   ParallelConfig parallel;

@@ -15,6 +15,7 @@
 #include "framework/train/metrics/metrics.h"
 #include "framework/train/metrics/progress.h"
 #include "framework/train/run/stop.h"
+#include "framework/train/sample/training_samples.h"
 #include "framework/train/step/precision.h"
 #include "framework/train/step/prefetcher.h"
 #include "framework/train/step/training_step.h"
@@ -43,6 +44,7 @@ class Trainer {
   void report();
   std::optional<double> utilisation(double tokens_per_second) const;
   void evaluate_now();
+  void sample_now();
   void save();
   void keep(const std::function<void()>& write);
   void end_without_metrics();
@@ -82,8 +84,9 @@ class Watched {
 
 Trainer::Trainer(const TrainerSetup& setup)
     : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
-  start_or_resume();
   const TrainConfig& config = setup_.config;
+  LONGSTRIDE_CHECK(config.sample_every == 0 || setup_.keep_samples, "samples that nothing keeps");
+  start_or_resume();
   writer_.emplace(*setup_.comm, CheckpointPaths{setup_.run, config.keep, setup_.mirror, config.keep_best},
                   step_.tensors(), step_.queue(), saved_);
   if (!first_rank()) return;
@@ -211,6 +214,17 @@ void Trainer::evaluate_now() {
   interval_step_ = step_.step();
 }
 
+// Rank 0 has all weights; the others wait for it at the end of the step.
+void Trainer::sample_now() {
+  if (!first_rank()) return;
+  Context ctx = sampling_context(step_.context());
+  const Samples drawn = sample(*setup_.model, ctx, training_samples(setup_.config, *setup_.model),
+                               [&](std::int64_t, std::int64_t) { setup_.comm->still_working(); });
+  keep([&] { metrics_->write(SampleMetrics{step_.step(), setup_.keep_samples(step_.step(), drawn)}); });
+  interval_begin_ = Clock::now();
+  interval_step_ = step_.step();
+}
+
 void Trainer::save() {
   if (saved_ == step_.step()) return;
   read_step();
@@ -247,6 +261,7 @@ TrainingOutcome Trainer::run() {
     if (step_.queue().immediate()) read_step();  // free on the CPU, and reports a bad step at once
     if (due(c.log_every) || last) report();
     if (due(c.evaluate_every) || last) evaluate_now();
+    if (due(c.sample_every) || (last && c.sample_every > 0)) sample_now();
     outcome.stopped = setup_.comm->any(stop_requested() || !unwritten_.empty());
     if (due(c.checkpoint_every) || last || outcome.stopped) save();
   }

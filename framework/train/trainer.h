@@ -12,10 +12,15 @@
 #include "framework/core/errors.h"
 #include "framework/models/model.h"
 #include "framework/train/checkpoint/checkpoint.h"
+#include "framework/train/metrics/event_file.h"
+#include "framework/train/sample/sampler.h"
 #include "framework/train/step/training_step.h"
 #include "framework/train/train_config.h"
 
 namespace longstride {
+
+// Writes what was drawn after `step` steps to the run, and returns it for TensorBoard.
+using KeepSamples = std::function<std::vector<Media>(std::int64_t step, const Samples& samples)>;
 
 struct TrainerSetup {
   Model* model = nullptr;
@@ -32,6 +37,7 @@ struct TrainerSetup {
   bool resume = false;
   FirstWeights first_weights;        // of a new run; empty: random
   std::string began_from;            // where these are from, for the record; a resumed run keeps what it recorded
+  KeepSamples keep_samples;          // rank 0's: of train.sample_every
   std::function<void()> check_lock;  // rank 0's: throws when the run no longer belongs to this process; may be empty
 };
 

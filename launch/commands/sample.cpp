@@ -12,9 +12,6 @@
 #include <optional>
 
 #include "datasets/dataset.h"
-#include "datasets/formats/mu_law.h"
-#include "datasets/formats/png.h"
-#include "datasets/formats/wav.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/text/printable.h"
@@ -30,6 +27,7 @@
 #include "launch/console/output.h"
 #include "launch/run/run_data.h"
 #include "launch/run/run_directory.h"
+#include "launch/run/write_samples.h"
 
 namespace longstride {
 namespace {
@@ -69,18 +67,6 @@ std::string name_of_prompt(const SampleOptions& o) {
   return !o.prompt_text.empty() ? "--prompt-text" : o.prompt == "-" ? "standard input" : o.prompt;
 }
 
-// All pictures side by side in rows of `across`.
-void write_grid(const std::string& path, const std::vector<Bytes>& samples, std::int64_t across, const Geometry& g) {
-  const auto count = static_cast<std::int64_t>(samples.size());
-  const std::int64_t down = (count + across - 1) / across, line = g.columns * g.channels;
-  Bytes pixels(static_cast<std::size_t>(down * g.rows * across * line), 0);
-  for (std::int64_t s = 0; s < count; ++s)
-    for (std::int64_t r = 0; r < g.rows; ++r)
-      std::copy_n(samples[static_cast<std::size_t>(s)].begin() + r * line, line,
-                  pixels.begin() + ((s / across * g.rows + r) * across + s % across) * line);
-  write_png(path, down * g.rows, across * g.columns, g.channels, pixels.data());
-}
-
 // A row for every completion: what was given, the model's completion, and the original.
 void write_completions(const std::string& path, const std::vector<Bytes>& samples, const std::vector<Bytes>& originals,
                        std::int64_t given, const Geometry& g) {
@@ -91,29 +77,6 @@ void write_completions(const std::string& path, const std::vector<Bytes>& sample
     pictures.insert(pictures.end(), {known, samples[s], originals[s]});
   }
   write_grid(path, pictures, 3, g);
-}
-
-void write_samples(const fs::path& folder, const LoadedRun& run, const std::vector<Bytes>& samples, std::int64_t rate) {
-  const Geometry& g = run.recipe.model->geometry;
-  for (std::size_t s = 0; s < samples.size(); ++s) {
-    const auto named = [&](const char* ending) {
-      return (folder / fmt::format("sample-{:03}.{}", s, ending)).string();
-    };
-    switch (run.recipe.data.kind) {
-      case DataKind::bytes:
-        write_file_atomically(named("txt"), {reinterpret_cast<const char*>(samples[s].data()), samples[s].size()});
-        break;
-      case DataKind::audio:
-        write_wav(named("wav"), mu_law_decode(samples[s]), rate);
-        break;
-      case DataKind::cifar10:
-      case DataKind::images:
-        write_png(named("png"), g.rows, g.columns, g.channels, samples[s].data());
-        break;
-    }
-  }
-  const auto across = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(samples.size()))));
-  if (g.rows > 0 && samples.size() > 1) write_grid((folder / "grid.png").string(), samples, across, g);
 }
 
 // Sampling rate of the sound: from the user, the checkpoint or the dataset. 0 if the run is not about sound.
@@ -261,8 +224,8 @@ void run_sample(SampleOptions& o, Session& session) {
   const std::vector<std::string> inputs(o.prompt.empty() || o.prompt == "-" ? 0 : 1, o.prompt);
   make_output_folder(o.output, o.replace || is_same_place(o.output, own), inputs);  // before the work, not after it
   const Samples samples = draw_samples(o, run, device, precision);
-  write_samples(o.output, run, samples.bytes, rate);
   const Geometry& g = run.recipe.model->geometry;
+  write_samples(o.output, {run.recipe.data.kind, g, rate}, samples.bytes);
   if (!originals.empty() && g.rows > 0)
     write_completions((fs::path(o.output) / "completions.png").string(), samples.bytes, originals, o.given, g);
   if (printed) print_samples(samples.bytes);

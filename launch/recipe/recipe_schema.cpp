@@ -76,6 +76,9 @@ void visit_train(SettingsVisitor& v, TrainConfig& c) {
   v.field("mirror", c.mirror, Need::optional);
   v.field("evaluate_every", c.evaluate_every, Need::optional, ranges::not_negative);
   v.field("evaluate_windows", c.evaluate_windows, Need::optional, ranges::not_negative);
+  v.field("sample_every", c.sample_every, Need::optional, ranges::not_negative);
+  v.field("sample_count", c.sample_count, Need::optional, Range{1, 65, false, true, "from 1 to 64 samples"});
+  v.field("sample_length", c.sample_length, Need::optional, ranges::not_negative);
   v.field("hang_seconds", c.hang_seconds, Need::optional, ranges::not_negative_real);
   v.maps("stages", c.stages, Need::optional, visit_stage);
 }

@@ -108,6 +108,20 @@ void check_best(RecipeChecker& check, const TrainConfig& t) {
                  save, evaluate, save);
 }
 
+// A picture is whole.
+void check_samples(RecipeChecker& check, const Recipe& recipe) {
+  const std::int64_t length = recipe.train.sample_length, context = recipe.data.context;
+  if (!check.none_in({"train.sample_length", "data.context"}) || length == 0) return;
+  if (length > context)
+    check.refuse("train.sample_length",
+                 "train.sample_length is {}, but the context has {} bytes; set train.sample_length: 0 for all", length,
+                 context);
+  else if (recipe.model->geometry.rows > 0 && length != context)
+    check.refuse("train.sample_length",
+                 "train.sample_length is {}, but a picture has {} bytes; set train.sample_length: 0 for all", length,
+                 context);
+}
+
 // Ranks signal each other every tenth of hang_seconds, and a busy host may delay one by some tenths of a second.
 void check_watchdog(RecipeChecker& check, const TrainConfig& t) {
   if (check.none_in({"train.hang_seconds"}) && t.hang_seconds > 0 && t.hang_seconds < 1)
@@ -128,6 +142,7 @@ void check_training_can_work(const Setting& root, const Recipe& recipe, RecipeMi
   check_rate(check, recipe.train);
   check_rounding(check, recipe.train);
   check_best(check, recipe.train);
+  check_samples(check, recipe);
   check_watchdog(check, recipe.train);
 }
 

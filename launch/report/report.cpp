@@ -97,6 +97,8 @@ class Report {
   std::string speed() const;
   std::string memory();
   std::string samples() const;
+  std::string samples_of(const fs::path& folder, std::size_t most) const;
+  std::string samples_while_training() const;
   std::string attention() const;
   std::string environment() const;
   std::string settings() const;
@@ -206,23 +208,45 @@ std::string Report::pictures(const fs::path& folder) const {
   return out;
 }
 
-std::string Report::samples() const {
-  constexpr std::size_t most_sounds = 4, most_texts = 4, most_characters = 1500;
-  const fs::path folder = fs::path(run_) / "samples";
+std::string Report::samples_of(const fs::path& folder, std::size_t most) const {
+  constexpr std::size_t most_characters = 1500;
   std::string out = pictures(folder);
   const std::vector<fs::path> sounds = files_in(folder, ".wav"), texts = files_in(folder, ".txt");
-  for (std::size_t i = 0; i < std::min(most_sounds, sounds.size()); ++i)
+  for (std::size_t i = 0; i < std::min(most, sounds.size()); ++i)
     out += figure(fmt::format("<audio controls preload=\"none\" src=\"{}\"></audio>",
                               data_uri("audio/wav", read_file(sounds[i].string()))),
                   sounds[i].filename().string());
-  for (std::size_t i = 0; i < std::min(most_texts, texts.size()); ++i)
+  for (std::size_t i = 0; i < std::min(most, texts.size()); ++i)
     out += fmt::format("<pre class=\"sample\">{}</pre>\n",
                        html_text(read_file(texts[i].string()).substr(0, most_characters)));
-  if (out.empty()) return fmt::format("<p>None yet: <code>longstride sample {}</code></p>\n", html_text(run_));
-  const std::size_t left = (sounds.size() > most_sounds ? sounds.size() - most_sounds : 0) +
-                           (texts.size() > most_texts ? texts.size() - most_texts : 0);
+  const std::size_t left =
+      (sounds.size() > most ? sounds.size() - most : 0) + (texts.size() > most ? texts.size() - most : 0);
   if (left > 0) out += fmt::format("<p>{} more in {}</p>\n", left, html_text(folder.string()));
   return out;
+}
+
+// Of train.sample_every: at most six steps, spread over the run, the last one among them.
+std::string Report::samples_while_training() const {
+  constexpr std::size_t most_steps = 6, most_of_a_step = 1;
+  std::vector<fs::path> folders;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(fs::path(run_) / "samples", none))
+    if (entry.is_directory() && entry.path().filename().string().starts_with("step-")) folders.push_back(entry.path());
+  std::sort(folders.begin(), folders.end());
+  std::string out;
+  const std::size_t shown = std::min(most_steps, folders.size());
+  for (std::size_t i = 1; i <= shown; ++i) {
+    const fs::path& folder = folders[i * folders.size() / shown - 1];
+    out += fmt::format("<h3>{}</h3>\n", html_text(folder.filename().string())) + samples_of(folder, most_of_a_step);
+  }
+  return out;
+}
+
+std::string Report::samples() const {
+  const std::string out = samples_of(fs::path(run_) / "samples", 4), training = samples_while_training();
+  if (out.empty() && training.empty())
+    return fmt::format("<p>None yet: <code>longstride sample {}</code></p>\n", html_text(run_));
+  return out + training;
 }
 
 // At most eight layers' sheets, spread over the depth.

@@ -59,6 +59,9 @@ bool may_change(const std::string& key) {
                                              "train.mirror",
                                              "train.evaluate_every",
                                              "train.evaluate_windows",
+                                             "train.sample_every",
+                                             "train.sample_count",
+                                             "train.sample_length",
                                              "train.hang_seconds",
                                              "optimizer.shard"};
   return free.contains(key) || key.starts_with("parallel.") || key.starts_with("reproduces.") ||

@@ -24,6 +24,7 @@
 #include "launch/run/run_data.h"
 #include "launch/run/run_directory.h"
 #include "launch/run/run_records.h"
+#include "launch/run/write_samples.h"
 
 namespace longstride {
 namespace {
@@ -36,6 +37,12 @@ void make_directory(const std::string& path, const char* advice) {
   std::error_code error;
   fs::create_directories(fs::path(path) / "checkpoints", error);
   if (error) throw user_error("{}: cannot be created ({}); {}", path, error.message(), advice);
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw user_error("{}: cannot be created ({})", printable(folder.string()), error.message());
 }
 
 // What only rank 0 touches: the run's directory and its mirror, locked for as long as the run trains.
@@ -150,6 +157,16 @@ void announce(const Recipe& recipe, Model& model, Communicator& comm, Device dev
   line("directory", run);
 }
 
+// RUN/samples/step-00001000/, of train.sample_every.
+KeepSamples keeper_of_samples(const TrainRequest& request, const Dataset& dataset) {
+  const SampleForm form{request.recipe.data.kind, request.recipe.model->geometry, dataset.info().rate};
+  return [run = request.run, form](std::int64_t step, const Samples& samples) {
+    const fs::path folder = fs::path(run) / "samples" / fmt::format("step-{:08}", step);
+    make_folder(folder);
+    return media_of(write_samples(folder, form, samples.bytes), form, samples.bytes);
+  };
+}
+
 }  // namespace
 
 TrainingOutcome train_run(TrainRequest request, Session& session) {
@@ -198,6 +215,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   setup.mirror = places.mirror;
   setup.recipe = recipe.resolved;
   setup.resume = request.resume;
+  setup.keep_samples = keeper_of_samples(request, *dataset);
   if (request.from)
     setup.first_weights = [&](ParameterSet& parameters) {
       hand_over_weights(first ? &*first : nullptr, parameters, *session.comm);

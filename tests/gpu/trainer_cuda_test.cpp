@@ -1,6 +1,7 @@
 // Whole runs on the GPU: files, metrics, resuming, and a gradient that is not finite.
 #include "framework/train/trainer.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -31,7 +32,7 @@ class Rows : public BatchSource {
   }
 };
 
-TrainingOutcome train_in(const std::string& run, double lr, bool resume = false) {
+TrainingOutcome train_in(const std::string& run, double lr, bool resume = false, std::int64_t sample_every = 0) {
   SparseTransformerConfig config = toy_config();
   config.context = 64;
   config.width = 64;
@@ -53,6 +54,12 @@ TrainingOutcome train_in(const std::string& run, double lr, bool resume = false)
   setup.run = run;
   setup.recipe = "name: toy\n";
   setup.resume = resume;
+  setup.config.sample_every = sample_every;
+  setup.config.sample_count = 20;  // a batch of 16 and one of 4
+  setup.keep_samples = [&](std::int64_t step, const Samples& samples) {
+    const auto& bytes = samples.bytes.back();
+    return std::vector<Media>{{fmt::format("samples/{}", step), std::string(bytes.begin(), bytes.end())}};
+  };
   return train(setup);
 }
 
@@ -86,6 +93,23 @@ TEST(TrainerOnTheGpu, ReportsSavesAndResumesToTheSameBits) {
   EXPECT_EQ(train_in(run.path(), 1e-3, true).step, 20);
   EXPECT_EQ(text_of(last / "model.safetensors"), model);
   EXPECT_EQ(text_of(last / "optimizer-00000-of-00001.safetensors"), moments);
+}
+
+TEST(TrainerOnTheGpu, SamplesChangeNoBitsAndFitThePlannedMemory) {
+  LONGSTRIDE_NEEDS_GPU();
+  const testing::TemporaryDirectory without, with;
+  train_in(without.path(), 1e-3);
+  train_in(with.path(), 1e-3, false, 3);
+  const std::string last = "checkpoints/step-00000020/";
+  for (const char* file : {"model.safetensors", "optimizer-00000-of-00001.safetensors"}) {
+    EXPECT_EQ(text_of(fs::path(with.path()) / (last + file)), text_of(fs::path(without.path()) / (last + file)));
+    EXPECT_FALSE(text_of(fs::path(with.path()) / (last + file)).empty());
+  }
+  std::string line, memory;
+  for (std::ifstream in(with / "metrics.jsonl"); std::getline(in, line);) memory = line;
+  const nlohmann::json planned = nlohmann::json::parse(memory);
+  // The plan counts drawing position by position, and one kernel may take less.
+  EXPECT_LE(planned.at("used_bytes").get<std::int64_t>(), planned.at("planned_bytes").get<std::int64_t>());
 }
 
 TEST(TrainerOnTheGpu, AGradientThatIsNotFiniteEndsTheRunAtTheNextReport) {

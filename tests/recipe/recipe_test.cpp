@@ -116,6 +116,9 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_TRUE(t.keep_best);
   EXPECT_EQ(t.evaluate_every, 11);
   EXPECT_EQ(t.evaluate_windows, 13);
+  EXPECT_EQ(t.sample_every, 17);
+  EXPECT_EQ(t.sample_count, 5);
+  EXPECT_EQ(t.sample_length, 192);
   EXPECT_EQ(t.hang_seconds, 9);
   ASSERT_EQ(t.stages.size(), 2u);
   EXPECT_EQ(t.stages[0].until, 100);

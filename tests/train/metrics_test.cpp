@@ -177,12 +177,41 @@ TEST(EventFile, HoldsTheProtocolBuffersOfTensorBoard) {
                                      std::string("\x15\x00\x00\xc0\x3f", 5));
 }
 
+TEST(EventFile, HoldsTextsPicturesAndSoundsOfTensorBoard) {
+  const TemporaryDirectory run;
+  {
+    EventFile file(run.path(), 1);
+    file.write_media(3, Media{"t", "a\nb\xff\x1b", Media::Form::text});
+    file.write_media(3, Media{"p", "PNG", Media::Form::png, 2, 300, 3});
+    file.write_media(3, Media{"w", "RIFF", Media::Form::wav, 0, 0, 0, 12000, 5});
+  }
+  const std::vector<std::string> events = events_in(run.path());
+  ASSERT_EQ(events.size(), 5u);
+  const auto value = [&](std::size_t index) {  // Summary.Value after its tag of one character
+    const std::string& event = events[index];
+    return event.substr(event.find("\x0a\x01") + 3);
+  };
+  const std::string code = "    a\n    b\xEF\xBF\xBD\xEF\xBF\xBD";  // lines of code in Markdown
+  EXPECT_EQ(value(2),
+            std::string("\x42\x1b\x08\x07\x12\x04\x12\x02\x08\x01\x42\x11") + code + "\x4a\x08\x0a\x06\x0a\x04text");
+  EXPECT_EQ(value(3), std::string("\x22\x0c\x08\x02\x10\xac\x02\x18\x03\x22\x03PNG"));
+  EXPECT_EQ(value(4),
+            std::string("\x32\x1a\x0d\x00\x80\x3b\x46\x10\x01\x18\x05\x22\x04RIFF\x2a\x09", 19) + "audio/wav");
+}
+
 TEST(EventFile, ReadsInTensorBoardItself) {
   const std::string python = "python3";
   if (std::system((python + " -c 'import tensorboard' 2>/dev/null").c_str()) != 0)
     GTEST_SKIP() << "the Python package tensorboard is not installed";
   const TemporaryDirectory run;
   write_steps(run.path(), 0, {10, 20, 30});
+  const TemporaryDirectory drawn;
+  {
+    EventFile file(drawn.path(), 1);
+    file.write_media(4, Media{"samples/000", "x <b>", Media::Form::text});
+    file.write_media(4, Media{"samples/001", "PNG", Media::Form::png, 2, 300, 3});
+    file.write_media(4, Media{"samples/002", "RIFF", Media::Form::wav, 0, 0, 0, 12000, 5});
+  }
   const std::string script =
       "import sys\n"
       "from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
@@ -190,9 +219,15 @@ TEST(EventFile, ReadsInTensorBoardItself) {
       "tags = {'train/loss', 'train/bits_per_byte', 'train/mean_loss', 'train/lr', 'train/grad_norm', "
       "'train/tokens_per_second'}\n"
       "assert set(a.Tags()['scalars']) == tags, a.Tags()\n"
-      "assert [(e.step, e.value) for e in a.Scalars('train/loss')] == [(10, 2.5), (20, 2.5), (30, 2.5)]\n";
+      "assert [(e.step, e.value) for e in a.Scalars('train/loss')] == [(10, 2.5), (20, 2.5), (30, 2.5)]\n"
+      "a = EventAccumulator(sys.argv[2]); a.Reload()\n"
+      "assert a.Tags()['images'] == ['samples/001'] and a.Tags()['audio'] == ['samples/002'], a.Tags()\n"
+      "assert a.Tensors('samples/000')[0].tensor_proto.string_val == [b'    x <b>']\n"
+      "assert a.SummaryMetadata('samples/000').plugin_data.plugin_name == 'text'\n"
+      "i = a.Images('samples/001')[0]; assert (i.height, i.width, i.encoded_image_string) == (2, 300, b'PNG')\n"
+      "s = a.Audio('samples/002')[0]; assert (s.sample_rate, s.length_frames) == (12000.0, 5), s\n";
   write_file_atomically(run / "read.py", script);
-  EXPECT_EQ(std::system((python + " " + run / "read.py" + " " + run.path()).c_str()), 0);
+  EXPECT_EQ(std::system((python + " " + (run / "read.py") + " " + run.path() + " " + drawn.path()).c_str()), 0);
 }
 
 }  // namespace

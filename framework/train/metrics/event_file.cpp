@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
+
+#include "framework/core/text/utf8.h"
 
 namespace longstride {
 namespace {
@@ -63,6 +66,61 @@ std::string event_of(std::int64_t step, int field, std::string_view content) {
   return event;
 }
 
+// Markdown that shows the text as it is: lines of code. What is not UTF-8 is replaced.
+std::string as_code(const std::string& text) {
+  std::string out = "    ";
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text, i);
+    out += length > 0 && (text[i] == '\n' || !is_control(text, i)) ? text.substr(i, length) : "\xEF\xBF\xBD";
+    if (text[i] == '\n') out += "    ";
+    i += std::max<std::size_t>(1, length);
+  }
+  return out;
+}
+
+// TensorProto { DataType dtype = 1: 7 is a string; TensorShapeProto tensor_shape = 2 { Dim dim = 2 { int64 size = 1; }
+// }; bytes string_val = 8; }
+std::string tensor_of(const std::string& text) {
+  std::string dimension, shape, tensor;
+  put_integer(dimension, 1, 1);
+  put_bytes(shape, 2, dimension);
+  put_integer(tensor, 1, 7);
+  put_bytes(tensor, 2, shape);
+  put_bytes(tensor, 8, as_code(text));
+  return tensor;
+}
+
+// SummaryMetadata { PluginData plugin_data = 1 { string plugin_name = 1; } }
+std::string metadata_of_text() {
+  std::string plugin, metadata;
+  put_bytes(plugin, 1, "text");
+  put_bytes(metadata, 1, plugin);
+  return metadata;
+}
+
+// Image { int32 height = 1, width = 2, colorspace = 3: the channels; bytes encoded_image_string = 4; }
+std::string image_of(const Media& media) {
+  std::string image;
+  put_integer(image, 1, static_cast<std::uint64_t>(media.rows));
+  put_integer(image, 2, static_cast<std::uint64_t>(media.columns));
+  put_integer(image, 3, static_cast<std::uint64_t>(media.channels));
+  put_bytes(image, 4, media.content);
+  return image;
+}
+
+// Audio { float sample_rate = 1; int64 num_channels = 2, length_frames = 3; bytes encoded_audio_string = 4; string
+// content_type = 5; }
+std::string audio_of(const Media& media) {
+  std::string audio;
+  put_tag(audio, 1, Wire::fixed32);
+  put_little_endian(audio, std::bit_cast<std::uint32_t>(static_cast<float>(media.rate)));
+  put_integer(audio, 2, 1);
+  put_integer(audio, 3, static_cast<std::uint64_t>(media.frames));
+  put_bytes(audio, 4, media.content);
+  put_bytes(audio, 5, "audio/wav");
+  return audio;
+}
+
 std::string name_of_file(const std::string& directory) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   char host[256] = "localhost";
@@ -96,6 +154,28 @@ void EventFile::write(std::int64_t step, const Scalars& scalars) {
     put_little_endian(value, std::bit_cast<std::uint32_t>(static_cast<float>(number)));
     put_bytes(summary, 1, value);
   }
+  append(event_of(step, 5, summary));
+}
+
+// Summary.Value { string tag = 1; Image image = 4; Audio audio = 6; TensorProto tensor = 8; SummaryMetadata metadata =
+// 9;
+// }
+void EventFile::write_media(std::int64_t step, const Media& media) {
+  std::string value, summary;
+  put_bytes(value, 1, media.tag);
+  switch (media.form) {
+    case Media::Form::text:
+      put_bytes(value, 8, tensor_of(media.content));
+      put_bytes(value, 9, metadata_of_text());
+      break;
+    case Media::Form::png:
+      put_bytes(value, 4, image_of(media));
+      break;
+    case Media::Form::wav:
+      put_bytes(value, 6, audio_of(media));
+      break;
+  }
+  put_bytes(summary, 1, value);
   append(event_of(step, 5, summary));
 }
 

@@ -103,6 +103,10 @@ void MetricsWriter::write(const EvaluationMetrics& m) {
   events_.write(m.step, {{m.split + "/loss", m.loss}, {m.split + "/bits_per_byte", m.bits_per_byte}});
 }
 
+void MetricsWriter::write(const SampleMetrics& m) {
+  for (const Media& media : m.samples) events_.write_media(m.step, media);
+}
+
 void MetricsWriter::write(const DeviceMetrics& m) {
   const Line line = {
       {"step", m.step}, {"device", m.device}, {"precision", m.precision}, {"planned_bytes", m.planned_bytes}};

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "framework/train/metrics/event_file.h"
 
@@ -42,6 +43,11 @@ struct EvaluationMetrics {
   double seconds = 0;
 };
 
+struct SampleMetrics {
+  std::int64_t step = 0;
+  std::vector<Media> samples;
+};
+
 struct DeviceMetrics {
   std::int64_t step = 0;  // that the run starts or resumes at
   std::string device, precision;
@@ -66,6 +72,7 @@ class MetricsWriter {
   // file cannot be written or is no longer the run's (append_file.h).
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
+  void write(const SampleMetrics& metrics);  // for TensorBoard alone; the samples are files in the run
   void write(const DeviceMetrics& metrics);
   void write(const MemoryMetrics& metrics);
   // Flushes to disk, so that a checkpoint cannot survive a power failure that the lines before it do not.

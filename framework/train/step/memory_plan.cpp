@@ -8,6 +8,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 #include "framework/train/checkpoint/checkpoint_writer.h"
+#include "framework/train/sample/training_samples.h"
 #include "framework/train/step/staging.h"
 #include "framework/train/step/step_work.h"
 
@@ -15,8 +16,8 @@ namespace longstride {
 namespace {
 
 // Counts what training takes from the arena: a step of one micro-batch at the context of every stage, and the
-// evaluations between steps. Ranks of a group may hold heads of different parts and need slightly different amounts, so
-// all plan for the maximum.
+// evaluations and samples between steps. Ranks of a group may hold heads of different parts and need slightly different
+// amounts, so all plan for the maximum.
 void count_activations(Model& model, const TrainConfig& config, int ranks, TrainingState& state, MemoryPlan& plan) {
   const Batching batching = divide_batch(config, ranks);
   Context ctx = state.context(config, Queue());
@@ -29,6 +30,10 @@ void count_activations(Model& model, const TrainConfig& config, int ranks, Train
     for (const Stage& stage : config.stages) work.run(ctx, model.context() / stage.context, batching.micro);
     const EvaluationConfig evaluation = validation_config(config, batching, model.context());
     evaluating = std::max(evaluating, evaluation_bytes(model, ctx, evaluation));
+  }
+  if (config.sample_every > 0) {
+    const SampleMemory sampling = sample_memory(model, sampling_context(ctx), training_samples(config, model));
+    evaluating = std::max(evaluating, static_cast<std::size_t>(sampling.total));
   }
   plan.tape = static_cast<std::int64_t>(state.arena().tape_high_water());
   plan.activations = static_cast<std::int64_t>(std::max(state.arena().high_water(), evaluating));
@@ -49,6 +54,7 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
   if (batching.sequence_ranks > 1)
     required<DividesSequences>(model, "divide sequences between ranks; set parallel.sequence_ranks to 1")
         .check_group(batching.sequence_ranks);
+  check_training_samples(config, model, batching);
   TrainingState state(model, config, ranks, device);
   MemoryPlan plan = state.sizes();
   plan.input = prefetch_depth * state.tokens.count() + Staging::bytes_on_host(device, state.input) +
