@@ -7,7 +7,8 @@ PROGRAM: build/cuda/longstride. Draws pattern, stride, window, summary width, he
 backward with `bench attention`, and prints for each the time divided by what its work would take at the rate of the
 nearest published shape of the same pattern, timed in the same run. Work: pairs of tiles of 64 queries and 64 keys that
 hold an allowed pair, and in proportion more if the heads' sizes, rounded up to those of the kernels, exceed the
-published ones. Exits with 1 if a shape takes more than --most times its work. Stops drawing after --seconds.
+published ones. Stops drawing after --seconds. Exits with 1 if a shape takes
+more than --most times its work, or fewer than --count were drawn, and with 2 after a mistake.
 """
 
 import argparse
@@ -37,6 +38,25 @@ PUBLISHED = [
     ("column", 96, 0, 64, 128, 3072),
     ("fixed", 128, 32, 64, 64, 12288),
 ]
+
+
+def fail(sentence):
+    print(f"random_shapes.py: {sentence}", file=sys.stderr)
+    sys.exit(2)
+
+
+def whole(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return value
+
+
+def positive(text):
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return value
 
 
 def tiles(entries):
@@ -103,10 +123,14 @@ class Shape:
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except OSError as error:
-            sys.exit(f"random_shapes.py: {program} does not run: {error.strerror}")
+            fail(f"{program} does not run: {error.strerror}; give the path of build/cuda/longstride")
         if done.returncode != 0:
-            sys.exit(f"random_shapes.py: {self}: {done.stderr.strip()}")
-        ms = next(line["ms"] for line in json.loads(done.stdout)["lines"] if line["name"].endswith("forward+backward"))
+            fail(f"{self}: {done.stderr.strip()}")
+        try:
+            lines = json.loads(done.stdout)["lines"]
+            ms = next(line["ms"] for line in lines if line["name"].endswith("forward+backward"))
+        except (ValueError, LookupError, TypeError, StopIteration):
+            fail(f"{program} does not print the times of `bench attention`; give the path of build/cuda/longstride")
         return ms, self.per_head * batch * HEADS / ms
 
 
@@ -134,13 +158,14 @@ def nearest(shape):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("program")
+    parser.add_argument("program", help="build/cuda/longstride")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=30)
-    parser.add_argument("--most", type=float, default=1.3)
-    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--count", type=whole, default=30, help="shapes to draw")
+    parser.add_argument("--most", type=positive, default=1.3, help="times its work that a shape may take")
+    parser.add_argument("--seconds", type=positive, default=300, help="draw no shape after so many")
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
-    parser.add_argument("--tiles", type=float, default=60000, help="pairs of tiles, about, in every measurement")
+    parser.add_argument("--tiles", type=positive, default=60000,
+                        help="pairs of tiles, about, in every measurement")
     options = parser.parse_args()
     began, rng, rates, over, done = time.monotonic(), random.Random(options.seed), {}, 0, 0
     print("| shape | ms | times its work | nearest published |\n|---|---|---|---|")

@@ -29,4 +29,15 @@ if "$random_shapes" "$work/steep" --count 12 --tiles 1e9 >"$work/said"; then fai
 grep -q '| \*\*5.00\*\* |' "$work/said" || fail "says: $(cat "$work/said")"
 "$random_shapes" "$work/even" --count 12 --tiles 1e9 >"$work/again" || fail "refuses equal rates the second time"
 diff <(cut -d '|' -f 2 "$work/said" | head -14) <(cut -d '|' -f 2 "$work/again" | head -14) || fail "draws other shapes"
-if "$random_shapes" "$work/none" 2>"$work/said"; then fail "runs without a program"; fi
+
+refuses() { # sentence, arguments
+  local status=0
+  "$random_shapes" "${@:2}" >"$work/out" 2>"$work/said" || status=$?
+  [ "$status" = 2 ] && grep -qF -- "$1" "$work/said" || fail "ends with $status after '${*:2}': $(cat "$work/said")"
+}
+refuses "$work/none does not run: No such file or directory" "$work/none"
+refuses "true does not print the times of \`bench attention\`" "$(command -v true)"
+refuses "argument --count: 0 is not a whole number of at least 1" "$work/even" --count 0
+refuses "argument --most: nan is not a number above 0" "$work/even" --most nan
+refuses "argument --tiles: -5 is not a number above 0" "$work/even" --tiles -5
+refuses "argument --seconds: inf is not a number above 0" "$work/even" --seconds inf
