@@ -1,5 +1,6 @@
 """`longstride.load`: which checkpoint, what is refused, samples, and folders of save_pretrained."""
 import hashlib
+import importlib.util
 import io
 import json
 import pathlib
@@ -85,11 +86,27 @@ class Runs(unittest.TestCase):
             ({"checkpoint": None}, "checkpoint is null"),
             ({"weights": "mean"}, 'weights is "mean", but must be automatic, last or average'),
             ({"dtype": torch.int8}, 'dtype is "torch.int8", but must be one of torch.float32'),
+            ({"device": "gpu"}, 'device is "gpu", but must be one that PyTorch has here, such as "cpu": '),
             ({"attention": "flash"}, 'attention is "flash", but must be auto, reference or kernels'),
         ]:
             self.refused(message, lambda options=options: longstride.load(run, **options))
         self.refused("nowhere: holds no checkpoint; give the directory of a run",
                      lambda: longstride.load(self.folder / "nowhere"))
+        self.refused("run is NoneType, but must be the path of a file or folder", lambda: longstride.load(None))
+        self.refused(": cannot be read: File name too long", lambda: longstride.load("n" * 300))
+        model = longstride.load(run)
+        self.refused("folder is int, but must be the path", lambda: model.save_pretrained(5))
+
+    def test_read_split_refuses_what_is_no_dataset(self):
+        if importlib.util.find_spec("h5py") is None:
+            self.skipTest("this Python has no h5py")
+        for path, message in [
+            (None, "path is NoneType, but must be the path of a file or folder"),
+            (self.folder / "nowhere.h5", "nowhere.h5: cannot be read: No such file or directory"),
+            (self.folder, ": cannot be read: Is a directory"),
+            (self.folder / "text.bin", "text.bin: is damaged or not HDF5; give a dataset that `longstride"),
+        ]:
+            self.refused(message, lambda path=path: longstride.read_split(path))
 
     def test_a_run_without_an_average_has_none_to_load(self):
         data = {"kind": "bytes", "context": 64, "path": "x.h5"}
@@ -216,6 +233,10 @@ class Runs(unittest.TestCase):
         model = longstride.load(self.folder / "run")
         for call, message in [
             (lambda: longstride.evaluate(model, b"text"), "for one, write [sequence]"),
+            (lambda: longstride.evaluate(model, "text"), "sequences is str, but must be a list of sequences of bytes"),
+            (lambda: longstride.evaluate(model, 5), "sequences is int, but must be a list of sequences of bytes"),
+            (lambda: longstride.evaluate(model, ["text"]), "a sequence is str, but must be bytes or an array of them"),
+            (lambda: longstride.evaluate(model, [None]), "a sequence is NoneType, but must be bytes"),
             (lambda: longstride.evaluate(model, []), "there is no byte to score"),
             (lambda: longstride.evaluate(model, [b"text"], min_context=64), "from 0 to below the context of 64"),
             (lambda: longstride.evaluate(model, [b"text"], batch=0), "batch is 0"),

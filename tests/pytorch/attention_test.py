@@ -1,4 +1,5 @@
 """longstride.attention computes what the pattern defines, with gradients, for tensors as PyTorch has them."""
+import math
 import subprocess
 import sys
 import threading
@@ -195,6 +196,9 @@ class Mistakes(unittest.TestCase):
         self.refuses("pattern is 'dense', but must be a longstride.Pattern", pattern="dense")
         for sentence, names in [
             ("parts is 'local', but must be a list of names: ['local']", dict(parts="local")),
+            ("parts is None, but must be a list of names", dict(parts=None)),
+            ("integration is 'interleaved' and parts ['local\\x00dense'], but must be names",
+             dict(parts=["local\0dense"], stride=1)),
             ("stride is '7', but must be a whole number below 2^63", dict(parts=["column"], stride="7")),
             ("summary is [2.5], but must be a whole number below 2^63", dict(summary=[2.5])),
             ("distinct_heads is 1, but must be True or False", dict(distinct_heads=1)),
@@ -214,7 +218,12 @@ class Mistakes(unittest.TestCase):
         ints = self.q.int()
         self.refuses("q, k and v are torch.int32, torch.int32 and torch.int32, but must be of one type", ints, ints,
                      ints)
-        self.refuses("scale is -1, but must be a positive number", scale=-1.0)
+        for scale in (-1.0, 0, math.nan, True, "1"):
+            self.refuses(f"scale is {scale!r}, but must be a positive number, or None for 1 / sqrt(key size)",
+                         scale=scale)
+        self.refuses("q, k and v are ndarray, Tensor and Tensor, but must be tensors", self.q.cpu().numpy())
+        with self.assertRaisesRegex(ValueError, "^q, k and v are NoneType, Tensor and Tensor, but must be tensors$"):
+            longstride.attention(None, self.k, self.v, strided)
         self.refuses("n is 0, but must be from 1 to 16777216", self.q[:, :, :0], self.k[:, :, :0], self.v[:, :, :0])
 
     @unittest.skipIf(device.type != "cuda", "of a GPU")

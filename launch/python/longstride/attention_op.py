@@ -30,7 +30,14 @@ def attention(q, k, v, pattern, scale=None):
     """
     if not isinstance(pattern, Pattern):
         raise ValueError(f"pattern is {pattern!r}, but must be a longstride.Pattern")
-    return torch.ops.longstride.attention(q, k, v, pattern.text, 0.0 if scale is None else scale)[0]
+    if not (isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)):
+        raise ValueError(f"q, k and v are {type(q).__name__}, {type(k).__name__} and {type(v).__name__}, but must be "
+                         "tensors")
+    if scale is None:
+        scale = 0.0  # the library's default
+    elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not scale > 0:
+        raise ValueError(f"scale is {scale!r}, but must be a positive number, or None for 1 / sqrt(key size)")
+    return torch.ops.longstride.attention(q, k, v, pattern.text, scale)[0]
 
 
 # Plans are small. One per shape that a program uses at about the same time is enough.

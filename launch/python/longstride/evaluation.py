@@ -5,6 +5,7 @@ import math
 import torch
 
 from .model.settings import UserError, shown
+from .tensors import path_of
 
 
 class Evaluation:
@@ -40,7 +41,10 @@ def windows_of(length, context, min_context):
 def sequence_of(data):
     if isinstance(data, (bytes, bytearray)):
         return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-    sequence = torch.as_tensor(data)
+    try:
+        sequence = torch.as_tensor(data)
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(f"a sequence is {type(data).__name__}, but must be bytes or an array of them") from None
     if sequence.dim() != 1 or sequence.is_floating_point():
         raise UserError(f"a sequence is {sequence.dtype} {tuple(sequence.shape)}, but must have one dimension of bytes")
     return sequence
@@ -61,6 +65,8 @@ def evaluate(model, sequences, min_context=0, batch=None):
         raise UserError(f"batch is {shown(batch)}, but must be a positive whole number")
     if isinstance(sequences, (bytes, bytearray)):
         raise UserError("sequences is bytes, but must be a list of sequences; for one, write [sequence]")
+    if isinstance(sequences, str) or not hasattr(sequences, "__iter__"):
+        raise UserError(f"sequences is {type(sequences).__name__}, but must be a list of sequences of bytes")
     sequences = [sequence_of(data) for data in sequences]
     windows = [(s, *w) for s, data in enumerate(sequences) for w in windows_of(len(data), context, min_context)]
     if not windows:
@@ -96,6 +102,11 @@ def read_split(path, split="test", cross_files=False):
                         ) from None
     if split not in ("train", "valid", "test"):
         raise UserError(f"split is {shown(split)}, but must be train, valid or test")
+    path = path_of("path", path)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     try:
         with h5py.File(path, "r") as file:
             if split not in file:
@@ -109,8 +120,8 @@ def read_split(path, split="test", cross_files=False):
             if bounds is None or cross_files:
                 return [data]
             bounds = [int(b) for b in bounds[()].reshape(-1)]
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
+    except OSError:
+        raise UserError(f"{path}: is damaged or not HDF5; give a dataset that `longstride prepare` has made") from None
     if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(data) or bounds != sorted(bounds):
         raise UserError(f"{path}: '{split}_boundaries' must go from 0 to the {len(data)} bytes of '{split}'")
     return [data[a:b] for a, b in zip(bounds, bounds[1:])]

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 
 from .model.settings import UserError
-from .tensors import write_tensors
+from .tensors import path_of, write_tensors
 
 PREFIX = "model."  # of the names in model.safetensors: transformers puts the module beneath its own
 CODE = ("configuration_longstride.py", "modeling_longstride.py", "patterns.py", "sampling.py", "settings.py",
@@ -34,7 +34,7 @@ def config_of(model):
 
 def save_pretrained(model, folder):
     """Everything is written beside `folder`, which then appears whole. An existing one is not touched."""
-    folder = pathlib.Path(folder)
+    folder = path_of("folder", folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: exists already and is not an empty folder; choose another, or remove it")
     code = pathlib.Path(__file__).parent / "model"

@@ -26,9 +26,11 @@ class Pattern:
 
         if isinstance(self.parts, str):
             raise ValueError(f"parts is {self.parts!r}, but must be a list of names: [{self.parts!r}]")
+        if not isinstance(self.parts, (list, tuple)):
+            raise ValueError(f"parts is {self.parts!r}, but must be a list of names")
         fix("parts", tuple(self.parts))
         fix("summary", tuple(self.summary) if isinstance(self.summary, (list, tuple)) else (self.summary,))
-        if not isinstance(self.integration, str) or not all(isinstance(part, str) for part in self.parts):
+        if not all(_is_name(name) for name in (self.integration, *self.parts)):
             raise ValueError(f"integration is {self.integration!r} and parts {list(self.parts)!r}, but must be names")
         for name in ("stride", "window", "layer"):
             _check_number(name, getattr(self, name), getattr(self, name))
@@ -39,6 +41,10 @@ class Pattern:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but must be True or False")
         names = [field.name for field in dataclasses.fields(self) if field.init]
         fix("text", json.dumps({name: getattr(self, name) for name in names}))
+
+
+def _is_name(value):
+    return isinstance(value, str) and "\0" not in value  # where a string ends in C
 
 
 def _check_number(name, value, number):

@@ -10,7 +10,7 @@ from . import hub
 from .kernels import attention_of, use_attention
 from .model.settings import Keys, Settings, UserError, shown
 from .model.sparse_transformer import SparseTransformer
-from .tensors import read_tensors
+from .tensors import path_of, read_tensors
 
 KINDS = ("bytes", "cifar10", "images", "audio")
 SECTIONS = {"name", "reproduces", "unpublished", "data", "model", "train", "optimizer", "parallel"}
@@ -111,6 +111,17 @@ def from_pretrained(folder, checkpoint, weights):
     return Settings(config.get("settings"), f"{path}: settings"), origin if isinstance(origin, dict) else {}, read
 
 
+def device_of(device):
+    try:
+        device = torch.device(device)
+        torch.empty(0, device=device)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        why = str(error).strip().split("\n")[0].split(". ")[0]
+        raise UserError(f"device is {shown(str(device))}, but must be one that PyTorch has here, such as \"cpu\": {why}"
+                        ) from None
+    return device
+
+
 def load(run, checkpoint="last", weights="automatic", device="cpu", dtype=torch.float32, attention="auto"):
     """A module that computes what the run computes, in evaluation mode.
 
@@ -125,7 +136,7 @@ def load(run, checkpoint="last", weights="automatic", device="cpu", dtype=torch.
         raise UserError(f"weights is {shown(weights)}, but must be automatic, last or average")
     if dtype not in DTYPES:
         raise UserError(f"dtype is {shown(str(dtype))}, but must be one of {', '.join(map(str, DTYPES))}")
-    run = pathlib.Path(run)
+    run, device = path_of("run", run), device_of(device)
     read = from_pretrained if (run / "config.json").is_file() else from_run
     settings, origin, read_weights = read(run, checkpoint, weights)
     model = Model(settings, origin)

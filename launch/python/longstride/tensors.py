@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import pathlib
 import struct
 
 import torch
@@ -15,6 +16,18 @@ TYPES = {
 NAMES = {dtype: name for name, dtype in TYPES.items()}
 MOST_HEADER = 100_000_000
 MOST_RANK = 8
+
+
+def path_of(name, value):
+    """What the caller gives as the name of a file or folder, which need not exist."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise UserError(f"{name} is {type(value).__name__}, but must be the path of a file or folder")
+    path = pathlib.Path(value)
+    try:
+        path.exists()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    return path
 
 
 def pairs_once(pairs):
