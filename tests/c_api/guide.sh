@@ -10,5 +10,5 @@ awk '/^<!-- attention.c -->$/ { on = 1; next } on && /^[^ ]/ { exit } on { print
   >"$prefix/attention.c"
 library=$(dirname "$(find "$prefix" -name liblongstride_attention.so)")
 cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$prefix/attention.c" -I "$prefix/include" -L "$library" \
-  -llongstride_attention -o "$prefix/attention"
-[ "$(LD_LIBRARY_PATH=$library "$prefix/attention")" = 1.000 ]
+  -Wl,-rpath,"$library" -llongstride_attention -o "$prefix/attention"
+[ "$("$prefix/attention")" = 1.000 ]
