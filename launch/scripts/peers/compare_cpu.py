@@ -5,14 +5,23 @@
 
 BEFORE, AFTER: what time_longstride.py printed before and after the peer. PEER: a file with the output of train_cpu_torch.py.
 """
+import argparse
 import json
 import pathlib
-import sys
 
 
 def main():
-    recipe, before, after = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
-    fastest = json.loads(pathlib.Path(sys.argv[4]).read_text().splitlines()[-1])["fastest"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe")
+    parser.add_argument("before", type=json.loads)
+    parser.add_argument("after", type=json.loads)
+    parser.add_argument("peer", type=pathlib.Path)
+    options = parser.parse_args()
+    recipe, before, after = options.recipe, options.before, options.after
+    try:
+        fastest = json.loads(options.peer.read_text().splitlines()[-1])["fastest"]
+    except (OSError, ValueError, LookupError):
+        parser.error(f"{options.peer}: must be a file with what train_cpu_torch.py printed")
     tokens = fastest["seconds_per_step"] * fastest["tokens_per_second"]
     medians = [before["median"], after["median"]]
     cpu = [before["cpu_seconds_per_step"], after["cpu_seconds_per_step"]]

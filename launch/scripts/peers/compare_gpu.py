@@ -5,9 +5,9 @@
 
 FOLDER: `order` has a line NAME POLICY per pair of runs, NAME.POLICY.{ours,peer} has their output, and *.error their errors.
 """
+import argparse
 import json
 import pathlib
-import sys
 
 
 def printed(path):
@@ -51,9 +51,15 @@ def breakdown_of(name, policy, ours):
 
 
 def main():
-    work = pathlib.Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    work = parser.parse_args().folder
+    try:
+        order = (work / "order").read_text().splitlines()
+    except OSError as error:
+        parser.error(f"{work / 'order'}: cannot be read: {error.strerror}; give a folder of compare_gpu.sh")
     rows, tables = [], []
-    for line in (work / "order").read_text().splitlines():
+    for line in order:
         name, policy = line.split()
         ours, peer = printed(work / f"{name}.{policy}.ours"), printed(work / f"{name}.{policy}.peer")
         rows.append(row_of(name, policy, ours, peer))

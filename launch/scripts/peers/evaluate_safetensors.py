@@ -16,7 +16,6 @@ import sys
 import h5py
 import torch
 import yaml
-from safetensors.torch import load_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "tests" / "golden"))
 from reference import Reference  # noqa: E402
@@ -64,6 +63,7 @@ def main():
     recipe = yaml.safe_load(state["recipe"])
     average = (checkpoint / "ema.safetensors").exists() and options.weights != "last"
     dtype = torch.float64 if options.float64 else torch.float32
+    from safetensors.torch import load_file  # train_gpu_torch.py uses this file without the package
     weights = load_file(checkpoint / ("ema.safetensors" if average else "model.safetensors"))
     weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
     sequences, geometry = sequences_of(recipe["data"]["path"], options.split, recipe["data"].get("cross_files", False))

@@ -5,9 +5,9 @@
 
 ROWS: a file of the rows' names. With several seeds a figure is their mean, followed by each.
 """
+import argparse
 import json
 import pathlib
-import sys
 
 
 def ours(folder):
@@ -31,11 +31,20 @@ def cells(runs):
 
 
 def main():
-    output, seconds, seeds = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[4:]
-    print(f"| {seconds} s per run | ours, bits per byte | ours, bytes seen | peer, bits per byte | peer, bytes seen |")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=pathlib.Path)
+    parser.add_argument("seconds")
+    parser.add_argument("rows", type=pathlib.Path)
+    parser.add_argument("seeds", metavar="seed", nargs="+")
+    options = parser.parse_args()
+    try:
+        rows = options.rows.read_text().split()
+    except OSError as error:
+        parser.error(f"{options.rows}: cannot be read: {error.strerror}")
+    print(f"| {options.seconds} s per run | ours, bits per byte | ours, bytes seen | peer, bits per byte | peer, bytes seen |")
     print("|---|---|---|---|---|")
-    for row in pathlib.Path(sys.argv[3]).read_text().split():
-        at = [output / f"seed-{seed}" for seed in seeds]
+    for row in rows:
+        at = [options.output / f"seed-{seed}" for seed in options.seeds]
         print(f"| {row} | {cells([ours(a / row) for a in at])} | {cells([theirs(a / f'{row}.peer') for a in at])} |")
 
 
