@@ -194,7 +194,7 @@ void run_bench(const BenchOptions& o, Session& session) {
     time_on_gpu(b);
   else
     time_on_cpu(b);
-  const DeviceInfo gpu = device == Device::cuda ? device_info() : DeviceInfo{"the CPU", 0, 0, 0, 0};
+  const DeviceInfo gpu = device == Device::cuda ? device_info() : DeviceInfo{"CPU", 0, 0, 0, 0};
   if (session.comm->rank() != 0) return;
   nlohmann::ordered_json out = results(b, gpu.name, free_before - gpu.free_bytes);
   if (device == Device::cuda && session.comm->size() == 1)

@@ -64,7 +64,7 @@ void run_bench_sample(BenchSampleOptions& o, Session& session) {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   const auto positions = static_cast<double>(o.config.length), count = static_cast<double>(o.config.count);
   const nlohmann::ordered_json out = {{"recipe", recipe.name},
-                                      {"device", device == Device::cuda ? device_info().name : "the CPU"},
+                                      {"device", device == Device::cuda ? device_info().name : "CPU"},
                                       {"precision", name_of(resolved(precision, device))},
                                       {"sequences", o.config.count},
                                       {"positions", o.config.length},

@@ -111,6 +111,7 @@ void run_info(const InfoOptions& o) {
   if (!o.picture.empty()) {
     check_can_be_drawn(*dataset);
     check_output_file(o.picture, o.replace, {o.path});
+    check_json_output(o.json, o.picture);
   }
   nlohmann::ordered_json out;
   if (o.json)

@@ -103,6 +103,7 @@ void run_show(const ShowOptions& o, Session& session) {
   if (text && o.json) return print_json(to_json(recipe, attention, o, n));
   if (text) return print_text(recipe, attention, o, n);
   check_output_file(o.output, o.replace, {o.recipe});
+  check_json_output(o.json, o.output);
   write_picture(attention, o, n);
   if (o.json) return print_json({{"output", o.output}, {"layer", o.layer}, {"head", o.head}, {"positions", n}});
   print_written(o.output, fmt::format("layer {}, head {}, the first {} positions", o.layer, o.head, n));

@@ -29,7 +29,14 @@ bool holds_something(const fs::path& folder) {
 }  // namespace
 
 void check_output_file(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
+  if (path == "-") throw user_error("-: names no file to write; give a name, or /dev/stdout for standard output");
   if (!resolve_output(path).stream) check_output(path, replace, inputs);
+}
+
+void check_json_output(bool json, const std::string& path) {
+  if (json && is_same_place(path, "/dev/stdout") && !is_same_place(path, "/dev/null"))
+    throw user_error("{}: is standard output, where --json prints an object and nothing else; name a file",
+                     printable(path));
 }
 
 void make_output_folder(const std::string& path, bool replace, const std::vector<std::string>& inputs) {

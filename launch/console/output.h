@@ -8,8 +8,11 @@
 
 namespace longstride {
 
-// UserError if `path` cannot be written to, exists and may not be replaced, or is one of the inputs.
+// UserError if `path` cannot be written to, exists and may not be replaced, is one of the inputs, or is '-'.
 void check_output_file(const std::string& path, bool replace, const std::vector<std::string>& inputs);
+
+// UserError if standard output, which `json` promises to a JSON object alone, is `path` as well.
+void check_json_output(bool json, const std::string& path);
 
 // Creates the folder if it does not exist. UserError if it cannot be created, holds something and may not be written
 // into, or holds one of the inputs.

@@ -327,6 +327,7 @@ void check_page(const ReportOptions& o, const std::string& own_page) {
                        printable(o.output));
   }
   check_output_file(o.output, o.replace || is_same_place(o.output, own_page), {});
+  check_json_output(o.json, o.output);
   if (o.follow && resolve_output(o.output).stream)
     throw user_error("{}: cannot be written again and again; give --follow a file with --output", printable(o.output));
 }
@@ -382,6 +383,10 @@ void run_report(const ReportOptions& o, Session& session) {
                      most_compared);
   if (o.runs.size() > 1 && o.output.empty())
     throw user_error("several runs have no folder in common for the page; name the file to write with --output");
+  for (std::size_t i = 1; i < o.runs.size(); ++i)
+    for (std::size_t k = 0; k < i; ++k)
+      if (is_same_place(o.runs[k], o.runs[i]))
+        throw user_error("{}: is given twice; name every run once", printable(o.runs[i]));
   const std::string own_page = (fs::path(o.runs.front()) / "report.html").string();
   const std::string path = o.output.empty() ? own_page : o.output;
   if (!o.output.empty()) check_page(o, own_page);

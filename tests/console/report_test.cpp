@@ -102,6 +102,11 @@ TEST_F(ReportPages, MistakesAreRefused) {
   expect_refused({"report", "two<i>", "one", "--output", "one/metrics.jsonl", "--force"},
                  "one/metrics.jsonl: is in the run that the report is made from; give --output a name that ends in "
                  ".html");
+  expect_refused({"report", "one", "./one/", "--output", "both.html"}, "./one/: is given twice; name every run once");
+  expect_refused({"report", "one", "--output", "-"},
+                 "-: names no file to write; give a name, or /dev/stdout for standard output");
+  expect_refused({"report", "one", "--json", "--output", "/dev/stdout"},
+                 "/dev/stdout: is standard output, where --json prints an object and nothing else; name a file");
   expect_refused({"report", "one", "--follow", "--output", "/dev/stdout"},
                  "/dev/stdout: cannot be written again and again; give --follow a file with --output");
   expect_refused({"report", "none", "--follow"}, "none: no run has begun there; start `longstride train` first");
