@@ -1,8 +1,8 @@
 # What a run records about itself, and the script that logs it to other services, with stand-ins for these.
 longstride_tests(records USES launch LINK ${json} COMMAND longstride)
-find_program(LONGSTRIDE_PYTHON python3)
-if(LONGSTRIDE_PYTHON)
-  add_test(NAME records.follow_metrics COMMAND ${LONGSTRIDE_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/follow_metrics.py
+find_program(follow_metrics_python python3 NO_CACHE)
+if(follow_metrics_python)
+  add_test(NAME records.follow_metrics COMMAND ${follow_metrics_python} ${CMAKE_CURRENT_LIST_DIR}/follow_metrics.py
     ${PROJECT_SOURCE_DIR}/launch/scripts/follow_metrics.py $<TARGET_FILE:longstride>)
 else()
   add_test(NAME records.follow_metrics COMMAND ${CMAKE_COMMAND} -E echo "skipped: there is no python3")
