@@ -35,7 +35,8 @@ expect "$(complete_words eval RUN --split te)" test
 expect "$(complete_words eval RUN --split test --spl)" --split
 expect "$(complete_words no-such-command)" ""
 
-if command -v qemu-x86_64 >/dev/null && [ "$(uname -m)" = x86_64 ]; then
+# Not with a sanitizer, which reserves more addresses than qemu has.
+if command -v qemu-x86_64 >/dev/null && [ "$(uname -m)" = x86_64 ] && ! grep -qE '__[at]san_init' bin/longstride; then
   code=0
   qemu-x86_64 -cpu Nehalem bin/longstride --version >out 2>err || code=$?
   [ "$code" -eq 2 ] && [ ! -s out ] && grep -q '^longstride: this processor lacks .*, which this build needs; ' err ||
