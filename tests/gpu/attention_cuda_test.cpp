@@ -219,7 +219,7 @@ TEST_P(AttentionCuda, WideBandsAreAsGoodAsNaive) {
     }
 }
 
-// Shapes that nobody published, where a tile, a band or a ring may end anywhere.
+// In random shapes a tile, a band or a ring may end anywhere.
 TEST_P(AttentionCuda, RandomShapesAreAsGoodAsNaive) {
   expect_hoppers_kernels();
   std::mt19937 random(7);

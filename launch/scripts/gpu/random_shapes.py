@@ -7,8 +7,8 @@ PROGRAM: build/cuda/longstride. Draws pattern, stride, window, summary width, he
 backward with `bench attention`, and prints for each the time divided by what its work would take at the rate of the
 nearest published shape of the same pattern, timed in the same run. Work: pairs of tiles of 64 queries and 64 keys that
 hold an allowed pair, and in proportion more if the heads' sizes, rounded up to those of the kernels, exceed the
-published ones. Stops drawing after --seconds. Exits with 1 if a shape takes
-more than --most times its work, or fewer than --count were drawn, and with 2 after a mistake.
+published ones. Stops drawing after --seconds. Exits with 1 if a shape takes more than --most times its work, or fewer
+than --count were drawn, and with 2 after a mistake.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# random_shapes.py with programs that need no GPU: one that takes as long for every shape of the same work passes, one
-# that takes five times as long for strides that nobody published does not.
+# random_shapes.py with programs that need no GPU: one passes that takes equally long for equal work; one does not that
+# takes five times as long for strides outside the paper.
 set -euo pipefail
 random_shapes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/random_shapes.py
 work=$(mktemp -d)

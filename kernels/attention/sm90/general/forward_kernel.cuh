@@ -173,8 +173,8 @@ struct Forward {
         : control_(shared_of(shared)), producer_(problem, shared), problem_(problem) {}
 
     // Moves to the next tile that is needed; tiles that are not are released as they arrive. A warpgroup that holds a
-    // tile uses the last slot before that tile's even if it needs nothing of it: no key of it has weight. If it let
-    // that one go too, the next tile would need the room of the tile it holds, and nobody could continue.
+    // tile uses the last tile before the ring comes round to that slot, even if it needs none of its keys, which then
+    // have no weight. Otherwise the next tile would wait for the slot of the held one, and the warpgroup for the next.
     __device__ bool next() {
       for (;;) {
         if (started_) slot_.advance(stages);
