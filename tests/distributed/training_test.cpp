@@ -22,8 +22,8 @@ bool on_gpus() {
 Device device() { return on_gpus() ? Device::cuda : Device::cpu; }
 
 // Four layers, several buckets, and heads and positions that two, three or four ranks divide.
-SparseTransformerConfig model_config(kernels::Integration integration = kernels::Integration::merged) {
-  SparseTransformerConfig c;
+DecoderConfig model_config(kernels::Integration integration = kernels::Integration::merged) {
+  DecoderConfig c;
   c.context = 84;
   c.layers = 4;
   c.heads = world().size() == 3 ? 3 : 4;
@@ -51,7 +51,7 @@ TrainConfig train_config(Precision precision = Precision::fp32) {
 }
 
 struct Trained {
-  Trained(const TrainConfig& settings, Communicator& ranks, const SparseTransformerConfig& config = model_config())
+  Trained(const TrainConfig& settings, Communicator& ranks, const DecoderConfig& config = model_config())
       : train(settings), model(config), comm(ranks), step(model, train, comm, device()) {
     step.start();
   }
@@ -87,7 +87,7 @@ struct Trained {
   }
 
   TrainConfig train;
-  SparseTransformer model;
+  Decoder model;
   Communicator& comm;
   TrainingStep step;
 };
@@ -113,7 +113,7 @@ class TrainingOnRanks : public ::testing::Test {
 };
 
 // Compares training on one rank with training on all, for some steps.
-void expect_one_ranks_training(const TrainConfig& train, Communicator& alone, const SparseTransformerConfig& config) {
+void expect_one_ranks_training(const TrainConfig& train, Communicator& alone, const DecoderConfig& config) {
   TrainConfig single = train;
   single.parallel = {};
   Trained one(single, alone, config), all(train, world(), config);
@@ -162,7 +162,7 @@ TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
       for (Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block}) {
         if (recompute == Recompute::block && integration != kernels::Integration::merged) continue;
         SCOPED_TRACE(::testing::Message() << context << " ranks per sequence, integration " << int(integration));
-        SparseTransformerConfig config = model_config(integration);
+        DecoderConfig config = model_config(integration);
         config.recompute = recompute;
         TrainConfig train = train_config();
         train.parallel.sequence_ranks = context;
@@ -315,8 +315,8 @@ TEST(Batching, SaysWhatCannotBeDivided) {
   EXPECT_EQ(divide_batch(train, 4).micro, 1);
   train.micro_batch = 2;
   EXPECT_THROW(divide_batch(train, 4), UserError);
-  SparseTransformerConfig config = model_config();
-  EXPECT_THROW(SparseTransformer(config).check_group(5), UserError);
+  DecoderConfig config = model_config();
+  EXPECT_THROW(Decoder(config).check_group(5), UserError);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 TEST(AddedPattern, IsReadFromARecipe) {
   const Recipe recipe = parse_recipe(
       small_recipe, "r.yaml", {"model.attention={integration: interleaved, parts: [dilated], stride: 3, window: 3}"});
-  const kernels::PatternConfig& pattern = sparse_transformer(recipe).attention;
+  const kernels::PatternConfig& pattern = decoder(recipe).attention;
   std::string row;
   for (std::int64_t j = 0; j <= 10; ++j) row += kernels::allowed(pattern, 0, 2, 0, 10, j) ? '#' : '.';
   EXPECT_EQ(row, "....#..#..#");

@@ -46,7 +46,7 @@ endfunction()
 file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/kernels/attention/pattern/*.cpp
   ${PROJECT_SOURCE_DIR}/kernels/attention/cpu/*.cpp ${PROJECT_SOURCE_DIR}/kernels/attention/decode/*.cpp
   ${PROJECT_SOURCE_DIR}/tests/kernels/attention_*_test.cpp ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp
-  ${PROJECT_SOURCE_DIR}/framework/models/*.cpp ${PROJECT_SOURCE_DIR}/framework/models/sparse_transformer/*.cpp)
+  ${PROJECT_SOURCE_DIR}/framework/models/*.cpp ${PROJECT_SOURCE_DIR}/framework/models/decoder/*.cpp)
 list(FILTER sources EXCLUDE REGEX "_(cuda|bench)\\.cpp$")
 list(APPEND sources tests/kernels/attention_test.cpp launch/recipe/settings_tree.cpp tests/recipe/recipe_errors_test.cpp
   tests/docs/dilated_test.cpp)

@@ -7,7 +7,7 @@ def attention(integration, parts, stride=8, **more):
 
 def case(pattern, n=32, context=None, layers=2, width=24, heads=4, data=None, **model):
     """n may be less than the context: a shorter sequence, such as the last window of an evaluation."""
-    model = {"kind": "sparse_transformer", "layers": layers, "width": width, "heads": heads, **model}
+    model = {"kind": "decoder", "layers": layers, "width": width, "heads": heads, **model}
     return {
         "batch": 2,
         "positions": n,

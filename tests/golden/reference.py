@@ -1,4 +1,5 @@
-"""The Sparse Transformer (Child et al. 2019) written again in PyTorch, from the definitions in docs/develop/numerics.md.
+"""The decoder written again in PyTorch, from the definitions in docs/develop/numerics.md. By default it is the Sparse
+Transformer (Child et al. 2019).
 
 An independent reference: it shares no code with the C++, builds every attention mask by brute force and leaves the
 gradients to autograd. Slow, plain, and in float64 when asked.

@@ -121,9 +121,9 @@ TEST(DrawCuda, DrawsTheSameBytesAsTheCpu) {
 }
 
 // Samples of a model with these weights, on either device and in either way.
-Samples sampled(const SparseTransformerConfig& config, std::vector<float>& weights, const SampleConfig& sampling,
+Samples sampled(const DecoderConfig& config, std::vector<float>& weights, const SampleConfig& sampling,
                 Precision precision, Device device) {
-  SparseTransformer model(config);
+  Decoder model(config);
   const Tensor masters(weights.data(), Dtype::f32, {model.parameters().flat_size()});
   model.parameters().bind(masters, masters);
   EvaluationMemory memory(model, masters, precision, device, [&](const Context& ctx) {
@@ -133,7 +133,7 @@ Samples sampled(const SparseTransformerConfig& config, std::vector<float>& weigh
   return sample(model, ctx, sampling);
 }
 
-std::vector<float> random_weights(const SparseTransformerConfig& config) {
+std::vector<float> random_weights(const DecoderConfig& config) {
   ToyModel<float> toy(config);
   toy.randomise(0.15);
   return toy.values();
@@ -142,8 +142,8 @@ std::vector<float> random_weights(const SparseTransformerConfig& config) {
 using kernels::Integration;
 using kernels::PartKind;
 
-SparseTransformerConfig base_config() {
-  SparseTransformerConfig base = toy_config();
+DecoderConfig base_config() {
+  DecoderConfig base = toy_config();
   base.context = 150;
   base.layers = 3;
   base.width = 64;
@@ -154,22 +154,21 @@ SparseTransformerConfig base_config() {
 
 // Models that a cluster of blocks draws on Hopper, like `deep` below: one head per block, two heads per block, lists of
 // several chunks of keys.
-std::vector<NamedConfig<SparseTransformerConfig>> cluster_configs(const SparseTransformerConfig& strided,
-                                                                  const SparseTransformerConfig& fixed) {
-  std::vector<NamedConfig<SparseTransformerConfig>> out;
-  SparseTransformerConfig eight = strided;
+std::vector<NamedConfig<DecoderConfig>> cluster_configs(const DecoderConfig& strided, const DecoderConfig& fixed) {
+  std::vector<NamedConfig<DecoderConfig>> out;
+  DecoderConfig eight = strided;
   eight.width = 256;
   eight.heads = 8;
   eight.attention.integration = Integration::interleaved;
   out.push_back({"cluster of eight", eight});
-  SparseTransformerConfig sixteen = fixed;
+  DecoderConfig sixteen = fixed;
   sixteen.width = 512;
   sixteen.heads = 32;
   sixteen.feed_forward_ratio = 4;
   sixteen.context = 100;
   sixteen.attention.integration = Integration::merged;
   out.push_back({"cluster of sixteen", sixteen});
-  SparseTransformerConfig keys = eight;
+  DecoderConfig keys = eight;
   keys.attention.parts = {PartKind::dense};
   keys.key_ratio = 0.5;
   keys.context = 1100;
@@ -179,15 +178,15 @@ std::vector<NamedConfig<SparseTransformerConfig>> cluster_configs(const SparseTr
 }
 
 // Shapes that the kernel for a whole position supports, each with a special property.
-std::vector<NamedConfig<SparseTransformerConfig>> generated_configs() {
-  const SparseTransformerConfig base = base_config();
-  std::vector<NamedConfig<SparseTransformerConfig>> out = {{"dense", base}};
-  SparseTransformerConfig strided = base;
+std::vector<NamedConfig<DecoderConfig>> generated_configs() {
+  const DecoderConfig base = base_config();
+  std::vector<NamedConfig<DecoderConfig>> out = {{"dense", base}};
+  DecoderConfig strided = base;
   strided.attention.parts = {PartKind::local, PartKind::column};
   out.push_back({"strided", strided});
   strided.attention.integration = Integration::merged;
   out.push_back({"strided merged", strided});
-  SparseTransformerConfig fixed = base;
+  DecoderConfig fixed = base;
   fixed.heads = 4;
   fixed.attention.integration = Integration::merged;
   fixed.attention.parts = {PartKind::fixed_block, PartKind::fixed_summary};
@@ -196,7 +195,7 @@ std::vector<NamedConfig<SparseTransformerConfig>> generated_configs() {
   out.push_back({"fixed", fixed});
   fixed.attention.integration = Integration::multihead;
   out.push_back({"fixed multihead", fixed});
-  SparseTransformerConfig image = base;
+  DecoderConfig image = base;
   image.width = 256;
   image.context = 8 * 8 * 3;
   image.positions = Positions::data;
@@ -205,7 +204,7 @@ std::vector<NamedConfig<SparseTransformerConfig>> generated_configs() {
   image.attention.parts = {PartKind::column, PartKind::local};
   image.attention.stride = 24;
   out.push_back({"image", image});
-  SparseTransformerConfig deep = strided;  // more layers than words for them, more tiles than blocks
+  DecoderConfig deep = strided;  // more layers than words for them, more tiles than blocks
   deep.layers = 13;
   deep.width = 512;
   deep.heads = 16;
@@ -213,11 +212,11 @@ std::vector<NamedConfig<SparseTransformerConfig>> generated_configs() {
   deep.context = 40;
   out.push_back({"deep", deep});
   for (const auto& clustered : cluster_configs(strided, fixed)) out.push_back(clustered);
-  SparseTransformerConfig longer = base;  // keys of a head over several blocks, in several portions each
+  DecoderConfig longer = base;  // keys of a head over several blocks, in several portions each
   longer.context = 1500;
   longer.layers = 2;
   out.push_back({"long", longer});
-  SparseTransformerConfig beyond = fixed;
+  DecoderConfig beyond = fixed;
   beyond.positions = Positions::none;
   out.push_back({"no tables", beyond});
   beyond.rotary_base = 10000;
@@ -226,7 +225,7 @@ std::vector<NamedConfig<SparseTransformerConfig>> generated_configs() {
   beyond.query_key_norm = false;
   beyond.key_ratio = 0.5;
   out.push_back({"rotary, not normalised", beyond});
-  SparseTransformerConfig long_keys = longer;  // a query and a key of more elements than a warp has pairs of lanes
+  DecoderConfig long_keys = longer;  // a query and a key of more elements than a warp has pairs of lanes
   long_keys.width = 256;
   long_keys.query_key_norm = true;
   out.push_back({"long, normalised, not rotated", long_keys});
@@ -235,7 +234,7 @@ std::vector<NamedConfig<SparseTransformerConfig>> generated_configs() {
 
 TEST(GenerateCuda, Fp32DrawsTheSameBytesAsTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
-  std::vector<NamedConfig<SparseTransformerConfig>> configs = generated_configs();
+  std::vector<NamedConfig<DecoderConfig>> configs = generated_configs();
   for (const auto& odd : toy_configs()) configs.push_back(odd);  // sizes that only the graph supports
   for (const auto& [name, config] : configs) {
     std::vector<float> weights = random_weights(config);
@@ -258,9 +257,9 @@ TEST(GenerateCuda, Fp32DrawsTheSameBytesAsTheCpu) {
 }
 
 // The losses of the forward pass of training, on the GPU.
-std::vector<float> losses_of(const SparseTransformerConfig& config, std::vector<float>& weights,
+std::vector<float> losses_of(const DecoderConfig& config, std::vector<float>& weights,
                              const std::vector<std::uint8_t>& tokens, Precision precision) {
-  SparseTransformer model(config);
+  Decoder model(config);
   const Tensor masters(weights.data(), Dtype::f32, {model.parameters().flat_size()});
   model.parameters().bind(masters, masters);
   EvaluationConfig evaluation;
@@ -352,7 +351,7 @@ TEST(GenerateCuda, SamplesDoNotDependOnHowManyAreDrawnAtOnceAndRepeat) {
 // gets one.
 void expect_many_are_right(std::int64_t stride) {
   SCOPED_TRACE(stride);
-  SparseTransformerConfig config = toy_config();
+  DecoderConfig config = toy_config();
   config.context = 512;
   config.layers = 12;
   config.width = 512;

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/core/errors.h"
-#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/models/decoder/decoder.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"
@@ -33,11 +33,11 @@ class Rows : public BatchSource {
 };
 
 TrainingOutcome train_in(const std::string& run, double lr, bool resume = false, std::int64_t sample_every = 0) {
-  SparseTransformerConfig config = toy_config();
+  DecoderConfig config = toy_config();
   config.context = 64;
   config.width = 64;
   config.dropout = 0.1;
-  SparseTransformer model(config);
+  Decoder model(config);
   const Rows rows;
   const auto comm = make_single_communicator();
   TrainerSetup setup;

@@ -16,8 +16,8 @@ namespace longstride::test {
 namespace {
 
 // Ragged: 75 positions are not a multiple of any tile, stride or micro-batch.
-SparseTransformerConfig small_config(kernels::Integration integration = kernels::Integration::merged) {
-  SparseTransformerConfig c;
+DecoderConfig small_config(kernels::Integration integration = kernels::Integration::merged) {
+  DecoderConfig c;
   c.context = 75;
   c.layers = 3;
   c.width = 64;
@@ -32,15 +32,15 @@ SparseTransformerConfig small_config(kernels::Integration integration = kernels:
 }
 
 // Where the stream has the compute type, the gradients of its branches have no tensors of their own.
-SparseTransformerConfig config_without_dropout() {
-  SparseTransformerConfig c = small_config();
+DecoderConfig config_without_dropout() {
+  DecoderConfig c = small_config();
   c.dropout = 0;
   return c;
 }
 
 // With the options beyond the paper: rotated and normalised queries and keys, no position tables.
-SparseTransformerConfig beyond_config() {
-  SparseTransformerConfig c = small_config();
+DecoderConfig beyond_config() {
+  DecoderConfig c = small_config();
   c.positions = Positions::none;
   c.rotary_base = 10000;
   c.query_key_norm = true;
@@ -65,7 +65,7 @@ std::vector<std::uint8_t> rows_of(const TrainConfig& c, std::int64_t step) {
 
 // A model and its step, on a given device.
 struct Trained {
-  Trained(const TrainConfig& settings, Device device, const SparseTransformerConfig& config = small_config())
+  Trained(const TrainConfig& settings, Device device, const DecoderConfig& config = small_config())
       : train(settings), model(config), comm(make_single_communicator()), step(model, train, *comm, device) {}
 
   void go(std::int64_t steps) {
@@ -88,13 +88,12 @@ struct Trained {
   }
 
   TrainConfig train;
-  SparseTransformer model;
+  Decoder model;
   std::unique_ptr<Communicator> comm;
   TrainingStep step;
 };
 
-std::string bits_after(std::int64_t steps, const TrainConfig& train,
-                       const SparseTransformerConfig& config = small_config()) {
+std::string bits_after(std::int64_t steps, const TrainConfig& train, const DecoderConfig& config = small_config()) {
   Trained run(train, Device::cuda, config);
   run.step.start();
   run.go(steps);
@@ -102,7 +101,7 @@ std::string bits_after(std::int64_t steps, const TrainConfig& train,
 }
 
 // The gradient of the first step in double, on the CPU.
-std::vector<double> exact_gradients(const TrainConfig& train, const SparseTransformerConfig& config) {
+std::vector<double> exact_gradients(const TrainConfig& train, const DecoderConfig& config) {
   ToyModel<double> toy(config);
   toy.model().parameters().initialise(train.seed);
   toy.context().seed = train.seed;
@@ -127,7 +126,7 @@ double size_of(const std::vector<double>& a) { return distance(std::vector<float
 TEST(TrainingOnTheGpu, Fp32GradientsAreAsExactAsOnTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
   const TrainConfig train = train_config(Precision::fp32);
-  for (const SparseTransformerConfig& config : {small_config(), config_without_dropout()}) {
+  for (const DecoderConfig& config : {small_config(), config_without_dropout()}) {
     Trained cpu(train, Device::cpu, config), gpu(train, Device::cuda, config);
     for (Trained* run : {&cpu, &gpu}) {
       run->step.start();
@@ -144,7 +143,7 @@ TEST(TrainingOnTheGpu, LowPrecisionGradientsStayWithinTheirRounding) {
   const std::tuple<Precision, Precision, double> cases[] = {{Precision::bf16, Precision::fp32, 0x1p-8},
                                                             {Precision::bf16, Precision::bf16, 0x1p-8},
                                                             {Precision::fp16, Precision::fp32, 0x1p-11}};
-  for (const SparseTransformerConfig& config : {small_config(), config_without_dropout()}) {
+  for (const DecoderConfig& config : {small_config(), config_without_dropout()}) {
     const std::vector<double> exact = exact_gradients(train_config(Precision::fp32), config);
     for (const auto& [precision, residual, epsilon] : cases) {
       TrainConfig train = train_config(precision);
@@ -164,7 +163,7 @@ TEST(TrainingOnTheGpu, LowPrecisionGradientsStayWithinTheirRounding) {
 // The same bound as between numbers of ranks on the CPU (tests/distributed).
 TEST(TrainingOnTheGpu, Fp32LossesFollowTheCpuForTwentySteps) {
   LONGSTRIDE_NEEDS_GPU();
-  for (const SparseTransformerConfig& config :
+  for (const DecoderConfig& config :
        {small_config(), small_config(kernels::Integration::interleaved), beyond_config()}) {
     const TrainConfig train = train_config(Precision::fp32);
     Trained cpu(train, Device::cpu, config), gpu(train, Device::cuda, config);
@@ -245,7 +244,7 @@ TEST(TrainingOnTheGpu, RecomputePoliciesGiveTheSameBits) {
   for (const auto& [precision, residual] : {std::pair{Precision::fp32, Precision::fp32},
                                             {Precision::bf16, Precision::fp32},
                                             {Precision::bf16, Precision::bf16}})
-    for (SparseTransformerConfig config : {small_config(), config_without_dropout(), beyond_config()}) {
+    for (DecoderConfig config : {small_config(), config_without_dropout(), beyond_config()}) {
       TrainConfig train = train_config(precision);
       train.residual = residual;
       const std::string stored = bits_after(4, train, config);
@@ -277,11 +276,11 @@ TEST(TrainingOnTheGpu, TakesExactlyThePlannedMemory) {
   for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16})
     for (Recompute recompute :
          {Recompute::none, Recompute::selective, Recompute::block, Recompute::attention_and_feed_forward}) {
-      SparseTransformerConfig config = recompute == Recompute::block ? beyond_config() : small_config();
+      DecoderConfig config = recompute == Recompute::block ? beyond_config() : small_config();
       config.recompute = recompute;
       TrainConfig train = train_config(precision);
       train.micro_batch = 2;
-      SparseTransformer planned(config);
+      Decoder planned(config);
       const MemoryPlan plan = plan_memory(planned, train, 1, Device::cuda);
       Trained run(train, Device::cuda, config);
       run.step.start();
@@ -450,7 +449,7 @@ TEST(TrainingOnTheGpu, StandaloneEvaluationMatchesTheDeviceItTrainedOn) {
     const double during = evaluate(gpu.model, gpu.step.context(), Memory(), config, *gpu.comm).nats;
     const bool fp32 = precision == Precision::fp32;
     gpu.step.with_host_tensors([&](const TrainingTensors& t) {
-      SparseTransformer loaded(small_config());
+      Decoder loaded(small_config());
       for (Device device : {Device::cuda, Device::cpu}) {
         loaded.parameters().bind(t.masters, t.masters);
         EvaluationMemory memory(loaded, t.masters, config, train, device);

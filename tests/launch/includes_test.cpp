@@ -125,7 +125,7 @@ TEST(Includes, BreachesAreFound) {
   EXPECT_EQ(files, 7);
 }
 
-// Lower case, without underscores, so that SparseTransformer and sparse_transformer are one name.
+// Lower case, without underscores, so that LongMemory and long_memory are one name.
 std::string joined(std::string text) {
   std::erase(text, '_');
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });

@@ -45,7 +45,7 @@ TEST(ShowPattern, TextIsTheMask) {
         for (const std::string& o : overrides) arguments.insert(arguments.end(), {"--set", o});
         const CommandResult result = run_command(arguments, dir.path());
         ASSERT_EQ(result.exit_code, 0) << result.err;
-        const kernels::PatternConfig pattern = sparse_transformer(read_recipe(dir / "r.yaml", overrides)).attention;
+        const kernels::PatternConfig pattern = decoder(read_recipe(dir / "r.yaml", overrides)).attention;
         const std::vector<std::string> rows = rows_of(result.out);
         ASSERT_EQ(rows.size(), static_cast<std::size_t>(positions));
         for (std::int64_t i = 0; i < positions; ++i) {
@@ -62,7 +62,7 @@ TEST(ShowPattern, TextIsTheMask) {
 TEST(ShowPattern, PicturesHaveASquareForEveryPairAndHighlightAQuery) {
   const TemporaryDirectory dir;
   write_text(dir / "r.yaml", small_recipe);
-  const kernels::PatternConfig pattern = sparse_transformer(read_recipe(dir / "r.yaml")).attention;
+  const kernels::PatternConfig pattern = decoder(read_recipe(dir / "r.yaml")).attention;
   const std::int64_t scale = 3, query = 21;
   const CommandResult result =
       run_command({"show", "pattern", "r.yaml", "--positions", std::to_string(positions), "--scale",

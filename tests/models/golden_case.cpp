@@ -62,8 +62,8 @@ kernels::PatternConfig pattern_of(const json& attention) {
   return pattern;
 }
 
-SparseTransformerConfig config_of(const json& model, const json& data) {
-  SparseTransformerConfig config;
+DecoderConfig config_of(const json& model, const json& data) {
+  DecoderConfig config;
   config.context = data.at("context");
   config.geometry = {data.value("rows", 0), data.value("columns", 0), data.value("channels", 0)};
   config.layers = model.at("layers");

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/models/sparse_transformer/config.h"
+#include "framework/models/decoder/config.h"
 #include "framework/optim/optimizer.h"
 
 namespace longstride::golden {
@@ -28,7 +28,7 @@ struct GoldenParameter {
 struct GoldenCase {
   std::string name;
   std::int64_t batch = 0, positions = 0;
-  SparseTransformerConfig config;
+  DecoderConfig config;
   double loss = 0;                          // mean, nats
   std::vector<double> losses;               // (batch, positions)
   std::vector<GoldenParameter> parameters;  // they expect gradients of the mean loss

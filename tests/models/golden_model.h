@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/models/decoder/decoder.h"
 #include "tests/models/golden_case.h"
 
 namespace longstride::golden {
@@ -89,7 +89,7 @@ class GoldenModel {
   }
 
   const GoldenCase& golden_;
-  SparseTransformer model_;
+  Decoder model_;
   std::vector<T> master_, gradient_;
 };
 

@@ -16,7 +16,7 @@ import torch  # noqa: E402
 from longstride.model.settings import Settings  # noqa: E402
 from longstride.runs import Model  # noqa: E402
 
-SETTINGS = {"kind": "sparse_transformer", "context": 48, "layers": 2, "width": 24, "heads": 2, "dropout": 0.1,
+SETTINGS = {"kind": "decoder", "context": 48, "layers": 2, "width": 24, "heads": 2, "dropout": 0.1,
             "rotary_base": 100.0, "attention": {"integration": "merged", "parts": ["fixed_block", "fixed_summary"],
                                                 "stride": 8, "summary": [2, 3]}}
 # Another process, which has no longstride on its path.

@@ -20,7 +20,7 @@ except ImportError as error:
 
 import model_test  # noqa: E402
 from longstride.model.settings import UserError  # noqa: E402
-from longstride.model.sparse_transformer import SparseTransformer  # noqa: E402
+from longstride.model.decoder import Decoder  # noqa: E402
 
 
 if os.environ.get("LONGSTRIDE_COMMAND") and all(importlib.util.find_spec(name) for name in ("yaml", "h5py")):
@@ -48,7 +48,7 @@ class GoldenWithKernels(unittest.TestCase):
             self.assertEqual(found[0][0].shape, found[1][0].shape)
 
     def test_the_kernels_are_called_and_steps_of_generation_are_not(self):
-        module = SparseTransformer(model_test.settings()).to(DEVICE).eval()
+        module = Decoder(model_test.settings()).to(DEVICE).eval()
         use_attention(module, "auto")
         self.assertEqual(attention_of(module), "kernels")
         kernels, calls = module.layers[0].attention.attend.__self__, []
@@ -63,12 +63,12 @@ class GoldenWithKernels(unittest.TestCase):
     def test_what_they_do_not_compute_is_refused_or_left_to_the_reference(self):
         strict, lenient = Kernels(strict=True), Kernels(strict=False)
         q = torch.zeros(1, 2, 3, 4, device="meta")
-        pattern = SparseTransformer(model_test.settings()).settings.pattern
+        pattern = Decoder(model_test.settings()).settings.pattern
         with self.assertRaises(UserError) as caught:
             strict.attend(q, q, q, pattern, 0)
         self.assertEqual(str(caught.exception), 'attention is "kernels", but the library of kernels has none for meta')
         for attention, expected in (("auto", "reference"), ("kernels", "kernels")):
-            module = SparseTransformer(model_test.settings()).to("meta")
+            module = Decoder(model_test.settings()).to("meta")
             use_attention(module, attention)
             self.assertEqual(attention_of(module), expected)
         large = torch.zeros(1, 2, 3, 130)

@@ -17,14 +17,14 @@ from reference import mask as reference_mask  # noqa: E402
 
 from longstride.model import patterns, sampling  # noqa: E402
 from longstride.model.settings import KEYS, Pattern, Settings, UserError  # noqa: E402
-from longstride.model.sparse_transformer import SparseTransformer  # noqa: E402
+from longstride.model.decoder import Decoder  # noqa: E402
 from longstride.runs import SECTIONS  # noqa: E402
 
 
 def model_of(config):
     data = config["data"]
     picture = [data[key] for key in ("rows", "columns", "channels") if key in data]
-    return SparseTransformer({**config["model"], "context": data["context"], "picture": picture})
+    return Decoder({**config["model"], "context": data["context"], "picture": picture})
 
 
 class Shapes:
@@ -158,7 +158,7 @@ class Sampling(unittest.TestCase):
         self.assertEqual(drawn, {3, 9})
 
     def test_a_step_computes_one_slot(self):
-        module, computed = SparseTransformer(settings()).eval(), []
+        module, computed = Decoder(settings()).eval(), []
         slots = module.slots
         module.slots = lambda previous, *rest: computed.append(previous.shape[1]) or slots(previous, *rest)
         module.generate(b"abc", length=8)
@@ -187,7 +187,7 @@ class Sampling(unittest.TestCase):
 
 
 def settings(**changes):
-    made = {"kind": "sparse_transformer", "context": 16, "layers": 1, "width": 8, "heads": 2,
+    made = {"kind": "decoder", "context": 16, "layers": 1, "width": 8, "heads": 2,
             "attention": {"integration": "interleaved", "parts": ["dense"], "stride": 4}}
     attention = {**made["attention"], **changes.pop("attention", {})}
     return {**made, "attention": attention, **changes}
@@ -204,7 +204,7 @@ class Refusals(unittest.TestCase):
         for changes, message in [
             ({"tied": True}, 'model has a key "tied" that this version of the longstride package does not know'),
             ({"attention": {"dilation": 2}}, 'model.attention has a key "dilation"'),
-            ({"kind": "encoder"}, "'kind' is \"encoder\", but must be one of sparse_transformer"),
+            ({"kind": "encoder"}, "'kind' is \"encoder\", but must be one of decoder, sparse_transformer"),
             ({"heads": 3}, "'heads' is 3, but must be a divisor of the width 8"),
             ({"layers": True}, "'layers' is true, but must be a whole number"),
             ({"layers": 1 << 13}, "'layers' is 8192, but must be a whole number from 1 to 4096"),
@@ -247,7 +247,7 @@ class Refusals(unittest.TestCase):
         self.assertEqual(Settings(settings(rotary_base="1e+04", key_ratio="5e-01")).rotary_base, 10000)
 
     def test_tokens_must_be_bytes_in_two_dimensions(self):
-        module = SparseTransformer(settings())
+        module = Decoder(settings())
         for tokens, message in [
             (torch.zeros(1, 17, dtype=torch.uint8), "was given 17 positions, but must be given from 1 to its"),
             (torch.zeros(4, dtype=torch.long), "tokens are torch.int64 (4,), but must be a tensor of whole numbers"),
@@ -260,7 +260,7 @@ class Refusals(unittest.TestCase):
             self.refused(message, lambda tokens=tokens: module(tokens))
 
     def test_generate_refuses_what_the_command_refuses(self):
-        module = SparseTransformer(settings())
+        module = Decoder(settings())
         for options, message in [
             ({"length": 17}, "length is 17, but the model's context is 16"),
             ({"length": 0}, "length is 0, but must be a whole number of at least 1"),
@@ -280,7 +280,7 @@ class Refusals(unittest.TestCase):
 class Modes(unittest.TestCase):
     def test_dropout_acts_in_training_alone_and_modes_are_kept(self):
         torch.manual_seed(1)
-        module = SparseTransformer(settings(dropout=0.5))
+        module = Decoder(settings(dropout=0.5))
         torch.nn.init.normal_(module.output.weight)
         tokens = torch.arange(16)[None]
         self.assertFalse(torch.equal(module(tokens), module(tokens)))

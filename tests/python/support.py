@@ -65,7 +65,7 @@ TRAIN = {"steps": 12, "warmup": 2, "global_batch": 2, "lr": 0.01, "checkpoint_ev
 
 def write_recipe(path, data, model, **train):
     """JSON is YAML."""
-    model = {"kind": "sparse_transformer", "layers": 2, "width": 24, "heads": 2, **model}
+    model = {"kind": "decoder", "layers": 2, "width": 24, "heads": 2, **model}
     recipe = {"name": "small", "data": data, "model": model, "train": {**TRAIN, **train}}
     path.write_text(json.dumps(recipe))
 

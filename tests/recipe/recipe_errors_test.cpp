@@ -59,8 +59,8 @@ const Edit edits[] = {
     {"[fixed_block, fixed_summary]", "[]",
      "r.yaml:10: model.attention.parts is a list, but must be a list of parts, "
      "at least one"},
-    {"kind: sparse_transformer", "kind: transformer_xl",
-     "r.yaml:4: model.kind is transformer_xl, but must be sparse_transformer"},
+    {"kind: decoder", "kind: transformer_xl",
+     "r.yaml:4: model.kind is transformer_xl, but must be decoder or sparse_transformer"},
     // keys together
     {"heads: 2", "heads: 3", "r.yaml:7: model.heads is 3, but must divide model.width, 16"},
     {"heads: 2", "heads: 2\n  key_ratio: 0.3",

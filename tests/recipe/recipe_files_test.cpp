@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <map>
 
-#include "framework/models/sparse_transformer/config.h"
+#include "framework/models/decoder/config.h"
 #include "framework/train/step/memory_plan.h"
 #include "launch/recipe/recipe.h"
 
@@ -28,7 +28,7 @@ std::string short_name(const std::string& path) {
 }
 
 // The formula, independent of the model's code.
-std::int64_t parameters_by_formula(const SparseTransformerConfig& m) {
+std::int64_t parameters_by_formula(const DecoderConfig& m) {
   const std::int64_t d = m.width, inner = m.inner_width(), rows = 2 * m.heads * m.key_size() + d;
   const std::int64_t layer = 4 * d + (rows * d + rows) + (d * d + d) + (inner * d + inner) + (d * inner + d);
   std::int64_t positions = m.geometry.rows + m.geometry.columns + m.geometry.channels;
@@ -43,7 +43,7 @@ TEST(RecipeFiles, EveryRecipeHasTheParametersOfTheFormulaAndOfThePaper) {
     SCOPED_TRACE(path);
     const Recipe recipe = read_recipe(path);
     const auto count = recipe.model->make_model()->parameters().count();
-    EXPECT_EQ(count, parameters_by_formula(dynamic_cast<const SparseTransformerConfig&>(*recipe.model)));
+    EXPECT_EQ(count, parameters_by_formula(dynamic_cast<const DecoderConfig&>(*recipe.model)));
     if (recipe.reproduces.table == 0) continue;
     EXPECT_NEAR(static_cast<double>(count) / recipe.reproduces.parameters, 1.0, 0.01);
     ++published;

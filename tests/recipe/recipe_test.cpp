@@ -29,7 +29,7 @@ TEST(Recipe, MissingKeysHaveTheDefaultsOfTheConfigStructs) {
   Recipe expected;
   expected.name = "small";
   expected.data = {DataKind::bytes, "x.h5", 64, false};
-  auto model = std::make_shared<SparseTransformerConfig>();
+  auto model = std::make_shared<DecoderConfig>();
   model->layers = 2;
   model->width = 16;
   model->heads = 2;
@@ -63,7 +63,7 @@ TEST(Recipe, EveryKeyArrivesWhereItBelongs) {
   EXPECT_EQ(r.data.path, "data/x y.h5");
   EXPECT_EQ(r.data.context, 192);
   EXPECT_TRUE(r.data.cross_files);
-  const SparseTransformerConfig& m = sparse_transformer(r);
+  const DecoderConfig& m = decoder(r);
   EXPECT_EQ(m.context, 192);
   EXPECT_EQ(m.geometry.rows, 8);
   EXPECT_EQ(m.geometry.columns, 8);
@@ -75,8 +75,7 @@ TEST(Recipe, EveryKeyArrivesWhereItBelongs) {
   EXPECT_EQ(m.inner_width(), 60);
   EXPECT_EQ(m.dropout, 0.125);
   EXPECT_EQ(m.positions, Positions::data);
-  EXPECT_EQ(sparse_transformer(parse_recipe(full_recipe, "r.yaml", {"model.positions=none"})).positions,
-            Positions::none);
+  EXPECT_EQ(decoder(parse_recipe(full_recipe, "r.yaml", {"model.positions=none"})).positions, Positions::none);
   EXPECT_EQ(m.rotary_base, 500);
   EXPECT_TRUE(m.query_key_norm);
   EXPECT_EQ(m.init, InitReading::deviation);
@@ -155,11 +154,20 @@ TEST(Recipe, TheResolvedRecipeNamesEveryKeyAndParsesToItself) {
   }
 }
 
+// Runs and recipes from before the kind's name changed resolve to themselves, so resuming sees no change.
+TEST(Recipe, TheEarlierNameOfADecoderIsKept) {
+  const Recipe now = parse_recipe(small_recipe, "r.yaml");
+  const Recipe before = parse_recipe(edited(small_recipe, "kind: decoder", "kind: sparse_transformer"), "r.yaml");
+  EXPECT_EQ(before.resolved, edited(now.resolved, "kind: decoder", "kind: sparse_transformer"));
+  EXPECT_EQ(decoder(before).width, decoder(now).width);
+  const std::shared_ptr<ModelConfig> policy = before.model->recompute_policies().front().config;
+  EXPECT_EQ(with_model(before, policy).resolved, before.resolved);
+}
+
 TEST(Recipe, ASummaryMayBeOneNumberOrAList) {
-  EXPECT_EQ(sparse_transformer(parse_recipe(small_recipe, "r")).attention.summary, (std::vector<std::int64_t>{2}));
-  EXPECT_EQ(
-      sparse_transformer(parse_recipe(edited(small_recipe, "summary: 2", "summary: [2, 3]"), "r")).attention.summary,
-      (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(decoder(parse_recipe(small_recipe, "r")).attention.summary, (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(decoder(parse_recipe(edited(small_recipe, "summary: 2", "summary: [2, 3]"), "r")).attention.summary,
+            (std::vector<std::int64_t>{2, 3}));
 }
 
 TEST(Recipe, CarriageReturnsCommentsAndAByteOrderMarkAreYaml) {
@@ -187,10 +195,10 @@ TEST(Recipe, BaseMergesMapsKeyByKeyAndReplacesLists) {
              "base: ../below/base.yaml\nname: mine\nmodel: {layers: 5, attention: {parts: [local, column]}}\n");
   const Recipe r = read_recipe(dir / "mine/r.yaml");
   EXPECT_EQ(r.name, "mine");
-  EXPECT_EQ(sparse_transformer(r).layers, 5);
-  EXPECT_EQ(sparse_transformer(r).width, 16);
-  EXPECT_EQ(sparse_transformer(r).attention.parts, (std::vector{kernels::PartKind::local, kernels::PartKind::column}));
-  EXPECT_EQ(sparse_transformer(r).attention.stride, 8);
+  EXPECT_EQ(decoder(r).layers, 5);
+  EXPECT_EQ(decoder(r).width, 16);
+  EXPECT_EQ(decoder(r).attention.parts, (std::vector{kernels::PartKind::local, kernels::PartKind::column}));
+  EXPECT_EQ(decoder(r).attention.stride, 8);
   EXPECT_EQ(r.resolved.find("\nbase"), std::string::npos);
 }
 
@@ -220,8 +228,8 @@ TEST(Recipe, OverridesAreAppliedInOrderAndTheirValuesAreYaml) {
   const Recipe r = parse_recipe(small_recipe, "r.yaml",
                                 {"model.layers=3", "model.layers=12", "model.attention.parts=[local, column]",
                                  "train={steps: 7, global_batch: 2, lr: 0.5, warmup: 0}", "data.path=a=b.h5"});
-  EXPECT_EQ(sparse_transformer(r).layers, 12);
-  EXPECT_EQ(sparse_transformer(r).attention.parts.size(), 2u);
+  EXPECT_EQ(decoder(r).layers, 12);
+  EXPECT_EQ(decoder(r).attention.parts.size(), 2u);
   EXPECT_EQ(r.train.steps, 7);
   EXPECT_EQ(r.data.path, "a=b.h5");
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "framework/models/sparse_transformer/config.h"
+#include "framework/models/decoder/config.h"
 #include "launch/recipe/recipe.h"
 
 namespace longstride::testing {
@@ -10,7 +10,7 @@ namespace longstride::testing {
 inline constexpr const char* small_recipe = R"(name: small
 data: {kind: bytes, path: x.h5, context: 64}
 model:
-  kind: sparse_transformer
+  kind: decoder
   layers: 2
   width: 16
   heads: 2
@@ -31,7 +31,7 @@ reproduces: {table: 1, row: "a \"row\" # of 1", bits_per_byte: 0.99, parameters:
 unpublished: {train.lr: "so: 'chosen'", model.attention.window: why not}
 data: {kind: images, path: "data/x y.h5", context: 192, cross_files: true}
 model:
-  kind: sparse_transformer
+  kind: decoder
   layers: 3
   width: 48
   heads: 4
@@ -49,9 +49,7 @@ optimizer: {kind: adam, shard: true}
 parallel: {sequence_ranks: 1, gradients: fp32, bucket: 1000000, overlap: never}
 )";
 
-inline const SparseTransformerConfig& sparse_transformer(const Recipe& recipe) {
-  return dynamic_cast<const SparseTransformerConfig&>(*recipe.model);
-}
+inline const DecoderConfig& decoder(const Recipe& recipe) { return dynamic_cast<const DecoderConfig&>(*recipe.model); }
 
 // The allowed `parts`, as messages list them.
 inline std::string allowed_parts() {

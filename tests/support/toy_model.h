@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/models/decoder/decoder.h"
 #include "kernels/base/philox.h"
 
 namespace longstride::test {
@@ -14,8 +14,8 @@ struct NamedConfig {
   Config config;
 };
 
-inline SparseTransformerConfig toy_config() {
-  SparseTransformerConfig c;
+inline DecoderConfig toy_config() {
+  DecoderConfig c;
   c.context = 23;
   c.layers = 2;
   c.width = 16;
@@ -27,40 +27,40 @@ inline SparseTransformerConfig toy_config() {
 }
 
 // A configuration of each pattern, integration and variant.
-inline std::vector<NamedConfig<SparseTransformerConfig>> toy_configs() {
+inline std::vector<NamedConfig<DecoderConfig>> toy_configs() {
   using kernels::Integration;
   using kernels::PartKind;
-  std::vector<NamedConfig<SparseTransformerConfig>> out = {{"dense", toy_config()}};
+  std::vector<NamedConfig<DecoderConfig>> out = {{"dense", toy_config()}};
   for (Integration integration : {Integration::interleaved, Integration::merged, Integration::multihead}) {
     const char* suffix = integration == Integration::interleaved ? "interleaved"
                          : integration == Integration::merged    ? "merged"
                                                                  : "multihead";
-    SparseTransformerConfig strided = toy_config();
+    DecoderConfig strided = toy_config();
     strided.attention.integration = integration;
     strided.attention.parts = {PartKind::local, PartKind::column};
     out.push_back({std::string("strided_") + suffix, strided});
-    SparseTransformerConfig fixed = toy_config();
+    DecoderConfig fixed = toy_config();
     fixed.attention.integration = integration;
     fixed.attention.parts = {PartKind::fixed_block, PartKind::fixed_summary};
     fixed.attention.summary = {2};
     fixed.attention.distinct_heads = true;
     out.push_back({std::string("fixed_") + suffix, fixed});
   }
-  SparseTransformerConfig image = toy_config();
+  DecoderConfig image = toy_config();
   image.context = 24;
   image.positions = Positions::data;
   image.geometry = {2, 4, 3};
   image.key_ratio = 0.5;
   out.push_back({"image", image});
   // Beyond the paper: rotated and normalised queries and keys, without position tables; and rotation with them.
-  SparseTransformerConfig beyond = toy_config();
+  DecoderConfig beyond = toy_config();
   beyond.attention.integration = Integration::merged;
   beyond.attention.parts = {PartKind::local, PartKind::column};
   beyond.positions = Positions::none;
   beyond.rotary_base = 10000;
   beyond.query_key_norm = true;
   out.push_back({"beyond", beyond});
-  SparseTransformerConfig rotary = image;
+  DecoderConfig rotary = image;
   rotary.rotary_base = 100;
   out.push_back({"image_rotary", rotary});
   return out;

@@ -28,7 +28,7 @@ std::string refusal(Model& model, const TrainConfig& config, std::int64_t free) 
 }
 
 TEST(MemoryPlan, RefusesWhatDoesNotFitAndNamesTheLargestMicroBatch) {
-  SparseTransformer model(toy_config());
+  Decoder model(toy_config());
   const TrainConfig whole = config_of(12);
   const auto bytes = [&](std::int64_t micro) { return plan_memory(model, config_of(micro), 1).block(); };
   ASSERT_GT(bytes(12), bytes(6));
@@ -44,7 +44,7 @@ TEST(MemoryPlan, RefusesWhatDoesNotFitAndNamesTheLargestMicroBatch) {
 
 // Neither the ranks nor the GPUs exist here.
 TEST(MemoryPlan, RanksAddTransfersAndDivideShardedState) {
-  SparseTransformer model(toy_config());
+  Decoder model(toy_config());
   TrainConfig config = config_of(1);
   const MemoryPlan alone = plan_memory(model, config, 1, Device::cuda);
   EXPECT_EQ(alone.exchange, 0);

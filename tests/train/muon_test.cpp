@@ -20,8 +20,8 @@ TrainConfig train_config() {
   return c;
 }
 
-SparseTransformerConfig wide_config() {
-  SparseTransformerConfig c = toy_config();
+DecoderConfig wide_config() {
+  DecoderConfig c = toy_config();
   c.context = 3;  // so that Muon needs more scratch than the activations
   c.layers = 1;
   c.width = 160;
@@ -29,7 +29,7 @@ SparseTransformerConfig wide_config() {
 }
 
 TEST(MuonTraining, UpdatesEveryMatrixOfTheLayersAndNoOther) {
-  SparseTransformer model(toy_config());
+  Decoder model(toy_config());
   std::set<std::int64_t> begins;
   for (const HiddenMatrix& m : hidden_matrices(model.parameters())) begins.insert(m.begin);
   EXPECT_EQ(begins.size(), 2u * 6u);  // two layers: queries, keys, values, output, inner, outer
@@ -66,7 +66,7 @@ TEST(MuonTraining, TakesExactlyThePlannedMemory) {
     run.go(1);
     EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().high_water()), run.step.plan().activations);
     train.optimizer = OptimizerKind::adam;
-    SparseTransformer model(config);
+    Decoder model(config);
     const std::int64_t adam = plan_memory(model, train, 1).activations;
     EXPECT_EQ(run.step.plan().activations > adam, config.width == 160);
   }

@@ -8,8 +8,8 @@
 namespace longstride::test {
 namespace {
 
-SparseTransformerConfig config_of(Recompute recompute) {
-  SparseTransformerConfig config = toy_config();
+DecoderConfig config_of(Recompute recompute) {
+  DecoderConfig config = toy_config();
   config.layers = 6;
   config.context = 64;
   config.recompute = recompute;
@@ -25,7 +25,7 @@ TrainConfig train_config() {
 }
 
 std::int64_t bytes_of(Recompute recompute, Device device, int ranks = 1) {
-  SparseTransformer model(config_of(recompute));
+  Decoder model(config_of(recompute));
   const MemoryPlan plan = plan_memory(model, train_config(), ranks, device);
   return device == Device::cpu ? plan.total() : plan.block();
 }
@@ -81,7 +81,7 @@ TEST(RecomputeChoice, LeavesAPolicyThatTheRecipeNames) {
 }
 
 TEST(RecomputeChoice, AStepNeedsOne) {
-  SparseTransformer model(config_of(Recompute::automatic));
+  Decoder model(config_of(Recompute::automatic));
   EXPECT_THROW(plan_memory(model, train_config(), 1), InternalError);
 }
 

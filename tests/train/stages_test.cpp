@@ -6,8 +6,8 @@ namespace {
 
 constexpr std::int64_t context = 48;
 
-SparseTransformerConfig config_of(std::int64_t positions, double dropout) {
-  SparseTransformerConfig c = toy_config();
+DecoderConfig config_of(std::int64_t positions, double dropout) {
+  DecoderConfig c = toy_config();
   c.context = positions;
   c.dropout = dropout;
   c.attention.integration = kernels::Integration::merged;
@@ -79,14 +79,14 @@ TEST(Stages, ARunResumedBeforeOrAtABorderEndsInTheSameBits) {
 
 TEST(Stages, TakeExactlyTheMemoryOfTheLargest) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block}) {
-    SparseTransformerConfig config = config_of(context, 0.1);
+    DecoderConfig config = config_of(context, 0.1);
     config.recompute = recompute;
     TrainConfig staged = train_config(4, 2);
     staged.stages = {{1, 12}, {2, 24}};
     Trained run(staged, config);
     run.step.start();
     run.go(3);
-    SparseTransformer planned(config);
+    Decoder planned(config);
     const MemoryPlan plan = plan_memory(planned, staged, 1);
     const TrainingState& state = run.step.state();
     EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().high_water()), plan.activations);

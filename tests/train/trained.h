@@ -13,7 +13,7 @@
 namespace longstride::test {
 
 struct Trained {
-  Trained(const TrainConfig& settings, const SparseTransformerConfig& config)
+  Trained(const TrainConfig& settings, const DecoderConfig& config)
       : train(settings), model(config), comm(make_single_communicator()), step(model, train, *comm, Device::cpu) {}
 
   void go(std::int64_t steps) {
@@ -38,7 +38,7 @@ struct Trained {
   }
 
   TrainConfig train;
-  SparseTransformer model;
+  Decoder model;
   std::unique_ptr<Communicator> comm;
   TrainingStep step;
 };

@@ -27,13 +27,13 @@ std::int64_t prompted(const SampleConfig& config) {
 class Batch {
  public:
   Batch(const Model& model, Context& ctx, const SampleConfig& config, std::int64_t first, std::int64_t batch)
-      : decoder_(required<Decodes>(model, "generate sequences")),
+      : decodes_(required<Decodes>(model, "generate sequences")),
         generator_(capability<GeneratesInOneKernel>(model)),
         ctx_(ctx),
         config_(config),
         batch_(batch),
         queue_(ctx.queue()),
-        state_(decoder_.begin_decoding(ctx_, batch, config.length)),
+        state_(decodes_.begin_decoding(ctx_, batch, config.length)),
         scratch_(ctx_) {
     drawing_.sampling = config.sampling;
     drawing_.prompted = prompted(config);
@@ -76,7 +76,7 @@ class Batch {
   }
 
   void one_position(std::int64_t position) {
-    decoder_.decode(ctx_, *state_, position, drawing_.previous, logits_);
+    decodes_.decode(ctx_, *state_, position, drawing_.previous, logits_);
     ops::run(ctx_, kernels::DrawArgs{drawing_, logits_, position, ctx_.position});
   }
 
@@ -133,7 +133,7 @@ class Batch {
     }
   }
 
-  const Decodes& decoder_;
+  const Decodes& decodes_;
   const GeneratesInOneKernel* generator_;  // null: the model has no such kernel
   Context ctx_;
   const SampleConfig& config_;

@@ -10,7 +10,7 @@ from .tensors import path_of, write_tensors
 
 PREFIX = "model."  # of the names in model.safetensors: transformers puts the module beneath its own
 CODE = ("configuration_longstride.py", "modeling_longstride.py", "patterns.py", "sampling.py", "settings.py",
-        "sparse_transformer.py")
+        "decoder.py")
 BEGIN = 256  # the token that every sequence begins with
 
 

@@ -9,7 +9,7 @@ from . import checkpoint as checkpoints
 from . import hub
 from .kernels import attention_of, use_attention
 from .model.settings import Keys, Settings, UserError, shown
-from .model.sparse_transformer import SparseTransformer
+from .model.decoder import Decoder
 from .tensors import path_of, read_tensors
 
 KINDS = ("bytes", "cifar10", "images", "audio")
@@ -17,7 +17,7 @@ SECTIONS = {"name", "reproduces", "unpublished", "data", "model", "train", "opti
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-class Model(SparseTransformer):
+class Model(Decoder):
     """The model of a run. `origin` says which: run, step, weights ("last" or "average") and the kind of data."""
 
     def __init__(self, settings, origin):

@@ -11,7 +11,7 @@ from .configuration_longstride import LongstrideConfig
 from .patterns import attend  # noqa: F401  transformers 4 copies only the files that this one names
 from .sampling import generate  # noqa: F401
 from .settings import Settings, UserError
-from .sparse_transformer import START, SparseTransformer
+from .decoder import START, Decoder
 
 
 class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
@@ -23,11 +23,11 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
 
     def __init__(self, config):
         super().__init__(config)
-        self.model = SparseTransformer(Settings(config.settings, "settings of config.json"))
+        self.model = Decoder(Settings(config.settings, "settings of config.json"))
         self.post_init()
 
     def _init_weights(self, module):
-        """SparseTransformer draws its own initial values."""
+        """Decoder draws its own initial values."""
 
     def get_input_embeddings(self):
         return self.model.embedding.token

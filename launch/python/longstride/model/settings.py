@@ -1,4 +1,4 @@
-"""The settings of a Sparse Transformer: a recipe's `model:`, with what the data add to it.
+"""The settings of a decoder: a recipe's `model:`, with what the data add to it.
 
 This folder needs PyTorch alone: `save_pretrained` copies it beside the weights.
 """
@@ -7,6 +7,7 @@ import math
 import re
 
 PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary")
+KINDS = ("decoder", "sparse_transformer")  # two names of one kind
 INTEGRATIONS = ("interleaved", "merged", "multihead")
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary")  # what `merged` joins, one of each
 # YAML 1.1, which PyYAML reads, takes 1e-05 for text; a recipe means the number.
@@ -144,7 +145,7 @@ class Settings:
 
     def __init__(self, values, where="model"):
         keys = Keys(values, where)
-        keys.choice("kind", ("sparse_transformer",))
+        self.kind = keys.choice("kind", KINDS)
         self.context = keys.whole("context", most=1 << 24)
         picture = keys.take("picture", ())
         self.layers = keys.whole("layers", most=4096)
@@ -203,7 +204,7 @@ class Settings:
 
     def to_dict(self):
         """What makes equal settings, in JSON's types."""
-        made = {"kind": "sparse_transformer", "context": self.context, "picture": list(self.picture)}
+        made = {"kind": self.kind, "context": self.context, "picture": list(self.picture)}
         for key in sorted(KEYS - set(made) - {"attention"}):
             made[key] = getattr(self, key)
         return {**made, "attention": self.pattern.to_dict()}

@@ -1,15 +1,15 @@
-// Generation with a Sparse Transformer: position by position through the layers, or entirely in one kernel.
+// Generation with a decoder: position by position through the layers, or entirely in one kernel.
 #include "framework/core/errors.h"
-#include "framework/models/sparse_transformer/generate/generate.h"
-#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/models/decoder/decoder.h"
+#include "framework/models/decoder/generate/generate.h"
 #include "framework/ops/linear.h"
 
 namespace longstride {
 namespace {
 
-class SparseTransformerState : public DecodingState {
+class DecoderState : public DecodingState {
  public:
-  explicit SparseTransformerState(Context& ctx) : scratch(ctx) {}
+  explicit DecoderState(Context& ctx) : scratch(ctx) {}
   std::int64_t bytes() const override { return cache_bytes; }
 
   Scratch scratch;  // holds the caches, and the generator's memory
@@ -24,8 +24,8 @@ const AttentionCache& attention_cache(const ResidualStream::Caches& caches, std:
   return static_cast<const AttentionCache&>(*caches[2 * layer]);
 }
 
-generation::ModelShape shape_of(const SparseTransformerConfig& config, const SparseTransformerState& state,
-                                std::int64_t batch, Dtype dtype) {
+generation::ModelShape shape_of(const DecoderConfig& config, const DecoderState& state, std::int64_t batch,
+                                Dtype dtype) {
   generation::ModelShape shape;
   shape.layers = config.layers;
   shape.width = config.width;
@@ -44,7 +44,7 @@ generation::ModelShape shape_of(const SparseTransformerConfig& config, const Spa
 
 }  // namespace
 
-generation::Weights SparseTransformer::generation_weights(const ResidualStream::Caches& caches) const {
+generation::Weights Decoder::generation_weights(const ResidualStream::Caches& caches) const {
   const auto value = [](const Parameter& p) { return p.value; };
   const auto master = [](const Parameter& p) { return p.master; };
   generation::Weights w;
@@ -77,9 +77,8 @@ generation::Weights SparseTransformer::generation_weights(const ResidualStream::
   return w;
 }
 
-std::unique_ptr<DecodingState> SparseTransformer::begin_decoding(Context& ctx, std::int64_t batch,
-                                                                 std::int64_t positions) const {
-  auto state = std::make_unique<SparseTransformerState>(ctx);
+std::unique_ptr<DecodingState> Decoder::begin_decoding(Context& ctx, std::int64_t batch, std::int64_t positions) const {
+  auto state = std::make_unique<DecoderState>(ctx);
   const std::size_t before = ctx.arena->scratch_used();
   state->caches = stream_->make_caches(ctx, state->scratch, batch, positions);
   state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
@@ -94,9 +93,9 @@ std::unique_ptr<DecodingState> SparseTransformer::begin_decoding(Context& ctx, s
   return state;
 }
 
-void SparseTransformer::decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
-                               const Tensor& logits) const {
-  const auto& caches = static_cast<SparseTransformerState&>(state).caches;
+void Decoder::decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
+                     const Tensor& logits) const {
+  const auto& caches = static_cast<DecoderState&>(state).caches;
   Context quiet = ctx;
   quiet.step = nullptr;
   Scratch scratch(quiet);
@@ -107,13 +106,11 @@ void SparseTransformer::decode(Context& ctx, DecodingState& state, std::int64_t 
   ops::linear(quiet, normed.rows(), output_->value, Tensor{}, logits);
 }
 
-bool SparseTransformer::generates(const DecodingState& state) const {
-  return static_cast<const SparseTransformerState&>(state).one_kernel;
-}
+bool Decoder::generates(const DecodingState& state) const { return static_cast<const DecoderState&>(state).one_kernel; }
 
-void SparseTransformer::generate(Context& ctx, DecodingState& state, const kernels::Drawing& drawing,
-                                 std::int64_t first, std::int64_t count) const {
-  const auto& own = static_cast<const SparseTransformerState&>(state);
+void Decoder::generate(Context& ctx, DecodingState& state, const kernels::Drawing& drawing, std::int64_t first,
+                       std::int64_t count) const {
+  const auto& own = static_cast<const DecoderState&>(state);
   LONGSTRIDE_CHECK(own.one_kernel && first >= 0 && first + count <= drawing.bytes.size(1), "positions {} to {} of {}",
                    first, first + count, drawing.bytes.shape().text());
   if (ctx.planning()) return;

@@ -2,8 +2,8 @@
 // own memory, at most 64 at a time, long before the query is known. Its result is the softmax over its keys in a form
 // that can be merged: the top score, the total and the weighted sums.
 #pragma once
-#include "framework/models/sparse_transformer/generate/cluster.cuh"
-#include "framework/models/sparse_transformer/generate/cluster_memory.cuh"
+#include "framework/models/decoder/generate/cluster.cuh"
+#include "framework/models/decoder/generate/cluster_memory.cuh"
 #include "kernels/gpu/barrier.cuh"
 #include "kernels/gpu/copy.cuh"
 

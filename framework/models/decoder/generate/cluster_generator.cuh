@@ -8,9 +8,9 @@
 // A fifth, at the end of a position, is the logits. No ready flag is needed: a block sends message k only after
 // receiving all of k - 1, and every block sends k - 1 only after reading k - 2. So k may overwrite k - 2's buffer.
 #pragma once
-#include "framework/models/sparse_transformer/generate/cluster_attend.cuh"
-#include "framework/models/sparse_transformer/generate/cluster_norm.cuh"
-#include "framework/models/sparse_transformer/generate/cluster_weights.cuh"
+#include "framework/models/decoder/generate/cluster_attend.cuh"
+#include "framework/models/decoder/generate/cluster_norm.cuh"
+#include "framework/models/decoder/generate/cluster_weights.cuh"
 #include "kernels/gpu/cluster.cuh"
 
 namespace longstride::generation {

@@ -1,6 +1,6 @@
 // The shared memory of a cluster's block, and the product of what is in it: weights with vectors.
 #pragma once
-#include "framework/models/sparse_transformer/generate/product.cuh"
+#include "framework/models/decoder/generate/product.cuh"
 
 namespace longstride::generation {
 

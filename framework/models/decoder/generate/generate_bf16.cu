@@ -1,4 +1,4 @@
-#include "framework/models/sparse_transformer/generate/launch.cuh"
+#include "framework/models/decoder/generate/launch.cuh"
 
 namespace longstride::generation {
 

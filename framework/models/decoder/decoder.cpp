@@ -1,4 +1,4 @@
-#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/models/decoder/decoder.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace longstride {
 namespace {
 
-std::vector<PositionIndex> position_tables(const SparseTransformerConfig& c) {
+std::vector<PositionIndex> position_tables(const DecoderConfig& c) {
   if (c.positions == Positions::none) return {};
   if (c.positions == Positions::data) {
     const Geometry& g = c.geometry;
@@ -36,7 +36,7 @@ RecomputedBranches recomputed_branches(Recompute recompute) {
 
 }  // namespace
 
-SparseTransformer::SparseTransformer(const SparseTransformerConfig& config)
+Decoder::Decoder(const DecoderConfig& config)
     : config_(config), plans_(std::make_shared<AttentionPlans>(config.attention, config.heads)) {
   const std::vector<PositionIndex> tables = position_tables(config);
   embedding_ = std::make_unique<EmbeddingLayer>(
@@ -57,12 +57,12 @@ SparseTransformer::SparseTransformer(const SparseTransformerConfig& config)
   stream_ = std::make_unique<ResidualStream>(std::move(steps), final_norm_, recomputed_branches(config.recompute));
 }
 
-double SparseTransformer::deviation(double fan_in) const {
+double Decoder::deviation(double fan_in) const {
   const double value = 0.125 / fan_in;
   return config_.init == InitReading::variance ? std::sqrt(value) : value;
 }
 
-void SparseTransformer::add_block(std::int64_t layer) {
+void Decoder::add_block(std::int64_t layer) {
   const std::string name = "layers." + std::to_string(layer);
   // The two projections that write to the residual stream start smaller, by 1 / sqrt(2 N) (section 5.2).
   const double shrink = 1.0 / std::sqrt(2.0 * static_cast<double>(config_.layers));
@@ -91,7 +91,7 @@ void SparseTransformer::add_block(std::int64_t layer) {
   blocks_.push_back(std::move(block));
 }
 
-void SparseTransformer::check_group(int ranks) const {
+void Decoder::check_group(int ranks) const {
   if (config_.heads % ranks != 0)
     throw user_error("parallel.sequence_ranks is {}, which does not divide model.heads, {}; choose a divisor", ranks,
                      config_.heads);
@@ -100,8 +100,7 @@ void SparseTransformer::check_group(int ranks) const {
                      config_.context);
 }
 
-SparseTransformer::RankSpan SparseTransformer::span_of(const Context& ctx, const Tensor& tokens,
-                                                       const Tensor& losses) const {
+Decoder::RankSpan Decoder::span_of(const Context& ctx, const Tensor& tokens, const Tensor& losses) const {
   const int ranks = ctx.sequence_ranks();
   LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.dtype() == Dtype::u8 && tokens.size(1) <= config_.context &&
                        losses.shape() == Shape({tokens.size(0), tokens.size(1) / ranks}) &&
@@ -112,7 +111,7 @@ SparseTransformer::RankSpan SparseTransformer::span_of(const Context& ctx, const
   return {first, tokens.slice(1, first, first + run)};
 }
 
-void SparseTransformer::losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const {
+void Decoder::losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const {
   const RankSpan here = span_of(ctx, tokens, losses);
   Context quiet = ctx;
   quiet.step = nullptr;  // no dropout
@@ -124,7 +123,7 @@ void SparseTransformer::losses(Context& ctx, const Tensor& tokens, const Tensor&
   ops::cross_entropy(quiet, {.hidden = normed, .weight = output_->value, .targets = here.targets, .losses = losses});
 }
 
-void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const {
+void Decoder::visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const {
   Context quiet = ctx;
   quiet.step = nullptr;
   Scratch scratch(quiet);
@@ -140,8 +139,7 @@ void SparseTransformer::visit_attention(Context& ctx, const Tensor& tokens, cons
   });
 }
 
-void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale,
-                                           const Tensor& losses) const {
+void Decoder::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const {
   LONGSTRIDE_CHECK(config_.recompute != Recompute::automatic, "a step whose recompute has not been chosen");
   const RankSpan here = span_of(ctx, tokens, losses);
   const Shape shape = {losses.size(0), losses.size(1), config_.width};
@@ -172,7 +170,7 @@ void SparseTransformer::loss_and_gradients(Context& ctx, const Tensor& tokens, d
   LONGSTRIDE_CHECK(tape.empty(), "the tape is not empty after a step");
 }
 
-SequenceCost SparseTransformer::cost(std::int64_t positions) const {
+SequenceCost Decoder::cost(std::int64_t positions) const {
   SequenceCost cost;
   for (std::int64_t layer = 0; layer < config_.layers; ++layer)
     for (std::int64_t head = 0; head < config_.heads; ++head)
@@ -185,7 +183,7 @@ SequenceCost SparseTransformer::cost(std::int64_t positions) const {
   return cost;
 }
 
-AttentionLayers SparseTransformer::attention() const {
+AttentionLayers Decoder::attention() const {
   return {config_.layers, config_.heads, config_.key_size(), config_.value_size(), config_.attention};
 }
 

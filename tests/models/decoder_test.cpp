@@ -1,24 +1,24 @@
-#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/models/decoder/decoder.h"
 
 #include "tests/support/model_properties.h"
 
 namespace longstride::test {
 
 template <>
-struct Toys<SparseTransformerConfig> {
-  static std::vector<NamedConfig<SparseTransformerConfig>> configs() { return toy_configs(); }
-  static std::vector<SparseTransformerConfig> recompute_policies(const SparseTransformerConfig& config) {
-    std::vector<SparseTransformerConfig> all(4, config);
+struct Toys<DecoderConfig> {
+  static std::vector<NamedConfig<DecoderConfig>> configs() { return toy_configs(); }
+  static std::vector<DecoderConfig> recompute_policies(const DecoderConfig& config) {
+    std::vector<DecoderConfig> all(4, config);
     all[1].recompute = Recompute::selective;
     all[2].recompute = Recompute::block;
     all[3].recompute = Recompute::attention_and_feed_forward;
     return all;
   }
 };
-INSTANTIATE_TYPED_TEST_SUITE_P(SparseTransformer, ModelProperties, SparseTransformerConfig);
+INSTANTIATE_TYPED_TEST_SUITE_P(Decoder, ModelProperties, DecoderConfig);
 
-TEST(SparseTransformer, RecomputeTakesLessMemory) {
-  SparseTransformerConfig config = toy_config();
+TEST(Decoder, RecomputeTakesLessMemory) {
+  DecoderConfig config = toy_config();
   config.layers = 6;
   config.context = 64;
   std::vector<std::size_t> bytes;
@@ -42,8 +42,8 @@ class AttentionCounter : public kernels::Meter {
   int count = 0;
 };
 
-TEST(SparseTransformer, SelectiveRecomputeDoesNotAttendAgain) {
-  SparseTransformerConfig config = toy_config();
+TEST(Decoder, SelectiveRecomputeDoesNotAttendAgain) {
+  DecoderConfig config = toy_config();
   std::vector<std::uint8_t> tokens = toy_tokens(2 * config.context);
   const auto attentions = [&](Recompute policy) {
     config.recompute = policy;
@@ -60,9 +60,9 @@ TEST(SparseTransformer, SelectiveRecomputeDoesNotAttendAgain) {
 }
 
 // A product with a weight or for an allowed pair takes two operations per element forward, and twice that backward.
-TEST(SparseTransformer, CostCountsEveryWeightAndEveryAllowedPair) {
+TEST(Decoder, CostCountsEveryWeightAndEveryAllowedPair) {
   for (const auto& [name, config] : toy_configs()) {
-    SparseTransformer model(config);
+    Decoder model(config);
     const std::int64_t n = config.context - 2;
     double pairs = 0;
     for (std::int64_t layer = 0; layer < config.layers; ++layer)
@@ -79,7 +79,7 @@ TEST(SparseTransformer, CostCountsEveryWeightAndEveryAllowedPair) {
   }
 }
 
-TEST(SparseTransformer, StartsAtLogOf256BecauseTheOutputStartsAtZero) {
+TEST(Decoder, StartsAtLogOf256BecauseTheOutputStartsAtZero) {
   ToyModel<float> toy(toy_config());
   toy.model().parameters().initialise(1);
   std::vector<std::uint8_t> tokens = toy_tokens(23);

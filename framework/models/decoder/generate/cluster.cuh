@@ -5,7 +5,7 @@
 // advance, so one warp copies them, position after position, through a ring in shared memory, as far ahead as the ring
 // allows.
 #pragma once
-#include "framework/models/sparse_transformer/generate/problem.cuh"
+#include "framework/models/decoder/generate/problem.cuh"
 #include "kernels/gpu/ring.cuh"
 
 namespace longstride::generation {

@@ -2,9 +2,9 @@
 #pragma once
 #include <algorithm>
 
-#include "framework/models/sparse_transformer/generate/attend.cuh"
-#include "framework/models/sparse_transformer/generate/exchange.cuh"
-#include "framework/models/sparse_transformer/generate/product.cuh"
+#include "framework/models/decoder/generate/attend.cuh"
+#include "framework/models/decoder/generate/exchange.cuh"
+#include "framework/models/decoder/generate/product.cuh"
 #include "kernels/draw/draw.cuh"
 #include "kernels/embedding/embedding.h"
 

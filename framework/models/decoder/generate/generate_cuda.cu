@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "framework/models/sparse_transformer/generate/cluster.cuh"
-#include "framework/models/sparse_transformer/generate/generate.h"
+#include "framework/models/decoder/generate/cluster.cuh"
+#include "framework/models/decoder/generate/generate.h"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::generation {

@@ -1,4 +1,5 @@
-// The Sparse Transformer (Child et al. 2019, section 5):
+// A decoder: attention and feed-forward branches along a residual stream, which predict every byte from those before
+// it. With its default settings it is the Sparse Transformer (Child et al. 2019, section 5):
 //   H_0 = embed(x),  H_k = H_{k-1} + resblock(H_{k-1}),  y = softmax(norm(H_N) W_out)
 //   a(H) = dropout(attention(norm(H))),  b(H) = dropout(ff(norm(H + a(H)))),  resblock = a + b
 #pragma once
@@ -9,8 +10,8 @@
 #include "framework/layers/embedding.h"
 #include "framework/layers/feed_forward_branch.h"
 #include "framework/layers/residual_stream.h"
+#include "framework/models/decoder/config.h"
 #include "framework/models/model.h"
-#include "framework/models/sparse_transformer/config.h"
 
 namespace longstride {
 
@@ -18,18 +19,18 @@ namespace generation {
 struct Weights;
 }
 
-class SparseTransformer : public Model,
-                          public Decodes,
-                          public GeneratesInOneKernel,
-                          public DividesSequences,
-                          public ShowsAttention {
+class Decoder : public Model,
+                public Decodes,
+                public GeneratesInOneKernel,
+                public DividesSequences,
+                public ShowsAttention {
  public:
-  explicit SparseTransformer(const SparseTransformerConfig& config);
+  explicit Decoder(const DecoderConfig& config);
 
   ParameterSet& parameters() override { return parameters_; }
   std::int64_t context() const override { return config_.context; }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
-  const SparseTransformerConfig& config() const { return config_; }
+  const DecoderConfig& config() const { return config_; }
 
   void losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const override;
   void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const override;
@@ -62,7 +63,7 @@ class SparseTransformer : public Model,
   };
   RankSpan span_of(const Context& ctx, const Tensor& tokens, const Tensor& losses) const;
 
-  SparseTransformerConfig config_;
+  DecoderConfig config_;
   ParameterSet parameters_;
   std::shared_ptr<const AttentionPlans> plans_;
   std::unique_ptr<EmbeddingLayer> embedding_;

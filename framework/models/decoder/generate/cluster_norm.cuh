@@ -1,7 +1,7 @@
 // The norm of the residual streams of a cluster's sequences by all warps of a block, one element per thread.
 #pragma once
-#include "framework/models/sparse_transformer/generate/cluster.cuh"
-#include "framework/models/sparse_transformer/generate/cluster_memory.cuh"
+#include "framework/models/decoder/generate/cluster.cuh"
+#include "framework/models/decoder/generate/cluster_memory.cuh"
 #include "kernels/gpu/global.cuh"
 
 namespace longstride::generation {

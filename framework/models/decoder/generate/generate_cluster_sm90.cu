@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "framework/models/sparse_transformer/generate/cluster_generator.cuh"
+#include "framework/models/decoder/generate/cluster_generator.cuh"
 #include "kernels/base/gpu_kind.h"
 
 namespace longstride::generation {

@@ -1,4 +1,4 @@
-"""The Sparse Transformer of a run as a torch.nn.Module. Parameters have the names and shapes of `model.safetensors`.
+"""The decoder of a run as a torch.nn.Module. Parameters have the names and shapes of `model.safetensors`.
 
 docs/develop/numerics.md says what is computed; equation numbers are those of Child et al. 2019.
 """
@@ -102,7 +102,7 @@ class Layer(nn.Module):
         return h + self.dropout(self.feed_forward(self.feed_forward_norm(h)))
 
 
-class SparseTransformer(nn.Module):
+class Decoder(nn.Module):
     """`module(tokens)` gives logits: row i predicts the byte at position i from those before it."""
 
     def __init__(self, settings):

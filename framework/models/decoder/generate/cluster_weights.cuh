@@ -1,7 +1,7 @@
 // The warp that copies a block's weights: through the ring of stages, and the biases one layer at a time.
 #pragma once
-#include "framework/models/sparse_transformer/generate/cluster.cuh"
-#include "framework/models/sparse_transformer/generate/cluster_memory.cuh"
+#include "framework/models/decoder/generate/cluster.cuh"
+#include "framework/models/decoder/generate/cluster_memory.cuh"
 #include "kernels/gpu/barrier.cuh"
 #include "kernels/gpu/tma.cuh"
 

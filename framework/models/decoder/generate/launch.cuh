@@ -1,6 +1,6 @@
 // The kernel on the whole grid and its launch, included once per type.
 #pragma once
-#include "framework/models/sparse_transformer/generate/grid_generator.cuh"
+#include "framework/models/decoder/generate/grid_generator.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace longstride::generation {

@@ -1,7 +1,7 @@
 // Replaces generation in one kernel, at link time, in a build without CUDA.
 #include <stdexcept>
 
-#include "framework/models/sparse_transformer/generate/generate.h"
+#include "framework/models/decoder/generate/generate.h"
 
 namespace longstride::generation {
 namespace {

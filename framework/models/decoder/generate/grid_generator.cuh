@@ -7,7 +7,7 @@
 //  - every block computes the embedding, the norms and the draw itself instead of receiving them.
 // The words of a few layers are reused in turn; a split barrier (arrive, later wait) separates two uses.
 #pragma once
-#include "framework/models/sparse_transformer/generate/problem.cuh"
+#include "framework/models/decoder/generate/problem.cuh"
 #include "kernels/gpu/copy.cuh"
 #include "kernels/gpu/global.cuh"
 

@@ -1,10 +1,10 @@
-// The recipe keys of a Sparse Transformer: their allowed values, and the conditions that combine several keys.
+// The recipe keys of a decoder: their allowed values, and the conditions that combine several keys.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "framework/models/sparse_transformer/sparse_transformer.h"
+#include "framework/models/decoder/decoder.h"
 
 namespace longstride {
 namespace {
@@ -65,7 +65,7 @@ const char* what_is_kept(Recompute recompute) {
 
 bool is_whole(double value) { return value >= 1 && std::abs(value - std::round(value)) <= 1e-6; }
 
-void check_key_size(SettingsChecker& check, const SparseTransformerConfig& m) {
+void check_key_size(SettingsChecker& check, const DecoderConfig& m) {
   if (!check.none_in({"model.width", "model.heads", "model.key_ratio"})) return;
   const double key_size = m.key_ratio * static_cast<double>(m.width) / static_cast<double>(m.heads);
   if (!is_whole(key_size))
@@ -97,11 +97,9 @@ const Choices<kernels::PartKind>& part_names() {
   return names;
 }
 
-std::unique_ptr<Model> SparseTransformerConfig::make_model() const {
-  return std::make_unique<SparseTransformer>(*this);
-}
+std::unique_ptr<Model> DecoderConfig::make_model() const { return std::make_unique<Decoder>(*this); }
 
-void SparseTransformerConfig::visit(SettingsVisitor& v) {
+void DecoderConfig::visit(SettingsVisitor& v) {
   v.field("layers", layers, Need::required, ranges::layers);
   v.field("width", width, Need::required, ranges::width);
   v.field("heads", heads, Need::required, sizes::heads);
@@ -119,7 +117,7 @@ void SparseTransformerConfig::visit(SettingsVisitor& v) {
   v.choice("recompute", recompute, Need::optional, recompute_names());
 }
 
-void SparseTransformerConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) const {
+void DecoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) const {
   if (check.none_in({"model.width", "model.heads"}) && width % heads != 0)
     check.refuse("model.heads", "model.heads is {}, but must divide model.width, {}", heads, width);
   if (check.none_in({"model.rotary_base"}) && rotary_base > 0 && rotary_base <= 1)
@@ -145,7 +143,7 @@ void SparseTransformerConfig::check(SettingsChecker& check, std::int64_t sequenc
                  sequence_ranks, heads);
 }
 
-void SparseTransformerConfig::check_training(SettingsChecker& check) const {
+void DecoderConfig::check_training(SettingsChecker& check) const {
   if (check.none_in({"model.dropout"}) && static_cast<float>(dropout) == 1.0F)
     check.refuse("model.dropout", "model.dropout is {}, which is 1 in fp32; set model.dropout: 0.25", dropout);
   if (!check.none_in({"data.context"})) return;
@@ -161,22 +159,22 @@ void SparseTransformerConfig::check_training(SettingsChecker& check) const {
                  attention.window, context);
 }
 
-double SparseTransformerConfig::activation_bytes() const {
+double DecoderConfig::activation_bytes() const {
   return static_cast<double>(inner_width() + 4 * width) * sizeof(float) * static_cast<double>(layers);
 }
 
-std::string SparseTransformerConfig::summary() const {
+std::string DecoderConfig::summary() const {
   return fmt::format("{} layers, width {}, {} heads, keys of {}, inner width {}", layers, width, heads, key_size(),
                      inner_width());
 }
 
-std::vector<RecomputePolicy> SparseTransformerConfig::recompute_policies() const {
+std::vector<RecomputePolicy> DecoderConfig::recompute_policies() const {
   std::vector<Recompute> candidates = {recompute};
   if (recompute == Recompute::automatic) candidates = {Recompute::none, Recompute::selective, Recompute::block};
   std::vector<RecomputePolicy> out;
   for (const auto& [name, value] : recompute_names()) {
     if (std::find(candidates.begin(), candidates.end(), value) == candidates.end()) continue;
-    auto config = std::make_shared<SparseTransformerConfig>(*this);
+    auto config = std::make_shared<DecoderConfig>(*this);
     config->recompute = value;
     out.push_back({name, what_is_kept(value), std::move(config)});
   }
@@ -184,7 +182,7 @@ std::vector<RecomputePolicy> SparseTransformerConfig::recompute_policies() const
 }
 
 // Keeps the pattern, the position tables and the kind of data. Pictures keep their size and therefore their stride.
-std::vector<std::string> SparseTransformerConfig::toy_overrides() const {
+std::vector<std::string> DecoderConfig::toy_overrides() const {
   const auto set = [](const char* key, auto value) { return fmt::format("model.{}={}", key, value); };
   const bool small_pictures = geometry.rows == 32;
   std::vector<std::string> out = {set("layers", small_pictures ? 4 : 2), set("width", 64),

@@ -2,8 +2,8 @@
 // the blocks of the next product merge the results. Cached keys and values are copied to shared memory before the query
 // is known.
 #pragma once
-#include "framework/models/sparse_transformer/generate/exchange.cuh"
-#include "framework/models/sparse_transformer/generate/product.cuh"
+#include "framework/models/decoder/generate/exchange.cuh"
+#include "framework/models/decoder/generate/product.cuh"
 #include "kernels/attention/decode/decode_geometry.h"
 #include "kernels/gpu/copy.cuh"
 #include "kernels/query_key/query_key.cuh"

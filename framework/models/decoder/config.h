@@ -1,4 +1,4 @@
-// The settings of a Sparse Transformer, as a recipe's `model:` and the data's geometry give them.
+// The settings of a decoder, as a recipe's `model:` and the data's geometry give them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,8 @@ enum class Positions : std::uint8_t { attention, data, none };
 // How to read N(0, 0.125 / fan_in): as a variance (the released code) or a standard deviation.
 enum class InitReading : std::uint8_t { variance, deviation };
 
-struct SparseTransformerConfig : ModelConfig {
+struct DecoderConfig : ModelConfig {
+  const char* kind_name = "decoder";  // `model.kind`, which a recipe may also give by an earlier name (registry.cpp)
   std::int64_t vocabulary = 256;
   std::int64_t layers = 0;
   std::int64_t width = 0;
@@ -45,7 +46,7 @@ struct SparseTransformerConfig : ModelConfig {
   }
 
   // In schema.cpp.
-  const char* kind() const override { return "sparse_transformer"; }
+  const char* kind() const override { return kind_name; }
   std::unique_ptr<Model> make_model() const override;
   void visit(SettingsVisitor& v) override;
   void check(SettingsChecker& check, std::int64_t sequence_ranks) const override;
