@@ -121,6 +121,34 @@ class Tensors(unittest.TestCase):
             self.assertFalse(o.requires_grad)
             self.assertTrue(torch.equal(o, self.right[0]))
 
+    def test_modes_and_profilers_see_the_operators(self):
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        seen = []
+
+        class Names(TorchDispatchMode):
+            def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+                seen.append(str(operator))
+                return operator(*args, **(kwargs or {}))
+
+        with Names():
+            self.assert_same(support.results(self.run_strided, *self.tensors))
+        with torch.profiler.profile() as profile:
+            self.assert_same(support.results(self.run_strided, *self.tensors))
+        names = [event.name for event in profile.events()]
+        for name in ("attention", "attention_backward"):
+            self.assertEqual(seen.count(f"longstride.{name}.default"), 1)
+            self.assertIn(f"longstride::{name}", names)
+
+    def test_a_subclass_of_tensors_sees_the_operator(self):
+        class Named(torch.Tensor):
+            pass
+
+        q, k, v = (x.as_subclass(Named) for x in self.tensors[:3])
+        o = self.run_strided(q, k, v)
+        self.assertIs(type(o), Named)
+        self.assertTrue(torch.equal(o, self.right[0]))
+
     def test_threads_share_a_plan(self):
         found = [None] * 4
 

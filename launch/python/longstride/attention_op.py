@@ -2,17 +2,13 @@
 
 They are registered by torch.library, with rules for fake tensors and autograd, so that torch.compile, CUDA graphs and
 torch.library.opcheck treat them as PyTorch's own. torch.library.custom_op would do the same, but takes 20 to 40
-microseconds more per call on the host.
+microseconds more per call on the host. A call that needs nothing of this goes to attention_run at once.
 """
-import functools
-
 import torch
+from torch.nn import Parameter
 
-from . import library
+from . import attention_run
 from .pattern import Pattern
-
-_dtypes = {torch.float32: library.F32, torch.float64: library.F64, torch.bfloat16: library.BF16,
-           torch.float16: library.F16}
 
 _operators = torch.library.Library("longstride", "DEF")
 _operators.define("attention(Tensor q, Tensor k, Tensor v, str pattern, float scale) -> (Tensor, Tensor)")
@@ -37,111 +33,50 @@ def attention(q, k, v, pattern, scale=None):
         scale = 0.0  # the library's default
     elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not scale > 0:
         raise ValueError(f"scale is {scale!r}, but must be a positive number, or None for 1 / sqrt(key size)")
+    if _needs_no_operator(q, k, v):
+        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+            return _EagerAttention.apply(q, k, v, pattern.text, scale)
+        return attention_run.forward(q, k, v, pattern.text, scale)[0]
     return torch.ops.longstride.attention(q, k, v, pattern.text, scale)[0]
 
 
-# Plans are small. One per shape that a program uses at about the same time is enough.
-_plan = functools.lru_cache(maxsize=512)(library.Plan)
+def _needs_no_operator(*tensors):
+    """Whether nothing that PyTorch does between a call and its kernel is of use, so that the call may skip it.
+
+    The dispatcher enters Python three times on the way to the kernel and back, which takes longer than all else. It is
+    of use to torch.compile and other tracers, to subclasses and modes, to functorch and to profilers.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    if torch._C._len_torch_dispatch_stack() > 0 or torch._C._len_torch_function_stack() > 0:
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._autograd._profiler_enabled():
+        return False
+    for x in tensors:
+        if type(x) not in _plain or not (x.is_cuda or x.is_cpu):
+            return False
+    return True
 
 
-def _check_shapes(q, k, v):
-    if q.dim() != 4 or k.shape != q.shape or v.dim() != 4 or v.shape[:3] != q.shape[:3]:
-        raise ValueError(
-            f"q, k and v are {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}, but must be (batch, heads, n, "
-            "key size), the same, and (batch, heads, n, value size)")
-    if not (q.dtype == k.dtype == v.dtype and q.dtype in _dtypes):
-        raise ValueError(
-            f"q, k and v are {q.dtype}, {k.dtype} and {v.dtype}, but must be of one type: float32, bfloat16, float16 "
-            "or, on the CPU, float64")
-    if not q.device == k.device == v.device:
-        raise ValueError(f"q, k and v are on {q.device}, {k.device} and {v.device}, but must be on one device")
+_plain = (torch.Tensor, Parameter)
 
 
-def _empty(like, size):
-    """(batch, heads, n, size), in memory (batch, n, heads, size) as the layers around attention have it."""
-    batch, heads, n, _ = like.shape
-    return torch.empty_strided((batch, heads, n, size), (n * heads * size, size, heads * size, 1), dtype=like.dtype,
-                               device=like.device)
+class _EagerAttention(torch.autograd.Function):
+    """The operator without the dispatcher."""
 
+    @staticmethod
+    def forward(ctx, q, k, v, pattern, scale):
+        o, lse = attention_run.forward(q, k, v, pattern, scale)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.pattern, ctx.scale = pattern, scale
+        return o
 
-def _empty_lse(q):
-    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return torch.empty(q.shape[:3], dtype=dtype, device=q.device)
-
-
-def _rows(x):
-    """Where the elements of a tensor are, as library.Plan takes it."""
-    batch, head, position, _ = x.stride()
-    return x.data_ptr(), batch, position, head
-
-
-def _dense(x):
-    """With the elements of a row next to each other."""
-    return x if x.stride(3) == 1 else x.contiguous()
-
-
-def _plan_of(q, v, pattern, scale, device):
-    batch, heads, n, key_size = q.shape
-    return _plan(pattern, batch, n, heads, key_size, v.shape[3], scale, _dtypes[q.dtype], device)
-
-
-def _scratch(plan, backward, device):
-    """Memory, its address and its bytes."""
-    count = plan.scratch(backward)
-    if count == 0:
-        return None, 0, 0
-    memory = torch.empty(count, dtype=torch.uint8, device=device)
-    return memory, memory.data_ptr(), count
-
-
-def _run_forward(q, k, v, pattern, scale, device, stream):
-    _check_shapes(q, k, v)
-    plan = _plan_of(q, v, pattern, scale, device)
-    q, k, v = _dense(q), _dense(k), _dense(v)
-    o, lse = _empty(q, v.shape[3]), _empty_lse(q)
-    _memory, address, count = _scratch(plan, False, q.device)
-    plan.forward(_rows(q), _rows(k), _rows(v), _rows(o), lse.data_ptr(), address, count, stream)
-    return o, lse
-
-
-def _run_backward(dout, q, k, v, o, lse, pattern, scale, device, stream):
-    plan = _plan_of(q, v, pattern, scale, device)
-    dout, q, k, v, o = _dense(dout), _dense(q), _dense(k), _dense(v), _dense(o)
-    dq, dk, dv = _empty(q, q.shape[3]), _empty(q, q.shape[3]), _empty(q, v.shape[3])
-    _memory, address, count = _scratch(plan, True, q.device)
-    plan.backward(
-        _rows(q), _rows(k), _rows(v), _rows(o), lse.data_ptr(), _rows(dout), _rows(dq), _rows(dk), _rows(dv), address,
-        count, stream)
-    return dq, dk, dv
-
-
-def _on_cpu(run):
-    """The operator on the CPU, which computes 16-bit types in float32."""
-
-    def kernel(*args):
-        dtype = args[0].dtype
-        if dtype not in (torch.bfloat16, torch.float16):
-            return run(*args, library.CPU, 0)
-        # lse is float32 already, here and as a result.
-        args = [x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x for x in args]
-        first, *others = run(*args, library.CPU, 0)
-        return (first.to(dtype), *(x if run is _run_forward else x.to(dtype) for x in others))
-
-    return kernel
-
-
-def _on_cuda(run):
-    """The operator on the current stream of the tensors' device."""
-
-    def kernel(*args):
-        device = args[0].device
-        stream = torch.cuda.current_stream(device).cuda_stream
-        if device.index == torch.cuda.current_device():
-            return run(*args, library.CUDA, stream)
-        with torch.cuda.device(device):
-            return run(*args, library.CUDA, stream)
-
-    return kernel
+    @staticmethod
+    def backward(ctx, dout):
+        args = (dout, *ctx.saved_tensors, ctx.pattern, ctx.scale)
+        if torch.is_grad_enabled() or not _needs_no_operator(dout):  # the operator refuses a second derivative
+            return *torch.ops.longstride.attention_backward(*args), None, None
+        return *attention_run.backward(*args), None, None
 
 
 def _below_autograd(operator, *args):
@@ -186,10 +121,10 @@ def _differentiable(operator, function):
     return kernel
 
 
-_operators.impl("attention", _on_cpu(_run_forward), "CPU")
-_operators.impl("attention", _on_cuda(_run_forward), "CUDA")
-_operators.impl("attention_backward", _on_cpu(_run_backward), "CPU")
-_operators.impl("attention_backward", _on_cuda(_run_backward), "CUDA")
+_operators.impl("attention", attention_run.forward, "CPU")
+_operators.impl("attention", attention_run.forward, "CUDA")
+_operators.impl("attention_backward", attention_run.backward, "CPU")
+_operators.impl("attention_backward", attention_run.backward, "CUDA")
 _operators.impl("attention", _differentiable(torch.ops.longstride.attention, _Attention), "Autograd")
 _operators.impl("attention_backward", _differentiable(torch.ops.longstride.attention_backward, _AttentionBackward),
                 "Autograd")
@@ -197,10 +132,11 @@ _operators.impl("attention_backward", _differentiable(torch.ops.longstride.atten
 
 @torch.library.register_fake("longstride::attention", lib=_operators)
 def _(q, k, v, pattern, scale):
-    _check_shapes(q, k, v)
-    return _empty(q, v.shape[3]), _empty_lse(q)
+    attention_run.check(*attention_run.properties(q, k, v))
+    return attention_run.empty(q, v.shape[3]), attention_run.empty_lse(q)
 
 
 @torch.library.register_fake("longstride::attention_backward", lib=_operators)
 def _(dout, q, k, v, o, lse, pattern, scale):
-    return _empty(q, q.shape[3]), _empty(q, q.shape[3]), _empty(q, v.shape[3])
+    return (attention_run.empty(q, q.shape[3]), attention_run.empty(q, q.shape[3]),
+            attention_run.empty(q, v.shape[3]))

@@ -109,23 +109,23 @@ class Plan:
             ctypes.sizeof(_PlanConfig), ctypes.pointer(described), batch, n, heads, key_size, value_size, scale, dtype,
             device)
         _check(_library.longstride_attention_create(ctypes.byref(config), ctypes.byref(self._plan)))
-        self._memory = self._memory_now()
+        self._scratch = self._scratch_now()
         self._fixed = device != CPU
 
     def __del__(self):
         if self._plan:
             _library.longstride_attention_destroy(self._plan)
 
-    def _memory_now(self):
+    def _scratch_now(self):
         memory = _Memory(ctypes.sizeof(_Memory))
         _check(_library.longstride_attention_memory(self._plan, ctypes.byref(memory)))
-        return memory
+        return memory.forward_scratch, memory.backward_scratch
 
     def scratch(self, backward):
         """Bytes. On the CPU they change with the number of threads."""
         if not self._fixed:
-            self._memory = self._memory_now()
-        return self._memory.backward_scratch if backward else self._memory.forward_scratch
+            self._scratch = self._scratch_now()
+        return self._scratch[backward]
 
     def forward(self, q, k, v, o, lse, scratch, scratch_bytes, stream):
         call = _forward.pack(_forward.size, *q, *k, *v, *o, lse, scratch, scratch_bytes, stream)

@@ -5,9 +5,10 @@
         launch/scripts/peers/attention_op.py [--most-us 20] [--host]
 
 The first table has microseconds of the host per call: of the C function alone, which is what `bench attention` calls,
-and of the operator with its tensors, plan, autograd and checks. Exits with 1 if the operator takes over --most-us
+and of longstride.attention with its tensors, plan, autograd and checks. Exits with 1 if the operator takes over --most-us
 longer than the C function. --host: only that; it also runs without a GPU. The second table has medians of milliseconds
-on the GPU in bf16, forward and forward and backward; FlexAttention is compiled, with the same pattern as its mask.
+on the GPU in bf16, forward and forward and backward, next to the strongest peers that are installed: FlashAttention 4
+(the package flash-attn-4), cuDNN, and FlexAttention with the lists of blocks and the gathered summaries of model_torch.py.
 """
 import argparse
 import statistics
@@ -16,19 +17,12 @@ import time
 
 import torch
 
+import model_torch
+
 import longstride
-from longstride import attention_op, library
+from longstride import attention_run, library
 
 P = longstride.Pattern
-# name, batch, heads, n, size, pattern, FlexAttention's mask
-shapes = [
-    ("dense", 2, 8, 12288, 64, P(), lambda b, h, i, j: i >= j),
-    ("local", 2, 8, 12288, 64, P(parts=["local"], stride=128), lambda b, h, i, j: (i >= j) & (i - j <= 128)),
-    ("strided", 2, 8, 12288, 64, P(parts=["local", "column"], integration="merged", stride=128),
-     lambda b, h, i, j: (i >= j) & ((i - j <= 128) | ((i - j) % 128 == 0))),
-    ("fixed", 2, 8, 12288, 64, P(parts=["fixed_block", "fixed_summary"], integration="merged", stride=128, summary=32),
-     lambda b, h, i, j: (i >= j) & ((i // 128 == j // 128) | (j % 128 >= 96))),
-]
 
 
 def synchronize(device):
@@ -55,12 +49,12 @@ def on_host(device):
     batch, heads, n, size = (1 if device.type == "cuda" else 0), 2, 256, 64
     pattern = P(parts=["local"], stride=64)
     q, k, v, dout = (torch.randn(batch, heads, n, size, device=device).to(dtype) for _ in range(4))
-    o, lse = torch.ops.longstride.attention(q, k, v, pattern.text, 0.0)
-    dq, dk, dv = torch.ops.longstride.attention_backward(dout, q, k, v, o, lse, pattern.text, 0.0)
-    plan = library.Plan(pattern.text, batch, n, heads, size, size, 0.0, attention_op._dtypes[dtype],
+    o, lse = attention_run.forward(q, k, v, pattern.text, 0.0)
+    dq, dk, dv = attention_run.backward(dout, q, k, v, o, lse, pattern.text, 0.0)
+    plan = library.Plan(pattern.text, batch, n, heads, size, size, 0.0, attention_run.dtypes[dtype],
                         library.CUDA if device.type == "cuda" else library.CPU)
     stream = torch.cuda.current_stream().cuda_stream if device.type == "cuda" else 0
-    rows = {name: attention_op._rows(x) for name, x in dict(q=q, k=k, v=v, o=o, dout=dout, dq=dq, dk=dk, dv=dv).items()}
+    rows = {name: attention_run.rows(x) for name, x in dict(q=q, k=k, v=v, o=o, dout=dout, dq=dq, dk=dk, dv=dv).items()}
     space = torch.empty(max(plan.scratch(False), plan.scratch(True)), dtype=torch.uint8, device=device)
     forward = [rows[x] for x in ("q", "k", "v", "o")] + [lse.data_ptr(), space.data_ptr(), space.numel(), stream]
     backward = ([rows[x] for x in ("q", "k", "v", "o")] + [lse.data_ptr()] +
@@ -74,8 +68,8 @@ def on_host(device):
         ("forward", host_us(lambda: plan.forward(*forward), device),
          host_us(lambda: longstride.attention(q, k, v, pattern), device)),
         ("forward that keeps what backward needs", host_us(lambda: plan.forward(*forward), device), learning),
-        ("backward operator", host_us(lambda: plan.backward(*backward), device),
-         host_us(lambda: torch.ops.longstride.attention_backward(dout, q, k, v, o, lse, pattern.text, 0.0), device)),
+        ("backward", host_us(lambda: plan.backward(*backward), device),
+         host_us(lambda: attention_run.backward(dout, q, k, v, o, lse, pattern.text, 0.0), device)),
     ], both - learning, product - products
 
 
@@ -92,39 +86,109 @@ def gpu_ms(run, rounds=30):
     return statistics.median(begin.elapsed_time(end) for begin, end in times[rounds:])
 
 
-def directions(run, q, k, v, dout):
-    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+def directions(run, tensors, dout):
+    inputs = [x.detach().requires_grad_() for x in tensors]
     with torch.no_grad():
         forward = gpu_ms(lambda: run(*inputs))
     return forward, gpu_ms(lambda: torch.autograd.grad(run(*inputs), inputs, dout))
 
 
-def on_gpu():
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+def of_heads(run):
+    """A function of (batch, n, heads, size) as one of (batch, heads, n, size)."""
+    return lambda *tensors: run(*(x.transpose(1, 2) for x in tensors)).transpose(1, 2)
 
-    flex = torch.compile(flex_attention, dynamic=False)
-    print(f"\n{'pattern':10} {'Longstride':>12} {'Flex':>8} {'ratio':>6}   {'both: Longstride':>16} {'Flex':>8} "
-          f"{'ratio':>6}   largest difference")
-    for name, batch, heads, n, size, pattern, mask in shapes:
-        q, k, v, dout = (torch.randn(batch, n, heads, size, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
-                         for _ in range(4))
-        ours = directions(lambda q, k, v: longstride.attention(q, k, v, pattern), q, k, v, dout)
-        try:
-            blocks = create_block_mask(mask, None, None, n, n, device="cuda", _compile=True)
-            flexible = [x.contiguous() for x in (q, k, v, dout)]
-            theirs = directions(lambda q, k, v: flex(q, k, v, block_mask=blocks), *flexible)
-            difference = (longstride.attention(q, k, v, pattern) - flex(*flexible[:3], block_mask=blocks)).abs().max()
-            print(f"{name:10} {ours[0]:12.3f} {theirs[0]:8.3f} {theirs[0] / ours[0]:6.2f}   {ours[1]:16.3f} "
-                  f"{theirs[1]:8.3f} {theirs[1] / ours[1]:6.2f}   {difference.item():.4f}")
-        except Exception as error:  # FlexAttention may lack what a machine needs; our figures are still of use
-            print(f"{name:10} {ours[0]:12.3f} {'':15}   {ours[1]:16.3f} {'':15}   no FlexAttention: "
-                  f"{str(error).splitlines()[0]}")
+
+def flash(window=(None, None)):
+    """FlashAttention 4 for tensors (batch, n, heads, size), where it is installed."""
+    from flash_attn.cute.interface import flash_attn_func
+
+    def run(q, k, v):
+        result = flash_attn_func(q, k, v, causal=True, window_size=window)
+        return result[0] if isinstance(result, tuple) else result
+
+    return run
+
+
+def cudnn(run):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def within(*tensors):
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            return run(*tensors)
+
+    return within
+
+
+def causal(q, k, v):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def columns(run, stride):
+    """Causal attention of every residue class, whose rows are a view of q, k and v: (batch n / stride, stride heads)."""
+
+    def of_classes(*tensors):
+        batch, n, heads, size = tensors[0].shape
+        o = run(*(x.view(batch, n // stride, stride * heads, size) for x in tensors))
+        return o.reshape(batch, n, heads, size)
+
+    return of_classes
+
+
+def flex(mask, backend, keys=lambda x: x):
+    compiled = torch.compile(model_torch.flex_attention, dynamic=False)
+    options = {"BACKEND": backend}
+    return of_heads(lambda q, k, v: compiled(q, keys(k), keys(v), block_mask=mask, kernel_options=options))
+
+
+def cases():
+    """Name, shape (batch, n, heads, size), pattern, and functions that make the peers."""
+    yield "dense", (4, 12288, 8, 64), P(), {"FA4": flash, "cuDNN": lambda: of_heads(cudnn(causal))}
+    for stride, shape in ((128, (4, 12288, 8, 64)), (128, (4, 12288, 16, 32)), (512, (1, 262144, 8, 64))):
+        n = shape[1]
+        yield f"local {stride}", shape, P(parts=["local"], stride=stride), {
+            "FA4": lambda stride=stride: flash((stride, 0)),
+            "Flex": lambda stride=stride, n=n: flex(model_torch.local_mask(n, stride), "TRITON")}
+    yield "column 512", (1, 262144, 8, 64), P(parts=["column"], stride=512), {
+        "FA4": lambda: columns(flash(), 512), "cuDNN": lambda: columns(of_heads(cudnn(causal)), 512)}
+    fixed = P(parts=["fixed_block", "fixed_summary"], integration="merged", stride=128, summary=32)
+
+    def gathered(backend):
+        keys, mask = model_torch.fixed_compact(8, 12288, 128, 32)
+        return flex(mask, backend, keys)
+
+    yield "fixed", (4, 12288, 8, 64), fixed, {"Flex, FA4": lambda: gathered("FLASH"), "Flex": lambda: gathered("TRITON")}
+
+
+def on_gpu():
+    """Times both directions of every case and peer. Returns whether all peers that ran agree with our results."""
+    print(f"\n{'ms, and how often ours fits in':32} {'forward':>8} {'ratio':>6} {'both':>8} {'ratio':>6}  largest difference")
+    agree = True
+    for name, shape, pattern, peers in cases():
+        *tensors, dout = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+        run = of_heads(lambda q, k, v, pattern=pattern: longstride.attention(q, k, v, pattern))
+        ours = directions(run, tensors, dout)
+        title = f"{name} {shape}"
+        print(f"{title:32} {ours[0]:8.3f} {'':6} {ours[1]:8.3f}", flush=True)
+        o = run(*tensors)
+        for peer, make in peers.items():
+            try:
+                other = make()
+                theirs = directions(other, tensors, dout)
+                difference = (o - other(*tensors)).abs().max().item()
+            except Exception as error:  # a peer may lack what a machine needs; the other figures are still of use
+                print(f"  {peer}: {str(error).splitlines()[0] if str(error) else repr(error)}")
+                continue
+            agree = agree and difference < 0.05
+            print(f"  {peer:30} {theirs[0]:8.3f} {theirs[0] / ours[0]:6.2f} {theirs[1]:8.3f} {theirs[1] / ours[1]:6.2f}  "
+                  f"{difference:.4f}", flush=True)
+        torch.cuda.empty_cache()
+    return agree
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--most-us", type=float, default=20)
-    parser.add_argument("--host", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--most-us", type=float, default=20, help="that a call may take longer than the C function")
+    parser.add_argument("--host", action="store_true", help="only the table of the host")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() and library.has_cuda() else "cpu")
     if device.type == "cpu" and not options.host:
@@ -135,11 +199,12 @@ def main():
     for name, alone, operator in calls:
         print(f"{name:40} {alone:8.1f} {operator:9.1f} {operator - alone:7.1f}")
     print(f"autograd.grad alone: {engine:.1f} us with attention_backward, {bare:.1f} us of two products for comparison")
-    if not options.host:
-        on_gpu()
+    agree = options.host or on_gpu()
     slow = [name for name, alone, operator in calls if operator - alone > options.most_us]
     if slow:
         sys.exit(f"attention_op.py: more than {options.most_us:g} us are added to {', '.join(slow)}")
+    if not agree:
+        sys.exit("attention_op.py: a peer's results differ by 0.05 and more")
 
 
 main()

@@ -2,7 +2,7 @@
 """Times training steps of the recipes' models as strong PyTorch: the peer of compare_gpu.sh and train_gpu_torch.py.
 
     model_torch.py NAME [NAME ...] [--ckpt 0|1] [--steps 6] [--batch B] [--graph 0|1]
-                   [--backend FLASH|TRITON]
+                   [--backend FLASH|TRITON|LONGSTRIDE]
 
 NAME: a key of CFG. The same models as the recipes (cycle of layers, feed-forward ratio, key size), bf16 autocast with the
 residual stream in bf16, no dropout. What makes it strong:
@@ -12,6 +12,8 @@ residual stream in bf16, no dropout. What makes it strong:
  - columns are dense causal attention whose heads are a view of the rows (stride x heads), by cuDNN, without a copy;
  - FlexAttention calls FlashAttention 4 for the fixed pattern and for windows of 512 and more, where it is installed
    (the package flash-attn-4) and faster than Triton's kernels, which do the rest. --backend chooses one for all.
+--backend LONGSTRIDE is no peer but the same model with longstride.attention (docs/guide/from_pytorch_and_c.md) for all of
+its attention.
 Prints a line of JSON per model: tok_s and ms (the median step), peak_GiB, and the options.
 """
 import argparse
@@ -42,6 +44,7 @@ CFG = {
 
 BLOCK = 128  # of FlexAttention's masks
 kernel_options = None  # for every call of FlexAttention
+operator = None  # longstride.attention, if it is used instead
 
 
 def faster_backend(config):
@@ -90,13 +93,27 @@ def mask_of(config, device="cuda"):
     return local_mask(config["n"], config["l"], device) if config["kind"] == "strided" else None
 
 
+def pattern_of(config, layer):
+    """The layer's, for longstride.attention."""
+    import longstride
+
+    if config["kind"] == "dense":
+        return longstride.Pattern()
+    if config["kind"] == "fixed":
+        return longstride.Pattern(parts=["fixed_block", "fixed_summary"], integration="merged", stride=config["l"],
+                                  summary=config["c"])
+    part = {"l": "local", "c": "column"}[config["cycle"][layer % len(config["cycle"])]]
+    return longstride.Pattern(parts=[part], stride=config["l"])
+
+
 class Block(nn.Module):
     def __init__(self, config, layer):
         super().__init__()
         self.config = config
         width, inner = config["d"], int(config["ff"] * config["d"])
         self.keys = int(width * config["qk"])
-        self.column = config["kind"] == "strided" and config["cycle"][layer % len(config["cycle"])] == "c"
+        self.pattern = pattern_of(config, layer) if operator else None
+        self.column = config["kind"] == "strided" and config["cycle"][layer % len(config["cycle"])] == "c" and not operator
         self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
         if self.column:  # three products, whose rows are whole, so that columns are views
             self.q, self.k, self.v = nn.Linear(width, self.keys), nn.Linear(width, self.keys), nn.Linear(width, width)
@@ -118,7 +135,9 @@ class Block(nn.Module):
         batch, n, _ = h.shape
         q, k, v = (t.view(batch, n, self.config["h"], -1).transpose(1, 2)
                    for t in self.qkv(h).split([self.keys, self.keys, self.config["d"]], -1))
-        if self.config["kind"] == "dense":
+        if operator:
+            o = operator(q, k, v, self.pattern)
+        elif self.config["kind"] == "dense":
             o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         elif self.config["kind"] == "fixed":
             keys, block_mask = mask
@@ -158,7 +177,7 @@ def training_step(config, options):
     model = Model(config).cuda()
     for block in model.blocks:
         block.compile(dynamic=False)
-    mask, batch = mask_of(config), options.batch or config["B"]
+    mask, batch = None if operator else mask_of(config), options.batch or config["B"]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True, capturable=bool(options.graph))
     tokens, targets = (torch.randint(0, 256, (batch, config["n"]), device="cuda") for _ in range(2))
 
@@ -205,9 +224,12 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--batch", type=int, default=0, help="sequences per step; 0: as in CFG")
     parser.add_argument("--graph", type=int, choices=[0, 1], default=1)
-    parser.add_argument("--backend", choices=["FLASH", "TRITON"], help="FlexAttention's kernels")
+    parser.add_argument("--backend", choices=["FLASH", "TRITON", "LONGSTRIDE"],
+                        help="FlexAttention's kernels, or longstride.attention")
     options = parser.parse_args()
-    global kernel_options
+    global kernel_options, operator
+    if options.backend == "LONGSTRIDE":
+        from longstride import attention as operator
     torch._dynamo.config.recompile_limit = 256  # every kind of layer compiles its own block
     for name in options.names:
         torch.manual_seed(0)

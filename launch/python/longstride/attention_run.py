@@ -1,0 +1,117 @@
+"""Attention of tensors by the library, on the CPU or on the current stream of a GPU; no gradients."""
+import functools
+
+import torch
+
+from . import library
+
+dtypes = {torch.float32: library.F32, torch.float64: library.F64, torch.bfloat16: library.BF16,
+          torch.float16: library.F16}
+
+
+def check(q_shape, k_shape, v_shape, q_dtype, k_dtype, v_dtype, q_device, k_device, v_device):
+    if len(q_shape) != 4 or k_shape != q_shape or len(v_shape) != 4 or v_shape[:3] != q_shape[:3]:
+        raise ValueError(
+            f"q, k and v are {tuple(q_shape)}, {tuple(k_shape)} and {tuple(v_shape)}, but must be (batch, heads, n, "
+            "key size), the same, and (batch, heads, n, value size)")
+    if not (q_dtype == k_dtype == v_dtype and q_dtype in dtypes):
+        raise ValueError(
+            f"q, k and v are {q_dtype}, {k_dtype} and {v_dtype}, but must be of one type: float32, bfloat16, float16 "
+            "or, on the CPU, float64")
+    if not q_device == k_device == v_device:
+        raise ValueError(f"q, k and v are on {q_device}, {k_device} and {v_device}, but must be on one device")
+
+
+def properties(q, k, v):
+    """What `check` takes."""
+    return q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
+
+
+# Plans are small. One per shape that a program uses at about the same time is enough. Shapes are checked when their plan
+# is made, so that a call whose plan exists spends no time on it.
+@functools.lru_cache(maxsize=512)
+def _plan(pattern, scale, q_shape, k_shape, v_shape, q_dtype, k_dtype, v_dtype, *devices):
+    check(q_shape, k_shape, v_shape, q_dtype, k_dtype, v_dtype, *devices)
+    batch, heads, n, key_size = q_shape
+    device = library.CUDA if devices[0].type == "cuda" else library.CPU
+    return library.Plan(pattern, batch, n, heads, key_size, v_shape[3], scale, dtypes[q_dtype], device)
+
+
+def empty(like, size):
+    """(batch, heads, n, size), in memory (batch, n, heads, size) as the layers around attention have it."""
+    batch, heads, n, _ = like.shape
+    return like.new_empty_strided((batch, heads, n, size), (n * heads * size, size, heads * size, 1))
+
+
+def empty_lse(q):
+    batch, heads, n, _ = q.shape
+    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return torch.empty_strided((batch, heads, n), (heads * n, n, 1), dtype=dtype, device=q.device)
+
+
+def rows(x):
+    """Where the elements of a tensor are, as library.Plan takes it."""
+    batch, head, position, _ = x.stride()
+    return x.data_ptr(), batch, position, head
+
+
+def _dense(x):
+    """With the elements of a row next to each other."""
+    return x if x.stride(3) == 1 else x.contiguous()
+
+
+def _scratch(plan, backward, device):
+    """Memory, its address and its bytes."""
+    count = plan.scratch(backward)
+    if count == 0:
+        return None, 0, 0
+    memory = torch.empty(count, dtype=torch.uint8, device=device)
+    return memory, memory.data_ptr(), count
+
+
+def _forward(q, k, v, pattern, scale, stream):
+    plan = _plan(pattern, scale, *properties(q, k, v))
+    q, k, v = _dense(q), _dense(k), _dense(v)
+    o, lse = empty(q, v.shape[3]), empty_lse(q)
+    _memory, address, count = _scratch(plan, False, q.device)
+    plan.forward(rows(q), rows(k), rows(v), rows(o), lse.data_ptr(), address, count, stream)
+    return o, lse
+
+
+def _backward(dout, q, k, v, o, lse, pattern, scale, stream):
+    plan = _plan(pattern, scale, *properties(q, k, v))
+    dout, q, k, v, o = _dense(dout), _dense(q), _dense(k), _dense(v), _dense(o)
+    dq, dk, dv = empty(q, q.shape[3]), empty(q, q.shape[3]), empty(q, v.shape[3])
+    _memory, address, count = _scratch(plan, True, q.device)
+    plan.backward(rows(q), rows(k), rows(v), rows(o), lse.data_ptr(), rows(dout), rows(dq), rows(dk), rows(dv), address,
+                  count, stream)
+    return dq, dk, dv
+
+
+def _on_cpu(run, *args):
+    """The CPU computes 16-bit types in float32."""
+    dtype = args[0].dtype
+    if dtype not in (torch.bfloat16, torch.float16):
+        return run(*args, 0)
+    # lse is float32 already, here and as a result.
+    args = [x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x for x in args]
+    first, *others = run(*args, 0)
+    return (first.to(dtype), *(x if run is _forward else x.to(dtype) for x in others))
+
+
+def _on_cuda(run, *args):
+    index = args[0].device.index
+    if index == torch._C._cuda_getDevice():
+        return run(*args, torch._C._cuda_getCurrentRawStream(index))
+    with torch.cuda.device(index):
+        return run(*args, torch._C._cuda_getCurrentRawStream(index))
+
+
+def forward(q, k, v, pattern, scale):
+    """o and lse."""
+    return (_on_cuda if q.is_cuda else _on_cpu)(_forward, q, k, v, pattern, scale)
+
+
+def backward(dout, q, k, v, o, lse, pattern, scale):
+    """dq, dk and dv."""
+    return (_on_cuda if q.is_cuda else _on_cpu)(_backward, dout, q, k, v, o, lse, pattern, scale)
