@@ -2,12 +2,14 @@
 """Looks for shapes of attention that cost more than their work: random ones, each compared with the nearest published one.
 
     random_shapes.py PROGRAM [--seed 1] [--count 30] [--most 1.3] [--seconds 300] [--device gpu] [--tiles 60000]
+    random_shapes.py PROGRAM --shape "fixed 100 25 64 64 12800" [--shape "local 128 0 112 128 12800 34"] ...
 
 PROGRAM: build/cuda/longstride. Draws pattern, stride, window, summary width, head sizes and length, times forward and
 backward with `bench attention`, and prints for each the time divided by what its work would take at the rate of the
 nearest published shape of the same pattern, timed in the same run. Work: pairs of tiles of 64 queries and 64 keys that
 hold an allowed pair, and in proportion more if the heads' sizes, rounded up to those of the kernels, exceed the
-published ones. Stops drawing after --seconds. Exits with 1 if a shape takes more than --most times its work, or fewer
+published ones. --shape times that shape instead: pattern, stride, summary width, key size, value size, n and, of local,
+the window. Stops after --seconds. Exits with 1 if a shape takes more than --most times its work, or fewer
 than --count were drawn, and with 2 after a mistake.
 """
 
@@ -134,6 +136,17 @@ class Shape:
         return ms, self.per_head * batch * HEADS / ms
 
 
+def shape_of(text):
+    pattern, *numbers = text.split()
+    if pattern not in PARTS or len(numbers) not in (5, 6) or not all(n.isdecimal() for n in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape: dense, local, column or fixed, then stride, summary "
+                                         "width (0: none), key size, value size, n and, of local, the window")
+    stride, width, key, value, n, *window = map(int, numbers)
+    if not (stride and key and value and n and max(key, value) <= 128 and width <= stride):
+        raise argparse.ArgumentTypeError(f"{text!r} has a size that is 0, heads above 128, or summaries above the stride")
+    return Shape(pattern, stride, width, key, value, n, *window)
+
+
 def draw(rng):
     pattern = rng.choice(["dense", "local", "local", "column", "column", "fixed", "fixed", "fixed"])
     key = value = rng.choice([16, 24, 32, 48, 64, 80, 96, 112, 128])
@@ -166,11 +179,13 @@ def main():
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
     parser.add_argument("--tiles", type=positive, default=60000,
                         help="pairs of tiles, about, in every measurement")
+    parser.add_argument("--shape", action="append", type=shape_of, default=[], help="times this shape, draws none")
     options = parser.parse_args()
     began, rng, rates, over, done = time.monotonic(), random.Random(options.seed), {}, 0, 0
+    count = len(options.shape) or options.count
     print("| shape | ms | times its work | nearest published |\n|---|---|---|---|")
-    while done < options.count and time.monotonic() - began < options.seconds:
-        shape = draw(rng)
+    while done < count and time.monotonic() - began < options.seconds:
+        shape = options.shape[done] if options.shape else draw(rng)
         other = nearest(shape)
         if str(other) not in rates:
             rates[str(other)] = other.time(options.program, options.device, options.tiles)[1]
@@ -180,8 +195,9 @@ def main():
         done += 1
         print(f"| {shape} | {ms:.3f} | {'**' if ratio > options.most else ''}{ratio:.2f}"
               f"{'**' if ratio > options.most else ''} | {other} |", flush=True)
-    print(f"\n{done} shapes of seed {options.seed}, {over} above {options.most} times their work")
-    sys.exit(1 if over or done < options.count else 0)
+    which = "given" if options.shape else f"of seed {options.seed}"
+    print(f"\n{done} shapes {which}, {over} above {options.most} times their work")
+    sys.exit(1 if over or done < count else 0)
 
 
 if __name__ == "__main__":

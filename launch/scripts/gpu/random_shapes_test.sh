@@ -30,6 +30,12 @@ grep -q '| \*\*5.00\*\* |' "$work/said" || fail "says: $(cat "$work/said")"
 "$random_shapes" "$work/even" --count 12 --tiles 1e9 >"$work/again" || fail "refuses equal rates the second time"
 diff <(cut -d '|' -f 2 "$work/said" | head -14) <(cut -d '|' -f 2 "$work/again" | head -14) || fail "draws other shapes"
 
+"$random_shapes" "$work/even" --shape "fixed 100 25 64 64 12800" --shape "local 128 0 112 128 12800 34" --tiles 1e9 \
+  --most 1.01 >"$work/said" || fail "refuses given shapes of equal rates: $(cat "$work/said")"
+grep -q '^| fixed 100, summary 25, heads 64/64, n 12800 |' "$work/said" || fail "times another shape: $(cat "$work/said")"
+grep -q '^| local 34, heads 112/128, n 12800 |' "$work/said" || fail "times another window: $(cat "$work/said")"
+grep -q '^2 shapes given, 0 above 1.01 times their work' "$work/said" || fail "says: $(cat "$work/said")"
+
 refuses() { # sentence, arguments
   local status=0
   "$random_shapes" "${@:2}" >"$work/out" 2>"$work/said" || status=$?
@@ -38,6 +44,8 @@ refuses() { # sentence, arguments
 refuses "$work/none does not run: No such file or directory" "$work/none"
 refuses "true does not print the times of \`bench attention\`" "$(command -v true)"
 refuses "argument --count: 0 is not a whole number of at least 1" "$work/even" --count 0
+refuses "argument --shape: 'fixed 100' is not a shape" "$work/even" --shape "fixed 100"
+refuses "argument --shape: 'fixed 100 0 64 192 128' has a size" "$work/even" --shape "fixed 100 0 64 192 128"
 refuses "argument --most: nan is not a number above 0" "$work/even" --most nan
 refuses "argument --tiles: -5 is not a number above 0" "$work/even" --tiles -5
 refuses "argument --seconds: inf is not a number above 0" "$work/even" --seconds inf
