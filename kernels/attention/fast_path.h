@@ -14,17 +14,14 @@ bool hopper_takes_head(std::int64_t size);
 
 enum class Slowness : std::uint8_t {
   none,
-  head_size,          // no multiple of 8 from 16 to 128
-  summary_width,      // c cannot be read in runs of a power of two, or only with much that is not needed
-  incomplete_period,  // a query sees summary rows of a stride that the sequence ends within
-  geometry            // too many kinds of heads
+  head_size,  // no multiple of 8 from 16 to 128
+  geometry    // too many kinds of heads
 };
 
 // What makes an attention slow, its value, and the nearest values on either side that do not; 0: there is none.
 struct FastPath {
   Slowness slowness = Slowness::none;
   std::int64_t value = 0, below = 0, above = 0;
-  double work = 0;  // summary_width: times the work of its keys; 0: the portable kernels do it
 };
 FastPath fast_path_of(const AttentionPlan& plan, std::int64_t key_size, std::int64_t value_size);
 

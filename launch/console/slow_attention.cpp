@@ -11,20 +11,12 @@ std::string nearest(const kernels::FastPath& path) {
   return fmt::format("{} is", path.below > 0 ? path.below : path.above);
 }
 
-std::string sentence(const kernels::FastPath& path, std::int64_t stride) {
+std::string sentence(const kernels::FastPath& path) {
   constexpr const char* portable = "use kernels that are several times as slow as those written for Hopper";
   switch (path.slowness) {
     case kernels::Slowness::head_size:
       return fmt::format("heads of size {} {}; {} fast (model.width / model.heads)", path.value, portable,
                          nearest(path));
-    case kernels::Slowness::summary_width: {
-      const std::string cost = path.work > 0 ? fmt::format("cost {:.1f} times their work", path.work) : portable;
-      return fmt::format("summaries of {} in a stride of {} {}; {} fast (model.attention.summary)", path.value, stride,
-                         cost, nearest(path));
-    }
-    case kernels::Slowness::incomplete_period:
-      return fmt::format("summaries at a context of {}, no multiple of the stride, {}; {} fast (data.context)",
-                         path.value, portable, nearest(path));
     case kernels::Slowness::geometry:
       return fmt::format("heads of so many kinds {}; fewer widths in model.attention.summary are fast", portable);
     default:
@@ -41,7 +33,7 @@ std::string slow_attention(const Model& model) {
   kernels::PlanCache plans(a.pattern, a.heads);
   for (std::int64_t layer = 0; layer < a.layers; ++layer) {
     const auto path = kernels::fast_path_of(*plans.get(layer, model.context()), a.key_size, a.value_size);
-    if (path.slowness != kernels::Slowness::none) return sentence(path, a.pattern.stride);
+    if (path.slowness != kernels::Slowness::none) return sentence(path);
   }
   return "";
 }

@@ -8,7 +8,7 @@
 // If n is not a multiple of the period, the last period is incomplete. A residue class below n mod l has one row more
 // than the others, so there are two maps, `complete` (whole periods only) and `longer` (one period more, of n mod l
 // offsets; residue classes only). Neither map reads summary rows of the incomplete period: if a query may see them,
-// the portable kernels are used.
+// tiles are read in pieces (general/tile_pieces.h).
 #pragma once
 #include <cuda.h>
 

@@ -14,9 +14,9 @@ Gradient gradient_of(const Tensor& view) {
   return {view.data(), {view.stride(0), view.stride(1), view.stride(2)}, static_cast<std::int32_t>(view.size(3))};
 }
 
-// For dK and dV: parts joined with the queries of the window before them, where possible. TMA cannot reach the summary
-// rows of an incomplete period, but these have no queries except the window's.
-void join_parts(BackwardProblem& problem, bool first_pass) {
+// For dK and dV: parts joined with the queries of the window before them, where possible. Boxes do not reach the
+// summary rows of an incomplete period, but these have no queries except the window's, or tiles are read in pieces.
+void join_parts(BackwardProblemInPieces& problem, bool first_pass) {
   Geometry& geometry = problem.geometry;
   for (int p = 0; p < geometry.passes; ++p) {
     PassGeometry& pass = geometry.pass[p];
@@ -26,7 +26,7 @@ void join_parts(BackwardProblem& problem, bool first_pass) {
       problem.adds[p][i] = !first_pass || !continues(part, pass.part[0]);
       if (problem.adds[p][i]) continue;
       part = joined(part, pass.part[0]);
-      if (part.keys.run > 1)
+      if (part.keys.run > 1 && !problem.in_pieces)
         part.keys.length = std::min(part.keys.length, geometry.n / part.keys.period * part.keys.run);
     }
   }
@@ -36,8 +36,9 @@ void join_parts(BackwardProblem& problem, bool first_pass) {
 
 void attention_backward(const AttentionBackwardArgs& args, const float* delta, const Launch& launch) {
   for (int number = 0; number < passes_in(*args.plan); ++number) {
-    BackwardProblemWithHoles problem = {};
-    geometry_of(*args.plan, number, problem.geometry, problem.widths);
+    BackwardProblemInPieces problem = {};
+    geometry_of(*args.plan, number, problem.geometry);
+    problem.in_pieces = needs_pieces(problem.geometry);
     problem.batch = static_cast<std::int32_t>(args.q.size(0));
     problem.scale = static_cast<float>(args.scale);
     problem.lse = args.lse.as<float>();

@@ -14,7 +14,8 @@
 #include "kernels/attention/sm90/general/backward_problem.h"
 #include "kernels/attention/sm90/general/backward_store.cuh"
 #include "kernels/attention/sm90/general/backward_tiles.cuh"
-#include "kernels/attention/sm90/general/columns.cuh"
+#include "kernels/attention/sm90/general/load_pieces.cuh"
+#include "kernels/attention/sm90/general/own_rows.cuh"
 #include "kernels/base/approximate.cuh"
 #include "kernels/gpu/barrier.cuh"
 #include "kernels/gpu/fragment.cuh"
@@ -26,13 +27,16 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-template <class T, int KeySize, int ValueSize, Side side, bool Holes>
+// `Pieces`: tiles of summary rows are read in pieces (tile_pieces.h).
+template <class T, int KeySize, int ValueSize, Side side, bool Pieces>
 struct Backward {
-  using Problem = std::conditional_t<Holes, BackwardProblemWithHoles, BackwardProblem>;
-  static constexpr BackwardTiling tiling = backward_tiling(side, KeySize, ValueSize);
+  using Problem = std::conditional_t<Pieces, BackwardProblemInPieces, BackwardProblem>;
+  static constexpr BackwardTiling published = backward_tiling(side, KeySize, ValueSize);
+  static constexpr BackwardTiling tiling = Pieces ? for_pieces(published) : published;
   static constexpr int rows = tiling.rows(), step = tiling.step, stages = tiling.stages, warpgroups = tiling.warpgroups;
   static_assert(stages >= 2, "a warpgroup waits for a tile with the one before in hand");
   static_assert(tiling.has_registers());
+  static_assert(!Pieces || (KeySize >= 64 && ValueSize >= 64), "rows of 128 bytes");
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
 
@@ -64,10 +68,11 @@ struct Backward {
   // One warp. Side::keys: its lanes also load lse and delta of the queries, one tile ahead, in registers.
   class Producer {
    public:
-    __device__ Producer(const BackwardProblem& problem, const BackwardTask& task, char* shared)
+    __device__ Producer(const Problem& problem, const BackwardTask& task, char* shared)
         : problem_(problem), task_(task), shared_(shared), control_(shared_of(shared)), tiles_(control_.meeting) {}
 
     __device__ void run() {
+      if constexpr (Pieces && side == Side::queries) return run_in_pieces();
       bool more = find_next();
       while (more) {
         const Source source = next_;
@@ -99,8 +104,19 @@ struct Backward {
                                              : problem_.key_kind[task_.pass_index][problem_.part];
       barrier_arrive_expect(&control_.own, warpgroups * own_bytes);
       for (int w = 0; w < warpgroups; ++w) {
-        const TileCorner corner = corner_of(task_.own, task_.begin + w * 64);
         char* const to = shared_ + w * own_bytes;
+        if constexpr (Pieces && side == Side::keys)
+          if (is_summary(task_.own)) {
+            const TilePieces pieces(task_.own, task_.begin + w * 64, 64);
+            load_pieces(pieces,
+                        PieceCopy<key_boxes, 64 * key_row>{&problem_.own_key_sized[kind].complete, problem_.k_pieces,
+                                                           to, &control_.own},
+                        PieceCopy<value_boxes, 64 * value_row>{&problem_.own_value_sized[kind].complete,
+                                                               problem_.v_pieces, to + own_key_bytes, &control_.own},
+                        task_.head, task_.sequence, 0, 1);
+            continue;
+          }
+        const TileCorner corner = corner_of(task_.own, task_.begin + w * 64);
         load_boxes(to, problem_.own_key_sized[kind], key_boxes, 64 * key_row, corner, &control_.own);
         load_boxes(to + own_key_bytes, problem_.own_value_sized[kind], value_boxes, 64 * value_row, corner,
                    &control_.own);
@@ -108,6 +124,14 @@ struct Backward {
     }
 
    private:
+    __device__ void run_in_pieces() {
+      while (find_next()) {
+        barrier_wait(&control_.empty[slot_.index], slot_.parity ^ 1);
+        load_by_warp();
+        slot_.advance(stages);
+      }
+    }
+
     struct Source {
       TileCorner corner;
       int kind;
@@ -157,7 +181,25 @@ struct Backward {
       load_boxes(to + key_bytes, problem_.value_sized[source.kind], value_boxes, step * value_row, source.corner, full);
     }
 
-    const BackwardProblem& problem_;
+    // The same for the next tile, called by the warp, whose lanes share the pieces.
+    __device__ void load_by_warp() const {
+      if (!is_summary(set_)) {
+        if (lane_ == 0) load(next_);
+        return;
+      }
+      char* const to = shared_ + ring_at + slot_.index * tile_bytes;
+      std::uint64_t* const full = &control_.full[slot_.index];
+      if (lane_ == 0) barrier_arrive_expect(full, tile_bytes);
+      __syncwarp();
+      load_pieces(
+          TilePieces(set_, tiles_.begin(), step),
+          PieceCopy<key_boxes, step * key_row>{&problem_.key_sized[next_.kind].complete, problem_.k_pieces, to, full},
+          PieceCopy<value_boxes, step * value_row>{&problem_.value_sized[next_.kind].complete, problem_.v_pieces,
+                                                   to + key_bytes, full},
+          task_.head, task_.sequence, lane_, 32);
+    }
+
+    const Problem& problem_;
     const BackwardTask& task_;
     char* shared_;
     Shared& control_;
@@ -167,56 +209,6 @@ struct Backward {
     float lse_[step / 32], delta_[step / 32];
     RingSlot slot_;
     const int lane_ = threadIdx.x % 32;
-  };
-
-  // A part's streamed tiles: the block loads [begin, end), the warpgroup's own rows need [needed_begin, needed_end),
-  // and every row of the warp is paired with all rows of [full_begin, full_end).
-  struct TileRange {
-    std::int32_t begin, needed_begin, needed_end, end, full_begin, full_end;
-
-    __device__ TileRange(const Interval (&row)[rows], bool some, int warp) {
-      const int first = warp / 4 * 64;
-      begin = uniform(row[0].begin / step);
-      end = uniform(max(begin, tiles_in(row[rows - 1].end, step)));
-      needed_begin = uniform(some ? min(max(row[first].begin / step, begin), end) : end);
-      needed_end = uniform(some ? max(min(tiles_in(row[first + 63].end, step), end), needed_begin) : end);
-      full_begin = uniform(tiles_in(row[warp * 16 + 15].begin, step));
-      full_end = uniform(row[warp * 16].end / step);
-    }
-  };
-
-  // Own rows as the left operand of S or dP: 64 x Size, in registers or in shared memory.
-  template <int Size, bool InRegisters>
-  struct Own {
-    static constexpr int row_bytes = std::min(Size, 64) * 2;
-    std::uint32_t a[InRegisters ? Size / 16 : 1][4];
-    std::uint64_t at;
-
-    __device__ void load(const char* from) {
-      at = descriptor<row_bytes>(from);
-      if constexpr (InRegisters) {
-        const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
-#pragma unroll
-        for (int i = 0; i < Size / 16; ++i) {
-          const int within = row * row_bytes + (i % 4 * 2 + lane / 16) * 16;
-          load_matrices(a[i], from + i / 4 * 64 * row_bytes + (within ^ (within >> 7) % (row_bytes / 16) * 16));
-        }
-      }
-    }
-
-    // s = own tile^T
-    __device__ void multiply(float (&s)[step / 2], std::uint64_t b) const {
-#pragma unroll
-      for (int i = 0; i < Size / 16; ++i) {
-        const int within = i % 4 * 32;
-        const std::uint64_t b_step = advanced(b, i / 4 * step * row_bytes + within);
-        if constexpr (InRegisters)
-          wgmma<T, step, false>(s, a[i], b_step, i > 0);
-        else
-          wgmma<T, step, false>(s, advanced(at, i / 4 * 64 * row_bytes + within), b_step, i > 0);
-      }
-      wgmma_commit();
-    }
   };
 
   // gradient += weights tile
@@ -300,13 +292,6 @@ struct Backward {
     }
   }
 
-  // Holes have no weight.
-  __device__ static void clear_columns(float (&p)[step / 2], std::uint32_t columns) {
-#pragma unroll
-    for (int i = 0; i < step / 4; ++i)
-      if (columns >> i & 1) p[element_at(i / 2, 0, i % 2)] = p[element_at(i / 2, 1, i % 2)] = 0;
-  }
-
   __device__ static void pack_weights(std::uint32_t (&a)[step / 16][4], const float (&d)[step / 2]) {
 #pragma unroll
     for (int i = 0; i < step / 16; ++i) pack_operand<T>(a[i], d, i);
@@ -341,13 +326,11 @@ struct Backward {
       const std::int32_t parts = uniform(control_.meeting.parts);
       for (std::int32_t part = 0; part < parts; ++part) {
         const Interval(&row)[rows] = control_.meeting.row[part];
-        TileRange range(row, some, warp);
-        if (has_holes(part)) range.full_end = 0;
+        const TileRange<rows, step> range(row, some, warp);
         const Interval* own = row + warp * 16 + threadIdx.x % 32 / 4;
         const Interval meets[2] = {own[0], own[8]};
         skip(range.needed_begin - range.begin);
         slot_ = {uniform(slot_.index), static_cast<std::uint32_t>(uniform(static_cast<std::int32_t>(slot_.parity)))};
-        part_ = part;
         std::int32_t tile = range.needed_begin;
         if (tile < range.needed_end) {
           turn<false>(tile, range, meets);
@@ -360,12 +343,6 @@ struct Backward {
     }
 
    private:
-    // Among the streamed rows, which are keys only where the block owns queries.
-    __device__ bool has_holes(std::int32_t part) const {
-      if constexpr (Holes && side == Side::queries)
-        return problem_.widths.of[task_.pass_index][part] != task_.pass->part[part].keys.run;
-      return false;
-    }
     template <int Count>
     __device__ static void clear(float (&gradient)[Count]) {
 #pragma unroll
@@ -404,7 +381,7 @@ struct Backward {
 
     // The first products of a tile, after the last ones of the current tile, then its exponentials.
     template <bool Holds>
-    __device__ void turn(std::int32_t tile, const TileRange& range, const Interval (&meets)[2]) {
+    __device__ void turn(std::int32_t tile, const TileRange<rows, step>& range, const Interval (&meets)[2]) {
       const int stage = slot_.index;
       wait();
       slot_.advance(stages);
@@ -425,10 +402,6 @@ struct Backward {
         const std::int32_t begin = tile * step + column_;
         weigh<false>(s_, rate_, statistics_, lse, column_,
                      {{meets[0].begin - begin, meets[0].end - begin}, {meets[1].begin - begin, meets[1].end - begin}});
-        if constexpr (Holes && side == Side::queries)
-          if (has_holes(part_))
-            clear_columns(s_, hole_columns(task_.pass->part[part_].keys.run,
-                                           problem_.widths.of[task_.pass_index][part_], tile * step, column_));
       }
       if constexpr (side == Side::keys) pack_weights(p_operand_, s_);
       wgmma_wait<0>();
@@ -439,11 +412,9 @@ struct Backward {
 
     __device__ void store() const {
       const bool adds = problem_.adds[task_.pass_index][problem_.part];
-      std::int32_t width = 0;
-      if constexpr (Holes && side == Side::keys) width = problem_.widths.of[task_.pass_index][problem_.part];
-      store_gradient<T, KeySize>(problem_.key_sized_gradient, task_, key_gradient_, problem_.scale, adds, width);
+      store_gradient<T, KeySize>(problem_.key_sized_gradient, task_, key_gradient_, problem_.scale, adds);
       if constexpr (side == Side::keys)
-        store_gradient<T, ValueSize>(problem_.value_sized_gradient, task_, value_gradient_, 1.0f, adds, width);
+        store_gradient<T, ValueSize>(problem_.value_sized_gradient, task_, value_gradient_, 1.0f, adds);
     }
 
     const Problem& problem_;
@@ -454,22 +425,21 @@ struct Backward {
     const std::int32_t column_;                                                // the thread's first
     const std::uint64_t key_rows_, value_rows_, key_columns_, value_columns_;  // the ring's first tile
     RingSlot slot_;
-    std::int32_t part_ = 0;
     int held_ = 0;  // the stage of the tile whose last products have not been issued
     Statistics statistics_ = {};
-    Own<KeySize, tiling.key_sized_in_registers> own_key_;
-    Own<ValueSize, tiling.value_sized_in_registers> own_value_;
+    OwnRows<T, step, KeySize, tiling.key_sized_in_registers> own_key_;
+    OwnRows<T, step, ValueSize, tiling.value_sized_in_registers> own_value_;
     float key_gradient_[KeySize / 2], value_gradient_[side == Side::keys ? ValueSize / 2 : 1];
     float s_[step / 2], dp_[step / 2];
     std::uint32_t p_operand_[side == Side::keys ? step / 16 : 1][4], ds_operand_[step / 16][4];
   };
 };
 
-template <class T, int KeySize, int ValueSize, Side side, bool Holes>
-__global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side, Holes>::tiling.threads(),
-                                  Backward<T, KeySize, ValueSize, side, Holes>::tiling.blocks)
-    backward(const __grid_constant__ typename Backward<T, KeySize, ValueSize, side, Holes>::Problem problem) {
-  using B = Backward<T, KeySize, ValueSize, side, Holes>;
+template <class T, int KeySize, int ValueSize, Side side, bool Pieces>
+__global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side, Pieces>::tiling.threads(),
+                                  Backward<T, KeySize, ValueSize, side, Pieces>::tiling.blocks)
+    backward(const __grid_constant__ typename Backward<T, KeySize, ValueSize, side, Pieces>::Problem problem) {
+  using B = Backward<T, KeySize, ValueSize, side, Pieces>;
   extern __shared__ char memory[];
   BackwardTask task;
   if (!task.find<side>(problem, B::rows)) return;

@@ -2,7 +2,7 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblemWithHoles& problem, const Launch& launch) {
+void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch) {
   launch_backward_side<Side::keys>(args, problem, launch);
 }
 

@@ -11,7 +11,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 // The maps for the kinds of row set of queries and keys.
 template <class B>
-std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_size, int value_size,
+std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_size, int value_size, bool pieces,
                           BackwardProblem& problem) {
   const Geometry& geometry = problem.geometry;
   RowSetKinds kinds;
@@ -42,43 +42,51 @@ std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_
     }
     if (has_keys[i]) {
       const std::int32_t rows = side == Side::keys ? 64 : B::step;
-      (side == Side::keys ? problem.own_key_sized : problem.key_sized)[i] = maps(args.k, rows, key_size);
-      (side == Side::keys ? problem.own_value_sized : problem.value_sized)[i] = maps(args.v, rows, value_size);
+      const auto of_keys = [&](const Tensor& view, int columns) {
+        return key_maps(view, kinds[i], geometry.n, rows, columns, pieces);
+      };
+      (side == Side::keys ? problem.own_key_sized : problem.key_sized)[i] = of_keys(args.k, key_size);
+      (side == Side::keys ? problem.own_value_sized : problem.value_sized)[i] = of_keys(args.v, value_size);
     }
   }
   return tiles;
 }
 
-template <Side side, int KeySize, int ValueSize, bool Holes, class T>
-void launch_backward(const AttentionBackwardArgs& args, BackwardProblemWithHoles& problem, const Launch& launch) {
-  using B = Backward<T, KeySize, ValueSize, side, Holes>;
-  const std::int64_t tiles = fill_problem<B>(side, args, KeySize, ValueSize, problem);
-  auto* const kernel = backward<T, KeySize, ValueSize, side, Holes>;
+template <Side side, int KeySize, int ValueSize, bool Pieces, class T>
+void launch_backward(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch) {
+  using B = Backward<T, KeySize, ValueSize, side, Pieces>;
+  const std::int64_t tiles = fill_problem<B>(side, args, KeySize, ValueSize, Pieces, problem);
+  if constexpr (Pieces) {
+    problem.k_pieces = piece_maps(args.k, problem.geometry.n, KeySize);
+    problem.v_pieces = piece_maps(args.v, problem.geometry.n, ValueSize);
+  }
+  auto* const kernel = backward<T, KeySize, ValueSize, side, Pieces>;
   allow_shared(kernel, B::shared_bytes);
   const auto blocks = static_cast<unsigned>(tiles * args.q.size(0) * args.q.size(2));
   run(side == Side::queries ? "attention_backward_queries_sm90" : "attention_backward_keys_sm90", kernel,
       {blocks, B::tiling.threads(), B::shared_bytes}, launch, static_cast<const typename B::Problem&>(problem));
 }
 
-// A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros.
+// A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros. Pieces need rows of 64
+// columns.
 template <Side side>
-void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblemWithHoles& problem, const Launch& launch) {
+void launch_backward_side(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch) {
   const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
-  const auto with_sizes = [&](auto zero, auto holes) {
+  const auto with_sizes = [&](auto zero, auto pieces) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
-      if (key_size <= 32 && value_size <= 32)
-        launch_backward<side, 32, 32, holes(), T>(args, problem, launch);
-      else if (key_size <= 64 && value_size <= 64)
-        launch_backward<side, 64, 64, holes(), T>(args, problem, launch);
+      if constexpr (!pieces())
+        if (key_size <= 32 && value_size <= 32) return launch_backward<side, 32, 32, false, T>(args, problem, launch);
+      if (key_size <= 64 && value_size <= 64)
+        launch_backward<side, 64, 64, pieces(), T>(args, problem, launch);
       else if (key_size <= 64)
-        launch_backward<side, 64, 128, holes(), T>(args, problem, launch);
+        launch_backward<side, 64, 128, pieces(), T>(args, problem, launch);
       else
-        launch_backward<side, 128, 128, holes(), T>(args, problem, launch);
+        launch_backward<side, 128, 128, pieces(), T>(args, problem, launch);
     }
   };
   with_gpu_type(args.q.dtype(), [&](auto zero) {
-    problem.widths.any_holes ? with_sizes(zero, std::true_type{}) : with_sizes(zero, std::false_type{});
+    problem.in_pieces ? with_sizes(zero, std::true_type{}) : with_sizes(zero, std::false_type{});
   });
 }
 

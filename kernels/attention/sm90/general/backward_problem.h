@@ -5,6 +5,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/sm90/general/backward_tiling.h"
 #include "kernels/attention/sm90/general/geometry.h"
+#include "kernels/attention/sm90/general/piece_maps.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
 #include "kernels/attention/sm90/row_maps.h"
 
@@ -33,13 +34,13 @@ struct BackwardProblem {
   Gradient key_sized_gradient, value_sized_gradient;  // dQ, or dK and dV
 };
 
-struct BackwardProblemWithHoles : BackwardProblem {
-  RunWidths widths;
+struct BackwardProblemInPieces : BackwardProblem {
+  bool in_pieces;  // whether the kernels that read tiles in pieces are used; the others do not receive this
+  PieceMaps k_pieces, v_pieces;
 };
 
 // Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`.
-void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemWithHoles& problem,
-                             const Launch& launch);
-void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblemWithHoles& problem, const Launch& launch);
+void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch);
+void launch_backward_keys(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem, const Launch& launch);
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -2,7 +2,7 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemWithHoles& problem,
+void launch_backward_queries(const AttentionBackwardArgs& args, BackwardProblemInPieces& problem,
                              const Launch& launch) {
   launch_backward_side<Side::queries>(args, problem, launch);
 }

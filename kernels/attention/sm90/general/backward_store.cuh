@@ -28,17 +28,16 @@ __device__ inline void transpose_quad(std::uint32_t (&v)[4]) {
   }
 }
 
-// gradient = factor * values, or += when `adds`. Called by all threads of a warpgroup. width: rows of each run of the
-// task's own rows that are stored, the others being holes; 0: all.
+// gradient = factor * values, or += when `adds`. Called by all threads of a warpgroup.
 template <class T, int Size>
 __device__ inline void store_gradient(const Gradient& gradient, const BackwardTask& task,
-                                      const float (&values)[Size / 2], float factor, bool adds, std::int32_t width) {
+                                      const float (&values)[Size / 2], float factor, bool adds) {
   T* const base = static_cast<T*>(gradient.data) + task.sequence * gradient.stride[0] + task.head * gradient.stride[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const std::int32_t entry =
         task.begin + static_cast<std::int32_t>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) + 8 * r;
-    const bool there = entry < task.own.length && (width == 0 || entry % task.own.run < width);
+    const bool there = entry < task.own.length;
     T* const row = base + (there ? position_at(task.own, entry) : 0) * gradient.stride[1];
 #pragma unroll
     for (int g = 0; g < Size / 32; ++g) {

@@ -6,6 +6,7 @@
 
 #include "kernels/attention/pattern/tile_span.h"
 #include "kernels/attention/sm90/general/backward_problem.h"
+#include "kernels/gpu/lane.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -117,6 +118,23 @@ class TileIterator {
   const Rows& rows_;
   std::int32_t part_ = -1, tile_ = 0, end_ = 0;
   bool entered_ = false;
+};
+
+// A part's streamed tiles: the block loads [begin, end), the warpgroup's own rows need [needed_begin, needed_end),
+// and every row of the warp is paired with all rows of [full_begin, full_end).
+template <int Rows, int Step>
+struct TileRange {
+  std::int32_t begin, needed_begin, needed_end, end, full_begin, full_end;
+
+  __device__ TileRange(const Interval (&row)[Rows], bool some, int warp) {
+    const int first = warp / 4 * 64;
+    begin = uniform(row[0].begin / Step);
+    end = uniform(max(begin, tiles_in(row[Rows - 1].end, Step)));
+    needed_begin = uniform(some ? min(max(row[first].begin / Step, begin), end) : end);
+    needed_end = uniform(some ? max(min(tiles_in(row[first + 63].end, Step), end), needed_begin) : end);
+    full_begin = uniform(tiles_in(row[warp * 16 + 15].begin, Step));
+    full_end = uniform(row[warp * 16].end / Step);
+  }
 };
 
 }  // namespace longstride::kernels::cuda::sm90

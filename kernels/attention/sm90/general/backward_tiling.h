@@ -32,6 +32,12 @@ constexpr BackwardTiling with_producer(BackwardTiling tiling) {
   return tiling;
 }
 
+// Copying tiles in pieces takes more registers than copying boxes; three consumers leave 32.
+constexpr BackwardTiling for_pieces(BackwardTiling tiling) {
+  if (tiling.producer_registers == 24) tiling.producer_registers = 32;
+  return tiling;
+}
+
 constexpr BackwardTiling backward_tiling(Side side, int key_size, int value_size) {
   if (value_size <= 32) return {.warpgroups = 1, .step = 64, .stages = 4, .blocks = 3};
   if (side == Side::queries) {

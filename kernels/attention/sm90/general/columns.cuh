@@ -11,19 +11,4 @@ __device__ inline std::uint32_t columns_below(std::int32_t limit) {
   return count == 32 ? ~0u : (1u << count) - 1;
 }
 
-// Those that are holes (geometry.h) in a tile of a row set whose runs have `run` entries, a power of two, with `width`
-// keys. `begin`: the tile's first entry, a multiple of the run or within one. `column`: the thread's first.
-__device__ inline std::uint32_t hole_columns(std::int32_t run, std::int32_t width, std::int32_t begin,
-                                             std::int32_t column) {
-  if (run < 8) {
-    const std::int32_t in_run = column % run;
-    return 0x55555555u * ((in_run >= width ? 1u : 0u) + (in_run + 1 >= width ? 2u : 0u));
-  }
-  // The first run, then twice as many runs each time. Beyond a tile, `width` may lie before or behind it.
-  std::uint32_t holes = ~columns_below(width - begin % run - column);
-  if (run < 128) holes &= (1u << run / 4) - 1;
-  for (std::int32_t bits = run / 4; bits < 32; bits *= 2) holes |= holes << bits;
-  return holes;
-}
-
 }  // namespace longstride::kernels::cuda::sm90

@@ -5,12 +5,11 @@
 #pragma once
 #include <algorithm>
 
-#include "kernels/attention/sm90/attention_sm90.h"
+#include "kernels/attention/sm90/general/forward_task.cuh"
 #include "kernels/attention/sm90/general/forward_tiling.h"
 #include "kernels/attention/sm90/general/key_tiles.cuh"
-#include "kernels/attention/sm90/general/row_set_kinds.h"
+#include "kernels/attention/sm90/general/load_pieces.cuh"
 #include "kernels/attention/sm90/general/softmax.cuh"
-#include "kernels/attention/sm90/row_maps.h"
 #include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"
@@ -26,35 +25,18 @@ namespace longstride::kernels::cuda::sm90 {
 
 namespace {
 
-// Passed by value as a kernel parameter.
-struct ForwardProblem {
-  RowMaps q[RowSetKinds::most], k[RowSetKinds::most], v[RowSetKinds::most], o[RowSetKinds::most];
-  PassShape pass[Geometry::most_passes];
-  std::uint8_t pass_of[Geometry::most_heads];
-  Divisor heads, batch;
-  std::int32_t n;
-  float rate;          // scale * log2(e)
-  bool resumes;        // from o and lse of an earlier pass
-  const void* o_data;  // to resume from
-  std::int32_t value_size;
-  std::int64_t o_stride[3];
-  float* lse;
-};
-
-struct ForwardProblemWithHoles : ForwardProblem {
-  RunWidths widths;
-};
-
 __device__ const CUtensorMap* map_of(const RowMaps& maps, const TileCorner& corner) {
   return corner.offset < maps.rest ? &maps.longer : &maps.complete;
 }
 
-template <class T, int KeySize, int ValueSize, bool FewKeys, bool Holes>
+// `Pieces`: tiles of summary rows are read in pieces (tile_pieces.h).
+template <class T, int KeySize, int ValueSize, bool FewKeys, bool Pieces>
 struct Forward {
-  using Problem = std::conditional_t<Holes, ForwardProblemWithHoles, ForwardProblem>;
+  using Problem = std::conditional_t<Pieces, ForwardProblemInPieces, ForwardProblem>;
   static constexpr ForwardTiling tiling = forward_tiling(ValueSize, FewKeys);
   static constexpr int queries = tiling.queries(), keys = tiling.keys, stages = tiling.stages,
                        warpgroups = tiling.warpgroups;
+  static_assert(!Pieces || (KeySize >= 64 && ValueSize >= 64), "rows of 128 bytes");
   // The threads that start copies. Without a producer warpgroup two consumer threads share the work.
   static constexpr int key_loader = tiling.specialised ? warpgroups * 128 : warpgroups * 128 - 32;
   static constexpr int query_loader = tiling.specialised ? key_loader : 0;
@@ -64,17 +46,7 @@ struct Forward {
   static constexpr int q_bytes = q_box * key_boxes, k_bytes = k_box * key_boxes, v_bytes = v_box * value_boxes;
   static constexpr int query_bytes = std::max(q_bytes, o_box* value_boxes);  // o reuses the memory of q
 
-  // The work of a block.
-  struct Task {
-    std::int32_t head, sequence, segment, pass;
-    std::int32_t begin, length;  // first query, and number of queries, in entries of the segment's row set
-    std::int32_t parts, step;
-
-    __device__ std::int32_t position(std::int32_t entry) const { return segment + entry * step; }
-    __device__ TileCorner corner(std::int32_t entry) const {
-      return step == 1 ? TileCorner{entry, 0} : TileCorner{segment, entry};
-    }
-  };
+  using Task = ForwardTask;
 
   // Shared memory, from a multiple of 1024 bytes: queries, keys, values, and this.
   struct Shared {
@@ -89,30 +61,6 @@ struct Forward {
   static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
   __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
 
-  // Longest rows first. Consecutive blocks have neighbouring heads, then segments, because their rows are neighbours in
-  // memory.
-  __device__ static bool find(const ForwardProblem& problem, Task& task) {
-    std::int32_t index = static_cast<std::int32_t>(blockIdx.x);
-    const auto take = [&](const Divisor& divisor) {
-      const std::int32_t quotient = divisor.quotient(index);
-      const std::int32_t rest = index - quotient * static_cast<std::int32_t>(divisor.value);
-      index = quotient;
-      return rest;
-    };
-    task.head = take(problem.heads);
-    task.pass = problem.pass_of[task.head];
-    if (task.pass == Geometry::none) return false;
-    const PassShape& pass = problem.pass[task.pass];
-    task.parts = pass.parts;
-    task.step = pass.step;
-    task.segment = take(pass.segments);
-    task.sequence = take(problem.batch);
-    task.begin = (pass.tiles - 1 - index) * queries;
-    // Entries of the segment below n.
-    task.length = pass.step == 1 ? problem.n : pass.part[0].period.quotient(problem.n - task.segment + pass.step - 1);
-    return index < pass.tiles && task.begin < task.length;
-  }
-
   __device__ static TileCorner corner_of(const PartShape& part, std::int32_t entry, std::int32_t segment) {
     if (part.natural) return {part.base + entry, 0};
     const std::int32_t period = part.run.quotient(entry);
@@ -126,10 +74,16 @@ struct Forward {
       tma_load(to + i * box_bytes, map, {{i * 64, task.head, corner.offset, corner.period, task.sequence}}, barrier);
   }
 
-  // One thread loads everything. Its state is in shared memory because in small blocks it has other work too.
+  // Whether this thread calls load_keys: the loading thread or, as pieces are many, its warp.
+  __device__ static bool loads_keys() {
+    return Pieces ? threadIdx.x / 32 == key_loader / 32 : threadIdx.x == key_loader;
+  }
+
+  // One thread loads everything but pieces. Its state is in shared memory because in small blocks it has other work
+  // too.
   class Producer {
    public:
-    __device__ Producer(const ForwardProblem& problem, char* shared) : problem_(problem), shared_(shared) {}
+    __device__ Producer(const Problem& problem, char* shared) : problem_(problem), shared_(shared) {}
 
     __device__ void load_queries() const {
       Shared& control = shared_of(shared_);
@@ -144,6 +98,7 @@ struct Forward {
 
     // Waits for room and loads the next key tile; false after the last.
     __device__ bool load_keys() const {
+      if constexpr (Pieces) return load_keys_by_warp();
       Shared& control = shared_of(shared_);
       const Task& task = control.task;
       KeyTiles<queries, keys>& tiles = control.producer_tiles;
@@ -162,15 +117,52 @@ struct Forward {
     }
 
    private:
-    const ForwardProblem& problem_;
+    // The same, called by a warp: its first lane has the state, all copy pieces.
+    __device__ bool load_keys_by_warp() const {
+      Shared& control = shared_of(shared_);
+      const Task& task = control.task;
+      KeyTiles<queries, keys>& tiles = control.producer_tiles;
+      const int lane = this_lane();
+      const bool found = lane == 0 && tiles.next(control.rows, task.parts);
+      if (!__any_sync(~0u, found)) return false;
+      __syncwarp();
+      const PartShape& part = problem_.pass[task.pass].part[tiles.part];
+      const TileCorner corner = corner_of(part, tiles.begin(), task.segment);
+      const int stage = control.producer_slot.index;
+      char* const k = shared_ + k_at + stage * k_bytes;
+      char* const v = shared_ + v_at + stage * v_bytes;
+      barrier_wait(&control.empty[stage], control.producer_slot.parity ^ 1);
+      if (lane == 0) {
+        barrier_arrive_expect(&control.k[stage], k_bytes);
+        barrier_arrive_expect(&control.v[stage], v_bytes);
+      }
+      __syncwarp();
+      const auto run = static_cast<std::int32_t>(part.run.value), period = static_cast<std::int32_t>(part.period.value);
+      if (!part.natural && run > 1) {
+        const TilePieces pieces(run, period, part.base + task.segment + corner.period * period,
+                                corner.offset - part.base - task.segment, keys);
+        load_pieces(
+            pieces,
+            PieceCopy<key_boxes, k_box>{&problem_.k[part.kind].complete, problem_.k_pieces, k, &control.k[stage]},
+            PieceCopy<value_boxes, v_box>{&problem_.v[part.kind].complete, problem_.v_pieces, v, &control.v[stage]},
+            task.head, task.sequence, lane, 32);
+      } else if (lane == 0) {
+        load(k, problem_.k[part.kind], key_boxes, k_box, task, corner, &control.k[stage]);
+        load(v, problem_.v[part.kind], value_boxes, v_box, task, corner, &control.v[stage]);
+      }
+      __syncwarp();
+      if (lane == 0) control.producer_slot.advance(stages);
+      return true;
+    }
+
+    const Problem& problem_;
     char* shared_;
   };
 
   // The tiles that a warpgroup's own rows need.
   class Needed {
    public:
-    __device__ Needed(const Problem& problem, char* shared)
-        : control_(shared_of(shared)), producer_(problem, shared), problem_(problem) {}
+    __device__ Needed(const Problem& problem, char* shared) : control_(shared_of(shared)), producer_(problem, shared) {}
 
     // Moves to the next tile that is needed; tiles that are not are released as they arrive. A warpgroup that holds a
     // tile uses the last tile before the ring comes round to that slot, even if it needs none of its keys, which then
@@ -224,10 +216,7 @@ struct Forward {
       const Interval* row = control_.rows.row[tiles_.part] + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
       const Interval allowed[2] = {{row[0].begin - begin, row[0].end - begin},
                                    {row[8].begin - begin, row[8].end - begin}};
-      std::uint32_t holes = 0;
-      if constexpr (Holes)
-        if (has_holes()) holes = hole_columns(run(), width(), begin, 2 * (threadIdx.x % 4));
-      Softmax::mask(s, allowed, holes);
+      Softmax::mask(s, allowed);
     }
 
    private:
@@ -237,7 +226,7 @@ struct Forward {
     }
     __device__ void refill() {
       if constexpr (!tiling.specialised)
-        if (threadIdx.x == key_loader)
+        if (loads_keys())
           for (; due_ > 0; --due_) more_ = more_ && producer_.load_keys();
     }
 
@@ -249,26 +238,16 @@ struct Forward {
       if (control_.task.begin + warpgroup >= control_.task.length) end_ = 0;
       full_begin_ = row[warp + 15].begin;
       full_end_ = row[warp].end;
-      if constexpr (Holes)
-        if (has_holes()) full_end_ = 0;
     }
-
-    // Of the part's row set.
-    __device__ std::int32_t run() const {
-      return static_cast<std::int32_t>(problem_.pass[control_.task.pass].part[tiles_.part].run.value);
-    }
-    __device__ std::int32_t width() const { return problem_.widths.of[control_.task.pass][tiles_.part]; }
-    __device__ bool has_holes() const { return width() != run(); }
 
     Shared& control_;
     Producer producer_;
     KeyTiles<queries, keys> tiles_ = {};
     RingSlot slot_ = {};
     bool started_ = false, holds_ = false;
-    bool more_ = true;           // tiles left to load, for the loading thread
+    bool more_ = true;           // tiles left to load, for the loading threads
     int due_ = 0, skipped_ = 0;  // tiles let go: not loaded anew, and since the last one used
     std::int32_t begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;
-    const Problem& problem_;
   };
 
   __device__ static void multiply_keys(float (&s)[keys / 2], const char* q, const char* k) {
@@ -444,14 +423,14 @@ struct Forward {
   }
 };
 
-template <class T, int KeySize, int ValueSize, bool FewKeys, bool Holes>
-__global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys, Holes>::tiling.threads(),
-                                  Forward<T, KeySize, ValueSize, FewKeys, Holes>::tiling.blocks)
-    forward(const __grid_constant__ typename Forward<T, KeySize, ValueSize, FewKeys, Holes>::Problem problem) {
-  using F = Forward<T, KeySize, ValueSize, FewKeys, Holes>;
+template <class T, int KeySize, int ValueSize, bool FewKeys, bool Pieces>
+__global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys, Pieces>::tiling.threads(),
+                                  Forward<T, KeySize, ValueSize, FewKeys, Pieces>::tiling.blocks)
+    forward(const __grid_constant__ typename Forward<T, KeySize, ValueSize, FewKeys, Pieces>::Problem problem) {
+  using F = Forward<T, KeySize, ValueSize, FewKeys, Pieces>;
   extern __shared__ char memory[];
   typename F::Task task;
-  if (!F::find(problem, task)) return;
+  if (!task.find(problem, F::queries)) return;
   char* const shared = memory + bytes_to_tile(memory);
   auto& control = F::shared_of(shared);
   const typename F::Producer producer(problem, shared);
@@ -472,7 +451,7 @@ __global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys, Holes>
   if constexpr (F::tiling.specialised) {
     if (threadIdx.x >= F::key_loader) {
       registers_give<F::tiling.producer_registers>();
-      if (threadIdx.x == F::key_loader) {
+      if (F::loads_keys()) {
         while (producer.load_keys()) {
         }
       }
@@ -481,7 +460,7 @@ __global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, FewKeys, Holes>
       F::consume(problem, shared);
     }
   } else {
-    if (threadIdx.x == F::key_loader) {
+    if (F::loads_keys()) {
       for (int i = 0; i < F::stages && producer.load_keys(); ++i) {
       }
     }

@@ -1,4 +1,5 @@
 // Launches of the forward kernel: one for each pass of a plan, with the tiling that suits its head sizes and keys.
+#include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/general/forward_kernel.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -7,16 +8,14 @@ namespace {
 // A pass of every head.
 struct HeadPasses {
   Geometry geometry;
-  RunWidths widths;
   bool resumes = false;
 };
 
-template <int KeySize, int ValueSize, bool FewKeys, bool Holes, class T>
+template <int KeySize, int ValueSize, bool FewKeys, bool Pieces, class T>
 void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Launch& launch) {
-  using F = Forward<T, KeySize, ValueSize, FewKeys, Holes>;
+  using F = Forward<T, KeySize, ValueSize, FewKeys, Pieces>;
   const Geometry& geometry = passes.geometry;
   typename F::Problem problem = {};
-  if constexpr (Holes) problem.widths = passes.widths;
   std::copy_n(geometry.pass_of, Geometry::most_heads, problem.pass_of);
   problem.heads = Divisor(geometry.heads);
   problem.batch = Divisor(static_cast<std::int32_t>(args.q.size(0)));
@@ -45,10 +44,14 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
       problem.q[i] = row_maps(args.q, kinds[i], geometry.n, 64, KeySize);
       problem.o[i] = row_maps(args.o, kinds[i], geometry.n, 64, ValueSize);
     }
-    problem.k[i] = row_maps(args.k, kinds[i], geometry.n, F::keys, KeySize);
-    problem.v[i] = row_maps(args.v, kinds[i], geometry.n, F::keys, ValueSize);
+    problem.k[i] = key_maps(args.k, kinds[i], geometry.n, F::keys, KeySize, Pieces);
+    problem.v[i] = key_maps(args.v, kinds[i], geometry.n, F::keys, ValueSize, Pieces);
   }
-  auto* const kernel = forward<T, KeySize, ValueSize, FewKeys, Holes>;
+  if constexpr (Pieces) {
+    problem.k_pieces = piece_maps(args.k, geometry.n, KeySize);
+    problem.v_pieces = piece_maps(args.v, geometry.n, ValueSize);
+  }
+  auto* const kernel = forward<T, KeySize, ValueSize, FewKeys, Pieces>;
   allow_shared(kernel, F::shared_bytes);
   const auto blocks = static_cast<unsigned>(tiles * args.q.size(0) * args.q.size(2));
   run("attention_sm90", kernel, {blocks, F::tiling.threads(), F::shared_bytes}, launch, problem);
@@ -74,17 +77,18 @@ void launch_pass(const AttentionArgs& args, const HeadPasses& passes, const Laun
   for (int p = 0; p < geometry.passes; ++p) most = std::max(most, most_keys(geometry.pass[p], geometry.n));
   const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
   // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros and does not write
-  // them.
-  const auto with_sizes = [&](auto few, auto holes) {
-    if (key_size <= 32 && value_size <= 32) return launch_pass<32, 32, few(), holes(), T>(args, passes, launch);
-    if (key_size <= 64 && value_size <= 64) return launch_pass<64, 64, few(), holes(), T>(args, passes, launch);
-    if (key_size <= 64) return launch_pass<64, 128, few(), holes(), T>(args, passes, launch);
-    return launch_pass<128, 128, few(), holes(), T>(args, passes, launch);
+  // them. Pieces need rows of 64 columns.
+  const auto with_sizes = [&](auto few, auto pieces) {
+    if constexpr (!pieces())
+      if (key_size <= 32 && value_size <= 32) return launch_pass<32, 32, few(), false, T>(args, passes, launch);
+    if (key_size <= 64 && value_size <= 64) return launch_pass<64, 64, few(), pieces(), T>(args, passes, launch);
+    if (key_size <= 64) return launch_pass<64, 128, few(), pieces(), T>(args, passes, launch);
+    return launch_pass<128, 128, few(), pieces(), T>(args, passes, launch);
   };
-  const auto with_holes = [&](auto few) {
-    passes.widths.any_holes ? with_sizes(few, std::true_type{}) : with_sizes(few, std::false_type{});
+  const auto with_pieces = [&](auto few) {
+    needs_pieces(geometry) ? with_sizes(few, std::true_type{}) : with_sizes(few, std::false_type{});
   };
-  most <= most_few_keys ? with_holes(std::true_type{}) : with_holes(std::false_type{});
+  most <= most_few_keys ? with_pieces(std::true_type{}) : with_pieces(std::false_type{});
 }
 
 }  // namespace
@@ -93,7 +97,7 @@ void attention(const AttentionArgs& args, const Launch& launch) {
   for (int number = 0; number < passes_in(*args.plan); ++number) {
     HeadPasses passes;
     passes.resumes = number > 0;
-    geometry_of(*args.plan, number, passes.geometry, passes.widths);
+    geometry_of(*args.plan, number, passes.geometry);
     with_gpu_type(args.q.dtype(), [&](auto zero) {
       using T = decltype(zero);
       if constexpr (!std::is_same_v<T, float>) launch_pass<T>(args, passes, launch);

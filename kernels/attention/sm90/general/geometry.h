@@ -1,11 +1,6 @@
 // The passes of an attention in the form in which kernels receive them: by value, as parameters. Heads with equal
 // passes share one. Tiles follow by closed form (tile_span.h); nothing is copied to the device.
-//
-// A tile of summary rows is one box if their run c divides the tile or is a multiple of it (row_maps.h). The rows of
-// another run are read with the rows after them, in runs of the next power of two. The rows from c on in every such run
-// are *holes*: they have zero weight as keys, and their gradients are not stored.
 #pragma once
-#include <bit>
 #include <cstdint>
 
 #include "kernels/attention/pattern/plan.h"
@@ -20,18 +15,15 @@ struct PassGeometry {
   Part part[most_parts];
 };
 
-// Whether tiles of `rows` entries are boxes: always in natural order and in residue classes.
-constexpr bool has_boxes(const RowSet& set, std::int32_t rows) {
-  return set.run >= set.period || rows % set.run == 0 || set.run % rows == 0;
-}
-// The row set whose tiles of 64 and of 128 rows are boxes and which holds `set`: the same, or one with longer runs.
-// They may not be longer than the period, or rows would not be in order: the run is then 0.
-constexpr RowSet boxed(RowSet set) {
-  if (has_boxes(set, 64) && has_boxes(set, 128)) return set;
-  const auto run = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint32_t>(set.run)));
-  if (set.length > 0) set.length = (set.length - 1) / set.run * run + (set.length - 1) % set.run + 1;
-  set.run = run <= set.period ? run : 0;
-  return set;
+// Whether every tile of 64 or of 128 summary rows is one box (row_maps.h), as tiles in natural order and of residue
+// classes always are. Not if their run neither divides a tile nor is a multiple of one, nor if the last query sees rows
+// of a period that the sequence ends within. Such tiles are read in pieces (tile_pieces.h).
+constexpr bool is_summary(const RowSet& set) { return set.run > 1 && set.run < set.period; }
+constexpr bool has_boxes(const Part& part, std::int32_t n) {
+  const RowSet& keys = part.keys;
+  if (!is_summary(keys)) return true;
+  const bool fits = 128 % keys.run == 0 || keys.run % 128 == 0;
+  return fits && part.interval(keys, n - 1).end <= n / keys.period * keys.run;
 }
 
 struct Geometry {
@@ -45,16 +37,9 @@ struct Geometry {
   PassGeometry pass[most_passes];
 };
 
-// How many rows of each run are keys, per pass and part; the others are holes. Kernels without holes do not receive it.
-struct RunWidths {
-  bool any_holes = false;
-  std::int32_t of[Geometry::most_passes][PassGeometry::most_parts] = {};
-};
-
-// The number-th pass of every head of a plan, from 0. False if anything exceeds its limit or has no boxes.
-inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out, RunWidths& widths) {
+// The number-th pass of every head of a plan, from 0. False if anything exceeds its limit.
+inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
   out = Geometry{};
-  widths = RunWidths{};
   out.n = plan.n;
   out.heads = static_cast<std::int32_t>(plan.heads.size());
   if (out.heads > Geometry::most_heads) return false;
@@ -72,22 +57,20 @@ inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out, Ru
       out.pass[p].queries = pass.queries;
       out.pass[p].segments = pass.segments;
       out.pass[p].parts = pass.parts;
-      for (std::int32_t i = 0; i < pass.parts; ++i) {
-        Part& part = out.pass[p].part[i] = plan.parts_of(pass)[static_cast<std::size_t>(i)];
-        widths.of[p][i] = part.keys.run;
-        part.keys = boxed(part.keys);
-        if (part.keys.run == 0) return false;
-        widths.any_holes |= part.keys.run != widths.of[p][i];
-      }
+      for (std::int32_t i = 0; i < pass.parts; ++i)
+        out.pass[p].part[i] = plan.parts_of(pass)[static_cast<std::size_t>(i)];
     }
     out.pass_of[head] = static_cast<std::uint8_t>(p);
   }
   return true;
 }
 
-inline bool geometry_of(const AttentionPlan& plan, int number, Geometry& out) {
-  RunWidths widths;
-  return geometry_of(plan, number, out, widths);
+// Whether a part of any pass has tiles that are no boxes.
+inline bool needs_pieces(const Geometry& geometry) {
+  for (std::int32_t p = 0; p < geometry.passes; ++p)
+    for (std::int32_t i = 0; i < geometry.pass[p].parts; ++i)
+      if (!has_boxes(geometry.pass[p].part[i], geometry.n)) return true;
+  return false;
 }
 
 // The largest number of passes of a head.

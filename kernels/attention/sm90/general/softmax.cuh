@@ -24,14 +24,13 @@ class Softmax {
     sum_[row] = lse > -infinity() && threadIdx.x % 4 == 0 ? 1.0f : 0.0f;
   }
 
-  // Sets scores outside the row's interval, counted in keys from the tile's first, and in `holes` to -infinity.
+  // Sets scores outside the row's interval, counted in keys from the tile's first, to -infinity.
   template <int Count>
-  __device__ static void mask(float (&s)[Count], const Interval (&allowed)[2], std::uint32_t holes) {
+  __device__ static void mask(float (&s)[Count], const Interval (&allowed)[2]) {
     const std::int32_t column = 2 * (threadIdx.x % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const std::uint32_t bits =
-          columns_below(allowed[r].end - column) & ~columns_below(allowed[r].begin - column) & ~holes;
+      const std::uint32_t bits = columns_below(allowed[r].end - column) & ~columns_below(allowed[r].begin - column);
 #pragma unroll
       for (int i = 0; i < Count / 2; ++i)
         if (!(bits >> i & 1)) s[element_at(i / 2, r, i % 2)] = -infinity();

@@ -1,0 +1,30 @@
+// The parameters of the forward kernel, passed by value.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/sm90/general/pass_shape.h"
+#include "kernels/attention/sm90/general/piece_maps.h"
+#include "kernels/attention/sm90/general/row_set_kinds.h"
+#include "kernels/attention/sm90/row_maps.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+struct ForwardProblem {
+  RowMaps q[RowSetKinds::most], k[RowSetKinds::most], v[RowSetKinds::most], o[RowSetKinds::most];
+  PassShape pass[Geometry::most_passes];
+  std::uint8_t pass_of[Geometry::most_heads];
+  Divisor heads, batch;
+  std::int32_t n;
+  float rate;          // scale * log2(e)
+  bool resumes;        // from o and lse of an earlier pass
+  const void* o_data;  // to resume from
+  std::int32_t value_size;
+  std::int64_t o_stride[3];
+  float* lse;
+};
+
+struct ForwardProblemInPieces : ForwardProblem {
+  PieceMaps k_pieces, v_pieces;
+};
+
+}  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,44 @@
+// The tile of queries of one (sequence, head, segment) that a block of the forward kernel owns.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/sm90/general/forward_problem.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+struct ForwardTask {
+  std::int32_t head, sequence, segment, pass;
+  std::int32_t begin, length;  // first query, and number of queries, in entries of the segment's row set
+  std::int32_t parts, step;
+
+  __device__ std::int32_t position(std::int32_t entry) const { return segment + entry * step; }
+  __device__ TileCorner corner(std::int32_t entry) const {
+    return step == 1 ? TileCorner{entry, 0} : TileCorner{segment, entry};
+  }
+
+  // Longest rows first. Consecutive blocks have neighbouring heads, then segments, because their rows are neighbours in
+  // memory.
+  __device__ bool find(const ForwardProblem& problem, std::int32_t rows) {
+    std::int32_t index = static_cast<std::int32_t>(blockIdx.x);
+    const auto take = [&](const Divisor& divisor) {
+      const std::int32_t quotient = divisor.quotient(index);
+      const std::int32_t rest = index - quotient * static_cast<std::int32_t>(divisor.value);
+      index = quotient;
+      return rest;
+    };
+    head = take(problem.heads);
+    pass = problem.pass_of[head];
+    if (pass == Geometry::none) return false;
+    const PassShape& shape = problem.pass[pass];
+    parts = shape.parts;
+    step = shape.step;
+    segment = take(shape.segments);
+    sequence = take(problem.batch);
+    begin = (shape.tiles - 1 - index) * rows;
+    // Entries of the segment below n.
+    length = shape.step == 1 ? problem.n : shape.part[0].period.quotient(problem.n - segment + shape.step - 1);
+    return index < shape.tiles && begin < length;
+  }
+};
+
+}  // namespace longstride::kernels::cuda::sm90
