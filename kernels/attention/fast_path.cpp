@@ -10,10 +10,42 @@ namespace {
 
 using namespace cuda::sm90;
 
+// More than this is worth a word.
+constexpr double most_work = 1.3;
+// Larger keys have no band kernel (sm90/band).
+constexpr std::int64_t widest_band_key = 64;
+
 FastPath head_size(std::int64_t size) {
   const std::int64_t below = size / 8 * 8, above = below + 8;
   return {Slowness::head_size, size, below >= 16 ? std::min<std::int64_t>(below, 128) : 0,
           above <= 128 ? std::max<std::int64_t>(above, 16) : 0};
+}
+
+// Keys of more than 64 have no band kernel: reading and writing rows then costs more than few products do. Times the
+// work, measured at windows of 1 to 193 and at columns of 64 and 128 rows (docs/notes/2026-11/kernels.md).
+double work_of_window(std::int64_t window) {
+  const std::int64_t tiles = 1 + (window + 62) / 64;  // of keys, for a tile of queries
+  return 0.56 + 2.55 / static_cast<double>(tiles);
+}
+double work_of_column(std::int32_t rows) { return rows <= 64 ? 2.6 : rows <= 128 ? 1.32 : 1; }
+
+FastPath narrow_window(std::int64_t window) {
+  FastPath path{Slowness::narrow_window, window, 0, window, work_of_window(window)};
+  while (work_of_window(path.above) > most_work) ++path.above;
+  return path;
+}
+
+// A pass of one part that no context makes longer.
+FastPath few_keys(const AttentionPlan& plan, const Pass& pass) {
+  if (pass.parts != 1) return {};
+  const Part& part = plan.parts_of(pass)[0];
+  const std::int64_t window = part.low.back + 1;
+  const std::int32_t rows = pass.queries.length;
+  if (part.kind == PartKind::local && window < plan.n && work_of_window(window) > most_work)
+    return narrow_window(window);
+  if (part.kind == PartKind::column && work_of_column(rows) > most_work)
+    return {Slowness::short_column, rows, 0, 0, work_of_column(rows)};
+  return {};
 }
 
 }  // namespace
@@ -38,8 +70,11 @@ bool hopper_takes(const AttentionPlan& plan) {
 FastPath fast_path_of(const AttentionPlan& plan, std::int64_t key_size, std::int64_t value_size) {
   for (const std::int64_t size : {key_size, value_size})
     if (!hopper_takes_head(size)) return head_size(size);
-  if (hopper_takes(plan)) return {};
-  return {Slowness::geometry};
+  if (!hopper_takes(plan)) return {Slowness::geometry};
+  if (key_size <= widest_band_key) return {};
+  for (const Pass& pass : plan.passes)
+    if (const FastPath path = few_keys(plan, pass); path.slowness != Slowness::none) return path;
+  return {};
 }
 
 }  // namespace longstride::kernels

@@ -17,6 +17,18 @@ std::string sentence(const kernels::FastPath& path) {
     case kernels::Slowness::head_size:
       return fmt::format("heads of size {} {}; {} fast (model.width / model.heads)", path.value, portable,
                          nearest(path));
+    case kernels::Slowness::narrow_window:
+      return fmt::format(
+          "windows of {} cost {:.1f} times their work with heads above 64; {} is fast (model.attention.window), or "
+          "heads "
+          "of 64 (model.width / model.heads)",
+          path.value, path.work, path.above);
+    case kernels::Slowness::short_column:
+      return fmt::format(
+          "columns of {} positions cost {:.1f} times their work with heads above 64; heads of 64 are fast (model.width "
+          "/ "
+          "model.heads)",
+          path.value, path.work);
     case kernels::Slowness::geometry:
       return fmt::format("heads of so many kinds {}; fewer widths in model.attention.summary are fast", portable);
     default:

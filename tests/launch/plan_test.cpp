@@ -196,6 +196,24 @@ TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
   for (const char* summary : {"5", "8", "20"})
     EXPECT_EQ(slow({wide, stride, context, std::string("model.attention.summary=") + summary}), "") << summary;
   EXPECT_EQ(slow({wide, stride, "data.context=127", "model.attention.integration=multihead"}), "");
+
+  const auto of_part = [&](const std::string& part, const std::string& width, const std::string& window = "0") {
+    return slow({"model.attention={parts: [" + part + "], integration: merged, stride: 4, window: " + window + "}",
+                 "model.width=" + width, "data.context=256"});
+  };
+  EXPECT_EQ(
+      of_part("local", "192", "34"),
+      "windows of 34 cost 1.8 times their work with heads above 64; 130 is fast (model.attention.window), or heads "
+      "of 64 (model.width / model.heads)");
+  EXPECT_EQ(of_part("local", "192", "129").substr(0, 34), "windows of 129 cost 1.4 times thei");
+  EXPECT_EQ(of_part("local", "192", "130"), "");
+  EXPECT_EQ(of_part("local", "192", "256"), "");  // the whole context
+  EXPECT_EQ(of_part("local", "128", "34"), "");
+  EXPECT_EQ(
+      of_part("column", "192"),
+      "columns of 64 positions cost 2.6 times their work with heads above 64; heads of 64 are fast (model.width / "
+      "model.heads)");
+  EXPECT_EQ(of_part("column", "128"), "");
 }
 
 // Planning needs neither a GPU nor a build with CUDA.
