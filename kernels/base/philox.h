@@ -11,7 +11,15 @@
 namespace longstride::kernels {
 
 // The purpose of a random number. Two purposes never share a counter.
-enum class Purpose : std::uint32_t { initialise = 1, dropout = 2, data_order = 3, sample = 4, split = 5, test = 255 };
+enum class Purpose : std::uint32_t {
+  initialise = 1,
+  dropout = 2,
+  data_order = 3,
+  sample = 4,
+  split = 5,
+  attention_dropout = 6,
+  test = 255
+};
 
 struct Philox4 {
   std::uint32_t word[4];

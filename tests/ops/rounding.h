@@ -73,6 +73,8 @@ inline std::vector<std::byte> encoded(const std::vector<double>& values, Dtype d
       put(to, bits_of(values[i], dtype));
     else if (dtype == Dtype::i64)
       put(to, static_cast<std::int64_t>(values[i]));
+    else if (dtype == Dtype::i32)
+      put(to, static_cast<std::int32_t>(values[i]));
     else
       put(to, static_cast<std::uint8_t>(values[i]));
   }

@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <initializer_list>
+
+#include "kernels/base/cuda_types.cuh"
+#include "kernels/distance_attention/gpu/call.h"
+#include "kernels/distance_attention/gpu/scratch.h"
+
+namespace longstride::kernels::cuda {
+namespace {
+
+using distance::Call;
+using distance::HeadMatrix;
+using distance::ScratchPieces;
+
+bool on_16_bytes(const Tensor& v) {
+  bool aligned = reinterpret_cast<std::uintptr_t>(v.data()) % 16 == 0;
+  for (int d = 0; d < v.rank() - 1; ++d)
+    aligned &= v.stride(d) * static_cast<std::int64_t>(bytes_of(v.dtype())) % 16 == 0;
+  return aligned && v.size(-1) * static_cast<std::int64_t>(bytes_of(v.dtype())) % 16 == 0;
+}
+
+// A copy of q with a bias, in scratch, or q itself.
+HeadMatrix biased(const Tensor& q, void* copy) {
+  return HeadMatrix(copy != nullptr ? Tensor(copy, q.dtype(), q.shape()) : q);
+}
+
+Call call_of(const DistanceScores& s, const Tensor& v, const ScratchPieces& pieces,
+             std::initializer_list<const Tensor*> others) {
+  Call call;
+  call.q = HeadMatrix(s.q);
+  call.k = HeadMatrix(s.k);
+  call.v = HeadMatrix(v);
+  call.content = biased(s.q, pieces.content);
+  call.position = biased(s.q, pieces.position);
+  call.aligned = on_16_bytes(s.q) && on_16_bytes(s.k) && on_16_bytes(v) && (!s.table.given() || on_16_bytes(s.table));
+  for (const Tensor* t : others) call.aligned &= on_16_bytes(*t);
+  if (s.table.given()) {
+    call.table = s.table.data();
+    call.table_row = s.table.stride(0);
+    call.table_head = s.table.size(1) > 1 ? s.table.stride(1) : 0;
+    call.distances = static_cast<std::int32_t>(s.table.size(0));
+  }
+  call.content_bias = s.content_bias.as<const float>();
+  call.position_bias = s.position_bias.as<const float>();
+  call.span = s.span.as<const float>();
+  call.first_key = s.first_key.as<const std::int32_t>();
+  call.scale = static_cast<float>(s.scale);
+  call.longest_span = static_cast<float>(s.longest_span);
+  call.ramp = static_cast<float>(s.ramp);
+  call.keep_scale = 1.0f / (1.0f - s.dropout.p);
+  call.kept = KeptProbabilities(s);
+  call.batch = static_cast<std::int32_t>(s.q.size(0));
+  call.n_q = static_cast<std::int32_t>(s.q.size(1));
+  call.heads = static_cast<std::int32_t>(s.q.size(2));
+  call.size = static_cast<std::int32_t>(s.q.size(3));
+  call.n_k = static_cast<std::int32_t>(s.k.size(1));
+  call.value_size = static_cast<std::int32_t>(v.size(3));
+  call.window = static_cast<std::int32_t>(s.window);
+  call.self = s.self;
+  call.query_tiles = pieces.query_tiles;
+  call.chunks = pieces.chunks;
+  call.bands = pieces.bands;
+  for (std::int32_t h = 0; h < call.heads; ++h)
+    call.step[h] = s.dilation.empty() ? 1 : std::min(s.dilation[static_cast<std::size_t>(h)], call.n_k);
+  return call;
+}
+
+}  // namespace
+
+void distance_attention(const DistanceAttentionArgs& args, const Launch& launch) {
+  const ScratchPieces pieces(args, args.scratch.data());
+  Call call = call_of(args.scores, args.v, pieces, {&args.o});
+  call.o = HeadMatrix(args.o);
+  call.lse = args.lse.as<float>();
+  with_gpu_type(args.v.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    distance::biased_queries<T>(call, launch);
+    distance::plain_forward<T>(call, launch);
+  });
+}
+
+void distance_attention_backward(const DistanceAttentionBackwardArgs& args, const Launch& launch) {
+  const ScratchPieces pieces(args, args.scratch.data());
+  Call call = call_of(args.scores, args.v, pieces, {&args.dout, &args.dq, &args.dk, &args.dv});
+  call.o = HeadMatrix(args.o);
+  call.dout = HeadMatrix(args.dout);
+  call.dq = HeadMatrix(args.dq);
+  call.dk = HeadMatrix(args.dk);
+  call.dv = HeadMatrix(args.dv);
+  call.lse = args.lse.as<float>();
+  call.delta = pieces.delta;
+  call.bias_sums = pieces.bias_sums;
+  call.table_sums = pieces.table_sums;
+  with_gpu_type(args.v.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    distance::biased_queries<T>(call, launch);
+    distance::query_delta<T>(call, pieces.delta, launch);
+    distance::plain_dq<T>(call, launch);
+    distance::plain_dkdv<T>(call, launch);
+    if (args.dtable.given()) distance::plain_dtable<T>(call, launch);
+  });
+  distance::add_bias_sums(call, args.dcontent_bias.as<float>(), args.dposition_bias.as<float>(), args.dspan.as<float>(),
+                          launch);
+  if (args.dtable.given()) distance::add_table_sums(call, args.dtable, launch);
+}
+
+}  // namespace longstride::kernels::cuda

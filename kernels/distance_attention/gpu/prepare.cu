@@ -1,0 +1,136 @@
+// What precedes and follows the products: queries with their biases, delta, and the ordered sums of gradients of
+// parameters.
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/vector.cuh"
+#include "kernels/distance_attention/gpu/head.cuh"
+
+namespace longstride::kernels::cuda::distance {
+namespace {
+
+constexpr int threads = 256, warps = threads / warp_threads;
+
+// One thread per element of (batch, n_q, heads, size).
+template <class T>
+__global__ void __launch_bounds__(threads) biased_kernel(const __grid_constant__ Call call, std::int64_t count) {
+  const std::int64_t x = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (x >= count) return;
+  const auto column = static_cast<std::int32_t>(x % call.size);
+  const std::int64_t row = x / call.size / call.heads;
+  const auto head = static_cast<std::int32_t>(x / call.size % call.heads);
+  const std::int64_t sequence = row / call.n_q, i = row % call.n_q;
+  const auto at = [&](const HeadMatrix& m) {
+    return static_cast<T*>(m.data) + sequence * m.batch + i * m.row + head * m.head + column;
+  };
+  const float q = to_float(*at(call.q));
+  if (call.content_bias != nullptr) *at(call.content) = from_float<T>(q + call.content_bias[head * call.size + column]);
+  if (call.position_bias != nullptr)
+    *at(call.position) = from_float<T>(q + call.position_bias[head * call.size + column]);
+}
+
+// One warp per row of (batch, heads, n_q).
+template <class T>
+__global__ void __launch_bounds__(threads)
+    delta_kernel(const __grid_constant__ Call call, float* delta, std::int64_t rows) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + this_warp();
+  if (row >= rows) return;
+  const std::int64_t i = row % call.n_q, head = row / call.n_q % call.heads, sequence = row / call.n_q / call.heads;
+  const auto at = [&](const HeadMatrix& m) {
+    return static_cast<const T*>(m.data) + sequence * m.batch + i * m.row + head * m.head;
+  };
+  const T *o = at(call.o), *dout = at(call.dout);
+  float sum = 0;
+  for (int c = this_lane(); c < call.value_size; c += warp_threads) sum += to_float(o[c]) * to_float(dout[c]);
+  sum = warp_sum(sum);
+  if (this_lane() == 0) delta[row] = sum;
+}
+
+constexpr int sum_columns = 32, sum_rows = 32;
+
+// Columns [32 x, 32 x + 32) of head y: rows (sequence, tile) in 32 interleaved sums, which are then added in order.
+__global__ void __launch_bounds__(sum_columns* sum_rows)
+    bias_sum_kernel(const __grid_constant__ Call call, float* dcontent_bias, float* dposition_bias, float* dspan) {
+  const int column = static_cast<int>(blockIdx.x) * sum_columns + static_cast<int>(threadIdx.x);
+  const int head = static_cast<int>(blockIdx.y), width = 2 * call.size + 1;
+  __shared__ float part[sum_rows][sum_columns];
+  float sum = 0;
+  if (column < width)
+    for (int r = static_cast<int>(threadIdx.y); r < call.batch * call.query_tiles; r += sum_rows) {
+      const std::int64_t unit = static_cast<std::int64_t>(r / call.query_tiles) * call.heads + head;
+      sum += call.bias_sums[(unit * call.query_tiles + r % call.query_tiles) * width + column];
+    }
+  part[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0 || column >= width) return;
+  sum = 0;
+  for (const auto& row : part) sum += row[threadIdx.x];
+  float* const to = column < call.size ? dcontent_bias : column < 2 * call.size ? dposition_bias : dspan;
+  const int index = column < 2 * call.size ? head * call.size + column % call.size : head;
+  if (to != nullptr) to[index] += sum;
+}
+
+// One thread per element of T (distances, tables, size): every m that reads the row, in all heads that share it.
+__global__ void __launch_bounds__(threads)
+    table_sum_kernel(const __grid_constant__ Call call, float* dtable, std::int64_t row_stride,
+                     std::int64_t head_stride, std::int32_t tables) {
+  const std::int64_t x = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  const auto column = static_cast<std::int32_t>(x % call.size);
+  const auto table = static_cast<std::int32_t>(x / call.size % tables);
+  const auto t = static_cast<std::int32_t>(x / call.size / tables);
+  if (t >= call.distances) return;
+  float sum = 0;
+  for (std::int32_t head = table; head < call.heads; head += tables) {
+    const std::int32_t step = call.step[head], begin = band_begin(origin_of(call.n_q, call.n_k, step), 0);
+    const bool last = t == call.distances - 1;
+    const std::int32_t most = call.window > 0 ? min(call.window, call.n_k) : call.n_k;
+    const std::int32_t m_begin = (t + step - 1) / step;
+    const std::int32_t m_end = last ? most : t % step == 0 ? min(m_begin + 1, most) : m_begin;
+    for (std::int32_t m = m_begin; m < m_end; ++m) {
+      const std::int32_t band = (m - begin) / tile_rows, row = (m - begin) % tile_rows;
+      for (std::int32_t chunk = 0; chunk < call.chunks; ++chunk) {
+        const std::int64_t unit = (static_cast<std::int64_t>(chunk) * call.heads + head) * call.bands;
+        const auto element = [&](std::int64_t b, std::int32_t r) {
+          return call.table_sums[((unit + b) * band_rows + r) * call.size + column];
+        };
+        sum += element(band, row);
+        if (band > 0) sum += element(band - 1, row + tile_rows);
+      }
+    }
+  }
+  dtable[t * row_stride + table * head_stride + column] += sum;
+}
+
+}  // namespace
+
+template <class T>
+void biased_queries(const Call& call, const Launch& launch) {
+  if (call.content_bias == nullptr && call.position_bias == nullptr) return;
+  const std::int64_t count = static_cast<std::int64_t>(call.batch) * call.n_q * call.heads * call.size;
+  run("distance attention biases", biased_kernel<T>, {blocks_for(count, threads), threads}, launch, call, count);
+}
+
+template <class T>
+void query_delta(const Call& call, float* delta, const Launch& launch) {
+  const std::int64_t rows = static_cast<std::int64_t>(call.batch) * call.n_q * call.heads;
+  run("distance attention delta", delta_kernel<T>, {blocks_for(rows, warps), threads}, launch, call, delta, rows);
+}
+
+void add_bias_sums(const Call& call, float* dcontent_bias, float* dposition_bias, float* dspan, const Launch& launch) {
+  if (dcontent_bias == nullptr && dposition_bias == nullptr && dspan == nullptr) return;
+  const dim3 blocks(blocks_for(2 * call.size + 1, sum_columns), static_cast<unsigned>(call.heads));
+  run("distance attention bias sums", bias_sum_kernel, {blocks, dim3(sum_columns, sum_rows)}, launch, call,
+      dcontent_bias, dposition_bias, dspan);
+}
+
+void add_table_sums(const Call& call, const Tensor& dtable, const Launch& launch) {
+  run("distance attention table sums", table_sum_kernel, {blocks_for(dtable.count(), threads), threads}, launch, call,
+      dtable.as<float>(), dtable.stride(0), dtable.stride(1), static_cast<std::int32_t>(dtable.size(1)));
+}
+
+#define LONGSTRIDE_FOR(T)                                      \
+  template void biased_queries<T>(const Call&, const Launch&); \
+  template void query_delta<T>(const Call&, float*, const Launch&);
+LONGSTRIDE_FOR(float)
+LONGSTRIDE_FOR(__nv_bfloat16)
+LONGSTRIDE_FOR(__half)
+
+}  // namespace longstride::kernels::cuda::distance

@@ -1,0 +1,24 @@
+// How scratch of the CUDA kernels is divided, in every build, so that memory can be planned without a GPU.
+#pragma once
+#include <cstddef>
+
+#include "kernels/attention/cpu/tiles.h"
+#include "kernels/distance_attention/distance_attention.h"
+
+namespace longstride::kernels::cuda::distance {
+
+// Pieces of scratch; null where a call needs none.
+struct ScratchPieces {
+  void *content = nullptr, *position = nullptr;
+  float *delta = nullptr, *bias_sums = nullptr, *table_sums = nullptr;
+  std::int32_t query_tiles = 0, chunks = 0, bands = 0;
+  std::size_t total = 0;  // bytes
+
+  ScratchPieces(const DistanceAttentionArgs& args, void* memory);
+  ScratchPieces(const DistanceAttentionBackwardArgs& args, void* memory);
+
+ private:
+  void take_queries(const DistanceScores& s, cpu::Carver& carver);
+};
+
+}  // namespace longstride::kernels::cuda::distance
