@@ -65,11 +65,21 @@ inline LONGSTRIDE_HOST_DEVICE std::int32_t bands_of(std::int32_t reach) {
   return (reach - 1 + 2 * (tile_rows - 1)) / tile_rows + 1;
 }
 
-// The kernels; T is __nv_bfloat16, __half or float.
+// The kernels; T is __nv_bfloat16, __half or float. Products by tensor cores are for the 16-bit types and require
+// `aligned`.
 template <class T>
 void biased_queries(const Call&, const Launch&);
 template <class T>
 void query_delta(const Call&, float* delta, const Launch&);
+template <class T>
+void forward(const Call&, const Launch&);
+template <class T>
+void dq(const Call&, const Launch&);
+template <class T>
+void dkdv(const Call&, const Launch&);
+template <class T>
+void dtable(const Call&, const Launch&);
+// The same for any type and alignment, in plain multiply-adds.
 template <class T>
 void plain_forward(const Call&, const Launch&);
 template <class T>

@@ -65,6 +65,27 @@ Call call_of(const DistanceScores& s, const Tensor& v, const ScratchPieces& piec
   return call;
 }
 
+template <class T>
+void run_forward(const Call& call, const Launch& launch) {
+  if constexpr (sizeof(T) == 2)
+    if (call.aligned) return distance::forward<T>(call, launch);
+  distance::plain_forward<T>(call, launch);
+}
+
+template <class T>
+void run_backward(const Call& call, bool with_table, const Launch& launch) {
+  if constexpr (sizeof(T) == 2)
+    if (call.aligned) {
+      distance::dq<T>(call, launch);
+      distance::dkdv<T>(call, launch);
+      if (with_table) distance::dtable<T>(call, launch);
+      return;
+    }
+  distance::plain_dq<T>(call, launch);
+  distance::plain_dkdv<T>(call, launch);
+  if (with_table) distance::plain_dtable<T>(call, launch);
+}
+
 }  // namespace
 
 void distance_attention(const DistanceAttentionArgs& args, const Launch& launch) {
@@ -75,7 +96,7 @@ void distance_attention(const DistanceAttentionArgs& args, const Launch& launch)
   with_gpu_type(args.v.dtype(), [&](auto zero) {
     using T = decltype(zero);
     distance::biased_queries<T>(call, launch);
-    distance::plain_forward<T>(call, launch);
+    run_forward<T>(call, launch);
   });
 }
 
@@ -95,9 +116,7 @@ void distance_attention_backward(const DistanceAttentionBackwardArgs& args, cons
     using T = decltype(zero);
     distance::biased_queries<T>(call, launch);
     distance::query_delta<T>(call, pieces.delta, launch);
-    distance::plain_dq<T>(call, launch);
-    distance::plain_dkdv<T>(call, launch);
-    if (args.dtable.given()) distance::plain_dtable<T>(call, launch);
+    run_backward<T>(call, args.dtable.given(), launch);
   });
   distance::add_bias_sums(call, args.dcontent_bias.as<float>(), args.dposition_bias.as<float>(), args.dspan.as<float>(),
                           launch);

@@ -1,0 +1,156 @@
+// The gradient of T's rows of one band (call.h) of a head, over a chunk of the tiles of queries of all sequences: dS
+// along distances, transposed, times q + v.
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/distance_attention/gpu/probabilities.cuh"
+
+namespace longstride::kernels::cuda::distance {
+namespace {
+
+template <class T, int Key, int Value>
+struct DtableShared {
+  struct Stage {
+    T content[tile_rows * Key], position[tile_rows * Key], dout[tile_rows * Value];
+    T k[tile_rows * Key], v[tile_rows * Value];
+  };
+  Stage stage[2];
+  T window[2 * tile_rows * Key];
+  float skew[block_warps][skew_floats];
+  T skewed[block_warps][skew_floats];
+};
+
+// The rows x = 16 block + (0 .. 15) of a band: d (16 x Columns) += dS of the warps whose queries reach them, times
+// their rows of `position`. Warp w's dS begins at x = 16 w.
+template <class T, int Columns>
+__device__ inline void add_band_rows(float (&d)[Columns / 8][4], const T* skewed, int block,
+                                     Tile<T, Columns> position) {
+  const int lane = this_lane();
+#pragma unroll
+  for (int w = 0; w < block_warps; ++w) {
+    const int at = block - w;  // sixteen columns of the warp's dS
+    if (at < 0 || at >= skew_columns / 16) continue;
+    std::uint32_t left[4];
+    load_matrices_transposed(
+        left, skewed + w * skew_floats + (lane % 8 + lane / 16 * 8) * skew_stride + 16 * at + lane / 8 % 2 * 8);
+#pragma unroll
+    for (int j = 0; j < Columns / 16; ++j) {
+      std::uint32_t right[4];
+      load_matrices_transposed(right, position.chunk(16 * w + lane % 16, 2 * j + lane / 16));
+      multiply_add<T>(d[2 * j], left, right[0], right[1]);
+      multiply_add<T>(d[2 * j + 1], left, right[2], right[3]);
+    }
+  }
+}
+
+// The units (sequence, query tile) of a chunk, those without a visible pair in the band left out.
+class Units {
+ public:
+  __device__ Units(const Call& call, std::int32_t head, std::int32_t apart, std::int32_t begin, std::int32_t end)
+      : call_(call), head_(head), apart_(apart), at_(begin), end_(end) {
+    seek();
+  }
+  __device__ bool more() const { return at_ < end_; }
+  __device__ Place place() const { return {call_, at_ / call_.query_tiles, head_, at_ % call_.query_tiles}; }
+  __device__ void advance() {
+    ++at_;
+    seek();
+  }
+
+ private:
+  __device__ void seek() {
+    const std::int32_t tiles = query_tiles_of(call_.n_q, call_.step[head_]);
+    for (; at_ < end_; ++at_) {
+      if (at_ % call_.query_tiles >= tiles) continue;
+      const Place p = place();
+      const TileRange range = key_tiles(p, p.tile);
+      if (p.tile - apart_ >= range.begin && p.tile - apart_ < range.end) return;
+    }
+  }
+
+  const Call& call_;
+  std::int32_t head_, apart_, at_, end_;
+};
+
+template <class T, int Key, int Value>
+__global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_constant__ Call call) {
+  const auto band = static_cast<std::int32_t>(blockIdx.x), h = static_cast<std::int32_t>(blockIdx.y);
+  const auto chunk = static_cast<std::int32_t>(blockIdx.z);
+  const std::int32_t units = call.batch * call.query_tiles, per_chunk = (units + call.chunks - 1) / call.chunks;
+  const std::int32_t apart = first_band(origin_of(call.n_q, call.n_k, call.step[h])) + band;
+  Units next(call, h, apart, min(chunk * per_chunk, units), min((chunk + 1) * per_chunk, units));
+
+  extern __shared__ __align__(128) unsigned char memory[];
+  auto& shared = *reinterpret_cast<DtableShared<T, Key, Value>*>(memory);
+  const SkewedGradient<T> skewed{shared.skewed[this_warp()]};
+  const Window<T, Key, 2> window{shared.window};
+  const auto load = [&](const Place& p, int stage) {
+    auto& to = shared.stage[stage];
+    load_queries(call, call.content, p, p.tile, Tile<T, Key>{to.content}, call.size);
+    load_queries(call, call.position, p, p.tile, Tile<T, Key>{to.position}, call.size);
+    load_queries(call, call.dout, p, p.tile, Tile<T, Value>{to.dout}, call.value_size);
+    load_keys(call.k, p, p.tile - apart, Tile<T, Key>{to.k}, call.size);
+    load_keys(call.v, p, p.tile - apart, Tile<T, Value>{to.v}, call.value_size);
+  };
+  if (next.more()) {
+    const Place p = next.place();
+    window.load(call, p.head, apart);
+    window.load(call, p.head, apart + 1);
+    load(p, 0);
+  }
+  copies_commit();
+  skewed.clear();
+
+  float acc[2][Key / 8][4] = {};  // rows 32 warp + (0 .. 31) of the band
+  for (int stage = 0; next.more(); stage ^= 1) {
+    const Place p = next.place();
+    next.advance();
+    const LaneRows rows(call, p, p.tile);
+    copies_wait<0>();
+    __syncthreads();
+    if (next.more()) load(next.place(), stage ^ 1);
+    copies_commit();
+    auto& now = shared.stage[stage];
+    const Tile<T, Key> position{now.position};
+    const TilePairs pairs(p, p.tile, p.tile - apart);
+    float x[scores][4], dp[scores][4];
+    multiply_transposed<T, tile_rows>(x, Tile<T, Key>{now.content}, warp_row(), Tile<T, Key>{now.k});
+    add_distance_scores(x, position, window, apart, shared.skew[this_warp()]);
+    multiply_transposed<T, tile_rows>(dp, Tile<T, Value>{now.dout}, warp_row(), Tile<T, Value>{now.v});
+    to_score_gradients(call, p, rows, pairs, p.tile - apart, x, dp);
+    skewed.store(dp);
+    __syncthreads();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) add_band_rows(acc[half], shared.skewed[0], 2 * this_warp() + half, position);
+  }
+  copies_wait<0>();
+
+  const std::int64_t at = (static_cast<std::int64_t>(chunk) * call.heads + h) * call.bands + band;
+  float* const to = call.table_sums + at * band_rows * call.size;
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+#pragma unroll
+    for (int j = 0; j < Key / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int row = 32 * this_warp() + 16 * half + fragment_row(e), column = fragment_column(j, e);
+        if (column < call.size) to[row * call.size + column] = acc[half][j][e] * call.scale;
+      }
+}
+
+}  // namespace
+
+template <class T>
+void dtable(const Call& call, const Launch& launch) {
+  with_head_sizes(call, [&](auto sizes) {
+    constexpr int key = decltype(sizes)::key, value = decltype(sizes)::value;
+    constexpr std::size_t bytes = sizeof(DtableShared<T, key, value>);
+    allow_shared(dtable_kernel<T, key, value>, bytes);
+    run("distance attention dtable", dtable_kernel<T, key, value>,
+        {dim3(static_cast<unsigned>(call.bands), static_cast<unsigned>(call.heads), static_cast<unsigned>(call.chunks)),
+         block_threads, bytes},
+        launch, call);
+  });
+}
+template void dtable<__nv_bfloat16>(const Call&, const Launch&);
+template void dtable<__half>(const Call&, const Launch&);
+
+}  // namespace longstride::kernels::cuda::distance

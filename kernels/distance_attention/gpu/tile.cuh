@@ -1,0 +1,195 @@
+// Products of a tile of 64 queries and 64 keys by mma.sync. A block has four warps; a warp has sixteen of the queries.
+//
+// The distance term of a warp's 16 x 64 scores needs the products of its queries with 79 neighbouring rows of T, of
+// which row y = r - c + 63 belongs to the pair (r, c). They pass through shared memory, written by rows and read along
+// diagonals (the skew). In the backward pass dS takes the opposite way. The rows of T for two neighbouring tiles
+// overlap by half, so a ring of three pieces of 64 rows holds those of this tile and the next.
+#pragma once
+#include "kernels/attention/portable/products.cuh"
+#include "kernels/distance_attention/gpu/pairs.cuh"
+
+namespace longstride::kernels::cuda::distance {
+
+using portable::block_threads;
+using portable::multiply_probabilities;
+using portable::multiply_transposed;
+using portable::Tile;
+
+inline constexpr int block_warps = block_threads / warp_threads, warp_rows = tile_rows / block_warps;
+inline constexpr int scores = tile_rows / 8;                // blocks of eight columns of an accumulator of scores
+inline constexpr int skew_columns = warp_rows + tile_rows;  // 79, rounded up to whole products
+inline constexpr int skew_stride = 88;                      // of f32: eight rows begin in different banks
+inline constexpr int skew_floats = warp_rows * skew_stride;
+
+// Row `warp_row() + fragment_row(e)` and column `fragment_column(j, e)` of element e of block j of an accumulator.
+__device__ inline int warp_row() { return this_warp() * warp_rows; }
+__device__ inline int fragment_row(int e) { return this_lane() / 4 + e / 2 * 8; }
+__device__ inline int fragment_column(int j, int e) { return 8 * j + this_lane() % 4 * 2 + e % 2; }
+
+// Loads 64 rows; row(r) is the address of row r, or null for zeros.
+template <class T, int Columns, class F>
+__device__ inline void load_rows(Tile<T, Columns> tile, int size, const void* any, F&& row) {
+  constexpr int chunks = Columns / 8;
+#pragma unroll
+  for (int i = 0; i < tile_rows * chunks / block_threads; ++i) {
+    const int x = i * block_threads + this_thread(), r = x / chunks, column = x % chunks * 8;
+    const T* from = row(r);
+    const bool valid = from != nullptr && column < size;
+    copy_async_16(tile.chunk(r, x % chunks), valid ? static_cast<const void*>(from + column) : any, valid);
+  }
+}
+template <class T, int Columns>
+__device__ inline void load_queries(const Call& call, const HeadMatrix& m, const Place& p, std::int32_t t,
+                                    Tile<T, Columns> tile, int size) {
+  load_rows(tile, size, m.data, [&](int r) -> const T* {
+    const std::int32_t entry = p.first_query(t) + r;
+    return p.is_query(entry) ? row_of<const T>(m, p.head, p.query(call, entry)) : nullptr;
+  });
+}
+template <class T, int Columns>
+__device__ inline void load_keys(const HeadMatrix& m, const Place& p, std::int32_t s, Tile<T, Columns> tile, int size) {
+  load_rows(tile, size, m.data, [&](int r) -> const T* {
+    const std::int32_t entry = s * tile_rows + r;
+    return entry < p.in.entries ? row_of<const T>(m, p.head, p.in.position(entry)) : nullptr;
+  });
+}
+
+// The rows of T of a ring of pieces. Piece n holds m = origin - 63 + 64 n + (0 .. 63); tiles t and s need the pieces
+// t - s and t - s + 1.
+template <class T, int Columns, int Pieces = 3>
+struct Window {
+  T* data;
+
+  __device__ Tile<T, Columns> piece(std::int32_t n) const {
+    constexpr std::int32_t positive = Pieces << 20;  // n is above -2^18
+    return {data + (n + positive) % Pieces * (tile_rows * Columns)};
+  }
+  __device__ void load(const Call& call, const Head& head, std::int32_t n) const {
+    if (call.table == nullptr) return;
+    const T* const table = static_cast<const T*>(call.table) + head.head * call.table_head;
+    const std::int32_t own = (call.distances - 1 + head.step - 1) / head.step;
+    const std::int32_t begin = head.origin - (tile_rows - 1) + n * tile_rows;
+    load_rows(piece(n), call.size, table, [&](int r) -> const T* {
+      const std::int32_t m = max(begin + r, 0);  // pairs with m < 0 are masked
+      return table + (m >= own ? call.distances - 1 : m * head.step) * call.table_row;
+    });
+  }
+  // Sixteen rows of the pieces of tiles `apart` = t - s: rows 16 n of both together.
+  __device__ Tile<T, Columns> rows(std::int32_t apart, int n, int& first) const {
+    first = n % 4 * 16;
+    return piece(apart + n / 4);
+  }
+};
+
+// s += this warp's queries times the rows of T that belong to its pairs. `skew` is the warp's own.
+template <class T, int Columns, class W>
+__device__ inline void add_distance_scores(float (&s)[scores][4], Tile<T, Columns> position, const W& window,
+                                           std::int32_t apart, float* skew) {
+  const int lane = this_lane();
+  std::uint32_t left[Columns / 16][4];
+#pragma unroll
+  for (int k = 0; k < Columns / 16; ++k)
+    load_matrices(left[k], position.chunk(warp_row() + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+  for (int n = 0; n < skew_columns / 16; ++n) {
+    int first;
+    const Tile<T, Columns> rows = window.rows(apart, this_warp() + n, first);
+    float d[2][4] = {};
+#pragma unroll
+    for (int k = 0; k < Columns / 16; ++k) {
+      std::uint32_t right[4];
+      load_matrices(right, rows.chunk(first + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+      multiply_add<T>(d[0], left[k], right[0], right[1]);
+      multiply_add<T>(d[1], left[k], right[2], right[3]);
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; e += 2)
+        *reinterpret_cast<float2*>(skew + fragment_row(e) * skew_stride + 16 * n + fragment_column(j, e)) =
+            make_float2(d[j][e], d[j][e + 1]);
+  }
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < scores; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      s[j][e] += skew[fragment_row(e) * skew_stride + fragment_row(e) - fragment_column(j, e) + tile_rows - 1];
+  __syncwarp();
+}
+
+// A warp's dS along distances: T (16 rows, y). What no pair reaches is zero from clear() on.
+template <class T>
+struct SkewedGradient {
+  T* data;
+
+  __device__ void clear() const {
+    for (int x = this_lane(); x < warp_rows * skew_stride; x += warp_threads) data[x] = from_float<T>(0);
+    __syncwarp();
+  }
+  __device__ void store(const float (&ds)[scores][4]) const {
+#pragma unroll
+    for (int j = 0; j < scores; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        data[fragment_row(e) * skew_stride + fragment_row(e) - fragment_column(j, e) + tile_rows - 1] =
+            from_float<T>(ds[j][e]);
+  }
+};
+
+// d (16 x Columns) += the skewed dS times the rows of T.
+template <int Columns, class T, class W>
+__device__ inline void multiply_skewed(float (&d)[Columns / 8][4], const SkewedGradient<T>& ds, const W& window,
+                                       std::int32_t apart) {
+  const int lane = this_lane();
+#pragma unroll
+  for (int n = 0; n < skew_columns / 16; ++n) {
+    int first;
+    const Tile<T, Columns> rows = window.rows(apart, this_warp() + n, first);
+    std::uint32_t left[4];
+    load_matrices(left, ds.data + lane % 16 * skew_stride + 16 * n + lane / 16 * 8);
+#pragma unroll
+    for (int j = 0; j < Columns / 16; ++j) {
+      std::uint32_t right[4];
+      load_matrices_transposed(right, rows.chunk(first + lane % 16, 2 * j + lane / 16));
+      multiply_add<T>(d[2 * j], left, right[0], right[1]);
+      multiply_add<T>(d[2 * j + 1], left, right[2], right[3]);
+    }
+  }
+}
+
+// Stores 16 rows of a warp's accumulator, rounded to T, through `scratch`, which is the warp's own; row(r) is the
+// address of row r, or null.
+template <class T, int Columns, class F>
+__device__ inline void store_rows(const float (&d)[Columns / 8][4], Tile<T, Columns> scratch, int size, F&& row) {
+  constexpr int chunks = Columns / 8;
+#pragma unroll
+  for (int j = 0; j < chunks; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; e += 2)
+      *reinterpret_cast<std::uint32_t*>(scratch.chunk(fragment_row(e), j) + this_lane() % 4 * 2) =
+          pack<T>(d[j][e], d[j][e + 1]);
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < warp_rows * chunks / warp_threads; ++i) {
+    const int x = i * warp_threads + this_lane(), r = x / chunks, column = x % chunks * 8;
+    T* to = row(r);
+    if (to == nullptr || column >= size) continue;
+    *reinterpret_cast<uint4*>(to + column) = *reinterpret_cast<const uint4*>(scratch.chunk(r, x % chunks));
+  }
+}
+
+// Calls f(Rounded sizes) with the smallest of the few tile sizes that hold a head.
+template <class F>
+void with_head_sizes(const Call& call, F&& f) {
+  if (call.size <= 32 && call.value_size <= 32)
+    f(portable::HeadSizes<32, 32>{});
+  else if (call.size <= 64 && call.value_size <= 64)
+    f(portable::HeadSizes<64, 64>{});
+  else if (call.size <= 64)
+    f(portable::HeadSizes<64, 128>{});
+  else
+    f(portable::HeadSizes<128, 128>{});
+}
+
+}  // namespace longstride::kernels::cuda::distance
