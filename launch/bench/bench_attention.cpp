@@ -11,8 +11,8 @@
 #include "framework/layers/attention_branch.h"
 #include "framework/ops/run.h"
 #include "kernels/attention/attention.h"
-#include "kernels/base/philox.h"
 #include "launch/bench/bench_device.h"
+#include "launch/bench/bench_distance.h"
 #include "launch/console/json_output.h"
 
 namespace longstride {
@@ -21,17 +21,6 @@ namespace {
 struct Shape4 {
   std::int64_t batch, n, heads, key_size, value_size;
 };
-
-// Normal numbers in the compute type.
-void fill_normal(BenchDevice& device, const Tensor& t, std::uint64_t seed) {
-  const Block memory(Device::cpu, static_cast<std::size_t>(t.count()) * sizeof(float));
-  const Tensor host(memory.data(), Dtype::f32, {t.count()});
-  auto* x = host.as<float>();
-#pragma omp parallel for
-  for (std::int64_t i = 0; i < t.count(); ++i)
-    x[i] = static_cast<float>(kernels::normal_of(kernels::philox(seed, static_cast<std::uint64_t>(i), 0, 0)));
-  device.upload(host, t);
-}
 
 // Tensors as the model has them: q, k and v are slices of one, and so are their gradients.
 struct Tensors {
@@ -137,6 +126,23 @@ std::string name_of_layer(const AttentionLayers& m, std::int64_t layer) {
   return name;
 }
 
+// The lines of one kind of layer with `pairs` of queries and keys.
+void report_layer(const std::string& layer, const AttentionBench& bench, const Shape4& shape, double pairs,
+                  BenchDevice& device, int repeats, BenchReport& report) {
+  const std::string name =
+      fmt::format("{} ({}, {}, {}, {}/{})", layer, shape.batch, shape.heads, shape.n, shape.key_size, shape.value_size);
+  const BytesAndOperations forward = forward_work(shape, pairs, device.context().compute),
+                           backward = backward_work(shape, pairs, device.context().compute);
+  report.line(name + " forward", device.median_ms(repeats, [&] { bench.forward(); }), forward.bytes, forward.flops);
+  report.line(name + " forward+backward",
+              device.median_ms(repeats,
+                               [&] {
+                                 bench.forward();
+                                 bench.backward();
+                               }),
+              forward.bytes + backward.bytes, forward.flops + backward.flops);
+}
+
 void run_bench(const AttentionBenchOptions& options, Session& session) {
   const Device where = chosen_device(options.device, *session.comm);
   if (session.comm->size() > 1) throw user_error("bench attention measures one rank; run it without mpirun");
@@ -148,6 +154,8 @@ void run_bench(const AttentionBenchOptions& options, Session& session) {
   const Dtype compute = compute_type(recipe.train.precision, where);
   const std::int64_t micro = divide_batch(recipe.train, 1).micro;
   const Shape4 shape{options.batch > 0 ? options.batch : micro, context, m.heads, m.key_size, m.value_size};
+  const DistanceShape with_memory{shape.batch, context,        context + options.memory,
+                                  shape.heads, shape.key_size, shape.value_size};
   const AttentionPlans plans(m.pattern, m.heads);
 
   // Counts what the tensors and the ops' workspace need, then allocates it.
@@ -166,12 +174,13 @@ void run_bench(const AttentionBenchOptions& options, Session& session) {
         bench.backward();
       }
     });
+    if (options.memory > 0) DistanceBench(ctx, with_memory).plan(ctx);
   });
   const Ceilings ceilings = device.ceilings();
   BenchReport report(options, recipe, device, ceilings);
   all(device.context(), [&](const Tensors& tensors) {
-    fill_normal(device, tensors.qkv, 1);
-    fill_normal(device, tensors.d_o, 2);
+    device.fill_normal(tensors.qkv, 1);
+    device.fill_normal(tensors.d_o, 2);
     for (std::int64_t layer : layers_of(m)) {
       const auto plan = plans.plan(layer, context);
       const AttentionBench bench(device.context(), *plan, shape, tensors);
@@ -179,21 +188,14 @@ void run_bench(const AttentionBenchOptions& options, Session& session) {
       for (std::int64_t head = 0; head < m.heads; ++head)
         pairs += static_cast<double>(kernels::allowed_pairs(m.pattern, layer, m.heads, head, context));
       pairs *= static_cast<double>(shape.batch);
-      const std::string name = fmt::format("{} ({}, {}, {}, {}/{})", name_of_layer(m, layer), shape.batch, shape.heads,
-                                           shape.n, shape.key_size, shape.value_size);
-      const BytesAndOperations forward = forward_work(shape, pairs, compute),
-                               backward = backward_work(shape, pairs, compute);
-      report.line(name + " forward", device.median_ms(options.repeats, [&] { bench.forward(); }), forward.bytes,
-                  forward.flops);
-      report.line(name + " forward+backward",
-                  device.median_ms(options.repeats,
-                                   [&] {
-                                     bench.forward();
-                                     bench.backward();
-                                   }),
-                  forward.bytes + backward.bytes, forward.flops + backward.flops);
+      report_layer(name_of_layer(m, layer), bench, shape, pairs, device, options.repeats, report);
     }
   });
+  if (options.memory > 0) {
+    const DistanceBench bench(device.context(), with_memory);
+    bench.fill(device);
+    bench.report(device, options.repeats, report);
+  }
   report.finish();
 }
 
@@ -207,6 +209,10 @@ void add_bench_attention(CLI::App& bench, Session& session) {
   attention->add_option("--set", o->overrides, "override a key, as in --set data.context=65536");
   attention->add_option("--batch", o->batch, "sequences; default: the recipe's micro-batch")
       ->check(CLI::Range(1, 1 << 20));
+  attention
+      ->add_option("--memory", o->memory,
+                   "also time attention with a distance term (Transformer-XL) over this many more positions")
+      ->check(CLI::Range(1, 1 << 22));
   attention->add_option("--repeats", o->repeats, "runs to take the median of")->check(CLI::Range(1, 10000));
   add_device_option(*attention, o->device);
   add_json_option(*attention, o->json);

@@ -6,6 +6,7 @@
 
 #include "framework/ops/basic.h"
 #include "framework/ops/linear.h"
+#include "kernels/base/philox.h"
 #include "launch/bench/bench_device.h"
 #include "launch/console/json_output.h"
 
@@ -85,6 +86,16 @@ void BenchDevice::upload(const Tensor& from, const Tensor& to) {
   stream_.copy_to_device(exact.data(), flat.data(), flat.bytes());
   ops::copy(ctx_, exact, to.reshape({to.count()}));  // rounds
   stream_.synchronize();
+}
+
+void BenchDevice::fill_normal(const Tensor& t, std::uint64_t seed) {
+  const Block memory(Device::cpu, static_cast<std::size_t>(t.count()) * sizeof(float));
+  const Tensor host(memory.data(), Dtype::f32, {t.count()});
+  auto* x = host.as<float>();
+#pragma omp parallel for
+  for (std::int64_t i = 0; i < t.count(); ++i)
+    x[i] = static_cast<float>(kernels::normal_of(kernels::philox(seed, static_cast<std::uint64_t>(i), 0, 0)));
+  upload(host, t);
 }
 
 Ceilings BenchDevice::ceilings() {

@@ -19,7 +19,8 @@ namespace longstride {
 struct AttentionBenchOptions {
   std::string recipe;
   std::vector<std::string> overrides;
-  std::int64_t batch = 0;  // sequences; 0: the recipe's micro-batch
+  std::int64_t batch = 0;   // sequences; 0: the recipe's micro-batch
+  std::int64_t memory = 0;  // positions before the context; 0: no attention with a distance term
   int repeats = 20;
   bool json = false;
   DeviceOption device;
@@ -43,6 +44,8 @@ class BenchDevice {
   // From f32 on the host, converted to the type of `to`. plan_upload reserves the memory for this while planning.
   static void plan_upload(Context& ctx, const Tensor& to);
   void upload(const Tensor& from, const Tensor& to);
+  // Normal numbers in the type of `t`, uploaded.
+  void fill_normal(const Tensor& t, std::uint64_t seed);
 
  private:
   double once_ms(const std::function<void()>& work);

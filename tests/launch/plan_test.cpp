@@ -1,4 +1,5 @@
-// The output of `longstride plan --json` and `longstride show pattern`, compared with independent definitions.
+// The output of `longstride plan --json`, `longstride show pattern` and `longstride bench attention --json`, compared
+// with independent definitions.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -263,6 +264,23 @@ TEST(Plan, DensityIsTheShareOfTheCausalPairs) {
     EXPECT_DOUBLE_EQ(nlohmann::json::parse(r.out).at("attention_density").get<double>(), pairs / (64 * 65 / 2))
         << c.name;
   }
+}
+
+TEST(BenchAttention, WithMemoryTimesADistanceTermBesideTheRecipesOwnAttention) {
+  const TemporaryDirectory directory;
+  const std::string recipe = LONGSTRIDE_SOURCE_DIR "/recipes/quickstart/text.yaml";
+  const CommandResult result = run_command({"bench", "attention", recipe, "--set", "data.context=100", "--memory", "10",
+                                            "--batch", "2", "--repeats", "1", "--device", "cpu", "--json"},
+                                           directory / "");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto lines = nlohmann::json::parse(result.out).at("lines");
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[2].at("name"), "distance (2, 4, 100 of 110, 32/32) forward");
+  // 100 queries see 11 .. 110 keys, in 2 sequences of 4 heads, and a pair is 3 products of 32 forward and 8 backward.
+  const double pairs = 2 * 4 * (100 * 10 + 100 * 101 / 2);
+  EXPECT_EQ(lines[2].at("flops").get<double>(), pairs * 2 * 3 * 32);
+  EXPECT_EQ(lines[3].at("flops").get<double>(), pairs * 2 * (3 + 8) * 32);
+  EXPECT_GT(lines[3].at("ms").get<double>(), 0);
 }
 
 }  // namespace
