@@ -14,8 +14,9 @@ AttentionBranch::AttentionBranch(ParameterSet& parameters, const std::string& na
       query_key_value_(
           parameters, name + ".query_key_value", config.width,
           {config.heads * config.key_size, config.heads * config.key_size, config.heads * config.value_size},
-          config.weight_deviation),
-      output_(parameters, name + ".output", config.heads * config.value_size, config.width, config.output_deviation),
+          config.weight_deviation, config.biased),
+      output_(parameters, name + ".output", config.heads * config.value_size, config.width, config.output_deviation,
+              config.biased),
       plans_(std::move(plans)),
       layer_(layer) {}
 

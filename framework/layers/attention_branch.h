@@ -20,6 +20,7 @@ struct AttentionBranchConfig {
   std::int64_t width = 0, heads = 0, key_size = 0, value_size = 0;
   double weight_deviation = 0;  // of W_qkv
   double output_deviation = 0;  // of W_p
+  bool biased = true;           // whether W_qkv and W_p have biases
   kernels::QueryKeyTransform transform;
 };
 
@@ -53,7 +54,7 @@ class AttentionBranch : public Branch {
                   std::shared_ptr<const AttentionPlans> plans, std::int64_t layer);
 
   void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
-  Tensor output_bias_gradient() const override { return output_.bias().gradient; }
+  Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
   const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
   // The kernel's own outputs, o and lse, are kept. q, k, v, the exchange between sequence ranks and W_p are repeated.

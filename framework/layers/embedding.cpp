@@ -16,10 +16,11 @@ Tensor read_by(const Tensor& tokens, std::int64_t first, std::int64_t run) {
 
 EmbeddingLayer::EmbeddingLayer(ParameterSet& parameters, const std::string& name, std::int64_t vocabulary,
                                std::int64_t width, const std::vector<PositionIndex>& positions, double token_deviation,
-                               double position_deviation)
+                               double position_deviation, double scale)
     : start_(parameters.add(name + ".start", {width}, {token_deviation, 0})),
       token_(parameters.add(name + ".token.weight", {vocabulary, width}, {token_deviation, 0})),
-      index_(positions) {
+      index_(positions),
+      scale_(scale) {
   for (std::size_t j = 0; j < positions.size(); ++j)
     position_.push_back(&parameters.add(name + ".position." + std::to_string(j) + ".weight", {positions[j].size, width},
                                         {position_deviation, 0}));
@@ -27,6 +28,7 @@ EmbeddingLayer::EmbeddingLayer(ParameterSet& parameters, const std::string& name
 
 kernels::EmbeddingArgs EmbeddingLayer::tables(Tensor Parameter::*which) const {
   kernels::EmbeddingArgs args;
+  args.scale = scale_;
   args.start = start_.*which;
   args.token_table = token_.*which;
   LONGSTRIDE_CHECK(index_.size() <= kernels::EmbeddingArgs::max_tables, "{} position tables", index_.size());

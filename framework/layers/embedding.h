@@ -1,4 +1,5 @@
-// H_0 = embed(x, W_e): token plus position embeddings behind a learned start vector (section 5.3).
+// H_0 = embed(x, W_e): token plus position embeddings behind a learned start vector (section 5.3). The tokens' may be
+// scaled.
 #pragma once
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ class EmbeddingLayer {
   // Declares `name`.start (width), `name`.token.weight (vocabulary, width) and `name`.position.<j>.weight
   // (size, width), normal with these standard deviations.
   EmbeddingLayer(ParameterSet& parameters, const std::string& name, std::int64_t vocabulary, std::int64_t width,
-                 const std::vector<PositionIndex>& positions, double token_deviation, double position_deviation);
+                 const std::vector<PositionIndex>& positions, double token_deviation, double position_deviation,
+                 double scale = 1);
 
   // y (batch, run, width): positions [first, first + run) of the sequences tokens (batch, seq) u8, seq >= first + run.
   // The embedding of a position reads the token before it. first > 0 requires a single sequence.
@@ -28,6 +30,7 @@ class EmbeddingLayer {
   void backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first = 0) const;
   // Generation: y (batch, 1, width) of one position, previous (batch, 1) u8 the tokens before it.
   void decode(Context& ctx, const Tensor& previous, const Tensor& y, std::int64_t position) const;
+  Parameter& token() const { return token_; }
   // The tables alone: the parameters' masters or gradients.
   kernels::EmbeddingArgs tables(Tensor Parameter::*which = &Parameter::master) const;
 
@@ -38,6 +41,7 @@ class EmbeddingLayer {
   Parameter& token_;
   std::vector<PositionIndex> index_;
   std::vector<Parameter*> position_;
+  double scale_;
 };
 
 }  // namespace longstride

@@ -1,20 +1,33 @@
 #include "framework/layers/feed_forward_branch.h"
 
+#include "framework/ops/run.h"
+
 namespace longstride {
 
 FeedForwardBranch::FeedForwardBranch(ParameterSet& parameters, const std::string& name,
                                      const FeedForwardBranchConfig& config)
     : config_(config),
-      inner_(parameters, name + ".inner", config.width, config.inner_width, config.inner_deviation),
-      outer_(parameters, name + ".outer", config.inner_width, config.width, config.output_deviation) {}
+      inner_(parameters, name + ".inner", config.width,
+             std::vector<std::int64_t>(static_cast<std::size_t>(kernels::inputs_of(config.activation)),
+                                       config.inner_width),
+             config.inner_deviation, config.biased),
+      outer_(parameters, name + ".outer", config.inner_width, config.width, config.output_deviation, config.biased) {}
 
 void FeedForwardBranch::forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const {
   const Shape shape = {normed.size(0), normed.size(1), config_.inner_width};
+  const Shape before = {normed.size(0), normed.size(1), inner_.out()};
   Scratch scratch(ctx);
   const Tensor active = scratch.tensor(shape, ctx.compute, tape);
-  // Without a backward pass the input of the activation is not needed again, so the activation is computed in place.
-  const Tensor pre = tape != nullptr ? tape->tensor(shape, ctx.compute) : active;
-  inner_.apply_gelu(ctx, normed, pre, active);
+  // Without a backward pass the input of the activation is not needed again, so the activation is computed in place if
+  // it has one input.
+  const bool in_place = tape == nullptr && before == shape;
+  const Tensor pre = in_place ? active : scratch.tensor(before, ctx.compute, tape);
+  if (fused()) {
+    inner_.apply_gelu(ctx, normed, pre, active);
+  } else {
+    inner_.apply(ctx, normed, pre);
+    ops::run(ctx, kernels::ActivationArgs{config_.activation, pre.rows(), active.rows()});
+  }
   if (tape != nullptr)
     for (const Tensor& t : {normed, pre, active}) tape->push(t);
   if (out.given()) outer_.apply(ctx, active, out);
@@ -24,8 +37,14 @@ void FeedForwardBranch::backward(Context& ctx, const Tensor& dout, const Tensor&
   const Tensor active = tape.pop(), pre = tape.pop(), normed = tape.pop();
   Scratch scratch(ctx);
   const Tensor dpre = scratch.like(pre);
-  outer_.gradients_through_gelu(ctx, active, pre, dout, dpre, inner_);
-  inner_.gradients_but_bias(ctx, normed, dpre, dnormed);
+  if (fused()) {
+    outer_.gradients_through_gelu(ctx, active, pre, dout, dpre, inner_);
+    return inner_.gradients_but_bias(ctx, normed, dpre, dnormed);
+  }
+  const Tensor dactive = active.shape() == pre.shape() ? dpre : scratch.like(active);
+  outer_.gradients_but_bias(ctx, active, dout, dactive);
+  ops::run(ctx, kernels::ActivationBackwardArgs{config_.activation, dactive.rows(), pre.rows(), dpre.rows()});
+  inner_.gradients(ctx, normed, dpre, dnormed);
 }
 
 }  // namespace longstride

@@ -1,9 +1,11 @@
-// out = W_2 f(W_1 normed + b_1) + b_2, f(z) = z sigmoid(1.702 z): the inside of b(H)'s dropout (Eq. 13).
+// out = W_2 f(W_1 normed + b_1) + b_2: the inside of b(H)'s dropout (Eq. 13), where f(z) = z sigmoid(1.702 z). Other
+// activations f, and maps without biases, take a pass of their own after the product.
 #pragma once
 #include <string>
 
 #include "framework/layers/branch.h"
 #include "framework/layers/linear.h"
+#include "kernels/activation/activation.h"
 
 namespace longstride {
 
@@ -11,6 +13,11 @@ struct FeedForwardBranchConfig {
   std::int64_t width = 0, inner_width = 0;
   double inner_deviation = 0;   // of W_1
   double output_deviation = 0;  // of W_2
+  kernels::Activation activation = kernels::Activation::sigmoid_gelu;
+  bool biased = true;  // whether W_1 and W_2 have biases
+
+  // Of W_1: two per element of f's output if f has a gate.
+  std::int64_t inner_outputs() const { return kernels::inputs_of(activation) * inner_width; }
 };
 
 class FeedForwardBranch : public Branch {
@@ -19,7 +26,7 @@ class FeedForwardBranch : public Branch {
   FeedForwardBranch(ParameterSet& parameters, const std::string& name, const FeedForwardBranchConfig& config);
 
   void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
-  Tensor output_bias_gradient() const override { return outer_.bias().gradient; }
+  Tensor output_bias_gradient() const override { return outer_.bias_gradient(); }
   const Parameter& gradients_final_from() const override { return inner_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
 
@@ -27,6 +34,9 @@ class FeedForwardBranch : public Branch {
   const Linear& outer() const { return outer_; }
 
  private:
+  // Whether the product's own epilogue computes f.
+  bool fused() const { return config_.biased && config_.activation == kernels::Activation::sigmoid_gelu; }
+
   FeedForwardBranchConfig config_;
   Linear inner_;
   Linear outer_;

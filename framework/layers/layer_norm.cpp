@@ -57,8 +57,8 @@ void LayerNorm::forward_after(Context& ctx, const BranchSum& add, const Tensor& 
   ops::run(ctx, kernels::DropoutAddLayerNormArgs{args(ctx, add.sum, y, tape), dropped});
 }
 
-void LayerNorm::backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, const BranchGradient* below,
-                                Tape& tape) const {
+void LayerNorm::backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, kernels::HeldGradient held,
+                                const BranchGradient* below, Tape& tape) const {
   const Tensor rstd = tape.pop(), mean = tape.pop(), x = tape.pop();
   const kernels::LayerNormBackwardArgs norm{.dy = dy.rows(),
                                             .x = x.rows(),
@@ -66,7 +66,7 @@ void LayerNorm::backward_before(Context& ctx, const Tensor& dy, const Tensor& dx
                                             .mean = mean,
                                             .rstd = rstd,
                                             .dx = dx.rows(),
-                                            .add_to_dx = add,
+                                            .held = held,
                                             .dgain = gain_.gradient,
                                             .dbias = bias_.gradient};
   if (below == nullptr) return ops::run(ctx, norm);

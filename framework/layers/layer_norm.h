@@ -41,11 +41,10 @@ class LayerNorm {
   // The sum and y = norm(sum) in one pass.
   void forward_after(Context& ctx, const BranchSum& add, const Tensor& y, Tape* tape) const;
 
-  // dx = the gradient of x, or dx += that gradient if `add` (dx then holds the gradient that reaches x past the
-  // branches). With `below` the same pass also writes the gradient of the branch that was added to form x, unless
-  // that is dx; below->output may be dy.
-  void backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, bool add, const BranchGradient* below,
-                       Tape& tape) const;
+  // dx becomes the gradient of x; `held` says what it holds before. With `below` the same pass also writes the gradient
+  // of the branch that was added to form x, unless that is dx; below->output may be dy.
+  void backward_before(Context& ctx, const Tensor& dy, const Tensor& dx, kernels::HeldGradient held,
+                       const BranchGradient* below, Tape& tape) const;
 
   const Parameter& gain() const { return gain_; }
   const Parameter& bias() const { return bias_; }

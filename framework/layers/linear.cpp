@@ -6,34 +6,35 @@
 
 namespace longstride {
 
-Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, std::int64_t out, double deviation)
-    : Linear(parameters, name, in, std::vector<std::int64_t>{out}, deviation) {}
+Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, std::int64_t out, double deviation,
+               bool biased)
+    : Linear(parameters, name, in, std::vector<std::int64_t>{out}, deviation, biased) {}
 
 Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t in,
-               const std::vector<std::int64_t>& outs, double deviation)
+               const std::vector<std::int64_t>& outs, double deviation, bool biased)
     : weight_(parameters.add(name + ".weight", {std::accumulate(outs.begin(), outs.end(), std::int64_t{0}), in},
-                             {deviation, 0})),
-      bias_(parameters.add(name + ".bias", {weight_.shape[0]}, {})) {
+                             {deviation, 0})) {
+  if (biased) bias_ = &parameters.add(name + ".bias", {weight_.shape[0]}, {});
   weight_.stacked = outs;
 }
 
 void Linear::apply(Context& ctx, const Tensor& x, const Tensor& y) const {
-  ops::linear(ctx, x, weight_.value, bias_.value, y);
+  ops::linear(ctx, x, weight_.value, bias(), y);
 }
 
 void Linear::apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const {
-  ops::linear_gelu(ctx, x, weight_.value, bias_.value, pre, y);
+  ops::linear_gelu(ctx, x, weight_.value, bias(), pre, y);
 }
 
 void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
-  ops::linear_backward_weight(ctx, dy, x, weight_.gradient, bias_.gradient);
+  ops::linear_backward_weight(ctx, dy, x, weight_.gradient, bias_gradient());
   ops::linear_backward_input(ctx, dy, weight_.value, dx);
 }
 
 void Linear::gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy,
                                     const Tensor& dpre, const Linear& below) const {
   ops::linear_backward_weight(ctx, dy, x, weight_.gradient, {});
-  ops::linear_backward_input_gelu(ctx, dy, weight_.value, pre, dpre, below.bias_.gradient);
+  ops::linear_backward_input_gelu(ctx, dy, weight_.value, pre, dpre, below.bias_gradient());
 }
 
 void Linear::gradients_but_bias(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const {

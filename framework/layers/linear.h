@@ -1,4 +1,4 @@
-// y = x W^T + b, W (out, in), b (out).
+// y = x W^T + b, W (out, in), b (out); or without b.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,16 +10,18 @@ namespace longstride {
 
 class Linear {
  public:
-  // Declares `name`.weight, normal with this standard deviation, and `name`.bias, zero.
-  Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, std::int64_t out, double deviation);
+  // Declares `name`.weight, normal with this standard deviation, and `name`.bias, zero, if it is `biased`.
+  Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, std::int64_t out, double deviation,
+         bool biased = true);
   // Several linear maps of one input, stacked in one matrix; `outs` are their output sizes.
   Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, const std::vector<std::int64_t>& outs,
-         double deviation);
+         double deviation, bool biased = true);
 
   void apply(Context& ctx, const Tensor& x, const Tensor& y) const;
+  // With a bias alone.
   void apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const;
   // The bias gradient is the column sum of dy. Computing it here costs an extra pass over dy, so where the kernel that
-  // produces dy can accumulate it into bias().gradient, call gradients_but_bias.
+  // produces dy can accumulate it into bias_gradient(), call gradients_but_bias.
   void gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
   void gradients_but_bias(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
   // gradients_but_bias for x = gelu(pre), where pre is the output of `below`: writes dpre instead of dx and accumulates
@@ -28,13 +30,15 @@ class Linear {
                               const Linear& below) const;
 
   const Parameter& weight() const { return weight_; }
-  const Parameter& bias() const { return bias_; }
+  // Absent without a bias.
+  Tensor bias() const { return bias_ == nullptr ? Tensor{} : bias_->value; }
+  Tensor bias_gradient() const { return bias_ == nullptr ? Tensor{} : bias_->gradient; }
   std::int64_t in() const { return weight_.shape[1]; }
   std::int64_t out() const { return weight_.shape[0]; }
 
  private:
   Parameter& weight_;
-  Parameter& bias_;
+  Parameter* bias_ = nullptr;
 };
 
 }  // namespace longstride

@@ -3,17 +3,38 @@
 #include <algorithm>
 
 #include "framework/core/errors.h"
+#include "framework/ops/run.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace longstride {
+
+const LayerNorm* ResidualStream::norm(int k) const {
+  if (post_norm()) return k == 0 ? nullptr : step(k - 1).norm.get();
+  return k < size() ? step(k).norm.get() : last_norm_.get();
+}
+
+void ResidualStream::normalise(Context& ctx, int k, const Tensor& h, const Tensor& x, Tape* tape) const {
+  if (norm(k) != nullptr) return norm(k)->forward(ctx, h, x, tape);
+  ops::run(ctx, kernels::CopyArgs{.from = h, .to = x});
+}
+
+void ResidualStream::add_and_normalise(Context& ctx, int k, const Next& next, const Tensor& normed, Tape* tape) const {
+  Tensor residual = post_norm() ? next.x : next.h;
+  if (residual.dtype() != next.sum.dtype()) {
+    ops::run(ctx, kernels::CopyArgs{.from = residual, .to = next.sum});
+    residual = next.sum;
+  }
+  norm(k + 1)->forward_after(ctx, {next.out, residual, next.sum, step(k).after}, normed, tape);
+}
 
 template <class Run>
 void ResidualStream::forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed, Run&& run) const {
   Scratch scratch(ctx);
   const Tensor out = scratch.like(normed);
-  norm(0).forward(ctx, h, normed, nullptr);
+  normalise(ctx, 0, h, normed, nullptr);
   for (int k = 0; k < size(); ++k) {
     run(k, normed, out);
-    norm(k + 1).forward_after(ctx, {out, h, h, step(k).after}, normed, nullptr);
+    add_and_normalise(ctx, k, {out, h, normed, h}, normed, nullptr);
   }
 }
 
@@ -51,7 +72,7 @@ void ResidualStream::forward_keeping_the_stream(Context& ctx, const Tensor& h, c
   const Tensor between = recomputed_.branches > 1 ? scratch.like(h) : Tensor{};  // the residual stream inside a group
   tape.open_frame();
   tape.push(h);
-  norm(0).forward(ctx, h, normed, nullptr);
+  normalise(ctx, 0, h, normed, nullptr);
   Tensor current = h;
   for (int k = 0; k < size(); ++k) {
     if (recomputed_.keep_results)
@@ -61,7 +82,7 @@ void ResidualStream::forward_keeping_the_stream(Context& ctx, const Tensor& h, c
     const bool last = k + 1 == size(), kept = last || (k + 1) % recomputed_.branches == 0;
     if (kept) tape.open_frame();
     const Tensor next = kept ? tape.tensor(h.shape(), h.dtype()) : between;
-    norm(k + 1).forward_after(ctx, {out, current, next, step(k).after}, normed, last ? &tape : nullptr);
+    add_and_normalise(ctx, k, {out, current, normed, next}, normed, last ? &tape : nullptr);
     if (kept && !last) tape.push(next);
     current = next;
   }
@@ -77,7 +98,7 @@ void ResidualStream::forward_keeping_all(Context& ctx, int begin, int end, Tenso
   };
   tape.open_frame();
   input = tape.tensor(h.shape(), ctx.compute);
-  norm(begin).forward(ctx, h, input, &tape);
+  normalise(ctx, begin, h, input, &tape);
   for (int k = begin; k < end; ++k) {
     const bool last = k + 1 == end;
     if (last && !normed.given()) return run(k, Tensor{});
@@ -85,9 +106,10 @@ void ResidualStream::forward_keeping_all(Context& ctx, int begin, int end, Tenso
     run(k, out);
     tape.open_frame();
     const Tensor next = tape.tensor(h.shape(), h.dtype());
-    input = last ? normed : tape.tensor(h.shape(), ctx.compute);
-    norm(k + 1).forward_after(ctx, {out, h, next, step(k).after}, input, &tape);
+    const Tensor next_input = last ? normed : tape.tensor(h.shape(), ctx.compute);
+    add_and_normalise(ctx, k, {out, h, input, next}, next_input, &tape);
     h = next;
+    input = next_input;
   }
 }
 
@@ -121,11 +143,13 @@ bool ResidualStream::passes_unchanged(const Context& ctx, int k) const {
 }
 
 void ResidualStream::backward_norm(Context& ctx, int k, const Tensor& d, const Tensor& dh, Tape& tape) const {
-  const bool add = k < size();  // the gradient that reaches H_k past branch k
-  if (k == 0) return norm(k).backward_before(ctx, d, dh, add, nullptr, tape);
+  if (norm(k) == nullptr) return ops::run(ctx, kernels::AddArgs{.from = d, .to = dh});
+  using kernels::HeldGradient;
+  const HeldGradient held = k == size() ? HeldGradient::none : post_norm() ? HeldGradient::of_y : HeldGradient::of_x;
+  if (k == 0) return norm(k)->backward_before(ctx, d, dh, held, nullptr, tape);
   const BranchGradient below{passes_unchanged(ctx, k - 1) ? Tensor{} : d, step(k - 1).branch->output_bias_gradient(),
                              step(k - 1).after};
-  norm(k).backward_before(ctx, d, dh, add, &below, tape);
+  norm(k)->backward_before(ctx, d, dh, held, &below, tape);
 }
 
 void ResidualStream::backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh,

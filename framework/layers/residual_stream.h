@@ -1,6 +1,10 @@
-// The residual stream and the branches along it (Eq. 10 to 13):
-//   H_{k+1} = H_k + dropout(branch_k(norm_k(H_k))),  k = 0 .. K-1,  and at the end norm_K(H_K)
-// The addition, the dropout and the next normalisation take one pass over memory, and so do their gradients.
+// The residual stream and the branches along it, k = 0 .. K-1. Branch k reads the normalised stream X_k.
+//   pre-norm   X_k = norm_k(H_k),                           H_{k+1} = H_k + dropout(branch_k(X_k))   (Eq. 10 to 13)
+//   post-norm  X_0 = H_0, otherwise X_k = norm_{k-1}(H_k),  H_{k+1} = X_k + dropout(branch_k(X_k))   (Vaswani et al.
+//   2017)
+// The result is X_K: with pre-norm it takes one more norm. The addition, the dropout and the next normalisation take
+// one pass over memory, and so do their gradients. (X_k has the compute type. If that of H_k differs, post-norm
+// converts X_k in a pass of its own before adding.)
 //
 // Recompute is a policy: with `branches` = 0 everything that backward reads is kept. With r > 0 only the residual
 // stream is kept, at every r-th branch, and backward reruns the r branches that follow it. If `keep_results` is set,
@@ -16,6 +20,7 @@
 
 namespace longstride {
 
+// The norm is the one before the branch, or with post-norm the one behind it.
 struct ResidualStep {
   std::shared_ptr<const LayerNorm> norm;
   std::shared_ptr<const Branch> branch;
@@ -29,17 +34,18 @@ struct RecomputedBranches {
 
 class ResidualStream {
  public:
+  // Without a last norm the stream is post-norm.
   ResidualStream(std::vector<ResidualStep> steps, std::shared_ptr<const LayerNorm> last_norm,
                  RecomputedBranches recomputed)
       : steps_(std::move(steps)), last_norm_(std::move(last_norm)), recomputed_(recomputed) {}
 
-  // h is H_0, (batch, seq, width) of the residual stream's type; normed, of the compute type, becomes norm_K(H_K).
+  // h is H_0, (batch, seq, width) of the residual stream's type; normed, of the compute type, becomes X_K.
   // Without a tape h is updated in place; with one it must stay valid until backward.
   void forward(Context& ctx, const Tensor& h, const Tensor& normed, Tape* tape) const;
   // d holds the gradient of normed and is overwritten; dh, of the residual stream's type, becomes the gradient of H_0.
   void backward(Context& ctx, const Tensor& d, const Tensor& dh, Tape& tape) const;
 
-  // Forward without a tape that shows `observe` the input norm_k(H_k) of every branch before the branch runs.
+  // Forward without a tape that shows `observe` the input X_k of every branch before the branch runs.
   using Observer = std::function<void(int k, const Tensor& normed)>;
   void observe(Context& ctx, const Tensor& h, const Tensor& normed, const Observer& observer) const;
 
@@ -51,12 +57,21 @@ class ResidualStream {
  private:
   int size() const { return static_cast<int>(steps_.size()); }
   const ResidualStep& step(int k) const { return steps_[static_cast<std::size_t>(k)]; }
-  const LayerNorm& norm(int k) const { return k < size() ? *step(k).norm : *last_norm_; }
-  // Forward without a tape: run(k, norm_k(H_k), out) computes branch k.
+  bool post_norm() const { return last_norm_ == nullptr; }
+  // What makes X_k of H_k; null for post-norm's X_0.
+  const LayerNorm* norm(int k) const;
+  void normalise(Context& ctx, int k, const Tensor& h, const Tensor& x, Tape* tape) const;
+  // H_{k+1}, to be written to `sum`, from H_k, X_k and branch k's output; and X_{k+1}, which may be `x`.
+  struct Next {
+    Tensor out, h, x, sum;
+  };
+  void add_and_normalise(Context& ctx, int k, const Next& next, const Tensor& normed, Tape* tape) const;
+
+  // Forward without a tape: run(k, X_k, out) computes branch k.
   template <class Run>
   void forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed, Run&& run) const;
   void forward_keeping_the_stream(Context& ctx, const Tensor& h, const Tensor& normed, Tape& tape) const;
-  // Steps [begin, end) from H_begin, keeping everything. If `normed` is given, it also computes H_end and its norm;
+  // Steps [begin, end) from H_begin, keeping everything. If `normed` is given, it also computes H_end and X_end;
   // otherwise the last branch computes no output. Branch k takes over kept[k - begin] of an earlier run, if there is
   // one.
   void forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed, Tape& tape,
@@ -67,8 +82,8 @@ class ResidualStream {
 
   // Whether the gradient of branch k's output equals that of the stream behind it, so that it needs no tensor.
   bool passes_unchanged(const Context& ctx, int k) const;
-  // dh becomes the gradient of H_k. d, the gradient of norm_k(H_k), becomes that of branch k - 1's output, unless this
-  // passes unchanged and is dh.
+  // dh becomes the gradient of H_k. It holds the gradient that passes branch k, of H_k or with post-norm of X_k. d, the
+  // gradient of X_k by the branch, becomes that of branch k - 1's output, unless this passes unchanged and is dh.
   void backward_norm(Context& ctx, int k, const Tensor& d, const Tensor& dh, Tape& tape) const;
 
   std::vector<ResidualStep> steps_;

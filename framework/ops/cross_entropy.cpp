@@ -42,7 +42,7 @@ void cross_entropy(Context& ctx, const CrossEntropy& args) {
     const std::int64_t end = std::min(rows, begin + chunk);
     const Tensor part = hidden.slice(0, begin, end), logits = buffer.slice(0, 0, end - begin);
     const Tensor dlogits = backward ? gradients.slice(0, 0, end - begin) : Tensor();
-    linear(ctx, part, args.weight, {}, logits);
+    linear(ctx, part, args.weight, args.bias, logits);
     run(ctx, kernels::SoftmaxCrossEntropyArgs{.logits = logits,
                                               .targets = targets.slice(0, begin, end),
                                               .losses = losses.slice(0, begin, end),
@@ -50,7 +50,7 @@ void cross_entropy(Context& ctx, const CrossEntropy& args) {
                                               .scale = args.scale,
                                               .loss_scale = backward ? ctx.loss_scale : nullptr});
     if (!backward) continue;
-    linear_backward_weight(ctx, dlogits, part, args.dweight, {});
+    linear_backward_weight(ctx, dlogits, part, args.dweight, args.dbias);
     linear_backward_input(ctx, dlogits, args.weight, args.dhidden.rows().slice(0, begin, end));
   }
 }

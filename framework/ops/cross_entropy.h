@@ -1,4 +1,4 @@
-// The output head: logits = hidden W_out^T (no bias), loss = -log softmax(logits)[target] in nats. Chunked over
+// The output head: logits = hidden W_out^T + b, loss = -log softmax(logits)[target] in nats. Chunked over
 // positions, so that the logits of a million positions are never held at once.
 #pragma once
 #include "framework/core/context.h"
@@ -15,6 +15,8 @@ struct CrossEntropy {
   double scale = 1;
   Tensor dhidden = {};  // like hidden, written
   Tensor dweight = {};  // like weight, of the exact type; accumulates
+  Tensor bias = {};     // (vocabulary) of the exact type; absent: 0
+  Tensor dbias = {};    // like bias; accumulates
 };
 
 void cross_entropy(Context& ctx, const CrossEntropy& args);

@@ -1,4 +1,4 @@
-// Fills, copies and sums of contiguous arrays.
+// Fills, copies, additions and sums of contiguous arrays.
 #pragma once
 #include "kernels/base/op.h"
 
@@ -19,6 +19,15 @@ struct CopyArgs {
   Cost cost() const { return {WorkKind::other, bytes_of(from, to), 0}; }
 };
 
+// to += from
+struct AddArgs {
+  Tensor from;  // any type that the device computes in
+  Tensor to;    // of the same count and type; on a GPU types may differ
+
+  void check(Device device) const;
+  Cost cost() const { return {WorkKind::other, bytes_of(from, to, to), 0}; }
+};
+
 // total (1) f64 += sum of f(x), with f(x) = x or x^2, added in f64 in a fixed order: chunks of `chunk` elements, then
 // the chunks. Independent of the number of threads.
 struct SumArgs {
@@ -36,6 +45,7 @@ struct SumArgs {
 
 LONGSTRIDE_OP(fill_zero, FillZeroArgs)
 LONGSTRIDE_OP(copy, CopyArgs)
+LONGSTRIDE_OP(add, AddArgs)
 LONGSTRIDE_OP(sum, SumArgs)
 
 }  // namespace longstride::kernels

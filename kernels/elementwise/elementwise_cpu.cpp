@@ -15,6 +15,13 @@ void CopyArgs::check(Device device) const {
   check_vector(to, from.count(), converts ? to.dtype() : from.dtype(), "to");
 }
 
+void AddArgs::check(Device device) const {
+  check_contiguous(from, "from");
+  check_computes(device, from, "from");
+  check_computes(device, to, "to");
+  check_vector(to, from.count(), device == Device::cuda ? to.dtype() : from.dtype(), "to");
+}
+
 void SumArgs::check(Device device) const {
   check_contiguous(x, "x");
   check_computes(device, x, "x");
@@ -59,6 +66,17 @@ void copy(const CopyArgs& args, const Launch&) {
   over_blocks(args.from.count(), [&](std::int64_t begin, std::int64_t end) {
     std::memcpy(args.to.as<char>() + begin * bytes, args.from.as<const char>() + begin * bytes,
                 static_cast<std::size_t>((end - begin) * bytes));
+  });
+}
+
+void add(const AddArgs& args, const Launch&) {
+  with_float_type(args.to.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = args.from.as<const T>();
+    T* to = args.to.as<T>();
+    const std::int64_t n = args.to.count();
+#pragma omp parallel for simd schedule(static) if (n > 16384)
+    for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
   });
 }
 

@@ -28,6 +28,36 @@ __global__ void __launch_bounds__(threads) convert_kernel(const From* from, To* 
   });
 }
 
+template <int n, class From, class To>
+__global__ void __launch_bounds__(threads) add_kernel(const From* from, To* to, std::int64_t count) {
+  over_packs<n>(count, [&](std::int64_t i, int here) {
+    if (here == n) {
+      float x[n], sum[n];
+      load<n>(from + i, x);
+      load<n>(to + i, sum);
+#pragma unroll
+      for (int k = 0; k < n; ++k) sum[k] += x[k];
+      store<n>(to + i, sum);
+    } else {
+      for (int k = 0; k < here; ++k) to[i + k] = from_float<To>(to_float(to[i + k]) + to_float(from[i + k]));
+    }
+  });
+}
+
+// Calls f(n, From{}, To{}): n elements at a time as far as both are aligned.
+template <class F>
+void with_packs(const Tensor& from, const Tensor& to, F&& f) {
+  with_gpu_type(from.dtype(), [&](auto from_zero) {
+    with_gpu_type(to.dtype(), [&](auto to_zero) {
+      constexpr int n = 4;
+      if (aligned(from.data(), n * sizeof(from_zero)) && aligned(to.data(), n * sizeof(to_zero)))
+        f(std::integral_constant<int, n>{}, from_zero, to_zero);
+      else
+        f(std::integral_constant<int, 1>{}, from_zero, to_zero);
+    });
+  });
+}
+
 template <int n, class T>
 __global__ void __launch_bounds__(threads) sum_chunks(const T* x, std::int64_t count, bool squares, double* partials) {
   const std::int64_t begin = blockIdx.x * SumArgs::chunk;
@@ -72,16 +102,22 @@ void copy(const CopyArgs& args, const Launch& launch) {
           "cudaMemcpyAsync");
     return;
   }
-  with_gpu_type(args.from.dtype(), [&](auto from_zero) {
-    with_gpu_type(args.to.dtype(), [&](auto to_zero) {
-      using From = decltype(from_zero);
-      using To = decltype(to_zero);
-      constexpr int n = 4;
-      const bool packed = aligned(args.from.data(), n * sizeof(From)) && aligned(args.to.data(), n * sizeof(To));
-      const int here = packed ? n : 1;
-      run("convert", packed ? convert_kernel<n, From, To> : convert_kernel<1, From, To>,
-          {blocks_for(count, threads * here), threads}, launch, args.from.as<const From>(), args.to.as<To>(), count);
-    });
+  with_packs(args.from, args.to, [&](auto n, auto from_zero, auto to_zero) {
+    using From = decltype(from_zero);
+    using To = decltype(to_zero);
+    run("convert", convert_kernel<n(), From, To>, {blocks_for(count, threads * n()), threads}, launch,
+        args.from.as<const From>(), args.to.as<To>(), count);
+  });
+}
+
+void add(const AddArgs& args, const Launch& launch) {
+  const std::int64_t count = args.from.count();
+  if (count == 0) return;
+  with_packs(args.from, args.to, [&](auto n, auto from_zero, auto to_zero) {
+    using From = decltype(from_zero);
+    using To = decltype(to_zero);
+    run("add", add_kernel<n(), From, To>, {blocks_for(count, threads * n()), threads}, launch,
+        args.from.as<const From>(), args.to.as<To>(), count);
   });
 }
 

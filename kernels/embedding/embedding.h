@@ -1,5 +1,6 @@
-// y_i = (x_i W_e) + sum_j o_i^(j) W_j (section 5.3): the token before position i, or the start vector at position 0,
-// plus a row of each position table. Position p reads row (p / divisor) mod size of a table (size, width).
+// y_i = scale (x_i W_e) + sum_j o_i^(j) W_j (section 5.3; scale is 1 there, and the root of the width in Vaswani et al.
+// 2017): the token before position i, or the start vector at position 0, plus a row of each position table. Position p
+// reads row (p / divisor) mod size of a table (size, width).
 #pragma once
 #include <algorithm>
 
@@ -19,6 +20,7 @@ struct EmbeddingArgs {
   Tensor token_table;  // (vocabulary, width)
   PositionTable positions[max_tables];
   int tables = 0;
+  double scale = 1;        // of the token's row and of the start vector
   std::int64_t first = 0;  // position of slot 0; when not 0, slot t takes tokens[t] instead of tokens[t - 1]
   const std::int64_t* first_at = nullptr;  // GPU, forward: if given, `first` is read from it and slot t takes tokens[t]
   Tensor y;                                // (batch, seq, width)

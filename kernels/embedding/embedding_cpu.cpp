@@ -57,11 +57,13 @@ template <class T>
 void forward(const EmbeddingArgs& args) {
   const std::int64_t batch = args.tokens.size(0), seq = args.tokens.size(1), width = args.start.size(0);
   T* out = args.y.as<T>();
+  const T scale = static_cast<T>(args.scale);
 #pragma omp parallel for schedule(static) if (batch * seq * width > 16384)
   for (std::int64_t i = 0; i < batch * seq; ++i) {
     const TableRows<const T> rows = rows_of<const T>(args, i / seq, i % seq);
     T* y = out + i * width;
-    std::copy_n(rows.row[0], width, y);
+#pragma omp simd
+    for (std::int64_t j = 0; j < width; ++j) y[j] = scale * rows.row[0][j];
     for (int k = 1; k < rows.count; ++k) {
       const T* row = rows.row[k];
 #pragma omp simd
@@ -85,8 +87,9 @@ void backward(const EmbeddingBackwardArgs& args) {
       const T* dy = gradient + i * width + begin;
       for (int k = 0; k < rows.count; ++k) {
         T* row = rows.row[k] + begin;
+        const T by = k == 0 ? static_cast<T>(args.scale) : T(1);
 #pragma omp simd
-        for (std::int64_t j = 0; j < count; ++j) row[j] += dy[j];
+        for (std::int64_t j = 0; j < count; ++j) row[j] += by * dy[j];
       }
     }
   }

@@ -19,6 +19,7 @@ struct EmbeddingTables {
   std::int64_t slots, seq, first;
   const std::int64_t* first_at;
   int width, count;
+  float scale;
   float* start;
   float* token;
   DeviceTable position[EmbeddingArgs::max_tables];
@@ -33,6 +34,7 @@ EmbeddingTables tables_of(const EmbeddingArgs& args) {
   t.first_at = args.first_at;
   t.width = static_cast<int>(args.start.size(0));
   t.count = args.tables;
+  t.scale = static_cast<float>(args.scale);
   t.start = args.start.as<float>();
   t.token = args.token_table.as<float>();
   for (int i = 0; i < args.tables; ++i) {
@@ -59,6 +61,8 @@ __global__ void __launch_bounds__(lanes* warps) embedding_kernel(const Embedding
   for (int j = static_cast<int>(threadIdx.x) * n; j < t.width; j += lanes * n) {
     float sum[n], more[n];
     load<n>(row[0] + j, sum);
+#pragma unroll
+    for (int e = 0; e < n; ++e) sum[e] *= t.scale;
 #pragma unroll
     for (int k = 0; k < EmbeddingArgs::max_tables; ++k) {
       if (k >= t.count) break;
@@ -267,18 +271,19 @@ __global__ void __launch_bounds__(lanes* warps)
             [&](int column, float total) { partials[piece * static_cast<std::int64_t>(width) + column] = total; });
 }
 
-// A block adds the pieces of one token to its row of the table, over 32 n columns.
+// A block adds the pieces of one token, times `scale`, to its row of the table, over 32 n columns.
 template <int n>
 __global__ void __launch_bounds__(lanes* warps)
-    add_pieces(const TokenOrder o, const float* partials, int width, float* table) {
+    add_pieces(const TokenOrder o, const float* partials, int width, float scale, float* table) {
   const int token = static_cast<int>(blockIdx.x), first = static_cast<int>(blockIdx.y) * lanes * n;
   const int begin = o.pieces[token], end = o.pieces[token + 1];
   float sum[n] = {};
   add_rows(
       partials, width, first + static_cast<int>(threadIdx.x) % lanes * n, begin, end, [](int m) { return m; }, sum);
   if (begin == end) return;
-  add_warps(sum, first, width,
-            [&](int column, float total) { table[token * static_cast<std::int64_t>(width) + column] += total; });
+  add_warps(sum, first, width, [&](int column, float total) {
+    table[token * static_cast<std::int64_t>(width) + column] += scale * total;
+  });
 }
 
 template <class Y>
@@ -288,7 +293,7 @@ __global__ void __launch_bounds__(lanes* warps) start_gradient(const EmbeddingTa
   float sum = 0;
 #pragma unroll 8
   for (std::int64_t i = 0; i < t.slots; i += t.seq) sum += to_float(dy[i * t.width + column]);
-  t.start[column] += sum;
+  t.start[column] += t.scale * sum;
 }
 
 // A block handles one row of a position table, 32 n columns of it, and a chunk of the slots that read the row, counted
@@ -332,7 +337,7 @@ void token_and_start_gradients(const EmbeddingTables& t, const Y* dy, std::int64
   const int m = t.width % 4 == 0 ? 4 : 1;
   run("embedding_add_pieces", m == 4 ? add_pieces<4> : add_pieces<1>,
       {dim3(static_cast<unsigned>(vocabulary), blocks_for(t.width, lanes * m)), threads}, launch, order,
-      static_cast<const float*>(partials), t.width, t.token);
+      static_cast<const float*>(partials), t.width, t.scale, t.token);
   if (t.first != 0) return;
   run("embedding_start_gradient", start_gradient<Y>, {blocks_for(t.width, threads), dim3(lanes, warps)}, launch, t, dy);
 }

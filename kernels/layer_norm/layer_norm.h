@@ -26,16 +26,21 @@ struct LayerNormArgs {
 };
 LONGSTRIDE_OP(layer_norm, LayerNormArgs)
 
+// What dx holds before the backward pass, if anything. In a pre-norm block it is the gradient that reaches x past the
+// branches, to which that of the norm is added. In a post-norm block it is a gradient that reaches y by another way
+// than dy: dy + dx takes the place of dy.
+enum class HeldGradient : std::uint8_t { none, of_x, of_y };
+
 struct LayerNormBackwardArgs {
-  Tensor dy;               // (rows, width), last dimension dense
-  Tensor x;                // (rows, width), last dimension dense
-  Tensor gain;             // (width)
-  Tensor mean;             // (rows)
-  Tensor rstd;             // (rows)
-  Tensor dx;               // (rows, width), last dimension dense; may be dy if both have one type
-  bool add_to_dx = false;  // add to the content of dx
-  Tensor dgain;            // (width), accumulates
-  Tensor dbias;            // (width), accumulates
+  Tensor dy;    // (rows, width), last dimension dense
+  Tensor x;     // (rows, width), last dimension dense
+  Tensor gain;  // (width)
+  Tensor mean;  // (rows)
+  Tensor rstd;  // (rows)
+  Tensor dx;    // (rows, width), last dimension dense; may be dy if both have one type and it holds nothing else
+  HeldGradient held = HeldGradient::none;
+  Tensor dgain;  // (width), accumulates
+  Tensor dbias;  // (width), accumulates
   Tensor scratch = {};
 
   void check(Device device) const;

@@ -28,7 +28,7 @@ struct BackwardRows {
   float* partials;  // (chunks, sums, width): dgain, dbias and, when sums is 3, the column sums of dbranch
   int sums;
   int rows, chunk_rows, width;  // 32 bits: fewer instructions per address
-  bool add;
+  bool add;                     // dx holds a gradient
   DropoutMask mask;
 };
 
@@ -65,8 +65,8 @@ __device__ __forceinline__ void copy_row(Words<E, 4> (&to)[packs][norm_threads],
 }
 
 // A block processes a chunk of rows, norm_threads / lanes at a time, and keeps its column sums in registers; the gain
-// is reread for every row, from the first-level cache. whole: as in the forward pass.
-template <int lanes, int packs, bool whole, class T, class R>
+// is reread for every row, from the first-level cache. whole: as in the forward pass. of_y: dx holds a gradient of y.
+template <int lanes, int packs, bool whole, bool of_y, class T, class R>
 __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3 : 2)
     backward_rows(const BackwardRows<T, R> p) {
   constexpr int at_once = norm_threads / lanes, apart = lanes * 4;  // distance between a lane's packs
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
       }
       copy_row<lanes, packs, whole>(ring.dy[slot], p.dy + at(row, p.dy_stride), width);
       copy_row<lanes, packs, whole>(ring.x[slot], p.x + at(row, p.x_stride), width);
-      if (p.add) copy_row<lanes, packs, whole>(ring.dx[slot], p.dx + at(row, p.dx_stride), width);
+      if (of_y || p.add) copy_row<lanes, packs, whole>(ring.dx[slot], p.dx + at(row, p.dx_stride), width);
     }
     copies_commit();
   };
@@ -113,6 +113,12 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
       const float4 gains = __ldg(reinterpret_cast<const float4*>(p.gain + lane * 4 + i * apart));
       const float gain[4] = {gains.x, gains.y, gains.z, gains.w};
       unpack(ring.dy[slot][i][thread], dy[i]);
+      if constexpr (of_y) {
+        float held[4];
+        unpack(ring.dx[slot][i][thread], held);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) dy[i][k] += held[k];
+      }
       unpack(ring.x[slot][i][thread], h[i]);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -134,7 +140,7 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
       for (int i = 0; i < packs; ++i) {
         if (!inside(i)) continue;
         float dx[4] = {};
-        if (p.add) unpack(ring.dx[slot][i][thread], dx);
+        if (!of_y && p.add) unpack(ring.dx[slot][i][thread], dx);
 #pragma unroll
         for (int k = 0; k < 4; ++k) dx[k] += rstd * (dy[i][k] - mean_g - h[i][k] * mean_gh);
         const Words<R, 4> out = pack<R>(dx);
@@ -186,7 +192,7 @@ __global__ void __launch_bounds__(norm_threads, packs <= 2 && sizeof(R) == 2 ? 3
 }
 
 // Any width and alignment: a block processes a chunk of rows one at a time, reading each twice.
-template <class T, class R>
+template <bool of_y, class T, class R>
 __global__ void __launch_bounds__(norm_threads) backward_any(const BackwardRows<T, R> p) {
   const int first = static_cast<int>(threadIdx.x);
   const int begin = static_cast<int>(blockIdx.x) * p.chunk_rows, end = min(begin + p.chunk_rows, p.rows);
@@ -201,9 +207,10 @@ __global__ void __launch_bounds__(norm_threads) backward_any(const BackwardRows<
     const R* x = p.x + at(row, p.x_stride);
     R* dx = p.dx + at(row, p.dx_stride);
     const float mean = p.mean[row], rstd = p.rstd[row];
+    const auto dy_at = [&](int j) { return of_y ? to_float(dy[j]) + to_float(dx[j]) : to_float(dy[j]); };
     float sums[2] = {};
     for (int j = first; j < p.width; j += norm_threads) {
-      const float d = to_float(dy[j]), h = (to_float(x[j]) - mean) * rstd;
+      const float d = dy_at(j), h = (to_float(x[j]) - mean) * rstd;
       sums[0] += d * p.gain[j];
       sums[1] += d * p.gain[j] * h;
       dgain[j] += d * h;
@@ -213,8 +220,8 @@ __global__ void __launch_bounds__(norm_threads) backward_any(const BackwardRows<
     const float mean_g = sums[0] / static_cast<float>(p.width), mean_gh = sums[1] / static_cast<float>(p.width);
     for (int j = first; j < p.width; j += norm_threads) {
       const float h = (to_float(x[j]) - mean) * rstd;
-      const float d = rstd * (to_float(dy[j]) * p.gain[j] - mean_g - h * mean_gh);
-      const R out = from_float<R>(p.add ? to_float(dx[j]) + d : d);
+      const float d = rstd * (dy_at(j) * p.gain[j] - mean_g - h * mean_gh);
+      const R out = from_float<R>(!of_y && p.add ? to_float(dx[j]) + d : d);
       dx[j] = out;
       float below = to_float(out);
       if (p.dbranch != nullptr) {
@@ -250,10 +257,11 @@ BackwardRows<T, R> rows_of(const LayerNormBackwardArgs& args, const DropoutArgs*
   p.rows = static_cast<int>(args.x.size(0));
   p.chunk_rows = static_cast<int>(split.rows);
   p.width = static_cast<int>(args.x.size(1));
-  p.add = args.add_to_dx;
+  p.add = args.held != HeldGradient::none;
   return p;
 }
 
+template <bool of_y>
 void run_backward(const char* name, const LayerNormBackwardArgs& args, const DropoutArgs* dropout,
                   const Tensor& branch_sums, const Launch& launch) {
   const std::int64_t rows = args.x.size(0), width = args.x.size(1);
@@ -273,13 +281,13 @@ void run_backward(const char* name, const LayerNormBackwardArgs& args, const Dro
                         p.dx_stride * sizeof(R) % 16 == 0 && aligned(p.dy, 16) && aligned(p.x, 16) && aligned(p.dx, 16);
     const bool held = packed && with_row_shape(width, [&](auto lanes, auto packs) {
                         const bool whole = width == lanes * packs * 4 && copies;
-                        const auto kernel = whole ? backward_rows<lanes(), packs(), true, T, R>
-                                                  : backward_rows<lanes(), packs(), false, T, R>;
+                        const auto kernel = whole ? backward_rows<lanes(), packs(), true, of_y, T, R>
+                                                  : backward_rows<lanes(), packs(), false, of_y, T, R>;
                         constexpr std::size_t shared = sizeof(Ring<packs(), T, R>);
                         allow_shared(kernel, shared);
                         run(name, kernel, {blocks, norm_threads, shared}, launch, p);
                       });
-    if (!held) run(name, backward_any<T, R>, {blocks, norm_threads}, launch, p);
+    if (!held) run(name, backward_any<of_y, T, R>, {blocks, norm_threads}, launch, p);
   });
   PartialSums sums(args.scratch.as<const float>(), split.chunks, width, args.dgain.as<float>());
   sums.add(args.dbias.as<float>());
@@ -290,12 +298,13 @@ void run_backward(const char* name, const LayerNormBackwardArgs& args, const Dro
 }  // namespace
 
 void layer_norm_backward(const LayerNormBackwardArgs& args, const Launch& launch) {
-  run_backward("layer_norm_backward", args, nullptr, {}, launch);
+  const auto run = args.held == HeldGradient::of_y ? run_backward<true> : run_backward<false>;
+  run("layer_norm_backward", args, nullptr, {}, launch);
 }
 
 void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs& args, const Launch& launch) {
-  run_backward("layer_norm_backward_dropout", args, args.dropout.y.given() ? &args.dropout : nullptr, args.branch_sums,
-               launch);
+  const auto run = args.held == HeldGradient::of_y ? run_backward<true> : run_backward<false>;
+  run("layer_norm_backward_dropout", args, args.dropout.y.given() ? &args.dropout : nullptr, args.branch_sums, launch);
 }
 
 }  // namespace longstride::kernels::cuda

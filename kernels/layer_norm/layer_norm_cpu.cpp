@@ -39,7 +39,7 @@ void LayerNormBackwardArgs::check(Device device) const {
 }
 
 Cost LayerNormBackwardArgs::cost() const {
-  return {WorkKind::normalise, bytes_of(dy, x, mean, rstd, dx) + (add_to_dx ? bytes_of(dx) : 0), 0};
+  return {WorkKind::normalise, bytes_of(dy, x, mean, rstd, dx) + (held == HeldGradient::none ? 0 : bytes_of(dx)), 0};
 }
 
 void DropoutAddLayerNormArgs::check(Device device) const {
@@ -100,8 +100,13 @@ void forward(const LayerNormArgs& args) {
 
 // One row of the backward pass; adds the row's share to dgain and dbias.
 template <class T>
-void backward_row(const T* dy, const T* x, const T* gain, MeanAndScale<T> s, std::int64_t width, bool add_to_dx, T* dx,
-                  T* dgain, T* dbias) {
+void backward_row(const T* dy, const T* x, const T* gain, MeanAndScale<T> s, std::int64_t width, HeldGradient held,
+                  T* dx, T* dgain, T* dbias) {
+  if (held == HeldGradient::of_y) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < width; ++j) dx[j] += dy[j];
+    dy = dx;
+  }
   T sum_g = 0, sum_gh = 0;
 #pragma omp simd reduction(+ : sum_g, sum_gh)
   for (std::int64_t j = 0; j < width; ++j) {
@@ -113,7 +118,7 @@ void backward_row(const T* dy, const T* x, const T* gain, MeanAndScale<T> s, std
     dbias[j] += dy[j];
   }
   const T mean_g = sum_g / static_cast<T>(width), mean_gh = sum_gh / static_cast<T>(width);
-  if (add_to_dx) {
+  if (held == HeldGradient::of_x) {
 #pragma omp simd
     for (std::int64_t j = 0; j < width; ++j)
       dx[j] += s.rstd * (dy[j] * gain[j] - mean_g - (x[j] - s.mean) * s.rstd * mean_gh);
@@ -142,7 +147,7 @@ void backward(const LayerNormBackwardArgs& args) {
       const std::int64_t end = std::min(rows, (chunk + 1) * split.rows);
       for (std::int64_t r = chunk * split.rows; r < end; ++r)
         backward_row(args.dy.as<const T>() + r * args.dy.stride(0), args.x.as<const T>() + r * args.x.stride(0), gain,
-                     {mean[r], rstd[r]}, width, args.add_to_dx, args.dx.as<T>() + r * args.dx.stride(0), dgain, dbias);
+                     {mean[r], rstd[r]}, width, args.held, args.dx.as<T>() + r * args.dx.stride(0), dgain, dbias);
     }
     add_partials(partials, split.chunks, width, 2 * width, args.dgain.as<T>());
     add_partials(partials + width, split.chunks, width, 2 * width, args.dbias.as<T>());

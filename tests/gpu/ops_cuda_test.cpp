@@ -65,16 +65,18 @@ struct Block {
     ops::cross_entropy(ctx, {normed, head, bytes, losses, 0.25, dnormed, dhead});
     ops::sum(ctx, losses, total);
     const Tensor dgain = get(i, {width}, f), dbias = get(i, {width}, f), db2 = get(i, {width}, f);
-    layer_norm_backward_dropout(ctx,
-                                norm_backward_args(dnormed, sum, {gain, gain, mean, rstd}, dh, false, {dgain, dbias}),
-                                dh, {0.3f, 4}, dnormed, db2);
+    layer_norm_backward_dropout(
+        ctx,
+        norm_backward_args(dnormed, sum, {gain, gain, mean, rstd}, dh, kernels::HeldGradient::none, {dgain, dbias}), dh,
+        {0.3f, 4}, dnormed, db2);
     const Tensor dw2 = get(i, {width, inner}, f), dpre = get(i, wide, d);
     ops::linear_backward_weight(ctx, dnormed, active, dw2, {});
     const Tensor dw1 = get(i, {inner, width}, f), db1 = get(i, {inner}, f);
     ops::linear_backward_input_gelu(ctx, dnormed, w2, pre, dpre, db1);
     ops::linear_backward_weight(ctx, dpre, normed, dw1, {});
     ops::linear_backward_input(ctx, dpre, w1, dnormed);
-    ops::run(ctx, norm_backward_args(dnormed, h, {gain, gain, mean, rstd}, dh, true, {dgain, dbias}));
+    ops::run(ctx,
+             norm_backward_args(dnormed, h, {gain, gain, mean, rstd}, dh, kernels::HeldGradient::of_x, {dgain, dbias}));
     const Tensor dstart = get(i, {width}, f), dtoken = get(i, {256, width}, f), drow = get(i, {6, width}, f);
     embed_backward(ctx, dh, bytes, embedding(dstart, dtoken, {{64, drow}}));
     ops::copy(ctx, dhead, head);

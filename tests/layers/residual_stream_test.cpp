@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <stdexcept>
 #include <string>
 
 #include "tests/gradients/finite_differences.h"
@@ -65,8 +67,9 @@ class Watcher : public GradientWatcher {
 class Stream {
  public:
   // dropout: that of the second branch alone; the others' gradients are those of the stream.
-  explicit Stream(RecomputedBranches recomputed, float dropout = 0)
-      : stream_(steps(dropout), std::make_shared<LayerNorm>(parameters_, "last", width), recomputed),
+  explicit Stream(RecomputedBranches recomputed, float dropout = 0, bool post_norm = false)
+      : stream_(steps(dropout), post_norm ? nullptr : std::make_shared<LayerNorm>(parameters_, "last", width),
+                recomputed),
         values_(testing::normals(laid_out(), Dtype::f64, 2)),
         gradients_(laid_out(), Dtype::f64) {
     parameters_.bind(values_, gradients_);
@@ -102,6 +105,11 @@ class Stream {
   ResidualStream& operator*() { return stream_; }
   const Tensor& values() const { return *values_; }  // of all parameters
   const Tensor& gradients() const { return *gradients_; }
+  const double* value(const std::string& name) const {
+    for (const Parameter& p : parameters_.all())
+      if (p.name == name) return p.master.as<const double>();
+    throw std::invalid_argument(name);
+  }
 
  private:
   std::vector<ResidualStep> steps(float dropout) {
@@ -135,12 +143,16 @@ std::string name_of(const RecomputedBranches& policy) {
   return std::to_string(policy.branches) + (policy.keep_results ? " keeping results" : "");
 }
 
-TEST(ResidualStream, EveryWalkGivesTheSameBits) {
-  Stream stream({});
+class ResidualStreamTest : public ::testing::TestWithParam<bool> {};  // whether it is post-norm
+INSTANTIATE_TEST_SUITE_P(On, ResidualStreamTest, ::testing::Bool(),
+                         [](const auto& post) { return post.param ? "post_norm" : "pre_norm"; });
+
+TEST_P(ResidualStreamTest, EveryWalkGivesTheSameBits) {
+  Stream stream({}, 0, GetParam());
   const std::vector<double> expected = stream.evaluated();
   OwnedTensor dh({batch, seq, width}, Dtype::f64);
   for (const RecomputedBranches& policy : policies())
-    EXPECT_EQ(Stream(policy).trained(*dh), expected) << name_of(policy);
+    EXPECT_EQ(Stream(policy, 0, GetParam()).trained(*dh), expected) << name_of(policy);
   std::string seen;
   const auto note = [&](int k, const Tensor&) { seen += std::to_string(k); };
   EXPECT_EQ(stream.normed([&](const Tensor& h, const Tensor& out) { (*stream).observe(stream.ctx, h, out, note); }),
@@ -156,11 +168,11 @@ TEST(ResidualStream, EveryWalkGivesTheSameBits) {
             expected);
 }
 
-TEST(ResidualStream, GradientsEqualFiniteDifferencesForEveryPolicy) {
+TEST_P(ResidualStreamTest, GradientsEqualFiniteDifferencesForEveryPolicy) {
   for (const RecomputedBranches& policy : policies())
     for (const float dropout : {0.0f, 0.4f}) {
       SCOPED_TRACE(name_of(policy));
-      Stream stream(policy, dropout);
+      Stream stream(policy, dropout, GetParam());
       OwnedTensor dh({batch, seq, width}, Dtype::f64);
       stream.trained(*dh);
       const auto loss = [&] {
@@ -173,13 +185,35 @@ TEST(ResidualStream, GradientsEqualFiniteDifferencesForEveryPolicy) {
     }
 }
 
-TEST(ResidualStream, RecomputeRunsGroupsAgainWithoutTheirLastOutput) {
+TEST_P(ResidualStreamTest, RecomputeRunsGroupsAgainWithoutTheirLastOutput) {
   OwnedTensor dh({batch, seq, width}, Dtype::f64);
   for (const auto& [recomputed, order] :
        {std::pair{0, "012"}, std::pair{1, "0122-1-0-"}, std::pair{2, "0122-01-"}, std::pair{3, "012012-"}}) {
-    Stream stream({recomputed, false});
+    Stream stream({recomputed, false}, 0, GetParam());
     stream.trained(*dh);
     EXPECT_EQ(stream.log, order) << recomputed;
+  }
+}
+
+// x <- norm(x + branch(x)), written out; the branch is 2 x + bias.
+TEST(ResidualStream, PostNormNormalisesTheStreamBehindEveryBranch) {
+  Stream stream({}, 0, true);
+  const std::vector<double> found = stream.evaluated();
+  for (std::int64_t row = 0; row < batch * seq; ++row) {
+    double x[width];
+    std::copy_n(stream.input->as<double>() + row * width, width, x);
+    for (int k = 0; k < branches; ++k) {
+      const std::string number = std::to_string(k);
+      const double *gain = stream.value("norm." + number + ".weight"),
+                   *shift = stream.value("norm." + number + ".bias");
+      const double* bias = stream.value("bias." + number);
+      double mean = 0, square = 0;
+      for (int j = 0; j < width; ++j) mean += (x[j] = 3 * x[j] + bias[j]) / width;
+      for (int j = 0; j < width; ++j) square += (x[j] - mean) * (x[j] - mean) / width;
+      for (int j = 0; j < width; ++j)
+        x[j] = (x[j] - mean) / std::sqrt(square + LayerNorm::epsilon) * gain[j] + shift[j];
+    }
+    for (int j = 0; j < width; ++j) EXPECT_NEAR(found[static_cast<std::size_t>(row * width + j)], x[j], 1e-12);
   }
 }
 

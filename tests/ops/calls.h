@@ -28,8 +28,9 @@ inline kernels::LayerNormArgs norm_args(const Tensor& x, const Norm& norm, const
 }
 
 inline kernels::LayerNormBackwardArgs norm_backward_args(const Tensor& dy, const Tensor& x, const Norm& norm,
-                                                         const Tensor& dx, bool add, const NormGradients& g) {
-  return {dy.rows(), x.rows(), norm.gain, norm.mean, norm.rstd, dx.rows(), add, g.dgain, g.dbias};
+                                                         const Tensor& dx, kernels::HeldGradient held,
+                                                         const NormGradients& g) {
+  return {dy.rows(), x.rows(), norm.gain, norm.mean, norm.rstd, dx.rows(), held, g.dgain, g.dbias};
 }
 
 // As in a layer: no dropout without a step.

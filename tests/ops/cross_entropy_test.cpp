@@ -91,7 +91,11 @@ TEST_P(CrossEntropyTest, LossesOfTheHeadAreAsExactAsAPlainLoop) {
        {Sizes{1, 1, 1}, Sizes{1, 17, 256}, Sizes{17, 33, 7}, Sizes{513, 17, 256}, Sizes{9001, 4, 200}}) {
     const Operand hidden = normals({s.rows, s.width}, 1), weight = normals({s.vocabulary, s.width}, 2);
     const Operand targets = tokens({s.rows}, s.vocabulary), losses = result({s.rows}, exact());
-    ops::cross_entropy(ctx, {hidden, weight, targets, losses});
+    const Operand bias = normals({s.vocabulary}, exact(), 4);
+    const bool biased = s.width == 17;
+    ops::CrossEntropy head{hidden, weight, targets, losses};
+    if (biased) head.bias = bias;
+    ops::cross_entropy(ctx, head);
     expect_as_exact_as_plain("losses", losses, [&](auto zero) {
       using T = decltype(zero);
       const auto row = [&](std::int64_t r) {
@@ -99,13 +103,20 @@ TEST_P(CrossEntropyTest, LossesOfTheHeadAreAsExactAsAPlainLoop) {
         for (std::int64_t i = 0; i < s.vocabulary * s.width; ++i)
           logits[static_cast<std::size_t>(i / s.width)] +=
               static_cast<T>(hidden.at(r * s.width + i % s.width)) * static_cast<T>(weight.at(i));
+        for (std::int64_t v = 0; v < s.vocabulary && biased; ++v)
+          logits[static_cast<std::size_t>(v)] += static_cast<T>(bias.at(v));
         return logits;
       };
       return plain<T>(s.rows, s.vocabulary, targets, row, nullptr);
     });
     const Operand again = result({s.rows}, exact()), dhidden = result({s.rows, s.width});
-    const Operand dweight = filled({s.vocabulary, s.width}, exact(), 0);
-    ops::cross_entropy(ctx, {hidden, weight, targets, again, 0.5, dhidden, dweight});
+    const Operand dweight = filled({s.vocabulary, s.width}, exact(), 0), dbias = filled({s.vocabulary}, exact(), 0);
+    head.losses = again;
+    head.scale = 0.5;
+    head.dhidden = dhidden;
+    head.dweight = dweight;
+    if (biased) head.dbias = dbias;
+    ops::cross_entropy(ctx, head);
     EXPECT_EQ(again.raw(), losses.raw()) << "with a gradient";
   }
 }
@@ -149,15 +160,23 @@ TEST_P(CrossEntropyTest, GradientsEqualFiniteDifferences) {
   if (compute() != Dtype::f64) return;
   const Operand hidden = normals({2, 5, 6}, 1), weight = normals({13, 6}, 2), targets = tokens({2, 5}, 13);
   const Operand losses = result({2, 5}), dhidden = result({2, 5, 6}), dweight = filled({13, 6}, exact(), 0);
+  const Operand bias = normals({13}, 3), dbias = filled({13}, exact(), 0);
+  ops::CrossEntropy head{hidden, weight, targets, losses, 0.25};
+  head.bias = bias;
   const auto loss = [&] {
-    ops::cross_entropy(ctx, {hidden, weight, targets, losses});
+    ops::cross_entropy(ctx, head);
     double total = 0;
     for (std::int64_t i = 0; i < 10; ++i) total += losses->as<double>()[i];
     return 0.25 * total;
   };
-  ops::cross_entropy(ctx, {hidden, weight, targets, losses, 0.25, dhidden, dweight});
+  ops::CrossEntropy with_gradients = head;
+  with_gradients.dhidden = dhidden;
+  with_gradients.dweight = dweight;
+  with_gradients.dbias = dbias;
+  ops::cross_entropy(ctx, with_gradients);
   expect_gradient("dhidden", hidden, dhidden, loss);
   expect_gradient("dweight", weight, dweight, loss);
+  expect_gradient("dbias", bias, dbias, loss);
 }
 
 TEST_P(CrossEntropyTest, LargeLogitsDoNotOverflow) {

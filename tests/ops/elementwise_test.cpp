@@ -1,4 +1,4 @@
-// The small ops: fill, copy, sum, column_sum, copy_rows.
+// The small ops: fill, copy, add, sum, column_sum, copy_rows.
 #include "kernels/elementwise/elementwise.h"
 
 #include <limits>
@@ -10,6 +10,7 @@
 namespace longstride::testing {
 namespace {
 
+using kernels::AddArgs;
 using kernels::ColumnSumArgs;
 using kernels::CopyArgs;
 using kernels::CopyRowsArgs;
@@ -48,6 +49,18 @@ TEST_P(ElementwiseTest, RoundsToTheNearest) {
   run(CopyArgs{x, y}, {&y});
   const std::vector<double> found = y.found();
   for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], rounded(x.values()[i], compute())) << i;
+}
+
+TEST_P(ElementwiseTest, AddsWithOneRounding) {
+  for (const std::int64_t count : counts)
+    for (const Dtype type : {compute(), exact()})
+      for (const std::int64_t skipped : {0, 1}) {
+        Operand x = normals({count + 1}, 1), to = normals({count + 1}, type, 2, 3);
+        run(AddArgs{after(x, skipped), after(to, skipped)}, {&to});
+        const std::vector<double> found = to.found();
+        for (std::int64_t i = skipped; i <= count; ++i)
+          ASSERT_EQ(found[static_cast<std::size_t>(i)], rounded(x.at(i) + to.at(i), type)) << i;
+      }
 }
 
 TEST_P(ElementwiseTest, SumsInDouble) {

@@ -14,6 +14,8 @@ struct Case {
   std::vector<std::pair<std::int64_t, std::int64_t>> tables;  // divisor, size
 };
 
+constexpr double scales[] = {1, 2.5};
+
 const Case small{3, 60, 17, 11, {{15, 4}, {3, 5}, {1, 3}}};
 const Case cases[] = {
     small,
@@ -70,8 +72,10 @@ class EmbeddingTest : public OpTest {
                        static_cast<std::uint32_t>(below));
     return with_values(shape, Dtype::u8, std::move(values));
   }
-  EmbeddingArgs args(const Tables& t, const Tensor& text, const Tensor& y, std::int64_t first = 0) const {
+  EmbeddingArgs args(const Tables& t, const Tensor& text, const Tensor& y, std::int64_t first = 0,
+                     double scale = 1) const {
     EmbeddingArgs out;
+    out.scale = scale;
     t.fill(out);
     out.tokens = text;
     out.y = y;
@@ -84,10 +88,11 @@ LONGSTRIDE_OP_TESTS(EmbeddingTest);
 TEST_P(EmbeddingTest, SumsTheTokenBeforeAndThePositionsOfTheSlot) {
   for (const Case& c : cases)
     for (const std::int64_t first : {0, 5}) {
+      const double scale = scales[first / 5];
       const Tables t = tables(c, 1);
       const Operand text = tokens({c.batch, c.seq}, c.vocabulary);
       Operand y = result({c.batch, c.seq, c.width});
-      run(args(t, text, y, first), {&y});
+      run(args(t, text, y, first, scale), {&y});
       expect_as_exact_as_plain("y", y, [&](auto zero) {
         using T = decltype(zero);
         std::vector<T> out(static_cast<std::size_t>(y->count()));
@@ -95,6 +100,7 @@ TEST_P(EmbeddingTest, SumsTheTokenBeforeAndThePositionsOfTheSlot) {
           t.each_row(text, i / c.seq, i % c.seq, first, [&](int table, std::int64_t row) {
             for (std::int64_t j = 0; j < c.width; ++j)
               out[static_cast<std::size_t>(i * c.width + j)] +=
+                  (table < 2 ? static_cast<T>(scale) : 1) *
                   static_cast<T>(t.all[static_cast<std::size_t>(table)].at(row * c.width + j));
           });
         return out;
@@ -104,22 +110,24 @@ TEST_P(EmbeddingTest, SumsTheTokenBeforeAndThePositionsOfTheSlot) {
 
 TEST_P(EmbeddingTest, GradientsAreAsExactAsAPlainLoopAndAccumulate) {
   for (const Case& c : cases)
-    for (const std::int64_t first : {0, 5, 1000}) {
+    for (const auto& [first, scale] : {std::pair{0, 1.0}, {0, 2.5}, {5, 2.5}, {1000, 1.0}}) {
       Tables g = tables(c, 1);
       const Operand text = tokens({c.batch, c.seq}, c.vocabulary), dy = normals({c.batch, c.seq, c.width}, 20);
-      ops::run(ctx, EmbeddingBackwardArgs{args(g, text, dy, first)});
+      ops::run(ctx, EmbeddingBackwardArgs{args(g, text, dy, first, scale)});
       for (std::size_t table = 0; table < g.all.size(); ++table)
-        expect_as_exact_as_plain("table " + std::to_string(table), g.all[table], [&](auto zero) {
-          using T = decltype(zero);
-          std::vector<T> sums(g.all[table].values().begin(), g.all[table].values().end());
-          for (std::int64_t i = 0; i < c.batch * c.seq; ++i)
-            g.each_row(text, i / c.seq, i % c.seq, first, [&](int which, std::int64_t row) {
-              if (static_cast<std::size_t>(which) != table) return;
-              for (std::int64_t j = 0; j < c.width; ++j)
-                sums[static_cast<std::size_t>(row * c.width + j)] += static_cast<T>(dy.at(i * c.width + j));
+        expect_as_exact_as_plain(
+            "table " + std::to_string(table), g.all[table], [&, at = first, by = scale](auto zero) {
+              using T = decltype(zero);
+              std::vector<T> sums(g.all[table].values().begin(), g.all[table].values().end());
+              for (std::int64_t i = 0; i < c.batch * c.seq; ++i)
+                g.each_row(text, i / c.seq, i % c.seq, at, [&](int which, std::int64_t row) {
+                  if (static_cast<std::size_t>(which) != table) return;
+                  for (std::int64_t j = 0; j < c.width; ++j)
+                    sums[static_cast<std::size_t>(row * c.width + j)] +=
+                        (which < 2 ? static_cast<T>(by) : 1) * static_cast<T>(dy.at(i * c.width + j));
+                });
+              return sums;
             });
-          return sums;
-        });
     }
 }
 

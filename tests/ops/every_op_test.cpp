@@ -46,12 +46,14 @@ std::vector<OwnedTensor> run_everything(Context& ctx, Dtype d) {
   ops::linear_backward_input_gelu(ctx, x, normals({width, inner}, d, 8), pre, dpre, fresh({inner}, d));
   const Tensor y = fresh({batch, seq, width}, d), mean = fresh({rows}, d), rstd = fresh({rows}, d);
   ops::run(ctx, norm_args(x, {g, h, mean, rstd}, y));
-  ops::run(ctx, norm_backward_args(dx, x, {g, g, mean, rstd}, y, true, {fresh({width}, d), fresh({width}, d)}));
+  ops::run(ctx, norm_backward_args(dx, x, {g, g, mean, rstd}, y, kernels::HeldGradient::of_x,
+                                   {fresh({width}, d), fresh({width}, d)}));
   const Tensor sum = fresh({batch, seq, width}, d), dbranch = fresh({batch, seq, width}, d);
   dropout_add_layer_norm(ctx, dx, x, sum, {0.3f, 1}, {g, h, mean, rstd}, fresh({batch, seq, width}, d));
-  layer_norm_backward_dropout(
-      ctx, norm_backward_args(x, sum, {g, g, mean, rstd}, y, false, {fresh({width}, d), fresh({width}, d)}), y,
-      {0.3f, 1}, dbranch, fresh({width}, d));
+  layer_norm_backward_dropout(ctx,
+                              norm_backward_args(x, sum, {g, g, mean, rstd}, y, kernels::HeldGradient::none,
+                                                 {fresh({width}, d), fresh({width}, d)}),
+                              y, {0.3f, 1}, dbranch, fresh({width}, d));
   embed(ctx, embedding(g, head, {{64, normals({11, width}, d, 9)}, {1, normals({64, width}, d, 10)}}), bytes,
         fresh({batch, seq, width}, d));
   const Tensor start = fresh({width}, d), table = fresh({256, width}, d), row = fresh({11, width}, d);

@@ -9,6 +9,7 @@ namespace {
 
 using kernels::DropoutAddLayerNormArgs;
 using kernels::DropoutArgs;
+using kernels::HeldGradient;
 using kernels::LayerNormArgs;
 using kernels::LayerNormBackwardArgs;
 using kernels::LayerNormBackwardDropoutArgs;
@@ -27,7 +28,9 @@ struct Branch {
   Operand dy, dx, dbranch, dgain, dbias, branch_sums;
 
   LayerNormArgs norm(const Tensor& x) const { return {x, gain, bias, y, mean, rstd}; }
-  LayerNormBackwardArgs backward(bool add) const { return {dy, residual, gain, mean, rstd, dx, add, dgain, dbias}; }
+  LayerNormBackwardArgs backward(HeldGradient held = {}) const {
+    return {dy, residual, gain, mean, rstd, dx, held, dgain, dbias};
+  }
   std::string text() const {
     return std::to_string(rows) + " x " + std::to_string(width) + ", residual " + kernels::name_of(residual->dtype());
   }
@@ -69,8 +72,8 @@ struct Gradients {
 
 // From the statistics passed to the op.
 template <class T>
-Gradients<T> plain_backward(const Branch& b, bool add) {
-  const T n = static_cast<T>(b.width);
+Gradients<T> plain_backward(const Branch& b, HeldGradient held = {}) {
+  const T n = static_cast<T>(b.width), joins = held == HeldGradient::of_y;
   Gradients<T> out;
   out.dgain.assign(b.dgain.values().begin(), b.dgain.values().end());
   out.dbias.assign(b.dbias.values().begin(), b.dbias.values().end());
@@ -79,7 +82,8 @@ Gradients<T> plain_backward(const Branch& b, bool add) {
     const T mean = static_cast<T>(means[static_cast<std::size_t>(r)]);
     const T rstd = static_cast<T>(rstds[static_cast<std::size_t>(r)]);
     const auto h = [&](std::int64_t j) { return (static_cast<T>(b.residual.at(r * b.width + j)) - mean) * rstd; };
-    const auto dy = [&](std::int64_t j) { return static_cast<T>(b.dy.at(r * b.width + j)); };
+    const auto before = [&](std::int64_t j) { return static_cast<T>(b.dx.at(r * b.width + j)); };
+    const auto dy = [&](std::int64_t j) { return static_cast<T>(b.dy.at(r * b.width + j)) + joins * before(j); };
     T sum_g = 0, sum_gh = 0;
     for (std::int64_t j = 0; j < b.width; ++j) {
       const T g = dy(j) * static_cast<T>(b.gain.at(j));
@@ -90,7 +94,7 @@ Gradients<T> plain_backward(const Branch& b, bool add) {
     }
     for (std::int64_t j = 0; j < b.width; ++j) {
       const T d = rstd * (dy(j) * static_cast<T>(b.gain.at(j)) - sum_g / n - h(j) * (sum_gh / n));
-      out.dx.push_back(add ? static_cast<T>(b.dx.at(r * b.width + j)) + d : d);
+      out.dx.push_back(held == HeldGradient::of_x ? before(j) + d : d);
     }
   }
   return out;
@@ -208,11 +212,11 @@ TEST_P(LayerNormTest, IsAsExactAsAPlainLoop) {
 TEST_P(LayerNormTest, GradientsAreAsExactAsAPlainLoopAndAccumulate) {
   each_branch([&](Branch b) {
     ops::run(ctx, b.norm(b.residual));
-    for (const bool add : {false, true}) {
-      run(b.backward(add), {&b.dx, &b.dgain, &b.dbias});
+    for (const HeldGradient held : {HeldGradient::none, HeldGradient::of_x, HeldGradient::of_y}) {
+      run(b.backward(held), {&b.dx, &b.dgain, &b.dbias});
       const auto expect = [&](const char* name, const Operand& found, auto which) {
         expect_as_exact_as_plain(std::string(name) + ' ' + b.text(), found,
-                                 [&](auto zero) { return which(plain_backward<decltype(zero)>(b, add)); });
+                                 [&](auto zero) { return which(plain_backward<decltype(zero)>(b, held)); });
       };
       if (b.width > 1) expect("dx", b.dx, [](auto g) { return g.dx; });
       expect("dgain", b.dgain, [](auto g) { return g.dgain; });
@@ -242,11 +246,11 @@ TEST_P(LayerNormTest, FusedKernelsGiveTheSameBitsAsPlainOnes) {
         expect_as_exact_as_plain("fused y " + b.text(), b.y,
                                  [&](auto zero) { return plain<decltype(zero)>(b, sum, Result::y); });
       }
-
+      const HeldGradient held = p < 0.1f ? HeldGradient::of_y : HeldGradient::of_x;
       ops::run(ctx, b.norm(b.residual));
-      run(b.backward(true), {&b.dx, &b.dgain, &b.dbias});
+      run(b.backward(held), {&b.dx, &b.dgain, &b.dbias});
       const auto dx = b.dx.raw(), dgain = b.dgain.raw(), dbias = b.dbias.raw();
-      const LayerNormBackwardDropoutArgs back{b.backward(true), dropout(b.dx, b.dbranch, p, first), b.branch_sums};
+      const LayerNormBackwardDropoutArgs back{b.backward(held), dropout(b.dx, b.dbranch, p, first), b.branch_sums};
       run(back, {&b.dx, &b.dgain, &b.dbias, &b.dbranch, &b.branch_sums});
       if (same_bits) {
         EXPECT_EQ(b.dx.raw(), dx) << b.text();
@@ -254,7 +258,7 @@ TEST_P(LayerNormTest, FusedKernelsGiveTheSameBitsAsPlainOnes) {
         EXPECT_EQ(b.dbias.raw(), dbias) << b.text();
       } else if (b.width > 1) {
         expect_as_exact_as_plain("fused dx " + b.text(), b.dx,
-                                 [&](auto zero) { return plain_backward<decltype(zero)>(b, true).dx; });
+                                 [&](auto zero) { return plain_backward<decltype(zero)>(b, held).dx; });
       }
       const std::vector<double> dbranch = b.dbranch.found();
       expect_dropped(b.dbranch, dropped(b.dx.found(), nullptr, back.dropout), "dbranch " + b.text());
@@ -273,10 +277,10 @@ TEST_P(LayerNormTest, FusedKernelsGiveTheSameBitsAsPlainOnes) {
 TEST_P(LayerNormTest, AGradientThatPassesUnchangedNeedsNoCopy) {
   if (residual_types().back() != compute()) return;  // fp16, whose stream is fp32
   for (const std::int64_t width : widths())
-    for (const bool add : {false, true}) {
+    for (const HeldGradient held : {HeldGradient::none, HeldGradient::of_x, HeldGradient::of_y}) {
       Branch b = branch(compute(), rows_for(width), width);
       ops::run(ctx, b.norm(b.residual));
-      const LayerNormBackwardArgs norm = b.backward(add);
+      const LayerNormBackwardArgs norm = b.backward(held);
       run(LayerNormBackwardDropoutArgs{norm, dropout(b.dx, b.dbranch, 0), b.branch_sums},
           {&b.dx, &b.dgain, &b.dbias, &b.dbranch, &b.branch_sums});
       const auto bits = [&] { return std::vector{b.dx.raw(), b.dgain.raw(), b.dbias.raw(), b.branch_sums.raw()}; };
@@ -306,16 +310,15 @@ TEST_P(LayerNormTest, ResultsMayOverwriteArguments) {
   }
   EXPECT_EQ(b.y.raw(), y);
   ops::run(ctx, b.norm(b.residual));
-  const LayerNormBackwardArgs back = b.backward(false);
+  LayerNormBackwardArgs back = b.backward();
   ops::run(ctx, LayerNormBackwardDropoutArgs{back, dropout(b.dx, b.dbranch)});
   run(LayerNormBackwardDropoutArgs{back, dropout(b.dx, b.dy)}, {&b.dy});
   EXPECT_EQ(b.dy.raw(), b.dbranch.raw());
   if (compute() != exact()) return;
   b.dy.reset();
   const auto dx = b.dx.raw();
-  LayerNormBackwardArgs in_place = back;
-  in_place.dx = b.dy;
-  run(in_place, {&b.dy});
+  back.dx = b.dy;
+  run(back, {&b.dy});
   EXPECT_EQ(b.dy.raw(), dx);
 }
 
@@ -351,12 +354,12 @@ TEST_P(LayerNormTest, RowsMayBeApartAndUnaligned) {
               return plain<decltype(zero)>(b, b.residual.values(), Result::y);
             });
 
-          ops::run(ctx, b.backward(false));
+          ops::run(ctx, b.backward());
           const std::vector<double> dx = b.dx.found(), dgain = b.dgain.found();
           b.dgain.reset();
           const Tensor rows_of_dy(part(dy).data(), compute(), {1, rows, width}, {0, width + 4, 1});
           ops::run(ctx, kernels::CopyRowsArgs{b.dy->reshape({1, rows, width}), rows_of_dy});
-          LayerNormBackwardArgs back = b.backward(false);
+          LayerNormBackwardArgs back = b.backward();
           back.dy = part(dy);
           ops::run(ctx, back);
           if (same_bits) {
@@ -364,9 +367,9 @@ TEST_P(LayerNormTest, RowsMayBeApartAndUnaligned) {
             ASSERT_EQ(b.dgain.found(), dgain) << "dgain " << b.text() << " from " << begin;
           } else {
             expect_as_exact_as_plain("dx " + b.text(), b.dx,
-                                     [&](auto zero) { return plain_backward<decltype(zero)>(b, false).dx; });
+                                     [&](auto zero) { return plain_backward<decltype(zero)>(b).dx; });
             expect_as_exact_as_plain("dgain " + b.text(), b.dgain,
-                                     [&](auto zero) { return plain_backward<decltype(zero)>(b, false).dgain; });
+                                     [&](auto zero) { return plain_backward<decltype(zero)>(b).dgain; });
           }
         }
 }
@@ -375,7 +378,7 @@ TEST_P(LayerNormTest, RowsMayBeApartAndUnaligned) {
 TEST_P(LayerNormTest, AWidthOfOneGivesTheBiasAndNoGradient) {
   Branch b = branch(exact(), 9, 1);
   ops::run(ctx, b.norm(b.residual));
-  ops::run(ctx, b.backward(false));
+  ops::run(ctx, b.backward());
   const std::vector<double> y = b.y.found(), dx = b.dx.found(), rstd = b.rstd.found();
   EXPECT_EQ(b.dgain.found(), b.dgain.values());
   for (std::int64_t r = 0; r < 9; ++r) {
@@ -399,7 +402,7 @@ TEST_P(LayerNormTest, GradientsEqualFiniteDifferences) {
   Branch b = branch(exact(), 70, 7);
   const Operand dgain = filled({7}, exact(), 0), dbias = filled({7}, exact(), 0);
   // The residual stream's own gradient bypasses the norm: loss = <y, dy> + <x, dx>.
-  LayerNormBackwardArgs back = b.backward(true);
+  LayerNormBackwardArgs back = b.backward(HeldGradient::of_x);
   back.dgain = dgain;
   back.dbias = dbias;
   const auto loss = [&] {
@@ -484,9 +487,8 @@ TEST_P(LayerNormTest, RefusesWhatDoesNotMatch) {
   // A branch's gradient may be absent only if it is dx.
   for (const Dtype residual : residual_types()) {
     const Branch c = branch(residual, 3, 8);
-    EXPECT_THROW(ops::run(ctx, LayerNormBackwardDropoutArgs{c.backward(false), dropout(c.dx, {}, 0.4f)}),
-                 InternalError);
-    const LayerNormBackwardDropoutArgs without{c.backward(false), dropout(c.dx, {}, 0)};
+    EXPECT_THROW(ops::run(ctx, LayerNormBackwardDropoutArgs{c.backward(), dropout(c.dx, {}, 0.4f)}), InternalError);
+    const LayerNormBackwardDropoutArgs without{c.backward(), dropout(c.dx, {}, 0)};
     if (residual == compute())
       EXPECT_NO_THROW(ops::run(ctx, without));
     else

@@ -59,13 +59,13 @@ generation::Weights Decoder::generation_weights(const ResidualStream::Caches& ca
     const kernels::DecodeCache& cache = attention_cache(caches, k).rows;
     generation::LayerWeights layer;
     layer.qkv = value(qkv.weight());
-    layer.qkv_bias = value(qkv.bias());
+    layer.qkv_bias = qkv.bias();
     layer.output = value(output.weight());
-    layer.output_bias = value(output.bias());
+    layer.output_bias = output.bias();
     layer.inner = value(inner.weight());
-    layer.inner_bias = value(inner.bias());
+    layer.inner_bias = inner.bias();
     layer.outer = value(outer.weight());
-    layer.outer_bias = value(outer.bias());
+    layer.outer_bias = outer.bias();
     layer.attention_gain = master(block.attention_norm->gain());
     layer.attention_bias = master(block.attention_norm->bias());
     layer.feed_forward_gain = master(block.feed_forward_norm->gain());
