@@ -69,14 +69,29 @@ CASES = {
     "beyond_rotary_fixed": case(attention("interleaved", FIXED, summary=2), width=32, key_ratio=0.5, rotary_base=100.0),
     "beyond_query_key_norm_fixed": case(
         attention("multihead", FIXED, summary=2), width=20, query_key_norm=True),
+    # Other forms of blocks, embedding and output: Transformer-XL's, without its attention; GPT-2's; a gated one.
+    "form_transformer_xl": case(
+        attention("interleaved", ["dense"]), n=37, positions="none", rotary_base=10000.0, norm="post",
+        activation="relu", attention_bias=False, tied_output=True, output_bias=True, embedding_scale=True),
+    "form_post_norm": case(attention("merged", FIXED, summary=2), layers=3, norm="post"),
+    "form_gpt2": case(attention("interleaved", STRIDED), activation="gelu", tied_output=True),
+    "form_geglu": case(
+        attention("interleaved", ["dense"]), activation="geglu", feed_forward_ratio=2.0, attention_bias=False,
+        feed_forward_bias=False, output_bias=True, embedding_scale=True),
+    "form_unbiased": case(attention("merged", FIXED, summary=2), feed_forward_bias=False),
     "one_position": case(attention("merged", FIXED, summary=2), n=1, context=16, width=16, heads=2),
 }
 
 
-def training(pattern, dropout=0.0, key_ratio=1.0, **more):
+FORM = {"norm": "post", "activation": "relu", "attention_bias": False, "tied_output": True, "output_bias": True,
+        "embedding_scale": True}
+
+
+def training(pattern, dropout=0.0, key_ratio=1.0, form=None, **more):
     """Twenty steps from the golden parameters, on a fresh batch each; recipe keys as in `train:`, and the optimizer."""
     train = {"steps": 24, "lr": 3e-3, "warmup": 6, "weight_decay": 0.1, "clip": 1.5, "ema": 0.9, "seed": 7, **more}
-    return {**case(pattern, dropout=dropout, **({} if key_ratio == 1.0 else {"key_ratio": key_ratio})), "train": train, "taken": 20}
+    model = {**({} if key_ratio == 1.0 else {"key_ratio": key_ratio}), **(form or {})}
+    return {**case(pattern, dropout=dropout, **model), "train": train, "taken": 20}
 
 
 TRAINING = {
@@ -86,11 +101,14 @@ TRAINING = {
     "training_dropout": training(attention("multihead", STRIDED), dropout=0.3, seed=0x123456789ABCDEF),
     # The matrices of queries and keys are wide here, those of values square, feed-forward weights wide and tall.
     "training_muon": training(attention("merged", STRIDED), optimizer="muon", key_ratio=0.5),
+    # Post-norm with dropout, and a table whose gradient comes from both ends and which has weight decay once.
+    "training_transformer_xl": training(attention("interleaved", ["dense"]), dropout=0.2, form=FORM),
 }
 
 
 INITIAL = {
     "initial_fixed": {**CASES["fixed_merged"], "seed": 1},
     "initial_image": {**CASES["image_cycle"], "seed": 0x123456789ABCDEF},
+    "initial_own_deviation": {**case(attention("interleaved", ["dense"]), init_deviation=0.02), "seed": 3},
     "initial_deviation": {**case(attention("interleaved", ["dense"]), init="deviation"), "seed": 2},
 }

@@ -53,8 +53,11 @@ def dropout(p, seed, step):
 
 def deviation(model, name, shape):
     """Of an initial weight; 0 if all are zero."""
-    if name.endswith(".bias") or name == "output.weight":
+    if name.endswith(".bias"):
         return 0.0
+    own = model.model.get("init_deviation", 0.0)
+    if own > 0 or name == "output.weight":
+        return own
     fan_in = shape[-1] * (len(model.positions) if ".position." in name else 1)
     value = 0.125 / fan_in
     if model.model.get("init", "variance") == "variance":

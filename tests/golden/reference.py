@@ -71,6 +71,10 @@ class Reference:
         self.attention = model["attention"]
         self.rotary_base = model.get("rotary_base", 0)
         self.query_key_norm = model.get("query_key_norm", False)
+        self.post_norm = model.get("norm", "pre") == "post"
+        self.activation = model.get("activation", "sigmoid_gelu")
+        self.tied = model.get("tied_output", False)
+        self.scale = math.sqrt(self.width) if model.get("embedding_scale", False) else 1.0
         if model.get("positions", "attention") == "none":
             self.positions = []
         elif model.get("positions", "attention") == "attention":
@@ -92,9 +96,10 @@ class Reference:
         for t, (rows, _) in enumerate(self.positions):
             shapes[f"embedding.position.{t}.weight"] = (rows, d)
 
-        def linear(name, out, inputs):
+        def linear(name, out, inputs, biased):
             shapes[name + ".weight"] = (out, inputs)
-            shapes[name + ".bias"] = (out,)
+            if self.model.get(biased, True):
+                shapes[name + ".bias"] = (out,)
 
         def norm(name):
             shapes[name + ".weight"] = (d,)
@@ -102,17 +107,25 @@ class Reference:
 
         for k in range(self.layers):
             norm(f"layers.{k}.attention_norm")
-            linear(f"layers.{k}.attention.query_key_value", h * (2 * self.key_size + self.value_size), d)
-            linear(f"layers.{k}.attention.output", d, h * self.value_size)
+            linear(f"layers.{k}.attention.query_key_value", h * (2 * self.key_size + self.value_size), d,
+                   "attention_bias")
+            linear(f"layers.{k}.attention.output", d, h * self.value_size, "attention_bias")
             norm(f"layers.{k}.feed_forward_norm")
-            linear(f"layers.{k}.feed_forward.inner", self.inner, d)
-            linear(f"layers.{k}.feed_forward.outer", d, self.inner)
-        norm("final_norm")
-        shapes["output.weight"] = (256, d)
+            linear(f"layers.{k}.feed_forward.inner", self.inner * (2 if self.activation == "geglu" else 1), d,
+                   "feed_forward_bias")
+            linear(f"layers.{k}.feed_forward.outer", d, self.inner, "feed_forward_bias")
+        if not self.post_norm:
+            norm("final_norm")
+        if not self.tied:
+            shapes["output.weight"] = (256, d)
+        if self.model.get("output_bias", False):
+            shapes["output.bias"] = (256,)
         return shapes
 
     def stacked(self, name):
         """The rows of each of the matrices stacked in a weight."""
+        if name.endswith("inner.weight") and self.activation == "geglu":
+            return [self.inner, self.inner]
         if name.endswith("query_key_value.weight"):
             return [self.heads * self.key_size, self.heads * self.key_size, self.heads * self.value_size]
         return [self.shapes()[name][0]]
@@ -140,12 +153,16 @@ class Reference:
             x = torch.view_as_real(turned).reshape(x.shape)
         return x
 
+    def linear(self, p, name, x):
+        y = x @ p[name + ".weight"].T
+        return y + p[name + ".bias"] if name + ".bias" in p else y
+
     def attend(self, p, x, layer):
         """W_p attention(x) + b_p, (batch, n, width)."""
         batch, n, _ = x.shape
         h, dk, dv = self.heads, self.key_size, self.value_size
         name = f"layers.{layer}.attention"
-        qkv = x @ p[name + ".query_key_value.weight"].T + p[name + ".query_key_value.bias"]
+        qkv = self.linear(p, name + ".query_key_value", x)
         q = qkv[..., : h * dk].reshape(batch, n, h, dk).transpose(1, 2)
         k = qkv[..., h * dk : 2 * h * dk].reshape(batch, n, h, dk).transpose(1, 2)
         v = qkv[..., 2 * h * dk :].reshape(batch, n, h, dv).transpose(1, 2)
@@ -158,7 +175,7 @@ class Reference:
         scores = scores.masked_fill(empty[..., None], 0.0)
         weights = torch.softmax(scores, -1).masked_fill(~allowed, 0.0)
         o = (weights @ v).transpose(1, 2).reshape(batch, n, h * dv)
-        return o @ p[name + ".output.weight"].T + p[name + ".output.bias"]
+        return self.linear(p, name + ".output", o)
 
     def norm(self, p, name, x):
         mean = x.mean(-1, keepdim=True)
@@ -167,8 +184,21 @@ class Reference:
 
     def feed_forward(self, p, x, layer):
         name = f"layers.{layer}.feed_forward"
-        z = x @ p[name + ".inner.weight"].T + p[name + ".inner.bias"]
-        return z * torch.sigmoid(1.702 * z) @ p[name + ".outer.weight"].T + p[name + ".outer.bias"]
+        return self.linear(p, name + ".outer", self.activate(self.linear(p, name + ".inner", x)))
+
+    def activate(self, z):
+        def gelu(x):
+            return x * (1 + torch.erf(x / math.sqrt(2))) / 2
+
+        if self.activation == "sigmoid_gelu":
+            return z * torch.sigmoid(1.702 * z)
+        if self.activation == "relu":
+            return z * (z > 0)
+        if self.activation == "gelu":
+            return gelu(z)
+        if self.activation == "geglu":
+            return gelu(z[..., : self.inner]) * z[..., self.inner :]
+        raise ValueError(f"unknown activation {self.activation!r}")
 
     def losses(self, p, tokens, keep=None):
         """-log p(x_i | x_<i) in nats of every position, (batch, n). `keep(layer, branch, y)` applies dropout."""
@@ -176,13 +206,22 @@ class Reference:
         tokens = tokens.long()
         batch, n = tokens.shape
         slots = [p["embedding.start"].expand(batch, 1, -1), p["embedding.token.weight"][tokens[:, :-1]]]
-        hidden = torch.cat(slots, dim=1)
+        hidden = self.scale * torch.cat(slots, dim=1)
         i = torch.arange(n)
         for t, (_, index) in enumerate(self.positions):
             hidden = hidden + p[f"embedding.position.{t}.weight"][index(i)]
         for k in range(self.layers):
-            a = keep(k, 0, self.attend(p, self.norm(p, f"layers.{k}.attention_norm", hidden), k))
-            b = keep(k, 1, self.feed_forward(p, self.norm(p, f"layers.{k}.feed_forward_norm", hidden + a), k))
+            attention_norm, feed_forward_norm = f"layers.{k}.attention_norm", f"layers.{k}.feed_forward_norm"
+            if self.post_norm:
+                hidden = self.norm(p, attention_norm, hidden + keep(k, 0, self.attend(p, hidden, k)))
+                hidden = self.norm(p, feed_forward_norm, hidden + keep(k, 1, self.feed_forward(p, hidden, k)))
+                continue
+            a = keep(k, 0, self.attend(p, self.norm(p, attention_norm, hidden), k))
+            b = keep(k, 1, self.feed_forward(p, self.norm(p, feed_forward_norm, hidden + a), k))
             hidden = hidden + a + b
-        logits = self.norm(p, "final_norm", hidden) @ p["output.weight"].T
+        if not self.post_norm:
+            hidden = self.norm(p, "final_norm", hidden)
+        logits = hidden @ p["embedding.token.weight" if self.tied else "output.weight"].T
+        if "output.bias" in p:
+            logits = logits + p["output.bias"]
         return -torch.log_softmax(logits, -1).gather(-1, tokens[..., None])[..., 0]

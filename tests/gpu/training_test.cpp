@@ -47,6 +47,14 @@ DecoderConfig beyond_config() {
   return c;
 }
 
+// The Sparse Transformer's form with and without dropout, and every other form.
+std::vector<DecoderConfig> forms() {
+  std::vector<DecoderConfig> all = {small_config(), config_without_dropout()};
+  for (const auto& form : forms_of(small_config())) all.push_back(form.config);
+  all.push_back(forms_of(config_without_dropout()).front().config);
+  return all;
+}
+
 TrainConfig train_config(Precision precision) {
   TrainConfig c;
   c.steps = 40;
@@ -126,7 +134,7 @@ double size_of(const std::vector<double>& a) { return distance(std::vector<float
 TEST(TrainingOnTheGpu, Fp32GradientsAreAsExactAsOnTheCpu) {
   LONGSTRIDE_NEEDS_GPU();
   const TrainConfig train = train_config(Precision::fp32);
-  for (const DecoderConfig& config : {small_config(), config_without_dropout()}) {
+  for (const DecoderConfig& config : forms()) {
     Trained cpu(train, Device::cpu, config), gpu(train, Device::cuda, config);
     for (Trained* run : {&cpu, &gpu}) {
       run->step.start();
@@ -143,7 +151,7 @@ TEST(TrainingOnTheGpu, LowPrecisionGradientsStayWithinTheirRounding) {
   const std::tuple<Precision, Precision, double> cases[] = {{Precision::bf16, Precision::fp32, 0x1p-8},
                                                             {Precision::bf16, Precision::bf16, 0x1p-8},
                                                             {Precision::fp16, Precision::fp32, 0x1p-11}};
-  for (const DecoderConfig& config : {small_config(), config_without_dropout()}) {
+  for (const DecoderConfig& config : forms()) {
     const std::vector<double> exact = exact_gradients(train_config(Precision::fp32), config);
     for (const auto& [precision, residual, epsilon] : cases) {
       TrainConfig train = train_config(precision);
@@ -244,7 +252,9 @@ TEST(TrainingOnTheGpu, RecomputePoliciesGiveTheSameBits) {
   for (const auto& [precision, residual] : {std::pair{Precision::fp32, Precision::fp32},
                                             {Precision::bf16, Precision::fp32},
                                             {Precision::bf16, Precision::bf16}})
-    for (DecoderConfig config : {small_config(), config_without_dropout(), beyond_config()}) {
+    for (DecoderConfig config :
+         {small_config(), config_without_dropout(), beyond_config(), forms_of(small_config()).front().config,
+          forms_of(config_without_dropout())[1].config}) {
       TrainConfig train = train_config(precision);
       train.residual = residual;
       const std::string stored = bits_after(4, train, config);

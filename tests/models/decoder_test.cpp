@@ -1,5 +1,7 @@
 #include "framework/models/decoder/decoder.h"
 
+#include <map>
+
 #include "tests/support/model_properties.h"
 
 namespace longstride::test {
@@ -84,6 +86,71 @@ TEST(Decoder, StartsAtLogOf256BecauseTheOutputStartsAtZero) {
   toy.model().parameters().initialise(1);
   std::vector<std::uint8_t> tokens = toy_tokens(23);
   for (float l : toy.losses(tokens, 1)) EXPECT_NEAR(l, std::log(256.0f), 1e-5);
+}
+
+// Transformer-XL has 41.06 million parameters with 12 layers for enwik8 (Dai et al. 2019), which has 204 symbols. Its
+// attention adds a map of distances to every layer, and two vectors that all layers share; ours adds a start vector.
+TEST(Decoder, HasTheParametersOfTransformerXlButForItsAttention) {
+  DecoderConfig config = forms_of(toy_config()).front().config;
+  config.layers = 12;
+  config.width = 512;
+  config.heads = 8;
+  config.feed_forward_ratio = 4;
+  config.vocabulary = 204;
+  const std::int64_t distances = 12 * 512 * 512 + 2 * 512, start = 512;
+  const std::int64_t count = Decoder(config).parameters().count() - start + distances;
+  EXPECT_EQ(count, 41055436);
+  EXPECT_NEAR(static_cast<double>(count) / 1e6, 41.06, 0.005);
+}
+
+// Two maps into the feed-forward network, one of them the gate, and no vectors but those of norms and the start.
+TEST(Decoder, AGateDoublesTheInnerMapAndBiasesAreOptional) {
+  DecoderConfig config = toy_config();
+  const auto count = [&] { return Decoder(config).parameters().count(); };
+  const std::int64_t plain = count(), inner = config.inner_width(), width = config.width;
+  config.activation = kernels::Activation::geglu;
+  EXPECT_EQ(count(), plain + config.layers * (inner * width + inner));
+  config.feed_forward_bias = false;
+  EXPECT_EQ(count(), plain + config.layers * (inner * width - inner - width));
+  config.attention_bias = false;
+  EXPECT_EQ(count(), plain + config.layers * (inner * width - inner - width - 4 * width));
+}
+
+// What ranks may already exchange never changes afterwards. A tied output is final only after the embedding.
+class FinalGradients : public GradientWatcher {
+ public:
+  FinalGradients(const std::deque<Parameter>& parameters, const Context& ctx) : parameters_(parameters), ctx_(ctx) {}
+  void complete_from(const Parameter& first) override {
+    bool from_here = false;
+    if (ctx_.planning()) return;
+    for (const Parameter& p : parameters_) {
+      from_here = from_here || &p == &first;
+      if (from_here && p.decays()) seen.insert({&p, values_of(p)});
+    }
+  }
+  static std::vector<float> values_of(const Parameter& p) {
+    const float* g = p.gradient.as<const float>();
+    return {g, g + p.shape.count()};
+  }
+  std::map<const Parameter*, std::vector<float>> seen;
+
+ private:
+  const std::deque<Parameter>& parameters_;
+  const Context& ctx_;
+};
+
+TEST(Decoder, GradientsAreFinalWhenTheWatcherHearsOfThem) {
+  for (const auto& [name, config] : toy_configs()) {
+    ToyModel<float> toy(config);
+    toy.randomise();
+    FinalGradients watcher(toy.model().parameters().all(), toy.context());
+    toy.context().watcher = &watcher;
+    std::vector<std::uint8_t> tokens = toy_tokens(2 * config.context);
+    toy.loss_and_gradients(tokens, 2);
+    for (const auto& [parameter, then] : watcher.seen)
+      EXPECT_EQ(FinalGradients::values_of(*parameter), then) << name << " " << parameter->name;
+    EXPECT_GE(watcher.seen.size(), static_cast<std::size_t>(4 * config.layers)) << name;
+  }
 }
 
 }  // namespace longstride::test

@@ -79,6 +79,19 @@ DecoderConfig config_of(const json& model, const json& data) {
   config.query_key_norm = model.value("query_key_norm", false);
   config.init = named<InitReading>({{"variance", InitReading::variance}, {"deviation", InitReading::deviation}},
                                    model.value("init", "variance"));
+  config.init_deviation = model.value("init_deviation", 0.0);
+  config.norm = named<NormOrder>({{"pre", NormOrder::pre}, {"post", NormOrder::post}}, model.value("norm", "pre"));
+  using kernels::Activation;
+  config.activation = named<Activation>({{"sigmoid_gelu", Activation::sigmoid_gelu},
+                                         {"relu", Activation::relu},
+                                         {"gelu", Activation::gelu},
+                                         {"geglu", Activation::geglu}},
+                                        model.value("activation", "sigmoid_gelu"));
+  config.attention_bias = model.value("attention_bias", true);
+  config.feed_forward_bias = model.value("feed_forward_bias", true);
+  config.tied_output = model.value("tied_output", false);
+  config.output_bias = model.value("output_bias", false);
+  config.embedding_scale = model.value("embedding_scale", false);
   config.attention = pattern_of(model.at("attention"));
   return config;
 }

@@ -94,6 +94,13 @@ class Families(unittest.TestCase):
         run = self.trained("beyond", {"kind": "bytes", "context": 256}, model, residual="fp32")
         self.compare(run)
 
+    def test_the_form_of_transformer_xl(self):
+        write_dataset(self.folder / "form.h5", "bytes", sequences([4000, 1000, 1500]))
+        model = {"norm": "post", "activation": "relu", "attention_bias": False, "tied_output": True,
+                 "output_bias": True, "embedding_scale": True, "init_deviation": 0.02,
+                 "attention": {"integration": "interleaved", "parts": ["local"], "stride": 32}}
+        self.compare(self.trained("form", {"kind": "bytes", "context": 256}, model))
+
 
 if __name__ == "__main__":
     unittest.main()

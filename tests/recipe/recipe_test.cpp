@@ -77,6 +77,14 @@ TEST(Recipe, EveryKeyArrivesWhereItBelongs) {
   EXPECT_EQ(m.positions, Positions::data);
   EXPECT_EQ(decoder(parse_recipe(full_recipe, "r.yaml", {"model.positions=none"})).positions, Positions::none);
   EXPECT_EQ(m.rotary_base, 500);
+  EXPECT_EQ(m.init_deviation, 0.02);
+  EXPECT_EQ(m.norm, NormOrder::post);
+  EXPECT_EQ(m.activation, kernels::Activation::geglu);
+  EXPECT_FALSE(m.attention_bias);
+  EXPECT_FALSE(m.feed_forward_bias);
+  EXPECT_TRUE(m.tied_output);
+  EXPECT_TRUE(m.output_bias);
+  EXPECT_TRUE(m.embedding_scale);
   EXPECT_TRUE(m.query_key_norm);
   EXPECT_EQ(m.init, InitReading::deviation);
   EXPECT_EQ(m.recompute, Recompute::attention_and_feed_forward);

@@ -26,6 +26,32 @@ inline DecoderConfig toy_config() {
   return c;
 }
 
+// Other forms of blocks, embedding and output, together as systems have them: the first is Transformer-XL's, without
+// its attention.
+inline std::vector<NamedConfig<DecoderConfig>> forms_of(const DecoderConfig& base) {
+  DecoderConfig xl = base;
+  xl.positions = Positions::none;
+  xl.rotary_base = 100;
+  xl.norm = NormOrder::post;
+  xl.activation = kernels::Activation::relu;
+  xl.attention_bias = false;
+  xl.tied_output = xl.output_bias = xl.embedding_scale = true;
+  xl.init_deviation = 0.02;
+  DecoderConfig post = base;
+  post.layers = 3;
+  post.norm = NormOrder::post;
+  DecoderConfig gelu = base;
+  gelu.activation = kernels::Activation::gelu;
+  gelu.tied_output = true;
+  DecoderConfig geglu = base;
+  geglu.activation = kernels::Activation::geglu;
+  geglu.attention_bias = geglu.feed_forward_bias = false;
+  geglu.output_bias = geglu.embedding_scale = true;
+  DecoderConfig unbiased = base;
+  unbiased.feed_forward_bias = false;
+  return {{"transformer_xl", xl}, {"post_norm", post}, {"gelu_tied", gelu}, {"geglu", geglu}, {"unbiased", unbiased}};
+}
+
 // A configuration of each pattern, integration and variant.
 inline std::vector<NamedConfig<DecoderConfig>> toy_configs() {
   using kernels::Integration;
@@ -63,6 +89,7 @@ inline std::vector<NamedConfig<DecoderConfig>> toy_configs() {
   DecoderConfig rotary = image;
   rotary.rotary_base = 100;
   out.push_back({"image_rotary", rotary});
+  for (const auto& form : forms_of(toy_config())) out.push_back(form);
   return out;
 }
 

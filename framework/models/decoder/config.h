@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/models/model_config.h"
+#include "kernels/activation/activation.h"
 #include "kernels/attention/pattern/pattern.h"
 
 namespace longstride {
@@ -21,6 +22,9 @@ enum class Positions : std::uint8_t { attention, data, none };
 // How to read N(0, 0.125 / fan_in): as a variance (the released code) or a standard deviation.
 enum class InitReading : std::uint8_t { variance, deviation };
 
+// Whether a branch reads the normalised stream, or the stream is normalised after every branch.
+enum class NormOrder : std::uint8_t { pre, post };
+
 struct DecoderConfig : ModelConfig {
   const char* kind_name = "decoder";  // `model.kind`, which a recipe may also give by an earlier name (registry.cpp)
   std::int64_t vocabulary = 256;
@@ -34,8 +38,19 @@ struct DecoderConfig : ModelConfig {
   double rotary_base = 0;       // above 0: queries and keys are rotated by their position
   bool query_key_norm = false;  // queries and keys are divided by their root mean square
   kernels::PatternConfig attention;
+
+  // The form of the blocks and of the two ends; the defaults are the Sparse Transformer's.
+  NormOrder norm = NormOrder::pre;
+  kernels::Activation activation = kernels::Activation::sigmoid_gelu;
+  bool attention_bias = true;     // of the maps to queries, keys and values, and of the output projection
+  bool feed_forward_bias = true;  // of both maps
+  bool tied_output = false;       // the output's weight is the token table
+  bool output_bias = false;
+  bool embedding_scale = false;  // tokens' embeddings and the start vector times sqrt(width)
+
   Recompute recompute = Recompute::none;
   InitReading init = InitReading::variance;
+  double init_deviation = 0;  // above 0: of every matrix and table, instead of the rule that `init` reads
 
   std::int64_t key_size() const {
     return static_cast<std::int64_t>(key_ratio * static_cast<double>(width) / static_cast<double>(heads) + 0.5);
@@ -43,6 +58,12 @@ struct DecoderConfig : ModelConfig {
   std::int64_t value_size() const { return width / heads; }
   std::int64_t inner_width() const {
     return static_cast<std::int64_t>(feed_forward_ratio * static_cast<double>(width) + 0.5);
+  }
+
+  // Whether a block, embedding and output are the Sparse Transformer's, but for the tie.
+  bool has_default_form() const {
+    return norm == NormOrder::pre && activation == kernels::Activation::sigmoid_gelu && attention_bias &&
+           feed_forward_bias && !output_bias && !embedding_scale;
   }
 
   // In schema.cpp.

@@ -4,8 +4,6 @@
 #include <cmath>
 
 #include "framework/core/errors.h"
-#include "framework/ops/cross_entropy.h"
-#include "framework/ops/linear.h"
 
 namespace longstride {
 namespace {
@@ -41,10 +39,14 @@ Decoder::Decoder(const DecoderConfig& config)
   const std::vector<PositionIndex> tables = position_tables(config);
   embedding_ = std::make_unique<EmbeddingLayer>(
       parameters_, "embedding", config.vocabulary, config.width, tables, deviation(static_cast<double>(config.width)),
-      deviation(static_cast<double>(config.width) * std::max(1.0, static_cast<double>(tables.size()))));
+      deviation(static_cast<double>(config.width) * std::max(1.0, static_cast<double>(tables.size()))),
+      config.embedding_scale ? std::sqrt(static_cast<double>(config.width)) : 1.0);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) add_block(layer);
-  final_norm_ = std::make_shared<LayerNorm>(parameters_, "final_norm", config.width);
-  output_ = &parameters_.add("output.weight", {config.vocabulary, config.width}, {});
+  if (config.norm == NormOrder::pre) final_norm_ = std::make_shared<LayerNorm>(parameters_, "final_norm", config.width);
+  output_ = config.tied_output
+                ? &embedding_->token()
+                : &parameters_.add("output.weight", {config.vocabulary, config.width}, {config.init_deviation, 0});
+  if (config.output_bias) output_bias_ = &parameters_.add("output.bias", {config.vocabulary}, {});
   parameters_.lay_out();
 
   std::vector<ResidualStep> steps;
@@ -58,6 +60,7 @@ Decoder::Decoder(const DecoderConfig& config)
 }
 
 double Decoder::deviation(double fan_in) const {
+  if (config_.init_deviation > 0) return config_.init_deviation;
   const double value = 0.125 / fan_in;
   return config_.init == InitReading::variance ? std::sqrt(value) : value;
 }
@@ -65,7 +68,7 @@ double Decoder::deviation(double fan_in) const {
 void Decoder::add_block(std::int64_t layer) {
   const std::string name = "layers." + std::to_string(layer);
   // The two projections that write to the residual stream start smaller, by 1 / sqrt(2 N) (section 5.2).
-  const double shrink = 1.0 / std::sqrt(2.0 * static_cast<double>(config_.layers));
+  const double shrink = config_.init_deviation > 0 ? 1.0 : 1.0 / std::sqrt(2.0 * static_cast<double>(config_.layers));
   const double width = static_cast<double>(config_.width);
 
   AttentionBranchConfig attention;
@@ -75,11 +78,14 @@ void Decoder::add_block(std::int64_t layer) {
   attention.value_size = config_.value_size();
   attention.weight_deviation = deviation(width);
   attention.output_deviation = shrink * deviation(width);
+  attention.biased = config_.attention_bias;
   attention.transform = {config_.query_key_norm, config_.rotary_base};
 
   FeedForwardBranchConfig feed_forward;
   feed_forward.width = config_.width;
   feed_forward.inner_width = config_.inner_width();
+  feed_forward.activation = config_.activation;
+  feed_forward.biased = config_.feed_forward_bias;
   feed_forward.inner_deviation = deviation(width);
   feed_forward.output_deviation = shrink * deviation(static_cast<double>(config_.inner_width()));
 
@@ -111,6 +117,14 @@ Decoder::RankSpan Decoder::span_of(const Context& ctx, const Tensor& tokens, con
   return {first, tokens.slice(1, first, first + run)};
 }
 
+ops::CrossEntropy Decoder::head(const Tensor& hidden, const Tensor& targets, const Tensor& losses) const {
+  return {.hidden = hidden,
+          .weight = output_->value,
+          .targets = targets,
+          .losses = losses,
+          .bias = output_bias_ != nullptr ? output_bias_->master : Tensor{}};
+}
+
 void Decoder::losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const {
   const RankSpan here = span_of(ctx, tokens, losses);
   Context quiet = ctx;
@@ -120,7 +134,7 @@ void Decoder::losses(Context& ctx, const Tensor& tokens, const Tensor& losses) c
   embedding_->forward(quiet, tokens, h, here.first);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stream_->forward(quiet, h, normed, nullptr);
-  ops::cross_entropy(quiet, {.hidden = normed, .weight = output_->value, .targets = here.targets, .losses = losses});
+  ops::cross_entropy(quiet, head(normed, here.targets, losses));
 }
 
 void Decoder::visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const {
@@ -154,15 +168,15 @@ void Decoder::loss_and_gradients(Context& ctx, const Tensor& tokens, double scal
     Scratch inner(ctx);
     const Tensor normed = inner.tensor(shape, ctx.compute);
     stream_->forward(ctx, h, normed, &tape);
-    ops::cross_entropy(ctx, {.hidden = normed,
-                             .weight = output_->value,
-                             .targets = here.targets,
-                             .losses = losses,
-                             .scale = scale,
-                             .dhidden = d,
-                             .dweight = output_->gradient});
+    ops::CrossEntropy args = head(normed, here.targets, losses);
+    args.scale = scale;
+    args.dhidden = d;
+    args.dweight = output_->gradient;
+    if (output_bias_ != nullptr) args.dbias = output_bias_->gradient;
+    ops::cross_entropy(ctx, args);
   }
-  if (ctx.watcher != nullptr) ctx.watcher->complete_from(*output_);
+  // The token table's gradient is final after the embedding's, with the rest of the first matrices.
+  if (ctx.watcher != nullptr && !config_.tied_output) ctx.watcher->complete_from(*output_);
   const Tensor dh = scratch.tensor(shape, ctx.residual_dtype());
   stream_->backward(ctx, d, dh, tape);
   embedding_->backward(ctx, dh, tokens, here.first);

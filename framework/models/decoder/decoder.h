@@ -2,6 +2,8 @@
 // it. With its default settings it is the Sparse Transformer (Child et al. 2019, section 5):
 //   H_0 = embed(x),  H_k = H_{k-1} + resblock(H_{k-1}),  y = softmax(norm(H_N) W_out)
 //   a(H) = dropout(attention(norm(H))),  b(H) = dropout(ff(norm(H + a(H)))),  resblock = a + b
+// Other settings give the blocks of other systems: normalised behind the branches, with other activations, without
+// biases; and an output whose weight is the token table.
 #pragma once
 #include <memory>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "framework/layers/residual_stream.h"
 #include "framework/models/decoder/config.h"
 #include "framework/models/model.h"
+#include "framework/ops/cross_entropy.h"
 
 namespace longstride {
 
@@ -54,8 +57,10 @@ class Decoder : public Model,
   };
   void add_block(std::int64_t layer);
   generation::Weights generation_weights(const ResidualStream::Caches& caches) const;
-  // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation.
+  // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation; or the recipe's own.
   double deviation(double fan_in) const;
+  // The loss of `hidden`, without gradients.
+  ops::CrossEntropy head(const Tensor& hidden, const Tensor& targets, const Tensor& losses) const;
   // The positions of each sequence that this rank holds in a step or an evaluation.
   struct RankSpan {
     std::int64_t first = 0;
@@ -68,9 +73,10 @@ class Decoder : public Model,
   std::shared_ptr<const AttentionPlans> plans_;
   std::unique_ptr<EmbeddingLayer> embedding_;
   std::vector<Block> blocks_;
-  std::shared_ptr<const LayerNorm> final_norm_;
+  std::shared_ptr<const LayerNorm> final_norm_;  // null with post-norm
   std::unique_ptr<ResidualStream> stream_;
-  Parameter* output_ = nullptr;
+  Parameter* output_ = nullptr;       // the token table if the two are tied
+  Parameter* output_bias_ = nullptr;  // null without one
 };
 
 }  // namespace longstride

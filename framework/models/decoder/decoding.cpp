@@ -84,7 +84,7 @@ std::unique_ptr<DecodingState> Decoder::begin_decoding(Context& ctx, std::int64_
   state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
   if (ctx.device == Device::cpu) return state;
   const generation::ModelShape shape = shape_of(config_, *state, batch, ctx.compute);
-  state->one_kernel = generation::supports(shape);
+  state->one_kernel = config_.has_default_form() && generation::supports(shape);
   if (!state->one_kernel) return state;
   const auto bytes = static_cast<std::int64_t>(generation::generator_bytes(shape));
   const Tensor memory = state->scratch.tensor({bytes}, Dtype::u8);
@@ -103,7 +103,7 @@ void Decoder::decode(Context& ctx, DecodingState& state, std::int64_t position, 
   embedding_->decode(quiet, previous, h, position);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stream_->decode(quiet, h, normed, caches, position);
-  ops::linear(quiet, normed.rows(), output_->value, Tensor{}, logits);
+  ops::linear(quiet, normed.rows(), output_->value, output_bias_ != nullptr ? output_bias_->master : Tensor{}, logits);
 }
 
 bool Decoder::generates(const DecodingState& state) const { return static_cast<const DecoderState&>(state).one_kernel; }

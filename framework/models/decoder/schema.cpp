@@ -41,6 +41,21 @@ void visit_attention(SettingsVisitor& v, kernels::PatternConfig& c) {
   v.field("summary_inclusive", c.summary_inclusive, Need::optional);
 }
 
+void visit_form(SettingsVisitor& v, DecoderConfig& c) {
+  using kernels::Activation;
+  v.choice("norm", c.norm, Need::optional, Choices<NormOrder>{{"pre", NormOrder::pre}, {"post", NormOrder::post}});
+  v.choice("activation", c.activation, Need::optional,
+           Choices<Activation>{{"sigmoid_gelu", Activation::sigmoid_gelu},
+                               {"relu", Activation::relu},
+                               {"gelu", Activation::gelu},
+                               {"geglu", Activation::geglu}});
+  v.field("attention_bias", c.attention_bias, Need::optional);
+  v.field("feed_forward_bias", c.feed_forward_bias, Need::optional);
+  v.field("tied_output", c.tied_output, Need::optional);
+  v.field("output_bias", c.output_bias, Need::optional);
+  v.field("embedding_scale", c.embedding_scale, Need::optional);
+}
+
 const Choices<Recompute>& recompute_names() {
   static const Choices<Recompute> names = {{"none", Recompute::none},
                                            {"selective", Recompute::selective},
@@ -113,6 +128,8 @@ void DecoderConfig::visit(SettingsVisitor& v) {
   v.field("query_key_norm", query_key_norm, Need::optional);
   v.choice("init", init, Need::optional,
            Choices<InitReading>{{"variance", InitReading::variance}, {"deviation", InitReading::deviation}});
+  v.field("init_deviation", init_deviation, Need::optional, ranges::not_negative_real);
+  visit_form(v, *this);
   v.section("attention", Need::required, true, [&] { visit_attention(v, attention); });
   v.choice("recompute", recompute, Need::optional, recompute_names());
 }
@@ -160,7 +177,8 @@ void DecoderConfig::check_training(SettingsChecker& check) const {
 }
 
 double DecoderConfig::activation_bytes() const {
-  return static_cast<double>(inner_width() + 4 * width) * sizeof(float) * static_cast<double>(layers);
+  const std::int64_t inner = kernels::inputs_of(activation) * inner_width();
+  return static_cast<double>(inner + 4 * width) * sizeof(float) * static_cast<double>(layers);
 }
 
 std::string DecoderConfig::summary() const {

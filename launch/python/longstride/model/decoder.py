@@ -15,18 +15,19 @@ START = 256  # in place of a byte: the vector of the first slot
 
 
 class Embedding(nn.Module):
-    """start or token[previous byte] + the rows of the position tables (15)."""
+    """start or token[previous byte], which may be scaled, + the rows of the position tables (15)."""
 
     def __init__(self, settings):
         super().__init__()
         width = settings.width
+        self.scale = math.sqrt(width) if settings.embedding_scale else 1.0
         self.start = nn.Parameter(torch.empty(width))
         self.token = nn.Embedding(256, width)
         self.position = nn.ModuleList([nn.Embedding(size, width) for size, _, _ in settings.tables()])
         self.index = [(divisor, modulus) for _, divisor, modulus in settings.tables()]
 
     def forward(self, previous, first):
-        x = nn.functional.embedding(previous, torch.cat([self.token.weight, self.start[None]]))
+        x = self.scale * nn.functional.embedding(previous, torch.cat([self.token.weight, self.start[None]]))
         slots = torch.arange(first, first + previous.shape[1], device=previous.device)
         for table, (divisor, modulus) in zip(self.position, self.index):
             x = x + table(torch.div(slots, divisor, rounding_mode="floor") % modulus)
@@ -41,8 +42,8 @@ class Attention(nn.Module):
         s = self.settings = settings
         self.layer = layer
         self.sizes = [s.heads * s.key_size, s.heads * s.key_size, s.heads * s.value_size]
-        self.query_key_value = nn.Linear(s.width, sum(self.sizes))
-        self.output = nn.Linear(s.heads * s.value_size, s.width)
+        self.query_key_value = nn.Linear(s.width, sum(self.sizes), bias=s.attention_bias)
+        self.output = nn.Linear(s.heads * s.value_size, s.width, bias=s.attention_bias)
         self.attend = attend
 
     def transform(self, x, first):
@@ -76,18 +77,34 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
+    """W_2 f(W_1 x + b_1) + b_2 (13)."""
+
     def __init__(self, settings):
         super().__init__()
-        self.inner = nn.Linear(settings.width, settings.inner_width)
-        self.outer = nn.Linear(settings.inner_width, settings.width)
+        self.activation, bias = settings.activation, settings.feed_forward_bias
+        outputs = 2 if self.activation == "geglu" else 1
+        self.inner = nn.Linear(settings.width, outputs * settings.inner_width, bias=bias)
+        self.outer = nn.Linear(settings.inner_width, settings.width, bias=bias)
+
+    def activate(self, z):
+        if self.activation == "relu":
+            return torch.relu(z)
+        if self.activation == "gelu":
+            return nn.functional.gelu(z)
+        if self.activation == "geglu":
+            a, b = z.chunk(2, -1)
+            return nn.functional.gelu(a) * b
+        return z * torch.sigmoid(1.702 * z)
 
     def forward(self, x):
-        z = self.inner(x)
-        return self.outer(z * torch.sigmoid(1.702 * z))
+        return self.outer(self.activate(self.inner(x)))
 
 
 class Layer(nn.Module):
-    """H + a + b, a = dropout(attention(norm(H))), b = dropout(ff(norm(H + a))) (12 to 14)."""
+    """H + a + b, a = dropout(attention(norm(H))), b = dropout(ff(norm(H + a))) (12 to 14).
+
+    With norm: post, H <- norm(H + dropout(attention(H))), then H <- norm(H + dropout(ff(H))).
+    """
 
     def __init__(self, settings, layer):
         super().__init__()
@@ -96,10 +113,26 @@ class Layer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(settings.width, eps=1e-5)
         self.feed_forward = FeedForward(settings)
         self.dropout = nn.Dropout(settings.dropout)
+        self.post_norm = settings.norm == "post"
 
     def forward(self, h, first, cache):
+        if self.post_norm:
+            h = self.attention_norm(h + self.dropout(self.attention(h, first, cache)))
+            return self.feed_forward_norm(h + self.dropout(self.feed_forward(h)))
         h = h + self.dropout(self.attention(self.attention_norm(h), first, cache))
         return h + self.dropout(self.feed_forward(self.feed_forward_norm(h)))
+
+
+class Output(nn.Module):
+    """Logits W_out h + b (11). A tied output has no weight of its own: W_out is the token table."""
+
+    def __init__(self, settings):
+        super().__init__()
+        self.weight = None if settings.tied_output else nn.Parameter(torch.empty(256, settings.width))
+        self.bias = nn.Parameter(torch.empty(256)) if settings.output_bias else None
+
+    def forward(self, h, table):
+        return nn.functional.linear(h, table if self.weight is None else self.weight, self.bias)
 
 
 class Decoder(nn.Module):
@@ -110,8 +143,9 @@ class Decoder(nn.Module):
         self.settings = settings if isinstance(settings, Settings) else Settings(settings)
         self.embedding = Embedding(self.settings)
         self.layers = nn.ModuleList([Layer(self.settings, k) for k in range(self.settings.layers)])
-        self.final_norm = nn.LayerNorm(self.settings.width, eps=1e-5)
-        self.output = nn.Linear(self.settings.width, 256, bias=False)
+        if self.settings.norm == "pre":
+            self.final_norm = nn.LayerNorm(self.settings.width, eps=1e-5)
+        self.output = Output(self.settings)
         self.initialise()
 
     @torch.no_grad()
@@ -121,18 +155,23 @@ class Decoder(nn.Module):
         tables = max(1, len(self.embedding.position))
 
         def deviation(fan_in):
+            if s.init_deviation > 0:
+                return s.init_deviation
             return math.sqrt(0.125 / fan_in) if s.init == "variance" else 0.125 / fan_in
 
         for name, p in self.named_parameters():
             if name.endswith("norm.weight"):
                 p.fill_(1)
-            elif name.endswith(".bias") or name == "output.weight":
+            elif name.endswith(".bias"):
                 p.zero_()
+            elif name == "output.weight":
+                p.normal_(0, s.init_deviation)
             elif name.startswith("embedding.position."):
                 p.normal_(0, deviation(s.width * tables))
             else:
                 last = name.endswith(("attention.output.weight", "feed_forward.outer.weight"))
-                p.normal_(0, deviation(p.shape[-1]) / (math.sqrt(2 * s.layers) if last else 1))
+                shrink = math.sqrt(2 * s.layers) if last and s.init_deviation == 0 else 1
+                p.normal_(0, deviation(p.shape[-1]) / shrink)
 
     def slots(self, previous, first=0, cache=None):
         """Logits of slots first, first + 1, ..., of which each holds the byte before its position, or START."""
@@ -142,7 +181,8 @@ class Decoder(nn.Module):
         h = self.embedding(previous, first)
         for layer in self.layers:
             h = layer(h, first, cache)
-        return self.output(self.final_norm(h))
+        h = self.final_norm(h) if self.settings.norm == "pre" else h
+        return self.output(h, self.embedding.token.weight)
 
     def checked(self, tokens):
         """tokens as indices, (batch, positions)."""

@@ -8,13 +8,15 @@ import re
 
 PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary")
 KINDS = ("decoder", "sparse_transformer")  # two names of one kind
+ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary")  # what `merged` joins, one of each
 # YAML 1.1, which PyYAML reads, takes 1e-05 for text; a recipe means the number.
 NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout", "positions",
-    "rotary_base", "query_key_norm", "init", "attention",
+    "rotary_base", "query_key_norm", "init", "init_deviation", "norm", "activation", "attention_bias",
+    "feed_forward_bias", "tied_output", "output_bias", "embedding_scale", "attention",
 }
 
 
@@ -50,8 +52,8 @@ class Keys:
             raise self.wrong(key, value, f"a number of at least {least:g} and below {below:g}")
         return float(value)
 
-    def flag(self, key):
-        value = self.take(key, False)
+    def flag(self, key, default=False):
+        value = self.take(key, default)
         if not isinstance(value, bool):
             raise self.wrong(key, value, "true or false")
         return value
@@ -158,6 +160,14 @@ class Settings:
         self.rotary_base = keys.number("rotary_base", 0.0, 0, 1e12)
         self.query_key_norm = keys.flag("query_key_norm")
         self.init = keys.choice("init", ("variance", "deviation"), "variance")
+        self.init_deviation = keys.number("init_deviation", 0.0, 0, 1e12)
+        self.norm = keys.choice("norm", ("pre", "post"), "pre")
+        self.activation = keys.choice("activation", ACTIVATIONS, "sigmoid_gelu")
+        self.attention_bias = keys.flag("attention_bias", True)
+        self.feed_forward_bias = keys.flag("feed_forward_bias", True)
+        self.tied_output = keys.flag("tied_output")
+        self.output_bias = keys.flag("output_bias")
+        self.embedding_scale = keys.flag("embedding_scale")
         self.pattern = Pattern(keys.take("attention"), self.heads, f"{where}.attention")
         keys.done()
         self.picture = tuple(picture) if isinstance(picture, (list, tuple)) else (picture,)
