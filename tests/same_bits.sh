@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds two versions for the CPU and compares their results bit by bit: the prepared datasets, and for every recipe
-# under recipes/quickstart, some of their variants and every golden model the losses, weights, moments, evaluations and
-# samples. Prints one line per comparison and exits with 1 if anything differs.
+# under recipes/quickstart, some of their variants and every golden model that both know, the losses, weights, moments,
+# evaluations and samples. Prints one line per comparison and exits with 1 if anything differs.
 #
 #   tests/same_bits.sh OLD NEW      each a commit, or a folder such as `.` for the working tree
 #
@@ -80,6 +80,11 @@ for which in old new; do
     for setting in $settings; do set+=(--set "${setting/parallel.sequence_ranks/$sequence_ranks}"); done
     mpi=()
     if [ "$ranks" -gt 1 ]; then mpi=(mpirun -n "$ranks"); fi
+    if [ $which = old ] && ! "$old" plan "$root/$recipe" "${set[@]}" --ranks "$ranks" --device cpu >/dev/null 2>&1; then
+      echo "not compared: $name, whose recipe the old version refuses"
+      continue
+    fi
+    if [ $which = new ] && [ ! -d "old/runs/$name" ]; then continue; fi
     export OMP_NUM_THREADS=$threads
     quietly "${mpi[@]}" "${!which}" train "$root/$recipe" "${set[@]}" --device cpu --run "$run"
     for split in valid test; do "${!which}" eval "$run" --split $split --windows 8 --json >"$run/$split.json"; done

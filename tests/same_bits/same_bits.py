@@ -73,7 +73,8 @@ def golden_runs(root, folder):
         kind = train.pop("optimizer", "adam")
         train.update(global_batch=4, micro_batch=2, seed=min(train["seed"], 9 * 10**15))  # the largest in a recipe
         path = folder / f"{name}.yaml"
-        path.write_text(json.dumps({"name": name, "data": data, "model": case["model"], "train": train,
+        model = {**case["model"], "kind": "sparse_transformer"}  # the name that earlier versions know too
+        path.write_text(json.dumps({"name": name, "data": data, "model": model, "train": train,
                                     "optimizer": {"kind": kind}}))
         settings = LITTLE if "train" not in case else "train.log_every=1"
         yield f"golden-{name}", 1, 1, path, PICTURE if picture else SHORT, settings
