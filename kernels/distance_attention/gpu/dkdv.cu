@@ -13,7 +13,6 @@ struct DkdvShared {
   T k[tile_rows * Key], v[tile_rows * Value];
   T content[2][tile_rows * Key], position[2][tile_rows * Key], dout[2][tile_rows * Value];
   T window[3 * tile_rows * Key];
-  float skew[block_warps][skew_floats];
   T p[tile_rows * tile_rows], ds[tile_rows * tile_rows];  // (queries, keys)
 };
 
@@ -87,8 +86,7 @@ __global__ void __launch_bounds__(block_threads) dkdv_kernel(const __grid_consta
     const Tile<T, Value> dout{shared.dout[stage]};
     float x[scores][4], dp[scores][4];
     multiply_transposed<T, tile_rows>(x, content, warp_row(), k);
-    if (call.table != nullptr)
-      add_distance_scores(x, Tile<T, Key>{shared.position[stage]}, window, t - s, shared.skew[this_warp()]);
+    if (call.table != nullptr) add_distance_scores(x, Tile<T, Key>{shared.position[stage]}, window, t - s);
     multiply_transposed<T, tile_rows>(dp, dout, warp_row(), v);
     to_score_gradients(call, p, rows, pairs, s, x, dp);
     store_scores(probabilities, x);

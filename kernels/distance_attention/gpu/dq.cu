@@ -12,8 +12,7 @@ struct DqShared {
   T content[tile_rows * Key], position[tile_rows * Key], dout[tile_rows * Value];
   T k[2][tile_rows * Key], v[2][tile_rows * Value];
   T window[3 * tile_rows * Key];
-  float skew[block_warps][skew_floats];
-  T skewed[block_warps][skew_floats];
+  T skewed[block_warps][skew_elements];
 };
 
 // The sums over a warp's 16 rows of its accumulator, times `scale`.
@@ -71,7 +70,7 @@ __global__ void __launch_bounds__(block_threads) dq_kernel(const __grid_constant
     const Tile<T, Key> k{shared.k[stage]};
     float x[scores][4], dp[scores][4];
     multiply_transposed<T, tile_rows>(x, content, warp_row(), k);
-    if (call.table != nullptr) add_distance_scores(x, position, window, p.tile - s, shared.skew[this_warp()]);
+    if (call.table != nullptr) add_distance_scores(x, position, window, p.tile - s);
     multiply_transposed<T, tile_rows>(dp, dout, warp_row(), Tile<T, Value>{shared.v[stage]});
     span += to_score_gradients(call, p, rows, pairs, s, x, dp);
     multiply_probabilities<T, tile_rows>(by_content, dp, k);
@@ -83,10 +82,10 @@ __global__ void __launch_bounds__(block_threads) dq_kernel(const __grid_constant
   }
 
   copies_wait<0>();
-  __syncthreads();  // the stages and the skew are free
-  float* const sums = shared.skew[0];
+  __syncthreads();  // the stages are free
+  auto* const sums = reinterpret_cast<float*>(shared.v);
   const int width = 2 * call.size + 1;
-  static_assert(block_warps * (2 * Key + 1) <= block_warps * skew_floats);
+  static_assert(block_warps * (2 * Key + 1) * sizeof(float) <= sizeof(shared.v));
   float* const own = sums + this_warp() * width;
   sum_rows<Key>(by_content, call.scale, call.size, own);
   sum_rows<Key>(by_position, call.scale, call.size, own + call.size);

@@ -14,8 +14,7 @@ struct DtableShared {
   };
   Stage stage[2];
   T window[2 * tile_rows * Key];
-  float skew[block_warps][skew_floats];
-  T skewed[block_warps][skew_floats];
+  T skewed[block_warps][skew_elements];
 };
 
 // The rows x = 16 block + (0 .. 15) of a band: d (16 x Columns) += dS of the warps whose queries reach them, times
@@ -30,7 +29,7 @@ __device__ inline void add_band_rows(float (&d)[Columns / 8][4], const T* skewed
     if (at < 0 || at >= skew_columns / 16) continue;
     std::uint32_t left[4];
     load_matrices_transposed(
-        left, skewed + w * skew_floats + (lane % 8 + lane / 16 * 8) * skew_stride + 16 * at + lane / 8 % 2 * 8);
+        left, skewed + w * skew_elements + (lane % 8 + lane / 16 * 8) * skew_stride + 16 * at + lane / 8 % 2 * 8);
 #pragma unroll
     for (int j = 0; j < Columns / 16; ++j) {
       std::uint32_t right[4];
@@ -113,7 +112,7 @@ __global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_cons
     const TilePairs pairs(p, p.tile, p.tile - apart);
     float x[scores][4], dp[scores][4];
     multiply_transposed<T, tile_rows>(x, Tile<T, Key>{now.content}, warp_row(), Tile<T, Key>{now.k});
-    add_distance_scores(x, position, window, apart, shared.skew[this_warp()]);
+    add_distance_scores(x, position, window, apart);
     multiply_transposed<T, tile_rows>(dp, Tile<T, Value>{now.dout}, warp_row(), Tile<T, Value>{now.v});
     to_score_gradients(call, p, rows, pairs, p.tile - apart, x, dp);
     skewed.store(dp);

@@ -10,7 +10,6 @@ struct ForwardShared {
   T content[tile_rows * Key], position[tile_rows * Key];
   T k[2][tile_rows * Key], v[2][tile_rows * Value];
   T window[3 * tile_rows * Key];
-  float skew[block_warps][skew_floats];
 };
 
 template <class T, int Key, int Value>
@@ -52,7 +51,7 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(const __grid_con
     const TilePairs pairs(p, p.tile, s);
     float x[scores][4];
     multiply_transposed<T, tile_rows>(x, content, warp_row(), Tile<T, Key>{shared.k[stage]});
-    if (call.table != nullptr) add_distance_scores(x, position, window, p.tile - s, shared.skew[this_warp()]);
+    if (call.table != nullptr) add_distance_scores(x, position, window, p.tile - s);
     scale_scores(x, call.scale * log2_e, p.head, pairs);
     softmax.exponentiate(x, acc);
     softmax.add(x, p.head, pairs);

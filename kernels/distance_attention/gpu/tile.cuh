@@ -18,8 +18,8 @@ using portable::Tile;
 inline constexpr int block_warps = block_threads / warp_threads, warp_rows = tile_rows / block_warps;
 inline constexpr int scores = tile_rows / 8;                // blocks of eight columns of an accumulator of scores
 inline constexpr int skew_columns = warp_rows + tile_rows;  // 79, rounded up to whole products
-inline constexpr int skew_stride = 88;                      // of f32: eight rows begin in different banks
-inline constexpr int skew_floats = warp_rows * skew_stride;
+inline constexpr int skew_stride = 88;  // of 16 bits: rows begin on 16 bytes, eight of them in different banks
+inline constexpr int skew_elements = warp_rows * skew_stride;
 
 // Row `warp_row() + fragment_row(e)` and column `fragment_column(j, e)` of element e of block j of an accumulator.
 __device__ inline int warp_row() { return this_warp() * warp_rows; }
@@ -81,41 +81,67 @@ struct Window {
   }
 };
 
-// s += this warp's queries times the rows of T that belong to its pairs. `skew` is the warp's own.
+// The diagonals of a warp's products with rows of T. Scores (r, c) of a row r, or r + 8, lie in the same four lanes as
+// its products y = r - c + 63, so shuffles among them suffice: with R = r + 63 - e, element e of lane q of score block
+// j is element R mod 2 of lane (R / 2 - q) mod 4 of product block (R - 2 q) / 8 - j, which is 8 - j or 7 - j.
+class Diagonals {
+ public:
+  __device__ Diagonals() {
+    const int r = this_lane() / 4, q = this_lane() % 4;
+    swapped_ = r % 2 == 0;  // R is odd for e = 0
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int sum = r + tile_rows - 1 - e, partner = (sum / 2 - q) & 3;  // this lane gives to the one it takes from
+      from_[e] = 4 * r + partner;
+      later_[e] = sum - 2 * partner >= tile_rows;
+    }
+  }
+  // Element e of a block of scores from the two blocks of products that hold it, `late` being 8 - j.
+  __device__ float score(int e, const float (&late)[2], const float (&early)[2]) const {
+    const int odd = 1 - e;  // the element that element e takes in even rows
+    const float x = later_[e] ? (swapped_ ? late[odd] : late[e]) : (swapped_ ? early[odd] : early[e]);
+    return __shfl_sync(0xFFFFFFFFu, x, from_[e]);
+  }
+
+ private:
+  int from_[2];
+  bool later_[2], swapped_;
+};
+
+// s += this warp's queries times the rows of T that belong to its pairs.
 template <class T, int Columns, class W>
 __device__ inline void add_distance_scores(float (&s)[scores][4], Tile<T, Columns> position, const W& window,
-                                           std::int32_t apart, float* skew) {
+                                           std::int32_t apart) {
   const int lane = this_lane();
+  const Diagonals diagonals;
   std::uint32_t left[Columns / 16][4];
 #pragma unroll
   for (int k = 0; k < Columns / 16; ++k)
     load_matrices(left[k], position.chunk(warp_row() + lane % 16, 2 * k + lane / 16));
+  float d[skew_columns / 8][4];
 #pragma unroll
   for (int n = 0; n < skew_columns / 16; ++n) {
     int first;
     const Tile<T, Columns> rows = window.rows(apart, this_warp() + n, first);
-    float d[2][4] = {};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) d[2 * n][e] = d[2 * n + 1][e] = 0;
 #pragma unroll
     for (int k = 0; k < Columns / 16; ++k) {
       std::uint32_t right[4];
       load_matrices(right, rows.chunk(first + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
-      multiply_add<T>(d[0], left[k], right[0], right[1]);
-      multiply_add<T>(d[1], left[k], right[2], right[3]);
+      multiply_add<T>(d[2 * n], left[k], right[0], right[1]);
+      multiply_add<T>(d[2 * n + 1], left[k], right[2], right[3]);
     }
-#pragma unroll
-    for (int j = 0; j < 2; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; e += 2)
-        *reinterpret_cast<float2*>(skew + fragment_row(e) * skew_stride + 16 * n + fragment_column(j, e)) =
-            make_float2(d[j][e], d[j][e + 1]);
   }
-  __syncwarp();
 #pragma unroll
   for (int j = 0; j < scores; ++j)
 #pragma unroll
-    for (int e = 0; e < 4; ++e)
-      s[j][e] += skew[fragment_row(e) * skew_stride + fragment_row(e) - fragment_column(j, e) + tile_rows - 1];
-  __syncwarp();
+    for (int e = 0; e < 4; ++e) {
+      const int upper = e / 2, late = scores - j + upper;  // rows r + 8 are one block further
+      const float later[2] = {d[late][2 * upper], d[late][2 * upper + 1]};
+      const float earlier[2] = {d[late - 1][2 * upper], d[late - 1][2 * upper + 1]};
+      s[j][e] += diagonals.score(e % 2, later, earlier);
+    }
 }
 
 // A warp's dS along distances: T (16 rows, y). What no pair reaches is zero from clear() on.
