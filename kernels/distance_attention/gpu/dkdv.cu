@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(block_threads) dkdv_kernel(const __grid_consta
   float dk[Key / 8][4] = {}, dv[Value / 8][4] = {};
   int stage = 0;
   for (std::int32_t t = range.begin; t < range.end; ++t, stage ^= 1) {
-    const LaneRows rows(call, p, t);
+    const LaneRows rows(call, p, t, warp_row());
     copies_wait<0>();
     __syncthreads();
     if (t + 1 < range.end) load(t + 1, stage ^ 1);
@@ -84,12 +84,12 @@ __global__ void __launch_bounds__(block_threads) dkdv_kernel(const __grid_consta
     const TilePairs pairs(p, t, s);
     const Tile<T, Key> content{shared.content[stage]};
     const Tile<T, Value> dout{shared.dout[stage]};
-    float x[scores][4], dp[scores][4];
-    multiply_transposed<T, tile_rows>(x, content, warp_row(), k);
-    if (call.table != nullptr) add_distance_scores(x, Tile<T, Key>{shared.position[stage]}, window, t - s);
+    float x[1][scores][4], dp[scores][4];
+    multiply_transposed<T, tile_rows>(x[0], content, warp_row(), k);
+    if (call.table != nullptr) add_distance_scores(x, Tile<T, Key>{shared.position[stage]}, warp_row(), window, t - s);
     multiply_transposed<T, tile_rows>(dp, dout, warp_row(), v);
-    to_score_gradients(call, p, rows, pairs, s, x, dp);
-    store_scores(probabilities, x);
+    to_score_gradients(call, p, rows, pairs, s, x[0], dp);
+    store_scores(probabilities, x[0]);
     store_scores(gradients, dp);
     __syncthreads();
     multiply_columns(dv, probabilities, dout);

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(block_threads) dq_kernel(const __grid_constant
   copies_commit();
   skewed.clear();
 
-  const LaneRows rows(call, p, p.tile);
+  const LaneRows rows(call, p, p.tile, warp_row());
   float by_content[Key / 8][4] = {}, by_position[Key / 8][4] = {}, span = 0;
   int stage = 0;
   for (std::int32_t s = range.begin; s < range.end; ++s, stage ^= 1) {
@@ -68,11 +68,11 @@ __global__ void __launch_bounds__(block_threads) dq_kernel(const __grid_constant
     copies_commit();
     const TilePairs pairs(p, p.tile, s);
     const Tile<T, Key> k{shared.k[stage]};
-    float x[scores][4], dp[scores][4];
-    multiply_transposed<T, tile_rows>(x, content, warp_row(), k);
-    if (call.table != nullptr) add_distance_scores(x, position, window, p.tile - s);
+    float x[1][scores][4], dp[scores][4];
+    multiply_transposed<T, tile_rows>(x[0], content, warp_row(), k);
+    if (call.table != nullptr) add_distance_scores(x, position, warp_row(), window, p.tile - s);
     multiply_transposed<T, tile_rows>(dp, dout, warp_row(), Tile<T, Value>{shared.v[stage]});
-    span += to_score_gradients(call, p, rows, pairs, s, x, dp);
+    span += to_score_gradients(call, p, rows, pairs, s, x[0], dp);
     multiply_probabilities<T, tile_rows>(by_content, dp, k);
     if (call.table == nullptr) continue;
     skewed.store(dp);

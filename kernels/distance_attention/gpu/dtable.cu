@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_cons
   for (int stage = 0; next.more(); stage ^= 1) {
     const Place p = next.place();
     next.advance();
-    const LaneRows rows(call, p, p.tile);
+    const LaneRows rows(call, p, p.tile, warp_row());
     copies_wait<0>();
     __syncthreads();
     if (next.more()) load(next.place(), stage ^ 1);
@@ -110,11 +110,11 @@ __global__ void __launch_bounds__(block_threads) dtable_kernel(const __grid_cons
     auto& now = shared.stage[stage];
     const Tile<T, Key> position{now.position};
     const TilePairs pairs(p, p.tile, p.tile - apart);
-    float x[scores][4], dp[scores][4];
-    multiply_transposed<T, tile_rows>(x, Tile<T, Key>{now.content}, warp_row(), Tile<T, Key>{now.k});
-    add_distance_scores(x, position, window, apart);
+    float x[1][scores][4], dp[scores][4];
+    multiply_transposed<T, tile_rows>(x[0], Tile<T, Key>{now.content}, warp_row(), Tile<T, Key>{now.k});
+    add_distance_scores(x, position, warp_row(), window, apart);
     multiply_transposed<T, tile_rows>(dp, Tile<T, Value>{now.dout}, warp_row(), Tile<T, Value>{now.v});
-    to_score_gradients(call, p, rows, pairs, p.tile - apart, x, dp);
+    to_score_gradients(call, p, rows, pairs, p.tile - apart, x[0], dp);
     skewed.store(dp);
     __syncthreads();
 #pragma unroll

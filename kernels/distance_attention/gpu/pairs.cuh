@@ -29,6 +29,12 @@ struct TileRange {
   std::int32_t begin, end;
 };
 
+__device__ inline TileRange joined(TileRange a, TileRange b) {
+  if (a.begin >= a.end) return b;
+  if (b.begin >= b.end) return a;
+  return {min(a.begin, b.begin), max(a.end, b.end)};
+}
+
 // The key tiles with a pair that is visible from query tile t.
 __device__ inline TileRange key_tiles(const Place& p, std::int32_t t) {
   const std::int32_t low = max(p.first_query(t), p.in.first_query);
@@ -48,14 +54,14 @@ __device__ inline TileRange query_tiles(const Place& p, std::int32_t s) {
   return {(first - p.head.origin) / tile_rows, (last - p.head.origin) / tile_rows + 1};
 }
 
-// The pairs of query tile t and key tile s.
+// The pairs of `rows` queries from query tile t on and key tile s.
 struct TilePairs {
   std::int32_t base, first_key;  // m of (0, 0); columns before first_key are hidden
   bool masked, ramped;           // whether some pairs are not visible, or have a weight below 1
 
-  __device__ TilePairs(const Place& p, std::int32_t t, std::int32_t s)
+  __device__ TilePairs(const Place& p, std::int32_t t, std::int32_t s, std::int32_t rows = tile_rows)
       : base(p.first_query(t) - s * tile_rows), first_key(p.in.first_key - s * tile_rows) {
-    const std::int32_t nearest = base - (tile_rows - 1), farthest = base + tile_rows - 1;
+    const std::int32_t nearest = base - (tile_rows - 1), farthest = base + rows - 1;
     masked = nearest < p.head.reach.begin || farthest >= p.head.reach.end || first_key > 0;
     ramped = p.head.ramp.slope != 0 && p.head.ramp.weight(farthest * p.head.step) < 1;
   }

@@ -4,15 +4,15 @@
 
 namespace longstride::kernels::cuda::distance {
 
-// A lane's two rows of a query tile.
+// A lane's two rows of sixteen queries, from row `row` of query tile t on.
 struct LaneRows {
   float lse[2], delta[2];  // lse in base 2; infinity where there is no query or no key, so that P = 0
   std::uint64_t drawn[2];  // of KeptProbabilities
 
-  __device__ LaneRows(const Call& call, const Place& p, std::int32_t t) {
+  __device__ LaneRows(const Call& call, const Place& p, std::int32_t t, int row) {
 #pragma unroll
     for (int upper = 0; upper < 2; ++upper) {
-      const std::int32_t entry = p.first_query(t) + warp_row() + fragment_row(2 * upper);
+      const std::int32_t entry = p.first_query(t) + row + fragment_row(2 * upper);
       const bool valid = p.is_query(entry);
       const std::int32_t i = valid ? p.query(call, entry) : 0;
       drawn[upper] = call.kept.row(p.head.sequence, p.head.head, i);
@@ -74,27 +74,45 @@ struct Softmax {
     }
   }
   // Adds what was exponentiated, times its weights, to the sums.
-  __device__ void add(float (&s)[scores][4], const Head& head, const TilePairs& pairs) {
+  __device__ void add(float (&s)[scores][4], const Head& head, const TilePairs& pairs, int row) {
 #pragma unroll
     for (int j = 0; j < scores; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         if (pairs.ramped) {
-          const std::int32_t m = pairs.base + warp_row() + fragment_row(e) - fragment_column(j, e);
+          const std::int32_t m = pairs.base + row + fragment_row(e) - fragment_column(j, e);
           s[j][e] *= head.ramp.weight(m * head.step);
         }
         sum[e / 2] += s[j][e];
       }
   }
+  // Divides `acc` by the sums and calls f(row, lse) once for every row.
+  template <int Values, class F>
+  __device__ void finish(float (&acc)[Values][4], F&& f) const {
+#pragma unroll
+    for (int upper = 0; upper < 2; ++upper) {
+      float total = sum[upper];
+      total += __shfl_xor_sync(0xFFFFFFFFu, total, 1);
+      total += __shfl_xor_sync(0xFFFFFFFFu, total, 2);
+      const float share = total > 0 ? 1 / total : 0.0f;
+#pragma unroll
+      for (int j = 0; j < Values; ++j) {
+        acc[j][2 * upper] *= share;
+        acc[j][2 * upper + 1] *= share;
+      }
+      if (this_lane() % 4 == 0) f(fragment_row(2 * upper), total > 0 ? (top[upper] + log2f(total)) * ln_2 : -INFINITY);
+    }
+  }
 };
 
 // Scores times `scale`, in base 2; -infinity where not visible.
-__device__ inline void scale_scores(float (&s)[scores][4], float scale, const Head& head, const TilePairs& pairs) {
+__device__ inline void scale_scores(float (&s)[scores][4], float scale, const Head& head, const TilePairs& pairs,
+                                    int row) {
 #pragma unroll
   for (int j = 0; j < scores; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const bool visible = !pairs.masked || pairs.visible(head, warp_row() + fragment_row(e), fragment_column(j, e));
+      const bool visible = !pairs.masked || pairs.visible(head, row + fragment_row(e), fragment_column(j, e));
       s[j][e] = visible ? s[j][e] * scale : -INFINITY;
     }
 }

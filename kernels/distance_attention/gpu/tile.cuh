@@ -81,6 +81,60 @@ struct Window {
   }
 };
 
+// d[u] (16 x N) = rows [row + 16 u, +16) of a times b^T (N rows).
+template <class T, int N, int Columns, int Strips>
+__device__ inline void multiply_strips(float (&d)[Strips][N / 8][4], Tile<T, Columns> a, int row, Tile<T, Columns> b) {
+  const int lane = this_lane();
+#pragma unroll
+  for (int u = 0; u < Strips; ++u)
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) d[u][j][e] = 0;
+#pragma unroll
+  for (int k = 0; k < Columns / 16; ++k) {
+    std::uint32_t left[Strips][4];
+#pragma unroll
+    for (int u = 0; u < Strips; ++u) load_matrices(left[u], a.chunk(row + 16 * u + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+    for (int j = 0; j < N / 16; ++j) {
+      std::uint32_t right[4];
+      load_matrices(right, b.chunk(16 * j + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+#pragma unroll
+      for (int u = 0; u < Strips; ++u) {
+        multiply_add<T>(d[u][2 * j], left[u], right[0], right[1]);
+        multiply_add<T>(d[u][2 * j + 1], left[u], right[2], right[3]);
+      }
+    }
+  }
+}
+
+// d[u] (16 x Columns) += p[u] (16 x K, rounded to T) b (K rows).
+template <class T, int K, int Columns, int Strips>
+__device__ inline void multiply_probability_strips(float (&d)[Strips][Columns / 8][4],
+                                                   const float (&p)[Strips][K / 8][4], Tile<T, Columns> b) {
+  const int lane = this_lane();
+#pragma unroll
+  for (int k = 0; k < K / 16; ++k) {
+    std::uint32_t left[Strips][4];
+#pragma unroll
+    for (int u = 0; u < Strips; ++u)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        left[u][i] = pack<T>(p[u][2 * k + i / 2][i % 2 * 2], p[u][2 * k + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+    for (int j = 0; j < Columns / 16; ++j) {
+      std::uint32_t right[4];
+      load_matrices_transposed(right, b.chunk(16 * k + lane % 16, 2 * j + lane / 16));
+#pragma unroll
+      for (int u = 0; u < Strips; ++u) {
+        multiply_add<T>(d[u][2 * j], left[u], right[0], right[1]);
+        multiply_add<T>(d[u][2 * j + 1], left[u], right[2], right[3]);
+      }
+    }
+  }
+}
+
 // The diagonals of a warp's products with rows of T. Scores (r, c) of a row r, or r + 8, lie in the same four lanes as
 // its products y = r - c + 63, so shuffles among them suffice: with R = r + 63 - e, element e of lane q of score block
 // j is element R mod 2 of lane (R / 2 - q) mod 4 of product block (R - 2 q) / 8 - j, which is 8 - j or 7 - j.
@@ -96,11 +150,17 @@ class Diagonals {
       later_[e] = sum - 2 * partner >= tile_rows;
     }
   }
-  // Element e of a block of scores from the two blocks of products that hold it, `late` being 8 - j.
-  __device__ float score(int e, const float (&late)[2], const float (&early)[2]) const {
-    const int odd = 1 - e;  // the element that element e takes in even rows
-    const float x = later_[e] ? (swapped_ ? late[odd] : late[e]) : (swapped_ ? early[odd] : early[e]);
-    return __shfl_sync(0xFFFFFFFFu, x, from_[e]);
+  // Adds what block `late` of the products and the one before hold together: the scores of block 8 - late in row r, and
+  // of block 9 - late in row r + 8.
+  __device__ void add(float (&s)[scores][4], int late, const float (&later)[4], const float (&earlier)[4]) const {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int j = scores - late + e / 2, even = e / 2 * 2, odd = even + 1;
+      if (j < 0 || j >= scores) continue;
+      const bool second = e % 2 == 0 ? swapped_ : !swapped_;  // whether it is the second element of its pair
+      const float x = later_[e % 2] ? (second ? later[odd] : later[even]) : (second ? earlier[odd] : earlier[even]);
+      s[j][e] += __shfl_sync(0xFFFFFFFFu, x, from_[e % 2]);
+    }
   }
 
  private:
@@ -108,40 +168,45 @@ class Diagonals {
   bool later_[2], swapped_;
 };
 
-// s += this warp's queries times the rows of T that belong to its pairs.
-template <class T, int Columns, class W>
-__device__ inline void add_distance_scores(float (&s)[scores][4], Tile<T, Columns> position, const W& window,
-                                           std::int32_t apart) {
+// s[u] += the 16 queries from row + 16 u times the rows of T that belong to their pairs. Strips share what they read.
+template <class T, int Columns, int Strips, class W>
+__device__ inline void add_distance_scores(float (&s)[Strips][scores][4], Tile<T, Columns> position, int row,
+                                           const W& window, std::int32_t apart) {
+  constexpr int blocks = skew_columns / 16;
   const int lane = this_lane();
   const Diagonals diagonals;
-  std::uint32_t left[Columns / 16][4];
+  std::uint32_t left[Strips][Columns / 16][4];
 #pragma unroll
-  for (int k = 0; k < Columns / 16; ++k)
-    load_matrices(left[k], position.chunk(warp_row() + lane % 16, 2 * k + lane / 16));
-  float d[skew_columns / 8][4];
+  for (int u = 0; u < Strips; ++u)
 #pragma unroll
-  for (int n = 0; n < skew_columns / 16; ++n) {
+    for (int k = 0; k < Columns / 16; ++k)
+      load_matrices(left[u][k], position.chunk(row + 16 * u + lane % 16, 2 * k + lane / 16));
+  float before[Strips][4];  // of every strip, the block of eight products before these
+#pragma unroll
+  for (int i = 0; i < blocks + Strips - 1; ++i) {
     int first;
-    const Tile<T, Columns> rows = window.rows(apart, this_warp() + n, first);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) d[2 * n][e] = d[2 * n + 1][e] = 0;
+    const Tile<T, Columns> rows = window.rows(apart, row / 16 + i, first);
+    float d[Strips][2][4] = {};
 #pragma unroll
     for (int k = 0; k < Columns / 16; ++k) {
       std::uint32_t right[4];
       load_matrices(right, rows.chunk(first + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
-      multiply_add<T>(d[2 * n], left[k], right[0], right[1]);
-      multiply_add<T>(d[2 * n + 1], left[k], right[2], right[3]);
+#pragma unroll
+      for (int u = 0; u < Strips; ++u) {
+        if (i < u || i - u >= blocks) continue;
+        multiply_add<T>(d[u][0], left[u][k], right[0], right[1]);
+        multiply_add<T>(d[u][1], left[u][k], right[2], right[3]);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < Strips; ++u) {
+      if (i < u || i - u >= blocks) continue;
+      diagonals.add(s[u], 2 * (i - u), d[u][0], before[u]);
+      diagonals.add(s[u], 2 * (i - u) + 1, d[u][1], d[u][0]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) before[u][e] = d[u][1][e];
     }
   }
-#pragma unroll
-  for (int j = 0; j < scores; ++j)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int upper = e / 2, late = scores - j + upper;  // rows r + 8 are one block further
-      const float later[2] = {d[late][2 * upper], d[late][2 * upper + 1]};
-      const float earlier[2] = {d[late - 1][2 * upper], d[late - 1][2 * upper + 1]};
-      s[j][e] += diagonals.score(e % 2, later, earlier);
-    }
 }
 
 // A warp's dS along distances: T (16 rows, y). What no pair reaches is zero from clear() on.
