@@ -15,6 +15,10 @@ RowSet summary_rows(std::int32_t period, std::int32_t width, std::int32_t block,
   return rows_within({period - (block + 1) * width, width, period, 0}, 0, n);
 }
 
+TilePieces pieces_of(const RowSet& set, std::int32_t entry, std::int32_t rows) {
+  return {set.base, set.run, set.period, entry, rows, [&](std::int32_t x) { return x / set.run; }};
+}
+
 // What TMA writes: position p of a sequence of n is the number p, and zero beyond. -1: not written.
 std::vector<std::int32_t> tile_of(const TilePieces& pieces, std::int32_t n, std::int32_t rows, int& copies) {
   std::vector<std::int32_t> tile(static_cast<std::size_t>(rows), -1);
@@ -39,7 +43,7 @@ TEST(TilePieces, WriteEveryRowOfATileOnceInOrder) {
           const RowSet set = summary_rows(period, width, 0, n);
           for (std::int32_t begin = 0; begin < set.length; begin += rows) {
             int copies = 0;
-            const auto tile = tile_of(TilePieces(set, begin, rows), n, rows, copies);
+            const auto tile = tile_of(pieces_of(set, begin, rows), n, rows, copies);
             for (std::int32_t r = 0; r < rows; ++r)
               ASSERT_EQ(tile[static_cast<std::size_t>(r)], begin + r < set.length ? set.position(begin + r) : 0)
                   << "row " << r << " from entry " << begin << " of " << width << " in " << period << ", n " << n;
@@ -50,7 +54,7 @@ TEST(TilePieces, WriteEveryRowOfATileOnceInOrder) {
 TEST(TilePieces, HaveTheRowsOfTheirMaps) {
   for (const std::int32_t width : {3, 25, 33, 48, 100, 200})
     for (std::int32_t begin = 0; begin < 64 * width; begin += 64) {
-      const TilePieces pieces({0, width, 2 * width, 128 * width}, begin, 64);
+      const TilePieces pieces = pieces_of({0, width, 2 * width, 128 * width}, begin, 64);
       for (std::int32_t i = 0; i < pieces.count(); ++i) {
         const std::int32_t rows = pieces.piece(i).rows;
         if (i >= TilePieces::first_run)
@@ -66,7 +70,7 @@ TEST(TilePieces, AreFew) {
   for (std::int32_t width = 8; width <= 200; ++width)
     for (std::int32_t begin = 0; begin < 128 * width; begin += 128) {
       int copies = 0;
-      tile_of(TilePieces({0, width, 2 * width, 512 * width}, begin, 128), 1 << 24, 128, copies);
+      tile_of(pieces_of({0, width, 2 * width, 512 * width}, begin, 128), 1 << 24, 128, copies);
       EXPECT_LE(copies, 128 / width + 2 * std::bit_width(static_cast<unsigned>(std::min(width, 128) - 1)));
     }
 }

@@ -64,6 +64,7 @@ struct Backward {
   __device__ static Shared& shared_of(char* shared) { return *reinterpret_cast<Shared*>(shared + control_at); }
 
   using Tiles = TileIterator<MeetingRows<side, rows>, rows, step>;
+  static constexpr bool own_by_warp = Pieces && side == Side::keys;
 
   // One warp. Side::keys: its lanes also load lse and delta of the queries, one tile ahead, in registers.
   class Producer {
@@ -98,24 +99,26 @@ struct Backward {
       }
     }
 
-    // Called by one thread, before the other threads use any barrier.
+    // Called by one thread, or by the warp if its rows are pieces, before the other threads use any barrier.
     __device__ void load_own() const {
       const int kind = side == Side::queries ? problem_.query_kind[task_.pass_index]
                                              : problem_.key_kind[task_.pass_index][problem_.part];
-      barrier_arrive_expect(&control_.own, warpgroups * own_bytes);
+      if (!own_by_warp || lane_ == 0) barrier_arrive_expect(&control_.own, warpgroups * own_bytes);
+      if constexpr (own_by_warp) __syncwarp();
       for (int w = 0; w < warpgroups; ++w) {
         char* const to = shared_ + w * own_bytes;
-        if constexpr (Pieces && side == Side::keys)
+        if constexpr (own_by_warp) {
           if (is_summary(task_.own)) {
-            const TilePieces pieces(task_.own, task_.begin + w * 64, 64);
-            load_pieces(pieces,
+            load_pieces(pieces_of(task_.own, kind, task_.begin + w * 64, 64),
                         PieceCopy<key_boxes, 64 * key_row>{&problem_.own_key_sized[kind].complete, problem_.k_pieces,
                                                            to, &control_.own},
                         PieceCopy<value_boxes, 64 * value_row>{&problem_.own_value_sized[kind].complete,
                                                                problem_.v_pieces, to + own_key_bytes, &control_.own},
-                        task_.head, task_.sequence, 0, 1);
+                        task_.head, task_.sequence, lane_, 32);
             continue;
           }
+          if (lane_ > 0) continue;
+        }
         const TileCorner corner = corner_of(task_.own, task_.begin + w * 64);
         load_boxes(to, problem_.own_key_sized[kind], key_boxes, 64 * key_row, corner, &control_.own);
         load_boxes(to + own_key_bytes, problem_.own_value_sized[kind], value_boxes, 64 * value_row, corner,
@@ -125,11 +128,12 @@ struct Backward {
 
    private:
     __device__ void run_in_pieces() {
-      while (find_next()) {
-        barrier_wait(&control_.empty[slot_.index], slot_.parity ^ 1);
-        load_by_warp();
-        slot_.advance(stages);
-      }
+      while (find_next()) load_next_by_warp();
+    }
+
+    __device__ TilePieces pieces_of(const RowSet& set, int kind, std::int32_t entry, std::int32_t rows_of_tile) const {
+      return {set.base, set.run,      set.period,
+              entry,    rows_of_tile, [&](std::int32_t x) { return problem_.run[kind].quotient(x); }};
     }
 
     struct Source {
@@ -157,7 +161,7 @@ struct Backward {
           next_.kind = problem_.query_kind[task_.pass_index];
         }
       }
-      next_.corner = corner_of(set_, tiles_.begin());
+      if (!Pieces || !is_summary(set_)) next_.corner = corner_of(set_, tiles_.begin());
       if constexpr (side == Side::keys) {
         const std::int64_t row =
             (static_cast<std::int64_t>(task_.sequence) * problem_.geometry.heads + task_.head) * problem_.geometry.n;
@@ -181,22 +185,25 @@ struct Backward {
       load_boxes(to + key_bytes, problem_.value_sized[source.kind], value_boxes, step * value_row, source.corner, full);
     }
 
-    // The same for the next tile, called by the warp, whose lanes share the pieces.
-    __device__ void load_by_warp() const {
-      if (!is_summary(set_)) {
-        if (lane_ == 0) load(next_);
-        return;
-      }
+    // Waits for room and loads the next tile; the warp's lanes share its pieces.
+    __device__ void load_next_by_warp() {
+      const TilePieces pieces = pieces_of(set_, next_.kind, tiles_.begin(), step);
       char* const to = shared_ + ring_at + slot_.index * tile_bytes;
       std::uint64_t* const full = &control_.full[slot_.index];
-      if (lane_ == 0) barrier_arrive_expect(full, tile_bytes);
-      __syncwarp();
-      load_pieces(
-          TilePieces(set_, tiles_.begin(), step),
-          PieceCopy<key_boxes, step * key_row>{&problem_.key_sized[next_.kind].complete, problem_.k_pieces, to, full},
-          PieceCopy<value_boxes, step * value_row>{&problem_.value_sized[next_.kind].complete, problem_.v_pieces,
-                                                   to + key_bytes, full},
-          task_.head, task_.sequence, lane_, 32);
+      barrier_wait(&control_.empty[slot_.index], slot_.parity ^ 1);
+      if (is_summary(set_)) {
+        if (lane_ == 0) barrier_arrive_expect(full, tile_bytes);
+        __syncwarp();
+        load_pieces(
+            pieces,
+            PieceCopy<key_boxes, step * key_row>{&problem_.key_sized[next_.kind].complete, problem_.k_pieces, to, full},
+            PieceCopy<value_boxes, step * value_row>{&problem_.value_sized[next_.kind].complete, problem_.v_pieces,
+                                                     to + key_bytes, full},
+            task_.head, task_.sequence, lane_, 32);
+      } else if (lane_ == 0) {
+        load(next_);
+      }
+      slot_.advance(stages);
     }
 
     const Problem& problem_;
@@ -445,14 +452,18 @@ __global__ void __launch_bounds__(Backward<T, KeySize, ValueSize, side, Pieces>:
   if (!task.find<side>(problem, B::rows)) return;
   char* const shared = memory + bytes_to_tile(memory);
   auto& control = B::shared_of(shared);
-  if (threadIdx.x == B::warpgroups * 128) {
-    barrier_init(&control.own, 1);
-    for (int i = 0; i < B::stages; ++i) {
-      barrier_init(&control.full[i], B::full_arrivals);
-      barrier_init(&control.empty[i], B::empty_arrivals);
+  constexpr int producer = B::warpgroups * 128;
+  if (B::own_by_warp ? threadIdx.x / 32 == producer / 32 : threadIdx.x == producer) {
+    if (threadIdx.x == producer) {
+      barrier_init(&control.own, 1);
+      for (int i = 0; i < B::stages; ++i) {
+        barrier_init(&control.full[i], B::full_arrivals);
+        barrier_init(&control.empty[i], B::empty_arrivals);
+      }
+      barrier_init_fence();
+      proxy_fence();
     }
-    barrier_init_fence();
-    proxy_fence();
+    if constexpr (B::own_by_warp) __syncwarp();
     typename B::Producer(problem, task, shared).load_own();  // in flight while the intervals of the rows are computed
   }
   control.meeting.fill(problem, task);

@@ -12,7 +12,7 @@ namespace longstride::kernels::cuda::sm90 {
 // The maps for the kinds of row set of queries and keys.
 template <class B>
 std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_size, int value_size, bool pieces,
-                          BackwardProblem& problem) {
+                          BackwardProblemInPieces& problem) {
   const Geometry& geometry = problem.geometry;
   RowSetKinds kinds;
   bool has_queries[RowSetKinds::most] = {}, has_keys[RowSetKinds::most] = {};
@@ -32,6 +32,7 @@ std::int64_t fill_problem(Side side, const AttentionBackwardArgs& args, int key_
     tiles = std::max(tiles, std::int64_t{pass.segments} * tiles_in(own.length, B::rows));
   }
   for (int i = 0; i < kinds.count(); ++i) {
+    problem.run[i] = Divisor(kinds[i].run);
     const auto maps = [&](const Tensor& view, std::int32_t rows, int columns) {
       return row_maps(view, kinds[i], geometry.n, rows, columns);
     };

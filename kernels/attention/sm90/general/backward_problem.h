@@ -5,6 +5,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/sm90/general/backward_tiling.h"
 #include "kernels/attention/sm90/general/geometry.h"
+#include "kernels/attention/sm90/general/pass_shape.h"
 #include "kernels/attention/sm90/general/piece_maps.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
 #include "kernels/attention/sm90/row_maps.h"
@@ -37,6 +38,7 @@ struct BackwardProblem {
 struct BackwardProblemInPieces : BackwardProblem {
   bool in_pieces;  // whether the kernels that read tiles in pieces are used; the others do not receive this
   PieceMaps k_pieces, v_pieces;
+  Divisor run[RowSetKinds::most];  // of each kind of row set
 };
 
 // Launches the kernel of one side for one pass; fills in the maps and kinds of `problem`.

@@ -127,7 +127,9 @@ struct Forward {
       if (!__any_sync(~0u, found)) return false;
       __syncwarp();
       const PartShape& part = problem_.pass[task.pass].part[tiles.part];
-      const TileCorner corner = corner_of(part, tiles.begin(), task.segment);
+      const auto run = static_cast<std::int32_t>(part.run.value), period = static_cast<std::int32_t>(part.period.value);
+      const TilePieces pieces(part.base + task.segment, run, period, tiles.begin(), keys,
+                              [&](std::int32_t x) { return part.run.quotient(x); });
       const int stage = control.producer_slot.index;
       char* const k = shared_ + k_at + stage * k_bytes;
       char* const v = shared_ + v_at + stage * v_bytes;
@@ -137,18 +139,15 @@ struct Forward {
         barrier_arrive_expect(&control.v[stage], v_bytes);
       }
       __syncwarp();
-      const auto run = static_cast<std::int32_t>(part.run.value), period = static_cast<std::int32_t>(part.period.value);
+      const RowMaps &of_k = problem_.k[part.kind], &of_v = problem_.v[part.kind];
       if (!part.natural && run > 1) {
-        const TilePieces pieces(run, period, part.base + task.segment + corner.period * period,
-                                corner.offset - part.base - task.segment, keys);
-        load_pieces(
-            pieces,
-            PieceCopy<key_boxes, k_box>{&problem_.k[part.kind].complete, problem_.k_pieces, k, &control.k[stage]},
-            PieceCopy<value_boxes, v_box>{&problem_.v[part.kind].complete, problem_.v_pieces, v, &control.v[stage]},
-            task.head, task.sequence, lane, 32);
+        load_pieces(pieces, PieceCopy<key_boxes, k_box>{&of_k.complete, problem_.k_pieces, k, &control.k[stage]},
+                    PieceCopy<value_boxes, v_box>{&of_v.complete, problem_.v_pieces, v, &control.v[stage]}, task.head,
+                    task.sequence, lane, 32);
       } else if (lane == 0) {
-        load(k, problem_.k[part.kind], key_boxes, k_box, task, corner, &control.k[stage]);
-        load(v, problem_.v[part.kind], value_boxes, v_box, task, corner, &control.v[stage]);
+        const TileCorner corner = corner_of(part, tiles.begin(), task.segment);
+        load(k, of_k, key_boxes, k_box, task, corner, &control.k[stage]);
+        load(v, of_v, value_boxes, v_box, task, corner, &control.v[stage]);
       }
       __syncwarp();
       if (lane == 0) control.producer_slot.advance(stages);

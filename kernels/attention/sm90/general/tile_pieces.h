@@ -23,17 +23,19 @@ class TilePieces {
   // piece(i) is a run from here on; before, it has 2^(i mod powers) rows.
   static constexpr int first_run = 2 * powers;
 
-  // The tile's first row is row `in_run` of a run whose first row is at `position`.
-  constexpr TilePieces(std::int32_t run, std::int32_t period, std::int32_t position, std::int32_t in_run,
-                       std::int32_t rows)
-      : run_(run), period_(period), begin_(position + in_run), next_(in_run == 0 ? position : position + period) {
-    if (in_run > 0) head_ = run - in_run < rows ? run - in_run : rows;
-    runs_ = (rows - head_) / run;
-    tail_ = (rows - head_) % run;
+  // A tile of `rows` entries of a row set with these runs, from `entry` on. Entries beyond the set's end are as if it
+  // went on. by_run(x) is x / run, for which kernels have a multiplication.
+  template <class Divide>
+  constexpr TilePieces(std::int32_t base, std::int32_t run, std::int32_t period, std::int32_t entry, std::int32_t rows,
+                       const Divide& by_run)
+      : run_(run), period_(period) {
+    const std::int32_t before = by_run(entry), in_run = entry - before * run, ends = by_run(in_run + rows);
+    begin_ = base + before * period + in_run;
+    next_ = begin_ - in_run + (in_run > 0 ? period : 0);
+    head_ = in_run == 0 ? 0 : ends == 0 ? rows : run - in_run;
+    runs_ = in_run == 0 || ends == 0 ? ends : ends - 1;
+    tail_ = rows - head_ - runs_ * run;
   }
-  // A tile of `rows` entries of a row set, from `entry` on. Entries beyond the set's end are as if it went on.
-  constexpr TilePieces(const RowSet& set, std::int32_t entry, std::int32_t rows)
-      : TilePieces(set.run, set.period, set.base + entry / set.run * set.period, entry % set.run, rows) {}
 
   constexpr std::int32_t count() const { return first_run + runs_; }
   constexpr Piece piece(std::int32_t i) const {
@@ -46,7 +48,7 @@ class TilePieces {
 
  private:
   std::int32_t run_, period_;
-  std::int32_t begin_, next_;                    // positions of the tile's first row and of its first whole run
+  std::int32_t begin_ = 0, next_ = 0;            // positions of the tile's first row and of its first whole run
   std::int32_t head_ = 0, runs_ = 0, tail_ = 0;  // rows of the first run, whole runs, rows of the last one
 };
 
