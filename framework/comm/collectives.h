@@ -44,7 +44,8 @@ std::unique_ptr<Collectives> make_collectives(Communicator& group, Device device
 bool built_with_nccl();
 
 // Gives this rank the GPU of its host that its local rank selects, and makes it current. UserError, naming the ranks,
-// when two of them would share a GPU. Every rank calls it.
+// when two of one host would share a GPU. Hosts that are containers or network namespaces of one machine may share one,
+// with a warning. Every rank calls it.
 void choose_gpu(Communicator& comm);
 
 // For the table of settings: the number of hosts, and how the ranks are connected, e.g. "NVLink". Every rank calls

@@ -1,3 +1,5 @@
+#include <spdlog/spdlog.h>
+
 #include <cstring>
 #include <vector>
 
@@ -29,12 +31,20 @@ void choose_gpu(Communicator& comm) {
           "rank {} finds no GPU on {} (nvidia-smi shows what the driver sees); use hosts with GPUs, or "
           "--device cpu",
           b, second.host);
-    for (int a = 0; a < b; ++a)
-      if (std::strcmp(seats[static_cast<std::size_t>(a)].gpu, second.gpu) == 0)
+    for (int a = 0; a < b; ++a) {
+      const Seat& first = seats[static_cast<std::size_t>(a)];
+      if (std::strcmp(first.gpu, second.gpu) != 0) continue;
+      if (std::strcmp(first.host, second.host) == 0)
         throw user_error(
             "ranks {} and {} would share GPU {} of {}; start at most one rank per GPU (mpirun -n N, or "
             "--map-by ppr:N:node on several hosts)",
             a, b, second.number, second.host);
+      if (comm.rank() == 0)
+        spdlog::warn(
+            "ranks {} ({}) and {} ({}) share a GPU, so these hosts are parts of one machine: results are right, but the "
+            "speed says nothing about hosts of their own",
+            a, first.host, b, second.host);
+    }
   }
 }
 

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Training on two hosts with a GPU each, joined by TCP: two network namespaces of this machine, which share its GPU if it
+# has only one. Needs root and iproute2.
+#
+#   launch/scripts/gpu/two_hosts.sh BUILD [PART...]   BUILD: a build folder. Parts: doctor, same, cut, speed; default: all
+#
+# doctor   `longstride doctor` on both hosts finds no problem with MPI and NCCL between them
+# same     losses equal those of one GPU up to rounding, and a second run on the two hosts has the same bits
+# cut      the cable is cut in mid-step: one sentence, the job ends in time, and resuming gives the bits of a whole run
+# speed    tokens/s of one GPU and of two hosts, with the exchange after and during the backward pass
+# Every program runs under a time limit. Prints the number of failures at the end; exits with 1 if there are any.
+set -uo pipefail
+build=$(cd "$1" && pwd) || exit 2
+shift
+parts=${*:-doctor same cut speed}
+longstride=$build/longstride
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+here=$root/tests/distributed
+gpus=$(nvidia-smi -L | wc -l)
+failures=0
+work=$(mktemp -d)
+cd "$work" || exit 2
+export OMP_NUM_THREADS=4 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 NCCL_SOCKET_IFNAME=eth0
+source "$here/imitated_hosts.sh"
+trap 'remove_hosts; rm -rf "$work"' EXIT
+can_make_hosts || { echo "two_hosts.sh: network namespaces need root and the command ip (package iproute2)" >&2; exit 2; }
+source "$here/run_support.sh"
+fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
+
+command_of_host() { # longstride as a rank starts it: host K has GPU K-1 where there are two
+  cat >rank.sh <<R
+#!/usr/bin/env bash
+[ $gpus -lt 2 ] || export CUDA_VISIBLE_DEVICES=\$((\${OMPI_COMM_WORLD_RANK:-0} % 2))
+exec $longstride "\$@"
+R
+  chmod +x rank.sh
+}
+on_two() { (on_hosts 1 timeout -k 5 "$1" "$work/rank.sh" "${@:2}"); }
+train_on_two() { # train_on_two RUN [options]
+  on_two 100 train recipe.yaml --device gpu --run "$@" >train.log 2>&1 || { tail -n 15 train.log; fail "train on two hosts: $*"; }
+}
+alone() { # alone RUN [options]
+  timeout 60 "$longstride" train recipe.yaml --device gpu --run "$@" >train.log 2>&1 || { tail -n 15 train.log; fail "train alone: $*"; }
+}
+
+check_places() {
+  (on_hosts 1 hostname) >names.log 2>&1
+  [ "$(grep '^node[0-9]$' names.log | sort -u)" = $'node1\nnode2' ] && return
+  cat names.log
+  fail "the ranks are not on two hosts"
+  (on_hosts 1 --display-allocation --display-map hostname) 2>&1 | head -n 40
+}
+
+run_doctor() {
+  on_two 120 doctor --directory "$work" >doctor.log 2>&1 || fail "doctor: exit code $?"
+  grep -E 'NCCL|MPI|GPU|PROBLEM|share a GPU' doctor.log
+}
+
+run_same() {
+  write_recipe "steps: 20" "checkpoint_every: 5" "hang_seconds: 20"
+  alone alone
+  train_on_two two
+  train_on_two again
+  same_bits two again 20
+  paste -d ' ' <(losses alone) <(losses two) |
+    awk '{ d = $2 - $4; d = (d < 0 ? -d : d) / $2; if (d > m) m = d; n++ }
+         END { printf "losses of one GPU and two hosts differ by at most %.2e of themselves, over %d steps\n", m, n
+               exit !(n == 20 && m < 2e-3) }' || fail "losses"
+}
+
+run_cut() {
+  write_recipe "steps: 400" "checkpoint_every: 20" "hang_seconds: 4"
+  train_on_two whole
+  (on_two 200 train recipe.yaml --device gpu --run cut) >job.log 2>&1 &
+  local pid=$! began code=0
+  wait_for_step cut 30
+  cut_host 2
+  began=$(date +%s)
+  wait "$pid" || code=$?
+  echo "after the cut: exit code $code in $(($(date +%s) - began)) s"
+  [ "$code" != 0 ] && [ $(($(date +%s) - began)) -le 12 ] || fail "the job did not end in time"
+  grep -a '^longstride: ' job.log
+  [ "$(grep -a -c '^longstride: ' job.log)" = 1 ] || { tail -n 20 job.log; fail "there is not one sentence"; }
+  for p in $(processes_of_host 2); do kill -9 "$p" 2>/dev/null || true; done
+  join_host 2
+  train_on_two cut --resume
+  same_bits whole cut 400
+}
+
+run_speed() {
+  local policy
+  context=4096 write_recipe "steps: 60" "checkpoint_every: 1000"
+  sed -i 's/width: 64/width: 512/; s/layers: 2/layers: 8/; s/heads: 4/heads: 8/; s/log_every: 1,/log_every: 10,/' recipe.yaml
+  alone alone_speed
+  echo "one GPU: $(speed_of alone_speed)"
+  for policy in never always; do
+    train_on_two "speed_$policy" --set parallel.overlap="$policy"
+    echo "two hosts, overlap $policy: $(speed_of "speed_$policy")"
+  done
+}
+speed_of() { grep -o '"tokens_per_second":[0-9.e+]*' "$1/metrics.jsonl" | tail -n 1; }
+
+command_of_host
+make_hosts 2
+check_places
+for part in $parts; do
+  case "$part" in
+    doctor | same | cut | speed) echo "== $part"; "run_$part" ;;
+    *) fail "unknown part $part" ;;
+  esac
+done
+echo "two_hosts.sh: $failures failures"
+[ "$failures" = 0 ]
