@@ -41,7 +41,8 @@ void choose_gpu(Communicator& comm) {
             a, b, second.number, second.host);
       if (comm.rank() == 0)
         spdlog::warn(
-            "ranks {} ({}) and {} ({}) share a GPU, so these hosts are parts of one machine: results are right, but the "
+            "ranks {} ({}) and {} ({}) share a GPU, so these hosts are parts of one machine: results are right, but "
+            "the "
             "speed says nothing about hosts of their own",
             a, first.host, b, second.host);
     }

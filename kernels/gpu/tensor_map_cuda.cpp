@@ -27,6 +27,15 @@ CUtensorMapDataType type_of(Dtype dtype) {
   return dtype == Dtype::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
 }
 
+// Gives this thread the context of its GPU. A thread whose first call of CUDA is one of the driver has none: PyTorch's
+// for gradients, for example. May be called while a stream is captured.
+void enter_context() {
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaSetDevice(device);
+  if (error != cudaSuccess) throw std::runtime_error(std::string("no GPU can be used: ") + cudaGetErrorString(error));
+}
+
 }  // namespace
 
 CUtensorMap tensor_map(void* data, Dtype dtype, const TensorMapShape& shape) {
@@ -42,9 +51,15 @@ CUtensorMap tensor_map(void* data, Dtype dtype, const TensorMapShape& shape) {
                                      : shape.columns >= 32 ? CU_TENSOR_MAP_SWIZZLE_64B
                                                            : CU_TENSOR_MAP_SWIZZLE_32B;
   CUtensorMap map;
-  const CUresult result =
-      encoder()(&map, type_of(dtype), 5, data, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const auto encode = [&] {
+    return encoder()(&map, type_of(dtype), 5, data, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  };
+  CUresult result = encode();
+  if (result == CUDA_ERROR_INVALID_CONTEXT) {
+    enter_context();
+    result = encode();
+  }
   if (result != CUDA_SUCCESS)
     throw std::runtime_error("cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(result)));
   return map;

@@ -163,6 +163,19 @@ class Tensors(unittest.TestCase):
         for results in found:
             self.assert_same(results)
 
+    def test_a_thread_may_begin_with_attention(self):
+        """On a GPU such a thread has no context of CUDA's driver yet: what PyTorch allocates comes from its cache."""
+        tensors = support.inputs(2, 4, 256, 64, 64, torch.bfloat16)
+        q, k, v = (x.requires_grad_() for x in tensors[:3])
+        right = support.results(self.run_strided, *tensors)
+        found = []
+        thread = threading.Thread(target=lambda: found.append(self.run_strided(q, k, v)))
+        thread.start()
+        thread.join()
+        self.assertTrue(torch.equal(found[0], right[0]))
+        for x, y in zip(torch.autograd.grad(found[0], (q, k, v), tensors[3]), right[1:]):
+            self.assertTrue(torch.equal(x, y))
+
     @unittest.skipIf(device.type != "cpu", "of the CPU")
     def test_the_number_of_threads_may_change(self):
         before = torch.get_num_threads()

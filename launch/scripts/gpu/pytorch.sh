@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All checks of longstride.attention on a GPU: builds the library, runs the tests of the operators and of loaded models
-# there, measures what the operators add on the host, and times them next to FlexAttention.
+# there, measures what the operators add on the host, and times them next to the peers that are installed.
 #
 #   launch/scripts/gpu/pytorch.sh BUILD OUTPUT [--python python3] [--jobs N]
 #
@@ -32,7 +32,7 @@ on_gpu() {
   LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/pytorch/$1_test.py" -v
 }
 
-export PYTHONPATH=$root/launch/python PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$root/launch/python${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
 export LONGSTRIDE_ATTENTION_LIBRARY=$build/liblongstride_attention.so.0
 failed=0
 check() {
