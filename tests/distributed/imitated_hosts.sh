@@ -37,13 +37,14 @@ A
   chmod +x agent.sh
 }
 
+# `plm rsh`: some machines without ssh set OMPI_MCA_plm=isolated, with which mpirun starts nothing on other hosts.
 on_hosts() { # in the first host's namespace; fills one host with ranks after another
   local each=$1 k list=
   shift
   for k in $(seq "$hosts_count"); do list=$list,10.77.0.$k:$each; done
   exec ip netns exec "$hosts_prefix-1" unshare --uts bash -c 'hostname node1; exec "$@"' - \
     mpirun --bind-to none --map-by slot -n $((each * hosts_count)) -H "${list#,}" \
-    --mca plm_rsh_agent "$PWD/agent.sh" --mca btl tcp,self --mca btl_tcp_if_include 10.77.0.0/24 \
+    --mca plm rsh --mca plm_rsh_agent "$PWD/agent.sh" --mca btl tcp,self --mca btl_tcp_if_include 10.77.0.0/24 \
     --mca oob_tcp_if_include 10.77.0.0/24 "$@"
 }
 
