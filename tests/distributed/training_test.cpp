@@ -176,6 +176,19 @@ TEST_F(TrainingOnRanks, DividedSequencesGiveTheLossesAndGradientsOfOneRank) {
   }
 }
 
+// A tied table is exchanged once its gradient has come from both ends; the masks of a post-norm stream are the same.
+TEST_F(TrainingOnRanks, OtherFormsOfBlocksGiveTheLossesAndGradientsOfOneRank) {
+  for (const auto& [name, config] : test::forms_of(model_config())) {
+    if (name != "transformer_xl" && name != "geglu") continue;  // the others add no exchange of their own
+    for (const int sequence_ranks : {1, world().size()}) {
+      SCOPED_TRACE(::testing::Message() << name << ", " << sequence_ranks << " ranks per sequence");
+      TrainConfig train = train_config();
+      train.parallel.sequence_ranks = sequence_ranks;
+      expect_one_ranks_training(train, *alone_, config);
+    }
+  }
+}
+
 TEST_F(TrainingOnRanks, AShardedOptimizerGivesTheSameBits) {
   std::vector<Precision> precisions = {Precision::fp32};
   if (on_gpus()) precisions = {Precision::fp32, Precision::bf16, Precision::fp16};
