@@ -155,8 +155,6 @@ def draw(rng):
     stride = rng.choice([rng.randrange(32, 1024), rng.randrange(32, 300)])
     width = rng.randrange(8, min(stride, 129)) if pattern == "fixed" else 0
     n = rng.randrange(4096, 32768)
-    if pattern == "fixed":
-        n -= n % stride
     window = rng.choice([0, rng.randrange(32, 1024)]) if pattern == "local" else 0
     return Shape(pattern, stride, width, key, value, n, window)
 
