@@ -13,9 +13,12 @@
 // without a key gets o = 0, lse = -infinity and no gradient.
 //
 // Gradients, with dP = dO V^T K / (1 - p), D_i = dO_i . o_i and dS = P (dP - D):
-//   dq_i = scale sum_j dS_ij (k_j + T[dist]),   dk_j = scale sum_i dS_ij (q_i + u),   dv_j = sum_i P_ij K_ij / (1 - p)
-//   dO_i dT[t] = scale sum of dS_ij (q_i + v) over the pairs that read row t du = scale sum_ij dS_ij k_j,   dv = scale
-//   sum_ij dS_ij T[dist] dspan = longest_span / ramp sum of exp(score - lse)(dP - D) over the pairs with 0 < weight < 1
+//
+//   dq_i = scale sum_j dS_ij (k_j + T[dist]),   dk_j = scale sum_i dS_ij (q_i + u)
+//   dv_j = sum_i P_ij K_ij / (1 - p) dO_i,      dT[t] = scale sum of dS_ij (q_i + v) over the pairs that read row t
+//   du = scale sum_ij dS_ij k_j,                dv = scale sum_ij dS_ij T[dist]
+//   dspan = longest_span / ramp sum of exp(score - lse) (dP - D) over the pairs with 0 < weight < 1
+//
 // Sums over rows are added in a fixed order: the result does not depend on the number of threads or blocks.
 //
 // Types: q, k, v, o, table and their like have the compute type (on the CPU f32 or f64; on a GPU bf16, f16 or f32,
