@@ -26,9 +26,11 @@ void cross_entropy(Context& ctx, const CrossEntropy& args) {
   const bool backward = args.dhidden.given();
   const std::int64_t rows = hidden.size(0), vocabulary = args.weight.size(0);
   const Dtype dtype = kernels::exact_type(ctx.device, hidden.dtype());
-  kernels::check_vector(args.targets, rows, Dtype::u8, "targets");
+  kernels::check_ids(args.targets, rows, "targets");
+  if (args.weights.given()) kernels::check_vector(args.weights, rows, Dtype::f32, "weights");
   kernels::check_vector(args.losses, rows, dtype, "losses");
   const Tensor targets = args.targets.reshape({rows}), losses = args.losses.reshape({rows});
+  const Tensor weights = args.weights.given() ? args.weights.reshape({rows}) : Tensor{};
   const std::int64_t chunk = chunk_rows(ctx, rows, vocabulary, dtype);
   Scratch scratch(ctx);
   const Tensor buffer = scratch.tensor({chunk, vocabulary}, dtype);
@@ -48,7 +50,8 @@ void cross_entropy(Context& ctx, const CrossEntropy& args) {
                                               .losses = losses.slice(0, begin, end),
                                               .gradient = dlogits,
                                               .scale = args.scale,
-                                              .loss_scale = backward ? ctx.loss_scale : nullptr});
+                                              .loss_scale = backward ? ctx.loss_scale : nullptr,
+                                              .weights = weights.given() ? weights.slice(0, begin, end) : Tensor{}});
     if (!backward) continue;
     linear_backward_weight(ctx, dlogits, part, args.dweight, args.dbias);
     linear_backward_input(ctx, dlogits, args.weight, args.dhidden.rows().slice(0, begin, end));

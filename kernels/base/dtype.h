@@ -6,7 +6,7 @@
 
 namespace longstride::kernels {
 
-enum class Dtype : std::uint8_t { f64, f32, bf16, f16, u8, i32, i64 };
+enum class Dtype : std::uint8_t { f64, f32, bf16, f16, u8, u16, i32, i64 };
 
 constexpr std::size_t bytes_of(Dtype dtype) {
   switch (dtype) {
@@ -18,6 +18,7 @@ constexpr std::size_t bytes_of(Dtype dtype) {
       return 4;
     case Dtype::bf16:
     case Dtype::f16:
+    case Dtype::u16:
       return 2;
     case Dtype::u8:
       return 1;
@@ -37,6 +38,8 @@ constexpr const char* name_of(Dtype dtype) {
       return "f16";
     case Dtype::u8:
       return "u8";
+    case Dtype::u16:
+      return "u16";
     case Dtype::i32:
       return "i32";
     case Dtype::i64:
@@ -58,6 +61,10 @@ struct DtypeOf<float> {
 template <>
 struct DtypeOf<std::uint8_t> {
   static constexpr Dtype value = Dtype::u8;
+};
+template <>
+struct DtypeOf<std::uint16_t> {
+  static constexpr Dtype value = Dtype::u16;
 };
 template <>
 struct DtypeOf<std::int32_t> {

@@ -29,6 +29,10 @@ void check_vector(const Tensor& t, std::int64_t count, Dtype dtype, const char* 
                    name_of(dtype));
 }
 
+void check_ids(const Tensor& t, std::int64_t count, const char* name) {
+  check_vector(t, count, t.dtype() == Dtype::u16 ? Dtype::u16 : Dtype::u8, name);
+}
+
 void check_rows(const Tensor& t, const Shape& shape, Dtype dtype, const char* name) {
   LONGSTRIDE_CHECK(t.shape() == shape && t.dtype() == dtype && (t.size(-1) == 1 || t.stride(-1) == 1),
                    "{} is {} of {} with last stride {}, but must be {} of {} with last stride 1", name,

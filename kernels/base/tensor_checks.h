@@ -17,6 +17,8 @@ void check_computes(Device device, const Tensor& t, const char* name);
 void check_contiguous(const Tensor& t, const char* name);
 // Contiguous, with `count` elements in any shape.
 void check_vector(const Tensor& t, std::int64_t count, Dtype dtype, const char* name);
+// The same, with u8 or u16 elements.
+void check_ids(const Tensor& t, std::int64_t count, const char* name);
 // Any strides, but a dense last dimension.
 void check_rows(const Tensor& t, const Shape& shape, Dtype dtype, const char* name);
 

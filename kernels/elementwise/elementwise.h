@@ -1,4 +1,4 @@
-// Fills, copies, additions and sums of contiguous arrays.
+// Fills, copies, additions, sums and quotients of contiguous arrays.
 #pragma once
 #include "kernels/base/op.h"
 
@@ -43,9 +43,19 @@ struct SumArgs {
   Tensor scratch_on(Device) const { return {nullptr, Dtype::f64, {chunks(x.count())}}; }
 };
 
+// x /= total, in x's type; all of x becomes 0 if total is 0.
+struct DivideArgs {
+  Tensor x;      // f32
+  Tensor total;  // (1) f64
+
+  void check(Device device) const;
+  Cost cost() const { return {WorkKind::loss, 2 * bytes_of(x), 0}; }
+};
+
 LONGSTRIDE_OP(fill_zero, FillZeroArgs)
 LONGSTRIDE_OP(copy, CopyArgs)
 LONGSTRIDE_OP(add, AddArgs)
 LONGSTRIDE_OP(sum, SumArgs)
+LONGSTRIDE_OP(divide, DivideArgs)
 
 }  // namespace longstride::kernels

@@ -28,6 +28,11 @@ void SumArgs::check(Device device) const {
   check_vector(total, 1, Dtype::f64, "total");
 }
 
+void DivideArgs::check(Device /*device*/) const {
+  check_vector(x, x.count(), Dtype::f32, "x");
+  check_vector(total, 1, Dtype::f64, "total");
+}
+
 namespace cpu {
 namespace {
 
@@ -94,6 +99,15 @@ void sum(const SumArgs& args, const Launch&) {
     double total = 0;
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) total += partials[chunk];
     *args.total.as<double>() += total;
+  });
+}
+
+void divide(const DivideArgs& args, const Launch&) {
+  const double total = *args.total.as<const double>();
+  auto* x = args.x.as<float>();
+  over_blocks(args.x.count(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      x[i] = total == 0 ? 0.0f : static_cast<float>(static_cast<double>(x[i]) / total);
   });
 }
 

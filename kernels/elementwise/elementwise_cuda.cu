@@ -86,6 +86,11 @@ __global__ void __launch_bounds__(threads) sum_of_chunks(const double* partials,
   if (threadIdx.x == 0) *total += sum;
 }
 
+__global__ void __launch_bounds__(threads) divide_kernel(float* x, std::int64_t count, const double* total) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (i < count) x[i] = *total == 0 ? 0.0f : static_cast<float>(static_cast<double>(x[i]) / *total);
+}
+
 }  // namespace
 
 void fill_zero(const FillZeroArgs& args, const Launch& launch) {
@@ -131,6 +136,13 @@ void sum(const SumArgs& args, const Launch& launch) {
         {static_cast<unsigned>(chunks), threads}, launch, args.x.as<const T>(), count, args.squares, partials);
   });
   run("sum_of_chunks", sum_of_chunks, {1, threads}, launch, partials, chunks, args.total.as<double>());
+}
+
+void divide(const DivideArgs& args, const Launch& launch) {
+  const std::int64_t count = args.x.count();
+  if (count == 0) return;
+  run("divide", divide_kernel, {blocks_for(count, threads), threads}, launch, args.x.as<float>(), count,
+      args.total.as<const double>());
 }
 
 }  // namespace longstride::kernels::cuda

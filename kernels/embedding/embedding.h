@@ -15,12 +15,14 @@ struct PositionTable {
 
 struct EmbeddingArgs {
   static constexpr int max_tables = 4;
-  Tensor tokens;       // (batch, seq) u8
+  static constexpr std::int64_t most_ids = 512;  // the largest vocabulary whose gradient a GPU computes
+  Tensor tokens;                                 // (batch, seq) u8 or u16
   Tensor start;        // (width); all floating tensors contiguous and of one type; on a GPU f32, but y of any type
   Tensor token_table;  // (vocabulary, width)
   PositionTable positions[max_tables];
   int tables = 0;
   double scale = 1;        // of the token's row and of the start vector
+  Tensor starts = {};      // (batch) u8; if given, slot t takes tokens[t], except slot 0 of a row that starts (not 0)
   std::int64_t first = 0;  // position of slot 0; when not 0, slot t takes tokens[t] instead of tokens[t - 1]
   const std::int64_t* first_at = nullptr;  // GPU, forward: if given, `first` is read from it and slot t takes tokens[t]
   Tensor y;                                // (batch, seq, width)
@@ -32,7 +34,7 @@ LONGSTRIDE_OP(embedding, EmbeddingArgs)
 
 // Adds to the gradients in start, token_table and positions; `y` is read as the gradient of y. Each element
 // of a gradient is summed over positions in order, whatever the number of threads; on a GPU in parts of a fixed order.
-// A GPU refuses 2^30 or more slots (std::logic_error).
+// A GPU refuses 2^30 or more slots, and a vocabulary of more than `most_ids` (std::logic_error).
 struct EmbeddingBackwardArgs : EmbeddingArgs {
   Tensor scratch = {};
 

@@ -2,13 +2,18 @@
 
 #include <algorithm>
 
+#include "kernels/base/ids.h"
 #include "kernels/base/tensor_checks.h"
 
 namespace longstride::kernels {
 
 void EmbeddingArgs::check(Device device) const {
-  LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.contiguous() && tokens.dtype() == Dtype::u8, "tokens are {} {}",
-                   tokens.shape().text(), name_of(tokens.dtype()));
+  LONGSTRIDE_CHECK(tokens.rank() == 2, "tokens are {}", tokens.shape().text());
+  check_ids(tokens, tokens.count(), "tokens");
+  if (starts.given()) {
+    check_vector(starts, tokens.size(0), Dtype::u8, "starts");
+    LONGSTRIDE_CHECK(first == 0 && first_at == nullptr, "rows that start at position {}", first);
+  }
   const std::int64_t width = start.count();
   check_computes(device, y, "y");
   check_vector(y, tokens.count() * width, y.dtype(), "y");
@@ -39,12 +44,14 @@ struct TableRows {
 template <class T>
 TableRows<T> rows_of(const EmbeddingArgs& args, std::int64_t sequence, std::int64_t slot) {
   const std::int64_t width = args.start.size(0), position = args.first + slot;
-  const auto* tokens = args.tokens.as<const std::uint8_t>() + sequence * args.tokens.size(1);
+  const std::int64_t at = sequence * args.tokens.size(1) + slot;
+  const auto* starts = args.starts.as<const std::uint8_t>();
   TableRows<T> rows;
-  if (position == 0)
+  if (position == 0 && (starts == nullptr || starts[sequence] != 0))
     rows.row[0] = args.start.as<T>();
   else
-    rows.row[0] = args.token_table.as<T>() + tokens[args.first == 0 ? slot - 1 : slot] * width;
+    rows.row[0] =
+        args.token_table.as<T>() + ids_of(args.tokens)[args.first == 0 && starts == nullptr ? at - 1 : at] * width;
   for (int i = 0; i < args.tables; ++i) {
     const PositionTable& p = args.positions[i];
     rows.row[i + 1] = p.table.as<T>() + position / p.divisor % p.table.size(0) * width;

@@ -1,5 +1,6 @@
 #include "kernels/base/add_partials.cuh"
 #include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/ids.h"
 #include "kernels/base/vector.cuh"
 #include "kernels/embedding/embedding.h"
 
@@ -7,7 +8,7 @@ namespace longstride::kernels::cuda {
 namespace {
 
 constexpr int lanes = 32, warps = 8;
-constexpr int most_tokens = lanes * warps;  // the largest vocabulary: tokens are bytes
+constexpr int threads = lanes * warps;
 
 struct DeviceTable {
   std::int64_t divisor, size;
@@ -15,7 +16,8 @@ struct DeviceTable {
 };
 
 struct EmbeddingTables {
-  const std::uint8_t* tokens;
+  Ids tokens;
+  const std::uint8_t* starts;
   std::int64_t slots, seq, first;
   const std::int64_t* first_at;
   int width, count;
@@ -27,7 +29,8 @@ struct EmbeddingTables {
 
 EmbeddingTables tables_of(const EmbeddingArgs& args) {
   EmbeddingTables t = {};
-  t.tokens = args.tokens.as<const std::uint8_t>();
+  t.tokens = ids_of(args.tokens);
+  t.starts = args.starts.as<const std::uint8_t>();
   t.slots = args.tokens.count();
   t.seq = args.tokens.size(1);
   t.first = args.first;
@@ -53,8 +56,10 @@ __global__ void __launch_bounds__(lanes* warps) embedding_kernel(const Embedding
   const std::int64_t slot = i % t.seq, position = (decoding ? *t.first_at : t.first) + slot;
   const float* row[EmbeddingArgs::max_tables + 1];
   row[0] = t.start;
-  if (position != 0)
-    row[0] = t.token + static_cast<std::int64_t>(t.tokens[t.first == 0 && !decoding ? i - 1 : i]) * t.width;
+  if (position != 0 || (t.starts != nullptr && t.starts[i / t.seq] == 0))
+    row[0] =
+        t.token +
+        static_cast<std::int64_t>(t.tokens[t.first == 0 && !decoding && t.starts == nullptr ? i - 1 : i]) * t.width;
 #pragma unroll
   for (int k = 0; k < EmbeddingArgs::max_tables; ++k)
     if (k < t.count) row[k + 1] = t.position[k].rows + position / t.position[k].divisor % t.position[k].size * t.width;
@@ -99,14 +104,21 @@ TokenOrder order_of(std::int64_t slots, std::int64_t vocabulary, std::int64_t wi
 // The token whose row slot i read; -1: it read the start vector.
 __device__ __forceinline__ int token_of(const EmbeddingTables& t, int i) {
   if (t.first != 0) return t.tokens[i];
-  return i % static_cast<int>(t.seq) == 0 ? -1 : t.tokens[i - 1];
+  const int seq = static_cast<int>(t.seq);
+  if (t.starts != nullptr) return i % seq == 0 && t.starts[i / seq] != 0 ? -1 : t.tokens[i];
+  return i % seq == 0 ? -1 : t.tokens[i - 1];
 }
 
+// Thread k is in charge of the tokens k, k + 256, ...: `each` of them.
+constexpr int most_each = static_cast<int>(EmbeddingArgs::most_ids) / threads;
+
 // Integer sums, so the order does not matter.
+template <int each>
 __global__ void __launch_bounds__(lanes* warps) count_tokens(const EmbeddingTables t, const TokenOrder o) {
-  __shared__ int counts[most_tokens];
+  __shared__ int counts[each * threads];
   const int thread = static_cast<int>(threadIdx.x), chunk = static_cast<int>(blockIdx.x);
-  counts[thread] = 0;
+#pragma unroll
+  for (int k = 0; k < each; ++k) counts[k * threads + thread] = 0;
   __syncthreads();
   const int begin = chunk * o.chunk_slots, end = min(begin + o.chunk_slots, static_cast<int>(t.slots));
   for (int i = begin + thread; i < end; i += lanes * warps) {
@@ -114,10 +126,14 @@ __global__ void __launch_bounds__(lanes* warps) count_tokens(const EmbeddingTabl
     if (token >= 0) atomicAdd(&counts[token], 1);
   }
   __syncthreads();
-  if (thread < o.vocabulary) o.counts[chunk * o.vocabulary + thread] = counts[thread];
+#pragma unroll
+  for (int k = 0; k < each; ++k) {
+    const int token = k * threads + thread;
+    if (token < o.vocabulary) o.counts[chunk * o.vocabulary + token] = counts[token];
+  }
 }
 
-// The sum of the values of the threads before this one.
+// The sum of the values of the threads before this one; the last of of_thread becomes the sum of all.
 __device__ __forceinline__ int before(int value, int (&of_thread)[lanes * warps]) {
   const int thread = static_cast<int>(threadIdx.x);
   __syncthreads();
@@ -133,30 +149,40 @@ __device__ __forceinline__ int before(int value, int (&of_thread)[lanes * warps]
 }
 
 // A block sorts a chunk's slots; each warp handles an eighth of them, in order.
+template <int each>
 __global__ void __launch_bounds__(lanes* warps) order_slots(const EmbeddingTables t, const TokenOrder o) {
-  __shared__ int next[warps][most_tokens], of_thread[lanes * warps];
+  __shared__ int next[warps][each * threads], of_thread[threads];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % lanes, warp = thread / lanes;
   const int chunk = static_cast<int>(blockIdx.x);
-  int total = 0, earlier = 0;  // slots of token `thread`, in all chunks and in the preceding ones
-  if (thread < o.vocabulary)
+  int place[each];                    // of the chunk's first slot of each token
+  int all_slots = 0, all_pieces = 0;  // of the tokens before k * threads
+#pragma unroll
+  for (int k = 0; k < each; ++k) {
+    const int own = k * threads + thread;
+    int total = 0, earlier = 0;  // slots of token `own`, in all chunks and in the preceding ones
+    if (own < o.vocabulary)
 #pragma unroll 16
-    for (int c = 0; c < o.chunks; ++c) {
-      const int count = o.counts[c * o.vocabulary + thread];
-      total += count;
-      earlier += c < chunk ? count : 0;
+      for (int c = 0; c < o.chunks; ++c) {
+        const int count = o.counts[c * o.vocabulary + own];
+        total += count;
+        earlier += c < chunk ? count : 0;
+      }
+    constexpr int piece = static_cast<int>(EmbeddingSplit::piece);
+    const int start = all_slots + before(total, of_thread), pieces = (total + piece - 1) / piece;
+    if (k + 1 < each) all_slots += of_thread[threads - 1];
+    const int first_piece = all_pieces + before(pieces, of_thread);
+    if (k + 1 < each) all_pieces += of_thread[threads - 1];
+    if (chunk == 0 && own < o.vocabulary) {
+      o.start[own] = start;
+      o.pieces[own] = first_piece;
+      if (own == o.vocabulary - 1) {
+        o.start[o.vocabulary] = start + total;
+        o.pieces[o.vocabulary] = first_piece + pieces;
+      }
     }
-  constexpr int piece = static_cast<int>(EmbeddingSplit::piece);
-  const int start = before(total, of_thread), pieces = (total + piece - 1) / piece;
-  const int first_piece = before(pieces, of_thread);
-  if (chunk == 0 && thread < o.vocabulary) {
-    o.start[thread] = start;
-    o.pieces[thread] = first_piece;
-    if (thread == o.vocabulary - 1) {
-      o.start[o.vocabulary] = start + total;
-      o.pieces[o.vocabulary] = first_piece + pieces;
-    }
+    for (int w = 0; w < warps; ++w) next[w][own] = 0;
+    place[k] = start + earlier;
   }
-  for (int w = 0; w < warps; ++w) next[w][thread] = 0;
   __syncthreads();
   const int part = (o.chunk_slots + warps - 1) / warps;
   const int chunk_end = min((chunk + 1) * o.chunk_slots, static_cast<int>(t.slots));
@@ -166,12 +192,13 @@ __global__ void __launch_bounds__(lanes* warps) order_slots(const EmbeddingTable
     if (token >= 0) atomicAdd(&next[warp][token], 1);
   }
   __syncthreads();
-  int place = start + earlier;
-  for (int w = 0; w < warps; ++w) {
-    const int count = next[w][thread];
-    next[w][thread] = place;
-    place += count;
-  }
+#pragma unroll
+  for (int k = 0; k < each; ++k)
+    for (int w = 0; w < warps; ++w) {
+      const int count = next[w][k * threads + thread];
+      next[w][k * threads + thread] = place[k];
+      place[k] += count;
+    }
   __syncthreads();
   for (int first = begin; first < end; first += lanes) {
     const int i = first + lane, token = i < end ? token_of(t, i) : -1;
@@ -257,10 +284,11 @@ __global__ void __launch_bounds__(lanes* warps)
   __shared__ int begin, end;
   const int thread = static_cast<int>(threadIdx.x), piece = static_cast<int>(blockIdx.x);
   if (piece >= o.pieces[o.vocabulary]) return;
-  if (thread < o.vocabulary && o.pieces[thread] <= piece && piece < o.pieces[thread + 1]) {
+  for (int token = thread; token < o.vocabulary; token += threads) {
+    if (o.pieces[token] > piece || piece >= o.pieces[token + 1]) continue;
     constexpr int size = static_cast<int>(EmbeddingSplit::piece);
-    begin = o.start[thread] + (piece - o.pieces[thread]) * size;
-    end = min(begin + size, o.start[thread + 1]);
+    begin = o.start[token] + (piece - o.pieces[token]) * size;
+    end = min(begin + size, o.start[token + 1]);
   }
   __syncthreads();
   const int first = static_cast<int>(blockIdx.y) * lanes * n;
@@ -292,7 +320,8 @@ __global__ void __launch_bounds__(lanes* warps) start_gradient(const EmbeddingTa
   if (column >= t.width) return;
   float sum = 0;
 #pragma unroll 8
-  for (std::int64_t i = 0; i < t.slots; i += t.seq) sum += to_float(dy[i * t.width + column]);
+  for (std::int64_t i = 0; i < t.slots; i += t.seq)
+    if (t.starts == nullptr || t.starts[i / t.seq] != 0) sum += to_float(dy[i * t.width + column]);
   t.start[column] += t.scale * sum;
 }
 
@@ -326,11 +355,11 @@ __global__ void __launch_bounds__(lanes* warps)
 template <int n, class Y>
 void token_and_start_gradients(const EmbeddingTables& t, const Y* dy, std::int64_t vocabulary, float* partials,
                                const Launch& launch) {
-  constexpr int threads = lanes * warps;
   const TokenOrder order = order_of(t.slots, vocabulary, t.width, partials);
   const auto chunks = static_cast<unsigned>(order.chunks);
-  run("embedding_count_tokens", count_tokens, {chunks, threads}, launch, t, order);
-  run("embedding_order_slots", order_slots, {chunks, threads}, launch, t, order);
+  const bool few = vocabulary <= threads;
+  run("embedding_count_tokens", few ? count_tokens<1> : count_tokens<most_each>, {chunks, threads}, launch, t, order);
+  run("embedding_order_slots", few ? order_slots<1> : order_slots<most_each>, {chunks, threads}, launch, t, order);
   const auto pieces = static_cast<unsigned>(EmbeddingSplit::most_pieces(t.slots, vocabulary));
   run("embedding_token_gradient", token_gradient<n, Y>, {dim3(pieces, blocks_for(t.width, lanes * n)), threads}, launch,
       order, dy, t.width, partials);
@@ -372,6 +401,8 @@ void embedding_backward(const EmbeddingBackwardArgs& args, const Launch& launch)
   const EmbeddingTables t = tables_of(args);
   if (t.slots == 0) return;
   if (t.slots >= (1 << 30)) throw std::logic_error("2^30 slots or more in one embedding_backward");
+  if (args.token_table.size(0) > EmbeddingArgs::most_ids)
+    throw std::logic_error("more than 512 ids in one embedding_backward");
   float* partials = args.scratch.as<float>();
   with_gpu_type(args.y.dtype(), [&](auto zero) {
     using Y = decltype(zero);

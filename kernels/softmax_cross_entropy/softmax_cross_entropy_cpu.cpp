@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/base/fast_math.h"
+#include "kernels/base/ids.h"
 #include "kernels/base/tensor_checks.h"
 
 namespace longstride::kernels {
@@ -10,7 +11,8 @@ namespace longstride::kernels {
 void SoftmaxCrossEntropyArgs::check(Device device) const {
   LONGSTRIDE_CHECK(logits.rank() == 2, "logits are {}", logits.shape().text());
   check_vector(logits, logits.count(), exact_type(device, logits.dtype()), "logits");
-  check_vector(targets, logits.size(0), Dtype::u8, "targets");
+  check_ids(targets, logits.size(0), "targets");
+  if (weights.given()) check_vector(weights, logits.size(0), Dtype::f32, "weights");
   check_vector(losses, logits.size(0), logits.dtype(), "losses");
   if (!gradient.given()) return;
   check_vector(gradient, logits.count(), device == Device::cpu ? logits.dtype() : gradient.dtype(), "gradient");
@@ -31,14 +33,16 @@ T largest(const T* x, std::int64_t n) {
 template <class T>
 void run(const SoftmaxCrossEntropyArgs& args) {
   const std::int64_t rows = args.logits.size(0), vocabulary = args.logits.size(1);
-  const auto* targets = args.targets.as<const std::uint8_t>();
+  const Ids targets = ids_of(args.targets);
+  const auto* weights = args.weights.as<const float>();
   T* losses = args.losses.as<T>();
-  const T scale = static_cast<T>(args.scale * (args.loss_scale != nullptr ? static_cast<double>(*args.loss_scale) : 1));
+  const T of_all =
+      static_cast<T>(args.scale * (args.loss_scale != nullptr ? static_cast<double>(*args.loss_scale) : 1));
 #pragma omp parallel for schedule(static) if (rows * vocabulary > 16384)
   for (std::int64_t r = 0; r < rows; ++r) {
     const T* x = args.logits.as<const T>() + r * vocabulary;
     const T most = largest(x, vocabulary);
-    const T target = x[targets[r]];
+    const T target = x[targets[r]], weight = weights != nullptr ? static_cast<T>(weights[r]) : T{1};
     T sum = 0;
     if (!args.gradient.given()) {
 #pragma omp simd reduction(+ : sum)
@@ -50,12 +54,12 @@ void run(const SoftmaxCrossEntropyArgs& args) {
         gradient[j] = exp_of(x[j] - most);
         sum += gradient[j];
       }
-      const T factor = scale / sum;
+      const T scale = of_all * weight, factor = scale / sum;
 #pragma omp simd
       for (std::int64_t j = 0; j < vocabulary; ++j) gradient[j] *= factor;
       gradient[targets[r]] -= scale;
     }
-    losses[r] = std::log(sum) + (most - target);
+    losses[r] = weight * (std::log(sum) + (most - target));
   }
 }
 

@@ -1,6 +1,7 @@
 #include <cfloat>
 
 #include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/ids.h"
 #include "kernels/base/vector.cuh"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
@@ -12,7 +13,8 @@ constexpr int warps = 8;
 template <class T>
 struct LossRows {
   const float* logits;
-  const std::uint8_t* targets;
+  Ids targets;
+  const float* weights;  // null: 1
   float* losses;
   T* gradient;
   std::int64_t rows;
@@ -21,8 +23,15 @@ struct LossRows {
   const float* loss_scale;
 };
 
-__device__ __forceinline__ float scale_of(double scale, const float* loss_scale) {
-  return static_cast<float>(loss_scale != nullptr ? scale * static_cast<double>(*loss_scale) : scale);
+// Of the gradient of one row.
+template <class T>
+__device__ __forceinline__ float scale_of(const LossRows<T>& p, float weight) {
+  return weight * static_cast<float>(p.loss_scale != nullptr ? p.scale * static_cast<double>(*p.loss_scale) : p.scale);
+}
+
+template <class T>
+__device__ __forceinline__ float weight_of(const LossRows<T>& p, std::int64_t row) {
+  return p.weights != nullptr ? p.weights[row] : 1.0f;
 }
 
 // One warp per row, which it holds in registers: `packs` packs of four per lane.
@@ -53,9 +62,10 @@ __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_rows(const L
       sum += x[i][k];
     }
   sum = warp_sum(sum);
-  if (lane == 0) p.losses[row] = logf(sum) + (most - at_target);
+  const float weight = weight_of(p, row);
+  if (lane == 0) p.losses[row] = weight * (logf(sum) + (most - at_target));
   if (p.gradient == nullptr) return;
-  const float scale = scale_of(p.scale, p.loss_scale), factor = scale / sum;
+  const float scale = scale_of(p, weight), factor = scale / sum;
 #pragma unroll
   for (int i = 0; i < packs; ++i) {
     const int j = (i * 32 + lane) * 4;
@@ -78,10 +88,11 @@ __global__ void __launch_bounds__(32 * warps) softmax_cross_entropy_any(const Lo
   most = warp_max(most);
   for (int j = lane; j < p.vocabulary; j += 32) sum += expf(logits[j] - most);
   sum = warp_sum(sum);
-  if (lane == 0) p.losses[row] = logf(sum) + (most - logits[target]);
+  const float weight = weight_of(p, row);
+  if (lane == 0) p.losses[row] = weight * (logf(sum) + (most - logits[target]));
   __syncwarp();
   if (p.gradient == nullptr) return;
-  const float scale = scale_of(p.scale, p.loss_scale), factor = scale / sum;
+  const float scale = scale_of(p, weight), factor = scale / sum;
   for (int j = lane; j < p.vocabulary; j += 32)
     p.gradient[row * p.vocabulary + j] = from_float<T>(expf(logits[j] - most) * factor - (j == target ? scale : 0.0f));
 }
@@ -94,7 +105,8 @@ void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args, const Launch& la
   with_gpu_type(args.gradient.given() ? args.gradient.dtype() : Dtype::f32, [&](auto zero) {
     using T = decltype(zero);
     const LossRows<T> p{args.logits.as<const float>(),
-                        args.targets.as<const std::uint8_t>(),
+                        ids_of(args.targets),
+                        args.weights.as<const float>(),
                         args.losses.as<float>(),
                         args.gradient.as<T>(),
                         rows,

@@ -1,6 +1,7 @@
 // The output head, and the loss on its own.
 #include "framework/ops/cross_entropy.h"
 
+#include "kernels/base/ids.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "tests/gradients/finite_differences.h"
 #include "tests/ops/op_test.h"
@@ -34,8 +35,8 @@ class CrossEntropyTest : public OpTest {
     std::vector<double> values;
     for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(shape.count()); ++i)
       values.push_back(kernels::philox(7, i, 1, kernels::domain_of(kernels::Purpose::test, 1)).word[0] %
-                       static_cast<std::uint32_t>(std::min<std::int64_t>(below, 256)));
-    return with_values(shape, Dtype::u8, std::move(values));
+                       static_cast<std::uint32_t>(below));
+    return with_values(shape, kernels::id_type(below), std::move(values));
   }
 };
 LONGSTRIDE_OP_TESTS(CrossEntropyTest);
@@ -79,6 +80,33 @@ TEST_P(CrossEntropyTest, LossesAndGradientsOfLogitsAreAsExactAsAPlainLoop) {
         EXPECT_EQ(logits.raw(), expected) << "in place";
         EXPECT_EQ(losses.raw(), expected_losses) << "in place";
       }
+}
+
+// A weight multiplies its row's loss and gradient; weights of 1 change no bit.
+TEST_P(CrossEntropyTest, WeightsMultiplyLossesAndGradients) {
+  for (const std::int64_t vocabulary : {17, 256, 300}) {
+    constexpr std::int64_t rows = 203;
+    const Operand logits = normals({rows, vocabulary}, exact(), 1, 6), targets = tokens({rows}, vocabulary);
+    std::vector<double> values;
+    for (std::int64_t r = 0; r < rows; ++r) values.push_back(r % 3 == 0 ? 0 : 0.5 * static_cast<double>(r % 3));
+    const Operand weights = with_values({rows}, Dtype::f32, values), ones = filled({rows}, Dtype::f32, 1);
+    Operand losses = result({rows}, exact()), weighted = result({rows}, exact()), same = result({rows}, exact());
+    Operand gradient = result({rows, vocabulary}), of_weighted = result({rows, vocabulary}),
+            of_same = result({rows, vocabulary});
+    run(SoftmaxCrossEntropyArgs{logits, targets, losses, gradient, 0.5}, {&losses, &gradient});
+    run(SoftmaxCrossEntropyArgs{logits, targets, weighted, of_weighted, 0.5, nullptr, weights},
+        {&weighted, &of_weighted});
+    run(SoftmaxCrossEntropyArgs{logits, targets, same, of_same, 0.5, nullptr, ones}, {&same, &of_same});
+    EXPECT_EQ(same.raw(), losses.raw());
+    EXPECT_EQ(of_same.raw(), gradient.raw());
+    // The weights are 0, 1/2 and 1, so products are exact.
+    const std::vector<double> plain_losses = losses.found(), found = weighted.found();
+    const std::vector<double> plain_gradient = gradient.found(), found_gradient = of_weighted.found();
+    for (std::size_t r = 0; r < values.size(); ++r) ASSERT_EQ(found[r], values[r] * plain_losses[r]) << r;
+    const double tiny = compute() == Dtype::f16 ? 0x1p-24 : 0;  // halves of the smallest numbers are rounded
+    for (std::size_t i = 0; i < found_gradient.size(); ++i)
+      ASSERT_NEAR(found_gradient[i], values[i / static_cast<std::size_t>(vocabulary)] * plain_gradient[i], tiny) << i;
+  }
 }
 
 struct Sizes {
@@ -177,6 +205,30 @@ TEST_P(CrossEntropyTest, GradientsEqualFiniteDifferences) {
   expect_gradient("dhidden", hidden, dhidden, loss);
   expect_gradient("dweight", weight, dweight, loss);
   expect_gradient("dbias", bias, dbias, loss);
+}
+
+TEST_P(CrossEntropyTest, GradientsOfWeightedLossesOfWideIdsEqualFiniteDifferences) {
+  if (compute() != Dtype::f64) return;
+  const Operand hidden = normals({2, 5, 6}, 1), weight = normals({260, 6}, 2), targets = tokens({2, 5}, 260);
+  const Operand weights = with_values({2, 5}, Dtype::f32, {0, 1, 0.25, 3, 1, 0, 0, 2, 1, 0.5});
+  const Operand losses = result({2, 5}), dhidden = result({2, 5, 6}), dweight = filled({260, 6}, exact(), 0);
+  const auto loss = [&] {
+    ops::cross_entropy(ctx,
+                       {.hidden = hidden, .weight = weight, .targets = targets, .losses = losses, .weights = weights});
+    double total = 0;
+    for (std::int64_t i = 0; i < 10; ++i) total += losses->as<double>()[i];
+    return 0.25 * total;
+  };
+  ops::cross_entropy(ctx, {.hidden = hidden,
+                           .weight = weight,
+                           .targets = targets,
+                           .losses = losses,
+                           .scale = 0.25,
+                           .dhidden = dhidden,
+                           .dweight = dweight,
+                           .weights = weights});
+  expect_gradient("dhidden", hidden, dhidden, loss);
+  expect_gradient("dweight", weight, dweight, loss);
 }
 
 TEST_P(CrossEntropyTest, LargeLogitsDoNotOverflow) {

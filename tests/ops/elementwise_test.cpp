@@ -1,8 +1,9 @@
-// The small ops: fill, copy, add, sum, column_sum, copy_rows.
+// The small ops: fill, copy, add, sum, divide, column_sum, copy_rows, clear_rows.
 #include "kernels/elementwise/elementwise.h"
 
 #include <limits>
 
+#include "kernels/clear_rows/clear_rows.h"
 #include "kernels/column_sum/column_sum.h"
 #include "kernels/copy_rows/copy_rows.h"
 #include "tests/ops/op_test.h"
@@ -11,9 +12,11 @@ namespace longstride::testing {
 namespace {
 
 using kernels::AddArgs;
+using kernels::ClearRowsArgs;
 using kernels::ColumnSumArgs;
 using kernels::CopyArgs;
 using kernels::CopyRowsArgs;
+using kernels::DivideArgs;
 using kernels::FillZeroArgs;
 using kernels::SumArgs;
 
@@ -90,6 +93,30 @@ TEST_P(ElementwiseTest, SumsOfMillionsLoseNothing) {
   EXPECT_NEAR(total.found()[0], 7 + static_cast<double>(count) * double{0.1f}, 1e-6);
 }
 
+TEST_P(ElementwiseTest, DividesByATotalAndByNothing) {
+  for (const std::int64_t count : counts)
+    for (const double total : {3.0, 7e9, 0.0}) {
+      Operand x = normals({count}, Dtype::f32, 1);
+      run(DivideArgs{x, filled({1}, Dtype::f64, total)}, {&x});
+      const std::vector<double> found = x.found();
+      for (std::size_t i = 0; i < found.size(); ++i)
+        ASSERT_EQ(found[i], total == 0 ? 0 : rounded(x.values()[i] / total, Dtype::f32)) << i;
+    }
+}
+
+TEST_P(ElementwiseTest, ClearsTheRowsThatAreMarked) {
+  for (const std::int64_t width : {1, 7, 16, 1000})
+    for (const std::int64_t rows : {1, 3, 70}) {
+      std::vector<double> marks;
+      for (std::int64_t r = 0; r < rows; ++r) marks.push_back(r % 3 == 0 ? 1 : 0);
+      Operand x = normals({rows, width}, 1);
+      run(ClearRowsArgs{x, with_values({rows}, Dtype::u8, marks)}, {&x});
+      const std::vector<double> found = x.found();
+      for (std::int64_t i = 0; i < rows * width; ++i)
+        ASSERT_EQ(found[static_cast<std::size_t>(i)], i / width % 3 == 0 ? 0 : x.at(i)) << i;
+    }
+}
+
 TEST_P(ElementwiseTest, SumsColumnsOfStridedRows) {
   for (const std::int64_t rows : {1, 33, 1000, 40000, 65000})
     for (const std::int64_t columns : {1, 5, 8, 64, 130, 512, 1536})
@@ -137,6 +164,8 @@ TEST_P(ElementwiseTest, RefusesOtherShapesAndTypes) {
   EXPECT_THROW(ops::run(ctx, FillZeroArgs{square->slice(1, 0, 2)}), InternalError);
   EXPECT_THROW(ops::run(ctx, CopyRowsArgs{square, square}), InternalError);
   EXPECT_THROW(ops::run(ctx, ColumnSumArgs{square, b}), InternalError);
+  EXPECT_THROW(ops::run(ctx, ClearRowsArgs{square, filled({3}, Dtype::u8, 1)}), InternalError);
+  EXPECT_THROW(ops::run(ctx, DivideArgs{other, filled({1}, Dtype::f64, 1)}), InternalError);
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ const Case cases[] = {
     {2, 100, 96, 256, {}},
     {3, 999, 260, 256, {{37, 27}, {1, 37}}},  // no full chunk, piece or warp
     {1, 5000, 64, 2, {{1, 5000}}},            // tokens with many pieces
+    {3, 700, 130, 260, {{64, 11}, {1, 64}}},  // ids beyond bytes
+    {4, 2048, 96, 512, {{1, 64}}},
 };
 
 // The embedding's tables, or gradients in their place; the first two are the start vector and the token table.
@@ -46,9 +48,11 @@ struct Tables {
   }
   // The rows that slot t of a sequence sums: f(table, row).
   template <class F>
-  void each_row(const Operand& tokens, std::int64_t sequence, std::int64_t t, std::int64_t first, F&& f) const {
-    const std::int64_t position = first + t, at = sequence * of.seq + (first == 0 ? t - 1 : t);
-    if (position == 0)
+  void each_row(const Operand& tokens, std::int64_t sequence, std::int64_t t, std::int64_t first, F&& f,
+                const Operand* starts = nullptr) const {
+    const bool shifts = first == 0 && starts == nullptr;
+    const std::int64_t position = first + t, at = sequence * of.seq + (shifts ? t - 1 : t);
+    if (position == 0 && (starts == nullptr || starts->at(sequence) != 0))
       f(0, 0);
     else
       f(1, static_cast<std::int64_t>(tokens.at(at)));
@@ -70,7 +74,7 @@ class EmbeddingTest : public OpTest {
     for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(shape.count()); ++i)
       values.push_back(kernels::philox(7, i, 1, kernels::domain_of(kernels::Purpose::test, 1)).word[0] %
                        static_cast<std::uint32_t>(below));
-    return with_values(shape, Dtype::u8, std::move(values));
+    return with_values(shape, below > 256 ? Dtype::u16 : Dtype::u8, std::move(values));
   }
   EmbeddingArgs args(const Tables& t, const Tensor& text, const Tensor& y, std::int64_t first = 0,
                      double scale = 1) const {
@@ -131,10 +135,50 @@ TEST_P(EmbeddingTest, GradientsAreAsExactAsAPlainLoopAndAccumulate) {
     }
 }
 
+// Rows of a stream: a row that continues one reads its own first token, and adds nothing to the start vector.
+TEST_P(EmbeddingTest, RowsThatContinueAStreamReadTheirOwnTokens) {
+  for (const Case& c : {small, Case{3, 700, 130, 260, {{1, 64}}}}) {
+    const Tables t = tables(c, 1);
+    Tables g = tables(c, 1);
+    const Operand text = tokens({c.batch, c.seq}, c.vocabulary), starts = with_values({3}, Dtype::u8, {0, 1, 0});
+    const Operand dy = normals({c.batch, c.seq, c.width}, 20);
+    Operand y = result({c.batch, c.seq, c.width});
+    EmbeddingArgs forward = args(t, text, y), backward = args(g, text, dy);
+    forward.starts = backward.starts = starts;
+    run(forward, {&y});
+    ops::run(ctx, EmbeddingBackwardArgs{backward});
+    // Calls f(table, row, slot) for every row that a slot reads.
+    const auto over_rows = [&](auto&& f) {
+      for (std::int64_t i = 0; i < c.batch * c.seq; ++i)
+        t.each_row(
+            text, i / c.seq, i % c.seq, 0, [&](int table, std::int64_t row) { f(table, row, i); }, &starts);
+    };
+    expect_as_exact_as_plain("y", y, [&](auto zero) {
+      std::vector<decltype(zero)> out(static_cast<std::size_t>(y->count()));
+      over_rows([&](int table, std::int64_t row, std::int64_t i) {
+        for (std::int64_t j = 0; j < c.width; ++j)
+          out[static_cast<std::size_t>(i * c.width + j)] +=
+              static_cast<decltype(zero)>(t.all[static_cast<std::size_t>(table)].at(row * c.width + j));
+      });
+      return out;
+    });
+    for (std::size_t table = 0; table < g.all.size(); ++table)
+      expect_as_exact_as_plain("table " + std::to_string(table), g.all[table], [&](auto zero) {
+        using T = decltype(zero);
+        std::vector<T> sums(g.all[table].values().begin(), g.all[table].values().end());
+        over_rows([&](int which, std::int64_t row, std::int64_t i) {
+          for (std::int64_t j = 0; j < c.width && static_cast<std::size_t>(which) == table; ++j)
+            sums[static_cast<std::size_t>(row * c.width + j)] += static_cast<T>(dy.at(i * c.width + j));
+        });
+        return sums;
+      });
+  }
+}
+
 // A single token, and tokens in runs: the slots of a token always have the same order and the same pieces.
 TEST_P(EmbeddingTest, GradientsHaveTheSameBitsEachTime) {
-  for (const std::int64_t below : {1, 3, 256}) {
-    const Case c{4, 2048, 96, 256, {{64, 32}, {1, 64}}};
+  for (const std::int64_t below : {1, 3, 256, 500}) {
+    const Case c{4, 2048, 96, 512, {{64, 32}, {1, 64}}};
     Tables g = tables(c, 1);
     const Operand text = tokens({c.batch, c.seq}, below), dy = normals({c.batch, c.seq, c.width}, 20);
     run(EmbeddingBackwardArgs{args(g, text, dy)}, {&g.all[0], &g.all[1], &g.all[2], &g.all[3]});

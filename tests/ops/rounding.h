@@ -69,6 +69,8 @@ inline std::vector<std::byte> encoded(const std::vector<double>& values, Dtype d
       put(to, values[i]);
     else if (dtype == Dtype::f32)
       put(to, static_cast<float>(values[i]));
+    else if (dtype == Dtype::u16)
+      put(to, static_cast<std::uint16_t>(values[i]));
     else if (size == 2)
       put(to, bits_of(values[i], dtype));
     else if (dtype == Dtype::i64)
@@ -90,6 +92,7 @@ inline std::vector<double> decoded(const std::vector<std::byte>& raw, Dtype dtyp
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = dtype == Dtype::f64             ? get(double{}, i)
                 : dtype == Dtype::f32           ? static_cast<double>(get(float{}, i))
+                : dtype == Dtype::u16           ? static_cast<double>(get(std::uint16_t{}, i))
                 : kernels::bytes_of(dtype) == 2 ? value_of(get(std::uint16_t{}, i), dtype)
                                                 : static_cast<double>(get(std::uint8_t{}, i));
   return values;

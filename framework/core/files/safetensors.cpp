@@ -17,7 +17,7 @@ constexpr std::uint64_t max_header = 100'000'000;  // the Python package's own l
 constexpr std::uint64_t data_alignment = 64;
 constexpr std::pair<const char*, Dtype> dtype_names[] = {
     {"F64", Dtype::f64}, {"F32", Dtype::f32}, {"BF16", Dtype::bf16}, {"F16", Dtype::f16},
-    {"I64", Dtype::i64}, {"I32", Dtype::i32}, {"U8", Dtype::u8}};
+    {"I64", Dtype::i64}, {"I32", Dtype::i32}, {"U16", Dtype::u16},   {"U8", Dtype::u8}};
 
 std::string name_in_file(Dtype dtype) {
   for (const auto& [name, value] : dtype_names)
