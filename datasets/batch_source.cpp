@@ -35,11 +35,15 @@ class WindowSource final : public BatchSource {
   std::int64_t context() const override { return context_; }
   std::int64_t epoch_rows() const override { return first_window_.back(); }
 
-  void read(std::int64_t step, std::int64_t global_batch, std::int64_t first_row, std::int64_t rows,
-            std::uint8_t* out) const override {
+  void read(std::int64_t step, std::int64_t global_batch, std::int64_t first_row, const Batch& out) const override {
+    const std::int64_t rows = out.rows();
     LONGSTRIDE_CHECK(step >= 0 && first_row >= 0 && rows >= 0 && first_row + rows <= global_batch,
                      "rows {} to {} of a batch of {} at step {}", first_row, first_row + rows, global_batch, step);
-    for (std::int64_t r = 0; r < rows; ++r) read_row(step * global_batch + first_row + r, out + r * context_);
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(context_));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      read_row(step * global_batch + first_row + r, bytes.data());
+      write_row(out, r, bytes.data(), 0, true);
+    }
   }
 
  private:

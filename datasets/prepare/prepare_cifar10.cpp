@@ -19,7 +19,7 @@
 namespace longstride {
 namespace {
 
-struct Batch {
+struct BatchFile {
   std::shared_ptr<const Blob> blob;
   bool archived = false;
 
@@ -27,7 +27,7 @@ struct Batch {
 };
 
 struct Batches {
-  std::vector<Batch> train, test;
+  std::vector<BatchFile> train, test;
   std::vector<std::string> files;     // every one that is read
   std::vector<std::string> archives;  // those of them that hold several batches
 };
@@ -68,19 +68,19 @@ class ArchivedBatch final : public Blob {
 };
 
 // In the order of their names, as in a folder.
-std::vector<Batch> batches_in(const std::string& path) {
-  std::map<std::string, Batch> found;
+std::vector<BatchFile> batches_in(const std::string& path) {
+  std::map<std::string, BatchFile> found;
   const FileBlob blob(path);
   constexpr std::size_t most = 6;
   for (const auto archive = open_archive(blob); archive->next();) {
     if (!named_like_batch(archive->member())) continue;
-    if (!found.emplace(archive->member(), Batch{std::make_shared<ArchivedBatch>(*archive), true}).second)
+    if (!found.emplace(archive->member(), BatchFile{std::make_shared<ArchivedBatch>(*archive), true}).second)
       throw user_error("{}: is in the archive twice; unpack it to a folder and use that", archive->name());
     if (found.size() > most)
       throw user_error("{}: holds more than CIFAR-10's {} batches; unpack it and name those that are needed", path,
                        most);
   }
-  std::vector<Batch> out;
+  std::vector<BatchFile> out;
   for (auto& [name, batch] : found) out.push_back(std::move(batch));
   return out;
 }
@@ -88,7 +88,7 @@ std::vector<Batch> batches_in(const std::string& path) {
 Batches find_batches(const std::vector<std::string>& inputs) {
   if (inputs.empty())
     throw user_error("--input is needed: cifar-10-binary.tar.gz, the folder that it unpacks to, or its files");
-  std::vector<Batch> all;
+  std::vector<BatchFile> all;
   Batches batches;
   const auto add_file = [&](const std::string& path) {
     batches.files.push_back(path);
@@ -102,7 +102,7 @@ Batches find_batches(const std::vector<std::string>& inputs) {
     } else if (is_archive(input)) {
       batches.files.push_back(input);
       batches.archives.push_back(input);
-      for (Batch& batch : batches_in(input)) all.push_back(std::move(batch));
+      for (BatchFile& batch : batches_in(input)) all.push_back(std::move(batch));
     } else {
       add_file(input);
     }
@@ -110,16 +110,16 @@ Batches find_batches(const std::vector<std::string>& inputs) {
       throw user_error("{}: holds no data_batch_*.bin or test_batch.bin; CIFAR-10's binary version is needed", input);
   }
   check_distinct(batches.files);
-  for (Batch& batch : all) (is_test(batch.name()) ? batches.test : batches.train).push_back(std::move(batch));
+  for (BatchFile& batch : all) (is_test(batch.name()) ? batches.test : batches.train).push_back(std::move(batch));
   if (batches.train.empty())
     throw user_error("{}: is the test batch, so there is nothing to train on; give a data_batch file too",
                      batches.test[0].name());
   return batches;
 }
 
-std::int64_t count_records(const std::vector<Batch>& batches) {
+std::int64_t count_records(const std::vector<BatchFile>& batches) {
   std::int64_t records = 0;
-  for (const Batch& batch : batches) {
+  for (const BatchFile& batch : batches) {
     if (recognised_format(*batch.blob) == "pickle")
       throw user_error("{}: is a batch of CIFAR-10's Python version; take the binary version", batch.name());
     records += cifar10_records(batch.blob->size(), batch.name());
@@ -129,7 +129,7 @@ std::int64_t count_records(const std::vector<Batch>& batches) {
 
 // split(i): where record i of the file goes. Returns the number of records.
 template <class F>
-std::int64_t copy_batch(const Batch& batch, DatasetWriter& writer, InputProgress& progress, F&& split) {
+std::int64_t copy_batch(const BatchFile& batch, DatasetWriter& writer, InputProgress& progress, F&& split) {
   constexpr std::int64_t at_once = 128;
   const Blob& blob = *batch.blob;
   const std::string& path = batch.name();
@@ -175,12 +175,12 @@ void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& ou
   InputProgress progress(output.progress, (training + test) * Cifar10::record);
   const Permutation order(static_cast<std::uint64_t>(training), config.seed, 0, kernels::Purpose::split);
   std::int64_t before = 0;
-  for (const Batch& batch : batches.train)
+  for (const BatchFile& batch : batches.train)
     before += copy_batch(batch, writer, progress, [&](std::int64_t i) {
       const bool trains = order(static_cast<std::uint64_t>(before + i)) < static_cast<std::uint64_t>(train);
       return trains ? SplitId::train : SplitId::valid;
     });
-  for (const Batch& batch : batches.test)
+  for (const BatchFile& batch : batches.test)
     copy_batch(batch, writer, progress, [](std::int64_t) { return SplitId::test; });
   for (const std::string& path : batches.archives)
     writer.add_source({path, bytes_of_files({path}), sha256_of_file(path)});

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "framework/core/batch.h"
+
 namespace longstride {
 
 // Training data. The row of (step, index in the global batch) is a pure function of those two and the seed:
@@ -11,10 +13,9 @@ class BatchSource {
   virtual ~BatchSource() = default;
   virtual std::int64_t context() const = 0;     // bytes in a row
   virtual std::int64_t epoch_rows() const = 0;  // rows that make one pass over the split
-  // Writes rows [first_row, first_row + rows) of the global batch of `global_batch` rows at `step` (0-based)
-  // into out[rows][context]. Thread-safe.
-  virtual void read(std::int64_t step, std::int64_t global_batch, std::int64_t first_row, std::int64_t rows,
-                    std::uint8_t* out) const = 0;
+  // Writes the rows of `out`, in host memory, from row `first_row` on of the global batch of `global_batch` rows at
+  // `step` (0-based). Thread-safe.
+  virtual void read(std::int64_t step, std::int64_t global_batch, std::int64_t first_row, const Batch& out) const = 0;
 };
 
 // A whole split, as sequences that must not be joined: one for a stream of bytes, one for each image, one

@@ -6,6 +6,7 @@
 
 #include "framework/core/arena.h"
 #include "framework/core/device/stream.h"
+#include "framework/core/state.h"
 #include "framework/core/tensor.h"
 #include "kernels/base/op.h"
 
@@ -48,6 +49,7 @@ struct Context {
   std::int64_t first_row = 0;  // index in the global batch of this micro-batch's first sequence: dropout is keyed by
                                // it, so that the masks do not depend on the number of ranks or on accumulation. With a
                                // group it counts runs of positions instead, `size` per sequence
+  RowStates state;             // of the micro-batch's rows; absent: the model has none
   SequenceGroup* group = nullptr;  // null: this rank holds whole sequences. Otherwise it takes one sequence at a time
   GradientWatcher* watcher = nullptr;  // null: not needed
 

@@ -4,15 +4,6 @@
 #include "framework/ops/run.h"
 
 namespace longstride {
-namespace {
-
-// The tokens that the op takes for positions [first, first + run). If they start at 0, the op shifts them itself.
-Tensor read_by(const Tensor& tokens, std::int64_t first, std::int64_t run) {
-  const std::int64_t begin = first > 0 ? first - 1 : 0;
-  return tokens.slice(1, begin, begin + run);
-}
-
-}  // namespace
 
 EmbeddingLayer::EmbeddingLayer(ParameterSet& parameters, const std::string& name, std::int64_t vocabulary,
                                std::int64_t width, const std::vector<PositionIndex>& positions, double token_deviation,
@@ -37,28 +28,37 @@ kernels::EmbeddingArgs EmbeddingLayer::tables(Tensor Parameter::*which) const {
   return args;
 }
 
-void EmbeddingLayer::embed(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first) const {
-  kernels::EmbeddingArgs args = tables();
-  args.tokens = tokens;
-  args.y = y;
+// The tokens of positions [first, first + run). Without targets each reads the one before; if they begin at 0, the op
+// shifts them itself.
+void EmbeddingLayer::read(kernels::EmbeddingArgs& args, const Batch& batch, std::int64_t first, std::int64_t run) {
+  const std::int64_t begin = first > 0 ? first - 1 : 0;
+  LONGSTRIDE_CHECK(!batch.targets.given() || (first == 0 && batch.starts.given()), "positions from {} of a batch {}",
+                   first, batch.starts.given() ? "with targets" : "without starts");
+  args.tokens = batch.tokens.slice(1, begin, begin + run);
+  if (batch.targets.given()) args.starts = batch.starts;
   args.first = first;
+}
+
+void EmbeddingLayer::forward(Context& ctx, const Batch& batch, const Tensor& y, std::int64_t first) const {
+  kernels::EmbeddingArgs args = tables();
+  read(args, batch, first, y.size(1));
+  args.y = y;
+  ops::run(ctx, args);
+}
+
+void EmbeddingLayer::decode(Context& ctx, const Tensor& previous, const Tensor& y, std::int64_t position) const {
+  kernels::EmbeddingArgs args = tables();
+  args.tokens = previous;
+  args.y = y;
+  args.first = position;
   args.first_at = ctx.position;
   ops::run(ctx, args);
 }
 
-void EmbeddingLayer::forward(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first) const {
-  embed(ctx, read_by(tokens, first, y.size(1)), y, first);
-}
-
-void EmbeddingLayer::decode(Context& ctx, const Tensor& previous, const Tensor& y, std::int64_t position) const {
-  embed(ctx, previous, y, position);
-}
-
-void EmbeddingLayer::backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first) const {
+void EmbeddingLayer::backward(Context& ctx, const Tensor& dy, const Batch& batch, std::int64_t first) const {
   kernels::EmbeddingBackwardArgs args{tables(&Parameter::gradient), {}};
-  args.tokens = read_by(tokens, first, dy.size(1));
+  read(args, batch, first, dy.size(1));
   args.y = dy;
-  args.first = first;
   ops::run(ctx, args);
 }
 

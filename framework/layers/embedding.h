@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/core/batch.h"
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
 #include "kernels/embedding/embedding.h"
@@ -24,10 +25,11 @@ class EmbeddingLayer {
                  const std::vector<PositionIndex>& positions, double token_deviation, double position_deviation,
                  double scale = 1);
 
-  // y (batch, run, width): positions [first, first + run) of the sequences tokens (batch, seq) u8, seq >= first + run.
-  // The embedding of a position reads the token before it. first > 0 requires a single sequence.
-  void forward(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first = 0) const;
-  void backward(Context& ctx, const Tensor& dy, const Tensor& tokens, std::int64_t first = 0) const;
+  // y (batch, run, width): positions [first, first + run) of the sequences batch.tokens (batch, seq), seq >= first +
+  // run. The embedding of a position reads the token that Batch says. first > 0 requires a single sequence without
+  // targets.
+  void forward(Context& ctx, const Batch& batch, const Tensor& y, std::int64_t first = 0) const;
+  void backward(Context& ctx, const Tensor& dy, const Batch& batch, std::int64_t first = 0) const;
   // Generation: y (batch, 1, width) of one position, previous (batch, 1) u8 the tokens before it.
   void decode(Context& ctx, const Tensor& previous, const Tensor& y, std::int64_t position) const;
   Parameter& token() const { return token_; }
@@ -35,7 +37,7 @@ class EmbeddingLayer {
   kernels::EmbeddingArgs tables(Tensor Parameter::*which = &Parameter::master) const;
 
  private:
-  void embed(Context& ctx, const Tensor& tokens, const Tensor& y, std::int64_t first) const;
+  static void read(kernels::EmbeddingArgs& args, const Batch& batch, std::int64_t first, std::int64_t run);
 
   Parameter& start_;
   Parameter& token_;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string_view>
 
+#include "framework/core/batch.h"
 #include "framework/core/context.h"
 #include "framework/core/errors.h"
 #include "framework/core/parameters.h"
@@ -30,12 +31,16 @@ class Model {
   virtual ParameterSet& parameters() = 0;
   virtual std::int64_t context() const = 0;  // longest sequence
   virtual std::int64_t vocabulary() const = 0;
+  // What its layers keep from step to step, an instance of which is in the context; empty for most models.
+  virtual const StateSet& states() const;
+  // What it reads: by default tokens, and if it has states, targets and starts.
+  virtual BatchFields fields() const;
 
-  // The loss -log p(x_i | x_<i) in nats at every position: tokens (batch, seq) u8, losses (batch, seq) of the
-  // exact type, seq <= context(). No dropout.
-  virtual void losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const = 0;
+  // The loss -log p(x_i | x_<i) in nats at every position, multiplied by its weight: batch (batch, seq), losses (batch,
+  // seq) of the exact type, seq <= context(). No dropout.
+  virtual void losses(Context& ctx, const Batch& batch, const Tensor& losses) const = 0;
   // The same with dropout; also adds scale * d(sum of losses) to every parameter's gradient.
-  virtual void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const = 0;
+  virtual void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const = 0;
 
   virtual SequenceCost cost(std::int64_t positions) const = 0;
 };

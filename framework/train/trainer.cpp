@@ -248,8 +248,8 @@ TrainingOutcome Trainer::run() {
   const std::int64_t begun = step_.step();
   const auto due = [&](std::int64_t every) { return every > 0 && step_.step() % every == 0; };
   const Batching& batching = step_.batching();
-  Prefetcher prefetcher(*setup_.data, step_.step(), c.global_batch,
-                        batching.group_of(setup_.comm->rank()) * batching.per_rank, batching.per_rank, prefetch_depth);
+  Prefetcher prefetcher(*setup_.data, step_.state().layout(), step_.step(), c.global_batch,
+                        batching.group_of(setup_.comm->rank()) * batching.per_rank, prefetch_depth);
   interval_begin_ = Clock::now();
   interval_step_ = step_.step();
   const Watched watched(setup_.watchdog);

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
@@ -20,6 +19,7 @@
 #include "launch/console/json_output.h"
 #include "launch/recipe/recipe.h"
 #include "launch/recipe/settings_tree.h"
+#include "launch/run/random_rows.h"
 #include "launch/run/recompute.h"
 
 namespace longstride {
@@ -53,13 +53,6 @@ struct Bench {
   std::vector<std::uint8_t> rows;
   StepTimes times;
 };
-
-std::vector<std::uint8_t> random_rows(std::int64_t count) {
-  std::mt19937 generator(1);
-  std::vector<std::uint8_t> rows(static_cast<std::size_t>(count));
-  for (std::uint8_t& byte : rows) byte = static_cast<std::uint8_t>(generator() >> 24);
-  return rows;
-}
 
 double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -188,7 +181,7 @@ void run_bench(const BenchOptions& o, Session& session) {
           : Ceilings{};
   const std::size_t free_before = device == Device::cuda ? device_info().free_bytes : 0;
   Bench b{o, recipe, *model, *session.comm, {*model, recipe.train, *session.comm, device}, {}, {}};
-  b.rows = random_rows(b.step.state().tokens.count());
+  b.rows = random_rows(b.step.state().layout());
   b.step.start();
   if (device == Device::cuda)
     time_on_gpu(b);

@@ -49,10 +49,9 @@ void write_batches(const std::string& path, const Recipe& recipe, std::int64_t s
   const Shape shape = {steps, recipe.train.global_batch, recipe.data.context};
   const Block memory(Device::cpu, Tensor(nullptr, Dtype::u8, shape).bytes());
   const Tensor tokens(memory.data(), Dtype::u8, shape);
-  const std::int64_t step_bytes = recipe.train.global_batch * recipe.data.context;
+  const Shape rows = {recipe.train.global_batch, recipe.data.context};
   for (std::int64_t step = 0; step < steps; ++step)
-    data->read(step, recipe.train.global_batch, 0, recipe.train.global_batch,
-               tokens.as<std::uint8_t>() + step * step_bytes);
+    data->read(step, recipe.train.global_batch, 0, {tokens.slice(0, step, step + 1).rows().reshape(rows)});
   SafetensorsWriter writer(path, {{"tokens", Dtype::u8, shape}}, {{"format", "pt"}});
   writer.write(tokens);
   writer.finish();

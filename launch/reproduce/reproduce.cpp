@@ -26,6 +26,7 @@
 #include "launch/report/run_history.h"
 #include "launch/reproduce/reproduction.h"
 #include "launch/run/evaluate_run.h"
+#include "launch/run/random_rows.h"
 #include "launch/run/recompute.h"
 #include "launch/run/train_run.h"
 
@@ -224,8 +225,7 @@ double Reproduction::seconds_per_step(Recipe recipe, int steps) {
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device_);
   TrainingStep step(*model, recipe.train, *session_.comm, device_);
-  std::vector<std::uint8_t> rows(static_cast<std::size_t>(step.state().tokens.count()));
-  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::uint8_t>(i * 2654435761U >> 24);
+  const std::vector<std::uint8_t> rows = random_rows(step.state().layout());
   step.start();
   for (int i = 0; i < 3; ++i) step.run(rows.data());  // to load kernels, capture the graph and warm up
   step.report();

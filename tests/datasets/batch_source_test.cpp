@@ -34,7 +34,7 @@ std::vector<Window> rows_of(const BatchSource& source, std::int64_t step, std::i
                             std::int64_t count) {
   const auto context = static_cast<std::size_t>(source.context());
   Bytes out(static_cast<std::size_t>(count) * context);
-  source.read(step, batch, first, count, out.data());
+  source.read(step, batch, first, {Tensor(out.data(), Dtype::u8, {count, source.context()})});
   std::vector<Window> windows;
   for (std::size_t r = 0; r < static_cast<std::size_t>(count); ++r)
     windows.push_back({out[r * context], out[r * context + 1] << 8 | out[r * context + 2]});

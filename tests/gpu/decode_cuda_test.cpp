@@ -275,7 +275,7 @@ std::vector<float> losses_of(const DecoderConfig& config, std::vector<float>& we
   const Shape shape = {evaluation.batch, config.context};
   const Tensor in = scratch.tensor(shape, Dtype::u8), out = scratch.tensor(shape, Dtype::f32);
   ctx.queue().copy_to_device(in.data(), tokens.data(), in.bytes());
-  model.losses(ctx, in, out);
+  model.losses(ctx, {in}, out);
   ctx.queue().copy_to_host(losses.data(), out.data(), out.bytes());
   ctx.queue().synchronize();
   return losses;

@@ -40,7 +40,7 @@ TEST(RecomputeOnTheGpu, TheChoiceTrainsInThePlannedMemory) {
     const auto comm = make_single_communicator();
     TrainingStep step(*model, recipe.train, *comm, Device::cuda);
     step.start();
-    std::vector<std::uint8_t> rows(static_cast<std::size_t>(step.state().tokens.count()));
+    std::vector<std::uint8_t> rows(static_cast<std::size_t>(step.state().batch.tokens.count()));
     for (int i = 0; i < 3; ++i) step.run(rows.data());
     step.report();
     EXPECT_EQ(static_cast<std::int64_t>(step.state().bytes()), bytes_of(recipe));

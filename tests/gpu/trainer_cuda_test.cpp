@@ -24,10 +24,10 @@ class Rows : public BatchSource {
  public:
   std::int64_t context() const override { return 64; }
   std::int64_t epoch_rows() const override { return 100; }
-  void read(std::int64_t step, std::int64_t, std::int64_t first, std::int64_t rows, std::uint8_t* out) const override {
-    for (std::int64_t r = 0; r < rows; ++r) {
+  void read(std::int64_t step, std::int64_t, std::int64_t first, const Batch& out) const override {
+    for (std::int64_t r = 0; r < out.rows(); ++r) {
       const auto row = toy_tokens(context(), 1000 + static_cast<std::uint64_t>(8 * step + first + r));
-      std::copy(row.begin(), row.end(), out + r * context());
+      write_row(out, r, row.data(), 0, true);
     }
   }
 };

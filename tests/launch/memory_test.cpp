@@ -23,7 +23,7 @@ TEST(PlannedMemory, EqualsTheArenasHighWaterMarkForEveryQuickstartRecipeAndRecom
       const MemoryPlan plan = plan_memory(*model, recipe.train, 1);
       TrainingState& state = step.state();
       model->parameters().bind(state.masters, state.gradients);  // planning has unbound them
-      step.run(test::toy_tokens(state.tokens.count()).data());
+      step.run(test::toy_tokens(state.batch.tokens.count()).data());
       EXPECT_EQ(static_cast<std::int64_t>(state.arena().high_water()), plan.activations)
           << entry.path() << " " << policy;
       EXPECT_EQ(static_cast<std::int64_t>(state.arena().tape_high_water()), plan.tape) << entry.path() << " " << policy;

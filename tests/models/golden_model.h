@@ -57,13 +57,13 @@ class GoldenModel {
 
   std::vector<T> losses(std::vector<std::uint8_t> tokens, const Context& settings = {}) {
     return run(settings, std::move(tokens),
-               [&](Context& ctx, const Tensor& in, const Tensor& out) { model_.losses(ctx, in, out); });
+               [&](Context& ctx, const Tensor& in, const Tensor& out) { model_.losses(ctx, {in}, out); });
   }
 
   // Adds the gradient of scale * (sum of losses). `settings` may have a step, a seed and a first row.
   std::vector<T> losses_and_gradients(std::vector<std::uint8_t> tokens, double scale, const Context& settings = {}) {
     return run(settings, std::move(tokens), [&](Context& ctx, const Tensor& in, const Tensor& out) {
-      model_.loss_and_gradients(ctx, in, scale, out);
+      model_.loss_and_gradients(ctx, {in}, scale, out);
     });
   }
 

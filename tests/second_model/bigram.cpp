@@ -28,23 +28,27 @@ Bigram::Bigram(const BigramConfig& config) : config_(config) {
   parameters_.lay_out();
 }
 
-void Bigram::losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const {
+void Bigram::losses(Context& ctx, const Batch& batch, const Tensor& losses) const {
   Context quiet = ctx;
   quiet.step = nullptr;  // no dropout
   Scratch scratch(quiet);
   const Tensor h = scratch.tensor({losses.size(0), losses.size(1), config_.width}, ctx.residual_dtype());
-  embedding_->forward(quiet, tokens, h);
+  embedding_->forward(quiet, batch, h);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stream_->forward(quiet, h, normed, nullptr);
-  ops::cross_entropy(quiet, {.hidden = normed, .weight = output_->value, .targets = tokens, .losses = losses});
+  ops::cross_entropy(quiet, {.hidden = normed,
+                             .weight = output_->value,
+                             .targets = batch.predicted(),
+                             .losses = losses,
+                             .weights = batch.weights});
 }
 
-void Bigram::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const {
+void Bigram::loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const {
   const Shape shape = {losses.size(0), losses.size(1), config_.width};
   Tape tape(*ctx.arena);
   tape.open_frame();
   const Tensor h = tape.tensor(shape, ctx.residual_dtype());
-  embedding_->forward(ctx, tokens, h);
+  embedding_->forward(ctx, batch, h);
 
   Scratch scratch(ctx);
   const Tensor d = scratch.tensor(shape, ctx.compute);
@@ -54,16 +58,17 @@ void Bigram::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale
     stream_->forward(ctx, h, normed, &tape);
     ops::cross_entropy(ctx, {.hidden = normed,
                              .weight = output_->value,
-                             .targets = tokens,
+                             .targets = batch.predicted(),
                              .losses = losses,
                              .scale = scale,
                              .dhidden = d,
-                             .dweight = output_->gradient});
+                             .dweight = output_->gradient,
+                             .weights = batch.weights});
   }
   if (ctx.watcher != nullptr) ctx.watcher->complete_from(*output_);
   const Tensor dh = scratch.tensor(shape, ctx.residual_dtype());
   stream_->backward(ctx, d, dh, tape);
-  embedding_->backward(ctx, dh, tokens);
+  embedding_->backward(ctx, dh, batch);
   tape.close_frame();
 }
 

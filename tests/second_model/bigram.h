@@ -34,8 +34,8 @@ class Bigram : public Model, public Decodes {
   std::int64_t context() const override { return config_.context; }
   std::int64_t vocabulary() const override { return 256; }
 
-  void losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const override;
-  void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const override;
+  void losses(Context& ctx, const Batch& batch, const Tensor& losses) const override;
+  void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const override;
   SequenceCost cost(std::int64_t positions) const override;
   std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
                                                 std::int64_t positions) const override;

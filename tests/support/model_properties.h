@@ -154,16 +154,18 @@ TYPED_TEST_P(ModelProperties, DecodingWithTheCacheGivesTheSameLossesAsTheWholeSe
       decoded.assign(whole.size(), 0.0);
       const auto state = decoder.begin_decoding(ctx, batch, n);
       std::vector<std::uint8_t> previous(2);
-      std::vector<double> logits(static_cast<std::size_t>(batch * 256));
+      const std::int64_t vocabulary = toy.model().vocabulary();
+      std::vector<double> logits(static_cast<std::size_t>(batch * vocabulary));
       for (std::int64_t i = 0; i < n; ++i) {
         decoder.decode(ctx, *state, i, Tensor(previous.data(), Dtype::u8, {batch, 1}),
-                       Tensor(logits.data(), Dtype::f64, {batch, 256}));
+                       Tensor(logits.data(), Dtype::f64, {batch, vocabulary}));
         for (std::int64_t b = 0; b < batch; ++b) {
           const std::uint8_t target = tokens[static_cast<std::size_t>(b * n + i)];
           double total = 0;
-          for (std::int64_t v = 0; v < 256; ++v) total += std::exp(logits[static_cast<std::size_t>(b * 256 + v)]);
+          for (std::int64_t v = 0; v < vocabulary; ++v)
+            total += std::exp(logits[static_cast<std::size_t>(b * vocabulary + v)]);
           decoded[static_cast<std::size_t>(b * n + i)] =
-              std::log(total) - logits[static_cast<std::size_t>(b * 256 + target)];
+              std::log(total) - logits[static_cast<std::size_t>(b * vocabulary + target)];
           previous[static_cast<std::size_t>(b)] = target;
         }
       }

@@ -147,18 +147,20 @@ class ToyModel {
   // Sum of losses of these tokens (batch, seq) and, added to gradients(), its gradient.
   double loss_and_gradients(std::vector<std::uint8_t>& tokens, std::int64_t batch) {
     std::vector<T> losses(tokens.size());
-    const Shape shape = {batch, static_cast<std::int64_t>(tokens.size()) / batch};
-    const Tensor in(tokens.data(), Dtype::u8, shape), out(losses.data(), kernels::DtypeOf<T>::value, shape);
-    run([&](Context& ctx) { model_->loss_and_gradients(ctx, in, 1.0, out); });
+    with_batch(tokens, batch, [&](const Batch& rows, const Shape& shape) {
+      const Tensor out(losses.data(), kernels::DtypeOf<T>::value, shape);
+      run([&](Context& ctx) { model_->loss_and_gradients(ctx, rows, 1.0, out); });
+    });
     double total = 0;
     for (T x : losses) total += static_cast<double>(x);
     return total;
   }
   std::vector<T> losses(std::vector<std::uint8_t>& tokens, std::int64_t batch) {
     std::vector<T> losses(tokens.size());
-    const Shape shape = {batch, static_cast<std::int64_t>(tokens.size()) / batch};
-    const Tensor in(tokens.data(), Dtype::u8, shape), out(losses.data(), kernels::DtypeOf<T>::value, shape);
-    run([&](Context& ctx) { model_->losses(ctx, in, out); });
+    with_batch(tokens, batch, [&](const Batch& rows, const Shape& shape) {
+      const Tensor out(losses.data(), kernels::DtypeOf<T>::value, shape);
+      run([&](Context& ctx) { model_->losses(ctx, rows, out); });
+    });
     return losses;
   }
 
@@ -170,6 +172,24 @@ class ToyModel {
   std::size_t used() const { return used_; }
 
  private:
+  // The tokens in the fields that the model reads; every row starts a stream and remembers nothing.
+  template <class F>
+  void with_batch(const std::vector<std::uint8_t>& tokens, std::int64_t count, F&& f) {
+    const Shape shape = {count, static_cast<std::int64_t>(tokens.size()) / count};
+    const BatchLayout layout(model_->fields(), count, shape[1]);
+    std::vector<std::byte> block(layout.bytes());
+    const Batch rows = layout.at(block.data());
+    for (std::int64_t r = 0; r < count; ++r) write_row(rows, r, tokens.data() + r * shape[1], 0, true);
+    std::vector<T> states(static_cast<std::size_t>(2 * count * model_->states().row_size()), T{});
+    if (!states.empty()) {
+      const std::int64_t half = static_cast<std::int64_t>(states.size()) / 2;
+      const Tensor both(states.data(), kernels::DtypeOf<T>::value, {2, half});
+      ctx_.state = RowStates(count, both.slice(0, 0, 1).reshape({half}), both.slice(0, 1, 2).reshape({half}));
+    }
+    f(rows, shape);
+    ctx_.state = {};
+  }
+
   std::unique_ptr<Model> model_;
   std::vector<T> values_, gradients_;
   std::vector<std::byte> memory_;

@@ -106,35 +106,38 @@ void Decoder::check_group(int ranks) const {
                      config_.context);
 }
 
-Decoder::RankSpan Decoder::span_of(const Context& ctx, const Tensor& tokens, const Tensor& losses) const {
+Decoder::RankSpan Decoder::span_of(const Context& ctx, const Batch& batch, const Tensor& losses) const {
   const int ranks = ctx.sequence_ranks();
-  LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.dtype() == Dtype::u8 && tokens.size(1) <= config_.context &&
+  const Tensor& tokens = batch.tokens;
+  LONGSTRIDE_CHECK(tokens.rank() == 2 && tokens.size(1) <= config_.context && !batch.lengths.given() &&
                        losses.shape() == Shape({tokens.size(0), tokens.size(1) / ranks}) &&
                        (ranks == 1 || (tokens.size(0) == 1 && tokens.size(1) % ranks == 0)),
                    "tokens {} and losses {} for a context of {} on {} ranks", tokens.shape().text(),
                    losses.shape().text(), config_.context, ranks);
   const std::int64_t run = tokens.size(1) / ranks, first = ctx.sequence_rank() * run;
-  return {first, tokens.slice(1, first, first + run)};
+  return {first, batch.predicted().slice(1, first, first + run),
+          batch.weights.given() ? batch.weights.slice(1, first, first + run) : Tensor{}};
 }
 
-ops::CrossEntropy Decoder::head(const Tensor& hidden, const Tensor& targets, const Tensor& losses) const {
+ops::CrossEntropy Decoder::head(const Tensor& hidden, const RankSpan& here, const Tensor& losses) const {
   return {.hidden = hidden,
           .weight = output_->value,
-          .targets = targets,
+          .targets = here.targets,
           .losses = losses,
-          .bias = output_bias_ != nullptr ? output_bias_->master : Tensor{}};
+          .bias = output_bias_ != nullptr ? output_bias_->master : Tensor{},
+          .weights = here.weights};
 }
 
-void Decoder::losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const {
-  const RankSpan here = span_of(ctx, tokens, losses);
+void Decoder::losses(Context& ctx, const Batch& batch, const Tensor& losses) const {
+  const RankSpan here = span_of(ctx, batch, losses);
   Context quiet = ctx;
   quiet.step = nullptr;  // no dropout
   Scratch scratch(quiet);
   const Tensor h = scratch.tensor({losses.size(0), losses.size(1), config_.width}, ctx.residual_dtype());
-  embedding_->forward(quiet, tokens, h, here.first);
+  embedding_->forward(quiet, batch, h, here.first);
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
   stream_->forward(quiet, h, normed, nullptr);
-  ops::cross_entropy(quiet, head(normed, here.targets, losses));
+  ops::cross_entropy(quiet, head(normed, here, losses));
 }
 
 void Decoder::visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const {
@@ -143,7 +146,7 @@ void Decoder::visit_attention(Context& ctx, const Tensor& tokens, const Attentio
   Scratch scratch(quiet);
   const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.residual_dtype());
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
-  embedding_->forward(quiet, tokens, h);
+  embedding_->forward(quiet, {tokens}, h);
   stream_->observe(quiet, h, normed, [&](int k, const Tensor& in) {
     if (k % 2 != 0) return;  // a feed-forward branch
     Scratch inner(quiet);
@@ -153,14 +156,14 @@ void Decoder::visit_attention(Context& ctx, const Tensor& tokens, const Attentio
   });
 }
 
-void Decoder::loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const {
+void Decoder::loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const {
   LONGSTRIDE_CHECK(config_.recompute != Recompute::automatic, "a step whose recompute has not been chosen");
-  const RankSpan here = span_of(ctx, tokens, losses);
+  const RankSpan here = span_of(ctx, batch, losses);
   const Shape shape = {losses.size(0), losses.size(1), config_.width};
   Tape tape(*ctx.arena);
   tape.open_frame();
   const Tensor h = tape.tensor(shape, ctx.residual_dtype());
-  embedding_->forward(ctx, tokens, h, here.first);
+  embedding_->forward(ctx, batch, h, here.first);
 
   Scratch scratch(ctx);
   const Tensor d = scratch.tensor(shape, ctx.compute);
@@ -168,7 +171,7 @@ void Decoder::loss_and_gradients(Context& ctx, const Tensor& tokens, double scal
     Scratch inner(ctx);
     const Tensor normed = inner.tensor(shape, ctx.compute);
     stream_->forward(ctx, h, normed, &tape);
-    ops::CrossEntropy args = head(normed, here.targets, losses);
+    ops::CrossEntropy args = head(normed, here, losses);
     args.scale = scale;
     args.dhidden = d;
     args.dweight = output_->gradient;
@@ -179,7 +182,7 @@ void Decoder::loss_and_gradients(Context& ctx, const Tensor& tokens, double scal
   if (ctx.watcher != nullptr && !config_.tied_output) ctx.watcher->complete_from(*output_);
   const Tensor dh = scratch.tensor(shape, ctx.residual_dtype());
   stream_->backward(ctx, d, dh, tape);
-  embedding_->backward(ctx, dh, tokens, here.first);
+  embedding_->backward(ctx, dh, batch, here.first);
   tape.close_frame();
   LONGSTRIDE_CHECK(tape.empty(), "the tape is not empty after a step");
 }

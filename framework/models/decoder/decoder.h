@@ -35,8 +35,8 @@ class Decoder : public Model,
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   const DecoderConfig& config() const { return config_; }
 
-  void losses(Context& ctx, const Tensor& tokens, const Tensor& losses) const override;
-  void loss_and_gradients(Context& ctx, const Tensor& tokens, double scale, const Tensor& losses) const override;
+  void losses(Context& ctx, const Batch& batch, const Tensor& losses) const override;
+  void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const override;
   SequenceCost cost(std::int64_t positions) const override;
   AttentionLayers attention() const override;
   void visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const override;
@@ -59,14 +59,14 @@ class Decoder : public Model,
   generation::Weights generation_weights(const ResidualStream::Caches& caches) const;
   // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation; or the recipe's own.
   double deviation(double fan_in) const;
-  // The loss of `hidden`, without gradients.
-  ops::CrossEntropy head(const Tensor& hidden, const Tensor& targets, const Tensor& losses) const;
   // The positions of each sequence that this rank holds in a step or an evaluation.
   struct RankSpan {
     std::int64_t first = 0;
-    Tensor targets;  // (batch, seq / ranks) u8
+    Tensor targets, weights;  // (batch, seq / ranks)
   };
-  RankSpan span_of(const Context& ctx, const Tensor& tokens, const Tensor& losses) const;
+  RankSpan span_of(const Context& ctx, const Batch& batch, const Tensor& losses) const;
+  // The loss of `hidden`, without gradients.
+  ops::CrossEntropy head(const Tensor& hidden, const RankSpan& here, const Tensor& losses) const;
 
   DecoderConfig config_;
   ParameterSet parameters_;

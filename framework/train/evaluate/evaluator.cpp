@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numbers>
 
-#include "framework/core/device/memory.h"
 #include "framework/core/errors.h"
+#include "framework/train/evaluate/window_scorer.h"
 
 namespace longstride {
 namespace {
@@ -55,15 +54,27 @@ std::size_t group_end(const std::vector<EvaluationWindow>& windows, const std::v
   return end;
 }
 
-std::size_t positions_of(const EvaluationConfig& config) {
-  return static_cast<std::size_t>(config.batch * config.context);
+using Progress = std::function<void(std::int64_t, std::int64_t)>;
+
+// Every window by itself: this rank's are every `groups`-th.
+void score_apart(WindowScorer& scorer, const std::vector<EvaluationWindow>& windows, std::int64_t batch, int group,
+                 int groups, const Progress& progress) {
+  std::vector<std::size_t> mine;
+  for (auto w = static_cast<std::size_t>(group); w < windows.size(); w += static_cast<std::size_t>(groups))
+    mine.push_back(w);
+  for (std::size_t i = 0, end = 0; i < mine.size(); i = end) {
+    end = group_end(windows, mine, i, batch);
+    std::vector<ScoredRow> rows;
+    for (std::size_t k = i; k < end; ++k) rows.push_back({static_cast<std::int64_t>(mine[k])});
+    scorer.score(rows, windows[mine[i]].length);
+    if (progress) progress(static_cast<std::int64_t>(end), static_cast<std::int64_t>(mine.size()));
+  }
 }
 
 }  // namespace
 
-std::int64_t evaluation_host_bytes(Device device, const EvaluationConfig& config) {
-  const std::size_t bytes = positions_of(config) * (sizeof(float) + sizeof(std::uint8_t));
-  return static_cast<std::int64_t>(HostSide::bytes_of(device, bytes));
+std::int64_t evaluation_host_bytes(const Model& model, Device device, const EvaluationConfig& config) {
+  return static_cast<std::int64_t>(HostSide::bytes_of(device, WindowScorer::host_bytes(model, config)));
 }
 
 double EvaluationResult::bits_per_byte() const { return loss() / std::numbers::ln2; }
@@ -84,63 +95,19 @@ std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, c
 }
 
 std::size_t evaluation_bytes(const Model& model, const Context& ctx, const EvaluationConfig& config) {
-  Arena counting;
-  Context planned = ctx;
-  planned.arena = &counting;
-  Scratch scratch(planned);
-  const Shape shape = {config.batch, config.context};
-  const Tensor tokens = scratch.tensor(shape, Dtype::u8);
-  const Tensor losses = scratch.tensor({config.batch, config.context / ctx.sequence_ranks()}, ctx.exact);
-  model.losses(planned, tokens, losses);
-  return counting.high_water();
+  return WindowScorer::bytes(model, ctx, config);
 }
 
 EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& sequences,
-                          const EvaluationConfig& config, Communicator& comm,
-                          const std::function<void(std::int64_t, std::int64_t)>& progress) {
+                          const EvaluationConfig& config, Communicator& comm, const Progress& progress) {
   const std::vector<EvaluationWindow> windows = evaluation_windows(sequences, config);
-  const int ranks = ctx.sequence_ranks(), index = ctx.sequence_rank();
+  const int ranks = ctx.sequence_ranks();
   LONGSTRIDE_CHECK(ranks == 1 || config.batch == 1, "{} windows at once on {} ranks", config.batch, ranks);
-  std::vector<std::size_t> mine;
-  for (auto w = static_cast<std::size_t>(comm.rank() / ranks); w < windows.size();
-       w += static_cast<std::size_t>(comm.size() / ranks))
-    mine.push_back(w);
+  WindowScorer scorer(model, ctx, sequences, windows, config);
+  score_apart(scorer, windows, config.batch, comm.rank() / ranks, comm.size() / ranks, progress);
   // One element per window. Summed over the ranks, each element is that window's own figure, so the total, added in
   // window order, does not depend on which rank scored which window.
-  std::vector<double> nats(windows.size(), 0.0);
-  const Queue queue = ctx.queue();
-  const HostSide host_tokens(ctx.device, positions_of(config)),
-      host_losses(ctx.device, positions_of(config) * sizeof(float));
-  for (std::size_t i = 0, end = 0; i < mine.size(); i = end) {
-    end = group_end(windows, mine, i, config.batch);
-    const auto count = static_cast<std::int64_t>(end - i);
-    const std::int64_t length = windows[mine[i]].length;
-    Scratch scratch(ctx);
-    // The ranks of a group have equal runs. Padding is at the end of a window, where no scored byte attends to it.
-    const std::int64_t run = (length + ranks - 1) / ranks;
-    const Tensor tokens = scratch.tensor({count, run * ranks}, Dtype::u8);
-    const Tensor losses = scratch.tensor({count, run}, ctx.exact);
-    auto* const rows = reinterpret_cast<std::uint8_t*>(host_tokens.of(tokens));
-    if (run * ranks > length) std::memset(rows, 0, tokens.bytes());
-    for (std::int64_t r = 0; r < count; ++r) {
-      const EvaluationWindow& w = windows[mine[i + static_cast<std::size_t>(r)]];
-      sequences.read(w.sequence, w.start, length, rows + r * length);
-    }
-    host_tokens.send(queue, tokens);
-    model.losses(ctx, tokens, losses);
-    const void* const scored = host_losses.fetch(queue, losses);
-    queue.synchronize();
-    kernels::with_float_type(losses.dtype(), [&](auto zero) {
-      for (std::int64_t r = 0; r < count; ++r) {
-        const std::size_t window = mine[i + static_cast<std::size_t>(r)];
-        const auto* row = static_cast<const decltype(zero)*>(scored) + r * run;
-        const std::int64_t begin = std::max(windows[window].scored_from, index * run);
-        for (std::int64_t t = begin; t < std::min(length, (index + 1) * run); ++t)
-          nats[window] += static_cast<double>(row[t - index * run]);
-      }
-    });
-    if (progress) progress(static_cast<std::int64_t>(end), static_cast<std::int64_t>(mine.size()));
-  }
+  std::vector<double>& nats = scorer.nats();
   if (!nats.empty()) comm.all_reduce_sum(nats.data(), static_cast<std::int64_t>(nats.size()));
   EvaluationResult result;
   for (std::size_t w = 0; w < windows.size(); ++w) {

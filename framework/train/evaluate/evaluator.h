@@ -40,7 +40,7 @@ struct EvaluationResult {
 std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, const EvaluationConfig& config);
 
 // Host memory that evaluate() needs for transfers between the host and a GPU; 0 on the CPU.
-std::int64_t evaluation_host_bytes(Device device, const EvaluationConfig& config);
+std::int64_t evaluation_host_bytes(const Model& model, Device device, const EvaluationConfig& config);
 // Exact arena bytes that evaluate() needs.
 std::size_t evaluation_bytes(const Model& model, const Context& ctx, const EvaluationConfig& config);
 

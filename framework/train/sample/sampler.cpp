@@ -24,9 +24,9 @@ std::int64_t prompted(const SampleConfig& config) {
 }
 
 // Sequences [first, first + batch) of those to draw, and their memory.
-class Batch {
+class DrawnSequences {
  public:
-  Batch(const Model& model, Context& ctx, const SampleConfig& config, std::int64_t first, std::int64_t batch)
+  DrawnSequences(const Model& model, Context& ctx, const SampleConfig& config, std::int64_t first, std::int64_t batch)
       : decodes_(required<Decodes>(model, "generate sequences")),
         generator_(capability<GeneratesInOneKernel>(model)),
         ctx_(ctx),
@@ -152,9 +152,10 @@ SampleMemory sample_memory(const Model& model, const Context& ctx, const SampleC
   Context planned = ctx;
   planned.arena = &counting;
   const std::int64_t batch = batch_of(ctx, config);
-  SampleMemory memory = Batch(model, planned, config, 0, batch).plan();
+  SampleMemory memory = DrawnSequences(model, planned, config, 0, batch).plan();
   // A smaller last batch may use other kernels, which may take more memory.
-  if (config.count % batch > 0) memory.total = Batch(model, planned, config, 0, config.count % batch).plan().total;
+  if (config.count % batch > 0)
+    memory.total = DrawnSequences(model, planned, config, 0, config.count % batch).plan().total;
   return memory;
 }
 
@@ -172,7 +173,7 @@ Samples sample(const Model& model, Context& ctx, const SampleConfig& config,
   const std::int64_t batch = batch_of(ctx, config);
   for (std::int64_t first = 0; first < config.count; first += batch) {
     const std::int64_t now = std::min(batch, config.count - first);
-    Batch(model, ctx, config, first, now).run(out, [&](std::int64_t positions) {
+    DrawnSequences(model, ctx, config, first, now).run(out, [&](std::int64_t positions) {
       if (progress) progress(first * config.length + now * positions, config.count * config.length);
     });
   }

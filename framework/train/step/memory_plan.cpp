@@ -57,8 +57,9 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
   check_training_samples(config, model, batching);
   TrainingState state(model, config, ranks, device);
   MemoryPlan plan = state.sizes();
-  plan.input = prefetch_depth * state.tokens.count() + Staging::bytes_on_host(device, state.input) +
-               evaluation_host_bytes(device, validation_config(config, batching, model.context()));
+  plan.input = prefetch_depth * static_cast<std::int64_t>(state.layout().bytes()) +
+               Staging::bytes_on_host(device, state.input) +
+               evaluation_host_bytes(model, device, validation_config(config, batching, model.context()));
   plan.snapshot = snapshot_bytes(ranks, model.parameters().flat_size(), config.ema > 0, config.parallel.shard);
   plan.communication = static_cast<std::int64_t>(communicator_workspace_bytes(ranks));
   count_activations(model, config, ranks, state, plan);

@@ -17,7 +17,7 @@ struct MemoryPlan {
   std::int64_t exchange = 0;     // gradients in transit between ranks, if they travel in a 16-bit type
   std::int64_t optimizer = 0;    // two moments and the scalars; this rank's part when sharded
   std::int64_t average = 0;      // running average of weights
-  std::int64_t batch = 0;        // tokens of a step, losses of a micro-batch
+  std::int64_t batch = 0;        // the rows of a step, losses of a micro-batch
   std::int64_t libraries = 0;    // GPU: what cuBLASLt may use
   std::int64_t activations = 0;  // the arena at its high-water mark
   std::int64_t tape = 0;         // of the activations: what forward saves for backward, at its own peak

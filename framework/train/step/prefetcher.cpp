@@ -4,17 +4,16 @@
 
 namespace longstride {
 
-Prefetcher::Prefetcher(const BatchSource& source, std::int64_t first_step, std::int64_t global_batch,
-                       std::int64_t first_row, std::int64_t rows, int depth)
+Prefetcher::Prefetcher(const BatchSource& source, const BatchLayout& layout, std::int64_t first_step,
+                       std::int64_t global_batch, std::int64_t first_row, int depth)
     : source_(source),
+      layout_(layout),
       first_step_(first_step),
       global_batch_(global_batch),
       first_row_(first_row),
-      rows_(rows),
       depth_(depth) {
-  LONGSTRIDE_CHECK(rows > 0 && depth > 0, "{} rows, {} steps ahead", rows, depth);
-  const auto size = static_cast<std::size_t>(rows * source.context());
-  ring_.assign(static_cast<std::size_t>(depth) + 1, std::vector<std::uint8_t>(size));
+  LONGSTRIDE_CHECK(layout.bytes() > 0 && depth > 0, "{} bytes, {} steps ahead", layout.bytes(), depth);
+  while (static_cast<int>(ring_.size()) <= depth) ring_.emplace_back(Device::cpu, layout.bytes());
   thread_ = std::thread([this] { fill(); });
 }
 
@@ -36,7 +35,7 @@ void Prefetcher::fill() {
     }
     std::exception_ptr thrown;
     try {
-      source_.read(first_step_ + number, global_batch_, first_row_, rows_, buffer(number));
+      source_.read(first_step_ + number, global_batch_, first_row_, layout_.at(buffer(number)));
     } catch (...) {
       thrown = std::current_exception();
     }
@@ -57,7 +56,7 @@ const std::uint8_t* Prefetcher::next() {
   const std::int64_t number = taken_++;
   lock.unlock();
   changed_.notify_all();
-  return buffer(number);
+  return reinterpret_cast<const std::uint8_t*>(buffer(number));
 }
 
 }  // namespace longstride

@@ -9,7 +9,7 @@ void Staging::send(const Queue& queue, std::int64_t step, const std::uint8_t* ro
   buffer.sent.wait();
   std::byte* const number = buffer.host.of(input_);
   std::memcpy(number, &step, sizeof(step));
-  std::memcpy(number + TrainingState::step_to_tokens, rows, bytes);
+  std::memcpy(number + TrainingState::step_to_batch, rows, bytes);
   buffer.host.send(queue, input_);
   buffer.sent.record(queue);
 }

@@ -1,4 +1,4 @@
-// Sends a step's number and tokens to where kernels read them. For a GPU they pass through one of two host buffers, so
+// Sends a step's number and batch to where kernels read them. For a GPU they pass through one of two host buffers, so
 // the host is at most two steps ahead.
 #pragma once
 #include <array>

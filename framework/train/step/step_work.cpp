@@ -42,24 +42,36 @@ StepWork::StepWork(Model& model, const TrainConfig& config, TrainingState& state
       state_(state),
       batching_(divide_batch(config, ranks_of(links))),
       rank_(links.rank()),
+      all_(links.all()),
       optimizer_(optimizer_config(config, state.sizes().device), state.optimizer,
                  updated_ranges(model.parameters(), config.parallel, rank_, ranks_of(links)),
                  orthogonalised_matrices(model.parameters(), config)) {
-  if (links.all() == nullptr) return;
+  if (all_ == nullptr) return;
   const GradientExchange::Way way{config.parallel.shard, links.overlapped()};
-  exchange_ = std::make_unique<GradientExchange>(model.parameters(), state, *links.all(), queue, way);
+  exchange_ = std::make_unique<GradientExchange>(model.parameters(), state, *all_, queue, way);
+}
+
+// By their sum over the global batch, before any of them is used. So neither micro-batches nor ranks change a weight.
+void StepWork::divide_weights(Context& ctx) {
+  if (!state_.batch.weights.given()) return;
+  LONGSTRIDE_CHECK(batching_.sequence_ranks == 1, "weights on {} ranks per sequence", batching_.sequence_ranks);
+  ops::fill_zero(ctx, state_.weight);
+  ops::sum(ctx, state_.batch.weights, state_.weight);
+  if (all_ != nullptr && !ctx.planning()) all_->all_reduce_sum(state_.weight, ctx.launch.stream);
+  ops::run(ctx, kernels::DivideArgs{state_.batch.weights, state_.weight});
 }
 
 void StepWork::run(Context& ctx, std::int64_t sequences, std::int64_t rows) {
-  const double scale = 1.0 / static_cast<double>(config_.global_batch * model_.context());
+  const double scale = 1.0 / state_.positions();
   ops::fill_zero(ctx, state_.gradients);
   ops::fill_zero(ctx, state_.nats);
-  const auto cut = [&](const Tensor& t) { return t.reshape({t.size(0) * sequences, t.size(1) / sequences}); };
+  divide_weights(ctx);
+  const Tensor losses = state_.losses.reshape({state_.losses.size(0) * sequences, state_.losses.size(1) / sequences});
   for (std::int64_t begin = 0; begin < rows; begin += batching_.micro) {
     const std::int64_t row = batching_.group_of(rank_) * batching_.per_rank + begin, end = begin + batching_.micro;
     ctx.first_row = row * sequences * batching_.sequence_ranks + batching_.index_of(rank_);
     if (exchange_ && end == rows) exchange_->begin(ctx);
-    model_.loss_and_gradients(ctx, cut(state_.tokens.slice(0, begin, end)), scale, cut(state_.losses));
+    model_.loss_and_gradients(ctx, state_.batch.slice(begin, end).cut(sequences), scale, losses);
     ops::sum(ctx, state_.losses, state_.nats);
   }
   ctx.watcher = nullptr;

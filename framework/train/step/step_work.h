@@ -29,12 +29,15 @@ class StepWork {
   const Optimizer& optimizer() const { return optimizer_; }
 
  private:
+  void divide_weights(Context& ctx);
+
   Model& model_;
   const TrainConfig& config_;
   TrainingState& state_;
   const Batching batching_;
   const int rank_;
-  std::unique_ptr<GradientExchange> exchange_;  // null: this rank trains alone
+  Collectives* const all_;                      // null: this rank trains alone
+  std::unique_ptr<GradientExchange> exchange_;  // likewise
   Optimizer optimizer_;
 };
 

@@ -13,7 +13,9 @@ std::vector<FlatRange> updated_ranges(const ParameterSet& parameters, const Para
 }
 
 TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks, Device device, Block block)
-    : block_(std::move(block)) {
+    : block_(std::move(block)),
+      layout_(model.fields(), divide_batch(config, ranks).per_rank, model.context()),
+      positions_(model.fields().weights ? 1 : static_cast<double>(config.global_batch * model.context())) {
   const Batching batching = divide_batch(config, ranks);
   sizes_.device = device;
   sizes_.compute = compute_type(config.precision, device);
@@ -34,8 +36,9 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
   if (config.ema > 0) optimizer.ema = take(&MemoryPlan::average, updated, Dtype::f32);
   const std::size_t begin = taken_;
   step = take(&MemoryPlan::batch, {1}, Dtype::i64);
-  tokens = take(&MemoryPlan::batch, {batching.per_rank, model.context()}, Dtype::u8);
+  batch = layout_.at(take(&MemoryPlan::batch, {static_cast<std::int64_t>(layout_.bytes())}, Dtype::u8).data());
   input = Tensor(step.data(), Dtype::u8, {static_cast<std::int64_t>(taken_ - begin)});
+  if (batch.weights.given()) weight = take(&MemoryPlan::batch, {1}, Dtype::f64);
   nats = take(&MemoryPlan::batch, {1}, Dtype::f64);
   losses = take(&MemoryPlan::batch, {batching.micro, model.context() / batching.sequence_ranks}, Dtype::f32);
   const std::size_t zeroed = taken_;

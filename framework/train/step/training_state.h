@@ -4,6 +4,7 @@
 #pragma once
 #include <vector>
 
+#include "framework/core/batch.h"
 #include "framework/core/context.h"
 #include "framework/core/device/memory.h"
 #include "framework/models/model.h"
@@ -28,12 +29,17 @@ class TrainingState {
   Tensor wire;  // gradients in the type in which they travel between ranks; absent if that is fp32 or nothing travels
   Optimizer::State optimizer;
   Tensor step;       // (1) i64: the step's number, 0-based
-  Tensor tokens;     // (rows of this rank, context) u8, `step_to_tokens` bytes after the number
-  Tensor input;      // u8: the number, the tokens and the gap between them, sent to the device in one copy
+  Batch batch;       // this rank's rows, `step_to_batch` bytes after the number
+  Tensor input;      // u8: the number, the batch and the gap between them, sent to the device in one copy
+  Tensor weight;     // (1) f64: the sum of the weights of the global batch; absent if the batch has none
   Tensor nats;       // (1) f64: the sum of a step's losses
   Tensor losses;     // (micro-batch, positions of this rank) f32
   Tensor workspace;  // for libraries; absent if they need none
-  static constexpr std::size_t step_to_tokens = Arena::alignment;
+  static constexpr std::size_t step_to_batch = Arena::alignment;
+  const BatchLayout& layout() const { return layout_; }  // of the batch
+  // What a step's losses are divided by to give their mean: the positions of the global batch, or 1 if the weights have
+  // been divided by their sum.
+  double positions() const { return positions_; }
 
   const MemoryPlan& sizes() const { return sizes_; }  // of all the above
   Arena& arena() { return arena_; }
@@ -45,6 +51,8 @@ class TrainingState {
  private:
   Tensor take(std::int64_t MemoryPlan::*purpose, const Shape& shape, Dtype dtype);
   Block block_;
+  BatchLayout layout_;
+  double positions_;
   std::size_t taken_ = 0;
   MemoryPlan sizes_;
   Arena arena_;

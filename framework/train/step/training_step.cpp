@@ -67,9 +67,9 @@ void TrainingStep::rehearse() {
   if (stream_.immediate()) return;
   Context rehearsal = ctx_;
   rehearsal.launch.rehearsal = true;
-  stream_.zero(state_.tokens.data(), state_.tokens.bytes());
+  stream_.zero(state_.batch.tokens.data(), state_.layout().bytes());
   model_.parameters().bind(state_.masters, state_.gradients, state_.low_precision);
-  model_.loss_and_gradients(rehearsal, state_.tokens.slice(0, 0, batching_.micro), 1.0, state_.losses);
+  model_.loss_and_gradients(rehearsal, state_.batch.slice(0, batching_.micro), 1.0, state_.losses);
   stream_.synchronize();
 }
 
@@ -113,7 +113,7 @@ void TrainingStep::enter_stage() {
 }
 
 void TrainingStep::run(const std::uint8_t* rows, StepTimer* timer) {
-  staging_.send(stream_, step_, rows, state_.tokens.bytes());
+  staging_.send(stream_, step_, rows, state_.layout().bytes());
   enter_stage();
   if (timer != nullptr) timer->begin.record(stream_);
   const auto work = [&] { work_.run(ctx_, sequences_, batching_.per_rank); };
@@ -155,12 +155,10 @@ StepReport TrainingStep::report() {
   stream_.synchronize();
   std::memcpy(&report.scalars, scalars, sizeof(report.scalars));
   std::memcpy(&nats, sum, sizeof(nats));
-  report.loss = nats / static_cast<double>(config_.global_batch * model_.context());
+  report.loss = nats / state_.positions();
   return report;
 }
 
-double TrainingStep::take_mean_loss() {
-  return loss_mean_.take(stream_) / static_cast<double>(config_.global_batch * model_.context());
-}
+double TrainingStep::take_mean_loss() { return loss_mean_.take(stream_) / state_.positions(); }
 
 }  // namespace longstride

@@ -1,6 +1,6 @@
 // One optimizer step, without the loop, files and metrics; the trainer and `bench step` share it.
 //
-// On a GPU the host only copies the step's tokens into pinned memory and puts one copy and one graph on the stream. It
+// On a GPU the host only copies the step's rows into pinned memory and puts one copy and one graph on the stream. It
 // waits for the GPU only when it is two steps ahead or when a report is requested. The step's number, the learning
 // rate, the loss scale and whether the gradient is finite are in device memory. The first step of a process runs kernel
 // by kernel, so that kernels are loaded; the second is captured as a graph, which is replayed from then on. Both give
@@ -48,8 +48,8 @@ class TrainingStep {
   void start(const FirstWeights& weights = {});
   CheckpointState resume(const std::string& run);
 
-  // One step on this rank's rows of the global batch, (rows, context) bytes. Reads the rows before it returns; on a GPU
-  // the step itself may still be running.
+  // One step on this rank's rows of the global batch, in TrainingState::layout(). Reads the rows before it returns; on
+  // a GPU the step itself may still be running.
   void run(const std::uint8_t* rows, StepTimer* timer = nullptr);
   std::int64_t step() const { return step_; }  // steps taken
   StepReport report();                         // waits for the last step

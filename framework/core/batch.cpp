@@ -1,0 +1,86 @@
+#include "framework/core/batch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+// Calls f on a field of two batches, for every field.
+template <class F>
+void for_each_field(const Batch& from, Batch& to, F&& f) {
+  for (Tensor Batch::*field : {&Batch::tokens, &Batch::targets, &Batch::weights, &Batch::lengths, &Batch::starts})
+    if ((from.*field).given()) to.*field = f(from.*field);
+}
+
+void write_ids(const Tensor& to, std::int64_t begin, const std::uint8_t* bytes, std::int64_t count) {
+  if (to.dtype() == Dtype::u16)
+    std::copy_n(bytes, count, to.as<std::uint16_t>() + begin);
+  else
+    std::copy_n(bytes, count, to.as<std::uint8_t>() + begin);
+}
+
+}  // namespace
+
+Batch Batch::slice(std::int64_t begin, std::int64_t end) const {
+  Batch part;
+  for_each_field(*this, part, [&](const Tensor& t) { return t.slice(0, begin, end); });
+  return part;
+}
+
+Batch Batch::cut(std::int64_t sequences) const {
+  LONGSTRIDE_CHECK(sequences == 1 || (!lengths.given() && !starts.given()), "rows of a stream cut into {}", sequences);
+  if (sequences == 1) return *this;
+  Batch cut;
+  for_each_field(*this, cut, [&](const Tensor& t) {
+    return t.reshape({t.size(0) * sequences, t.size(1) / sequences});
+  });
+  return cut;
+}
+
+BatchLayout::BatchLayout(const BatchFields& fields, std::int64_t rows, std::int64_t context)
+    : fields_(fields), rows_(rows), context_(context) {
+  place(nullptr, bytes_);
+}
+
+Batch BatchLayout::at(void* block) const {
+  std::size_t end = 0;
+  return place(static_cast<std::byte*>(block), end);
+}
+
+Batch BatchLayout::place(std::byte* block, std::size_t& end) const {
+  const auto take = [&](bool given, Dtype dtype, const Shape& shape) {
+    if (!given) return Tensor{};
+    const std::size_t begin = (end + alignment - 1) / alignment * alignment;
+    const Tensor field(block == nullptr ? nullptr : block + begin, dtype, shape);
+    end = begin + field.bytes();
+    return field;
+  };
+  const Shape each = {rows_, context_};
+  const Dtype id = fields_.wide ? Dtype::u16 : Dtype::u8;
+  Batch batch;
+  batch.tokens = take(true, id, each);
+  batch.targets = take(fields_.targets, id, each);
+  batch.weights = take(fields_.weights, Dtype::f32, each);
+  batch.lengths = take(fields_.lengths, Dtype::i32, {rows_});
+  batch.starts = take(fields_.starts, Dtype::u8, {rows_});
+  return batch;
+}
+
+void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, std::uint8_t before, bool starts) {
+  const std::int64_t seq = batch.tokens.size(1), begin = row * seq;
+  if (batch.targets.given()) {
+    write_ids(batch.targets, begin, bytes, seq);
+    write_ids(batch.tokens, begin, &before, 1);
+    write_ids(batch.tokens, begin + 1, bytes, seq - 1);
+  } else {
+    write_ids(batch.tokens, begin, bytes, seq);
+  }
+  if (batch.weights.given()) std::fill_n(batch.weights.as<float>() + begin, seq, 1.0f);
+  if (batch.lengths.given()) batch.lengths.as<std::int32_t>()[row] = static_cast<std::int32_t>(seq);
+  if (batch.starts.given()) batch.starts.as<std::uint8_t>()[row] = starts ? 1 : 0;
+}
+
+}  // namespace longstride

@@ -1,0 +1,63 @@
+// What a step reads: rows of tokens, and what else a model needs to know about them. On the device for a model, in host
+// memory for what fills it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "framework/core/tensor.h"
+
+namespace longstride {
+
+// Ids of tokens. Bytes are themselves; a model whose vocabulary exceeds 256 has the first of these besides, and its ids
+// take 16 bits each.
+namespace ids {
+inline constexpr std::int64_t bytes = 256;
+inline constexpr std::int64_t mask = 256, pad = 257, classify = 258, separate = 259;
+inline constexpr std::int64_t all = 260;
+}  // namespace ids
+
+// Absent fields take no memory. Without targets, position i predicts tokens[i] and reads tokens[i - 1], the start
+// vector at i = 0. With targets it predicts targets[i] and reads tokens[i]; if the row starts a stream, position 0
+// reads the start vector instead.
+struct Batch {
+  Tensor tokens;        // (rows, seq) u8 or u16
+  Tensor targets = {};  // like tokens
+  Tensor weights = {};  // (rows, seq) f32: of each position's loss; absent: 1
+  Tensor lengths = {};  // (rows) i32: positions of the row that are not padding; absent: all
+  Tensor starts = {};   // (rows) u8: 1 where the row does not continue that of the step before; absent: everywhere
+
+  std::int64_t rows() const { return tokens.size(0); }
+  const Tensor& predicted() const { return targets.given() ? targets : tokens; }
+  // Rows [begin, end).
+  Batch slice(std::int64_t begin, std::int64_t end) const;
+  // Every row cut into `sequences` of equal length. Only for tokens, targets and weights.
+  Batch cut(std::int64_t sequences) const;
+};
+
+// Which fields a model reads, and how wide its ids are.
+struct BatchFields {
+  bool wide = false;  // ids of 16 bits
+  bool targets = false, weights = false, lengths = false, starts = false;
+};
+
+// A batch's fields one after another in one block of memory, which is filled, read ahead and sent to the device as a
+// whole. Every field begins at a multiple of `alignment` bytes.
+class BatchLayout {
+ public:
+  static constexpr std::size_t alignment = 256;
+  BatchLayout(const BatchFields& fields, std::int64_t rows, std::int64_t context);
+  std::size_t bytes() const { return bytes_; }
+  Batch at(void* block) const;  // null while planning
+
+ private:
+  Batch place(std::byte* block, std::size_t& end) const;
+  BatchFields fields_;
+  std::int64_t rows_, context_;
+  std::size_t bytes_ = 0;
+};
+
+// Host rows of any fields that predict every byte from those before it. Row `row` predicts `bytes` (seq); `before` is
+// the byte that precedes them, which is not read if the row starts a stream. Weights become 1, and the row is full.
+void write_row(const Batch& batch, std::int64_t row, const std::uint8_t* bytes, std::uint8_t before, bool starts);
+
+}  // namespace longstride

@@ -1,0 +1,69 @@
+// State: what a model keeps between steps that is neither a parameter nor an activation. Layers declare theirs to a
+// StateSet while the model is built. Memory for it is an instance, RowStates: training and every evaluation have their
+// own, and a layer finds the instance of its run in the context.
+//
+// A row of the global batch has its own state, which describes the stream that the row reads: it is zero where a stream
+// starts, follows the row when the number of ranks changes, and is saved with the place in the stream. It is
+// double-buffered. During a step layers read `now` and write `next`, so that recompute reads what the first forward
+// read; at the end of the step `next` is copied to `now`. No gradient passes through it.
+//
+// What is a function of (seed, step, layer, head) alone is drawn by Philox (kernels/base/philox.h) and is no state.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "framework/core/tensor.h"
+
+namespace longstride {
+
+struct State {
+  std::string name;         // in checkpoints, like a parameter's
+  Shape shape;              // of one row, at most three dimensions; elements of the exact type
+  std::int64_t offset = 0;  // of a row's elements among those of all states, a multiple of StateSet::alignment
+};
+
+class StateSet {
+ public:
+  static constexpr std::int64_t alignment = 64;  // elements
+
+  // Declares a state; the reference stays valid. Names are unique.
+  const State& add(std::string name, const Shape& shape);
+
+  bool empty() const { return all_.empty(); }
+  const std::deque<State>& all() const { return all_; }
+  std::int64_t row_size() const { return row_size_; }  // elements of one row, with padding
+
+ private:
+  std::deque<State> all_;
+  std::int64_t row_size_ = 0;
+};
+
+// The states of some rows: `now` and `next`, flat buffers of rows x row_size() elements, in which a state's rows are
+// next to each other.
+class RowStates {
+ public:
+  RowStates() = default;  // absent: the model has no state
+  RowStates(std::int64_t rows, const Tensor& now, const Tensor& next)
+      : rows_(rows), count_(rows), now_(now), next_(next) {}
+
+  bool given() const { return now_.given(); }
+  std::int64_t count() const { return count_; }
+  // Rows [begin, end) of these.
+  RowStates slice(std::int64_t begin, std::int64_t end) const;
+  // (count, shape of the state)
+  Tensor now(const State& state) const { return of(state, now_); }
+  Tensor next(const State& state) const { return of(state, next_); }
+  // Both buffers whole, whatever the slice.
+  const Tensor& all_now() const { return now_; }
+  const Tensor& all_next() const { return next_; }
+
+ private:
+  Tensor of(const State& state, const Tensor& flat) const;
+
+  std::int64_t rows_ = 0;  // in the buffers
+  std::int64_t first_ = 0, count_ = 0;
+  Tensor now_, next_;
+};
+
+}  // namespace longstride

@@ -1,0 +1,12 @@
+// What a run does with the states of its rows around the model's work.
+#pragma once
+#include "framework/core/context.h"
+
+namespace longstride::ops {
+
+// Before the work: rows that start a stream (starts (rows) u8) remember nothing.
+void begin_states(Context& ctx, const StateSet& set, const RowStates& rows, const Tensor& starts);
+// After it: what was written for the next step is what the next step reads.
+void keep_states(Context& ctx, const RowStates& rows);
+
+}  // namespace longstride::ops

@@ -1,0 +1,113 @@
+#include "framework/train/evaluate/window_scorer.h"
+
+#include <algorithm>
+
+#include "framework/ops/state.h"
+
+namespace longstride {
+namespace {
+
+BatchLayout layout_of(const Model& model, std::int64_t rows, std::int64_t length) {
+  return {model.fields(), rows, length};
+}
+
+// An evaluation's own states; none if the model has none.
+RowStates take_states(const Model& model, const Context& ctx, Scratch& scratch, std::int64_t rows) {
+  if (model.states().empty()) return {};
+  const Shape flat = {rows * model.states().row_size()};
+  const Tensor now = scratch.tensor(flat, ctx.exact), next = scratch.tensor(flat, ctx.exact);
+  return {rows, now, next};
+}
+
+Tensor take_block(Scratch& scratch, const BatchLayout& layout) {
+  return scratch.tensor({static_cast<std::int64_t>(layout.bytes())}, Dtype::u8);
+}
+
+// The losses of a batch, with what its rows remember. Counts as it computes.
+void score_batch(const Model& model, Context& ctx, const Batch& batch, const Tensor& losses) {
+  if (ctx.state.given()) ops::begin_states(ctx, model.states(), ctx.state, batch.starts);
+  model.losses(ctx, batch, losses);
+  ops::keep_states(ctx, ctx.state);
+}
+
+}  // namespace
+
+WindowScorer::WindowScorer(const Model& model, Context& ctx, const SequenceSet& sequences,
+                           const std::vector<EvaluationWindow>& windows, const EvaluationConfig& config)
+    : model_(model),
+      ctx_(ctx),
+      sequences_(sequences),
+      windows_(windows),
+      scratch_(ctx_),
+      host_rows_(ctx.device, layout_of(model, config.batch, config.context).bytes()),
+      host_losses_(ctx.device, static_cast<std::size_t>(config.batch * config.context) * sizeof(float)),
+      nats_(windows.size(), 0.0) {
+  ctx_.state = take_states(model, ctx, scratch_, config.batch);
+}
+
+std::size_t WindowScorer::bytes(const Model& model, const Context& ctx, const EvaluationConfig& config) {
+  Arena counting;
+  Context planned = ctx;
+  planned.arena = &counting;
+  Scratch scratch(planned);
+  planned.state = take_states(model, planned, scratch, config.batch);
+  const BatchLayout layout = layout_of(model, config.batch, config.context);
+  const Tensor block = take_block(scratch, layout);
+  const Tensor losses = scratch.tensor({config.batch, config.context / ctx.sequence_ranks()}, ctx.exact);
+  score_batch(model, planned, layout.at(block.data()), losses);
+  return counting.high_water();
+}
+
+std::size_t WindowScorer::host_bytes(const Model& model, const EvaluationConfig& config) {
+  return layout_of(model, config.batch, config.context).bytes() +
+         static_cast<std::size_t>(config.batch * config.context) * sizeof(float);
+}
+
+void WindowScorer::score(const std::vector<ScoredRow>& rows, std::int64_t length) {
+  const auto count = static_cast<std::int64_t>(rows.size());
+  // The ranks of a group have equal runs.
+  const int ranks = ctx_.sequence_ranks();
+  const std::int64_t run = (length + ranks - 1) / ranks;
+  Scratch scratch(ctx_);
+  const BatchLayout layout = layout_of(model_, count, run * ranks);
+  const Tensor block = take_block(scratch, layout), losses = scratch.tensor({count, run}, ctx_.exact);
+  read(rows, layout.at(host_rows_.of(block)));
+  const Queue queue = ctx_.queue();
+  host_rows_.send(queue, block);
+  Context here = ctx_;
+  if (ctx_.state.given()) here.state = ctx_.state.slice(0, count);
+  score_batch(model_, here, layout.at(block.data()), losses);
+  const void* const scored = host_losses_.fetch(queue, losses);
+  queue.synchronize();
+  kernels::with_float_type(losses.dtype(),
+                           [&](auto zero) { add(rows, run, static_cast<const decltype(zero)*>(scored)); });
+}
+
+void WindowScorer::read(const std::vector<ScoredRow>& rows, const Batch& batch) const {
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(batch.tokens.size(1)) + 1);  // and the one before
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    std::fill(bytes.begin(), bytes.end(), std::uint8_t{0});
+    const bool starts = rows[r].starts;
+    if (rows[r].window >= 0) {
+      const EvaluationWindow& w = windows_[static_cast<std::size_t>(rows[r].window)];
+      const std::int64_t before = starts ? 0 : 1;
+      sequences_.read(w.sequence, w.start - before, w.length + before, bytes.data() + 1 - before);
+    }
+    write_row(batch, static_cast<std::int64_t>(r), bytes.data() + 1, bytes.front(), starts);
+  }
+}
+
+template <class T>
+void WindowScorer::add(const std::vector<ScoredRow>& rows, std::int64_t run, const T* losses) {
+  const std::int64_t first = ctx_.sequence_rank() * run;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (rows[r].window < 0) continue;
+    const auto window = static_cast<std::size_t>(rows[r].window);
+    const T* row = losses + static_cast<std::int64_t>(r) * run;
+    const std::int64_t end = std::min(windows_[window].length, first + run);
+    for (std::int64_t t = std::max(windows_[window].scored_from, first); t < end; ++t)
+      nats_[window] += static_cast<double>(row[t - first]);
+  }
+}
+
+}  // namespace longstride

@@ -1,0 +1,47 @@
+// Scores windows of a split on this rank, some of them at a time.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "framework/core/device/memory.h"
+#include "framework/train/evaluate/evaluator.h"
+
+namespace longstride {
+
+// A row of the model's batch: a window, by its index, or none; and whether it does not continue the row's last one.
+struct ScoredRow {
+  std::int64_t window = -1;
+  bool starts = true;
+};
+
+class WindowScorer {
+ public:
+  // All references must outlive this object. It takes scratch from ctx's arena until it is destroyed.
+  WindowScorer(const Model& model, Context& ctx, const SequenceSet& sequences,
+               const std::vector<EvaluationWindow>& windows, const EvaluationConfig& config);
+
+  // Rows of `length` positions; a shorter window is padded at its end, where no scored byte attends to it. If the model
+  // has states, all calls must have the same rows, in order.
+  void score(const std::vector<ScoredRow>& rows, std::int64_t length);
+  // The nats of every window that was scored here, 0 for the others.
+  std::vector<double>& nats() { return nats_; }
+
+  // Exact arena bytes that it needs, and bytes on the host for transfers to a GPU.
+  static std::size_t bytes(const Model& model, const Context& ctx, const EvaluationConfig& config);
+  static std::size_t host_bytes(const Model& model, const EvaluationConfig& config);
+
+ private:
+  void read(const std::vector<ScoredRow>& rows, const Batch& batch) const;
+  template <class T>
+  void add(const std::vector<ScoredRow>& rows, std::int64_t run, const T* losses);
+
+  const Model& model_;
+  Context ctx_;
+  const SequenceSet& sequences_;
+  const std::vector<EvaluationWindow>& windows_;
+  Scratch scratch_;  // of the states
+  HostSide host_rows_, host_losses_;
+  std::vector<double> nats_;
+};
+
+}  // namespace longstride
