@@ -182,10 +182,13 @@ void check_fits(const Dataset& dataset, const DataConfig& config) {
                      dataset.path(), info.rows, info.columns, info.channels, info.image_bytes(), config.context);
 }
 
-std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const DataConfig& config, std::uint64_t seed) {
+std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const DataConfig& config, std::uint64_t seed,
+                                                std::int64_t rows) {
   check_fits(dataset, config);
-  return make_batch_source(dataset.split("train", config.cross_files), config.context, seed,
-                           fmt::format("{}: 'train'", config.path));
+  auto train = dataset.split("train", config.cross_files);
+  const std::string where = fmt::format("{}: 'train'", config.path);
+  return config.order == DataOrder::streams ? make_stream_source(std::move(train), config.context, rows, where)
+                                            : make_batch_source(std::move(train), config.context, seed, where);
 }
 
 }  // namespace longstride

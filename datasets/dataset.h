@@ -102,10 +102,17 @@ class Dataset {
 std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
                                                std::uint64_t seed, const std::string& where);
 
+// Training rows in order (DataOrder::streams): row r of the global batch of `rows` reads the r-th of as many equal
+// parts of the one sequence, floor(length / rows) bytes each, `context` bytes per step. A part's last bytes that fill
+// no context are not read. UserError if there are several sequences, or a part is shorter than the context.
+std::unique_ptr<BatchSource> make_stream_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
+                                                std::int64_t rows, const std::string& where);
+
 // UserError if the dataset's kind or picture size differs from the recipe's.
 void check_fits(const Dataset& dataset, const DataConfig& config);
 
-// The training rows of a dataset that fits the recipe's kind and context.
-std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const DataConfig& config, std::uint64_t seed);
+// The training rows of a dataset that fits the recipe's kind and context, for a global batch of `rows`.
+std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const DataConfig& config, std::uint64_t seed,
+                                                std::int64_t rows);
 
 }  // namespace longstride

@@ -13,6 +13,9 @@ class BatchSource {
   virtual ~BatchSource() = default;
   virtual std::int64_t context() const = 0;     // bytes in a row
   virtual std::int64_t epoch_rows() const = 0;  // rows that make one pass over the split
+  // After how many steps rows start again from the beginning of the streams that they read in order; 0: rows do not
+  // continue those of the step before.
+  virtual std::int64_t steps_of_stream() const { return 0; }
   // Writes the rows of `out`, in host memory, from row `first_row` on of the global batch of `global_batch` rows at
   // `step` (0-based). Thread-safe.
   virtual void read(std::int64_t step, std::int64_t global_batch, std::int64_t first_row, const Batch& out) const = 0;

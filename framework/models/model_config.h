@@ -19,8 +19,8 @@ struct ModelConfig;
 
 // What backward keeps and what it computes again; the gradients are the same.
 struct RecomputePolicy {
-  std::string name;                           // `model.recompute` in recipes
-  std::string summary;                        // what is kept, for the plan
+  std::string name;                     // `model.recompute` in recipes
+  std::string summary;                  // what is kept, for the plan
   std::shared_ptr<ModelConfig> config;  // the settings with this policy
 };
 
@@ -39,6 +39,8 @@ struct ModelConfig {
   // Settings that are consistent but with which training has no effect or diverges; messages name the value to set.
   virtual void check_training(SettingsChecker&) const {}
 
+  // Whether the model has states (framework/core/state.h), which requires rows that are read in order.
+  virtual bool remembers() const { return false; }
   virtual double activation_bytes() const = 0;  // approximate, per position: to refuse what no memory could hold
   virtual std::string summary() const = 0;      // the sizes in a few words, for the report
   // The policies to choose from, the fastest first: one unless the recipe leaves the choice to the planner

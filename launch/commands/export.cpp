@@ -45,7 +45,8 @@ void write_weights(const std::string& path, const Recipe& recipe) {
 }
 
 void write_batches(const std::string& path, const Recipe& recipe, std::int64_t steps) {
-  const auto data = open_training_data(*Dataset::open(recipe.data.path), recipe.data, recipe.train.seed);
+  const auto data =
+      open_training_data(*Dataset::open(recipe.data.path), recipe.data, recipe.train.seed, recipe.train.global_batch);
   const Shape shape = {steps, recipe.train.global_batch, recipe.data.context};
   const Block memory(Device::cpu, Tensor(nullptr, Dtype::u8, shape).bytes());
   const Tensor tokens(memory.data(), Dtype::u8, shape);

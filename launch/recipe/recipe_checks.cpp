@@ -93,6 +93,27 @@ void check_stages(RecipeChecker& check, const Recipe& r) {
   }
 }
 
+// A stream is read in order, at one context, by whole rows.
+void check_order(RecipeChecker& check, const Recipe& r) {
+  if (!check.none_in({"data.order", "data.kind", "model"})) return;
+  const bool streams = r.data.order == DataOrder::streams;
+  if (streams && (r.data.kind == DataKind::cifar10 || r.data.kind == DataKind::images))
+    check.refuse("data.order", "data.order is streams, but pictures are whole sequences; set data.order: windows");
+  if (streams && check.none_in({"train.stages"}) && !r.train.stages.empty())
+    check.refuse("data.order",
+                 "data.order is streams, but train.stages changes the context that a row continues from; remove one of "
+                 "them");
+  if (!r.model->remembers()) return;
+  if (!streams)
+    check.refuse("data.order",
+                 "data.order is windows, but this model remembers what its rows have read before; set data.order: "
+                 "streams");
+  const std::int64_t ranks = r.train.parallel.sequence_ranks;
+  if (check.none_in({"parallel.sequence_ranks"}) && ranks > 1)
+    check.refuse("parallel.sequence_ranks",
+                 "parallel.sequence_ranks is {}, but this model remembers whole rows; set it to 1", ranks);
+}
+
 void check_name(RecipeChecker& check, const std::string& name) {
   if (check.none_in({"name"}) && (name.find_first_of("/\\\n\t\r") != std::string::npos || name.front() == '.'))
     check.refuse("name", "name is '{}', but must be usable as a directory name: no slashes, no leading dot",
@@ -110,6 +131,7 @@ void check_recipe(const Setting& root, Recipe& recipe, RecipeMistakes& mistakes)
   check_products(check, recipe);
   check_parallel(check, recipe);
   check_stages(check, recipe);
+  check_order(check, recipe);
 }
 
 }  // namespace longstride

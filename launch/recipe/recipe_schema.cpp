@@ -22,6 +22,8 @@ void visit_data(SettingsVisitor& v, DataConfig& c) {
   v.field("path", c.path, Need::required);
   v.field("context", c.context, Need::required, ranges::positions);
   v.field("cross_files", c.cross_files, Need::optional);
+  v.choice("order", c.order, Need::optional,
+           Choices<DataOrder>{{"windows", DataOrder::windows}, {"streams", DataOrder::streams}});
 }
 
 // The kind comes first, because it determines the other keys.

@@ -169,5 +169,80 @@ TEST(BatchSource, SaysWhenASplitHoldsNoWindow) {
   expect_user_error([&] { source({9000, 9000}); }, "data.cross_files: true");
 }
 
+// Every byte is its offset.
+class Counting final : public SequenceSet {
+ public:
+  explicit Counting(std::int64_t length) : length_(length) {}
+  std::int64_t sequences() const override { return 1; }
+  std::int64_t length(std::int64_t) const override { return length_; }
+  void read(std::int64_t, std::int64_t offset, std::int64_t length, std::uint8_t* out) const override {
+    for (std::int64_t i = 0; i < length; ++i) out[i] = static_cast<std::uint8_t>(offset + i);
+  }
+
+ private:
+  std::int64_t length_;
+};
+
+// The first bytes of rows [first, first + count).
+Bytes first_bytes_of(const BatchSource& source, std::int64_t step, std::int64_t first, std::int64_t count) {
+  const BatchLayout layout({}, count, source.context());
+  Bytes block(layout.bytes()), bytes;
+  source.read(step, 4, first, layout.at(block.data()));
+  for (std::int64_t r = 0; r < count; ++r) bytes.push_back(block[static_cast<std::size_t>(r * source.context())]);
+  return bytes;
+}
+
+TEST(StreamSource, ARowReadsItsPartOfTheSplitInOrderAndStartsAgain) {
+  // 4 rows of 60 bytes each, of which 5 windows of 11 are whole.
+  const auto source = make_stream_source(std::make_shared<Counting>(243), 11, 4, "x");
+  EXPECT_EQ(source->steps_of_stream(), 5);
+  EXPECT_EQ(source->epoch_rows(), 20);
+  for (const int step : {0, 1, 4, 5, 13}) {
+    const int at = step % 5 * 11;
+    const auto byte = [&](int row) { return static_cast<std::uint8_t>(60 * row + at); };
+    EXPECT_EQ(first_bytes_of(*source, step, 0, 4), (Bytes{byte(0), byte(1), byte(2), byte(3)})) << step;
+    EXPECT_EQ(first_bytes_of(*source, step, 2, 1), (Bytes{byte(2)})) << "another rank";
+  }
+}
+
+TEST(StreamSource, AWindowThatContinuesItsRowIsReadBehindTheByteBeforeIt) {
+  const auto source = make_stream_source(std::make_shared<Counting>(100), 8, 2, "x");
+  const BatchLayout layout({.wide = true, .targets = true, .starts = true}, 2, 8);
+  std::vector<std::uint8_t> block(layout.bytes());
+  const Batch batch = layout.at(block.data());
+  for (const std::int64_t step : {0, 1, 6}) {
+    source->read(step, 2, 0, batch);
+    for (std::int64_t r = 0; r < 2; ++r) {
+      EXPECT_EQ(batch.starts.as<std::uint8_t>()[r], step % 6 == 0 ? 1 : 0);
+      for (std::int64_t i = 0; i < 8; ++i) {
+        const std::int64_t offset = 50 * r + step % 6 * 8 + i;
+        EXPECT_EQ(batch.targets.as<std::uint16_t>()[8 * r + i], offset);
+        if (i > 0 || step % 6 > 0) {
+          EXPECT_EQ(batch.tokens.as<std::uint16_t>()[8 * r + i], offset - 1);
+        }
+      }
+    }
+  }
+}
+
+TEST(StreamSource, SaysWhatIsNoStream) {
+  const auto message = [](std::vector<std::int64_t> lengths, std::int64_t rows) {
+    try {
+      make_stream_source(std::make_shared<Labelled>(std::move(lengths)), 16, rows, "x.h5: 'train'");
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(
+      message({100, 200}, 1),
+      "x.h5: 'train': holds 2 files, but data.order: streams reads one stream; set data.cross_files: true to join "
+      "them");
+  EXPECT_EQ(message({100}, 7),
+            "x.h5: 'train': holds 100 bytes, fewer than one context of 16 for each of 7 rows; prepare it with a larger "
+            "split, or lower train.global_batch");
+  EXPECT_EQ(message({100}, 6), "");
+}
+
 }  // namespace
 }  // namespace longstride

@@ -40,10 +40,10 @@ TEST(PrepareBytes, ReturnsTrainingRowsThatAreWindowsOfTheFile) {
   put_file(folder / "raw", raw);
   prepare_bytes({{folder / "raw"}, "20000,5000,5000"}, to(folder / "x.h5"));
   const DataConfig config = {DataKind::bytes, folder / "x.h5", 512, false};
-  const auto source = open_training_data(*Dataset::open(config.path), config, 3);
+  const auto source = open_training_data(*Dataset::open(config.path), config, 3, 1);
   Bytes rows(8 * 512);
   for (std::int64_t step = 0; step < 10; ++step) {
-    source->read(step, 8, 0, 8, rows.data());
+    source->read(step, 8, 0, {Tensor(rows.data(), Dtype::u8, {8, 512})});
     for (std::size_t r = 0; r < 8; ++r)
       EXPECT_NE(std::search(raw.begin(), raw.begin() + 20'000, rows.begin() + static_cast<std::ptrdiff_t>(r * 512),
                             rows.begin() + static_cast<std::ptrdiff_t>((r + 1) * 512)),

@@ -226,7 +226,7 @@ TEST(OpenTrainingData, ChecksTheRecipeAgainstTheFile) {
     writer.commit("all");
   }
   const auto rows_of = [&](DataKind kind, std::int64_t context) {
-    return open_training_data(*Dataset::open(folder / "x.h5"), {kind, folder / "x.h5", context, false}, 1)
+    return open_training_data(*Dataset::open(folder / "x.h5"), {kind, folder / "x.h5", context, false}, 1, 1)
         ->epoch_rows();
   };
   EXPECT_EQ(rows_of(DataKind::images, 48), 2);

@@ -151,6 +151,20 @@ TEST(Recipe, FullRecipeOfThisTestSetsEveryKeyThereIs) {
     EXPECT_NE(std::string(full_recipe).find(key.substr(key.rfind('.') + 1) + ":"), std::string::npos) << key;
 }
 
+TEST(Recipe, StagesCannotBeReadAsStreams) {
+  const std::string streams = edited(small_recipe, "context: 64", "context: 64, order: streams");
+  EXPECT_EQ(parse_recipe(streams, "r.yaml").data.order, DataOrder::streams);
+  const std::string staged = edited(streams, "lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 16}]");
+  try {
+    parse_recipe(staged, "r.yaml");
+    FAIL() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(),
+                 "r.yaml:2: data.order is streams, but train.stages changes the context that a row continues from; "
+                 "remove one of them");
+  }
+}
+
 TEST(Recipe, TheResolvedRecipeNamesEveryKeyAndParsesToItself) {
   for (const char* text : {small_recipe, full_recipe}) {
     const Recipe once = parse_recipe(text, "r.yaml");

@@ -1,4 +1,4 @@
-// A small recipe to start from, and one with every key away from its default.
+// A small recipe to start from, and one with every key, away from its default unless pictures have no other.
 #pragma once
 #include <string>
 
@@ -29,7 +29,7 @@ train:
 inline constexpr const char* full_recipe = R"(name: "full: all keys"
 reproduces: {table: 1, row: "a \"row\" # of 1", bits_per_byte: 0.99, parameters: 94.9e6, time_per_iteration: 0.5}
 unpublished: {train.lr: "so: 'chosen'", model.attention.window: why not}
-data: {kind: images, path: "data/x y.h5", context: 192, cross_files: true}
+data: {kind: images, path: "data/x y.h5", context: 192, cross_files: true, order: windows}
 model:
   kind: decoder
   layers: 3

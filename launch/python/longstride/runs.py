@@ -57,6 +57,7 @@ def settings_of(recipe, where):
     kind, context = data.choice("kind", KINDS), data.whole("context", most=1 << 24)
     data.take("path")
     data.flag("cross_files")
+    data.choice("order", ("windows", "streams"), "windows")
     data.done()
     model = dict(model) if isinstance(model, dict) else model
     picture = ()

@@ -150,11 +150,11 @@ TEST(PrepareAudio, TrainsOnWindowsWithinFilesUnlessAsked) {
   prepare_audio(config, to(folder / "x.h5"));
   const auto dataset = Dataset::open(folder / "x.h5");
   const auto mixed_rows = [&](bool cross_files) {
-    const auto source = open_training_data(*dataset, {DataKind::audio, folder / "x.h5", 100, cross_files}, 1);
+    const auto source = open_training_data(*dataset, {DataKind::audio, folder / "x.h5", 100, cross_files}, 1, 1);
     Bytes rows(static_cast<std::size_t>(source->epoch_rows()) * 100);
     std::int64_t mixed = 0;
     for (std::int64_t epoch = 0; epoch < 4; ++epoch) {
-      source->read(epoch, source->epoch_rows(), 0, source->epoch_rows(), rows.data());
+      source->read(epoch, source->epoch_rows(), 0, {Tensor(rows.data(), Dtype::u8, {source->epoch_rows(), 100})});
       for (auto row = rows.begin(); row != rows.end(); row += 100)
         mixed += std::all_of(row, row + 100, [&](std::uint8_t level) { return level == *row; }) ? 0 : 1;
     }
