@@ -37,6 +37,8 @@ class Trainer {
  private:
   bool first_rank() const { return setup_.comm->rank() == 0; }
   bool scaled() const { return resolved(setup_.config.precision, setup_.device) == Precision::fp16; }
+  // 0 if the model remembers nothing.
+  std::int64_t steps_of_stream() const { return setup_.model->states().empty() ? 0 : setup_.data->steps_of_stream(); }
   std::int64_t step_tokens() const { return setup_.config.global_batch * setup_.model->context(); }
   void start_or_resume();
   void read_step();
@@ -86,6 +88,7 @@ Trainer::Trainer(const TrainerSetup& setup)
     : setup_(setup), step_(*setup.model, setup.config, *setup.comm, setup.device) {
   const TrainConfig& config = setup_.config;
   LONGSTRIDE_CHECK(config.sample_every == 0 || setup_.keep_samples, "samples that nothing keeps");
+  LONGSTRIDE_CHECK(setup_.model->states().empty() || steps_of_stream() > 0, "rows that remember, but no streams");
   start_or_resume();
   writer_.emplace(*setup_.comm, CheckpointPaths{setup_.run, config.keep, setup_.mirror, config.keep_best},
                   step_.tensors(), step_.queue(), saved_);
@@ -107,6 +110,12 @@ void Trainer::start_or_resume() {
   if (found.seed != setup_.config.seed)
     throw user_error("train.seed is {}, but the run in {} began with {}; give it the same seed", setup_.config.seed,
                      setup_.run, found.seed);
+  if (found.steps_of_stream != steps_of_stream())
+    throw user_error(
+        "{}: its rows were in streams of {} steps, but with this data, train.global_batch and data.context a stream "
+        "has "
+        "{}; give it those that it began with",
+        setup_.run, found.steps_of_stream, steps_of_stream());
   if (first_rank()) spdlog::info("resuming {} at step {}", setup_.run, step_.step());
 }
 
@@ -233,6 +242,7 @@ void Trainer::save() {
   state.recipe = setup_.recipe;
   state.data = setup_.record;
   state.began_from = setup_.began_from;
+  state.steps_of_stream = steps_of_stream();
   if (evaluated_ == step_.step() && valid_.bytes > 0 && std::isfinite(valid_.loss())) {
     state.valid_loss = valid_.loss();
     state.valid_bytes = valid_.bytes;

@@ -97,7 +97,8 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));
   eval->add_option("--batch", o->request.batch,
-                   "windows scored at once, at most all; default: about 8,192 positions, 65,536 on a GPU")
+                   "windows scored at once, at most all; default: about 8,192 positions, 65,536 on a GPU. A model that "
+                   "remembers what it has read reads the split as this many streams; default: 1")
       ->check(above_zero());
   CLI::Option* windows =
       eval->add_option("--windows", o->request.max_windows, "score only this many windows, from the first")

@@ -157,6 +157,7 @@ nlohmann::ordered_json to_json(const Recipe& recipe, const Costs& c, const PlanO
                            {"exchange", m.exchange},
                            {"optimizer", m.optimizer},
                            {"average", m.average},
+                           {"states", m.states},
                            {"batch", m.batch},
                            {"libraries", m.libraries},
                            {"activations", m.activations},
@@ -214,6 +215,7 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
          : shared ? "Adam's two moments, this rank's part"
                   : "Adam's two moments");
   if (m.average > 0) memory("average", m.average, "running average of weights");
+  if (m.states > 0) memory("states", m.states, "what the rows remember of their streams");
   memory("batch", m.batch, "tokens of a step, losses of a micro-batch");
   if (gpu) memory("libraries", m.libraries, "workspace of cuBLASLt");
   memory("activations", m.activations, fmt::format("of which {} saved for backward", m.tape).c_str());

@@ -186,6 +186,7 @@ std::string Report::memory() {
                {"optimizer", size_text(plan.optimizer)},
                {"batch", size_text(plan.batch)},
                {"activations", size_text(plan.activations)}};
+  if (plan.states > 0) rows.push_back({"states of rows", size_text(plan.states)});
   if (plan.average > 0) rows.push_back({"average of weights", size_text(plan.average)});
   if (plan.libraries > 0) rows.push_back({"libraries", size_text(plan.libraries)});
   rows.push_back({"planned, one block", size_text(plan.block())});

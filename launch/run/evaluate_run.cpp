@@ -25,6 +25,12 @@ EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& reque
   config.batch = request.batch > 0 ? request.batch : std::clamp<std::int64_t>(positions / config.context, 1, most);
   if (config.min_context >= config.context)
     throw user_error("--min-context is {}, but must be below the context of {}", config.min_context, config.context);
+  if (!run.model->states().empty()) {
+    if (request.min_context > 0 || request.spread)
+      throw user_error("{} cannot be used with this model, which reads a split in order and remembers what it has read",
+                       request.min_context > 0 ? "--min-context" : "--spread");
+    config.batch = config.streams = request.batch > 0 ? request.batch : 1;
+  }
   const auto windows = static_cast<std::int64_t>(evaluation_windows(*sequences, config).size());
   if (windows == 0)
     throw user_error("{}: the split '{}' is empty; choose another with --split", dataset->path(), request.split);

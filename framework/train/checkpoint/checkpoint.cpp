@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <future>
 
+#include "framework/core/device/memory.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/safetensors.h"
 #include "framework/train/checkpoint/checkpoint_files.h"
 #include "framework/train/checkpoint/checkpoint_state.h"
+#include "framework/train/checkpoint/checkpoint_streams.h"
 
 namespace longstride {
 namespace {
@@ -219,13 +222,38 @@ CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTen
   return found.manifest.state;
 }
 
+namespace {
+
+// Rank 0 reads every state of all rows, one at a time; each rank keeps those of its rows.
+void resume_streams(Communicator& comm, const std::string& run, std::int64_t step, const StreamTensors& streams) {
+  if (streams.states == nullptr) return;
+  for (const State& state : streams.states->all()) {
+    const Tensor mine = streams.rows.now(state);
+    Shape shape = mine.shape();
+    shape.size[0] = streams.all;
+    const Block memory(Device::cpu, Tensor(nullptr, mine.dtype(), shape).bytes());
+    const Tensor all(memory.data(), mine.dtype(), shape);
+    if (comm.rank() == 0) {
+      const WholeCheckpoint found = whole_of_step(run, step, {step}, Verify::sizes);
+      read_stream(found.directory, files_of(found.manifest, checkpoint_names::streams), state, all);
+    }
+    comm.broadcast(all.data(), static_cast<std::int64_t>(all.bytes()), 0);
+    const Tensor own = all.slice(0, streams.first, streams.first + streams.rows.count());
+    std::memcpy(mine.data(), own.data(), own.bytes());
+  }
+}
+
+}  // namespace
+
 CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& run, const TrainingTensors& tensors) {
   std::string text;
   if (comm.rank() == 0) text = manifest_text({checkpoint_version, load_newest_checkpoint(run, tensors), {}});
   text = comm.broadcast_text(text, 0);
   for (const Tensor& flat : {tensors.masters, tensors.m, tensors.v, tensors.ema})
     if (flat.given()) comm.broadcast(flat.data(), static_cast<std::int64_t>(flat.bytes()), 0);
-  return parse_manifest(text, "the checkpoint that rank 0 has read").state;
+  const CheckpointState state = parse_manifest(text, "the checkpoint that rank 0 has read").state;
+  resume_streams(comm, run, state.step, tensors.streams);
+  return state;
 }
 
 CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average,

@@ -6,6 +6,10 @@
 //                                         change of the flat layout or of the number of shards. Several ranks write a
 //                                         shard each; if two share a parameter, each shard has a range of its elements,
 //                                         "m.<name>[begin:end]", in one dimension
+//   states-00000-of-00001.safetensors     what rows remember of their streams (framework/core/state.h), by state name
+//                                         and rows of the global batch, "<name>[begin:end]"; only when the model has
+//                                         states. Every rank writes its own rows; another number of ranks reads them
+//                                         all
 //   state.json                            step, seed, recipe ..., size and SHA-256 of every other file and of itself
 // A checkpoint is whole when every byte matches state.json. All tensors are in host memory; the files have the type of
 // the flat buffers (F32; F64 in tests).
@@ -18,6 +22,7 @@
 
 #include "framework/comm/communicator.h"
 #include "framework/core/parameters.h"
+#include "framework/core/state.h"
 
 namespace longstride {
 
@@ -37,8 +42,10 @@ struct CheckpointState {
   DataRecord data = {};              // empty: written by a version that did not record it
   // Of the validation split at this very step, nats; absent when it was not evaluated then, or was not finite.
   std::optional<double> valid_loss = {};
-  std::int64_t valid_bytes = 0;  // scored for it
-  std::string began_from = {};   // the run, step and weights that the run began with; empty: random weights
+  std::int64_t valid_bytes = 0;      // scored for it
+  std::int64_t steps_of_stream = 0;  // after which rows start their streams again, so that `step` is a place in them;
+                                     // 0: the model has no states
+  std::string began_from = {};  // the run, step and weights that the run began with; empty: random weights
 };
 
 // Which checkpoint of a run to read: the newest, the one with the lowest validation loss, or the one of a step.
@@ -46,6 +53,13 @@ struct CheckpointChoice {
   enum class Kind : std::uint8_t { last, best, step };
   Kind kind = Kind::last;
   std::int64_t step = 0;
+};
+
+// What this rank's rows remember, and which rows of the global batch they are.
+struct StreamTensors {
+  const StateSet* states = nullptr;  // null: the model has none
+  RowStates rows = {};
+  std::int64_t first = 0, all = 0;  // of the global batch: this rank's first row, and how many there are
 };
 
 // What a checkpoint holds: flat buffers of parameters.flat_size() elements in the host's memory, which
@@ -57,6 +71,7 @@ struct TrainingTensors {
   Tensor ema;   // absent: not used
   // With a sharded optimizer, m, v and ema hold only these ranges, one after another. Empty: everything.
   std::vector<FlatRange> moment_ranges = {};
+  StreamTensors streams = {};
 };
 
 // Steps that have a checkpoint directory, ascending, whole or not; empty when there is none.

@@ -12,6 +12,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/files/temporaries.h"
 #include "framework/train/checkpoint/checkpoint_state.h"
+#include "framework/train/checkpoint/checkpoint_streams.h"
 
 namespace longstride {
 namespace {
@@ -240,6 +241,13 @@ std::unique_ptr<AtomicDirectory> begin_checkpoint(const std::string& run, std::i
   return std::make_unique<AtomicDirectory>(checkpoint_directory(run, step));
 }
 
+namespace {
+std::string stream_shard_name(const CheckpointShare& share) {
+  return fmt::format("{}{:05}-of-{:05}.safetensors", checkpoint_names::streams, share.stream_shard,
+                     share.stream_shards);
+}
+}  // namespace
+
 std::map<std::string, FileDigest> write_share(const std::string& directory, std::int64_t step,
                                               const TrainingTensors& tensors, const CheckpointShare& share) {
   std::map<std::string, FileDigest> written;
@@ -254,6 +262,9 @@ std::map<std::string, FileDigest> write_share(const std::string& directory, std:
     add_ranges(average, "", tensors.parameters, tensors.ema, share.average);
     write(fmt::format("{}{}.safetensors", checkpoint_names::average, number), average);
   }
+  if (share.streams)
+    written[stream_shard_name(share)] =
+        write_streams(directory + "/" + stream_shard_name(share), step, tensors.streams);
   if (share.moments.empty()) return written;
   std::vector<Named> moments;
   add_ranges(moments, "m.", tensors.parameters, tensors.m, share.moments);
@@ -265,7 +276,9 @@ std::map<std::string, FileDigest> write_share(const std::string& directory, std:
 void commit_checkpoint(const std::string& run, const CheckpointState& state,
                        const std::map<std::string, FileDigest>& files, AtomicDirectory& directory, std::int64_t keep,
                        bool keep_best) {
-  const CheckpointManifest manifest{checkpoint_version, state, files};
+  const bool streams = std::any_of(files.begin(), files.end(),
+                                   [](const auto& file) { return file.first.starts_with(checkpoint_names::streams); });
+  const CheckpointManifest manifest{streams ? checkpoint_version : version_without_states, state, files};
   write_file_atomically(directory.path() + "/" + checkpoint_names::state, manifest_text(manifest));
   directory.commit();
   remove_oldest_checkpoints(run, state.step, keep, keep_best);

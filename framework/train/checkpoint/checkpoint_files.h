@@ -17,6 +17,7 @@ inline constexpr const char* state = "state.json";
 inline constexpr const char* model = "model.safetensors";
 inline constexpr const char* average = "ema";           // prefix of the average's file or shards
 inline constexpr const char* optimizer = "optimizer-";  // prefix of the moments' shards
+inline constexpr const char* streams = "states-";       // prefix of the shards of what rows remember
 }  // namespace checkpoint_names
 
 std::string checkpoints_directory(const std::string& run);
@@ -29,7 +30,9 @@ struct CheckpointShare {
   std::vector<FlatRange> moments, average;
   int shard = 0, shards = 1;  // of the moments
   int average_shard = 0, average_shards = 1;
-  bool empty() const { return !model && moments.empty() && average.empty(); }
+  bool streams = false;  // what this rank's rows remember
+  int stream_shard = 0, stream_shards = 1;
+  bool empty() const { return !model && moments.empty() && average.empty() && !streams; }
 };
 
 // Divides the state as evenly as possible. The model and its average are one file each, for the first two writers; the

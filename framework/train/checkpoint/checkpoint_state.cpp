@@ -123,6 +123,7 @@ std::string manifest_text(const CheckpointManifest& manifest) {
                  {"data", s.data},
                  {"files", json::object()}};
   if (s.valid_loss) object["valid_loss"] = optional_number(s.valid_loss), object["valid_bytes"] = s.valid_bytes;
+  if (s.steps_of_stream > 0) object["steps_of_stream"] = s.steps_of_stream;
   if (!s.began_from.empty()) object["began_from"] = s.began_from;
   for (const auto& [name, digest] : manifest.files)
     object["files"][name] = {{"bytes", digest.bytes}, {"sha256", digest.sha256}};
@@ -149,6 +150,7 @@ CheckpointManifest parse_manifest(const std::string& text, const std::string& pa
   s.data = keys.texts_or_none("data");
   if (object.contains("valid_loss")) s.valid_loss = keys.number_or_null("valid_loss");
   s.valid_bytes = keys.integer_or("valid_bytes", 0);
+  s.steps_of_stream = keys.integer_or("steps_of_stream", 0);
   if (object.contains("began_from")) s.began_from = keys.text("began_from");
   for (const auto& [name, digest] : keys.object("files").items()) {
     if (name.empty() || name.find('/') != std::string::npos || name.front() == '.' || !digest.is_object())

@@ -58,7 +58,8 @@ CheckpointWriter::CheckpointWriter(Communicator& comm, CheckpointPaths paths, co
   find_writers();
   choose_share();
   const std::int64_t flat = tensors_.parameters.flat_size();
-  const std::size_t bytes = share_bytes(share_, flat);
+  const Tensor remembered = tensors_.streams.rows.all_now();
+  const std::size_t bytes = share_bytes(share_, flat) + Arena::rounded(remembered.bytes());
   if (bytes == 0) return;
   memory_ = Block::host_side(queue_.device(), bytes);
   std::byte* next = memory_.data();
@@ -72,9 +73,26 @@ CheckpointWriter::CheckpointWriter(Communicator& comm, CheckpointPaths paths, co
   copy_.ema = take(elements_of(share_.average));
   copy_.m = take(elements_of(share_.moments));
   copy_.v = take(elements_of(share_.moments));
+  if (!share_.streams) return;
+  const Tensor copy = take(remembered.count());
+  copy_.streams = tensors_.streams;
+  copy_.streams.rows = RowStates(tensors_.streams.rows.count(), copy, copy);
 }
 
 void CheckpointWriter::choose_share() {
+  choose_share_of_weights();
+  if (tensors_.streams.states == nullptr) return;
+  if (static_cast<int>(writers_.size()) < comm_.size())
+    throw user_error(
+        "{}: is not visible to all {} ranks, each of which writes what its rows remember; put it on a file system that "
+        "the hosts share",
+        paths_.run, comm_.size());
+  share_.streams = true;
+  share_.stream_shard = comm_.rank();
+  share_.stream_shards = comm_.size();
+}
+
+void CheckpointWriter::choose_share_of_weights() {
   const bool average = tensors_.ema.given();
   if (!tensors_.moment_ranges.empty()) {
     if (static_cast<int>(writers_.size()) < comm_.size())
@@ -140,6 +158,7 @@ void CheckpointWriter::begin(const CheckpointState& state) {
   copy(tensors_.ema, copy_.ema, 0);
   copy(tensors_.m, copy_.m, first);
   copy(tensors_.v, copy_.v, first);
+  if (share_.streams) copy(tensors_.streams.rows.all_now(), copy_.streams.rows.all_now(), 0);
   copied_.record(queue_);
   phase_ = Phase::copying;
   if (queue_.immediate()) poll();  // the copy is already complete

@@ -60,6 +60,7 @@ class CheckpointWriter {
   enum class Phase : std::uint8_t { idle, copying, writing, committing };
   void find_writers();
   void choose_share();
+  void choose_share_of_weights();
   void start(std::function<void()> work);
   void collect();
   void commit();

@@ -71,6 +71,39 @@ void score_apart(WindowScorer& scorer, const std::vector<EvaluationWindow>& wind
   }
 }
 
+// The windows in order, as `config.streams` runs of consecutive ones. This rank has every `ranks`-th run, `batch` of
+// them at a time.
+void score_in_order(WindowScorer& scorer, const std::vector<EvaluationWindow>& windows, const EvaluationConfig& config,
+                    Communicator& comm, const Progress& progress) {
+  const std::int64_t count = std::ssize(windows), streams = std::min(config.streams, count);
+  const auto begin_of = [&](std::int64_t stream) { return stream * count / streams; };
+  std::vector<std::int64_t> mine;
+  std::int64_t windows_of_mine = 0, done = 0;
+  for (std::int64_t stream = comm.rank(); stream < streams; stream += comm.size()) {
+    mine.push_back(stream);
+    windows_of_mine += begin_of(stream + 1) - begin_of(stream);
+  }
+  for (auto first = mine.begin(); first != mine.end();) {
+    const auto last = first + std::min<std::ptrdiff_t>(config.batch, mine.end() - first);
+    std::int64_t longest = 0;
+    for (auto stream = first; stream != last; ++stream)
+      longest = std::max(longest, begin_of(*stream + 1) - begin_of(*stream));
+    for (std::int64_t i = 0; i < longest; ++i) {
+      std::vector<ScoredRow> rows;
+      for (auto stream = first; stream != last; ++stream) {
+        const std::int64_t window = begin_of(*stream) + i;
+        const bool ended = window >= begin_of(*stream + 1);
+        rows.push_back(ended ? ScoredRow{}
+                             : ScoredRow{window, i == 0 || windows[static_cast<std::size_t>(window)].start == 0});
+        done += ended ? 0 : 1;
+      }
+      scorer.score(rows, config.context);
+      if (progress) progress(done, windows_of_mine);
+    }
+    first = last;
+  }
+}
+
 }  // namespace
 
 std::int64_t evaluation_host_bytes(const Model& model, Device device, const EvaluationConfig& config) {
@@ -104,7 +137,13 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
   const int ranks = ctx.sequence_ranks();
   LONGSTRIDE_CHECK(ranks == 1 || config.batch == 1, "{} windows at once on {} ranks", config.batch, ranks);
   WindowScorer scorer(model, ctx, sequences, windows, config);
-  score_apart(scorer, windows, config.batch, comm.rank() / ranks, comm.size() / ranks, progress);
+  if (model.states().empty()) {
+    score_apart(scorer, windows, config.batch, comm.rank() / ranks, comm.size() / ranks, progress);
+  } else {
+    LONGSTRIDE_CHECK(ranks == 1 && config.min_context == 0 && !config.spread && config.streams > 0,
+                     "windows that are not in order for a model with states");
+    score_in_order(scorer, windows, config, comm, progress);
+  }
   // One element per window. Summed over the ranks, each element is that window's own figure, so the total, added in
   // window order, does not depend on which rank scored which window.
   std::vector<double>& nats = scorer.nats();

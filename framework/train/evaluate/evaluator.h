@@ -4,6 +4,11 @@
 // windows start n - m apart and score their last n - m bytes, so that every scored byte has at least m bytes of
 // context; a sequence's first window is scored whole (it has no predecessor) and its last one is moved back so that it
 // ends with the sequence. Either way every byte is scored exactly once.
+//
+// A model with states reads windows in order, so that each one has what the row remembers of those before it. The
+// windows, with min_context 0 and none left out, are divided into `streams` runs of consecutive ones, which are read
+// side by side; a row starts anew at the first window of its run and at that of a sequence. The figure depends on how
+// many streams there are, not on the batch or on ranks.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,6 +26,7 @@ struct EvaluationConfig {
   std::int64_t batch = 1;        // windows scored at once by one rank
   std::int64_t max_windows = 0;  // score at most this many; 0: all
   bool spread = false;           // choose them evenly from all windows; otherwise take the first ones
+  std::int64_t streams = 1;      // for a model with states: runs of windows that are read side by side
 };
 
 struct EvaluationWindow {

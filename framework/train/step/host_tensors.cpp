@@ -8,19 +8,23 @@
 namespace longstride {
 
 HostTensors::HostTensors(const ParameterSet& parameters, const TrainingState& state,
-                         const std::vector<FlatRange>& owned, bool sharded)
+                         const std::vector<FlatRange>& owned, bool sharded, const StreamTensors& streams)
     : state_(state),
       owned_(owned),
       sharded_(sharded),
-      tensors_{parameters, state.masters, state.optimizer.m, state.optimizer.v, state.optimizer.ema} {
+      tensors_{parameters, state.masters, state.optimizer.m, state.optimizer.v, state.optimizer.ema, {}, streams} {
   if (shares_host_memory(state.sizes().device) && !sharded) return;
   const std::size_t flat = Arena::rounded(state.masters.bytes());
-  memory_ = Block(Device::cpu, 4 * flat);
+  const Tensor remembered = streams.rows.all_now();
+  memory_ = Block(Device::cpu, 4 * flat + Arena::rounded(remembered.bytes()));
   std::byte* next = memory_.data();
   for (Tensor* t : {&tensors_.masters, &tensors_.m, &tensors_.v, &tensors_.ema}) {
     if (t->given()) *t = Tensor(next, t->dtype(), state.masters.shape());
     next += flat;
   }
+  if (!remembered.given()) return;
+  const Tensor copy(next, remembered.dtype(), remembered.shape());
+  tensors_.streams.rows = RowStates(streams.rows.count(), copy, copy);
 }
 
 // Calls f(a tensor of the state, the same elements here), one range at a time.
@@ -36,6 +40,7 @@ void HostTensors::for_each_tensor(F&& f) const {
       at += range.count;
     }
   }
+  if (state_.states.given()) f(state_.states.all_now(), tensors_.streams.rows.all_now());
 }
 
 void HostTensors::zero() {

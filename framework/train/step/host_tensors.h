@@ -13,7 +13,7 @@ class HostTensors {
  public:
   // Sharded: `owned` are the ranges of this rank's optimizer.
   HostTensors(const ParameterSet& parameters, const TrainingState& state, const std::vector<FlatRange>& owned,
-              bool sharded);
+              bool sharded, const StreamTensors& streams = {});
 
   const TrainingTensors& tensors() const { return tensors_; }
   void zero();  // copies only

@@ -45,6 +45,7 @@ EvaluationConfig validation_config(const TrainConfig& config, const Batching& ba
   EvaluationConfig evaluation;
   evaluation.context = context;
   evaluation.batch = batching.micro;
+  evaluation.streams = config.global_batch;
   evaluation.max_windows = config.evaluate_windows;
   return evaluation;
 }
@@ -60,7 +61,8 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
   plan.input = prefetch_depth * static_cast<std::int64_t>(state.layout().bytes()) +
                Staging::bytes_on_host(device, state.input) +
                evaluation_host_bytes(model, device, validation_config(config, batching, model.context()));
-  plan.snapshot = snapshot_bytes(ranks, model.parameters().flat_size(), config.ema > 0, config.parallel.shard);
+  plan.snapshot = snapshot_bytes(ranks, model.parameters().flat_size(), config.ema > 0, config.parallel.shard) +
+                  static_cast<std::int64_t>(Arena::rounded(state.states.all_now().bytes()));
   plan.communication = static_cast<std::int64_t>(communicator_workspace_bytes(ranks));
   count_activations(model, config, ranks, state, plan);
   return plan;

@@ -17,6 +17,7 @@ struct MemoryPlan {
   std::int64_t exchange = 0;     // gradients in transit between ranks, if they travel in a 16-bit type
   std::int64_t optimizer = 0;    // two moments and the scalars; this rank's part when sharded
   std::int64_t average = 0;      // running average of weights
+  std::int64_t states = 0;       // what this rank's rows remember of their streams: now, and for the next step
   std::int64_t batch = 0;        // the rows of a step, losses of a micro-batch
   std::int64_t libraries = 0;    // GPU: what cuBLASLt may use
   std::int64_t activations = 0;  // the arena at its high-water mark
@@ -26,7 +27,7 @@ struct MemoryPlan {
   std::int64_t snapshot = 0;  // the copy that a checkpoint is written from
   // One block on the device holds everything but `input`, `communication` and `snapshot`, which are on the host.
   std::int64_t block() const {
-    return parameters + gradients + exchange + optimizer + average + batch + libraries + activations;
+    return parameters + gradients + exchange + optimizer + average + states + batch + libraries + activations;
   }
   std::int64_t total() const { return block() + input + communication + snapshot; }
   std::int64_t on_device() const { return shares_host_memory(device) ? total() : block(); }

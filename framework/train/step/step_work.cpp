@@ -1,6 +1,7 @@
 #include "framework/train/step/step_work.h"
 
 #include "framework/ops/basic.h"
+#include "framework/ops/state.h"
 #include "framework/train/step/precision.h"
 
 namespace longstride {
@@ -66,15 +67,19 @@ void StepWork::run(Context& ctx, std::int64_t sequences, std::int64_t rows) {
   ops::fill_zero(ctx, state_.gradients);
   ops::fill_zero(ctx, state_.nats);
   divide_weights(ctx);
+  if (state_.states.given()) ops::begin_states(ctx, model_.states(), state_.states, state_.batch.starts);
   const Tensor losses = state_.losses.reshape({state_.losses.size(0) * sequences, state_.losses.size(1) / sequences});
   for (std::int64_t begin = 0; begin < rows; begin += batching_.micro) {
     const std::int64_t row = batching_.group_of(rank_) * batching_.per_rank + begin, end = begin + batching_.micro;
     ctx.first_row = row * sequences * batching_.sequence_ranks + batching_.index_of(rank_);
+    if (state_.states.given()) ctx.state = state_.states.slice(begin, end);
     if (exchange_ && end == rows) exchange_->begin(ctx);
     model_.loss_and_gradients(ctx, state_.batch.slice(begin, end).cut(sequences), scale, losses);
     ops::sum(ctx, state_.losses, state_.nats);
   }
   ctx.watcher = nullptr;
+  ctx.state = {};
+  ops::keep_states(ctx, state_.states);
   if (exchange_)
     exchange_->finish(optimizer_);
   else

@@ -34,6 +34,11 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
   optimizer.v = take(&MemoryPlan::optimizer, updated, Dtype::f32);
   optimizer.scalars = take(&MemoryPlan::optimizer, {Optimizer::scalars_bytes}, Dtype::u8);
   if (config.ema > 0) optimizer.ema = take(&MemoryPlan::average, updated, Dtype::f32);
+  if (!model.states().empty()) {
+    const Shape remembered = {batching.per_rank * model.states().row_size()};
+    const Tensor now = take(&MemoryPlan::states, remembered, Dtype::f32);
+    states = RowStates(batching.per_rank, now, take(&MemoryPlan::states, remembered, Dtype::f32));
+  }
   const std::size_t begin = taken_;
   step = take(&MemoryPlan::batch, {1}, Dtype::i64);
   batch = layout_.at(take(&MemoryPlan::batch, {static_cast<std::int64_t>(layout_.bytes())}, Dtype::u8).data());

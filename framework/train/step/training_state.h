@@ -31,6 +31,7 @@ class TrainingState {
   Tensor step;       // (1) i64: the step's number, 0-based
   Batch batch;       // this rank's rows, `step_to_batch` bytes after the number
   Tensor input;      // u8: the number, the batch and the gap between them, sent to the device in one copy
+  RowStates states;  // of this rank's rows; absent if the model has none
   Tensor weight;     // (1) f64: the sum of the weights of the global batch; absent if the batch has none
   Tensor nats;       // (1) f64: the sum of a step's losses
   Tensor losses;     // (micro-batch, positions of this rank) f32

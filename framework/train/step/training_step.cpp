@@ -32,6 +32,8 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
       ctx_(state_.context(config, stream_)),
       owned_(updated_ranges(model.parameters(), config.parallel, comm.rank(), comm.size())),
       exceptions_(std::uncaught_exceptions()) {
+  LONGSTRIDE_CHECK(model.states().empty() || (config.stages.empty() && batching_.sequence_ranks == 1),
+                   "rows that remember, with stages or on {} ranks", batching_.sequence_ranks);
   LONGSTRIDE_CHECK(config.stages.empty() || batching_.sequence_ranks == 1, "stages with ranks that share sequences");
   ctx_.group = links_.group();
   const Optimizer& optimizer = work_.optimizer();
@@ -59,7 +61,13 @@ TrainingTensors TrainingStep::tensors() const {
   TrainingTensors all{model_.parameters(), state_.masters, state_.optimizer.m, state_.optimizer.v,
                       state_.optimizer.ema};
   if (work_.sharded() && comm_.size() > 1) all.moment_ranges = owned_;
+  all.streams = streams();
   return all;
+}
+
+StreamTensors TrainingStep::streams() const {
+  if (!state_.states.given()) return {};
+  return {&model_.states(), state_.states, batching_.group_of(comm_.rank()) * batching_.per_rank, config_.global_batch};
 }
 
 // A forward and a backward pass before the memory holds anything; what it leaves there is overwritten.
@@ -68,6 +76,7 @@ void TrainingStep::rehearse() {
   Context rehearsal = ctx_;
   rehearsal.launch.rehearsal = true;
   stream_.zero(state_.batch.tokens.data(), state_.layout().bytes());
+  if (state_.states.given()) rehearsal.state = state_.states.slice(0, batching_.micro);
   model_.parameters().bind(state_.masters, state_.gradients, state_.low_precision);
   model_.loss_and_gradients(rehearsal, state_.batch.slice(0, batching_.micro), 1.0, state_.losses);
   stream_.synchronize();

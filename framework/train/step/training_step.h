@@ -79,7 +79,8 @@ class TrainingStep {
   void exchange_only(StepTimer* timer);
 
  private:
-  HostTensors host_tensors() const { return {model_.parameters(), state_, owned_, work_.sharded()}; }
+  HostTensors host_tensors() const { return {model_.parameters(), state_, owned_, work_.sharded(), streams()}; }
+  StreamTensors streams() const;
   void rehearse();
   void enter_stage();
 

@@ -1,0 +1,64 @@
+#include "framework/train/checkpoint/checkpoint_streams.h"
+
+#include <charconv>
+#include <optional>
+
+#include "framework/core/errors.h"
+
+namespace longstride {
+namespace {
+
+struct RowRange {
+  std::int64_t begin = 0, end = 0;
+};
+
+// The rows of "<name>[begin:end]"; nothing if the entry is of another state.
+std::optional<RowRange> rows_of(const std::string& entry, const std::string& name) {
+  if (!entry.starts_with(name + "[") || !entry.ends_with("]")) return std::nullopt;
+  RowRange rows;
+  const char *at = entry.data() + name.size() + 1, *last = entry.data() + entry.size() - 1;
+  const auto colon = std::from_chars(at, last, rows.begin);
+  if (colon.ec != std::errc() || colon.ptr == last || *colon.ptr != ':') return std::nullopt;
+  const auto stop = std::from_chars(colon.ptr + 1, last, rows.end);
+  if (stop.ec != std::errc() || stop.ptr != last) return std::nullopt;
+  return rows;
+}
+
+}  // namespace
+
+FileDigest write_streams(const std::string& path, std::int64_t step, const StreamTensors& streams) {
+  const std::int64_t end = streams.first + streams.rows.count();
+  std::vector<TensorEntry> entries;
+  for (const State& state : streams.states->all()) {
+    const Tensor now = streams.rows.now(state);
+    entries.push_back({fmt::format("{}[{}:{}]", state.name, streams.first, end), now.dtype(), now.shape()});
+  }
+  SafetensorsWriter writer(path, std::move(entries), {{"format", "pt"}, {"step", std::to_string(step)}});
+  for (const State& state : streams.states->all()) writer.write(streams.rows.now(state));
+  return writer.finish();
+}
+
+void read_stream(const std::string& directory, const std::vector<std::string>& shards, const State& state,
+                 const Tensor& rows) {
+  std::int64_t read = 0;
+  for (const std::string& shard : shards) {
+    const SafetensorsReader reader(directory + "/" + shard);
+    for (const TensorEntry& entry : reader.entries()) {
+      const std::optional<RowRange> range = rows_of(entry.name, state.name);
+      if (!range) continue;
+      const bool fits = 0 <= range->begin && range->begin < range->end && range->end <= rows.size(0);
+      if (!fits || !(rows.slice(0, range->begin, range->end).shape() == entry.shape))
+        throw user_error(
+            "{}: tensor '{}' is {}, but the model remembers {} of {} rows; use the recipe that the run was started "
+            "with",
+            reader.path(), entry.name, entry.shape.text(), state.shape.text(), rows.size(0));
+      reader.read(entry.name, rows.slice(0, range->begin, range->end));
+      read += range->end - range->begin;
+    }
+  }
+  if (read != rows.size(0))
+    throw user_error("{}: holds '{}' of {} of the {} rows; use the recipe that the run was started with", directory,
+                     state.name, read, rows.size(0));
+}
+
+}  // namespace longstride
