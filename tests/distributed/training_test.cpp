@@ -136,6 +136,48 @@ TEST_F(TrainingOnRanks, LossesAndGradientsAreThoseOfOneRank) {
   expect_one_ranks_training(train, *alone_, model_config());
 }
 
+class WeightedDecoder : public Decoder {
+ public:
+  using Decoder::Decoder;
+  BatchFields fields() const override { return {.weights = true}; }
+};
+
+struct WeightedStep {
+  std::vector<float> weights;  // of this rank's rows, as divided
+  double loss = 0;
+};
+
+// Rows whose weights are 0, 1 and 2, and of which some ranks have more than others.
+WeightedStep weighted_step(Communicator& comm) {
+  WeightedDecoder model(model_config());
+  TrainingStep step(model, train_config(), comm, device());
+  step.start();
+  const BatchLayout& layout = step.state().layout();
+  std::vector<std::uint8_t> block(layout.bytes());
+  const Batch rows = layout.at(block.data());
+  const std::int64_t first = comm.rank() * rows.rows(), seq = model.context();
+  for (std::int64_t r = 0; r < rows.rows(); ++r) {
+    write_row(rows, r, test::toy_tokens(seq, 300 + static_cast<std::uint64_t>(first + r)).data(), 0, true);
+    for (std::int64_t i = 0; i < seq; ++i)
+      rows.weights.as<float>()[r * seq + i] = static_cast<float>(first + r < 2 ? 0 : (first + r + i) % 3);
+  }
+  step.run(block.data());
+  WeightedStep out;
+  out.loss = step.report().loss;
+  out.weights.resize(static_cast<std::size_t>(rows.weights.count()));
+  const Tensor& divided = step.state().batch.weights;
+  step.queue().copy_to_host(out.weights.data(), divided.data(), divided.bytes());
+  step.queue().synchronize();
+  return out;
+}
+
+TEST_F(TrainingOnRanks, WeightsAreDividedByTheirSumOverAllRanks) {
+  const WeightedStep one = weighted_step(*alone_), all = weighted_step(world());
+  const auto mine = one.weights.begin() + world().rank() * std::ssize(all.weights);
+  EXPECT_TRUE(std::equal(all.weights.begin(), all.weights.end(), mine));
+  EXPECT_NEAR(all.loss, one.loss, 1e-5 * one.loss);
+}
+
 TEST_F(TrainingOnRanks, StagesOfGrowingContextAreThoseOfOneRank) {
   TrainConfig train = train_config();
   train.stages = {{2, 21}, {5, 42}};
