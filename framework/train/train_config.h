@@ -1,17 +1,20 @@
 // The settings of a training run, as a recipe's `train:` gives them.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "framework/optim/optimizer_kind.h"
 #include "kernels/adam/adam.h"
 
 namespace longstride {
 
 enum class Precision : std::uint8_t { automatic, fp32, bf16, fp16 };  // automatic: fp32 on the CPU, bf16 on a GPU
 
-enum class OptimizerKind : std::uint8_t { adam, muon };  // muon: for the layers' matrices; Adam for everything else
+// What train.lr is with the schedule reciprocal_sqrt: the largest learning rate, or the factor of 1 / sqrt(step).
+enum class LearningRateIs : std::uint8_t { peak, factor };
 
 // Whether gradients are exchanged during the backward pass. automatic: unless all ranks are GPUs of one host, linked by
 // NVLink.
@@ -43,11 +46,17 @@ struct TrainConfig {
   kernels::ScheduleKind schedule = kernels::ScheduleKind::cosine;
   double lr_floor = 0;           // the learning rate that the schedule approaches at `steps`
   std::int64_t decay_steps = 0;  // of warmup_stable_decay: the last steps, in which it falls; 0: last_tenth()
+  std::int64_t decay_from = 0;   // of reciprocal_sqrt: the step after which it falls; 0: the warmup's last
+  LearningRateIs lr_is = LearningRateIs::peak;
   OptimizerKind optimizer = OptimizerKind::adam;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0.01;  // decoupled; matrices and tables only
-  double clip = 1.0;           // global gradient norm; 0: no clipping
-  double ema = 0;              // decay of the running average of weights; 0: none. The released code has 0.999
+  double weight_decay = 0.01;   // decoupled; matrices and tables only
+  double tensor_clip = 0;       // adagrad: gradient norm of a tensor above which its learning rate falls; 0: never
+  double decay_rate = 0.8;      // adafactor: the second moments forget a share of step^-decay_rate
+  double clip_threshold = 1;    // adafactor: largest root mean square of a tensor's update, before the learning rate
+  bool scale_parameter = true;  // adafactor: the learning rate of a tensor is multiplied by its root mean square
+  double clip = 1.0;            // global gradient norm; 0: no clipping
+  double ema = 0;               // decay of the running average of weights; 0: none. The released code has 0.999
   Precision precision = Precision::automatic;
   Precision residual =
       Precision::automatic;  // of the residual stream and its gradient on a GPU; see low_precision_residual
@@ -69,6 +78,12 @@ struct TrainConfig {
 
   std::int64_t last_tenth() const { return std::max<std::int64_t>(1, steps / 10); }
   std::int64_t steps_of_decay() const { return decay_steps > 0 ? decay_steps : last_tenth(); }
+  std::int64_t first_of_decay() const { return decay_from > 0 ? decay_from : std::max<std::int64_t>(1, warmup); }
+  // The largest learning rate.
+  double peak() const {
+    const bool factor = schedule == kernels::ScheduleKind::reciprocal_sqrt && lr_is == LearningRateIs::factor;
+    return factor ? lr / std::sqrt(static_cast<double>(first_of_decay())) : lr;
+  }
 
   // Positions of a sequence at 0-based optimizer step `step` if a row has `whole` positions.
   std::int64_t context_at(std::int64_t step, std::int64_t whole) const {

@@ -9,12 +9,14 @@
 
 namespace longstride::kernels {
 
-// What multiplies the warmup: a cosine that spans the whole run; 1; or 1 until the last steps, then a line.
-enum class ScheduleKind : std::uint8_t { cosine, constant, warmup_stable_decay };
+// What multiplies the warmup: a cosine that spans the whole run; 1; 1 until the last steps, then a line; or 1 until
+// `decay_from` steps, then their reciprocal square root.
+enum class ScheduleKind : std::uint8_t { cosine, constant, warmup_stable_decay, reciprocal_sqrt };
 
 // At 0-based step s
 //   lr(s) = min(1, (s + 1) / warmup) (peak f + floor (1 - f));  0 for s >= steps
-// where f is (1 + cos(pi s / steps)) / 2, or 1, or min(1, (steps - s) / decay_steps). warmup 0 means none.
+// where f is (1 + cos(pi s / steps)) / 2, or 1, or min(1, (steps - s) / decay_steps), or
+// sqrt(decay_from / max(s + 1, decay_from)). warmup 0 means none.
 struct Schedule {
   double peak = 0;
   std::int64_t warmup = 0;
@@ -22,6 +24,7 @@ struct Schedule {
   ScheduleKind kind = ScheduleKind::cosine;
   double floor = 0;
   std::int64_t decay_steps = 0;  // of warmup_stable_decay, at least 1
+  std::int64_t decay_from = 0;   // of reciprocal_sqrt, at least 1
 };
 
 // fp16: the loss is multiplied by a power of two, so that small gradients do not vanish in half precision; the gradient
@@ -107,6 +110,10 @@ LONGSTRIDE_HOST_DEVICE inline double part_of_peak(const Schedule& schedule, std:
   if (schedule.kind == ScheduleKind::constant) return 1;
   if (schedule.kind == ScheduleKind::cosine)
     return 0.5 * (1 + std::cos(pi * static_cast<double>(step) / static_cast<double>(schedule.steps)));
+  if (schedule.kind == ScheduleKind::reciprocal_sqrt)
+    return step < schedule.decay_from
+               ? 1.0
+               : std::sqrt(static_cast<double>(schedule.decay_from) / static_cast<double>(step + 1));
   const std::int64_t left = schedule.steps - step;
   return left < schedule.decay_steps ? static_cast<double>(left) / static_cast<double>(schedule.decay_steps) : 1.0;
 }

@@ -170,6 +170,21 @@ nlohmann::ordered_json to_json(const Recipe& recipe, const Costs& c, const PlanO
   return out;
 }
 
+std::string moments_text(const TrainConfig& train) {
+  switch (train.optimizer) {
+    case OptimizerKind::adam:
+      return "Adam's two moments";
+    case OptimizerKind::muon:
+      return "Adam's two moments; Muon's momentum is in the first";
+    case OptimizerKind::adagrad:
+      return "Adagrad's sum of squares";
+    case OptimizerKind::adafactor:
+      return train.beta1 > 0 ? "Adafactor's momentum, and means of rows and columns"
+                             : "Adafactor's means of rows and columns";
+  }
+  return "";
+}
+
 void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   const auto line = [](const char* what, const std::string& value) { fmt::print("{:<22}{}\n", what, value); };
   const auto memory = [&](const char* what, std::int64_t bytes, const char* note) {
@@ -209,11 +224,7 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   memory("gradients", m.gradients, "");
   if (m.exchange > 0) memory("exchange", m.exchange, "gradients in transit between ranks");
   const bool shared = recipe.train.parallel.shard && o.ranks > 1;
-  const bool muon = recipe.train.optimizer == OptimizerKind::muon;
-  memory("optimizer", m.optimizer,
-         muon     ? "Adam's two moments; Muon's momentum is in the first"
-         : shared ? "Adam's two moments, this rank's part"
-                  : "Adam's two moments");
+  memory("optimizer", m.optimizer, (moments_text(recipe.train) + (shared ? ", this rank's part" : "")).c_str());
   if (m.average > 0) memory("average", m.average, "running average of weights");
   if (m.states > 0) memory("states", m.states, "what the rows remember of their streams");
   memory("batch", m.batch, "tokens of a step, losses of a micro-batch");

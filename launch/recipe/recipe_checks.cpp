@@ -49,11 +49,20 @@ void check_products(RecipeChecker& check, const Recipe& r) {
                  r.train.global_batch, bytes, most_bytes);
 }
 
+// What each optimizer has in place of Adam's settings, unless the recipe says otherwise.
+void fill_from_optimizer(RecipeChecker& check, TrainConfig& t) {
+  if (!check.none_in({"optimizer", "train.epsilon", "train.beta1"})) return;
+  const bool adagrad = t.optimizer == OptimizerKind::adagrad, adafactor = t.optimizer == OptimizerKind::adafactor;
+  if ((adagrad || adafactor) && !check.sets("train.epsilon")) t.epsilon = adagrad ? 1e-10 : 1e-30;
+  if (adafactor && !check.sets("train.beta1")) t.beta1 = 0;
+}
+
 void check_parallel(RecipeChecker& check, const Recipe& r) {
-  if (check.none_in({"optimizer"}) && r.train.optimizer == OptimizerKind::muon && r.train.parallel.shard)
+  const bool muon = r.train.optimizer == OptimizerKind::muon;
+  if (check.none_in({"optimizer"}) && (muon || r.train.optimizer == OptimizerKind::adafactor) && r.train.parallel.shard)
     check.refuse("optimizer.shard",
-                 "optimizer.shard is true, but optimizer.kind muon needs whole matrices on every rank; set it to "
-                 "false");
+                 "optimizer.shard is true, but optimizer.kind {} needs whole matrices on every rank; set it to false",
+                 muon ? "muon" : "adafactor");
   const std::int64_t ranks = r.train.parallel.sequence_ranks;
   if (check.none_in({"data.context", "parallel.sequence_ranks"}) && r.data.context % ranks != 0)
     check.refuse("parallel.sequence_ranks", "parallel.sequence_ranks is {}, but must divide data.context, {}", ranks,
@@ -126,6 +135,7 @@ void check_recipe(const Setting& root, Recipe& recipe, RecipeMistakes& mistakes)
   RecipeChecker check(root, mistakes);
   check_name(check, recipe.name);
   fill_from_data(check, recipe);
+  fill_from_optimizer(check, recipe.train);
   recipe.model->check(check, recipe.train.parallel.sequence_ranks);
   check_batch(check, recipe);
   check_products(check, recipe);

@@ -52,9 +52,13 @@ void visit_train(SettingsVisitor& v, TrainConfig& c) {
   v.choice("schedule", c.schedule, Need::optional,
            Choices<kernels::ScheduleKind>{{"cosine", kernels::ScheduleKind::cosine},
                                           {"constant", kernels::ScheduleKind::constant},
-                                          {"warmup_stable_decay", kernels::ScheduleKind::warmup_stable_decay}});
+                                          {"warmup_stable_decay", kernels::ScheduleKind::warmup_stable_decay},
+                                          {"reciprocal_sqrt", kernels::ScheduleKind::reciprocal_sqrt}});
   v.field("lr_floor", c.lr_floor, Need::optional, ranges::not_negative_real);
   v.field("decay_steps", c.decay_steps, Need::optional, ranges::not_negative);
+  v.field("decay_from", c.decay_from, Need::optional, ranges::not_negative);
+  v.choice("lr_is", c.lr_is, Need::optional,
+           Choices<LearningRateIs>{{"peak", LearningRateIs::peak}, {"factor", LearningRateIs::factor}});
   v.field("beta1", c.beta1, Need::optional, ranges::fraction);
   v.field("beta2", c.beta2, Need::optional, ranges::fraction);
   v.field("epsilon", c.epsilon, Need::optional, ranges::positive_real);
@@ -87,8 +91,15 @@ void visit_train(SettingsVisitor& v, TrainConfig& c) {
 
 void visit_optimizer(SettingsVisitor& v, TrainConfig& c) {
   v.choice("kind", c.optimizer, Need::optional,
-           Choices<OptimizerKind>{{"adam", OptimizerKind::adam}, {"muon", OptimizerKind::muon}});
+           Choices<OptimizerKind>{{"adam", OptimizerKind::adam},
+                                  {"muon", OptimizerKind::muon},
+                                  {"adagrad", OptimizerKind::adagrad},
+                                  {"adafactor", OptimizerKind::adafactor}});
   v.field("shard", c.parallel.shard, Need::optional);
+  v.field("tensor_clip", c.tensor_clip, Need::optional, ranges::not_negative_real);
+  v.field("decay_rate", c.decay_rate, Need::optional, Range{0, 1, true, true, "above 0 and below 1"});
+  v.field("clip_threshold", c.clip_threshold, Need::optional, ranges::positive_real);
+  v.field("scale_parameter", c.scale_parameter, Need::optional);
 }
 
 void visit_parallel(SettingsVisitor& v, ParallelConfig& c) {

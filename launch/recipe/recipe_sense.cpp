@@ -19,6 +19,54 @@ void check_warmup(RecipeChecker& check, const TrainConfig& t) {
       t.warmup, given ? "" : " by default", t.steps, std::max<std::int64_t>(1, t.steps / 10));
 }
 
+const char* name_of(kernels::ScheduleKind kind) {
+  switch (kind) {
+    case kernels::ScheduleKind::cosine:
+      return "cosine";
+    case kernels::ScheduleKind::constant:
+      return "constant";
+    case kernels::ScheduleKind::warmup_stable_decay:
+      return "warmup_stable_decay";
+    case kernels::ScheduleKind::reciprocal_sqrt:
+      return "reciprocal_sqrt";
+  }
+  return "";
+}
+
+// Keys that only reciprocal_sqrt reads.
+void check_reciprocal(RecipeChecker& check, const TrainConfig& t) {
+  if (!check.none_in({"train.schedule", "train.warmup", "train.steps", "train.decay_from", "train.lr_is"})) return;
+  constexpr const char* advice = "remove it, or set train.schedule: reciprocal_sqrt";
+  const bool reciprocal = t.schedule == kernels::ScheduleKind::reciprocal_sqrt;
+  if (!reciprocal && t.decay_from > 0)
+    check.refuse("train.decay_from", "train.decay_from is {}, but train.schedule {} does not begin to fall there; {}",
+                 t.decay_from, name_of(t.schedule), advice);
+  if (!reciprocal && t.lr_is == LearningRateIs::factor)
+    check.refuse("train.lr_is", "train.lr_is is factor, but with train.schedule {} train.lr is the peak; {}",
+                 name_of(t.schedule), advice);
+  if (reciprocal && t.decay_from > 0 && t.decay_from < t.warmup)
+    check.refuse("train.decay_from",
+                 "train.decay_from is {}, but must be at least train.warmup, {}, or the learning rate falls before it "
+                 "has risen; set train.decay_from: 0 for the end of the warmup",
+                 t.decay_from, t.warmup);
+}
+
+// Keys that the optimizer would ignore.
+void check_optimizer(RecipeChecker& check, const TrainConfig& t) {
+  if (!check.none_in({"optimizer", "train.beta1", "train.beta2"})) return;
+  const bool adagrad = t.optimizer == OptimizerKind::adagrad, adafactor = t.optimizer == OptimizerKind::adafactor;
+  const TrainConfig usual;
+  const auto refuse = [&](const char* key, bool given, const char* kind) {
+    if (given) check.refuse(key, "{} has no effect: only optimizer.kind {} reads it; remove it", key, kind);
+  };
+  refuse("train.beta1", adagrad && t.beta1 != usual.beta1, "adam, muon or adafactor");
+  refuse("train.beta2", (adagrad || adafactor) && t.beta2 != usual.beta2, "adam or muon");
+  refuse("optimizer.tensor_clip", !adagrad && t.tensor_clip > 0, "adagrad");
+  refuse("optimizer.decay_rate", !adafactor && t.decay_rate != usual.decay_rate, "adafactor");
+  refuse("optimizer.clip_threshold", !adafactor && t.clip_threshold != usual.clip_threshold, "adafactor");
+  refuse("optimizer.scale_parameter", !adafactor && !t.scale_parameter, "adafactor");
+}
+
 // Keys that the schedule would ignore, and phases that do not fit.
 void check_schedule(RecipeChecker& check, const TrainConfig& t) {
   if (!check.none_in({"train.schedule", "train.warmup", "train.steps", "train.decay_steps"})) return;
@@ -27,7 +75,7 @@ void check_schedule(RecipeChecker& check, const TrainConfig& t) {
     check.refuse("train.decay_steps",
                  "train.decay_steps is {}, but train.schedule {} has no such phase; remove it, or set train.schedule: "
                  "warmup_stable_decay",
-                 t.decay_steps, t.schedule == kernels::ScheduleKind::cosine ? "cosine" : "constant");
+                 t.decay_steps, name_of(t.schedule));
   else if (decays && t.decay_steps > t.steps)
     check.refuse("train.decay_steps",
                  "train.decay_steps is {}, but must be at most train.steps, {}; set train.decay_steps: {}, a tenth of "
@@ -48,26 +96,30 @@ void check_floor(RecipeChecker& check, const TrainConfig& t) {
                  "train.lr_floor is {}, but train.schedule constant never lowers the learning rate; remove it, or set "
                  "train.schedule: cosine",
                  t.lr_floor);
-  else if (t.lr_floor >= t.lr)
+  else if (t.lr_floor >= t.peak())
     check.refuse("train.lr_floor",
-                 "train.lr_floor is {}, but must be below train.lr, {}: it is a learning rate, not a part of one; set "
+                 "train.lr_floor is {}, but must be below {}, {:.6g}: it is a learning rate, not a part of one; set "
                  "train.lr_floor: {:.3g}, a tenth of it",
-                 t.lr_floor, t.lr, t.lr / 10);
+                 t.lr_floor, t.peak() == t.lr ? "train.lr" : "the peak", t.peak(), t.peak() / 10);
 }
 
 // Adam moves a weight by at most about the learning rate, and so does Muon as it is scaled here (optim/muon.h).
 void check_rate(RecipeChecker& check, const TrainConfig& t) {
-  if (check.none_in({"train.lr"}) && (t.lr > 1 || t.lr < static_cast<double>(least_normal)))
+  const double peak = t.peak();
+  if (check.none_in({"train.lr"}) && (peak > 1 || peak < static_cast<double>(least_normal)))
     check.refuse(
         "train.lr",
         "train.lr is {}, but must be {}: a step moves every weight by about that much; set train.lr: 3.5e-4, the "
         "paper's",
-        t.lr, t.lr > 1 ? "at most 1" : "a number that fp32 can represent");
-  if (check.none_in({"train.lr", "train.weight_decay"}) && t.lr * t.weight_decay >= 1)
+        t.lr,
+        peak <= 1      ? "a number that fp32 can represent"
+        : peak == t.lr ? "at most 1"
+                       : fmt::format("at most {:.6g}, so that the learning rate is at most 1", t.lr / peak));
+  if (check.none_in({"train.lr", "train.weight_decay"}) && peak * t.weight_decay >= 1)
     check.refuse("train.weight_decay",
-                 "train.weight_decay is {}, but its product with train.lr, {}, must be below 1, or a step flips every "
+                 "train.weight_decay is {}, but its product with {}, {}, must be below 1, or a step flips every "
                  "weight's sign; set train.weight_decay: 0.01",
-                 t.weight_decay, t.lr);
+                 t.weight_decay, peak == t.lr ? "train.lr" : "the largest learning rate", peak);
 }
 
 // Values that fp32 cannot distinguish from 0 or 1.
@@ -138,6 +190,8 @@ void check_training_can_work(const Setting& root, const Recipe& recipe, RecipeMi
   recipe.model->check_training(check);
   check_warmup(check, recipe.train);
   check_schedule(check, recipe.train);
+  check_reciprocal(check, recipe.train);
+  check_optimizer(check, recipe.train);
   check_floor(check, recipe.train);
   check_rate(check, recipe.train);
   check_rounding(check, recipe.train);

@@ -65,8 +65,8 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& ending
 }
 
 std::string schedule_text(const TrainConfig& t) {
-  std::string text = t.warmup > 0 ? fmt::format("{:g} after {} steps of warmup", t.lr, thousands(t.warmup))
-                                  : fmt::format("{:g} from the first step", t.lr);
+  std::string text = t.warmup > 0 ? fmt::format("{:g} after {} steps of warmup", t.peak(), thousands(t.warmup))
+                                  : fmt::format("{:g} from the first step", t.peak());
   switch (t.schedule) {
     case kernels::ScheduleKind::cosine:
       return text + fmt::format(", cosine to {:g}", t.lr_floor);
@@ -74,8 +74,24 @@ std::string schedule_text(const TrainConfig& t) {
       return text + ", then constant";
     case kernels::ScheduleKind::warmup_stable_decay:
       return text + fmt::format(", to {:g} in the last {} steps", t.lr_floor, thousands(t.steps_of_decay()));
+    case kernels::ScheduleKind::reciprocal_sqrt:
+      return text + fmt::format(", from step {} on with its reciprocal square root", thousands(t.first_of_decay()));
   }
   return text;
+}
+
+const char* optimizer_text(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::adam:
+      return "Adam";
+    case OptimizerKind::muon:
+      return "Muon and Adam";
+    case OptimizerKind::adagrad:
+      return "Adagrad";
+    case OptimizerKind::adafactor:
+      return "Adafactor";
+  }
+  return "";
 }
 
 class Report {
@@ -291,7 +307,7 @@ std::string Report::settings() const {
   std::string context = thousands(recipe_.data.context);
   for (auto stage = recipe_.train.stages.rbegin(); stage != recipe_.train.stages.rend(); ++stage)
     context += fmt::format(", {} until step {}", thousands(stage->context), thousands(stage->until));
-  const char* kind = recipe_.train.optimizer == OptimizerKind::muon ? "Muon and Adam" : "Adam";
+  const char* kind = optimizer_text(recipe_.train.optimizer);
   Rows rows = {{"model", recipe_.model->summary()},
                {"context", context},
                {"batch", fmt::format("{} sequences, {} bytes", recipe_.train.global_batch,

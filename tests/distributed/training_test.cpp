@@ -67,10 +67,13 @@ struct Trained {
   std::string bits() {
     std::string all;
     step.with_host_tensors([&](const TrainingTensors& t) {
-      for (const Tensor& flat : {t.masters, t.m, t.v, t.ema})
+      for (const Tensor& flat : {t.masters, t.m, t.v, t.ema}) {
+        if (!flat.given()) continue;
         for (const Parameter& p : model.parameters().all())
           all.append(reinterpret_cast<const char*>(flat.as<const float>() + p.offset),
                      static_cast<std::size_t>(p.shape.count()) * sizeof(float));
+      }
+      all.append(t.factors.as<const char>(), t.factors.bytes());
     });
     return all;
   }
@@ -248,6 +251,39 @@ TEST_F(TrainingOnRanks, AShardedOptimizerGivesTheSameBits) {
       EXPECT_TRUE(again.bits() == bits) << context << " ranks per sequence";
       EXPECT_LE(sharded.step.plan().optimizer, whole.step.plan().optimizer / world().size() + 4096);
     }
+}
+
+// The norm of a tensor that ranks share is that of the whole tensor.
+TEST_F(TrainingOnRanks, AdagradWithALimitPerTensorGivesTheSameBitsSharded) {
+  TrainConfig train = train_config();
+  train.optimizer = OptimizerKind::adagrad;
+  train.epsilon = 1e-10;
+  train.tensor_clip = 0.01;
+  expect_one_ranks_training(train, *alone_, model_config());
+  Trained whole(train, world());
+  train.parallel.shard = true;
+  Trained sharded(train, world());
+  for (Trained* run : {&whole, &sharded}) run->go(8);
+  const std::string bits = whole.bits();
+  EXPECT_TRUE(sharded.bits() == bits);
+  train.tensor_clip = 0;
+  Trained unlimited(train, world());
+  unlimited.go(8);
+  EXPECT_FALSE(unlimited.bits() == bits) << "the limit is never reached";
+}
+
+TEST_F(TrainingOnRanks, AdafactorIsThatOfOneRankAndLeavesAllRanksTheSameWeights) {
+  TrainConfig train = train_config();
+  train.optimizer = OptimizerKind::adafactor;
+  train.epsilon = 1e-30;
+  train.beta1 = 0;
+  expect_one_ranks_training(train, *alone_, model_config());
+  Trained run(train, world());
+  run.go(3);
+  const std::string mine = run.bits();
+  std::string first = mine;
+  world().broadcast(first.data(), static_cast<std::int64_t>(first.size()), 0);
+  EXPECT_TRUE(first == mine);
 }
 
 TEST_F(TrainingOnRanks, ExchangingDuringOrAfterTheBackwardPassGivesTheSameBits) {

@@ -1,9 +1,11 @@
-"""Training as docs/develop/numerics.md defines it: Adam or Muon with decoupled weight decay, warmup times cosine, clipping,
+"""Training as docs/develop/numerics.md defines it: an optimizer with decoupled weight decay, a schedule, clipping,
 average."""
 import math
 
 import torch
 
+from adafactor import Adafactor
+from adagrad import Adagrad
 from muon import is_hidden, orthogonalised
 from philox import dropout
 
@@ -11,7 +13,23 @@ from philox import dropout
 def learning_rate(config, step):
     """At the 0-based step."""
     ramp = min(1.0, (step + 1) / config["warmup"]) if config["warmup"] > 0 else 1.0
+    if config.get("schedule") == "reciprocal_sqrt":
+        begin = config["decay_from"]
+        return config["lr"] * ramp * math.sqrt(begin / max(step + 1, begin))
     return config["lr"] * ramp * 0.5 * (1 + math.cos(math.pi * step / config["steps"]))
+
+
+class Separate:
+    """Adagrad or Adafactor of a parameter: each of the matrices stacked in it has a state of its own."""
+
+    def __init__(self, weights, stacked, config):
+        self.stacked = stacked
+        kind = Adagrad if config["optimizer"] == "adagrad" else Adafactor
+        self.parts = [kind(part.shape, part.dtype, config) for part in weights.split(stacked)]
+
+    def moved(self, gradient, rate, weights):
+        parts = zip(self.parts, gradient.split(self.stacked), weights.split(self.stacked))
+        return torch.cat([p.moved(g, rate) if isinstance(p, Adagrad) else p.moved(g, rate, w) for p, g, w in parts])
 
 
 def train(model, parameters, batches, config):
@@ -20,6 +38,11 @@ def train(model, parameters, batches, config):
     first = {name: torch.zeros_like(p) for name, p in parameters.items()}
     second = {name: torch.zeros_like(p) for name, p in parameters.items()}
     average = {name: p.detach().clone() for name, p in parameters.items()} if config.get("ema", 0) > 0 else None
+    separate = {}
+    if config.get("optimizer", "adam") in ("adagrad", "adafactor"):
+        for name, w in parameters.items():
+            stacked = model.stacked(name) if is_hidden(name) else [w.shape[0]]
+            separate[name] = Separate(w.detach(), stacked, config)
     steps = []
     for step, tokens in enumerate(batches):
         keep = dropout(model.model.get("dropout", 0.0), config["seed"], step)
@@ -32,7 +55,9 @@ def train(model, parameters, batches, config):
             for name, w in parameters.items():
                 g = gradients[name] * scale
                 decay = config["weight_decay"] if w.dim() >= 2 else 0.0
-                if config.get("optimizer", "adam") == "muon" and is_hidden(name):
+                if name in separate:
+                    update = separate[name].moved(g, rate, w) / rate
+                elif config.get("optimizer", "adam") == "muon" and is_hidden(name):
                     first[name] = first[name] + 0.05 * (g - first[name])
                     update = orthogonalised(g + 0.95 * (first[name] - g), model.stacked(name))
                 else:

@@ -103,6 +103,17 @@ TRAINING = {
     "training_muon": training(attention("merged", STRIDED), optimizer="muon", key_ratio=0.5),
     # Post-norm with dropout, and a table whose gradient comes from both ends and which has weight decay once.
     "training_transformer_xl": training(attention("interleaved", ["dense"]), dropout=0.2, form=FORM),
+    # With a smaller epsilon the biases of keys, whose gradients are pure rounding errors, would move: here and below.
+    "training_adagrad": training(attention("merged", FIXED, summary=2), optimizer="adagrad", epsilon=1e-8, lr=0.02),
+    # Some tensors have larger gradients than this, others smaller ones, after clipping by the global norm too.
+    "training_adagrad_tensor_clip": training(
+        attention("interleaved", STRIDED), optimizer="adagrad", epsilon=1e-8, lr=0.02, tensor_clip=0.2, key_ratio=0.5),
+    "training_adafactor": training(
+        attention("merged", FIXED, summary=2), optimizer="adafactor", epsilon=1e-16, lr=0.05,
+        schedule="reciprocal_sqrt", warmup=0, decay_from=8),
+    "training_adafactor_momentum": training(
+        attention("interleaved", STRIDED), optimizer="adafactor", epsilon=1e-12, lr=5e-4, beta1=0.9, decay_rate=0.6,
+        clip_threshold=0.5, scale_parameter=False, key_ratio=0.5, schedule="reciprocal_sqrt", decay_from=6),
 }
 
 

@@ -83,7 +83,7 @@ struct Trained {
   std::string bits() {
     std::string all;
     step.with_host_tensors([&](const TrainingTensors& t) {
-      for (const Tensor& flat : {t.masters, t.m, t.v, t.ema}) all.append(flat.as<char>(), flat.bytes());
+      for (const Tensor& flat : {t.masters, t.m, t.v, t.ema, t.factors}) all.append(flat.as<char>(), flat.bytes());
     });
     return all;
   }
@@ -222,6 +222,35 @@ TEST(TrainingOnTheGpu, MuonGivesTheSameBitsAsSingleKernelsAndFollowsTheCpu) {
     EXPECT_NEAR(low.step.report().loss, loss, 2e-2 * loss) << "step " << i;
   }
   EXPECT_EQ(static_cast<std::int64_t>(gpu.step.state().arena().high_water()), gpu.step.plan().activations);
+}
+
+TEST(TrainingOnTheGpu, AdagradAndAdafactorGiveTheSameBitsAsSingleKernelsAndFollowTheCpu) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (const OptimizerKind kind : {OptimizerKind::adagrad, OptimizerKind::adafactor}) {
+    const auto config = [&](Precision precision) {
+      TrainConfig train = train_config(precision);
+      train.optimizer = kind;
+      train.epsilon = kind == OptimizerKind::adagrad ? 1e-10 : 1e-30;
+      train.tensor_clip = kind == OptimizerKind::adagrad ? 0.05 : 0;
+      train.beta1 = 0;
+      return train;
+    };
+    for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+      TrainConfig train = config(precision);
+      const std::string replayed = bits_after(6, train);
+      EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
+      train.graph = false;
+      EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
+    }
+    Trained cpu(config(Precision::fp32), Device::cpu), gpu(config(Precision::fp32), Device::cuda);
+    for (Trained* run : {&cpu, &gpu}) run->step.start();
+    for (int i = 0; i < 20; ++i) {
+      for (Trained* run : {&cpu, &gpu}) run->go(1);
+      const double loss = cpu.step.report().loss;
+      EXPECT_NEAR(gpu.step.report().loss, loss, 1e-4 * loss) << "step " << i;
+    }
+    EXPECT_EQ(static_cast<std::int64_t>(gpu.step.state().arena().high_water()), gpu.step.plan().activations);
+  }
 }
 
 // Every stage is captured again.

@@ -81,6 +81,17 @@ TEST_F(TrainedSchedule, ATenthOfTheStepsDecayUnlessARecipeSaysOtherwise) {
   EXPECT_NEAR(found[19], 5e-4, 1e-12);
 }
 
+// A published constant of 0.004 / sqrt(step), and the same learning rates by their peak.
+TEST_F(TrainedSchedule, ReciprocalSqrtTakesAFactorOrAPeak) {
+  train("factor", {"--set", "train.schedule=reciprocal_sqrt", "--set", "train.lr=4e-3", "--set", "train.lr_is=factor",
+                   "--set", "train.decay_from=4"});
+  train("peak", {"--set", "train.schedule=reciprocal_sqrt", "--set", "train.lr=2e-3", "--set", "train.decay_from=4"});
+  std::vector<double> expected = {1e-3, 2e-3, 2e-3, 2e-3};
+  for (int step = 5; step <= 10; ++step) expected.push_back(4e-3 / std::sqrt(step));
+  expect_near(rates("factor"), expected);
+  EXPECT_EQ(rates("factor"), rates("peak"));
+}
+
 TEST_F(TrainedSchedule, AnotherScheduleIsAChangeOfTheRun) {
   train("run", {});
   const CommandResult resumed =

@@ -165,6 +165,19 @@ Optimizer::Config optimizer_of(const json& train) {
   config.weight_decay = train.at("weight_decay");
   config.clip = train.at("clip");
   config.ema = train.at("ema");
+  const std::map<std::string, OptimizerKind> kinds = {{"adam", OptimizerKind::adam},
+                                                      {"muon", OptimizerKind::muon},
+                                                      {"adagrad", OptimizerKind::adagrad},
+                                                      {"adafactor", OptimizerKind::adafactor}};
+  config.kind = kinds.at(train.value("optimizer", "adam"));
+  if (train.value("schedule", "cosine") == "reciprocal_sqrt") config.schedule = kernels::ScheduleKind::reciprocal_sqrt;
+  config.decay_from = train.value("decay_from", 0);
+  config.beta1 = train.value("beta1", config.kind == OptimizerKind::adafactor ? 0.0 : config.beta1);
+  config.epsilon = train.value("epsilon", config.epsilon);
+  config.tensor_clip = train.value("tensor_clip", config.tensor_clip);
+  config.decay_rate = train.value("decay_rate", config.decay_rate);
+  config.clip_threshold = train.value("clip_threshold", config.clip_threshold);
+  config.scale_parameter = train.value("scale_parameter", config.scale_parameter);
   return config;
 }
 
@@ -219,7 +232,6 @@ GoldenTraining load_training(const std::string& name) {
   GoldenTraining made;
   made.start = source.start();
   made.optimizer = optimizer_of(train);
-  made.muon = train.value("optimizer", "adam") == "muon";
   made.seed = train.at("seed");
   made.loss = source.numbers("loss");
   made.lr = source.numbers("lr");

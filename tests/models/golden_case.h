@@ -41,7 +41,6 @@ struct GoldenCase {
 struct GoldenTraining {
   GoldenCase start;  // `parameters` expect the weights at the end
   Optimizer::Config optimizer;
-  bool muon = false;
   std::uint64_t seed = 0;
   std::vector<double> loss, lr, gradient_norm;  // of each step
   std::vector<GoldenParameter> average;         // of weights, at the end; empty if not used

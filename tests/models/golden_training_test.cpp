@@ -1,6 +1,6 @@
-// Twenty steps of training equal an independent implementation's: gradients, dropout masks, clipping, schedule, Adam,
-// Muon, weight decay and the average of the weights (tests/golden/adam.py and philox.py). So do the initial values of a
-// run.
+// Twenty steps of training equal an independent implementation's: gradients, dropout masks, clipping, schedules,
+// optimizers, weight decay and the average of the weights (tests/golden/adam.py and philox.py). So do the initial
+// values of a run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,11 +23,14 @@ class Training {
   explicit Training(const GoldenTraining& golden)
       : golden_(golden),
         model_(golden.start),
-        m_(model_.size()),
-        v_(model_.size()),
+        layout_(factor_layout(model_.parameters())),
+        parts_(optimizer_parts(model_.parameters(), golden.optimizer)),
+        m_(golden.optimizer.first_moments() ? model_.size() : 0),
+        v_(golden.optimizer.second_moments() ? model_.size() : 0),
+        factors_(parts_.factored.empty() ? 0 : static_cast<std::size_t>(layout_.flat_size())),
+        tensor_squares_(parts_.tensors.size()),
         average_(golden.optimizer.ema > 0 ? model_.size() : 0),
-        optimizer_(golden.optimizer, state(), model_.parameters().everything(),
-                   golden.muon ? hidden_matrices(model_.parameters()) : std::vector<HiddenMatrix>{}) {
+        optimizer_(golden.optimizer, state(), model_.parameters().everything(), parts_) {
     with_arena({}, [&](Context& ctx) { optimizer_.start(ctx, model_.masters()); });
   }
 
@@ -58,8 +61,11 @@ class Training {
  private:
   Optimizer::State state() {
     Optimizer::State state;
-    state.m = model_.flat(m_);
-    state.v = model_.flat(v_);
+    if (!m_.empty()) state.m = model_.flat(m_);
+    if (!v_.empty()) state.v = model_.flat(v_);
+    if (!factors_.empty()) state.factors = Tensor(factors_.data(), model_.masters().dtype(), {std::ssize(factors_)});
+    if (!tensor_squares_.empty())
+      state.tensor_squares = Tensor(tensor_squares_.data(), Dtype::f64, {std::ssize(tensor_squares_)});
     if (!average_.empty()) state.ema = model_.flat(average_);
     state.scalars = Tensor(&scalars_, Dtype::u8, {static_cast<std::int64_t>(Optimizer::scalars_bytes)});
     return state;
@@ -67,7 +73,11 @@ class Training {
 
   const GoldenTraining& golden_;
   GoldenModel<T> model_;
-  std::vector<T> m_, v_, average_;
+  ParameterSet layout_;
+  OptimizerParts parts_;
+  std::vector<T> m_, v_, factors_;
+  std::vector<double> tensor_squares_;
+  std::vector<T> average_;
   kernels::OptimizerScalars scalars_;
   Optimizer optimizer_;
 };

@@ -22,6 +22,8 @@ RANKS, RESUMED = "distributed.ranks_2", "distributed.training_sigterm"
 OWN = (
     ("kernels/adam", ("test_optim",)),
     ("kernels/muon", ("test_optim",)),
+    ("kernels/adagrad", ("test_optim",)),
+    ("kernels/adafactor", ("test_optim", "test_models")),
     ("kernels/attention", ("test_kernels",)),
     ("kernels", ("test_kernels", "test_ops")),
     ("framework/core/parameters.cpp", ("test_core", "test_models", RANKS)),

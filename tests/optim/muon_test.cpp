@@ -45,7 +45,8 @@ OwnedTensor gradient_of(Size s, Dtype dtype) {
 std::vector<double> update_of(Size s, const OwnedTensor& gradient) {
   Optimizer::Config c = config();
   c.weight_decay = 0;
-  Trial run(c, s.rows * s.columns, s.rows * s.columns, Dtype::f64, {{0, s.rows, s.columns, s.rows * s.columns}});
+  Trial run(c, s.rows * s.columns, s.rows * s.columns, Dtype::f64,
+            std::vector<HiddenMatrix>{{0, s.rows, s.columns, s.rows * s.columns}});
   const OwnedTensor before = run.weights;
   run.advance(gradient);
   const double factor =
@@ -118,7 +119,7 @@ TEST(Muon, TheMomentumIsThatOfNesterov) {
   constexpr Size s{5, 8};
   Optimizer::Config c = config();
   c.clip = 0;
-  Trial run(c, 40, 40, Dtype::f64, {{0, s.rows, s.columns, 40}});
+  Trial run(c, 40, 40, Dtype::f64, std::vector<HiddenMatrix>{{0, s.rows, s.columns, 40}});
   const OwnedTensor first = normals({40}, Dtype::f64, 11), second = normals({40}, Dtype::f64, 12);
   run.advance(first);
   const OwnedTensor before = run.weights;
@@ -161,7 +162,7 @@ TEST(Muon, FindsTheMatricesOfLayersAndNoOthers) {
 const std::vector<HiddenMatrix> some_matrices = {{64, 4, 16, 64}, {128, 16, 5, 80}, {208, 5, 8, 48}};
 
 TEST(Muon, AdamUpdatesEverythingButMatrices) {
-  Trial mixed(config(), 400, 400, Dtype::f32, some_matrices), adam(config(), 400, 400, Dtype::f32, {});
+  Trial mixed(config(), 400, 400, Dtype::f32, some_matrices), adam(config(), 400, 400, Dtype::f32);
   for (std::uint32_t t = 0; t < 3; ++t)
     for (Trial* run : {&mixed, &adam}) run->advance(normals({400}, Dtype::f32, 20 + t));
   for (std::int64_t i = 0; i < 400; ++i) {
@@ -176,7 +177,7 @@ TEST(Muon, EveryMatrixIsUpdatedIndependently) {
   Trial all(config(), 400, 400, Dtype::f32, some_matrices);
   all.advance(normals({400}, Dtype::f32, 20));
   for (const HiddenMatrix& one : some_matrices) {
-    Trial alone(config(), 400, 400, Dtype::f32, {one});
+    Trial alone(config(), 400, 400, Dtype::f32, std::vector{one});
     alone.advance(normals({400}, Dtype::f32, 20));
     for (std::int64_t i = one.begin; i < one.begin + one.count(); ++i)
       ASSERT_EQ(all.weights.at(i), alone.weights.at(i)) << i;
@@ -214,7 +215,7 @@ TEST(Muon, GivesTheSameBitsForAnyNumberOfThreads) {
   std::vector<OwnedTensor> results;
   for (int n : {1, 2, 3}) {
     omp_set_num_threads(n);
-    Trial run(config(), count, count, Dtype::f32, {{0, 160, 700, count}});
+    Trial run(config(), count, count, Dtype::f32, std::vector<HiddenMatrix>{{0, 160, 700, count}});
     for (std::uint32_t t = 0; t < 2; ++t) run.advance(normals({count}, Dtype::f32, 20 + t));
     results.push_back(run.weights);
   }
@@ -229,7 +230,8 @@ TEST(Muon, PlannedScratchIsWhatAStepTakes) {
   plan.arena = &planned;
   const Tensor flat(nullptr, Dtype::f32, {400});
   const Tensor scalars(nullptr, Dtype::u8, {static_cast<std::int64_t>(Optimizer::scalars_bytes)});
-  Optimizer optimizer(config(), {flat, flat, flat, scalars}, {{0, 400, true}}, some_matrices);
+  Optimizer optimizer(config(), {flat, flat, flat, scalars}, {{0, 400, true}},
+                      {.orthogonalised = some_matrices, .tensors = {}, .factored = {}});
   testing::take_step(optimizer, plan, flat, flat);
   Trial run(config(), 400, 400, Dtype::f32, some_matrices);
   run.advance(normals({400}, Dtype::f32, 5));

@@ -203,6 +203,7 @@ TEST(Optimizer, SettingsOutOfRangeAreUserErrors) {
   refuse([](auto& c) { c.lr_floor = -1; });
   refuse([](auto& c) { c.lr_floor = c.lr; });
   refuse([](auto& c) { c.schedule = ScheduleKind::warmup_stable_decay; });
+  refuse([](auto& c) { c.schedule = ScheduleKind::reciprocal_sqrt; });
   refuse([](auto& c) { c.beta1 = 1; });
   refuse([](auto& c) { c.beta2 = 1; });
   refuse([](auto& c) { c.epsilon = 0; });
@@ -271,6 +272,18 @@ TEST(Schedule, WithoutWarmupStartsAtThePeak) { EXPECT_EQ(kernels::learning_rate(
 
 TEST(Schedule, WarmupLongerThanTheRunNeverReachesThePeak) {
   for (std::int64_t s = 0; s < 100; ++s) EXPECT_LT(kernels::learning_rate({2.0, 1000, 100}, s), 0.2) << s;
+}
+
+TEST(Schedule, ReciprocalSqrtFallsAfterItsFirstStep) {
+  const kernels::Schedule s{2.0, 10, 1000, ScheduleKind::reciprocal_sqrt, 0.0, 0, 16};
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 4), 1.0);
+  for (std::int64_t step = 9; step < 16; ++step) EXPECT_EQ(kernels::learning_rate(s, step), 2.0) << step;
+  EXPECT_LT(kernels::learning_rate(s, 16), 2.0);
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 63), 1.0);
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(s, 255), 0.5);
+  EXPECT_EQ(kernels::learning_rate(s, 1000), 0.0);
+  const kernels::Schedule floored{2.0, 10, 1000, ScheduleKind::reciprocal_sqrt, 0.5, 0, 16};
+  EXPECT_DOUBLE_EQ(kernels::learning_rate(floored, 63), 1.25);
 }
 
 }  // namespace

@@ -140,9 +140,14 @@ const Edit edits[] = {
      "r.yaml:19: parallel.sequence_ranks is 2, but sequence ranks cannot be combined with train.stages; remove one of "
      "them"},
     {"warmup: 2", "warmup: 2\noptimizer: {kind: muom}",
-     "r.yaml:18: optimizer.kind is muom, but must be adam or muon; did you mean 'muon'?"},
+     "r.yaml:18: optimizer.kind is muom, but must be adam or muon or adagrad or adafactor; did you mean 'muon'?"},
     {"warmup: 2", "warmup: 2\noptimizer: {kind: muon, shard: true}",
      "r.yaml:18: optimizer.shard is true, but optimizer.kind muon needs whole matrices on every rank; set it to false"},
+    {"warmup: 2", "warmup: 2\noptimizer: {kind: adafactor, shard: true}",
+     "r.yaml:18: optimizer.shard is true, but optimizer.kind adafactor needs whole matrices on every rank; set it to "
+     "false"},
+    {"warmup: 2", "warmup: 2\noptimizer: {kind: adafactor, decay_rate: 1}",
+     "r.yaml:18: optimizer.decay_rate is 1, but must be above 0 and below 1"},
     // structure
     {"name: small", "name: small\nname: again",
      "r.yaml:2: the key 'name' is given twice, first at r.yaml:1; remove one"},

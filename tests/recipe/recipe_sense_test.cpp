@@ -51,7 +51,31 @@ const Edit edits[] = {
      "r.yaml:18: train.lr_floor is 0.001, but must be below train.lr, 0.001: it is a learning rate, not a part of one; "
      "set train.lr_floor: 0.0001, a tenth of it"},
     {"warmup: 2", "warmup: 2\n  schedule: linear",
-     "r.yaml:18: train.schedule is linear, but must be cosine or constant or warmup_stable_decay"},
+     "r.yaml:18: train.schedule is linear, but must be cosine or constant or warmup_stable_decay or reciprocal_sqrt"},
+    {"warmup: 2", "warmup: 2\n  decay_from: 5",
+     "r.yaml:18: train.decay_from is 5, but train.schedule cosine does not begin to fall there; remove it, or set "
+     "train.schedule: reciprocal_sqrt"},
+    {"warmup: 2", "warmup: 2\n  lr_is: factor",
+     "r.yaml:18: train.lr_is is factor, but with train.schedule cosine train.lr is the peak; remove it, or set "
+     "train.schedule: reciprocal_sqrt"},
+    {"warmup: 2", "warmup: 10\n  schedule: reciprocal_sqrt\n  decay_from: 5",
+     "r.yaml:19: train.decay_from is 5, but must be at least train.warmup, 10, or the learning rate falls before it "
+     "has risen; set train.decay_from: 0 for the end of the warmup"},
+    {"lr: 1.0e-3", "lr: 3\n  schedule: reciprocal_sqrt\n  lr_is: factor\n  decay_from: 4",
+     "r.yaml:16: train.lr is 3, but must be at most 2, so that the learning rate is at most 1: a step moves every "
+     "weight by about that much; set train.lr: 3.5e-4, the paper's"},
+    {"warmup: 2", "warmup: 2\noptimizer: {tensor_clip: 0.03}",
+     "r.yaml:18: optimizer.tensor_clip has no effect: only optimizer.kind adagrad reads it; remove it"},
+    {"warmup: 2", "warmup: 2\n  beta2: 0.98\noptimizer: {kind: adagrad}",
+     "r.yaml:18: train.beta2 has no effect: only optimizer.kind adam or muon reads it; remove it"},
+    {"warmup: 2", "warmup: 2\n  beta1: 0.8\noptimizer: {kind: adagrad}",
+     "r.yaml:18: train.beta1 has no effect: only optimizer.kind adam, muon or adafactor reads it; remove it"},
+    {"warmup: 2", "warmup: 2\noptimizer: {scale_parameter: false}",
+     "r.yaml:18: optimizer.scale_parameter has no effect: only optimizer.kind adafactor reads it; remove it"},
+    {"warmup: 2", "warmup: 2\noptimizer: {decay_rate: 0.5}",
+     "r.yaml:18: optimizer.decay_rate has no effect: only optimizer.kind adafactor reads it; remove it"},
+    {"warmup: 2", "warmup: 2\noptimizer: {clip_threshold: 2}",
+     "r.yaml:18: optimizer.clip_threshold has no effect: only optimizer.kind adafactor reads it; remove it"},
     {"warmup: 2", "warmup: 2\n  keep_best: true",
      "r.yaml:18: train.keep_best is true, but train.evaluate_every is 0, so there are no validation losses to choose "
      "by; set train.evaluate_every: 1000"},
@@ -109,6 +133,9 @@ TEST(RecipeSense, TheLimitsThemselvesAreAllowed) {
                               {"warmup: 2", "warmup: 2\n  keep_best: true\n  evaluate_every: 500"},
                               {"warmup: 2", "warmup: 2\n  keep_best: true\n  evaluate_every: 2000"},
                               {"lr: 1.0e-3", "lr: 1"},
+                              {"lr: 1.0e-3", "lr: 2\n  schedule: reciprocal_sqrt\n  lr_is: factor\n  decay_from: 4"},
+                              {"warmup: 2", "warmup: 2\n  schedule: reciprocal_sqrt\n  decay_from: 2"},
+                              {"warmup: 2", "warmup: 2\n  beta1: 0.5\noptimizer: {kind: adafactor}"},
                               {"warmup: 2", "warmup: 2\n  epsilon: 1.2e-38"},
                               {"warmup: 2", "warmup: 2\n  hang_seconds: 1"},
                               {"warmup: 2", "warmup: 2\n  hang_seconds: 0"},

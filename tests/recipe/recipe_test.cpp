@@ -97,6 +97,22 @@ TEST(Recipe, EveryKeyArrivesWhereItBelongs) {
   EXPECT_TRUE(m.attention.summary_inclusive);
 }
 
+TEST(Recipe, KeysOfOtherOptimizersAndSchedulesArriveWhereTheyBelong) {
+  const TrainConfig t = parse_recipe(small_recipe, "r",
+                                     {"optimizer.kind=adafactor", "optimizer.decay_rate=0.6",
+                                      "optimizer.clip_threshold=0.5", "optimizer.scale_parameter=false",
+                                      "train.schedule=reciprocal_sqrt", "train.decay_from=9", "train.lr_is=factor"})
+                            .train;
+  EXPECT_EQ(t.decay_rate, 0.6);
+  EXPECT_EQ(t.clip_threshold, 0.5);
+  EXPECT_FALSE(t.scale_parameter);
+  EXPECT_EQ(t.decay_from, 9);
+  EXPECT_EQ(t.lr_is, LearningRateIs::factor);
+  EXPECT_DOUBLE_EQ(t.peak(), t.lr / 3);
+  EXPECT_EQ(parse_recipe(small_recipe, "r", {"optimizer.kind=adagrad", "optimizer.tensor_clip=0.03"}).train.tensor_clip,
+            0.03);
+}
+
 TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   const TrainConfig t = parse_recipe(full_recipe, "r.yaml").train;
   EXPECT_EQ(t.steps, 1000);
@@ -134,6 +150,13 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_EQ(t.stages[1].context, 96);
   EXPECT_EQ(t.optimizer, OptimizerKind::adam);
   EXPECT_EQ(parse_recipe(small_recipe, "r", {"optimizer.kind=muon"}).train.optimizer, OptimizerKind::muon);
+  const TrainConfig adagrad = parse_recipe(small_recipe, "r", {"optimizer.kind=adagrad"}).train;
+  EXPECT_EQ(adagrad.optimizer, OptimizerKind::adagrad);
+  EXPECT_EQ(adagrad.epsilon, 1e-10);
+  const TrainConfig adafactor = parse_recipe(small_recipe, "r", {"optimizer.kind=adafactor"}).train;
+  EXPECT_EQ(adafactor.epsilon, 1e-30);
+  EXPECT_EQ(adafactor.beta1, 0);
+  EXPECT_EQ(parse_recipe(small_recipe, "r", {"optimizer.kind=adafactor", "train.beta1=0.9"}).train.beta1, 0.9);
   EXPECT_TRUE(t.parallel.shard);
   EXPECT_EQ(t.parallel.gradients, Precision::fp32);
   EXPECT_EQ(t.parallel.bucket, 1000000);

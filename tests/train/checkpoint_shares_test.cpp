@@ -77,7 +77,7 @@ TEST(CheckpointShares, AreEvenUnlessTheModelAloneIsMore) {
       }
       EXPECT_EQ(sum, all);
       EXPECT_LE(most, std::max(flat, all / writers + 4 * ParameterSet::alignment)) << writers << average;
-      EXPECT_EQ(snapshot_bytes(writers, flat, average, false), 4 * most) << writers << average;
+      EXPECT_EQ(snapshot_bytes(writers, {flat, average}, false), 4 * most) << writers << average;
     }
 }
 
@@ -118,7 +118,8 @@ TEST(CheckpointWriter, WritesWhatWasThereWhenItBegan) {
   const auto comm = make_single_communicator();
   SmallTraining training, expected, loaded;
   CheckpointWriter writer(*comm, {run.path(), 3}, training.tensors(), Queue());
-  EXPECT_EQ(static_cast<std::int64_t>(writer.bytes()), snapshot_bytes(1, training.parameters.flat_size(), true, false));
+  EXPECT_EQ(static_cast<std::int64_t>(writer.bytes()),
+            snapshot_bytes(1, {training.parameters.flat_size(), true}, false));
   for (std::int64_t step : {10, 20}) {
     training.fill(static_cast<double>(step));
     expected.fill(static_cast<double>(step));

@@ -24,7 +24,7 @@ struct Trained {
   std::string bits() {
     std::string all;
     step.with_host_tensors([&](const TrainingTensors& t) {
-      for (const Tensor& flat : {t.masters, t.m, t.v, t.ema, step.state().gradients})
+      for (const Tensor& flat : {t.masters, t.m, t.v, t.ema, t.factors, step.state().gradients})
         all.append(flat.as<char>(), flat.bytes());
     });
     return all;

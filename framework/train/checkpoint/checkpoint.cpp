@@ -249,7 +249,7 @@ CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& ru
   std::string text;
   if (comm.rank() == 0) text = manifest_text({checkpoint_version, load_newest_checkpoint(run, tensors), {}});
   text = comm.broadcast_text(text, 0);
-  for (const Tensor& flat : {tensors.masters, tensors.m, tensors.v, tensors.ema})
+  for (const Tensor& flat : {tensors.masters, tensors.m, tensors.v, tensors.ema, tensors.factors})
     if (flat.given()) comm.broadcast(flat.data(), static_cast<std::int64_t>(flat.bytes()), 0);
   const CheckpointState state = parse_manifest(text, "the checkpoint that rank 0 has read").state;
   resume_streams(comm, run, state.step, tensors.streams);

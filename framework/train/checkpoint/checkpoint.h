@@ -5,7 +5,8 @@
 //   optimizer-00000-of-00001.safetensors  moments by parameter name, "m.<name>" and "v.<name>": they survive a
 //                                         change of the flat layout or of the number of shards. Several ranks write a
 //                                         shard each; if two share a parameter, each shard has a range of its elements,
-//                                         "m.<name>[begin:end]", in one dimension
+//                                         "m.<name>[begin:end]", in one dimension. Adagrad has only "v."
+//   optimizer-factors.safetensors         Adafactor's moments, "r.<name>" and "c.<name>" (optim/adafactor.h); rank 0's
 //   states-00000-of-00001.safetensors     what rows remember of their streams (framework/core/state.h), by state name
 //                                         and rows of the global batch, "<name>[begin:end]"; only when the model has
 //                                         states. Every rank writes its own rows; another number of ranks reads them
@@ -45,7 +46,7 @@ struct CheckpointState {
   std::int64_t valid_bytes = 0;      // scored for it
   std::int64_t steps_of_stream = 0;  // after which rows start their streams again, so that `step` is a place in them;
                                      // 0: the model has no states
-  std::string began_from = {};  // the run, step and weights that the run began with; empty: random weights
+  std::string began_from = {};       // the run, step and weights that the run began with; empty: random weights
 };
 
 // Which checkpoint of a run to read: the newest, the one with the lowest validation loss, or the one of a step.
@@ -67,11 +68,17 @@ struct StreamTensors {
 struct TrainingTensors {
   const ParameterSet& parameters;
   Tensor masters;
-  Tensor m, v;  // Adam's first and second moments; for a matrix that Muon updates, its momentum and zeros
-  Tensor ema;   // absent: not used
+  // Adam's first and second moments; for a matrix that Muon updates, its momentum and zeros; Adagrad's sum in v. What
+  // an optimizer does not have is absent.
+  Tensor m, v;
+  Tensor ema;  // absent: not used
   // With a sharded optimizer, m, v and ema hold only these ranges, one after another. Empty: everything.
   std::vector<FlatRange> moment_ranges = {};
+  Tensor factors = {};                          // Adafactor's moments; absent: not used
+  const ParameterSet* factor_layout = nullptr;  // where they are
   StreamTensors streams = {};
+
+  int moments() const { return (m.given() ? 1 : 0) + (v.given() ? 1 : 0); }  // as long as the weights
 };
 
 // Steps that have a checkpoint directory, ascending, whole or not; empty when there is none.

@@ -122,19 +122,20 @@ std::optional<RangeName> parse_range_name(const std::string& name) {
 // A flat buffer (the parameters' own masters if absent) to fill from the tensors whose names begin with `prefix`.
 struct Wanted {
   std::string prefix;
+  const ParameterSet* parameters;
   Tensor flat;
   std::unordered_map<std::string, std::int64_t> read = {};  // elements by parameter
 };
 
-void read_entry(const SafetensorsReader& reader, const TensorEntry& entry, const ParameterSet& parameters,
-                std::vector<Wanted>& all) {
+void read_entry(const SafetensorsReader& reader, const TensorEntry& entry, std::vector<Wanted>& all) {
   constexpr const char* advice = "use the recipe that the run was started with";
   for (Wanted& wanted : all) {
     if (!entry.name.starts_with(wanted.prefix)) continue;
     const std::optional<RangeName> name = parse_range_name(entry.name.substr(wanted.prefix.size()));
-    const auto p = std::find_if(parameters.all().begin(), parameters.all().end(),
-                                [&](const Parameter& q) { return name && q.name == name->parameter; });
-    if (p == parameters.all().end()) continue;
+    const std::deque<Parameter>& known = wanted.parameters->all();
+    const auto p =
+        std::find_if(known.begin(), known.end(), [&](const Parameter& q) { return name && q.name == name->parameter; });
+    if (p == known.end()) continue;
     const std::int64_t count = p->shape.count(), end = name->end < 0 ? count : name->end;
     const Shape shape = name->end < 0 ? p->shape : Shape{end - name->begin};
     if (name->begin < 0 || end <= name->begin || end > count || !(entry.shape == shape))
@@ -149,14 +150,13 @@ void read_entry(const SafetensorsReader& reader, const TensorEntry& entry, const
                    advice);
 }
 
-void read_shards(const std::string& directory, const std::vector<std::string>& shards, const ParameterSet& parameters,
-                 std::vector<Wanted> all) {
+void read_shards(const std::string& directory, const std::vector<std::string>& shards, std::vector<Wanted> all) {
   for (const std::string& shard : shards) {
     const SafetensorsReader reader(directory + "/" + shard);
-    for (const TensorEntry& entry : reader.entries()) read_entry(reader, entry, parameters, all);
+    for (const TensorEntry& entry : reader.entries()) read_entry(reader, entry, all);
   }
   for (Wanted& wanted : all)
-    for (const Parameter& p : parameters.all())
+    for (const Parameter& p : wanted.parameters->all())
       if (wanted.read[p.name] != p.shape.count())
         throw user_error("{}: holds {} of the {} elements of '{}{}'; use the recipe that the run was started with",
                          directory, wanted.read[p.name], p.shape.count(), wanted.prefix, p.name);
@@ -193,9 +193,9 @@ std::int64_t elements_of(const std::vector<FlatRange>& ranges) {
   return all;
 }
 
-CheckpointShare share_of_writer(int writer, int writers, std::int64_t flat_size, bool with_average) {
+CheckpointShare share_of_writer(int writer, int writers, std::int64_t flat_size, bool with_average, int moments) {
   const auto averages = [&](int w) { return with_average && w == std::min(1, writers - 1); };
-  const double even = (with_average ? 4.0 : 3.0) / writers;
+  const double even = (moments + (with_average ? 2.0 : 1.0)) / writers;
   const auto room = [&](int w) { return std::max(0.0, even - (w == 0 ? 1 : 0) - (averages(w) ? 1 : 0)); };
   double all = 0, before = 0;
   CheckpointShare share;
@@ -214,7 +214,7 @@ CheckpointShare share_of_writer(int writer, int writers, std::int64_t flat_size,
   if (averages(writer)) share.average = {{0, flat_size}};
   // The end equals the next writer's beginning exactly: the same sum, in the same order.
   const std::int64_t begin = edge(before), end = edge(before + room(writer));
-  if (end > begin) share.moments = {{begin, end - begin}};
+  if (moments > 0 && end > begin) share.moments = {{begin, end - begin}};
   return share;
 }
 
@@ -262,13 +262,15 @@ std::map<std::string, FileDigest> write_share(const std::string& directory, std:
     add_ranges(average, "", tensors.parameters, tensors.ema, share.average);
     write(fmt::format("{}{}.safetensors", checkpoint_names::average, number), average);
   }
+  if (share.model && tensors.factors.given())
+    write(checkpoint_names::factors, slices_of(*tensors.factor_layout, tensors.factors));
   if (share.streams)
     written[stream_shard_name(share)] =
         write_streams(directory + "/" + stream_shard_name(share), step, tensors.streams);
-  if (share.moments.empty()) return written;
+  if (share.moments.empty() || tensors.moments() == 0) return written;
   std::vector<Named> moments;
-  add_ranges(moments, "m.", tensors.parameters, tensors.m, share.moments);
-  add_ranges(moments, "v.", tensors.parameters, tensors.v, share.moments);
+  if (tensors.m.given()) add_ranges(moments, "m.", tensors.parameters, tensors.m, share.moments);
+  if (tensors.v.given()) add_ranges(moments, "v.", tensors.parameters, tensors.v, share.moments);
   write(fmt::format("{}{:05}-of-{:05}.safetensors", checkpoint_names::optimizer, share.shard, share.shards), moments);
   return written;
 }
@@ -303,12 +305,16 @@ void read_parameters(const std::string& path, const ParameterSet& parameters, co
 
 void read_moments(const std::string& directory, const std::vector<std::string>& shards,
                   const TrainingTensors& tensors) {
-  read_shards(directory, shards, tensors.parameters, {{"m.", tensors.m}, {"v.", tensors.v}});
+  std::vector<Wanted> all;
+  if (tensors.m.given()) all.push_back({"m.", &tensors.parameters, tensors.m});
+  if (tensors.v.given()) all.push_back({"v.", &tensors.parameters, tensors.v});
+  if (tensors.factors.given()) all.push_back({"", tensors.factor_layout, tensors.factors});
+  read_shards(directory, shards, all);
 }
 
 void read_average(const std::string& directory, const std::vector<std::string>& shards, const ParameterSet& parameters,
                   const Tensor& flat) {
-  read_shards(directory, shards, parameters, {{"", flat}});
+  read_shards(directory, shards, {{"", &parameters, flat}});
   refuse_non_finite(directory, parameters, flat);
 }
 

@@ -17,7 +17,8 @@ inline constexpr const char* state = "state.json";
 inline constexpr const char* model = "model.safetensors";
 inline constexpr const char* average = "ema";           // prefix of the average's file or shards
 inline constexpr const char* optimizer = "optimizer-";  // prefix of the moments' shards
-inline constexpr const char* streams = "states-";       // prefix of the shards of what rows remember
+inline constexpr const char* factors = "optimizer-factors.safetensors";
+inline constexpr const char* streams = "states-";  // prefix of the shards of what rows remember
 }  // namespace checkpoint_names
 
 std::string checkpoints_directory(const std::string& run);
@@ -36,8 +37,8 @@ struct CheckpointShare {
 };
 
 // Divides the state as evenly as possible. The model and its average are one file each, for the first two writers; the
-// moments may be cut anywhere and go to the writers that have less.
-CheckpointShare share_of_writer(int writer, int writers, std::int64_t flat_size, bool with_average);
+// `moments` flat buffers of moments may be cut anywhere and go to the writers that have less.
+CheckpointShare share_of_writer(int writer, int writers, std::int64_t flat_size, bool with_average, int moments = 2);
 // For a sharded optimizer: every rank writes its own part of the state.
 CheckpointShare share_of_owner(int rank, int ranks, const std::vector<FlatRange>& owned, bool with_average);
 std::int64_t elements_of(const std::vector<FlatRange>& ranges);
@@ -63,7 +64,7 @@ void remove_oldest_checkpoints(const std::string& run, std::int64_t newest, std:
 // Fills the parameters from a file that holds exactly these; `flat` as in TrainingTensors, or the parameters' own
 // masters if absent.
 void read_parameters(const std::string& path, const ParameterSet& parameters, const Tensor& flat = {});
-// Fills both moments, or the average, from all of their shards; `flat` as above.
+// Fills all moments, or the average, from all of their shards; `flat` as above.
 void read_moments(const std::string& directory, const std::vector<std::string>& shards, const TrainingTensors& tensors);
 void read_average(const std::string& directory, const std::vector<std::string>& shards, const ParameterSet& parameters,
                   const Tensor& flat = {});

@@ -29,20 +29,25 @@ std::string report_of(const std::map<std::string, FileDigest>& files) {
 
 std::size_t padded(std::int64_t elements) { return Arena::rounded(static_cast<std::size_t>(elements) * sizeof(float)); }
 
-std::size_t share_bytes(const CheckpointShare& share, std::int64_t flat_size) {
-  return (share.model ? padded(flat_size) : 0) + padded(elements_of(share.average)) +
-         2 * padded(elements_of(share.moments));
+std::size_t share_bytes(const CheckpointShare& share, const CheckpointSize& size) {
+  return (share.model ? padded(size.flat_size) + padded(size.factors) : 0) + padded(elements_of(share.average)) +
+         static_cast<std::size_t>(size.moments) * padded(elements_of(share.moments));
+}
+
+CheckpointSize size_of(const TrainingTensors& tensors) {
+  return {tensors.parameters.flat_size(), tensors.ema.given(), tensors.moments(), tensors.factors.count()};
 }
 
 }  // namespace
 
-std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average, bool sharded) {
-  const std::vector<FlatRange> own = {{0, flat_size / ranks}};
+std::int64_t snapshot_bytes(int ranks, const CheckpointSize& size, bool sharded) {
+  const std::vector<FlatRange> own = {{0, size.flat_size / ranks}};
   std::size_t most = 0;
   for (int r = 0; r < ranks; ++r) {
-    const CheckpointShare share = sharded && ranks > 1 ? share_of_owner(r, ranks, own, with_average)
-                                                       : share_of_writer(r, ranks, flat_size, with_average);
-    most = std::max(most, share_bytes(share, flat_size));
+    const CheckpointShare share = sharded && ranks > 1
+                                      ? share_of_owner(r, ranks, own, size.average)
+                                      : share_of_writer(r, ranks, size.flat_size, size.average, size.moments);
+    most = std::max(most, share_bytes(share, size));
   }
   return static_cast<std::int64_t>(most);
 }
@@ -59,7 +64,7 @@ CheckpointWriter::CheckpointWriter(Communicator& comm, CheckpointPaths paths, co
   choose_share();
   const std::int64_t flat = tensors_.parameters.flat_size();
   const Tensor remembered = tensors_.streams.rows.all_now();
-  const std::size_t bytes = share_bytes(share_, flat) + Arena::rounded(remembered.bytes());
+  const std::size_t bytes = share_bytes(share_, size_of(tensors_)) + Arena::rounded(remembered.bytes());
   if (bytes == 0) return;
   memory_ = Block::host_side(queue_.device(), bytes);
   std::byte* next = memory_.data();
@@ -71,8 +76,10 @@ CheckpointWriter::CheckpointWriter(Communicator& comm, CheckpointPaths paths, co
   };
   copy_.masters = take(share_.model ? flat : 0);
   copy_.ema = take(elements_of(share_.average));
-  copy_.m = take(elements_of(share_.moments));
-  copy_.v = take(elements_of(share_.moments));
+  copy_.m = take(tensors_.m.given() ? elements_of(share_.moments) : 0);
+  copy_.v = take(tensors_.v.given() ? elements_of(share_.moments) : 0);
+  copy_.factors = take(share_.model ? tensors_.factors.count() : 0);
+  copy_.factor_layout = tensors_.factor_layout;
   if (!share_.streams) return;
   const Tensor copy = take(remembered.count());
   copy_.streams = tensors_.streams;
@@ -106,7 +113,8 @@ void CheckpointWriter::choose_share_of_weights() {
   const auto writer = std::find(writers_.begin(), writers_.end(), comm_.rank()) - writers_.begin();
   const auto writers = static_cast<int>(writers_.size());
   if (writer < writers)
-    share_ = share_of_writer(static_cast<int>(writer), writers, tensors_.parameters.flat_size(), average);
+    share_ = share_of_writer(static_cast<int>(writer), writers, tensors_.parameters.flat_size(), average,
+                             tensors_.moments());
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -158,6 +166,7 @@ void CheckpointWriter::begin(const CheckpointState& state) {
   copy(tensors_.ema, copy_.ema, 0);
   copy(tensors_.m, copy_.m, first);
   copy(tensors_.v, copy_.v, first);
+  copy(tensors_.factors, copy_.factors, 0);
   if (share_.streams) copy(tensors_.streams.rows.all_now(), copy_.streams.rows.all_now(), 0);
   copied_.record(queue_);
   phase_ = Phase::copying;

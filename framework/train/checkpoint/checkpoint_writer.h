@@ -23,9 +23,17 @@
 
 namespace longstride {
 
+// How many elements a checkpoint has.
+struct CheckpointSize {
+  std::int64_t flat_size = 0;  // of the weights, and of each of the following
+  bool average = false;
+  int moments = 2;
+  std::int64_t factors = 0;  // Adafactor's
+};
+
 // Host memory in bytes for the largest copy that any of `ranks` ranks makes, if all see the run's directory. `sharded`:
 // every rank has its own part of the optimizer's state.
-std::int64_t snapshot_bytes(int ranks, std::int64_t flat_size, bool with_average, bool sharded);
+std::int64_t snapshot_bytes(int ranks, const CheckpointSize& size, bool sharded);
 
 // Where checkpoints go.
 struct CheckpointPaths {

@@ -67,6 +67,7 @@ void GradientExchange::finish(Optimizer& optimizer) {
   // This takes scratch that the backward pass no longer uses: the exchange's stream has just waited for that pass.
   optimizer.measure(ctx_, state_.gradients, pieces_);
   ranks_.all_reduce_sum(optimizer.sum_of_squares(), stream_.stream());
+  if (optimizer.tensor_squares().given()) ranks_.all_reduce_sum(optimizer.tensor_squares(), stream_.stream());
   join();
 }
 

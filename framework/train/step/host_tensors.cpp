@@ -9,19 +9,27 @@ namespace longstride {
 
 HostTensors::HostTensors(const ParameterSet& parameters, const TrainingState& state,
                          const std::vector<FlatRange>& owned, bool sharded, const StreamTensors& streams)
-    : state_(state),
-      owned_(owned),
-      sharded_(sharded),
-      tensors_{parameters, state.masters, state.optimizer.m, state.optimizer.v, state.optimizer.ema, {}, streams} {
+    : state_(state), owned_(owned), sharded_(sharded), tensors_{parameters,
+                                                                state.masters,
+                                                                state.optimizer.m,
+                                                                state.optimizer.v,
+                                                                state.optimizer.ema,
+                                                                {},
+                                                                state.optimizer.factors,
+                                                                &state.factors,
+                                                                streams} {
   if (shares_host_memory(state.sizes().device) && !sharded) return;
   const std::size_t flat = Arena::rounded(state.masters.bytes());
+  const std::size_t factors = Arena::rounded(state.optimizer.factors.bytes());
   const Tensor remembered = streams.rows.all_now();
-  memory_ = Block(Device::cpu, 4 * flat + Arena::rounded(remembered.bytes()));
+  memory_ = Block(Device::cpu, 4 * flat + factors + Arena::rounded(remembered.bytes()));
   std::byte* next = memory_.data();
   for (Tensor* t : {&tensors_.masters, &tensors_.m, &tensors_.v, &tensors_.ema}) {
     if (t->given()) *t = Tensor(next, t->dtype(), state.masters.shape());
     next += flat;
   }
+  if (tensors_.factors.given()) tensors_.factors = Tensor(next, Dtype::f32, tensors_.factors.shape());
+  next += factors;
   if (!remembered.given()) return;
   const Tensor copy(next, remembered.dtype(), remembered.shape());
   tensors_.streams.rows = RowStates(streams.rows.count(), copy, copy);
@@ -31,6 +39,7 @@ HostTensors::HostTensors(const ParameterSet& parameters, const TrainingState& st
 template <class F>
 void HostTensors::for_each_tensor(F&& f) const {
   f(state_.masters, tensors_.masters);
+  if (tensors_.factors.given()) f(state_.optimizer.factors, tensors_.factors);
   const std::pair<Tensor, Tensor> both[] = {
       {state_.optimizer.m, tensors_.m}, {state_.optimizer.v, tensors_.v}, {state_.optimizer.ema, tensors_.ema}};
   for (const auto& [own, flat] : both) {

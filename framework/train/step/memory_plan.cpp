@@ -61,7 +61,11 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
   plan.input = prefetch_depth * static_cast<std::int64_t>(state.layout().bytes()) +
                Staging::bytes_on_host(device, state.input) +
                evaluation_host_bytes(model, device, validation_config(config, batching, model.context()));
-  plan.snapshot = snapshot_bytes(ranks, model.parameters().flat_size(), config.ema > 0, config.parallel.shard) +
+  const Optimizer::State& kept = state.optimizer;
+  plan.snapshot = snapshot_bytes(ranks,
+                                 {model.parameters().flat_size(), kept.ema.given(),
+                                  (kept.m.given() ? 1 : 0) + (kept.v.given() ? 1 : 0), kept.factors.count()},
+                                 config.parallel.shard) +
                   static_cast<std::int64_t>(Arena::rounded(state.states.all_now().bytes()));
   plan.communication = static_cast<std::int64_t>(communicator_workspace_bytes(ranks));
   count_activations(model, config, ranks, state, plan);
@@ -71,7 +75,8 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
 void check_fits(Model& model, const TrainConfig& config, int ranks, const MemoryPlan& plan, std::int64_t free) {
   if (plan.block() <= free) return;
   const Batching batching = divide_batch(config, ranks);
-  std::string advice = "no micro-batch fits: set model.recompute: block, or use a smaller model or context";
+  std::string advice =
+      "no micro-batch fits: use a smaller model or context, or set model.recompute: block unless it is set already";
   for (std::int64_t micro = batching.micro - 1; micro > 0; --micro) {
     if (batching.per_rank % micro != 0) continue;
     TrainConfig smaller = config;

@@ -15,7 +15,7 @@ struct MemoryPlan {
   std::int64_t parameters = 0;  // fp32 masters (and the low-precision copy, where there is one)
   std::int64_t gradients = 0;
   std::int64_t exchange = 0;     // gradients in transit between ranks, if they travel in a 16-bit type
-  std::int64_t optimizer = 0;    // two moments and the scalars; this rank's part when sharded
+  std::int64_t optimizer = 0;    // moments and scalars; this rank's part when sharded
   std::int64_t average = 0;      // running average of weights
   std::int64_t states = 0;       // what this rank's rows remember of their streams: now, and for the next step
   std::int64_t batch = 0;        // the rows of a step, losses of a micro-batch

@@ -9,29 +9,28 @@ namespace {
 
 int ranks_of(const RankLinks& links) { return links.all() == nullptr ? 1 : links.all()->size(); }
 
-// The matrices that Muon updates; none with Adam.
-std::vector<HiddenMatrix> orthogonalised_matrices(const ParameterSet& parameters, const TrainConfig& config) {
-  if (config.optimizer == OptimizerKind::adam) return {};
-  LONGSTRIDE_CHECK(!config.parallel.shard, "Muon cannot update part of a matrix");
-  return hidden_matrices(parameters);
-}
-
 }  // namespace
 
 Optimizer::Config optimizer_config(const TrainConfig& c, Device device) {
   Optimizer::Config o;
-  o.lr = c.lr;
+  o.lr = c.peak();
   o.warmup = c.warmup;
   o.steps = c.steps;
   o.schedule = c.schedule;
   o.lr_floor = c.lr_floor;
   o.decay_steps = c.steps_of_decay();
+  o.decay_from = c.first_of_decay();
   o.beta1 = c.beta1;
   o.beta2 = c.beta2;
   o.epsilon = c.epsilon;
   o.weight_decay = c.weight_decay;
   o.clip = c.clip;
   o.ema = c.ema;
+  o.kind = c.optimizer;
+  o.tensor_clip = c.tensor_clip;
+  o.decay_rate = c.decay_rate;
+  o.clip_threshold = c.clip_threshold;
+  o.scale_parameter = c.scale_parameter;
   o.dynamic_loss_scale = resolved(c.precision, device) == Precision::fp16;
   return o;
 }
@@ -46,7 +45,7 @@ StepWork::StepWork(Model& model, const TrainConfig& config, TrainingState& state
       all_(links.all()),
       optimizer_(optimizer_config(config, state.sizes().device), state.optimizer,
                  updated_ranges(model.parameters(), config.parallel, rank_, ranks_of(links)),
-                 orthogonalised_matrices(model.parameters(), config)) {
+                 optimizer_parts(model.parameters(), optimizer_config(config, state.sizes().device))) {
   if (all_ == nullptr) return;
   const GradientExchange::Way way{config.parallel.shard, links.overlapped()};
   exchange_ = std::make_unique<GradientExchange>(model.parameters(), state, *all_, queue, way);

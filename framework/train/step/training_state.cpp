@@ -4,6 +4,7 @@
 
 #include "framework/train/ranks/rank_links.h"
 #include "framework/train/step/precision.h"
+#include "framework/train/step/step_work.h"
 
 namespace longstride {
 
@@ -30,10 +31,7 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
     wire = take(&MemoryPlan::exchange, flat, travelling);
   Shape updated = {0};
   for (const FlatRange& range : updated_ranges(parameters, config.parallel, 0, ranks)) updated.size[0] += range.count;
-  optimizer.m = take(&MemoryPlan::optimizer, updated, Dtype::f32);
-  optimizer.v = take(&MemoryPlan::optimizer, updated, Dtype::f32);
-  optimizer.scalars = take(&MemoryPlan::optimizer, {Optimizer::scalars_bytes}, Dtype::u8);
-  if (config.ema > 0) optimizer.ema = take(&MemoryPlan::average, updated, Dtype::f32);
+  take_moments(parameters, optimizer_config(config, device), updated);
   if (!model.states().empty()) {
     const Shape remembered = {batching.per_rank * model.states().row_size()};
     const Tensor now = take(&MemoryPlan::states, remembered, Dtype::f32);
@@ -56,6 +54,21 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
   queue.synchronize();
   LONGSTRIDE_CHECK(taken_ <= block_.bytes(), "a block of {} bytes for {}", block_.bytes(), taken_);
   arena_ = Arena(block_.data() + taken_, block_.bytes() - taken_);
+}
+
+void TrainingState::take_moments(const ParameterSet& parameters, const Optimizer::Config& config,
+                                 const Shape& updated) {
+  const OptimizerParts parts = optimizer_parts(parameters, config);
+  if (config.first_moments()) optimizer.m = take(&MemoryPlan::optimizer, updated, Dtype::f32);
+  if (config.second_moments()) optimizer.v = take(&MemoryPlan::optimizer, updated, Dtype::f32);
+  if (config.kind == OptimizerKind::adafactor) {
+    factors = factor_layout(parameters);
+    optimizer.factors = take(&MemoryPlan::optimizer, {factors.flat_size()}, Dtype::f32);
+  }
+  if (!parts.tensors.empty())
+    optimizer.tensor_squares = take(&MemoryPlan::optimizer, {std::ssize(parts.tensors)}, Dtype::f64);
+  optimizer.scalars = take(&MemoryPlan::optimizer, {Optimizer::scalars_bytes}, Dtype::u8);
+  if (config.ema > 0) optimizer.ema = take(&MemoryPlan::average, updated, Dtype::f32);
 }
 
 Tensor TrainingState::take(std::int64_t MemoryPlan::*purpose, const Shape& shape, Dtype dtype) {

@@ -28,14 +28,15 @@ class TrainingState {
   Tensor gradients;
   Tensor wire;  // gradients in the type in which they travel between ranks; absent if that is fp32 or nothing travels
   Optimizer::State optimizer;
-  Tensor step;       // (1) i64: the step's number, 0-based
-  Batch batch;       // this rank's rows, `step_to_batch` bytes after the number
-  Tensor input;      // u8: the number, the batch and the gap between them, sent to the device in one copy
-  RowStates states;  // of this rank's rows; absent if the model has none
-  Tensor weight;     // (1) f64: the sum of the weights of the global batch; absent if the batch has none
-  Tensor nats;       // (1) f64: the sum of a step's losses
-  Tensor losses;     // (micro-batch, positions of this rank) f32
-  Tensor workspace;  // for libraries; absent if they need none
+  ParameterSet factors;  // the layout of optimizer.factors; empty unless Adafactor has them
+  Tensor step;           // (1) i64: the step's number, 0-based
+  Batch batch;           // this rank's rows, `step_to_batch` bytes after the number
+  Tensor input;          // u8: the number, the batch and the gap between them, sent to the device in one copy
+  RowStates states;      // of this rank's rows; absent if the model has none
+  Tensor weight;         // (1) f64: the sum of the weights of the global batch; absent if the batch has none
+  Tensor nats;           // (1) f64: the sum of a step's losses
+  Tensor losses;         // (micro-batch, positions of this rank) f32
+  Tensor workspace;      // for libraries; absent if they need none
   static constexpr std::size_t step_to_batch = Arena::alignment;
   const BatchLayout& layout() const { return layout_; }  // of the batch
   // What a step's losses are divided by to give their mean: the positions of the global batch, or 1 if the weights have
@@ -50,6 +51,7 @@ class TrainingState {
   Context context(const TrainConfig& config, const Queue& queue);
 
  private:
+  void take_moments(const ParameterSet& parameters, const Optimizer::Config& config, const Shape& updated);
   Tensor take(std::int64_t MemoryPlan::*purpose, const Shape& shape, Dtype dtype);
   Block block_;
   BatchLayout layout_;

@@ -61,6 +61,8 @@ TrainingTensors TrainingStep::tensors() const {
   TrainingTensors all{model_.parameters(), state_.masters, state_.optimizer.m, state_.optimizer.v,
                       state_.optimizer.ema};
   if (work_.sharded() && comm_.size() > 1) all.moment_ranges = owned_;
+  all.factors = state_.optimizer.factors;
+  all.factor_layout = &state_.factors;
   all.streams = streams();
   return all;
 }
@@ -111,11 +113,14 @@ CheckpointState TrainingStep::resume(const std::string& run) {
   return found;
 }
 
-// A row is contiguous and every stage has the same total number of positions, so only views and attention change.
+// A row is contiguous and every stage has the same total number of positions, so only views and attention change; and
+// the learning rate, which is an argument of a captured kernel.
 void TrainingStep::enter_stage() {
   const std::int64_t sequences = model_.context() / config_.context_at(step_, model_.context());
-  if (sequences == sequences_) return;
+  const double peak = config_.peak_at(step_);
+  if (sequences == sequences_ && peak == work_.optimizer().config().lr) return;
   sequences_ = sequences;
+  work_.optimizer().set_peak(peak);
   stream_.synchronize();  // the old graph may still be running
   graph_.discard();
   warm_ = false;

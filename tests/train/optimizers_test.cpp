@@ -1,0 +1,100 @@
+// Training with Adagrad and Adafactor: resumed runs end in the same bits, memory is as planned, and less than Adam's.
+#include "tests/train/trained.h"
+
+namespace longstride::test {
+namespace {
+
+struct Case {
+  const char* name;
+  OptimizerKind kind;
+  double tensor_clip, beta1;
+};
+
+constexpr Case cases[] = {{"adagrad", OptimizerKind::adagrad, 0, 0.9},
+                          {"adagrad_tensor_clip", OptimizerKind::adagrad, 0.01, 0.9},
+                          {"adafactor", OptimizerKind::adafactor, 0, 0},
+                          {"adafactor_momentum", OptimizerKind::adafactor, 0, 0.9}};
+
+TrainConfig train_config(const Case& c, std::int64_t micro = 0) {
+  TrainConfig t;
+  t.steps = 20;
+  t.global_batch = 4;
+  t.micro_batch = micro;
+  t.lr = 1e-2;
+  t.warmup = 2;
+  t.ema = 0.9;
+  t.optimizer = c.kind;
+  t.tensor_clip = c.tensor_clip;
+  t.beta1 = c.beta1;
+  t.epsilon = c.kind == OptimizerKind::adagrad ? 1e-10 : 1e-30;
+  return t;
+}
+
+class Optimizers : public ::testing::TestWithParam<Case> {};
+
+std::string name_of(const ::testing::TestParamInfo<Case>& test) { return test.param.name; }
+
+TEST_P(Optimizers, AResumedRunEndsInTheSameBits) {
+  const testing::TemporaryDirectory directory;
+  const TrainConfig config = train_config(GetParam());
+  Trained straight(config, toy_config()), first(config, toy_config()), second(config, toy_config());
+  for (Trained* run : {&straight, &first}) run->step.start();
+  straight.go(6);
+  first.go(4);
+  first.save(directory.path());
+  second.step.resume(directory.path());
+  second.go(2);
+  EXPECT_EQ(second.bits(), straight.bits());
+  Trained other(config, toy_config());
+  other.step.start();
+  other.go(4);
+  EXPECT_NE(other.bits(), straight.bits());
+}
+
+TEST_P(Optimizers, TheLossFallsOnOneBatch) {
+  TrainConfig config = train_config(GetParam(), 2);
+  config.scale_parameter = false;               // or the output, which starts at zero, would hardly move
+  if (config.tensor_clip > 0) config.lr = 0.1;  // most of which the limit takes away
+  Trained run(config, toy_config());
+  run.step.start();
+  const std::vector<std::uint8_t> tokens = toy_tokens(4 * run.model.context(), 1);
+  run.step.run(tokens.data());
+  const double begin = run.step.report().loss;
+  for (int i = 0; i < 12; ++i) run.step.run(tokens.data());
+  EXPECT_LT(run.step.report().loss, begin - 0.05);
+}
+
+TEST_P(Optimizers, TakesExactlyThePlannedMemoryAndLessThanAdam) {
+  const TrainConfig config = train_config(GetParam(), 1);
+  Trained run(config, toy_config());
+  run.step.start();
+  run.go(1);
+  const TrainingState& state = run.step.state();
+  EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().high_water()), run.step.plan().activations);
+  EXPECT_EQ(static_cast<std::int64_t>(state.bytes()), run.step.plan().block());
+  TrainConfig adam = config;
+  adam.optimizer = OptimizerKind::adam;
+  adam.tensor_clip = 0;
+  Decoder model(toy_config());
+  const MemoryPlan plan = plan_memory(model, adam, 1);
+  EXPECT_LT(run.step.plan().optimizer, 0.75 * static_cast<double>(plan.optimizer));  // the toy's matrices are small
+  EXPECT_LT(run.step.plan().snapshot, plan.snapshot);
+}
+
+TEST_P(Optimizers, ACheckpointOfAnotherKindIsRefused) {
+  const testing::TemporaryDirectory directory;
+  TrainConfig config = train_config(GetParam());
+  Trained run(config, toy_config());
+  run.step.start();
+  run.go(1);
+  run.save(directory.path());
+  config.optimizer = OptimizerKind::adam;
+  config.tensor_clip = 0;
+  Trained adam(config, toy_config());
+  EXPECT_THROW(adam.step.resume(directory.path()), UserError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Optimizers, ::testing::ValuesIn(cases), name_of);
+
+}  // namespace
+}  // namespace longstride::test
