@@ -13,9 +13,24 @@ import math
 import pathlib
 import sys
 
-import h5py
-import torch
-import yaml
+
+
+def refuse(sentence):
+    print(f"evaluate_safetensors.py: {sentence}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def refuse_import(error):
+    package = {"yaml": "pyyaml"}.get(error.name, error.name)
+    refuse(f"the Python package {package} is not installed; run: pip install {package}")
+
+
+try:
+    import h5py
+    import torch
+    import yaml
+except ModuleNotFoundError as missing:
+    refuse_import(missing)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "tests" / "golden"))
 from reference import Reference  # noqa: E402
@@ -49,21 +64,28 @@ def sequences_of(path, split, cross_files):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=pathlib.Path)
-    parser.add_argument("--split", default="test")
-    parser.add_argument("--min-context", type=int, default=0)
-    parser.add_argument("--weights", choices=["automatic", "last", "average"], default="automatic")
+    parser.add_argument("run", type=pathlib.Path, help="run directory")
+    parser.add_argument("--split", default="test", help="split of the run's dataset; default: test")
+    parser.add_argument("--min-context", type=int, default=0, help="as `longstride eval` has it; default: 0")
+    parser.add_argument("--weights", choices=["automatic", "last", "average"], default="automatic",
+                        help="default: automatic, the average if the run keeps one")
     parser.add_argument("--windows", type=int, default=0, help="score only this many windows, from the first")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--float64", action="store_true")
+    parser.add_argument("--batch", type=int, default=4, help="windows scored together; default: 4")
+    parser.add_argument("--float64", action="store_true", help="compute in float64 instead of float32")
     options = parser.parse_args()
 
-    checkpoint = max((options.run / "checkpoints").glob("step-*"))
+    checkpoints = sorted((options.run / "checkpoints").glob("step-*"))
+    if not checkpoints:
+        refuse(f"{options.run}: holds no checkpoint; give the directory of a run that has saved one")
+    checkpoint = checkpoints[-1]
     state = json.loads((checkpoint / "state.json").read_text())
     recipe = yaml.safe_load(state["recipe"])
     average = (checkpoint / "ema.safetensors").exists() and options.weights != "last"
     dtype = torch.float64 if options.float64 else torch.float32
-    from safetensors.torch import load_file  # train_gpu_torch.py uses this file without the package
+    try:
+        from safetensors.torch import load_file  # train_gpu_torch.py uses this file without the package
+    except ModuleNotFoundError as missing:
+        refuse_import(missing)
     weights = load_file(checkpoint / ("ema.safetensors" if average else "model.safetensors"))
     weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
     sequences, geometry = sequences_of(recipe["data"]["path"], options.split, recipe["data"].get("cross_files", False))
