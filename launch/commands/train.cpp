@@ -69,8 +69,9 @@ void add_train(CLI::App& app, Session& session) {
   train->add_flag("--resume", o->resume, "continue from the newest whole checkpoint");
   train->add_flag("--resume-changed", o->resume_changed,
                   "continue even if training settings or data differ from the last checkpoint; prints old and new");
-  CLI::Option* from =
-      train->add_option("--from", o->from, "start with the weights of another run, a directory, which is only read");
+  CLI::Option* from = train->add_option(
+      "--from", o->from,
+      "start with the weights of another run, a directory, or of a safetensors file, which is only read");
   train->add_option("--checkpoint", o->checkpoint, std::string("with --from: ") + checkpoint_help)->needs(from);
   train
       ->add_option("--weights", o->weights,

@@ -1,10 +1,12 @@
 #include "launch/run/begin_from.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 
 #include "framework/core/errors.h"
+#include "framework/core/files/safetensors.h"
 #include "framework/core/text/printable.h"
 
 namespace longstride {
@@ -41,6 +43,58 @@ void refuse_other_parameters(const BeginFrom& from, const LoadedRun& loaded, con
                    keys.empty() ? "use the recipe of that run" : "set " + keys);
 }
 
+bool is_file(const BeginFrom& from) {
+  std::error_code none;
+  return std::filesystem::is_regular_file(from.run, none);
+}
+
+void refuse_choices(const BeginFrom& from) {
+  const bool last = from.checkpoint.kind == CheckpointChoice::Kind::last;
+  if (last && from.weights == "automatic") return;
+  throw user_error("--from {} is a file of weights, of which there is nothing to choose; leave out {}",
+                   printable(from.run), last ? "--weights" : "--checkpoint");
+}
+
+void refuse_other_tensors(const SafetensorsReader& file, const ParameterSet& parameters) {
+  const auto refuse = [&](const std::string& difference) {
+    throw user_error(
+        "--from {}: the weights do not fit the recipe's model: {}; set the keys of model as they were for these "
+        "weights",
+        printable(file.path()), difference);
+  };
+  for (const Parameter& p : parameters.all()) {
+    const TensorEntry* const entry = file.find(p.name);
+    if (entry == nullptr) refuse(fmt::format("{} {} is missing there", p.name, p.shape.text()));
+    if (!(entry->shape == p.shape))
+      refuse(fmt::format("{} is {} there and {} in the recipe", p.name, entry->shape.text(), p.shape.text()));
+  }
+  for (const TensorEntry& entry : file.entries())
+    if (find(parameters, entry.name) == nullptr)
+      refuse(fmt::format("{} {} is missing in the recipe's model", printable(entry.name), entry.shape.text()));
+}
+
+// A file written by another program, or a checkpoint's. The model that reads it is the recipe's.
+LoadedRun load_file(const BeginFrom& from, const Recipe& recipe) {
+  refuse_choices(from);
+  const SafetensorsReader file(from.run);
+  LoadedRun loaded;
+  loaded.recipe = recipe;
+  loaded.model = recipe.model->make_model();
+  ParameterSet& parameters = loaded.model->parameters();
+  refuse_other_tensors(file, parameters);
+  loaded.weights = Block(Device::cpu, static_cast<std::size_t>(parameters.flat_size()) * sizeof(float));
+  loaded.masters = Tensor(loaded.weights.data(), Dtype::f32, {parameters.flat_size()});
+  parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
+  for (const Parameter& p : parameters.all()) {
+    file.read(p.name, p.master);
+    const float* values = p.master.as<const float>();
+    if (!std::all_of(values, values + p.shape.count(), [](float value) { return std::isfinite(value); }))
+      throw user_error("--from {}: weights of {} are not finite, so training cannot begin with them",
+                       printable(from.run), p.name);
+  }
+  return loaded;
+}
+
 }  // namespace
 
 std::vector<Change> changes_of_model(const LoadedRun& loaded, const Recipe& recipe) {
@@ -59,14 +113,16 @@ std::vector<Change> changes_of_model(const LoadedRun& loaded, const Recipe& reci
 }
 
 LoadedRun load_to_begin(const BeginFrom& from, const Recipe& recipe) {
+  if (is_file(from)) return load_file(from, recipe);
   LoadedRun loaded = load_run(from.run, from.weights, from.checkpoint);
   refuse_other_parameters(from, loaded, recipe);
   return loaded;
 }
 
 std::string origin_text(const BeginFrom& from, const LoadedRun& loaded) {
-  return fmt::format("{}, step {}, {} weights", std::filesystem::absolute(from.run).lexically_normal().string(),
-                     loaded.step, loaded.averaged ? "averaged" : "last");
+  const std::string path = std::filesystem::absolute(from.run).lexically_normal().string();
+  if (is_file(from)) return path;
+  return fmt::format("{}, step {}, {} weights", path, loaded.step, loaded.averaged ? "averaged" : "last");
 }
 
 void hand_over_weights(const LoadedRun* loaded, ParameterSet& parameters, Communicator& comm) {

@@ -1,4 +1,5 @@
-// A new run that begins with the weights of another (train --from): which weights, and whether they fit the recipe.
+// A new run that begins with the weights of another, or of a file (train --from): which weights, and whether they fit
+// the recipe.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,16 +11,17 @@
 namespace longstride {
 
 struct BeginFrom {
-  std::string run;  // its directory
+  std::string run;  // its directory, or a safetensors file of weights
   CheckpointChoice checkpoint;
   std::string weights = "automatic";  // as load_run() has it
 };
 
-// For rank 0. Reads only. UserError if `from` is not a run, holds no whole checkpoint of this choice, or has parameters
-// with other names or shapes than the recipe's model.
+// For rank 0. Reads only. UserError if `from` is neither a run nor such a file, holds no whole checkpoint of this
+// choice, or has parameters with other names or shapes than the recipe's model. A file's tensors must be F32 and
+// finite.
 LoadedRun load_to_begin(const BeginFrom& from, const Recipe& recipe);
 
-// "/home/me/runs/base, step 2000, averaged weights": what the new run records.
+// "/home/me/runs/base, step 2000, averaged weights", or the file's path: what the new run records.
 std::string origin_text(const BeginFrom& from, const LoadedRun& loaded);
 
 // Keys of the model that leave its parameters as they are and yet differ, such as the stride of attention.

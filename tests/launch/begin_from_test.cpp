@@ -211,11 +211,53 @@ TEST_F(BeginFrom, AModelWithOtherParametersIsRefusedWithTheKeysToChange) {
                      "is 4), model.positions: attention (it is none)");
 }
 
+TEST_F(BeginFrom, AFileOfWeightsWillDo) {
+  const std::string file = "base/checkpoints/step-00000020/model.safetensors";
+  const CommandResult began = train_well("file", with_idle({"--from", file}), 2);
+  EXPECT_EQ(weights("file", 2), weights("base", 20));
+  const std::string origin = *dir / file;
+  EXPECT_NE(began.err.find(origin + "\n"), std::string::npos) << began.err;
+  EXPECT_EQ(Json::parse(file_of(*dir, "file", 2, "state.json")).at("began_from"), origin);
+}
+
+TEST_F(BeginFrom, AFileOfOtherWeightsIsRefusedWithTheFirstDifference) {
+  const std::string file = "base/checkpoints/step-00000020/model.safetensors",
+                    moments = "base/checkpoints/step-00000020/optimizer-00000-of-00001.safetensors";
+  const std::string begin = ": the weights do not fit the recipe's model: ";
+  const std::string advice = "; set the keys of model as they were for these weights";
+  expect_refused({"--from", file, "--set", "model.width=32"},
+                 "--from " + file + begin + "embedding.start is (16) there and (32) in the recipe" + advice);
+  expect_refused({"--from", file, "--set", "model.layers=2"},
+                 "--from " + file + begin + "layers.1.attention_norm.weight (16) is missing there" + advice);
+  expect_refused(
+      {"--from", file, "--set", "model.positions=none"},
+      "--from " + file + begin + "embedding.position.0.weight (8, 16) is missing in the recipe's model" + advice);
+  expect_refused({"--from", moments}, "--from " + moments + begin + "embedding.start (16) is missing there" + advice);
+  expect_refused({"--from", file, "--weights", "last"},
+                 "--from " + file + " is a file of weights, of which there is nothing to choose; leave out --weights");
+  expect_refused(
+      {"--from", file, "--checkpoint", "best"},
+      "--from " + file + " is a file of weights, of which there is nothing to choose; leave out --checkpoint");
+}
+
+// A header of the file of base, and weights of which the last is not a number.
+TEST_F(BeginFrom, WeightsThatAreNotFiniteAreRefused) {
+  std::string bytes = file_of(*dir, "base", 20, "model.safetensors");
+  ASSERT_GT(bytes.size(), 8U);
+  for (int i = 1; i <= 4; ++i) bytes[bytes.size() - static_cast<std::size_t>(i)] = '\xff';
+  write_text(*dir / "nan.safetensors", bytes);
+  const CommandResult result = run(train("refused", {"--from", "nan.safetensors"}));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("are not finite, so training cannot begin with them"), std::string::npos) << result.err;
+}
+
 TEST_F(BeginFrom, WhatIsNoRunIsRefused) {
   const std::string advice = ": holds no checkpoint; give the directory of a run that has saved one";
   expect_refused({"--from", "nowhere"}, "nowhere" + advice);
   expect_refused({"--from", "empty"}, "empty" + advice);
-  expect_refused({"--from", "text.bin"}, "text.bin" + advice);
+  write_text(*dir / "no.safetensors", "text");
+  expect_refused({"--from", "no.safetensors"},
+                 "no.safetensors: not a valid safetensors file: it holds 4 bytes, fewer than the 8 of a header length");
   expect_refused({"--from", ""},
                  "--from: '' is not a value; give one, or leave the option out; see longstride train --help");
   expect_refused({"--from", "base", "--checkpoint", "7"}, "base: holds no checkpoint of step 7; choose from 20 and 40");
