@@ -124,6 +124,11 @@ void Optimizer::resume(Context& ctx, float loss_scale, std::int64_t good_steps) 
   ops::run(ctx, kernels::StartScalarsArgs{state_.scalars.as<kernels::OptimizerScalars>(), loss_scale, good_steps});
 }
 
+void Optimizer::set_peak(double lr) {
+  config_.lr = lr;
+  check_config(config_);
+}
+
 Tensor Optimizer::sum_of_squares() const {
   static_assert(offsetof(kernels::OptimizerScalars, sum_of_squares) == 0);
   return Tensor(state_.scalars.data(), Dtype::f64, {1});

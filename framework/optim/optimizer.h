@@ -87,6 +87,8 @@ class Optimizer {
   const kernels::OptimizerScalars* scalars() const { return state_.scalars.as<const kernels::OptimizerScalars>(); }
 
   const Config& config() const { return config_; }
+  // What the schedule multiplies from the next update on, in place of Config::lr. Positive, and above lr_floor.
+  void set_peak(double lr);
 
  private:
   struct Updated {

@@ -35,6 +35,7 @@ struct ParallelConfig {
 struct Stage {
   std::int64_t until = 0;
   std::int64_t context = 0;  // divides the full context
+  double lr = 0;             // in place of TrainConfig::lr; 0: that
 };
 
 struct TrainConfig {
@@ -73,16 +74,23 @@ struct TrainConfig {
   std::int64_t sample_count = 1;      // samples drawn each time
   std::int64_t sample_length = 0;     // bytes of each; 0: the context
   double hang_seconds = 25;           // a rank that is silent or stuck for this long ends the job; 0: no watchdog
-  std::vector<Stage> stages;          // `until` and `context` increase; empty: full context throughout
+  std::vector<Stage> stages;          // `until` increases, `context` does not fall; empty: full context throughout
   ParallelConfig parallel;
 
   std::int64_t last_tenth() const { return std::max<std::int64_t>(1, steps / 10); }
   std::int64_t steps_of_decay() const { return decay_steps > 0 ? decay_steps : last_tenth(); }
   std::int64_t first_of_decay() const { return decay_from > 0 ? decay_from : std::max<std::int64_t>(1, warmup); }
-  // The largest learning rate.
-  double peak() const {
+  // The largest learning rate, without stages that have one of their own.
+  double peak() const { return peak_of(lr); }
+  double peak_of(double rate) const {
     const bool factor = schedule == kernels::ScheduleKind::reciprocal_sqrt && lr_is == LearningRateIs::factor;
-    return factor ? lr / std::sqrt(static_cast<double>(first_of_decay())) : lr;
+    return factor ? rate / std::sqrt(static_cast<double>(first_of_decay())) : rate;
+  }
+  // What the schedule multiplies at 0-based optimizer step `step`.
+  double peak_at(std::int64_t step) const {
+    for (const Stage& stage : stages)
+      if (step < stage.until) return peak_of(stage.lr > 0 ? stage.lr : lr);
+    return peak();
   }
 
   // Positions of a sequence at 0-based optimizer step `step` if a row has `whole` positions.

@@ -149,8 +149,10 @@ nlohmann::ordered_json to_json(const Recipe& recipe, const Costs& c, const PlanO
                                 {"peak_measured", c.rate.measured}};
   if (!c.slow_attention.empty()) out["slow_attention"] = c.slow_attention;
   for (const StageCost& s : c.stages)
-    out["stages"].push_back(
-        {{"until", s.stage.until}, {"context", s.stage.context}, {"flops_per_step", s.flops_per_step}});
+    out["stages"].push_back({{"until", s.stage.until},
+                             {"context", s.stage.context},
+                             {"lr", recipe.train.peak_at(s.stage.until - 1)},
+                             {"flops_per_step", s.flops_per_step}});
   if (c.recompute) out["recompute"] = c.recompute->policy.name;
   out["bytes_per_rank"] = {{"parameters", m.parameters},
                            {"gradients", m.gradients},
@@ -208,9 +210,9 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                                  c.flops_per_step / 1e12, attends ? " + the pattern's pairs" : ""));
   for (const StageCost& s : c.stages)
     line(&s == c.stages.data() ? "stages" : "",
-         fmt::format("until step {}: {} sequences of {}, {:.4g} TFLOP per step", s.stage.until,
+         fmt::format("until step {}: {} sequences of {}, {:.4g} TFLOP per step, lr {:.4g}", s.stage.until,
                      recipe.train.global_batch * (recipe.data.context / s.stage.context), s.stage.context,
-                     s.flops_per_step / 1e12));
+                     s.flops_per_step / 1e12, recipe.train.peak_at(s.stage.until - 1)));
   line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
   line("time",
        fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}", duration_text(c.seconds),

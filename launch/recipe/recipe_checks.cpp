@@ -8,6 +8,8 @@ namespace {
 void fill_from_data(RecipeChecker& check, Recipe& r) {
   if (!check.none_in({"data.context"})) return;
   r.model->context = r.data.context;
+  for (Stage& stage : r.train.stages)
+    if (stage.context == 0) stage.context = r.data.context;
   const bool cifar10 = r.data.kind == DataKind::cifar10;
   if (!check.none_in({"data.kind"}) || (!cifar10 && r.data.kind != DataKind::images)) return;
   const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(r.data.context) / 3.0)));
@@ -75,6 +77,18 @@ void check_parallel(RecipeChecker& check, const Recipe& r) {
         r.train.micro_batch, ranks);
 }
 
+// What is wrong with a stage's context; empty: nothing. Only the learning rate may tell two stages apart.
+std::string mistake_of_context(const Stage& stage, const Stage& before, std::int64_t whole) {
+  const bool rate = stage.lr > 0 || before.lr > 0;
+  if (stage.context < before.context || (stage.context == before.context && !rate))
+    return fmt::format("rise from {} in the stage before{}", before.context,
+                       stage.context == before.context ? ", or the stage must have another lr" : "");
+  if (stage.context > whole || whole % stage.context != 0 || (stage.context == whole && stage.lr == 0))
+    return fmt::format("divide data.context, {}, and be less than that{}", whole,
+                       stage.context == whole ? ", unless the stage has an lr" : "");
+  return "";
+}
+
 void check_stages(RecipeChecker& check, const Recipe& r) {
   if (r.train.stages.empty() || !check.none_in({"train.stages", "train.steps", "data.context"})) return;
   if (check.none_in({"parallel.sequence_ranks"}) && r.train.parallel.sequence_ranks > 1)
@@ -86,18 +100,21 @@ void check_stages(RecipeChecker& check, const Recipe& r) {
   Stage before;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const Stage& stage = r.train.stages[i];
-    const auto refuse = [&](const char* key, std::int64_t value, const std::string& allowed) {
-      check.refuse_at(items[i].find(key)->where, "train.stages", "train.stages.{} is {}, but must {}", key, value,
-                      allowed);
+    const auto refuse = [&](const char* key, auto value, const std::string& allowed) {
+      const Setting* setting = items[i].find(key);
+      check.refuse_at(setting != nullptr ? setting->where : items[i].where, "train.stages",
+                      "train.stages.{} is {}, but must {}", key, value, allowed);
     };
     if (stage.until <= before.until)
       refuse("until", stage.until, fmt::format("rise from {} in the stage before", before.until));
     else if (stage.until >= r.train.steps)
       refuse("until", stage.until, fmt::format("be below train.steps, {}", r.train.steps));
-    if (stage.context <= before.context)
-      refuse("context", stage.context, fmt::format("rise from {} in the stage before", before.context));
-    else if (stage.context >= r.data.context || r.data.context % stage.context != 0)
-      refuse("context", stage.context, fmt::format("divide data.context, {}, and be less than that", r.data.context));
+    if (const std::string mistake = mistake_of_context(stage, before, r.data.context); !mistake.empty())
+      refuse("context", stage.context, mistake);
+    const double peak = r.train.peak_of(stage.lr);
+    if (stage.lr > 0 && (peak > 1 || peak <= r.train.lr_floor))
+      refuse("lr", stage.lr,
+             fmt::format("give a learning rate above train.lr_floor, {}, and at most 1", r.train.lr_floor));
     before = stage;
   }
 }

@@ -40,7 +40,8 @@ void visit_model(SettingsVisitor& v, std::shared_ptr<ModelConfig>& c) {
 
 void visit_stage(SettingsVisitor& v, Stage& c) {
   v.field("until", c.until, Need::required, sizes::steps);
-  v.field("context", c.context, Need::required, ranges::positions);
+  v.field("context", c.context, Need::optional, ranges::positions);
+  v.field("lr", c.lr, Need::optional, ranges::not_negative_real);
 }
 
 void visit_train(SettingsVisitor& v, TrainConfig& c) {

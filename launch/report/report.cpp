@@ -64,6 +64,14 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& ending
   return files;
 }
 
+// Of the stages that have a learning rate of their own.
+std::string rates_of_stages(const TrainConfig& t) {
+  std::string text;
+  for (const Stage& stage : t.stages)
+    if (stage.lr > 0) text += fmt::format("; {:g} until step {}", t.peak_of(stage.lr), thousands(stage.until));
+  return text;
+}
+
 std::string schedule_text(const TrainConfig& t) {
   std::string text = t.warmup > 0 ? fmt::format("{:g} after {} steps of warmup", t.peak(), thousands(t.warmup))
                                   : fmt::format("{:g} from the first step", t.peak());
@@ -306,7 +314,8 @@ std::string Report::environment() const {
 std::string Report::settings() const {
   std::string context = thousands(recipe_.data.context);
   for (auto stage = recipe_.train.stages.rbegin(); stage != recipe_.train.stages.rend(); ++stage)
-    context += fmt::format(", {} until step {}", thousands(stage->context), thousands(stage->until));
+    if (stage->context < recipe_.data.context)
+      context += fmt::format(", {} until step {}", thousands(stage->context), thousands(stage->until));
   const char* kind = optimizer_text(recipe_.train.optimizer);
   Rows rows = {{"model", recipe_.model->summary()},
                {"context", context},
@@ -314,7 +323,7 @@ std::string Report::settings() const {
                                      thousands(recipe_.train.global_batch * recipe_.data.context))},
                {"optimizer",
                 fmt::format("{}, weight decay {:g}, clip {:g}", kind, recipe_.train.weight_decay, recipe_.train.clip)},
-               {"learning rate", schedule_text(recipe_.train)},
+               {"learning rate", schedule_text(recipe_.train) + rates_of_stages(recipe_.train)},
                {"data", recipe_.data.path}};
   if (!state_.began_from.empty()) rows.emplace_back("began with the weights of", state_.began_from);
   if (const auto* shown = capability<ShowsAttention>(*model_)) {

@@ -113,6 +113,15 @@ TEST(Recipe, KeysOfOtherOptimizersAndSchedulesArriveWhereTheyBelong) {
             0.03);
 }
 
+TEST(Recipe, AStageMayHaveOnlyALearningRate) {
+  const TrainConfig t =
+      parse_recipe(small_recipe, "r", {"train.stages=[{until: 3, lr: 2e-3}, {until: 5, lr: 5e-4}]"}).train;
+  ASSERT_EQ(t.stages.size(), 2u);
+  EXPECT_EQ(t.context_at(0, 64), 64);
+  const double expected[] = {2e-3, 2e-3, 2e-3, 5e-4, 5e-4, 1e-3, 1e-3};
+  for (std::int64_t step = 0; step < 7; ++step) EXPECT_EQ(t.peak_at(step), expected[step]) << step;
+}
+
 TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   const TrainConfig t = parse_recipe(full_recipe, "r.yaml").train;
   EXPECT_EQ(t.steps, 1000);
@@ -148,6 +157,8 @@ TEST(Recipe, EveryKeyOfTrainArrivesWhereItBelongs) {
   EXPECT_EQ(t.stages[0].context, 48);
   EXPECT_EQ(t.stages[1].until, 300);
   EXPECT_EQ(t.stages[1].context, 96);
+  EXPECT_EQ(t.stages[0].lr, 0);
+  EXPECT_EQ(t.stages[1].lr, 1e-3);
   EXPECT_EQ(t.optimizer, OptimizerKind::adam);
   EXPECT_EQ(parse_recipe(small_recipe, "r", {"optimizer.kind=muon"}).train.optimizer, OptimizerKind::muon);
   const TrainConfig adagrad = parse_recipe(small_recipe, "r", {"optimizer.kind=adagrad"}).train;

@@ -77,6 +77,25 @@ TEST(Stages, ARunResumedBeforeOrAtABorderEndsInTheSameBits) {
   }
 }
 
+TEST(Stages, MayHaveLearningRatesOfTheirOwn) {
+  TrainConfig staged = train_config(4);
+  staged.schedule = kernels::ScheduleKind::constant;
+  staged.warmup = 0;
+  staged.stages = {{2, 12, 4e-3}, {4, 12, 2e-3}, {6, 48, 5e-3}};
+  const testing::TemporaryDirectory directory;
+  Trained run(staged, config_of(context, 0.3)), resumed(staged, config_of(context, 0.3));
+  run.step.start();
+  const double expected[] = {4e-3, 4e-3, 2e-3, 2e-3, 5e-3, 5e-3, 1e-2, 1e-2};
+  for (int step = 0; step < 8; ++step) {
+    if (step == 3) run.save(directory.path());
+    run.go(1);
+    EXPECT_EQ(run.step.report().scalars.learning_rate, expected[step]) << step;
+  }
+  resumed.step.resume(directory.path());
+  resumed.go(5);
+  EXPECT_EQ(resumed.bits(), run.bits());
+}
+
 TEST(Stages, TakeExactlyTheMemoryOfTheLargest) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block}) {
     DecoderConfig config = config_of(context, 0.1);
