@@ -6,30 +6,12 @@
 
 #include "framework/train/evaluate/evaluation_memory.h"
 #include "framework/train/step/precision.h"
-#include "framework/train/step/training_step.h"
-#include "tests/gpu/gpu.h"
+#include "tests/gpu/trained.h"
 #include "tests/support/save_checkpoint.h"
 #include "tests/support/temporary_directory.h"
-#include "tests/support/toy_model.h"
 
 namespace longstride::test {
 namespace {
-
-// Ragged: 75 positions are not a multiple of any tile, stride or micro-batch.
-DecoderConfig small_config(kernels::Integration integration = kernels::Integration::merged) {
-  DecoderConfig c;
-  c.context = 75;
-  c.layers = 3;
-  c.width = 64;
-  c.heads = 2;
-  c.dropout = 0.1;
-  c.attention.integration = integration;
-  c.attention.parts = {kernels::PartKind::fixed_block, kernels::PartKind::fixed_summary};
-  c.attention.stride = 16;
-  c.attention.summary = {4};
-  c.attention.distinct_heads = true;
-  return c;
-}
 
 // Where the stream has the compute type, the gradients of its branches have no tensors of their own.
 DecoderConfig config_without_dropout() {
@@ -53,59 +35,6 @@ std::vector<DecoderConfig> forms() {
   for (const auto& form : forms_of(small_config())) all.push_back(form.config);
   all.push_back(forms_of(config_without_dropout()).front().config);
   return all;
-}
-
-TrainConfig train_config(Precision precision) {
-  TrainConfig c;
-  c.steps = 40;
-  c.global_batch = 4;
-  c.lr = 1e-3;
-  c.warmup = 5;
-  c.ema = 0.9;
-  c.precision = precision;
-  c.seed = 11;
-  return c;
-}
-
-std::vector<std::uint8_t> rows_of(const TrainConfig& c, std::int64_t step) {
-  return toy_tokens(c.global_batch * small_config().context, 100 + static_cast<std::uint64_t>(step));
-}
-
-// A model and its step, on a given device.
-struct Trained {
-  Trained(const TrainConfig& settings, Device device, const DecoderConfig& config = small_config())
-      : train(settings), model(config), comm(make_single_communicator()), step(model, train, *comm, device) {}
-
-  void go(std::int64_t steps) {
-    for (const std::int64_t end = step.step() + steps; step.step() < end;) step.run(rows_of(train, step.step()).data());
-  }
-  // Every bit of what a checkpoint would hold.
-  std::string bits() {
-    std::string all;
-    step.with_host_tensors([&](const TrainingTensors& t) {
-      for (const Tensor& flat : {t.masters, t.m, t.v, t.ema, t.factors}) all.append(flat.as<char>(), flat.bytes());
-    });
-    return all;
-  }
-  std::vector<float> gradients() {
-    const Tensor& g = step.state().gradients;
-    std::vector<float> host(static_cast<std::size_t>(g.count()));
-    step.report();
-    kernels::cuda::check(cudaMemcpy(host.data(), g.data(), g.bytes(), cudaMemcpyDefault), "cudaMemcpy");
-    return host;
-  }
-
-  TrainConfig train;
-  Decoder model;
-  std::unique_ptr<Communicator> comm;
-  TrainingStep step;
-};
-
-std::string bits_after(std::int64_t steps, const TrainConfig& train, const DecoderConfig& config = small_config()) {
-  Trained run(train, Device::cuda, config);
-  run.step.start();
-  run.go(steps);
-  return run.bits();
 }
 
 // The gradient of the first step in double, on the CPU.
@@ -195,61 +124,6 @@ TEST(TrainingOnTheGpu, TheGraphGivesTheSameBitsAsSingleKernels) {
     train.graph = false;
     EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
     EXPECT_NE(bits_after(5, train), replayed) << name_of(precision);
-  }
-}
-
-// Muon's products are captured with the rest of the step, and computed in the step's compute type.
-TEST(TrainingOnTheGpu, MuonGivesTheSameBitsAsSingleKernelsAndFollowsTheCpu) {
-  LONGSTRIDE_NEEDS_GPU();
-  for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
-    TrainConfig train = train_config(precision);
-    train.optimizer = OptimizerKind::muon;
-    const std::string replayed = bits_after(6, train);
-    EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
-    train.graph = false;
-    EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
-    train.optimizer = OptimizerKind::adam;
-    EXPECT_NE(bits_after(6, train), replayed) << name_of(precision);
-  }
-  TrainConfig train = train_config(Precision::fp32), narrow = train_config(Precision::bf16);
-  train.optimizer = narrow.optimizer = OptimizerKind::muon;
-  Trained cpu(train, Device::cpu), gpu(train, Device::cuda), low(narrow, Device::cuda);
-  for (Trained* run : {&cpu, &gpu, &low}) run->step.start();
-  for (int i = 0; i < 20; ++i) {
-    for (Trained* run : {&cpu, &gpu, &low}) run->go(1);
-    const double loss = cpu.step.report().loss;
-    EXPECT_NEAR(gpu.step.report().loss, loss, 1e-4 * loss) << "step " << i;
-    EXPECT_NEAR(low.step.report().loss, loss, 2e-2 * loss) << "step " << i;
-  }
-  EXPECT_EQ(static_cast<std::int64_t>(gpu.step.state().arena().high_water()), gpu.step.plan().activations);
-}
-
-TEST(TrainingOnTheGpu, AdagradAndAdafactorGiveTheSameBitsAsSingleKernelsAndFollowTheCpu) {
-  LONGSTRIDE_NEEDS_GPU();
-  for (const OptimizerKind kind : {OptimizerKind::adagrad, OptimizerKind::adafactor}) {
-    const auto config = [&](Precision precision) {
-      TrainConfig train = train_config(precision);
-      train.optimizer = kind;
-      train.epsilon = kind == OptimizerKind::adagrad ? 1e-10 : 1e-30;
-      train.tensor_clip = kind == OptimizerKind::adagrad ? 0.05 : 0;
-      train.beta1 = 0;
-      return train;
-    };
-    for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
-      TrainConfig train = config(precision);
-      const std::string replayed = bits_after(6, train);
-      EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
-      train.graph = false;
-      EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
-    }
-    Trained cpu(config(Precision::fp32), Device::cpu), gpu(config(Precision::fp32), Device::cuda);
-    for (Trained* run : {&cpu, &gpu}) run->step.start();
-    for (int i = 0; i < 20; ++i) {
-      for (Trained* run : {&cpu, &gpu}) run->go(1);
-      const double loss = cpu.step.report().loss;
-      EXPECT_NEAR(gpu.step.report().loss, loss, 1e-4 * loss) << "step " << i;
-    }
-    EXPECT_EQ(static_cast<std::int64_t>(gpu.step.state().arena().high_water()), gpu.step.plan().activations);
   }
 }
 
