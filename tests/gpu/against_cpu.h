@@ -91,6 +91,9 @@ class Array {
   }
   const std::vector<double>& exact() const { return exact_; }
 
+  // An f64 result of f32 values, each of which has so many roundings behind it.
+  void come_from_f32(int roundings) { f32_roundings_ = roundings; }
+
   // Rounds the naive values as a computation that stores them in this type would.
   void store_naive() {
     for (float& x : single_) x = static_cast<float>(rounded(x, dtype_));
@@ -135,7 +138,7 @@ class Array {
   // The difference that another order of the same arithmetic may cause, relative to the largest element: sums of up to
   // 1,000 numbers in f32 differ by sqrt(1000) roundings, 16-bit results by one step.
   double roundings() const {
-    if (dtype_ == Dtype::f64) return 1e-12;
+    if (dtype_ == Dtype::f64) return 1e-12 + f32_roundings_ * half_step_of(Dtype::f32);
     return (dtype_ == Dtype::f32 ? 32 : 2) * half_step_of(dtype_);
   }
   std::size_t bytes() const { return count() * kernels::bytes_of(dtype_); }
@@ -147,6 +150,7 @@ class Array {
   Shape shape_;
   Dtype dtype_;
   double neighbours_ = 0;
+  int f32_roundings_ = 0;
   std::vector<double> initial_, exact_, single_double_;
   std::vector<float> single_;
   std::vector<unsigned char> small_;
