@@ -114,6 +114,9 @@ std::vector<Change> changes_of_model(const LoadedRun& loaded, const Recipe& reci
 
 LoadedRun load_to_begin(const BeginFrom& from, const Recipe& recipe) {
   if (is_file(from)) return load_file(from, recipe);
+  if (from.run.ends_with(".safetensors") && !std::filesystem::exists(from.run))
+    throw user_error("--from {}: there is no such file; give a safetensors file or the directory of a run",
+                     printable(from.run));
   LoadedRun loaded = load_run(from.run, from.weights, from.checkpoint);
   refuse_other_parameters(from, loaded, recipe);
   return loaded;

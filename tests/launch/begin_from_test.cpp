@@ -255,6 +255,8 @@ TEST_F(BeginFrom, WhatIsNoRunIsRefused) {
   const std::string advice = ": holds no checkpoint; give the directory of a run that has saved one";
   expect_refused({"--from", "nowhere"}, "nowhere" + advice);
   expect_refused({"--from", "empty"}, "empty" + advice);
+  expect_refused({"--from", "none.safetensors"},
+                 "--from none.safetensors: there is no such file; give a safetensors file or the directory of a run");
   write_text(*dir / "no.safetensors", "text");
   expect_refused({"--from", "no.safetensors"},
                  "no.safetensors: not a valid safetensors file: it holds 4 bytes, fewer than the 8 of a header length");

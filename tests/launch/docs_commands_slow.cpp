@@ -29,7 +29,8 @@ std::vector<std::string> commands_of(const std::string& page) {
       open = command.substr(0, command.size() - 1);
       continue;
     }
-    const bool ours = command.find("$L ") != std::string::npos || command.starts_with("longstride ");
+    const bool ours =
+        command.find("$L ") != std::string::npos || command.starts_with("longstride ") || command.starts_with("cp ");
     if (ours && !command.starts_with("#") && !command.starts_with("longstride: ")) found.push_back(command);
   }
   return found;
