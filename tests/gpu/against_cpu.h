@@ -91,7 +91,7 @@ class Array {
   }
   const std::vector<double>& exact() const { return exact_; }
 
-  // An f64 result of f32 values, each of which has so many roundings behind it.
+  // For an f64 result that is computed from f32 values: how often each of these has been rounded.
   void come_from_f32(int roundings) { f32_roundings_ = roundings; }
 
   // Rounds the naive values as a computation that stores them in this type would.

@@ -5,7 +5,7 @@
 #                                       [--steps 6] [--seconds 3] [--limit 400] [--only NAME[,NAME]]
 #                                       [--recompute none|selective|block] [--no-peer] [--set KEY=VALUE ...]
 #
-# --peer: another script in place of model_torch.py beside this file. It takes `NAME --ckpt 0|1 --steps N --batch B` and
+# --peer: a script to time instead of model_torch.py in this folder. It takes `NAME --ckpt 0|1 --steps N --batch B` and
 # prints a line of JSON with `tok_s` and `peak_GiB`. NAME: enwik8_fixed, cifar_strided, imagenet64, audio65k, audio262k,
 # audio1m. Both take the same batch, in one piece, in bf16 and without dropout, which the peer lacks.
 # --set: overrides a key of our recipes, as in --set train.residual=bf16, which is how the peer keeps the residual
