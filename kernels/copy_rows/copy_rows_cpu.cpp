@@ -6,10 +6,11 @@
 
 namespace longstride::kernels {
 
-void CopyRowsArgs::check(Device /*device*/) const {
+void CopyRowsArgs::check(Device device) const {
   LONGSTRIDE_CHECK(from.rank() == 3, "from is {}", from.shape().text());
-  check_rows(from, from.shape(), to.dtype(), "from");
-  check_rows(to, from.shape(), to.dtype(), "to");
+  const bool converts = device == Device::cuda && computes(device, from.dtype()) && computes(device, to.dtype());
+  check_rows(from, from.shape(), from.dtype(), "from");
+  check_rows(to, from.shape(), converts ? to.dtype() : from.dtype(), "to");
 }
 
 namespace cpu {
