@@ -1,0 +1,226 @@
+#include "framework/layers/distance_branch.h"
+
+#include <cmath>
+
+#include "framework/ops/linear.h"
+#include "framework/ops/run.h"
+#include "kernels/copy_rows/copy_rows.h"
+
+namespace longstride {
+
+using kernels::QueryKeyArgs;
+using kernels::QueryKeyBackwardArgs;
+
+DistanceBranch::DistanceBranch(ParameterSet& parameters, StateSet& states, const std::string& name,
+                               const DistanceBranchConfig& config, const SharedDistance& shared,
+                               std::shared_ptr<const RememberedPositions> remembered)
+    : config_(config),
+      query_key_value_(parameters, name + ".query_key_value", config.shape.width,
+                       {query_width(), query_width(), config.shape.heads * config.value_size}, config.shape.deviation,
+                       config.biased),
+      term_(parameters, name, config.shape, config.distance, shared),
+      span_(config.distance.span.given()
+                ? &parameters.add(name + ".span", {config.shape.heads}, {0, config.distance.span.initial})
+                : nullptr),
+      output_(parameters, name + ".output", config.shape.heads * config.value_size, config.shape.width,
+              config.output_deviation, config.biased),
+      memory_(states, name, config.shape.width, config.memory),
+      remembered_(std::move(remembered)) {}
+
+Tensor DistanceBranch::keys(const Tensor& kv) const {
+  return kv.slice(-1, 0, query_width()).split_last(config_.shape.heads, config_.shape.key_size);
+}
+
+Tensor DistanceBranch::values(const Tensor& kv) const {
+  const std::int64_t begin = query_width();
+  return kv.slice(-1, begin, begin + config_.shape.heads * config_.value_size)
+      .split_last(config_.shape.heads, config_.value_size);
+}
+
+void DistanceBranch::forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const {
+  forward_with(ctx, normed, out, tape, tape, {});
+}
+
+void DistanceBranch::forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& tape) const {
+  const Attended kept = forward_with(ctx, normed, out, nullptr, &tape, {});
+  tape.push(kept.o);
+  tape.push(kept.lse);
+}
+
+void DistanceBranch::forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& kept,
+                                   Tape& tape) const {
+  forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
+}
+
+// One product for the segment's queries, one for the keys and values of all positions.
+DistanceBranch::Projected DistanceBranch::project(Context& ctx, const Tensor& segment, const Tensor& joined,
+                                                  Scratch& scratch, Tape* tape) const {
+  const std::int64_t batch = segment.size(0), all = query_key_value_.out(), width = query_width();
+  const Tensor weight = query_key_value_.weight().value, bias = query_key_value_.bias();
+  const auto bias_of = [&](std::int64_t begin, std::int64_t end) {
+    return bias.given() ? bias.slice(0, begin, end) : Tensor{};
+  };
+  if (memory_.rows() == 0) {
+    const Tensor qkv = scratch.tensor({batch, segment.size(1), all}, ctx.compute, tape);
+    ops::linear(ctx, segment, weight, bias, qkv);
+    return {qkv.slice(-1, 0, width), qkv.slice(-1, width, all)};
+  }
+  const Projected made = {scratch.tensor({batch, segment.size(1), width}, ctx.compute, tape),
+                          scratch.tensor({batch, joined.size(1), all - width}, ctx.compute, tape)};
+  ops::linear(ctx, segment, weight.slice(0, 0, width), bias_of(0, width), made.q);
+  ops::linear(ctx, joined, weight.slice(0, width, all), bias_of(width, all), made.kv);
+  return made;
+}
+
+// Positions count from the first row of the memory.
+DistanceBranch::Projected DistanceBranch::transform(Context& ctx, const Projected& in, Scratch& scratch,
+                                                    Tape* tape) const {
+  if (!config_.transform.any()) return in;
+  const std::int64_t batch = in.q.size(0);
+  const Projected made = {scratch.tensor({batch, in.q.size(1), query_width()}, ctx.compute, tape),
+                          scratch.tensor({batch, in.kv.size(1), query_width()}, ctx.compute, tape)};
+  ops::run(ctx, QueryKeyArgs{
+                    .transform = config_.transform, .x = queries(in.q), .y = queries(made.q), .first = memory_.rows()});
+  ops::run(ctx, QueryKeyArgs{.transform = config_.transform, .x = keys(in.kv), .y = keys(made.kv)});
+  return made;
+}
+
+void DistanceBranch::transform_back(Context& ctx, const Projected& in, const Projected& gradients) const {
+  if (!config_.transform.any()) return;
+  const Tensor dq = queries(gradients.q), dk = keys(gradients.kv);
+  ops::run(ctx, QueryKeyBackwardArgs{
+                    .transform = config_.transform, .dy = dq, .x = queries(in.q), .dx = dq, .first = memory_.rows()});
+  ops::run(ctx, QueryKeyBackwardArgs{.transform = config_.transform, .dy = dk, .x = keys(in.kv), .dx = dk});
+}
+
+kernels::DistanceScores DistanceBranch::visible(const Tensor& q, const Tensor& k) const {
+  const DistanceConfig& c = config_.distance;
+  kernels::DistanceScores s{.q = q, .k = k};
+  s.window = c.window_of(config_.layer);
+  s.self = c.self;
+  if (c.dilated_heads > 0)
+    for (std::int64_t h = 0; h < config_.shape.heads; ++h)
+      s.dilation.push_back(static_cast<std::int32_t>(c.dilation_of(config_.layer, h)));
+  return s;
+}
+
+std::int64_t DistanceBranch::pairs(const Tensor& q, const Tensor& k) const { return visible(q, k).pairs(); }
+
+kernels::DistanceScores DistanceBranch::scores(const Context& ctx, const Saved& in, const Tensor& first_key) const {
+  const DistanceConfig& c = config_.distance;
+  kernels::DistanceScores s = visible(queries(in.transformed.q), keys(in.transformed.kv));
+  s.table = in.table;
+  s.content_bias = term_.content_bias();
+  s.position_bias = term_.position_bias();
+  if (span_ != nullptr) {
+    s.span = span_->master;
+    s.longest_span = static_cast<double>(c.span.longest);
+    s.ramp = static_cast<double>(c.span.ramp);
+  }
+  s.first_key = first_key;
+  s.scale = 1 / std::sqrt(static_cast<double>(config_.shape.key_size));
+  if (ctx.step != nullptr)
+    s.dropout = {.p = static_cast<float>(c.dropout),
+                 .seed = ctx.seed,
+                 .layer = static_cast<std::uint32_t>(config_.layer),
+                 .step = ctx.step,
+                 .first_sequence = ctx.first_row};
+  return s;
+}
+
+DistanceBranch::Attended DistanceBranch::attend(Context& ctx, const Saved& in, Scratch& scratch, Tape* tape) const {
+  const std::int64_t batch = in.projected.q.size(0), seq = in.projected.q.size(1), heads = config_.shape.heads;
+  const Attended out = {scratch.tensor({batch, seq, heads * config_.value_size}, ctx.compute, tape),
+                        scratch.tensor({batch, heads, seq}, ctx.exact, tape)};
+  Scratch inner(ctx);
+  ops::run(ctx, kernels::DistanceAttentionArgs{.scores = scores(ctx, in, remembered_->first_key(ctx, inner)),
+                                               .v = values(in.projected.kv),
+                                               .o = out.o.split_last(heads, config_.value_size),
+                                               .lse = out.lse});
+  return out;
+}
+
+DistanceBranch::Attended DistanceBranch::forward_with(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape,
+                                                      Tape* kept_on, Attended known) const {
+  Scratch scratch(ctx);
+  Saved made;
+  made.joined = memory_.join(ctx, normed, scratch, tape);
+  memory_.keep(ctx, made.joined);
+  made.projected = project(ctx, normed, made.joined, scratch, tape);
+  made.transformed = transform(ctx, made.projected, scratch, tape);
+  made.table = term_.table(ctx, made.joined.size(1), scratch, tape);
+  made.attended = known.o.given() ? known : attend(ctx, made, scratch, kept_on);
+  if (tape != nullptr)
+    for (const Tensor& t : {normed, made.joined, made.projected.q, made.projected.kv, made.transformed.q,
+                            made.transformed.kv, made.table, made.attended.o, made.attended.lse})
+      tape->push(t);
+  if (out.given()) output_.apply(ctx, made.attended.o, out);
+  return made.attended;
+}
+
+void DistanceBranch::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {
+  Saved made;
+  made.attended.lse = tape.pop();
+  made.attended.o = tape.pop();
+  made.table = tape.pop();
+  made.transformed.kv = tape.pop();
+  made.transformed.q = tape.pop();
+  made.projected.kv = tape.pop();
+  made.projected.q = tape.pop();
+  made.joined = tape.pop();
+  const Tensor normed = tape.pop();
+
+  Scratch scratch(ctx);
+  const Projected gradients = gradient_tensors(ctx, made, scratch);
+  {
+    Scratch inner(ctx);
+    const Tensor d_o = inner.like(made.attended.o), dtable = term_.gradient_for(ctx, made.table, inner);
+    output_.gradients_but_bias(ctx, made.attended.o, dout, d_o);
+    const std::int64_t heads = config_.shape.heads, size = config_.value_size;
+    ops::run(ctx,
+             kernels::DistanceAttentionBackwardArgs{.scores = scores(ctx, made, remembered_->first_key(ctx, inner)),
+                                                    .v = values(made.projected.kv),
+                                                    .o = made.attended.o.split_last(heads, size),
+                                                    .lse = made.attended.lse,
+                                                    .dout = d_o.split_last(heads, size),
+                                                    .dq = queries(gradients.q),
+                                                    .dk = keys(gradients.kv),
+                                                    .dv = values(gradients.kv),
+                                                    .dtable = dtable,
+                                                    .dcontent_bias = term_.content_gradient(),
+                                                    .dposition_bias = term_.position_gradient(),
+                                                    .dspan = span_ != nullptr ? span_->gradient : Tensor{}});
+    term_.add_gradient(ctx, dtable);
+  }
+  transform_back(ctx, made.projected, gradients);
+  backward_projections(ctx, normed, made.joined, gradients, dnormed);
+}
+
+// With a memory dq lies within a tensor like that of a segment's qkv, in which backward_projections joins the gradients
+// of the segment's own keys and values to it.
+DistanceBranch::Projected DistanceBranch::gradient_tensors(Context& ctx, const Saved& made, Scratch& scratch) const {
+  const Tensor& kv = made.projected.kv;
+  const std::int64_t width = query_width(), all = query_key_value_.out();
+  const Tensor qkv = scratch.tensor({kv.size(0), made.projected.q.size(1), all}, ctx.compute);
+  const Tensor own = qkv.slice(-1, width, all);
+  if (memory_.rows() == 0) return {qkv.slice(-1, 0, width), own};
+  return {qkv.slice(-1, 0, width), scratch.tensor(kv.shape(), ctx.compute)};
+}
+
+void DistanceBranch::backward_projections(Context& ctx, const Tensor& segment, const Tensor& joined,
+                                          const Projected& gradients, const Tensor& dsegment) const {
+  const std::int64_t width = query_width(), all = query_key_value_.out(), rows = memory_.rows(),
+                     positions = segment.size(1);
+  const Tensor &dq = gradients.q, dqkv(dq.data(), dq.dtype(), {dq.size(0), positions, all});
+  if (rows == 0) return query_key_value_.gradients(ctx, segment, dqkv, dsegment);
+  const Tensor weight = query_key_value_.weight().gradient, bias = query_key_value_.bias_gradient();
+  const auto bias_of = [&](std::int64_t begin, std::int64_t end) {
+    return bias.given() ? bias.slice(0, begin, end) : Tensor{};
+  };
+  ops::linear_backward_weight(ctx, dq, segment, weight.slice(0, 0, width), bias_of(0, width));
+  ops::linear_backward_weight(ctx, gradients.kv, joined, weight.slice(0, width, all), bias_of(width, all));
+  ops::run(ctx, kernels::CopyRowsArgs{gradients.kv.slice(1, rows, rows + positions), dqkv.slice(-1, width, all)});
+  ops::linear_backward_input(ctx, dqkv, query_key_value_.weight().value, dsegment);
+}
+
+}  // namespace longstride

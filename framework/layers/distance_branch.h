@@ -1,0 +1,96 @@
+// out = W_p o + b_p for attention whose scores have a term of the distance, over [memory | segment]
+// (kernels/distance_attention). Queries are projections of the segment's positions, keys and values of all of them.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/layers/branch.h"
+#include "framework/layers/distance_term.h"
+#include "framework/layers/linear.h"
+#include "framework/layers/memory.h"
+#include "kernels/distance_attention/distance_attention.h"
+#include "kernels/query_key/query_key.h"
+
+namespace longstride {
+
+struct DistanceBranchConfig {
+  DistanceShape shape;
+  std::int64_t value_size = 0;
+  double output_deviation = 0;  // of W_p
+  bool biased = true;           // whether W_qkv and W_p have biases
+  kernels::QueryKeyTransform transform;
+  DistanceConfig distance;
+  MemoryConfig memory;
+  std::int64_t layer = 0;
+};
+
+class DistanceBranch : public Branch {
+ public:
+  // Parameters: `name`.query_key_value.*, those of DistanceTerm, `name`.span (heads) with learned spans,
+  // `name`.output.*. State: `name`.memory.
+  DistanceBranch(ParameterSet& parameters, StateSet& states, const std::string& name,
+                 const DistanceBranchConfig& config, const SharedDistance& shared,
+                 std::shared_ptr<const RememberedPositions> remembered);
+
+  void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
+  Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
+  const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
+  void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
+  // o and lse, as those of AttentionBranch.
+  int kept_results() const override { return 2; }
+  void forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& tape) const override;
+  void forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& kept,
+                     Tape& tape) const override;
+
+  // Pairs of all heads of one sequence, as if no key were hidden.
+  std::int64_t pairs(const Tensor& q, const Tensor& k) const;
+  const Parameter* span() const { return span_; }  // null without learned spans
+  const DistanceBranchConfig& config() const { return config_; }
+
+ private:
+  // What attention reads: q (batch, seq, heads key size) of the segment, kv (batch, rows + seq, heads (key size + value
+  // size)) of all positions.
+  struct Projected {
+    Tensor q, kv;
+  };
+  struct Attended {
+    Tensor o, lse;
+  };
+  // Everything that a forward pass makes; backward takes it from the tape.
+  struct Saved {
+    Tensor joined;          // what the projections read
+    Projected projected;    // as the products give them
+    Projected transformed;  // as attention takes them: `kv` holds keys alone; the same as projected without a transform
+    Tensor table;
+    Attended attended;
+  };
+  Attended forward_with(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape, Tape* kept_on,
+                        Attended known) const;
+  Projected project(Context& ctx, const Tensor& segment, const Tensor& joined, Scratch& scratch, Tape* tape) const;
+  Projected transform(Context& ctx, const Projected& in, Scratch& scratch, Tape* tape) const;
+  void transform_back(Context& ctx, const Projected& in, const Projected& gradients) const;
+  Attended attend(Context& ctx, const Saved& in, Scratch& scratch, Tape* tape) const;
+  // Memory for the gradients of what attention read.
+  Projected gradient_tensors(Context& ctx, const Saved& made, Scratch& scratch) const;
+  // The gradients of the segment and of W_qkv with its bias.
+  void backward_projections(Context& ctx, const Tensor& segment, const Tensor& joined, const Projected& gradients,
+                            const Tensor& dsegment) const;
+  // Which pairs are allowed, without values.
+  kernels::DistanceScores visible(const Tensor& q, const Tensor& k) const;
+  kernels::DistanceScores scores(const Context& ctx, const Saved& in, const Tensor& first_key) const;
+  Tensor keys(const Tensor& kv) const;    // (batch, n, heads, key size)
+  Tensor values(const Tensor& kv) const;  // (batch, n, heads, value size)
+  Tensor queries(const Tensor& q) const { return q.split_last(config_.shape.heads, config_.shape.key_size); }
+  std::int64_t query_width() const { return config_.shape.heads * config_.shape.key_size; }
+
+  DistanceBranchConfig config_;
+  Linear query_key_value_;
+  DistanceTerm term_;
+  Parameter* span_ = nullptr;
+  Linear output_;
+  Memory memory_;
+  std::shared_ptr<const RememberedPositions> remembered_;
+};
+
+}  // namespace longstride

@@ -1,0 +1,55 @@
+// Settings of attention with a distance term, a memory and learned spans (kernels/distance_attention), as a recipe's
+// `model.distance` and `model.memory` give them.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace longstride {
+
+// The vectors T of distances. sinusoid: W_r R, where R_t has the sines and cosines of distance t (Dai et al. 2019).
+enum class DistanceTable : std::uint8_t { none, sinusoid, learned };
+// Which layers share the biases u and v.
+enum class BiasSharing : std::uint8_t { none, layer, model };
+// What a row remembers where its stream starts: nothing, or zeros that receive weight.
+enum class MemoryStart : std::uint8_t { empty, zeros };
+
+// A span per head, learned between 0 and 1 times `longest` (Sukhbaatar et al. 2019).
+struct LearnedSpans {
+  std::int64_t longest = 0;  // 0: none
+  std::int64_t ramp = 32;    // distances over which a weight falls from 1 to 0
+  double initial = 0;
+  double loss = 0;  // what is added to the loss per position of a layer's mean span
+
+  bool given() const { return longest > 0; }
+};
+
+struct DistanceConfig {
+  bool given = false;
+  DistanceTable table = DistanceTable::sinusoid;
+  bool shared_table = false;   // a learned table for all layers and heads
+  std::int64_t distances = 0;  // rows of a learned table; a sinusoid's farther distances read the last. 0: all
+  BiasSharing biases = BiasSharing::layer;
+  std::vector<std::int64_t> window;    // of every layer, or one for all; empty: all
+  std::vector<std::int64_t> dilation;  // likewise, of the first `dilated_heads` heads; empty: none
+  std::int64_t dilated_heads = 0;
+  bool self = true;    // whether a position attends to itself
+  double dropout = 0;  // of probabilities
+  LearnedSpans span;
+
+  static std::int64_t of_layer(const std::vector<std::int64_t>& values, std::int64_t layer, std::int64_t otherwise) {
+    if (values.size() < 2) return values.empty() ? otherwise : values[0];
+    return values.at(static_cast<std::size_t>(layer));
+  }
+  std::int64_t window_of(std::int64_t layer) const { return of_layer(window, layer, 0); }
+  std::int64_t dilation_of(std::int64_t layer, std::int64_t head) const {
+    return head < dilated_heads ? of_layer(dilation, layer, 1) : 1;
+  }
+};
+
+struct MemoryConfig {
+  std::int64_t length = 0;  // positions before the segment whose inputs a layer remembers
+  MemoryStart start = MemoryStart::empty;
+};
+
+}  // namespace longstride

@@ -1,0 +1,82 @@
+#include "framework/layers/distance_term.h"
+
+#include <algorithm>
+
+#include "framework/ops/basic.h"
+#include "framework/ops/linear.h"
+#include "kernels/sinusoid/sinusoid.h"
+
+namespace longstride {
+
+SharedDistance declare_shared_distance(ParameterSet& parameters, const DistanceShape& shape,
+                                       const DistanceConfig& config) {
+  SharedDistance shared;
+  if (config.table == DistanceTable::learned && config.shared_table)
+    shared.table = &parameters.add("distance.table", {config.distances, shape.key_size}, {shape.deviation, 0});
+  if (config.biases != BiasSharing::model) return shared;
+  shared.content_bias = &parameters.add("distance.content_bias", {shape.heads * shape.key_size}, {});
+  if (config.table != DistanceTable::none)
+    shared.position_bias = &parameters.add("distance.position_bias", {shape.heads * shape.key_size}, {});
+  return shared;
+}
+
+DistanceTerm::DistanceTerm(ParameterSet& parameters, const std::string& name, const DistanceShape& shape,
+                           const DistanceConfig& config, const SharedDistance& shared)
+    : shape_(shape), config_(config), table_(shared.table) {
+  content_bias_ = shared.content_bias;
+  position_bias_ = shared.position_bias;
+  const std::int64_t size = shape.heads * shape.key_size;
+  if (config.table == DistanceTable::sinusoid)
+    weight_ = &parameters.add(name + ".distance.weight", {size, shape.width}, {shape.deviation, 0});
+  if (config.table == DistanceTable::learned && table_ == nullptr)
+    table_ = &parameters.add(name + ".distance.table", {config.distances, shape.heads, shape.key_size},
+                             {shape.deviation, 0});
+  if (config.biases != BiasSharing::layer) return;
+  content_bias_ = &parameters.add(name + ".content_bias", {size}, {});
+  if (config.table != DistanceTable::none) position_bias_ = &parameters.add(name + ".position_bias", {size}, {});
+}
+
+Tensor DistanceTerm::sinusoid(Context& ctx, std::int64_t rows, Scratch& scratch) const {
+  const Tensor waves = scratch.tensor({rows, shape_.width}, ctx.compute);
+  ops::run(ctx, kernels::SinusoidArgs{waves});
+  return waves;
+}
+
+Tensor DistanceTerm::table(Context& ctx, std::int64_t keys, Scratch& scratch, Tape* tape) const {
+  if (config_.table == DistanceTable::none) return {};
+  const std::int64_t heads = table_heads(), size = shape_.key_size;
+  if (weight_ != nullptr) {
+    const std::int64_t rows = config_.distances > 0 ? std::min(config_.distances, keys) : keys;
+    const Tensor t = scratch.tensor({rows, heads, size}, ctx.compute, tape);
+    Scratch inner(ctx);
+    ops::linear(ctx, sinusoid(ctx, rows, inner), weight_->value, {}, t.reshape({rows, heads * size}));
+    return t;
+  }
+  const std::int64_t rows = table_->shape[0];
+  if (!starts_at_one()) return table_->value.reshape({rows, heads, size});
+  const Tensor t = scratch.tensor({rows + 1, heads, size}, ctx.compute, tape);
+  ops::fill_zero(ctx, t.slice(0, 0, 1));  // no pair reads it, but products do
+  ops::copy(ctx, table_->value, t.slice(0, 1, rows + 1));
+  return t;
+}
+
+Tensor DistanceTerm::gradient_for(Context& ctx, const Tensor& table, Scratch& scratch) const {
+  if (!table.given()) return {};
+  if (weight_ == nullptr && !starts_at_one()) return table_->gradient.reshape(table.shape());
+  const Tensor gradient = scratch.tensor(table.shape(), ctx.exact);
+  ops::fill_zero(ctx, gradient);
+  return gradient;
+}
+
+void DistanceTerm::add_gradient(Context& ctx, const Tensor& gradient) const {
+  if (!gradient.given() || (weight_ == nullptr && !starts_at_one())) return;
+  const std::int64_t rows = gradient.size(0);
+  if (weight_ == nullptr) return ops::run(ctx, kernels::AddArgs{gradient.slice(0, 1, rows), table_->gradient});
+  Scratch scratch(ctx);
+  const Tensor flat = gradient.reshape({rows, gradient.count() / rows});
+  const Tensor rounded = ctx.compute == ctx.exact ? flat : scratch.tensor(flat.shape(), ctx.compute);
+  if (ctx.compute != ctx.exact) ops::copy(ctx, flat, rounded);
+  ops::linear_backward_weight(ctx, rounded, sinusoid(ctx, rows, scratch), weight_->gradient, {});
+}
+
+}  // namespace longstride
