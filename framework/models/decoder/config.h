@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/layers/distance_config.h"
 #include "framework/models/model_config.h"
 #include "kernels/activation/activation.h"
 #include "kernels/attention/pattern/pattern.h"
@@ -35,9 +36,12 @@ struct DecoderConfig : ModelConfig {
   double feed_forward_ratio = 4.0;  // inner width = feed_forward_ratio * width
   double dropout = 0;
   Positions positions = Positions::attention;
-  double rotary_base = 0;       // above 0: queries and keys are rotated by their position
-  bool query_key_norm = false;  // queries and keys are divided by their root mean square
+  double rotary_base = 0;        // above 0: queries and keys are rotated by their position
+  bool query_key_norm = false;   // queries and keys are divided by their root mean square
+  bool attention_given = false;  // in the recipe; otherwise `distance` is
   kernels::PatternConfig attention;
+  DistanceConfig distance;
+  MemoryConfig memory;
 
   // The form of the blocks and of the two ends; the defaults are the Sparse Transformer's.
   NormOrder norm = NormOrder::pre;
@@ -60,6 +64,11 @@ struct DecoderConfig : ModelConfig {
     return static_cast<std::int64_t>(feed_forward_ratio * static_cast<double>(width) + 0.5);
   }
 
+  // The standard deviation of initial weights: 0.125 / fan_in, as a variance or as a deviation; or the recipe's own.
+  double deviation(double fan_in) const;
+  // The two projections that write to the residual stream start smaller, by 1 / sqrt(2 N) (section 5.2).
+  double shrink() const;
+
   // Whether a block, embedding and output are the Sparse Transformer's, but for the tie.
   bool has_default_form() const {
     return norm == NormOrder::pre && activation == kernels::Activation::sigmoid_gelu && attention_bias &&
@@ -76,6 +85,7 @@ struct DecoderConfig : ModelConfig {
   std::string summary() const override;
   std::vector<RecomputePolicy> recompute_policies() const override;
   std::vector<std::string> toy_overrides() const override;
+  bool remembers() const override { return memory.length > 0; }
 };
 
 const Choices<kernels::PartKind>& part_names();  // in recipes

@@ -9,12 +9,8 @@
 #include <vector>
 
 #include "framework/layers/attention_branch.h"
-#include "framework/layers/embedding.h"
-#include "framework/layers/feed_forward_branch.h"
-#include "framework/layers/residual_stream.h"
-#include "framework/models/decoder/config.h"
+#include "framework/models/decoder/trunk.h"
 #include "framework/models/model.h"
-#include "framework/ops/cross_entropy.h"
 
 namespace longstride {
 
@@ -50,33 +46,14 @@ class Decoder : public Model,
                 std::int64_t count) const override;
 
  private:
-  struct Block {
-    std::shared_ptr<const LayerNorm> attention_norm, feed_forward_norm;
-    std::shared_ptr<const AttentionBranch> attention;
-    std::shared_ptr<const FeedForwardBranch> feed_forward;
-  };
-  void add_block(std::int64_t layer);
+  std::shared_ptr<const AttentionBranch> make_attention(std::int64_t layer, const std::string& name);
   generation::Weights generation_weights(const ResidualStream::Caches& caches) const;
-  // The variance (or standard deviation) 0.125 / fan_in of every weight, as a standard deviation; or the recipe's own.
-  double deviation(double fan_in) const;
-  // The positions of each sequence that this rank holds in a step or an evaluation.
-  struct RankSpan {
-    std::int64_t first = 0;
-    Tensor targets, weights;  // (batch, seq / ranks)
-  };
-  RankSpan span_of(const Context& ctx, const Batch& batch, const Tensor& losses) const;
-  // The loss of `hidden`, without gradients.
-  ops::CrossEntropy head(const Tensor& hidden, const RankSpan& here, const Tensor& losses) const;
 
   DecoderConfig config_;
   ParameterSet parameters_;
   std::shared_ptr<const AttentionPlans> plans_;
-  std::unique_ptr<EmbeddingLayer> embedding_;
-  std::vector<Block> blocks_;
-  std::shared_ptr<const LayerNorm> final_norm_;  // null with post-norm
-  std::unique_ptr<ResidualStream> stream_;
-  Parameter* output_ = nullptr;       // the token table if the two are tied
-  Parameter* output_bias_ = nullptr;  // null without one
+  std::vector<std::shared_ptr<const AttentionBranch>> attention_;  // the blocks' own
+  DecoderTrunk trunk_;
 };
 
 }  // namespace longstride

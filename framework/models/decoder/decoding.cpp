@@ -2,7 +2,6 @@
 #include "framework/core/errors.h"
 #include "framework/models/decoder/decoder.h"
 #include "framework/models/decoder/generate/generate.h"
-#include "framework/ops/linear.h"
 
 namespace longstride {
 namespace {
@@ -48,13 +47,13 @@ generation::Weights Decoder::generation_weights(const ResidualStream::Caches& ca
   const auto value = [](const Parameter& p) { return p.value; };
   const auto master = [](const Parameter& p) { return p.master; };
   generation::Weights w;
-  w.embedding = embedding_->tables();
-  w.final_gain = master(final_norm_->gain());
-  w.final_bias = master(final_norm_->bias());
-  w.output = value(*output_);
-  for (std::size_t k = 0; k < blocks_.size(); ++k) {
-    const Block& block = blocks_[k];
-    const Linear &qkv = block.attention->query_key_value(), &output = block.attention->output();
+  w.embedding = trunk_.embedding().tables();
+  w.final_gain = master(trunk_.final_norm()->gain());
+  w.final_bias = master(trunk_.final_norm()->bias());
+  w.output = value(trunk_.output());
+  for (std::size_t k = 0; k < attention_.size(); ++k) {
+    const DecoderTrunk::Block& block = trunk_.blocks()[k];
+    const Linear &qkv = attention_[k]->query_key_value(), &output = attention_[k]->output();
     const Linear &inner = block.feed_forward->inner(), &outer = block.feed_forward->outer();
     const kernels::DecodeCache& cache = attention_cache(caches, k).rows;
     generation::LayerWeights layer;
@@ -80,7 +79,7 @@ generation::Weights Decoder::generation_weights(const ResidualStream::Caches& ca
 std::unique_ptr<DecodingState> Decoder::begin_decoding(Context& ctx, std::int64_t batch, std::int64_t positions) const {
   auto state = std::make_unique<DecoderState>(ctx);
   const std::size_t before = ctx.arena->scratch_used();
-  state->caches = stream_->make_caches(ctx, state->scratch, batch, positions);
+  state->caches = trunk_.stream().make_caches(ctx, state->scratch, batch, positions);
   state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
   if (ctx.device == Device::cpu) return state;
   const generation::ModelShape shape = shape_of(config_, *state, batch, ctx.compute);
@@ -95,15 +94,7 @@ std::unique_ptr<DecodingState> Decoder::begin_decoding(Context& ctx, std::int64_
 
 void Decoder::decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
                      const Tensor& logits) const {
-  const auto& caches = static_cast<DecoderState&>(state).caches;
-  Context quiet = ctx;
-  quiet.step = nullptr;
-  Scratch scratch(quiet);
-  const Tensor h = scratch.tensor({previous.size(0), 1, config_.width}, ctx.residual_dtype());
-  embedding_->decode(quiet, previous, h, position);
-  const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
-  stream_->decode(quiet, h, normed, caches, position);
-  ops::linear(quiet, normed.rows(), output_->value, output_bias_ != nullptr ? output_bias_->master : Tensor{}, logits);
+  trunk_.decode(ctx, static_cast<DecoderState&>(state).caches, position, previous, logits);
 }
 
 bool Decoder::generates(const DecodingState& state) const { return static_cast<const DecoderState&>(state).one_kernel; }

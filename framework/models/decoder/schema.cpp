@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "framework/models/decoder/decoder.h"
+#include "framework/models/decoder/distance_decoder.h"
+#include "framework/models/decoder/distance_schema.h"
 
 namespace longstride {
 namespace {
@@ -95,6 +97,15 @@ void check_key_size(SettingsChecker& check, const DecoderConfig& m) {
                  m.rotary_base, m.key_size());
 }
 
+void check_mechanism(SettingsChecker& check, const DecoderConfig& m, std::int64_t sequence_ranks) {
+  if (check.none_in({"model.attention", "model.distance"}) && m.attention_given == m.distance.given)
+    check.refuse(m.distance.given ? "model.distance" : "model",
+                 "model has {} attention and distance, but must have one of them: {}",
+                 m.distance.given ? "both" : "neither",
+                 m.distance.given ? "remove the other" : "a pattern of the paper, or attention with a distance term");
+  check_distance(check, m, sequence_ranks);
+}
+
 // The power of two nearest to the square root, as section 4.2 of the paper recommends.
 std::int64_t usual_stride(std::int64_t context) {
   return std::int64_t{1} << std::llround(0.5 * std::log2(static_cast<double>(context)));
@@ -112,7 +123,20 @@ const Choices<kernels::PartKind>& part_names() {
   return names;
 }
 
-std::unique_ptr<Model> DecoderConfig::make_model() const { return std::make_unique<Decoder>(*this); }
+double DecoderConfig::deviation(double fan_in) const {
+  if (init_deviation > 0) return init_deviation;
+  const double value = 0.125 / fan_in;
+  return init == InitReading::variance ? std::sqrt(value) : value;
+}
+
+double DecoderConfig::shrink() const {
+  return init_deviation > 0 ? 1.0 : 1.0 / std::sqrt(2.0 * static_cast<double>(layers));
+}
+
+std::unique_ptr<Model> DecoderConfig::make_model() const {
+  if (distance.given) return std::make_unique<DistanceDecoder>(*this);
+  return std::make_unique<Decoder>(*this);
+}
 
 void DecoderConfig::visit(SettingsVisitor& v) {
   v.field("layers", layers, Need::required, ranges::layers);
@@ -130,7 +154,12 @@ void DecoderConfig::visit(SettingsVisitor& v) {
            Choices<InitReading>{{"variance", InitReading::variance}, {"deviation", InitReading::deviation}});
   v.field("init_deviation", init_deviation, Need::optional, ranges::not_negative_real);
   visit_form(v, *this);
-  v.section("attention", Need::required, true, [&] { visit_attention(v, attention); });
+  v.section("attention", Need::optional, !distance.given, [&] {
+    attention_given = true;
+    visit_attention(v, attention);
+  });
+  v.section("distance", Need::optional, distance.given, [&] { visit_distance(v, distance); });
+  v.section("memory", Need::optional, memory.length > 0, [&] { visit_memory(v, memory); });
   v.choice("recompute", recompute, Need::optional, recompute_names());
 }
 
@@ -147,7 +176,8 @@ void DecoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) c
                  "model.feed_forward_ratio is {}, which makes an inner width of {:g}; choose one that makes a whole "
                  "number",
                  feed_forward_ratio, inner);
-  if (check.none_in({"model.attention", "model.heads", "model.layers"})) {
+  check_mechanism(check, *this, sequence_ranks);
+  if (attention_given && check.none_in({"model.attention", "model.heads", "model.layers"})) {
     const std::string problem = kernels::problem_of(attention, heads, layers);
     if (!problem.empty()) check.refuse("model." + problem.substr(0, problem.find(' ')), "model.{}", problem);
   }
@@ -164,6 +194,7 @@ void DecoderConfig::check_training(SettingsChecker& check) const {
   if (check.none_in({"model.dropout"}) && static_cast<float>(dropout) == 1.0F)
     check.refuse("model.dropout", "model.dropout is {}, which is 1 in fp32; set model.dropout: 0.25", dropout);
   if (!check.none_in({"data.context"})) return;
+  if (distance.given) return;
   if (check.none_in({"model.attention.stride"}) && attention.stride > context)
     check.refuse("model.attention.stride",
                  "model.attention.stride is {}, but must be at most data.context, {}; set model.attention.stride: {}, "
@@ -206,7 +237,7 @@ std::vector<std::string> DecoderConfig::toy_overrides() const {
   std::vector<std::string> out = {set("layers", small_pictures ? 4 : 2), set("width", 64),
                                   set("heads", small_pictures ? 2 : 4), set("feed_forward_ratio", 2.0),
                                   set("dropout", 0.0)};
-  if (geometry.rows > 0) return out;
+  if (geometry.rows > 0 || distance.given) return out;
   out.push_back(set("attention.stride", attention.stride / 4));
   if (!attention.summary.empty()) out.push_back(set("attention.summary", 8));
   return out;

@@ -1,0 +1,40 @@
+// A decoder whose attention has a distance term and may look back beyond the segment into a memory: Transformer-XL (Dai
+// et al. 2019), Adaptive-Span (Sukhbaatar et al. 2019) and Longformer's language model (Beltagy et al. 2020), as
+// `model.distance` and `model.memory` set it.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "framework/layers/distance_branch.h"
+#include "framework/models/decoder/trunk.h"
+#include "framework/models/model.h"
+
+namespace longstride {
+
+class DistanceDecoder : public Model {
+ public:
+  explicit DistanceDecoder(const DecoderConfig& config);
+
+  ParameterSet& parameters() override { return parameters_; }
+  std::int64_t context() const override { return config_.context; }
+  std::int64_t vocabulary() const override { return config_.vocabulary; }
+  const StateSet& states() const override { return states_; }
+
+  void losses(Context& ctx, const Batch& batch, const Tensor& losses) const override;
+  void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const override;
+  SequenceCost cost(std::int64_t positions) const override;
+
+ private:
+  std::shared_ptr<const DistanceBranch> make_attention(std::int64_t layer, const std::string& name);
+  DistanceShape shape() const;
+
+  DecoderConfig config_;
+  ParameterSet parameters_;
+  StateSet states_;
+  SharedDistance shared_;
+  std::shared_ptr<const RememberedPositions> remembered_;
+  std::vector<std::shared_ptr<const DistanceBranch>> attention_;  // the blocks' own
+  DecoderTrunk trunk_;
+};
+
+}  // namespace longstride

@@ -1,0 +1,114 @@
+#include "framework/models/decoder/distance_schema.h"
+
+#include <algorithm>
+#include <string>
+
+namespace longstride {
+namespace {
+
+constexpr std::int64_t longest = 1 << 23;  // positions of a memory, a table or a span
+constexpr Range lengths{0, longest, false, false, "0 or a positive number of positions"};
+constexpr Range ramps{1, longest, false, false, "a positive number of positions"};
+constexpr Range initial_spans{0, 1, false, false, "a number from 0 to 1"};
+constexpr std::int64_t most_head_elements = 128;  // kernels/distance_attention
+
+void visit_span(SettingsVisitor& v, LearnedSpans& c) {
+  v.field("longest", c.longest, Need::required, ramps);
+  v.field("ramp", c.ramp, Need::optional, ramps);
+  v.field("initial", c.initial, Need::optional, initial_spans);
+  v.field("loss", c.loss, Need::optional, ranges::not_negative_real);
+}
+
+void check_list(SettingsChecker& check, const char* key, const std::vector<std::int64_t>& values, std::int64_t layers) {
+  if (values.size() > 1 && std::ssize(values) != layers)
+    check.refuse(key, "{} has {} values, but must have one for all layers or one for each of model.layers, {}", key,
+                 values.size(), layers);
+  const auto most = std::max_element(values.begin(), values.end());
+  if (most != values.end() && *most > longest)
+    check.refuse(key, "{} has the value {}, but must have positive whole numbers up to {}", key, *most, longest);
+}
+
+void check_table(SettingsChecker& check, const DecoderConfig& m) {
+  const DistanceConfig& d = m.distance;
+  if (d.table == DistanceTable::learned && d.distances == 0)
+    check.refuse("model.distance.distances",
+                 "model.distance.distances is 0, but a learned table needs a number of rows; set the longest distance");
+  if (d.table == DistanceTable::none && d.distances > 0)
+    check.refuse("model.distance.distances",
+                 "model.distance.distances is {}, but model.distance.table is none; remove one of them", d.distances);
+  if (d.shared_table && d.table != DistanceTable::learned)
+    check.refuse("model.distance.shared_table",
+                 "model.distance.shared_table is true, but only a learned table can be shared; set "
+                 "model.distance.table: learned");
+  if (d.table == DistanceTable::sinusoid && m.width % 2 != 0 && check.none_in({"model.width"}))
+    check.refuse("model.width", "model.width is {}, but sines and cosines need an even one", m.width);
+}
+
+void check_dilation(SettingsChecker& check, const DecoderConfig& m) {
+  const DistanceConfig& d = m.distance;
+  if (d.dilated_heads > m.heads)
+    check.refuse("model.distance.dilated_heads",
+                 "model.distance.dilated_heads is {}, but must be at most model.heads, {}", d.dilated_heads, m.heads);
+  const bool dilated = std::any_of(d.dilation.begin(), d.dilation.end(), [](std::int64_t x) { return x > 1; });
+  if (dilated && d.dilated_heads == 0)
+    check.refuse("model.distance.dilated_heads",
+                 "model.distance.dilated_heads is 0, so model.distance.dilation has no effect; set the number of heads "
+                 "that it applies to");
+}
+
+}  // namespace
+
+void visit_distance(SettingsVisitor& v, DistanceConfig& c) {
+  c.given = true;
+  v.choice(
+      "table", c.table, Need::required,
+      Choices<DistanceTable>{
+          {"none", DistanceTable::none}, {"sinusoid", DistanceTable::sinusoid}, {"learned", DistanceTable::learned}});
+  v.field("shared_table", c.shared_table, Need::optional);
+  v.field("distances", c.distances, Need::optional, lengths);
+  v.choice(
+      "biases", c.biases, Need::optional,
+      Choices<BiasSharing>{{"none", BiasSharing::none}, {"layer", BiasSharing::layer}, {"model", BiasSharing::model}});
+  v.list("window", c.window, Need::optional);
+  v.list("dilation", c.dilation, Need::optional);
+  v.field("dilated_heads", c.dilated_heads, Need::optional, ranges::not_negative);
+  v.field("self", c.self, Need::optional);
+  v.field("dropout", c.dropout, Need::optional, ranges::fraction);
+  v.section("span", Need::optional, c.span.given(), [&] { visit_span(v, c.span); });
+}
+
+void visit_memory(SettingsVisitor& v, MemoryConfig& c) {
+  v.field("length", c.length, Need::required, ramps);
+  v.choice("start", c.start, Need::optional,
+           Choices<MemoryStart>{{"empty", MemoryStart::empty}, {"zeros", MemoryStart::zeros}});
+}
+
+void check_distance(SettingsChecker& check, const DecoderConfig& m, std::int64_t sequence_ranks) {
+  if (!m.distance.given) {
+    if (m.memory.length > 0 && check.none_in({"model.memory"}))
+      check.refuse("model.memory", "model.memory is read by attention with model.distance, which this recipe lacks");
+    return;
+  }
+  if (!check.none_in({"model.distance", "model.memory", "model.heads", "model.layers"})) return;
+  check_list(check, "model.distance.window", m.distance.window, m.layers);
+  check_list(check, "model.distance.dilation", m.distance.dilation, m.layers);
+  check_dilation(check, m);
+  check_table(check, m);
+  if (m.positions == Positions::attention)
+    check.refuse(
+        "model.positions",
+        "model.positions is attention, whose tables follow the stride of a pattern, which model.distance lacks; "
+        "set model.positions: none");
+  if (check.none_in({"model.width", "model.key_ratio"}) &&
+      std::max({m.key_size(), m.value_size(), m.heads}) > most_head_elements)
+    check.refuse("model.distance",
+                 "model.distance takes up to {} heads of up to {} elements, but this model has {} with keys of {} and "
+                 "values of {}",
+                 most_head_elements, most_head_elements, m.heads, m.key_size(), m.value_size());
+  if (sequence_ranks > 1 && check.none_in({"parallel.sequence_ranks"}))
+    check.refuse("parallel.sequence_ranks",
+                 "parallel.sequence_ranks is {}, but attention with model.distance reads whole sequences; set it to 1",
+                 sequence_ranks);
+}
+
+}  // namespace longstride
