@@ -93,6 +93,8 @@ inline std::vector<double> decoded(const std::vector<std::byte>& raw, Dtype dtyp
     values[i] = dtype == Dtype::f64             ? get(double{}, i)
                 : dtype == Dtype::f32           ? static_cast<double>(get(float{}, i))
                 : dtype == Dtype::u16           ? static_cast<double>(get(std::uint16_t{}, i))
+                : dtype == Dtype::i32           ? static_cast<double>(get(std::int32_t{}, i))
+                : dtype == Dtype::i64           ? static_cast<double>(get(std::int64_t{}, i))
                 : kernels::bytes_of(dtype) == 2 ? value_of(get(std::uint16_t{}, i), dtype)
                                                 : static_cast<double>(get(std::uint8_t{}, i));
   return values;
