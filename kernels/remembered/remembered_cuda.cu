@@ -1,4 +1,5 @@
 #include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/vector.cuh"
 #include "kernels/remembered/remembered.h"
 
 namespace longstride::kernels::cuda {
