@@ -32,8 +32,8 @@ def shifted(by_distance, memory):
     return padded[..., 1:, :].reshape(*rest, n, keys)
 
 
-def waves(distances, width, device="cuda"):
-    rates = 10000.0 ** (-torch.arange(0, width, 2, device=device) / width)
+def waves(distances, width):
+    rates = 10000.0 ** (-torch.arange(0, width, 2) / width)
     angles = distances[:, None].float() * rates
     return torch.cat([angles.sin(), angles.cos()], -1)
 
