@@ -145,7 +145,7 @@ class ToyModel {
   }
 
   // Sum of losses of these tokens (batch, seq) and, added to gradients(), its gradient.
-  double loss_and_gradients(std::vector<std::uint8_t>& tokens, std::int64_t batch) {
+  double loss_and_gradients(const std::vector<std::uint8_t>& tokens, std::int64_t batch) {
     std::vector<T> losses(tokens.size());
     with_batch(tokens, batch, [&](const Batch& rows, const Shape& shape) {
       const Tensor out(losses.data(), kernels::DtypeOf<T>::value, shape);
@@ -155,7 +155,7 @@ class ToyModel {
     for (T x : losses) total += static_cast<double>(x);
     return total;
   }
-  std::vector<T> losses(std::vector<std::uint8_t>& tokens, std::int64_t batch) {
+  std::vector<T> losses(const std::vector<std::uint8_t>& tokens, std::int64_t batch) {
     std::vector<T> losses(tokens.size());
     with_batch(tokens, batch, [&](const Batch& rows, const Shape& shape) {
       const Tensor out(losses.data(), kernels::DtypeOf<T>::value, shape);
@@ -163,6 +163,20 @@ class ToyModel {
     });
     return losses;
   }
+
+  // Rows read these tokens (batch, seq): later calls with as many rows continue them, with what they remember. Without
+  // states nothing changes, and rows start anew.
+  void remember(const std::vector<std::uint8_t>& tokens, std::int64_t batch) {
+    if (model_->states().empty()) return;
+    losses(tokens, batch);
+    remembered_ = kept_;
+    before_.clear();
+    const auto length = static_cast<std::ptrdiff_t>(tokens.size()) / batch;
+    for (std::int64_t r = 0; r < batch; ++r) before_.push_back(tokens[static_cast<std::size_t>((r + 1) * length - 1)]);
+  }
+  void forget() { before_.clear(); }
+  // What the rows of the last call remember: every state, one after another.
+  const std::vector<T>& kept() const { return kept_; }
 
   Model& model() { return *model_; }
   Context& context() { return ctx_; }
@@ -172,26 +186,31 @@ class ToyModel {
   std::size_t used() const { return used_; }
 
  private:
-  // The tokens in the fields that the model reads; every row starts a stream and remembers nothing.
+  // The tokens in the fields that the model reads. Rows start a stream unless they continue what remember() read.
   template <class F>
   void with_batch(const std::vector<std::uint8_t>& tokens, std::int64_t count, F&& f) {
     const Shape shape = {count, static_cast<std::int64_t>(tokens.size()) / count};
     const BatchLayout layout(model_->fields(), count, shape[1]);
     std::vector<std::byte> block(layout.bytes());
     const Batch rows = layout.at(block.data());
-    for (std::int64_t r = 0; r < count; ++r) write_row(rows, r, tokens.data() + r * shape[1], 0, true);
-    std::vector<T> states(static_cast<std::size_t>(2 * count * model_->states().row_size()), T{});
-    if (!states.empty()) {
-      const std::int64_t half = static_cast<std::int64_t>(states.size()) / 2;
-      const Tensor both(states.data(), kernels::DtypeOf<T>::value, {2, half});
+    const bool starts = std::ssize(before_) != count;
+    for (std::int64_t r = 0; r < count; ++r)
+      write_row(rows, r, tokens.data() + r * shape[1], starts ? 0 : before_[static_cast<std::size_t>(r)], starts);
+    const std::int64_t half = count * model_->states().row_size();
+    std::vector<T> states(static_cast<std::size_t>(2 * half), T{});
+    if (!starts) std::copy(remembered_.begin(), remembered_.end(), states.begin());
+    const Tensor both(states.data(), kernels::DtypeOf<T>::value, {2, half});
+    if (half > 0)
       ctx_.state = RowStates(count, both.slice(0, 0, 1).reshape({half}), both.slice(0, 1, 2).reshape({half}));
-    }
     f(rows, shape);
     ctx_.state = {};
+    kept_.assign(states.begin() + half, states.end());
   }
 
   std::unique_ptr<Model> model_;
   std::vector<T> values_, gradients_;
+  std::vector<T> remembered_, kept_;
+  std::vector<std::uint8_t> before_;  // each row's last byte; empty: rows start a stream
   std::vector<std::byte> memory_;
   Context ctx_;
   std::size_t planned_ = 0, used_ = 0;

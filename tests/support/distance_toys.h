@@ -1,0 +1,105 @@
+// Small decoders whose attention has a distance term (`model.distance`), as systems set it.
+#pragma once
+#include <vector>
+
+#include "tests/support/model_properties.h"
+
+namespace longstride::test {
+
+// A kind of its own for tests that are written once for every kind of model.
+struct DistanceToy : DecoderConfig {
+  explicit DistanceToy(const DecoderConfig& config) : DecoderConfig(config) {}
+};
+
+inline DistanceToy distance_toy(const DecoderConfig& form) {
+  DistanceToy c(form);
+  c.positions = Positions::none;
+  c.rotary_base = 0;
+  c.distance.given = true;
+  return c;
+}
+
+// Transformer-XL's: post-norm blocks, one pair of biases for all layers, a memory as long as a segment.
+inline DistanceToy transformer_xl_toy() {
+  DistanceToy c = distance_toy(forms_of(toy_config()).front().config);
+  c.context = 13;
+  c.memory.length = 13;
+  c.distance.table = DistanceTable::sinusoid;
+  c.distance.biases = BiasSharing::model;
+  c.distance.dropout = 0.2;
+  return c;
+}
+
+// Longformer's: pre-norm blocks, windows that grow with the layer, of which some heads read every second or third key.
+inline DistanceToy longformer_toy() {
+  DecoderConfig form = toy_config();
+  form.activation = kernels::Activation::gelu;
+  form.attention_bias = false;
+  DistanceToy c = distance_toy(form);
+  c.layers = 3;
+  c.distance.biases = BiasSharing::model;
+  c.distance.window = {4, 5, 7};
+  c.distance.dilation = {1, 2, 3};
+  c.distance.dilated_heads = 1;
+  return c;
+}
+
+// The house's: pre-norm blocks with rotated and normalised queries and keys, which need no table.
+inline DistanceToy house_toy() {
+  DistanceToy c = distance_toy(toy_config());
+  c.context = 13;
+  c.memory.length = 13;
+  c.rotary_base = 10000;
+  c.query_key_norm = true;
+  c.distance.table = DistanceTable::none;
+  c.distance.biases = BiasSharing::none;
+  return c;
+}
+
+inline std::vector<NamedConfig<DistanceToy>> distance_toys() {
+  DistanceToy clamped = transformer_xl_toy();
+  clamped.memory.length = 20;
+  clamped.distance.distances = 9;
+  DistanceToy no_memory = transformer_xl_toy();
+  no_memory.memory.length = 0;
+  DistanceToy remembering_windows = longformer_toy();
+  remembering_windows.context = 11;
+  remembering_windows.memory.length = 9;
+  remembering_windows.distance.biases = BiasSharing::layer;
+  DistanceToy learned = distance_toy(toy_config());
+  learned.context = 13;
+  learned.memory = {.length = 7, .start = MemoryStart::zeros};
+  learned.distance.table = DistanceTable::learned;
+  learned.distance.distances = 8;
+  DistanceToy shared = learned;
+  shared.memory.length = 16;
+  shared.distance.biases = BiasSharing::none;
+  shared.distance.shared_table = true;
+  shared.distance.self = false;
+  shared.distance.window = {9};
+  DistanceToy forgetful_house = house_toy();
+  forgetful_house.memory.length = 0;
+  return {{"transformer_xl", transformer_xl_toy()},        {"transformer_xl_clamped", clamped},
+          {"transformer_xl_without_memory", no_memory},    {"longformer", longformer_toy()},
+          {"longformer_with_memory", remembering_windows}, {"learned_table", learned},
+          {"shared_table_without_self", shared},           {"house", house_toy()},
+          {"house_without_memory", forgetful_house}};
+}
+
+template <>
+struct Toys<DistanceToy> {
+  static std::vector<NamedConfig<DistanceToy>> configs() { return distance_toys(); }
+  static std::vector<DistanceToy> recompute_policies(const DistanceToy& config) {
+    std::vector<DistanceToy> all(4, config);
+    all[1].recompute = Recompute::selective;
+    all[2].recompute = Recompute::block;
+    all[3].recompute = Recompute::attention_and_feed_forward;
+    return all;
+  }
+  static DistanceToy without_dropout(DistanceToy config) {
+    config.dropout = config.distance.dropout = 0;
+    return config;
+  }
+};
+
+}  // namespace longstride::test
