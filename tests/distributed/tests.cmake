@@ -2,14 +2,14 @@
 # world may have size 1.
 set(ranks_source ${CMAKE_CURRENT_LIST_DIR})
 add_executable(test_distributed ${ranks_source}/main.cpp ${ranks_source}/communicator_test.cpp
-  ${ranks_source}/checkpoint_test.cpp ${ranks_source}/training_test.cpp)
+  ${ranks_source}/checkpoint_test.cpp ${ranks_source}/training_test.cpp ${ranks_source}/streams_test.cpp)
 add_executable(test_distributed_failure ${ranks_source}/failure.cpp)
 foreach(target test_distributed test_distributed_failure)
   longstride_flags(${target})
   target_link_libraries(${target} PRIVATE longstride_train)
   add_dependencies(fast_tests ${target})
 endforeach()
-target_link_libraries(test_distributed PRIVATE GTest::gtest)
+target_link_libraries(test_distributed PRIVATE longstride_datasets GTest::gtest)
 
 # More ranks than cores, as root in a container, and no core bound: this is a test, not a benchmark.
 set(ranks_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
@@ -32,7 +32,7 @@ if(LONGSTRIDE_NCCL)
   foreach(ranks 1 2 4)
     add_test(NAME distributed.gpus_${ranks}
       COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:test_distributed>
-        --gtest_brief=1 --gtest_filter=TrainingOnRanks.*)
+        --gtest_brief=1 --gtest_filter=TrainingOnRanks.*:StreamsOnRanks.*)
     longstride_on_ranks(distributed.gpus_${ranks})
     set_tests_properties(distributed.gpus_${ranks} PROPERTIES LABELS "gpu;multi_gpu" TIMEOUT 300
       SKIP_REGULAR_EXPRESSION "fewer GPUs than ranks"

@@ -3,23 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 
-#include "framework/comm/collectives.h"
 #include "framework/train/evaluate/evaluator.h"
 #include "framework/train/step/training_step.h"
-#include "tests/distributed/world.h"
+#include "tests/distributed/devices.h"
 #include "tests/support/toy_model.h"
 
 namespace longstride::testing {
 namespace {
-
-bool on_gpus() {
-  const char* device = std::getenv("LONGSTRIDE_TEST_DEVICE");
-  return device != nullptr && std::strcmp(device, "gpu") == 0;
-}
-Device device() { return on_gpus() ? Device::cuda : Device::cpu; }
 
 // Four layers, several buckets, and heads and positions that two, three or four ranks divide.
 DecoderConfig model_config(kernels::Integration integration = kernels::Integration::merged) {
@@ -104,16 +95,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(sum);
 }
 
-class TrainingOnRanks : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!on_gpus()) return;
-    const bool enough = device_count() >= world().local_size() && built_with_nccl();
-    if (world().any(!enough)) GTEST_SKIP() << "fewer GPUs than ranks, or no NCCL";
-    choose_gpu(world());
-  }
-  std::unique_ptr<Communicator> alone_ = make_single_communicator();
-};
+class TrainingOnRanks : public OnRanks {};
 
 // Compares training on one rank with training on all, for some steps.
 void expect_one_ranks_training(const TrainConfig& train, Communicator& alone, const DecoderConfig& config) {

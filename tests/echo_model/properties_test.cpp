@@ -1,28 +1,8 @@
 // The properties of every model, on one that remembers.
-#include "tests/echo_model/echo.h"
-#include "tests/support/model_properties.h"
+#include "tests/echo_model/toys.h"
 
 namespace longstride::test {
 
-template <>
-struct Toys<EchoConfig> {
-  static std::vector<NamedConfig<EchoConfig>> configs() {
-    EchoConfig config;
-    config.context = 13;
-    config.width = 8;
-    EchoConfig deep = config;
-    deep.layers = 3;
-    deep.delay = 4;
-    EchoConfig late = config;
-    late.delay = 20;  // more than a window
-    return {{"shallow", config}, {"deep", deep}, {"late", late}};
-  }
-  static std::vector<EchoConfig> recompute_policies(const EchoConfig& config) {
-    std::vector<EchoConfig> all(2, config);
-    all[1].recompute = true;
-    return all;
-  }
-};
 INSTANTIATE_TYPED_TEST_SUITE_P(Echo, ModelProperties, EchoConfig);
 
 }  // namespace longstride::test

@@ -1,0 +1,132 @@
+// Training of a model that remembers, on rows that are read in order.
+#pragma once
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datasets/dataset.h"
+#include "framework/models/model_config.h"
+#include "framework/train/step/training_step.h"
+#include "tests/support/save_checkpoint.h"
+#include "tests/support/toy_model.h"
+
+namespace longstride::test {
+
+class Text : public SequenceSet {
+ public:
+  explicit Text(std::int64_t bytes) : bytes_(toy_tokens(bytes)) {}
+  std::int64_t sequences() const override { return 1; }
+  std::int64_t length(std::int64_t) const override { return static_cast<std::int64_t>(bytes_.size()); }
+  void read(std::int64_t, std::int64_t offset, std::int64_t length, std::uint8_t* out) const override {
+    std::copy_n(bytes_.begin() + offset, length, out);
+  }
+
+ private:
+  std::vector<std::uint8_t> bytes_;
+};
+
+constexpr std::int64_t windows_of_stream = 5;  // of a row; its part of the text has some bytes more
+
+// With a learning rate of `still` no weight changes, so what rows remember follows from the data alone.
+constexpr double still = 1e-37;
+
+inline TrainConfig stream_training(std::int64_t micro = 0, double lr = 1e-2, std::int64_t rows = 4) {
+  TrainConfig c;
+  c.steps = 20;
+  c.global_batch = rows;
+  c.micro_batch = micro;
+  c.lr = lr;
+  c.weight_decay = 0;
+  c.warmup = 2;
+  return c;
+}
+
+class StreamRun {
+ public:
+  // This rank's part of the run; by itself without `ranks`.
+  StreamRun(const TrainConfig& settings, const ModelConfig& config, Device device = Device::cpu,
+            Communicator* ranks = nullptr)
+      : train(settings),
+        model(config.make_model()),
+        alone_(make_single_communicator()),
+        comm(ranks != nullptr ? *ranks : *alone_),
+        source(make_stream_source(std::make_shared<Text>(train.global_batch * (windows_of_stream * config.context + 7)),
+                                  config.context, train.global_batch, "text")),
+        step(*model, train, comm, device) {}
+
+  void go(std::int64_t steps) {
+    const BatchLayout& layout = step.state().layout();
+    std::vector<std::uint8_t> block(layout.bytes());
+    for (const std::int64_t end = step.step() + steps; step.step() < end;) {
+      source->read(step.step(), train.global_batch, first_row(), layout.at(block.data()));
+      step.run(block.data());
+    }
+  }
+  // What this rank's rows remember, in host memory.
+  class States {
+   public:
+    States(std::int64_t rows, std::vector<float> values) : rows_(rows), values_(std::move(values)) {}
+    RowStates rows() {
+      const Tensor host(values_.data(), Dtype::f32, {static_cast<std::int64_t>(values_.size())});
+      return {rows_, host, host};
+    }
+    const std::vector<float>& values() const { return values_; }
+
+   private:
+    std::int64_t rows_;
+    std::vector<float> values_;
+  };
+  States states() { return {step.state().states.count(), to_host(step.state().states.all_now())}; }
+  std::vector<float> values() { return states().values(); }
+  std::string remembered() { return bytes_of(values()); }
+  // That of rows [begin, end) of this rank's, state by state.
+  std::string remembered(std::int64_t begin, std::int64_t end) {
+    States all = states();
+    std::string out;
+    for (const State& state : model->states().all()) {
+      const Tensor t = all.rows().slice(begin, end).now(state);
+      out.append(t.as<const char>(), t.bytes());
+    }
+    return out;
+  }
+  // And every bit of what a checkpoint would hold besides.
+  std::string bits() {
+    std::string all = remembered();
+    step.with_host_tensors([&](const TrainingTensors& t) {
+      for (const Tensor& flat : {t.masters, t.m, t.v}) all.append(flat.as<char>(), flat.bytes());
+    });
+    return all;
+  }
+  std::vector<float> gradients() { return to_host(step.state().gradients); }
+  void save(const std::string& run) {
+    CheckpointState state;
+    step.describe(step.report(), state);
+    step.with_host_tensors([&](const TrainingTensors& t) { save_checkpoint(run, state, t, 0); });
+  }
+  std::int64_t first_row() const { return step.batching().group_of(comm.rank()) * step.batching().per_rank; }
+
+  TrainConfig train;
+  std::unique_ptr<Model> model;
+
+ private:
+  static std::string bytes_of(const std::vector<float>& x) {
+    return {reinterpret_cast<const char*>(x.data()), x.size() * sizeof(float)};
+  }
+  std::vector<float> to_host(const Tensor& flat) {
+    std::vector<float> host(static_cast<std::size_t>(flat.count()));
+    step.report();
+    step.queue().copy_to_host(host.data(), flat.data(), flat.bytes());
+    step.queue().synchronize();
+    return host;
+  }
+
+  std::unique_ptr<Communicator> alone_;
+
+ public:
+  Communicator& comm;
+  std::unique_ptr<BatchSource> source;
+  TrainingStep step;
+};
+
+}  // namespace longstride::test
