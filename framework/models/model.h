@@ -33,6 +33,8 @@ class Model {
   virtual std::int64_t vocabulary() const = 0;
   // What its layers keep from step to step, an instance of which is in the context; empty for most models.
   virtual const StateSet& states() const;
+  // After how many steps from a stream's start its rows remember as much as they can: then a step takes longest.
+  virtual std::int64_t warm_up_steps() const { return 0; }
   // What it reads: by default tokens, and if it has states, targets and starts.
   virtual BatchFields fields() const;
 

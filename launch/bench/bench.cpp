@@ -64,8 +64,14 @@ std::size_t steps_to_time(const Bench& b, double milliseconds_of_one) {
   return static_cast<std::size_t>(std::min<double>(b.options.steps, std::max(3.0, fit)));
 }
 
+// Steps until rows remember as much as they can.
+void warm_up(Bench& b) {
+  for (std::int64_t i = 0; i < b.model.warm_up_steps(); ++i) b.step.run(b.rows.data());
+}
+
 // Three steps are not timed: the first loads kernels, the second captures the graph, the third warms up the GPU.
 void time_on_gpu(Bench& b) {
+  warm_up(b);
   StepTimer third;
   for (int i = 0; i < 3; ++i) b.step.run(b.rows.data(), i == 2 ? &third : nullptr);
   b.step.report();
@@ -88,6 +94,7 @@ void time_on_gpu(Bench& b) {
 }
 
 void time_on_cpu(Bench& b) {
+  warm_up(b);
   const Clock::time_point first = Clock::now();
   b.step.run(b.rows.data());
   const std::size_t steps = steps_to_time(b, milliseconds_since(first));

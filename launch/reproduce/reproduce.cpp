@@ -227,7 +227,8 @@ double Reproduction::seconds_per_step(Recipe recipe, int steps) {
   TrainingStep step(*model, recipe.train, *session_.comm, device_);
   const std::vector<std::uint8_t> rows = random_rows(step.state().layout());
   step.start();
-  for (int i = 0; i < 3; ++i) step.run(rows.data());  // to load kernels, capture the graph and warm up
+  // To load kernels, capture the graph and warm up, and until rows remember as much as they can.
+  for (std::int64_t i = 0; i < 3 + model->warm_up_steps(); ++i) step.run(rows.data());
   step.report();
   const Clock::time_point begin = Clock::now();
   for (int i = 0; i < steps; ++i) step.run(rows.data());

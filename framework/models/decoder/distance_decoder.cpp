@@ -41,6 +41,10 @@ void DistanceDecoder::loss_and_gradients(Context& ctx, const Batch& batch, doubl
   remembered_->add(ctx, batch.tokens.size(1));
 }
 
+std::int64_t DistanceDecoder::warm_up_steps() const {
+  return (config_.memory.length + config_.context - 1) / config_.context;
+}
+
 // Pairs as if the memory were full and every span the longest.
 SequenceCost DistanceDecoder::cost(std::int64_t positions) const {
   SequenceCost cost;

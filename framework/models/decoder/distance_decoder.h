@@ -19,6 +19,7 @@ class DistanceDecoder : public Model {
   std::int64_t context() const override { return config_.context; }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   const StateSet& states() const override { return states_; }
+  std::int64_t warm_up_steps() const override;
 
   void losses(Context& ctx, const Batch& batch, const Tensor& losses) const override;
   void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const override;
