@@ -34,6 +34,15 @@ class GradientWatcher {
   virtual void complete_from(const Parameter& first) = 0;
 };
 
+// Losses that a model adds to the mean loss of its predictions (Model::auxiliary_losses), as one micro-batch has them.
+// Like the main one, they are multiplied by Context::loss_scale before gradients are taken, but not where they are
+// reported.
+struct AuxiliaryLosses {
+  Tensor sums;       // (names) f64 in device memory: the micro-batch adds its share of each. Absent: none is computed
+  double share = 1;  // of the global batch that is in this micro-batch: what a mean over its rows is multiplied by
+  bool once = true;  // whether losses of parameters alone are added here: in one micro-batch of a step, on one rank
+};
+
 struct Context {
   Device device = Device::cpu;
   Arena* arena = nullptr;
@@ -50,6 +59,7 @@ struct Context {
                                // it, so that the masks do not depend on the number of ranks or on accumulation. With a
                                // group it counts runs of positions instead, `size` per sequence
   RowStates state;             // of the micro-batch's rows; absent: the model has none
+  AuxiliaryLosses auxiliary;   // absent outside training and if the model has none
   SequenceGroup* group = nullptr;  // null: this rank holds whole sequences. Otherwise it takes one sequence at a time
   GradientWatcher* watcher = nullptr;  // null: not needed
 

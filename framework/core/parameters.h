@@ -9,6 +9,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@ struct Init {
   double constant = 0;   // otherwise
 };
 
+// Between which numbers a parameter stays: every update ends with it.
+struct Limits {
+  double low = 0, high = 1;
+};
+
 struct Parameter {
   std::string name;
   Shape shape;
@@ -32,6 +38,7 @@ struct Parameter {
   Tensor gradient;          // accumulated, never overwritten, by backward
   // For a layer's matrix: the row counts of the linear maps stacked in it. Empty for a table, the output and vectors.
   std::vector<std::int64_t> stacked = {};
+  std::optional<Limits> limits = {};
 
   bool decays() const { return shape.rank >= 2; }
 };

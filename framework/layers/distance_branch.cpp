@@ -5,6 +5,7 @@
 #include "framework/ops/linear.h"
 #include "framework/ops/run.h"
 #include "kernels/copy_rows/copy_rows.h"
+#include "kernels/sum_loss/sum_loss.h"
 
 namespace longstride {
 
@@ -25,7 +26,9 @@ DistanceBranch::DistanceBranch(ParameterSet& parameters, StateSet& states, const
       output_(parameters, name + ".output", config.shape.heads * config.value_size, config.shape.width,
               config.output_deviation, config.biased),
       memory_(states, name, config.shape.width, config.memory),
-      remembered_(std::move(remembered)) {}
+      remembered_(std::move(remembered)) {
+  if (span_ != nullptr) span_->limits = Limits{0, 1};
+}
 
 Tensor DistanceBranch::keys(const Tensor& kv) const {
   return kv.slice(-1, 0, query_width()).split_last(config_.shape.heads, config_.shape.key_size);
@@ -126,6 +129,15 @@ kernels::DistanceScores DistanceBranch::scores(const Context& ctx, const Saved& 
                  .step = ctx.step,
                  .first_sequence = ctx.first_row};
   return s;
+}
+
+void DistanceBranch::add_span_loss(Context& ctx, double factor, const Tensor& loss) const {
+  const double longest = static_cast<double>(config_.distance.span.longest);
+  ops::run(ctx, kernels::SumLossArgs{.x = span_->master,
+                                     .gradient = span_->gradient,
+                                     .loss = loss,
+                                     .factor = factor * longest / static_cast<double>(config_.shape.heads),
+                                     .loss_scale = ctx.loss_scale});
 }
 
 DistanceBranch::Attended DistanceBranch::attend(Context& ctx, const Saved& in, Scratch& scratch, Tape* tape) const {

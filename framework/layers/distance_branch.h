@@ -46,6 +46,9 @@ class DistanceBranch : public Branch {
   // Pairs of all heads of one sequence, as if no key were hidden.
   std::int64_t pairs(const Tensor& q, const Tensor& k) const;
   const Parameter* span() const { return span_; }  // null without learned spans
+  // Adds the layer's part of the spans' loss, factor * longest * mean of the heads' spans, to `loss` (1) f64, and its
+  // gradient.
+  void add_span_loss(Context& ctx, double factor, const Tensor& loss) const;
   const DistanceBranchConfig& config() const { return config_; }
 
  private:

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "framework/core/batch.h"
 #include "framework/core/context.h"
@@ -35,13 +37,17 @@ class Model {
   virtual const StateSet& states() const;
   // After how many steps from a stream's start its rows remember as much as they can: then a step takes longest.
   virtual std::int64_t warm_up_steps() const { return 0; }
+  // Names of the losses that it adds to the mean loss of its predictions, each with a coefficient of its own. They are
+  // reported by name, apart from that loss, and have no part in evaluation.
+  virtual std::vector<std::string> auxiliary_losses() const { return {}; }
   // What it reads: by default tokens, and if it has states, targets and starts.
   virtual BatchFields fields() const;
 
   // The loss -log p(x_i | x_<i) in nats at every position, multiplied by its weight: batch (batch, seq), losses (batch,
   // seq) of the exact type, seq <= context(). No dropout.
   virtual void losses(Context& ctx, const Batch& batch, const Tensor& losses) const = 0;
-  // The same with dropout; also adds scale * d(sum of losses) to every parameter's gradient.
+  // The same with dropout; also adds scale * d(sum of losses) to every parameter's gradient, and the auxiliary losses
+  // and their gradients as Context::auxiliary tells.
   virtual void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const = 0;
 
   virtual SequenceCost cost(std::int64_t positions) const = 0;

@@ -47,6 +47,8 @@ OptimizerParts optimizer_parts(const ParameterSet& parameters, const Optimizer::
   if (config.kind == OptimizerKind::adagrad && config.tensor_clip > 0)
     for (const FactoredMatrix& m : factored_matrices(parameters))
       parts.tensors.push_back({m.begin, m.rows * m.columns});
+  for (const Parameter& p : parameters.all())
+    if (p.limits) parts.limited.push_back({{p.offset, p.shape.count()}, *p.limits});
   return parts;
 }
 
@@ -60,6 +62,9 @@ Optimizer::Optimizer(const Config& config, const State& state, const std::vector
   std::int64_t count = 0, decayed = 0, matrices = 0;
   for (const FlatRange& range : ranges) {
     if (range.count > 0) divide(updated_.emplace_back(Updated{range, count}), parts.orthogonalised);
+    for (const LimitedRange& limited : parts.limited)
+      if (const FlatRange part = common(range, limited.range); part.count > 0)
+        limited_.push_back({part, limited.limits});
     if (range.decays) decayed = range.end();
     count += range.count;
   }
@@ -178,9 +183,21 @@ void Optimizer::update(Context& ctx, const Tensor& weights, const Tensor& gradie
               {config_.epsilon, config_.decay_rate, config_.clip_threshold, config_.beta1, config_.weight_decay,
                config_.scale_parameter},
               scalars());
-  if (ctx.planning() || config_.ema == 0) return;
+  if (ctx.planning()) return;
+  limit(ctx, flat);
+  if (config_.ema == 0) return;
   for (const Updated& part : updated_)
     ops::run(ctx, kernels::AverageArgs{part.range.of(weights), part.state_of(state_.ema), config_.ema, scalars()});
+}
+
+// Before the running average, which so stays within the limits as well.
+void Optimizer::limit(Context& ctx, const FlatTensors& flat) const {
+  for (const LimitedRange& part : limited_)
+    ops::run(ctx,
+             kernels::ClampArgs{.x = part.range.of(flat.weights),
+                                .rounded = flat.low_precision.given() ? part.range.of(flat.low_precision) : Tensor{},
+                                .low = part.limits.low,
+                                .high = part.limits.high});
 }
 
 void Optimizer::adam(Context& ctx, const Updated& part, const FlatTensors& flat) const {

@@ -17,11 +17,18 @@
 
 namespace longstride {
 
-// What an optimizer treats as wholes, each list for one kind.
+// Weights that an update leaves between two numbers.
+struct LimitedRange {
+  FlatRange range;
+  Limits limits;
+};
+
+// What an optimizer does not treat element by element, each of the first three lists for one kind.
 struct OptimizerParts {
   std::vector<HiddenMatrix> orthogonalised;  // muon
   std::vector<FlatRange> tensors;            // adagrad: those whose norms are limited separately
   std::vector<FactoredMatrix> factored;      // adafactor
+  std::vector<LimitedRange> limited = {};
 };
 
 class Optimizer {
@@ -75,8 +82,8 @@ class Optimizer {
   // One update of the weights at step *ctx.step (0-based), from the gradient averaged over the global batch, has two
   // halves, each with scratch from the arena. The first measures this rank's pieces of the gradient; ranks add up
   // sum_of_squares() and tensor_squares() between the two. The second computes the global norm, the clip coefficient,
-  // the update and the running average. `low_precision`, if given, receives the rounded weights. A gradient that is not
-  // finite changes only the scalars.
+  // the update, the weights' limits and the running average. `low_precision`, if given, receives the rounded weights. A
+  // gradient that is not finite changes only the scalars.
   void measure(Context& ctx, const Tensor& gradient, const std::vector<FlatRange>& ranges);
   void update(Context& ctx, const Tensor& weights, const Tensor& gradient, const Tensor& low_precision = {});
   Tensor sum_of_squares() const;                                          // (1) f64: the result of measure()
@@ -105,6 +112,7 @@ class Optimizer {
   void divide(const Updated& all, const std::vector<HiddenMatrix>& orthogonalised);
   void divide_by_tensor(const Updated& all);
   void step_scalars(Context& ctx);
+  void limit(Context& ctx, const FlatTensors& flat) const;
   void adam(Context& ctx, const Updated& part, const FlatTensors& flat) const;
   void adagrad(Context& ctx, const Updated& part, const FlatTensors& flat) const;
 
@@ -116,6 +124,7 @@ class Optimizer {
   std::vector<Updated> elementwise_;     // those that Adam or Adagrad updates
   std::vector<MatrixGroup> by_muon_;     // those that Muon updates
   std::vector<FactoredGroup> factored_;  // those that Adafactor updates
+  std::vector<LimitedRange> limited_;    // of all ranges
 };
 
 // The parts of a kind; the parameters must be laid out.

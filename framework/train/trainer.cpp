@@ -189,6 +189,8 @@ void Trainer::report() {
   metrics.tokens_per_second = rate;
   metrics.mean_loss = step_.take_mean_loss();
   metrics.tokens = step_.tokens_seen();
+  const std::vector<std::string> names = setup_.model->auxiliary_losses();
+  for (std::size_t i = 0; i < names.size(); ++i) metrics.auxiliary.emplace_back(names[i], last_.auxiliary[i]);
   metrics.host_peak_bytes = peak_host_bytes();
   if (!step_.queue().immediate()) metrics.device_peak_bytes = static_cast<std::int64_t>(step_.state().used_bytes());
   if (scaled()) {

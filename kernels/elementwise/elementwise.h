@@ -1,4 +1,4 @@
-// Fills, copies, additions, sums and quotients of contiguous arrays.
+// Fills, copies, additions, sums, quotients and limits of contiguous arrays.
 #pragma once
 #include "kernels/base/op.h"
 
@@ -52,10 +52,21 @@ struct DivideArgs {
   Cost cost() const { return {WorkKind::loss, 2 * bytes_of(x), 0}; }
 };
 
+// x = min(max(x, low), high); what is not a number remains so.
+struct ClampArgs {
+  Tensor x;             // any type that the device computes in
+  Tensor rounded = {};  // on a GPU: the same in another type, which receives the rounded x; optional
+  double low = 0, high = 1;
+
+  void check(Device device) const;
+  Cost cost() const { return {WorkKind::optimizer, 2 * bytes_of(x) + bytes_of(rounded), 0}; }
+};
+
 LONGSTRIDE_OP(fill_zero, FillZeroArgs)
 LONGSTRIDE_OP(copy, CopyArgs)
 LONGSTRIDE_OP(add, AddArgs)
 LONGSTRIDE_OP(sum, SumArgs)
 LONGSTRIDE_OP(divide, DivideArgs)
+LONGSTRIDE_OP(clamp, ClampArgs)
 
 }  // namespace longstride::kernels

@@ -33,6 +33,16 @@ void DivideArgs::check(Device /*device*/) const {
   check_vector(total, 1, Dtype::f64, "total");
 }
 
+void ClampArgs::check(Device device) const {
+  check_computes(device, x, "x");
+  check_vector(x, x.count(), x.dtype(), "x");
+  LONGSTRIDE_CHECK(low <= high, "limits of {} and {}", low, high);
+  if (!rounded.given()) return;
+  LONGSTRIDE_CHECK(device == Device::cuda, "a rounded copy on the CPU");
+  check_computes(device, rounded, "rounded");
+  check_vector(rounded, x.count(), rounded.dtype(), "rounded");
+}
+
 namespace cpu {
 namespace {
 
@@ -108,6 +118,17 @@ void divide(const DivideArgs& args, const Launch&) {
   over_blocks(args.x.count(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       x[i] = total == 0 ? 0.0f : static_cast<float>(static_cast<double>(x[i]) / total);
+  });
+}
+
+void clamp(const ClampArgs& args, const Launch&) {
+  with_float_type(args.x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    T* x = args.x.as<T>();
+    const T low = static_cast<T>(args.low), high = static_cast<T>(args.high);
+    over_blocks(args.x.count(), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) x[i] = x[i] < low ? low : x[i] > high ? high : x[i];
+    });
   });
 }
 

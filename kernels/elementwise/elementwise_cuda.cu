@@ -91,6 +91,16 @@ __global__ void __launch_bounds__(threads) divide_kernel(float* x, std::int64_t 
   if (i < count) x[i] = *total == 0 ? 0.0f : static_cast<float>(static_cast<double>(x[i]) / *total);
 }
 
+template <class T, class Rounded>
+__global__ void __launch_bounds__(threads)
+    clamp_kernel(T* x, Rounded* rounded, std::int64_t count, float low, float high) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (i >= count) return;
+  const float before = to_float(x[i]), after = before < low ? low : before > high ? high : before;
+  x[i] = from_float<T>(after);
+  if (rounded != nullptr) rounded[i] = from_float<Rounded>(after);
+}
+
 }  // namespace
 
 void fill_zero(const FillZeroArgs& args, const Launch& launch) {
@@ -143,6 +153,19 @@ void divide(const DivideArgs& args, const Launch& launch) {
   if (count == 0) return;
   run("divide", divide_kernel, {blocks_for(count, threads), threads}, launch, args.x.as<float>(), count,
       args.total.as<const double>());
+}
+
+void clamp(const ClampArgs& args, const Launch& launch) {
+  const std::int64_t count = args.x.count();
+  if (count == 0) return;
+  with_gpu_type(args.x.dtype(), [&](auto zero) {
+    with_gpu_type(args.rounded.given() ? args.rounded.dtype() : Dtype::f32, [&](auto rounded_zero) {
+      using T = decltype(zero);
+      using Rounded = decltype(rounded_zero);
+      run("clamp", clamp_kernel<T, Rounded>, {blocks_for(count, threads), threads}, launch, args.x.as<T>(),
+          args.rounded.as<Rounded>(), count, static_cast<float>(args.low), static_cast<float>(args.high));
+    });
+  });
 }
 
 }  // namespace longstride::kernels::cuda

@@ -42,8 +42,8 @@ TrainConfig train_config(Precision precision = Precision::fp32) {
 }
 
 struct Trained {
-  Trained(const TrainConfig& settings, Communicator& ranks, const DecoderConfig& config = model_config())
-      : train(settings), model(config), comm(ranks), step(model, train, comm, device()) {
+  Trained(const TrainConfig& settings, Communicator& ranks, const ModelConfig& config = model_config())
+      : train(settings), made(config.make_model()), model(*made), comm(ranks), step(model, train, comm, device()) {
     step.start();
   }
   void go(std::int64_t steps) {
@@ -81,7 +81,8 @@ struct Trained {
   }
 
   TrainConfig train;
-  Decoder model;
+  std::unique_ptr<Model> made;
+  Model& model;
   Communicator& comm;
   TrainingStep step;
 };
@@ -119,6 +120,32 @@ TEST_F(TrainingOnRanks, LossesAndGradientsAreThoseOfOneRank) {
   expect_one_ranks_training(train, *alone_, model_config());
   train.micro_batch = 1;
   expect_one_ranks_training(train, *alone_, model_config());
+}
+
+DecoderConfig spans_of_four_heads() {
+  DecoderConfig c = test::spans_config();
+  c.heads = 4;
+  c.width = 64;
+  c.distance.span.loss = 1;
+  return c;
+}
+
+// The loss of spans counts once per step, whatever the ranks and micro-batches.
+TEST_F(TrainingOnRanks, LearnedSpansAndTheirLossAreThoseOfOneRank) {
+  TrainConfig train = train_config();
+  train.lr = 0.02;  // spans pass both ends of their interval
+  for (const std::int64_t micro : {0, 1}) {
+    train.micro_batch = micro;
+    expect_one_ranks_training(train, *alone_, spans_of_four_heads());
+    TrainConfig single = train;
+    single.parallel = {};
+    Trained one(single, *alone_, spans_of_four_heads()), all(train, world(), spans_of_four_heads());
+    for (int i = 0; i < 3; ++i) {
+      for (Trained* run : {&one, &all}) run->go(1);
+      const double loss = one.step.report().auxiliary.at(0);
+      EXPECT_NEAR(all.step.report().auxiliary.at(0), loss, 1e-4 * loss) << i;
+    }
+  }
 }
 
 class WeightedDecoder : public Decoder {
@@ -167,6 +194,25 @@ TEST_F(TrainingOnRanks, StagesOfGrowingContextAreThoseOfOneRank) {
   TrainConfig train = train_config();
   train.stages = {{2, 21}, {5, 42}};
   expect_one_ranks_training(train, *alone_, model_config());
+}
+
+TEST_F(TrainingOnRanks, ShardingChangesNoBitOfSpansAtTheirLimits) {
+  TrainConfig train = train_config();
+  train.lr = 0.5;
+  Trained whole(train, world(), spans_of_four_heads());
+  train.parallel.shard = true;
+  Trained sharded(train, world(), spans_of_four_heads());
+  for (Trained* run : {&whole, &sharded}) run->go(6);
+  EXPECT_TRUE(sharded.bits() == whole.bits());
+  sharded.step.with_host_tensors([&](const TrainingTensors& t) {
+    for (const Parameter& p : sharded.model.parameters().all())
+      if (p.limits)
+        for (const Tensor& flat : {t.masters, t.ema})
+          for (std::int64_t i = 0; i < p.shape.count(); ++i) {
+            const float z = flat.as<const float>()[p.offset + i];
+            EXPECT_TRUE(z >= 0 && z <= 1) << p.name << " " << z;
+          }
+  });
 }
 
 TEST_F(TrainingOnRanks, MuonIsOneRanksMuonAndLeavesAllRanksTheSameWeights) {

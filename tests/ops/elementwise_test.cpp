@@ -1,4 +1,4 @@
-// The small ops: fill, copy, add, sum, divide, column_sum, copy_rows, clear_rows.
+// The small ops: fill, copy, add, sum, divide, clamp, column_sum, copy_rows, clear_rows.
 #include "kernels/elementwise/elementwise.h"
 
 #include <limits>
@@ -12,6 +12,7 @@ namespace longstride::testing {
 namespace {
 
 using kernels::AddArgs;
+using kernels::ClampArgs;
 using kernels::ClearRowsArgs;
 using kernels::ColumnSumArgs;
 using kernels::CopyArgs;
@@ -104,6 +105,29 @@ TEST_P(ElementwiseTest, DividesByATotalAndByNothing) {
     }
 }
 
+// And what lies between the limits, or is not a number, keeps its bits.
+TEST_P(ElementwiseTest, ClampsToItsLimitsAndRoundsACopy) {
+  for (const std::int64_t count : counts) {
+    Operand x = normals({count + 1}, exact(), 1), rounded_x = result({count + 1});
+    const bool copies = device() == Device::cuda;
+    run(ClampArgs{.x = after(x, 1), .rounded = copies ? after(rounded_x, 1) : Tensor{}, .low = -0.5, .high = 0.75},
+        {&x, &rounded_x});
+    const std::vector<double> found = x.found(), copy = rounded_x.found();
+    EXPECT_EQ(found[0], x.at(0));
+    for (std::int64_t i = 1; i <= count; ++i) {
+      const double right = std::clamp(x.at(i), -0.5, 0.75);
+      ASSERT_EQ(found[static_cast<std::size_t>(i)], right) << i;
+      const double copied = copy[static_cast<std::size_t>(i)];
+      ASSERT_TRUE(copies ? copied == rounded(right, compute()) : std::isnan(copied)) << i;
+    }
+  }
+  Operand unknown = with_values({3}, exact(), {2, std::nan(""), -2});
+  run(ClampArgs{.x = unknown}, {&unknown});
+  EXPECT_EQ(unknown.found()[0], 1);
+  EXPECT_TRUE(std::isnan(unknown.found()[1]));
+  EXPECT_EQ(unknown.found()[2], 0);
+}
+
 TEST_P(ElementwiseTest, ClearsTheRowsThatAreMarked) {
   for (const std::int64_t width : {1, 7, 16, 1000})
     for (const std::int64_t rows : {1, 3, 70}) {
@@ -187,6 +211,7 @@ TEST_P(ElementwiseTest, RefusesOtherShapesAndTypes) {
   EXPECT_THROW(ops::run(ctx, CopyRowsArgs{square, square}), InternalError);
   EXPECT_THROW(ops::run(ctx, ColumnSumArgs{square, b}), InternalError);
   EXPECT_THROW(ops::run(ctx, ClearRowsArgs{square, filled({3}, Dtype::u8, 1)}), InternalError);
+  EXPECT_THROW(ops::run(ctx, ClampArgs{.x = a, .low = 1, .high = 0}), InternalError);
   EXPECT_THROW(ops::run(ctx, DivideArgs{other, filled({1}, Dtype::f64, 1)}), InternalError);
 }
 

@@ -84,6 +84,53 @@ TEST(Optimizer, ClipsOnlyNormsAboveTheLimit) {
   EXPECT_GT(unclipped.optimizer.scalars()->gradient_norm, 50);
 }
 
+// Rates so high that weights pass both limits.
+TEST(Optimizer, WeightsWithLimitsStayWithinThemAndSoDoesTheirAverage) {
+  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adagrad}) {
+    Optimizer::Config c = config();
+    c.kind = kind;
+    c.lr = 0.5;
+    c.clip = 0;
+    constexpr std::int64_t count = 300, begin = 210, end = 290;
+    const OptimizerParts parts = {.orthogonalised = {},
+                                  .tensors = {},
+                                  .factored = {},
+                                  .limited = {{{begin, 30}, {0, 1}}, {{begin + 30, 50}, {-0.25, 0.25}}}};
+    Trial run(c, count, 200, Dtype::f32, parts), free(c, count, 200, Dtype::f32);
+    bool below = false, above = false;
+    for (std::uint32_t t = 0; t < 5; ++t) {
+      const OwnedTensor gradient = normals({count}, Dtype::f32, 30 + t);
+      run.advance(gradient);
+      free.advance(gradient);
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (i < begin || i >= end) {
+          ASSERT_EQ(run.weights.at(i), free.weights.at(i)) << i;
+          continue;
+        }
+        const double low = i < begin + 30 ? 0 : -0.25, high = i < begin + 30 ? 1 : 0.25;
+        ASSERT_GE(run.weights.at(i), low) << i;
+        ASSERT_LE(run.weights.at(i), high) << i;
+        below = below || run.weights.at(i) == low;
+        above = above || run.weights.at(i) == high;
+      }
+    }
+    EXPECT_TRUE(below && above);
+  }
+}
+
+// The average of weights that were above their limit at the start moves towards what the limit leaves of them.
+TEST(Optimizer, TheAverageIsOfWeightsWithinTheirLimits) {
+  Optimizer::Config c = config();
+  c.lr = 1e-30;
+  c.lr_floor = 0;
+  Trial run(c, 100, 0, Dtype::f64,
+            {.orthogonalised = {}, .tensors = {}, .factored = {}, .limited = {{{0, 100}, {0, 1}}}});
+  const OwnedTensor before = run.weights;
+  run.advance(normals({100}, Dtype::f64, 5));
+  for (std::int64_t i = 0; i < 100; ++i)
+    EXPECT_NEAR(run.ema.at(i), 0.9 * before.at(i) + 0.1 * std::clamp(before.at(i), 0.0, 1.0), 1e-15) << i;
+}
+
 TEST(Optimizer, WeightsWithoutGradientOrDecayStayAsTheyAre) {
   Trial run(config(), 300, 200, Dtype::f32);
   const OwnedTensor before = run.weights;

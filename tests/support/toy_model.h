@@ -52,6 +52,25 @@ inline std::vector<NamedConfig<DecoderConfig>> forms_of(const DecoderConfig& bas
   return {{"transformer_xl", xl}, {"post_norm", post}, {"gelu_tied", gelu}, {"geglu", geglu}, {"unbiased", unbiased}};
 }
 
+// Adaptive-Span's form (Sukhbaatar et al. 2019), without a memory: spans that end within the context.
+inline DecoderConfig spans_config() {
+  DecoderConfig c = toy_config();
+  c.positions = Positions::none;
+  c.norm = NormOrder::post;
+  c.activation = kernels::Activation::relu;
+  c.attention_bias = false;
+  c.output_bias = true;
+  c.distance.given = true;
+  c.distance.table = DistanceTable::learned;
+  c.distance.shared_table = true;
+  c.distance.distances = 14;
+  c.distance.window = {15};
+  c.distance.biases = BiasSharing::none;
+  c.distance.self = false;
+  c.distance.span = {.longest = 14, .ramp = 4, .initial = 0.3, .loss = 0.01};
+  return c;
+}
+
 // A configuration of each pattern, integration and variant.
 inline std::vector<NamedConfig<DecoderConfig>> toy_configs() {
   using kernels::Integration;

@@ -17,7 +17,7 @@ using nlohmann::json;
 using testing::TemporaryDirectory;
 
 StepMetrics step_metrics(std::int64_t step) {
-  return {step, 2.5, 3.6, 1e-4, 0.75, 10234.5, 2.75, step * 64, 4096, {}, {}, {}};
+  return {step, 2.5, 3.6, 1e-4, 0.75, 10234.5, 2.75, step * 64, 4096, {}, {}, {}, {}};
 }
 
 std::vector<json> lines_of(const std::string& run) {
@@ -85,6 +85,20 @@ TEST(Metrics, LinesOfAGpuNameTheDeviceAndInFp16TheLossScale) {
   EXPECT_EQ(lines[1]["device_peak_bytes"], 3072);
   EXPECT_EQ(lines[1]["loss_scale"], 65536);
   EXPECT_EQ(lines[1]["skipped"], 2);
+}
+
+TEST(Metrics, AuxiliaryLossesHaveTheirNames) {
+  const TemporaryDirectory run;
+  StepMetrics metrics = step_metrics(10);
+  MetricsWriter writer(run.path(), 0);
+  writer.write(metrics);
+  metrics.auxiliary = {{"span", 0.25}, {"reconstruction", 1.5}};
+  writer.write(metrics);
+  const auto lines = lines_of(run.path());
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_FALSE(lines[0].contains("auxiliary"));
+  EXPECT_EQ(lines[1]["auxiliary"], json({{"span", 0.25}, {"reconstruction", 1.5}}));
+  EXPECT_EQ(lines[1]["loss"], 2.5);
 }
 
 TEST(Metrics, ThePeakOfMemoryGrowsWithWhatIsTouched) {

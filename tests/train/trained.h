@@ -13,8 +13,12 @@
 namespace longstride::test {
 
 struct Trained {
-  Trained(const TrainConfig& settings, const DecoderConfig& config)
-      : train(settings), model(config), comm(make_single_communicator()), step(model, train, *comm, Device::cpu) {}
+  Trained(const TrainConfig& settings, const ModelConfig& config)
+      : train(settings),
+        made(config.make_model()),
+        model(*made),
+        comm(make_single_communicator()),
+        step(model, train, *comm, Device::cpu) {}
 
   void go(std::int64_t steps) {
     for (const std::int64_t end = step.step() + steps; step.step() < end;)
@@ -38,7 +42,8 @@ struct Trained {
   }
 
   TrainConfig train;
-  Decoder model;
+  std::unique_ptr<Model> made;
+  Model& model;
   std::unique_ptr<Communicator> comm;
   TrainingStep step;
 };

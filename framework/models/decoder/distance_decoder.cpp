@@ -36,7 +36,14 @@ void DistanceDecoder::losses(Context& ctx, const Batch& batch, const Tensor& los
   remembered_->add(ctx, batch.tokens.size(1));
 }
 
+std::vector<std::string> DistanceDecoder::auxiliary_losses() const {
+  if (config_.distance.span.loss > 0) return {"span"};
+  return {};
+}
+
 void DistanceDecoder::loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const {
+  if (ctx.auxiliary.sums.given() && ctx.auxiliary.once)
+    for (const auto& branch : attention_) branch->add_span_loss(ctx, config_.distance.span.loss, ctx.auxiliary.sums);
   trunk_.loss_and_gradients(ctx, batch, scale, losses);
   remembered_->add(ctx, batch.tokens.size(1));
 }

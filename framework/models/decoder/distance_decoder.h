@@ -3,6 +3,7 @@
 // `model.distance` and `model.memory` set it.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "framework/layers/distance_branch.h"
@@ -20,6 +21,7 @@ class DistanceDecoder : public Model {
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   const StateSet& states() const override { return states_; }
   std::int64_t warm_up_steps() const override;
+  std::vector<std::string> auxiliary_losses() const override;
 
   void losses(Context& ctx, const Batch& batch, const Tensor& losses) const override;
   void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const override;

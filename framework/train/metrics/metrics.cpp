@@ -81,6 +81,7 @@ void MetricsWriter::write(const StepMetrics& m) {
                {"mean_loss", m.mean_loss},
                {"tokens", m.tokens},
                {"time", time_now()}};
+  for (const auto& [name, value] : m.auxiliary) line["auxiliary"][name] = value;
   if (m.host_peak_bytes) line["host_peak_bytes"] = *m.host_peak_bytes;
   if (m.device_peak_bytes) line["device_peak_bytes"] = *m.device_peak_bytes;
   if (m.loss_scale) line["loss_scale"] = *m.loss_scale;
@@ -92,6 +93,7 @@ void MetricsWriter::write(const StepMetrics& m) {
                          {"train/lr", m.lr},
                          {"train/grad_norm", m.grad_norm},
                          {"train/tokens_per_second", m.tokens_per_second}});
+  for (const auto& [name, value] : m.auxiliary) events_.write(m.step, {{"train/auxiliary/" + name, value}});
   if (m.loss_scale) events_.write(m.step, {{"train/loss_scale", *m.loss_scale}});
 }
 

@@ -2,6 +2,7 @@
 // For one rank.
 //   {"step":10,"loss":5.1,"bits_per_byte":7.4,"lr":7e-06,"grad_norm":1.2,"tokens_per_second":10234.5,"mean_loss":5.3,
 //    "tokens":122880,"time":"2026-11-23T16:25:56.012Z","host_peak_bytes":512000000}
+// A model with auxiliary losses adds "auxiliary":{"span":0.0021} to a step's line; "loss" does not contain them.
 // On a GPU a step's line also has "device_peak_bytes", and in fp16 a step's line also has "loss_scale" and "skipped",
 // the number of consecutive steps skipped up to this one.
 //   {"step":0,"device":"NVIDIA H200","precision":"bf16","planned_bytes":37580963840}   once, when training on a GPU
@@ -32,6 +33,7 @@ struct StepMetrics {
   std::optional<std::int64_t> device_peak_bytes;  // of the one block on the GPU
   std::optional<double> loss_scale;               // fp16 only, like
   std::optional<std::int64_t> skipped;
+  Scalars auxiliary = {};  // losses by name, apart from `loss`
 };
 
 struct EvaluationMetrics {

@@ -63,7 +63,7 @@ void GradientExchange::finish(Optimizer& optimizer) {
   while (unsent_ > 0) send(--unsent_);
   for (std::size_t b = matrix_buckets_; b < parameters_.buckets().size(); ++b) send(b);
   follow(parameters_.buckets().size());
-  ranks_.all_reduce_sum(state_.nats, stream_.stream());
+  ranks_.all_reduce_sum(state_.sums, stream_.stream());
   // This takes scratch that the backward pass no longer uses: the exchange's stream has just waited for that pass.
   optimizer.measure(ctx_, state_.gradients, pieces_);
   ranks_.all_reduce_sum(optimizer.sum_of_squares(), stream_.stream());

@@ -32,7 +32,7 @@ class GradientExchange final : public GradientWatcher {
   // Call before the last backward pass of a step. If overlapped, it becomes the watcher of `ctx`, the step's context.
   void begin(Context& ctx);
   void complete_from(const Parameter& first) override;
-  // Call after that pass. Exchanges the remaining gradients, all ranks' nats and the squares that the optimizer
+  // Call after that pass. Exchanges the remaining gradients, all ranks' losses and the squares that the optimizer
   // measures.
   void finish(Optimizer& optimizer);
   // Sharded: gathers all pieces of the masters, after the optimizer has updated this rank's.

@@ -64,7 +64,7 @@ void StepWork::divide_weights(Context& ctx) {
 void StepWork::run(Context& ctx, std::int64_t sequences, std::int64_t rows) {
   const double scale = 1.0 / state_.positions();
   ops::fill_zero(ctx, state_.gradients);
-  ops::fill_zero(ctx, state_.nats);
+  ops::fill_zero(ctx, state_.sums);
   divide_weights(ctx);
   if (state_.states.given()) ops::begin_states(ctx, model_.states(), state_.states, state_.batch.starts);
   const Tensor losses = state_.losses.reshape({state_.losses.size(0) * sequences, state_.losses.size(1) / sequences});
@@ -72,12 +72,14 @@ void StepWork::run(Context& ctx, std::int64_t sequences, std::int64_t rows) {
     const std::int64_t row = batching_.group_of(rank_) * batching_.per_rank + begin, end = begin + batching_.micro;
     ctx.first_row = row * sequences * batching_.sequence_ranks + batching_.index_of(rank_);
     if (state_.states.given()) ctx.state = state_.states.slice(begin, end);
+    ctx.auxiliary = {state_.auxiliary, batching_.share(config_.global_batch), rank_ == 0 && begin == 0};
     if (exchange_ && end == rows) exchange_->begin(ctx);
     model_.loss_and_gradients(ctx, state_.batch.slice(begin, end).cut(sequences), scale, losses);
     ops::sum(ctx, state_.losses, state_.nats);
   }
   ctx.watcher = nullptr;
   ctx.state = {};
+  ctx.auxiliary = {};
   ops::keep_states(ctx, state_.states);
   if (exchange_)
     exchange_->finish(optimizer_);

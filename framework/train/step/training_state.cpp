@@ -42,7 +42,10 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
   batch = layout_.at(take(&MemoryPlan::batch, {static_cast<std::int64_t>(layout_.bytes())}, Dtype::u8).data());
   input = Tensor(step.data(), Dtype::u8, {static_cast<std::int64_t>(taken_ - begin)});
   if (batch.weights.given()) weight = take(&MemoryPlan::batch, {1}, Dtype::f64);
-  nats = take(&MemoryPlan::batch, {1}, Dtype::f64);
+  const std::int64_t auxiliaries = std::ssize(model.auxiliary_losses());
+  sums = take(&MemoryPlan::batch, {1 + auxiliaries}, Dtype::f64);
+  nats = sums.slice(0, 0, 1);
+  if (auxiliaries > 0) auxiliary = sums.slice(0, 1, 1 + auxiliaries);
   losses = take(&MemoryPlan::batch, {batching.micro, model.context() / batching.sequence_ranks}, Dtype::f32);
   const std::size_t zeroed = taken_;
   if (const auto bytes = static_cast<std::int64_t>(library_workspace_bytes(device)); bytes > 0)

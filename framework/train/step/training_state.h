@@ -34,7 +34,9 @@ class TrainingState {
   Tensor input;          // u8: the number, the batch and the gap between them, sent to the device in one copy
   RowStates states;      // of this rank's rows; absent if the model has none
   Tensor weight;         // (1) f64: the sum of the weights of the global batch; absent if the batch has none
-  Tensor nats;           // (1) f64: the sum of a step's losses
+  Tensor sums;           // (1 + auxiliary losses) f64, of a step and all ranks: `nats` and `auxiliary`
+  Tensor nats;           // (1): the sum of the losses
+  Tensor auxiliary;      // (auxiliary losses), as Context::auxiliary has them; absent if the model has none
   Tensor losses;         // (micro-batch, positions of this rank) f32
   Tensor workspace;      // for libraries; absent if they need none
   static constexpr std::size_t step_to_batch = Arena::alignment;

@@ -25,7 +25,7 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
       links_(comm, config.parallel, batching_, device),
       staging_(device, state_.input),
       scalars_(device, state_.optimizer.scalars.bytes()),
-      nats_(device, state_.nats.bytes()),
+      sums_(device, state_.sums.bytes()),
       loss_mean_(device, state_.nats),
       stream_(device),
       work_(model, config_, state_, links_, stream_),
@@ -79,6 +79,7 @@ void TrainingStep::rehearse() {
   rehearsal.launch.rehearsal = true;
   stream_.zero(state_.batch.tokens.data(), state_.layout().bytes());
   if (state_.states.given()) rehearsal.state = state_.states.slice(0, batching_.micro);
+  rehearsal.auxiliary.sums = state_.auxiliary;
   model_.parameters().bind(state_.masters, state_.gradients, state_.low_precision);
   model_.loss_and_gradients(rehearsal, state_.batch.slice(0, batching_.micro), 1.0, state_.losses);
   stream_.synchronize();
@@ -163,13 +164,14 @@ void TrainingStep::describe(const StepReport& report, CheckpointState& state) co
 
 StepReport TrainingStep::report() {
   StepReport report;
-  double nats = 0;
+  std::vector<double> sums(static_cast<std::size_t>(state_.sums.count()));
   const std::byte* const scalars = scalars_.fetch(stream_, state_.optimizer.scalars);
-  const std::byte* const sum = nats_.fetch(stream_, state_.nats);
+  const std::byte* const found = sums_.fetch(stream_, state_.sums);
   stream_.synchronize();
   std::memcpy(&report.scalars, scalars, sizeof(report.scalars));
-  std::memcpy(&nats, sum, sizeof(nats));
-  report.loss = nats / state_.positions();
+  std::memcpy(sums.data(), found, state_.sums.bytes());
+  report.loss = sums.front() / state_.positions();
+  report.auxiliary.assign(sums.begin() + 1, sums.end());
   return report;
 }
 

@@ -24,7 +24,8 @@ namespace longstride {
 
 // The results of the last step.
 struct StepReport {
-  double loss = 0;  // mean nats per byte of the global batch
+  double loss = 0;                // mean nats per byte of the global batch
+  std::vector<double> auxiliary;  // losses, in the order of Model::auxiliary_losses
   kernels::OptimizerScalars scalars;
 };
 
@@ -93,7 +94,7 @@ class TrainingStep {
   TrainingState state_;
   const RankLinks links_;
   Staging staging_;
-  HostSide scalars_, nats_;
+  HostSide scalars_, sums_;
   LossMean loss_mean_;
   Stream stream_;
   StepWork work_;
