@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <unordered_set>
 
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
@@ -54,29 +55,33 @@ class FolderListing {
   std::set<std::string> seen_, links_;
 };
 
+std::string without_extension(const std::string& path) { return fs::path(path).replace_extension().string(); }
+
 }  // namespace
 
 std::vector<std::string> files_under(const std::string& folder) { return FolderListing().files(folder); }
 
-void LeftOut::add(const std::string& name) {
-  const std::string extension = lower_extension(name);
-  ++counts_[extension.empty() ? "without an extension" : "." + extension];
-}
-
-void LeftOut::report(const std::string& where, std::int64_t taken, const char* kind, bool allowed,
+void LeftOut::report(const std::string& where, const std::vector<std::string>& taken, const char* kind, bool allowed,
                      const PrepareNote& note) const {
-  std::int64_t sum = 0;
-  std::string kinds;
-  for (const auto& [extension, count] : counts_) {
-    sum += count;
-    kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", thousands(count), printable(extension));
+  if (names_.empty()) return;
+  std::unordered_set<std::string> stems;
+  for (const std::string& name : taken) stems.insert(without_extension(name));
+  std::map<std::string, std::int64_t> counts;  // by extension
+  std::size_t strangers = 0;
+  for (const std::string& name : names_) {
+    const std::string extension = lower_extension(name);
+    ++counts[extension.empty() ? "without an extension" : "." + extension];
+    strangers += stems.contains(without_extension(name)) ? 0 : 1;
   }
-  if (sum == 0) return;
-  if (sum > taken && !allowed)
+  std::string kinds;
+  for (const auto& [extension, count] : counts)
+    kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", thousands(count), printable(extension));
+  if (strangers > taken.size() && !allowed)
     throw user_error(
         "{}: holds {} {} and {} other file(s) ({}); convert or remove them, or leave them out with --skip-others",
-        where, thousands(taken), kind, thousands(sum), kinds);
-  if (note) note(fmt::format("{}: {} file(s) that are not {} are left out: {}", where, thousands(sum), kind, kinds));
+        where, thousands(taken.size()), kind, thousands(names_.size()), kinds);
+  if (note)
+    note(fmt::format("{}: {} file(s) that are not {} are left out: {}", where, thousands(names_.size()), kind, kinds));
 }
 
 bool is_folder(const std::string& path) {

@@ -1,7 +1,6 @@
 // Finds the files that a user names.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -23,14 +22,15 @@ std::int64_t bytes_of_files(const std::vector<std::string>& paths);
 // The files of a folder or an archive that are not used.
 class LeftOut {
  public:
-  void add(const std::string& name);
+  void add(const std::string& name) { names_.push_back(name); }
   // Says how many of each kind there are. UserError if they outnumber the `taken` files of `kind` ("PNG files"), unless
-  // `allowed`.
-  void report(const std::string& where, std::int64_t taken, const char* kind, bool allowed,
+  // `allowed`. A file next to one that is taken, whose name differs from it only by the extension, is expected to be
+  // there (the notes of a recording, the caption of a picture) and does not count.
+  void report(const std::string& where, const std::vector<std::string>& taken, const char* kind, bool allowed,
               const PrepareNote& note) const;
 
  private:
-  std::map<std::string, std::int64_t> counts_;  // by extension
+  std::vector<std::string> names_;
 };
 
 // UserError if two paths lead to the same file or folder: its data would be in two splits, or twice in one.

@@ -7,6 +7,7 @@
 #include "datasets/formats/archive.h"
 #include "datasets/formats/input_files.h"
 #include "datasets/formats/npy.h"
+#include "datasets/formats/picture_decoding.h"
 #include "datasets/formats/pictures/picture.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
@@ -29,33 +30,6 @@ void give_grey(const std::uint8_t* grey, std::int64_t pixels, const PictureSourc
   sink(rgb.data());
 }
 
-// Decodes one picture after another, and says at the end what was changed without being asked for.
-class Decoding {
- public:
-  Decoding(const PictureRules& rules, const PictureSource::Sink& sink) : rules_(rules), sink_(sink) {}
-
-  void give(const Bytes& file, const std::string& name) {
-    Picture picture = decode_picture(file.data(), file.size(), name);
-    turned_ += picture.orientation == 1 ? 0 : 1;
-    rounded_ += picture.rounded ? 1 : 0;
-    sink_(fit_picture(std::move(picture), rules_, name).data());
-  }
-
-  void report(const std::string& where) const {
-    if (!rules_.note) return;
-    if (turned_ > 0)
-      rules_.note(fmt::format("{}: {} picture(s) were turned as their EXIF says", where, thousands(turned_)));
-    if (rounded_ > 0)
-      rules_.note(
-          fmt::format("{}: {} picture(s) were rounded from 16 to 8 bits per channel", where, thousands(rounded_)));
-  }
-
- private:
-  const PictureRules& rules_;
-  const PictureSource::Sink& sink_;
-  std::int64_t turned_ = 0, rounded_ = 0;
-};
-
 // Whether a file is taken for a picture: one that is named like a picture and is none is an error, not left out.
 bool is_picture(const std::string& name, ByteStream& content) {
   if (named_like_picture(name)) return true;
@@ -75,18 +49,18 @@ class PictureFiles final : public PictureSource {
   std::vector<std::string> files() const override { return paths_; }
 
   void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
-    Decoding decoding(rules_, sink);
+    PictureDecoding decoding(rules_, sink);
     for (const std::string& path : paths_) {
       const FileBlob blob(path);
       if (blob.size() > largest_file) throw user_error("{}: has {} bytes, too many for a picture", path, blob.size());
       Sha256 sha;
       Bytes file(static_cast<std::size_t>(blob.size()));
       BlobStream(blob, &sha).read(file.data(), file.size());
-      decoding.give(file, path);
       progress.add(static_cast<std::int64_t>(file.size()));
       source({path, static_cast<std::int64_t>(file.size()), sha.hex()});
+      decoding.give(std::move(file), path);
     }
-    decoding.report(where_);
+    decoding.finish(where_);
   }
 
  private:
@@ -126,7 +100,7 @@ class ArchiveOfPictures final : public PictureSource {
 
   // An archive can only be read from the beginning, so each pass keeps as many of the next pictures as fit.
   void read(const Sink& sink, const SourceSink& source, InputProgress& progress) const override {
-    Decoding decoding(rules_, sink);
+    PictureDecoding decoding(rules_, sink);
     for (auto next = members_.begin(); next != members_.end();) {
       std::map<std::int64_t, Bytes> files;  // by entry
       std::uint64_t held = 0;
@@ -139,12 +113,12 @@ class ArchiveOfPictures final : public PictureSource {
       }
       fetch(files);
       for (; next != end; ++next) {
-        decoding.give(files[next->second.entry], blob_.name() + ":" + next->first);
+        decoding.give(std::move(files[next->second.entry]), blob_.name() + ":" + next->first);
         progress.add(static_cast<std::int64_t>(next->second.bytes));
       }
     }
+    decoding.finish(blob_.name());
     source({blob_.name(), static_cast<std::int64_t>(blob_.size()), sha256_of_file(blob_.name())});
-    decoding.report(blob_.name());
   }
 
  private:
@@ -287,8 +261,9 @@ std::unique_ptr<PictureSource> open_archive_of_pictures(const std::string& path,
   if (!pictures.empty() && !arrays.empty()) throw both_kinds(path, arrays.begin()->first);
   if (pictures.empty() && arrays.empty())
     throw user_error("{}: holds no PNG, JPEG, WebP, .npy or .npz files; give an archive of pictures", path);
-  others.report(path, static_cast<std::int64_t>(pictures.size() + arrays.size()),
-                arrays.empty() ? "pictures" : "arrays", rules.skip_others, rules.note);
+  std::vector<std::string> taken;
+  for (const auto& [name, member] : arrays.empty() ? pictures : arrays) taken.push_back(name);
+  others.report(path, taken, arrays.empty() ? "pictures" : "arrays", rules.skip_others, rules.note);
   if (pictures.empty()) return std::make_unique<ArrayFile>(path, arrays, rules);
   return std::make_unique<ArchiveOfPictures>(path, std::move(pictures), rules);
 }
@@ -309,8 +284,7 @@ std::vector<std::unique_ptr<PictureSource>> open_folder(const std::string& path,
   if (!pictures.empty() && !arrays.empty()) throw both_kinds(path, arrays[0]);
   if (pictures.empty() && arrays.empty())
     throw user_error("{}: holds no PNG, JPEG, WebP, .npy or .npz files; give a folder of pictures", path);
-  const std::size_t taken = pictures.size() + arrays.size();
-  others.report(path, static_cast<std::int64_t>(taken), arrays.empty() ? "pictures" : "arrays", rules.skip_others,
+  others.report(path, arrays.empty() ? pictures : arrays, arrays.empty() ? "pictures" : "arrays", rules.skip_others,
                 rules.note);
   std::vector<std::unique_ptr<PictureSource>> out;
   if (!pictures.empty()) out.push_back(std::make_unique<PictureFiles>(path, std::move(pictures), rules));

@@ -42,7 +42,7 @@ std::vector<std::string> sound_files(const std::string& folder, bool skip_others
     else
       others.add(path);
   if (found.empty()) throw user_error("{}: holds no sound files; give a folder of WAV, FLAC, Ogg or MP3 files", folder);
-  others.report(folder, static_cast<std::int64_t>(found.size()), "sound files", skip_others, note);
+  others.report(folder, found, "sound files", skip_others, note);
   return found;
 }
 

@@ -7,7 +7,8 @@ if(LIBARCHIVE_FOUND)
 else()
   target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/archive/no_archive_test.cpp)
 endif()
-target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/pictures/fit_test.cpp
+target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/pictures/decoding_test.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/pictures/fit_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/pictures/info_test.cpp)
 foreach(format jpeg webp)
   string(TOUPPER ${format} library)

@@ -8,9 +8,9 @@
 
 namespace longstride {
 
-inline PictureRules rules_of(std::int64_t side, PictureFit fit, PictureAlpha alpha = PictureAlpha::refuse) {
+inline PictureRules rules_of(std::int64_t pixels, PictureFit fit, PictureAlpha alpha = PictureAlpha::refuse) {
   PictureRules rules;
-  rules.side = side;
+  rules.side = pixels;
   rules.convert_grey = true;
   rules.fit = fit;
   rules.alpha = alpha;

@@ -162,16 +162,33 @@ TEST(PrepareAudioCommand, TakesAFolderOfMaestro) {
       put_file(stem + ".midi", {'M', 'T', 'h', 'd', 0, 0, 0, 6});
       write_wav(stem + ".wav", std::vector<float>(static_cast<std::size_t>(4410 + track), 0.1F), 44100);
     }
-  const Outcome refused = prepare(folder, "--input " + root);
+  const Outcome taken = prepare(folder, "--input " + root);
+  EXPECT_EQ(taken.code, 0) << taken.text;
+  EXPECT_NE(taken.text.find("14 file(s) that are not sound files are left out: 1 .csv, 1 .json, 10 .midi, 2 without an "
+                            "extension"),
+            std::string::npos)
+      << taken.text;
+  EXPECT_EQ(Dataset::open(folder / "x.h5")->sources().size(), 10u);
+}
+
+// Files that are named like no recording count, and so does one named like a recording of another folder.
+TEST(PrepareAudioCommand, RefusesAMajorityOfOtherFiles) {
+  const Folder folder;
+  const std::string root = folder / "music";
+  write_wav(root + "/a/1.wav", std::vector<float>(4410, 0.1F), 44100);
+  write_wav(root + "/b/2.wav", std::vector<float>(4410, 0.2F), 44100);
+  for (const char* name : {"a/1.midi", "a/1.txt", "b/1.midi", "a/3.mid"}) put_file(root + "/" + name, Bytes(50, 'x'));
+  EXPECT_EQ(prepare(folder, "--split 0.5,0.5 --input " + root).code, 0);
+  put_file(root + "/b/2.wav.part", Bytes(50, 'x'));
+  const Outcome refused = prepare(folder, "--split 0.5,0.5 --input " + root);
   EXPECT_EQ(refused.code, 2);
-  EXPECT_NE(refused.text.find(
-                "holds 10 sound files and 14 other file(s) (1 .csv, 1 .json, 10 .midi, 2 without an extension)"),
+  EXPECT_NE(refused.text.find("music: holds 2 sound files and 5 other file(s) (1 .mid, 2 .midi, 1 .part, 1 .txt); "
+                              "convert or remove them, or leave them out with --skip-others"),
             std::string::npos)
       << refused.text;
-  const Outcome taken = prepare(folder, "--skip-others --input " + root);
+  const Outcome taken = prepare(folder, "--split 0.5,0.5 --skip-others --input " + root);
   EXPECT_EQ(taken.code, 0) << taken.text;
-  EXPECT_NE(taken.text.find("14 file(s) that are not sound files are left out"), std::string::npos) << taken.text;
-  EXPECT_EQ(Dataset::open(folder / "x.h5")->sources().size(), 10u);
+  EXPECT_NE(taken.text.find("5 file(s) that are not sound files are left out"), std::string::npos) << taken.text;
 }
 
 // Loud, then silent: high columns, then only the axis. Two files have a boundary between them.

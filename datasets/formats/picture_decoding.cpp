@@ -1,0 +1,94 @@
+#include "datasets/formats/picture_decoding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <future>
+#include <thread>
+
+#include "datasets/formats/pictures/picture.h"
+#include "framework/core/text/numbers.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::size_t most_threads = 8;
+constexpr std::size_t most_bytes_waiting = std::size_t{64} << 20;  // of files, and of the pictures made of them
+
+std::size_t cores() { return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, most_threads); }
+
+}  // namespace
+
+PictureDecoding::PictureDecoding(const PictureRules& rules, const Sink& sink, std::size_t threads)
+    : rules_(rules), sink_(sink), threads_(threads == 0 ? cores() : threads) {
+  const auto bytes = static_cast<std::size_t>(rules.side * rules.side * 3);
+  // Many for each thread, because starting it takes as long as decoding a small picture.
+  most_waiting_ = std::clamp(most_bytes_waiting / bytes, threads_, 64 * threads_);
+}
+
+void PictureDecoding::give(Bytes file, const std::string& name) {
+  bytes_waiting_ += file.size();
+  waiting_.push_back({std::move(file), name, {}});
+  if (waiting_.size() >= most_waiting_ || bytes_waiting_ >= most_bytes_waiting) pass_on();
+}
+
+void PictureDecoding::finish(const std::string& where) {
+  pass_on();
+  if (!rules_.note) return;
+  if (turned_ > 0)
+    rules_.note(fmt::format("{}: {} picture(s) were turned as their EXIF says", where, thousands(turned_)));
+  if (rounded_ > 0)
+    rules_.note(
+        fmt::format("{}: {} picture(s) were rounded from 16 to 8 bits per channel", where, thousands(rounded_)));
+}
+
+void PictureDecoding::decode(Waiting& picture) const {
+  Picture decoded = decode_picture(picture.file.data(), picture.file.size(), picture.name);
+  picture.turned = decoded.orientation != 1;
+  picture.rounded = decoded.rounded;
+  picture.pixels = fit_picture(std::move(decoded), rules_, picture.name);
+  picture.file = {};
+}
+
+// Threads take pictures in order, and take no more after a failure: all pictures before it are decoded then, so the
+// first failure is always found.
+void PictureDecoding::decode_all() {
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> failed = false;
+  std::vector<std::exception_ptr> failures(waiting_.size());
+  const auto work = [&] {
+    while (!failed) {
+      const std::size_t i = next++;
+      if (i >= waiting_.size()) return;
+      try {
+        decode(waiting_[i]);
+      } catch (...) {
+        failures[i] = std::current_exception();
+        failed = true;
+      }
+    }
+  };
+  {
+    std::vector<std::future<void>> others;  // each waits for its end when it is destroyed
+    while (others.size() + 1 < std::min(waiting_.size(), threads_))
+      others.push_back(std::async(std::launch::async, work));
+    work();
+  }
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+}
+
+void PictureDecoding::pass_on() {
+  decode_all();
+  for (const Waiting& picture : waiting_) {
+    turned_ += picture.turned ? 1 : 0;
+    rounded_ += picture.rounded ? 1 : 0;
+    sink_(picture.pixels.data());
+  }
+  waiting_.clear();
+  bytes_waiting_ = 0;
+}
+
+}  // namespace longstride
