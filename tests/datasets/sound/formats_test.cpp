@@ -175,6 +175,7 @@ TEST(PrepareAudioCommand, TakesAFolderOfMaestro) {
 TEST(PrepareAudioCommand, RefusesAMajorityOfOtherFiles) {
   const Folder folder;
   const std::string root = folder / "music";
+  for (const char* part : {"a", "b"}) std::filesystem::create_directories(root + "/" + part);
   write_wav(root + "/a/1.wav", std::vector<float>(4410, 0.1F), 44100);
   write_wav(root + "/b/2.wav", std::vector<float>(4410, 0.2F), 44100);
   for (const char* name : {"a/1.midi", "a/1.txt", "b/1.midi", "a/3.mid"}) put_file(root + "/" + name, Bytes(50, 'x'));
