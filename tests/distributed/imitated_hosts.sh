@@ -2,7 +2,7 @@
 # ip.
 #
 #   make_hosts N                  hosts 10.77.0.1 .. N, named node1 .. nodeN
-#   on_hosts RANKS_EACH command   mpirun on all of them, started on the first
+#   on_hosts RANKS_EACH command   mpirun on all of them, started on the first; ended after $hosts_limit seconds, if set
 #   cut_host K, join_host K       take down and restore the network link of host K
 #   remove_hosts                  ends what still runs on them, and removes them
 hosts_prefix=lst$$
@@ -42,7 +42,7 @@ on_hosts() { # in the first host's namespace; fills one host with ranks after an
   local each=$1 k list=
   shift
   for k in $(seq "$hosts_count"); do list=$list,10.77.0.$k:$each; done
-  exec ip netns exec "$hosts_prefix-1" unshare --uts bash -c 'hostname node1; exec "$@"' - \
+  exec ${hosts_limit:+timeout -k 5 "$hosts_limit"} ip netns exec "$hosts_prefix-1" unshare --uts bash -c 'hostname node1; exec "$@"' - \
     mpirun --bind-to none --map-by slot -n $((each * hosts_count)) -H "${list#,}" \
     --mca plm rsh --mca plm_rsh_agent "$PWD/agent.sh" --mca btl tcp,self --mca btl_tcp_if_include 10.77.0.0/24 \
     --mca oob_tcp_if_include 10.77.0.0/24 "$@"
