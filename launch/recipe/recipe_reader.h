@@ -24,6 +24,7 @@ class RecipeReader : public SettingsVisitor {
     check_reasons();
   }
 
+  bool reads() const override { return true; }
   void section(const std::string& key, Need need, bool given, const std::function<void()>& visit) override;
   void list(const std::string& key, std::vector<std::int64_t>& values, Need need) override;
   void reasons(const std::string& key, std::vector<std::pair<std::string, std::string>>& out) override;

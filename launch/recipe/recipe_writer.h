@@ -16,6 +16,7 @@ class RecipeWriter : public SettingsVisitor {
   const std::string& text() const { return text_; }
   const std::vector<std::string>& keys() const { return keys_; }  // dotted, in order; sections left out
 
+  bool reads() const override { return false; }
   void section(const std::string& key, Need, bool given, const std::function<void()>& visit) override {
     const std::string before = text_;
     line(key, "");

@@ -210,6 +210,26 @@ TEST(Recipe, TheResolvedRecipeNamesEveryKeyAndParsesToItself) {
   }
 }
 
+// The resolved recipe is written from the config that the run then uses, so writing may change nothing in it.
+TEST(Recipe, WritingARecipeDoesNotChangeItsModel) {
+  const std::string attention =
+      "attention:\n    integration: merged\n    parts: [fixed_block, fixed_summary]\n    stride: 8\n    summary: 2\n";
+  for (const bool distance : {false, true}) {
+    const std::string text = distance ? edited(edited(small_recipe, attention, "distance:\n    table: sinusoid\n"),
+                                               "heads: 2", "heads: 2\n  positions: none")
+                                      : std::string(small_recipe);
+    const Recipe r = parse_recipe(text, "r.yaml");
+    const auto& config = dynamic_cast<const DecoderConfig&>(*r.model);
+    EXPECT_EQ(config.distance.given, distance);
+    EXPECT_EQ(config.attention_given, !distance);
+    const auto model = config.make_model();
+    const auto& parameters = model->parameters().all();
+    EXPECT_EQ(std::count_if(parameters.begin(), parameters.end(),
+                            [](const Parameter& p) { return p.name == "layers.0.attention.distance.weight"; }),
+              distance ? 1 : 0);
+  }
+}
+
 // Runs and recipes from before the kind's name changed resolve to themselves, so resuming sees no change.
 TEST(Recipe, TheEarlierNameOfADecoderIsKept) {
   const Recipe now = parse_recipe(small_recipe, "r.yaml");

@@ -42,7 +42,10 @@ class SettingsVisitor {
  public:
   virtual ~SettingsVisitor() = default;
 
-  // A map; visit() visits its keys. given: whether there is something to write.
+  // Whether values are read into what is visited; otherwise nothing in it may change.
+  virtual bool reads() const = 0;
+  // A map; visit() visits its keys. given: whether there is something to write. Reading visits a map that is there,
+  // writing visits every map.
   virtual void section(const std::string& key, Need need, bool given, const std::function<void()>& visit) = 0;
   void field(const std::string& key, std::integral auto& value, Need need, const Range& range) {
     auto number = static_cast<std::int64_t>(value);

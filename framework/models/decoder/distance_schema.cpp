@@ -59,7 +59,6 @@ void check_dilation(SettingsChecker& check, const DecoderConfig& m) {
 }  // namespace
 
 void visit_distance(SettingsVisitor& v, DistanceConfig& c) {
-  c.given = true;
   v.choice(
       "table", c.table, Need::required,
       Choices<DistanceTable>{

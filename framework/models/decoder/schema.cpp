@@ -154,11 +154,16 @@ void DecoderConfig::visit(SettingsVisitor& v) {
            Choices<InitReading>{{"variance", InitReading::variance}, {"deviation", InitReading::deviation}});
   v.field("init_deviation", init_deviation, Need::optional, ranges::not_negative_real);
   visit_form(v, *this);
+  bool has_attention = false, has_distance = false;
   v.section("attention", Need::optional, !distance.given, [&] {
-    attention_given = true;
+    has_attention = true;
     visit_attention(v, attention);
   });
-  v.section("distance", Need::optional, distance.given, [&] { visit_distance(v, distance); });
+  v.section("distance", Need::optional, distance.given, [&] {
+    has_distance = true;
+    visit_distance(v, distance);
+  });
+  if (v.reads()) attention_given = has_attention, distance.given = has_distance;
   v.section("memory", Need::optional, memory.length > 0, [&] { visit_memory(v, memory); });
   v.choice("recompute", recompute, Need::optional, recompute_names());
 }
