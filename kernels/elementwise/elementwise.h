@@ -11,6 +11,14 @@ struct FillZeroArgs {
   Cost cost() const { return {WorkKind::other, bytes_of(x), 0}; }
 };
 
+struct FillArgs {
+  Tensor x;  // any type that the device computes in
+  double value = 0;
+
+  void check(Device device) const;
+  Cost cost() const { return {WorkKind::other, bytes_of(x), 0}; }
+};
+
 struct CopyArgs {
   Tensor from;  // any type
   Tensor to;    // of the same count and type; on a GPU floating types may differ: values are rounded
@@ -63,6 +71,7 @@ struct ClampArgs {
 };
 
 LONGSTRIDE_OP(fill_zero, FillZeroArgs)
+LONGSTRIDE_OP(fill, FillArgs)
 LONGSTRIDE_OP(copy, CopyArgs)
 LONGSTRIDE_OP(add, AddArgs)
 LONGSTRIDE_OP(sum, SumArgs)

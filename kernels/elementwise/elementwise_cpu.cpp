@@ -9,6 +9,11 @@ namespace longstride::kernels {
 
 void FillZeroArgs::check(Device /*device*/) const { check_contiguous(x, "x"); }
 
+void FillArgs::check(Device device) const {
+  check_contiguous(x, "x");
+  check_computes(device, x, "x");
+}
+
 void CopyArgs::check(Device device) const {
   check_contiguous(from, "from");
   const bool converts = device == Device::cuda && computes(device, from.dtype()) && computes(device, to.dtype());
@@ -73,6 +78,15 @@ void fill_zero(const FillZeroArgs& args, const Launch&) {
   const auto bytes = static_cast<std::int64_t>(bytes_of(args.x.dtype()));
   over_blocks(args.x.count(), [&](std::int64_t begin, std::int64_t end) {
     std::memset(args.x.as<char>() + begin * bytes, 0, static_cast<std::size_t>((end - begin) * bytes));
+  });
+}
+
+void fill(const FillArgs& args, const Launch&) {
+  with_float_type(args.x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    over_blocks(args.x.count(), [&](std::int64_t begin, std::int64_t end) {
+      std::fill(args.x.as<T>() + begin, args.x.as<T>() + end, static_cast<T>(args.value));
+    });
   });
 }
 

@@ -28,6 +28,12 @@ __global__ void __launch_bounds__(threads) convert_kernel(const From* from, To* 
   });
 }
 
+template <class T>
+__global__ void __launch_bounds__(threads) fill_kernel(T* x, std::int64_t count, float value) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (i < count) x[i] = from_float<T>(value);
+}
+
 template <int n, class From, class To>
 __global__ void __launch_bounds__(threads) add_kernel(const From* from, To* to, std::int64_t count) {
   over_packs<n>(count, [&](std::int64_t i, int here) {
@@ -106,6 +112,16 @@ __global__ void __launch_bounds__(threads)
 void fill_zero(const FillZeroArgs& args, const Launch& launch) {
   const std::size_t bytes = static_cast<std::size_t>(args.x.count()) * bytes_of(args.x.dtype());
   if (bytes > 0) check(cudaMemsetAsync(args.x.data(), 0, bytes, stream_of(launch)), "cudaMemsetAsync");
+}
+
+void fill(const FillArgs& args, const Launch& launch) {
+  const std::int64_t count = args.x.count();
+  if (count == 0) return;
+  with_gpu_type(args.x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    run("fill", fill_kernel<T>, {blocks_for(count, threads), threads}, launch, args.x.as<T>(), count,
+        static_cast<float>(args.value));
+  });
 }
 
 void copy(const CopyArgs& args, const Launch& launch) {

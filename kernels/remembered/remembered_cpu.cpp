@@ -9,6 +9,7 @@ void RememberArgs::check(Device device) const {
   check_computes(device, now, "now");
   check_vector(now, now.count(), now.dtype(), "now");
   check_vector(next, now.count(), now.dtype(), "next");
+  LONGSTRIDE_CHECK(rate > 0 && (compressed == 0 || added % rate == 0), "{} rows, of which {} become one", added, rate);
   LONGSTRIDE_CHECK(device == Device::cpu || now.dtype() == Dtype::f32, "now is {}", name_of(now.dtype()));
 }
 
@@ -24,9 +25,12 @@ namespace cpu {
 void remember(const RememberArgs& args, const Launch&) {
   with_float_type(args.now.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    const T length = static_cast<T>(args.length), added = static_cast<T>(args.added);
-    for (std::int64_t r = 0; r < args.now.count(); ++r)
-      args.next.as<T>()[r] = std::min(args.now.as<const T>()[r] + added, length);
+    const T length = static_cast<T>(args.length), all = static_cast<T>(args.length + args.compressed);
+    const T added = static_cast<T>(args.added), compressed = static_cast<T>(args.added / args.rate);
+    for (std::int64_t r = 0; r < args.now.count(); ++r) {
+      const T now = args.now.as<const T>()[r];
+      args.next.as<T>()[r] = now < length ? std::min(now + added, length) : std::min(now + compressed, all);
+    }
   });
 }
 

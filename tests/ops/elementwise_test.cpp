@@ -18,6 +18,7 @@ using kernels::ColumnSumArgs;
 using kernels::CopyArgs;
 using kernels::CopyRowsArgs;
 using kernels::DivideArgs;
+using kernels::FillArgs;
 using kernels::FillZeroArgs;
 using kernels::SumArgs;
 
@@ -44,6 +45,10 @@ TEST_P(ElementwiseTest, FillsCopiesAndConverts) {
         }
         ops::run(ctx, FillZeroArgs{y});
         for (const double z : y.found()) ASSERT_EQ(z, 0);
+        ops::run(ctx, FillArgs{after(y, skipped), 0.75});
+        const std::vector<double> filled_up = y.found();
+        for (std::int64_t i = 0; i <= count; ++i)
+          ASSERT_EQ(filled_up[static_cast<std::size_t>(i)], i < skipped ? 0 : 0.75);
       }
 }
 

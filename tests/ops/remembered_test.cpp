@@ -27,5 +27,24 @@ TEST_P(RememberedTest, CountsPositionsUpToTheLengthOfTheMemory) {
   }
 }
 
+// Six segments of 6: two fill the memory, the others add two rows each to the compressed memory, up to five.
+TEST_P(RememberedTest, CountsCompressedRowsOnceTheMemoryIsFull) {
+  std::vector<double> counted = {0};
+  for (int segment = 0; segment < 6; ++segment) {
+    const Operand now = with_values({1}, exact(), {counted.back()});
+    Operand next = result({1}, exact());
+    run(RememberArgs{.now = now, .next = next, .length = 12, .added = 6, .compressed = 5, .rate = 3}, {&next});
+    counted.push_back(next.found()[0]);
+  }
+  EXPECT_EQ(counted, std::vector<double>({0, 6, 12, 14, 16, 17, 17}));
+}
+
+TEST_P(RememberedTest, RefusesPositionsThatMakeNoWholeRow) {
+  const Operand now = filled({3}, exact(), 0), next = result({3}, exact());
+  EXPECT_THROW(
+      ops::run(ctx, RememberArgs{.now = now, .next = next, .length = 4, .added = 4, .compressed = 2, .rate = 3}),
+      InternalError);
+}
+
 }  // namespace
 }  // namespace longstride::testing
