@@ -2,8 +2,9 @@
 
 #include <cmath>
 
+#include "framework/layers/compression/reconstruction.h"
+#include "framework/ops/basic.h"
 #include "framework/ops/linear.h"
-#include "framework/ops/run.h"
 #include "kernels/copy_rows/copy_rows.h"
 #include "kernels/sum_loss/sum_loss.h"
 
@@ -26,6 +27,7 @@ DistanceBranch::DistanceBranch(ParameterSet& parameters, StateSet& states, const
       output_(parameters, name + ".output", config.shape.heads * config.value_size, config.shape.width,
               config.output_deviation, config.biased),
       memory_(states, name, config.shape.width, config.memory),
+      compressor_(parameters, name + ".compress", config.shape.width, config.compress_deviation, config.memory),
       remembered_(std::move(remembered)) {
   if (span_ != nullptr) span_->limits = Limits{0, 1};
 }
@@ -60,9 +62,6 @@ DistanceBranch::Projected DistanceBranch::project(Context& ctx, const Tensor& se
                                                   Scratch& scratch, Tape* tape) const {
   const std::int64_t batch = segment.size(0), all = query_key_value_.out(), width = query_width();
   const Tensor weight = query_key_value_.weight().value, bias = query_key_value_.bias();
-  const auto bias_of = [&](std::int64_t begin, std::int64_t end) {
-    return bias.given() ? bias.slice(0, begin, end) : Tensor{};
-  };
   if (memory_.rows() == 0) {
     const Tensor qkv = scratch.tensor({batch, segment.size(1), all}, ctx.compute, tape);
     ops::linear(ctx, segment, weight, bias, qkv);
@@ -70,8 +69,8 @@ DistanceBranch::Projected DistanceBranch::project(Context& ctx, const Tensor& se
   }
   const Projected made = {scratch.tensor({batch, segment.size(1), width}, ctx.compute, tape),
                           scratch.tensor({batch, joined.size(1), all - width}, ctx.compute, tape)};
-  ops::linear(ctx, segment, weight.slice(0, 0, width), bias_of(0, width), made.q);
-  ops::linear(ctx, joined, weight.slice(0, width, all), bias_of(width, all), made.kv);
+  ops::linear(ctx, segment, weight.slice(0, 0, width), bias_of(bias, 0, width), made.q);
+  ops::linear(ctx, joined, weight.slice(0, width, all), bias_of(bias, width, all), made.kv);
   return made;
 }
 
@@ -157,11 +156,11 @@ DistanceBranch::Attended DistanceBranch::forward_with(Context& ctx, const Tensor
   Scratch scratch(ctx);
   Saved made;
   made.joined = memory_.join(ctx, normed, scratch, tape);
-  memory_.keep(ctx, made.joined);
   made.projected = project(ctx, normed, made.joined, scratch, tape);
   made.transformed = transform(ctx, made.projected, scratch, tape);
   made.table = term_.table(ctx, made.joined.size(1), scratch, tape);
   made.attended = known.o.given() ? known : attend(ctx, made, scratch, kept_on);
+  if (!known.o.given()) remember(ctx, made);
   if (tape != nullptr)
     for (const Tensor& t : {normed, made.joined, made.projected.q, made.projected.kv, made.transformed.q,
                             made.transformed.kv, made.table, made.attended.o, made.attended.lse})
@@ -204,8 +203,85 @@ void DistanceBranch::backward(Context& ctx, const Tensor& dout, const Tensor& dn
                                                     .dspan = span_ != nullptr ? span_->gradient : Tensor{}});
     term_.add_gradient(ctx, dtable);
   }
+  if (compressor_.learns() && config_.memory.reconstruction > 0 && ctx.auxiliary.sums.given()) reconstruct(ctx, made);
   transform_back(ctx, made.projected, gradients);
   backward_projections(ctx, normed, made.joined, gradients, dnormed);
+}
+
+void DistanceBranch::remember(Context& ctx, const Saved& made) const {
+  Scratch scratch(ctx);
+  const Tensor evicted = memory_.evicted(made.joined);
+  Tensor compressed;
+  if (evicted.given()) {
+    const Tensor usage = compressor_.reads_usage() ? memory_.evicted(received(ctx, made, scratch)) : Tensor{};
+    compressed = compressor_.compress(ctx, evicted, usage, scratch);
+  }
+  memory_.keep(ctx, made.joined, compressed);
+}
+
+// The gradients of values are these sums where the gradient of every output is 1. Values have eight equal elements,
+// which is what the fast kernels for 16-bit types take at least.
+Tensor DistanceBranch::received(Context& ctx, const Saved& made, Scratch& scratch) const {
+  constexpr std::int64_t elements = 8;
+  const Tensor q = queries(made.transformed.q), k = keys(made.transformed.kv);
+  const std::int64_t batch = k.size(0), all = k.size(1), heads = config_.shape.heads;
+  const Tensor sums = scratch.tensor({batch, all, heads, elements}, ctx.compute);
+  Scratch inner(ctx);
+  const Tensor dq = inner.tensor(q.shape(), ctx.compute), dk = inner.tensor(k.shape(), ctx.compute),
+               ones = inner.tensor({elements}, ctx.compute);
+  ops::run(ctx, kernels::FillArgs{ones, 1.0});
+  const auto everywhere = [&](std::int64_t positions) {
+    return Tensor(ones.data(), ctx.compute, {batch, positions, heads, elements}, {0, 0, 0, 1});
+  };
+  kernels::DistanceScores asked = scores(ctx, made, remembered_->first_key(ctx, inner));
+  asked.dropout = {};
+  ops::run(ctx, kernels::DistanceAttentionBackwardArgs{.scores = asked,
+                                                       .v = everywhere(all),
+                                                       .o = everywhere(q.size(1)),
+                                                       .lse = made.attended.lse,
+                                                       .dout = everywhere(q.size(1)),
+                                                       .dq = dq,
+                                                       .dk = dk,
+                                                       .dv = sums});
+  return Tensor(sums.data(), ctx.compute, {batch, all, heads}, {sums.stride(0), sums.stride(1), elements});
+}
+
+// Queries and keys have their norms, but no rotation by their position.
+void DistanceBranch::reconstruct(Context& ctx, const Saved& made) const {
+  Scratch scratch(ctx);
+  const Tensor evicted = memory_.evicted(made.joined);
+  if (!evicted.given()) return;
+  const Tensor rows = compressor_.compress(ctx, evicted, {}, scratch);
+  const std::int64_t batch = rows.size(0), positions = made.projected.q.size(1), width = query_width(),
+                     all = query_key_value_.out();
+  const Tensor weight = query_key_value_.weight().value.slice(0, width, all);
+  const Tensor kv = scratch.tensor({batch, rows.size(1), all - width}, ctx.compute), dkv = scratch.like(kv),
+               old_kv = memory_.evicted(made.projected.kv), drows = scratch.like(rows);
+  ops::linear(ctx, rows, weight, bias_of(query_key_value_.bias(), width, all), kv);
+  const kernels::QueryKeyTransform content{config_.transform.normalise, 0};
+  const auto of_content = [&](const Tensor& x) {
+    if (!content.any()) return x;
+    const Tensor y = scratch.tensor(x.shape(), ctx.compute);
+    ops::run(ctx, QueryKeyArgs{.transform = content, .x = x, .y = y});
+    return y;
+  };
+  const double terms = static_cast<double>(batch * positions * config_.shape.heads * config_.value_size);
+  reconstruct_attention(
+      ctx, {.q = of_content(queries(made.projected.q)),
+            .old_keys = of_content(keys(old_kv)),
+            .old_values = values(old_kv),
+            .keys = of_content(keys(kv)),
+            .values = values(kv),
+            .dkeys = keys(dkv),
+            .dvalues = values(dkv),
+            .total = ctx.auxiliary.sums.slice(0, config_.reconstruction_loss, config_.reconstruction_loss + 1),
+            .scale = config_.memory.reconstruction * ctx.auxiliary.share / terms,
+            .first_key = remembered_->first_key(ctx, scratch),
+            .last = config_.memory.compressed});
+  if (content.any())
+    ops::run(ctx, QueryKeyBackwardArgs{.transform = content, .dy = keys(dkv), .x = keys(kv), .dx = keys(dkv)});
+  ops::linear_backward_input(ctx, dkv, weight, drows);
+  compressor_.add_gradient(ctx, evicted, drows);
 }
 
 // With a memory dq lies within a tensor like that of a segment's qkv, in which backward_projections joins the gradients
@@ -226,11 +302,8 @@ void DistanceBranch::backward_projections(Context& ctx, const Tensor& segment, c
   const Tensor &dq = gradients.q, dqkv(dq.data(), dq.dtype(), {dq.size(0), positions, all});
   if (rows == 0) return query_key_value_.gradients(ctx, segment, dqkv, dsegment);
   const Tensor weight = query_key_value_.weight().gradient, bias = query_key_value_.bias_gradient();
-  const auto bias_of = [&](std::int64_t begin, std::int64_t end) {
-    return bias.given() ? bias.slice(0, begin, end) : Tensor{};
-  };
-  ops::linear_backward_weight(ctx, dq, segment, weight.slice(0, 0, width), bias_of(0, width));
-  ops::linear_backward_weight(ctx, gradients.kv, joined, weight.slice(0, width, all), bias_of(width, all));
+  ops::linear_backward_weight(ctx, dq, segment, weight.slice(0, 0, width), bias_of(bias, 0, width));
+  ops::linear_backward_weight(ctx, gradients.kv, joined, weight.slice(0, width, all), bias_of(bias, width, all));
   ops::run(ctx, kernels::CopyRowsArgs{gradients.kv.slice(1, rows, rows + positions), dqkv.slice(-1, width, all)});
   ops::linear_backward_input(ctx, dqkv, query_key_value_.weight().value, dsegment);
 }

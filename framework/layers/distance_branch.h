@@ -1,11 +1,13 @@
-// out = W_p o + b_p for attention whose scores have a term of the distance, over [memory | segment]
+// out = W_p o + b_p for attention whose scores have a term of the distance, over [compressed memory | memory | segment]
 // (kernels/distance_attention). Queries are projections of the segment's positions, keys and values of all of them.
+// In training the backward pass also adds the attention-reconstruction loss of a compression that learns.
 #pragma once
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "framework/layers/branch.h"
+#include "framework/layers/compression/compressor.h"
 #include "framework/layers/distance_term.h"
 #include "framework/layers/linear.h"
 #include "framework/layers/memory.h"
@@ -17,18 +19,21 @@ namespace longstride {
 struct DistanceBranchConfig {
   DistanceShape shape;
   std::int64_t value_size = 0;
-  double output_deviation = 0;  // of W_p
-  bool biased = true;           // whether W_qkv and W_p have biases
+  double output_deviation = 0;    // of W_p
+  double compress_deviation = 0;  // of the compression's weight
+  bool biased = true;             // whether W_qkv and W_p have biases
   kernels::QueryKeyTransform transform;
   DistanceConfig distance;
   MemoryConfig memory;
   std::int64_t layer = 0;
+  std::int64_t reconstruction_loss = 0;  // its index among the auxiliary losses
 };
 
 class DistanceBranch : public Branch {
  public:
   // Parameters: `name`.query_key_value.*, those of DistanceTerm, `name`.span (heads) with learned spans,
-  // `name`.output.*. State: `name`.memory.
+  // `name`.output.*, `name`.compress.weight of a compression that learns. States: `name`.memory,
+  // `name`.compressed_memory.
   DistanceBranch(ParameterSet& parameters, StateSet& states, const std::string& name,
                  const DistanceBranchConfig& config, const SharedDistance& shared,
                  std::shared_ptr<const RememberedPositions> remembered);
@@ -79,6 +84,15 @@ class DistanceBranch : public Branch {
   // The gradients of the segment and of W_qkv with its bias.
   void backward_projections(Context& ctx, const Tensor& segment, const Tensor& joined, const Projected& gradients,
                             const Tensor& dsegment) const;
+  // What the next step remembers.
+  void remember(Context& ctx, const Saved& made) const;
+  // The attention that every position received: (batch, rows + seq, heads), the sums of probabilities over queries.
+  Tensor received(Context& ctx, const Saved& made, Scratch& scratch) const;
+  // The reconstruction loss and its gradient.
+  void reconstruct(Context& ctx, const Saved& made) const;
+  Tensor bias_of(const Tensor& bias, std::int64_t begin, std::int64_t end) const {
+    return bias.given() ? bias.slice(0, begin, end) : Tensor{};
+  }
   // Which pairs are allowed, without values.
   kernels::DistanceScores visible(const Tensor& q, const Tensor& k) const;
   kernels::DistanceScores scores(const Context& ctx, const Saved& in, const Tensor& first_key) const;
@@ -93,6 +107,7 @@ class DistanceBranch : public Branch {
   Parameter* span_ = nullptr;
   Linear output_;
   Memory memory_;
+  Compressor compressor_;
   std::shared_ptr<const RememberedPositions> remembered_;
 };
 

@@ -47,9 +47,23 @@ struct DistanceConfig {
   }
 };
 
+// How `rate` rows that leave the memory become one (Rae et al. 2020, section 3.2). mean, max: over neighbours.
+// convolution: a learned map of `rate` neighbours. dilated: the same of rows that lie as far apart as there are
+// results. most_used: of all rows, those that received the most attention stay.
+enum class Compression : std::uint8_t { mean, max, convolution, dilated, most_used };
+
 struct MemoryConfig {
   std::int64_t length = 0;  // positions before the segment whose inputs a layer remembers
   MemoryStart start = MemoryStart::empty;
+  std::int64_t compressed = 0;  // rows before the memory, made of what leaves it
+  std::int64_t rate = 0;
+  Compression compress = Compression::convolution;
+  double reconstruction = 1;  // what the attention-reconstruction loss is multiplied by
+
+  std::int64_t rows() const { return compressed + length; }
+  bool learns_to_compress() const {
+    return compressed > 0 && (compress == Compression::convolution || compress == Compression::dilated);
+  }
 };
 
 }  // namespace longstride

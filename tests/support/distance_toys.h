@@ -56,6 +56,21 @@ inline DistanceToy house_toy() {
   return c;
 }
 
+// The Compressive Transformer's: Transformer-XL's with a compressed memory of two segments.
+inline DistanceToy compressive_toy(Compression compress = Compression::convolution) {
+  DistanceToy c = transformer_xl_toy();
+  c.context = 12;
+  c.memory = {.length = 12, .compressed = 8, .rate = 3, .compress = compress};
+  return c;
+}
+
+inline DistanceToy house_compressive_toy() {
+  DistanceToy c = house_toy();
+  c.context = 12;
+  c.memory = {.length = 12, .compressed = 8, .rate = 3};
+  return c;
+}
+
 inline std::vector<NamedConfig<DistanceToy>> distance_toys() {
   DistanceToy clamped = transformer_xl_toy();
   clamped.memory.length = 20;
@@ -79,11 +94,20 @@ inline std::vector<NamedConfig<DistanceToy>> distance_toys() {
   shared.distance.window = {9};
   DistanceToy forgetful_house = house_toy();
   forgetful_house.memory.length = 0;
-  return {{"transformer_xl", transformer_xl_toy()},        {"transformer_xl_clamped", clamped},
-          {"transformer_xl_without_memory", no_memory},    {"longformer", longformer_toy()},
-          {"longformer_with_memory", remembering_windows}, {"learned_table", learned},
-          {"shared_table_without_self", shared},           {"house", house_toy()},
-          {"house_without_memory", forgetful_house}};
+  return {{"transformer_xl", transformer_xl_toy()},
+          {"transformer_xl_clamped", clamped},
+          {"transformer_xl_without_memory", no_memory},
+          {"longformer", longformer_toy()},
+          {"longformer_with_memory", remembering_windows},
+          {"learned_table", learned},
+          {"shared_table_without_self", shared},
+          {"house", house_toy()},
+          {"house_without_memory", forgetful_house},
+          {"compressive", compressive_toy()},
+          {"compressive_dilated", compressive_toy(Compression::dilated)},
+          {"compressive_mean", compressive_toy(Compression::mean)},
+          {"compressive_max", compressive_toy(Compression::max)},
+          {"compressive_house", house_compressive_toy()}};
 }
 
 template <>

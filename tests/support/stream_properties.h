@@ -171,6 +171,10 @@ TYPED_TEST_P(StreamProperties, NothingLooksAhead) {
     StreamRun::States before = run->states(), after = other->states();
     for (const State& state : run->model->states().all()) {
       if (state.shape.rank != 2) continue;
+      if (state.name.ends_with(".compressed_memory")) {  // made of earlier segments
+        EXPECT_TRUE(before.bytes_of(state) == after.bytes_of(state)) << name;
+        continue;
+      }
       const Tensor a = before.rows().now(state), b = after.rows().now(state);
       const std::int64_t known = state.shape[0] - config.context + changed + 1;
       for (std::int64_t r = 0; r < batch.rows(); ++r) {

@@ -72,6 +72,10 @@ class StreamRun {
       return {rows_, host, host};
     }
     const std::vector<float>& values() const { return values_; }
+    std::string bytes_of(const State& state) {
+      const Tensor now = rows().now(state);
+      return {now.as<const char>(), now.bytes()};
+    }
 
    private:
     std::int64_t rows_;

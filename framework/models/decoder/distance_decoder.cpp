@@ -22,11 +22,14 @@ std::shared_ptr<const DistanceBranch> DistanceDecoder::make_attention(std::int64
   attention.shape = shape();
   attention.value_size = config_.value_size();
   attention.output_deviation = config_.shrink() * attention.shape.deviation;
+  attention.compress_deviation =
+      config_.deviation(static_cast<double>(std::max<std::int64_t>(1, config_.memory.rate) * config_.width));
   attention.biased = config_.attention_bias;
   attention.transform = {config_.query_key_norm, config_.rotary_base};
   attention.distance = config_.distance;
   attention.memory = config_.memory;
   attention.layer = layer;
+  attention.reconstruction_loss = has_span_loss() ? 1 : 0;
   attention_.push_back(std::make_shared<DistanceBranch>(parameters_, states_, name, attention, shared_, remembered_));
   return attention_.back();
 }
@@ -37,27 +40,49 @@ void DistanceDecoder::losses(Context& ctx, const Batch& batch, const Tensor& los
 }
 
 std::vector<std::string> DistanceDecoder::auxiliary_losses() const {
-  if (config_.distance.span.loss > 0) return {"span"};
-  return {};
+  std::vector<std::string> names;
+  if (has_span_loss()) names.emplace_back("span");
+  if (config_.memory.learns_to_compress() && config_.memory.reconstruction > 0) names.emplace_back("reconstruction");
+  return names;
 }
 
 void DistanceDecoder::loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const {
-  if (ctx.auxiliary.sums.given() && ctx.auxiliary.once)
-    for (const auto& branch : attention_) branch->add_span_loss(ctx, config_.distance.span.loss, ctx.auxiliary.sums);
+  if (has_span_loss() && ctx.auxiliary.sums.given() && ctx.auxiliary.once)
+    for (const auto& branch : attention_)
+      branch->add_span_loss(ctx, config_.distance.span.loss, ctx.auxiliary.sums.slice(0, 0, 1));
   trunk_.loss_and_gradients(ctx, batch, scale, losses);
   remembered_->add(ctx, batch.tokens.size(1));
 }
 
 std::int64_t DistanceDecoder::warm_up_steps() const {
-  return (config_.memory.length + config_.context - 1) / config_.context;
+  const std::int64_t positions = config_.memory.length + config_.memory.rate * config_.memory.compressed;
+  return (positions + config_.context - 1) / config_.context;
+}
+
+double DistanceDecoder::compressor_parameters() const {
+  return static_cast<double>(config_.layers * config_.width * config_.width * config_.memory.rate);
+}
+
+// The compression's weight is applied twice, for the memory and for the loss, and has a gradient, for each of the rows
+// that `positions` positions become. The loss projects these rows, and takes attention to old and new rows and the
+// gradients of new keys and values.
+double DistanceDecoder::learning_flops(double positions) const {
+  const double rows = positions / static_cast<double>(config_.memory.rate),
+               layers = static_cast<double>(config_.layers),
+               keys = static_cast<double>(config_.heads * config_.key_size()),
+               values = static_cast<double>(config_.heads * config_.value_size());
+  return 6.0 * compressor_parameters() * rows +
+         layers * (4.0 * static_cast<double>(config_.width) * (keys + values) * rows +
+                   2.0 * positions * ((keys + values) * positions + (2.0 * keys + 3.0 * values) * rows));
 }
 
 // Pairs as if the memory were full and every span the longest.
 SequenceCost DistanceDecoder::cost(std::int64_t positions) const {
   SequenceCost cost;
-  const double n = static_cast<double>(positions), memory = static_cast<double>(config_.memory.length);
+  const MemoryConfig& m = config_.memory;
+  const double n = static_cast<double>(positions), memory = static_cast<double>(m.rows());
   const Tensor q(nullptr, Dtype::f32, {1, positions, config_.heads, config_.key_size()}),
-      k(nullptr, Dtype::f32, {1, config_.memory.length + positions, config_.heads, config_.key_size()});
+      k(nullptr, Dtype::f32, {1, m.rows() + positions, config_.heads, config_.key_size()});
   for (const auto& branch : attention_) cost.allowed_pairs += static_cast<double>(branch->pairs(q, k));
   cost.dense_pairs = static_cast<double>(config_.layers * config_.heads) * n * (memory + (n + 1) / 2);
   const double scores = config_.distance.table == DistanceTable::none ? 1.0 : 2.0;
@@ -68,6 +93,7 @@ SequenceCost DistanceDecoder::cost(std::int64_t positions) const {
                            static_cast<double>(config_.key_size() + config_.value_size());
   cost.training_flops = 6.0 * static_cast<double>(parameters_.count()) * n + 4.0 * projected * memory +
                         3.0 * products * cost.allowed_pairs;
+  if (m.learns_to_compress()) cost.training_flops += learning_flops(n) - 6.0 * compressor_parameters() * n;
   return cost;
 }
 

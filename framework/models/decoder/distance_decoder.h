@@ -1,6 +1,6 @@
 // A decoder whose attention has a distance term and may look back beyond the segment into a memory: Transformer-XL (Dai
-// et al. 2019), Adaptive-Span (Sukhbaatar et al. 2019) and Longformer's language model (Beltagy et al. 2020), as
-// `model.distance` and `model.memory` set it.
+// et al. 2019), Adaptive-Span (Sukhbaatar et al. 2019), Longformer's language model (Beltagy et al. 2020) and the
+// Compressive Transformer (Rae et al. 2020), as `model.distance` and `model.memory` set it.
 #pragma once
 #include <memory>
 #include <string>
@@ -30,6 +30,9 @@ class DistanceDecoder : public Model {
  private:
   std::shared_ptr<const DistanceBranch> make_attention(std::int64_t layer, const std::string& name);
   DistanceShape shape() const;
+  bool has_span_loss() const { return config_.distance.span.loss > 0; }
+  double compressor_parameters() const;
+  double learning_flops(double positions) const;  // per sequence, of a compression that learns
 
   DecoderConfig config_;
   ParameterSet parameters_;

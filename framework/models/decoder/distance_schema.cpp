@@ -10,6 +10,7 @@ constexpr std::int64_t longest = 1 << 23;  // positions of a memory, a table or 
 constexpr Range lengths{0, longest, false, false, "0 or a positive number of positions"};
 constexpr Range ramps{1, longest, false, false, "a positive number of positions"};
 constexpr Range initial_spans{0, 1, false, false, "a number from 0 to 1"};
+constexpr Range rates{0, longest, false, false, "a positive number of rows that become one"};
 constexpr std::int64_t most_head_elements = 128;  // kernels/distance_attention
 
 void visit_span(SettingsVisitor& v, LearnedSpans& c) {
@@ -42,6 +43,61 @@ void check_table(SettingsChecker& check, const DecoderConfig& m) {
                  "model.distance.table: learned");
   if (d.table == DistanceTable::sinusoid && m.width % 2 != 0 && check.none_in({"model.width"}))
     check.refuse("model.width", "model.width is {}, but sines and cosines need an even one", m.width);
+}
+
+const Choices<Compression>& compressions() {
+  static const Choices<Compression> names = {{"mean", Compression::mean},
+                                             {"max", Compression::max},
+                                             {"convolution", Compression::convolution},
+                                             {"dilated", Compression::dilated},
+                                             {"most_used", Compression::most_used}};
+  return names;
+}
+
+// Keys that have no effect without a compressed memory, or with this compression.
+void check_unused(SettingsChecker& check, const MemoryConfig& m) {
+  const MemoryConfig usual;
+  if (m.compressed == 0) {
+    for (const auto& [key, changed] :
+         {std::pair{"model.memory.rate", m.rate != usual.rate},
+          std::pair{"model.memory.compress", m.compress != usual.compress},
+          std::pair{"model.memory.reconstruction", m.reconstruction != usual.reconstruction}})
+      if (changed)
+        check.refuse(
+            key,
+            "{} has no effect, because model.memory.compressed is 0; remove it, or set the number of rows of a "
+            "compressed memory",
+            key);
+  } else if (!m.learns_to_compress() && m.reconstruction != usual.reconstruction) {
+    check.refuse(
+        "model.memory.reconstruction",
+        "model.memory.reconstruction is {}, but only convolution and dilated have weights that learn from this "
+        "loss; remove it, or change model.memory.compress",
+        m.reconstruction);
+  }
+}
+
+// Whole segments leave the memory, and whole rows of the compressed memory come of them.
+void check_compressed(SettingsChecker& check, const MemoryConfig& m, std::int64_t context) {
+  check_unused(check, m);
+  if (m.compressed == 0) return;
+  if (m.rate == 0)
+    return check.refuse("model.memory.rate",
+                        "model.memory.rate is 0, but a compressed memory needs the number of rows that become one; set "
+                        "model.memory.rate: 3, as in the paper");
+  if (!check.none_in({"data.context"})) return;
+  if (m.length % context != 0)
+    check.refuse("model.memory.length",
+                 "model.memory.length is {}, but before a compressed memory must be a multiple of data.context, {}, "
+                 "because whole segments leave it",
+                 m.length, context);
+  if (context % m.rate != 0)
+    check.refuse("model.memory.rate", "model.memory.rate is {}, but must divide data.context, {}", m.rate, context);
+  else if (m.compressed % (context / m.rate) != 0)
+    check.refuse("model.memory.compressed",
+                 "model.memory.compressed is {}, but must be a multiple of data.context / model.memory.rate, {}, the "
+                 "rows that a segment becomes",
+                 m.compressed, context / m.rate);
 }
 
 void check_dilation(SettingsChecker& check, const DecoderConfig& m) {
@@ -80,6 +136,10 @@ void visit_memory(SettingsVisitor& v, MemoryConfig& c) {
   v.field("length", c.length, Need::required, ramps);
   v.choice("start", c.start, Need::optional,
            Choices<MemoryStart>{{"empty", MemoryStart::empty}, {"zeros", MemoryStart::zeros}});
+  v.field("compressed", c.compressed, Need::optional, lengths);
+  v.field("rate", c.rate, Need::optional, rates);
+  v.choice("compress", c.compress, Need::optional, compressions());
+  v.field("reconstruction", c.reconstruction, Need::optional, ranges::not_negative_real);
 }
 
 void check_distance(SettingsChecker& check, const DecoderConfig& m, std::int64_t sequence_ranks) {
@@ -93,6 +153,7 @@ void check_distance(SettingsChecker& check, const DecoderConfig& m, std::int64_t
   check_list(check, "model.distance.dilation", m.distance.dilation, m.layers);
   check_dilation(check, m);
   check_table(check, m);
+  if (m.memory.length > 0) check_compressed(check, m.memory, m.context);
   if (m.positions == Positions::attention)
     check.refuse(
         "model.positions",
