@@ -46,6 +46,10 @@ struct ProbabilityDropout {
   std::int64_t first_sequence = 0;     // index in the global batch of sequence 0
 };
 
+// Which CUDA kernels to use. `automatic` uses those for Hopper where the GPU and the shapes allow it; `portable` does
+// not. Both are deterministic.
+enum class DistancePath : std::uint8_t { automatic, portable };
+
 // What determines scores and their weights.
 struct DistanceScores {
   Tensor q;                   // (batch, n_q, heads, d)
@@ -61,6 +65,7 @@ struct DistanceScores {
   std::vector<std::int32_t> dilation = {};  // of every head; empty: 1
   double scale = 1;
   ProbabilityDropout dropout = {};
+  DistancePath path = DistancePath::automatic;
 
   void check(Device device) const;
   // Pairs (i, j) of all heads of one sequence, as if no key were hidden by first_key or a span.

@@ -125,6 +125,22 @@ __device__ inline void wgmma(float (&d)[N / 2], const A& a, std::uint64_t b, boo
   }
 }
 
+// d (64 x 64) = a^T b, or d += a^T b: both from shared memory, MN-major, so the product runs along the rows of both
+// tiles.
+template <class T>
+__device__ inline void wgmma_rows(float (&d)[32], std::uint64_t a, std::uint64_t b, bool accumulate) {
+#define LONGSTRIDE_WGMMA_ROWS(type)                                                                                  \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type \
+               " {" LONGSTRIDE_TEXT_32 "}, %32, %33, p, 1, 1, 1, 1;\n}\n"                                            \
+               : LONGSTRIDE_OPERANDS_32                                                                              \
+               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    LONGSTRIDE_WGMMA_ROWS("bf16");
+  else
+    LONGSTRIDE_WGMMA_ROWS("f16");
+#undef LONGSTRIDE_WGMMA_ROWS
+}
+
 #undef LONGSTRIDE_WGMMA_32
 #undef LONGSTRIDE_TEXT_16
 #undef LONGSTRIDE_OPERANDS_16

@@ -2,8 +2,10 @@
 #include <initializer_list>
 
 #include "kernels/base/cuda_types.cuh"
+#include "kernels/base/gpu_kind.h"
 #include "kernels/distance_attention/gpu/call.h"
 #include "kernels/distance_attention/gpu/scratch.h"
+#include "kernels/distance_attention/sm90/hopper.h"
 
 namespace longstride::kernels::cuda {
 namespace {
@@ -65,10 +67,16 @@ Call call_of(const DistanceScores& s, const Tensor& v, const ScratchPieces& piec
   return call;
 }
 
+bool takes_hopper(const DistanceScores& s, const Call& call) {
+  return s.path == DistancePath::automatic && is_hopper() && distance::hopper::supports(call);
+}
+
 template <class T>
-void run_forward(const Call& call, const Launch& launch) {
-  if constexpr (sizeof(T) == 2)
+void run_forward(const Call& call, bool hopper, const Launch& launch) {
+  if constexpr (sizeof(T) == 2) {
+    if (hopper) return distance::hopper::forward<T>(call, launch);
     if (call.aligned) return distance::forward<T>(call, launch);
+  }
   distance::plain_forward<T>(call, launch);
 }
 
@@ -96,7 +104,7 @@ void distance_attention(const DistanceAttentionArgs& args, const Launch& launch)
   with_gpu_type(args.v.dtype(), [&](auto zero) {
     using T = decltype(zero);
     distance::biased_queries<T>(call, launch);
-    run_forward<T>(call, launch);
+    run_forward<T>(call, takes_hopper(args.scores, call), launch);
   });
 }
 

@@ -11,23 +11,6 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-// In each quad, lane q's v[i] becomes lane i's v[q].
-__device__ inline void transpose_quad(std::uint32_t (&v)[4]) {
-  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const std::uint32_t received = __shfl_xor_sync(~0u, odd ? v[i] : v[i + 1], 1);
-    v[i] = odd ? received : v[i];
-    v[i + 1] = odd ? v[i + 1] : received;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t received = __shfl_xor_sync(~0u, upper ? v[i] : v[i + 2], 2);
-    v[i] = upper ? received : v[i];
-    v[i + 2] = upper ? v[i + 2] : received;
-  }
-}
-
 // gradient = factor * values, or += when `adds`. Called by all threads of a warpgroup.
 template <class T, int Size>
 __device__ inline void store_gradient(const Gradient& gradient, const BackwardTask& task,

@@ -1,0 +1,229 @@
+// o and lse on Hopper. A warpgroup has 64 queries and visits their key tiles in turn: an online softmax as in
+// attention/sm90/general. The products with a piece of the table serve two key tiles, so there is one per step, which is
+// computed while the softmax of the step before runs; the scores' accumulator begins with the distance term.
+#include "kernels/attention/sm90/general/softmax.cuh"
+#include "kernels/distance_attention/sm90/launch.cuh"
+
+namespace longstride::kernels::cuda::distance::hopper {
+namespace {
+
+constexpr int step_slots = 4, piece_slots = 4, query_tiles_of_block = 2 * warpgroups;
+constexpr int steps_at = query_tiles_of_block * tile_bytes, pieces_at = steps_at + step_slots * 2 * tile_bytes,
+              control_at = pieces_at + piece_slots * tile_bytes;
+
+struct Control {
+  RingBarriers<1> queries;
+  RingBarriers<step_slots> steps;
+  RingBarriers<piece_slots> pieces;
+};
+constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
+
+__device__ void produce(const Problem& problem, char* shared, Control& control) {
+  Filling<1> queries{control.queries};
+  Filling<step_slots> steps{control.steps};
+  Filling<piece_slots> pieces{control.pieces};
+  const std::int32_t groups = groups_of(problem.call, problem.call.query_tiles);
+  for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
+    const Group group = query_group(problem.call, index);
+    if (group.steps() == 0) continue;
+    const Loader load{problem, group.p.head.sequence, group.p.head.head};
+    std::uint64_t* const full = queries.begin(query_tiles_of_block * tile_bytes);
+    for (int w = 0; w < warpgroups; ++w) {
+      const std::int32_t row = (group.first + w) * tile_rows;
+      load.tile(shared + 2 * w * tile_bytes, problem.content, row, full);
+      load.tile(shared + (2 * w + 1) * tile_bytes, problem.position, row, full);
+    }
+    queries.advance();
+    const std::int32_t farthest = group.first + warpgroups - group.all.begin;
+    in_order(
+        group.steps(),
+        [&](std::int32_t i) {
+          std::uint64_t* const barrier = pieces.begin(tile_bytes);
+          load.piece(shared + pieces_at + pieces.slot.index * tile_bytes, group.p.head.origin, farthest - i, barrier);
+          pieces.advance();
+        },
+        [&](std::int32_t k) {
+          std::uint64_t* const barrier = steps.begin(2 * tile_bytes);
+          char* const to = shared + steps_at + steps.slot.index * 2 * tile_bytes;
+          load.tile(to, problem.k, (group.all.begin + k) * tile_rows, barrier);
+          load.tile(to + tile_bytes, problem.v, (group.all.begin + k) * tile_rows, barrier);
+          steps.advance();
+        });
+  }
+}
+
+template <class T>
+class Consumer {
+ public:
+  __device__ Consumer(const Problem& problem, char* shared, Control& control)
+      : call_(problem.call),
+        shared_(shared),
+        queries_{control.queries},
+        reader_{{control.steps}, {control.pieces}},
+        own_(uniform(this_warpgroup())),
+        warp_(warp_of_group()),
+        keys_(descriptor<row_bytes>(shared + steps_at)),
+        values_(descriptor<row_bytes>(shared + steps_at + tile_bytes)),
+        table_(descriptor<row_bytes>(shared + pieces_at)) {}
+
+  __device__ void run() {
+    const std::int32_t groups = groups_of(call_, call_.query_tiles);
+    for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
+      const Group group = query_group(call_, index);
+      cuda::sm90::Softmax softmax(call_.scale * log2_e);
+      clear(o_);
+      if (group.steps() > 0) visit(group, softmax);
+      store(group, softmax);
+    }
+  }
+
+ private:
+  __device__ void visit(const Group& group, cuda::sm90::Softmax& softmax) {
+    char* const queries = shared_ + 2 * own_ * tile_bytes;
+    const int taken = queries_.take();
+    load_operand(content_, queries);
+    load_operand(position_, queries + tile_bytes);
+    queries_.release(taken);
+    reader_.reset();
+    const TileRange own = group.own_of(own_);
+    const std::int32_t begin = uniform(own.begin), end = uniform(own.end);
+    if (begin < end) {
+      const std::int32_t before = begin - group.all.begin;
+      reader_.skip(before, warpgroups - own_ - 1 + before);
+      first_products();
+      if (begin + 1 < end) {
+        step<false, true>(group, begin, softmax);
+        for (std::int32_t s = begin + 1; s + 1 < end; ++s) step<true, true>(group, s, softmax);
+        step<true, false>(group, end - 1, softmax);
+      } else {
+        step<false, false>(group, begin, softmax);
+      }
+      wgmma_fence();
+      multiply_rows<T>(o_, p_, advanced(values_, held_ * 2 * tile_bytes));
+      wgmma_commit();
+      wgmma_wait<0>();
+      wgmma_hold(o_);
+      reader_.steps.release(held_);
+    }
+    reader_.skip(group.steps(), warpgroups + group.steps());
+  }
+
+  // The scores of the first tile begin with the products of two pieces.
+  __device__ void first_products() {
+    const int a = reader_.take_piece(), b = reader_.take_piece();
+    wgmma_fence();
+    multiply<T>(far_, position_, advanced(table_, a * tile_bytes), false);
+    multiply<T>(near_, position_, advanced(table_, b * tile_bytes), false);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_hold(far_);
+    wgmma_hold(near_);
+    reader_.pieces.release(a);
+    reader_.pieces.release(b);
+    move_on();
+  }
+  __device__ void move_on() {
+    skew_.gather(s_, near_, far_, warp_);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) far_[i] = near_[i] * call_.keep_scale;  // 1: ptxas serialises products whose accumulators are copied
+  }
+
+  // The values of the step before (`Holds`), the scores of this one and the products with the table of the next
+  // (`More`).
+  template <bool Holds, bool More>
+  __device__ void step(const Group& group, std::int32_t s, cuda::sm90::Softmax& softmax) {
+    const int slot = reader_.take_step();
+    wgmma_fence();
+    if constexpr (Holds) multiply_rows<T>(o_, p_, advanced(values_, held_ * 2 * tile_bytes));
+    wgmma_fence();
+    multiply<T>(s_, content_, advanced(keys_, slot * 2 * tile_bytes), true);
+    wgmma_commit();
+    int piece = 0;
+    if constexpr (More) {
+      piece = reader_.take_piece();
+      wgmma_fence();
+      multiply<T>(near_, position_, advanced(table_, piece * tile_bytes), false);
+      wgmma_commit();
+    }
+    wgmma_wait<More ? 1 : 0>();
+    wgmma_hold(s_);
+    wgmma_hold(o_);
+    if constexpr (Holds) reader_.steps.release(held_);
+    held_ = slot;
+    const TilePairs pairs(group.p, group.first + own_, s);
+    if (pairs.masked) {
+      const Interval allowed[2] = {visible_columns(group.p, pairs, lane_row()),
+                                   visible_columns(group.p, pairs, lane_row() + 8)};
+      cuda::sm90::Softmax::mask(s_, allowed);
+    }
+    if (softmax.weigh(s_)) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) o_[i] *= softmax.shrink(i / 2 % 2);
+    }
+    pack_all<T>(p_, s_);
+    if constexpr (More) {
+      wgmma_wait<0>();
+      wgmma_hold(near_);
+      reader_.pieces.release(piece);
+      move_on();
+    }
+  }
+
+  __device__ void store(const Group& group, const cuda::sm90::Softmax& softmax) const {
+    const std::int32_t begin = (group.first + own_) * tile_rows + lane_row();
+    float factor[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const cuda::sm90::Softmax::Result result = softmax.finish(h);
+      factor[h] = result.factor;
+      if (this_lane() % 4 == 0 && begin + 8 * h < call_.n_q) call_.lse[group.p.head.row(call_, begin + 8 * h)] = result.lse;
+    }
+    store_rows<T>(o_, factor, call_.value_size, [&](int h) -> T* {
+      return begin + 8 * h < call_.n_q ? row_of<T>(call_.o, group.p.head, begin + 8 * h) : nullptr;
+    });
+  }
+
+  const Call& call_;
+  char* const shared_;
+  Emptying<1> queries_;
+  Reader<step_slots, piece_slots> reader_;
+  const int own_, warp_;
+  const std::uint64_t keys_, values_, table_;  // the rings' first tiles
+  int held_ = 0;                               // the slot of the step whose values are not multiplied yet
+  const Skew skew_ = {};
+  Operand content_, position_, p_;
+  Accumulator o_, s_, near_, far_;  // near and far: products with the pieces of this step, or of the next
+};
+
+template <class T>
+__global__ void __launch_bounds__(threads, 1) forward_kernel(const __grid_constant__ Problem problem) {
+  extern __shared__ char memory[];
+  char* const shared = memory + bytes_to_tile(memory);
+  auto& control = *reinterpret_cast<Control*>(shared + control_at);
+  if (threadIdx.x == 0) {
+    control.queries.init();
+    control.steps.init();
+    control.pieces.init();
+    barrier_init_fence();
+    proxy_fence();
+  }
+  __syncthreads();
+  if (threadIdx.x >= producer) {
+    registers_give<producer_registers>();
+    if (threadIdx.x == producer) produce(problem, shared, control);
+  } else {
+    registers_take<consumer_registers>();
+    Consumer<T>(problem, shared, control).run();
+  }
+}
+
+}  // namespace
+
+template <class T>
+void forward(const Call& call, const Launch& launch) {
+  run_groups<T>("distance attention forward", forward_kernel<T>, shared_bytes, call, call.query_tiles, launch);
+}
+template void forward<__nv_bfloat16>(const Call&, const Launch&);
+template void forward<__half>(const Call&, const Launch&);
+
+}  // namespace longstride::kernels::cuda::distance::hopper

@@ -1,0 +1,20 @@
+// Attention with a distance term on Hopper: TMA and wgmma, for bf16 and f16. Kernels with the contracts of those in
+// gpu/call.h, for calls without dilation, spans and dropout, whose heads have 33 to 64 elements.
+#pragma once
+#include "kernels/distance_attention/gpu/call.h"
+
+namespace longstride::kernels::cuda::distance::hopper {
+
+bool supports(const Call&);
+
+// T is __nv_bfloat16 or __half.
+template <class T>
+void forward(const Call&, const Launch&);
+template <class T>
+void dq(const Call&, const Launch&);
+template <class T>
+void dkdv(const Call&, const Launch&);
+template <class T>
+void dtable(const Call&, const Launch&);
+
+}  // namespace longstride::kernels::cuda::distance::hopper
