@@ -81,10 +81,10 @@ void run_forward(const Call& call, bool hopper, const Launch& launch) {
 }
 
 template <class T>
-void run_backward(const Call& call, bool with_table, const Launch& launch) {
+void run_backward(const Call& call, bool hopper, bool with_table, const Launch& launch) {
   if constexpr (sizeof(T) == 2)
     if (call.aligned) {
-      distance::dq<T>(call, launch);
+      hopper ? distance::hopper::dq<T>(call, launch) : distance::dq<T>(call, launch);
       distance::dkdv<T>(call, launch);
       if (with_table) distance::dtable<T>(call, launch);
       return;
@@ -124,7 +124,7 @@ void distance_attention_backward(const DistanceAttentionBackwardArgs& args, cons
     using T = decltype(zero);
     distance::biased_queries<T>(call, launch);
     distance::query_delta<T>(call, pieces.delta, launch);
-    run_backward<T>(call, args.dtable.given(), launch);
+    run_backward<T>(call, takes_hopper(args.scores, call), args.dtable.given(), launch);
   });
   distance::add_bias_sums(call, args.dcontent_bias.as<float>(), args.dposition_bias.as<float>(), args.dspan.as<float>(),
                           launch);

@@ -1,0 +1,49 @@
+// From scores to gradients of scores, in a warpgroup's registers.
+#pragma once
+#include "kernels/distance_attention/sm90/tiles.cuh"
+
+namespace longstride::kernels::cuda::distance::hopper {
+
+// Of a lane's two rows of query tile t: lse in base 2, infinity where there is no query or no key, so that P = 0.
+struct Statistics {
+  float lse[2], delta[2];
+
+  __device__ Statistics(const Call& call, const Place& p, std::int32_t t) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const std::int32_t i = t * tile_rows + lane_row() + 8 * h;
+      const bool there = i < call.n_q;
+      const std::int64_t at = p.head.row(call, there ? i : 0);
+      const float found = there ? call.lse[at] : -INFINITY;
+      lse[h] = found > -INFINITY ? found * log2_e : INFINITY;
+      delta[h] = there ? call.delta[at] : 0.0f;
+    }
+  }
+};
+
+// Turns scores into P, 0 where a pair is not visible.
+__device__ inline void to_probabilities(Accumulator& s, float rate, const Place& p, const TilePairs& pairs,
+                                        const Statistics& statistics) {
+  if (pairs.masked) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const Interval seen = visible_columns(p, pairs, lane_row() + 8 * h);
+      const std::int32_t begin = seen.begin - lane_column(), end = seen.end - lane_column();
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (8 * j + e < begin || 8 * j + e >= end) s[element_at(j, h, e)] = -INFINITY;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 32; ++i) s[i] = exp2_approx(fmaf(s[i], rate, -statistics.lse[i / 2 % 2]));
+}
+
+// Turns dP into dS.
+__device__ inline void to_gradients(Accumulator& dp, const Accumulator& p, const Statistics& statistics) {
+#pragma unroll
+  for (int i = 0; i < 32; ++i) dp[i] = p[i] * (dp[i] - statistics.delta[i / 2 % 2]);
+}
+
+}  // namespace longstride::kernels::cuda::distance::hopper
