@@ -85,8 +85,8 @@ void run_backward(const Call& call, bool hopper, bool with_table, const Launch& 
   if constexpr (sizeof(T) == 2)
     if (call.aligned) {
       hopper ? distance::hopper::dq<T>(call, launch) : distance::dq<T>(call, launch);
-      distance::dkdv<T>(call, launch);
-      if (with_table) distance::dtable<T>(call, launch);
+      hopper ? distance::hopper::dkdv<T>(call, launch) : distance::dkdv<T>(call, launch);
+      if (with_table) hopper ? distance::hopper::dtable<T>(call, launch) : distance::dtable<T>(call, launch);
       return;
     }
   distance::plain_dq<T>(call, launch);
@@ -110,7 +110,7 @@ void distance_attention(const DistanceAttentionArgs& args, const Launch& launch)
 
 void distance_attention_backward(const DistanceAttentionBackwardArgs& args, const Launch& launch) {
   const ScratchPieces pieces(args, args.scratch.data());
-  Call call = call_of(args.scores, args.v, pieces, {&args.dout, &args.dq, &args.dk, &args.dv});
+  Call call = call_of(args.scores, args.v, pieces, {&args.o, &args.dout, &args.dq, &args.dk, &args.dv});
   call.o = HeadMatrix(args.o);
   call.dout = HeadMatrix(args.dout);
   call.dq = HeadMatrix(args.dq);

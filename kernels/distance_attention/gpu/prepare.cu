@@ -3,6 +3,7 @@
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/vector.cuh"
 #include "kernels/distance_attention/gpu/head.cuh"
+#include "kernels/gpu/fragment.cuh"
 
 namespace longstride::kernels::cuda::distance {
 namespace {
@@ -27,6 +28,34 @@ __global__ void __launch_bounds__(threads) biased_kernel(const __grid_constant__
     *at(call.position) = from_float<T>(q + call.position_bias[head * call.size + column]);
 }
 
+// The same for aligned rows of 16-bit types, eight elements per thread.
+constexpr int pack_elements = 8;
+template <class T>
+__global__ void __launch_bounds__(threads)
+    biased_packs_kernel(const __grid_constant__ Call call, std::int32_t packs, std::int64_t count) {
+  const std::int64_t x = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (x >= count) return;
+  const std::int32_t column = static_cast<std::int32_t>(x % packs) * pack_elements;
+  const std::int64_t row = x / packs / call.heads;
+  const auto head = static_cast<std::int32_t>(x / packs % call.heads);
+  const std::int64_t sequence = row / call.n_q, i = row % call.n_q;
+  const auto at = [&](const HeadMatrix& m) {
+    return reinterpret_cast<uint4*>(static_cast<T*>(m.data) + sequence * m.batch + i * m.row + head * m.head + column);
+  };
+  const uint4 q = *at(call.q);
+  const auto store = [&](const HeadMatrix& to, const float* bias) {
+    if (bias == nullptr) return;
+    const float* const b = bias + head * call.size + column;
+    const auto two = [&](std::uint32_t word, int e) {
+      const float2 of_q = unpack<T>(word);
+      return pack<T>(of_q.x + b[e], of_q.y + b[e + 1]);
+    };
+    *at(to) = {two(q.x, 0), two(q.y, 2), two(q.z, 4), two(q.w, 6)};
+  };
+  store(call.content, call.content_bias);
+  store(call.position, call.position_bias);
+}
+
 // One warp per row of (batch, heads, n_q).
 template <class T>
 __global__ void __launch_bounds__(threads)
@@ -42,6 +71,36 @@ __global__ void __launch_bounds__(threads)
   for (int c = this_lane(); c < call.value_size; c += warp_threads) sum += to_float(o[c]) * to_float(dout[c]);
   sum = warp_sum(sum);
   if (this_lane() == 0) delta[row] = sum;
+}
+
+// The same for aligned rows of 16-bit types: eight lanes per row, and neighbouring rows of memory in a warp.
+constexpr int row_lanes = 8, row_groups = threads / row_lanes;
+template <class T>
+__global__ void __launch_bounds__(threads)
+    delta_packs_kernel(const __grid_constant__ Call call, float* delta, std::int64_t rows) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * row_groups + this_thread() / row_lanes;
+  if (row >= rows) return;
+  const std::int64_t head = row % call.heads, i = row / call.heads % call.n_q, sequence = row / call.heads / call.n_q;
+  const auto at = [&](const HeadMatrix& m, int c) {
+    return *reinterpret_cast<const uint4*>(static_cast<const T*>(m.data) + sequence * m.batch + i * m.row +
+                                           head * m.head + c);
+  };
+  float sum = 0;
+  const auto add = [&](std::uint32_t a, std::uint32_t b) {
+    const float2 x = unpack<T>(a), y = unpack<T>(b);
+    sum = fmaf(x.x, y.x, fmaf(x.y, y.y, sum));
+  };
+  for (int c = this_lane() % row_lanes * pack_elements; c < call.value_size; c += row_lanes * pack_elements) {
+    const uint4 o = at(call.o, c), dout = at(call.dout, c);
+    add(o.x, dout.x);
+    add(o.y, dout.y);
+    add(o.z, dout.z);
+    add(o.w, dout.w);
+  }
+  const unsigned lanes = 0xFFu << this_lane() / row_lanes * row_lanes;
+#pragma unroll
+  for (int offset = 1; offset < row_lanes; offset *= 2) sum += __shfl_xor_sync(lanes, sum, offset);
+  if (this_lane() % row_lanes == 0) delta[(sequence * call.heads + head) * call.n_q + i] = sum;
 }
 
 constexpr int sum_columns = 32, sum_rows = 32;
@@ -105,12 +164,21 @@ template <class T>
 void biased_queries(const Call& call, const Launch& launch) {
   if (call.content_bias == nullptr && call.position_bias == nullptr) return;
   const std::int64_t count = static_cast<std::int64_t>(call.batch) * call.n_q * call.heads * call.size;
+  if constexpr (sizeof(T) == 2)
+    if (call.aligned)
+      return run("distance attention biases", biased_packs_kernel<T>,
+                 {blocks_for(count / pack_elements, threads), threads}, launch, call, call.size / pack_elements,
+                 count / pack_elements);
   run("distance attention biases", biased_kernel<T>, {blocks_for(count, threads), threads}, launch, call, count);
 }
 
 template <class T>
 void query_delta(const Call& call, float* delta, const Launch& launch) {
   const std::int64_t rows = static_cast<std::int64_t>(call.batch) * call.n_q * call.heads;
+  if constexpr (sizeof(T) == 2)
+    if (call.aligned)
+      return run("distance attention delta", delta_packs_kernel<T>, {blocks_for(rows, row_groups), threads}, launch,
+                 call, delta, rows);
   run("distance attention delta", delta_kernel<T>, {blocks_for(rows, warps), threads}, launch, call, delta, rows);
 }
 

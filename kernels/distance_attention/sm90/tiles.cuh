@@ -144,7 +144,7 @@ __device__ inline std::int32_t groups_of(const Call& call, std::int32_t tiles) {
 __device__ inline Group query_group(const Call& call, std::int32_t index) {
   return {call, index, call.query_tiles, [](const Place& p, std::int32_t t) { return key_tiles(p, t); }};
 }
-__device__ inline std::int32_t tiles_of_keys(const Call& call) { return (call.n_k + tile_rows - 1) / tile_rows; }
+LONGSTRIDE_HOST_DEVICE inline std::int32_t tiles_of_keys(const Call& call) { return (call.n_k + tile_rows - 1) / tile_rows; }
 __device__ inline Group key_group(const Call& call, std::int32_t index) {
   return {call, index, tiles_of_keys(call), [](const Place& p, std::int32_t s) { return query_tiles(p, s); }};
 }

@@ -1,0 +1,200 @@
+// dk and dv on Hopper. A warpgroup has 64 keys, which both accumulate in registers, and visits the query tiles that see
+// them; the two warpgroups share the queries. Scores have rows of queries, as everywhere, so that the skew stays in
+// registers; P and dS pass through shared memory, from which they are read transposed. No two steps share products with
+// the table, so there are two per step.
+#include "kernels/distance_attention/sm90/gradients.cuh"
+#include "kernels/distance_attention/sm90/launch.cuh"
+
+namespace longstride::kernels::cuda::distance::hopper {
+namespace {
+
+constexpr int step_slots = 3, piece_slots = 5, tiles_of_keys_of_block = 2 * warpgroups;
+constexpr int weights_at = tiles_of_keys_of_block * tile_bytes, steps_at = weights_at + 2 * warpgroups * tile_bytes,
+              pieces_at = steps_at + step_slots * 3 * tile_bytes, control_at = pieces_at + piece_slots * tile_bytes;
+
+struct Control {
+  RingBarriers<1> keys;
+  RingBarriers<step_slots> steps;
+  RingBarriers<piece_slots> pieces;
+};
+constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
+
+__device__ void produce(const Problem& problem, char* shared, Control& control) {
+  Filling<1> keys{control.keys};
+  Filling<step_slots> steps{control.steps};
+  Filling<piece_slots> pieces{control.pieces};
+  const std::int32_t groups = groups_of(problem.call, tiles_of_keys(problem.call));
+  for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
+    const Group group = key_group(problem.call, index);
+    if (group.steps() == 0) continue;
+    const Loader load{problem, group.p.head.sequence, group.p.head.head};
+    std::uint64_t* const full = keys.begin(tiles_of_keys_of_block * tile_bytes);
+    for (int w = 0; w < warpgroups; ++w) {
+      load.tile(shared + 2 * w * tile_bytes, problem.k, (group.first + w) * tile_rows, full);
+      load.tile(shared + (2 * w + 1) * tile_bytes, problem.v, (group.first + w) * tile_rows, full);
+    }
+    keys.advance();
+    const std::int32_t nearest = group.all.begin - group.first - (warpgroups - 1);
+    in_order(
+        group.steps(),
+        [&](std::int32_t i) {
+          std::uint64_t* const barrier = pieces.begin(tile_bytes);
+          load.piece(shared + pieces_at + pieces.slot.index * tile_bytes, group.p.head.origin, nearest + i, barrier);
+          pieces.advance();
+        },
+        [&](std::int32_t k) {
+          std::uint64_t* const barrier = steps.begin(3 * tile_bytes);
+          char* const to = shared + steps_at + steps.slot.index * 3 * tile_bytes;
+          const std::int32_t row = (group.all.begin + k) * tile_rows;
+          load.tile(to, problem.content, row, barrier);
+          load.tile(to + tile_bytes, problem.position, row, barrier);
+          load.tile(to + 2 * tile_bytes, problem.dout, row, barrier);
+          steps.advance();
+        });
+  }
+}
+
+template <class T>
+class Consumer {
+ public:
+  __device__ Consumer(const Problem& problem, char* shared, Control& control)
+      : call_(problem.call),
+        keys_{control.keys},
+        reader_{{control.steps}, {control.pieces}},
+        own_(uniform(this_warpgroup())),
+        warp_(warp_of_group()),
+        steps_(shared + steps_at),
+        weights_(shared + weights_at + 2 * own_ * tile_bytes),
+        k_(descriptor<row_bytes>(shared + 2 * own_ * tile_bytes)),
+        v_(descriptor<row_bytes>(shared + (2 * own_ + 1) * tile_bytes)),
+        table_(descriptor<row_bytes>(shared + pieces_at)) {}
+
+  __device__ void run() {
+    const std::int32_t tiles = tiles_of_keys(call_), groups = groups_of(call_, tiles);
+    for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
+      const Group group = key_group(call_, index);
+      clear(dk_);
+      clear(dv_);
+      if (group.steps() > 0) visit(group);
+      store(group);
+    }
+  }
+
+ private:
+  __device__ void visit(const Group& group) {
+    const int taken = keys_.take();
+    reader_.reset();
+    const TileRange own = group.own_of(own_);
+    const std::int32_t begin = uniform(own.begin), end = uniform(own.end);
+    if (begin < end) {
+      const std::int32_t before = begin - group.all.begin;
+      reader_.skip(before, warpgroups - own_ - 1 + before);
+      near_piece_ = reader_.take_piece();
+      for (std::int32_t t = begin; t < end; ++t) step(group, t);
+      reader_.pieces.release(near_piece_);
+    }
+    keys_.release(taken);
+    reader_.skip(group.steps(), warpgroups + group.steps());
+  }
+
+  __device__ void step(const Group& group, std::int32_t t) {
+    const Statistics statistics(call_, group.p, t);
+    const int slot = reader_.take_step(), far_piece = reader_.take_piece();
+    char* const queries = steps_ + slot * 3 * tile_bytes;
+    const std::uint64_t content = descriptor<row_bytes>(queries), position = descriptor<row_bytes>(queries + tile_bytes),
+                        dout = descriptor<row_bytes>(queries + 2 * tile_bytes);
+    {
+      Accumulator near, far;
+      wgmma_fence();
+      multiply<T>(near, position, advanced(table_, near_piece_ * tile_bytes), false);
+      multiply<T>(far, position, advanced(table_, far_piece * tile_bytes), false);
+      wgmma_commit();
+      wgmma_wait<0>();
+      wgmma_hold(near);
+      wgmma_hold(far);
+      reader_.pieces.release(near_piece_);
+      near_piece_ = far_piece;
+      skew_.gather(s_, near, far, warp_);
+    }
+    wgmma_fence();
+    multiply<T>(s_, content, k_, true);
+    wgmma_commit();
+    multiply<T>(dp_, dout, v_, false);
+    wgmma_commit();
+    wgmma_wait<1>();
+    wgmma_hold(s_);
+    const TilePairs pairs(group.p, t, group.first + own_);
+    to_probabilities(s_, call_.scale * log2_e, group.p, pairs, statistics);
+    wgmma_wait<0>();
+    wgmma_hold(dp_);
+    to_gradients(dp_, s_, statistics);
+    Operand weights;
+    pack_all<T>(weights, s_);
+    store_operand(weights_, weights);
+    pack_all<T>(weights, dp_);
+    store_operand(weights_ + tile_bytes, weights);
+    proxy_fence();
+    named_barrier_sync(1 + own_, warpgroup_threads);
+    wgmma_fence();
+    multiply_columns<T>(dv_, descriptor<row_bytes>(weights_), dout);
+    multiply_columns<T>(dk_, descriptor<row_bytes>(weights_ + tile_bytes), content);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_hold(dv_);
+    wgmma_hold(dk_);
+    reader_.steps.release(slot);
+    named_barrier_sync(1 + own_, warpgroup_threads);  // all warps' products have read the weights
+  }
+
+  __device__ void store(const Group& group) const {
+    const std::int32_t begin = (group.first + own_) * tile_rows + lane_row();
+    const auto row = [&](const HeadMatrix& m, int h) -> T* {
+      return begin + 8 * h < call_.n_k ? row_of<T>(m, group.p.head, begin + 8 * h) : nullptr;
+    };
+    store_rows<T>(dk_, {call_.scale, call_.scale}, call_.size, [&](int h) { return row(call_.dk, h); });
+    store_rows<T>(dv_, {1, 1}, call_.value_size, [&](int h) { return row(call_.dv, h); });
+  }
+
+  const Call& call_;
+  Emptying<1> keys_;
+  Reader<step_slots, piece_slots> reader_;
+  const int own_, warp_;
+  char *const steps_, *const weights_;  // the ring's first slot; P, and dS after it
+  const std::uint64_t k_, v_, table_;
+  int near_piece_ = 0;  // the slot of the nearer piece of the next step
+  const Skew skew_ = {};
+  Accumulator dk_, dv_, s_, dp_;
+};
+
+template <class T>
+__global__ void __launch_bounds__(threads, 1) dkdv_kernel(const __grid_constant__ Problem problem) {
+  extern __shared__ char memory[];
+  char* const shared = memory + bytes_to_tile(memory);
+  auto& control = *reinterpret_cast<Control*>(shared + control_at);
+  if (threadIdx.x == 0) {
+    control.keys.init();
+    control.steps.init();
+    control.pieces.init();
+    barrier_init_fence();
+    proxy_fence();
+  }
+  __syncthreads();
+  if (threadIdx.x >= producer) {
+    registers_give<producer_registers>();
+    if (threadIdx.x == producer) produce(problem, shared, control);
+  } else {
+    registers_take<consumer_registers>();
+    Consumer<T>(problem, shared, control).run();
+  }
+}
+
+}  // namespace
+
+template <class T>
+void dkdv(const Call& call, const Launch& launch) {
+  run_groups<T>("distance attention dkdv", dkdv_kernel<T>, shared_bytes, call, tiles_of_keys(call), launch);
+}
+template void dkdv<__nv_bfloat16>(const Call&, const Launch&);
+template void dkdv<__half>(const Call&, const Launch&);
+
+}  // namespace longstride::kernels::cuda::distance::hopper

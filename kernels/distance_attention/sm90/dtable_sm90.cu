@@ -1,0 +1,221 @@
+// The gradient of T's rows of two neighbouring bands (gpu/call.h) of a head on Hopper, over a chunk of the tiles of
+// queries of all sequences. A warpgroup has a band, whose gradient stays in registers; both read the same queries, each
+// its own key tile. The skewed dS passes through shared memory, from which it is read transposed.
+#include "kernels/distance_attention/sm90/gradients.cuh"
+#include "kernels/distance_attention/sm90/launch.cuh"
+
+namespace longstride::kernels::cuda::distance::hopper {
+namespace {
+
+constexpr int step_slots = 3, tiles_of_step = 3 + 2 * warpgroups, pieces = warpgroups + 1;
+constexpr int skewed_at = pieces * tile_bytes, steps_at = skewed_at + 2 * warpgroups * tile_bytes,
+              control_at = steps_at + step_slots * tiles_of_step * tile_bytes;
+
+struct Control {
+  std::uint64_t table;
+  RingBarriers<step_slots> steps;
+};
+constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
+
+// The units (sequence, query tile) of a chunk that have a visible pair in the bands of `bands`, `warpgroups` from
+// `apart` on.
+class Units {
+ public:
+  __device__ Units(const Call& call, std::int32_t head, std::int32_t apart, std::int32_t chunk)
+      : call_(call), head_(head), apart_(apart) {
+    const std::int32_t units = call.batch * call.query_tiles, per_chunk = (units + call.chunks - 1) / call.chunks;
+    at_ = min(chunk * per_chunk, units);
+    end_ = min((chunk + 1) * per_chunk, units);
+    seek();
+  }
+  __device__ bool more() const { return at_ < end_; }
+  __device__ Place place() const { return {call_, at_ / call_.query_tiles, head_, at_ % call_.query_tiles}; }
+  __device__ void advance() {
+    ++at_;
+    seek();
+  }
+
+ private:
+  __device__ void seek() {
+    for (; at_ < end_; ++at_) {
+      const Place p = place();
+      const TileRange range = key_tiles(p, p.tile);
+      const std::int32_t last = p.tile - apart_;  // key tile of warpgroup 0; the others' precede it
+      if (last >= range.begin && last - (warpgroups - 1) < range.end) return;
+    }
+  }
+
+  const Call& call_;
+  std::int32_t head_, apart_, at_, end_;
+};
+
+__device__ void produce(const Problem& problem, char* shared, Control& control, Units units, std::int32_t head,
+                        std::int32_t apart) {
+  Filling<step_slots> steps{control.steps};
+  const std::int32_t origin = origin_of(problem.call.n_q, problem.call.n_k, 1);
+  const Loader table{problem, 0, head};
+  barrier_arrive_expect(&control.table, pieces * tile_bytes);
+  for (int i = 0; i < pieces; ++i) table.piece(shared + i * tile_bytes, origin, apart + i, &control.table);
+  for (; units.more(); units.advance()) {
+    const Place p = units.place();
+    const Loader load{problem, p.head.sequence, head};
+    std::uint64_t* const barrier = steps.begin(tiles_of_step * tile_bytes);
+    char* const to = shared + steps_at + steps.slot.index * tiles_of_step * tile_bytes;
+    load.tile(to, problem.content, p.tile * tile_rows, barrier);
+    load.tile(to + tile_bytes, problem.position, p.tile * tile_rows, barrier);
+    load.tile(to + 2 * tile_bytes, problem.dout, p.tile * tile_rows, barrier);
+    for (int w = 0; w < warpgroups; ++w) {
+      const std::int32_t row = (p.tile - apart - w) * tile_rows;
+      load.tile(to + (3 + 2 * w) * tile_bytes, problem.k, row, barrier);
+      load.tile(to + (4 + 2 * w) * tile_bytes, problem.v, row, barrier);
+    }
+    steps.advance();
+  }
+}
+
+template <class T>
+class Consumer {
+ public:
+  __device__ Consumer(const Problem& problem, char* shared, Control& control)
+      : call_(problem.call),
+        steps_{control.steps},
+        own_(uniform(this_warpgroup())),
+        warp_(warp_of_group()),
+        steps_memory_(shared + steps_at),
+        skewed_memory_(shared + skewed_at + 2 * own_ * tile_bytes),
+        near_rows_(descriptor<row_bytes>(shared + own_ * tile_bytes)),
+        far_rows_(descriptor<row_bytes>(shared + (own_ + 1) * tile_bytes)) {
+    barrier_wait(&control.table, 0);
+    clear(near_sum_);
+    clear(far_sum_);
+  }
+
+  __device__ void run(Units units, std::int32_t apart) {
+    const std::int32_t own_apart = apart + own_;
+    for (; units.more(); units.advance()) {
+      const int slot = steps_.take();
+      const Place p = units.place();
+      const TileRange range = key_tiles(p, p.tile);
+      const std::int32_t s = uniform(p.tile - own_apart);
+      if (s >= uniform(range.begin) && s < uniform(range.end)) step(p, s, steps_memory_ + slot * tiles_of_step * tile_bytes);
+      steps_.release(slot);
+    }
+  }
+
+  __device__ void store(std::int32_t head, std::int32_t band, std::int32_t chunk) const {
+    if (band >= call_.bands) return;
+    const std::int64_t at = (static_cast<std::int64_t>(chunk) * call_.heads + head) * call_.bands + band;
+    float* const to = call_.table_sums + at * band_rows * call_.size;
+    store_half(near_sum_, to);
+    store_half(far_sum_, to + tile_rows * call_.size);
+  }
+
+ private:
+  __device__ void step(const Place& p, std::int32_t s, char* tiles) {
+    const Statistics statistics(call_, p, p.tile);
+    const std::uint64_t content = descriptor<row_bytes>(tiles), position = descriptor<row_bytes>(tiles + tile_bytes),
+                        dout = descriptor<row_bytes>(tiles + 2 * tile_bytes),
+                        k = descriptor<row_bytes>(tiles + (3 + 2 * own_) * tile_bytes),
+                        v = descriptor<row_bytes>(tiles + (4 + 2 * own_) * tile_bytes);
+    {
+      Accumulator near, far;
+      wgmma_fence();
+      multiply<T>(near, position, near_rows_, false);
+      multiply<T>(far, position, far_rows_, false);
+      wgmma_commit();
+      wgmma_wait<0>();
+      wgmma_hold(near);
+      wgmma_hold(far);
+      skew_.gather(s_, near, far, warp_);
+    }
+    wgmma_fence();
+    multiply<T>(s_, content, k, true);
+    wgmma_commit();
+    multiply<T>(dp_, dout, v, false);
+    wgmma_commit();
+    wgmma_wait<1>();
+    wgmma_hold(s_);
+    const TilePairs pairs(p, p.tile, s);
+    to_probabilities(s_, call_.scale * log2_e, p, pairs, statistics);
+    wgmma_wait<0>();
+    wgmma_hold(dp_);
+    to_gradients(dp_, s_, statistics);
+    Operand near_skewed, far_skewed = {};
+    skew_.scatter<T>(dp_, near_skewed, far_skewed, warp_);
+    store_operand(skewed_memory_, near_skewed);
+    store_operand(skewed_memory_ + tile_bytes, far_skewed);
+    proxy_fence();
+    named_barrier_sync(1 + own_, warpgroup_threads);
+    wgmma_fence();
+    multiply_columns<T>(near_sum_, descriptor<row_bytes>(skewed_memory_), position);
+    multiply_columns<T>(far_sum_, descriptor<row_bytes>(skewed_memory_ + tile_bytes), position);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_hold(near_sum_);
+    wgmma_hold(far_sum_);
+    named_barrier_sync(1 + own_, warpgroup_threads);  // all warps' products have read the skewed gradients
+  }
+
+  __device__ void store_half(const Accumulator& d, float* to) const {
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int column = 8 * j + lane_column();
+        const float2 pair = {d[element_at(j, h, 0)] * call_.scale, d[element_at(j, h, 1)] * call_.scale};
+        if (column < call_.size) *reinterpret_cast<float2*>(to + (lane_row() + 8 * h) * call_.size + column) = pair;
+      }
+  }
+
+  const Call& call_;
+  Emptying<step_slots> steps_;
+  const int own_, warp_;
+  char *const steps_memory_, *const skewed_memory_;
+  const std::uint64_t near_rows_, far_rows_;  // the band's rows of T
+  const Skew skew_ = {};
+  Accumulator near_sum_, far_sum_, s_, dp_;
+};
+
+template <class T>
+__global__ void __launch_bounds__(threads, 1) dtable_kernel(const __grid_constant__ Problem problem) {
+  extern __shared__ char memory[];
+  char* const shared = memory + bytes_to_tile(memory);
+  auto& control = *reinterpret_cast<Control*>(shared + control_at);
+  if (threadIdx.x == 0) {
+    barrier_init(&control.table, 1);
+    control.steps.init();
+    barrier_init_fence();
+    proxy_fence();
+  }
+  __syncthreads();
+  const Call& call = problem.call;
+  const std::int32_t band = static_cast<std::int32_t>(blockIdx.x) * warpgroups, head = static_cast<std::int32_t>(blockIdx.y),
+                     chunk = static_cast<std::int32_t>(blockIdx.z);
+  const std::int32_t apart = first_band(origin_of(call.n_q, call.n_k, 1)) + band;
+  const Units units(call, head, apart, chunk);
+  if (threadIdx.x >= producer) {
+    registers_give<producer_registers>();
+    if (threadIdx.x == producer) produce(problem, shared, control, units, head, apart);
+  } else {
+    registers_take<consumer_registers>();
+    Consumer<T> consumer(problem, shared, control);
+    consumer.run(units, apart);
+    consumer.store(head, band + this_warpgroup(), chunk);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void dtable(const Call& call, const Launch& launch) {
+  allow_shared(dtable_kernel<T>, shared_bytes);
+  run("distance attention dtable", dtable_kernel<T>,
+      {dim3(static_cast<unsigned>((call.bands + warpgroups - 1) / warpgroups), static_cast<unsigned>(call.heads),
+            static_cast<unsigned>(call.chunks)),
+       threads, shared_bytes},
+      launch, problem_of(call, DtypeOf<T>::value));
+}
+template void dtable<__nv_bfloat16>(const Call&, const Launch&);
+template void dtable<__half>(const Call&, const Launch&);
+
+}  // namespace longstride::kernels::cuda::distance::hopper
