@@ -101,7 +101,8 @@ class Consumer {
     const Statistics statistics(call_, group.p, t);
     const int slot = reader_.take_step(), far_piece = reader_.take_piece();
     char* const queries = steps_ + slot * 3 * tile_bytes;
-    const std::uint64_t content = descriptor<row_bytes>(queries), position = descriptor<row_bytes>(queries + tile_bytes),
+    const std::uint64_t content = descriptor<row_bytes>(queries),
+                        position = descriptor<row_bytes>(queries + tile_bytes),
                         dout = descriptor<row_bytes>(queries + 2 * tile_bytes);
     {
       Accumulator near, far;

@@ -1,7 +1,7 @@
 // dq and what it adds to the gradients of the biases, on Hopper. A warpgroup has 64 queries and visits their key tiles
-// in turn. Gradients of scores go from their accumulator to left operands in registers: as they are for the product with
-// the keys, and skewed for the one with the table. A piece of the table belongs to the pairs of two neighbouring key
-// tiles, whose gradients are collected first, so there is one such product per step.
+// in turn. Gradients of scores go from their accumulator to left operands in registers: as they are for the product
+// with the keys, and skewed for the one with the table. A piece of the table belongs to the pairs of two neighbouring
+// key tiles, whose gradients are collected first, so there is one such product per step.
 #include "kernels/distance_attention/sm90/gradients.cuh"
 #include "kernels/distance_attention/sm90/launch.cuh"
 
@@ -9,8 +9,8 @@ namespace longstride::kernels::cuda::distance::hopper {
 namespace {
 
 constexpr int step_slots = 4, piece_slots = 6, tiles_of_queries = 3 * warpgroups, query_slots = 2;
-constexpr int steps_at = query_slots * tiles_of_queries * tile_bytes, pieces_at = steps_at + step_slots * 2 * tile_bytes,
-              control_at = pieces_at + piece_slots * tile_bytes;
+constexpr int steps_at = query_slots * tiles_of_queries * tile_bytes,
+              pieces_at = steps_at + step_slots * 2 * tile_bytes, control_at = pieces_at + piece_slots * tile_bytes;
 
 struct Control {
   RingBarriers<query_slots> queries;

@@ -97,7 +97,8 @@ class Consumer {
       const Place p = units.place();
       const TileRange range = key_tiles(p, p.tile);
       const std::int32_t s = uniform(p.tile - own_apart);
-      if (s >= uniform(range.begin) && s < uniform(range.end)) step(p, s, steps_memory_ + slot * tiles_of_step * tile_bytes);
+      if (s >= uniform(range.begin) && s < uniform(range.end))
+        step(p, s, steps_memory_ + slot * tiles_of_step * tile_bytes);
       steps_.release(slot);
     }
   }
@@ -189,8 +190,8 @@ __global__ void __launch_bounds__(threads, 1) dtable_kernel(const __grid_constan
   }
   __syncthreads();
   const Call& call = problem.call;
-  const std::int32_t band = static_cast<std::int32_t>(blockIdx.x) * warpgroups, head = static_cast<std::int32_t>(blockIdx.y),
-                     chunk = static_cast<std::int32_t>(blockIdx.z);
+  const std::int32_t band = static_cast<std::int32_t>(blockIdx.x) * warpgroups,
+                     head = static_cast<std::int32_t>(blockIdx.y), chunk = static_cast<std::int32_t>(blockIdx.z);
   const std::int32_t apart = first_band(origin_of(call.n_q, call.n_k, 1)) + band;
   const Units units(call, head, apart, chunk);
   if (threadIdx.x >= producer) {

@@ -1,6 +1,6 @@
 // o and lse on Hopper. A warpgroup has 64 queries and visits their key tiles in turn: an online softmax as in
-// attention/sm90/general. The products with a piece of the table serve two key tiles, so there is one per step, which is
-// computed while the softmax of the step before runs; the scores' accumulator begins with the distance term.
+// attention/sm90/general. The products with a piece of the table serve two key tiles, so there is one per step, which
+// is computed while the softmax of the step before runs; the scores' accumulator begins with the distance term.
 #include "kernels/attention/sm90/general/softmax.cuh"
 #include "kernels/distance_attention/sm90/launch.cuh"
 
@@ -125,7 +125,8 @@ class Consumer {
   __device__ void move_on() {
     skew_.gather(s_, near_, far_, warp_);
 #pragma unroll
-    for (int i = 0; i < 32; ++i) far_[i] = near_[i] * call_.keep_scale;  // 1: ptxas serialises products whose accumulators are copied
+    for (int i = 0; i < 32; ++i)
+      far_[i] = near_[i] * call_.keep_scale;  // 1: ptxas serialises products whose accumulators are copied
   }
 
   // The values of the step before (`Holds`), the scores of this one and the products with the table of the next
@@ -176,7 +177,8 @@ class Consumer {
     for (int h = 0; h < 2; ++h) {
       const cuda::sm90::Softmax::Result result = softmax.finish(h);
       factor[h] = result.factor;
-      if (this_lane() % 4 == 0 && begin + 8 * h < call_.n_q) call_.lse[group.p.head.row(call_, begin + 8 * h)] = result.lse;
+      if (this_lane() % 4 == 0 && begin + 8 * h < call_.n_q)
+        call_.lse[group.p.head.row(call_, begin + 8 * h)] = result.lse;
     }
     store_rows<T>(o_, factor, call_.value_size, [&](int h) -> T* {
       return begin + 8 * h < call_.n_q ? row_of<T>(call_.o, group.p.head, begin + 8 * h) : nullptr;

@@ -12,7 +12,8 @@ namespace longstride::kernels::cuda::distance::hopper {
 template <class T>
 void run_groups(const char* name, void (*kernel)(Problem), std::size_t shared_bytes, const Call& call,
                 std::int32_t tiles, const Launch& launch) {
-  const std::int64_t groups = static_cast<std::int64_t>((tiles + warpgroups - 1) / warpgroups) * call.heads * call.batch;
+  const std::int64_t groups =
+      static_cast<std::int64_t>((tiles + warpgroups - 1) / warpgroups) * call.heads * call.batch;
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(groups, multiprocessors()));
   allow_shared(kernel, shared_bytes);
   run(name, kernel, {blocks, threads, shared_bytes}, launch, problem_of(call, DtypeOf<T>::value));

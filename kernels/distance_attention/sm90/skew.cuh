@@ -1,7 +1,7 @@
 // The skew in registers. A warpgroup's products of 64 queries with the 128 rows of T of a window, two accumulators of
-// 64 columns, hold the pair (r, c) of a query and a key in row r, column y = r - c + 63; the accumulator of scores holds
-// it in column c. A warp w's 16 rows need the columns [16 w, 16 w + 80). In terms of its rows and columns from 16 w on,
-// c = r + 63 - y and y = r + 63 - c are the same mirror image, so one exchange serves both directions.
+// 64 columns, hold the pair (r, c) of a query and a key in row r, column y = r - c + 63; the accumulator of scores
+// holds it in column c. A warp w's 16 rows need the columns [16 w, 16 w + 80). In terms of its rows and columns from 16
+// w on, c = r + 63 - y and y = r + 63 - c are the same mirror image, so one exchange serves both directions.
 //
 // Row r of an accumulator is in four lanes (fragment.cuh), and so is row r of its image, so the exchange is shuffles
 // among these four: with R = r + 63 - e for r < 8, element e of lane q of image block j is element R mod 2 of lane
@@ -30,23 +30,31 @@ class Skew {
   // s = scores of the window's products, `near` its first 64 rows of T and `far` the others. `warp`: in the warpgroup.
   __device__ void gather(float (&s)[32], const float (&near)[32], const float (&far)[32], int warp) const {
     switch (warp) {
-      case 0: return gather_of<0>(s, near, far);
-      case 1: return gather_of<1>(s, near, far);
-      case 2: return gather_of<2>(s, near, far);
-      default: return gather_of<3>(s, near, far);
+      case 0:
+        return gather_of<0>(s, near, far);
+      case 1:
+        return gather_of<1>(s, near, far);
+      case 2:
+        return gather_of<2>(s, near, far);
+      default:
+        return gather_of<3>(s, near, far);
     }
   }
 
-  // The reverse for gradients of scores, rounded to T, as left operands: near = those of the first 64 rows, and those of
-  // the others are added to what `far` has, of which they share no element.
+  // The reverse for gradients of scores, rounded to T, as left operands: near = those of the first 64 rows, and those
+  // of the others are added to what `far` has, of which they share no element.
   template <class T>
   __device__ void scatter(const float (&ds)[32], std::uint32_t (&near)[4][4], std::uint32_t (&far)[4][4],
                           int warp) const {
     switch (warp) {
-      case 0: return scatter_of<T, 0>(ds, near, far);
-      case 1: return scatter_of<T, 1>(ds, near, far);
-      case 2: return scatter_of<T, 2>(ds, near, far);
-      default: return scatter_of<T, 3>(ds, near, far);
+      case 0:
+        return scatter_of<T, 0>(ds, near, far);
+      case 1:
+        return scatter_of<T, 1>(ds, near, far);
+      case 2:
+        return scatter_of<T, 2>(ds, near, far);
+      default:
+        return scatter_of<T, 3>(ds, near, far);
     }
   }
 

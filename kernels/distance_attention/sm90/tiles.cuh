@@ -66,8 +66,7 @@ __device__ inline void multiply_rows(Accumulator& d, const Operand& a, std::uint
 template <class T>
 __device__ inline void multiply_columns(Accumulator& d, std::uint64_t a, std::uint64_t b) {
 #pragma unroll
-  for (int k = 0; k < 4; ++k)
-    wgmma_rows<T>(d, advanced(a, 16 * row_bytes * k), advanced(b, 16 * row_bytes * k), true);
+  for (int k = 0; k < 4; ++k) wgmma_rows<T>(d, advanced(a, 16 * row_bytes * k), advanced(b, 16 * row_bytes * k), true);
 }
 
 // The 16 bytes of a tile that a lane names to load or store columns [16 k, 16 k + 16) of its warp's rows as an operand.
@@ -144,7 +143,9 @@ __device__ inline std::int32_t groups_of(const Call& call, std::int32_t tiles) {
 __device__ inline Group query_group(const Call& call, std::int32_t index) {
   return {call, index, call.query_tiles, [](const Place& p, std::int32_t t) { return key_tiles(p, t); }};
 }
-LONGSTRIDE_HOST_DEVICE inline std::int32_t tiles_of_keys(const Call& call) { return (call.n_k + tile_rows - 1) / tile_rows; }
+LONGSTRIDE_HOST_DEVICE inline std::int32_t tiles_of_keys(const Call& call) {
+  return (call.n_k + tile_rows - 1) / tile_rows;
+}
 __device__ inline Group key_group(const Call& call, std::int32_t index) {
   return {call, index, tiles_of_keys(call), [](const Place& p, std::int32_t s) { return query_tiles(p, s); }};
 }
