@@ -89,34 +89,44 @@ class Consumer {
     if (begin < end) {
       const std::int32_t before = begin - group.all.begin;
       reader_.skip(before, warpgroups - own_ - 1 + before);
+      slot_ = reader_.take_step();
       near_piece_ = reader_.take_piece();
-      for (std::int32_t t = begin; t < end; ++t) step(group, t);
-      reader_.pieces.release(near_piece_);
+      far_piece_ = reader_.take_piece();
+      wgmma_fence();
+      multiply_table();
+      wgmma_wait<0>();
+      take_products();
+      for (std::int32_t t = begin; t + 1 < end; ++t) step<true>(group, t);
+      step<false>(group, end - 1);
     }
     keys_.release(taken);
     reader_.skip(group.steps(), warpgroups + group.steps());
   }
 
+  __device__ std::uint64_t queries(int tile) const {
+    return descriptor<row_bytes>(steps_ + (slot_ * 3 + tile) * tile_bytes);
+  }
+  // The products of slot_'s queries with the two pieces of the table.
+  __device__ void multiply_table() {
+    multiply<T>(near_, queries(1), advanced(table_, near_piece_ * tile_bytes), false);
+    multiply<T>(far_, queries(1), advanced(table_, far_piece_ * tile_bytes), false);
+    wgmma_commit();
+  }
+  // The scores begin with them; the farther piece is the nearer one of the next step.
+  __device__ void take_products() {
+    wgmma_hold(near_);
+    wgmma_hold(far_);
+    reader_.pieces.release(near_piece_);
+    near_piece_ = far_piece_;
+    skew_.gather(s_, near_, far_, warp_);
+  }
+
+  // `More`: a step follows, whose scores begin during the products of gradients.
+  template <bool More>
   __device__ void step(const Group& group, std::int32_t t) {
     const Statistics statistics(call_, group.p, t);
-    const int slot = reader_.take_step(), far_piece = reader_.take_piece();
-    char* const queries = steps_ + slot * 3 * tile_bytes;
-    const std::uint64_t content = descriptor<row_bytes>(queries),
-                        position = descriptor<row_bytes>(queries + tile_bytes),
-                        dout = descriptor<row_bytes>(queries + 2 * tile_bytes);
-    {
-      Accumulator near, far;
-      wgmma_fence();
-      multiply<T>(near, position, advanced(table_, near_piece_ * tile_bytes), false);
-      multiply<T>(far, position, advanced(table_, far_piece * tile_bytes), false);
-      wgmma_commit();
-      wgmma_wait<0>();
-      wgmma_hold(near);
-      wgmma_hold(far);
-      reader_.pieces.release(near_piece_);
-      near_piece_ = far_piece;
-      skew_.gather(s_, near, far, warp_);
-    }
+    const int slot = slot_;
+    const std::uint64_t content = queries(0), dout = queries(2);
     wgmma_fence();
     multiply<T>(s_, content, k_, true);
     wgmma_commit();
@@ -136,14 +146,24 @@ class Consumer {
     store_operand(weights_ + tile_bytes, weights);
     proxy_fence();
     named_barrier_sync(1 + own_, warpgroup_threads);
+    if constexpr (More) {
+      slot_ = reader_.take_step();
+      far_piece_ = reader_.take_piece();
+    }
     wgmma_fence();
+    if constexpr (More) multiply_table();
     multiply_columns<T>(dv_, descriptor<row_bytes>(weights_), dout);
     multiply_columns<T>(dk_, descriptor<row_bytes>(weights_ + tile_bytes), content);
     wgmma_commit();
+    if constexpr (More) {
+      wgmma_wait<1>();
+      take_products();
+    }
     wgmma_wait<0>();
     wgmma_hold(dv_);
     wgmma_hold(dk_);
     reader_.steps.release(slot);
+    if constexpr (!More) reader_.pieces.release(near_piece_);
     named_barrier_sync(1 + own_, warpgroup_threads);  // all warps' products have read the weights
   }
 
@@ -162,9 +182,9 @@ class Consumer {
   const int own_, warp_;
   char *const steps_, *const weights_;  // the ring's first slot; P, and dS after it
   const std::uint64_t k_, v_, table_;
-  int near_piece_ = 0;  // the slot of the nearer piece of the next step
+  int slot_ = 0, near_piece_ = 0, far_piece_ = 0;  // slots of the queries and of the two pieces of this step
   const Skew skew_ = {};
-  Accumulator dk_, dv_, s_, dp_;
+  Accumulator dk_, dv_, s_, dp_, near_, far_;
 };
 
 template <class T>

@@ -148,25 +148,29 @@ class Consumer {
     if constexpr (More) {
       piece = reader_.take_piece();
       multiply<T>(near_, advanced(position_, queries_at_), advanced(table_, piece * tile_bytes), false);
+      wgmma_commit();
     }
     multiply_rows<T>(by_content_, ds, advanced(keys_, slot * 2 * tile_bytes));
     multiply_rows<T>(by_position_, skewed_, advanced(table_, far_piece_ * tile_bytes));
     if constexpr (!More) multiply_rows<T>(by_position_, near_skewed, advanced(table_, near_piece_ * tile_bytes));
     wgmma_commit();
+    if constexpr (More) {  // the next scores begin during the products of gradients
+      wgmma_wait<1>();
+      wgmma_hold(near_);
+      move_on();
+    }
     wgmma_wait<0>();
     wgmma_hold(by_content_);
     wgmma_hold(by_position_);
     reader_.steps.release(slot);
     reader_.pieces.release(far_piece_);
     if constexpr (More) {
-      wgmma_hold(near_);
 #pragma unroll
       for (int k = 0; k < 4; ++k)
 #pragma unroll
         for (int i = 0; i < 4; ++i) skewed_[k][i] = near_skewed[k][i];
       far_piece_ = near_piece_;
       near_piece_ = piece;
-      move_on();
     } else {
       reader_.pieces.release(near_piece_);
     }

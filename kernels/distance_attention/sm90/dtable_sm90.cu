@@ -17,36 +17,55 @@ struct Control {
 };
 constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
 
-// The units (sequence, query tile) of a chunk that have a visible pair in the bands of `bands`, `warpgroups` from
-// `apart` on.
+// The units (sequence, query tile) of a chunk that have a visible pair in one of `warpgroups` bands from `apart` on.
 class Units {
  public:
   __device__ Units(const Call& call, std::int32_t head, std::int32_t apart, std::int32_t chunk)
-      : call_(call), head_(head), apart_(apart) {
+      : call_(call), apart_(apart), p_(call, 0, head, 0) {
     const std::int32_t units = call.batch * call.query_tiles, per_chunk = (units + call.chunks - 1) / call.chunks;
-    at_ = min(chunk * per_chunk, units);
-    end_ = min((chunk + 1) * per_chunk, units);
+    const std::int32_t begin = min(chunk * per_chunk, units);
+    left_ = min((chunk + 1) * per_chunk, units) - begin;
+    p_.head.sequence = begin / call.query_tiles;
+    p_.tile = begin % call.query_tiles;
+    enter();
     seek();
   }
-  __device__ bool more() const { return at_ < end_; }
-  __device__ Place place() const { return {call_, at_ / call_.query_tiles, head_, at_ % call_.query_tiles}; }
+  __device__ bool more() const { return left_ > 0; }
+  __device__ const Place& place() const { return p_; }
+  // Whether band `apart` has a visible pair of this unit.
+  __device__ bool sees(std::int32_t apart) const {
+    return left_ > 0 && p_.tile - apart >= range_.begin && p_.tile - apart < range_.end;
+  }
   __device__ void advance() {
-    ++at_;
+    next();
     seek();
   }
 
  private:
   __device__ void seek() {
-    for (; at_ < end_; ++at_) {
-      const Place p = place();
-      const TileRange range = key_tiles(p, p.tile);
-      const std::int32_t last = p.tile - apart_;  // key tile of warpgroup 0; the others' precede it
-      if (last >= range.begin && last - (warpgroups - 1) < range.end) return;
+    for (; left_ > 0; next()) {
+      range_ = key_tiles(p_, p_.tile);
+      const std::int32_t last = p_.tile - apart_;  // key tile of warpgroup 0; the others' precede it
+      if (last >= range_.begin && last - (warpgroups - 1) < range_.end) return;
     }
+  }
+  __device__ void next() {
+    --left_;
+    if (++p_.tile < call_.query_tiles || left_ == 0) return;
+    p_.tile = 0;
+    ++p_.head.sequence;
+    enter();
+  }
+  // Only the first key differs from sequence to sequence.
+  __device__ void enter() {
+    if (call_.first_key == nullptr || left_ <= 0) return;
+    p_.in.first_key = p_.head.first_key = min(max(call_.first_key[p_.head.sequence], 0), call_.n_k);
   }
 
   const Call& call_;
-  std::int32_t head_, apart_, at_, end_;
+  std::int32_t apart_, left_;
+  Place p_;
+  TileRange range_ = {0, 0};
 };
 
 __device__ void produce(const Problem& problem, char* shared, Control& control, Units units, std::int32_t head,
@@ -57,7 +76,7 @@ __device__ void produce(const Problem& problem, char* shared, Control& control, 
   barrier_arrive_expect(&control.table, pieces * tile_bytes);
   for (int i = 0; i < pieces; ++i) table.piece(shared + i * tile_bytes, origin, apart + i, &control.table);
   for (; units.more(); units.advance()) {
-    const Place p = units.place();
+    const Place& p = units.place();
     const Loader load{problem, p.head.sequence, head};
     std::uint64_t* const barrier = steps.begin(tiles_of_step * tile_bytes);
     char* const to = shared + steps_at + steps.slot.index * tiles_of_step * tile_bytes;
@@ -92,14 +111,27 @@ class Consumer {
 
   __device__ void run(Units units, std::int32_t apart) {
     const std::int32_t own_apart = apart + own_;
-    for (; units.more(); units.advance()) {
-      const int slot = steps_.take();
+    bool begun = false;  // whether the unit's products with the table are computed
+    while (units.more()) {
+      if (!begun) slot_ = steps_.take();
+      if (!uniform(units.sees(own_apart))) {
+        steps_.release(slot_);
+        units.advance();
+        continue;
+      }
+      if (!begun) {
+        wgmma_fence();
+        multiply_table();
+        wgmma_wait<0>();
+        take_products();
+      }
       const Place p = units.place();
-      const TileRange range = key_tiles(p, p.tile);
-      const std::int32_t s = uniform(p.tile - own_apart);
-      if (s >= uniform(range.begin) && s < uniform(range.end))
-        step(p, s, steps_memory_ + slot * tiles_of_step * tile_bytes);
-      steps_.release(slot);
+      units.advance();
+      begun = uniform(units.sees(own_apart)) != 0;
+      if (begun)
+        step<true>(p, p.tile - own_apart);
+      else
+        step<false>(p, p.tile - own_apart);
     }
   }
 
@@ -112,23 +144,28 @@ class Consumer {
   }
 
  private:
-  __device__ void step(const Place& p, std::int32_t s, char* tiles) {
+  __device__ std::uint64_t tile(int number) const {
+    return descriptor<row_bytes>(steps_memory_ + (slot_ * tiles_of_step + number) * tile_bytes);
+  }
+  // The products of slot_'s queries with the rows of the band, with which the scores begin.
+  __device__ void multiply_table() {
+    multiply<T>(near_, tile(1), near_rows_, false);
+    multiply<T>(far_, tile(1), far_rows_, false);
+    wgmma_commit();
+  }
+  __device__ void take_products() {
+    wgmma_hold(near_);
+    wgmma_hold(far_);
+    skew_.gather(s_, near_, far_, warp_);
+  }
+
+  // `More`: the next unit has pairs in the band, too. Its scores begin during the products of gradients.
+  template <bool More>
+  __device__ void step(const Place& p, std::int32_t s) {
     const Statistics statistics(call_, p, p.tile);
-    const std::uint64_t content = descriptor<row_bytes>(tiles), position = descriptor<row_bytes>(tiles + tile_bytes),
-                        dout = descriptor<row_bytes>(tiles + 2 * tile_bytes),
-                        k = descriptor<row_bytes>(tiles + (3 + 2 * own_) * tile_bytes),
-                        v = descriptor<row_bytes>(tiles + (4 + 2 * own_) * tile_bytes);
-    {
-      Accumulator near, far;
-      wgmma_fence();
-      multiply<T>(near, position, near_rows_, false);
-      multiply<T>(far, position, far_rows_, false);
-      wgmma_commit();
-      wgmma_wait<0>();
-      wgmma_hold(near);
-      wgmma_hold(far);
-      skew_.gather(s_, near, far, warp_);
-    }
+    const int slot = slot_;
+    const std::uint64_t content = tile(0), position = tile(1), dout = tile(2), k = tile(3 + 2 * own_),
+                        v = tile(4 + 2 * own_);
     wgmma_fence();
     multiply<T>(s_, content, k, true);
     wgmma_commit();
@@ -147,13 +184,20 @@ class Consumer {
     store_operand(skewed_memory_ + tile_bytes, far_skewed);
     proxy_fence();
     named_barrier_sync(1 + own_, warpgroup_threads);
+    if constexpr (More) slot_ = steps_.take();
     wgmma_fence();
+    if constexpr (More) multiply_table();
     multiply_columns<T>(near_sum_, descriptor<row_bytes>(skewed_memory_), position);
     multiply_columns<T>(far_sum_, descriptor<row_bytes>(skewed_memory_ + tile_bytes), position);
     wgmma_commit();
+    if constexpr (More) {
+      wgmma_wait<1>();
+      take_products();
+    }
     wgmma_wait<0>();
     wgmma_hold(near_sum_);
     wgmma_hold(far_sum_);
+    steps_.release(slot);
     named_barrier_sync(1 + own_, warpgroup_threads);  // all warps' products have read the skewed gradients
   }
 
@@ -174,7 +218,8 @@ class Consumer {
   char *const steps_memory_, *const skewed_memory_;
   const std::uint64_t near_rows_, far_rows_;  // the band's rows of T
   const Skew skew_ = {};
-  Accumulator near_sum_, far_sum_, s_, dp_;
+  int slot_ = 0;
+  Accumulator near_sum_, far_sum_, s_, dp_, near_, far_;
 };
 
 template <class T>
@@ -190,8 +235,8 @@ __global__ void __launch_bounds__(threads, 1) dtable_kernel(const __grid_constan
   }
   __syncthreads();
   const Call& call = problem.call;
-  const std::int32_t band = static_cast<std::int32_t>(blockIdx.x) * warpgroups,
-                     head = static_cast<std::int32_t>(blockIdx.y), chunk = static_cast<std::int32_t>(blockIdx.z);
+  const std::int32_t band = static_cast<std::int32_t>(blockIdx.z) * warpgroups,
+                     head = static_cast<std::int32_t>(blockIdx.x), chunk = static_cast<std::int32_t>(blockIdx.y);
   const std::int32_t apart = first_band(origin_of(call.n_q, call.n_k, 1)) + band;
   const Units units(call, head, apart, chunk);
   if (threadIdx.x >= producer) {
@@ -211,8 +256,8 @@ template <class T>
 void dtable(const Call& call, const Launch& launch) {
   allow_shared(dtable_kernel<T>, shared_bytes);
   run("distance attention dtable", dtable_kernel<T>,
-      {dim3(static_cast<unsigned>((call.bands + warpgroups - 1) / warpgroups), static_cast<unsigned>(call.heads),
-            static_cast<unsigned>(call.chunks)),
+      {dim3(static_cast<unsigned>(call.heads), static_cast<unsigned>(call.chunks),
+            static_cast<unsigned>((call.bands + warpgroups - 1) / warpgroups)),  // the first bands have the most tiles
        threads, shared_bytes},
       launch, problem_of(call, DtypeOf<T>::value));
 }
