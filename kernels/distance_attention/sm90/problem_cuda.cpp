@@ -37,7 +37,8 @@ bool supports(const Call& call) {
 }
 
 Problem problem_of(const Call& call, Dtype dtype) {
-  Problem problem{.call = call};
+  Problem problem = {};
+  problem.call = call;
   const auto queries = [&](const HeadMatrix& m, std::int32_t size) {
     return map_of(m, dtype, size, call.heads, call.n_q, call.batch);
   };
