@@ -93,6 +93,16 @@ const std::vector<DistanceCase> cases = {
      .tables = 2,
      .window = 33,
      .self = false},
+    {.name = "memories of several lengths",
+     .batch = 3,
+     .n_q = 200,
+     .n_k = 520,
+     .size = 64,
+     .value_size = 64,
+     .distances = 520,
+     .tables = 2,
+     .biases = true,
+     .first_key = {0, 320, 131}},
     {.name = "one position", .distances = 3},
     {.name = "no key", .batch = 1, .n_q = 3, .n_k = 3, .distances = 3, .window = 1, .self = false}};
 
