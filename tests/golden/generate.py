@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/{cases,training,initial}.safetensors: losses and gradients, training, and initial values of small
-models by the reference, in float64.
+"""Writes tests/golden/{cases,memory,training,initial}.safetensors: losses and gradients, those of segments of streams,
+training, and initial values of small models by the reference, in float64.
 
     python3 tests/golden/generate.py            write what is missing or differs
     python3 tests/golden/generate.py --check    only compare with the committed files
 
 Needs PyTorch (1.13 or later) and NumPy. The settings of a case are those of cases.py and the shapes of its parameters.
 Initial parameters and tokens are not stored: parameter element i of tensor t in case c is offset + scale * unit(c/t, i),
-see hashed.py. For an expected tensor t the file has a list of numbers, `parameters/t` or `average/t`: offset, scale, norm,
-sum, the dot products with PROJECTIONS tensors of unit(projection<k>/t, i), so that every element matters, and some of the
-elements: all of a small tensor, otherwise those at the distinct word(sample/t, k) % count in ascending order.
+see hashed.py. For an expected tensor t the file has a list of numbers, `parameters/t`, `average/t`, `states/t` or, of
+segment s, `segments/s/t`: offset, scale, norm, sum, the dot products with PROJECTIONS tensors of unit(projection<k>/t, i),
+so that every element matters, and some of the elements: all of a small tensor, otherwise those at the distinct
+word(sample/t, k) % count in ascending order.
 """
 import argparse
 import pathlib
@@ -22,6 +23,8 @@ import philox
 import vectors
 from adam import train
 from cases import CASES, INITIAL, TRAINING
+from memory import MemoryReference
+from memory_cases import MEMORY, check_paper_counts
 from reference import Reference
 
 PROJECTIONS = 6
@@ -30,7 +33,9 @@ SAMPLE = 12  # and this many elements of larger ones
 
 
 def distribution(name):
-    """Offset and scale: nothing is zero, and attention is far from uniform."""
+    """Offset and scale: nothing is zero, and attention is far from uniform. Spans are in (0, 1)."""
+    if name.endswith(".span"):
+        return 0.5, 0.45
     if name.endswith("norm.weight"):
         return 1.0, 0.25
     if name.endswith(".bias"):
@@ -55,8 +60,13 @@ def tokens_of(case, config):
     return torch.from_numpy(hashed.tokens(f"{case}/tokens", count).copy()).reshape(config["batch"], -1)
 
 
+def reference(config):
+    kind = MemoryReference if "distance" in config["model"] else Reference
+    return kind(config["model"], config["data"])
+
+
 def gradients(case, config, dtype):
-    model = Reference(config["model"], config["data"])
+    model = reference(config)
     made = parameters(case, model, dtype)
     losses = model.losses(made, tokens_of(case, config))
     losses.mean().backward()
@@ -73,7 +83,7 @@ def summary_of(name, tensor):
 
 
 def settings_of(config, **more):
-    shapes = Reference(config["model"], config["data"]).shapes()
+    shapes = reference(config).shapes()
     return {**config, **more, "shapes": {name: list(shape) for name, shape in shapes.items()}}
 
 
@@ -91,11 +101,56 @@ def golden(case, config):
     return settings, {**numbers, **summaries("parameters", exact)}
 
 
+def segments_of(case, config, dtype):
+    """Of every segment of the streams: nats (batch, positions), the other losses, and gradients of the sum of these and
+    the mean of the nats. Then the memory after the last."""
+    model, n = reference(config), config["positions"]
+    made = parameters(case, model, dtype)
+    check_spans(model, made)
+    tokens = tokens_of(case, {**config, "positions": config["segments"] * n}).long()
+    before = tokens.roll(1, dims=1)  # a row's first byte follows none, and what is here is not read
+    memory, results = model.empty(config["batch"], dtype), []
+    for s in range(config["segments"]):
+        starts = torch.tensor([s == 0 or [s, row] in config["restarts"] for row in range(config["batch"])])
+        cut = slice(s * n, (s + 1) * n)
+        nats, others, memory = model.segment(made, memory, before[:, cut], tokens[:, cut], starts)
+        loss = nats.mean() + sum(others.values())
+        found = torch.autograd.grad(loss, list(made.values()), allow_unused=True)
+        filled = {t: torch.zeros_like(p) if g is None else g for (t, p), g in zip(made.items(), found)}
+        results.append((nats.detach(), {kind: float(value.detach()) for kind, value in others.items()}, filled))
+    assert model.closest_choice > 1e-3, f"{case}: which rows are most used depends on rounding"
+    return results, memory
+
+
+def check_spans(model, made):
+    """No distance is at the end of a ramp, where the loss has a kink."""
+    for name, span in made.items():
+        if name.endswith(".span"):
+            reach = span.detach().double() * model.span["longest"]
+            assert (reach - reach.round()).abs().min() > 1e-3 and 0 < span.min() and span.max() < 1, name
+
+
+def golden_memory(case, config):
+    exact, memory = segments_of(case, config, torch.float64)
+    single, _ = segments_of(case, config, torch.float32)
+    errors, numbers = [], {}
+    for s, ((nats, others, found), (_, _, rounded)) in enumerate(zip(exact, single)):
+        errors += [((rounded[t].double() - g).norm() / g.norm()).item() for t, g in found.items() if g.norm() > 0]
+        numbers[f"losses/{s}"] = nats.flatten().tolist()
+        numbers |= {f"{kind}/{s}": [value] for kind, value in others.items()} | summaries(f"segments/{s}", found)
+    kept = {f"layers.{layer}.attention.{name}": rows
+            for name, layers in (("memory", memory.rows), ("compressed_memory", memory.compressed))
+            for layer, rows in enumerate(layers) if rows.numel() > 0}
+    states = {name: list(rows.shape) for name, rows in kept.items()}
+    return settings_of(config, float32_error=float(f"{max(errors):.2g}"), states=states), \
+        {**numbers, **summaries("states", kept)}
+
+
 def golden_training(case, config):
     """Losses, learning rates and gradient norms of every step, and the weights (and their average) at the end."""
 
     def run(dtype):
-        model = Reference(config["model"], config["data"])
+        model = reference(config)
         count = config["batch"] * config["positions"]
         batches = [
             torch.from_numpy(hashed.tokens(f"{case}/tokens/{step}", count).copy()).reshape(config["batch"], -1)
@@ -114,7 +169,7 @@ def golden_training(case, config):
 
 
 def golden_initial(case, config):
-    made = philox.initial(Reference(config["model"], config["data"]), config["seed"])
+    made = philox.initial(reference(config), config["seed"])
     return settings_of(config), summaries("parameters", made)
 
 
@@ -156,7 +211,9 @@ def main():
     torch.set_num_threads(1)
     philox.check_known_answers()
     here = pathlib.Path(__file__).parent
-    files = {"cases": (golden, CASES), "training": (golden_training, TRAINING), "initial": (golden_initial, INITIAL)}
+    check_paper_counts(MemoryReference)
+    files = {"cases": (golden, CASES), "memory": (golden_memory, MEMORY), "training": (golden_training, TRAINING),
+             "initial": (golden_initial, INITIAL)}
     failed = 0
     for file, (make, cases) in files.items():
         made = {case: make(case, config) for case, config in cases.items()}

@@ -68,7 +68,7 @@ class Reference:
         self.key_size = round(model.get("key_ratio", 1.0) * self.width / self.heads)
         self.value_size = self.width // self.heads
         self.inner = round(model.get("feed_forward_ratio", 4.0) * self.width)
-        self.attention = model["attention"]
+        self.attention = model.get("attention")
         self.rotary_base = model.get("rotary_base", 0)
         self.query_key_norm = model.get("query_key_norm", False)
         self.post_norm = model.get("norm", "pre") == "post"
@@ -139,10 +139,12 @@ class Reference:
             self.masks[key] = torch.from_numpy(numpy.stack(masks))
         return self.masks[key]
 
+    def normalised(self, x):
+        return x / torch.sqrt((x**2).mean(-1, keepdim=True) + 1e-6) if self.query_key_norm else x
+
     def transform(self, x):
         """Queries or keys, (batch, heads, n, size), as attention takes them: normalised and rotated, if at all."""
-        if self.query_key_norm:
-            x = x / torch.sqrt((x**2).mean(-1, keepdim=True) + 1e-6)
+        x = self.normalised(x)
         if self.rotary_base > 0:
             n, size = x.shape[-2:]
             rates = self.rotary_base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
@@ -200,28 +202,39 @@ class Reference:
             return gelu(z[..., : self.inner]) * z[..., self.inner :]
         raise ValueError(f"unknown activation {self.activation!r}")
 
+    def embedded(self, p, previous, starts):
+        """Of the token before each position, (batch, n); rows that start read the start vector at position 0."""
+        n = previous.shape[1]
+        i = torch.arange(n)
+        at_start = starts.bool()[:, None] & (i == 0)
+        read = torch.where(at_start[..., None], p["embedding.start"], p["embedding.token.weight"][previous])
+        hidden = self.scale * read
+        for t, (_, index) in enumerate(self.positions):
+            hidden = hidden + p[f"embedding.position.{t}.weight"][index(i)]
+        return hidden
+
+    def blocks(self, p, hidden, attend, keep):
+        """attend(x, layer): the attention branch."""
+        for k in range(self.layers):
+            attention_norm, feed_forward_norm = f"layers.{k}.attention_norm", f"layers.{k}.feed_forward_norm"
+            if self.post_norm:
+                hidden = self.norm(p, attention_norm, hidden + keep(k, 0, attend(hidden, k)))
+                hidden = self.norm(p, feed_forward_norm, hidden + keep(k, 1, self.feed_forward(p, hidden, k)))
+                continue
+            a = keep(k, 0, attend(self.norm(p, attention_norm, hidden), k))
+            b = keep(k, 1, self.feed_forward(p, self.norm(p, feed_forward_norm, hidden + a), k))
+            hidden = hidden + a + b
+        return hidden if self.post_norm else self.norm(p, "final_norm", hidden)
+
+    def nats(self, p, hidden, targets):
+        logits = hidden @ p["embedding.token.weight" if self.tied else "output.weight"].T
+        if "output.bias" in p:
+            logits = logits + p["output.bias"]
+        return -torch.log_softmax(logits, -1).gather(-1, targets[..., None])[..., 0]
+
     def losses(self, p, tokens, keep=None):
         """-log p(x_i | x_<i) in nats of every position, (batch, n). `keep(layer, branch, y)` applies dropout."""
         keep = keep or (lambda layer, branch, y: y)
         tokens = tokens.long()
-        batch, n = tokens.shape
-        slots = [p["embedding.start"].expand(batch, 1, -1), p["embedding.token.weight"][tokens[:, :-1]]]
-        hidden = self.scale * torch.cat(slots, dim=1)
-        i = torch.arange(n)
-        for t, (_, index) in enumerate(self.positions):
-            hidden = hidden + p[f"embedding.position.{t}.weight"][index(i)]
-        for k in range(self.layers):
-            attention_norm, feed_forward_norm = f"layers.{k}.attention_norm", f"layers.{k}.feed_forward_norm"
-            if self.post_norm:
-                hidden = self.norm(p, attention_norm, hidden + keep(k, 0, self.attend(p, hidden, k)))
-                hidden = self.norm(p, feed_forward_norm, hidden + keep(k, 1, self.feed_forward(p, hidden, k)))
-                continue
-            a = keep(k, 0, self.attend(p, self.norm(p, attention_norm, hidden), k))
-            b = keep(k, 1, self.feed_forward(p, self.norm(p, feed_forward_norm, hidden + a), k))
-            hidden = hidden + a + b
-        if not self.post_norm:
-            hidden = self.norm(p, "final_norm", hidden)
-        logits = hidden @ p["embedding.token.weight" if self.tied else "output.weight"].T
-        if "output.bias" in p:
-            logits = logits + p["output.bias"]
-        return -torch.log_softmax(logits, -1).gather(-1, tokens[..., None])[..., 0]
+        hidden = self.embedded(p, tokens.roll(1, dims=1), torch.ones(tokens.shape[0]))
+        return self.nats(p, self.blocks(p, hidden, lambda x, k: self.attend(p, x, k), keep), tokens)
