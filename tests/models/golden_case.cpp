@@ -1,5 +1,8 @@
 #include "tests/models/golden_case.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -34,6 +37,13 @@ T named(const std::map<std::string, T>& values, const std::string& name) {
   return found->second;
 }
 
+// A list of numbers may be one number.
+std::vector<std::int64_t> list_of(const json& settings, const char* key) {
+  if (!settings.contains(key)) return {};
+  const json& found = settings.at(key);
+  return found.is_array() ? found.get<std::vector<std::int64_t>>() : std::vector{found.get<std::int64_t>()};
+}
+
 kernels::PatternConfig pattern_of(const json& attention) {
   using kernels::Integration;
   using kernels::PartKind;
@@ -52,14 +62,41 @@ kernels::PatternConfig pattern_of(const json& attention) {
                                             part));
   pattern.stride = attention.at("stride");
   pattern.window = attention.value("window", 0);
-  if (attention.contains("summary")) {
-    const json& summary = attention.at("summary");
-    pattern.summary = summary.is_array() ? summary.get<std::vector<std::int64_t>>()
-                                         : std::vector<std::int64_t>{summary.get<std::int64_t>()};
-  }
+  if (attention.contains("summary")) pattern.summary = list_of(attention, "summary");
   pattern.distinct_heads = attention.value("distinct_heads", false);
   pattern.summary_inclusive = attention.value("summary_inclusive", false);
   return pattern;
+}
+
+DistanceConfig distance_of(const json& distance) {
+  DistanceConfig config;
+  config.given = true;
+  config.table = named<DistanceTable>(
+      {{"none", DistanceTable::none}, {"sinusoid", DistanceTable::sinusoid}, {"learned", DistanceTable::learned}},
+      distance.at("table"));
+  config.shared_table = distance.value("shared_table", false);
+  config.distances = distance.value("distances", 0);
+  config.biases =
+      named<BiasSharing>({{"none", BiasSharing::none}, {"layer", BiasSharing::layer}, {"model", BiasSharing::model}},
+                         distance.at("biases"));
+  config.window = list_of(distance, "window");
+  config.dilation = list_of(distance, "dilation");
+  config.dilated_heads = distance.value("dilated_heads", 0);
+  config.self = distance.value("self", true);
+  if (!distance.contains("span")) return config;
+  const json& span = distance.at("span");
+  config.span.longest = span.at("longest");
+  config.span.ramp = span.at("ramp");
+  config.span.loss = span.at("loss");
+  return config;
+}
+
+MemoryConfig memory_of(const json& memory) {
+  MemoryConfig config;
+  config.length = memory.at("length");
+  config.start = named<MemoryStart>({{"empty", MemoryStart::empty}, {"zeros", MemoryStart::zeros}},
+                                    memory.value("start", "empty"));
+  return config;
 }
 
 DecoderConfig config_of(const json& model, const json& data) {
@@ -92,7 +129,10 @@ DecoderConfig config_of(const json& model, const json& data) {
   config.tied_output = model.value("tied_output", false);
   config.output_bias = model.value("output_bias", false);
   config.embedding_scale = model.value("embedding_scale", false);
-  config.attention = pattern_of(model.at("attention"));
+  config.attention_given = model.contains("attention");
+  if (config.attention_given) config.attention = pattern_of(model.at("attention"));
+  if (model.contains("distance")) config.distance = distance_of(model.at("distance"));
+  if (model.contains("memory")) config.memory = memory_of(model.at("memory"));
   return config;
 }
 
@@ -127,6 +167,8 @@ struct Source {
   Source(const std::string& folder, const std::string& golden_case)
       : file(open(folder)), name(golden_case), settings(json::parse(file.metadata().at(name))) {}
 
+  bool has(const std::string& what) const { return file.find(name + "/" + what) != nullptr; }
+
   std::vector<double> numbers(const std::string& what) const {
     const TensorEntry* entry = file.find(name + "/" + what);
     if (entry == nullptr) throw std::invalid_argument("golden file: " + name + " has no " + what);
@@ -135,20 +177,20 @@ struct Source {
     return values;
   }
 
-  std::vector<GoldenParameter> parameters(const std::string& kind) const {
+  std::vector<GoldenParameter> parameters(const std::string& kind, const char* shapes = "shapes") const {
     std::vector<GoldenParameter> made;
-    for (const auto& [parameter, shape] : settings.at("shapes").items())
+    for (const auto& [parameter, shape] : settings.at(shapes).items())
       made.push_back(parameter_of(parameter, shape, numbers(kind + "/" + parameter)));
     return made;
   }
 
-  GoldenCase start() const {
+  GoldenCase start(const std::string& kind = "parameters") const {
     GoldenCase made;
     made.name = name;
     made.batch = settings.at("batch");
     made.positions = settings.at("positions");
     made.config = config_of(settings.at("model"), settings.at("data"));
-    made.parameters = parameters("parameters");
+    made.parameters = parameters(kind);
     return made;
   }
 
@@ -201,6 +243,29 @@ std::vector<std::uint8_t> GoldenTraining::tokens(std::int64_t step) const {
   return tokens_of(start.name + "/tokens/" + std::to_string(step), start.batch * start.positions);
 }
 
+std::vector<std::uint8_t> GoldenStreams::targets(std::size_t segment) const {
+  const std::int64_t n = start.positions, of_row = n * std::ssize(segments);
+  const std::vector<std::uint8_t> all = tokens_of(start.name + "/tokens", start.batch * of_row);
+  std::vector<std::uint8_t> made;
+  for (std::int64_t row = 0; row < start.batch; ++row) {
+    const auto begin = all.begin() + row * of_row + static_cast<std::int64_t>(segment) * n;
+    made.insert(made.end(), begin, begin + n);
+  }
+  return made;
+}
+
+// Before a row's first byte this has a byte that is not to be read.
+std::vector<std::uint8_t> GoldenStreams::previous(std::size_t segment) const {
+  const std::int64_t n = start.positions;
+  std::vector<std::uint8_t> made = targets(segment);
+  const std::vector<std::uint8_t> before = targets(segment == 0 ? 0 : segment - 1);
+  for (auto row = made.begin(); row != made.end(); row += n) {
+    std::copy_backward(row, row + n - 1, row + n);
+    *row = before[static_cast<std::size_t>(row - made.begin() + n - 1)];
+  }
+  return made;
+}
+
 double GoldenCase::parameter(const GoldenParameter& parameter, std::int64_t element) const {
   return parameter.offset + parameter.scale * unit_of(word(name + "/" + parameter.name, element));
 }
@@ -223,6 +288,28 @@ GoldenCase load_case(const std::string& name) {
   GoldenCase made = source.start();
   made.loss = source.numbers("loss").at(0);
   made.losses = source.numbers("losses");
+  return made;
+}
+
+GoldenStreams load_streams(const std::string& name) {
+  const Source source("memory", name);
+  GoldenStreams made;
+  made.start = source.start("segments/0");
+  const auto rows = static_cast<std::size_t>(made.start.batch);
+  for (std::int64_t s = 0; s < source.settings.at("segments"); ++s) {
+    GoldenStreams::Segment segment;
+    segment.starts.assign(rows, s == 0 ? 1 : 0);
+    for (const json& restart : source.settings.at("restarts"))
+      if (restart.at(0) == s) segment.starts.at(restart.at(1)) = 1;
+    segment.losses = source.numbers("losses/" + std::to_string(s));
+    for (const std::string other : {"span", "reconstruction"}) {
+      const std::string of_segment = fmt::format("{}/{}", other, s);
+      if (source.has(of_segment)) segment.auxiliary[other] = source.numbers(of_segment).at(0);
+    }
+    segment.parameters = source.parameters("segments/" + std::to_string(s));
+    made.segments.push_back(std::move(segment));
+  }
+  made.states = source.parameters("states", "states");
   return made;
 }
 

@@ -1,9 +1,10 @@
 // The golden vectors of tests/golden: small models, and the results of an independent implementation: losses and
-// gradients (cases.safetensors), twenty steps of training (training.safetensors), and initial values
-// (initial.safetensors). Parameters and tokens are not in the files; both sides derive them from a hash
-// (tests/golden/hashed.py).
+// gradients (cases.safetensors), those of segments of streams (memory.safetensors), twenty steps of training
+// (training.safetensors), and initial values (initial.safetensors). Parameters and tokens are not in the files; both
+// sides derive them from a hash (tests/golden/hashed.py).
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,25 @@ struct GoldenCase {
   double parameter(const GoldenParameter& parameter, std::int64_t element) const;
 };
 
+// Streams in segments, with the same parameters for all: `start.positions` of each row, which remembers those before
+// it.
+struct GoldenStreams {
+  struct Segment {
+    std::vector<std::uint8_t> starts;         // (batch): 1 where a row starts a stream
+    std::vector<double> losses;               // (batch, positions)
+    std::map<std::string, double> auxiliary;  // other losses, by name
+    std::vector<GoldenParameter> parameters;  // they expect gradients of the mean loss and of the others
+  };
+
+  GoldenCase start;  // `parameters` are those of the first segment
+  std::vector<Segment> segments;
+  std::vector<GoldenParameter> states;  // after the last segment; of all rows
+
+  // What the segment's positions predict, and the byte before each: (batch, positions).
+  std::vector<std::uint8_t> targets(std::size_t segment) const;
+  std::vector<std::uint8_t> previous(std::size_t segment) const;
+};
+
 // Training: one step on each batch, from the parameters of `start`.
 struct GoldenTraining {
   GoldenCase start;  // `parameters` expect the weights at the end
@@ -61,6 +81,7 @@ std::vector<double> units(const std::string& name, std::int64_t count);
 // Names of the cases in tests/golden/<file>.safetensors.
 std::vector<std::string> names_in(const std::string& file);
 GoldenCase load_case(const std::string& name);
+GoldenStreams load_streams(const std::string& name);
 GoldenTraining load_training(const std::string& name);
 GoldenInitial load_initial(const std::string& name);
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/models/decoder/decoder.h"
+#include "framework/models/model.h"
 #include "tests/models/golden_case.h"
 
 namespace longstride::golden {
@@ -33,11 +33,11 @@ class GoldenModel {
  public:
   static constexpr Dtype dtype = kernels::DtypeOf<T>::value;
 
-  explicit GoldenModel(const GoldenCase& golden) : golden_(golden), model_(golden.config) {
+  explicit GoldenModel(const GoldenCase& golden) : golden_(golden), model_(golden.config.make_model()) {
     master_.resize(size());
     gradient_.resize(size());
-    model_.parameters().bind(masters(), gradients());
-    EXPECT_EQ(model_.parameters().all().size(), golden.parameters.size());
+    model_->parameters().bind(masters(), gradients());
+    EXPECT_EQ(model_->parameters().all().size(), golden.parameters.size());
     for (const GoldenParameter& wanted : golden.parameters) fill(find(wanted.name), wanted);
   }
 
@@ -46,24 +46,25 @@ class GoldenModel {
   Tensor flat(std::vector<T>& values) const {
     return Tensor(values.data(), dtype, {static_cast<std::int64_t>(values.size())});
   }
-  std::size_t size() { return static_cast<std::size_t>(model_.parameters().flat_size()); }  // of the flat buffers
-  ParameterSet& parameters() { return model_.parameters(); }
+  std::size_t size() { return static_cast<std::size_t>(model_->parameters().flat_size()); }  // of the flat buffers
+  const Model& model() const { return *model_; }
+  ParameterSet& parameters() { return model_->parameters(); }
 
   Parameter& find(const std::string& name) {
-    for (Parameter& parameter : model_.parameters().all())
+    for (Parameter& parameter : model_->parameters().all())
       if (parameter.name == name) return parameter;
     throw std::invalid_argument("the model has no parameter " + name);
   }
 
   std::vector<T> losses(std::vector<std::uint8_t> tokens, const Context& settings = {}) {
     return run(settings, std::move(tokens),
-               [&](Context& ctx, const Tensor& in, const Tensor& out) { model_.losses(ctx, {in}, out); });
+               [&](Context& ctx, const Tensor& in, const Tensor& out) { model_->losses(ctx, {in}, out); });
   }
 
   // Adds the gradient of scale * (sum of losses). `settings` may have a step, a seed and a first row.
   std::vector<T> losses_and_gradients(std::vector<std::uint8_t> tokens, double scale, const Context& settings = {}) {
     return run(settings, std::move(tokens), [&](Context& ctx, const Tensor& in, const Tensor& out) {
-      model_.loss_and_gradients(ctx, {in}, scale, out);
+      model_->loss_and_gradients(ctx, {in}, scale, out);
     });
   }
 
@@ -89,7 +90,7 @@ class GoldenModel {
   }
 
   const GoldenCase& golden_;
-  Decoder model_;
+  std::unique_ptr<Model> model_;
   std::vector<T> master_, gradient_;
 };
 
