@@ -96,6 +96,16 @@ MemoryConfig memory_of(const json& memory) {
   config.length = memory.at("length");
   config.start = named<MemoryStart>({{"empty", MemoryStart::empty}, {"zeros", MemoryStart::zeros}},
                                     memory.value("start", "empty"));
+  config.compressed = memory.value("compressed", 0);
+  if (config.compressed == 0) return config;
+  config.rate = memory.at("rate");
+  config.compress = named<Compression>({{"mean", Compression::mean},
+                                        {"max", Compression::max},
+                                        {"convolution", Compression::convolution},
+                                        {"dilated", Compression::dilated},
+                                        {"most_used", Compression::most_used}},
+                                       memory.at("compress"));
+  config.reconstruction = memory.value("reconstruction", 1.0);
   return config;
 }
 
