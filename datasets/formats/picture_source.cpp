@@ -7,8 +7,8 @@
 #include "datasets/formats/archive.h"
 #include "datasets/formats/input_files.h"
 #include "datasets/formats/npy.h"
-#include "datasets/formats/picture_decoding.h"
 #include "datasets/formats/pictures/picture.h"
+#include "datasets/formats/pictures/picture_decoding.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 

@@ -1,5 +1,5 @@
 // Pictures decoded on several threads: the same as on one, in the same order, with the same failure.
-#include "datasets/formats/picture_decoding.h"
+#include "datasets/formats/pictures/picture_decoding.h"
 #include "tests/datasets/pictures.h"
 #include "tests/datasets/pictures/golden.h"
 #include "tests/datasets/png_encoder.h"

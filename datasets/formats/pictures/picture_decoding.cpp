@@ -1,4 +1,4 @@
-#include "datasets/formats/picture_decoding.h"
+#include "datasets/formats/pictures/picture_decoding.h"
 
 #include <fmt/format.h>
 
