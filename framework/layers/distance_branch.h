@@ -11,6 +11,7 @@
 #include "framework/layers/distance_term.h"
 #include "framework/layers/linear.h"
 #include "framework/layers/memory.h"
+#include "kernels/distance_attention/decode/distance_decode.h"
 #include "kernels/distance_attention/distance_attention.h"
 #include "kernels/query_key/query_key.h"
 
@@ -27,6 +28,14 @@ struct DistanceBranchConfig {
   MemoryConfig memory;
   std::int64_t layer = 0;
   std::int64_t reconstruction_loss = 0;  // its index among the auxiliary losses
+  std::int64_t segment = 0;              // positions of a whole one, which generation follows
+};
+
+// The keys and values of earlier positions; and T, because weights do not change while sequences are generated.
+struct DistanceBranchCache : BranchCache {
+  std::shared_ptr<const kernels::DistanceDecodePlan> plan;
+  kernels::DistanceCache rows;
+  Tensor table;
 };
 
 class DistanceBranch : public Branch {
@@ -47,6 +56,14 @@ class DistanceBranch : public Branch {
   void forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& tape) const override;
   void forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& kept,
                      Tape& tape) const override;
+
+  // Generation continues a stream in segments, as training reads it (kernels/distance_attention/decode), so that a
+  // position's result is the one that it has in training after the same memory. Of the memory the projected keys and
+  // values are kept. In distance_decoding.cpp.
+  std::unique_ptr<BranchCache> make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
+                                          std::int64_t positions) const override;
+  void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
+              std::int64_t position) const override;
 
   // Pairs of all heads of one sequence, as if no key were hidden.
   std::int64_t pairs(const Tensor& q, const Tensor& k) const;
@@ -79,6 +96,9 @@ class DistanceBranch : public Branch {
   Projected transform(Context& ctx, const Projected& in, Scratch& scratch, Tape* tape) const;
   void transform_back(Context& ctx, const Projected& in, const Projected& gradients) const;
   Attended attend(Context& ctx, const Saved& in, Scratch& scratch, Tape* tape) const;
+  kernels::DecodedStream decoded_stream(std::int64_t positions) const;
+  // Stores the keys and values of a memory of zeros.
+  void append_zeros(Context& ctx, const DistanceBranchCache& cache) const;
   // Memory for the gradients of what attention read.
   Projected gradient_tensors(Context& ctx, const Saved& made, Scratch& scratch) const;
   // The gradients of the segment and of W_qkv with its bias.

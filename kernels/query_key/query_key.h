@@ -30,7 +30,7 @@ struct QueryKeyArgs {
   QueryKeyTransform transform;
   Tensor x, y;  // (batch, seq, heads, size), any strides but the last, which is 1; one type: f32 or f64 on the CPU,
                 // bf16, f16 or f32 on the GPU, sizes up to 128. y must not overlap x
-  std::int64_t first = 0;                  // position of row 0 of every sequence
+  std::int64_t first = 0;                  // position of row 0 of every sequence, below 0 in a memory
   const std::int64_t* first_at = nullptr;  // GPU: if given, the kernel reads `first` from it
 
   void check(Device device) const;

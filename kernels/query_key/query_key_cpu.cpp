@@ -8,24 +8,23 @@ namespace longstride::kernels {
 
 namespace {
 
-void check_call(Device device, const QueryKeyTransform& transform, const Tensor& x, std::int64_t first) {
+void check_call(Device device, const QueryKeyTransform& transform, const Tensor& x) {
   check_computes(device, x, "x");
   LONGSTRIDE_CHECK(x.rank() == 4, "queries or keys are {}, but must be (batch, seq, heads, size)", x.shape().text());
   check_rows(x, x.shape(), x.dtype(), "x");
   LONGSTRIDE_CHECK(transform.any(), "query_key called without a transformation");
   LONGSTRIDE_CHECK(!transform.rotates() || x.size(3) % 2 == 0, "a rotation of {} elements, an odd number", x.size(3));
-  LONGSTRIDE_CHECK(first >= 0, "position {}", first);
 }
 
 }  // namespace
 
 void QueryKeyArgs::check(Device device) const {
-  check_call(device, transform, x, first);
+  check_call(device, transform, x);
   check_rows(y, x.shape(), x.dtype(), "y");
 }
 
 void QueryKeyBackwardArgs::check(Device device) const {
-  check_call(device, transform, x, first);
+  check_call(device, transform, x);
   check_rows(dy, x.shape(), x.dtype(), "dy");
   check_rows(dx, x.shape(), x.dtype(), "dx");
 }

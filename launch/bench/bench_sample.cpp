@@ -38,7 +38,7 @@ void run_bench_sample(BenchSampleOptions& o, Session& session) {
   const Recipe recipe = read_recipe(o.recipe, o.overrides);
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device);
-  if (o.config.length > model->context())
+  if (o.config.length > longest_sample(*model))
     throw user_error("--length is {}, but the model's context is {}", o.config.length, model->context());
   o.config.one_kernel = !o.graph;
 

@@ -124,9 +124,10 @@ void set_prompts(SampleOptions& o, const std::vector<Bytes>& originals) {
   for (const Bytes& whole : originals) c.prompts.emplace_back(whole.begin(), whole.begin() + o.given);
 }
 
-void check_lengths(SampleOptions& o, const ModelConfig& model) {
+void check_lengths(SampleOptions& o, const LoadedRun& run) {
+  const ModelConfig& model = *run.recipe.model;
   if (o.config.length == 0) o.config.length = model.context;
-  if (o.config.length > model.context)
+  if (o.config.length > longest_sample(*run.model))
     throw user_error("--length is {}, but the model's context is {}", o.config.length, model.context);
   if (model.geometry.rows > 0 && o.config.length != model.context)
     throw user_error("--length is {}, but a picture of this model has {} bytes; leave --length out", o.config.length,
@@ -213,7 +214,7 @@ void run_sample(SampleOptions& o, Session& session) {
   check_device_computes(*run.model, device);
   const Precision precision = precision_of(o, run.recipe, device);
   check_prompt_text(o, run);
-  check_lengths(o, *run.recipe.model);
+  check_lengths(o, run);
   const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
   set_prompts(o, originals);
   const std::string own = (fs::path(o.run) / "samples").string();
@@ -253,7 +254,9 @@ void add_sample(CLI::App& app, Session& session) {
   sample->add_option("run", o->run, "run directory")->required();
   sample->add_option("--count", o->config.count, "sequences")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-  sample->add_option("--length", o->config.length, "bytes of each, prompt included; default: the context")
+  sample
+      ->add_option("--length", o->config.length,
+                   "bytes of each, prompt included; default: the context, which only a model that remembers may exceed")
       ->check(above_zero());
   sample->add_option("--temperature", sampling.temperature, "logits are divided by it; 0: the likeliest byte")
       ->check(CLI::Range(0.0, 100.0));

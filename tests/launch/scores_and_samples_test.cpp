@@ -209,5 +209,82 @@ TEST_F(ScoresAndSamples, AScoreThatCannotBeKeptIsStillPrinted) {
   EXPECT_NE(scored.err.find("evaluations.jsonl"), std::string::npos) << scored.err;
 }
 
+// A decoder that remembers the segments before.
+constexpr const char* remembering_recipe = R"(name: remembers
+data: {kind: bytes, path: x.h5, context: 32, order: streams}
+model:
+  kind: decoder
+  layers: 2
+  width: 16
+  heads: 2
+  positions: none
+  distance: {table: sinusoid}
+  memory: {length: 24}
+train: {steps: 3, global_batch: 2, lr: 1.0e-3, warmup: 1}
+)";
+
+class Remembering : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    dir = new TemporaryDirectory;
+    ASSERT_NO_FATAL_FAILURE(prepare_text(*dir, remembering_recipe));
+    const CommandResult trained = run({"train", "r.yaml", "--run", "run"});
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  }
+  static void TearDownTestSuite() { delete dir; }
+  static CommandResult run(const std::vector<std::string>& arguments) { return run_command(arguments, dir->path()); }
+  static void expect_refused(const std::vector<std::string>& arguments, const std::string& sentence) {
+    const CommandResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.err, "longstride: " + sentence + "\n");
+  }
+
+  static TemporaryDirectory* dir;
+};
+TemporaryDirectory* Remembering::dir = nullptr;
+
+// A position has the same random number and the same past, however many follow it.
+TEST_F(Remembering, SamplesMayBeLongerThanTheContext) {
+  const CommandResult shorter = run({"sample", "run", "--quiet", "--seed", "3"});
+  const CommandResult longer = run({"sample", "run", "--quiet", "--seed", "3", "--length", "150"});
+  ASSERT_EQ(longer.exit_code, 0) << longer.err;
+  EXPECT_EQ(shorter.out.size(), 32U);
+  ASSERT_EQ(longer.out.size(), 150U);
+  EXPECT_EQ(longer.out.substr(0, 32), shorter.out);
+  // And whatever was given of it.
+  write_text(*dir / "prompt", longer.out.substr(0, 100));
+  EXPECT_EQ(run({"sample", "run", "--quiet", "--seed", "3", "--length", "150", "--prompt", "prompt"}).out, longer.out);
+}
+
+TEST_F(Remembering, OnlyAModelThatRemembersDrawsMoreThanItsContext) {
+  write_text(*dir / "windows.yaml", R"(name: windows
+data: {kind: bytes, path: x.h5, context: 32}
+model: {kind: decoder, layers: 1, width: 16, heads: 2, positions: none, distance: {table: sinusoid, window: 8}}
+train: {steps: 1, global_batch: 2, lr: 1.0e-3, warmup: 1}
+)");
+  const CommandResult trained = run({"train", "windows.yaml", "--run", "windows"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_EQ(run({"sample", "windows", "--quiet"}).out.size(), 32U);
+  expect_refused({"sample", "windows", "--length", "33"}, "--length is 33, but the model's context is 32");
+}
+
+TEST_F(Remembering, ACompressedMemoryDrawsNothingYet) {
+  write_text(*dir / "compressive.yaml", R"(name: compressive
+data: {kind: bytes, path: x.h5, context: 32, order: streams}
+model:
+  kind: decoder
+  layers: 1
+  width: 16
+  heads: 2
+  positions: none
+  distance: {table: sinusoid}
+  memory: {length: 32, compressed: 8, rate: 4}
+train: {steps: 1, global_batch: 2, lr: 1.0e-3, warmup: 1}
+)");
+  const CommandResult trained = run({"train", "compressive.yaml", "--run", "compressive"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  expect_refused({"sample", "compressive"}, "this model cannot generate sequences");
+}
+
 }  // namespace
 }  // namespace longstride::testing

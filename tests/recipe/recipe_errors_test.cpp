@@ -269,5 +269,22 @@ TEST(RecipeErrors, ProductsTooLargeToCountAreRefused) {
             "choose fewer than 1e+18");
 }
 
+TEST(RecipeErrors, RotationIsRefusedWhereScoresWouldDependOnMoreThanDistances) {
+  constexpr const char* text = R"(name: distances
+data: {kind: bytes, path: x.h5, context: 32}
+model: {kind: decoder, layers: 1, width: 16, heads: 2, positions: none, distance: {table: none, biases: none}}
+train: {steps: 20, global_batch: 2, lr: 1.0e-3, warmup: 2}
+)";
+  const auto with = [&](const std::vector<std::string>& overrides) {
+    return user_error_of([&] { parse_recipe(text, "r.yaml", overrides); });
+  };
+  const std::string error =
+      "--set model.rotary_base=100: model.rotary_base is 100, but rotation cannot be combined with ";
+  const std::string remedy = "; set it to 0, or set model.distance.table: none and model.distance.biases: none";
+  EXPECT_NO_THROW(parse_recipe(text, "r.yaml", {"model.rotary_base=100"}));
+  EXPECT_EQ(with({"model.rotary_base=100", "model.distance.table=sinusoid"}), error + "a table of distances" + remedy);
+  EXPECT_EQ(with({"model.rotary_base=100", "model.distance.biases=layer"}), error + "model.distance.biases" + remedy);
+}
+
 }  // namespace
 }  // namespace longstride::testing

@@ -4,6 +4,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/support/toy_model.h"
@@ -159,37 +160,76 @@ TYPED_TEST_P(ModelProperties, MicroBatchesAddUpToTheWholeBatchWithDropout) {
     ASSERT_NEAR(parts.gradients()[i], whole.gradients()[i], 1e-10) << i;
 }
 
+// The losses of tokens (batch, n), of which each is given when it has been predicted.
+inline std::vector<double> decoded_losses(ToyModel<double>& toy, const Decodes& decoder,
+                                          const std::vector<std::uint8_t>& tokens, std::int64_t batch) {
+  const std::int64_t n = std::ssize(tokens) / batch, vocabulary = toy.model().vocabulary();
+  std::vector<double> losses;
+  toy.run([&](Context& ctx) {
+    losses.assign(tokens.size(), 0.0);
+    const auto state = decoder.begin_decoding(ctx, batch, n);
+    std::vector<std::uint8_t> previous(static_cast<std::size_t>(batch));
+    std::vector<double> logits(static_cast<std::size_t>(batch * vocabulary));
+    for (std::int64_t i = 0; i < n; ++i) {
+      decoder.decode(ctx, *state, i, Tensor(previous.data(), Dtype::u8, {batch, 1}),
+                     Tensor(logits.data(), Dtype::f64, {batch, vocabulary}));
+      for (std::int64_t b = 0; b < batch; ++b) {
+        const std::uint8_t target = tokens[static_cast<std::size_t>(b * n + i)];
+        double total = 0;
+        for (std::int64_t v = 0; v < vocabulary; ++v)
+          total += std::exp(logits[static_cast<std::size_t>(b * vocabulary + v)]);
+        losses[static_cast<std::size_t>(b * n + i)] =
+            std::log(total) - logits[static_cast<std::size_t>(b * vocabulary + target)];
+        previous[static_cast<std::size_t>(b)] = target;
+      }
+    }
+  });
+  return losses;
+}
+
+// The losses of tokens (batch, n), read in segments of the context that each continue the one before.
+inline std::vector<double> losses_in_segments(ToyModel<double>& toy, const std::vector<std::uint8_t>& tokens,
+                                              std::int64_t batch) {
+  const std::int64_t n = std::ssize(tokens) / batch, context = toy.model().context();
+  std::vector<double> all(tokens.size());
+  toy.forget();
+  for (std::int64_t first = 0; first < n; first += context) {
+    const std::int64_t length = std::min(context, n - first);
+    std::vector<std::uint8_t> segment;
+    for (std::int64_t r = 0; r < batch; ++r)
+      segment.insert(segment.end(), tokens.begin() + r * n + first, tokens.begin() + r * n + first + length);
+    const std::vector<double> losses = toy.losses(segment, batch);
+    for (std::int64_t r = 0; r < batch; ++r)
+      std::copy_n(losses.begin() + r * length, length, all.begin() + r * n + first);
+    toy.remember(segment, batch);
+  }
+  toy.forget();
+  return all;
+}
+
 TYPED_TEST_P(ModelProperties, DecodingWithTheCacheGivesTheSameLossesAsTheWholeSequence) {
   for (const auto& [name, config] : Toys<TypeParam>::configs()) {
     ToyModel<double> toy(config);
     toy.randomise();
     const auto* decodes = capability<Decodes>(toy.model());
-    if (decodes == nullptr) GTEST_SKIP() << "this model does not generate sequences";
-    const Decodes& decoder = *decodes;
-    const std::int64_t n = config.context, batch = 2;
-    std::vector<std::uint8_t> tokens = toy_tokens(batch * n);
-    const std::vector<double> whole = toy.losses(tokens, batch);
-    std::vector<double> decoded;
-    toy.run([&](Context& ctx) {
-      decoded.assign(whole.size(), 0.0);
-      const auto state = decoder.begin_decoding(ctx, batch, n);
-      std::vector<std::uint8_t> previous(2);
-      const std::int64_t vocabulary = toy.model().vocabulary();
-      std::vector<double> logits(static_cast<std::size_t>(batch * vocabulary));
-      for (std::int64_t i = 0; i < n; ++i) {
-        decoder.decode(ctx, *state, i, Tensor(previous.data(), Dtype::u8, {batch, 1}),
-                       Tensor(logits.data(), Dtype::f64, {batch, vocabulary}));
-        for (std::int64_t b = 0; b < batch; ++b) {
-          const std::uint8_t target = tokens[static_cast<std::size_t>(b * n + i)];
-          double total = 0;
-          for (std::int64_t v = 0; v < vocabulary; ++v)
-            total += std::exp(logits[static_cast<std::size_t>(b * vocabulary + v)]);
-          decoded[static_cast<std::size_t>(b * n + i)] =
-              std::log(total) - logits[static_cast<std::size_t>(b * vocabulary + target)];
-          previous[static_cast<std::size_t>(b)] = target;
-        }
-      }
-    });
+    if (decodes == nullptr) continue;
+    const std::vector<std::uint8_t> tokens = toy_tokens(2 * config.context);
+    const std::vector<double> whole = toy.losses(tokens, 2), decoded = decoded_losses(toy, *decodes, tokens, 2);
+    EXPECT_EQ(toy.planned(), toy.used()) << name;
+    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(decoded[i], whole[i], 1e-11) << name << " at " << i;
+  }
+}
+
+// A model that remembers generates longer sequences as it was trained, in segments that continue one another.
+TYPED_TEST_P(ModelProperties, DecodingBeyondTheContextGivesTheLossesOfSegmentsWithTheirMemory) {
+  for (const auto& [name, config] : Toys<TypeParam>::configs()) {
+    ToyModel<double> toy(config);
+    const auto* decodes = capability<Decodes>(toy.model());
+    if (decodes == nullptr || toy.model().states().empty()) continue;
+    toy.randomise();
+    const std::vector<std::uint8_t> tokens = toy_tokens(2 * (4 * config.context + 3));
+    const std::vector<double> whole = losses_in_segments(toy, tokens, 2),
+                              decoded = decoded_losses(toy, *decodes, tokens, 2);
     EXPECT_EQ(toy.planned(), toy.used()) << name;
     for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(decoded[i], whole[i], 1e-11) << name << " at " << i;
   }
@@ -199,6 +239,7 @@ REGISTER_TYPED_TEST_SUITE_P(ModelProperties, GradientsEqualFiniteDifferences,
                             TrainingAndEvaluationAgreeOnLossesWithoutDropout, LossesNeverLookAhead,
                             ShorterSequencesGiveThePrefixOfTheLosses, RecomputedGradientsAreBitIdenticalToStoredOnes,
                             PlannedBytesEqualUsedBytes, MicroBatchesAddUpToTheWholeBatchWithDropout,
-                            DecodingWithTheCacheGivesTheSameLossesAsTheWholeSequence);
+                            DecodingWithTheCacheGivesTheSameLossesAsTheWholeSequence,
+                            DecodingBeyondTheContextGivesTheLossesOfSegmentsWithTheirMemory);
 
 }  // namespace longstride::test

@@ -30,6 +30,7 @@ std::shared_ptr<const DistanceBranch> DistanceDecoder::make_attention(std::int64
   attention.memory = config_.memory;
   attention.layer = layer;
   attention.reconstruction_loss = has_span_loss() ? 1 : 0;
+  attention.segment = config_.context;
   attention_.push_back(std::make_shared<DistanceBranch>(parameters_, states_, name, attention, shared_, remembered_));
   return attention_.back();
 }

@@ -27,6 +27,9 @@ class DistanceDecoder : public Model {
   void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const override;
   SequenceCost cost(std::int64_t positions) const override;
 
+ protected:
+  const DecoderTrunk& trunk() const { return trunk_; }
+
  private:
   std::shared_ptr<const DistanceBranch> make_attention(std::int64_t layer, const std::string& name);
   DistanceShape shape() const;
@@ -41,6 +44,17 @@ class DistanceDecoder : public Model {
   std::shared_ptr<const RememberedPositions> remembered_;
   std::vector<std::shared_ptr<const DistanceBranch>> attention_;  // the blocks' own
   DecoderTrunk trunk_;
+};
+
+// With a memory that is not compressed. In distance_decoding.cpp.
+class GeneratingDistanceDecoder final : public DistanceDecoder, public Decodes {
+ public:
+  explicit GeneratingDistanceDecoder(const DecoderConfig& config);
+
+  std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
+                                                std::int64_t positions) const override;
+  void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
+              const Tensor& logits) const override;
 };
 
 }  // namespace longstride

@@ -112,6 +112,19 @@ void check_dilation(SettingsChecker& check, const DecoderConfig& m) {
                  "that it applies to");
 }
 
+// Scores of rotated queries and keys depend on distances alone. Those of a rotated query and a row of T, or of u and a
+// rotated key, would depend on the place in [memory | segment] as well.
+void check_rotation(SettingsChecker& check, const DecoderConfig& m) {
+  const DistanceConfig& d = m.distance;
+  if (m.rotary_base == 0 || !check.none_in({"model.rotary_base"})) return;
+  const bool table = d.table != DistanceTable::none;
+  if (table || d.biases != BiasSharing::none)
+    check.refuse("model.rotary_base",
+                 "model.rotary_base is {}, but rotation cannot be combined with {}; set it to 0, or set "
+                 "model.distance.table: none and model.distance.biases: none",
+                 m.rotary_base, table ? "a table of distances" : "model.distance.biases");
+}
+
 }  // namespace
 
 void visit_distance(SettingsVisitor& v, DistanceConfig& c) {
@@ -154,6 +167,7 @@ void check_distance(SettingsChecker& check, const DecoderConfig& m, std::int64_t
   check_dilation(check, m);
   check_table(check, m);
   if (m.memory.length > 0) check_compressed(check, m.memory, m.context);
+  check_rotation(check, m);
   if (m.positions == Positions::attention)
     check.refuse(
         "model.positions",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "framework/core/errors.h"
 #include "framework/ops/run.h"
@@ -147,6 +148,10 @@ class DrawnSequences {
 
 }  // namespace
 
+std::int64_t longest_sample(const Model& model) {
+  return model.states().empty() ? model.context() : std::numeric_limits<std::int32_t>::max();
+}
+
 SampleMemory sample_memory(const Model& model, const Context& ctx, const SampleConfig& config) {
   Arena counting;
   Context planned = ctx;
@@ -161,7 +166,7 @@ SampleMemory sample_memory(const Model& model, const Context& ctx, const SampleC
 
 Samples sample(const Model& model, Context& ctx, const SampleConfig& config,
                const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  LONGSTRIDE_CHECK(config.length > 0 && config.length <= model.context() && prompted(config) <= config.length,
+  LONGSTRIDE_CHECK(config.length > 0 && config.length <= longest_sample(model) && prompted(config) <= config.length,
                    "{} bytes after a prompt of {} for a context of {}", config.length, prompted(config),
                    model.context());
   LONGSTRIDE_CHECK(config.prompts.size() <= 1 || static_cast<std::int64_t>(config.prompts.size()) == config.count,

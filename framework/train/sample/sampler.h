@@ -11,9 +11,12 @@
 
 namespace longstride {
 
+// The most bytes of a sample: the model's context. A model with states reads streams of any length.
+std::int64_t longest_sample(const Model& model);
+
 struct SampleConfig {
   std::int64_t count = 1;      // sequences
-  std::int64_t length = 0;     // bytes of each, prompt included; at most the model's context
+  std::int64_t length = 0;     // bytes of each, prompt included; at most longest_sample()
   std::int64_t batch = 0;      // sequences at once; 0: all, and on a GPU at most 16
   kernels::Sampling sampling;  // how a byte is drawn
   // What sequences begin with: nothing, one prompt for all, or one prompt for each, all of the same length. Prompts of

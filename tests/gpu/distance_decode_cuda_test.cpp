@@ -1,0 +1,44 @@
+// Generation with a memory on the GPU, by one graph for every position, compared with the CPU.
+#include <gtest/gtest.h>
+
+#include "framework/train/evaluate/evaluation_memory.h"
+#include "framework/train/sample/sampler.h"
+#include "tests/gpu/gpu.h"
+#include "tests/support/distance_toys.h"
+
+namespace longstride::test {
+namespace {
+
+Samples sampled(const DistanceToy& config, std::vector<float>& weights, const SampleConfig& sampling, Device device) {
+  const auto model = config.make_model();
+  const Tensor masters(weights.data(), Dtype::f32, {model->parameters().flat_size()});
+  model->parameters().bind(masters, masters);
+  EvaluationMemory memory(*model, masters, Precision::fp32, device, [&](const Context& ctx) {
+    return static_cast<std::size_t>(sample_memory(*model, ctx, sampling).total);
+  });
+  Context ctx = memory.context();
+  return sample(*model, ctx, sampling);
+}
+
+TEST(DistanceDecodeCuda, DrawsTheSameBytesAsTheCpuBeyondTheContext) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (const auto& [name, config] : distance_toys()) {
+    ToyModel<float> toy(config);
+    if (capability<Decodes>(toy.model()) == nullptr) continue;
+    toy.randomise(0.15);
+    SampleConfig s;
+    s.count = 3;
+    s.length = config.remembers() ? 5 * config.context + 2 : config.context;
+    s.prompts = {toy_tokens(7)};
+    s.sampling.seed = 9;
+    const Samples cpu = sampled(config, toy.values(), s, Device::cpu);
+    const Samples gpu = sampled(config, toy.values(), s, Device::cuda);
+    EXPECT_EQ(gpu.bytes, cpu.bytes) << name;
+    for (std::size_t i = 0; i < cpu.bytes.size(); ++i)
+      for (std::size_t j = 0; j < cpu.bytes[i].size(); ++j)
+        ASSERT_NEAR(gpu.log_probabilities[i][j], cpu.log_probabilities[i][j], 2e-4) << name << " position " << j;
+  }
+}
+
+}  // namespace
+}  // namespace longstride::test
