@@ -33,8 +33,9 @@ struct DistanceConfig {
   std::vector<std::int64_t> window;    // of every layer, or one for all; empty: all
   std::vector<std::int64_t> dilation;  // likewise, of the first `dilated_heads` heads; empty: none
   std::int64_t dilated_heads = 0;
-  bool self = true;    // whether a position attends to itself
-  double dropout = 0;  // of probabilities
+  bool self = true;          // whether a position attends to itself
+  double dropout = 0;        // of probabilities
+  double table_dropout = 0;  // of a sinusoid's R, alike in all layers and for all rows
   LearnedSpans span;
 
   static std::int64_t of_layer(const std::vector<std::int64_t>& values, std::int64_t layer, std::int64_t otherwise) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/layers/dropout.h"
 #include "framework/ops/basic.h"
 #include "framework/ops/linear.h"
 #include "kernels/sinusoid/sinusoid.h"
@@ -39,6 +40,8 @@ DistanceTerm::DistanceTerm(ParameterSet& parameters, const std::string& name, co
 Tensor DistanceTerm::sinusoid(Context& ctx, std::int64_t rows, Scratch& scratch) const {
   const Tensor waves = scratch.tensor({rows, shape_.width}, ctx.compute);
   ops::run(ctx, kernels::SinusoidArgs{waves});
+  const Dropout dropout = {static_cast<float>(config_.table_dropout), dropout_ids::distances};
+  dropout.apply_to_shared(ctx, waves);
   return waves;
 }
 

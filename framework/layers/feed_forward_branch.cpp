@@ -27,6 +27,7 @@ void FeedForwardBranch::forward(Context& ctx, const Tensor& normed, const Tensor
   } else {
     inner_.apply(ctx, normed, pre);
     ops::run(ctx, kernels::ActivationArgs{config_.activation, pre.rows(), active.rows()});
+    config_.dropout.apply(ctx, active);
   }
   if (tape != nullptr)
     for (const Tensor& t : {normed, pre, active}) tape->push(t);
@@ -43,6 +44,7 @@ void FeedForwardBranch::backward(Context& ctx, const Tensor& dout, const Tensor&
   }
   const Tensor dactive = active.shape() == pre.shape() ? dpre : scratch.like(active);
   outer_.gradients_but_bias(ctx, active, dout, dactive);
+  config_.dropout.apply(ctx, dactive);
   ops::run(ctx, kernels::ActivationBackwardArgs{config_.activation, dactive.rows(), pre.rows(), dpre.rows()});
   inner_.gradients(ctx, normed, dpre, dnormed);
 }

@@ -1,9 +1,10 @@
 // out = W_2 f(W_1 normed + b_1) + b_2: the inside of b(H)'s dropout (Eq. 13), where f(z) = z sigmoid(1.702 z). Other
-// activations f, and maps without biases, take a pass of their own after the product.
+// activations f, maps without biases and dropout of what f gives take passes of their own after the product.
 #pragma once
 #include <string>
 
 #include "framework/layers/branch.h"
+#include "framework/layers/dropout.h"
 #include "framework/layers/linear.h"
 #include "kernels/activation/activation.h"
 
@@ -14,7 +15,8 @@ struct FeedForwardBranchConfig {
   double inner_deviation = 0;   // of W_1
   double output_deviation = 0;  // of W_2
   kernels::Activation activation = kernels::Activation::sigmoid_gelu;
-  bool biased = true;  // whether W_1 and W_2 have biases
+  bool biased = true;    // whether W_1 and W_2 have biases
+  Dropout dropout = {};  // of what f gives
 
   // Of W_1: two per element of f's output if f has a gate.
   std::int64_t inner_outputs() const { return kernels::inputs_of(activation) * inner_width; }
@@ -35,7 +37,9 @@ class FeedForwardBranch : public Branch {
 
  private:
   // Whether the product's own epilogue computes f.
-  bool fused() const { return config_.biased && config_.activation == kernels::Activation::sigmoid_gelu; }
+  bool fused() const {
+    return config_.biased && config_.activation == kernels::Activation::sigmoid_gelu && config_.dropout.p == 0;
+  }
 
   FeedForwardBranchConfig config_;
   Linear inner_;

@@ -20,17 +20,6 @@ Saved save(const Context& ctx, const Tensor& x, Tape* tape) {
   return saved;
 }
 
-// The mask counts elements from the beginning of the global batch.
-kernels::DropoutArgs dropout(const Context& ctx, const AfterBranch& after, const Tensor& branch, const Tensor& y) {
-  return {.branch = branch,
-          .y = y,
-          .p = after.dropout_in(ctx),
-          .seed = ctx.seed,
-          .layer = after.dropout_id,
-          .step = ctx.step,
-          .first_element = ctx.first_row * (branch.count() / branch.size(0))};
-}
-
 }  // namespace
 
 LayerNorm::LayerNorm(ParameterSet& parameters, const std::string& name, std::int64_t width)
@@ -52,7 +41,7 @@ void LayerNorm::forward(Context& ctx, const Tensor& x, const Tensor& y, Tape* ta
 }
 
 void LayerNorm::forward_after(Context& ctx, const BranchSum& add, const Tensor& y, Tape* tape) const {
-  kernels::DropoutArgs dropped = dropout(ctx, add.after, add.branch, add.sum);
+  kernels::DropoutArgs dropped = add.after.args(ctx, add.branch, add.sum);
   dropped.residual = add.residual;
   ops::run(ctx, kernels::DropoutAddLayerNormArgs{args(ctx, add.sum, y, tape), dropped});
 }
@@ -70,8 +59,7 @@ void LayerNorm::backward_before(Context& ctx, const Tensor& dy, const Tensor& dx
                                             .dgain = gain_.gradient,
                                             .dbias = bias_.gradient};
   if (below == nullptr) return ops::run(ctx, norm);
-  ops::run(ctx,
-           kernels::LayerNormBackwardDropoutArgs{norm, dropout(ctx, below->after, dx, below->output), below->sums});
+  ops::run(ctx, kernels::LayerNormBackwardDropoutArgs{norm, below->after.args(ctx, dx, below->output), below->sums});
 }
 
 }  // namespace longstride

@@ -4,29 +4,22 @@
 
 #include "framework/core/context.h"
 #include "framework/core/parameters.h"
+#include "framework/layers/dropout.h"
 #include "kernels/layer_norm/layer_norm.h"
 
 namespace longstride {
 
-// What happens to a branch's output before it is added to the stream: dropout. Its id is unique in the model.
-struct AfterBranch {
-  float dropout = 0;
-  std::uint32_t dropout_id = 0;
-
-  float dropout_in(const Context& ctx) const { return ctx.step == nullptr ? 0 : dropout; }  // none without a step
-};
-
 // sum = residual + dropout(branch); sum may be residual.
 struct BranchSum {
   Tensor branch, residual, sum;
-  AfterBranch after;
+  Dropout after;
 };
 
 // The gradient of a branch's output, and its column sums, which accumulate. output may be absent if the gradient equals
 // that of the stream: nothing is dropped, and both have one type.
 struct BranchGradient {
   Tensor output, sums;
-  AfterBranch after;
+  Dropout after;
 };
 
 class LayerNorm {

@@ -139,7 +139,7 @@ void ResidualStream::backward(Context& ctx, const Tensor& d, const Tensor& dh, T
 }
 
 bool ResidualStream::passes_unchanged(const Context& ctx, int k) const {
-  return ctx.compute == ctx.residual_dtype() && step(k).after.dropout_in(ctx) == 0;
+  return ctx.compute == ctx.residual_dtype() && step(k).after.p_in(ctx) == 0;
 }
 
 void ResidualStream::backward_norm(Context& ctx, int k, const Tensor& d, const Tensor& dh, Tape& tape) const {

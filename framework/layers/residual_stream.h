@@ -24,7 +24,7 @@ namespace longstride {
 struct ResidualStep {
   std::shared_ptr<const LayerNorm> norm;
   std::shared_ptr<const Branch> branch;
-  AfterBranch after;  // the dropout of the branch's output
+  Dropout after;  // the dropout of the branch's output
 };
 
 struct RecomputedBranches {

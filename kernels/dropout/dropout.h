@@ -19,10 +19,8 @@ struct DropoutArgs {
 
   void check(Device device) const;
   double bytes() const { return bytes_of(branch, residual, y); }
+  Cost cost() const { return {WorkKind::normalise, bytes(), 0}; }
 };
-
-namespace cpu {
-void dropout(const DropoutArgs&);
-}
+LONGSTRIDE_OP(dropout, DropoutArgs)
 
 }  // namespace longstride::kernels

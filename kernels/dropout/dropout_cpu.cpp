@@ -74,7 +74,7 @@ void run(const DropoutArgs& args) {
 
 }  // namespace
 
-void dropout(const DropoutArgs& args) {
+void dropout(const DropoutArgs& args, const Launch&) {
   with_float_type(args.y.dtype(), [&](auto zero) { run<decltype(zero)>(args); });
 }
 

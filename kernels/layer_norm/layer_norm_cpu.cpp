@@ -165,13 +165,13 @@ void layer_norm_backward(const LayerNormBackwardArgs& args, const Launch&) {
 }
 
 void dropout_add_layer_norm(const DropoutAddLayerNormArgs& args, const Launch& launch) {
-  dropout(args.dropout);
+  dropout(args.dropout, launch);
   layer_norm(args, launch);
 }
 
 void layer_norm_backward_dropout(const LayerNormBackwardDropoutArgs& args, const Launch& launch) {
   layer_norm_backward(args, launch);
-  if (args.dropout.y.given()) dropout(args.dropout);
+  if (args.dropout.y.given()) dropout(args.dropout, launch);
   if (!args.branch_sums.given()) return;
   const Tensor branch = args.dropout.y.given() ? args.dropout.y.reshape(args.dx.shape()) : args.dx;
   column_sum({branch, args.branch_sums, args.scratch}, launch);

@@ -122,7 +122,7 @@ Echo::Echo(const EchoConfig& config) : config_(config) {
     const std::string name = "layers." + std::to_string(layer);
     auto norm = std::make_shared<LayerNorm>(parameters_, name + ".norm", config.width);
     auto branch = std::make_shared<EchoBranch>(parameters_, states_, name + ".echo", config);
-    const AfterBranch after = {static_cast<float>(config.dropout), static_cast<std::uint32_t>(layer)};
+    const Dropout after = {static_cast<float>(config.dropout), static_cast<std::uint32_t>(layer)};
     steps.push_back({std::move(norm), std::move(branch), after});
   }
   auto final_norm = std::make_shared<LayerNorm>(parameters_, "final_norm", config.width);

@@ -45,7 +45,7 @@ def train(model, parameters, batches, config):
             separate[name] = Separate(w.detach(), stacked, config)
     steps = []
     for step, tokens in enumerate(batches):
-        keep = dropout(model.model.get("dropout", 0.0), config["seed"], step)
+        keep = dropout(model.model, config["seed"], step)
         loss = model.losses(parameters, tokens, keep).mean()
         gradients = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values()))))
         norm = math.sqrt(sum((g.double() ** 2).sum().item() for g in gradients.values()))

@@ -99,6 +99,13 @@ TRAINING = {
     "training_strided_interleaved": training(attention("interleaved", STRIDED), clip=0.0, warmup=0, ema=0.0),
     # Masks keyed by (seed, step, layer, element): a seed of more than 32 bits.
     "training_dropout": training(attention("multihead", STRIDED), dropout=0.3, seed=0x123456789ABCDEF),
+    # And of everything that Transformer-XL drops besides its table of distances and its probabilities.
+    "training_every_dropout": training(
+        attention("interleaved", ["dense"]), dropout=0.2,
+        form={**FORM, "embedding_dropout": 0.1, "inner_dropout": 0.25, "output_dropout": 0.3}),
+    "training_inner_dropout": training(attention("merged", STRIDED), form={"inner_dropout": 0.2}),
+    "training_inner_dropout_gated": training(
+        attention("merged", STRIDED), form={"inner_dropout": 0.2, "activation": "geglu", "embedding_dropout": 0.1}),
     # The matrices of queries and keys are wide here, those of values square, feed-forward weights wide and tall.
     "training_muon": training(attention("merged", STRIDED), optimizer="muon", key_ratio=0.5),
     # Post-norm with dropout, and a table whose gradient comes from both ends and which has weight decay once.

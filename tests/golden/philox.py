@@ -37,14 +37,18 @@ def check_known_answers():
         assert philox(key, [element], step, domain)[0].tolist() == words
 
 
-def dropout(p, seed, step):
-    """keep(layer, branch, y): branch 0 is attention, 1 the feed-forward layer."""
-    p = float(numpy.float32(p))
-    limit = int(numpy.ceil(p * 2.0**32))
+def dropout(model, seed, step):
+    """keep(what, y, layer): the output of a branch, "attention" or "feed_forward"; what is "inner" to the latter; or, of
+    the whole model, "embedding" or "output". `model` is a recipe's."""
 
-    def keep(layer, branch, y):
+    def keep(what, y, layer=0):
+        rate = {"attention": "dropout", "feed_forward": "dropout"}.get(what, f"{what}_dropout")
+        p = float(numpy.float32(model.get(rate, 0.0)))
+        limit = int(numpy.ceil(p * 2.0**32))
+        identity = {"attention": 2 * layer, "feed_forward": 2 * layer + 1, "inner": 2**20 + 2 * layer + 1,
+                    "embedding": 2**21, "output": 2**21 + 1}[what]
         groups = numpy.arange(-(-y.numel() // 4))
-        words = philox(seed, groups, step, DROPOUT << 24 | (2 * layer + branch)).reshape(-1)[: y.numel()]
+        words = philox(seed, groups, step, DROPOUT << 24 | identity).reshape(-1)[: y.numel()]
         kept = torch.from_numpy((words >= numpy.uint64(limit)).reshape(y.shape))
         return y * kept.to(y.dtype) / (1 - p)
 

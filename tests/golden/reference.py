@@ -184,9 +184,10 @@ class Reference:
         variance = ((x - mean) ** 2).mean(-1, keepdim=True)
         return (x - mean) / torch.sqrt(variance + 1e-5) * p[name + ".weight"] + p[name + ".bias"]
 
-    def feed_forward(self, p, x, layer):
+    def feed_forward(self, p, x, layer, keep):
         name = f"layers.{layer}.feed_forward"
-        return self.linear(p, name + ".outer", self.activate(self.linear(p, name + ".inner", x)))
+        active = keep("inner", self.activate(self.linear(p, name + ".inner", x)), layer)
+        return self.linear(p, name + ".outer", active)
 
     def activate(self, z):
         def gelu(x):
@@ -214,17 +215,20 @@ class Reference:
         return hidden
 
     def blocks(self, p, hidden, attend, keep):
-        """attend(x, layer): the attention branch."""
+        """attend(x, layer): the attention branch. `keep` drops what every end of the blocks gives."""
+        hidden = keep("embedding", hidden)
         for k in range(self.layers):
             attention_norm, feed_forward_norm = f"layers.{k}.attention_norm", f"layers.{k}.feed_forward_norm"
             if self.post_norm:
-                hidden = self.norm(p, attention_norm, hidden + keep(k, 0, attend(hidden, k)))
-                hidden = self.norm(p, feed_forward_norm, hidden + keep(k, 1, self.feed_forward(p, hidden, k)))
+                hidden = self.norm(p, attention_norm, hidden + keep("attention", attend(hidden, k), k))
+                given = keep("feed_forward", self.feed_forward(p, hidden, k, keep), k)
+                hidden = self.norm(p, feed_forward_norm, hidden + given)
                 continue
-            a = keep(k, 0, attend(self.norm(p, attention_norm, hidden), k))
-            b = keep(k, 1, self.feed_forward(p, self.norm(p, feed_forward_norm, hidden + a), k))
+            a = keep("attention", attend(self.norm(p, attention_norm, hidden), k), k)
+            normed = self.norm(p, feed_forward_norm, hidden + a)
+            b = keep("feed_forward", self.feed_forward(p, normed, k, keep), k)
             hidden = hidden + a + b
-        return hidden if self.post_norm else self.norm(p, "final_norm", hidden)
+        return keep("output", hidden if self.post_norm else self.norm(p, "final_norm", hidden))
 
     def nats(self, p, hidden, targets):
         logits = hidden @ p["embedding.token.weight" if self.tied else "output.weight"].T
@@ -233,8 +237,8 @@ class Reference:
         return -torch.log_softmax(logits, -1).gather(-1, targets[..., None])[..., 0]
 
     def losses(self, p, tokens, keep=None):
-        """-log p(x_i | x_<i) in nats of every position, (batch, n). `keep(layer, branch, y)` applies dropout."""
-        keep = keep or (lambda layer, branch, y: y)
+        """-log p(x_i | x_<i) in nats of every position, (batch, n). `keep(what, y, layer)` applies dropout."""
+        keep = keep or (lambda what, y, layer=0: y)
         tokens = tokens.long()
         hidden = self.embedded(p, tokens.roll(1, dims=1), torch.ones(tokens.shape[0]))
         return self.nats(p, self.blocks(p, hidden, lambda x, k: self.attend(p, x, k), keep), tokens)

@@ -1,6 +1,8 @@
 // Decoders whose attention has a distance term, with and without a memory.
 #include "framework/models/decoder/distance_decoder.h"
 
+#include <cstdint>
+
 #include "tests/support/distance_toys.h"
 
 namespace longstride::test {
@@ -139,6 +141,105 @@ TEST(DistanceDecoder, NothingLooksAheadInSinglePrecision) {
       tokens[static_cast<std::size_t>(n + changed)] ^= 0xFF;
     }
   }
+}
+
+// Everything that Transformer-XL drops, with masks that stay the same while a weight changes.
+TEST(DistanceDecoder, GradientsWithDropoutEqualFiniteDifferences) {
+  DistanceToy config = transformer_xl_toy();
+  config.dropout = 0.2;
+  ToyModel<double> toy(config);
+  toy.randomise();
+  const std::int64_t step = 4;
+  toy.context().step = &step;
+  toy.context().first_row = 3;
+  const std::vector<std::uint8_t> tokens = toy_tokens(2 * config.context);
+  toy.remember(earlier_tokens(2 * config.context), 2);
+  toy.loss_and_gradients(tokens, 2);
+  const std::vector<double> gradients = toy.gradients();
+  for (const Parameter& p : toy.model().parameters().all()) {
+    const auto i = static_cast<std::size_t>(p.offset + p.shape.count() / 3);
+    const double h = 1e-5, before = toy.values()[i];
+    const auto loss_at = [&](double value) {
+      toy.values()[i] = value;
+      return toy.loss_and_gradients(tokens, 2);
+    };
+    const double difference = (loss_at(before + h) - loss_at(before - h)) / (2 * h);
+    toy.values()[i] = before;
+    EXPECT_NEAR(gradients[i], difference, 1e-6 * (1 + std::abs(difference))) << p.name;
+  }
+}
+
+// W_r R of the elements of R that are kept: a mask for all layers and rows, whatever the number of distances.
+TEST(DistanceDecoder, DropsElementsOfTheSinesAndCosinesOfDistances) {
+  constexpr std::int64_t width = 8, heads = 2, size = 3, rows = 7;
+  constexpr double p = 0.4;
+  ParameterSet parameters;
+  DistanceConfig config;
+  config.table_dropout = p;
+  const DistanceTerm term(parameters, "a", {width, heads, size, 1}, config, {});
+  parameters.lay_out();
+  std::vector<double> values(static_cast<std::size_t>(parameters.flat_size()));
+  std::vector<double> gradients(values.size());
+  const Shape flat = {parameters.flat_size()};
+  parameters.bind(Tensor(values.data(), Dtype::f64, flat), Tensor(gradients.data(), Dtype::f64, flat));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(i + 1));
+  std::vector<std::byte> memory(1 << 16);
+  Context ctx;
+  ctx.compute = ctx.exact = Dtype::f64;
+  ctx.seed = 0x123456789;
+  const std::int64_t step = 6;
+  const double* weight = parameters.all().front().master.as<const double>();
+  for (const bool dropping : {true, false}) {
+    ctx.step = dropping ? &step : nullptr;
+    Arena arena(memory.data() + (-reinterpret_cast<std::uintptr_t>(memory.data())) % Arena::alignment, 1 << 15);
+    ctx.arena = &arena;
+    ctx.first_row = 5;  // of the batch, which shares the mask
+    Scratch scratch(ctx);
+    const Tensor table = term.table(ctx, rows, scratch, nullptr);
+    ASSERT_EQ(table.shape(), Shape({rows, heads, size}));
+    for (std::int64_t t = 0; t < rows; ++t)
+      for (std::int64_t o = 0; o < heads * size; ++o) {
+        double expected = 0;
+        for (std::int64_t i = 0; i < width; ++i) {
+          const auto element = static_cast<std::uint64_t>(t * width + i);
+          const std::uint32_t word = kernels::philox(ctx.seed, element / 4, step,
+                                                     kernels::domain_of(kernels::Purpose::dropout, (1u << 21) + 2))
+                                         .word[element % 4];
+          const bool kept = !dropping || word >= static_cast<float>(p) * 4294967296.0;
+          const double rate = std::pow(10000.0, -2.0 * static_cast<double>(i % (width / 2)) / width);
+          const double angle = static_cast<double>(t) * rate;
+          const double wave = i < width / 2 ? std::sin(angle) : std::cos(angle);
+          if (kept)
+            expected += weight[o * width + i] * wave / (dropping ? 1 - static_cast<double>(static_cast<float>(p)) : 1);
+        }
+        EXPECT_NEAR(table.as<const double>()[t * heads * size + o], expected, 1e-12) << t << " " << o;
+      }
+  }
+}
+
+// Nothing runs for a dropout of 0: the bits are those of a model without the setting.
+TEST(DistanceDecoder, ADropoutOfZeroCostsNothing) {
+  class DropoutCounter : public kernels::Meter {
+   public:
+    void begin(const kernels::Cost& cost) override { operations += cost.bytes > 0 ? 1 : 0; }
+    void end() override {}
+    int operations = 0;
+  };
+  const auto operations = [](double p, bool training) {
+    DistanceToy config = Toys<DistanceToy>::without_dropout(transformer_xl_toy());
+    config.embedding_dropout = config.output_dropout = config.inner_dropout = config.distance.table_dropout = p;
+    ToyModel<float> toy(config);
+    const std::int64_t step = 1;
+    if (training) toy.context().step = &step;
+    DropoutCounter counter;
+    toy.context().launch.meter = &counter;
+    toy.loss_and_gradients(toy_tokens(config.context), 1);
+    return counter.operations;
+  };
+  const int without = operations(0, true);
+  EXPECT_EQ(operations(0.1, false), without) << "without a step nothing is dropped";
+  // Forward and backward: the embedding, the output, two activations, and the sinusoid of each of two layers.
+  EXPECT_EQ(operations(0.1, true), without + 2 * (1 + 1 + 2 + 2));
 }
 
 DistanceToy sized(DistanceToy config, std::int64_t layers, std::int64_t width, double feed_forward_ratio) {

@@ -119,6 +119,9 @@ DecoderConfig config_of(const json& model, const json& data) {
   config.key_ratio = model.value("key_ratio", 1.0);
   config.feed_forward_ratio = model.value("feed_forward_ratio", 4.0);
   config.dropout = model.value("dropout", 0.0);
+  config.embedding_dropout = model.value("embedding_dropout", 0.0);
+  config.inner_dropout = model.value("inner_dropout", 0.0);
+  config.output_dropout = model.value("output_dropout", 0.0);
   config.positions =
       named<Positions>({{"attention", Positions::attention}, {"data", Positions::data}, {"none", Positions::none}},
                        model.value("positions", "attention"));

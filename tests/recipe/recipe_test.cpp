@@ -181,8 +181,24 @@ TEST(Recipe, FullRecipeOfThisTestSetsEveryKeyThereIs) {
   RecipeWriter writer;
   Recipe any = parse_recipe(full_recipe, "r.yaml");
   visit_recipe(writer, any);
+  const std::string all = std::string(full_recipe) + full_distance_recipe;
   for (const std::string& key : writer.keys())
-    EXPECT_NE(std::string(full_recipe).find(key.substr(key.rfind('.') + 1) + ":"), std::string::npos) << key;
+    EXPECT_NE(all.find(key.substr(key.rfind('.') + 1) + ":"), std::string::npos) << key;
+}
+
+// What attention a recipe has follows from what it says, not from what is written of it.
+TEST(Recipe, HasEitherAPatternOrDistances) {
+  const Recipe pattern = parse_recipe(small_recipe, "r"), distance = parse_recipe(full_distance_recipe, "r");
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_TRUE(decoder(pattern).attention_given && !decoder(pattern).distance.given);
+    EXPECT_TRUE(decoder(distance).distance.given && !decoder(distance).attention_given);
+    EXPECT_EQ(parse_recipe(pattern.resolved, "r").resolved, pattern.resolved);
+    EXPECT_EQ(parse_recipe(distance.resolved, "r").resolved, distance.resolved);
+  }
+  EXPECT_EQ(decoder(distance).distance.window, (std::vector<std::int64_t>{50, 60}));
+  EXPECT_EQ(decoder(distance).memory.start, MemoryStart::zeros);
+  const std::string both = edited(small_recipe, "  attention:", "  distance: {table: none}\n  attention:");
+  EXPECT_THROW(parse_recipe(both, "r"), UserError);
 }
 
 TEST(Recipe, StagesCannotBeReadAsStreams) {

@@ -57,6 +57,51 @@ optimizer: {kind: adam, shard: true, tensor_clip: 0, decay_rate: 0.8, clip_thres
 parallel: {sequence_ranks: 1, gradients: fp32, bucket: 1000000, overlap: never}
 )";
 
+// The same of attention with a distance term. Spans exclude a memory that starts empty, and much else.
+inline constexpr const char* small_distance_recipe = R"(name: small
+data: {kind: bytes, path: x.h5, context: 64, order: streams}
+model:
+  kind: decoder
+  layers: 2
+  width: 16
+  heads: 2
+  positions: none
+  distance:
+    table: sinusoid
+    span:
+      longest: 50
+  memory:
+    length: 64
+train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
+)";
+
+inline constexpr const char* full_distance_recipe = R"(name: full
+data: {kind: bytes, path: x.h5, context: 64, order: streams}
+model:
+  kind: decoder
+  layers: 2
+  width: 16
+  heads: 2
+  embedding_dropout: 0.1
+  inner_dropout: 0.2
+  output_dropout: 0.3
+  positions: none
+  distance:
+    table: learned
+    shared_table: true
+    distances: 60
+    biases: model
+    window: [50, 60]
+    dilation: [1, 2]
+    dilated_heads: 1
+    self: false
+    dropout: 0.1
+    table_dropout: 0
+    span: {longest: 50, ramp: 20, initial: 0.5, loss: 1e-6}
+  memory: {length: 64, start: zeros}
+train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
+)";
+
 inline const DecoderConfig& decoder(const Recipe& recipe) { return dynamic_cast<const DecoderConfig&>(*recipe.model); }
 
 // The allowed `parts`, as messages list them.

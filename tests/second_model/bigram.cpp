@@ -16,7 +16,7 @@ Bigram::Bigram(const BigramConfig& config) : config_(config) {
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const std::string name = "layers." + std::to_string(layer);
     const FeedForwardBranchConfig sizes = {config.width, config.inner_width(), deviation, deviation};
-    const AfterBranch after = {static_cast<float>(config.dropout), static_cast<std::uint32_t>(layer)};
+    const Dropout after = {static_cast<float>(config.dropout), static_cast<std::uint32_t>(layer)};
     auto norm = std::make_shared<LayerNorm>(parameters_, name + ".norm", config.width);
     auto branch = std::make_shared<FeedForwardBranch>(parameters_, name + ".feed_forward", sizes);
     steps.push_back({std::move(norm), std::move(branch), after});

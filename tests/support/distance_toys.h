@@ -26,7 +26,8 @@ inline DistanceToy transformer_xl_toy() {
   c.memory.length = 13;
   c.distance.table = DistanceTable::sinusoid;
   c.distance.biases = BiasSharing::model;
-  c.distance.dropout = 0.2;
+  c.embedding_dropout = c.inner_dropout = c.output_dropout = 0.1;
+  c.distance.dropout = c.distance.table_dropout = 0.2;
   return c;
 }
 
@@ -121,7 +122,8 @@ struct Toys<DistanceToy> {
     return all;
   }
   static DistanceToy without_dropout(DistanceToy config) {
-    config.dropout = config.distance.dropout = 0;
+    config.dropout = config.embedding_dropout = config.inner_dropout = config.output_dropout = 0;
+    config.distance.dropout = config.distance.table_dropout = 0;
     return config;
   }
 };

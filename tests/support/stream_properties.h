@@ -128,11 +128,12 @@ TYPED_TEST_P(StreamProperties, NothingIsRememberedWhereAStreamStarts) {
   }
 }
 
-TYPED_TEST_P(StreamProperties, AStepTakesThePlannedMemory) {
+TYPED_TEST_P(StreamProperties, StepsAndEvaluationsTakeThePlannedMemory) {
   for (const auto& [name, config] : this->toys_)
     for (const auto& policy : Toys<typename TypeParam::Config>::recompute_policies(config)) {
       const auto run = this->run_of(stream_training(2), policy, 3);
-      run->step.report();
+      const EvaluationConfig validation = validation_config(run->train, run->step.batching(), config.context);
+      evaluate(*run->model, run->step.context(), Text(300), validation, run->comm);
       const MemoryPlan& plan = run->step.plan();
       const std::int64_t remembered = run->train.global_batch * run->model->states().row_size();
       EXPECT_EQ(plan.states, 2 * remembered * static_cast<std::int64_t>(sizeof(float))) << name;
@@ -192,7 +193,8 @@ TYPED_TEST_P(StreamProperties, NothingLooksAhead) {
 
 REGISTER_TYPED_TEST_SUITE_P(StreamProperties, MicroBatchesChangeWhatRowsRememberByRoundingAlone, RecomputeChangesNoBit,
                             ARunResumedInMidStreamEndsInTheSameBits, AGraphChangesNoBit, RowsRememberWhatTheyDoOnTheCpu,
-                            NothingIsRememberedWhereAStreamStarts, AStepTakesThePlannedMemory,
+                            NothingIsRememberedWhereAStreamStarts,
+                            StepsAndEvaluationsTakeThePlannedMemory,
                             AnEvaluationLeavesTheMemoryOfTrainingAlone, NothingLooksAhead);
 
 }  // namespace longstride::test

@@ -34,7 +34,10 @@ struct DecoderConfig : ModelConfig {
   std::int64_t heads = 0;
   double key_ratio = 1.0;           // key size per head = key_ratio * width / heads
   double feed_forward_ratio = 4.0;  // inner width = feed_forward_ratio * width
-  double dropout = 0;
+  double dropout = 0;               // of what branches give
+  double embedding_dropout = 0;     // of the first residual stream
+  double inner_dropout = 0;         // of what the activation of feed-forward branches gives
+  double output_dropout = 0;        // of what the output's product reads
   Positions positions = Positions::attention;
   double rotary_base = 0;        // above 0: queries and keys are rotated by their position
   bool query_key_norm = false;   // queries and keys are divided by their root mean square

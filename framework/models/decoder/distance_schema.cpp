@@ -41,6 +41,11 @@ void check_table(SettingsChecker& check, const DecoderConfig& m) {
     check.refuse("model.distance.shared_table",
                  "model.distance.shared_table is true, but only a learned table can be shared; set "
                  "model.distance.table: learned");
+  if (d.table != DistanceTable::sinusoid && d.table_dropout > 0)
+    check.refuse("model.distance.table_dropout",
+                 "model.distance.table_dropout is {}, but only a sinusoid has what it drops; set model.distance.table: "
+                 "sinusoid",
+                 d.table_dropout);
   if (d.table == DistanceTable::sinusoid && m.width % 2 != 0 && check.none_in({"model.width"}))
     check.refuse("model.width", "model.width is {}, but sines and cosines need an even one", m.width);
 }
@@ -142,6 +147,7 @@ void visit_distance(SettingsVisitor& v, DistanceConfig& c) {
   v.field("dilated_heads", c.dilated_heads, Need::optional, ranges::not_negative);
   v.field("self", c.self, Need::optional);
   v.field("dropout", c.dropout, Need::optional, ranges::fraction);
+  v.field("table_dropout", c.table_dropout, Need::optional, ranges::fraction);
   v.section("span", Need::optional, c.span.given(), [&] { visit_span(v, c.span); });
 }
 

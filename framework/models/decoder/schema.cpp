@@ -146,6 +146,9 @@ void DecoderConfig::visit(SettingsVisitor& v) {
   v.field("key_ratio", key_ratio, Need::optional, sizes::ratio);
   v.field("feed_forward_ratio", feed_forward_ratio, Need::optional, sizes::ratio);
   v.field("dropout", dropout, Need::optional, ranges::fraction);
+  v.field("embedding_dropout", embedding_dropout, Need::optional, ranges::fraction);
+  v.field("inner_dropout", inner_dropout, Need::optional, ranges::fraction);
+  v.field("output_dropout", output_dropout, Need::optional, ranges::fraction);
   v.choice(
       "positions", positions, Need::optional,
       Choices<Positions>{{"attention", Positions::attention}, {"data", Positions::data}, {"none", Positions::none}});
@@ -197,8 +200,15 @@ void DecoderConfig::check(SettingsChecker& check, std::int64_t sequence_ranks) c
 }
 
 void DecoderConfig::check_training(SettingsChecker& check) const {
-  if (check.none_in({"model.dropout"}) && static_cast<float>(dropout) == 1.0F)
-    check.refuse("model.dropout", "model.dropout is {}, which is 1 in fp32; set model.dropout: 0.25", dropout);
+  const std::pair<const char*, double> dropouts[] = {{"model.dropout", dropout},
+                                                     {"model.embedding_dropout", embedding_dropout},
+                                                     {"model.inner_dropout", inner_dropout},
+                                                     {"model.output_dropout", output_dropout},
+                                                     {"model.distance.dropout", distance.dropout},
+                                                     {"model.distance.table_dropout", distance.table_dropout}};
+  for (const auto& [key, p] : dropouts)
+    if (check.none_in({key}) && static_cast<float>(p) == 1.0F)
+      check.refuse(key, "{} is {}, which is 1 in fp32; set {}: 0.25", key, p, key);
   if (!check.none_in({"data.context"})) return;
   if (distance.given) return;
   if (check.none_in({"model.attention.stride"}) && attention.stride > context)
@@ -243,6 +253,11 @@ std::vector<std::string> DecoderConfig::toy_overrides() const {
   std::vector<std::string> out = {set("layers", small_pictures ? 4 : 2), set("width", 64),
                                   set("heads", small_pictures ? 2 : 4), set("feed_forward_ratio", 2.0),
                                   set("dropout", 0.0)};
+  for (const auto& [key, p] :
+       {std::pair("embedding_dropout", embedding_dropout), std::pair("inner_dropout", inner_dropout),
+        std::pair("output_dropout", output_dropout), std::pair("distance.dropout", distance.dropout),
+        std::pair("distance.table_dropout", distance.table_dropout)})
+    if (p > 0) out.push_back(set(key, 0.0));
   if (geometry.rows > 0 || distance.given) return out;
   out.push_back(set("attention.stride", attention.stride / 4));
   if (!attention.summary.empty()) out.push_back(set("attention.summary", 8));

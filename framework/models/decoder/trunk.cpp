@@ -36,7 +36,9 @@ RecomputedBranches recomputed_branches(Recompute recompute) {
 }  // namespace
 
 DecoderTrunk::DecoderTrunk(const DecoderConfig& config, ParameterSet& parameters, const MakeAttention& make_attention)
-    : config_(config) {
+    : config_(config),
+      embedding_dropout_{static_cast<float>(config.embedding_dropout), dropout_ids::embedding},
+      output_dropout_{static_cast<float>(config.output_dropout), dropout_ids::output} {
   const std::vector<PositionIndex> tables = position_tables(config);
   const double width = static_cast<double>(config.width);
   embedding_ = std::make_unique<EmbeddingLayer>(
@@ -68,6 +70,8 @@ void DecoderTrunk::add_block(std::int64_t layer, ParameterSet& parameters, const
   feed_forward.inner_width = config_.inner_width();
   feed_forward.activation = config_.activation;
   feed_forward.biased = config_.feed_forward_bias;
+  feed_forward.dropout = {static_cast<float>(config_.inner_dropout),
+                          dropout_ids::within_branches + static_cast<std::uint32_t>(2 * layer + 1)};
   feed_forward.inner_deviation = config_.deviation(static_cast<double>(config_.width));
   feed_forward.output_deviation = config_.shrink() * config_.deviation(static_cast<double>(config_.inner_width()));
 
@@ -135,6 +139,7 @@ void DecoderTrunk::loss_and_gradients(Context& ctx, const Batch& batch, double s
   tape.open_frame();
   const Tensor h = tape.tensor(shape, ctx.residual_dtype());
   embedding_->forward(ctx, batch, h, here.first);
+  embedding_dropout_.apply(ctx, h);
 
   Scratch scratch(ctx);
   const Tensor d = scratch.tensor(shape, ctx.compute);
@@ -142,6 +147,7 @@ void DecoderTrunk::loss_and_gradients(Context& ctx, const Batch& batch, double s
     Scratch inner(ctx);
     const Tensor normed = inner.tensor(shape, ctx.compute);
     stream_->forward(ctx, h, normed, &tape);
+    output_dropout_.apply(ctx, normed);
     ops::CrossEntropy args = head(normed, here, losses);
     args.scale = scale;
     args.dhidden = d;
@@ -151,8 +157,10 @@ void DecoderTrunk::loss_and_gradients(Context& ctx, const Batch& batch, double s
   }
   // The token table's gradient is final after the embedding's, with the rest of the first matrices.
   if (ctx.watcher != nullptr && !config_.tied_output) ctx.watcher->complete_from(*output_);
+  output_dropout_.apply(ctx, d);
   const Tensor dh = scratch.tensor(shape, ctx.residual_dtype());
   stream_->backward(ctx, d, dh, tape);
+  embedding_dropout_.apply(ctx, dh);
   embedding_->backward(ctx, dh, batch, here.first);
   tape.close_frame();
   LONGSTRIDE_CHECK(tape.empty(), "the tape is not empty after a step");

@@ -54,6 +54,7 @@ class DecoderTrunk {
 
   DecoderConfig config_;
   std::unique_ptr<EmbeddingLayer> embedding_;
+  Dropout embedding_dropout_, output_dropout_;
   std::vector<Block> blocks_;
   std::shared_ptr<const LayerNorm> final_norm_;
   std::unique_ptr<ResidualStream> stream_;
