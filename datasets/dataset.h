@@ -108,11 +108,25 @@ std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<const SequenceSet
 std::unique_ptr<BatchSource> make_stream_source(std::shared_ptr<const SequenceSet> sequences, std::int64_t context,
                                                 std::int64_t rows, const std::string& where);
 
+// Rows of steps before `until` that differ from those of later ones.
+struct RowStage {
+  std::int64_t until = 0, rows = 0, context = 0;
+};
+
+// Training rows whose number or length changes on the way: `stages`, of which `until` increases, and then `rows` rows
+// of `context` bytes. A stage continues at the place in the data that the steps before it have reached: at the row of
+// its own length with number floor(bytes read / context). So what a step reads is a function of the step and the
+// stages. `make(context)` gives the rows of a length.
+using SourceOfLength = std::function<std::unique_ptr<BatchSource>(std::int64_t context)>;
+std::unique_ptr<BatchSource> make_staged_source(const std::vector<RowStage>& stages, std::int64_t rows,
+                                                std::int64_t context, const SourceOfLength& make);
+
 // UserError if the dataset's kind or picture size differs from the recipe's.
 void check_fits(const Dataset& dataset, const DataConfig& config);
 
-// The training rows of a dataset that fits the recipe's kind and context, for a global batch of `rows`.
+// The training rows of a dataset that fits the recipe's kind and context, for a global batch of `rows`. Stages with
+// rows of their own need DataOrder::windows.
 std::unique_ptr<BatchSource> open_training_data(const Dataset& dataset, const DataConfig& config, std::uint64_t seed,
-                                                std::int64_t rows);
+                                                std::int64_t rows, const std::vector<RowStage>& stages = {});
 
 }  // namespace longstride

@@ -15,7 +15,8 @@ using kernels::QueryKeyBackwardArgs;
 
 DistanceBranch::DistanceBranch(ParameterSet& parameters, StateSet& states, const std::string& name,
                                const DistanceBranchConfig& config, const SharedDistance& shared,
-                               std::shared_ptr<const RememberedPositions> remembered)
+                               std::shared_ptr<const RememberedPositions> remembered,
+                               std::shared_ptr<const Windows> windows)
     : config_(config),
       query_key_value_(parameters, name + ".query_key_value", config.shape.width,
                        {query_width(), query_width(), config.shape.heads * config.value_size}, config.shape.deviation,
@@ -28,7 +29,8 @@ DistanceBranch::DistanceBranch(ParameterSet& parameters, StateSet& states, const
               config.output_deviation, config.biased),
       memory_(states, name, config.shape.width, config.memory),
       compressor_(parameters, name + ".compress", config.shape.width, config.compress_deviation, config.memory),
-      remembered_(std::move(remembered)) {
+      remembered_(std::move(remembered)),
+      windows_(std::move(windows)) {
   if (span_ != nullptr) span_->limits = Limits{0, 1};
 }
 
@@ -98,7 +100,7 @@ void DistanceBranch::transform_back(Context& ctx, const Projected& in, const Pro
 kernels::DistanceScores DistanceBranch::visible(const Tensor& q, const Tensor& k) const {
   const DistanceConfig& c = config_.distance;
   kernels::DistanceScores s{.q = q, .k = k};
-  s.window = c.window_of(config_.layer);
+  s.window = windows_->of(config_.layer);
   s.self = c.self;
   if (c.dilated_heads > 0)
     for (std::int64_t h = 0; h < config_.shape.heads; ++h)

@@ -45,7 +45,7 @@ class DistanceBranch : public Branch {
   // `name`.compressed_memory.
   DistanceBranch(ParameterSet& parameters, StateSet& states, const std::string& name,
                  const DistanceBranchConfig& config, const SharedDistance& shared,
-                 std::shared_ptr<const RememberedPositions> remembered);
+                 std::shared_ptr<const RememberedPositions> remembered, std::shared_ptr<const Windows> windows);
 
   void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
   Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
@@ -129,6 +129,7 @@ class DistanceBranch : public Branch {
   Memory memory_;
   Compressor compressor_;
   std::shared_ptr<const RememberedPositions> remembered_;
+  std::shared_ptr<const Windows> windows_;
 };
 
 }  // namespace longstride

@@ -42,10 +42,16 @@ struct DistanceConfig {
     if (values.size() < 2) return values.empty() ? otherwise : values[0];
     return values.at(static_cast<std::size_t>(layer));
   }
-  std::int64_t window_of(std::int64_t layer) const { return of_layer(window, layer, 0); }
   std::int64_t dilation_of(std::int64_t layer, std::int64_t head) const {
     return head < dilated_heads ? of_layer(dilation, layer, 1) : 1;
   }
+};
+
+// The windows in effect, which all layers share: those of the settings, or of a stage of training.
+struct Windows {
+  std::vector<std::int64_t> of_layers;  // as DistanceConfig::window
+
+  std::int64_t of(std::int64_t layer) const { return DistanceConfig::of_layer(of_layers, layer, 0); }
 };
 
 // How `rate` rows that leave the memory become one (Rae et al. 2020, section 3.2). mean, max: over neighbours.

@@ -105,6 +105,15 @@ class DividesSequences {
   virtual void check_group(int ranks) const = 0;  // UserError if this model cannot be divided between `ranks`
 };
 
+// Attention whose windows stages of training may set (TrainConfig::stages).
+class SetsWindows {
+ public:
+  virtual ~SetsWindows() = default;
+  // One for all layers, or one per layer; empty: those of its settings. Anything that is on a queue or in a graph keeps
+  // the windows that it was made with.
+  virtual void set_windows(const std::vector<std::int64_t>& of_layers) = 0;
+};
+
 // Attention layers of equal shape over one pattern.
 struct AttentionLayers {
   std::int64_t layers = 0, heads = 0, key_size = 0, value_size = 0;

@@ -39,6 +39,9 @@ struct ModelConfig {
   // Settings that are consistent but with which training has no effect or diverges; messages name the value to set.
   virtual void check_training(SettingsChecker&) const {}
 
+  // What is wrong with the windows that a stage of training gives the model (SetsWindows); empty: nothing.
+  virtual std::string problem_of_windows(const std::vector<std::int64_t>& of_layers) const;
+
   // Whether the model has states (framework/core/state.h), which requires rows that are read in order.
   virtual bool remembers() const { return false; }
   virtual double activation_bytes() const = 0;  // approximate, per position: to refuse what no memory could hold

@@ -30,12 +30,16 @@ struct ParallelConfig {
   bool exchange_alone = false;  // exchange even with one rank: for tests of the exchange itself
 };
 
-// Before optimizer step `until` each row of the batch is split into consecutive sequences of `context` positions. Bytes
-// per step, their order and the resume point are unaffected.
+// Settings before optimizer step `until` (stages.h). Without a batch of its own a stage reads the rows that the run
+// reads, each as consecutive sequences of `context` positions: bytes per step and their order are unaffected. With one
+// it reads rows of `context` positions.
 struct Stage {
   std::int64_t until = 0;
-  std::int64_t context = 0;  // divides the full context
-  double lr = 0;             // in place of TrainConfig::lr; 0: that
+  std::int64_t context = 0;          // of a sequence; divides the full context unless the stage has its own batch
+  double lr = 0;                     // in place of TrainConfig::lr; 0: that
+  std::int64_t global_batch = 0;     // in place of TrainConfig's; 0: that
+  std::int64_t micro_batch = 0;      // likewise
+  std::vector<std::int64_t> window;  // of attention, in place of the model's: of every layer, or one; empty: that
 };
 
 struct TrainConfig {
@@ -91,13 +95,6 @@ struct TrainConfig {
     for (const Stage& stage : stages)
       if (step < stage.until) return peak_of(stage.lr > 0 ? stage.lr : lr);
     return peak();
-  }
-
-  // Positions of a sequence at 0-based optimizer step `step` if a row has `whole` positions.
-  std::int64_t context_at(std::int64_t step, std::int64_t whole) const {
-    for (const Stage& stage : stages)
-      if (step < stage.until) return stage.context;
-    return whole;
   }
 };
 

@@ -39,7 +39,6 @@ class Trainer {
   bool scaled() const { return resolved(setup_.config.precision, setup_.device) == Precision::fp16; }
   // 0 if the model remembers nothing.
   std::int64_t steps_of_stream() const { return setup_.model->states().empty() ? 0 : setup_.data->steps_of_stream(); }
-  std::int64_t step_tokens() const { return setup_.config.global_batch * setup_.model->context(); }
   void start_or_resume();
   void read_step();
   void refuse_divergence();
@@ -151,7 +150,7 @@ void Trainer::refuse_divergence() {
 // Model FLOP utilisation; recompute does not count as work.
 std::optional<double> Trainer::utilisation(double tokens_per_second) const {
   if (!peak_) return std::nullopt;
-  const std::int64_t context = setup_.config.context_at(step_.step() - 1, setup_.model->context());
+  const std::int64_t context = step_.shape_at(step_.step() - 1).sequence();
   return tokens_per_second * setup_.model->cost(context).training_flops / static_cast<double>(context) /
          (*peak_ * setup_.comm->size());
 }
@@ -179,7 +178,9 @@ void Trainer::report() {
   if (!first_rank()) return;
   const double seconds = seconds_since(interval_begin_);
   const auto steps = static_cast<double>(step_.step() - interval_step_);
-  const double rate = steps * static_cast<double>(step_tokens()) / seconds;
+  const std::int64_t tokens =
+      step_.tokens_seen() - positions_before(setup_.config, interval_step_, setup_.model->context());
+  const double rate = static_cast<double>(tokens) / seconds;
   StepMetrics metrics;
   metrics.step = step_.step();
   metrics.loss = last_.loss;
@@ -259,9 +260,11 @@ TrainingOutcome Trainer::run() {
   TrainingOutcome outcome;
   const std::int64_t begun = step_.step();
   const auto due = [&](std::int64_t every) { return every > 0 && step_.step() % every == 0; };
-  const Batching& batching = step_.batching();
-  Prefetcher prefetcher(*setup_.data, step_.state().layout(), step_.step(), c.global_batch,
-                        batching.group_of(setup_.comm->rank()) * batching.per_rank, prefetch_depth);
+  const auto rows_of = [this](std::int64_t step) {
+    const StepShape shape = step_.shape_at(step);
+    return StepRows{step_.state().layout_of(shape), shape.rows, step_.first_row_of(shape)};
+  };
+  Prefetcher prefetcher(*setup_.data, step_.state().most_batch_bytes(), step_.step(), rows_of, prefetch_depth);
   interval_begin_ = Clock::now();
   interval_step_ = step_.step();
   const Watched watched(setup_.watchdog);

@@ -11,11 +11,13 @@
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/safetensors.h"
+#include "framework/train/stages.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
 #include "launch/console/json_output.h"
 #include "launch/console/output.h"
 #include "launch/recipe/recipe.h"
+#include "launch/run/run_data.h"
 
 namespace longstride {
 namespace {
@@ -45,14 +47,18 @@ void write_weights(const std::string& path, const Recipe& recipe) {
 }
 
 void write_batches(const std::string& path, const Recipe& recipe, std::int64_t steps) {
-  const auto data =
-      open_training_data(*Dataset::open(recipe.data.path), recipe.data, recipe.train.seed, recipe.train.global_batch);
-  const Shape shape = {steps, recipe.train.global_batch, recipe.data.context};
+  const auto data = open_rows(*Dataset::open(recipe.data.path), recipe);
+  const StepShape first = shape_at(recipe.train, 0, recipe.data.context),
+                  last = shape_at(recipe.train, steps - 1, recipe.data.context);
+  if (first.rows != last.rows || first.context != last.context)
+    throw user_error("--steps is {}, but later stages of these read other numbers of bytes; choose at most {}", steps,
+                     recipe.train.stages.front().until);
+  const Shape shape = {steps, first.rows, first.context};
   const Block memory(Device::cpu, Tensor(nullptr, Dtype::u8, shape).bytes());
   const Tensor tokens(memory.data(), Dtype::u8, shape);
-  const Shape rows = {recipe.train.global_batch, recipe.data.context};
+  const Shape rows = {first.rows, first.context};
   for (std::int64_t step = 0; step < steps; ++step)
-    data->read(step, recipe.train.global_batch, 0, {tokens.slice(0, step, step + 1).rows().reshape(rows)});
+    data->read(step, first.rows, 0, {tokens.slice(0, step, step + 1).rows().reshape(rows)});
   SafetensorsWriter writer(path, {{"tokens", Dtype::u8, shape}}, {{"format", "pt"}});
   writer.write(tokens);
   writer.finish();

@@ -10,7 +10,9 @@
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 #include "framework/train/metrics/progress.h"
+#include "framework/train/stages.h"
 #include "framework/train/step/memory_plan.h"
+#include "framework/train/step/step_work.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/cpu_rate.h"
 #include "launch/console/arguments.h"
@@ -51,9 +53,9 @@ Rate rate_of(const PlanOptions& options, Device device) {
   return rate;
 }
 
-// A stage, and the cost of one of its steps over all ranks.
+// The steps of a stage, and the cost of one of them over all ranks.
 struct StageCost {
-  Stage stage;
+  StageSteps steps;
   double flops_per_step = 0;
 };
 
@@ -94,13 +96,12 @@ std::optional<RecomputeChoice> chosen_recompute(Recipe& recipe, const PlanOption
   return choose_recompute(recipe, options.ranks, device, {});
 }
 
-std::vector<StageCost> stage_costs(const Recipe& recipe, const Model& model) {
-  std::vector<Stage> stages = recipe.train.stages;
-  stages.push_back({recipe.train.steps, model.context()});
+std::vector<StageCost> stage_costs(const Recipe& recipe, Model& model) {
   std::vector<StageCost> out;
-  for (const Stage& stage : stages) {
-    const auto sequences = static_cast<double>(recipe.train.global_batch * (model.context() / stage.context));
-    out.push_back({stage, model.cost(stage.context).training_flops * sequences});
+  for (const StageSteps& steps : stretches(recipe.train, model.context())) {
+    enter_stage(model, steps.stage);
+    const auto sequences = static_cast<double>(steps.shape.rows * steps.shape.sequences);
+    out.push_back({steps, model.cost(steps.shape.sequence()).training_flops * sequences});
   }
   return out;
 }
@@ -113,14 +114,10 @@ Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) 
   const SequenceCost cost = model.cost(model.context());
   c.flops_per_step = cost.training_flops * static_cast<double>(recipe.train.global_batch);
   c.attention_density = cost.dense_pairs > 0 ? cost.allowed_pairs / cost.dense_pairs : 0;
-  c.tokens = recipe.train.steps * recipe.train.global_batch * model.context();
+  c.tokens = positions_before(recipe.train, recipe.train.steps, model.context());
   c.stages = stage_costs(recipe, model);
   double flops = 0;
-  std::int64_t begin = 0;
-  for (const StageCost& s : c.stages) {
-    flops += s.flops_per_step * static_cast<double>(s.stage.until - begin);
-    begin = s.stage.until;
-  }
+  for (const StageCost& s : c.stages) flops += s.flops_per_step * static_cast<double>(s.steps.end - s.steps.first);
   if (recipe.train.stages.empty()) c.stages.clear();
   c.memory = plan_memory(model, recipe.train, options.ranks, device);
   if (device == Device::cuda && c.memory.compute != Dtype::f32) c.slow_attention = slow_attention(model);
@@ -149,9 +146,10 @@ nlohmann::ordered_json to_json(const Recipe& recipe, const Costs& c, const PlanO
                                 {"peak_measured", c.rate.measured}};
   if (!c.slow_attention.empty()) out["slow_attention"] = c.slow_attention;
   for (const StageCost& s : c.stages)
-    out["stages"].push_back({{"until", s.stage.until},
-                             {"context", s.stage.context},
-                             {"lr", recipe.train.peak_at(s.stage.until - 1)},
+    out["stages"].push_back({{"until", s.steps.end},
+                             {"context", s.steps.shape.sequence()},
+                             {"sequences", s.steps.shape.rows * s.steps.shape.sequences},
+                             {"lr", recipe.train.peak_at(s.steps.end - 1)},
                              {"flops_per_step", s.flops_per_step}});
   if (c.recompute) out["recompute"] = c.recompute->policy.name;
   out["bytes_per_rank"] = {{"parameters", m.parameters},
@@ -210,9 +208,9 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
                                  c.flops_per_step / 1e12, attends ? " + the pattern's pairs" : ""));
   for (const StageCost& s : c.stages)
     line(&s == c.stages.data() ? "stages" : "",
-         fmt::format("until step {}: {} sequences of {}, {:.4g} TFLOP per step, lr {:.4g}", s.stage.until,
-                     recipe.train.global_batch * (recipe.data.context / s.stage.context), s.stage.context,
-                     s.flops_per_step / 1e12, recipe.train.peak_at(s.stage.until - 1)));
+         fmt::format("until step {}: {} sequences of {}, {:.4g} TFLOP per step, lr {:.4g}", s.steps.end,
+                     s.steps.shape.rows * s.steps.shape.sequences, s.steps.shape.sequence(), s.flops_per_step / 1e12,
+                     recipe.train.peak_at(s.steps.end - 1)));
   line("steps", fmt::format("{} ({:.4g} tokens)", recipe.train.steps, static_cast<double>(c.tokens)));
   line("time",
        fmt::format("{} ({:.3g} hours) at {:.3g}% of {:.3g} TFLOP/s on each of {} device(s){}", duration_text(c.seconds),

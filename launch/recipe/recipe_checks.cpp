@@ -1,6 +1,9 @@
 #include "launch/recipe/recipe_checks.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "framework/train/stages.h"
 
 namespace longstride {
 namespace {
@@ -77,16 +80,29 @@ void check_parallel(RecipeChecker& check, const Recipe& r) {
         r.train.micro_batch, ranks);
 }
 
-// What is wrong with a stage's context; empty: nothing. Only the learning rate may tell two stages apart.
+// Whether something but the context may tell the stage apart.
+bool sets_more(const Stage& stage) {
+  return stage.lr > 0 || stage.global_batch > 0 || stage.micro_batch > 0 || !stage.window.empty();
+}
+
+// What is wrong with a stage's context; empty: nothing.
 std::string mistake_of_context(const Stage& stage, const Stage& before, std::int64_t whole) {
-  const bool rate = stage.lr > 0 || before.lr > 0;
-  if (stage.context < before.context || (stage.context == before.context && !rate))
+  if (stage.context < before.context || (stage.context == before.context && !sets_more(stage) && !sets_more(before)))
     return fmt::format("rise from {} in the stage before{}", before.context,
                        stage.context == before.context ? ", or the stage must have another lr" : "");
-  if (stage.context > whole || whole % stage.context != 0 || (stage.context == whole && stage.lr == 0))
-    return fmt::format("divide data.context, {}, and be less than that{}", whole,
+  const bool cuts = stage.global_batch == 0;
+  if (stage.context > whole || (cuts && whole % stage.context != 0) || (stage.context == whole && !sets_more(stage)))
+    return fmt::format("{}{}",
+                       cuts ? fmt::format("divide data.context, {}, and be less than that", whole)
+                            : fmt::format("be at most data.context, {}", whole),
                        stage.context == whole ? ", unless the stage has an lr" : "");
   return "";
+}
+
+// What is wrong with the sequences that a stage takes at a time; empty: nothing.
+std::string mistake_of_micro_batch(const StepShape& shape) {
+  if (shape.micro_rows == 0 || shape.micro_rows >= shape.rows || shape.rows % shape.micro_rows == 0) return "";
+  return fmt::format("divide the stage's global batch, {}", shape.rows);
 }
 
 void check_stages(RecipeChecker& check, const Recipe& r) {
@@ -111,6 +127,12 @@ void check_stages(RecipeChecker& check, const Recipe& r) {
       refuse("until", stage.until, fmt::format("be below train.steps, {}", r.train.steps));
     if (const std::string mistake = mistake_of_context(stage, before, r.data.context); !mistake.empty())
       refuse("context", stage.context, mistake);
+    const StepShape shape = shape_of(r.train, &stage, r.data.context);
+    if (const std::string mistake = mistake_of_micro_batch(shape); !mistake.empty())
+      refuse("micro_batch", shape.micro_rows, mistake);
+    if (check.none_in({"model"}) && !stage.window.empty())
+      if (const std::string problem = r.model->problem_of_windows(stage.window); !problem.empty())
+        check.refuse_at(items[i].find("window")->where, "train.stages", "train.stages.window {}", problem);
     const double peak = r.train.peak_of(stage.lr);
     if (stage.lr > 0 && (peak > 1 || peak <= r.train.lr_floor))
       refuse("lr", stage.lr,
@@ -119,16 +141,30 @@ void check_stages(RecipeChecker& check, const Recipe& r) {
   }
 }
 
+// Rows of a stream continue where they were, and so does what a model remembers of them: neither their length nor their
+// number may change. Learning rates, windows and micro-batches may.
+void check_stages_of_streams(RecipeChecker& check, const Recipe& r) {
+  const auto any = [&](auto&& changes) { return std::any_of(r.train.stages.begin(), r.train.stages.end(), changes); };
+  if (any([&](const Stage& stage) { return stage.context != r.data.context; }))
+    check.refuse("data.order",
+                 "data.order is streams, but train.stages changes the context that a row continues from; remove one of "
+                 "them");
+  else if (any([&](const Stage& stage) {
+             return stage.global_batch > 0 && stage.global_batch != r.train.global_batch;
+           }))
+    check.refuse(
+        "data.order",
+        "data.order is streams, but train.stages changes global_batch, the number of rows that continue; remove "
+        "one of them");
+}
+
 // A stream is read in order, at one context, by whole rows.
 void check_order(RecipeChecker& check, const Recipe& r) {
   if (!check.none_in({"data.order", "data.kind", "model"})) return;
   const bool streams = r.data.order == DataOrder::streams;
   if (streams && (r.data.kind == DataKind::cifar10 || r.data.kind == DataKind::images))
     check.refuse("data.order", "data.order is streams, but pictures are whole sequences; set data.order: windows");
-  if (streams && check.none_in({"train.stages"}) && !r.train.stages.empty())
-    check.refuse("data.order",
-                 "data.order is streams, but train.stages changes the context that a row continues from; remove one of "
-                 "them");
+  if (streams && check.none_in({"train.stages", "data.context"})) check_stages_of_streams(check, r);
   if (!r.model->remembers()) return;
   if (!streams)
     check.refuse("data.order",

@@ -42,6 +42,9 @@ void visit_stage(SettingsVisitor& v, Stage& c) {
   v.field("until", c.until, Need::required, sizes::steps);
   v.field("context", c.context, Need::optional, ranges::positions);
   v.field("lr", c.lr, Need::optional, ranges::not_negative_real);
+  v.field("global_batch", c.global_batch, Need::optional, sizes::micro_batch);
+  v.field("micro_batch", c.micro_batch, Need::optional, sizes::micro_batch);
+  v.list("window", c.window, Need::optional);
 }
 
 void visit_train(SettingsVisitor& v, TrainConfig& c) {

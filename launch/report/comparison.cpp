@@ -62,13 +62,13 @@ std::string results(const std::vector<RunFacts>& runs, const std::vector<std::st
                                 "valid, lowest", "tokens/s", "device"});
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const RunFacts& facts = runs[i];
-    const auto seconds = facts.history.seconds_per_step(facts.step_tokens);
+    const auto rate = facts.history.tokens_per_second();
     rows += row("td", {key(i, names[i]), html_text(facts.recipe.name),
                        fmt::format("{:.2f} M", static_cast<double>(facts.model->parameters().count()) / 1e6),
                        thousands(facts.recipe.data.context),
                        thousands(facts.state.step) + " / " + thousands(facts.recipe.train.steps),
                        rate_text(static_cast<double>(facts.state.tokens_seen)), validation(facts.history, false),
-                       validation(facts.history, true), seconds ? rate_text(facts.step_tokens / *seconds) : "",
+                       validation(facts.history, true), rate ? rate_text(*rate) : "",
                        html_text(facts.history.device.empty() ? "the CPU" : facts.history.device)});
   }
   return wide_table(rows);

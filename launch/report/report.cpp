@@ -17,6 +17,7 @@
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/metrics/progress.h"
 #include "framework/train/run/stop.h"
+#include "framework/train/stages.h"
 #include "framework/train/step/memory_plan.h"
 #include "launch/commands/commands.h"
 #include "launch/console/json_output.h"
@@ -110,7 +111,7 @@ class Report {
         recipe_(facts.recipe),
         model_(facts.model.get()),
         history_(facts.history),
-        step_tokens_(facts.step_tokens) {}
+        tokens_before_([&facts](std::int64_t step) { return facts.tokens_before(step); }) {}
 
   std::string body();
 
@@ -133,7 +134,7 @@ class Report {
   const Recipe& recipe_;
   Model* model_;
   const RunHistory& history_;
-  double step_tokens_;
+  RunHistory::TokensBefore tokens_before_;
 };
 
 std::string Report::headline() {
@@ -148,8 +149,7 @@ std::string Report::headline() {
   out += card(fmt::format("{:.1f} M", static_cast<double>(model_->parameters().count()) / 1e6), "parameters");
   out += card(thousands(state_.step) + " / " + thousands(recipe_.train.steps), "steps");
   out += card(rate_text(static_cast<double>(state_.tokens_seen)), "bytes seen");
-  if (const auto seconds = history_.seconds_per_step(step_tokens_))
-    out += card(rate_text(step_tokens_ / *seconds), "tokens per second");
+  if (const auto rate = history_.tokens_per_second()) out += card(rate_text(*rate), "tokens per second");
   return out + "</div>\n";
 }
 
@@ -188,15 +188,15 @@ std::string Report::scores() const {
 }
 
 std::string Report::speed() const {
-  const auto seconds = history_.seconds_per_step(step_tokens_);
+  const auto seconds = history_.seconds_per_step(tokens_before_);
   if (!seconds) return "";
   const double flops =
       model_->cost(recipe_.data.context).training_flops * static_cast<double>(recipe_.train.global_batch);
   Rows rows = {
       {"step time", fmt::format("{:.4g} s, median of the logged steps", *seconds)},
-      {"tokens per second", thousands(static_cast<std::int64_t>(step_tokens_ / *seconds))},
+      {"tokens per second", thousands(static_cast<std::int64_t>(*history_.tokens_per_second()))},
       {"operations", fmt::format("{:.4g} TFLOP per step, {:.4g} TFLOP/s", flops / 1e12, flops / *seconds / 1e12)},
-      {"training, all logged steps", duration_text(history_.seconds(step_tokens_))},
+      {"training, all logged steps", duration_text(history_.seconds(tokens_before_))},
       {"ranks", fmt::format("{}", state_.world_size)}};
   return facts_table(rows);
 }
@@ -316,11 +316,16 @@ std::string Report::settings() const {
   for (auto stage = recipe_.train.stages.rbegin(); stage != recipe_.train.stages.rend(); ++stage)
     if (stage->context < recipe_.data.context)
       context += fmt::format(", {} until step {}", thousands(stage->context), thousands(stage->until));
+  std::string batch = fmt::format("{} sequences, {} bytes", recipe_.train.global_batch,
+                                  thousands(recipe_.train.global_batch * recipe_.data.context));
+  for (const StageSteps& steps : stretches(recipe_.train, recipe_.data.context))
+    if (steps.stage != nullptr && steps.stage->global_batch > 0)
+      batch += fmt::format("; {} sequences, {} bytes until step {}", steps.shape.rows,
+                           thousands(steps.shape.positions()), thousands(steps.end));
   const char* kind = optimizer_text(recipe_.train.optimizer);
   Rows rows = {{"model", recipe_.model->summary()},
                {"context", context},
-               {"batch", fmt::format("{} sequences, {} bytes", recipe_.train.global_batch,
-                                     thousands(recipe_.train.global_batch * recipe_.data.context))},
+               {"batch", batch},
                {"optimizer",
                 fmt::format("{}, weight decay {:g}, clip {:g}", kind, recipe_.train.weight_decay, recipe_.train.clip)},
                {"learning rate", schedule_text(recipe_.train) + rates_of_stages(recipe_.train)},

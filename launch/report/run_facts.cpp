@@ -7,6 +7,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/text/printable.h"
+#include "framework/train/stages.h"
 #include "launch/run/run_records.h"
 
 namespace longstride {
@@ -29,6 +30,10 @@ CheckpointState state_before_checkpoints(const std::string& run) {
 
 }  // namespace
 
+double RunFacts::tokens_before(std::int64_t step) const {
+  return static_cast<double>(positions_before(recipe.train, step, recipe.data.context));
+}
+
 RunFacts read_run(const std::string& run, bool live) {
   RunFacts facts;
   facts.run = run;
@@ -37,11 +42,11 @@ RunFacts read_run(const std::string& run, bool live) {
   facts.recipe = recipe_of_run(facts.state.recipe, run + "/recipe.yaml");
   facts.model = facts.recipe.model->make_model();
   facts.history = read_history(run);
-  facts.step_tokens = static_cast<double>(facts.recipe.train.global_batch * facts.recipe.data.context);
   facts.finished = facts.state.step >= facts.recipe.train.steps;
   const std::int64_t logged = facts.history.steps.empty() ? 0 : facts.history.steps.back().step;
   if (live && logged > facts.state.step) {
-    facts.state.tokens_seen += (logged - facts.state.step) * static_cast<std::int64_t>(facts.step_tokens);
+    facts.state.tokens_seen +=
+        static_cast<std::int64_t>(facts.tokens_before(logged) - facts.tokens_before(facts.state.step));
     facts.state.step = logged;
   }
   return facts;

@@ -15,8 +15,9 @@ struct RunFacts {
   Recipe recipe;
   std::unique_ptr<Model> model;
   RunHistory history;
-  double step_tokens = 0;  // bytes that a step trains on
-  bool finished = false;   // the newest checkpoint is the last one
+  bool finished = false;  // the newest checkpoint is the last one
+
+  double tokens_before(std::int64_t step) const;  // bytes that the first `step` steps train on
 };
 
 // UserError if the directory holds no checkpoint. `live`: of a run that trains: what it has logged since its newest

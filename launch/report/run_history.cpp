@@ -46,24 +46,39 @@ std::string evaluations_file(const std::string& run) { return run + "/evaluation
 
 }  // namespace
 
-double RunHistory::seconds(double tokens_per_step) const {
-  double total = 0;
-  std::int64_t before = 0;
+namespace {
+
+std::optional<double> median(std::vector<double> values) {
+  if (values.empty()) return std::nullopt;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+double RunHistory::seconds(const TokensBefore& before) const {
+  double total = 0, last = 0;
   for (const StepPoint& p : steps) {
-    if (p.tokens_per_second > 0) total += static_cast<double>(p.step - before) * tokens_per_step / p.tokens_per_second;
-    before = p.step;
+    const double now = before(p.step);
+    if (p.tokens_per_second > 0) total += (now - last) / p.tokens_per_second;
+    last = now;
   }
   return total;
 }
 
-std::optional<double> RunHistory::seconds_per_step(double tokens_per_step) const {
+std::optional<double> RunHistory::seconds_per_step(const TokensBefore& before) const {
   std::vector<double> times;
   for (const StepPoint& p : steps)
-    if (p.tokens_per_second > 0) times.push_back(tokens_per_step / p.tokens_per_second);
-  if (times.empty()) return std::nullopt;
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+    if (p.tokens_per_second > 0) times.push_back((before(p.step) - before(p.step - 1)) / p.tokens_per_second);
+  return median(std::move(times));
+}
+
+std::optional<double> RunHistory::tokens_per_second() const {
+  std::vector<double> rates;
+  for (const StepPoint& p : steps)
+    if (p.tokens_per_second > 0) rates.push_back(p.tokens_per_second);
+  return median(std::move(rates));
 }
 
 RunHistory read_history(const std::string& run) {

@@ -1,6 +1,7 @@
 // What a run directory records about the run: metrics.jsonl, the newest checkpoint, and the evaluations kept with them.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,12 @@ struct RunHistory {
   std::int64_t planned_bytes = 0, used_bytes = 0;  // of the device's memory; 0: unknown
   std::int64_t host_peak_bytes = 0;                // of rank 0; 0: unknown
 
-  double seconds(double tokens_per_step) const;  // of training, without evaluations and restarts
-  std::optional<double> seconds_per_step(double tokens_per_step) const;  // median of the logged steps
+  // `before(step)`: tokens of the first `step` steps.
+  using TokensBefore = std::function<double(std::int64_t step)>;
+  double seconds(const TokensBefore& before) const;  // of training, without evaluations and restarts
+  // Medians of the logged steps.
+  std::optional<double> seconds_per_step(const TokensBefore& before) const;
+  std::optional<double> tokens_per_second() const;
 };
 
 // Lines that are cut short or not ours are skipped; a run without metrics has an empty history.

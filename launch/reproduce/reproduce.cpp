@@ -16,6 +16,7 @@
 #include "framework/train/checkpoint/checkpoint.h"
 #include "framework/train/metrics/progress.h"
 #include "framework/train/run/stop.h"
+#include "framework/train/stages.h"
 #include "framework/train/step/precision.h"
 #include "framework/train/step/training_step.h"
 #include "launch/commands/commands.h"
@@ -201,16 +202,18 @@ void Reproduction::read_row(TableRow& row) const {
   const CheckpointState state = read_newest_state(run);
   const RunHistory history = read_history(run);
   const TrainConfig& train = row.paper.recipe.train;
-  const auto per_step = static_cast<double>(train.global_batch * row.paper.recipe.data.context);
+  const auto tokens_before = [&](std::int64_t step) {
+    return static_cast<double>(positions_before(train, step, row.paper.recipe.data.context));
+  };
   Measured& m = row.measured;
   m.steps = state.step;
   m.tokens = state.tokens_seen;
   m.ranks = state.world_size;
   m.finished = state.step >= train.steps;
-  m.seconds_per_step = history.seconds_per_step(per_step);
+  m.seconds_per_step = history.seconds_per_step(tokens_before);
   const std::int64_t logged = history.steps.empty() ? 0 : history.steps.back().step;
   const double unlogged = static_cast<double>(state.step - logged) * m.seconds_per_step.value_or(0);
-  m.device_hours = (history.seconds(per_step) + unlogged) * m.ranks / 3600;
+  m.device_hours = (history.seconds(tokens_before) + unlogged) * m.ranks / 3600;
   m.device = history.device.empty() ? "the CPU" : history.device;
   m.precision = history.device.empty() ? "fp32" : history.precision;
   m.data = fs::path(row.paper.recipe.data.path).filename().string();
@@ -221,6 +224,7 @@ void Reproduction::read_row(TableRow& row) const {
 
 // On random bytes, since the time does not depend on them.
 double Reproduction::seconds_per_step(Recipe recipe, int steps) {
+  recipe.train.stages.clear();  // the last stage, at the whole context, takes the longest
   choose_automatic_recompute(recipe, device_, *session_.comm);
   const auto model = recipe.model->make_model();
   check_device_computes(*model, device_);

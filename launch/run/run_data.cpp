@@ -2,6 +2,7 @@
 
 #include "framework/core/errors.h"
 #include "framework/core/files/sha256.h"
+#include "framework/train/stages.h"
 
 namespace longstride {
 namespace {
@@ -32,6 +33,19 @@ DataRecord form_of(const Dataset& dataset) {
 }
 
 }  // namespace
+
+// Stages that only cut rows into shorter sequences read the rows that the run reads.
+std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& recipe) {
+  std::vector<RowStage> stages;
+  bool own_rows = false;
+  for (const StageSteps& steps : stretches(recipe.train, recipe.data.context)) {
+    if (steps.stage == nullptr) continue;
+    stages.push_back({steps.end, steps.shape.rows, steps.shape.context});
+    own_rows = own_rows || steps.shape.rows != recipe.train.global_batch || steps.shape.context != recipe.data.context;
+  }
+  if (!own_rows) stages.clear();
+  return open_training_data(dataset, recipe.data, recipe.train.seed, recipe.train.global_batch, stages);
+}
 
 DataRecord record_of(const Dataset& dataset) {
   DataRecord record = form_of(dataset);

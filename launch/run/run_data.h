@@ -13,6 +13,9 @@ namespace longstride {
 // lacks, because another program wrote it, are computed here.
 DataRecord record_of(const Dataset& dataset);
 
+// The training rows that a recipe's steps read.
+std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& recipe);
+
 // Opens the run's dataset to score or show its `split`, or `other` if that is not empty. UserError if its kind,
 // geometry, sampling rate or encoding differ from what the model was trained on, or if the run's own dataset has
 // changed since.

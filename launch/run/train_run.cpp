@@ -176,7 +176,7 @@ TrainingOutcome train_run(TrainRequest request, Session& session) {
   const auto model = recipe.model->make_model();
   check_device_computes(*model, request.device);
   const auto dataset = Dataset::open(recipe.data.path);
-  const auto data = open_training_data(*dataset, recipe.data, recipe.train.seed, recipe.train.global_batch);
+  const auto data = open_rows(*dataset, recipe);
   const auto validation = dataset->split("valid", recipe.data.cross_files);
   if (recipe.train.keep_best && validation->sequences() == 0)
     throw user_error(

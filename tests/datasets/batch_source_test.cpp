@@ -244,5 +244,39 @@ TEST(StreamSource, SaysWhatIsNoStream) {
   EXPECT_EQ(message({100}, 6), "");
 }
 
+// A batch of another size continues with the next row.
+TEST(StagedSource, OfOneLengthReadsEveryRowOnceInOrder) {
+  const auto sequences = std::make_shared<Labelled>(std::vector<std::int64_t>{60 * 20 + 7});
+  const auto make = [&](std::int64_t context) { return make_batch_source(sequences, context, 5, "x"); };
+  const auto plain = make(20), staged = make_staged_source({{2, 7, 20}, {5, 3, 20}}, 4, 20, make);
+  std::vector<Window> all;
+  for (std::int64_t step = 0; step < 30; ++step) {
+    const std::int64_t rows = step < 2 ? 7 : step < 5 ? 3 : 4;
+    for (const Window& w : rows_of(*staged, step, rows, 0, rows)) all.push_back(w);
+  }
+  const auto count = static_cast<std::int64_t>(all.size());
+  EXPECT_EQ(all, rows_of(*plain, 0, count, 0, count));
+  EXPECT_EQ(rows_of(*staged, 3, 3, 1, 2), (std::vector<Window>{all[18], all[19]}));  // in any order
+}
+
+// A stage of another length begins at the row that as many bytes reach.
+TEST(StagedSource, OfOtherLengthsContinuesAtThePlaceInTheData) {
+  const auto sequences = std::make_shared<Labelled>(std::vector<std::int64_t>{5000, 3000});
+  const auto make = [&](std::int64_t context) { return make_batch_source(sequences, context, 5, "x"); };
+  const auto staged = make_staged_source({{3, 10, 12}}, 2, 40, make);
+  const auto read = [](const BatchSource& source, std::int64_t step, std::int64_t rows, std::int64_t context,
+                       std::int64_t batch, std::int64_t first) {
+    Bytes out(static_cast<std::size_t>(rows * context));
+    source.read(step, batch, first, {Tensor(out.data(), Dtype::u8, {rows, context})});
+    return out;
+  };
+  EXPECT_EQ(read(*staged, 2, 10, 12, 10, 0), read(*make(12), 2, 10, 12, 10, 0));
+  EXPECT_EQ(read(*staged, 3, 2, 40, 2, 0), read(*make(40), 0, 2, 40, 1000, 360 / 40));
+  EXPECT_EQ(read(*staged, 5, 1, 40, 2, 1), read(*make(40), 0, 1, 40, 1000, 360 / 40 + 5));
+  EXPECT_EQ(staged->context(), 40);
+  Bytes out(1000);
+  EXPECT_THROW(staged->read(3, 10, 0, {Tensor(out.data(), Dtype::u8, {10, 12})}), InternalError);
+}
+
 }  // namespace
 }  // namespace longstride

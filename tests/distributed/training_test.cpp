@@ -47,11 +47,10 @@ struct Trained {
     step.start();
   }
   void go(std::int64_t steps) {
-    const Batching& batching = step.batching();
     for (const std::int64_t end = step.step() + steps; step.step() < end;) {
-      const auto rows =
-          test::toy_tokens(train.global_batch * model.context(), 100 + static_cast<std::uint64_t>(step.step()));
-      step.run(rows.data() + batching.group_of(comm.rank()) * batching.per_rank * model.context());
+      const StepShape shape = step.shape_at(step.step());
+      const auto rows = test::toy_tokens(shape.positions(), 100 + static_cast<std::uint64_t>(step.step()));
+      step.run(rows.data() + step.first_row_of(shape) * shape.context);
     }
   }
   // Every bit of what a checkpoint would hold, without the padding, which depends on the number of ranks.
@@ -193,6 +192,8 @@ TEST_F(TrainingOnRanks, WeightsAreDividedByTheirSumOverAllRanks) {
 TEST_F(TrainingOnRanks, StagesOfGrowingContextAreThoseOfOneRank) {
   TrainConfig train = train_config();
   train.stages = {{2, 21}, {5, 42}};
+  expect_one_ranks_training(train, *alone_, model_config());
+  train.stages = {{2, 20, 0, 36, 3}, {5, 50, 5e-4, 24}};  // with batches of their own
   expect_one_ranks_training(train, *alone_, model_config());
 }
 

@@ -195,7 +195,8 @@ TEST_F(Command, ARunIsContinuedWithOtherSettingsOnlyWhenToldTo) {
   const std::string first = text_of(*dir / "more/recipe.yaml");
   expect_refused(with("--resume"),
                  "the run in more would not continue as it began: train.stages was not set and is {until: 3, context: "
-                 "16, lr: 0}; train.steps was 2 and is 4; resume it with its own recipe and data, or accept the change with "
+                 "16, lr: 0, global_batch: 0, micro_batch: 0, window: []}; train.steps was 2 and is 4; resume it with "
+                 "its own recipe and data, or accept the change with "
                  "--resume-changed");
   EXPECT_FALSE(fs::exists(*dir / "more/environment-2.json"));
   const CommandResult result = run(with("--resume-changed"));
@@ -203,7 +204,9 @@ TEST_F(Command, ARunIsContinuedWithOtherSettingsOnlyWhenToldTo) {
   EXPECT_NE(result.err.find("train.steps: 2 before, 4 now"), std::string::npos) << result.err;
   EXPECT_TRUE(fs::exists(*dir / "more/checkpoints/step-00000004"));
   EXPECT_EQ(text_of(*dir / "more/recipe.yaml"), first);
-  EXPECT_NE(text_of(*dir / "more/recipe-2.yaml").find("stages: [{until: 3, context: 16, lr: 0}]"), std::string::npos);
+  EXPECT_NE(text_of(*dir / "more/recipe-2.yaml")
+                .find("stages: [{until: 3, context: 16, lr: 0, global_batch: 0, micro_batch: 0, window: []}]"),
+            std::string::npos);
   EXPECT_NE(text_of(*dir / "more/recipe-2.yaml").find("steps: 4"), std::string::npos);
   EXPECT_TRUE(fs::exists(*dir / "more/environment-2.json"));
   // Its location and what is logged do not count as changes.

@@ -142,7 +142,15 @@ const Edit edits[] = {
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, contxt: 16}]",
      "r.yaml:17: unknown key 'contxt' in train.stages; did you mean 'context'?"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 16, dropout: 1}]",
-     "r.yaml:17: unknown key 'dropout' in train.stages; choose from until, context, lr"},
+     "r.yaml:17: unknown key 'dropout' in train.stages; choose from until, context, lr, global_batch, micro_batch, "
+     "window"},
+    {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 65, global_batch: 8}]",
+     "r.yaml:17: train.stages.context is 65, but must be at most data.context, 64"},
+    {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 24, global_batch: 8, micro_batch: 3}]",
+     "r.yaml:17: train.stages.micro_batch is 3, but must divide the stage's global batch, 8"},
+    {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, window: 9}]",
+     "r.yaml:17: train.stages.window is given, but only attention with model.distance has windows that a stage can "
+     "set"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: 5",
      "r.yaml:17: train.stages is 5, but must be a list of maps of keys and values"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [5]",

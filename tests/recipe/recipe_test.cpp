@@ -117,7 +117,7 @@ TEST(Recipe, AStageMayHaveOnlyALearningRate) {
   const TrainConfig t =
       parse_recipe(small_recipe, "r", {"train.stages=[{until: 3, lr: 2e-3}, {until: 5, lr: 5e-4}]"}).train;
   ASSERT_EQ(t.stages.size(), 2u);
-  EXPECT_EQ(t.context_at(0, 64), 64);
+  EXPECT_EQ(shape_at(t, 0, 64).sequence(), 64);
   const double expected[] = {2e-3, 2e-3, 2e-3, 5e-4, 5e-4, 1e-3, 1e-3};
   for (std::int64_t step = 0; step < 7; ++step) EXPECT_EQ(t.peak_at(step), expected[step]) << step;
 }
@@ -213,6 +213,32 @@ TEST(Recipe, StagesCannotBeReadAsStreams) {
                  "r.yaml:2: data.order is streams, but train.stages changes the context that a row continues from; "
                  "remove one of them");
   }
+}
+
+// Nothing of a row's place or memory changes.
+TEST(Recipe, StagesOfStreamsMaySetLearningRatesWindowsAndMicroBatches) {
+  const Recipe recipe = parse_recipe(
+      full_distance_recipe, "r",
+      {"train.stages=[{until: 5, lr: 1e-4, window: [8, 9]}, {until: 7, micro_batch: 2}, {until: 9, global_batch: 4}]"});
+  ASSERT_EQ(recipe.train.stages.size(), 3U);
+  EXPECT_EQ(recipe.train.stages[0].window, (std::vector<std::int64_t>{8, 9}));
+  EXPECT_EQ(recipe.train.stages[1].micro_batch, 2);
+  const auto refusal = [](const std::string& stages) -> std::string {
+    try {
+      parse_recipe(full_distance_recipe, "r", {"train.stages=" + stages});
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_NE(refusal("[{until: 5, global_batch: 8}]")
+                .find("data.order is streams, but train.stages changes global_batch, the number of rows that continue; "
+                      "remove one of them"),
+            std::string::npos);
+  EXPECT_NE(refusal("[{until: 5, window: [1, 2, 3]}]")
+                .find("train.stages.window has 3 values, but must have one for all layers or one for each of "
+                      "model.layers, 2"),
+            std::string::npos);
 }
 
 TEST(Recipe, TheResolvedRecipeNamesEveryKeyAndParsesToItself) {

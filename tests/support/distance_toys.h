@@ -72,16 +72,20 @@ inline DistanceToy house_compressive_toy() {
   return c;
 }
 
+inline DistanceToy remembering_longformer_toy() {
+  DistanceToy c = longformer_toy();
+  c.context = 11;
+  c.memory.length = 9;
+  c.distance.biases = BiasSharing::layer;
+  return c;
+}
+
 inline std::vector<NamedConfig<DistanceToy>> distance_toys() {
   DistanceToy clamped = transformer_xl_toy();
   clamped.memory.length = 20;
   clamped.distance.distances = 9;
   DistanceToy no_memory = transformer_xl_toy();
   no_memory.memory.length = 0;
-  DistanceToy remembering_windows = longformer_toy();
-  remembering_windows.context = 11;
-  remembering_windows.memory.length = 9;
-  remembering_windows.distance.biases = BiasSharing::layer;
   DistanceToy learned = distance_toy(toy_config());
   learned.context = 13;
   learned.memory = {.length = 7, .start = MemoryStart::zeros};
@@ -99,7 +103,7 @@ inline std::vector<NamedConfig<DistanceToy>> distance_toys() {
           {"transformer_xl_clamped", clamped},
           {"transformer_xl_without_memory", no_memory},
           {"longformer", longformer_toy()},
-          {"longformer_with_memory", remembering_windows},
+          {"longformer_with_memory", remembering_longformer_toy()},
           {"learned_table", learned},
           {"shared_table_without_self", shared},
           {"house", house_toy()},

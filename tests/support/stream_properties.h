@@ -193,8 +193,7 @@ TYPED_TEST_P(StreamProperties, NothingLooksAhead) {
 
 REGISTER_TYPED_TEST_SUITE_P(StreamProperties, MicroBatchesChangeWhatRowsRememberByRoundingAlone, RecomputeChangesNoBit,
                             ARunResumedInMidStreamEndsInTheSameBits, AGraphChangesNoBit, RowsRememberWhatTheyDoOnTheCpu,
-                            NothingIsRememberedWhereAStreamStarts,
-                            StepsAndEvaluationsTakeThePlannedMemory,
+                            NothingIsRememberedWhereAStreamStarts, StepsAndEvaluationsTakeThePlannedMemory,
                             AnEvaluationLeavesTheMemoryOfTrainingAlone, NothingLooksAhead);
 
 }  // namespace longstride::test

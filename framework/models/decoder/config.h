@@ -88,6 +88,7 @@ struct DecoderConfig : ModelConfig {
   std::string summary() const override;
   std::vector<RecomputePolicy> recompute_policies() const override;
   std::vector<std::string> toy_overrides() const override;
+  std::string problem_of_windows(const std::vector<std::int64_t>& of_layers) const override;
   bool remembers() const override { return memory.length > 0; }
 };
 

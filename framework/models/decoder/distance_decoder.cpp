@@ -10,8 +10,13 @@ DistanceDecoder::DistanceDecoder(const DecoderConfig& config)
     : config_(config),
       shared_(declare_shared_distance(parameters_, shape(), config.distance)),
       remembered_(std::make_shared<RememberedPositions>(states_, config.memory)),
+      windows_(std::make_shared<Windows>(Windows{config.distance.window})),
       trunk_(config, parameters_,
              [this](std::int64_t layer, const std::string& name) { return make_attention(layer, name); }) {}
+
+void DistanceDecoder::set_windows(const std::vector<std::int64_t>& of_layers) {
+  windows_->of_layers = of_layers.empty() ? config_.distance.window : of_layers;
+}
 
 DistanceShape DistanceDecoder::shape() const {
   return {config_.width, config_.heads, config_.key_size(), config_.deviation(static_cast<double>(config_.width))};
@@ -31,7 +36,8 @@ std::shared_ptr<const DistanceBranch> DistanceDecoder::make_attention(std::int64
   attention.layer = layer;
   attention.reconstruction_loss = has_span_loss() ? 1 : 0;
   attention.segment = config_.context;
-  attention_.push_back(std::make_shared<DistanceBranch>(parameters_, states_, name, attention, shared_, remembered_));
+  attention_.push_back(
+      std::make_shared<DistanceBranch>(parameters_, states_, name, attention, shared_, remembered_, windows_));
   return attention_.back();
 }
 

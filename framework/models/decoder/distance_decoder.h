@@ -12,7 +12,7 @@
 
 namespace longstride {
 
-class DistanceDecoder : public Model {
+class DistanceDecoder : public Model, public SetsWindows {
  public:
   explicit DistanceDecoder(const DecoderConfig& config);
 
@@ -26,6 +26,7 @@ class DistanceDecoder : public Model {
   void losses(Context& ctx, const Batch& batch, const Tensor& losses) const override;
   void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const override;
   SequenceCost cost(std::int64_t positions) const override;
+  void set_windows(const std::vector<std::int64_t>& of_layers) override;
 
  protected:
   const DecoderTrunk& trunk() const { return trunk_; }
@@ -42,6 +43,7 @@ class DistanceDecoder : public Model {
   StateSet states_;
   SharedDistance shared_;
   std::shared_ptr<const RememberedPositions> remembered_;
+  std::shared_ptr<Windows> windows_;
   std::vector<std::shared_ptr<const DistanceBranch>> attention_;  // the blocks' own
   DecoderTrunk trunk_;
 };

@@ -1,5 +1,7 @@
 #include "framework/models/decoder/distance_schema.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
@@ -21,12 +23,8 @@ void visit_span(SettingsVisitor& v, LearnedSpans& c) {
 }
 
 void check_list(SettingsChecker& check, const char* key, const std::vector<std::int64_t>& values, std::int64_t layers) {
-  if (values.size() > 1 && std::ssize(values) != layers)
-    check.refuse(key, "{} has {} values, but must have one for all layers or one for each of model.layers, {}", key,
-                 values.size(), layers);
-  const auto most = std::max_element(values.begin(), values.end());
-  if (most != values.end() && *most > longest)
-    check.refuse(key, "{} has the value {}, but must have positive whole numbers up to {}", key, *most, longest);
+  if (const std::string problem = problem_of_layers(values, layers); !problem.empty())
+    check.refuse(key, "{} {}", key, problem);
 }
 
 void check_table(SettingsChecker& check, const DecoderConfig& m) {
@@ -131,6 +129,16 @@ void check_rotation(SettingsChecker& check, const DecoderConfig& m) {
 }
 
 }  // namespace
+
+std::string problem_of_layers(const std::vector<std::int64_t>& values, std::int64_t layers) {
+  if (values.size() > 1 && std::ssize(values) != layers)
+    return fmt::format("has {} values, but must have one for all layers or one for each of model.layers, {}",
+                       values.size(), layers);
+  const auto most = std::max_element(values.begin(), values.end());
+  if (most != values.end() && *most > longest)
+    return fmt::format("has the value {}, but must have positive whole numbers up to {}", *most, longest);
+  return "";
+}
 
 void visit_distance(SettingsVisitor& v, DistanceConfig& c) {
   v.choice(

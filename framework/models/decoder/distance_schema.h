@@ -1,11 +1,16 @@
 // The recipe keys of `model.distance` and `model.memory`, and what they must agree with.
 #pragma once
+#include <string>
+#include <vector>
+
 #include "framework/models/decoder/config.h"
 
 namespace longstride {
 
 void visit_distance(SettingsVisitor& v, DistanceConfig& c);
 void visit_memory(SettingsVisitor& v, MemoryConfig& c);
+// What is wrong with numbers of positions, one for all layers or one for each; empty: nothing.
+std::string problem_of_layers(const std::vector<std::int64_t>& values, std::int64_t layers);
 void check_distance(SettingsChecker& check, const DecoderConfig& m, std::int64_t sequence_ranks);
 
 }  // namespace longstride

@@ -223,6 +223,11 @@ void DecoderConfig::check_training(SettingsChecker& check) const {
                  attention.window, context);
 }
 
+std::string DecoderConfig::problem_of_windows(const std::vector<std::int64_t>& of_layers) const {
+  if (!distance.given) return "is given, but only attention with model.distance has windows that a stage can set";
+  return problem_of_layers(of_layers, layers);
+}
+
 double DecoderConfig::activation_bytes() const {
   const std::int64_t inner = kernels::inputs_of(activation) * inner_width();
   return static_cast<double>(inner + 4 * width) * sizeof(float) * static_cast<double>(layers);

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "framework/train/train_config.h"
+#include "framework/train/stages.h"
 
 namespace longstride {
 
@@ -23,5 +23,7 @@ struct Batching {
 // UserError when the ranks do not divide the global batch, or micro_batch does not divide a rank's share. A micro_batch
 // larger than the share means the whole share. A group of several ranks takes one sequence at a time.
 Batching divide_batch(const TrainConfig& config, int ranks);
+// The same for the rows of a step.
+Batching divide_batch(const StepShape& shape, const ParallelConfig& config, int ranks);
 
 }  // namespace longstride

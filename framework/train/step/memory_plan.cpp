@@ -15,8 +15,8 @@
 namespace longstride {
 namespace {
 
-// Counts what training takes from the arena: a step of one micro-batch at the context of every stage, and the
-// evaluations and samples between steps. Ranks of a group may hold heads of different parts and need slightly different
+// Counts what training takes from the arena: a step of one micro-batch of every stage, and the evaluations and samples
+// between steps. Ranks of a group may hold heads of different parts and need slightly different
 // amounts, so all plan for the maximum.
 void count_activations(Model& model, const TrainConfig& config, int ranks, TrainingState& state, MemoryPlan& plan) {
   const Batching batching = divide_batch(config, ranks);
@@ -26,8 +26,11 @@ void count_activations(Model& model, const TrainConfig& config, int ranks, Train
     const RankLinks links(index, ranks, config.parallel, batching);
     ctx.group = links.group();
     StepWork work(model, config, state, links, Queue());
-    work.run(ctx, 1, batching.micro);
-    for (const Stage& stage : config.stages) work.run(ctx, model.context() / stage.context, batching.micro);
+    for (const StageSteps& steps : stretches(config, model.context())) {
+      enter_stage(model, steps.stage);
+      work.run(ctx, steps.shape, divide_batch(steps.shape, config.parallel, ranks).micro);
+    }
+    enter_stage(model, nullptr);
     const EvaluationConfig evaluation = validation_config(config, batching, model.context());
     evaluating = std::max(evaluating, evaluation_bytes(model, ctx, evaluation));
   }
@@ -58,7 +61,7 @@ MemoryPlan plan_memory(Model& model, const TrainConfig& config, int ranks, Devic
   check_training_samples(config, model, batching);
   TrainingState state(model, config, ranks, device);
   MemoryPlan plan = state.sizes();
-  plan.input = prefetch_depth * static_cast<std::int64_t>(state.layout().bytes()) +
+  plan.input = prefetch_depth * static_cast<std::int64_t>(state.most_batch_bytes()) +
                Staging::bytes_on_host(device, state.input) +
                evaluation_host_bytes(model, device, validation_config(config, batching, model.context()));
   const Optimizer::State& kept = state.optimizer;

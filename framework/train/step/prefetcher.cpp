@@ -1,19 +1,24 @@
 #include "framework/train/step/prefetcher.h"
 
+#include <utility>
+
 #include "framework/core/errors.h"
 
 namespace longstride {
 
 Prefetcher::Prefetcher(const BatchSource& source, const BatchLayout& layout, std::int64_t first_step,
                        std::int64_t global_batch, std::int64_t first_row, int depth)
-    : source_(source),
-      layout_(layout),
-      first_step_(first_step),
-      global_batch_(global_batch),
-      first_row_(first_row),
-      depth_(depth) {
-  LONGSTRIDE_CHECK(layout.bytes() > 0 && depth > 0, "{} bytes, {} steps ahead", layout.bytes(), depth);
-  while (static_cast<int>(ring_.size()) <= depth) ring_.emplace_back(Device::cpu, layout.bytes());
+    : Prefetcher(
+          source, layout.bytes(), first_step,
+          [=](std::int64_t) {
+            return StepRows{layout, global_batch, first_row};
+          },
+          depth) {}
+
+Prefetcher::Prefetcher(const BatchSource& source, std::size_t bytes, std::int64_t first_step, RowsOf rows_of, int depth)
+    : source_(source), first_step_(first_step), rows_of_(std::move(rows_of)), depth_(depth) {
+  LONGSTRIDE_CHECK(bytes > 0 && depth > 0, "{} bytes, {} steps ahead", bytes, depth);
+  while (static_cast<int>(ring_.size()) <= depth) ring_.emplace_back(Device::cpu, bytes);
   thread_ = std::thread([this] { fill(); });
 }
 
@@ -35,7 +40,10 @@ void Prefetcher::fill() {
     }
     std::exception_ptr thrown;
     try {
-      source_.read(first_step_ + number, global_batch_, first_row_, layout_.at(buffer(number)));
+      const StepRows rows = rows_of_(first_step_ + number);
+      LONGSTRIDE_CHECK(rows.layout.bytes() <= ring_.front().bytes(), "{} bytes of step {}", rows.layout.bytes(),
+                       first_step_ + number);
+      source_.read(first_step_ + number, rows.global_batch, rows.first_row, rows.layout.at(buffer(number)));
     } catch (...) {
       thrown = std::current_exception();
     }

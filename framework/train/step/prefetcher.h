@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -12,10 +13,18 @@
 
 namespace longstride {
 
+// A rank's rows of a step.
+struct StepRows {
+  BatchLayout layout;
+  std::int64_t global_batch = 0, first_row = 0;
+};
+
 class Prefetcher {
  public:
-  // Reads the rows of each global batch from `first_row` on, as many as the layout has, starting at `first_step`, up to
-  // `depth` steps ahead.
+  // Reads the rows of each step from `first_step` on, up to `depth` steps ahead, in layouts of at most `bytes`.
+  using RowsOf = std::function<StepRows(std::int64_t step)>;
+  Prefetcher(const BatchSource& source, std::size_t bytes, std::int64_t first_step, RowsOf rows_of, int depth = 2);
+  // Every step has the same number of rows.
   Prefetcher(const BatchSource& source, const BatchLayout& layout, std::int64_t first_step, std::int64_t global_batch,
              std::int64_t first_row, int depth = 2);
   ~Prefetcher();
@@ -29,8 +38,8 @@ class Prefetcher {
   std::byte* buffer(std::int64_t number) { return ring_[static_cast<std::size_t>(number) % ring_.size()].data(); }
 
   const BatchSource& source_;
-  const BatchLayout layout_;
-  const std::int64_t first_step_, global_batch_, first_row_;
+  const std::int64_t first_step_;
+  const RowsOf rows_of_;
   const int depth_;
   // Buffer s holds step number s modulo the ring's size. The reader may fill up to `depth` steps beyond the one that
   // the caller holds, so the ring has depth + 1 buffers and none is written while it is being read.

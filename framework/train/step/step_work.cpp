@@ -35,12 +35,18 @@ Optimizer::Config optimizer_config(const TrainConfig& c, Device device) {
   return o;
 }
 
+void enter_stage(Model& model, const Stage* stage) {
+  auto* windows = dynamic_cast<SetsWindows*>(&model);
+  const bool given = stage != nullptr && !stage->window.empty();
+  if (given && windows == nullptr) throw user_error("train.stages sets a window, but this model has none");
+  if (windows != nullptr) windows->set_windows(given ? stage->window : std::vector<std::int64_t>{});
+}
+
 StepWork::StepWork(Model& model, const TrainConfig& config, TrainingState& state, const RankLinks& links,
                    const Queue& queue)
     : model_(model),
       config_(config),
       state_(state),
-      batching_(divide_batch(config, ranks_of(links))),
       rank_(links.rank()),
       all_(links.all()),
       optimizer_(optimizer_config(config, state.sizes().device), state.optimizer,
@@ -52,30 +58,35 @@ StepWork::StepWork(Model& model, const TrainConfig& config, TrainingState& state
 }
 
 // By their sum over the global batch, before any of them is used. So neither micro-batches nor ranks change a weight.
-void StepWork::divide_weights(Context& ctx) {
-  if (!state_.batch.weights.given()) return;
-  LONGSTRIDE_CHECK(batching_.sequence_ranks == 1, "weights on {} ranks per sequence", batching_.sequence_ranks);
+void StepWork::divide_weights(Context& ctx, const Batch& batch) {
+  if (!batch.weights.given()) return;
+  LONGSTRIDE_CHECK(config_.parallel.sequence_ranks == 1, "weights on {} ranks per sequence",
+                   config_.parallel.sequence_ranks);
   ops::fill_zero(ctx, state_.weight);
-  ops::sum(ctx, state_.batch.weights, state_.weight);
+  ops::sum(ctx, batch.weights, state_.weight);
   if (all_ != nullptr && !ctx.planning()) all_->all_reduce_sum(state_.weight, ctx.launch.stream);
-  ops::run(ctx, kernels::DivideArgs{state_.batch.weights, state_.weight});
+  ops::run(ctx, kernels::DivideArgs{batch.weights, state_.weight});
 }
 
-void StepWork::run(Context& ctx, std::int64_t sequences, std::int64_t rows) {
-  const double scale = 1.0 / state_.positions();
+void StepWork::run(Context& ctx, const StepShape& shape, std::int64_t rows) {
+  const Batching batching = divide_batch(shape, config_.parallel, all_ == nullptr ? 1 : all_->size());
+  const Batch batch = state_.batch_of(shape);
+  const double scale = 1.0 / state_.divisor(shape);
   ops::fill_zero(ctx, state_.gradients);
   ops::fill_zero(ctx, state_.sums);
-  divide_weights(ctx);
-  if (state_.states.given()) ops::begin_states(ctx, model_.states(), state_.states, state_.batch.starts);
-  const Tensor losses = state_.losses.reshape({state_.losses.size(0) * sequences, state_.losses.size(1) / sequences});
-  for (std::int64_t begin = 0; begin < rows; begin += batching_.micro) {
-    const std::int64_t row = batching_.group_of(rank_) * batching_.per_rank + begin, end = begin + batching_.micro;
-    ctx.first_row = row * sequences * batching_.sequence_ranks + batching_.index_of(rank_);
+  divide_weights(ctx, batch);
+  if (state_.states.given()) ops::begin_states(ctx, model_.states(), state_.states, batch.starts);
+  const std::int64_t sequences = batching.micro * shape.sequences,
+                     positions = shape.sequence() / batching.sequence_ranks;
+  const Tensor losses = state_.losses.slice(0, 0, sequences * positions).reshape({sequences, positions});
+  for (std::int64_t begin = 0; begin < rows; begin += batching.micro) {
+    const std::int64_t row = batching.group_of(rank_) * batching.per_rank + begin, end = begin + batching.micro;
+    ctx.first_row = row * shape.sequences * batching.sequence_ranks + batching.index_of(rank_);
     if (state_.states.given()) ctx.state = state_.states.slice(begin, end);
-    ctx.auxiliary = {state_.auxiliary, batching_.share(config_.global_batch), rank_ == 0 && begin == 0};
+    ctx.auxiliary = {state_.auxiliary, batching.share(shape.rows), rank_ == 0 && begin == 0};
     if (exchange_ && end == rows) exchange_->begin(ctx);
-    model_.loss_and_gradients(ctx, state_.batch.slice(begin, end).cut(sequences), scale, losses);
-    ops::sum(ctx, state_.losses, state_.nats);
+    model_.loss_and_gradients(ctx, batch.slice(begin, end).cut(shape.sequences), scale, losses);
+    ops::sum(ctx, losses, state_.nats);
   }
   ctx.watcher = nullptr;
   ctx.state = {};

@@ -1,5 +1,6 @@
 #include "framework/train/step/training_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "framework/train/ranks/rank_links.h"
@@ -15,8 +16,10 @@ std::vector<FlatRange> updated_ranges(const ParameterSet& parameters, const Para
 
 TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks, Device device, Block block)
     : block_(std::move(block)),
-      layout_(model.fields(), divide_batch(config, ranks).per_rank, model.context()),
-      positions_(model.fields().weights ? 1 : static_cast<double>(config.global_batch * model.context())) {
+      fields_(model.fields()),
+      parallel_(config.parallel),
+      ranks_(ranks),
+      layout_(fields_, divide_batch(config, ranks).per_rank, model.context()) {
   const Batching batching = divide_batch(config, ranks);
   sizes_.device = device;
   sizes_.compute = compute_type(config.precision, device);
@@ -39,14 +42,20 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
   }
   const std::size_t begin = taken_;
   step = take(&MemoryPlan::batch, {1}, Dtype::i64);
-  batch = layout_.at(take(&MemoryPlan::batch, {static_cast<std::int64_t>(layout_.bytes())}, Dtype::u8).data());
+  std::int64_t most_losses = 0;
+  for (const StageSteps& steps : stretches(config, model.context())) {
+    const std::int64_t micro = divide_batch(steps.shape, parallel_, ranks).micro;
+    most_losses = std::max(most_losses, micro * steps.shape.context / batching.sequence_ranks);
+    most_batch_bytes_ = std::max(most_batch_bytes_, layout_of(steps.shape).bytes());
+  }
+  batch = layout_.at(take(&MemoryPlan::batch, {static_cast<std::int64_t>(most_batch_bytes_)}, Dtype::u8).data());
   input = Tensor(step.data(), Dtype::u8, {static_cast<std::int64_t>(taken_ - begin)});
   if (batch.weights.given()) weight = take(&MemoryPlan::batch, {1}, Dtype::f64);
   const std::int64_t auxiliaries = std::ssize(model.auxiliary_losses());
   sums = take(&MemoryPlan::batch, {1 + auxiliaries}, Dtype::f64);
   nats = sums.slice(0, 0, 1);
   if (auxiliaries > 0) auxiliary = sums.slice(0, 1, 1 + auxiliaries);
-  losses = take(&MemoryPlan::batch, {batching.micro, model.context() / batching.sequence_ranks}, Dtype::f32);
+  losses = take(&MemoryPlan::batch, {most_losses}, Dtype::f32);
   const std::size_t zeroed = taken_;
   if (const auto bytes = static_cast<std::int64_t>(library_workspace_bytes(device)); bytes > 0)
     workspace = take(&MemoryPlan::libraries, {bytes}, Dtype::u8);
@@ -57,6 +66,10 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
   queue.synchronize();
   LONGSTRIDE_CHECK(taken_ <= block_.bytes(), "a block of {} bytes for {}", block_.bytes(), taken_);
   arena_ = Arena(block_.data() + taken_, block_.bytes() - taken_);
+}
+
+BatchLayout TrainingState::layout_of(const StepShape& shape) const {
+  return {fields_, divide_batch(shape, parallel_, ranks_).per_rank, shape.context};
 }
 
 void TrainingState::take_moments(const ParameterSet& parameters, const Optimizer::Config& config,

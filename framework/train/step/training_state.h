@@ -30,20 +30,26 @@ class TrainingState {
   Optimizer::State optimizer;
   ParameterSet factors;  // the layout of optimizer.factors; empty unless Adafactor has them
   Tensor step;           // (1) i64: the step's number, 0-based
-  Batch batch;           // this rank's rows, `step_to_batch` bytes after the number
+  Batch batch;           // this rank's rows outside stages, `step_to_batch` bytes after the number
   Tensor input;          // u8: the number, the batch and the gap between them, sent to the device in one copy
   RowStates states;      // of this rank's rows; absent if the model has none
   Tensor weight;         // (1) f64: the sum of the weights of the global batch; absent if the batch has none
   Tensor sums;           // (1 + auxiliary losses) f64, of a step and all ranks: `nats` and `auxiliary`
   Tensor nats;           // (1): the sum of the losses
   Tensor auxiliary;      // (auxiliary losses), as Context::auxiliary has them; absent if the model has none
-  Tensor losses;         // (micro-batch, positions of this rank) f32
+  Tensor losses;         // f32, of the positions of a micro-batch that this rank has, as many as any step has
   Tensor workspace;      // for libraries; absent if they need none
   static constexpr std::size_t step_to_batch = Arena::alignment;
   const BatchLayout& layout() const { return layout_; }  // of the batch
+  // This rank's rows of a step of another shape, in the same memory.
+  BatchLayout layout_of(const StepShape& shape) const;
+  Batch batch_of(const StepShape& shape) const { return layout_of(shape).at(batch.tokens.data()); }
+  std::size_t most_batch_bytes() const { return most_batch_bytes_; }  // of any step's layout
   // What a step's losses are divided by to give their mean: the positions of the global batch, or 1 if the weights have
   // been divided by their sum.
-  double positions() const { return positions_; }
+  double divisor(const StepShape& shape) const {
+    return batch.weights.given() ? 1 : static_cast<double>(shape.positions());
+  }
 
   const MemoryPlan& sizes() const { return sizes_; }  // of all the above
   Arena& arena() { return arena_; }
@@ -56,8 +62,11 @@ class TrainingState {
   void take_moments(const ParameterSet& parameters, const Optimizer::Config& config, const Shape& updated);
   Tensor take(std::int64_t MemoryPlan::*purpose, const Shape& shape, Dtype dtype);
   Block block_;
+  BatchFields fields_;
+  ParallelConfig parallel_;
+  int ranks_;
   BatchLayout layout_;
-  double positions_;
+  std::size_t most_batch_bytes_ = 0;
   std::size_t taken_ = 0;
   MemoryPlan sizes_;
   Arena arena_;

@@ -1,5 +1,6 @@
 #include "framework/train/step/training_step.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 
@@ -31,9 +32,13 @@ TrainingStep::TrainingStep(Model& model, const TrainConfig& config, Communicator
       work_(model, config_, state_, links_, stream_),
       ctx_(state_.context(config, stream_)),
       owned_(updated_ranges(model.parameters(), config.parallel, comm.rank(), comm.size())),
+      shape_(shape_of(config_, nullptr, model.context())),
       exceptions_(std::uncaught_exceptions()) {
-  LONGSTRIDE_CHECK(model.states().empty() || (config.stages.empty() && batching_.sequence_ranks == 1),
-                   "rows that remember, with stages or on {} ranks", batching_.sequence_ranks);
+  for (const StageSteps& steps : stretches(config_, model.context()))
+    LONGSTRIDE_CHECK(
+        model.states().empty() || (steps.shape.rows == config.global_batch && steps.shape.sequences == 1 &&
+                                   steps.shape.context == model.context() && batching_.sequence_ranks == 1),
+        "rows that remember, of other stages or on {} ranks", batching_.sequence_ranks);
   LONGSTRIDE_CHECK(config.stages.empty() || batching_.sequence_ranks == 1, "stages with ranks that share sequences");
   ctx_.group = links_.group();
   const Optimizer& optimizer = work_.optimizer();
@@ -72,17 +77,31 @@ StreamTensors TrainingStep::streams() const {
   return {&model_.states(), state_.states, batching_.group_of(comm_.rank()) * batching_.per_rank, config_.global_batch};
 }
 
-// A forward and a backward pass before the memory holds anything; what it leaves there is overwritten.
+// A forward and a backward pass of every stage before the memory holds anything; what they leave there is overwritten.
+// Stages that read the same rows have products of the same shapes.
 void TrainingStep::rehearse() {
   if (stream_.immediate()) return;
-  Context rehearsal = ctx_;
-  rehearsal.launch.rehearsal = true;
-  stream_.zero(state_.batch.tokens.data(), state_.layout().bytes());
-  if (state_.states.given()) rehearsal.state = state_.states.slice(0, batching_.micro);
-  rehearsal.auxiliary.sums = state_.auxiliary;
+  stream_.zero(state_.batch.tokens.data(), state_.most_batch_bytes());
   model_.parameters().bind(state_.masters, state_.gradients, state_.low_precision);
-  model_.loss_and_gradients(rehearsal, state_.batch.slice(0, batching_.micro), 1.0, state_.losses);
-  stream_.synchronize();
+  std::vector<std::int64_t> done;
+  const std::vector<StageSteps> all = stretches(config_, model_.context());
+  for (auto steps = all.rbegin(); steps != all.rend(); ++steps) {
+    StepShape whole = steps->shape;
+    whole.sequences = 1;
+    const std::int64_t micro = divide_batch(whole, config_.parallel, comm_.size()).micro;
+    if (std::find(done.begin(), done.end(), micro * whole.context) != done.end()) continue;
+    done.push_back(micro * whole.context);
+    longstride::enter_stage(model_, steps->stage);
+    Context rehearsal = ctx_;
+    rehearsal.launch.rehearsal = true;
+    if (state_.states.given()) rehearsal.state = state_.states.slice(0, micro);
+    rehearsal.auxiliary.sums = state_.auxiliary;
+    const std::int64_t run = whole.context / batching_.sequence_ranks;
+    const Tensor losses = state_.losses.slice(0, 0, micro * run).reshape({micro, run});
+    model_.loss_and_gradients(rehearsal, state_.batch_of(whole).slice(0, micro), 1.0, losses);
+    stream_.synchronize();
+  }
+  longstride::enter_stage(model_, stage_);
 }
 
 void TrainingStep::start(const FirstWeights& weights) {
@@ -114,13 +133,15 @@ CheckpointState TrainingStep::resume(const std::string& run) {
   return found;
 }
 
-// A row is contiguous and every stage has the same total number of positions, so only views and attention change; and
-// the learning rate, which is an argument of a captured kernel.
+// Other views of the same memory, other windows, and another learning rate, all of which a captured kernel has as
+// arguments.
 void TrainingStep::enter_stage() {
-  const std::int64_t sequences = model_.context() / config_.context_at(step_, model_.context());
+  const Stage* stage = stage_at(config_, step_);
   const double peak = config_.peak_at(step_);
-  if (sequences == sequences_ && peak == work_.optimizer().config().lr) return;
-  sequences_ = sequences;
+  if (stage == stage_ && peak == work_.optimizer().config().lr) return;
+  stage_ = stage;
+  shape_ = shape_at(step_);
+  longstride::enter_stage(model_, stage);
   work_.optimizer().set_peak(peak);
   stream_.synchronize();  // the old graph may still be running
   graph_.discard();
@@ -128,10 +149,10 @@ void TrainingStep::enter_stage() {
 }
 
 void TrainingStep::run(const std::uint8_t* rows, StepTimer* timer) {
-  staging_.send(stream_, step_, rows, state_.layout().bytes());
   enter_stage();
+  staging_.send(stream_, step_, rows, state_.layout_of(shape_).bytes());
   if (timer != nullptr) timer->begin.record(stream_);
-  const auto work = [&] { work_.run(ctx_, sequences_, batching_.per_rank); };
+  const auto work = [&] { work_.run(ctx_, shape_, divide_batch(shape_, config_.parallel, comm_.size()).per_rank); };
   if (warm_ && config_.graph && !stream_.immediate() && ctx_.launch.meter == nullptr) {
     if (!graph_.captured()) graph_.capture(stream_, work);
     graph_.replay(stream_);
@@ -141,6 +162,8 @@ void TrainingStep::run(const std::uint8_t* rows, StepTimer* timer) {
   }
   if (timer != nullptr) timer->end.record(stream_);
   loss_mean_.add(stream_);
+  summed_positions_ += shape_.positions();
+  ++summed_steps_;
   ++step_;
 }
 
@@ -154,7 +177,7 @@ void TrainingStep::describe(const StepReport& report, CheckpointState& state) co
   state.step = step_;
   state.seed = config_.seed;
   state.tokens_seen = tokens_seen();
-  state.global_batch = config_.global_batch;
+  state.global_batch = shape_.rows;
   state.world_size = comm_.size();
   state.loss = report.loss;
   if (!work_.optimizer().config().dynamic_loss_scale) return;
@@ -170,11 +193,21 @@ StepReport TrainingStep::report() {
   stream_.synchronize();
   std::memcpy(&report.scalars, scalars, sizeof(report.scalars));
   std::memcpy(sums.data(), found, state_.sums.bytes());
-  report.loss = sums.front() / state_.positions();
+  report.loss = sums.front() / state_.divisor(shape_);
   report.auxiliary.assign(sums.begin() + 1, sums.end());
   return report;
 }
 
-double TrainingStep::take_mean_loss() { return loss_mean_.take(stream_) / state_.positions(); }
+double TrainingStep::take_mean_loss() {
+  const double per_step =
+      static_cast<double>(summed_positions_) / static_cast<double>(std::max<std::int64_t>(1, summed_steps_));
+  summed_positions_ = summed_steps_ = 0;
+  return loss_mean_.take(stream_) / (state_.batch.weights.given() ? 1 : per_step);
+}
+
+std::int64_t TrainingStep::first_row_of(const StepShape& shape) const {
+  const Batching batching = divide_batch(shape, config_.parallel, comm_.size());
+  return batching.group_of(comm_.rank()) * batching.per_rank;
+}
 
 }  // namespace longstride

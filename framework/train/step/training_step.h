@@ -49,12 +49,15 @@ class TrainingStep {
   void start(const FirstWeights& weights = {});
   CheckpointState resume(const std::string& run);
 
-  // One step on this rank's rows of the global batch, in TrainingState::layout(). Reads the rows before it returns; on
-  // a GPU the step itself may still be running.
+  // One step on this rank's rows of the global batch, in TrainingState::layout_of(shape_at(step())). Reads the rows
+  // before it returns; on a GPU the step itself may still be running.
   void run(const std::uint8_t* rows, StepTimer* timer = nullptr);
   std::int64_t step() const { return step_; }  // steps taken
   StepReport report();                         // waits for the last step
-  std::int64_t tokens_seen() const { return step_ * config_.global_batch * model_.context(); }
+  std::int64_t tokens_seen() const { return positions_before(config_, step_, model_.context()); }
+  // The rows of a 0-based step, and this rank's part of them.
+  StepShape shape_at(std::int64_t step) const { return longstride::shape_at(config_, step, model_.context()); }
+  std::int64_t first_row_of(const StepShape& shape) const;
   // Mean nats per byte of the steps since the last call, or since the process began. Waits for the last step.
   double take_mean_loss();
   // Everything in a checkpoint's state except the recipe.
@@ -102,8 +105,10 @@ class TrainingStep {
   Context ctx_;
   const std::vector<FlatRange> owned_;  // ranges that this rank's optimizer updates
   std::int64_t step_ = 0;
-  std::int64_t sequences_ = 1;  // per row of the batch, at this stage
-  bool warm_ = false;           // whether a step of this stage has run kernel by kernel
+  const Stage* stage_ = nullptr;                          // of the last step
+  StepShape shape_;                                       // likewise
+  std::int64_t summed_positions_ = 0, summed_steps_ = 0;  // since take_mean_loss()
+  bool warm_ = false;                                     // whether a step of this stage has run kernel by kernel
   const int exceptions_;
 };
 
