@@ -35,11 +35,11 @@ struct ParallelConfig {
 // it reads rows of `context` positions.
 struct Stage {
   std::int64_t until = 0;
-  std::int64_t context = 0;          // of a sequence; divides the full context unless the stage has its own batch
-  double lr = 0;                     // in place of TrainConfig::lr; 0: that
-  std::int64_t global_batch = 0;     // in place of TrainConfig's; 0: that
-  std::int64_t micro_batch = 0;      // likewise
-  std::vector<std::int64_t> window;  // of attention, in place of the model's: of every layer, or one; empty: that
+  std::int64_t context = 0;               // of a sequence; divides the full context unless the stage has its own batch
+  double lr = 0;                          // in place of TrainConfig::lr; 0: that
+  std::int64_t global_batch = 0;          // in place of TrainConfig's; 0: that
+  std::int64_t micro_batch = 0;           // likewise
+  std::vector<std::int64_t> window = {};  // of attention, in place of the model's: of every layer, or one; empty: that
 };
 
 struct TrainConfig {

@@ -192,8 +192,8 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   };
   line("recipe", recipe.name);
   line("parameters", fmt::format("{} ({:.1f} M)", c.parameters, static_cast<double>(c.parameters) / 1e6));
-  if (recipe.reproduces.table > 0)
-    line("reproduces", fmt::format("table {}, {}: {} bits per byte", recipe.reproduces.table, recipe.reproduces.row,
+  if (recipe.reproduces.given())
+    line("reproduces", fmt::format("{}, {}: {} bits per byte", recipe.reproduces.where(), recipe.reproduces.row,
                                    recipe.reproduces.bits_per_byte));
   line("batch",
        fmt::format(

@@ -13,11 +13,15 @@ namespace longstride {
 
 // The published figure a recipe is meant to reproduce.
 struct Reproduces {
-  int table = 0;  // 0: none
-  std::string row;
+  int table = 0;      // of the Sparse Transformer's paper; 0: of none
+  std::string paper;  // another one; empty: of none
+  std::string row;    // of the table, or of the paper's results
   double bits_per_byte = 0;
   double parameters = 0;          // published parameter count, e.g. 94.9e6; 0: not published
   double time_per_iteration = 0;  // table 2, seconds on the paper's hardware; 0: not published
+
+  bool given() const { return table > 0 || !paper.empty(); }
+  std::string where() const { return table > 0 ? "table " + std::to_string(table) : paper; }
 };
 
 struct Recipe {

@@ -182,11 +182,21 @@ void check_name(RecipeChecker& check, const std::string& name) {
                  shown(name));
 }
 
+void check_reproduces(RecipeChecker& check, const Reproduces& r) {
+  if (!check.sets("reproduces.row") || !check.none_in({"reproduces"})) return;
+  if ((r.table > 0) == !r.paper.empty())
+    check.refuse("reproduces",
+                 "reproduces has {} table and paper, but must have one of them: a table of the Sparse Transformer's "
+                 "paper, or the name of another paper",
+                 r.table > 0 ? "both" : "neither");
+}
+
 }  // namespace
 
 void check_recipe(const Setting& root, Recipe& recipe, RecipeMistakes& mistakes) {
   RecipeChecker check(root, mistakes);
   check_name(check, recipe.name);
+  check_reproduces(check, recipe.reproduces);
   fill_from_data(check, recipe);
   fill_from_optimizer(check, recipe.train);
   recipe.model->check(check, recipe.train.parallel.sequence_ranks);

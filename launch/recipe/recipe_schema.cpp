@@ -119,7 +119,8 @@ void visit_parallel(SettingsVisitor& v, ParallelConfig& c) {
 }
 
 void visit_reproduces(SettingsVisitor& v, Reproduces& c) {
-  v.field("table", c.table, Need::required, Range{1, 5, false, true, "one of the paper's tables, 1 to 4"});
+  v.field("table", c.table, Need::optional, Range{0, 5, false, true, "one of the paper's tables, 1 to 4"});
+  v.field("paper", c.paper, Need::optional);
   v.field("row", c.row, Need::required);
   v.field("bits_per_byte", c.bits_per_byte, Need::required, ranges::positive_real);
   v.field("parameters", c.parameters, Need::optional, ranges::not_negative_real);
@@ -130,7 +131,7 @@ void visit_reproduces(SettingsVisitor& v, Reproduces& c) {
 
 void visit_recipe(SettingsVisitor& v, Recipe& r) {
   v.field("name", r.name, Need::required);
-  v.section("reproduces", Need::optional, r.reproduces.table > 0, [&] { visit_reproduces(v, r.reproduces); });
+  v.section("reproduces", Need::optional, r.reproduces.given(), [&] { visit_reproduces(v, r.reproduces); });
   v.reasons("unpublished", r.unpublished);
   v.section("data", Need::required, true, [&] { visit_data(v, r.data); });
   v.section("model", Need::required, true, [&] { visit_model(v, r.model); });

@@ -177,9 +177,10 @@ std::string Report::scores() const {
                         thousands(e.step), html_text(e.split), html_text(fs::path(e.data).filename().string()),
                         e.min_context > 0 ? thousands(e.min_context) : "", thousands(e.bytes), e.bits_per_byte);
   std::string out;
-  if (recipe_.reproduces.table > 0)
-    out += fmt::format("<p>The paper's figure, table {}, {}: <b>{}</b> bits per byte.</p>\n", recipe_.reproduces.table,
-                       html_text(recipe_.reproduces.row), recipe_.reproduces.bits_per_byte);
+  if (recipe_.reproduces.given())
+    out += fmt::format("<p>The paper's figure, {}, {}: <b>{}</b> bits per byte.</p>\n",
+                       html_text(recipe_.reproduces.where()), html_text(recipe_.reproduces.row),
+                       recipe_.reproduces.bits_per_byte);
   if (rows.empty()) return out;
   return out +
          "<div class=\"wide\"><table><tr><th>step</th><th>split</th><th>data</th><th>minimum context</th><th>bytes</th>"

@@ -73,6 +73,7 @@ std::vector<std::string> toy_overrides(const Recipe& r) {
   out.insert(out.end(),
              {set("train.lr", 3e-3), set("train.warmup", 10), set("train.beta2", 0.99), set("train.log_every", 5),
               set("train.checkpoint_every", 0), set("train.evaluate_windows", 4), set("train.micro_batch", 0)});
+  if (!r.train.stages.empty()) out.push_back(set("train.stages", "[]"));
   if (!stream) {
     out.push_back(set("train.steps", 60));
     out.push_back(set("train.global_batch", cifar ? 2 : 1));

@@ -184,6 +184,9 @@ const Edit edits[] = {
      "r.yaml:2: unpublished names 'train.rl', which this recipe does not set; name a key such as train.lr"},
     {"name: small", "name: small\nunpublished: {train.lr: [why]}",
      "r.yaml:2: unpublished 'train.lr' is a list, but must be a sentence that says why the value was chosen"},
+    {"name: small", "name: small\nreproduces: {row: x, bits_per_byte: 1}",
+     "r.yaml:2: reproduces has neither table and paper, but must have one of them: a table of the Sparse Transformer's "
+     "paper, or the name of another paper"},
     {"name: small", "name: small\nreproduces: {table: 5, row: x, bits_per_byte: 1}",
      "r.yaml:2: reproduces.table is 5, but must be one of the paper's tables, 1 to 4"},
     {"name: small", "base: [a]\nname: small", "r.yaml:1: base is a list, but must be the file of another recipe"},

@@ -7,7 +7,8 @@
 #include <map>
 
 #include "framework/models/decoder/config.h"
-#include "framework/train/step/memory_plan.h"
+#include "framework/train/step/recompute_choice.h"
+#include "framework/train/step/training_step.h"
 #include "launch/recipe/recipe.h"
 
 namespace longstride {
@@ -27,8 +28,24 @@ std::string short_name(const std::string& path) {
   return fs::path(path).parent_path().filename().string() + "/" + fs::path(path).stem().string();
 }
 
+// Of attention with a distance term.
+std::int64_t parameters_of_distances(const DecoderConfig& m) {
+  const std::int64_t d = m.width, inner = m.inner_width();
+  const std::int64_t linear = m.attention_bias ? 1 : 0, norms = 4 * d;
+  std::int64_t layer = norms + 4 * d * d + linear * 4 * d + 2 * inner * d + inner + d;
+  std::int64_t shared = 0;
+  if (m.distance.table == DistanceTable::sinusoid) layer += d * d;
+  if (m.distance.biases == BiasSharing::layer) layer += 2 * d;
+  if (m.distance.biases == BiasSharing::model) shared += 2 * d;
+  if (m.norm == NormOrder::pre) shared += 2 * d;
+  if (!m.tied_output) shared += m.vocabulary * d;
+  if (m.output_bias) shared += m.vocabulary;
+  return m.vocabulary * d + d + m.layers * layer + shared;
+}
+
 // The formula, independent of the model's code.
 std::int64_t parameters_by_formula(const DecoderConfig& m) {
+  if (m.distance.given) return parameters_of_distances(m);
   const std::int64_t d = m.width, inner = m.inner_width(), rows = 2 * m.heads * m.key_size() + d;
   const std::int64_t layer = 4 * d + (rows * d + rows) + (d * d + d) + (inner * d + inner) + (d * inner + d);
   std::int64_t positions = m.geometry.rows + m.geometry.columns + m.geometry.channels;
@@ -44,11 +61,11 @@ TEST(RecipeFiles, EveryRecipeHasTheParametersOfTheFormulaAndOfThePaper) {
     const Recipe recipe = read_recipe(path);
     const auto count = recipe.model->make_model()->parameters().count();
     EXPECT_EQ(count, parameters_by_formula(dynamic_cast<const DecoderConfig&>(*recipe.model)));
-    if (recipe.reproduces.table == 0) continue;
+    if (!recipe.reproduces.given()) continue;
     EXPECT_NEAR(static_cast<double>(count) / recipe.reproduces.parameters, 1.0, 0.01);
     ++published;
   }
-  EXPECT_GE(published, 14);
+  EXPECT_GE(published, 18);
 }
 
 TEST(RecipeFiles, ThePapersModelsHaveTheseParametersExactly) {
@@ -79,6 +96,76 @@ TEST(RecipeFiles, EveryResolvedRecipeParsesToItself) {
     const Recipe recipe = read_recipe(path);
     EXPECT_EQ(parse_recipe(recipe.resolved, path).resolved, recipe.resolved) << path;
   }
+}
+
+std::string shown(const std::vector<std::string>& parts) {
+  std::string out;
+  for (const std::string& part : parts) out += (out.empty() ? "" : ", ") + part;
+  return "[" + out + "]";
+}
+
+// Every stage, with its share of a short context and few steps.
+std::string toy_stages(const Recipe& recipe, std::int64_t context) {
+  std::vector<std::string> stages;
+  for (const Stage& stage : recipe.train.stages) {
+    const std::int64_t cut = std::max<std::int64_t>(1, recipe.data.context / stage.context);
+    stages.push_back("{until: " + std::to_string(2 * (stages.size() + 1)) +
+                     ", context: " + std::to_string(std::max<std::int64_t>(1, context / cut)) + ", lr: " +
+                     (stage.lr > 0 ? "1e-3" : "0") + ", global_batch: " + (stage.global_batch > 0 ? "6" : "0") +
+                     ", window: " + (stage.window.empty() ? "[]" : std::to_string(4 + stages.size())) + "}");
+  }
+  return shown(stages);
+}
+
+// What an H200 has, in bytes.
+constexpr std::int64_t gpu_memory = std::int64_t{139} << 30;
+
+TEST(SurveyRecipes, FitAGpu) {
+  for (const std::string& path : recipe_files()) {
+    if (path.find("/survey/") == std::string::npos) continue;
+    SCOPED_TRACE(path);
+    const Recipe recipe = read_recipe(path);
+    const auto choice = choose_recompute(*recipe.model, recipe.train, 1, Device::cuda, {gpu_memory, "an H200"});
+    ASSERT_TRUE(choice);
+    const MemoryPlan plan = plan_memory(*choice->policy.config->make_model(), recipe.train, 1, Device::cuda);
+    EXPECT_LE(plan.block(), gpu_memory) << choice->text;
+  }
+}
+
+// At toy size, through all stages: the losses stay those of a model that learns.
+TEST(SurveyRecipes, Train) {
+  int trained = 0;
+  for (const std::string& path : recipe_files()) {
+    if (path.find("/survey/") == std::string::npos) continue;
+    SCOPED_TRACE(path);
+    const Recipe published = read_recipe(path);
+    std::vector<std::string> overrides = published.model->toy_overrides();
+    for (const char* set : {"data.context=64", "train.steps=14", "train.warmup=2", "train.lr=2e-3",
+                            "train.global_batch=3", "train.micro_batch=0", "model.recompute=none"})
+      overrides.push_back(set);
+    overrides.push_back("train.stages=" + toy_stages(published, 64));
+    const Recipe recipe = read_recipe(path, overrides);
+    const auto model = recipe.model->make_model();
+    const auto comm = make_single_communicator();
+    TrainingStep step(*model, recipe.train, *comm, Device::cpu);
+    step.start();
+    double first = 0;
+    while (step.step() < recipe.train.steps) {
+      const StepShape shape = step.shape_at(step.step());
+      std::vector<std::byte> block(step.state().most_batch_bytes());
+      const Batch batch = step.state().layout_of(shape).at(block.data());
+      std::vector<std::uint8_t> text(static_cast<std::size_t>(shape.context));
+      for (std::int64_t r = 0; r < shape.rows; ++r) {
+        for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<std::uint8_t>("abcdefg "[(i + r) % 8]);
+        write_row(batch, r, text.data(), ' ', step.step() % 4 == 0);
+      }
+      step.run(reinterpret_cast<const std::uint8_t*>(block.data()));
+      if (step.step() == 1) first = step.report().loss;
+    }
+    EXPECT_LT(step.report().loss, 0.9 * first);
+    ++trained;
+  }
+  EXPECT_GE(trained, 8);
 }
 
 struct Row {

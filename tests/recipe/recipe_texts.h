@@ -75,7 +75,10 @@ model:
 train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
 )";
 
-inline constexpr const char* full_distance_recipe = R"(name: full
+inline constexpr const char *full_distance_recipe = R"(name: full
+reproduces: {paper: "A (B 2020)",
+                            row : "c", bits_per_byte : 1.5
+}
 data: {kind: bytes, path: x.h5, context: 64, order: streams}
 model:
   kind: decoder
@@ -98,11 +101,13 @@ model:
     dropout: 0.1
     table_dropout: 0
     span: {longest: 50, ramp: 20, initial: 0.5, loss: 1e-6}
-  memory: {length: 64, start: zeros}
+  memory: {length: 64, start: zeros, compressed: 32, rate: 2, compress: dilated, reconstruction: 0.5}
 train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
 )";
 
-inline const DecoderConfig& decoder(const Recipe& recipe) { return dynamic_cast<const DecoderConfig&>(*recipe.model); }
+inline const DecoderConfig& decoder(const Recipe& recipe) {
+  return dynamic_cast<const DecoderConfig&>(*recipe.model);
+}
 
 // The allowed `parts`, as messages list them.
 inline std::string allowed_parts() {

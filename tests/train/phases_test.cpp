@@ -1,6 +1,7 @@
 // Stages with batches, windows and learning rates of their own, as the phases of Longformer's training have them.
 #include <cmath>
 
+#include "framework/models/decoder/distance_decoder.h"
 #include "tests/support/distance_toys.h"
 #include "tests/support/stream_run.h"
 #include "tests/support/temporary_directory.h"
@@ -34,8 +35,8 @@ TrainConfig phased() {
 }
 
 // The rows of a step follow from its number.
-struct Run {
-  Run(const TrainConfig& settings, const DistanceToy& config)
+struct PhasedRun {
+  PhasedRun(const TrainConfig& settings, const DistanceToy& config)
       : train(settings), model(config), comm(make_single_communicator()), step(model, train, *comm, Device::cpu) {}
 
   void go(std::int64_t steps) {
@@ -83,15 +84,15 @@ TEST(Phases, TrainAsARunWithTheSameSettingsDoes) {
   plain.lr = 4e-3;
   DistanceToy narrow = toy(10);
   narrow.distance.window = {2};
-  Run in_phase(phased(), toy()), alone(plain, narrow);
-  for (Run* run : {&in_phase, &alone}) {
+  PhasedRun in_phase(phased(), toy()), alone(plain, narrow);
+  for (PhasedRun* run : {&in_phase, &alone}) {
     run->step.start();
     run->go(2);
   }
   EXPECT_TRUE(in_phase.bits() == alone.bits());
   EXPECT_EQ(in_phase.step.report().loss, alone.step.report().loss);
   EXPECT_EQ(in_phase.step.tokens_seen(), alone.step.tokens_seen());
-  for (Run* run : {&in_phase, &alone}) run->go(1);
+  for (PhasedRun* run : {&in_phase, &alone}) run->go(1);
   EXPECT_FALSE(in_phase.bits() == alone.bits()) << "the second phase is like the first";
 }
 
@@ -101,16 +102,16 @@ TEST(Phases, SetWindowsUntilTheyEnd) {
   windows.stages = {{2, 48, 0, 0, 0, {3}}};
   DistanceToy narrow = toy();
   narrow.distance.window = {3};
-  Run staged(windows, toy()), always(train_config(3), narrow), after(train_config(3), toy());
+  PhasedRun staged(windows, toy()), always(train_config(3), narrow), after(train_config(3), toy());
   const testing::TemporaryDirectory directory;
-  for (Run* run : {&staged, &always}) {
+  for (PhasedRun* run : {&staged, &always}) {
     run->step.start();
     run->go(2);
   }
   EXPECT_TRUE(staged.bits() == always.bits());
   staged.save(directory.path());
   after.step.resume(directory.path());
-  for (Run* run : {&staged, &always, &after}) run->go(1);
+  for (PhasedRun* run : {&staged, &always, &after}) run->go(1);
   EXPECT_TRUE(staged.bits() == after.bits());
   EXPECT_FALSE(staged.bits() == always.bits());
 }
@@ -120,7 +121,7 @@ TEST(Phases, DivideLossesByTheirOwnPositions) {
   TrainConfig c = phased();
   c.lr = still;
   for (Stage& stage : c.stages) stage.lr = still;
-  Run run(c, toy());
+  PhasedRun run(c, toy());
   run.step.start();
   for (int step = 0; step < 8; ++step) {
     run.go(1);
@@ -130,12 +131,12 @@ TEST(Phases, DivideLossesByTheirOwnPositions) {
 }
 
 TEST(Phases, AResumedRunEndsInTheSameBits) {
-  Run straight(phased(), toy());
+  PhasedRun straight(phased(), toy());
   straight.step.start();
   straight.go(8);
   for (const std::int64_t at : {1, 2, 3, 5, 6, 7}) {
     const testing::TemporaryDirectory directory;
-    Run first(phased(), toy()), second(phased(), toy());
+    PhasedRun first(phased(), toy()), second(phased(), toy());
     first.step.start();
     first.go(at);
     first.save(directory.path());
@@ -147,7 +148,7 @@ TEST(Phases, AResumedRunEndsInTheSameBits) {
 
 TEST(Phases, TakeExactlyTheMemoryOfTheLargest) {
   for (const DistanceToy& config : Toys<DistanceToy>::recompute_policies(toy())) {
-    Run run(phased(), config);
+    PhasedRun run(phased(), config);
     run.step.start();
     run.go(7);
     run.step.report();

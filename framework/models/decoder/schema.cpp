@@ -263,7 +263,13 @@ std::vector<std::string> DecoderConfig::toy_overrides() const {
         std::pair("output_dropout", output_dropout), std::pair("distance.dropout", distance.dropout),
         std::pair("distance.table_dropout", distance.table_dropout)})
     if (p > 0) out.push_back(set(key, 0.0));
-  if (geometry.rows > 0 || distance.given) return out;
+  if (distance.given) {
+    if (!distance.window.empty()) out.push_back(set("distance.window", 32));
+    if (distance.dilation.size() > 1) out.push_back(set("distance.dilation", 2));
+    if (memory.length > 0) out.push_back(set("memory.length", std::min<std::int64_t>(memory.length, 64)));
+    return out;
+  }
+  if (geometry.rows > 0) return out;
   out.push_back(set("attention.stride", attention.stride / 4));
   if (!attention.summary.empty()) out.push_back(set("attention.summary", 8));
   return out;

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Draws docs/figures/attends_*.svg: what each position of a row's window attends to, for the page "Which model?".
+
+    python3 docs/figures/attends.py
+
+Columns are keys, from the oldest on; rows are queries. The window's own keys are on the right, and what the row remembers
+on their left.
+"""
+import pathlib
+
+SIZE, STEP = 6, 7
+STYLE = (".past{fill:#8a94a6;fill-opacity:.22}.seen{fill:#3f78d6}.faint{fill:#3f78d6;fill-opacity:.5}.self{fill:#1b3a8a}"
+         "text{fill:#7a8496}@media (prefers-color-scheme: dark){.seen,.faint{fill:#6ea2f5}.self{fill:#c4d8ff}}")
+
+
+def cell(x, y):
+    return f"M{x} {y}h{SIZE}v{SIZE}h-{SIZE}z"
+
+
+def picture(name, queries, buffers, kind_of):
+    """kind_of(query, distance) is "seen", "faint" or None, for keys at least one position back."""
+    paths = {"past": "", "seen": "", "faint": "", "self": ""}
+    texts, left, first = "", 10, -sum(count for _, count in buffers[:-1])
+    for label, count in buffers:
+        texts += f'<text x="{left}" y="20">{label}</text>\n'
+        for column in range(count):
+            key = first + column
+            for query in range(queries):
+                if key > query:
+                    continue
+                kind = "self" if key == query else kind_of(query, query - key) or "past"
+                paths[kind] += cell(left + STEP * column, 30 + STEP * query)
+        left, first = left + STEP * count + 12, first + count
+    width, height = left + 4, 30 + STEP * queries + 8
+    body = "".join(f'<path class="{kind}" d="{d}"/>\n' for kind, d in paths.items() if d)
+    text = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            f'font-family="sans-serif" font-size="13">\n<style>{STYLE}</style>\n{texts}{body}</svg>\n')
+    (pathlib.Path(__file__).parent / f"attends_{name}.svg").write_text(text)
+
+
+def fixed(query, distance, stride=6, summary=2):
+    key = query - distance
+    return "seen" if key // stride == query // stride or key % stride >= stride - summary else None
+
+
+def dilated(_, distance, window=6, step=3):
+    near = distance < window
+    far = distance % step == 0 and distance // step < window
+    return "seen" if near else "faint" if far else None
+
+
+def main():
+    picture("sparse", 24, [("window", 24)], fixed)
+    picture("transformer_xl", 12, [("memory", 12), ("window", 12)], lambda query, distance: "seen")
+    picture("adaptive_span", 12, [("memory", 24), ("window", 12)],
+            lambda query, distance: "seen" if distance <= 7 else "faint" if distance <= 10 else None)
+    picture("compressive", 12, [("compressed", 8), ("memory", 12), ("window", 12)], lambda query, distance: "seen")
+    picture("longformer", 24, [("window", 24)], dilated)
+
+
+if __name__ == "__main__":
+    main()
