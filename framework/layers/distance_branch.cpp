@@ -13,6 +13,21 @@ namespace longstride {
 using kernels::QueryKeyArgs;
 using kernels::QueryKeyBackwardArgs;
 
+namespace {
+
+// Calls f with two tensors (batch, rows, ...) as they are, or with those rows of every sequence that are read.
+template <class F>
+void each_read(const Tensor& a, const Tensor& b, std::int64_t unread, F&& f) {
+  if (unread == 0) return f(a, b);
+  const auto read = [&](const Tensor& t, std::int64_t sequence) {
+    const std::int64_t rows = t.size(1);
+    return t.slice(0, sequence, sequence + 1).reshape({rows, t.size(2)}).slice(0, unread, rows);
+  };
+  for (std::int64_t s = 0; s < a.size(0); ++s) f(read(a, s), read(b, s));
+}
+
+}  // namespace
+
 DistanceBranch::DistanceBranch(ParameterSet& parameters, StateSet& states, const std::string& name,
                                const DistanceBranchConfig& config, const SharedDistance& shared,
                                std::shared_ptr<const RememberedPositions> remembered,
@@ -59,6 +74,13 @@ void DistanceBranch::forward_again(Context& ctx, const Tensor& normed, const Ten
   forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
 }
 
+std::int64_t DistanceBranch::unread_rows(const Context& ctx, const Projected& projected) const {
+  if (memory_.rows() == 0 || ctx.device != Device::cpu || ctx.planning()) return 0;
+  kernels::DistanceScores s = visible(queries(projected.q), keys(projected.kv));
+  add_span(s);
+  return s.unread_keys();
+}
+
 // One product for the segment's queries, one for the keys and values of all positions.
 DistanceBranch::Projected DistanceBranch::project(Context& ctx, const Tensor& segment, const Tensor& joined,
                                                   Scratch& scratch, Tape* tape) const {
@@ -72,7 +94,9 @@ DistanceBranch::Projected DistanceBranch::project(Context& ctx, const Tensor& se
   const Projected made = {scratch.tensor({batch, segment.size(1), width}, ctx.compute, tape),
                           scratch.tensor({batch, joined.size(1), all - width}, ctx.compute, tape)};
   ops::linear(ctx, segment, weight.slice(0, 0, width), bias_of(bias, 0, width), made.q);
-  ops::linear(ctx, joined, weight.slice(0, width, all), bias_of(bias, width, all), made.kv);
+  each_read(joined, made.kv, unread_rows(ctx, made), [&](const Tensor& x, const Tensor& y) {
+    ops::linear(ctx, x, weight.slice(0, width, all), bias_of(bias, width, all), y);
+  });
   return made;
 }
 
@@ -85,16 +109,24 @@ DistanceBranch::Projected DistanceBranch::transform(Context& ctx, const Projecte
                           scratch.tensor({batch, in.kv.size(1), query_width()}, ctx.compute, tape)};
   ops::run(ctx, QueryKeyArgs{
                     .transform = config_.transform, .x = queries(in.q), .y = queries(made.q), .first = memory_.rows()});
-  ops::run(ctx, QueryKeyArgs{.transform = config_.transform, .x = keys(in.kv), .y = keys(made.kv)});
+  const std::int64_t unread = unread_rows(ctx, in), all = in.kv.size(1);
+  ops::run(ctx, QueryKeyArgs{.transform = config_.transform,
+                             .x = keys(in.kv.slice(1, unread, all)),
+                             .y = keys(made.kv.slice(1, unread, all)),
+                             .first = unread});
   return made;
 }
 
 void DistanceBranch::transform_back(Context& ctx, const Projected& in, const Projected& gradients) const {
   if (!config_.transform.any()) return;
-  const Tensor dq = queries(gradients.q), dk = keys(gradients.kv);
+  const std::int64_t unread = unread_rows(ctx, in), all = in.kv.size(1);
+  const Tensor dq = queries(gradients.q), dk = keys(gradients.kv.slice(1, unread, all));
   ops::run(ctx, QueryKeyBackwardArgs{
                     .transform = config_.transform, .dy = dq, .x = queries(in.q), .dx = dq, .first = memory_.rows()});
-  ops::run(ctx, QueryKeyBackwardArgs{.transform = config_.transform, .dy = dk, .x = keys(in.kv), .dx = dk});
+  ops::run(
+      ctx,
+      QueryKeyBackwardArgs{
+          .transform = config_.transform, .dy = dk, .x = keys(in.kv.slice(1, unread, all)), .dx = dk, .first = unread});
 }
 
 kernels::DistanceScores DistanceBranch::visible(const Tensor& q, const Tensor& k) const {
@@ -108,6 +140,13 @@ kernels::DistanceScores DistanceBranch::visible(const Tensor& q, const Tensor& k
   return s;
 }
 
+void DistanceBranch::add_span(kernels::DistanceScores& scores) const {
+  if (span_ == nullptr) return;
+  scores.span = span_->master;
+  scores.longest_span = static_cast<double>(config_.distance.span.longest);
+  scores.ramp = static_cast<double>(config_.distance.span.ramp);
+}
+
 std::int64_t DistanceBranch::pairs(const Tensor& q, const Tensor& k) const { return visible(q, k).pairs(); }
 
 kernels::DistanceScores DistanceBranch::scores(const Context& ctx, const Saved& in, const Tensor& first_key) const {
@@ -116,11 +155,7 @@ kernels::DistanceScores DistanceBranch::scores(const Context& ctx, const Saved& 
   s.table = in.table;
   s.content_bias = term_.content_bias();
   s.position_bias = term_.position_bias();
-  if (span_ != nullptr) {
-    s.span = span_->master;
-    s.longest_span = static_cast<double>(c.span.longest);
-    s.ramp = static_cast<double>(c.span.ramp);
-  }
+  add_span(s);
   s.first_key = first_key;
   s.scale = 1 / std::sqrt(static_cast<double>(config_.shape.key_size));
   if (ctx.step != nullptr)
@@ -305,7 +340,9 @@ void DistanceBranch::backward_projections(Context& ctx, const Tensor& segment, c
   if (rows == 0) return query_key_value_.gradients(ctx, segment, dqkv, dsegment);
   const Tensor weight = query_key_value_.weight().gradient, bias = query_key_value_.bias_gradient();
   ops::linear_backward_weight(ctx, dq, segment, weight.slice(0, 0, width), bias_of(bias, 0, width));
-  ops::linear_backward_weight(ctx, gradients.kv, joined, weight.slice(0, width, all), bias_of(bias, width, all));
+  each_read(gradients.kv, joined, unread_rows(ctx, gradients), [&](const Tensor& dy, const Tensor& x) {
+    ops::linear_backward_weight(ctx, dy, x, weight.slice(0, width, all), bias_of(bias, width, all));
+  });
   ops::run(ctx, kernels::CopyRowsArgs{gradients.kv.slice(1, rows, rows + positions), dqkv.slice(-1, width, all)});
   ops::linear_backward_input(ctx, dqkv, query_key_value_.weight().value, dsegment);
 }

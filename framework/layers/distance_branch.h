@@ -92,6 +92,9 @@ class DistanceBranch : public Branch {
   };
   Attended forward_with(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape, Tape* kept_on,
                         Attended known) const;
+  // Rows at the beginning of the memory that no head looks back to: they are neither projected nor have a gradient.
+  // Counted on the CPU; on a GPU spans are in its own memory, and all rows are projected.
+  std::int64_t unread_rows(const Context& ctx, const Projected& projected) const;
   Projected project(Context& ctx, const Tensor& segment, const Tensor& joined, Scratch& scratch, Tape* tape) const;
   Projected transform(Context& ctx, const Projected& in, Scratch& scratch, Tape* tape) const;
   void transform_back(Context& ctx, const Projected& in, const Projected& gradients) const;
@@ -115,6 +118,7 @@ class DistanceBranch : public Branch {
   }
   // Which pairs are allowed, without values.
   kernels::DistanceScores visible(const Tensor& q, const Tensor& k) const;
+  void add_span(kernels::DistanceScores& scores) const;
   kernels::DistanceScores scores(const Context& ctx, const Saved& in, const Tensor& first_key) const;
   Tensor keys(const Tensor& kv) const;    // (batch, n, heads, key size)
   Tensor values(const Tensor& kv) const;  // (batch, n, heads, value size)

@@ -85,6 +85,27 @@ std::int64_t DistanceScores::pairs() const {
   return total;
 }
 
+std::int64_t DistanceScores::unread_keys() const {
+  const auto n_q = static_cast<std::int32_t>(q.size(1)), n_k = static_cast<std::int32_t>(k.size(1));
+  std::int64_t farthest = 0;
+  const auto read = [&](std::int64_t h, const auto& weights) {
+    const std::int32_t step = dilation.empty() ? 1 : dilation[static_cast<std::size_t>(h)];
+    const Reach reach = reach_of(n_k, static_cast<std::int32_t>(window), self, step, weights);
+    farthest = std::max(farthest, std::int64_t{reach.end - 1} * step);
+  };
+  for (std::int64_t h = 0; h < q.size(2); ++h) {
+    if (!span.given()) {
+      read(h, Ramp<float>());
+      continue;
+    }
+    with_float_type(span.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      read(h, Ramp<T>(span.as<const T>()[h], static_cast<T>(longest_span), static_cast<T>(ramp)));
+    });
+  }
+  return std::clamp<std::int64_t>(n_k - n_q - farthest, 0, n_k - n_q);
+}
+
 void DistanceAttentionArgs::check(Device device) const { check_values(device, scores, v, o, lse); }
 
 void DistanceAttentionBackwardArgs::check(Device device) const {

@@ -4,13 +4,14 @@
 // queries' own rows is memory. With dist = p_i - j,
 //
 //   score(i, j) = scale [(q_i + u_h) . k_j + (q_i + v_h) . T_h[min(dist, distances - 1)]]
-//   weight(dist) = clamp((ramp + span_h longest_span - dist) / ramp, 0, 1), or 1 without a span
+//   weight(dist) = min((ramp + span_h longest_span - dist) / ramp, 1), 0 if that is below 1/1024; 1 without a span
 //   P_ij = weight exp(score) / sum_j weight exp(score),     lse_i = log sum_j weight exp(score)
 //   o_i = sum_j P_ij K_ij / (1 - p) v_j,                     K_ij = 1 with probability 1 - p
 //
 // over the keys j = p_i - m dilation_h >= first_key, for m = 0, 1, ... (from 1 without `self`), fewer than `window` and
-// only where the weight is not 0. Multiplying probabilities by the weight and renormalising them is the same. A row
-// without a key gets o = 0, lse = -infinity and no gradient.
+// only where the weight is not 0. (A row whose only keys were at the very end of a ramp would divide by their weight,
+// and its span's gradient would be rounding noise divided by it.) Multiplying probabilities by the weight and
+// renormalising them is the same. A row without a key gets o = 0, lse = -infinity and no gradient.
 //
 // Gradients, with dP = dO V^T K / (1 - p), D_i = dO_i . o_i and dS = P (dP - D):
 //
@@ -70,6 +71,9 @@ struct DistanceScores {
   void check(Device device) const;
   // Pairs (i, j) of all heads of one sequence, as if no key were hidden by first_key or a span.
   std::int64_t pairs() const;
+  // Rows at the beginning of k that no query reads, whatever first_key hides. The span, if given, is read: it must be
+  // in host memory.
+  std::int64_t unread_keys() const;
 };
 
 struct DistanceAttentionArgs {

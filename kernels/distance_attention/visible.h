@@ -41,8 +41,9 @@ struct Reach {
 // The weight of a distance (distance_attention.h), in the arithmetic of T.
 template <class T>
 struct Ramp {
-  T end = 0;    // the smallest distance with weight 0
-  T slope = 0;  // 1 / ramp; 0: every weight is 1
+  static constexpr T smallest = T(1) / 1024;  // lower weights are 0
+  T end = 0;                                  // where the ramp reaches 0
+  T slope = 0;                                // 1 / ramp; 0: every weight is 1
 
   Ramp() = default;
   LONGSTRIDE_HOST_DEVICE Ramp(T span, T longest_span, T ramp) : end(ramp + span * longest_span), slope(1 / ramp) {}
@@ -50,12 +51,12 @@ struct Ramp {
   LONGSTRIDE_HOST_DEVICE T weight(std::int32_t distance) const {
     if (slope == 0) return 1;
     const T w = (end - static_cast<T>(distance)) * slope;
-    return w < 0 ? T(0) : w > 1 ? T(1) : w;
+    return w < smallest ? T(0) : w > 1 ? T(1) : w;
   }
   // Entries of a class with this step up to the first of weight 0, at most `most`.
   LONGSTRIDE_HOST_DEVICE std::int32_t entries(std::int32_t step, std::int32_t most) const {
     if (slope == 0) return most;
-    const T beyond = end / static_cast<T>(step);
+    const T beyond = (end - smallest / slope) / static_cast<T>(step);
     if (!(beyond > 0)) return 0;
     return beyond < static_cast<T>(most) ? static_cast<std::int32_t>(beyond) + 1 : most;
   }

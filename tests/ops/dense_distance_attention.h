@@ -78,7 +78,7 @@ class DenseDistanceAttention {
     if (c_.span.empty()) return 1;
     const T w = (static_cast<T>(c_.ramp + c_.span[at(h)] * c_.longest_span) - static_cast<T>(distance)) /
                 static_cast<T>(c_.ramp);
-    return w < 0 ? T(0) : w > 1 ? T(1) : w;
+    return w < T(1) / 1024 ? T(0) : w > 1 ? T(1) : w;
   }
   T kept(std::int64_t s, std::int64_t h, std::int64_t i, std::int64_t j) const {
     if (c_.p == 0) return 1;

@@ -271,6 +271,64 @@ TEST_P(DistanceAttentionOpTest, HiddenKeysNeitherMatterNorGetAGradient) {
   for (std::size_t i = 0; i < 70 * static_cast<std::size_t>(c.heads * c.size); ++i) ASSERT_EQ(dk[i], 0) << i;
 }
 
+// The only key of a query is at distance 1. At the very end of a ramp it is hidden; where it has a weight, its
+// probability is 1 and the span has no gradient but a rounding error, divided by the weight.
+TEST_P(DistanceAttentionOpTest, AKeyAtTheVeryEndOfARampIsHidden) {
+  for (const double weight : {-0.25, 0.0, 1e-12, 0.9 / 1024, 1.1 / 1024, 0.5}) {
+    DistanceCase c{.name = "", .batch = 1, .n_q = 1, .n_k = 2, .distances = 2, .longest_span = 16, .ramp = 4};
+    c.self = false;
+    c.span = std::vector<double>(2, (4 * weight + 1 - 4) / 16);
+    DistanceOperands x = operands(c);
+    x.dspan = filled({2}, exact(), 0);
+    ops::run(ctx, x.forward(step()));
+    ops::run(ctx, x.backward(step()));
+    const bool hidden = weight * 1024 < 1;
+    for (const double lse : x.lse.found()) EXPECT_EQ(std::isinf(lse), hidden) << weight;
+    const std::vector<double> o = x.o.found(), dspan = x.dspan.found();
+    for (std::size_t i = 0; i < o.size(); ++i) {
+      if (hidden) EXPECT_EQ(o[i], 0) << weight;
+    }
+    for (std::size_t h = 0; h < 2; ++h) {
+      double magnitude = 0;
+      for (std::size_t d = 0; d < 8; ++d) magnitude += std::abs(x.dout.values()[8 * h + d] * x.v.values()[8 * h + d]);
+      const double rounding = 2 * 8 * 2 * half_step_of(exact()) * magnitude;
+      EXPECT_LE(std::abs(dspan[h]), hidden ? 0 : rounding * c.longest_span / c.ramp / weight) << weight;
+    }
+  }
+}
+
+// With the dense computation as the judge: rows are unread exactly if no pair of theirs has a weight.
+TEST_P(DistanceAttentionOpTest, CountsTheKeysThatNoQueryReads) {
+  if (device() == Device::cuda) return;  // spans are in device memory
+  std::vector<DistanceCase> some = cases;
+  some.push_back({.name = "short spans", .n_q = 20, .n_k = 100, .span = {0.3, 0.102}, .longest_span = 100, .ramp = 8});
+  some.push_back({.name = "spans that dilate",
+                  .n_q = 20,
+                  .n_k = 100,
+                  .span = {0.1, 0.1},
+                  .longest_span = 100,
+                  .ramp = 8,
+                  .self = false,
+                  .dilation = {3, 1}});
+  some.push_back({.name = "windows", .n_q = 20, .n_k = 100, .window = 17, .dilation = {1, 3}});
+  some.push_back({.name = "nothing", .n_q = 20, .n_k = 100, .span = {-1, -1}, .longest_span = 100, .ramp = 8});
+  for (const DistanceCase& c : some) {
+    SCOPED_TRACE(c.name);
+    DistanceOperands x = operands(c);
+    const DistanceValues in = x.values();
+    DistanceCase all = c;
+    all.first_key = {};
+    const auto dv = DenseDistanceAttention<double>(all, in, compute()).result().dv;
+    const std::size_t row = static_cast<std::size_t>(c.heads * c.value_size);
+    std::int64_t unread = 0;
+    while (unread < c.n_k - c.n_q &&
+           std::all_of(dv.begin() + static_cast<std::ptrdiff_t>(row) * unread,
+                       dv.begin() + static_cast<std::ptrdiff_t>(row) * (unread + 1), [](double e) { return e == 0; }))
+      ++unread;
+    EXPECT_EQ(x.scores(step()).unread_keys(), unread);
+  }
+}
+
 TEST_P(DistanceAttentionOpTest, TensorsMayBeSlicesOfOne) {
   const DistanceCase c{.name = "", .batch = 2, .n_q = 37, .n_k = 37, .size = 16, .value_size = 16, .distances = 37};
   DistanceOperands x = operands(c);
@@ -325,7 +383,7 @@ class DistanceAttentionGradient : public DistanceAttentionOpTest {};
 INSTANTIATE_TEST_SUITE_P(On, DistanceAttentionGradient, ::testing::Values(Precision{Device::cpu, Dtype::f64}),
                          [](const auto&) { return "cpu_f64"; });
 
-// Spans such that keys lie on both sides of the ramp's ends, a thousandth away from them.
+// Spans such that keys lie on both sides of the ramp's ends, a hundredth of a position away from them.
 TEST_P(DistanceAttentionGradient, AgreesWithFiniteDifferences) {
   std::vector<DistanceCase> some;
   some.push_back({.name = "bias and table",
@@ -344,7 +402,7 @@ TEST_P(DistanceAttentionGradient, AgreesWithFiniteDifferences) {
                   .size = 4,
                   .value_size = 3,
                   .distances = 14,
-                  .span = {0.5001, 0.2999},
+                  .span = {0.5011, 0.2989},
                   .longest_span = 10,
                   .ramp = 3,
                   .self = false,

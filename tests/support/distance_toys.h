@@ -80,6 +80,22 @@ inline DistanceToy remembering_longformer_toy() {
   return c;
 }
 
+// Adaptive-Span's (Sukhbaatar et al. 2019): post-norm blocks, one learned table, spans that end within the memory,
+// which starts as zeros that receive weight.
+inline DistanceToy adaptive_span_toy() {
+  DistanceToy c(spans_config());
+  c.context = 13;
+  c.memory = {.length = 16, .start = MemoryStart::zeros};
+  c.distance.dropout = 0.2;
+  return c;
+}
+
+inline DistanceToy house_with_spans_toy() {
+  DistanceToy c = house_toy();
+  c.distance.span = {.longest = 13, .ramp = 5, .initial = 0.2, .loss = 0.1};
+  return c;
+}
+
 inline std::vector<NamedConfig<DistanceToy>> distance_toys() {
   DistanceToy clamped = transformer_xl_toy();
   clamped.memory.length = 20;
@@ -112,7 +128,9 @@ inline std::vector<NamedConfig<DistanceToy>> distance_toys() {
           {"compressive_dilated", compressive_toy(Compression::dilated)},
           {"compressive_mean", compressive_toy(Compression::mean)},
           {"compressive_max", compressive_toy(Compression::max)},
-          {"compressive_house", house_compressive_toy()}};
+          {"compressive_house", house_compressive_toy()},
+          {"adaptive_span", adaptive_span_toy()},
+          {"house_with_spans", house_with_spans_toy()}};
 }
 
 template <>
