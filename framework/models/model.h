@@ -130,4 +130,16 @@ class ShowsAttention {
   virtual void visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const = 0;
 };
 
+// Heads that learn how far they look back, each a share of the longest distance.
+struct SpanParameters {
+  double longest = 0, ramp = 0;     // positions
+  std::vector<std::string> layers;  // the parameter of each, with one share per head; none: heads learn no spans
+};
+
+class LearnsSpans {
+ public:
+  virtual ~LearnsSpans() = default;
+  virtual SpanParameters spans() const = 0;
+};
+
 }  // namespace longstride

@@ -24,6 +24,7 @@ void add_train(CLI::App& app, Session& session);
 void add_eval(CLI::App& app, Session& session);
 void add_sample(CLI::App& app, Session& session);
 void add_show(CLI::App& app, Session& session);
+void add_show_spans(CLI::App& show, Session& session);  // of add_show
 void add_bench(CLI::App& app, Session& session);
 void add_reproduce(CLI::App& app, Session& session);
 void add_export(CLI::App& app, Session& session);

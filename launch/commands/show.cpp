@@ -113,7 +113,7 @@ void run_show(const ShowOptions& o, Session& session) {
 
 void add_show(CLI::App& app, Session& session) {
   auto o = std::make_shared<ShowOptions>();
-  CLI::App* show = app.add_subcommand("show", "Look at what a recipe describes");
+  CLI::App* show = app.add_subcommand("show", "Look at what a recipe describes, or at what a run has learned");
   show->require_subcommand(1);
   CLI::App* pattern = show->add_subcommand("pattern", "Which positions attend to which, as text or as a picture");
   pattern->add_option("recipe", o->recipe, "recipe file")->required();
@@ -129,6 +129,7 @@ void add_show(CLI::App& app, Session& session) {
   pattern->add_option("--scale", o->scale, "pixels per position in a picture")->check(above_zero())->needs(output);
   add_json_option(*pattern, o->json);
   pattern->callback([o, &session] { run_show(*o, session); });
+  add_show_spans(*show, session);
 }
 
 }  // namespace longstride

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -111,6 +112,7 @@ class Report {
         recipe_(facts.recipe),
         model_(facts.model.get()),
         history_(facts.history),
+        spans_(facts.spans),
         tokens_before_([&facts](std::int64_t step) { return facts.tokens_before(step); }) {}
 
   std::string body();
@@ -118,6 +120,7 @@ class Report {
  private:
   std::string headline();
   std::string curves() const;
+  std::string auxiliary_losses() const;
   std::string scores() const;
   std::string speed() const;
   std::string memory();
@@ -134,6 +137,7 @@ class Report {
   const Recipe& recipe_;
   Model* model_;
   const RunHistory& history_;
+  const RunSpans& spans_;
   RunHistory::TokensBefore tokens_before_;
 };
 
@@ -167,7 +171,18 @@ std::string Report::curves() const {
     valid.points.emplace_back(static_cast<double>(p.step), p.bits_per_byte);
   return "<div class=\"plots\">\n" + line_plot("bits per byte by step", {training, valid}) +
          line_plot("tokens per second", {speed}) + line_plot("gradient norm", {norm}, true) +
-         line_plot("learning rate", {rate}) + "</div>\n";
+         line_plot("learning rate", {rate}) + auxiliary_losses() + "</div>\n";
+}
+
+std::string Report::auxiliary_losses() const {
+  std::map<std::string, Series> by_name;
+  for (const StepPoint& p : history_.steps)
+    for (const auto& [name, loss] : p.auxiliary)
+      by_name.try_emplace(name, Series{name, "a", {}, false})
+          .first->second.points.emplace_back(static_cast<double>(p.step), loss);
+  std::string out;
+  for (const auto& [name, series] : by_name) out += line_plot("loss of " + name, {series});
+  return out;
 }
 
 std::string Report::scores() const {
@@ -344,8 +359,8 @@ std::string Report::settings() const {
 
 std::string Report::body() {
   return headline() + section("Curves", curves()) + section("Scores", scores()) + section("Samples", samples()) +
-         section("Attention", attention()) + section("Speed", speed()) + section("Memory per rank", memory()) +
-         section("Settings", settings()) + section("Environment", environment());
+         section("Attention", attention()) + section("Spans", spans_as_html(spans_)) + section("Speed", speed()) +
+         section("Memory per rank", memory()) + section("Settings", settings()) + section("Environment", environment());
 }
 
 // The page is made from the runs' files, and may replace none of them except an older page.
@@ -366,6 +381,7 @@ void check_page(const ReportOptions& o, const std::string& own_page) {
 
 struct Page {
   std::string text;
+  Json spans;            // by run, of those whose heads learn some
   bool finished = true;  // no run will add to it
 };
 
@@ -375,6 +391,7 @@ Page make_page(const ReportOptions& o, int reload) {
   for (const std::string& run : o.runs) {
     facts.push_back(read_run(run, o.follow));
     page.finished = page.finished && facts.back().finished;
+    if (!facts.back().spans.layers.empty()) page.spans[run] = spans_as_json(facts.back().spans);
   }
   if (page.finished) reload = 0;
   page.text = facts.size() == 1 ? html_page(facts.front().recipe.name, Report(facts.front()).body(), reload)
@@ -424,7 +441,11 @@ void run_report(const ReportOptions& o, Session& session) {
   if (!o.output.empty()) check_page(o, own_page);
   const Page page = o.follow ? follow(o, path) : make_page(o, 0);
   if (!o.follow) write_file_atomically(path, page.text);
-  if (o.json) return print_json({{"output", path}, {"runs", o.runs}, {"bytes", page.text.size()}});
+  if (o.json) {
+    Json out = {{"output", path}, {"runs", o.runs}, {"bytes", page.text.size()}};
+    if (!page.spans.is_null()) out["spans"] = page.spans;
+    return print_json(out);
+  }
   print_written(path, thousands(static_cast<std::int64_t>(page.text.size())) + " bytes, self-contained");
 }
 

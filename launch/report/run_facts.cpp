@@ -42,6 +42,7 @@ RunFacts read_run(const std::string& run, bool live) {
   facts.recipe = recipe_of_run(facts.state.recipe, run + "/recipe.yaml");
   facts.model = facts.recipe.model->make_model();
   facts.history = read_history(run);
+  if (!begun) facts.spans = read_spans(run, facts.state.step, *facts.model);
   facts.finished = facts.state.step >= facts.recipe.train.steps;
   const std::int64_t logged = facts.history.steps.empty() ? 0 : facts.history.steps.back().step;
   if (live && logged > facts.state.step) {

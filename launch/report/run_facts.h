@@ -6,6 +6,7 @@
 #include "framework/train/checkpoint/checkpoint.h"
 #include "launch/recipe/recipe.h"
 #include "launch/report/run_history.h"
+#include "launch/report/spans.h"
 
 namespace longstride {
 
@@ -15,6 +16,7 @@ struct RunFacts {
   Recipe recipe;
   std::unique_ptr<Model> model;
   RunHistory history;
+  RunSpans spans;         // of the newest checkpoint; no layers if heads learn none
   bool finished = false;  // the newest checkpoint is the last one
 
   double tokens_before(std::int64_t step) const;  // bytes that the first `step` steps train on

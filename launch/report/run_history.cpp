@@ -92,11 +92,15 @@ RunHistory read_history(const std::string& run) {
     if (line.contains("used_bytes")) history.used_bytes = whole(line, "used_bytes");
     history.host_peak_bytes = std::max(history.host_peak_bytes, whole(line, "host_peak_bytes"));
     if (!finite(line, "bits_per_byte")) continue;
-    if (line.contains("split"))
+    if (line.contains("split")) {
       history.evaluations.push_back({whole(line, "step"), number(line, "bits_per_byte")});
-    else
-      history.steps.push_back({whole(line, "step"), mean_bits(line), number(line, "lr"), number(line, "grad_norm"),
-                               number(line, "tokens_per_second")});
+      continue;
+    }
+    history.steps.push_back({whole(line, "step"), mean_bits(line), number(line, "lr"), number(line, "grad_norm"),
+                             number(line, "tokens_per_second")});
+    if (const auto losses = line.find("auxiliary"); losses != line.end() && losses->is_object())
+      for (const auto& [name, loss] : losses->items())
+        if (loss.is_number()) history.steps.back().auxiliary.emplace_back(name, loss.get<double>());
   }
   return history;
 }

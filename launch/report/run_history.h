@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace longstride {
@@ -12,6 +13,7 @@ struct StepPoint {
   std::int64_t step = 0;
   double bits_per_byte = 0;  // mean over the steps since the previous line; of this step where lines lack the mean
   double lr = 0, grad_norm = 0, tokens_per_second = 0;
+  std::vector<std::pair<std::string, double>> auxiliary = {};  // losses by name
 };
 
 struct EvaluationPoint {

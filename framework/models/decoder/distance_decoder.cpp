@@ -83,6 +83,14 @@ double DistanceDecoder::learning_flops(double positions) const {
                    2.0 * positions * ((keys + values) * positions + (2.0 * keys + 3.0 * values) * rows));
 }
 
+SpanParameters DistanceDecoder::spans() const {
+  const LearnedSpans& c = config_.distance.span;
+  SpanParameters out{static_cast<double>(c.longest), static_cast<double>(c.ramp), {}};
+  for (const auto& branch : attention_)
+    if (branch->span() != nullptr) out.layers.push_back(branch->span()->name);
+  return out;
+}
+
 // Pairs as if the memory were full and every span the longest.
 SequenceCost DistanceDecoder::cost(std::int64_t positions) const {
   SequenceCost cost;

@@ -12,7 +12,7 @@
 
 namespace longstride {
 
-class DistanceDecoder : public Model, public SetsWindows {
+class DistanceDecoder : public Model, public SetsWindows, public LearnsSpans {
  public:
   explicit DistanceDecoder(const DecoderConfig& config);
 
@@ -27,6 +27,7 @@ class DistanceDecoder : public Model, public SetsWindows {
   void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const override;
   SequenceCost cost(std::int64_t positions) const override;
   void set_windows(const std::vector<std::int64_t>& of_layers) override;
+  SpanParameters spans() const override;
 
  protected:
   const DecoderTrunk& trunk() const { return trunk_; }

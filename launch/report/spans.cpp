@@ -1,0 +1,134 @@
+#include "launch/report/spans.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/core/files/safetensors.h"
+#include "framework/train/checkpoint/checkpoint_files.h"
+#include "launch/report/html.h"
+
+namespace longstride {
+namespace {
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double v : values) sum += v;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+double largest_of(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+std::size_t most_heads(const RunSpans& spans) {
+  std::size_t most = 0;
+  for (const auto& heads : spans.layers) most = std::max(most, heads.size());
+  return most;
+}
+
+// Marks over layers. The vertical axis is logarithmic from one position on, because most spans stay short.
+std::string chart(const RunSpans& spans) {
+  constexpr double width = 560, height = 260, left = 56, right = 12, top = 30, low = 36;
+  const double last = std::max<double>(1, static_cast<double>(spans.layers.size()) - 1);
+  const double decades = std::log10(std::max(10.0, spans.longest + 1));
+  const auto x = [&](double layer) { return left + (width - left - right) * (0.5 + layer) / (last + 1); };
+  const auto y = [&](double positions) {
+    return height - low - (height - low - top) * std::log10(positions + 1) / decades;
+  };
+  std::string out = fmt::format(
+      "<figure class=\"plot\">\n<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"spans of heads by layer\">\n"
+      "<text x=\"{}\" y=\"18\" class=\"title\">spans of heads by layer, positions</text>\n",
+      width, height, left);
+  for (double tick = 1; tick <= spans.longest; tick *= 10)
+    out += fmt::format(
+        "<path class=\"grid\" d=\"M{} {:.1f}H{}\"/><text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:.0f}</text>\n",
+        left, y(tick), width - right, left - 6, y(tick) + 4, tick);
+  const std::size_t every = spans.layers.size() / 12 + 1;
+  for (std::size_t k = 0; k < spans.layers.size(); ++k) {
+    const auto layer = static_cast<double>(k);
+    if (k % every == 0)
+      out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", x(layer), height - 10, k);
+    for (std::size_t h = 0; h < spans.layers[k].size(); ++h) {
+      const double span = spans.layers[k][h];
+      out += fmt::format(
+          "<circle class=\"a\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"><title>layer {}, head {}: "
+          "{:.0f}</title></circle>\n",
+          x(layer), y(span), k, h, span);
+    }
+  }
+  return out + "</svg>\n</figure>\n";
+}
+
+}  // namespace
+
+double RunSpans::mean() const {
+  std::vector<double> of_layers;
+  for (const auto& heads : layers) of_layers.push_back(mean_of(heads));
+  return mean_of(of_layers);
+}
+
+double RunSpans::largest() const {
+  double largest = 0;
+  for (const auto& heads : layers) largest = std::max(largest, largest_of(heads));
+  return largest;
+}
+
+RunSpans read_spans(const std::string& run, std::int64_t step, const Model& model) {
+  RunSpans out;
+  const auto* learns = capability<LearnsSpans>(model);
+  if (learns == nullptr) return out;
+  const SpanParameters spans = learns->spans();
+  if (spans.layers.empty()) return out;
+  out.longest = spans.longest;
+  out.ramp = spans.ramp;
+  const SafetensorsReader file(checkpoint_directory(run, step) + "/" + checkpoint_names::model);
+  for (const std::string& name : spans.layers) {
+    const TensorEntry* entry = file.find(name);
+    std::vector<float> shares(entry != nullptr ? static_cast<std::size_t>(entry->shape.count()) : 1);
+    file.read(name, Tensor(shares.data(), Dtype::f32, {std::ssize(shares)}));
+    std::vector<double>& heads = out.layers.emplace_back();
+    for (const float share : shares) heads.push_back(static_cast<double>(share) * spans.longest);
+  }
+  return out;
+}
+
+nlohmann::ordered_json spans_as_json(const RunSpans& spans) {
+  return {{"longest", spans.longest},
+          {"ramp", spans.ramp},
+          {"mean", spans.mean()},
+          {"largest", spans.largest()},
+          {"layers", spans.layers}};
+}
+
+std::string spans_as_text(const RunSpans& spans) {
+  std::string out =
+      fmt::format("spans in positions, of at most {:.0f}, which a ramp of {:.0f} follows\n", spans.longest, spans.ramp);
+  for (std::size_t k = 0; k < spans.layers.size(); ++k) {
+    out += fmt::format("layer {:>3}: ", k);
+    for (const double span : spans.layers[k]) out += fmt::format(" {:>6.0f}", span);
+    out += fmt::format("   mean {:.1f}\n", mean_of(spans.layers[k]));
+  }
+  return out + fmt::format("mean {:.1f}, largest {:.0f}\n", spans.mean(), spans.largest());
+}
+
+std::string spans_as_html(const RunSpans& spans) {
+  if (spans.layers.empty()) return "";
+  std::string head = "<tr><th>layer</th>";
+  for (std::size_t h = 0; h < most_heads(spans); ++h) head += fmt::format("<th>head {}</th>", h);
+  std::string rows = head + "<th>mean</th></tr>\n";
+  for (std::size_t k = 0; k < spans.layers.size(); ++k) {
+    rows += fmt::format("<tr><td>{}</td>", k);
+    for (const double span : spans.layers[k]) rows += fmt::format("<td>{:.0f}</td>", span);
+    rows += fmt::format("<td>{:.1f}</td></tr>\n", mean_of(spans.layers[k]));
+  }
+  return fmt::format(
+             "<p>How many positions every head looks back, of at most {:.0f}: {:.1f} on average, {:.0f} at most; a "
+             "ramp "
+             "of {:.0f} follows.</p>\n",
+             spans.longest, spans.mean(), spans.largest(), spans.ramp) +
+         "<div class=\"plots\">\n" + chart(spans) + "</div>\n<div class=\"wide\"><table>\n" + rows + "</table></div>\n";
+}
+
+}  // namespace longstride

@@ -1,0 +1,28 @@
+// The spans that a run's heads have learned, for its page and `show spans`.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "framework/models/model.h"
+
+namespace longstride {
+
+struct RunSpans {
+  double longest = 0, ramp = 0;             // positions
+  std::vector<std::vector<double>> layers;  // of every head, in positions, without the ramp
+
+  double mean() const;
+  double largest() const;
+};
+
+// Of the checkpoint at this step, whose weights are read from its file; no layers if heads of this model learn none.
+RunSpans read_spans(const std::string& run, std::int64_t step, const Model& model);
+
+nlohmann::ordered_json spans_as_json(const RunSpans& spans);
+// One line per layer.
+std::string spans_as_text(const RunSpans& spans);
+// A chart with a mark for every head, and a table.
+std::string spans_as_html(const RunSpans& spans);
+
+}  // namespace longstride
