@@ -14,7 +14,7 @@ kernels::DecodedStream DistanceBranch::decoded_stream(std::int64_t positions) co
   s.segment = config_.segment;
   s.memory = config_.memory.length;
   s.before = config_.memory.start == MemoryStart::zeros ? s.memory : 0;
-  s.window = c.window_of(config_.layer);
+  s.window = windows_->of(config_.layer);
   s.longest = c.span.given() ? c.span.longest + c.span.ramp : 0;
   s.self = c.self;
   for (std::int64_t h = 0; h < config_.shape.heads; ++h)

@@ -224,7 +224,7 @@ class MemoryReference(Reference):
             reconstruction = reconstruction + self.reconstruction * loss
             return out
 
-        hidden = self.blocks(p, self.embedded(p, previous, starts), attend, lambda layer, branch, y: y)
+        hidden = self.blocks(p, self.embedded(p, previous, starts), attend, lambda what, y, layer=0: y)
         others = {"reconstruction": reconstruction} if self.compressed > 0 else {}
         if self.span:
             spans = [p[f"layers.{k}.attention.span"].mean() for k in range(self.layers)]
