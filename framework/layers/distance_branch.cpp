@@ -75,7 +75,7 @@ void DistanceBranch::forward_again(Context& ctx, const Tensor& normed, const Ten
 }
 
 std::int64_t DistanceBranch::unread_rows(const Context& ctx, const Projected& projected) const {
-  if (memory_.rows() == 0 || ctx.device != Device::cpu || ctx.planning()) return 0;
+  if (memory_.rows() == 0 || config_.memory.compressed > 0 || ctx.device != Device::cpu || ctx.planning()) return 0;
   kernels::DistanceScores s = visible(queries(projected.q), keys(projected.kv));
   add_span(s);
   return s.unread_keys();

@@ -93,7 +93,8 @@ class DistanceBranch : public Branch {
   Attended forward_with(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape, Tape* kept_on,
                         Attended known) const;
   // Rows at the beginning of the memory that no head looks back to: they are neither projected nor have a gradient.
-  // Counted on the CPU; on a GPU spans are in its own memory, and all rows are projected.
+  // Counted on the CPU; on a GPU spans are in its own memory, and all rows are projected. What compresses evicted rows
+  // reads all of them.
   std::int64_t unread_rows(const Context& ctx, const Projected& projected) const;
   Projected project(Context& ctx, const Tensor& segment, const Tensor& joined, Scratch& scratch, Tape* tape) const;
   Projected transform(Context& ctx, const Projected& in, Scratch& scratch, Tape* tape) const;

@@ -1,5 +1,6 @@
 // The properties of every model, on one that remembers.
 #include "tests/echo_model/toys.h"
+#include "tests/support/model_properties.h"
 
 namespace longstride::test {
 

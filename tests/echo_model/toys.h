@@ -1,7 +1,7 @@
 // Small echoes for tests that are written once for every kind of model.
 #pragma once
 #include "tests/echo_model/echo.h"
-#include "tests/support/model_properties.h"
+#include "tests/support/toys.h"
 
 namespace longstride::test {
 

@@ -105,7 +105,7 @@ TEST_F(Command, ArgumentsThatDoNotParseAreRefused) {
   expect_refused_by_parser({"plan", "r.yaml", "--ranks", "0"}, "--ranks", "Value 0 not in range", "plan");
   expect_refused({"plan", "r.yaml", "--peak-tflops", "0"},
                  "--peak-tflops: 0 is not a number above 0; see longstride plan --help");
-  expect_refused({"show"}, "show needs a command: pattern, spans; see longstride show --help");
+  expect_refused({"show"}, "show needs a command: pattern or spans; see longstride show --help");
   expect_refused({"show", "pattern", "r.yaml", "--layer", "-1"},
                  "--layer: -1 is not a number at or above 0; see longstride show pattern --help");
   expect_refused_by_parser({"eval", "run", "--split", "all"}, "--split", "all not in", "eval");
@@ -195,7 +195,7 @@ TEST_F(Command, ARunIsContinuedWithOtherSettingsOnlyWhenToldTo) {
   const std::string first = text_of(*dir / "more/recipe.yaml");
   expect_refused(with("--resume"),
                  "the run in more would not continue as it began: train.stages was not set and is {until: 3, context: "
-                 "16, lr: 0, global_batch: 0, micro_batch: 0, window: []}; train.steps was 2 and is 4; resume it with "
+                 "16, lr: 0, global_batch: 0, micro_batch: 0, window: }; train.steps was 2 and is 4; resume it with "
                  "its own recipe and data, or accept the change with "
                  "--resume-changed");
   EXPECT_FALSE(fs::exists(*dir / "more/environment-2.json"));

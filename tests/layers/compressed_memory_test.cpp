@@ -32,7 +32,8 @@ class Layer {
     config.memory = memory;
     const SharedDistance shared = declare_shared_distance(parameters, config.shape, config.distance);
     remembered_ = std::make_shared<RememberedPositions>(states_, memory);
-    branch = std::make_unique<DistanceBranch>(parameters, states_, "a", config, shared, remembered_);
+    branch = std::make_unique<DistanceBranch>(parameters, states_, "a", config, shared, remembered_,
+                                              std::make_shared<Windows>());
     parameters.lay_out();
     values = std::make_unique<OwnedTensor>(testing::normals({parameters.flat_size()}, dtype, 1, 0.5));
     gradients = std::make_unique<OwnedTensor>(Shape{parameters.flat_size()}, dtype);

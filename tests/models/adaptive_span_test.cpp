@@ -3,6 +3,7 @@
 
 #include "framework/models/decoder/distance_decoder.h"
 #include "tests/support/distance_toys.h"
+#include "tests/support/model_properties.h"
 
 namespace longstride::test {
 namespace {

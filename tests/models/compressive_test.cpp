@@ -1,6 +1,7 @@
 // Decoders with a compressed memory (Rae et al. 2020).
 #include "framework/models/decoder/distance_decoder.h"
 #include "tests/support/distance_toys.h"
+#include "tests/support/model_properties.h"
 
 namespace longstride::test {
 

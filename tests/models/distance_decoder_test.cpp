@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "tests/support/distance_toys.h"
+#include "tests/support/model_properties.h"
 
 namespace longstride::test {
 

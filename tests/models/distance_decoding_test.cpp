@@ -1,5 +1,6 @@
 // Generation over a memory of zeros, which has keys and values of its own: with spans, and with rotation.
 #include "tests/support/distance_toys.h"
+#include "tests/support/model_properties.h"
 
 namespace longstride::test {
 namespace {

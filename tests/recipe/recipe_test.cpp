@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "framework/train/stages.h"
 #include "launch/recipe/recipe_reader.h"
 #include "launch/recipe/recipe_writer.h"
 #include "tests/launch/command.h"

@@ -75,10 +75,8 @@ model:
 train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
 )";
 
-inline constexpr const char *full_distance_recipe = R"(name: full
-reproduces: {paper: "A (B 2020)",
-                            row : "c", bits_per_byte : 1.5
-}
+inline constexpr const char* full_distance_recipe = R"(name: full
+reproduces: {paper: "A, B 2020", row: "c", bits_per_byte: 1.5}
 data: {kind: bytes, path: x.h5, context: 64, order: streams}
 model:
   kind: decoder
@@ -105,9 +103,7 @@ model:
 train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
 )";
 
-inline const DecoderConfig& decoder(const Recipe& recipe) {
-  return dynamic_cast<const DecoderConfig&>(*recipe.model);
-}
+inline const DecoderConfig& decoder(const Recipe& recipe) { return dynamic_cast<const DecoderConfig&>(*recipe.model); }
 
 // The allowed `parts`, as messages list them.
 inline std::string allowed_parts() {

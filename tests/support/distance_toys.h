@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "tests/support/model_properties.h"
+#include "tests/support/toys.h"
 
 namespace longstride::test {
 

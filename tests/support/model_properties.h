@@ -7,18 +7,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/support/toy_model.h"
+#include "tests/support/toys.h"
 
 namespace longstride::test {
 
-// A model with states is tested with rows that continue others, so that they remember something.
-//
-// static std::vector<NamedConfig<Config>> configs();              small ones, of every variant
-// static std::vector<Config> recompute_policies(const Config&);   the same with every policy
-template <class Config>
-struct Toys;
-
-// What rows have read before.
+// What rows have read before: a model with states is tested with rows that continue others, so that they remember
+// something.
 inline std::vector<std::uint8_t> earlier_tokens(std::int64_t count) { return toy_tokens(count, 6); }
 
 template <class Config>

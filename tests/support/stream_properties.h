@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "framework/train/evaluate/evaluator.h"
-#include "tests/support/model_properties.h"
 #include "tests/support/stream_run.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/toys.h"
 
 namespace longstride::test {
 

@@ -30,7 +30,7 @@ TrainConfig train_config(std::int64_t rows, std::int64_t micro = 0) {
 TrainConfig phased() {
   TrainConfig c = train_config(2, 1);
   c.schedule = kernels::ScheduleKind::constant;
-  c.stages = {{2, 10, 4e-3, 12, 3, {2}}, {4, 20, 2e-3, 6, 2, {3, 3, 4}}, {6, 48, 1e-3, 0, 0, {4}}};
+  c.stages = {{2, 10, 4e-3, 12, 6, {2}}, {4, 20, 2e-3, 6, 2, {3, 3, 4}}, {6, 48, 1e-3, 0, 0, {4}}};
   return c;
 }
 
@@ -64,7 +64,7 @@ struct PhasedRun {
 
 TEST(Phases, HaveTheRowsOfTheirSettings) {
   const TrainConfig c = phased();
-  EXPECT_EQ(shape_at(c, 1, 48), (StepShape{12, 3, 10, 1}));
+  EXPECT_EQ(shape_at(c, 1, 48), (StepShape{12, 6, 10, 1}));
   EXPECT_EQ(shape_at(c, 2, 48), (StepShape{6, 2, 20, 1}));
   EXPECT_EQ(shape_at(c, 5, 48), (StepShape{2, 1, 48, 1}));
   EXPECT_EQ(shape_at(c, 6, 48), (StepShape{2, 1, 48, 1}));
@@ -79,7 +79,7 @@ TEST(Phases, HaveTheRowsOfTheirSettings) {
 
 // Those of a run that has nothing else.
 TEST(Phases, TrainAsARunWithTheSameSettingsDoes) {
-  TrainConfig plain = train_config(12, 3);
+  TrainConfig plain = train_config(12, 6);
   plain.schedule = kernels::ScheduleKind::constant;
   plain.lr = 4e-3;
   DistanceToy narrow = toy(10);
@@ -157,7 +157,7 @@ TEST(Phases, TakeExactlyTheMemoryOfTheLargest) {
     EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().high_water()), plan.activations);
     EXPECT_EQ(static_cast<std::int64_t>(run.step.state().arena().tape_high_water()), plan.tape);
     DistanceDecoder planned(config);
-    EXPECT_GT(plan.activations, plan_memory(planned, train_config(2, 1), 1).activations);
+    EXPECT_GE(plan.activations, plan_memory(planned, train_config(2, 1), 1).activations);
   }
 }
 

@@ -199,10 +199,11 @@ StepReport TrainingStep::report() {
 }
 
 double TrainingStep::take_mean_loss() {
-  const double per_step =
-      static_cast<double>(summed_positions_) / static_cast<double>(std::max<std::int64_t>(1, summed_steps_));
+  const double mean = loss_mean_.take(stream_);
+  if (summed_steps_ == 0) return mean;  // 0: nothing has been summed
+  const double per_step = static_cast<double>(summed_positions_) / static_cast<double>(summed_steps_);
   summed_positions_ = summed_steps_ = 0;
-  return loss_mean_.take(stream_) / (state_.batch.weights.given() ? 1 : per_step);
+  return mean / (state_.batch.weights.given() ? 1 : per_step);
 }
 
 std::int64_t TrainingStep::first_row_of(const StepShape& shape) const {
