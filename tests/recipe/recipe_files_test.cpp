@@ -37,6 +37,7 @@ std::int64_t parameters_of_distances(const DecoderConfig& m) {
   std::int64_t shared = 0;
   if (m.distance.table == DistanceTable::sinusoid) layer += d * d;
   if (m.distance.biases == BiasSharing::layer) layer += 2 * d;
+  if (m.memory.learns_to_compress()) layer += m.memory.rate * d * d;
   if (m.distance.biases == BiasSharing::model) shared += 2 * d;
   if (m.norm == NormOrder::pre) shared += 2 * d;
   if (!m.tied_output) shared += m.vocabulary * d;

@@ -1,0 +1,83 @@
+// Settings of a compressed memory: what must agree, and what has no effect.
+#include <gtest/gtest.h>
+
+#include "framework/models/decoder/config.h"
+#include "launch/recipe/recipe.h"
+#include "tests/recipe/recipe_texts.h"
+#include "tests/support/temporary_directory.h"
+
+namespace longstride::testing {
+namespace {
+
+constexpr const char* recipe = R"(name: small
+data: {kind: bytes, path: x.h5, context: 12, order: streams}
+model:
+  kind: decoder
+  layers: 2
+  width: 16
+  heads: 2
+  positions: none
+  distance: {table: sinusoid}
+  memory:
+    length: 24
+    compressed: 8
+    rate: 3
+    compress: dilated
+    reconstruction: 0.5
+train: {steps: 20, global_batch: 4, lr: 1.0e-3, warmup: 2}
+)";
+
+struct Edit {
+  const char *from, *to, *error;
+};
+
+const Edit edits[] = {
+    {"length: 24", "length: 18",
+     "r.yaml:11: model.memory.length is 18, but before a compressed memory must be a multiple of data.context, 12, "
+     "because whole segments leave it"},
+    {"rate: 3", "rate: 5", "r.yaml:13: model.memory.rate is 5, but must divide data.context, 12"},
+    {"    rate: 3\n", "",
+     "r.yaml:10: model.memory.rate is 0, but a compressed memory needs the number of rows that become one; set "
+     "model.memory.rate: 3, as in the paper"},
+    {"compressed: 8", "compressed: 6",
+     "r.yaml:12: model.memory.compressed is 6, but must be a multiple of data.context / model.memory.rate, 4, the rows "
+     "that a segment becomes"},
+    {"compress: dilated", "compress: max",
+     "r.yaml:15: model.memory.reconstruction is 0.5, but only convolution and dilated have weights that learn from "
+     "this "
+     "loss; remove it, or change model.memory.compress"},
+    {"compressed: 8\n    rate: 3\n    compress: dilated\n    reconstruction: 0.5", "rate: 3",
+     "r.yaml:12: model.memory.rate has no effect, because model.memory.compressed is 0; remove it, or set the number "
+     "of "
+     "rows of a compressed memory"},
+    {"compressed: 8\n    rate: 3\n    compress: dilated\n    reconstruction: 0.5", "compress: dilated",
+     "r.yaml:12: model.memory.compress has no effect, because model.memory.compressed is 0; remove it, or set the "
+     "number "
+     "of rows of a compressed memory"},
+    {"compressed: 8\n    rate: 3\n    compress: dilated\n    reconstruction: 0.5", "reconstruction: 0.5",
+     "r.yaml:12: model.memory.reconstruction has no effect, because model.memory.compressed is 0; remove it, or set "
+     "the "
+     "number of rows of a compressed memory"},
+    {"compress: dilated", "compress: mostused",
+     "r.yaml:14: model.memory.compress is mostused, but must be mean or max or convolution or dilated or most_used; "
+     "did "
+     "you mean 'most_used'?"},
+};
+
+TEST(RecipeMemory, EachMistakeHasItsSentence) {
+  for (const Edit& edit : edits)
+    EXPECT_EQ(user_error_of([&] { parse_recipe(edited(recipe, edit.from, edit.to), "r.yaml"); }), edit.error);
+}
+
+TEST(RecipeMemory, IsReadAndWritten) {
+  const Recipe read = parse_recipe(recipe, "r.yaml");
+  const MemoryConfig& memory = decoder(read).memory;
+  EXPECT_EQ(memory.rows(), 32);
+  EXPECT_EQ(memory.rate, 3);
+  EXPECT_EQ(memory.compress, Compression::dilated);
+  EXPECT_EQ(memory.reconstruction, 0.5);
+  EXPECT_EQ(parse_recipe(read.resolved, "r.yaml").resolved, read.resolved);
+}
+
+}  // namespace
+}  // namespace longstride::testing
