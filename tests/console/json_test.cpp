@@ -30,6 +30,7 @@ const std::map<std::string, std::string> runnable = {
     {"eval", "eval run --device cpu"},
     {"sample", "sample run --count 2 --length 8 --device cpu"},
     {"show pattern", "show pattern r.yaml --positions 12"},
+    {"show spans", "show spans spanned"},
     {"bench step", "bench step r.yaml --steps 1 --device cpu"},
     {"bench attention", "bench attention r.yaml --repeats 1 --device cpu"},
     {"bench sample", "bench sample r.yaml --length 8 --device cpu"},
@@ -44,6 +45,20 @@ const std::map<std::string, std::string> runnable = {
 // They print what `prepare bytes` does, by the same function.
 const std::set<std::string> like_bytes = {"prepare cifar10", "prepare images", "prepare audio"};
 
+// A model whose heads learn how far they look back.
+constexpr const char* spans_recipe = R"(name: spanned
+data: {kind: bytes, path: x.h5, context: 16, order: streams}
+model:
+  kind: decoder
+  layers: 2
+  width: 16
+  heads: 2
+  positions: none
+  distance: {table: learned, distances: 16, biases: none, self: false, span: {longest: 16, ramp: 4, initial: 0.5}}
+  memory: {length: 16, start: zeros}
+train: {steps: 2, global_batch: 2, lr: 1.0e-3, warmup: 1}
+)";
+
 class Console : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -52,6 +67,9 @@ class Console : public ::testing::Test {
     const CommandResult trained = run("train r.yaml --run run");
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
     EXPECT_NE(trained.err.find("step 2"), std::string::npos) << trained.err;  // what --quiet leaves out
+    write_text(*dir / "spans.yaml", spans_recipe);
+    const CommandResult spanned = run("train spans.yaml --run spanned");
+    ASSERT_EQ(spanned.exit_code, 0) << spanned.err;
   }
   static void TearDownTestSuite() { delete dir; }
 
