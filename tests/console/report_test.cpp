@@ -57,6 +57,53 @@ class ReportPages : public ::testing::Test {
 };
 TemporaryDirectory* ReportPages::dir = nullptr;
 
+// As `show spans` has them: a mark per head, a row per layer, and the same figures with --json.
+TEST_F(ReportPages, ShowTheSpansThatHeadsHaveLearned) {
+  write_text(*dir / "spans.yaml", R"(name: spanned
+data: {kind: bytes, path: x.h5, context: 16, order: streams}
+model:
+  kind: decoder
+  layers: 2
+  width: 16
+  heads: 4
+  positions: none
+  distance: {table: none, biases: none, span: {longest: 200, ramp: 4, initial: 0.25, loss: 0.01}}
+train: {steps: 3, global_batch: 2, lr: 1.0e-2, warmup: 1, log_every: 1}
+)");
+  ASSERT_EQ(run({"train", "spans.yaml", "--run", "spanned"}).exit_code, 0);
+  const CommandResult made = run({"report", "spanned", "--json", "--output", "spans.html"}),
+                      shown = run({"show", "spans", "spanned", "--json"}),
+                      both = run({"report", "one", "spanned", "--json", "--output", "with_spans.html"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  ASSERT_EQ(both.exit_code, 0) << both.err;
+  const Json spans = Json::parse(shown.out), reported = Json::parse(made.out).at("spans");
+  EXPECT_EQ(Json::parse(both.out).at("spans"), reported);
+  EXPECT_EQ(reported.size(), 1U);
+  for (const char* key : {"longest", "ramp", "mean", "largest", "layers"})
+    EXPECT_EQ(reported.at("spanned").at(key), spans.at(key)) << key;
+  EXPECT_EQ(spans.at("step"), 3);
+  double sum = 0;
+  for (const Json& layer : spans.at("layers"))
+    for (const Json& span : layer) {
+      EXPECT_NE(span.get<double>(), 50);  // where they began
+      EXPECT_NEAR(span.get<double>(), 50, 3 * 0.011 * 200);
+      sum += span.get<double>();
+    }
+  EXPECT_NEAR(spans.at("mean").get<double>(), sum / 8, 1e-9);
+  const std::string text = page("spans.html");
+  EXPECT_NE(text.find("<h2>Spans</h2>"), std::string::npos);
+  EXPECT_EQ(count_of("<title>layer ", text), 8U);
+  const auto plots = plots_of(text);
+  ASSERT_TRUE(plots.contains("loss of span"));
+  const Json& losses = plots.at("loss of span").at("series").at(0).at("points");
+  ASSERT_EQ(losses.size(), 3U);
+  EXPECT_NEAR(losses.at(0).at(1).get<double>(), 0.01 * 2 * 50, 1e-6);
+  ASSERT_EQ(run({"report", "one", "--output", "without.html"}).exit_code, 0);
+  EXPECT_EQ(page("without.html").find("<h2>Spans</h2>"), std::string::npos);
+  expect_refused({"show", "spans", "one"}, "one: its heads learn no spans; model.distance.span gives them some");
+}
+
 TEST_F(ReportPages, SeveralRunsShareTheirPlots) {
   const CommandResult made = run({"report", "one", "two<i>", "--output", "both.html"});
   ASSERT_EQ(made.exit_code, 0) << made.err;

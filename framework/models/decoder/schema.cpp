@@ -266,6 +266,10 @@ std::vector<std::string> DecoderConfig::toy_overrides() const {
   if (distance.given) {
     if (!distance.window.empty()) out.push_back(set("distance.window", 32));
     if (distance.dilation.size() > 1) out.push_back(set("distance.dilation", 2));
+    if (distance.table == DistanceTable::learned)
+      out.push_back(set("distance.distances", std::min<std::int64_t>(distance.distances, 64)));
+    if (distance.span.given())
+      out.push_back(set("distance.span.longest", std::min<std::int64_t>(distance.span.longest, 64)));
     if (memory.length > 0) out.push_back(set("memory.length", std::min<std::int64_t>(memory.length, 64)));
     return out;
   }
