@@ -19,7 +19,7 @@ struct LearnedSpans {
   std::int64_t longest = 0;  // 0: none
   std::int64_t ramp = 32;    // distances over which a weight falls from 1 to 0
   double initial = 0;
-  double loss = 0;  // times the sum of all layers' mean spans in positions: a step's loss beside that of predictions
+  double loss = 0;  // times the sum of all layers' mean spans in positions: added to a step's loss, reported apart
 
   bool given() const { return longest > 0; }
 };

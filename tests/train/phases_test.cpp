@@ -161,7 +161,7 @@ TEST(Phases, TakeExactlyTheMemoryOfTheLargest) {
   }
 }
 
-// What rows remember goes on through phases that change neither their number nor their length.
+// What rows remember continues through phases that change neither their number nor their length.
 TEST(Phases, OfRowsThatRememberResumeInTheSameBits) {
   DistanceToy config = remembering_longformer_toy();
   config.dropout = 0.2;
