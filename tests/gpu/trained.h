@@ -45,7 +45,11 @@ inline std::vector<std::uint8_t> rows_of(const TrainConfig& c, std::int64_t step
 // A model and its step, on a given device.
 struct Trained {
   Trained(const TrainConfig& settings, Device device, const DecoderConfig& config = small_config())
-      : train(settings), made(config.make_model()), model(*made), comm(make_single_communicator()), step(model, train, *comm, device) {}
+      : train(settings),
+        made(config.make_model()),
+        model(*made),
+        comm(make_single_communicator()),
+        step(model, train, *comm, device) {}
 
   void go(std::int64_t steps) {
     for (const std::int64_t end = step.step() + steps; step.step() < end;) step.run(rows_of(train, step.step()).data());
