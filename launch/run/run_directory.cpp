@@ -21,8 +21,11 @@ using Values = std::vector<std::pair<std::string, std::string>>;
 std::string value_of(const Setting& s) {
   std::string text = s.scalar;
   for (const Setting& item : s.items) text += (text.empty() ? "" : ", ") + value_of(item);
-  for (const auto& [name, entry] : s.entries)
-    text += fmt::format("{}{}: {}", text.empty() ? "{" : ", ", name, value_of(entry));
+  for (const auto& [name, entry] : s.entries) {
+    const bool list = entry.kind == Setting::Kind::list;  // in brackets, because other entries follow
+    text +=
+        fmt::format("{}{}: {}{}{}", text.empty() ? "{" : ", ", name, list ? "[" : "", value_of(entry), list ? "]" : "");
+  }
   return s.entries.empty() ? text : text + "}";
 }
 

@@ -252,9 +252,9 @@ TEST_F(BeginFrom, WeightsThatAreNotFiniteAreRefused) {
 }
 
 TEST_F(BeginFrom, WhatIsNoRunIsRefused) {
-  const std::string advice = ": holds no checkpoint; give the directory of a run that has saved one";
-  expect_refused({"--from", "nowhere"}, "nowhere" + advice);
-  expect_refused({"--from", "empty"}, "empty" + advice);
+  expect_refused({"--from", "nowhere"},
+                 "nowhere: there is no such run; give the directory of one that has saved a checkpoint");
+  expect_refused({"--from", "empty"}, "empty: holds no checkpoint; give the directory of a run that has saved one");
   expect_refused({"--from", "none.safetensors"},
                  "--from none.safetensors: there is no such file; give a safetensors file or the directory of a run");
   write_text(*dir / "no.safetensors", "text");

@@ -90,7 +90,7 @@ class Runs(unittest.TestCase):
             ({"attention": "flash"}, 'attention is "flash", but must be auto, reference or kernels'),
         ]:
             self.refused(message, lambda options=options: longstride.load(run, **options))
-        self.refused("nowhere: holds no checkpoint; give the directory of a run",
+        self.refused("nowhere: there is no such run; give the directory of one",
                      lambda: longstride.load(self.folder / "nowhere"))
         self.refused("run is NoneType, but must be the path of a file or folder", lambda: longstride.load(None))
         self.refused(": cannot be read: File name too long", lambda: longstride.load("n" * 300))

@@ -192,9 +192,10 @@ TEST_F(CheckpointFaults, NoneWholeIsOneSentence) {
 TEST_F(CheckpointFaults, NoCheckpointAtAllIsOneSentence) {
   const testing::TemporaryDirectory empty;
   SmallTraining training;
-  for (const std::string& run : {empty.path(), empty / "none"})
-    EXPECT_EQ(user_error_of([&] { load_newest_checkpoint(run, training.tensors()); }),
-              run + ": holds no checkpoint; give the directory of a run that has saved one");
+  EXPECT_EQ(user_error_of([&] { load_newest_checkpoint(empty.path(), training.tensors()); }),
+            empty.path() + ": holds no checkpoint; give the directory of a run that has saved one");
+  EXPECT_EQ(user_error_of([&] { load_newest_checkpoint(empty / "none", training.tensors()); }),
+            empty / "none" + ": there is no such run; give the directory of one that has saved a checkpoint");
 }
 
 // This is not damage: returning to an older checkpoint would silently discard work.

@@ -127,6 +127,8 @@ WholeCheckpoint whole_of_step(const std::string& run, std::int64_t step, std::ve
 
 WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& choice, Verify depth) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
+  if (std::error_code error; steps.empty() && fs::status(run, error).type() == fs::file_type::not_found)
+    throw user_error("{}: there is no such run; give the directory of one that has saved a checkpoint", run);
   if (steps.empty()) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
   std::vector<std::int64_t> wanted = {choice.step};
   if (choice.kind == CheckpointChoice::Kind::last) wanted.assign(steps.rbegin(), steps.rend());

@@ -186,6 +186,9 @@ def choose(run, checkpoint="last"):
     if checkpoint not in ("last", "best") and not is_step:
         raise UserError(f"checkpoint is {shown(checkpoint)}, but must be best, last, or a step such as 1000")
     steps = steps_of(run)
+    if not steps and not pathlib.Path(run).exists():
+        raise UserError(f"{run}: there is no such run; give the directory of one that has saved a checkpoint, or a "
+                        "folder that save_pretrained has written")
     if not steps:
         raise UserError(f"{run}: holds no checkpoint; give the directory of a run that has saved one, or a folder that "
                         "save_pretrained has written")
