@@ -16,11 +16,37 @@ namespace {
 struct StreamCase {
   DistanceCase pairs;
   std::int64_t positions, segment, memory = 0;
-  bool zeros = false;        // whether the memory counts at the stream's start
+  bool zeros = false;        // whether the memories count at the stream's start
   std::int64_t at_once = 1;  // positions appended before the first query
+  std::int64_t compressed = 0, rate = 1;
 
-  std::int64_t before() const { return zeros ? memory : 0; }
+  std::int64_t before() const { return zeros ? compressed + memory : 0; }
 };
+
+// Rows of Operands::k that a segment sees before its own.
+struct Memories {
+  std::vector<std::int64_t> compressed, memory;
+};
+
+// Of every segment. The rows of k are those before the stream, its positions, and what `rate` positions become.
+std::vector<Memories> memories_of(const StreamCase& c) {
+  Memories now;
+  for (std::int64_t row = 0; row < c.before(); ++row) (row < c.compressed ? now.compressed : now.memory).push_back(row);
+  std::vector<Memories> all;
+  std::int64_t made = c.before() + c.positions, evicted = 0;
+  for (std::int64_t first = 0; first < c.positions; first += c.segment) {
+    all.push_back(now);
+    for (std::int64_t i = first; i < first + c.segment; ++i) now.memory.push_back(c.before() + i);
+    while (std::ssize(now.memory) > c.memory) {
+      const bool of_stream = now.memory.front() >= c.before();  // what came before it becomes what came before it
+      now.memory.erase(now.memory.begin());
+      if (c.compressed > 0 && of_stream && ++evicted % c.rate == 0) now.compressed.push_back(made++);
+    }
+    if (std::ssize(now.compressed) > c.compressed)
+      now.compressed.erase(now.compressed.begin(), now.compressed.end() - c.compressed);
+  }
+  return all;
+}
 
 const std::vector<StreamCase> cases = {
     {{.name = "transformer_xl", .size = 64, .value_size = 64, .distances = 55, .tables = 2, .biases = true},
@@ -61,19 +87,50 @@ const std::vector<StreamCase> cases = {
      25,
      52,
      true},
+    {{.name = "compressed", .size = 64, .value_size = 64, .distances = 70, .tables = 2, .biases = true},
+     131,
+     12,
+     24,
+     false,
+     1,
+     16,
+     3},
+    {{.name = "compressed zeros", .size = 24, .value_size = 40, .distances = 30, .biases = true},
+     90,
+     12,
+     12,
+     true,
+     1,
+     9,
+     4},
+    {{.name = "compressed, dilated windows",
+      .heads = 3,
+      .size = 16,
+      .value_size = 16,
+      .distances = 80,
+      .tables = 3,
+      .window = 9,
+      .dilation = {1, 3, 5}},
+     100,
+     10,
+     20,
+     false,
+     1,
+     30,
+     2},
     {{.name = "no table", .heads = 9, .size = 128, .value_size = 128}, 90, 20, 40},
     {{.name = "no key", .distances = 3, .window = 1, .self = false}, 5, 2, 2},
     {{.name = "many keys", .batch = 1, .size = 16, .value_size = 16, .distances = 900, .biases = true}, 901, 300, 600}};
 
 class DistanceDecodeTest : public OpTest {
  protected:
-  // k and v have the rows -before to positions - 1, q and o the positions from 0.
+  // k and v have the rows -before to positions - 1 and then those that are compressed, q and o the positions from 0.
   struct Operands {
     Operand q, k, v, table, content_bias, position_bias, span, keys, values, o, position;
   };
   Operands operands(const StreamCase& c, const kernels::DistanceDecodePlan& plan) {
     const DistanceCase& p = c.pairs;
-    const std::int64_t rows = c.positions + c.before();
+    const std::int64_t rows = c.before() + c.positions + c.positions / c.rate;
     const Shape bias{p.heads, p.size};
     std::vector<double> spans = p.span;
     spans.resize(static_cast<std::size_t>(p.heads));
@@ -98,7 +155,7 @@ class DistanceDecodeTest : public OpTest {
   void TearDown() override { omp_set_num_threads(threads_); }
 
   static std::shared_ptr<const kernels::DistanceDecodePlan> plan_of(const StreamCase& c) {
-    kernels::DecodedStream s{c.positions, c.segment, c.memory, c.before(), c.pairs.window};
+    kernels::DecodedStream s{c.positions, c.segment, c.memory, c.compressed, c.rate, c.before(), c.pairs.window};
     if (!c.pairs.span.empty()) s.longest = static_cast<std::int64_t>(c.pairs.longest_span + c.pairs.ramp);
     s.self = c.pairs.self;
     s.dilation = c.pairs.dilation;
@@ -127,6 +184,16 @@ class DistanceDecodeTest : public OpTest {
     ops::run(ctx, at(args, &Args::first, &Args::first_at, first, x.position));
   }
 
+  // Before a segment: the compressed rows that it sees.
+  void append_compressed(const StreamCase& c, const Operands& x, const kernels::DistanceCache& cache,
+                         std::int64_t position) {
+    const std::vector<std::int64_t> rows = memories_of(c)[static_cast<std::size_t>(position / c.segment)].compressed;
+    std::int64_t first = position - c.memory - std::ssize(rows);
+    for (const std::int64_t row : rows)
+      ops::run(ctx,
+               kernels::DistanceAppendArgs{cache, x.k->slice(1, row, row + 1), x.v->slice(1, row, row + 1), first++});
+  }
+
   void decode(const StreamCase& c, const Operands& x, const kernels::DistanceCache& cache, std::int64_t position) {
     using Args = kernels::DistanceDecodeArgs;
     Args args{cache, x.q->slice(1, position, position + 1), x.o->slice(1, position, position + 1)};
@@ -145,6 +212,7 @@ class DistanceDecodeTest : public OpTest {
     if (c.before() > 0) append(x, cache, -c.before(), c.before());
     for (std::int64_t i = 0; i < c.positions;) {
       const std::int64_t count = i == 0 ? c.at_once : 1;
+      if (i % c.segment == 0) append_compressed(c, x, cache, i);
       append(x, cache, i, count);
       i += count;
       decode(c, x, cache, i - 1);
@@ -165,27 +233,42 @@ std::vector<double> rows_of(const std::vector<double>& all, std::int64_t batch, 
   return out;
 }
 
-// Every segment with its memory by the definition of attention with a distance term; (batch, positions, heads, size).
+// The given rows of (batch, n, row).
+std::vector<double> rows_of(const std::vector<double>& all, std::int64_t batch, const std::vector<std::int64_t>& rows,
+                            std::int64_t row) {
+  const std::int64_t n = std::ssize(all) / batch;
+  std::vector<double> out;
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (const std::int64_t r : rows)
+      out.insert(out.end(), all.begin() + b * n + r * row, all.begin() + b * n + (r + 1) * row);
+  return out;
+}
+
+// Every segment with its memories by the definition of attention with a distance term; (batch, positions, heads, size).
 template <class T>
 std::vector<T> segment_by_segment(const StreamCase& c, DistanceValues in, Dtype operands) {
   const DistanceCase& p = c.pairs;
   const std::int64_t row = p.heads * p.size, value_row = p.heads * p.value_size;
   std::vector<T> out(static_cast<std::size_t>(p.batch * c.positions * value_row));
-  for (std::int64_t first = 0; first < c.positions; first += c.segment) {
+  std::int64_t first = 0;
+  for (const Memories& seen : memories_of(c)) {
     const std::int64_t end = std::min(first + c.segment, c.positions);
-    const std::int64_t key = std::max<std::int64_t>(first - c.memory + c.before(), 0), keys_end = end + c.before();
+    std::vector<std::int64_t> keys = seen.compressed;
+    keys.insert(keys.end(), seen.memory.begin(), seen.memory.end());
+    for (std::int64_t i = first; i < end; ++i) keys.push_back(c.before() + i);
     DistanceCase whole = p;
     whole.n_q = end - first;
-    whole.n_k = keys_end - key;
+    whole.n_k = std::ssize(keys);
     DistanceValues one = in;
     one.q = rows_of(in.q, p.batch, first * row, end * row);
-    one.k = rows_of(in.k, p.batch, key * row, keys_end * row);
-    one.v = rows_of(in.v, p.batch, key * value_row, keys_end * value_row);
+    one.k = rows_of(in.k, p.batch, keys, row);
+    one.v = rows_of(in.v, p.batch, keys, value_row);
     one.dout.assign(static_cast<std::size_t>(p.batch * whole.n_q * value_row), 0.0);
     const std::vector<T> o = DenseDistanceAttention<T>(whole, one, operands).result().o;
     for (std::int64_t b = 0; b < p.batch; ++b)
       std::copy_n(o.begin() + b * whole.n_q * value_row, whole.n_q * value_row,
                   out.begin() + (b * c.positions + first) * value_row);
+    first = end;
   }
   return out;
 }
@@ -232,6 +315,20 @@ TEST(DistanceDecodePlan, KeepsOnlyRowsThatCanStillBeSeen) {
   EXPECT_EQ(rows(), 20 + 40);
   s.window = s.longest = 0;
   EXPECT_EQ(rows(), 2 * 165);
+}
+
+// Window or not: compressed rows are appended behind more recent ones.
+TEST(DistanceDecodePlan, KeepsAllRowsWithACompressedMemory) {
+  kernels::DecodedStream s{
+      .positions = 1000, .segment = 100, .memory = 200, .compressed = 150, .rate = 4, .dilation = {1, 3}};
+  const auto rows = [&] { return kernels::make_distance_decode_plan(s)->rows; };
+  EXPECT_EQ(rows(), 2 * 450);
+  s.window = 20;
+  EXPECT_EQ(rows(), 2 * 450);
+  s.positions = 320;
+  EXPECT_EQ(rows(), 2 * 320);
+  s.rate = 3;
+  EXPECT_THROW(rows(), InternalError);
 }
 
 }  // namespace

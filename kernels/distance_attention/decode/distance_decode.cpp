@@ -9,9 +9,11 @@ namespace {
 
 constexpr std::int64_t most_on_gpu = 128;  // heads, and elements of a head
 
-// The largest distance at which any query sees a key, plus one.
+// The largest distance at which any query sees a key, plus one. With a compressed memory all heads keep all rows,
+// because its rows are appended behind more recent ones.
 std::int64_t capacity_of(const DecodedStream& s, std::int64_t dilation) {
-  std::int64_t most = std::min(s.memory + s.segment, s.positions + s.before);
+  std::int64_t most = std::min(s.compressed + s.memory + s.segment, s.positions + s.before);
+  if (s.compressed > 0) return most;
   if (s.window > 0) most = std::min(most, (s.window - 1) * dilation + 1);
   if (s.longest > 0) most = std::min(most, s.longest);
   return std::max<std::int64_t>(most, 1);
@@ -42,9 +44,14 @@ void check_position(const DistanceDecodePlan& plan, std::int64_t first, std::int
 
 std::shared_ptr<const DistanceDecodePlan> make_distance_decode_plan(DecodedStream stream) {
   LONGSTRIDE_CHECK(stream.positions > 0 && stream.segment > 0 && stream.memory >= 0 && stream.before >= 0 &&
-                       stream.before <= stream.memory && stream.memory + stream.segment < (1 << 24),
-                   "{} positions in segments of {} with a memory of {}, {} of it at the start", stream.positions,
-                   stream.segment, stream.memory, stream.before);
+                       stream.before <= stream.compressed + stream.memory &&
+                       stream.compressed + stream.memory + stream.segment < (1 << 24),
+                   "{} positions in segments of {} with a memory of {} and {}, {} of it at the start", stream.positions,
+                   stream.segment, stream.compressed, stream.memory, stream.before);
+  LONGSTRIDE_CHECK(stream.compressed == 0 || (stream.compressed > 0 && stream.rate > 0 && stream.memory > 0 &&
+                                              stream.memory % stream.segment == 0 && stream.segment % stream.rate == 0),
+                   "a compressed memory of {} rows of {} each for a memory of {} in segments of {}", stream.compressed,
+                   stream.rate, stream.memory, stream.segment);
   auto plan = std::make_shared<DistanceDecodePlan>();
   for (const std::int32_t dilation : stream.dilation) {
     const std::int64_t capacity = capacity_of(stream, dilation);

@@ -5,6 +5,9 @@
 // position p sees positions from p - p mod segment - memory on. So the first position of a segment sees `memory`
 // positions before its own and the last one segment - 1 more, and every result equals the row of the whole segment with
 // its memory, up to rounding. Within that, window, dilation, span and `self` are those of DistanceScores.
+//
+// Rows of a compressed memory count as the positions just before the memory. Before the first position of a segment the
+// caller appends those that the segment sees, at positions whose own rows are no longer seen.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,7 +21,9 @@ namespace longstride::kernels {
 struct DecodedStream {
   std::int64_t positions = 0;  // that are decoded
   std::int64_t segment = 0, memory = 0;
-  std::int64_t before = 0;   // rows of memory that count at the stream's start: positions -before to -1
+  std::int64_t compressed = 0,
+               rate = 1;     // rows of the compressed memory, each of `rate` positions that left the memory
+  std::int64_t before = 0;   // rows of both memories that count at the stream's start: positions -before to -1
   std::int64_t window = 0;   // as in DistanceScores
   std::int64_t longest = 0;  // distances from here on have weight 0, whatever the span; 0: none
   bool self = true;
@@ -38,12 +43,27 @@ struct DistanceDecodePlan {
 };
 std::shared_ptr<const DistanceDecodePlan> make_distance_decode_plan(DecodedStream stream);
 
-// The first position that the query at `position` may see.
-LONGSTRIDE_HOST_DEVICE inline std::int64_t first_seen(std::int64_t position, std::int64_t segment, std::int64_t memory,
-                                                      std::int64_t before) {
-  const std::int64_t first = position - position % segment - memory;
-  return first > -before ? first : -before;
-}
+// What a query may see.
+struct SeenPositions {
+  std::int64_t segment, memory, compressed, rate, before;
+
+  explicit SeenPositions(const DecodedStream& s)
+      : segment(s.segment), memory(s.memory), compressed(s.compressed), rate(s.rate), before(s.before) {}
+  // Rows that have been compressed before the segment that begins at `start`.
+  LONGSTRIDE_HOST_DEVICE std::int64_t compressed_before(std::int64_t start) const {
+    return compressed > 0 && start > memory ? (start - memory) / rate : 0;
+  }
+  // How many of them that segment sees, with those of the stream's start.
+  LONGSTRIDE_HOST_DEVICE std::int64_t compressed_rows(std::int64_t start) const {
+    const std::int64_t rows = compressed_before(start) + (before > memory ? before - memory : 0);
+    return rows < compressed ? rows : compressed;
+  }
+  // The first position that the query at `position` may see.
+  LONGSTRIDE_HOST_DEVICE std::int64_t first(std::int64_t position) const {
+    const std::int64_t start = position - position % segment, seen = start - memory - compressed_rows(start);
+    return seen > -before ? seen : -before;
+  }
+};
 
 struct DistanceCache {
   const DistanceDecodePlan* plan = nullptr;
@@ -53,7 +73,8 @@ struct DistanceCache {
 // q, k, v, o, the table and the cache have the compute type, biases and spans the exact type, as in DistanceScores. On
 // a GPU scores and softmax are f32, and q + u and q + v are not rounded.
 //
-// Stores positions [first, first + rows) of k and v. Positions are appended in order, each once; from -before on.
+// Stores positions [first, first + rows) of k and v. Positions are appended in order, each once, from -before on; those
+// that stand for compressed rows as well, once for each segment.
 struct DistanceAppendArgs {
   DistanceCache cache;
   Tensor k, v;  // (batch, rows, heads, size), last dimension dense

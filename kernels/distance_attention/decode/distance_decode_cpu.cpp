@@ -57,7 +57,7 @@ struct DecodedHead {
   // The numbers m of the keys at position - m step.
   Reach reach() const {
     const DecodedStream& s = args.cache.plan->stream;
-    const std::int64_t first = first_seen(args.position, s.segment, s.memory, s.before);
+    const std::int64_t first = SeenPositions(s).first(args.position);
     const std::int64_t kept = args.cache.plan->rings[static_cast<std::size_t>(head)].capacity - 1;
     const auto entries = static_cast<std::int32_t>(std::min(args.position - first, kept) / step() + 1);
     return reach_of(entries, static_cast<std::int32_t>(s.window), s.self, static_cast<std::int32_t>(step()), ramp());

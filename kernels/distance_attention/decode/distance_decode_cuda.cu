@@ -43,17 +43,13 @@ struct Cache {
 
 // The plan, by value.
 struct Rings {
-  std::int64_t segment, memory, before;
+  SeenPositions seen;
   std::int32_t window;
   bool self;
   DistanceRing ring[most_heads];
 
   explicit Rings(const DistanceDecodePlan& plan)
-      : segment(plan.stream.segment),
-        memory(plan.stream.memory),
-        before(plan.stream.before),
-        window(static_cast<std::int32_t>(plan.stream.window)),
-        self(plan.stream.self) {
+      : seen(plan.stream), window(static_cast<std::int32_t>(plan.stream.window)), self(plan.stream.self) {
     std::copy(plan.rings.begin(), plan.rings.end(), ring);
   }
 };
@@ -94,7 +90,7 @@ __global__ void __launch_bounds__(threads)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (std::int64_t r = blockIdx.z * warps + threadIdx.x / 32; r < rows; r += gridDim.z * warps) {
     if (r < rows - ring.capacity) continue;  // the same call overwrites it
-    const std::int64_t row = batch * cache.rows + ring.first_row + (first + r + rings.before) % ring.capacity;
+    const std::int64_t row = batch * cache.rows + ring.first_row + (first + r + rings.seen.before) % ring.capacity;
     for (int d = lane; d < k.size; d += 32) cache.keys[row * cache.key_size + d] = k.at(batch, r, h)[d];
     for (int d = lane; d < v.size; d += 32) cache.values[row * cache.value_size + d] = v.at(batch, r, h)[d];
   }
@@ -186,10 +182,11 @@ __global__ void __launch_bounds__(threads)
   const std::int64_t position = either(position_at_host, position_at);
   const Ramp<float> ramp =
       term.span != nullptr ? Ramp<float>(term.span[h], term.longest_span, term.ramp) : Ramp<float>();
-  const std::int64_t seen = position - first_seen(position, rings.segment, rings.memory, rings.before);
+  const std::int64_t seen = position - rings.seen.first(position);
   const std::int32_t entries = min(static_cast<std::int32_t>(seen), ring.capacity - 1) / ring.dilation + 1;
   const Reach in = reach_of(entries, rings.window, rings.self, ring.dilation, ramp);
-  const auto own = static_cast<std::int32_t>((position + rings.before) % ring.capacity);  // row of the query's position
+  const auto own =
+      static_cast<std::int32_t>((position + rings.seen.before) % ring.capacity);  // row of the query's position
   const T* const keys = cache.keys + (batch * cache.rows + ring.first_row) * cache.key_size;
   const T* const values = cache.values + (batch * cache.rows + ring.first_row) * cache.value_size;
   const T* const table = term.table != nullptr ? term.table + h * term.table_head : nullptr;
