@@ -81,6 +81,12 @@ std::int64_t DistanceBranch::unread_rows(const Context& ctx, const Projected& pr
   return s.unread_keys();
 }
 
+void DistanceBranch::project_keys_values(Context& ctx, const Tensor& x, const Tensor& kv) const {
+  const std::int64_t width = query_width(), all = query_key_value_.out();
+  ops::linear(ctx, x, query_key_value_.weight().value.slice(0, width, all),
+              bias_of(query_key_value_.bias(), width, all), kv);
+}
+
 // One product for the segment's queries, one for the keys and values of all positions.
 DistanceBranch::Projected DistanceBranch::project(Context& ctx, const Tensor& segment, const Tensor& joined,
                                                   Scratch& scratch, Tape* tape) const {
@@ -94,9 +100,8 @@ DistanceBranch::Projected DistanceBranch::project(Context& ctx, const Tensor& se
   const Projected made = {scratch.tensor({batch, segment.size(1), width}, ctx.compute, tape),
                           scratch.tensor({batch, joined.size(1), all - width}, ctx.compute, tape)};
   ops::linear(ctx, segment, weight.slice(0, 0, width), bias_of(bias, 0, width), made.q);
-  each_read(joined, made.kv, unread_rows(ctx, made), [&](const Tensor& x, const Tensor& y) {
-    ops::linear(ctx, x, weight.slice(0, width, all), bias_of(bias, width, all), y);
-  });
+  each_read(joined, made.kv, unread_rows(ctx, made),
+            [&](const Tensor& x, const Tensor& y) { project_keys_values(ctx, x, y); });
   return made;
 }
 
@@ -250,7 +255,9 @@ void DistanceBranch::remember(Context& ctx, const Saved& made) const {
   const Tensor evicted = memory_.evicted(made.joined);
   Tensor compressed;
   if (evicted.given()) {
-    const Tensor usage = compressor_.reads_usage() ? memory_.evicted(received(ctx, made, scratch)) : Tensor{};
+    const Tensor usage = compressor_.reads_usage()
+                             ? memory_.evicted(received(ctx, made, remembered_->first_key(ctx, scratch), scratch))
+                             : Tensor{};
     compressed = compressor_.compress(ctx, evicted, usage, scratch);
   }
   memory_.keep(ctx, made.joined, compressed);
@@ -258,7 +265,7 @@ void DistanceBranch::remember(Context& ctx, const Saved& made) const {
 
 // The gradients of values are these sums where the gradient of every output is 1. Values have eight equal elements,
 // which is what the fast kernels for 16-bit types take at least.
-Tensor DistanceBranch::received(Context& ctx, const Saved& made, Scratch& scratch) const {
+Tensor DistanceBranch::received(Context& ctx, const Saved& made, const Tensor& first_key, Scratch& scratch) const {
   constexpr std::int64_t elements = 8;
   const Tensor q = queries(made.transformed.q), k = keys(made.transformed.kv);
   const std::int64_t batch = k.size(0), all = k.size(1), heads = config_.shape.heads;
@@ -270,7 +277,7 @@ Tensor DistanceBranch::received(Context& ctx, const Saved& made, Scratch& scratc
   const auto everywhere = [&](std::int64_t positions) {
     return Tensor(ones.data(), ctx.compute, {batch, positions, heads, elements}, {0, 0, 0, 1});
   };
-  kernels::DistanceScores asked = scores(ctx, made, remembered_->first_key(ctx, inner));
+  kernels::DistanceScores asked = scores(ctx, made, first_key);
   asked.dropout = {};
   ops::run(ctx, kernels::DistanceAttentionBackwardArgs{.scores = asked,
                                                        .v = everywhere(all),
@@ -294,7 +301,7 @@ void DistanceBranch::reconstruct(Context& ctx, const Saved& made) const {
   const Tensor weight = query_key_value_.weight().value.slice(0, width, all);
   const Tensor kv = scratch.tensor({batch, rows.size(1), all - width}, ctx.compute), dkv = scratch.like(kv),
                old_kv = memory_.evicted(made.projected.kv), drows = scratch.like(rows);
-  ops::linear(ctx, rows, weight, bias_of(query_key_value_.bias(), width, all), kv);
+  project_keys_values(ctx, rows, kv);
   const kernels::QueryKeyTransform content{config_.transform.normalise, 0};
   const auto of_content = [&](const Tensor& x) {
     if (!content.any()) return x;

@@ -31,11 +31,20 @@ struct DistanceBranchConfig {
   std::int64_t segment = 0;              // positions of a whole one, which generation follows
 };
 
+// What generation keeps for a compressed memory; absent where the stream is too short to need it.
+struct CompressedCache {
+  Tensor inputs;     // (batch, memory + segment, width): that of position p is in row p mod (memory + segment)
+  Tensor queries;    // (batch, segment, heads key size), if usage is read: that of position p is in row p mod segment
+  Tensor projected;  // (batch, compressed, heads (key size + value size)), keys without a transform: of compressed row
+                     // r of the stream, in row r mod compressed
+};
+
 // The keys and values of earlier positions; and T, because weights do not change while sequences are generated.
 struct DistanceBranchCache : BranchCache {
   std::shared_ptr<const kernels::DistanceDecodePlan> plan;
   kernels::DistanceCache rows;
   Tensor table;
+  CompressedCache compressed;
 };
 
 class DistanceBranch : public Branch {
@@ -59,11 +68,14 @@ class DistanceBranch : public Branch {
 
   // Generation continues a stream in segments, as training reads it (kernels/distance_attention/decode), so that a
   // position's result is the one that it has in training after the same memory. Of the memory the projected keys and
-  // values are kept. In distance_decoding.cpp.
+  // values are kept. In distance_decoding.cpp, and of a compressed memory in compression/decoding.cpp.
   std::unique_ptr<BranchCache> make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                           std::int64_t positions) const override;
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
               std::int64_t position) const override;
+  // Precedes decode() of every position. With a compressed memory, where a segment begins: compresses what the one
+  // before has evicted.
+  void begin_segment(Context& ctx, BranchCache* cache, std::int64_t position) const;
 
   // Pairs of all heads of one sequence, as if no key were hidden.
   std::int64_t pairs(const Tensor& q, const Tensor& k) const;
@@ -96,13 +108,25 @@ class DistanceBranch : public Branch {
   // Counted on the CPU; on a GPU spans are in its own memory, and all rows are projected. What compresses evicted rows
   // reads all of them.
   std::int64_t unread_rows(const Context& ctx, const Projected& projected) const;
+  void project_keys_values(Context& ctx, const Tensor& x, const Tensor& kv) const;
   Projected project(Context& ctx, const Tensor& segment, const Tensor& joined, Scratch& scratch, Tape* tape) const;
   Projected transform(Context& ctx, const Projected& in, Scratch& scratch, Tape* tape) const;
   void transform_back(Context& ctx, const Projected& in, const Projected& gradients) const;
   Attended attend(Context& ctx, const Saved& in, Scratch& scratch, Tape* tape) const;
   kernels::DecodedStream decoded_stream(std::int64_t positions) const;
-  // Stores the keys and values of a memory of zeros.
+  // Stores the keys and values of memories of zeros.
   void append_zeros(Context& ctx, const DistanceBranchCache& cache) const;
+  CompressedCache make_compressed_cache(Context& ctx, Scratch& memory, std::int64_t batch,
+                                        const kernels::DecodedStream& stream) const;
+  void keep_for_compression(Context& ctx, const CompressedCache& cache, const Tensor& normed, const Tensor& q,
+                            std::int64_t position) const;
+  void compress_evicted(Context& ctx, const DistanceBranchCache& cache, std::int64_t position) const;
+  // Stores the compressed rows that the segment beginning at `position` sees, in the places before its memory.
+  void append_compressed(Context& ctx, const DistanceBranchCache& cache, std::int64_t position) const;
+  Tensor received_while_decoding(Context& ctx, const DistanceBranchCache& cache, std::int64_t position,
+                                 Scratch& scratch) const;
+  // The keys of kv as attention takes them, the first of which is at position `first`.
+  Tensor transformed_keys(Context& ctx, const Tensor& kv, std::int64_t first, Scratch& scratch) const;
   // Memory for the gradients of what attention read.
   Projected gradient_tensors(Context& ctx, const Saved& made, Scratch& scratch) const;
   // The gradients of the segment and of W_qkv with its bias.
@@ -111,7 +135,7 @@ class DistanceBranch : public Branch {
   // What the next step remembers.
   void remember(Context& ctx, const Saved& made) const;
   // The attention that every position received: (batch, rows + seq, heads), the sums of probabilities over queries.
-  Tensor received(Context& ctx, const Saved& made, Scratch& scratch) const;
+  Tensor received(Context& ctx, const Saved& made, const Tensor& first_key, Scratch& scratch) const;
   // The reconstruction loss and its gradient.
   void reconstruct(Context& ctx, const Saved& made) const;
   Tensor bias_of(const Tensor& bias, std::int64_t begin, std::int64_t end) const {

@@ -1,9 +1,11 @@
 // Generation with attention over a memory, one position at a time.
+#include <algorithm>
 #include <cmath>
 
 #include "framework/layers/distance_branch.h"
 #include "framework/ops/basic.h"
 #include "framework/ops/run.h"
+#include "kernels/copy_rows/copy_rows.h"
 
 namespace longstride {
 
@@ -13,7 +15,9 @@ kernels::DecodedStream DistanceBranch::decoded_stream(std::int64_t positions) co
   s.positions = positions;
   s.segment = config_.segment;
   s.memory = config_.memory.length;
-  s.before = config_.memory.start == MemoryStart::zeros ? s.memory : 0;
+  s.compressed = config_.memory.compressed;
+  if (s.compressed > 0) s.rate = config_.memory.rate;
+  s.before = config_.memory.start == MemoryStart::zeros ? config_.memory.rows() : 0;
   s.window = windows_->of(config_.layer);
   s.longest = c.span.given() ? c.span.longest + c.span.ramp : 0;
   s.self = c.self;
@@ -29,31 +33,37 @@ std::unique_ptr<BranchCache> DistanceBranch::make_cache(Context& ctx, Scratch& m
   cache->plan = kernels::make_distance_decode_plan(stream);
   cache->rows = {cache->plan.get(), memory.tensor({batch, cache->plan->rows, config_.shape.key_size}, ctx.compute),
                  memory.tensor({batch, cache->plan->rows, config_.value_size}, ctx.compute)};
-  cache->table = term_.table(ctx, std::min(stream.memory + stream.segment, positions + stream.before), memory, nullptr);
+  const std::int64_t distances = std::min(config_.memory.rows() + stream.segment, positions + stream.before);
+  cache->table = term_.table(ctx, distances, memory, nullptr);
+  cache->compressed = make_compressed_cache(ctx, memory, batch, stream);
   append_zeros(ctx, *cache);
   return cache;
 }
 
 // They are the same in every sequence, but are projected once for each, to take little memory.
 void DistanceBranch::append_zeros(Context& ctx, const DistanceBranchCache& cache) const {
-  const std::int64_t rows = cache.plan->stream.before;
-  if (rows == 0) return;
+  const std::int64_t rows = config_.memory.length, kept = config_.memory.compressed;
+  if (cache.plan->stream.before == 0) return;
   Scratch scratch(ctx);
-  const Tensor zeros = scratch.tensor({1, rows, config_.shape.width}, ctx.compute);
-  const Tensor qkv = scratch.tensor({1, rows, query_key_value_.out()}, ctx.compute);
+  const Tensor zeros = scratch.tensor({1, std::max(rows, kept), config_.shape.width}, ctx.compute);
+  const Tensor projected = scratch.tensor({1, zeros.size(1), query_key_value_.out() - query_width()}, ctx.compute);
   ops::fill_zero(ctx, zeros);
-  query_key_value_.apply(ctx, zeros, qkv);
-  const Tensor kv = qkv.slice(-1, query_width(), query_key_value_.out());
-  Tensor k = keys(kv);
-  if (config_.transform.any()) {
-    k = scratch.tensor(k.shape(), ctx.compute);
-    ops::run(ctx, kernels::QueryKeyArgs{.transform = config_.transform, .x = keys(kv), .y = k, .first = -rows});
-  }
+  project_keys_values(ctx, zeros, projected);
+  const Tensor kv = projected.slice(1, 0, rows), k = transformed_keys(ctx, kv, -rows, scratch);
   for (std::int64_t s = 0; s < cache.rows.keys.size(0); ++s) {
     const kernels::DistanceCache one = {cache.plan.get(), cache.rows.keys.slice(0, s, s + 1),
                                         cache.rows.values.slice(0, s, s + 1)};
     ops::run(ctx, kernels::DistanceAppendArgs{.cache = one, .k = k, .v = values(kv), .first = -rows});
+    if (kept > 0)
+      ops::run(ctx, kernels::CopyRowsArgs{projected.slice(1, 0, kept), cache.compressed.projected.slice(0, s, s + 1)});
   }
+}
+
+Tensor DistanceBranch::transformed_keys(Context& ctx, const Tensor& kv, std::int64_t first, Scratch& scratch) const {
+  if (!config_.transform.any()) return keys(kv);
+  const Tensor x = keys(kv), y = scratch.tensor(x.shape(), ctx.compute);
+  ops::run(ctx, kernels::QueryKeyArgs{.transform = config_.transform, .x = x, .y = y, .first = first});
+  return y;
 }
 
 void DistanceBranch::decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,
@@ -75,6 +85,7 @@ void DistanceBranch::decode(Context& ctx, const Tensor& normed, const Tensor& ou
   }
   const Tensor q = queries(qk.slice(-1, 0, query_width())), k = queries(qk.slice(-1, query_width(), 2 * query_width())),
                v = values(qkv.slice(-1, query_width(), query_key_value_.out()));
+  keep_for_compression(ctx, kept.compressed, normed, qk.slice(-1, 0, query_width()), position);
   const Tensor o = scratch.tensor({batch, 1, heads * config_.value_size}, ctx.compute);
   ops::run(ctx, kernels::DistanceAppendArgs{
                     .cache = kept.rows, .k = k, .v = v, .first = position, .first_at = ctx.position});

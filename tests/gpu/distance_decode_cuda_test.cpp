@@ -22,7 +22,9 @@ Samples sampled(const DistanceToy& config, std::vector<float>& weights, const Sa
 
 TEST(DistanceDecodeCuda, DrawsTheSameBytesAsTheCpuBeyondTheContext) {
   LONGSTRIDE_NEEDS_GPU();
-  for (const auto& [name, config] : distance_toys()) {
+  auto toys = distance_toys();
+  toys.push_back({"compressive_most_used", compressive_toy(Compression::most_used)});
+  for (const auto& [name, config] : toys) {
     ToyModel<float> toy(config);
     if (capability<Decodes>(toy.model()) == nullptr) continue;
     toy.randomise(0.15);

@@ -155,25 +155,26 @@ TYPED_TEST_P(ModelProperties, MicroBatchesAddUpToTheWholeBatchWithDropout) {
 }
 
 // The losses of tokens (batch, n), of which each is given when it has been predicted.
-inline std::vector<double> decoded_losses(ToyModel<double>& toy, const Decodes& decoder,
-                                          const std::vector<std::uint8_t>& tokens, std::int64_t batch) {
+template <class T>
+std::vector<T> decoded_losses(ToyModel<T>& toy, const Decodes& decoder, const std::vector<std::uint8_t>& tokens,
+                              std::int64_t batch) {
   const std::int64_t n = std::ssize(tokens) / batch, vocabulary = toy.model().vocabulary();
-  std::vector<double> losses;
+  std::vector<T> losses;
   toy.run([&](Context& ctx) {
-    losses.assign(tokens.size(), 0.0);
+    losses.assign(tokens.size(), T(0));
     const auto state = decoder.begin_decoding(ctx, batch, n);
     std::vector<std::uint8_t> previous(static_cast<std::size_t>(batch));
-    std::vector<double> logits(static_cast<std::size_t>(batch * vocabulary));
+    std::vector<T> logits(static_cast<std::size_t>(batch * vocabulary));
     for (std::int64_t i = 0; i < n; ++i) {
       decoder.decode(ctx, *state, i, Tensor(previous.data(), Dtype::u8, {batch, 1}),
-                     Tensor(logits.data(), Dtype::f64, {batch, vocabulary}));
+                     Tensor(logits.data(), kernels::DtypeOf<T>::value, {batch, vocabulary}));
       for (std::int64_t b = 0; b < batch; ++b) {
         const std::uint8_t target = tokens[static_cast<std::size_t>(b * n + i)];
         double total = 0;
         for (std::int64_t v = 0; v < vocabulary; ++v)
           total += std::exp(logits[static_cast<std::size_t>(b * vocabulary + v)]);
         losses[static_cast<std::size_t>(b * n + i)] =
-            std::log(total) - logits[static_cast<std::size_t>(b * vocabulary + target)];
+            static_cast<T>(std::log(total) - logits[static_cast<std::size_t>(b * vocabulary + target)]);
         previous[static_cast<std::size_t>(b)] = target;
       }
     }
@@ -182,17 +183,17 @@ inline std::vector<double> decoded_losses(ToyModel<double>& toy, const Decodes& 
 }
 
 // The losses of tokens (batch, n), read in segments of the context that each continue the one before.
-inline std::vector<double> losses_in_segments(ToyModel<double>& toy, const std::vector<std::uint8_t>& tokens,
-                                              std::int64_t batch) {
+template <class T>
+std::vector<T> losses_in_segments(ToyModel<T>& toy, const std::vector<std::uint8_t>& tokens, std::int64_t batch) {
   const std::int64_t n = std::ssize(tokens) / batch, context = toy.model().context();
-  std::vector<double> all(tokens.size());
+  std::vector<T> all(tokens.size());
   toy.forget();
   for (std::int64_t first = 0; first < n; first += context) {
     const std::int64_t length = std::min(context, n - first);
     std::vector<std::uint8_t> segment;
     for (std::int64_t r = 0; r < batch; ++r)
       segment.insert(segment.end(), tokens.begin() + r * n + first, tokens.begin() + r * n + first + length);
-    const std::vector<double> losses = toy.losses(segment, batch);
+    const std::vector<T> losses = toy.losses(segment, batch);
     for (std::int64_t r = 0; r < batch; ++r)
       std::copy_n(losses.begin() + r * length, length, all.begin() + r * n + first);
     toy.remember(segment, batch);

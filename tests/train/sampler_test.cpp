@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/toy_model.h"
+#include "tests/support/distance_toys.h"
 
 namespace longstride {
 namespace {
@@ -65,6 +65,27 @@ TEST(Sampler, SamplesDoNotDependOnHowManyAreDrawnAtOnce) {
   }
   s.sampling.seed = 2;
   EXPECT_NE(sampled(toy, s).bytes, together.bytes);
+}
+
+// The memories of a row are its own, and a prompt of any length leads to them.
+TEST(Sampler, ACompressedMemoryContinuesPromptsOfAnyLengthInAnyBatch) {
+  for (const Compression compress :
+       {Compression::mean, Compression::max, Compression::convolution, Compression::dilated, Compression::most_used}) {
+    const test::DistanceToy config = test::compressive_toy(compress);
+    ToyModel<float> toy(config);
+    toy.randomise();
+    SampleConfig s;
+    s.count = 5;
+    s.length = 6 * config.context + 3;
+    const Samples drawn = sampled(toy, s);
+    for (const std::int64_t given : {config.context / 2, config.context, 4 * config.context + 1})
+      for (const std::int64_t batch : {1, 2, 5}) {
+        s.batch = batch;
+        s.prompts.clear();
+        for (const auto& bytes : drawn.bytes) s.prompts.emplace_back(bytes.begin(), bytes.begin() + given);
+        EXPECT_EQ(sampled(toy, s).bytes, drawn.bytes) << static_cast<int>(compress) << " " << given << " " << batch;
+      }
+  }
 }
 
 TEST(Sampler, ProgressCountsEveryPositionOfEverySequence) {

@@ -12,7 +12,7 @@
 
 namespace longstride {
 
-class DistanceDecoder : public Model, public SetsWindows, public LearnsSpans {
+class DistanceDecoder final : public Model, public Decodes, public SetsWindows, public LearnsSpans {
  public:
   explicit DistanceDecoder(const DecoderConfig& config);
 
@@ -29,8 +29,12 @@ class DistanceDecoder : public Model, public SetsWindows, public LearnsSpans {
   void set_windows(const std::vector<std::int64_t>& of_layers) override;
   SpanParameters spans() const override;
 
- protected:
-  const DecoderTrunk& trunk() const { return trunk_; }
+  // In distance_decoding.cpp.
+  std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
+                                                std::int64_t positions) const override;
+  void begin_position(Context& ctx, DecodingState& state, std::int64_t position) const override;
+  void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
+              const Tensor& logits) const override;
 
  private:
   std::shared_ptr<const DistanceBranch> make_attention(std::int64_t layer, const std::string& name);
@@ -47,17 +51,6 @@ class DistanceDecoder : public Model, public SetsWindows, public LearnsSpans {
   std::shared_ptr<Windows> windows_;
   std::vector<std::shared_ptr<const DistanceBranch>> attention_;  // the blocks' own
   DecoderTrunk trunk_;
-};
-
-// With a memory that is not compressed. In distance_decoding.cpp.
-class GeneratingDistanceDecoder final : public DistanceDecoder, public Decodes {
- public:
-  explicit GeneratingDistanceDecoder(const DecoderConfig& config);
-
-  std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
-                                                std::int64_t positions) const override;
-  void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
-              const Tensor& logits) const override;
 };
 
 }  // namespace longstride

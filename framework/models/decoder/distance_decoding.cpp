@@ -1,5 +1,4 @@
 // Generation with a decoder that remembers: position by position through the layers.
-#include "framework/core/errors.h"
 #include "framework/models/decoder/distance_decoder.h"
 
 namespace longstride {
@@ -17,22 +16,28 @@ class DistanceState : public DecodingState {
 
 }  // namespace
 
-GeneratingDistanceDecoder::GeneratingDistanceDecoder(const DecoderConfig& config) : DistanceDecoder(config) {
-  LONGSTRIDE_CHECK(config.memory.compressed == 0, "generation with {} compressed rows", config.memory.compressed);
-}
-
-std::unique_ptr<DecodingState> GeneratingDistanceDecoder::begin_decoding(Context& ctx, std::int64_t batch,
-                                                                         std::int64_t positions) const {
+std::unique_ptr<DecodingState> DistanceDecoder::begin_decoding(Context& ctx, std::int64_t batch,
+                                                               std::int64_t positions) const {
   auto state = std::make_unique<DistanceState>(ctx);
   const std::size_t before = ctx.arena->scratch_used();
-  state->caches = trunk().stream().make_caches(ctx, state->scratch, batch, positions);
+  state->caches = trunk_.stream().make_caches(ctx, state->scratch, batch, positions);
   state->cache_bytes = static_cast<std::int64_t>(ctx.arena->scratch_used() - before);
   return state;
 }
 
-void GeneratingDistanceDecoder::decode(Context& ctx, DecodingState& state, std::int64_t position,
-                                       const Tensor& previous, const Tensor& logits) const {
-  trunk().decode(ctx, static_cast<DistanceState&>(state).caches, position, previous, logits);
+// A block is an attention branch and a feed-forward branch.
+void DistanceDecoder::begin_position(Context& ctx, DecodingState& state, std::int64_t position) const {
+  Context quiet = ctx;
+  quiet.step = nullptr;
+  const ResidualStream::Caches& caches = static_cast<DistanceState&>(state).caches;
+  for (std::size_t layer = 0; layer < attention_.size(); ++layer)
+    attention_[layer]->begin_segment(quiet, caches[2 * layer].get(), position);
+}
+
+void DistanceDecoder::decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
+                             const Tensor& logits) const {
+  if (ctx.position == nullptr) begin_position(ctx, state, position);
+  trunk_.decode(ctx, static_cast<DistanceState&>(state).caches, position, previous, logits);
 }
 
 }  // namespace longstride

@@ -134,7 +134,6 @@ double DecoderConfig::shrink() const {
 }
 
 std::unique_ptr<Model> DecoderConfig::make_model() const {
-  if (distance.given && memory.compressed == 0) return std::make_unique<GeneratingDistanceDecoder>(*this);
   if (distance.given) return std::make_unique<DistanceDecoder>(*this);
   return std::make_unique<Decoder>(*this);
 }

@@ -33,6 +33,7 @@ class DrawnSequences {
         ctx_(ctx),
         config_(config),
         batch_(batch),
+        context_(model.context()),
         queue_(ctx.queue()),
         state_(decodes_.begin_decoding(ctx_, batch, config.length)),
         scratch_(ctx_) {
@@ -46,9 +47,9 @@ class DrawnSequences {
     if (!queue_.immediate()) position_ = scratch_.tensor({1}, Dtype::i64);
   }
 
-  // Counts memory by planning one position in each of the two ways, without arithmetic.
+  // Counts memory by planning the position that takes the most, without arithmetic: where the last segment begins.
   SampleMemory plan() {
-    one_position(0);
+    one_position((config_.length - 1) / context_ * context_);
     return {state_->bytes(), static_cast<std::int64_t>(ctx_.arena->high_water())};
   }
 
@@ -97,11 +98,15 @@ class DrawnSequences {
   // The first position runs kernel by kernel, so that libraries choose their algorithms and kernels are loaded.
   void by_graph(const Progress& progress) {
     ctx_.position = position_.as<std::int64_t>();
+    decodes_.begin_position(ctx_, *state_, 0);
     one_position(0);
     Graph graph;
     if (config_.length > 1) graph.capture(queue_, [&] { one_position(0); });
-    in_blocks(1, progress, [&](std::int64_t, std::int64_t count) {
-      for (std::int64_t i = 0; i < count; ++i) graph.replay(queue_);
+    in_blocks(1, progress, [&](std::int64_t first, std::int64_t count) {
+      for (std::int64_t position = first; position < first + count; ++position) {
+        decodes_.begin_position(ctx_, *state_, position);
+        graph.replay(queue_);
+      }
     });
   }
 
@@ -138,7 +143,7 @@ class DrawnSequences {
   const GeneratesInOneKernel* generator_;  // null: the model has no such kernel
   Context ctx_;
   const SampleConfig& config_;
-  std::int64_t batch_;
+  std::int64_t batch_, context_;
   const Queue queue_;
   std::unique_ptr<DecodingState> state_;
   Scratch scratch_;
