@@ -29,6 +29,7 @@ struct DistanceConfig {
   DistanceTable table = DistanceTable::sinusoid;
   bool shared_table = false;   // a learned table for all layers and heads
   std::int64_t distances = 0;  // rows of a learned table; a sinusoid's farther distances read the last. 0: all
+  std::int64_t clamp = 0;  // only in evaluations: distances beyond it read its row of a learned table; 0: the last one
   BiasSharing biases = BiasSharing::layer;
   std::vector<std::int64_t> window;    // of every layer, or one for all; empty: all
   std::vector<std::int64_t> dilation;  // likewise, of the first `dilated_heads` heads; empty: none
@@ -38,6 +39,10 @@ struct DistanceConfig {
   double table_dropout = 0;  // of a sinusoid's R, alike in all layers and for all rows
   LearnedSpans span;
 
+  // A learned table's first row belongs to distance 1 where no position attends to itself.
+  std::int64_t first_distance() const { return table == DistanceTable::learned && !self ? 1 : 0; }
+  // The distance that the last row belongs to, if `distances` sets one.
+  std::int64_t last_distance() const { return first_distance() + distances - 1; }
   static std::int64_t of_layer(const std::vector<std::int64_t>& values, std::int64_t layer, std::int64_t otherwise) {
     if (values.size() < 2) return values.empty() ? otherwise : values[0];
     return values.at(static_cast<std::size_t>(layer));

@@ -56,11 +56,15 @@ Tensor DistanceTerm::table(Context& ctx, std::int64_t keys, Scratch& scratch, Ta
     return t;
   }
   const std::int64_t rows = table_->shape[0];
-  if (!starts_at_one()) return table_->value.reshape({rows, heads, size});
+  if (!starts_at_one()) return clamped(table_->value.reshape({rows, heads, size}));
   const Tensor t = scratch.tensor({rows + 1, heads, size}, ctx.compute, tape);
   ops::fill_zero(ctx, t.slice(0, 0, 1));  // no pair reads it, but products do
   ops::copy(ctx, table_->value, t.slice(0, 1, rows + 1));
-  return t;
+  return clamped(t);
+}
+
+Tensor DistanceTerm::clamped(const Tensor& table) const {
+  return config_.clamp > 0 ? table.slice(0, 0, config_.clamp + 1) : table;
 }
 
 Tensor DistanceTerm::gradient_for(Context& ctx, const Tensor& table, Scratch& scratch) const {

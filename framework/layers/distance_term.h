@@ -47,8 +47,9 @@ class DistanceTerm {
 
  private:
   static Tensor of(const Parameter* p, Tensor Parameter::*which) { return p == nullptr ? Tensor{} : p->*which; }
-  // A learned table whose first row belongs to distance 1, because no position attends to itself.
-  bool starts_at_one() const { return config_.table == DistanceTable::learned && !config_.self; }
+  bool starts_at_one() const { return config_.first_distance() == 1; }
+  // Without the rows that an evaluation does not read.
+  Tensor clamped(const Tensor& table) const;
   std::int64_t table_heads() const { return config_.shared_table ? 1 : shape_.heads; }
   Tensor sinusoid(Context& ctx, std::int64_t rows, Scratch& scratch) const;
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,6 +38,8 @@ class Model {
   virtual const StateSet& states() const;
   // After how many steps from a stream's start its rows remember as much as they can: then a step takes longest.
   virtual std::int64_t warm_up_steps() const { return 0; }
+  // Through what rows remember, a step's first prediction depends on at most this many tokens; by default on all.
+  virtual std::int64_t reach_of_memory() const { return std::numeric_limits<std::int64_t>::max(); }
   // Names of the losses that it adds to the mean loss of its predictions, each with a coefficient of its own. They are
   // reported by name, apart from that loss, and have no part in evaluation.
   virtual std::vector<std::string> auxiliary_losses() const { return {}; }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,16 @@ struct RecomputePolicy {
   std::shared_ptr<ModelConfig> config;  // the settings with this policy
 };
 
+// What a model remembers and how it counts distances: settings that no weight depends on, so that an evaluation may
+// have others than training had. Absent: the model has no such setting, or it is not to be changed.
+struct EvaluatedMemory {
+  std::optional<std::int64_t> length;  // positions that rows remember
+  std::optional<std::int64_t> clamp;   // the farthest distance of its own: farther ones count as this one
+
+  bool given() const { return length.has_value() || clamp.has_value(); }
+  bool operator==(const EvaluatedMemory&) const = default;
+};
+
 struct ModelConfig {
   std::int64_t context = 0;  // longest sequence; this and the geometry come from the data
   Geometry geometry;
@@ -44,6 +55,11 @@ struct ModelConfig {
 
   // Whether the model has states (framework/core/state.h), which requires rows that are read in order.
   virtual bool remembers() const { return false; }
+  // The memory of these settings, as an evaluation reports it.
+  virtual EvaluatedMemory evaluated_memory() const { return {}; }
+  // The settings of a model with the same parameters and another memory. UserError, which names the options of `eval`,
+  // if there is none.
+  virtual std::shared_ptr<ModelConfig> with_memory(const EvaluatedMemory& changed) const;
   virtual double activation_bytes() const = 0;  // approximate, per position: to refuse what no memory could hold
   virtual std::string summary() const = 0;      // the sizes in a few words, for the report
   // The policies to choose from, the fastest first: one unless the recipe leaves the choice to the planner

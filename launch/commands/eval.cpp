@@ -27,26 +27,35 @@ struct EvalOptions {
   DeviceOption device;
 };
 
+// Without a memory, or a limit of distances, there is no key.
+void add(nlohmann::ordered_json& out, const EvaluatedMemory& memory) {
+  if (memory.length) out["memory"] = *memory.length;
+  if (memory.clamp) out["clamp"] = *memory.clamp;
+}
+
 void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& result) {
   const std::int64_t context = run.recipe.data.context, min_context = o.request.min_context;
+  const EvaluatedMemory memory = memory_in_effect(run, o.request);
   const std::string& data = o.request.data.empty() ? run.recipe.data.path : o.request.data;
   if (o.json) {
-    const nlohmann::ordered_json out = {{"run", o.run},
-                                        {"step", run.step},
-                                        {"data", data},
-                                        {"split", o.request.split},
-                                        {"context", context},
-                                        {"min_context", min_context},
-                                        {"weights", run.averaged ? "average" : "last"},
-                                        {"bytes", result.bytes},
-                                        {"loss", result.loss()},
-                                        {"bits_per_byte", result.bits_per_byte()},
-                                        {"standard_error", result.standard_error}};
+    nlohmann::ordered_json out = {{"run", o.run},
+                                  {"step", run.step},
+                                  {"data", data},
+                                  {"split", o.request.split},
+                                  {"context", context},
+                                  {"min_context", min_context},
+                                  {"weights", run.averaged ? "average" : "last"},
+                                  {"bytes", result.bytes},
+                                  {"loss", result.loss()},
+                                  {"bits_per_byte", result.bits_per_byte()},
+                                  {"standard_error", result.standard_error}};
+    add(out, memory);
     return print_json(out);
   }
-  fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}: {:.4f}{} bits per byte ({:.5f} nats)\n", printable(data),
-             o.request.split, result.bytes, run.step, run.averaged ? ", averaged weights" : "", context,
-             min_context > 0 ? fmt::format(" (at least {})", min_context) : "", result.bits_per_byte(),
+  fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}{}: {:.4f}{} bits per byte ({:.5f} nats)\n",
+             printable(data), o.request.split, result.bytes, run.step, run.averaged ? ", averaged weights" : "",
+             context, min_context > 0 ? fmt::format(" (at least {})", min_context) : "",
+             memory.given() ? ", memory " + text_of(memory) : "", result.bits_per_byte(),
              o.request.spread ? fmt::format(" +- {:.4f}", result.standard_error) : "", result.loss());
 }
 
@@ -62,6 +71,7 @@ void keep(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& re
   kept.max_windows = request.max_windows;
   kept.windows = result.windows;
   kept.spread = request.spread;
+  kept.memory = memory_in_effect(run, request);
   kept.bytes = result.bytes;
   kept.bits_per_byte = result.bits_per_byte();
   try {
@@ -93,6 +103,11 @@ void add_eval(CLI::App& app, Session& session) {
   eval->add_option("--data", o->request.data, "a prepared dataset other than the recipe's");
   eval->add_option("--min-context", o->request.min_context, "minimum number of bytes of context for every scored byte")
       ->check(not_below_zero());
+  eval->add_option("--memory", o->request.memory.length,
+                   "positions that the model remembers, instead of model.memory.length; 0: none")
+      ->check(not_below_zero());
+  eval->add_option("--clamp", o->request.memory.clamp, "distances beyond this one count as this one")
+      ->check(above_zero());
   eval->add_option("--checkpoint", o->checkpoint, checkpoint_help);
   eval->add_option("--weights", o->weights, "last, average, or automatic: the average if the run keeps one")
       ->check(CLI::IsMember({"automatic", "last", "average"}));

@@ -188,9 +188,10 @@ std::string Report::auxiliary_losses() const {
 std::string Report::scores() const {
   std::string rows;
   for (const KeptEvaluation& e : kept_evaluations(run_))
-    rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.4f}</td></tr>\n",
+    rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.4f}</td></tr>\n",
                         thousands(e.step), html_text(e.split), html_text(fs::path(e.data).filename().string()),
-                        e.min_context > 0 ? thousands(e.min_context) : "", thousands(e.bytes), e.bits_per_byte);
+                        e.min_context > 0 ? thousands(e.min_context) : "", text_of(e.memory), thousands(e.bytes),
+                        e.bits_per_byte);
   std::string out;
   if (recipe_.reproduces.given())
     out += fmt::format("<p>The paper's figure, {}, {}: <b>{}</b> bits per byte.</p>\n",
@@ -198,8 +199,8 @@ std::string Report::scores() const {
                        recipe_.reproduces.bits_per_byte);
   if (rows.empty()) return out;
   return out +
-         "<div class=\"wide\"><table><tr><th>step</th><th>split</th><th>data</th><th>minimum context</th><th>bytes</th>"
-         "<th>bits per byte</th></tr>\n" +
+         "<div class=\"wide\"><table><tr><th>step</th><th>split</th><th>data</th><th>minimum context</th>"
+         "<th>memory</th><th>bytes</th><th>bits per byte</th></tr>\n" +
          rows + "</table></div>\n";
 }
 

@@ -8,6 +8,7 @@
 
 #include "framework/core/files/append_file.h"
 #include "framework/core/files/files.h"
+#include "framework/core/text/numbers.h"
 
 namespace longstride {
 namespace {
@@ -31,6 +32,10 @@ double number(const Json& object, const char* key) {
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 std::int64_t whole(const Json& object, const char* key) { return static_cast<std::int64_t>(number(object, key)); }
+std::optional<std::int64_t> optional_whole(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? std::optional(whole(object, key)) : std::nullopt;
+}
 std::string text(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
@@ -110,8 +115,15 @@ std::vector<KeptEvaluation> kept_evaluations(const std::string& run) {
   for (const Json& line : objects_in(evaluations_file(run)))
     kept.push_back({whole(line, "step"), text(line, "split"), text(line, "data"), text(line, "weights"),
                     text(line, "sha256"), whole(line, "min_context"), whole(line, "max_windows"), whole(line, "bytes"),
-                    number(line, "bits_per_byte"), whole(line, "windows"), line.value("spread", Json()) == true});
+                    number(line, "bits_per_byte"), whole(line, "windows"), line.value("spread", Json()) == true,
+                    EvaluatedMemory{optional_whole(line, "memory"), optional_whole(line, "clamp")}});
   return kept;
+}
+
+std::string text_of(const EvaluatedMemory& memory) {
+  std::string text = memory.length ? thousands(*memory.length) : "";
+  if (memory.clamp) text += (text.empty() ? "clamp " : ", clamp ") + thousands(*memory.clamp);
+  return text;
 }
 
 void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
@@ -120,17 +132,19 @@ void keep_evaluation(const std::string& run, const KeptEvaluation& e) {
   const std::string path = evaluations_file(run);
   const std::string content = std::filesystem::exists(path) ? read_file(path) : "";
   const bool cut_short = !content.empty() && content.back() != '\n';
-  const Json line = {{"step", e.step},
-                     {"split", e.split},
-                     {"data", e.data},
-                     {"weights", e.weights},
-                     {"sha256", e.sha256},
-                     {"min_context", e.min_context},
-                     {"max_windows", e.max_windows},
-                     {"windows", e.windows},
-                     {"spread", e.spread},
-                     {"bytes", e.bytes},
-                     {"bits_per_byte", e.bits_per_byte}};
+  Json line = {{"step", e.step},
+               {"split", e.split},
+               {"data", e.data},
+               {"weights", e.weights},
+               {"sha256", e.sha256},
+               {"min_context", e.min_context},
+               {"max_windows", e.max_windows},
+               {"windows", e.windows},
+               {"spread", e.spread},
+               {"bytes", e.bytes},
+               {"bits_per_byte", e.bits_per_byte}};
+  if (e.memory.length) line["memory"] = *e.memory.length;
+  if (e.memory.clamp) line["clamp"] = *e.memory.clamp;
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace);  // a path need not be UTF-8
   AppendFile(path).append((cut_short ? "\n" : "") + text + '\n');
 }

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "framework/models/model_config.h"
+
 namespace longstride {
 
 struct StepPoint {
@@ -48,14 +50,17 @@ struct KeptEvaluation {
   double bits_per_byte = 0;
   std::int64_t windows = 0;  // scored; 0: unknown
   bool spread = false;       // whether they are spread over the split rather than its first
+  EvaluatedMemory memory;    // in effect
 
   bool same_question(const KeptEvaluation& other) const {
     return step == other.step && split == other.split && data == other.data && weights == other.weights &&
            min_context == other.min_context && max_windows == other.max_windows && spread == other.spread &&
-           (sha256 == other.sha256 || sha256.empty() || other.sha256.empty());
+           memory == other.memory && (sha256 == other.sha256 || sha256.empty() || other.sha256.empty());
   }
 };
 std::vector<KeptEvaluation> kept_evaluations(const std::string& run);
+// "1,024, clamp 400", what there is of it.
+std::string text_of(const EvaluatedMemory& memory);
 // Appends a line, unless there is one with the same answer to the same question.
 void keep_evaluation(const std::string& run, const KeptEvaluation& evaluation);
 

@@ -175,6 +175,7 @@ void Reproduction::evaluate_row(TableRow& row) {
   if (dataset != nullptr) wanted.sha256 = dataset->stored_sha256(wanted.split);
   const LoadedRun loaded = load_run(run, "automatic");
   wanted.weights = loaded.averaged ? "average" : "last";
+  wanted.memory = loaded.recipe.model->evaluated_memory();
   Measured& m = row.measured;
   for (const KeptEvaluation& kept : kept_evaluations(run))
     if (kept.same_question(wanted)) {

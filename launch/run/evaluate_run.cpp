@@ -10,36 +10,76 @@
 
 namespace longstride {
 
-EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
-  check_device_computes(*run.model, request.device);
-  const auto dataset = open_run_data(run, request.data, request.split);
-  const auto sequences = dataset->split(request.split, run.recipe.data.cross_files);
+namespace {
+
+// The run's model with another memory, bound to the run's weights; null if it keeps its own.
+std::unique_ptr<Model> with_another_memory(const LoadedRun& run, const EvaluatedMemory& memory) {
+  if (!memory.given()) return nullptr;
+  auto model = run.recipe.model->with_memory(memory)->make_model();
+  const std::int64_t weights = model->parameters().flat_size();
+  LONGSTRIDE_CHECK(weights == run.masters.count(), "{} weights of {}", weights, run.masters.count());
+  model->parameters().bind(run.masters, run.masters);  // nothing here writes gradients
+  return model;
+}
+
+// A model that remembers reads on, so that its context is what its rows have read.
+void set_min_context(EvaluationConfig& config, const Model& model, std::int64_t min_context) {
+  if (model.states().empty()) {
+    if (min_context >= config.context)
+      throw user_error("--min-context is {}, but must be below the context of {}", min_context, config.context);
+    config.min_context = min_context;
+    return;
+  }
+  if (min_context > model.reach_of_memory())
+    throw user_error(
+        "--min-context is {}, but through what it remembers this model looks back {} bytes at most; choose at most "
+        "that many",
+        min_context, model.reach_of_memory());
+  config.lead = min_context;
+}
+
+EvaluationConfig config_of(const LoadedRun& run, const Model& model, const EvaluateRequest& request) {
   EvaluationConfig config;
   config.context = run.recipe.data.context;
-  config.min_context = request.min_context;
   config.max_windows = request.max_windows;
   config.spread = request.spread;
   // Enough for every core, or to fill a GPU.
   const bool cpu = request.device == Device::cpu;
   const std::int64_t positions = cpu ? 8192 : 65536, most = cpu ? 16 : 256;
   config.batch = request.batch > 0 ? request.batch : std::clamp<std::int64_t>(positions / config.context, 1, most);
-  if (config.min_context >= config.context)
-    throw user_error("--min-context is {}, but must be below the context of {}", config.min_context, config.context);
-  if (!run.model->states().empty()) {
-    if (request.min_context > 0 || request.spread)
-      throw user_error("{} cannot be used with this model, which reads a split in order and remembers what it has read",
-                       request.min_context > 0 ? "--min-context" : "--spread");
+  set_min_context(config, model, request.min_context);
+  if (!model.states().empty()) {
+    if (request.spread)
+      throw user_error(
+          "--spread cannot be used with this model, which reads a split in order and remembers what it has read");
     config.batch = config.streams = request.batch > 0 ? request.batch : 1;
   }
+  return config;
+}
+
+}  // namespace
+
+EvaluatedMemory memory_in_effect(const LoadedRun& run, const EvaluateRequest& request) {
+  const ModelConfig& own = *run.recipe.model;
+  return request.memory.given() ? own.with_memory(request.memory)->evaluated_memory() : own.evaluated_memory();
+}
+
+EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
+  const auto changed = with_another_memory(run, request.memory);
+  Model& model = changed != nullptr ? *changed : *run.model;
+  check_device_computes(model, request.device);
+  const auto dataset = open_run_data(run, request.data, request.split);
+  const auto sequences = dataset->split(request.split, run.recipe.data.cross_files);
+  EvaluationConfig config = config_of(run, model, request);
   const auto windows = static_cast<std::int64_t>(evaluation_windows(*sequences, config).size());
   if (windows == 0)
     throw user_error("{}: the split '{}' is empty; choose another with --split", dataset->path(), request.split);
   config.batch = std::min(config.batch, windows);  // memory is allocated for a whole batch
 
-  EvaluationMemory memory(*run.model, run.masters, config, run.recipe.train, request.device);
+  EvaluationMemory memory(model, run.masters, config, run.recipe.train, request.device);
   Context ctx = memory.context();
   CounterLine line("eval", request.quiet || session.comm->rank() != 0);
-  return evaluate(*run.model, ctx, *sequences, config, *session.comm,
+  return evaluate(model, ctx, *sequences, config, *session.comm,
                   [&](std::int64_t done, std::int64_t all) { line.update(done, all); });
 }
 

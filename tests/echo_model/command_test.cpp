@@ -87,6 +87,24 @@ TEST_F(EchoCommand, TheMemoryIsPlannedAndEvaluationsReadInOrder) {
   EXPECT_EQ(bench.at("planned_bytes"), bench.at("used_bytes"));
 }
 
+// The recipe's own run has learned nothing, so that its loss depends on no context.
+TEST_F(EchoCommand, StreamsReadTheMinimumOfContextFirst) {
+  const CommandResult trained = run({"train", "r.yaml", "--run", "taught", "--set", "train.lr=1e-2"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const auto loss_of = [](const std::string& streams, const std::string& min_context) {
+    const CommandResult result = run({"eval", "taught", "--json", "--batch", streams, "--min-context", min_context});
+    const Json out = Json::parse(result.out);
+    EXPECT_EQ(out.at("bytes"), 60);
+    EXPECT_EQ(out.at("min_context"), std::stoi(min_context));
+    EXPECT_FALSE(out.contains("memory"));
+    return out.at("loss").get<double>();
+  };
+  const double loss = loss_of("1", "0");
+  EXPECT_EQ(loss_of("1", "500"), loss);
+  EXPECT_NEAR(loss_of("2", "60"), loss, 1e-6 * loss);
+  EXPECT_GT(std::abs(loss_of("2", "0") - loss), 1e-6 * loss);
+}
+
 TEST_F(EchoCommand, WhatCannotRememberIsRefusedInASentence) {
   expect_refused({"plan", "r.yaml", "--set", "data.order=windows"},
                  "--set data.order=windows: data.order is windows, but this model remembers what its rows have read "
@@ -98,9 +116,12 @@ TEST_F(EchoCommand, WhatCannotRememberIsRefusedInASentence) {
       {"train", "r.yaml", "--run", "none", "--set", "train.global_batch=64"},
       "x.h5: 'train': holds 1,080 bytes, fewer than one context of 32 for each of 64 rows; prepare it with a "
       "larger split, or lower train.global_batch");
-  expect_refused({"eval", "run", "--min-context", "8"},
-                 "--min-context cannot be used with this model, which reads a split in order and remembers what it has "
+  expect_refused({"eval", "run", "--windows", "2", "--spread"},
+                 "--spread cannot be used with this model, which reads a split in order and remembers what it has "
                  "read");
+  expect_refused(
+      {"eval", "run", "--memory", "8"},
+      "--memory cannot be used with this model, which has no memory of a length that an evaluation could set");
 }
 
 TEST_F(EchoCommand, AResumedRunKeepsItsRows) {

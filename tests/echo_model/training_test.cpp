@@ -59,7 +59,8 @@ TEST(RowsThatRemember, ACheckpointOfOtherRowsIsRefused) {
 }
 
 // Windows in order, with what is remembered, are one long sequence.
-double nats_of(std::int64_t window, std::int64_t streams, std::int64_t batch, std::int64_t bytes) {
+double nats_of(std::int64_t window, std::int64_t streams, std::int64_t batch, std::int64_t bytes,
+               std::int64_t lead = 0) {
   EchoConfig config = echo_config();
   config.context = window;
   ToyModel<float> toy(config);
@@ -68,6 +69,7 @@ double nats_of(std::int64_t window, std::int64_t streams, std::int64_t batch, st
   evaluation.context = window;
   evaluation.batch = batch;
   evaluation.streams = streams;
+  evaluation.lead = lead;
   const auto comm = make_single_communicator();
   std::vector<std::byte> memory(evaluation_bytes(toy.model(), toy.context(), evaluation) + Arena::alignment);
   void* base = memory.data();
@@ -93,6 +95,17 @@ TEST(RowsThatRemember, TheFigureDependsOnStreamsNotOnHowManyAreReadAtOnce) {
   const double side_by_side = nats_of(context, 3, 3, bytes);
   EXPECT_NEAR(nats_of(context, 3, 1, bytes), side_by_side, 1e-6 * side_by_side);
   EXPECT_NEAR(nats_of(context, 3, 2, bytes), side_by_side, 1e-6 * side_by_side);
+}
+
+TEST(RowsThatRemember, AStreamThatReadsTheWholeTextBeforeItScoresLikeOneStream) {
+  constexpr std::int64_t bytes = 7 * context + 5;
+  const double whole = nats_of(context, 1, 1, bytes);
+  for (const std::int64_t streams : {2, 3, 8})
+    for (const std::int64_t batch : {std::int64_t{1}, streams})
+      EXPECT_NEAR(nats_of(context, streams, batch, bytes, bytes), whole, 1e-6 * whole) << streams;
+  const double next = nats_of(context, 8, 8, bytes, 1);
+  EXPECT_EQ(next, nats_of(context, 8, 8, bytes, context)) << "whole windows are read";
+  EXPECT_NE(next, nats_of(context, 8, 8, bytes));
 }
 
 }  // namespace

@@ -181,6 +181,15 @@ TEST_F(ScoresAndSamples, EveryScoreIsKeptInTheRun) {
   EXPECT_NE(text_of(*dir / "run/report.html").find("<td>valid</td>"), std::string::npos);
 }
 
+TEST_F(ScoresAndSamples, AModelWithoutAMemoryRefusesAnother) {
+  expect_refused(
+      {"eval", "run", "--memory", "64"},
+      "--memory cannot be used with this model, which has no memory of a length that an evaluation could set");
+  expect_refused(
+      {"eval", "run", "--clamp", "64"},
+      "--clamp cannot be used with this model, which has no distances with a limit that an evaluation could set");
+}
+
 TEST_F(ScoresAndSamples, TheSameAnswerIsKeptOnce) {
   for (int i = 0; i < 2; ++i) run_well({"eval", "run", "--windows", "2"});
   EXPECT_EQ(kept().size(), 1U);
@@ -242,6 +251,71 @@ class Remembering : public ::testing::Test {
   static TemporaryDirectory* dir;
 };
 TemporaryDirectory* Remembering::dir = nullptr;
+
+TEST_F(Remembering, ScoresSayUnderWhichMemoryTheyWereComputed) {
+  const std::string file = "run/checkpoints/step-00000003/", recipe_before = text_of(*dir / "run/recipe.yaml"),
+                    state_before = text_of(*dir / (file + "state.json")),
+                    weights_before = text_of(*dir / (file + "model.safetensors"));
+  const Json own = Json::parse(run({"eval", "run", "--json"}).out);
+  EXPECT_EQ(own.at("memory"), 24);
+  EXPECT_EQ(own.at("min_context"), 0);
+  EXPECT_FALSE(own.contains("clamp"));
+  const std::vector<std::string> other = {"eval", "run", "--memory", "48", "--clamp", "4e1", "--min-context", "30"};
+  std::vector<std::string> in_json = other;
+  in_json.emplace_back("--json");
+  const Json changed = Json::parse(run(in_json).out);
+  const CommandResult shown = run(other);
+  EXPECT_NE(shown.out.find("context 32 (at least 30), memory 48, clamp 40: "), std::string::npos) << shown.out;
+  std::vector<Json> lines;
+  std::istringstream text(text_of(*dir / "run/evaluations.jsonl"));
+  for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].at("memory"), 24);
+  EXPECT_FALSE(lines[0].contains("clamp"));
+  for (const Json& score : {changed, lines[1]}) {
+    EXPECT_EQ(score.at("memory"), 48);
+    EXPECT_EQ(score.at("clamp"), 40);
+    EXPECT_EQ(score.at("min_context"), 30);
+    EXPECT_NE(score.at("bits_per_byte"), own.at("bits_per_byte"));
+  }
+  const std::vector<KeptEvaluation> kept = kept_evaluations(*dir / "run");
+  EXPECT_EQ(kept[1].memory, (EvaluatedMemory{48, 40}));
+  EXPECT_EQ(run({"report", "run"}).exit_code, 0);
+  EXPECT_NE(text_of(*dir / "run/report.html").find("<td>48, clamp 40</td>"), std::string::npos);
+  EXPECT_TRUE(text_of(*dir / "run/recipe.yaml") == recipe_before);
+  EXPECT_TRUE(text_of(*dir / (file + "state.json")) == state_before);
+  EXPECT_TRUE(text_of(*dir / (file + "model.safetensors")) == weights_before);
+}
+
+// The rate is too small to change a weight.
+TEST_F(Remembering, AnotherMemoryScoresAsARunThatHasIt) {
+  const auto score_of = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--json", "--quiet"});
+    const CommandResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(result.out).at("loss").get<double>();
+  };
+  const CommandResult trained =
+      run({"train", "r.yaml", "--run", "longer", "--from", "run", "--set", "model.memory.length=48", "--set",
+           "model.distance.distances=41", "--set", "train.lr=1e-37", "--set", "train.weight_decay=0"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_EQ(score_of({"eval", "run", "--memory", "48", "--clamp", "40"}), score_of({"eval", "longer"}));
+  EXPECT_EQ(score_of({"eval", "longer", "--memory", "24", "--clamp", "100"}), score_of({"eval", "run"}));
+  const double whole = score_of({"eval", "run"});
+  EXPECT_NEAR(score_of({"eval", "run", "--batch", "7", "--min-context", "57"}), whole, 1e-6 * whole);
+  EXPECT_GT(std::abs(score_of({"eval", "run", "--batch", "7"}) - whole), 1e-6 * whole);
+}
+
+TEST_F(Remembering, WhatAMemoryCannotBeIsRefused) {
+  expect_refused({"eval", "run", "--min-context", "58"},
+                 "--min-context is 58, but through what it remembers this model looks back 57 bytes at most; choose at "
+                 "most that many");
+  expect_refused({"eval", "run", "--memory", "0", "--min-context", "32"},
+                 "--min-context is 32, but must be below the context of 32");
+  EXPECT_EQ(run({"eval", "run", "--memory", "72", "--min-context", "58"}).exit_code, 0);
+  EXPECT_EQ(run({"eval", "run", "--clamp", "0"}).exit_code, 2);
+  expect_refused({"eval", "run", "--clamp", "1e9"}, "--clamp is 1000000000, but must be at most 8388608 positions");
+}
 
 // A position has the same random number and the same past, however many follow it.
 TEST_F(Remembering, SamplesMayBeLongerThanTheContext) {

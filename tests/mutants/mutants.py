@@ -36,6 +36,7 @@ OWN = (
     ("framework/comm", ("test_comm",)),
     ("framework/train/ranks", (RANKS,)),
     ("framework/train/trainer.cpp", ("test_train", RESUMED, "test_launch")),
+    ("framework/train/evaluate", ("test_evaluate", "test_train")),
     ("framework/train", ("test_train",)),
     ("datasets", ("test_datasets",)),
     ("launch/recipe", ("test_recipe",)),

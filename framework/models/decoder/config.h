@@ -90,6 +90,9 @@ struct DecoderConfig : ModelConfig {
   std::vector<std::string> toy_overrides() const override;
   std::string problem_of_windows(const std::vector<std::int64_t>& of_layers) const override;
   bool remembers() const override { return memory.length > 0; }
+  // In evaluated_memory.cpp.
+  EvaluatedMemory evaluated_memory() const override;
+  std::shared_ptr<ModelConfig> with_memory(const EvaluatedMemory& changed) const override;
 };
 
 const Choices<kernels::PartKind>& part_names();  // in recipes

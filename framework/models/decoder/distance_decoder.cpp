@@ -61,9 +61,19 @@ void DistanceDecoder::loss_and_gradients(Context& ctx, const Batch& batch, doubl
   remembered_->add(ctx, batch.tokens.size(1));
 }
 
+std::int64_t DistanceDecoder::remembered_positions() const {
+  return config_.memory.length + config_.memory.rate * config_.memory.compressed;
+}
+
 std::int64_t DistanceDecoder::warm_up_steps() const {
-  const std::int64_t positions = config_.memory.length + config_.memory.rate * config_.memory.compressed;
-  return (positions + config_.context - 1) / config_.context;
+  return (remembered_positions() + config_.context - 1) / config_.context;
+}
+
+// A segment sees the positions that a layer remembers before its first one, and what a layer above remembers was made
+// by whole segments. The first position of all reads the byte before it.
+std::int64_t DistanceDecoder::reach_of_memory() const {
+  const std::int64_t positions = remembered_positions(), segments = (positions + config_.context - 1) / config_.context;
+  return (config_.layers - 1) * segments * config_.context + positions + 1;
 }
 
 double DistanceDecoder::compressor_parameters() const {

@@ -21,6 +21,7 @@ class DistanceDecoder final : public Model, public Decodes, public SetsWindows, 
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   const StateSet& states() const override { return states_; }
   std::int64_t warm_up_steps() const override;
+  std::int64_t reach_of_memory() const override;
   std::vector<std::string> auxiliary_losses() const override;
 
   void losses(Context& ctx, const Batch& batch, const Tensor& losses) const override;
@@ -40,6 +41,7 @@ class DistanceDecoder final : public Model, public Decodes, public SetsWindows, 
   std::shared_ptr<const DistanceBranch> make_attention(std::int64_t layer, const std::string& name);
   DistanceShape shape() const;
   bool has_span_loss() const { return config_.distance.span.loss > 0; }
+  std::int64_t remembered_positions() const;  // by one layer, one row of a compressed memory being `rate` of them
   double compressor_parameters() const;
   double learning_flops(double positions) const;  // per sequence, of a compression that learns
 

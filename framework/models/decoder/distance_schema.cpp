@@ -8,7 +8,7 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t longest = 1 << 23;  // positions of a memory, a table or a span
+constexpr std::int64_t longest = longest_memory;  // also of a table or a span
 constexpr Range lengths{0, longest, false, false, "0 or a positive number of positions"};
 constexpr Range ramps{1, longest, false, false, "a positive number of positions"};
 constexpr Range initial_spans{0, 1, false, false, "a number from 0 to 1"};

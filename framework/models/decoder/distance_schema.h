@@ -7,6 +7,8 @@
 
 namespace longstride {
 
+constexpr std::int64_t longest_memory = 1 << 23;  // positions
+
 void visit_distance(SettingsVisitor& v, DistanceConfig& c);
 void visit_memory(SettingsVisitor& v, MemoryConfig& c);
 // What is wrong with numbers of positions, one for all layers or one for each; empty: nothing.

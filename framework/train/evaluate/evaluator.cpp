@@ -71,30 +71,45 @@ void score_apart(WindowScorer& scorer, const std::vector<EvaluationWindow>& wind
   }
 }
 
+// Windows that are read in order: the first ones only to be remembered, and from `scored` on to be scored.
+struct WindowRun {
+  std::int64_t begin, scored, end;
+
+  std::int64_t size() const { return end - begin; }
+};
+
+WindowRun window_run(const std::vector<EvaluationWindow>& windows, std::int64_t stream,
+                     const EvaluationConfig& config) {
+  const std::int64_t count = std::ssize(windows), streams = std::min(config.streams, count),
+                     scored = stream * count / streams;
+  const auto start_of = [&](std::int64_t window) { return windows[static_cast<std::size_t>(window)].start; };
+  std::int64_t begin = scored;  // every window before one that does not start its sequence is of the same
+  while (start_of(begin) > 0 && start_of(scored) - start_of(begin) < config.lead) --begin;
+  return {begin, scored, (stream + 1) * count / streams};
+}
+
 // The windows in order, as `config.streams` runs of consecutive ones. This rank has every `ranks`-th run, `batch` of
 // them at a time.
 void score_in_order(WindowScorer& scorer, const std::vector<EvaluationWindow>& windows, const EvaluationConfig& config,
                     Communicator& comm, const Progress& progress) {
-  const std::int64_t count = std::ssize(windows), streams = std::min(config.streams, count);
-  const auto begin_of = [&](std::int64_t stream) { return stream * count / streams; };
-  std::vector<std::int64_t> mine;
+  const std::int64_t streams = std::min(config.streams, std::ssize(windows));
+  std::vector<WindowRun> mine;
   std::int64_t windows_of_mine = 0, done = 0;
   for (std::int64_t stream = comm.rank(); stream < streams; stream += comm.size()) {
-    mine.push_back(stream);
-    windows_of_mine += begin_of(stream + 1) - begin_of(stream);
+    mine.push_back(window_run(windows, stream, config));
+    windows_of_mine += mine.back().size();
   }
   for (auto first = mine.begin(); first != mine.end();) {
     const auto last = first + std::min<std::ptrdiff_t>(config.batch, mine.end() - first);
     std::int64_t longest = 0;
-    for (auto stream = first; stream != last; ++stream)
-      longest = std::max(longest, begin_of(*stream + 1) - begin_of(*stream));
+    for (auto run = first; run != last; ++run) longest = std::max(longest, run->size());
     for (std::int64_t i = 0; i < longest; ++i) {
       std::vector<ScoredRow> rows;
-      for (auto stream = first; stream != last; ++stream) {
-        const std::int64_t window = begin_of(*stream) + i;
-        const bool ended = window >= begin_of(*stream + 1);
-        rows.push_back(ended ? ScoredRow{}
-                             : ScoredRow{window, i == 0 || windows[static_cast<std::size_t>(window)].start == 0});
+      for (auto run = first; run != last; ++run) {
+        const std::int64_t window = run->begin + i;
+        const bool ended = window >= run->end;
+        const auto starts = [&] { return i == 0 || windows[static_cast<std::size_t>(window)].start == 0; };
+        rows.push_back(ended ? ScoredRow{} : ScoredRow{window, starts(), window >= run->scored});
         done += ended ? 0 : 1;
       }
       scorer.score(rows, config.context);
@@ -140,7 +155,7 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
   if (model.states().empty()) {
     score_apart(scorer, windows, config.batch, comm.rank() / ranks, comm.size() / ranks, progress);
   } else {
-    LONGSTRIDE_CHECK(ranks == 1 && config.min_context == 0 && !config.spread && config.streams > 0,
+    LONGSTRIDE_CHECK(ranks == 1 && config.min_context == 0 && config.lead >= 0 && !config.spread && config.streams > 0,
                      "windows that are not in order for a model with states");
     score_in_order(scorer, windows, config, comm, progress);
   }

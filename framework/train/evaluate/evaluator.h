@@ -7,8 +7,9 @@
 //
 // A model with states reads windows in order, so that each one has what the row remembers of those before it. The
 // windows, with min_context 0 and none left out, are divided into `streams` runs of consecutive ones, which are read
-// side by side; a row starts anew at the first window of its run and at that of a sequence. The figure depends on how
-// many streams there are, not on the batch or on ranks.
+// side by side; a row starts anew at the first window of its run and at that of a sequence. A run that begins within a
+// sequence first reads, without scoring them, as many whole windows before it as hold `lead` bytes, or all that there
+// are. The figure depends on how many streams there are, not on the batch or on ranks.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,7 @@ struct EvaluationConfig {
   std::int64_t max_windows = 0;  // score at most this many; 0: all
   bool spread = false;           // choose them evenly from all windows; otherwise take the first ones
   std::int64_t streams = 1;      // for a model with states: runs of windows that are read side by side
+  std::int64_t lead = 0;         // likewise: bytes that a run reads before those that it scores
 };
 
 struct EvaluationWindow {

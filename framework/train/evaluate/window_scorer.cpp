@@ -101,7 +101,7 @@ template <class T>
 void WindowScorer::add(const std::vector<ScoredRow>& rows, std::int64_t run, const T* losses) {
   const std::int64_t first = ctx_.sequence_rank() * run;
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    if (rows[r].window < 0) continue;
+    if (rows[r].window < 0 || !rows[r].counts) continue;
     const auto window = static_cast<std::size_t>(rows[r].window);
     const T* row = losses + static_cast<std::int64_t>(r) * run;
     const std::int64_t end = std::min(windows_[window].length, first + run);

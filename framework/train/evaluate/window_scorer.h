@@ -8,10 +8,11 @@
 
 namespace longstride {
 
-// A row of the model's batch: a window, by its index, or none; and whether it does not continue the row's last one.
+// A row of the model's batch: a window, by its index, or none; whether it does not continue the row's last one; and
+// whether its bytes count, or are only read to be remembered.
 struct ScoredRow {
   std::int64_t window = -1;
-  bool starts = true;
+  bool starts = true, counts = true;
 };
 
 class WindowScorer {

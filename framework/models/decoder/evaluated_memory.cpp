@@ -1,0 +1,88 @@
+// Memories and clamps of distances with which a trained decoder can be evaluated. Messages name the options of `eval`.
+#include <algorithm>
+
+#include "framework/core/errors.h"
+#include "framework/models/decoder/config.h"
+#include "framework/models/decoder/distance_schema.h"
+
+namespace longstride {
+namespace {
+
+// The farthest distance of a pair that has weight, in any layer.
+std::int64_t farthest_distance(const DecoderConfig& m) {
+  const DistanceConfig& d = m.distance;
+  const std::int64_t rows = m.memory.rows() + m.context;
+  std::int64_t farthest = 0;
+  for (std::int64_t layer = 0; layer < m.layers; ++layer)
+    for (std::int64_t head = 0; head < m.heads; ++head) {
+      const std::int64_t window = DistanceConfig::of_layer(d.window, layer, 0);
+      std::int64_t reach = window > 0 ? (window - 1) * d.dilation_of(layer, head) : rows - 1;
+      if (d.span.given()) reach = std::min(reach, d.span.longest + d.span.ramp - 1);
+      farthest = std::max(farthest, std::min(reach, rows - 1));
+    }
+  return farthest;
+}
+
+void set_clamp(DistanceConfig& d, std::int64_t clamp) {
+  if (d.table == DistanceTable::none)
+    throw user_error(
+        "--clamp cannot be used with this model, whose scores have no table of distances (model.distance.table is "
+        "none)");
+  if (clamp > longest_memory)
+    throw user_error("--clamp is {}, but must be at most {} positions", clamp, longest_memory);
+  if (d.table == DistanceTable::sinusoid) {
+    d.distances = clamp + 1;
+    return;
+  }
+  if (clamp > d.last_distance())
+    throw user_error("--clamp is {}, but the learned table has rows for distances up to {} only; choose at most {}",
+                     clamp, d.last_distance(), d.last_distance());
+  d.clamp = clamp;
+}
+
+void set_length(DecoderConfig& m, std::int64_t length) {
+  if (length > longest_memory)
+    throw user_error("--memory is {}, but must be at most {} positions", length, longest_memory);
+  if (m.memory.compressed > 0 && (length == 0 || length % m.context != 0))
+    throw user_error(
+        "--memory is {}, but before a compressed memory must be a positive multiple of the context of {}, because "
+        "whole segments leave it",
+        length, m.context);
+  m.memory.length = length;
+}
+
+// Without a clamp the last row of a learned table stands for farther distances only if it has learned to.
+void check_distances(const DecoderConfig& trained, const DecoderConfig& changed) {
+  const DistanceConfig& d = changed.distance;
+  if (d.table != DistanceTable::learned || d.clamp > 0) return;
+  const std::int64_t last = d.last_distance(), farthest = farthest_distance(changed);
+  if (farthest <= last || farthest_distance(trained) > last) return;
+  throw user_error(
+      "--memory is {}, which makes distances of up to {}, but the learned table has rows for distances up to {} only, "
+      "the last of which was trained for no farther one; choose a shorter memory, or let it stand for all of them with "
+      "--clamp {}",
+      changed.memory.length, farthest, last, last);
+}
+
+}  // namespace
+
+EvaluatedMemory DecoderConfig::evaluated_memory() const {
+  if (!distance.given) return {};
+  EvaluatedMemory out{memory.length, {}};
+  if (distance.clamp > 0)
+    out.clamp = distance.clamp;
+  else if (distance.table != DistanceTable::none && distance.distances > 0)
+    out.clamp = distance.last_distance();
+  return out;
+}
+
+std::shared_ptr<ModelConfig> DecoderConfig::with_memory(const EvaluatedMemory& changed) const {
+  if (!distance.given) return ModelConfig::with_memory(changed);
+  auto config = std::make_shared<DecoderConfig>(*this);
+  if (changed.clamp) set_clamp(config->distance, *changed.clamp);
+  if (changed.length) set_length(*config, *changed.length);
+  check_distances(*this, *config);
+  return config;
+}
+
+}  // namespace longstride
