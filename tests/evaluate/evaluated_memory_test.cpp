@@ -276,8 +276,8 @@ TEST(StreamsWithContext, ScoreEveryByteAsItsContextReadFromScratch) {
     const std::int64_t n = config.context, bytes = 9 * n + 5;
     Toy toy(config);
     toy.randomise();
-    for (const std::int64_t streams : {2, 3, 10})
-      for (const std::int64_t lead : {std::int64_t{0}, std::int64_t{1}, n, n + 1, 100 * n}) {
+    for (const std::int64_t streams : {3, 10})
+      for (const std::int64_t lead : {std::int64_t{0}, std::int64_t{1}, n + 1, 100 * n}) {
         const double expected = nats_from_scratch(toy, bytes, streams, lead);
         for (const std::int64_t batch : {std::int64_t{1}, streams})
           expect_equal(nats_of(toy, bytes, streams, lead, batch), expected, fmt::format("{} {}", name, lead));
