@@ -77,7 +77,7 @@ void DistanceBranch::forward_again(Context& ctx, const Tensor& normed, const Ten
 std::int64_t DistanceBranch::unread_rows(const Context& ctx, const Projected& projected) const {
   if (memory_.rows() == 0 || config_.memory.compressed > 0 || ctx.device != Device::cpu || ctx.planning()) return 0;
   kernels::DistanceScores s = visible(queries(projected.q), keys(projected.kv));
-  add_span(s);
+  if (span_ != nullptr) add_span(s, span_->master);
   return s.unread_keys();
 }
 
@@ -145,14 +145,19 @@ kernels::DistanceScores DistanceBranch::visible(const Tensor& q, const Tensor& k
   return s;
 }
 
-void DistanceBranch::add_span(kernels::DistanceScores& scores) const {
-  if (span_ == nullptr) return;
-  scores.span = span_->master;
+void DistanceBranch::add_span(kernels::DistanceScores& scores, const Tensor& spans) const {
+  scores.span = spans;
   scores.longest_span = static_cast<double>(config_.distance.span.longest);
   scores.ramp = static_cast<double>(config_.distance.span.ramp);
 }
 
-std::int64_t DistanceBranch::pairs(const Tensor& q, const Tensor& k) const { return visible(q, k).pairs(); }
+kernels::DistanceScores DistanceBranch::mask(std::int64_t positions, const Tensor& spans) const {
+  const std::int64_t heads = config_.shape.heads, size = config_.shape.key_size;
+  kernels::DistanceScores s = visible(Tensor(nullptr, Dtype::f32, {1, positions, heads, size}),
+                                      Tensor(nullptr, Dtype::f32, {1, memory_.rows() + positions, heads, size}));
+  if (span_ != nullptr && spans.given()) add_span(s, spans);
+  return s;
+}
 
 kernels::DistanceScores DistanceBranch::scores(const Context& ctx, const Saved& in, const Tensor& first_key) const {
   const DistanceConfig& c = config_.distance;
@@ -160,7 +165,7 @@ kernels::DistanceScores DistanceBranch::scores(const Context& ctx, const Saved& 
   s.table = in.table;
   s.content_bias = term_.content_bias();
   s.position_bias = term_.position_bias();
-  add_span(s);
+  if (span_ != nullptr) add_span(s, span_->master);
   s.first_key = first_key;
   s.scale = 1 / std::sqrt(static_cast<double>(config_.shape.key_size));
   if (ctx.step != nullptr)
@@ -288,6 +293,27 @@ Tensor DistanceBranch::received(Context& ctx, const Saved& made, const Tensor& f
                                                        .dk = dk,
                                                        .dv = sums});
   return Tensor(sums.data(), ctx.compute, {batch, all, heads}, {sums.stride(0), sums.stride(1), elements});
+}
+
+// A query alone, with the key rows up to its own: what every row receives from all queries is then its probability.
+void DistanceBranch::show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
+                                        const SeeProbabilities& see) const {
+  Scratch scratch(ctx);
+  Saved all;
+  all.joined = memory_.join(ctx, normed, scratch, nullptr);
+  all.projected = project(ctx, normed, all.joined, scratch, nullptr);
+  all.transformed = transform(ctx, all.projected, scratch, nullptr);
+  all.table = term_.table(ctx, all.joined.size(1), scratch, nullptr);
+  for (std::size_t n = 0; n < queries.size(); ++n) {
+    Scratch inner(ctx);
+    const std::int64_t query = queries[n], keys = memory_.rows() + query + 1;
+    const auto alone = [&](const Projected& x) {
+      return Projected{x.q.slice(1, query, query + 1), x.kv.slice(1, 0, keys)};
+    };
+    Saved one = {all.joined, alone(all.projected), alone(all.transformed), all.table, {}};
+    one.attended = attend(ctx, one, inner, nullptr);
+    see(n, received(ctx, one, remembered_->first_key(ctx, inner), inner));
+  }
 }
 
 // Queries and keys have their norms, but no rotation by their position.

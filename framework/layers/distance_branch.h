@@ -2,6 +2,7 @@
 // (kernels/distance_attention). Queries are projections of the segment's positions, keys and values of all of them.
 // In training the backward pass also adds the attention-reconstruction loss of a compression that learns.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -77,8 +78,14 @@ class DistanceBranch : public Branch {
   // before has evicted.
   void begin_segment(Context& ctx, BranchCache* cache, std::int64_t position) const;
 
-  // Pairs of all heads of one sequence, as if no key were hidden.
-  std::int64_t pairs(const Tensor& q, const Tensor& k) const;
+  // Which pairs a segment of `positions` sees, and with what weight: scores without values. `spans` (heads) are shares
+  // of the longest, in host memory; absent: as if spans hid nothing.
+  kernels::DistanceScores mask(std::int64_t positions, const Tensor& spans = {}) const;
+  // Calls see(n, probabilities (1, key rows, heads)) for each of queries[n] of one row, without dropout; a query's key
+  // rows end with its own.
+  using SeeProbabilities = std::function<void(std::size_t n, const Tensor& probabilities)>;
+  void show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
+                          const SeeProbabilities& see) const;
   const Parameter* span() const { return span_; }  // null without learned spans
   // Adds the layer's part of the spans' loss, factor * longest * mean of the heads' spans, to `loss` (1) f64, and its
   // gradient.
@@ -143,7 +150,7 @@ class DistanceBranch : public Branch {
   }
   // Which pairs are allowed, without values.
   kernels::DistanceScores visible(const Tensor& q, const Tensor& k) const;
-  void add_span(kernels::DistanceScores& scores) const;
+  void add_span(kernels::DistanceScores& scores, const Tensor& spans) const;
   kernels::DistanceScores scores(const Context& ctx, const Saved& in, const Tensor& first_key) const;
   Tensor keys(const Tensor& kv) const;    // (batch, n, heads, key size)
   Tensor values(const Tensor& kv) const;  // (batch, n, heads, value size)

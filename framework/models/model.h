@@ -3,7 +3,6 @@
 // of layers (docs/develop/adding_a_model.md).
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -126,19 +125,16 @@ struct AttentionLayers {
   kernels::PatternConfig pattern;
 };
 
-class ShowsAttention {
+class AttendsByPattern {
  public:
-  virtual ~ShowsAttention() = default;
+  virtual ~AttendsByPattern() = default;
   virtual AttentionLayers attention() const = 0;
-  // Runs the layers on tokens (batch, seq) u8 without dropout. `visit` gets every layer's queries and keys, (batch,
-  // seq, heads, key size), which are valid only during the call.
-  using AttentionVisitor = std::function<void(std::int64_t layer, const Tensor& queries, const Tensor& keys)>;
-  virtual void visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const = 0;
 };
 
 // Heads that learn how far they look back, each a share of the longest distance.
 struct SpanParameters {
   double longest = 0, ramp = 0;     // positions
+  double initial = 0;               // positions: every head's before training
   std::vector<std::string> layers;  // the parameter of each, with one share per head; none: heads learn no spans
 };
 

@@ -40,6 +40,14 @@ void check_dilation(const DistanceScores& s) {
 // Bytes of every tensor that a call reads once.
 double score_bytes(const DistanceScores& s) { return bytes_of(s.q, s.k, s.table); }
 
+// f(weights of the head's distances), in the span's own type.
+template <class F>
+auto with_ramp(const DistanceScores& s, std::int64_t head, F&& f) {
+  if (!s.span.given()) return f(Ramp<float>());
+  if (s.span.dtype() == Dtype::f64) return f(Ramp<double>(s.span.as<const double>()[head], s.longest_span, s.ramp));
+  return f(Ramp<float>(s.span.as<const float>()[head], static_cast<float>(s.longest_span), static_cast<float>(s.ramp)));
+}
+
 Tensor scratch_of(std::size_t bytes) {
   return bytes == 0 ? Tensor() : Tensor(nullptr, Dtype::u8, {static_cast<std::int64_t>(bytes)});
 }
@@ -74,36 +82,47 @@ void DistanceScores::check(Device device) const {
 }
 
 std::int64_t DistanceScores::pairs() const {
-  const auto n_q = static_cast<std::int32_t>(q.size(1)), n_k = static_cast<std::int32_t>(k.size(1));
+  DistanceScores without = *this;
+  without.span = {};
+  return without.weighted_pairs();
+}
+
+std::int64_t DistanceScores::weighted_pairs() const {
+  const std::int64_t n_q = q.size(1), n_k = k.size(1);
   std::int64_t total = 0;
   for (std::int64_t h = 0; h < q.size(2); ++h) {
-    const std::int32_t step = dilation.empty() ? 1 : dilation[static_cast<std::size_t>(h)];
-    const Reach reach = reach_of(n_k, static_cast<std::int32_t>(window), self, step, Ramp<float>());
-    for (std::int32_t i = n_k - n_q; i < n_k; ++i)
-      total += std::max(0, std::min(i / step + 1, reach.end) - reach.begin);
+    const SeenEntries seen = seen_by(h);
+    for (std::int64_t i = n_k - n_q; i < n_k; ++i)
+      total += std::max<std::int64_t>(0, std::min(i / seen.step + 1, seen.end) - seen.begin);
   }
   return total;
 }
 
 std::int64_t DistanceScores::unread_keys() const {
-  const auto n_q = static_cast<std::int32_t>(q.size(1)), n_k = static_cast<std::int32_t>(k.size(1));
+  const std::int64_t before = k.size(1) - q.size(1);
   std::int64_t farthest = 0;
-  const auto read = [&](std::int64_t h, const auto& weights) {
-    const std::int32_t step = dilation.empty() ? 1 : dilation[static_cast<std::size_t>(h)];
-    const Reach reach = reach_of(n_k, static_cast<std::int32_t>(window), self, step, weights);
-    farthest = std::max(farthest, std::int64_t{reach.end - 1} * step);
-  };
   for (std::int64_t h = 0; h < q.size(2); ++h) {
-    if (!span.given()) {
-      read(h, Ramp<float>());
-      continue;
-    }
-    with_float_type(span.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      read(h, Ramp<T>(span.as<const T>()[h], static_cast<T>(longest_span), static_cast<T>(ramp)));
-    });
+    const SeenEntries seen = seen_by(h);
+    farthest = std::max(farthest, (seen.end - 1) * seen.step);
   }
-  return std::clamp<std::int64_t>(n_k - n_q - farthest, 0, n_k - n_q);
+  return std::clamp<std::int64_t>(before - farthest, 0, before);
+}
+
+double DistanceScores::weight(std::int64_t head, std::int64_t i, std::int64_t j) const {
+  const SeenEntries seen = seen_by(head);
+  const std::int64_t distance = k.size(1) - q.size(1) + i - j, m = distance / seen.step;
+  if (distance < 0 || distance % seen.step != 0 || m < seen.begin || m >= seen.end) return 0;
+  return with_ramp(*this, head, [&](const auto& weights) {
+    return static_cast<double>(weights.weight(static_cast<std::int32_t>(distance)));
+  });
+}
+
+SeenEntries DistanceScores::seen_by(std::int64_t head) const {
+  const std::int32_t step = dilation.empty() ? 1 : dilation[static_cast<std::size_t>(head)];
+  const Reach reach = with_ramp(*this, head, [&](const auto& weights) {
+    return reach_of(static_cast<std::int32_t>(k.size(1)), static_cast<std::int32_t>(window), self, step, weights);
+  });
+  return {step, reach.begin, reach.end};
 }
 
 void DistanceAttentionArgs::check(Device device) const { check_values(device, scores, v, o, lse); }

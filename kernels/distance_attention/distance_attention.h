@@ -51,6 +51,11 @@ struct ProbabilityDropout {
 // not. Both are deterministic.
 enum class DistancePath : std::uint8_t { automatic, portable };
 
+// The key rows that query row i of a head sees: j = n_k - n_q + i - m step >= 0 for m in [begin, end).
+struct SeenEntries {
+  std::int64_t step, begin, end;
+};
+
 // What determines scores and their weights.
 struct DistanceScores {
   Tensor q;                   // (batch, n_q, heads, d)
@@ -71,9 +76,12 @@ struct DistanceScores {
   void check(Device device) const;
   // Pairs (i, j) of all heads of one sequence, as if no key were hidden by first_key or a span.
   std::int64_t pairs() const;
-  // Rows at the beginning of k that no query reads, whatever first_key hides. The span, if given, is read: it must be
-  // in host memory.
-  std::int64_t unread_keys() const;
+
+  // These read the span, if given, which must be in host memory; first_key hides nothing.
+  std::int64_t weighted_pairs() const;  // whose weight is above 0
+  std::int64_t unread_keys() const;     // rows at the beginning of k that no query reads
+  double weight(std::int64_t head, std::int64_t i, std::int64_t j) const;  // of query row i for key row j; 0: not seen
+  SeenEntries seen_by(std::int64_t head) const;
 };
 
 struct DistanceAttentionArgs {

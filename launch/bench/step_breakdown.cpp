@@ -24,7 +24,7 @@ constexpr std::array<const char*, kernels::works> names = {"products, with what 
 // Adds the operations of attention, which depend on the pattern, so the ops cannot count them.
 void add_attention_operations(const Model& model, std::int64_t micro, const Ceilings& ceilings,
                               std::vector<StepMeter::Line>& lines) {
-  const auto* shown = capability<ShowsAttention>(model);
+  const auto* shown = capability<AttendsByPattern>(model);
   if (shown == nullptr) return;
   const AttentionLayers attention = shown->attention();
   const auto key = static_cast<double>(attention.key_size), value = static_cast<double>(attention.value_size);

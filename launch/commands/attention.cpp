@@ -1,15 +1,16 @@
 // longstride attention RUN: the paper's figure 2 for a run: what individual heads attend to, drawn over held-out data.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "datasets/dataset.h"
 #include "framework/core/errors.h"
 #include "framework/core/files/files.h"
+#include "framework/train/attention_maps.h"
 #include "launch/commands/attention_picture.h"
 #include "launch/commands/commands.h"
 #include "launch/console/arguments.h"
@@ -27,26 +28,45 @@ namespace fs = std::filesystem;
 struct AttentionOptions {
   std::string run, output, split = "test", data, checkpoint = "last", weights = "automatic";
   std::vector<std::int64_t> layers, heads, queries;
-  std::int64_t input = 0;
+  std::int64_t input = 0, before = -1;  // before: -1: as many as matter
   bool replace = false, json = false;
 };
 
-std::vector<std::uint8_t> read_input(const AttentionOptions& o, const LoadedRun& run) {
-  const Recipe& recipe = run.recipe;
+// The window that is shown, and the windows before it that the model reads first.
+struct Input {
+  std::vector<std::uint8_t> windows;
+  std::int64_t before = 0;  // windows
+
+  std::vector<std::uint8_t> shown(std::int64_t context) const {
+    return {windows.begin() + before * context, windows.end()};
+  }
+  // The last bytes before the window, at most `most`.
+  std::vector<std::uint8_t> last_before(std::int64_t context, std::int64_t most) const {
+    const auto end = windows.begin() + before * context;
+    return {end - std::min(before * context, most), end};
+  }
+};
+
+Input read_input(const AttentionOptions& o, const LoadedRun& run) {
+  const std::int64_t context = run.recipe.data.context;
   const auto dataset = open_run_data(run, o.data, o.split);
-  const auto set = dataset->split(o.split, recipe.data.cross_files);
+  const auto set = dataset->split(o.split, run.recipe.data.cross_files);
+  if (o.before >= 0 && run.model->states().empty())
+    throw user_error("--before is {}, but this model remembers nothing of the text before its context", o.before);
   std::int64_t left = o.input;
   for (std::int64_t s = 0; s < set->sequences(); ++s) {
-    const std::int64_t windows = set->length(s) / recipe.data.context;
+    const std::int64_t windows = set->length(s) / context;
     if (left < windows) {
-      std::vector<std::uint8_t> bytes(static_cast<std::size_t>(recipe.data.context));
-      set->read(s, left * recipe.data.context, recipe.data.context, bytes.data());
-      return bytes;
+      Input in;
+      in.before = std::min(left, o.before >= 0 ? o.before : windows_that_matter(*run.model));
+      in.windows.resize(static_cast<std::size_t>((in.before + 1) * context));
+      set->read(s, (left - in.before) * context, std::ssize(in.windows), in.windows.data());
+      return in;
     }
     left -= windows;
   }
   throw user_error("{}: '{}' has {} whole sequence(s) of {}; --input counts them from 0", dataset->path(), o.split,
-                   o.input - left, recipe.data.context);
+                   o.input - left, context);
 }
 
 // All of `count`, or those given.
@@ -70,26 +90,6 @@ std::vector<std::int64_t> chosen_queries(const AttentionOptions& o, const ModelC
   return out;
 }
 
-// softmax(q_i k_j / sqrt(d)) over the keys that the pattern allows; 0 elsewhere.
-std::vector<double> weights_of(const AttentionLayers& attention, std::int64_t layer, std::int64_t head,
-                               std::int64_t query, const Tensor& queries, const Tensor& keys) {
-  const std::int64_t size = queries.size(3);
-  const float* q = queries.as<float>() + query * queries.stride(1) + head * queries.stride(2);
-  std::vector<double> weights(static_cast<std::size_t>(query) + 1, -HUGE_VAL);
-  double most = -HUGE_VAL;
-  for (std::int64_t j = 0; j <= query; ++j) {
-    if (!kernels::allowed(attention.pattern, layer, attention.heads, head, query, j)) continue;
-    const float* k = keys.as<float>() + j * keys.stride(1) + head * keys.stride(2);
-    double score = 0;
-    for (std::int64_t c = 0; c < size; ++c) score += static_cast<double>(q[c]) * static_cast<double>(k[c]);
-    most = std::max(most, weights[static_cast<std::size_t>(j)] = score / std::sqrt(static_cast<double>(size)));
-  }
-  double sum = 0;
-  for (double& w : weights) sum += w = std::isinf(w) ? 0 : std::exp(w - most);
-  for (double& w : weights) w = sum > 0 ? w / sum : 0;
-  return weights;
-}
-
 double entropy_bits(const std::vector<double>& weights) {
   double bits = 0;
   for (double w : weights)
@@ -97,61 +97,88 @@ double entropy_bits(const std::vector<double>& weights) {
   return bits;
 }
 
+double sum_of(const std::vector<double>& weights, std::int64_t begin, std::int64_t end) {
+  double sum = 0;
+  for (std::int64_t j = begin; j < end; ++j) sum += weights[static_cast<std::size_t>(j)];
+  return sum;
+}
+
 class MapDrawing {
  public:
-  MapDrawing(const AttentionOptions& options, const LoadedRun& run, const AttentionLayers& attention)
-      : attention_(attention),
+  MapDrawing(const AttentionOptions& options, const LoadedRun& run, const ShowsAttention& shown)
+      : shown_(shown),
+        shape_(shown.attention_shape()),
         folder_(options.output),
-        bytes_(read_input(options, run)),
-        view_{run.recipe.data.kind, run.recipe.model->geometry,
-              strip_line(run.recipe.data.context, std::max<std::int64_t>(1, attention.pattern.stride)), bytes_},
-        layers_(chosen(options.layers, attention.layers, "layer")),
-        heads_(chosen(options.heads, attention.heads, "head")),
-        queries_(chosen_queries(options, *run.recipe.model, attention.pattern.stride)) {}
+        input_(read_input(options, run)),
+        bytes_(input_.shown(run.recipe.data.context)),
+        view_{run.recipe.data.kind,
+              run.recipe.model->geometry,
+              strip_line(run.recipe.data.context, std::max<std::int64_t>(1, shape_.stride)),
+              bytes_,
+              shape_.keys,
+              input_.last_before(run.recipe.data.context, shape_.keys.memory + 1)},
+        layers_(chosen(options.layers, shape_.layers, "layer")),
+        heads_(chosen(options.heads, shape_.heads, "head")),
+        queries_(chosen_queries(options, *run.recipe.model, std::max<std::int64_t>(1, shape_.stride))) {}
 
-  const std::vector<std::uint8_t>& bytes() const { return bytes_; }
+  const Input& input() const { return input_; }
+  const std::vector<std::int64_t>& queries() const { return queries_; }
+  std::int64_t layers() const { return shape_.layers; }
   std::size_t pictures() const { return made_.size(); }
 
   // The pictures of a layer and their sheet: one row per head, one column per query; wide strips are stacked.
-  void draw(std::int64_t layer, const Tensor& queries, const Tensor& keys) {
+  void draw(std::int64_t layer, const ShowsAttention::Probabilities& probabilities) {
     if (std::find(layers_.begin(), layers_.end(), layer) == layers_.end()) return;
     std::vector<Canvas> drawn;
     for (std::int64_t head : heads_)
-      for (std::int64_t query : queries_) {
-        const std::vector<double> weights = weights_of(attention_, layer, head, query, queries, keys);
-        drawn.push_back(attention_picture(view_, weights, query));
-        const std::string name = fmt::format("layer-{:03}-head-{:02}-query-{:06}.png", layer, head, query);
+      for (std::size_t n = 0; n < queries_.size(); ++n) {
+        const std::vector<double>& weights = probabilities[n][static_cast<std::size_t>(head)];
+        drawn.push_back(attention_picture(view_, weights, queries_[n]));
+        const std::string name = fmt::format("layer-{:03}-head-{:02}-query-{:06}.png", layer, head, queries_[n]);
         drawn.back().write((folder_ / name).string());
         made_.push_back({{"file", name},
                          {"layer", layer},
                          {"head", head},
-                         {"query", query},
-                         {"entropy_bits", entropy_bits(weights)},
-                         {"weight_of_start", weights.front()}});
+                         {"query", queries_[n]},
+                         {"entropy_bits", entropy_bits(weights)}});
+        describe_weights(weights, made_.back());
       }
     constexpr std::int64_t widest_in_a_row = 600;  // pixels; wider strips are stacked
     const bool in_a_row = drawn.front().columns() <= widest_in_a_row;
     const std::string name = fmt::format("layer-{:03}.png", layer);
     contact_sheet(drawn, in_a_row ? static_cast<std::int64_t>(queries_.size()) : 1).write((folder_ / name).string());
-    sheets_.push_back(
-        {{"file", name}, {"layer", layer}, {"part", part_of(layer)}, {"heads", heads_}, {"queries", queries_}});
+    sheets_.push_back({{"file", name},
+                       {"layer", layer},
+                       {"part", shown_.attention_kind(layer, heads_.front())},
+                       {"heads", heads_},
+                       {"queries", queries_}});
   }
 
   void write_index(std::int64_t step) const {
-    const nlohmann::ordered_json out = {{"step", step}, {"sheets", sheets_}, {"pictures", made_}};
+    nlohmann::ordered_json out = {{"step", step}};
+    if (shape_.keys.before() > 0) {
+      const KeyRows& k = shape_.keys;
+      out["key_rows"] = {{"compressed", k.compressed}, {"memory", k.memory}, {"segment", k.segment}};
+      out["windows_before"] = input_.before;
+    }
+    out["sheets"] = sheets_;
+    out["pictures"] = made_;
     write_file_atomically((folder_ / "attention.json").string(), out.dump(1) + "\n");
   }
 
  private:
-  std::string part_of(std::int64_t layer) const {
-    std::string out;
-    for (kernels::PartKind part : kernels::parts_of(attention_.pattern, layer, attention_.heads, heads_.front()))
-      out += (out.empty() ? "" : " and ") + std::string(kernels::name_of(part));
-    return out;
+  // The start vector is read where a stream starts, by the segment's first row.
+  void describe_weights(const std::vector<double>& weights, nlohmann::ordered_json& out) const {
+    const KeyRows& k = shape_.keys;
+    if (input_.before == 0) out["weight_of_start"] = weights[static_cast<std::size_t>(k.before())];
+    if (k.compressed > 0) out["weight_of_compressed_memory"] = sum_of(weights, 0, k.compressed);
+    if (k.memory > 0) out["weight_of_memory"] = sum_of(weights, k.compressed, k.before());
   }
 
-  AttentionLayers attention_;
+  const ShowsAttention& shown_;
+  AttentionShape shape_;
   fs::path folder_;
+  Input input_;
   std::vector<std::uint8_t> bytes_;
   AttentionView view_;
   std::vector<std::int64_t> layers_, heads_, queries_;
@@ -162,26 +189,18 @@ void run_attention(AttentionOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
   const LoadedRun run = load_run(o.run, o.weights, parse_checkpoint_choice(o.checkpoint));
   const auto& shown = required<ShowsAttention>(*run.model, "show what it attends to");
-  const AttentionLayers attention = shown.attention();
   const std::string own = (fs::path(o.run) / "attention").string();
   if (o.output.empty()) o.output = own;
-  MapDrawing drawing(o, run, attention);
+  MapDrawing drawing(o, run, shown);
   make_output_folder(o.output, o.replace || is_same_place(o.output, own), {});
-  const Shape shape = {1, run.recipe.data.context};
-  Arena counting;
-  Context ctx;
-  ctx.arena = &counting;
-  CounterLine line("layer", false);
-  const auto visit = [&](std::int64_t layer, const Tensor& queries, const Tensor& keys) {
-    drawing.draw(layer, queries, keys);
-    line.update(layer + 1, attention.layers);
-  };
-  shown.visit_attention(ctx, Tensor(nullptr, Dtype::u8, shape), visit);
-  const Block memory(Device::cpu, counting.high_water());
-  Arena arena(memory.data(), memory.bytes());
-  ctx.arena = &arena;
-  std::vector<std::uint8_t> tokens = drawing.bytes();
-  shown.visit_attention(ctx, Tensor(tokens.data(), Dtype::u8, shape), visit);
+  CounterLine layers("layer", false), windows("window", false);
+  show_attention(
+      *run.model, drawing.input().windows, drawing.queries(),
+      [&](std::int64_t layer, const ShowsAttention::Probabilities& probabilities) {
+        drawing.draw(layer, probabilities);
+        layers.update(layer + 1, drawing.layers());
+      },
+      [&](std::int64_t read) { windows.update(read, drawing.input().before); });
   drawing.write_index(run.step);
   if (o.json)
     return print_json({{"output", o.output}, {"run", o.run}, {"step", run.step}, {"pictures", drawing.pictures()}});
@@ -200,6 +219,10 @@ void add_attention(CLI::App& app, Session& session) {
   attention->add_option("--head", o->heads, "heads, from 0; default: all")->check(not_below_zero());
   attention->add_option("--query", o->queries, "positions being generated; default: three")->check(not_below_zero());
   attention->add_option("--input", o->input, "which sequence of the split, from 0")->check(not_below_zero());
+  attention
+      ->add_option("--before", o->before,
+                   "for a model that remembers: read this many sequences before it; default: all that can matter")
+      ->check(not_below_zero());
   attention->add_option("--split", o->split, "train, valid or test")->check(CLI::IsMember({"train", "valid", "test"}));
   attention->add_option("--data", o->data, "a prepared dataset other than the recipe's");
   attention->add_option("--checkpoint", o->checkpoint, checkpoint_help);

@@ -7,7 +7,8 @@
 namespace longstride {
 namespace {
 
-constexpr Color query_color = {255, 72, 48}, black = {0, 0, 0}, margin_color = {52, 54, 60};
+constexpr Color query_color = {255, 72, 48}, black = {0, 0, 0}, margin_color = {52, 54, 60},
+                divider_color = {255, 168, 48};
 constexpr int dimmed = 38;                             // percent of the picture's own brightness
 constexpr std::int64_t picture_pixels = 256;           // per side, approximately
 constexpr std::int64_t widest_strip = 1024, band = 8;  // pixels
@@ -66,41 +67,90 @@ Mark mark_of(DataKind kind, std::uint8_t byte) {
   return {letter ? 0.6 : 1.0, letter ? Color{92, 110, 150} : Color{150, 120, 80}};
 }
 
-// Stacked lines, each with the data above and the attention below.
-Canvas as_strip(const AttentionView& view, const std::vector<double>& weights, std::int64_t query) {
-  const auto positions = static_cast<std::int64_t>(view.bytes.size());
-  const std::int64_t together = (view.lines + widest_strip - 1) / widest_strip;  // positions per column
-  const std::int64_t columns = (view.lines + together - 1) / together;
-  const std::int64_t cell = std::clamp<std::int64_t>(widest_strip / columns, 1, 8);
-  const std::int64_t lines = (positions + view.lines - 1) / view.lines, line_height = 2 * band + 4;
-  const std::vector<double> light = brightness(weights, query);
-  Canvas canvas(lines * line_height, columns * cell, black);
-  for (std::int64_t line = 0; line < lines; ++line)
-    for (std::int64_t column = 0; column < columns; ++column) {
-      const std::int64_t begin = line * view.lines + column * together;
-      const std::int64_t end = std::min({begin + together, (line + 1) * view.lines, query});
-      const std::int64_t row = line * line_height + 2, x = column * cell;
-      Mark mark = {0, black};
-      double most = 0;
-      for (std::int64_t b = begin; b < end; ++b) {
-        const Mark one = mark_of(view.kind, view.bytes[static_cast<std::size_t>(b)]);
-        if (one.height >= mark.height) mark = one;
-        most = std::max(most, light[static_cast<std::size_t>(b)]);
+struct StripCell {
+  double light = 0;
+  Mark mark = {0, black};
+  bool shown = false;  // otherwise it lies in the future, or before the stream's beginning
+};
+using StripPart = std::vector<StripCell>;
+
+// Stacked lines of every part, each with the data above and the attention below. A line divides the parts. The last
+// part's cell `query` is outlined.
+Canvas as_strip(const std::vector<StripPart>& parts, std::int64_t line_cells, std::int64_t query) {
+  constexpr std::int64_t line_height = 2 * band + 4, divider = 2;
+  const std::int64_t together = (line_cells + widest_strip - 1) / widest_strip;  // cells per column
+  const std::int64_t columns = (line_cells + together - 1) / together;
+  const std::int64_t pixels = std::clamp<std::int64_t>(widest_strip / columns, 1, 8);
+  const auto lines_of = [&](const StripPart& part) { return (std::ssize(part) + line_cells - 1) / line_cells; };
+  std::int64_t height = -divider;
+  for (const StripPart& part : parts) height += lines_of(part) * line_height + divider;
+  Canvas canvas(height, columns * pixels, black);
+  std::int64_t top = 0;
+  for (const StripPart& part : parts) {
+    const bool last = &part == &parts.back();
+    for (std::int64_t line = 0; line < lines_of(part); ++line, top += line_height)
+      for (std::int64_t column = 0; column < columns; ++column) {
+        const std::int64_t begin = line * line_cells + column * together, x = column * pixels, row = top + 2,
+                           end = std::min({begin + together, (line + 1) * line_cells, std::ssize(part)});
+        StripCell all;
+        for (std::int64_t c = begin; c < end; ++c) {
+          const StripCell& cell = part[static_cast<std::size_t>(c)];
+          if (!cell.shown) continue;
+          if (cell.mark.height >= all.mark.height) all.mark = cell.mark;
+          all.light = std::max(all.light, cell.light);
+          all.shown = true;
+        }
+        if (all.shown) {
+          const auto mark = static_cast<std::int64_t>(std::llround(all.mark.height * band));
+          canvas.fill(row + band - mark, x, mark, pixels, all.mark.color);
+          canvas.fill(row + band, x, band, pixels, lit({24, 26, 32}, all.light));
+        }
+        if (last && begin <= query && query < begin + together)
+          canvas.outline(row, x, 2 * band, pixels, 2, query_color);
       }
-      if (begin < end) {
-        const auto height = std::max<std::int64_t>(1, std::llround(mark.height * band));
-        canvas.fill(row + band - height, x, height, cell, mark.color);
-        canvas.fill(row + band, x, band, cell, lit({24, 26, 32}, most));
-      }
-      if (begin <= query && query < begin + together) canvas.outline(row, x, 2 * band, cell, 2, query_color);
-    }
+    if (!last) canvas.fill(top, 0, divider, columns * pixels, divider_color);
+    top += divider;
+  }
   return canvas;
+}
+
+Canvas segment_strip(const AttentionView& view, const std::vector<double>& weights, std::int64_t query) {
+  const std::vector<double> light = brightness(weights, query);
+  StripPart cells(view.bytes.size());
+  for (std::size_t b = 0; b < light.size(); ++b) cells[b] = {light[b], mark_of(view.kind, view.bytes[b]), true};
+  return as_strip({cells}, view.lines, query);
+}
+
+// A row of the memory or of the segment holds the byte before its position: the last of those before the segment is
+// held by the segment's first row.
+Canvas remembered_strip(const AttentionView& view, const std::vector<double>& weights, std::int64_t query) {
+  const auto compressed = static_cast<std::size_t>(view.keys.compressed),
+             before = static_cast<std::size_t>(view.keys.memory) + 1, known = view.remembered.size();
+  double most = 0;
+  for (double w : weights) most = std::max(most, w);
+  const auto light = [&](std::size_t row) { return most > 0 ? std::sqrt(weights[row] / most) : 0; };
+  std::vector<StripPart> parts;
+  if (compressed > 0) {
+    parts.emplace_back(compressed);
+    for (std::size_t r = 0; r < compressed; ++r) parts.back()[r] = {light(r), {0, black}, true};
+  }
+  parts.emplace_back(before);
+  for (std::size_t r = 0; r < before; ++r) {
+    const bool has_byte = r + known >= before;
+    parts.back()[r] = {light(compressed + r),
+                       has_byte ? mark_of(view.kind, view.remembered[r + known - before]) : Mark{0, black}, true};
+  }
+  parts.emplace_back(view.bytes.size());
+  for (std::size_t b = 0; b < static_cast<std::size_t>(query); ++b)
+    parts.back()[b] = {light(compressed + before + b), mark_of(view.kind, view.bytes[b]), true};
+  return as_strip(parts, view.lines, query);
 }
 
 }  // namespace
 
 Canvas attention_picture(const AttentionView& view, const std::vector<double>& weights, std::int64_t query) {
-  return view.geometry.rows > 0 ? over_picture(view, weights, query) : as_strip(view, weights, query);
+  if (view.keys.before() > 0) return remembered_strip(view, weights, query);
+  return view.geometry.rows > 0 ? over_picture(view, weights, query) : segment_strip(view, weights, query);
 }
 
 std::int64_t strip_line(std::int64_t positions, std::int64_t stride) {

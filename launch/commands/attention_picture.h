@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "datasets/data_config.h"
+#include "framework/models/attention_views.h"
 #include "framework/models/model_config.h"
 #include "launch/console/canvas.h"
 
@@ -15,9 +16,13 @@ struct AttentionView {
   Geometry geometry;       // of pictures
   std::int64_t lines = 0;  // positions per line of text or sound, a multiple of the stride
   const std::vector<std::uint8_t>& bytes;
+  KeyRows keys = {};                          // what is remembered before them; nothing by default
+  std::vector<std::uint8_t> remembered = {};  // the bytes before these, at most keys.memory + 1
 };
 
-// weights[j] of the key slots 0 .. query; slot j holds byte j - 1, and byte `query` is being generated.
+// weights[j] of the key rows 0 .. keys.before() + query. Of a segment, row j holds byte j - 1, and byte `query` is
+// being generated. With a memory the picture is a strip in two or three parts, divided by lines: compressed rows, of
+// which no bytes are drawn, the remembered bytes, and the segment.
 Canvas attention_picture(const AttentionView& view, const std::vector<double>& weights, std::int64_t query);
 
 // Positions per line so that `positions` make at most 8 lines of whole strides.

@@ -15,6 +15,7 @@
 #include "framework/train/step/step_work.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/cpu_rate.h"
+#include "launch/commands/memory_facts.h"
 #include "launch/console/arguments.h"
 #include "launch/console/device_option.h"
 #include "launch/console/json_output.h"
@@ -64,8 +65,9 @@ struct Costs {
   double flops_per_step = 0;      // of all ranks, at the whole context
   std::vector<StageCost> stages;  // the one with the whole context last; empty if there are none
   double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads; 0: no attention
-  std::string slow_attention;     // on a GPU: which shape makes attention slow; empty: none
-  std::int64_t tokens = 0;        // of the whole run
+  std::optional<MemoryFacts> looks_back;  // of attention that may read what earlier windows have left
+  std::string slow_attention;             // on a GPU: which shape makes attention slow; empty: none
+  std::int64_t tokens = 0;                // of the whole run
   Rate rate;
   double seconds = 0;
   std::optional<RecomputeChoice> recompute;  // absent: the model has no names for its policies
@@ -114,6 +116,7 @@ Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) 
   const SequenceCost cost = model.cost(model.context());
   c.flops_per_step = cost.training_flops * static_cast<double>(recipe.train.global_batch);
   c.attention_density = cost.dense_pairs > 0 ? cost.allowed_pairs / cost.dense_pairs : 0;
+  c.looks_back = memory_facts(model);
   c.tokens = positions_before(recipe.train, recipe.train.steps, model.context());
   c.stages = stage_costs(recipe, model);
   double flops = 0;
@@ -144,6 +147,7 @@ nlohmann::ordered_json to_json(const Recipe& recipe, const Costs& c, const PlanO
                                 {"mfu", c.rate.mfu},
                                 {"peak_tflops", c.rate.peak_tflops},
                                 {"peak_measured", c.rate.measured}};
+  if (c.looks_back) out["memory"] = as_json(*c.looks_back);
   if (!c.slow_attention.empty()) out["slow_attention"] = c.slow_attention;
   for (const StageCost& s : c.stages)
     out["stages"].push_back({{"until", s.steps.end},
@@ -202,7 +206,10 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
            c.batching.sequence_ranks > 1 ? fmt::format("group(s) of {} ranks", c.batching.sequence_ranks) : "rank(s)",
            c.batching.accumulation(), c.batching.micro));
   const bool attends = c.attention_density > 0;
-  if (attends) line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
+  if (c.looks_back)
+    for (const auto& [what, value] : as_lines(*c.looks_back)) line(what, value);
+  else if (attends)
+    line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
   if (!c.slow_attention.empty()) line("slow", c.slow_attention);
   line("operations", fmt::format("{:.4g} TFLOP per step (6 x parameters{}; recompute not counted)",
                                  c.flops_per_step / 1e12, attends ? " + the pattern's pairs" : ""));

@@ -2,21 +2,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
-#include "datasets/formats/png.h"
 #include "framework/core/errors.h"
+#include "framework/train/checkpoint/checkpoint.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/pattern_view.h"
 #include "launch/console/arguments.h"
 #include "launch/console/json_output.h"
 #include "launch/console/output.h"
 #include "launch/recipe/recipe.h"
+#include "launch/report/spans.h"
 
 namespace longstride {
 namespace {
 
 struct ShowOptions {
-  std::string recipe, output;
+  std::string recipe, output, spans;
   std::vector<std::string> overrides;
   std::int64_t layer = 0, head = 0, positions = 0, scale = 0, query = -1;
   bool replace = false, json = false;
@@ -24,89 +27,155 @@ struct ShowOptions {
 
 constexpr std::int64_t widest_text = 96;
 constexpr std::int64_t widest_picture = 4096;
+constexpr std::int64_t most_pairs = 1 << 30;  // beyond, a part of the positions is shown: seconds
 
-bool attends(const AttentionLayers& a, const ShowOptions& o, std::int64_t i, std::int64_t j) {
-  return kernels::allowed(a.pattern, o.layer, a.heads, o.head, i, j);
-}
+// A recipe as it is, or what a run has trained.
+struct Shown {
+  Recipe recipe;
+  std::unique_ptr<Model> model;
+  std::string run;  // empty for a recipe
+  std::int64_t step = 0;
+};
 
-void print_text(const Recipe& recipe, const AttentionLayers& attention, const ShowOptions& o, std::int64_t n) {
-  fmt::print("{}: layer {}, head {}, the first {} of {} positions\n", recipe.name, o.layer, o.head, n,
-             recipe.data.context);
-  fmt::print("one row per query: # attended to, @ the query itself, . not attended to, blank: the future\n");
-  for (std::int64_t i = 0; i < n; ++i) {
-    std::string row;
-    for (std::int64_t j = 0; j <= i; ++j) row += attends(attention, o, i, j) ? (i == j ? '@' : '#') : '.';
-    fmt::print("{:>4} {}\n", i, row);
+Shown read_shown(const ShowOptions& o) {
+  Shown out;
+  if (std::filesystem::is_directory(o.recipe)) {
+    if (!o.overrides.empty())
+      throw user_error("--set changes a recipe, but {} is a run; give its recipe, {}/recipe.yaml", o.recipe, o.recipe);
+    const CheckpointState state = read_newest_state(o.recipe);
+    out.run = o.recipe;
+    out.step = state.step;
+    out.recipe = recipe_of_run(state.recipe, o.recipe + "/recipe.yaml");
+  } else {
+    out.recipe = read_recipe(o.recipe, o.overrides);
   }
+  out.model = out.recipe.model->make_model();
+  return out;
 }
 
-// Of every query, what it attends to, as intervals [begin, end) of keys.
-nlohmann::ordered_json to_json(const Recipe& recipe, const AttentionLayers& attention, const ShowOptions& o,
-                               std::int64_t n) {
+// The span of the head that is shown, in positions.
+struct ShownSpan {
+  double positions = 0, ramp = 0;
+  std::string of;  // "learned", "longest" or "initial"; empty: the heads learn no spans
+};
+
+ShownSpan span_of(const ShowOptions& o, const Shown& shown) {
+  const auto* learns = capability<LearnsSpans>(*shown.model);
+  const SpanParameters spans = learns != nullptr ? learns->spans() : SpanParameters{};
+  if (spans.layers.empty()) {
+    if (!o.spans.empty())
+      throw user_error("--spans is {}, but the heads of {} learn no spans (model.distance.span)", o.spans, o.recipe);
+    return {};
+  }
+  const std::string of = !o.spans.empty() ? o.spans : shown.run.empty() ? "longest" : "learned";
+  if (of == "initial") return {spans.initial, spans.ramp, of};
+  if (of == "longest") return {spans.longest, spans.ramp, of};
+  if (shown.run.empty())
+    throw user_error("--spans is learned, but {} is a recipe; give the directory of a run, or --spans longest",
+                     o.recipe);
+  const RunSpans learned = read_spans(shown.run, shown.step, *shown.model);
+  return {learned.layers.at(static_cast<std::size_t>(o.layer)).at(static_cast<std::size_t>(o.head)), spans.ramp, of};
+}
+
+// How many queries, and whether the keys are limited to as many of every part. A pattern repeats, so its beginning
+// shows it; other attention is shown whole.
+PatternView view_of(const ShowOptions& o, const AttentionShape& shape, ShowsAttention::PairWeight weight) {
+  const bool picture = !o.output.empty(), text = !picture && !o.json;
+  const std::int64_t segment = shape.keys.segment, parts = (shape.keys.compressed > 0) + (shape.keys.memory > 0) + 1,
+                     most = (text ? widest_text : widest_picture) / parts;
+  if (o.positions > most)
+    throw user_error("--positions is {}, but at most {} can be shown{}", o.positions, most,
+                     text ? " as text; give --output x.png" : "");
+  const bool whole = o.positions == 0 && shape.stride == 0 && segment * shape.keys.all() <= most_pairs;
+  const std::int64_t usual = shape.stride == 0 ? most
+                             : picture         ? std::max<std::int64_t>(64, 4 * shape.stride)
+                                               : std::int64_t{64};
+  const std::int64_t queries = whole ? segment : std::min({o.positions > 0 ? o.positions : usual, most, segment});
+  if (o.query >= queries)
+    throw user_error("--query is {}, but the picture shows positions 0 to {}", o.query, queries - 1);
+  PatternView view(shape, std::move(weight), queries, !whole);
+  if (whole && !o.json) view.fit(text ? widest_text : widest_picture / std::max<std::int64_t>(1, o.scale));
+  return view;
+}
+
+std::string span_text(const ShownSpan& span) {
+  return span.of.empty() ? ""
+                         : fmt::format(", with its {} span of {:.0f}, ramp {:.0f}", span.of, span.positions, span.ramp);
+}
+
+// "the first 40 of 64 positions", or "queries 0 to 511; keys: memory (512), segment (512)".
+std::string what_is_shown(const AttentionShape& shape, const PatternView& view) {
+  if (shape.stride > 0) return fmt::format("the first {} of {} positions", view.queries(), shape.keys.segment);
+  std::string keys;
+  for (const ShownPart& part : view.parts()) {
+    const std::int64_t rows = part.end - part.begin;
+    const std::string count = rows == part.rows ? fmt::format("{}", rows) : fmt::format("{} of {}", rows, part.rows);
+    keys += fmt::format("{}{} ({})", keys.empty() ? "" : " | ", part.name, count);
+  }
+  const std::string cells = view.side() == 1 ? "" : fmt::format(", {0} x {0} pairs per cell", view.side());
+  return fmt::format("queries 0 to {} against {}{}", view.queries() - 1, keys, cells);
+}
+
+void print_text(const ShowOptions& o, const std::string& name, const std::string& what, const ShownSpan& span,
+                const PatternView& view) {
+  const bool single = view.side() == 1;
+  std::string some;
+  if (!single) some = "+ some of the pairs, ";
+  if (!span.of.empty()) some = single ? "+ on the ramp, " : "+ some of the pairs or on the ramp, ";
+  fmt::print("{}: layer {}, head {}, {}\n", name, o.layer, o.head, what);
+  fmt::print("one row per {}: # attended to, {}{}. not attended to, blank: the future{}\n",
+             single ? "query" : fmt::format("{} queries", view.side()), single ? "@ the query itself, " : "", some,
+             view.parts().size() > 1 ? ", | between the parts" : "");
+  fmt::print("{}", pattern_text(view));
+}
+
+nlohmann::ordered_json to_json(const ShowOptions& o, const std::string& name, const AttentionShape& shape,
+                               const ShownSpan& span, const PatternView& view) {
   nlohmann::ordered_json keys = nlohmann::ordered_json::array();
-  for (std::int64_t i = 0; i < n; ++i) {
+  for (std::int64_t i = 0; i < view.queries(); ++i) {
     nlohmann::ordered_json intervals = nlohmann::ordered_json::array();
-    for (std::int64_t j = 0; j <= i; ++j) {
-      if (!attends(attention, o, i, j)) continue;
-      const std::int64_t begin = j;
-      while (j <= i && attends(attention, o, i, j)) ++j;
-      intervals.push_back({begin, j});
-    }
+    for (const auto& [begin, end] : view.intervals(i)) intervals.push_back({begin, end});
     keys.push_back(intervals);
   }
-  return {{"recipe", recipe.name},          {"layer", o.layer}, {"head", o.head},
-          {"context", recipe.data.context}, {"positions", n},   {"keys", keys}};
-}
-
-// Like the paper's figure 3: the query itself is dark, what it attends to is blue, the rest of the past is light grey.
-void write_picture(const AttentionLayers& attention, const ShowOptions& o, std::int64_t n) {
-  const std::int64_t scale = o.scale > 0 ? o.scale : std::max<std::int64_t>(1, 768 / n);
-  if (n * scale > widest_picture)
-    throw user_error("--scale {} makes a picture of {} pixels per side, more than {}; lower it or --positions", scale,
-                     n * scale, widest_picture);
-  const std::int64_t side = n * scale;
-  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(side * side * 3), 255);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const bool lit = o.query < 0 || o.query == i;
-    for (std::int64_t j = 0; j <= i; ++j) {
-      std::uint8_t color[3] = {232, 234, 240};
-      if (attends(attention, o, i, j)) {
-        const std::uint8_t self[3] = {20, 36, 90}, other[3] = {70, 120, 210}, faint[3] = {180, 202, 238};
-        std::copy_n(!lit ? faint : i == j ? self : other, 3, color);
-      }
-      for (std::int64_t y = i * scale; y < (i + 1) * scale; ++y)
-        for (std::int64_t x = j * scale; x < (j + 1) * scale; ++x)
-          std::copy_n(color, 3, pixels.begin() + (y * side + x) * 3);
-    }
-  }
-  write_png(o.output, side, side, 3, pixels.data());
+  nlohmann::ordered_json out = {{"recipe", name},
+                                {"layer", o.layer},
+                                {"head", o.head},
+                                {"context", shape.keys.segment},
+                                {"positions", view.queries()},
+                                {"keys", keys}};
+  if (shape.keys.before() > 0)
+    out["key_rows"] = {
+        {"compressed", shape.keys.compressed}, {"memory", shape.keys.memory}, {"segment", shape.keys.segment}};
+  if (!span.of.empty()) out["span"] = {{"of", span.of}, {"positions", span.positions}, {"ramp", span.ramp}};
+  return out;
 }
 
 void run_show(const ShowOptions& o, Session& session) {
-  const Recipe recipe = read_recipe(o.recipe, o.overrides);
+  const Shown shown = read_shown(o);
   if (session.comm->rank() != 0) return;
-  const auto model = recipe.model->make_model();
-  const AttentionLayers attention = required<ShowsAttention>(*model, "show what attends to what").attention();
-  if (o.layer >= attention.layers)
-    throw user_error("--layer is {}, but the recipe has layers 0 to {}", o.layer, attention.layers - 1);
-  if (o.head >= attention.heads)
-    throw user_error("--head is {}, but the recipe has heads 0 to {}", o.head, attention.heads - 1);
-  const bool text = o.output.empty();
-  const std::int64_t most = text && !o.json ? widest_text : widest_picture;
-  const std::int64_t asked =
-      o.positions > 0 ? o.positions : (text ? 64 : std::max<std::int64_t>(64, 4 * attention.pattern.stride));
-  if (o.positions > most)
-    throw user_error("--positions is {}, but at most {} can be shown{}", o.positions, most,
-                     text && !o.json ? " as text; give --output x.png" : "");
-  const std::int64_t n = std::min({asked, most, recipe.data.context});
-  if (o.query >= n) throw user_error("--query is {}, but the picture shows positions 0 to {}", o.query, n - 1);
-  if (text && o.json) return print_json(to_json(recipe, attention, o, n));
-  if (text) return print_text(recipe, attention, o, n);
+  const auto& attention = required<ShowsAttention>(*shown.model, "show what attends to what");
+  const AttentionShape shape = attention.attention_shape();
+  if (o.layer >= shape.layers)
+    throw user_error("--layer is {}, but the recipe has layers 0 to {}", o.layer, shape.layers - 1);
+  if (o.head >= shape.heads)
+    throw user_error("--head is {}, but the recipe has heads 0 to {}", o.head, shape.heads - 1);
+  const ShownSpan span = span_of(o, shown);
+  const PatternView view = view_of(o, shape, attention.pair_weight(o.layer, o.head, span.positions));
+  const std::string what = what_is_shown(shape, view) + span_text(span);
+  if (o.output.empty()) {
+    if (o.json) return print_json(to_json(o, shown.recipe.name, shape, span, view));
+    return print_text(o, shown.recipe.name, what, span, view);
+  }
+  const std::int64_t scale = o.scale > 0 ? o.scale : std::max<std::int64_t>(1, 768 / view.columns());
+  if (view.columns() * scale > widest_picture)
+    throw user_error("--scale {} makes a picture of {} pixels per side, more than {}; lower it or --positions", scale,
+                     view.columns() * scale, widest_picture);
   check_output_file(o.output, o.replace, {o.recipe});
   check_json_output(o.json, o.output);
-  write_picture(attention, o, n);
-  if (o.json) return print_json({{"output", o.output}, {"layer", o.layer}, {"head", o.head}, {"positions", n}});
-  print_written(o.output, fmt::format("layer {}, head {}, the first {} positions", o.layer, o.head, n));
+  write_pattern(view, scale, o.query, o.output);
+  if (o.json)
+    return print_json({{"output", o.output}, {"layer", o.layer}, {"head", o.head}, {"positions", view.queries()}});
+  print_written(o.output, fmt::format("layer {}, head {}, {}", o.layer, o.head, what));
 }
 
 }  // namespace
@@ -116,17 +185,23 @@ void add_show(CLI::App& app, Session& session) {
   CLI::App* show = app.add_subcommand("show", "Look at what a recipe describes, or at what a run has learned");
   show->require_subcommand(1);
   CLI::App* pattern = show->add_subcommand("pattern", "Which positions attend to which, as text or as a picture");
-  pattern->add_option("recipe", o->recipe, "recipe file")->required();
+  pattern->add_option("recipe", o->recipe, "recipe file, or the directory of a run, for its learned spans")->required();
   pattern->add_option("--set", o->overrides, "override a key, as in --set model.attention.stride=16");
   pattern->add_option("--layer", o->layer, "layer, from 0")->check(not_below_zero());
   pattern->add_option("--head", o->head, "head, from 0")->check(not_below_zero());
-  pattern->add_option("--positions", o->positions, "show this many positions")->check(above_zero());
+  pattern->add_option("--positions", o->positions, "show this many positions, and as many rows of a memory")
+      ->check(above_zero());
+  pattern
+      ->add_option("--spans", o->spans,
+                   "spans of heads that learn them: learned, longest or initial; default: learned for a run, otherwise "
+                   "longest")
+      ->check(CLI::IsMember({"learned", "longest", "initial"}));
   CLI::Option* output = pattern->add_option("--output", o->output, "PNG to write; without it, text");
   pattern->add_flag("--force", o->replace, "replace the picture if it exists")->needs(output);
   pattern->add_option("--query", o->query, "in a picture, highlight this position's row")
       ->check(not_below_zero())
       ->needs(output);
-  pattern->add_option("--scale", o->scale, "pixels per position in a picture")->check(above_zero())->needs(output);
+  pattern->add_option("--scale", o->scale, "pixels per cell in a picture")->check(above_zero())->needs(output);
   add_json_option(*pattern, o->json);
   pattern->callback([o, &session] { run_show(*o, session); });
   add_show_spans(*show, session);

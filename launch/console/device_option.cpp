@@ -34,7 +34,7 @@ Device chosen_device(const DeviceOption& option, Communicator& comm) {
 
 void check_device_computes(const Model& model, Device device) {
   constexpr std::int64_t widest_head = 128;
-  const auto* shown = capability<ShowsAttention>(model);
+  const auto* shown = capability<AttendsByPattern>(model);
   if (device == Device::cpu || shown == nullptr) return;
   const AttentionLayers attention = shown->attention();
   const std::int64_t head = std::max(attention.key_size, attention.value_size);

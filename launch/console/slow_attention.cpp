@@ -39,7 +39,7 @@ std::string sentence(const kernels::FastPath& path) {
 }  // namespace
 
 std::string slow_attention(const Model& model) {
-  const auto* shown = capability<ShowsAttention>(model);
+  const auto* shown = capability<AttendsByPattern>(model);
   if (shown == nullptr) return "";
   const AttentionLayers a = shown->attention();
   kernels::PlanCache plans(a.pattern, a.heads);

@@ -348,7 +348,7 @@ std::string Report::settings() const {
                {"learning rate", schedule_text(recipe_.train) + rates_of_stages(recipe_.train)},
                {"data", recipe_.data.path}};
   if (!state_.began_from.empty()) rows.emplace_back("began with the weights of", state_.began_from);
-  if (const auto* shown = capability<ShowsAttention>(*model_)) {
+  if (const auto* shown = capability<AttendsByPattern>(*model_)) {
     const kernels::PatternConfig pattern = shown->attention().pattern;
     std::string parts;
     for (kernels::PartKind part : pattern.parts) parts += (parts.empty() ? "" : ", ") + std::string(name_of(part));

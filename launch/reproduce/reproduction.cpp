@@ -125,7 +125,7 @@ nlohmann::ordered_json or_null(const std::optional<double>& value) {
 
 bool is_dense(const Recipe& recipe) {
   const auto model = recipe.model->make_model();
-  const auto* shown = capability<ShowsAttention>(*model);
+  const auto* shown = capability<AttendsByPattern>(*model);
   return shown != nullptr && shown->attention().pattern.parts == std::vector{kernels::PartKind::dense};
 }
 

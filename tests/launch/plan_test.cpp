@@ -266,6 +266,94 @@ TEST(Plan, DensityIsTheShareOfTheCausalPairs) {
   }
 }
 
+// A segment of 24, a memory of 48 and a compressed one of 16 rows of 3 positions, in 2 layers.
+constexpr const char* compressive_recipe = R"(name: compressive
+data: {kind: bytes, path: x.h5, context: 24, order: streams}
+model:
+  kind: decoder
+  layers: 2
+  width: 16
+  heads: 2
+  positions: none
+  distance: {table: sinusoid}
+  memory: {length: 48, compressed: 16, rate: 3}
+train: {steps: 3, global_batch: 4, lr: 1.0e-3, warmup: 1}
+)";
+
+struct Planned {
+  nlohmann::json json;
+  std::string text;
+};
+
+Planned planned_memory(const std::string& recipe, const std::vector<std::string>& settings) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", recipe);
+  std::vector<std::string> arguments = {"plan", "r.yaml", "--device", "cpu"};
+  for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
+  const CommandResult text = run_command(arguments, dir.path());
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  arguments.emplace_back("--json");
+  return {nlohmann::json::parse(run_command(arguments, dir.path()).out), text.out};
+}
+
+// One query's keys, counted pair by pair.
+double keys_per_query(int before, int segment, int window, int step) {
+  double pairs = 0;
+  for (int i = 0; i < segment; ++i)
+    for (int j = 0; j <= before + i; ++j) {
+      const int distance = before + i - j;
+      pairs += distance % step == 0 && (window == 0 || distance / step < window);
+    }
+  return pairs / segment;
+}
+
+TEST(Plan, OfAModelThatRemembersSaysWhatItSeesKeepsAndReaches) {
+  const Planned all = planned_memory(compressive_recipe, {});
+  const nlohmann::json& m = all.json.at("memory");
+  EXPECT_EQ(m.at("rows"), 48);
+  EXPECT_EQ(m.at("compressed_rows"), 16);
+  EXPECT_EQ(m.at("rate"), 3);
+  EXPECT_DOUBLE_EQ(m.at("keys_per_query").get<double>(), keys_per_query(64, 24, 0, 1));
+  EXPECT_DOUBLE_EQ(m.at("causal_keys_per_query").get<double>(), keys_per_query(64, 24, 0, 1));
+  // Of two layers the 64 rows of 16 elements, and the number of remembered positions, in cells of 64 elements.
+  EXPECT_EQ(m.at("bytes_per_sequence"), 2 * 4 * (2 * 64 * 16 + 64));
+  EXPECT_EQ(m.at("bytes_per_sequence").get<std::int64_t>() * 4, all.json.at("bytes_per_rank").at("states"));
+  EXPECT_EQ(m.at("reach_of_layer"), (nlohmann::json{{"farthest", 48 + 48 + 23}, {"before_segment", 48 + 48}}));
+  EXPECT_EQ(m.at("reach"), (nlohmann::json{{"farthest", 2 * 96 + 23}, {"before_segment", 2 * 96}}));
+  for (const std::string line :
+       {"attention             76.5 keys per query on average, of 76.5 up to its own (compressed memory 16, memory 48, "
+        "segment 24)\n",
+        "memory                48 rows and 16 compressed ones, each of 3 positions, per layer: 16896 bytes per "
+        "sequence, "
+        "in two buffers\n",
+        "reach                 layer 0 by itself: 119 positions back (96 before the segment); 2 layers together: 215 "
+        "positions back (192 before the segment)\n"})
+    EXPECT_NE(all.text.find(line), std::string::npos) << line << all.text;
+  EXPECT_EQ(all.text.find("causal pairs"), std::string::npos);
+}
+
+TEST(Plan, WindowsDilationAndSpansLimitKeysAndReach) {
+  const nlohmann::json windows =
+      planned_memory(compressive_recipe, {"model.distance.window=[7, 9]", "model.distance.dilation=[1, 4]",
+                                          "model.distance.dilated_heads=1", "model.memory={length: 48}"})
+          .json.at("memory");
+  const double keys =
+      (2 * keys_per_query(48, 24, 7, 1) + keys_per_query(48, 24, 9, 1) + keys_per_query(48, 24, 9, 4)) / 4;
+  EXPECT_DOUBLE_EQ(windows.at("keys_per_query").get<double>(), keys);
+  EXPECT_EQ(windows.at("reach_of_layer").at("farthest"), 8 * 4);
+  EXPECT_EQ(windows.at("reach").at("farthest"), 8 * 4 + 6);
+  const std::string span = "model.distance.span={longest: 20, ramp: 8, initial: 0.1, loss: 0.1}";
+  const Planned spans = planned_memory(compressive_recipe, {span, "model.memory={length: 48}"});
+  // A ramp ends 8 positions behind its span, where the weight is 0.
+  EXPECT_DOUBLE_EQ(spans.json.at("memory").at("keys_per_query").get<double>(), keys_per_query(48, 24, 28, 1));
+  EXPECT_DOUBLE_EQ(spans.json.at("memory").at("initial_keys_per_query").get<double>(), keys_per_query(48, 24, 10, 1));
+  EXPECT_EQ(spans.json.at("memory").at("reach").at("farthest"), 2 * 27);
+  EXPECT_NE(spans.text.find("28 keys per query on average, of 60.5 up to its own (memory 48, segment 24); with the "
+                            "longest spans, and 10 with the initial ones\n"),
+            std::string::npos)
+      << spans.text;
+}
+
 TEST(BenchAttention, WithMemoryTimesADistanceTermBesideTheRecipesOwnAttention) {
   const TemporaryDirectory directory;
   const std::string recipe = LONGSTRIDE_SOURCE_DIR "/recipes/quickstart/text.yaml";

@@ -44,15 +44,6 @@ void Decoder::loss_and_gradients(Context& ctx, const Batch& batch, double scale,
   trunk_.loss_and_gradients(ctx, batch, scale, losses);
 }
 
-void Decoder::visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const {
-  trunk_.observe_attention(ctx, tokens, [&](Context& quiet, std::int64_t layer, const Tensor& normed) {
-    Scratch inner(quiet);
-    const AttentionBranch::QkvHeads seen =
-        attention_[static_cast<std::size_t>(layer)]->project(quiet, normed, 0, inner);
-    if (!quiet.planning()) visit(layer, seen.q, seen.k);
-  });
-}
-
 SequenceCost Decoder::cost(std::int64_t positions) const {
   SequenceCost cost;
   for (std::int64_t layer = 0; layer < config_.layers; ++layer)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "framework/layers/attention_branch.h"
+#include "framework/models/attention_views.h"
 #include "framework/models/decoder/trunk.h"
 #include "framework/models/model.h"
 
@@ -22,6 +23,7 @@ class Decoder : public Model,
                 public Decodes,
                 public GeneratesInOneKernel,
                 public DividesSequences,
+                public AttendsByPattern,
                 public ShowsAttention {
  public:
   explicit Decoder(const DecoderConfig& config);
@@ -35,7 +37,11 @@ class Decoder : public Model,
   void loss_and_gradients(Context& ctx, const Batch& batch, double scale, const Tensor& losses) const override;
   SequenceCost cost(std::int64_t positions) const override;
   AttentionLayers attention() const override;
-  void visit_attention(Context& ctx, const Tensor& tokens, const AttentionVisitor& visit) const override;
+  AttentionShape attention_shape() const override;
+  std::string attention_kind(std::int64_t layer, std::int64_t head) const override;
+  PairWeight pair_weight(std::int64_t layer, std::int64_t head, double span) const override;
+  void visit_attention(Context& ctx, const Batch& batch, const std::vector<std::int64_t>& queries,
+                       const AttentionVisitor& visit) const override;
   void check_group(int ranks) const override;
   std::unique_ptr<DecodingState> begin_decoding(Context& ctx, std::int64_t batch,
                                                 std::int64_t positions) const override;

@@ -95,7 +95,8 @@ double DistanceDecoder::learning_flops(double positions) const {
 
 SpanParameters DistanceDecoder::spans() const {
   const LearnedSpans& c = config_.distance.span;
-  SpanParameters out{static_cast<double>(c.longest), static_cast<double>(c.ramp), {}};
+  const double longest = static_cast<double>(c.longest);
+  SpanParameters out{longest, static_cast<double>(c.ramp), c.initial * longest, {}};
   for (const auto& branch : attention_)
     if (branch->span() != nullptr) out.layers.push_back(branch->span()->name);
   return out;
@@ -106,9 +107,10 @@ SequenceCost DistanceDecoder::cost(std::int64_t positions) const {
   SequenceCost cost;
   const MemoryConfig& m = config_.memory;
   const double n = static_cast<double>(positions), memory = static_cast<double>(m.rows());
-  const Tensor q(nullptr, Dtype::f32, {1, positions, config_.heads, config_.key_size()}),
-      k(nullptr, Dtype::f32, {1, m.rows() + positions, config_.heads, config_.key_size()});
-  for (const auto& branch : attention_) cost.allowed_pairs += static_cast<double>(branch->pairs(q, k));
+  std::vector<float> longest = spans_of(static_cast<double>(config_.distance.span.longest));
+  const Tensor spans = longest.empty() ? Tensor{} : Tensor(longest.data(), Dtype::f32, {config_.heads});
+  for (const auto& branch : attention_)
+    cost.allowed_pairs += static_cast<double>(branch->mask(positions, spans).weighted_pairs());
   cost.dense_pairs = static_cast<double>(config_.layers * config_.heads) * n * (memory + (n + 1) / 2);
   const double scores = config_.distance.table == DistanceTable::none ? 1.0 : 2.0;
   const double products =

@@ -7,12 +7,18 @@
 #include <vector>
 
 #include "framework/layers/distance_branch.h"
+#include "framework/models/attention_views.h"
 #include "framework/models/decoder/trunk.h"
 #include "framework/models/model.h"
 
 namespace longstride {
 
-class DistanceDecoder final : public Model, public Decodes, public SetsWindows, public LearnsSpans {
+class DistanceDecoder final : public Model,
+                              public Decodes,
+                              public SetsWindows,
+                              public LearnsSpans,
+                              public ShowsAttention,
+                              public LooksBack {
  public:
   explicit DistanceDecoder(const DecoderConfig& config);
 
@@ -37,11 +43,24 @@ class DistanceDecoder final : public Model, public Decodes, public SetsWindows, 
   void decode(Context& ctx, DecodingState& state, std::int64_t position, const Tensor& previous,
               const Tensor& logits) const override;
 
+  // In distance_views.cpp.
+  AttentionShape attention_shape() const override;
+  std::string attention_kind(std::int64_t layer, std::int64_t head) const override;
+  PairWeight pair_weight(std::int64_t layer, std::int64_t head, double span) const override;
+  void visit_attention(Context& ctx, const Batch& batch, const std::vector<std::int64_t>& queries,
+                       const AttentionVisitor& visit) const override;
+  LookBack look_back() const override;
+  LookBack look_back_of_layer(std::int64_t layer) const override;
+  double mean_keys(double span) const override;
+
  private:
   std::shared_ptr<const DistanceBranch> make_attention(std::int64_t layer, const std::string& name);
   DistanceShape shape() const;
   bool has_span_loss() const { return config_.distance.span.loss > 0; }
   std::int64_t remembered_positions() const;  // by one layer, one row of a compressed memory being `rate` of them
+  // That of a whole segment, with a span per head as a share of the longest, if heads learn any.
+  kernels::DistanceScores mask(std::int64_t layer, std::vector<float>& spans) const;
+  std::vector<float> spans_of(double span) const;  // of every head, from positions
   double compressor_parameters() const;
   double learning_flops(double positions) const;  // per sequence, of a compression that learns
 

@@ -118,14 +118,14 @@ void DecoderTrunk::losses(Context& ctx, const Batch& batch, const Tensor& losses
 }
 
 void DecoderTrunk::observe_attention(
-    Context& ctx, const Tensor& tokens,
+    Context& ctx, const Batch& batch,
     const std::function<void(Context& ctx, std::int64_t layer, const Tensor& normed)>& see) const {
   Context quiet = ctx;
   quiet.step = nullptr;
   Scratch scratch(quiet);
-  const Tensor h = scratch.tensor({tokens.size(0), tokens.size(1), config_.width}, ctx.residual_dtype());
+  const Tensor h = scratch.tensor({batch.rows(), batch.tokens.size(1), config_.width}, ctx.residual_dtype());
   const Tensor normed = scratch.tensor(h.shape(), ctx.compute);
-  embedding_->forward(quiet, {tokens}, h);
+  embedding_->forward(quiet, batch, h);
   stream_->observe(quiet, h, normed, [&](int k, const Tensor& in) {
     if (k % 2 == 0) see(quiet, k / 2, in);  // odd: a feed-forward branch
   });

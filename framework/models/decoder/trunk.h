@@ -26,8 +26,8 @@ class DecoderTrunk {
   // Generation of one position: logits (batch, vocabulary), given the token before it.
   void decode(Context& ctx, const ResidualStream::Caches& caches, std::int64_t position, const Tensor& previous,
               const Tensor& logits) const;
-  // Runs the layers on tokens (batch, seq) without dropout and shows the input of every attention branch.
-  void observe_attention(Context& ctx, const Tensor& tokens,
+  // Runs the layers on a batch without dropout and shows the input of every attention branch.
+  void observe_attention(Context& ctx, const Batch& batch,
                          const std::function<void(Context& ctx, std::int64_t layer, const Tensor& normed)>& see) const;
 
   struct Block {

@@ -1,0 +1,84 @@
+#include "framework/train/attention_maps.h"
+
+#include "framework/core/device/memory.h"
+#include "framework/ops/state.h"
+
+namespace longstride {
+namespace {
+
+class Reader {
+ public:
+  Reader(const Model& model, const std::vector<std::uint8_t>& windows)
+      : model_(model),
+        windows_(windows),
+        layout_(model.fields(), 1, model.context()),
+        block_(layout_.bytes()),
+        batch_(layout_.at(block_.data())) {}
+
+  std::int64_t count() const { return std::ssize(windows_) / model_.context(); }
+
+  // A planning context needs but one window before the one shown.
+  void read(Context& ctx, const std::vector<std::int64_t>& queries, const ShowsAttention::AttentionVisitor& visit,
+            const std::function<void(std::int64_t)>& done) {
+    Scratch scratch(ctx);
+    if (!model_.states().empty()) {
+      const Shape flat = {model_.states().row_size()};
+      const Tensor now = scratch.tensor(flat, ctx.exact), next = scratch.tensor(flat, ctx.exact);
+      ctx.state = {1, now, next};
+    }
+    const std::int64_t last = ctx.planning() ? std::min<std::int64_t>(1, count() - 1) : count() - 1;
+    for (std::int64_t window = 0; window <= last; ++window) {
+      fill(window);
+      if (ctx.state.given()) ops::begin_states(ctx, model_.states(), ctx.state, batch_.starts);
+      if (window == last) {
+        required<ShowsAttention>(model_, "show what it attends to").visit_attention(ctx, batch_, queries, visit);
+      } else {
+        Scratch inner(ctx);
+        model_.losses(ctx, batch_, inner.tensor({1, model_.context()}, ctx.exact));
+        ops::keep_states(ctx, ctx.state);
+        if (done && !ctx.planning()) done(window + 1);
+      }
+    }
+    ctx.state = {};
+  }
+
+ private:
+  void fill(std::int64_t window) {
+    const std::uint8_t* bytes = windows_.data() + window * model_.context();
+    write_row(batch_, 0, bytes, window > 0 ? bytes[-1] : std::uint8_t{0}, window == 0);
+  }
+
+  const Model& model_;
+  const std::vector<std::uint8_t>& windows_;
+  BatchLayout layout_;
+  std::vector<std::byte> block_;
+  Batch batch_;
+};
+
+}  // namespace
+
+std::int64_t windows_that_matter(const Model& model) {
+  const auto* looks = capability<LooksBack>(model);
+  if (looks == nullptr || model.states().empty()) return 0;
+  // The first position of the first window reads the start vector instead of the byte before, so none that is read may
+  // be that one.
+  return looks->look_back().before_segment / model.context() + 1;
+}
+
+void show_attention(const Model& model, const std::vector<std::uint8_t>& windows,
+                    const std::vector<std::int64_t>& queries, const ShowsAttention::AttentionVisitor& visit,
+                    const std::function<void(std::int64_t)>& read) {
+  Reader reader(model, windows);
+  LONGSTRIDE_CHECK(reader.count() > 0 && std::ssize(windows) % model.context() == 0, "{} bytes for windows of {}",
+                   windows.size(), model.context());
+  Arena counting;
+  Context ctx;
+  ctx.arena = &counting;
+  reader.read(ctx, queries, visit, read);
+  const Block memory(Device::cpu, counting.high_water());
+  Arena arena(memory.data(), memory.bytes());
+  ctx.arena = &arena;
+  reader.read(ctx, queries, visit, read);
+}
+
+}  // namespace longstride

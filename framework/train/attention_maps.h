@@ -1,0 +1,22 @@
+// The attention of a model over one window of a text, with what its layers remember of the windows before.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "framework/models/attention_views.h"
+#include "framework/models/model.h"
+
+namespace longstride {
+
+// How many windows before one can change what the model computes for it, at most: all that must be read for it to have
+// the figures of an evaluation that has read the text from its beginning. None without states.
+std::int64_t windows_that_matter(const Model& model);
+
+// Reads windows of the model's context, the last of which is shown; a stream starts with the first. On the CPU, in
+// memory of its own. `read`, if given, is called with the number of windows read so far.
+void show_attention(const Model& model, const std::vector<std::uint8_t>& windows,
+                    const std::vector<std::int64_t>& queries, const ShowsAttention::AttentionVisitor& visit,
+                    const std::function<void(std::int64_t)>& read = {});
+
+}  // namespace longstride

@@ -1,0 +1,31 @@
+// What attention that may look back beyond its window sees, remembers and reaches, for `plan`.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/models/attention_views.h"
+#include "framework/models/model.h"
+
+namespace longstride {
+
+struct MemoryFacts {
+  KeyRows rows;
+  double keys = 0;          // per query: the mean of all layers, heads and positions; with the longest spans
+  double causal_keys = 0;   // if every query saw all rows up to its own
+  double initial_keys = 0;  // with the spans that training begins with; 0: heads learn no spans
+  std::int64_t bytes_per_sequence = 0;  // of all layers: what is remembered, and what the next step will
+  std::int64_t layers = 0, farthest_layer = 0;
+  LookBack of_layer, of_all;  // of the layer that looks back farthest, and of all together
+};
+
+// Absent: the model's attention is a pattern, or it has none.
+std::optional<MemoryFacts> memory_facts(const Model& model);
+nlohmann::ordered_json as_json(const MemoryFacts& facts);
+// Names and values of lines.
+std::vector<std::pair<const char*, std::string>> as_lines(const MemoryFacts& facts);
+
+}  // namespace longstride
