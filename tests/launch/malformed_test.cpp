@@ -98,10 +98,11 @@ TEST_F(Malformed, TextThatIsNotARecipe) {
 
 TEST_F(Malformed, PathsThatDoNotFit) {
   for (const char* command : {"plan", "train"}) refused({command, ""}, {"'' names no file"});
-  refused({"show", "pattern", "folder"}, {"folder is a directory"});
+  refused({"show", "pattern", "folder"}, {"folder: holds no checkpoint"});
   refused({"train", "good.yaml", "--set", "data.path=folder"}, {"folder", "directory"});
   for (const char* command : {"eval", "sample"})
-    for (const char* run : {"nowhere", "words"}) refused({command, run}, {run, "holds no checkpoint"});
+    for (const auto& [run, what] : {std::pair("nowhere", "there is no such run"), {"words", "holds no checkpoint"}})
+      refused({command, run}, {run, what});
   refused({"info", "nowhere.h5"}, {"nowhere.h5"});
   refused({"info", "folder"}, {"folder", "directory"});
 }
