@@ -48,7 +48,7 @@ file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOU
   ${PROJECT_SOURCE_DIR}/tests/kernels/attention_*_test.cpp ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp
   ${PROJECT_SOURCE_DIR}/framework/models/*.cpp ${PROJECT_SOURCE_DIR}/framework/models/decoder/*.cpp)
 list(FILTER sources EXCLUDE REGEX "_(cuda|bench)\\.cpp$")
-list(APPEND sources tests/kernels/attention_test.cpp launch/recipe/settings_tree.cpp tests/recipe/recipe_errors_test.cpp
+list(APPEND sources tests/kernels/attention_test.cpp framework/train/stages.cpp tests/recipe/recipe_errors_test.cpp
   tests/docs/dilated_test.cpp)
 longstride_page_test(adding_a_pattern ${sources})
 target_link_libraries(test_adding_a_pattern PRIVATE longstride_models yaml-cpp)
