@@ -19,11 +19,11 @@ void FeedForwardBranch::forward(Context& ctx, const Tensor& normed, const Tensor
   Scratch scratch(ctx);
   const Tensor active = scratch.tensor(shape, ctx.compute, tape);
   // Without a backward pass the input of the activation is not needed again, so the activation is computed in place if
-  // it has one input.
-  const bool in_place = tape == nullptr && before == shape;
+  // it has one input. ReLU always is: where its output is positive, dropped or not, tells its slope.
+  const bool in_place = is_relu() || (tape == nullptr && before == shape);
   const Tensor pre = in_place ? active : scratch.tensor(before, ctx.compute, tape);
-  if (fused()) {
-    inner_.apply_gelu(ctx, normed, pre, active);
+  if (fused(ctx)) {
+    is_relu() ? inner_.apply_relu(ctx, normed, active) : inner_.apply_gelu(ctx, normed, pre, active);
   } else {
     inner_.apply(ctx, normed, pre);
     ops::run(ctx, kernels::ActivationArgs{config_.activation, pre.rows(), active.rows()});
@@ -38,8 +38,9 @@ void FeedForwardBranch::backward(Context& ctx, const Tensor& dout, const Tensor&
   const Tensor active = tape.pop(), pre = tape.pop(), normed = tape.pop();
   Scratch scratch(ctx);
   const Tensor dpre = scratch.like(pre);
-  if (fused()) {
-    outer_.gradients_through_gelu(ctx, active, pre, dout, dpre, inner_);
+  if (fused(ctx)) {
+    is_relu() ? outer_.gradients_through_relu(ctx, active, dout, dpre, inner_)
+              : outer_.gradients_through_gelu(ctx, active, pre, dout, dpre, inner_);
     return inner_.gradients_but_bias(ctx, normed, dpre, dnormed);
   }
   const Tensor dactive = active.shape() == pre.shape() ? dpre : scratch.like(active);

@@ -1,5 +1,6 @@
-// out = W_2 f(W_1 normed + b_1) + b_2: the inside of b(H)'s dropout (Eq. 13), where f(z) = z sigmoid(1.702 z). Other
-// activations f, maps without biases and dropout of what f gives take passes of their own after the product.
+// out = W_2 f(W_1 normed + b_1) + b_2: the inside of b(H)'s dropout (Eq. 13), where f(z) = z sigmoid(1.702 z) or
+// max(z, 0). Other activations f, maps without biases and dropout of what f gives take passes of their own after the
+// product.
 #pragma once
 #include <string>
 
@@ -36,9 +37,11 @@ class FeedForwardBranch : public Branch {
   const Linear& outer() const { return outer_; }
 
  private:
+  bool is_relu() const { return config_.activation == kernels::Activation::relu; }
   // Whether the product's own epilogue computes f.
-  bool fused() const {
-    return config_.biased && config_.activation == kernels::Activation::sigmoid_gelu && config_.dropout.p == 0;
+  bool fused(const Context& ctx) const {
+    const bool has_epilogue = is_relu() || config_.activation == kernels::Activation::sigmoid_gelu;
+    return has_epilogue && config_.biased && config_.dropout.p_in(ctx) == 0;
   }
 
   FeedForwardBranchConfig config_;

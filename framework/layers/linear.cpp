@@ -26,6 +26,10 @@ void Linear::apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const 
   ops::linear_gelu(ctx, x, weight_.value, bias(), pre, y);
 }
 
+void Linear::apply_relu(Context& ctx, const Tensor& x, const Tensor& y) const {
+  ops::linear_relu(ctx, x, weight_.value, bias(), y);
+}
+
 void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
   ops::linear_backward_weight(ctx, dy, x, weight_.gradient, bias_gradient());
   ops::linear_backward_input(ctx, dy, weight_.value, dx);
@@ -35,6 +39,12 @@ void Linear::gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor&
                                     const Tensor& dpre, const Linear& below) const {
   ops::linear_backward_weight(ctx, dy, x, weight_.gradient, {});
   ops::linear_backward_input_gelu(ctx, dy, weight_.value, pre, dpre, below.bias_gradient());
+}
+
+void Linear::gradients_through_relu(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dpre,
+                                    const Linear& below) const {
+  ops::linear_backward_weight(ctx, dy, x, weight_.gradient, {});
+  ops::linear_backward_input_relu(ctx, dy, weight_.value, x, dpre, below.bias_gradient());
 }
 
 void Linear::gradients_but_bias(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const {

@@ -20,6 +20,7 @@ class Linear {
   void apply(Context& ctx, const Tensor& x, const Tensor& y) const;
   // With a bias alone.
   void apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const;
+  void apply_relu(Context& ctx, const Tensor& x, const Tensor& y) const;
   // The bias gradient is the column sum of dy. Computing it here costs an extra pass over dy, so where the kernel that
   // produces dy can accumulate it into bias_gradient(), call gradients_but_bias.
   void gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
@@ -27,6 +28,9 @@ class Linear {
   // gradients_but_bias for x = gelu(pre), where pre is the output of `below`: writes dpre instead of dx and accumulates
   // below's bias gradient.
   void gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy, const Tensor& dpre,
+                              const Linear& below) const;
+  // The same for x = max(pre, 0).
+  void gradients_through_relu(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dpre,
                               const Linear& below) const;
 
   const Parameter& weight() const { return weight_; }

@@ -12,11 +12,16 @@ void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& b
 // backward follows.
 void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& pre,
                  const Tensor& y);
+// y = max(x W^T + b, 0), which is all that the gradient through it needs.
+void linear_relu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y);
 // dx (rows, in) = dy (rows, out) W
 void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx);
 // The same for an input gelu(pre), without a separate pass: dpre (rows, in) = (dy W) gelu'(pre), and dbias (in)
 // += column sums of dpre, the gradient of the bias in pre; dbias may be absent. dpre must not be pre.
 void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& pre,
+                                const Tensor& dpre, const Tensor& dbias = {});
+// The same for an input y = max(pre, 0): dpre = dy W where y > 0, else 0. dpre must not be y.
+void linear_backward_input_relu(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& y,
                                 const Tensor& dpre, const Tensor& dbias = {});
 // dweight (out, in) += dy^T x; dbias (out) += column sums of dy; dbias may be absent.
 void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& dweight,

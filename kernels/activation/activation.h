@@ -3,7 +3,8 @@
 //   relu          max(x, 0)
 //   gelu          x Phi(x), Phi the distribution of a standard normal number (Hendrycks and Gimpel 2016)
 //   geglu         gelu(a) b for the two halves a and b of a row of x (Shazeer 2020)
-// gemm fuses sigmoid_gelu with the product before it; the others take this pass, which reads and writes a row once.
+// gemm fuses sigmoid_gelu and relu with the product before them; the others, and products without a bias, take this
+// pass, which reads and writes a row once.
 #pragma once
 #include "kernels/base/op.h"
 
@@ -28,7 +29,7 @@ LONGSTRIDE_OP(activation, ActivationArgs)
 struct ActivationBackwardArgs {
   Activation activation = Activation::relu;
   Tensor dy;  // (rows, width), contiguous
-  Tensor x;   // (rows, inputs_of(activation) width), contiguous, of dy's type
+  Tensor x;   // (rows, inputs_of(activation) width), contiguous, of dy's type; of relu, its output will do
   Tensor dx;  // like x; may be dy, unless two elements make one
 
   void check(Device device) const;

@@ -1,8 +1,10 @@
-// gelu(x) = x sigmoid(1.702 x) and its derivative on the GPU. If the result is rounded to 16 bits, it uses the
-// approximate exponential and reciprocal, whose errors the rounding hides.
+// gelu(x) = x sigmoid(1.702 x) and its derivative on the GPU, and gradients through the activations that gemm has. If
+// the result is rounded to 16 bits, gelu uses the approximate exponential and reciprocal, whose errors the rounding
+// hides.
 #pragma once
 #include "kernels/base/approximate.cuh"
 #include "kernels/base/cuda_types.cuh"
+#include "kernels/gemm/gemm.h"
 
 namespace longstride::kernels::cuda {
 
@@ -27,6 +29,15 @@ template <class T>
 __device__ __forceinline__ float gelu_slope_of(float x) {
   const float s = gelu_gate<T>(x), rest = gelu_rate * x;
   return fmaf(fmaf(rest, -s, rest), s, s);
+}
+
+// The gradient before the activation from the gradient after it; of gelu, `activated` is the input.
+template <Epilogue epilogue, class T>
+__device__ __forceinline__ float through_activation(float gradient, float activated) {
+  if constexpr (epilogue == Epilogue::relu_backward)
+    return activated > 0.0f ? gradient : 0.0f;
+  else
+    return gradient * gelu_slope_of<T>(activated);
 }
 
 }  // namespace longstride::kernels::cuda

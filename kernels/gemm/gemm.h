@@ -4,6 +4,9 @@
 //   bias_gelu      c = a b + bias,  activated = gelu(c)
 //   gelu_backward  c = (a b) gelu'(activated)     the gradient before the activation; `activated` holds its input.
 //                  column_sums += sums over the rows of c: the gradient of the bias before the activation
+//   bias_relu      c = max(a b + bias, 0)
+//   relu_backward  c = a b where activated > 0, else 0; `activated` holds the activation's output or its input.
+//                  column_sums as above
 // Transposes are expressed by strides: one stride of a must be 1, and one of b.
 // With Epilogue::none a, b and c may be stacks of matrices (rank 3): one independent product per matrix.
 //
@@ -15,16 +18,23 @@
 
 namespace longstride::kernels {
 
-enum class Epilogue : std::uint8_t { none, bias, bias_gelu, gelu_backward };
+enum class Epilogue : std::uint8_t { none, bias, bias_gelu, gelu_backward, bias_relu, relu_backward };
+
+// Whether c is the gradient before an activation.
+constexpr bool is_backward(Epilogue e) { return e == Epilogue::gelu_backward || e == Epilogue::relu_backward; }
+// Whether the epilogue adds a bias.
+constexpr bool adds_bias(Epilogue e) {
+  return e == Epilogue::bias || e == Epilogue::bias_gelu || e == Epilogue::bias_relu;
+}
 
 struct GemmArgs {
   Tensor a;                 // (rows, depth)
   Tensor b;                 // (depth, columns)
   Tensor c;                 // (rows, columns), last dimension dense
-  Tensor bias = {};         // (columns), for bias and bias_gelu
-  Tensor activated = {};    // (rows, columns), last dimension dense, for bias_gelu and gelu_backward; may be c only for
-                            // bias_gelu
-  Tensor column_sums = {};  // (columns), for gelu_backward; may be absent. f32 on a GPU
+  Tensor bias = {};         // (columns), if adds_bias(epilogue)
+  Tensor activated = {};    // (rows, columns), last dimension dense, for bias_gelu and if is_backward(epilogue); may be
+                            // c only for bias_gelu
+  Tensor column_sums = {};  // (columns), if is_backward(epilogue); may be absent. f32 on a GPU
   Tensor scratch = {};
   Epilogue epilogue = Epilogue::none;
   bool accumulate = false;  // only with Epilogue::none

@@ -27,11 +27,11 @@ void GemmArgs::check(Device device) const {
                    "a {}, b {} or c {} has no dense dimension", a.shape().text(), b.shape().text(), c.shape().text());
   LONGSTRIDE_CHECK(epilogue == Epilogue::none || (c.rank() == 2 && !accumulate),
                    "an epilogue cannot be combined with accumulate or a stack");
-  if (epilogue == Epilogue::bias || epilogue == Epilogue::bias_gelu) check_vector(bias, c.size(1), c.dtype(), "bias");
-  if (epilogue == Epilogue::bias_gelu || epilogue == Epilogue::gelu_backward)
+  if (adds_bias(epilogue)) check_vector(bias, c.size(1), c.dtype(), "bias");
+  if (epilogue == Epilogue::bias_gelu || is_backward(epilogue))
     check_rows(activated, c.shape(), c.dtype(), "activated");
-  if (epilogue != Epilogue::gelu_backward) return;
-  LONGSTRIDE_CHECK(c.data() == nullptr || activated.data() != c.data(), "the input of gelu may not be c");
+  if (!is_backward(epilogue)) return;
+  LONGSTRIDE_CHECK(c.data() == nullptr || activated.data() != c.data(), "what was activated may not be c");
   if (column_sums.given()) check_vector(column_sums, c.size(1), exact_type(device, c.dtype()), "column_sums");
 }
 
@@ -105,6 +105,21 @@ void times_gelu_slope(T* c, const T* input, std::int64_t n) {
 }
 
 template <class T>
+void add_bias_relu(T* c, const T* bias, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t j = 0; j < n; ++j) {
+    const T x = c[j] + bias[j];
+    c[j] = x > 0 ? x : T(0);
+  }
+}
+
+template <class T>
+void where_positive(T* c, const T* activated, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t j = 0; j < n; ++j) c[j] = activated[j] > 0 ? c[j] : T(0);
+}
+
+template <class T>
 T* row_of(const Tensor& v, std::int64_t row, std::int64_t column) {
   return v.as<T>() + row * v.stride(0) + column;
 }
@@ -125,6 +140,12 @@ void finish_block(const GemmArgs& args, std::int64_t r0, std::int64_t rows, std:
         break;
       case Epilogue::gelu_backward:
         times_gelu_slope(c, row_of<const T>(args.activated, r, c0), columns);
+        break;
+      case Epilogue::bias_relu:
+        add_bias_relu(c, args.bias.as<const T>() + c0, columns);
+        break;
+      case Epilogue::relu_backward:
+        where_positive(c, row_of<const T>(args.activated, r, c0), columns);
         break;
     }
   }

@@ -44,20 +44,20 @@ void gelu_pass(const GemmArgs& args, const Launch& launch) {
   });
 }
 
-// The pass after the product: c = c gelu'(input), and the sums of c's columns over the rows of each chunk. A block
+// The pass after the product: c = c f'(activated), and the sums of c's columns over the rows of each chunk. A block
 // takes a chunk and 32 n columns; each warp takes every 8th row, then the warps' sums are added in order.
 constexpr int lanes = 32, warps = 8;
 
 template <class T>
-struct GeluRows {
+struct GradientRows {
   T* c;
-  const T* input;
-  std::int64_t c_stride, input_stride, rows, columns, chunk_rows;
+  const T* activated;
+  std::int64_t c_stride, activated_stride, rows, columns, chunk_rows;
   float* partials;  // (chunks, columns), or null
 };
 
-template <int n, class T>
-__global__ void __launch_bounds__(lanes* warps) gelu_backward_rows(const GeluRows<T> p) {
+template <Epilogue epilogue, int n, class T>
+__global__ void __launch_bounds__(lanes* warps) gradient_rows(const GradientRows<T> p) {
   __shared__ float of_warp[warps][lanes * n];
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * lanes * n;
   const std::int64_t column = first + threadIdx.x * n;
@@ -67,12 +67,12 @@ __global__ void __launch_bounds__(lanes* warps) gelu_backward_rows(const GeluRow
   if (column < p.columns) {
 #pragma unroll 4
     for (std::int64_t r = begin + threadIdx.y; r < end; r += warps) {
-      float x[n], input[n];
+      float x[n], activated[n];
       load<n>(p.c + r * p.c_stride + column, x);
-      load<n>(p.input + r * p.input_stride + column, input);
+      load<n>(p.activated + r * p.activated_stride + column, activated);
 #pragma unroll
       for (int k = 0; k < n; ++k) {
-        const T rounded = from_float<T>(x[k] * gelu_slope_of<T>(input[k]));
+        const T rounded = from_float<T>(through_activation<epilogue, T>(x[k], activated[k]));
         x[k] = to_float(rounded);
         sum[k] += x[k];
       }
@@ -91,26 +91,28 @@ __global__ void __launch_bounds__(lanes* warps) gelu_backward_rows(const GeluRow
   }
 }
 
-void gelu_backward_pass(const GemmArgs& args, const Launch& launch) {
+template <Epilogue epilogue>
+void gradient_pass(const GemmArgs& args, const Launch& launch) {
   const std::int64_t rows = args.c.size(0), columns = args.c.size(1);
   const RowChunks split = row_chunks(rows);
   float* partials = args.column_sums.given() ? args.scratch.as<float>() : nullptr;
   with_gpu_type(args.c.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_of<T>;
-    const GeluRows<T> p{args.c.as<T>(),
-                        args.activated.as<const T>(),
-                        args.c.stride(0),
-                        args.activated.stride(0),
-                        rows,
-                        columns,
-                        split.rows,
-                        partials};
-    const bool packed =
-        columns % n == 0 && p.c_stride % n == 0 && p.input_stride % n == 0 && aligned(p.c, 16) && aligned(p.input, 16);
+    const GradientRows<T> p{args.c.as<T>(),
+                            args.activated.as<const T>(),
+                            args.c.stride(0),
+                            args.activated.stride(0),
+                            rows,
+                            columns,
+                            split.rows,
+                            partials};
+    const bool packed = columns % n == 0 && p.c_stride % n == 0 && p.activated_stride % n == 0 && aligned(p.c, 16) &&
+                        aligned(p.activated, 16);
     const dim3 blocks(blocks_for(columns, lanes * (packed ? n : 1)), static_cast<unsigned>(split.chunks));
-    run("gemm_gelu_backward", packed ? gelu_backward_rows<n, T> : gelu_backward_rows<1, T>,
-        {blocks, dim3(lanes, warps)}, launch, p);
+    run(epilogue == Epilogue::relu_backward ? "gemm_relu_backward" : "gemm_gelu_backward",
+        packed ? gradient_rows<epilogue, n, T> : gradient_rows<epilogue, 1, T>, {blocks, dim3(lanes, warps)}, launch,
+        p);
   });
   if (partials != nullptr) add_partials({partials, split.chunks, columns, args.column_sums.as<float>()}, launch);
 }
@@ -121,22 +123,25 @@ void gemm(const GemmArgs& args, const Launch& launch) {
   if (args.c.count() == 0) return;
   const double operations =
       2.0 * static_cast<double>(args.c.count()) * static_cast<double>(args.a.size(args.a.rank() - 1));
-  if (sm90::supports_gelu(args)) {
+  if (sm90::supports_fused(args)) {
     const MeteredRange range(launch.meter,
                              {WorkKind::product, bytes_of(args.a, args.b, args.c, args.activated), operations});
-    return sm90::gemm_gelu(args, launch);
+    return sm90::gemm_fused(args, launch);
   }
   {
     const MeteredRange range(launch.meter, {WorkKind::product, bytes_of(args.a, args.b, args.c), operations});
-    multiply(args, args.epilogue == Epilogue::bias || args.epilogue == Epilogue::bias_gelu, launch);
+    multiply(args, launch);
   }
   if (args.epilogue == Epilogue::bias_gelu) {
     const MeteredRange range(launch.meter, {WorkKind::gelu, bytes_of(args.c, args.activated), 0});
     gelu_pass(args, launch);
   }
-  if (args.epilogue == Epilogue::gelu_backward) {
+  if (is_backward(args.epilogue)) {
     const MeteredRange range(launch.meter, {WorkKind::gelu, bytes_of(args.c, args.c, args.activated), 0});
-    gelu_backward_pass(args, launch);
+    if (args.epilogue == Epilogue::gelu_backward)
+      gradient_pass<Epilogue::gelu_backward>(args, launch);
+    else
+      gradient_pass<Epilogue::relu_backward>(args, launch);
   }
 }
 

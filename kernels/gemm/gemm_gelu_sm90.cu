@@ -40,8 +40,8 @@ struct GemmGeluProblem {
   float* partials;   // backward: (warpgroups * groups, columns), or null
 };
 
-// Shared memory: b's panel, the ring of a's stages, and two boxes per warp that stage results and, in backward, the
-// activation's input.
+// Shared memory: b's panel, the ring of a's stages, and two boxes per warp that stage results and, in backward, what
+// the activation read or gave.
 template <int most_steps>
 struct SharedLayout {
   static constexpr int stages = most_steps <= 4 ? 8 : 6;
@@ -54,8 +54,9 @@ struct SharedLayout {
   static constexpr std::size_t shared_bytes = control_at + sizeof(Control) + 1024;
 };
 
-template <class T, bool backward, int most_steps>
+template <class T, Epilogue epilogue, int most_steps>
 struct Kernel {
+  static constexpr bool backward = is_backward(epilogue);
   using L = SharedLayout<most_steps>;
   using Control = typename L::Control;
 
@@ -245,7 +246,8 @@ struct Kernel {
           for (int r = 0; r < 2; ++r) {
             const float* const x = d + element_at(8 * q + j, r);
             const float2 z = unpacked(packed[2 * j + r]), rounded = unpacked(pack<T>(x[0], x[1]));
-            packed[2 * j + r] = pack<T>(rounded.x * gelu_slope_of<T>(z.x), rounded.y * gelu_slope_of<T>(z.y));
+            packed[2 * j + r] = pack<T>(through_activation<epilogue, T>(rounded.x, z.x),
+                                        through_activation<epilogue, T>(rounded.y, z.y));
             const float2 result = unpacked(packed[2 * j + r]);
             sum[2 * (8 * q + j)] += result.x;
             sum[2 * (8 * q + j) + 1] += result.y;
@@ -288,9 +290,10 @@ struct Kernel {
   }
 };
 
-template <class T, bool backward, int most_steps>
+template <class T, Epilogue epilogue, int most_steps>
 __global__ void __launch_bounds__(threads, 1) gemm_gelu_kernel(const __grid_constant__ GemmGeluProblem p) {
-  using K = Kernel<T, backward, most_steps>;
+  using K = Kernel<T, epilogue, most_steps>;
+  constexpr bool backward = is_backward(epilogue);
   using L = SharedLayout<most_steps>;
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
@@ -332,15 +335,23 @@ bool is_mappable(const Tensor& m) {
          reinterpret_cast<std::uintptr_t>(m.data()) % 16 == 0;
 }
 
-template <class T, bool backward, int most_steps>
+template <class T, Epilogue epilogue, int most_steps>
 void launch_kernel(const GemmArgs& args, GemmGeluProblem& p, const Launch& launch) {
-  const auto kernel = gemm_gelu_kernel<T, backward, most_steps>;
+  const auto kernel = gemm_gelu_kernel<T, epilogue, most_steps>;
   constexpr std::size_t shared = SharedLayout<most_steps>::shared_bytes;
   allow_shared(kernel, shared);
   const auto blocks = static_cast<unsigned>(p.panels * p.groups);
-  run(backward ? "gemm_gelu_backward_sm90" : "gemm_gelu_sm90", kernel, {blocks, threads, shared}, launch, p);
+  constexpr const char* name = epilogue == Epilogue::bias_gelu       ? "gemm_gelu_sm90"
+                               : epilogue == Epilogue::gelu_backward ? "gemm_gelu_backward_sm90"
+                                                                     : "gemm_relu_backward_sm90";
+  run(name, kernel, {blocks, threads, shared}, launch, p);
   if (p.partials != nullptr)
     add_partials({p.partials, std::int64_t{warpgroups} * p.groups, p.columns, args.column_sums.as<float>()}, launch);
+}
+
+template <class T, Epilogue epilogue>
+void launch_for_depth(const GemmArgs& args, GemmGeluProblem& p, const Launch& launch) {
+  p.steps <= 4 ? launch_kernel<T, epilogue, 4>(args, p, launch) : launch_kernel<T, epilogue, 8>(args, p, launch);
 }
 
 std::int64_t groups_of(std::int64_t panels, std::int64_t tiles) {
@@ -349,8 +360,8 @@ std::int64_t groups_of(std::int64_t panels, std::int64_t tiles) {
 
 }  // namespace
 
-bool supports_gelu(const GemmArgs& args) {
-  const bool backward = args.epilogue == Epilogue::gelu_backward;
+bool supports_fused(const GemmArgs& args) {
+  const bool backward = is_backward(args.epilogue);
   if (!backward && args.epilogue != Epilogue::bias_gelu) return false;
   if (args.a.dtype() != args.c.dtype() || args.c.dtype() == Dtype::f32) return false;
   const std::int64_t rows = args.c.size(0), columns = args.c.size(1), depth = args.a.size(1);
@@ -365,8 +376,8 @@ bool supports_gelu(const GemmArgs& args) {
   return tiles >= 2 * warpgroups * groups && warpgroups * groups <= cuda::row_chunks(rows).chunks;
 }
 
-void gemm_gelu(const GemmArgs& args, const Launch& launch) {
-  const bool backward = args.epilogue == Epilogue::gelu_backward;
+void gemm_fused(const GemmArgs& args, const Launch& launch) {
+  const bool backward = is_backward(args.epilogue);
   const std::int64_t tiles = (args.c.size(0) + tile_rows - 1) / tile_rows;
   const Tensor stored = backward ? args.b : args.b.transposed();
   GemmGeluProblem p = {};
@@ -385,10 +396,12 @@ void gemm_gelu(const GemmArgs& args, const Launch& launch) {
   with_gpu_type(args.c.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
-      if (backward)
-        p.steps <= 4 ? launch_kernel<T, true, 4>(args, p, launch) : launch_kernel<T, true, 8>(args, p, launch);
+      if (args.epilogue == Epilogue::bias_gelu)
+        launch_for_depth<T, Epilogue::bias_gelu>(args, p, launch);
+      else if (args.epilogue == Epilogue::gelu_backward)
+        launch_for_depth<T, Epilogue::gelu_backward>(args, p, launch);
       else
-        p.steps <= 4 ? launch_kernel<T, false, 4>(args, p, launch) : launch_kernel<T, false, 8>(args, p, launch);
+        launch_for_depth<T, Epilogue::relu_backward>(args, p, launch);
     }
   });
 }

@@ -65,13 +65,13 @@ struct Product {
   std::int64_t matrices, rows, columns, depth;
   Operand a, b, c;
   Dtype in, out;
-  bool bias, accumulate;
+  bool bias, relu, accumulate;
   std::size_t workspace;
   int device;
 
   auto key() const {
-    return std::tuple(matrices, rows, columns, depth, a.key(), b.key(), c.key(), in, out, bias, accumulate, workspace,
-                      device);
+    return std::tuple(matrices, rows, columns, depth, a.key(), b.key(), c.key(), in, out, bias, relu, accumulate,
+                      workspace, device);
   }
   bool operator<(const Product& other) const { return key() < other.key(); }
 };
@@ -85,7 +85,7 @@ struct Description {
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (p.bias) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.out));
     }
@@ -214,7 +214,7 @@ class Library {
 
 }  // namespace
 
-void multiply(const GemmArgs& args, bool add_bias, const Launch& launch) {
+void multiply(const GemmArgs& args, const Launch& launch) {
   const int rows = args.c.rank() - 2, columns = args.c.rank() - 1;  // dimensions
   Product p{rows > 0 ? args.c.size(0) : 1,
             args.c.size(rows),
@@ -225,7 +225,8 @@ void multiply(const GemmArgs& args, bool add_bias, const Launch& launch) {
             operand(args.c),
             args.a.dtype(),
             args.c.dtype(),
-            add_bias,
+            adds_bias(args.epilogue),
+            args.epilogue == Epilogue::bias_relu,
             args.accumulate,
             launch.workspace_bytes,
             0};

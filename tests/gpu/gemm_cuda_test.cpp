@@ -94,8 +94,7 @@ TEST(GemmCuda, AFusedActivationGivesTheSameBitsAsASeparatePass) {
     }
 }
 
-TEST(GemmCuda, AFusedSlopeGivesTheSameBitsAsASeparatePass) {
-  LONGSTRIDE_NEEDS_GPU();
+void expect_fused_gradient(Epilogue epilogue) {
   for (const Dtype d : {Dtype::bf16, Dtype::f16})
     for (const std::int64_t depth : {512, 192}) {
       SCOPED_TRACE(std::string(kernels::name_of(d)) + " of depth " + std::to_string(depth));
@@ -113,7 +112,7 @@ TEST(GemmCuda, AFusedSlopeGivesTheSameBitsAsASeparatePass) {
       kernels::cuda::gemm(back, {});
       back.c = f.c.view(Side::gpu);
       back.activated = pass.activated = input.view(Side::gpu);
-      back.epilogue = pass.epilogue = Epilogue::gelu_backward;
+      back.epilogue = pass.epilogue = epilogue;
       back.scratch = pass.scratch = Tensor(partials.data(), Dtype::f32, {chunks, Fused::columns});
       back.column_sums = sums.view(Side::gpu);
       kernels::cuda::gemm(back, {});
@@ -126,6 +125,12 @@ TEST(GemmCuda, AFusedSlopeGivesTheSameBitsAsASeparatePass) {
       const std::vector<double> found = sums.found(), expected = sums_after.found();
       for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-3) << "column " << i;
     }
+}
+
+TEST(GemmCuda, AFusedSlopeGivesTheSameBitsAsASeparatePass) {
+  LONGSTRIDE_NEEDS_GPU();
+  expect_fused_gradient(Epilogue::gelu_backward);
+  expect_fused_gradient(Epilogue::relu_backward);
 }
 
 // fp32 is for checking; a TF32 product would have a thousand times the error.

@@ -239,8 +239,9 @@ TEST(DistanceDecoder, ADropoutOfZeroCostsNothing) {
   };
   const int without = operations(0, true);
   EXPECT_EQ(operations(0.1, false), without) << "without a step nothing is dropped";
-  // Forward and backward: the embedding, the output, two activations, and the sinusoid of each of two layers.
-  EXPECT_EQ(operations(0.1, true), without + 2 * (1 + 1 + 2 + 2));
+  // Forward and backward: the embedding, the output, two activations, and the sinusoid of each of two layers. Both
+  // activations leave their products: a pass forward, one backward, and the sums of the bias.
+  EXPECT_EQ(operations(0.1, true), without + 2 * (1 + 1 + 2 + 2) + 2 * 3);
 }
 
 DistanceToy sized(DistanceToy config, std::int64_t layers, std::int64_t width, double feed_forward_ratio) {

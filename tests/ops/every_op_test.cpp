@@ -40,10 +40,13 @@ std::vector<OwnedTensor> run_everything(Context& ctx, Dtype d) {
   const Tensor pre = fresh({batch, seq, inner}, d), act = fresh({batch, seq, inner}, d);
   ops::linear(ctx, x, w, b, pre);
   ops::linear_gelu(ctx, x, w, b, pre, act);
+  ops::linear_relu(ctx, x, w, b, fresh({batch, seq, inner}, d));
   const Tensor dx = fresh({batch, seq, width}, d), dpre = fresh({batch, seq, inner}, d);
   ops::linear_backward_input(ctx, dy, w, dx);
   ops::linear_backward_weight(ctx, dy, x, fresh({inner, width}, d), fresh({inner}, d));
   ops::linear_backward_input_gelu(ctx, x, normals({width, inner}, d, 8), pre, dpre, fresh({inner}, d));
+  ops::linear_backward_input_relu(ctx, x, normals({width, inner}, d, 8), pre, fresh({batch, seq, inner}, d),
+                                  fresh({inner}, d));
   const Tensor y = fresh({batch, seq, width}, d), mean = fresh({rows}, d), rstd = fresh({rows}, d);
   ops::run(ctx, norm_args(x, {g, h, mean, rstd}, y));
   ops::run(ctx, norm_backward_args(dx, x, {g, g, mean, rstd}, y, kernels::HeldGradient::of_x,

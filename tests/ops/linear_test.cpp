@@ -1,5 +1,7 @@
 #include "framework/ops/linear.h"
 
+#include "framework/ops/run.h"
+#include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "tests/gradients/finite_differences.h"
 #include "tests/ops/op_test.h"
@@ -147,6 +149,43 @@ TEST_P(LinearTest, EpiloguesAreAsExactAsAPlainLoop) {
     }
 }
 
+TEST_P(LinearTest, ReluAndItsGradientsAreAsExactAsAPlainLoop) {
+  for (const Case& c : cases) {
+    Product p = product(c, compute());
+    GemmArgs args = p.args();
+    args.bias = p.bias;
+    args.epilogue = Epilogue::bias_relu;
+    run(args, {&p.result});
+    expect_as_exact_as_plain(text(c, args.epilogue), p.result, [&](auto zero) {
+      auto out = p.plain<decltype(zero)>(false);
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        out[i] += static_cast<decltype(zero)>(p.bias.values()[i % p.bias.values().size()]);
+        out[i] = std::max(out[i], zero);
+      }
+      return out;
+    });
+    for (const double y : p.result.found()) ASSERT_GE(y, 0);
+
+    Operand sums = normals({c.columns}, exact(), 6);
+    args.bias = {};
+    args.activated = p.activated;
+    args.column_sums = sums;
+    args.epilogue = Epilogue::relu_backward;
+    run(args, {&p.result, &sums});
+    expect_as_exact_as_plain(text(c, args.epilogue), p.result, [&](auto zero) {
+      auto out = p.plain<decltype(zero)>(false);
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = p.activated.values()[i] > 0 ? out[i] : zero;
+      return out;
+    });
+    const std::vector<double> stored = p.result.found();
+    expect_as_exact_as_plain("sums " + text(c, args.epilogue), sums, [&](auto zero) {
+      std::vector<decltype(zero)> out(sums.values().begin(), sums.values().end());
+      for (std::size_t i = 0; i < stored.size(); ++i) out[i % out.size()] += static_cast<decltype(zero)>(stored[i]);
+      return out;
+    });
+  }
+}
+
 TEST_P(LinearTest, GradientsThroughGeluAreAsExactAsAPlainLoop) {
   for (const Case& c : cases) {
     Product p = product(c, compute());
@@ -256,6 +295,15 @@ TEST_P(LinearTest, FusedFormsEqualTheSeparateOnes) {
   ops::linear_backward_input_gelu(ctx, dy, w, pre_x, dpre, dbias_fused);
   ops::linear_backward_weight(ctx, dpre, pre_x, dw, dbias);
   EXPECT_EQ(dbias.raw(), dbias_fused.raw());
+
+  const Operand active = result({600, 70}), separate = result({600, 70}), dactive = result({600, 40});
+  ops::linear_relu(ctx, x, w, b, active);
+  ops::run(ctx, kernels::ActivationArgs{kernels::Activation::relu, pre, separate});
+  EXPECT_EQ(active.raw(), separate.raw());
+  ops::linear_backward_input_relu(ctx, dy, w, pre_x, dpre);
+  ops::linear_backward_input(ctx, dy, w, dactive);
+  ops::run(ctx, kernels::ActivationBackwardArgs{kernels::Activation::relu, dactive, pre_x, dactive});
+  EXPECT_EQ(dpre.found(), dactive.found());
 }
 
 // A slice of the last dimension of a wider tensor, such as q in a fused (q, k, v), is read and written in place.
@@ -285,6 +333,8 @@ TEST_P(LinearTest, RefusesShapesThatDoNotMatch) {
   EXPECT_THROW(ops::linear(ctx, x, fits, short_bias, y), InternalError);
   EXPECT_THROW(ops::linear(ctx, x->split_last(7, 1), w, {}, y), InternalError);
   EXPECT_THROW(ops::linear_backward_input_gelu(ctx, y, fits, pre, pre), InternalError);
+  EXPECT_THROW(ops::linear_backward_input_relu(ctx, y, fits, pre, pre), InternalError);
+  EXPECT_THROW(ops::linear_relu(ctx, x, fits, {}, y), InternalError);
   EXPECT_NO_THROW(ops::linear(ctx, x, fits, {}, y));
 }
 
