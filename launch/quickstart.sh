@@ -29,7 +29,7 @@ build=build/quickstart
 cuda=()  # kernels for a GPU are built if there is one
 nvidia-smi >/dev/null 2>&1 || cuda=(-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 [ -f $build/build.ninja ] ||
-  cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=OFF "${cuda[@]}" >/dev/null
+  cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=OFF -DLONGSTRIDE_UNITY=ON "${cuda[@]}" >/dev/null
 cmake --build $build --target longstride | tail -n 1
 longstride=$build/longstride
 

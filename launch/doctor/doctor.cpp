@@ -1,7 +1,6 @@
 // [mpirun -n N] longstride doctor: is this machine, or this cluster, fit to train? If not, what to do.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 #include "launch/commands/commands.h"
 #include "launch/console/json_output.h"
 #include "launch/doctor/doctor_checks.h"
+#include "launch/doctor/stopwatch.h"
 
 namespace longstride {
 namespace {
@@ -68,7 +68,7 @@ int show(Communicator& comm, const Findings& mine, nlohmann::ordered_json* list)
 
 void run_doctor(const DoctorOptions& o, Session& session) {
   Communicator& comm = *session.comm;
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch clock;
   nlohmann::ordered_json findings = nlohmann::ordered_json::array(), *list = o.json ? &findings : nullptr;
   Device device = Device::cpu;
   int problems = show(comm, check_host(comm, o), list);
@@ -76,7 +76,7 @@ void run_doctor(const DoctorOptions& o, Session& session) {
   problems += show(comm, check_messages(comm), list);
   problems += show(comm, check_gpu(comm, device), list);
   if (device == Device::cuda) problems += show(comm, check_gpu_links(comm), list);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = clock.seconds();
   if (o.json && comm.rank() == 0)
     print_json({{"fit", problems == 0},
                 {"problems", problems},

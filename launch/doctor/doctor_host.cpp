@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -18,16 +17,14 @@
 #include "framework/core/files/files.h"
 #include "framework/core/files/sha256.h"
 #include "launch/doctor/doctor_checks.h"
+#include "launch/doctor/stopwatch.h"
 
 namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
-constexpr double gib = 1 << 30;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+constexpr double one_gib = 1 << 30;
 
 // A line of /proc/meminfo, in bytes; 0 if absent.
 double memory_of(const std::string& key) {
@@ -96,9 +93,9 @@ Finding processors(const Communicator& comm, const std::vector<RankProcessors>& 
 
 Finding memory(const Communicator& comm) {
   const double free = memory_of("MemAvailable"), all = memory_of("MemTotal");
-  Finding f{"memory", comm.host(), fmt::format("{:.1f} GiB free of {:.1f}", free / gib, all / gib)};
-  if (free < 2 * gib * comm.local_size()) {
-    f.verdict = free < gib ? Verdict::problem : Verdict::note;
+  Finding f{"memory", comm.host(), fmt::format("{:.1f} GiB free of {:.1f}", free / one_gib, all / one_gib)};
+  if (free < 2 * one_gib * comm.local_size()) {
+    f.verdict = free < one_gib ? Verdict::problem : Verdict::note;
     f.advice =
         "less than 2 GiB for each rank: end other programs, or start fewer ranks; `longstride plan RECIPE` says "
         "what a run needs";
@@ -112,8 +109,8 @@ Finding shared_memory(const Communicator& comm) {
     return {"shared memory", comm.host(), "no /dev/shm", Verdict::problem,
             "MPI and NCCL exchange data through it: mount it, or start the container with --ipc=host"};
   const double free = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
-  Finding f{"shared memory", comm.host(), fmt::format("{:.2f} GiB free in /dev/shm", free / gib)};
-  if (free < gib / 4 * comm.local_size()) {
+  Finding f{"shared memory", comm.host(), fmt::format("{:.2f} GiB free in /dev/shm", free / one_gib)};
+  if (free < one_gib / 4 * comm.local_size()) {
     f.verdict = Verdict::problem;
     f.advice =
         "MPI and NCCL need some 256 MiB per rank: start the container with --ipc=host or --shm-size=8g, or remove "
@@ -154,14 +151,14 @@ Finding disk(const Communicator& comm, const DoctorOptions& options) {
   const std::int64_t pieces = std::max<std::int64_t>(1, options.megabytes / 8);
   const double all = static_cast<double>(pieces) * static_cast<double>(piece);
   AtomicFile file(path);
-  Clock::time_point begin = Clock::now();
+  Stopwatch clock;
   for (std::int64_t i = 0; i < pieces; ++i) file.write(bytes.data(), piece);
   const int descriptor = ::open(file.temporary_path().c_str(), O_RDONLY | O_CLOEXEC);
   const int failed = descriptor < 0 ? -1 : ::fsync(descriptor);
   if (descriptor >= 0) ::close(descriptor);
-  const double written = all / seconds_since(begin);
+  const double written = all / clock.seconds();
   if (failed != 0) throw user_error("{}: cannot be flushed to disk: {}", path, std::strerror(errno));
-  begin = Clock::now();
+  clock = {};
   const InputFile in(file.temporary_path());
   bool same = true;
   std::vector<char> back(piece);
@@ -169,13 +166,13 @@ Finding disk(const Communicator& comm, const DoctorOptions& options) {
     in.read(static_cast<std::uint64_t>(i) * piece, back.data(), piece);
     same = same && back == bytes;
   }
-  const double read = all / seconds_since(begin);
+  const double read = all / clock.seconds();
   struct statvfs s = {};
   ::statvfs(options.directory.c_str(), &s);
   const double free = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
   Finding f{"disk", comm.host(),
             fmt::format("writes {:.2f} GB/s, reads back {:.2f} GB/s, {:.1f} GiB free", written / 1e9, read / 1e9,
-                        free / gib)};
+                        free / one_gib)};
   if (!same)
     return f.verdict = Verdict::problem, f.advice = "what is read is not what was written: replace the disk", f;
   if (written < 1e8) {
@@ -185,7 +182,7 @@ Finding disk(const Communicator& comm, const DoctorOptions& options) {
         "above that, or use a faster file system",
         1.8e9 / written);
   }
-  if (free < 10 * gib) {
+  if (free < 10 * one_gib) {
     f.verdict = Verdict::problem;
     f.advice =
         "make room, or choose another directory: a run keeps train.keep checkpoints of 12 bytes per parameter, and one "
@@ -199,7 +196,7 @@ Finding hdf5(const Communicator& comm, const DoctorOptions& options) {
   std::vector<std::uint8_t> bytes(std::size_t{4} << 20);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>((i * 40503u) >> 8);
   const auto count = static_cast<std::int64_t>(bytes.size());
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch clock;
   Sha256 sha;
   sha.update(bytes.data(), bytes.size());
   std::string stored;
@@ -214,7 +211,7 @@ Finding hdf5(const Communicator& comm, const DoctorOptions& options) {
     dataset->split("train")->read(0, 0, count, back.data());
     same = back == bytes;
   }
-  const double seconds = seconds_since(begin);
+  const double seconds = clock.seconds();
   std::error_code ignored;
   fs::remove(path, ignored);
   Finding f{"HDF5", comm.host(), fmt::format("4 MiB written and read back in {:.2f} s", seconds)};

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -11,15 +10,12 @@
 #include "framework/core/text/numbers.h"
 #include "launch/bench/bench_device.h"
 #include "launch/doctor/doctor_checks.h"
+#include "launch/doctor/stopwatch.h"
 
 namespace longstride {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int all_pairs_up_to = 16;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 std::string gpu_driver() {
   std::string text;
@@ -32,9 +28,9 @@ std::string gpu_driver() {
 double latency(Communicator& pair) {
   constexpr int times = 200;
   for (int i = 0; i < 20; ++i) pair.barrier();
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch clock;
   for (int i = 0; i < times; ++i) pair.barrier();
-  return seconds_since(begin) / times * 1e6;
+  return clock.seconds() / times * 1e6;
 }
 
 // GB/s that each rank of a pair sends to the other while receiving as much.
@@ -44,9 +40,9 @@ double bandwidth(Communicator& pair) {
   const Block from(Device::cpu, 2 * each), to(Device::cpu, 2 * each);
   std::fill_n(from.data(), 2 * each, std::byte{1});
   for (int i = 0; i < 2; ++i) pair.all_to_all(from.data(), to.data(), each);
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch clock;
   for (int i = 0; i < times; ++i) pair.all_to_all(from.data(), to.data(), each);
-  return static_cast<double>(each) * times / seconds_since(begin) / 1e9;
+  return static_cast<double>(each) * times / clock.seconds() / 1e9;
 }
 
 // GB/s of an all-reduce of 256 MiB of gradients, as the bytes that cross each rank's link.

@@ -14,7 +14,7 @@ run() { ctest --test-dir "$build" -j2 --output-on-failure "$@"; }
 
 case $kind in
   address-undefined)
-    configure "${light[@]}" -DLONGSTRIDE_SANITIZE=address,undefined
+    configure "${light[@]}" -DLONGSTRIDE_SANITIZE=address,undefined -DLONGSTRIDE_UNITY=ON
     cmake --build "$build" --target longstride fast_tests
     # gcc 13 misaligns 64-byte vectors on the fake stack of detect_stack_use_after_return (gcc bug 110027). Open MPI and
     # its helpers keep memory until the end on purpose, so leaks are not detected.
