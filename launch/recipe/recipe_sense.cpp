@@ -160,11 +160,11 @@ void check_best(RecipeChecker& check, const TrainConfig& t) {
                  save, evaluate, save);
 }
 
-// A picture is whole.
+// A picture is whole. A model that remembers goes on beyond its context.
 void check_samples(RecipeChecker& check, const Recipe& recipe) {
   const std::int64_t length = recipe.train.sample_length, context = recipe.data.context;
   if (!check.none_in({"train.sample_length", "data.context"}) || length == 0) return;
-  if (length > context)
+  if (length > context && !recipe.model->remembers())
     check.refuse("train.sample_length",
                  "train.sample_length is {}, but the context has {} bytes; set train.sample_length: 0 for all", length,
                  context);

@@ -115,6 +115,16 @@ TEST_F(TrainingSamples, RankZeroDrawsThemForSeveralRanks) {
   EXPECT_EQ(text_of(*dir / "two/samples/step-00000005/sample-000.txt").size(), 64U);
 }
 
+TEST_F(TrainingSamples, OfAModelThatRemembersMayBeLongerThanItsContext) {
+  write_text(*dir / "remembers.yaml", R"(name: remembers
+data: {kind: bytes, path: x.h5, context: 32, order: streams}
+model: {kind: decoder, layers: 1, width: 16, heads: 2, positions: none, distance: {table: sinusoid}, memory: {length: 32}}
+train: {steps: 1, global_batch: 1, lr: 1.0e-3, warmup: 1, sample_every: 1, sample_count: 1, sample_length: 100}
+)");
+  run_well({"train", "remembers.yaml", "--run", "remembers"});
+  EXPECT_EQ(text_of(*dir / "remembers/samples/step-00000001/sample-000.txt").size(), 100U);
+}
+
 TEST_F(TrainingSamples, PicturesAreKeptAsPictures) {
   const std::string data = made_up_dataset(DataKind::cifar10, *dir / "made");
   write_text(*dir / "pictures.yaml", R"(name: pictures
