@@ -160,7 +160,7 @@ void check_best(RecipeChecker& check, const TrainConfig& t) {
                  save, evaluate, save);
 }
 
-// A picture is whole. A model that remembers goes on beyond its context.
+// A picture is whole. A model that remembers can draw more than its context.
 void check_samples(RecipeChecker& check, const Recipe& recipe) {
   const std::int64_t length = recipe.train.sample_length, context = recipe.data.context;
   if (!check.none_in({"train.sample_length", "data.context"}) || length == 0) return;

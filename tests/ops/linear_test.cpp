@@ -110,6 +110,15 @@ class LinearTest : public OpTest {
     expect_as_exact_as_plain(text(c, Epilogue::none), p.result,
                              [&](auto zero) { return p.plain<decltype(zero)>(accumulate); });
   }
+  // `sums` had its values before the sums over the rows of `result` were added.
+  void expect_column_sums(const std::string& what, const Operand& sums, const Operand& result) {
+    const std::vector<double> stored = result.found();
+    expect_as_exact_as_plain(what, sums, [&](auto zero) {
+      std::vector<decltype(zero)> out(sums.values().begin(), sums.values().end());
+      for (std::size_t i = 0; i < stored.size(); ++i) out[i % out.size()] += static_cast<decltype(zero)>(stored[i]);
+      return out;
+    });
+  }
 };
 LONGSTRIDE_OP_TESTS(LinearTest);
 
@@ -177,12 +186,7 @@ TEST_P(LinearTest, ReluAndItsGradientsAreAsExactAsAPlainLoop) {
       for (std::size_t i = 0; i < out.size(); ++i) out[i] = p.activated.values()[i] > 0 ? out[i] : zero;
       return out;
     });
-    const std::vector<double> stored = p.result.found();
-    expect_as_exact_as_plain("sums " + text(c, args.epilogue), sums, [&](auto zero) {
-      std::vector<decltype(zero)> out(sums.values().begin(), sums.values().end());
-      for (std::size_t i = 0; i < stored.size(); ++i) out[i % out.size()] += static_cast<decltype(zero)>(stored[i]);
-      return out;
-    });
+    expect_column_sums("sums " + text(c, args.epilogue), sums, p.result);
   }
 }
 
@@ -201,12 +205,7 @@ TEST_P(LinearTest, GradientsThroughGeluAreAsExactAsAPlainLoop) {
         out[i] *= gelu_slope(static_cast<decltype(zero)>(p.activated.values()[i]));
       return out;
     });
-    const std::vector<double> stored = p.result.found();
-    expect_as_exact_as_plain("sums " + text(c, args.epilogue), sums, [&](auto zero) {
-      std::vector<decltype(zero)> out(sums.values().begin(), sums.values().end());
-      for (std::size_t i = 0; i < stored.size(); ++i) out[i % out.size()] += static_cast<decltype(zero)>(stored[i]);
-      return out;
-    });
+    expect_column_sums("sums " + text(c, args.epilogue), sums, p.result);
   }
 }
 
