@@ -24,7 +24,7 @@ cd "$root"
 source launch/scripts/packages.sh
 install_packages "${longstride_packages[@]}"
 
-echo "== Building (about three minutes the first time)"
+echo "== Building (the first time about four minutes on two cores)"
 build=build/quickstart
 cuda=()  # kernels for a GPU are built if there is one
 nvidia-smi >/dev/null 2>&1 || cuda=(-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
