@@ -198,14 +198,20 @@ DistanceBranch::Attended DistanceBranch::attend(Context& ctx, const Saved& in, S
   return out;
 }
 
-DistanceBranch::Attended DistanceBranch::forward_with(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape,
-                                                      Tape* kept_on, Attended known) const {
-  Scratch scratch(ctx);
+DistanceBranch::Saved DistanceBranch::before_attention(Context& ctx, const Tensor& normed, Scratch& scratch,
+                                                       Tape* tape) const {
   Saved made;
   made.joined = memory_.join(ctx, normed, scratch, tape);
   made.projected = project(ctx, normed, made.joined, scratch, tape);
   made.transformed = transform(ctx, made.projected, scratch, tape);
   made.table = term_.table(ctx, made.joined.size(1), scratch, tape);
+  return made;
+}
+
+DistanceBranch::Attended DistanceBranch::forward_with(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape,
+                                                      Tape* kept_on, Attended known) const {
+  Scratch scratch(ctx);
+  Saved made = before_attention(ctx, normed, scratch, tape);
   made.attended = known.o.given() ? known : attend(ctx, made, scratch, kept_on);
   if (!known.o.given()) remember(ctx, made);
   if (tape != nullptr)
@@ -299,11 +305,7 @@ Tensor DistanceBranch::received(Context& ctx, const Saved& made, const Tensor& f
 void DistanceBranch::show_probabilities(Context& ctx, const Tensor& normed, const std::vector<std::int64_t>& queries,
                                         const SeeProbabilities& see) const {
   Scratch scratch(ctx);
-  Saved all;
-  all.joined = memory_.join(ctx, normed, scratch, nullptr);
-  all.projected = project(ctx, normed, all.joined, scratch, nullptr);
-  all.transformed = transform(ctx, all.projected, scratch, nullptr);
-  all.table = term_.table(ctx, all.joined.size(1), scratch, nullptr);
+  const Saved all = before_attention(ctx, normed, scratch, nullptr);
   for (std::size_t n = 0; n < queries.size(); ++n) {
     Scratch inner(ctx);
     const std::int64_t query = queries[n], keys = memory_.rows() + query + 1;

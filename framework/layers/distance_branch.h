@@ -109,6 +109,8 @@ class DistanceBranch : public Branch {
     Tensor table;
     Attended attended;
   };
+  // All but `attended`.
+  Saved before_attention(Context& ctx, const Tensor& normed, Scratch& scratch, Tape* tape) const;
   Attended forward_with(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape, Tape* kept_on,
                         Attended known) const;
   // Rows at the beginning of the memory that no head looks back to: they are neither projected nor have a gradient.

@@ -5,6 +5,7 @@
 
 #include "tests/echo_model/toys.h"
 #include "tests/support/stream_properties.h"
+#include "tests/support/toy_evaluation.h"
 
 namespace longstride::test {
 
@@ -70,17 +71,7 @@ double nats_of(std::int64_t window, std::int64_t streams, std::int64_t batch, st
   evaluation.batch = batch;
   evaluation.streams = streams;
   evaluation.lead = lead;
-  const auto comm = make_single_communicator();
-  std::vector<std::byte> memory(evaluation_bytes(toy.model(), toy.context(), evaluation) + Arena::alignment);
-  void* base = memory.data();
-  std::size_t space = memory.size();
-  std::align(Arena::alignment, 1, base, space);
-  Arena arena(base, space / Arena::alignment * Arena::alignment);
-  Context ctx = toy.context();
-  ctx.arena = &arena;
-  const EvaluationResult result = evaluate(toy.model(), ctx, Text(bytes), evaluation, *comm);
-  EXPECT_EQ(result.bytes, bytes);
-  return result.nats;
+  return nats_of(toy, evaluation, bytes);
 }
 
 TEST(RowsThatRemember, AnEvaluationInOrderIsThatOfOneLongSequence) {

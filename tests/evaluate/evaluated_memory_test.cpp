@@ -6,9 +6,8 @@
 
 #include "framework/core/errors.h"
 #include "framework/models/decoder/distance_decoder.h"
-#include "framework/train/evaluate/evaluator.h"
 #include "tests/support/distance_toys.h"
-#include "tests/support/stream_run.h"
+#include "tests/support/toy_evaluation.h"
 
 namespace longstride::test {
 namespace {
@@ -21,17 +20,7 @@ double nats_of(Toy& toy, std::int64_t bytes, std::int64_t streams = 1, std::int6
   config.streams = streams;
   config.lead = lead;
   config.batch = batch;
-  const auto comm = make_single_communicator();
-  std::vector<std::byte> memory(evaluation_bytes(toy.model(), toy.context(), config) + Arena::alignment);
-  void* base = memory.data();
-  std::size_t space = memory.size();
-  std::align(Arena::alignment, 1, base, space);
-  Arena arena(base, space / Arena::alignment * Arena::alignment);
-  Context ctx = toy.context();
-  ctx.arena = &arena;
-  const EvaluationResult result = evaluate(toy.model(), ctx, Text(bytes), config, *comm);
-  EXPECT_EQ(result.bytes, bytes);
-  return result.nats;
+  return nats_of(toy, config, bytes);
 }
 
 double* weights_of(Toy& toy, const std::string& name) {
