@@ -19,8 +19,6 @@ Prints a line of JSON per model: tok_s and ms (the median step), peak_GiB, and t
 import argparse
 import importlib.util
 import json
-import statistics
-import time
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +26,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
+
+from torch_step import captured, median_ms, peak_gib
 
 # n: context; d: width; h: heads; L: layers; l: stride; c: summary width; ff: feed-forward ratio; qk: key ratio; cycle: the
 # layers' parts, local and column; B: sequences per step.
@@ -194,27 +194,7 @@ def training_step(config, options):
 
     if not options.graph:
         return whole_step
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            whole_step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
-
-
-def median_seconds(step, steps):
-    times = []
-    for _ in range(steps + 3):  # the first three warm up
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        step()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[3:])
+    return captured(step, whole_step)
 
 
 def main():
@@ -238,11 +218,11 @@ def main():
         config = CFG[name]
         backend = options.backend or faster_backend(config)
         kernel_options = {"BACKEND": backend}
-        seconds = median_seconds(training_step(config, options), options.steps)
+        seconds = median_ms(training_step(config, options), options.steps) / 1e3
         tokens = (options.batch or config["B"]) * config["n"]
         print(json.dumps(dict(model=name, ckpt=options.ckpt, graph=options.graph, backend=backend,
                               ms=round(seconds * 1e3, 2), tok_s=round(tokens / seconds),
-                              peak_GiB=round(torch.cuda.max_memory_allocated() / 2**30, 2))), flush=True)
+                              peak_GiB=round(peak_gib(), 2))), flush=True)
         torch.cuda.empty_cache()
 
 
