@@ -29,5 +29,6 @@ longstride_python_test(runs fast)
 longstride_python_test(families fast)
 longstride_python_test(guide fast)
 longstride_python_test(peer fast)
+longstride_python_test(decoder_peers slow)
 longstride_python_test(kernels fast)
 longstride_python_test(hub slow)  # imports transformers

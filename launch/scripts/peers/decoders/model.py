@@ -1,0 +1,105 @@
+"""The decoder of the peers: embedding, blocks around an attention that a script chooses, output and loss.
+
+`o` are a script's options. An attention is a module made of (o, layer); attention(x, memory, shared, mask) gives (y, extra):
+`memory` are the layer's remembered rows, `shared` what Model.shared gives to all layers, `mask` what attention.mask(n)
+gives, and `extra` is () or (a loss, rows to remember). Row 256 of the embedding is the start of a stream.
+"""
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+START = 256
+
+
+def exact(t):
+    """In the type of losses and softmax: float32, or float64 in checks."""
+    return t if t.dtype == torch.float64 else t.float()
+
+
+def linear(inputs, outputs, bias=False):
+    return nn.Linear(inputs, outputs, bias=bias)
+
+
+def split_heads(t, heads):
+    return t.view(*t.shape[:-1], heads, -1).transpose(-3, -2)
+
+
+def join_heads(t):
+    return t.transpose(-3, -2).flatten(-2)
+
+
+def waves(farthest, width, dtype, device=None):
+    """Sinusoids of the distances from `farthest` to 0."""
+    distances = torch.arange(farthest, -1, -1, dtype=torch.float64, device=device)
+    rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
+    angles = distances[:, None] * rates
+    return torch.cat([angles.sin(), angles.cos()], -1).to(dtype)
+
+
+class Block(nn.Module):
+    def __init__(self, o, attention):
+        super().__init__()
+        self.o, self.attention = o, attention
+        self.n1, self.n2 = nn.LayerNorm(o.width), nn.LayerNorm(o.width)
+        self.f1, self.f2 = linear(o.width, o.inner, True), linear(o.inner, o.width, True)
+
+    def drop(self, x):
+        return F.dropout(x, self.o.dropout, self.training) if self.o.dropout > 0 else x
+
+    def feed_forward(self, x):
+        active = F.relu(self.f1(x)) if self.o.activation == "relu" else F.gelu(self.f1(x))
+        return self.drop(self.f2(self.drop(active)))
+
+    def forward(self, x, memory, shared, mask):
+        if self.o.norm == "post":
+            y, extra = self.attention(x, memory, shared, mask)
+            x = self.n1(x + self.drop(y)).to(x.dtype)
+            return self.n2(x + self.feed_forward(x)).to(x.dtype), extra
+        y, extra = self.attention(self.n1(x).to(x.dtype), memory, shared, mask)
+        x = x + self.drop(y)
+        return x + self.feed_forward(self.n2(x)), extra
+
+
+class Model(nn.Module):
+    def __init__(self, o, attention):
+        super().__init__()
+        self.o = o
+        self.emb = nn.Embedding(START + 1, o.width)
+        self.blocks = nn.ModuleList(Block(o, attention(o, layer)) for layer in range(o.layers))
+        self.nf = nn.LayerNorm(o.width) if o.norm == "pre" else None
+        self.output = None if o.tied else linear(o.width, 256)
+        self.bias = nn.Parameter(torch.zeros(256))
+        if o.table == "sinusoid":
+            self.u, self.v = (nn.Parameter(torch.zeros(o.heads, o.width // o.heads)) for _ in range(2))
+            self.register_buffer("distances", waves(o.farthest, o.width, o.dtype), persistent=False)
+        else:
+            self.table = nn.Parameter(torch.zeros(o.span, o.width // o.heads))
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, 0, o.deviation)
+
+    def drop(self, x):
+        return F.dropout(x, self.o.dropout, self.training) if self.o.dropout > 0 else x
+
+    def shared(self):
+        if self.o.table == "sinusoid":
+            return self.u, self.v, self.drop(self.distances)
+        return (self.table,)
+
+    def forward(self, tokens, targets, memories, reduction="mean"):
+        """The loss, and every layer's (input, without its gradient; extra). Targets of -100 are not scored."""
+        x, kept, shared = self.emb(tokens), [], self.shared()
+        x = self.drop(x * self.o.width**0.5 if self.o.tied else x).to(self.o.dtype)
+        for block, memory in zip(self.blocks, memories):
+            given, arguments = x.detach(), (x, memory, shared, block.attention.mask(tokens.shape[1]))
+            x, extra = checkpoint(block, *arguments, use_reentrant=False) if self.o.ckpt else block(*arguments)
+            kept.append((given, extra))
+        x = self.drop(x if self.nf is None else self.nf(x))
+        weight = self.emb.weight[:256] if self.output is None else self.output.weight
+        logits = exact(F.linear(x, weight)) + self.bias
+        return F.cross_entropy(logits.view(-1, 256), targets.flatten(), reduction=reduction), kept
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters())

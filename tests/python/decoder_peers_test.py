@@ -1,0 +1,116 @@
+"""The PyTorch peers of the systems with distances and memory compute what tests/golden/memory.py does, in all their forms,
+and have as many parameters as `longstride plan` prints for their recipes."""
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+from support import ROOT, command, need
+
+need("torch")
+
+import torch  # noqa: E402
+
+if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 7):
+    print(f"skipped: PyTorch {torch.__version__} has no block masks of any length; needs 2.7")
+    sys.exit(77)
+
+sys.path[:0] = [str(ROOT / "launch/scripts/peers"), str(ROOT / "tests/golden")]
+import adagrad  # noqa: E402
+import adaptive_span_torch  # noqa: E402
+import compressive_torch  # noqa: E402
+import longformer_torch  # noqa: E402
+import transformer_xl_torch  # noqa: E402
+from decoders import check, command as peers, text, training  # noqa: E402
+from decoders.optimizers import Adagrad  # noqa: E402
+from decoders.stepping import Step  # noqa: E402
+
+SYSTEMS = {"transformer-xl": transformer_xl_torch.TransformerXL(), "adaptive": adaptive_span_torch.AdaptiveSpan(),
+           "longformer": longformer_torch.Longformer(), "compressive": compressive_torch.Compressive()}
+
+
+def options(system, *arguments):
+    return peers.parser_of(system, "").parse_args(["--device", "cpu", "--attention", system.forms[0], *arguments])
+
+
+class DecoderPeers(unittest.TestCase):
+    def test_forms_agree_with_the_reference(self):
+        for name, system in SYSTEMS.items():
+            with self.subTest(name):
+                self.assertTrue(check.check(system, options(system, "--check")))
+
+    def test_parameters_are_those_of_the_recipe(self):
+        for name, system in SYSTEMS.items():
+            with self.subTest(name):
+                planned = json.loads(command("plan", f"recipes/survey/text-8min-{name}.yaml", "--json", folder=ROOT))
+                self.assertEqual(system.parameters, planned["parameters"])
+
+    def test_a_cut_memory_changes_nothing_within_the_spans(self):
+        """The lengths grow from 64 to all 200 positions, and the rows that they have in common stay."""
+        system = SYSTEMS["adaptive"]
+        sizes = ["--layers", "2", "--width", "16", "--heads", "2", "--inner", "32", "--segment", "8", "--span", "200",
+                 "--ramp", "4", "--batch", "2", "--mean-span", "40"]
+        steps = []
+        for trim in "01":
+            torch.manual_seed(1)
+            o = peers.completed(system, options(system, *sizes, "--trim", trim))
+            o.dtype = torch.float64
+            model = system.build(o)
+            steps.append(Step(system, o, model, None))
+        batches = torch.randint(256, (9, 2, 8))
+        losses = []
+        for number, step in enumerate(steps):
+            for batch in batches[:6]:
+                step.feed(batch, batch)
+                step.gradients()
+            for block in step.model.blocks:
+                block.attention.span.data.fill_(100 / 200)
+            self.assertEqual(system.must_change(step), number == 1)
+            step = system.changed(step) if number == 1 else step
+            for batch in batches[6:]:
+                step.feed(batch, batch)
+                step.gradients()
+            losses.append(step.loss.item())
+            kept = step.memories[0][0][:, -64:]
+            self.assertEqual(step.memories[0][0].shape[1], [200, 128][number])
+            steps[number] = kept
+        torch.testing.assert_close(steps[1], steps[0], rtol=1e-12, atol=1e-12)
+        self.assertLess(abs(losses[1] - losses[0]), 1e-12)
+
+    def test_adagrad_is_the_authors(self):
+        model = torch.nn.Sequential()
+        model.kv = torch.nn.Linear(3, 8, bias=False, dtype=torch.float64)
+        ours = Adagrad(model, torch.tensor(0.1, dtype=torch.float64), clip=1e9, tensor_clip=0.7)
+        theirs = [adagrad.Adagrad((4, 3), torch.float64, {"epsilon": 1e-10, "tensor_clip": 0.7}) for _ in range(2)]
+        expected = model.kv.weight.detach().clone()
+        for size in (0.01, 1.0, 3.0):
+            gradient = size * torch.randn(8, 3, dtype=torch.float64)
+            model.kv.weight.grad = gradient.clone()
+            ours.step()
+            expected -= torch.cat([part.moved(g, 0.1) for part, g in zip(theirs, gradient.chunk(2))])
+        torch.testing.assert_close(model.kv.weight.detach(), expected, rtol=1e-9, atol=1e-9)
+
+    def test_training_learns_and_scores_every_byte_of_test(self):
+        small = ["--layers", "1", "--width", "16", "--heads", "2", "--inner", "32", "--batch", "4", "--seconds", "2"]
+        sizes = {"transformer-xl": ["--segment", "16", "--memory", "16"],
+                 "adaptive": ["--segment", "16", "--span", "80", "--ramp", "4"],
+                 "longformer": ["--context", "64", "--window", "16", "--dilation", "2", "--windows", "0"],
+                 "compressive": ["--segment", "16", "--memory", "16", "--compressed", "4", "--micro", "2"]}
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "text"
+            file.write_bytes(b"the quick brown fox. " * 1000)
+            scored = len(text.split(file, "test", [0.9, 0.05, 0.05]))
+            for name, system in SYSTEMS.items():
+                said = []
+                training.say = lambda o, **line: said.append(line)
+                o = options(system, "--train", str(file), "--eval-rows", "3", "--eval-lead", "2", "--lr", "0.01",
+                            *small, *sizes[name])
+                training.train(system, peers.completed(system, o))
+                with self.subTest(name):
+                    self.assertEqual(said[-1]["bytes_scored"], scored)
+                    self.assertLess(said[-1]["bits_per_byte"], 6.5)
+
+
+if __name__ == "__main__":
+    unittest.main()
