@@ -140,6 +140,20 @@ __device__ inline void wgmma_rows(float (&d)[32], std::uint64_t a, std::uint64_t
     LONGSTRIDE_WGMMA_ROWS("f16");
 #undef LONGSTRIDE_WGMMA_ROWS
 }
+// The same for d (64 x 128), where b is two tiles of 64 columns.
+template <class T>
+__device__ inline void wgmma_rows(float (&d)[64], std::uint64_t a, std::uint64_t b, bool accumulate) {
+#define LONGSTRIDE_WGMMA_ROWS(type)                                                                                   \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type \
+               " {" LONGSTRIDE_TEXT_64 "}, %64, %65, p, 1, 1, 1, 1;\n}\n"                                             \
+               : LONGSTRIDE_OPERANDS_64                                                                               \
+               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    LONGSTRIDE_WGMMA_ROWS("bf16");
+  else
+    LONGSTRIDE_WGMMA_ROWS("f16");
+#undef LONGSTRIDE_WGMMA_ROWS
+}
 
 #undef LONGSTRIDE_WGMMA_32
 #undef LONGSTRIDE_TEXT_16
