@@ -6,27 +6,13 @@
 #include "framework/ops/basic.h"
 #include "framework/ops/linear.h"
 #include "kernels/copy_rows/copy_rows.h"
+#include "kernels/span_projection/span_projection.h"
 #include "kernels/sum_loss/sum_loss.h"
 
 namespace longstride {
 
 using kernels::QueryKeyArgs;
 using kernels::QueryKeyBackwardArgs;
-
-namespace {
-
-// Calls f with two tensors (batch, rows, ...) as they are, or with those rows of every sequence that are read.
-template <class F>
-void each_read(const Tensor& a, const Tensor& b, std::int64_t unread, F&& f) {
-  if (unread == 0) return f(a, b);
-  const auto read = [&](const Tensor& t, std::int64_t sequence) {
-    const std::int64_t rows = t.size(1);
-    return t.slice(0, sequence, sequence + 1).reshape({rows, t.size(2)}).slice(0, unread, rows);
-  };
-  for (std::int64_t s = 0; s < a.size(0); ++s) f(read(a, s), read(b, s));
-}
-
-}  // namespace
 
 DistanceBranch::DistanceBranch(ParameterSet& parameters, StateSet& states, const std::string& name,
                                const DistanceBranchConfig& config, const SharedDistance& shared,
@@ -74,11 +60,15 @@ void DistanceBranch::forward_again(Context& ctx, const Tensor& normed, const Ten
   forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
 }
 
-std::int64_t DistanceBranch::unread_rows(const Context& ctx, const Projected& projected) const {
-  if (memory_.rows() == 0 || config_.memory.compressed > 0 || ctx.device != Device::cpu || ctx.planning()) return 0;
+kernels::DistanceScores DistanceBranch::read(const Projected& projected) const {
   kernels::DistanceScores s = visible(queries(projected.q), keys(projected.kv));
   if (span_ != nullptr) add_span(s, span_->master);
-  return s.unread_keys();
+  return s;
+}
+
+std::int64_t DistanceBranch::unread_rows(const Context& ctx, const Projected& projected) const {
+  if (!skips_rows() || ctx.device != Device::cpu || ctx.planning()) return 0;
+  return read(projected).unread_keys();
 }
 
 void DistanceBranch::project_keys_values(Context& ctx, const Tensor& x, const Tensor& kv) const {
@@ -100,8 +90,14 @@ DistanceBranch::Projected DistanceBranch::project(Context& ctx, const Tensor& se
   const Projected made = {scratch.tensor({batch, segment.size(1), width}, ctx.compute, tape),
                           scratch.tensor({batch, joined.size(1), all - width}, ctx.compute, tape)};
   ops::linear(ctx, segment, weight.slice(0, 0, width), bias_of(bias, 0, width), made.q);
-  each_read(joined, made.kv, unread_rows(ctx, made),
-            [&](const Tensor& x, const Tensor& y) { project_keys_values(ctx, x, y); });
+  if (skips_rows())
+    ops::run(ctx, kernels::SpanProjectionArgs{.read = read(made),
+                                              .x = joined,
+                                              .weight = weight.slice(0, width, all),
+                                              .y = made.kv,
+                                              .bias = bias_of(bias, width, all)});
+  else
+    project_keys_values(ctx, joined, made.kv);
   return made;
 }
 
@@ -375,9 +371,12 @@ void DistanceBranch::backward_projections(Context& ctx, const Tensor& segment, c
   if (rows == 0) return query_key_value_.gradients(ctx, segment, dqkv, dsegment);
   const Tensor weight = query_key_value_.weight().gradient, bias = query_key_value_.bias_gradient();
   ops::linear_backward_weight(ctx, dq, segment, weight.slice(0, 0, width), bias_of(bias, 0, width));
-  each_read(gradients.kv, joined, unread_rows(ctx, gradients), [&](const Tensor& dy, const Tensor& x) {
-    ops::linear_backward_weight(ctx, dy, x, weight.slice(0, width, all), bias_of(bias, width, all));
-  });
+  const Tensor dweight = weight.slice(0, width, all), dbias = bias_of(bias, width, all);
+  if (skips_rows())
+    ops::run(ctx, kernels::SpanProjectionBackwardArgs{
+                      .read = read(gradients), .dy = gradients.kv, .x = joined, .dweight = dweight, .dbias = dbias});
+  else
+    ops::linear_backward_weight(ctx, gradients.kv, joined, dweight, dbias);
   ops::run(ctx, kernels::CopyRowsArgs{gradients.kv.slice(1, rows, rows + positions), dqkv.slice(-1, width, all)});
   ops::linear_backward_input(ctx, dqkv, query_key_value_.weight().value, dsegment);
 }

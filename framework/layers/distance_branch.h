@@ -113,9 +113,13 @@ class DistanceBranch : public Branch {
   Saved before_attention(Context& ctx, const Tensor& normed, Scratch& scratch, Tape* tape) const;
   Attended forward_with(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape, Tape* kept_on,
                         Attended known) const;
-  // Rows at the beginning of the memory that no head looks back to: they are neither projected nor have a gradient.
-  // Counted on the CPU; on a GPU spans are in its own memory, and all rows are projected. What compresses evicted rows
-  // reads all of them.
+  // Whether rows of the memory that a head does not look back to are left without its key, value and gradient: they may
+  // hold anything, and nothing may sum over them (kernels/span_projection). What compresses evicted rows reads all.
+  bool skips_rows() const { return memory_.rows() > 0 && config_.memory.compressed == 0; }
+  // Which rows heads look back to.
+  kernels::DistanceScores read(const Projected& projected) const;
+  // Rows at the beginning of the memory that no head looks back to. Counted on the CPU; on a GPU spans are in its own
+  // memory, and row by row operations take all rows.
   std::int64_t unread_rows(const Context& ctx, const Projected& projected) const;
   void project_keys_values(Context& ctx, const Tensor& x, const Tensor& kv) const;
   Projected project(Context& ctx, const Tensor& segment, const Tensor& joined, Scratch& scratch, Tape* tape) const;

@@ -189,7 +189,11 @@ void gemm(const GemmArgs& args, const Launch& launch) {
     }
     return;
   }
-  with_float_type(args.c.dtype(), [&](auto zero) { run<decltype(zero)>(args); });
+  {
+    const double operations = 2.0 * static_cast<double>(args.c.count()) * static_cast<double>(args.a.size(1));
+    const MeteredRange range(launch.meter, {WorkKind::product, bytes_of(args.a, args.b, args.c), operations});
+    with_float_type(args.c.dtype(), [&](auto zero) { run<decltype(zero)>(args); });
+  }
   if (args.column_sums.given()) column_sum({args.c, args.column_sums, args.scratch}, launch);
 }
 

@@ -114,9 +114,9 @@ Counted second_segment(DistanceToy config, std::int64_t memory, double span) {
   return out;
 }
 
-// Rows of the memory that no head looks back to are not projected: products take as long as with a memory that lacks
-// them, and the results are the same.
-TEST(AdaptiveSpan, WorkShrinksWithTheSpansOfALayer) {
+// Rows of the memory that a head does not look back to are not projected for it: products take as long as with a memory
+// that lacks those that none looks back to, and the results are the same.
+TEST(AdaptiveSpan, WorkShrinksWithTheSpansOfHeads) {
   for (DistanceToy config : {adaptive_span_toy(), house_with_spans_toy()}) {
     config.context = 13;
     config.distance.window = {};
@@ -127,12 +127,15 @@ TEST(AdaptiveSpan, WorkShrinksWithTheSpansOfALayer) {
     double before = 0;
     for (const double positions : {3.0, 8.0, 20.0, 40.0}) {
       const Counted found = second_segment(config, 40, positions / 40);
-      const auto reach = std::min<std::int64_t>(40, std::llround(positions) + 3);  // of a weight of 1/4 at least
-      const Counted shorter = second_segment(config, reach, positions / 40);
+      // Ramps of 4 have weights of 1/8 at least at the farthest position. The second head's span is half as long.
+      const auto reach = [&](double span) { return std::min<std::int64_t>(40, std::llround(std::floor(span + 3.9))); };
+      const Counted shorter = second_segment(config, reach(positions), positions / 40);
       EXPECT_EQ(found.products, shorter.products) << positions;
-      // Forward, and the gradient of the weights.
-      if (before > 0)
-        EXPECT_EQ(found.products - before, 2 * 2 * layers * rows * static_cast<double>(reach - 6) * width * 2 * width);
+      // Forward, and the gradient of the weights, for a head's keys and values: half of 2 width.
+      const auto read = static_cast<double>(reach(positions) + reach(positions / 2));
+      EXPECT_GT(found.products, 0);
+      if (positions > 3)
+        EXPECT_EQ(found.products - before, 2 * 2 * layers * rows * (read - (6 + 5)) * width * width);
       else
         before = found.products;
       for (std::size_t i = 0; i < found.losses.size(); ++i)
