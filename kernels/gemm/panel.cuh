@@ -43,7 +43,8 @@ struct Barriers {
   }
 };
 
-// `b_by_rows`: b is stored row by row (MN-major), not column by column. `steps` is the depth in units of 64.
+// `b_by_rows`: b is stored row by row (MN-major), not column by column. `steps` is the depth in units of 64, a kernel's
+// parameter: from its address the compiler makes the code of a loop in place, from a copy it unrolls loops further.
 template <class T, bool b_by_rows, int most_steps>
 struct Panel {
   using L = SharedLayout<most_steps>;
