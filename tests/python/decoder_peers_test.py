@@ -59,7 +59,7 @@ class DecoderPeers(unittest.TestCase):
             model = system.build(o)
             steps.append(Step(system, o, model, None))
         batches = torch.randint(256, (9, 2, 8))
-        losses = []
+        losses, bits = [], []
         for number, step in enumerate(steps):
             for batch in batches[:6]:
                 step.feed(batch, batch)
@@ -73,9 +73,14 @@ class DecoderPeers(unittest.TestCase):
                 step.gradients()
             losses.append(step.loss.item())
             kept = step.memories[0][0][:, -64:]
-            self.assertEqual(step.memories[0][0].shape[1], [200, 128][number])
+            self.assertEqual(step.memories[0][0].shape[1], [200, 192][number])
             steps[number] = kept
+            step.o.eval_rows = 2
+            nats, scored = training.streams(system, step.o, step.model, batches.flatten())
+            self.assertEqual(scored, batches.numel())
+            bits.append(nats)
         torch.testing.assert_close(steps[1], steps[0], rtol=1e-12, atol=1e-12)
+        self.assertLess(abs(bits[1] - bits[0]), 1e-9)
         self.assertLess(abs(losses[1] - losses[0]), 1e-12)
 
     def test_adagrad_is_the_authors(self):

@@ -23,6 +23,7 @@ from decoders.stepping import Step, pushed, zeros
 from decoders.system import System
 
 LENGTHS = [64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192]
+AHEAD = 32  # positions by which spans may grow before a length is changed again
 LEAST_WEIGHT = 1 / 1024  # below it, a weight is 0
 
 
@@ -97,8 +98,8 @@ class AdaptiveSpan(System):
         """Distances that are computed for a span of so many positions."""
         return min([n for n in LENGTHS if n >= span + o.ramp and o.trim] + [o.span])
 
-    def memory(self, o, layer, batch, length=None):
-        return [zeros(o, batch, length or o.length)]
+    def memory(self, o, attention, batch):
+        return [zeros(o, batch, attention.length)]
 
     def optimizer(self, o, model, rate):
         spans = [block.attention.span for block in model.blocks]
@@ -108,19 +109,23 @@ class AdaptiveSpan(System):
         o = model.o
         return o.loss * o.span * sum(block.attention.span.mean() for block in model.blocks)
 
-    def wanted(self, model):
+    def wanted(self, model, ahead):
+        """The layers' lengths for spans that are longer by `ahead` positions."""
         longest = torch.stack([block.attention.span.detach().max() for block in model.blocks]) * model.o.span
-        return [self.length_for(model.o, span) for span in longest.tolist()]
+        return [self.length_for(model.o, span + ahead) for span in longest.tolist()]
 
     def must_change(self, step):
-        return self.wanted(step.model) != [block.attention.length for block in step.model.blocks]
+        """Where a span is too long, or all of a layer are much shorter: not at every step of a span about a length."""
+        now = [block.attention.length for block in step.model.blocks]
+        least, most = self.wanted(step.model, 0), self.wanted(step.model, 2 * AHEAD)
+        return any(length < low or length > high for length, low, high in zip(now, least, most))
 
     def changed(self, step):
         """The same rows, cut or with zeros before them."""
-        made = Step(self, step.o, step.model, step.optimizer)
-        for block, memory, old, length in zip(step.model.blocks, made.memories, step.memories, self.wanted(step.model)):
+        for block, length in zip(step.model.blocks, self.wanted(step.model, AHEAD)):
             block.attention.length = length
-            memory[0] = zeros(step.o, step.o.batch, length)
+        made = Step(self, step.o, step.model, step.optimizer)
+        for memory, old in zip(made.memories, step.memories):
             memory[0].copy_(pushed(memory[0], old[0]))
         step.run = step.memories = None  # frees the old graph before the next is captured
         return made

@@ -54,7 +54,7 @@ class Compressive(System):
             raise SystemExit("compressive_torch.py: --memory must be a multiple of --segment, --segment of --rate, and "
                              "--compressed of --segment / --rate")
 
-    def memory(self, o, layer, batch):
+    def memory(self, o, attention, batch):
         return [zeros(o, batch, o.compressed), zeros(o, batch, o.memory)]
 
     def as_recipe(self, o):

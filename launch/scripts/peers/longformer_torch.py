@@ -140,7 +140,7 @@ class Longformer(System):
             raise SystemExit("longformer_torch.py: every dilation must divide --context")
         o.farthest = max((w - 1) * step for w, step in zip(o.window, o.dilation))
 
-    def memory(self, o, layer, batch):
+    def memory(self, o, attention, batch):
         return []
 
     def stages(self, o):

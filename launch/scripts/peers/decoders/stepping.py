@@ -34,7 +34,7 @@ class Step:
     def __init__(self, system, o, model, optimizer):
         self.system, self.o, self.model, self.optimizer = system, o, model, optimizer
         self.tokens, self.targets = (torch.zeros(o.batch, o.segment, dtype=torch.long, device=o.device) for _ in range(2))
-        self.memories = [system.memory(o, layer, o.batch) for layer in range(o.layers)]
+        self.memories = system.memories(o, model, o.batch)
         self.loss = torch.zeros((), device=o.device, dtype=torch.float64 if o.dtype == torch.float64 else torch.float32)
         self.run = self.whole
 

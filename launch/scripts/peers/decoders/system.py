@@ -32,9 +32,12 @@ class System:
     def optimizer(self, o, model, rate):
         return Adam(model, rate, o.clip, o.decay)
 
-    def memory(self, o, layer, batch):
-        """The rows that a layer remembers, oldest first; the last ones are its inputs."""
+    def memory(self, o, attention, batch):
+        """The rows that a layer with this attention remembers, oldest first; the last ones are its inputs."""
         return [zeros(o, batch, o.memory)]
+
+    def memories(self, o, model, batch):
+        return [self.memory(o, block.attention, batch) for block in model.blocks]
 
     def others(self, model):
         """A loss that does not depend on the batch."""

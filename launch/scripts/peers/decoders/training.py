@@ -132,7 +132,7 @@ def windows(system, o, model, data):
         part = whole[first : first + o.micro * o.segment].long()
         targets = F.pad(part, (0, o.micro * o.segment - len(part)), value=-100).view(o.micro, o.segment)
         tokens = inputs_of(targets, targets[:, :1], True)
-        nats += score(model, o, tokens.masked_fill(tokens < 0, 0), targets, [[] for _ in range(o.layers)])[0]
+        nats += score(model, o, tokens.masked_fill(tokens < 0, 0), targets, system.memories(o, model, o.micro))[0]
         scored += len(part)
     return nats.item(), scored
 
@@ -143,7 +143,7 @@ def streams(system, o, model, data):
     rows = max(1, min(o.eval_rows, len(data) // o.segment))
     part = -(-len(data) // (rows * o.segment))  # windows per row
     lead = min(o.eval_lead, part) if rows > 1 else 0
-    memories = [system.memory(o, layer, rows) for layer in range(o.layers)]
+    memories = system.memories(o, model, rows)
     padded = F.pad(data.long(), (lead * o.segment, rows * part * o.segment - len(data)), value=-100)
     nats, scored = torch.zeros((), device=o.device, dtype=torch.float64), 0
     for s in range(lead + part):
