@@ -152,7 +152,7 @@ class ToyModel {
     ctx_.arena = &counting;
     f(ctx_);
     planned_ = counting.high_water();
-    memory_.assign(planned_ + Arena::alignment, std::byte{0xAB});
+    memory_.assign(planned_ + Arena::alignment, std::byte{0xFF});  // NaN in every type
     void* base = memory_.data();
     std::size_t space = memory_.size();
     std::align(Arena::alignment, planned_, base, space);
