@@ -1,7 +1,7 @@
 // dk and dv on Hopper. A warpgroup has 64 keys, which both accumulate in registers, and visits the query tiles that see
 // them; the two warpgroups share the queries. Scores have rows of queries, as everywhere, so that the skew stays in
 // registers; P and dS pass through shared memory, from which they are read transposed. No two steps share products with
-// the table, so there are two per step.
+// the table, so there are two per step. `Table`: whether there is one.
 #include "kernels/distance_attention/sm90/gradients.cuh"
 #include "kernels/distance_attention/sm90/launch.cuh"
 
@@ -19,15 +19,16 @@ struct Control {
 };
 constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
 
+template <bool Table>
 __device__ void produce(const Problem& problem, char* shared, Control& control) {
   Filling<1> keys{control.keys};
   Filling<step_slots> steps{control.steps};
   Filling<piece_slots> pieces{control.pieces};
-  const std::int32_t groups = groups_of(problem.call, tiles_of_keys(problem.call));
+  const std::int32_t groups = groups_of(problem, tiles_of_keys(problem));
   for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
-    const Group group = key_group(problem.call, index);
+    const Group group = key_group(problem, index);
     if (group.steps() == 0) continue;
-    const Loader load{problem, group.p.head.sequence, group.p.head.head};
+    const Loader load(problem, group.p);
     std::uint64_t* const full = keys.begin(tiles_of_keys_of_block * tile_bytes);
     for (int w = 0; w < warpgroups; ++w) {
       load.tile(shared + 2 * w * tile_bytes, problem.k, (group.first + w) * tile_rows, full);
@@ -35,7 +36,7 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
     }
     keys.advance();
     const std::int32_t nearest = group.all.begin - group.first - (warpgroups - 1);
-    in_order(
+    in_order<Table>(
         group.steps(),
         [&](std::int32_t i) {
           std::uint64_t* const barrier = pieces.begin(tile_bytes);
@@ -43,22 +44,23 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
           pieces.advance();
         },
         [&](std::int32_t k) {
-          std::uint64_t* const barrier = steps.begin(3 * tile_bytes);
+          std::uint64_t* const barrier = steps.begin((Table ? 3 : 2) * tile_bytes);
           char* const to = shared + steps_at + steps.slot.index * 3 * tile_bytes;
           const std::int32_t row = (group.all.begin + k) * tile_rows;
           load.tile(to, problem.content, row, barrier);
-          load.tile(to + tile_bytes, problem.position, row, barrier);
+          if constexpr (Table) load.tile(to + tile_bytes, problem.position, row, barrier);
           load.tile(to + 2 * tile_bytes, problem.dout, row, barrier);
           steps.advance();
         });
   }
 }
 
-template <class T>
+template <class T, bool Table>
 class Consumer {
  public:
   __device__ Consumer(const Problem& problem, char* shared, Control& control)
-      : call_(problem.call),
+      : problem_(problem),
+        call_(problem.call),
         keys_{control.keys},
         reader_{{control.steps}, {control.pieces}},
         own_(uniform(this_warpgroup())),
@@ -70,9 +72,9 @@ class Consumer {
         table_(descriptor<row_bytes>(shared + pieces_at)) {}
 
   __device__ void run() {
-    const std::int32_t tiles = tiles_of_keys(call_), groups = groups_of(call_, tiles);
+    const std::int32_t groups = groups_of(problem_, tiles_of_keys(problem_));
     for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
-      const Group group = key_group(call_, index);
+      const Group group = key_group(problem_, index);
       clear(dk_);
       clear(dv_);
       if (group.steps() > 0) visit(group);
@@ -88,23 +90,33 @@ class Consumer {
     const std::int32_t begin = uniform(own.begin), end = uniform(own.end);
     if (begin < end) {
       const std::int32_t before = begin - group.all.begin;
-      reader_.skip(before, warpgroups - own_ - 1 + before);
-      slot_ = reader_.take_step();
-      near_piece_ = reader_.take_piece();
-      far_piece_ = reader_.take_piece();
-      wgmma_fence();
-      multiply_table();
-      wgmma_wait<0>();
-      take_products();
-      for (std::int32_t t = begin; t + 1 < end; ++t) step<true>(group, t);
-      step<false>(group, end - 1);
+      reader_.template skip<Table>(before, warpgroups - own_ - 1 + before);
+      if constexpr (Table) {
+        first_products();
+        for (std::int32_t t = begin; t + 1 < end; ++t) step_with_table<true>(group, t);
+        step_with_table<false>(group, end - 1);
+      } else {
+        begin_products();
+        take_probabilities(group, begin);
+        for (std::int32_t t = begin; t + 1 < end; ++t) step<true>(group, t);
+        step<false>(group, end - 1);
+      }
     }
     keys_.release(taken);
-    reader_.skip(group.steps(), warpgroups + group.steps());
+    reader_.template skip<Table>(group.steps(), warpgroups + group.steps());
   }
 
   __device__ std::uint64_t queries(int tile) const {
     return descriptor<row_bytes>(steps_ + (slot_ * 3 + tile) * tile_bytes);
+  }
+  __device__ void first_products() {
+    slot_ = reader_.take_step();
+    near_piece_ = reader_.take_piece();
+    far_piece_ = reader_.take_piece();
+    wgmma_fence();
+    multiply_table();
+    wgmma_wait<0>();
+    take_products();
   }
   // The products of slot_'s queries with the two pieces of the table.
   __device__ void multiply_table() {
@@ -123,7 +135,7 @@ class Consumer {
 
   // `More`: a step follows, whose scores begin during the products of gradients.
   template <bool More>
-  __device__ void step(const Group& group, std::int32_t t) {
+  __device__ void step_with_table(const Group& group, std::int32_t t) {
     const Statistics statistics(call_, group.p, t);
     const int slot = slot_;
     const std::uint64_t content = queries(0), dout = queries(2);
@@ -139,13 +151,7 @@ class Consumer {
     wgmma_wait<0>();
     wgmma_hold(dp_);
     to_gradients(dp_, s_, statistics);
-    Operand weights;
-    pack_all<T>(weights, s_);
-    store_operand(weights_, weights);
-    pack_all<T>(weights, dp_);
-    store_operand(weights_ + tile_bytes, weights);
-    proxy_fence();
-    named_barrier_sync(1 + own_, warpgroup_threads);
+    store_weights();
     if constexpr (More) {
       slot_ = reader_.take_step();
       far_piece_ = reader_.take_piece();
@@ -167,15 +173,67 @@ class Consumer {
     named_barrier_sync(1 + own_, warpgroup_threads);  // all warps' products have read the weights
   }
 
+  // For the products that need P and dS transposed.
+  __device__ void store_weights() {
+    Operand weights;
+    pack_all<T>(weights, s_);
+    store_operand(weights_, weights);
+    pack_all<T>(weights, dp_);
+    store_operand(weights_ + tile_bytes, weights);
+    proxy_fence();
+    named_barrier_sync(1 + own_, warpgroup_threads);
+  }
+
+  // Without a table the products of the next step, and its probabilities, are computed during those of gradients.
+  __device__ void begin_products() {
+    slot_ = reader_.take_step();
+    wgmma_fence();
+    multiply<T>(s_, queries(0), k_, false);
+    wgmma_commit();
+    multiply<T>(dp_, queries(2), v_, false);
+  }
+  __device__ void take_probabilities(const Group& group, std::int32_t t) {
+    const Statistics statistics(call_, group.p, t);
+    wgmma_commit();
+    wgmma_wait<1>();
+    wgmma_hold(s_);
+    to_probabilities(s_, call_.scale * log2_e, group.p, {group.p, t, group.first + own_}, statistics);
+    wgmma_wait<0>();
+    wgmma_hold(dp_);
+  }
+  template <bool More>
+  __device__ void step(const Group& group, std::int32_t t) {
+    const int slot = slot_;
+    const std::uint64_t content = queries(0), dout = queries(2);
+    to_gradients(dp_, s_, Statistics(call_, group.p, t));
+    store_weights();
+    if constexpr (More) begin_products();
+    wgmma_fence();
+    multiply_columns<T>(dv_, descriptor<row_bytes>(weights_), dout);
+    multiply_columns<T>(dk_, descriptor<row_bytes>(weights_ + tile_bytes), content);
+    if constexpr (More) {
+      take_probabilities(group, t + 1);
+    } else {
+      wgmma_commit();
+      wgmma_wait<0>();
+    }
+    wgmma_hold(dv_);
+    wgmma_hold(dk_);
+    reader_.steps.release(slot);
+    named_barrier_sync(1 + own_, warpgroup_threads);  // all warps' products have read the weights
+  }
+
   __device__ void store(const Group& group) const {
-    const std::int32_t begin = (group.first + own_) * tile_rows + lane_row();
+    const Place& p = group.p;
+    const std::int32_t begin = (group.first + own_) * tile_rows + lane_row();  // entry
     const auto row = [&](const HeadMatrix& m, int h) -> T* {
-      return begin + 8 * h < call_.n_k ? row_of<T>(m, group.p.head, begin + 8 * h) : nullptr;
+      return begin + 8 * h < p.in.entries ? row_of<T>(m, p.head, p.in.position(begin + 8 * h)) : nullptr;
     };
     store_rows<T>(dk_, {call_.scale, call_.scale}, call_.size, [&](int h) { return row(call_.dk, h); });
     store_rows<T>(dv_, {1, 1}, call_.value_size, [&](int h) { return row(call_.dv, h); });
   }
 
+  const Problem& problem_;
   const Call& call_;
   Emptying<1> keys_;
   Reader<step_slots, piece_slots> reader_;
@@ -187,7 +245,7 @@ class Consumer {
   Accumulator dk_, dv_, s_, dp_, near_, far_;
 };
 
-template <class T>
+template <class T, bool Table>
 __global__ void __launch_bounds__(threads, 1) dkdv_kernel(const __grid_constant__ Problem problem) {
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
@@ -202,10 +260,10 @@ __global__ void __launch_bounds__(threads, 1) dkdv_kernel(const __grid_constant_
   __syncthreads();
   if (threadIdx.x >= producer) {
     registers_give<producer_registers>();
-    if (threadIdx.x == producer) produce(problem, shared, control);
+    if (threadIdx.x == producer) produce<Table>(problem, shared, control);
   } else {
     registers_take<consumer_registers>();
-    Consumer<T>(problem, shared, control).run();
+    Consumer<T, Table>(problem, shared, control).run();
   }
 }
 
@@ -213,7 +271,8 @@ __global__ void __launch_bounds__(threads, 1) dkdv_kernel(const __grid_constant_
 
 template <class T>
 void dkdv(const Call& call, const Launch& launch) {
-  run_groups<T>("distance attention dkdv", dkdv_kernel<T>, shared_bytes, call, tiles_of_keys(call), launch);
+  run_groups<T>("distance attention dkdv", call.table != nullptr ? dkdv_kernel<T, true> : dkdv_kernel<T, false>,
+                shared_bytes, call, tiles_of_keys, launch);
 }
 template void dkdv<__nv_bfloat16>(const Call&, const Launch&);
 template void dkdv<__half>(const Call&, const Launch&);

@@ -1,45 +1,50 @@
-// dq and what it adds to the gradients of the biases, on Hopper. A warpgroup has 64 queries and visits their key tiles
-// in turn. Gradients of scores go from their accumulator to left operands in registers: as they are for the product
-// with the keys, and skewed for the one with the table. A piece of the table belongs to the pairs of two neighbouring
-// key tiles, whose gradients are collected first, so there is one such product per step.
+// dq and what it adds to the gradients of the biases and spans, on Hopper. A warpgroup has 64 queries and visits their
+// key tiles in turn. Gradients of scores go from their accumulator to left operands in registers: as they are for the
+// product with the keys, and skewed for the one with the table. A piece of the table belongs to the pairs of two
+// neighbouring key tiles, whose gradients are collected first, so there is one such product per step. `Table`: whether
+// there is one.
+#include <algorithm>
+
+#include "kernels/base/vector.cuh"
 #include "kernels/distance_attention/sm90/gradients.cuh"
 #include "kernels/distance_attention/sm90/launch.cuh"
 
 namespace longstride::kernels::cuda::distance::hopper {
 namespace {
 
-constexpr int step_slots = 4, piece_slots = 6, tiles_of_queries = 3 * warpgroups, query_slots = 2;
-constexpr int steps_at = query_slots * tiles_of_queries * tile_bytes,
-              pieces_at = steps_at + step_slots * 2 * tile_bytes, control_at = pieces_at + piece_slots * tile_bytes;
+constexpr int step_slots = 4, piece_slots = 6, tiles_of_block = 3 * warpgroups, query_slots = 2;
+constexpr int steps_at = query_slots * tiles_of_block * tile_bytes, pieces_at = steps_at + step_slots * 2 * tile_bytes,
+              control_at = pieces_at + piece_slots * tile_bytes;
 
 struct Control {
   RingBarriers<query_slots> queries;
   RingBarriers<step_slots> steps;
   RingBarriers<piece_slots> pieces;
-  float sums[warpgroups][warpgroup_warps][2 * tile_rows];
+  float sums[warpgroups][warpgroup_warps][2 * tile_rows + 1];  // of u, v and the span
 };
 constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
 
+template <bool Table>
 __device__ void produce(const Problem& problem, char* shared, Control& control) {
   Filling<query_slots> queries{control.queries};
   Filling<step_slots> steps{control.steps};
   Filling<piece_slots> pieces{control.pieces};
-  const std::int32_t groups = groups_of(problem.call, problem.call.query_tiles);
+  const std::int32_t groups = groups_of(problem, tiles_of_queries(problem));
   for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
-    const Group group = query_group(problem.call, index);
+    const Group group = query_group(problem, index);
     if (group.steps() == 0) continue;
-    const Loader load{problem, group.p.head.sequence, group.p.head.head};
-    std::uint64_t* const full = queries.begin(tiles_of_queries * tile_bytes);
+    const Loader load(problem, group.p);
+    std::uint64_t* const full = queries.begin((tiles_of_block - (Table ? 0 : warpgroups)) * tile_bytes);
     for (int w = 0; w < warpgroups; ++w) {
       const std::int32_t row = (group.first + w) * tile_rows;
-      char* const to = shared + (queries.slot.index * tiles_of_queries + 3 * w) * tile_bytes;
+      char* const to = shared + (queries.slot.index * tiles_of_block + 3 * w) * tile_bytes;
       load.tile(to, problem.content, row, full);
-      load.tile(to + tile_bytes, problem.position, row, full);
+      if constexpr (Table) load.tile(to + tile_bytes, problem.position, row, full);
       load.tile(to + 2 * tile_bytes, problem.dout, row, full);
     }
     queries.advance();
     const std::int32_t farthest = group.first + warpgroups - group.all.begin;
-    in_order(
+    in_order<Table>(
         group.steps(),
         [&](std::int32_t i) {
           std::uint64_t* const barrier = pieces.begin(tile_bytes);
@@ -56,11 +61,12 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
   }
 }
 
-template <class T>
+template <class T, bool Table>
 class Consumer {
  public:
   __device__ Consumer(const Problem& problem, char* shared, Control& control)
-      : call_(problem.call),
+      : problem_(problem),
+        call_(problem.call),
         control_(control),
         queries_{control.queries},
         reader_{{control.steps}, {control.pieces}},
@@ -74,13 +80,14 @@ class Consumer {
         table_(descriptor<row_bytes>(shared + pieces_at)) {}
 
   __device__ void run() {
-    const std::int32_t groups = groups_of(call_, call_.query_tiles);
+    const std::int32_t tiles = tiles_of_queries(problem_), groups = groups_of(problem_, tiles);
     for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
-      const Group group = query_group(call_, index);
+      const Group group = query_group(problem_, index);
       clear(by_content_);
-      clear(by_position_);
+      if constexpr (Table) clear(by_position_);
+      span_ = 0;
       if (group.steps() > 0) visit(group);
-      if (group.first + own_ < call_.query_tiles) store(group);
+      if (group.first + own_ < tiles) store(group);
     }
   }
 
@@ -88,19 +95,26 @@ class Consumer {
   __device__ void visit(const Group& group) {
     const Statistics statistics(call_, group.p, group.first + own_);
     const int taken = queries_.take();
-    queries_at_ = taken * tiles_of_queries * tile_bytes;
+    queries_at_ = taken * tiles_of_block * tile_bytes;
     reader_.reset();
     const TileRange own = group.own_of(own_);
     const std::int32_t begin = uniform(own.begin), end = uniform(own.end);
     if (begin < end) {
       const std::int32_t before = begin - group.all.begin;
-      reader_.skip(before, warpgroups - own_ - 1 + before);
-      first_products();
-      for (std::int32_t s = begin; s + 1 < end; ++s) step<true>(group, s, statistics);
-      step<false>(group, end - 1, statistics);
+      reader_.template skip<Table>(before, warpgroups - own_ - 1 + before);
+      if constexpr (Table) {
+        first_products();
+        for (std::int32_t s = begin; s + 1 < end; ++s) step_with_table<true>(group, s, statistics);
+        step_with_table<false>(group, end - 1, statistics);
+      } else {
+        begin_products();
+        take_probabilities(group, begin, statistics);
+        for (std::int32_t s = begin; s + 1 < end; ++s) step<true>(group, s, statistics);
+        step<false>(group, end - 1, statistics);
+      }
     }
     queries_.release(taken);
-    reader_.skip(group.steps(), warpgroups + group.steps());
+    reader_.template skip<Table>(group.steps(), warpgroups + group.steps());
   }
 
   __device__ void first_products() {
@@ -126,7 +140,7 @@ class Consumer {
   }
 
   template <bool More>
-  __device__ void step(const Group& group, std::int32_t s, const Statistics& statistics) {
+  __device__ void step_with_table(const Group& group, std::int32_t s, const Statistics& statistics) {
     const int slot = reader_.take_step();
     wgmma_fence();
     multiply<T>(s_, advanced(content_, queries_at_), advanced(keys_, slot * 2 * tile_bytes), true);
@@ -140,6 +154,7 @@ class Consumer {
     wgmma_wait<0>();
     wgmma_hold(dp_);
     to_gradients(dp_, s_, statistics);
+    if (pairs.ramped) span_ += along_ramp(dp_, group.p.head, pairs);
     Operand ds, near_skewed;
     pack_all<T>(ds, dp_);
     skew_.scatter<T>(dp_, near_skewed, skewed_, warp_);
@@ -176,6 +191,44 @@ class Consumer {
     }
   }
 
+  // Without a table nothing depends on the step before, so that the products of the next step, and its probabilities,
+  // are computed while this one's gradient is multiplied.
+  __device__ void begin_products() {
+    slot_ = reader_.take_step();
+    wgmma_fence();
+    multiply<T>(s_, advanced(content_, queries_at_), advanced(keys_, slot_ * 2 * tile_bytes), false);
+    wgmma_commit();
+    multiply<T>(dp_, advanced(dout_, queries_at_), advanced(values_, slot_ * 2 * tile_bytes), false);
+  }
+  __device__ void take_probabilities(const Group& group, std::int32_t s, const Statistics& statistics) {
+    wgmma_commit();
+    wgmma_wait<1>();
+    wgmma_hold(s_);
+    to_probabilities(s_, call_.scale * log2_e, group.p, {group.p, group.first + own_, s}, statistics);
+    wgmma_wait<0>();
+    wgmma_hold(dp_);
+  }
+  template <bool More>
+  __device__ void step(const Group& group, std::int32_t s, const Statistics& statistics) {
+    const TilePairs pairs(group.p, group.first + own_, s);
+    const int slot = slot_;
+    to_gradients(dp_, s_, statistics);
+    if (pairs.ramped) span_ += along_ramp(dp_, group.p.head, pairs);
+    Operand ds;
+    pack_all<T>(ds, dp_);
+    if constexpr (More) begin_products();
+    wgmma_fence();
+    multiply_rows<T>(by_content_, ds, advanced(keys_, slot * 2 * tile_bytes));
+    if constexpr (More) {
+      take_probabilities(group, s + 1, statistics);
+    } else {
+      wgmma_commit();
+      wgmma_wait<0>();
+    }
+    wgmma_hold(by_content_);
+    reader_.steps.release(slot);
+  }
+
   // The sums over a warp's rows of an accumulator.
   __device__ void sum_rows(const Accumulator& d, float* to) const {
 #pragma unroll
@@ -190,25 +243,40 @@ class Consumer {
   }
 
   __device__ void store(const Group& group) {
-    auto& sums = control_.sums[own_];
-    sum_rows(by_content_, sums[warp_]);
-    sum_rows(by_position_, sums[warp_] + tile_rows);
-    named_barrier_sync(1 + own_, warpgroup_threads);
-    const std::int64_t unit = static_cast<std::int64_t>(group.p.head.sequence) * call_.heads + group.p.head.head;
-    float* const to = call_.bias_sums + (unit * call_.query_tiles + group.first + own_) * (2 * call_.size + 1);
-    const int x = this_thread() % warpgroup_threads, column = x % tile_rows;
-    if (column < call_.size)
-      to[x / tile_rows * call_.size + column] = call_.scale * (sums[0][x] + sums[1][x] + sums[2][x] + sums[3][x]);
-    if (x == 0) to[2 * call_.size] = 0;  // of the span
-    named_barrier_sync(1 + own_, warpgroup_threads);
+    store_sums(group);
+    if constexpr (Table) {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) by_content_[i] += by_position_[i];
-    const std::int32_t begin = (group.first + own_) * tile_rows + lane_row();
+      for (int i = 0; i < 32; ++i) by_content_[i] += by_position_[i];
+    }
+    const std::int32_t begin = group.p.first_query(group.first + own_) + lane_row();  // entry
     store_rows<T>(by_content_, {call_.scale, call_.scale}, call_.size, [&](int h) -> T* {
-      return begin + 8 * h < call_.n_q ? row_of<T>(call_.dq, group.p.head, begin + 8 * h) : nullptr;
+      const std::int32_t entry = begin + 8 * h;
+      return entry < group.p.in.entries ? row_of<T>(call_.dq, group.p.head, group.p.query(call_, entry)) : nullptr;
     });
   }
 
+  // What the tile adds to the gradients of u, v and the span.
+  __device__ void store_sums(const Group& group) {
+    auto& sums = control_.sums[own_];
+    sum_rows(by_content_, sums[warp_]);
+    if constexpr (Table) sum_rows(by_position_, sums[warp_] + tile_rows);
+    const float span = warp_sum(span_);
+    if (this_lane() == 0) sums[warp_][2 * tile_rows] = span;
+    named_barrier_sync(1 + own_, warpgroup_threads);
+    const Place& p = group.p;
+    const std::int64_t unit = static_cast<std::int64_t>(p.head.sequence) * call_.heads + p.head.head;
+    const std::int32_t number = p.in.first + problem_.step * (group.first + own_);
+    float* const to = call_.bias_sums + (unit * call_.query_tiles + number) * (2 * call_.size + 1);
+    const int x = this_thread() % warpgroup_threads, column = x % tile_rows;
+    const auto total = [&](int at) { return sums[0][at] + sums[1][at] + sums[2][at] + sums[3][at]; };
+    if (column < call_.size)
+      to[x / tile_rows * call_.size + column] = Table || x < tile_rows ? call_.scale * total(x) : 0.0f;
+    if (x == 0)
+      to[2 * call_.size] = call_.span != nullptr ? total(2 * tile_rows) * call_.longest_span * p.head.ramp.slope : 0.0f;
+    named_barrier_sync(1 + own_, warpgroup_threads);
+  }
+
+  const Problem& problem_;
   const Call& call_;
   Control& control_;
   Emptying<query_slots> queries_;
@@ -218,11 +286,13 @@ class Consumer {
   int queries_at_ = 0;                  // bytes from slot 0 to that of the own queries
   int far_piece_ = 0, near_piece_ = 0;  // slots of the two pieces of this step
   const Skew skew_ = {};
+  int slot_ = 0;    // without a table: of the step whose products are begun
   Operand skewed_;  // gradients of the far piece, those of this step's key tile excepted
+  float span_ = 0;  // this lane's share of the span's gradient, but for its factor
   Accumulator by_content_, by_position_, s_, dp_, near_, far_;
 };
 
-template <class T>
+template <class T, bool Table>
 __global__ void __launch_bounds__(threads, 1) dq_kernel(const __grid_constant__ Problem problem) {
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
@@ -237,18 +307,30 @@ __global__ void __launch_bounds__(threads, 1) dq_kernel(const __grid_constant__ 
   __syncthreads();
   if (threadIdx.x >= producer) {
     registers_give<producer_registers>();
-    if (threadIdx.x == producer) produce(problem, shared, control);
+    if (threadIdx.x == producer) produce<Table>(problem, shared, control);
   } else {
     registers_take<consumer_registers>();
-    Consumer<T>(problem, shared, control).run();
+    Consumer<T, Table>(problem, shared, control).run();
   }
+}
+
+// With dilation, heads have fewer tiles than there is room for.
+void clear_unused_sums(const Call& call, const Launch& launch) {
+  if (std::all_of(call.step, call.step + call.heads, [](std::int32_t step) { return step == 1; })) return;
+  const std::size_t rows = static_cast<std::size_t>(call.batch) * static_cast<std::size_t>(call.heads) *
+                           static_cast<std::size_t>(call.query_tiles);
+  check(cudaMemsetAsync(call.bias_sums, 0, rows * static_cast<std::size_t>(2 * call.size + 1) * sizeof(float),
+                        stream_of(launch)),
+        "cudaMemsetAsync");
 }
 
 }  // namespace
 
 template <class T>
 void dq(const Call& call, const Launch& launch) {
-  run_groups<T>("distance attention dq", dq_kernel<T>, shared_bytes, call, call.query_tiles, launch);
+  clear_unused_sums(call, launch);
+  run_groups<T>("distance attention dq", call.table != nullptr ? dq_kernel<T, true> : dq_kernel<T, false>, shared_bytes,
+                call, tiles_of_queries, launch);
 }
 template void dq<__nv_bfloat16>(const Call&, const Launch&);
 template void dq<__half>(const Call&, const Launch&);

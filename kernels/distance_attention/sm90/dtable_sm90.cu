@@ -17,16 +17,20 @@ struct Control {
 };
 constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
 
-// The units (sequence, query tile) of a chunk that have a visible pair in one of `warpgroups` bands from `apart` on.
+// The units (sequence, class, query tile) of a chunk that have a visible pair in one of `warpgroups` bands from `apart`
+// on.
 class Units {
  public:
-  __device__ Units(const Call& call, std::int32_t head, std::int32_t apart, std::int32_t chunk)
-      : call_(call), apart_(apart), p_(call, 0, head, 0) {
-    const std::int32_t units = call.batch * call.query_tiles, per_chunk = (units + call.chunks - 1) / call.chunks;
+  __device__ Units(const Problem& problem, std::int32_t head, std::int32_t apart, std::int32_t chunk)
+      : problem_(problem), apart_(apart), p_(problem.call, 0, head, 0) {
+    const Call& call = problem.call;
+    const std::int32_t tiles = tiles_of_queries(problem), units = call.batch * problem.step * tiles,
+                       per_chunk = (units + call.chunks - 1) / call.chunks;
     const std::int32_t begin = min(chunk * per_chunk, units);
     left_ = min((chunk + 1) * per_chunk, units) - begin;
-    p_.head.sequence = begin / call.query_tiles;
-    p_.tile = begin % call.query_tiles;
+    p_.tile = begin % tiles;
+    p_.in.first = begin / tiles % problem.step;
+    p_.head.sequence = begin / tiles / problem.step;
     enter();
     seek();
   }
@@ -51,18 +55,23 @@ class Units {
   }
   __device__ void next() {
     --left_;
-    if (++p_.tile < call_.query_tiles || left_ == 0) return;
+    if (++p_.tile < tiles_of_queries(problem_) || left_ == 0) return;
     p_.tile = 0;
-    ++p_.head.sequence;
+    if (++p_.in.first == problem_.step) {
+      p_.in.first = 0;
+      ++p_.head.sequence;
+    }
     enter();
   }
-  // Only the first key differs from sequence to sequence.
+  // Only the first key differs from sequence to sequence and from class to class.
   __device__ void enter() {
-    if (call_.first_key == nullptr || left_ <= 0) return;
-    p_.in.first_key = p_.head.first_key = min(max(call_.first_key[p_.head.sequence], 0), call_.n_k);
+    const Call& call = problem_.call;
+    if (call.first_key == nullptr || left_ <= 0) return;
+    p_.head.first_key = min(max(call.first_key[p_.head.sequence], 0), call.n_k);
+    p_.in.first_key = entries_before(p_.head.first_key, p_.in.first, problem_.step);
   }
 
-  const Call& call_;
+  const Problem& problem_;
   std::int32_t apart_, left_;
   Place p_;
   TileRange range_ = {0, 0};
@@ -71,13 +80,13 @@ class Units {
 __device__ void produce(const Problem& problem, char* shared, Control& control, Units units, std::int32_t head,
                         std::int32_t apart) {
   Filling<step_slots> steps{control.steps};
-  const std::int32_t origin = origin_of(problem.call.n_q, problem.call.n_k, 1);
-  const Loader table{problem, 0, head};
+  const std::int32_t origin = problem.keys - problem.queries;
+  const Loader table(problem, {problem.call, 0, head, 0});
   barrier_arrive_expect(&control.table, pieces * tile_bytes);
   for (int i = 0; i < pieces; ++i) table.piece(shared + i * tile_bytes, origin, apart + i, &control.table);
   for (; units.more(); units.advance()) {
     const Place& p = units.place();
-    const Loader load{problem, p.head.sequence, head};
+    const Loader load(problem, p);
     std::uint64_t* const barrier = steps.begin(tiles_of_step * tile_bytes);
     char* const to = shared + steps_at + steps.slot.index * tiles_of_step * tile_bytes;
     load.tile(to, problem.content, p.tile * tile_rows, barrier);
@@ -234,11 +243,10 @@ __global__ void __launch_bounds__(threads, 1) dtable_kernel(const __grid_constan
     proxy_fence();
   }
   __syncthreads();
-  const Call& call = problem.call;
-  const std::int32_t band = static_cast<std::int32_t>(blockIdx.z) * warpgroups,
-                     head = static_cast<std::int32_t>(blockIdx.x), chunk = static_cast<std::int32_t>(blockIdx.y);
-  const std::int32_t apart = first_band(origin_of(call.n_q, call.n_k, 1)) + band;
-  const Units units(call, head, apart, chunk);
+  const std::int32_t band = static_cast<std::int32_t>(blockIdx.z) * warpgroups, head = problem.head[blockIdx.x],
+                     chunk = static_cast<std::int32_t>(blockIdx.y);
+  const std::int32_t apart = first_band(problem.keys - problem.queries) + band;
+  const Units units(problem, head, apart, chunk);
   if (threadIdx.x >= producer) {
     registers_give<producer_registers>();
     if (threadIdx.x == producer) produce(problem, shared, control, units, head, apart);
@@ -255,11 +263,13 @@ __global__ void __launch_bounds__(threads, 1) dtable_kernel(const __grid_constan
 template <class T>
 void dtable(const Call& call, const Launch& launch) {
   allow_shared(dtable_kernel<T>, shared_bytes);
-  run("distance attention dtable", dtable_kernel<T>,
-      {dim3(static_cast<unsigned>(call.heads), static_cast<unsigned>(call.chunks),
-            static_cast<unsigned>((call.bands + warpgroups - 1) / warpgroups)),  // the first bands have the most tiles
-       threads, shared_bytes},
-      launch, problem_of(call, DtypeOf<T>::value));
+  for (const Problem& problem : problems_of(call, DtypeOf<T>::value))
+    run("distance attention dtable", dtable_kernel<T>,
+        {dim3(
+             static_cast<unsigned>(problem.heads), static_cast<unsigned>(call.chunks),
+             static_cast<unsigned>((call.bands + warpgroups - 1) / warpgroups)),  // the first bands have the most tiles
+         threads, shared_bytes},
+        launch, problem);
 }
 template void dtable<__nv_bfloat16>(const Call&, const Launch&);
 template void dtable<__half>(const Call&, const Launch&);

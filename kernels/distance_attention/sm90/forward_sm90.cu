@@ -1,6 +1,7 @@
 // o and lse on Hopper. A warpgroup has 64 queries and visits their key tiles in turn: an online softmax as in
 // attention/sm90/general. The products with a piece of the table serve two key tiles, so there is one per step, which
 // is computed while the softmax of the step before runs; the scores' accumulator begins with the distance term.
+// `Table`: whether there is one.
 #include "kernels/attention/sm90/general/softmax.cuh"
 #include "kernels/distance_attention/sm90/launch.cuh"
 
@@ -18,24 +19,25 @@ struct Control {
 };
 constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
 
+template <bool Table>
 __device__ void produce(const Problem& problem, char* shared, Control& control) {
   Filling<1> queries{control.queries};
   Filling<step_slots> steps{control.steps};
   Filling<piece_slots> pieces{control.pieces};
-  const std::int32_t groups = groups_of(problem.call, problem.call.query_tiles);
+  const std::int32_t groups = groups_of(problem, tiles_of_queries(problem));
   for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
-    const Group group = query_group(problem.call, index);
+    const Group group = query_group(problem, index);
     if (group.steps() == 0) continue;
-    const Loader load{problem, group.p.head.sequence, group.p.head.head};
-    std::uint64_t* const full = queries.begin(query_tiles_of_block * tile_bytes);
+    const Loader load(problem, group.p);
+    std::uint64_t* const full = queries.begin((Table ? query_tiles_of_block : warpgroups) * tile_bytes);
     for (int w = 0; w < warpgroups; ++w) {
       const std::int32_t row = (group.first + w) * tile_rows;
       load.tile(shared + 2 * w * tile_bytes, problem.content, row, full);
-      load.tile(shared + (2 * w + 1) * tile_bytes, problem.position, row, full);
+      if constexpr (Table) load.tile(shared + (2 * w + 1) * tile_bytes, problem.position, row, full);
     }
     queries.advance();
     const std::int32_t farthest = group.first + warpgroups - group.all.begin;
-    in_order(
+    in_order<Table>(
         group.steps(),
         [&](std::int32_t i) {
           std::uint64_t* const barrier = pieces.begin(tile_bytes);
@@ -52,11 +54,12 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
   }
 }
 
-template <class T>
+template <class T, bool Table>
 class Consumer {
  public:
   __device__ Consumer(const Problem& problem, char* shared, Control& control)
-      : call_(problem.call),
+      : problem_(problem),
+        call_(problem.call),
         shared_(shared),
         queries_{control.queries},
         reader_{{control.steps}, {control.pieces}},
@@ -67,9 +70,9 @@ class Consumer {
         table_(descriptor<row_bytes>(shared + pieces_at)) {}
 
   __device__ void run() {
-    const std::int32_t groups = groups_of(call_, call_.query_tiles);
+    const std::int32_t groups = groups_of(problem_, tiles_of_queries(problem_));
     for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
-      const Group group = query_group(call_, index);
+      const Group group = query_group(problem_, index);
       cuda::sm90::Softmax softmax(call_.scale * log2_e);
       clear(o_);
       if (group.steps() > 0) visit(group, softmax);
@@ -82,15 +85,15 @@ class Consumer {
     char* const queries = shared_ + 2 * own_ * tile_bytes;
     const int taken = queries_.take();
     load_operand(content_, queries);
-    load_operand(position_, queries + tile_bytes);
+    if constexpr (Table) load_operand(position_, queries + tile_bytes);
     queries_.release(taken);
     reader_.reset();
     const TileRange own = group.own_of(own_);
     const std::int32_t begin = uniform(own.begin), end = uniform(own.end);
     if (begin < end) {
       const std::int32_t before = begin - group.all.begin;
-      reader_.skip(before, warpgroups - own_ - 1 + before);
-      first_products();
+      reader_.template skip<Table>(before, warpgroups - own_ - 1 + before);
+      if constexpr (Table) first_products();
       if (begin + 1 < end) {
         step<false, true>(group, begin, softmax);
         for (std::int32_t s = begin + 1; s + 1 < end; ++s) step<true, true>(group, s, softmax);
@@ -105,7 +108,7 @@ class Consumer {
       wgmma_hold(o_);
       reader_.steps.release(held_);
     }
-    reader_.skip(group.steps(), warpgroups + group.steps());
+    reader_.template skip<Table>(group.steps(), warpgroups + group.steps());
   }
 
   // The scores of the first tile begin with the products of two pieces.
@@ -129,11 +132,10 @@ class Consumer {
       far_[i] = near_[i] * call_.keep_scale;  // 1: ptxas serialises products whose accumulators are copied
   }
 
-  // The values of the step before (`Holds`), the scores of this one and the products with the table of the next
-  // (`More`).
+  // The values of the step before (`Holds`), the scores of this one, for which it waits, and the products with the
+  // table of the next (`More`), whose piece it returns.
   template <bool Holds, bool More>
-  __device__ void step(const Group& group, std::int32_t s, cuda::sm90::Softmax& softmax) {
-    const int slot = reader_.take_step();
+  __device__ int begin_with_table(int slot) {
     wgmma_fence();
     if constexpr (Holds) multiply_rows<T>(o_, p_, advanced(values_, held_ * 2 * tile_bytes));
     wgmma_fence();
@@ -148,21 +150,55 @@ class Consumer {
     }
     wgmma_wait<More ? 1 : 0>();
     wgmma_hold(s_);
+    let_go<Holds>(slot);
+    return piece;
+  }
+  // The scores of this step, for which it waits, and the values of the step before, which are multiplied during the
+  // softmax.
+  template <bool Holds>
+  __device__ void begin(int slot) {
+    wgmma_fence();
+    multiply<T>(s_, content_, advanced(keys_, slot * 2 * tile_bytes), false);
+    wgmma_commit();
+    if constexpr (Holds) multiply_rows<T>(o_, p_, advanced(values_, held_ * 2 * tile_bytes));
+    wgmma_commit();
+    wgmma_wait<1>();
+    wgmma_hold(s_);
+  }
+  // The values of the step before are multiplied; those of `slot` will be.
+  template <bool Holds>
+  __device__ void let_go(int slot) {
     wgmma_hold(o_);
     if constexpr (Holds) reader_.steps.release(held_);
     held_ = slot;
+  }
+
+  template <bool Holds, bool More>
+  __device__ void step(const Group& group, std::int32_t s, cuda::sm90::Softmax& softmax) {
+    const int slot = reader_.take_step();
+    int piece = 0;
+    if constexpr (Table)
+      piece = begin_with_table<Holds, More>(slot);
+    else
+      begin<Holds>(slot);
     const TilePairs pairs(group.p, group.first + own_, s);
     if (pairs.masked) {
       const Interval allowed[2] = {visible_columns(group.p, pairs, lane_row()),
                                    visible_columns(group.p, pairs, lane_row() + 8)};
       cuda::sm90::Softmax::mask(s_, allowed);
     }
-    if (softmax.weigh(s_)) {
+    if (pairs.ramped) add_log_weights(s_, call_.scale * log2_e, group.p.head, pairs);
+    const bool grown = softmax.weigh(s_);
+    if constexpr (!Table) {
+      wgmma_wait<0>();
+      let_go<Holds>(slot);
+    }
+    if (grown) {
 #pragma unroll
       for (int i = 0; i < 32; ++i) o_[i] *= softmax.shrink(i / 2 % 2);
     }
     pack_all<T>(p_, s_);
-    if constexpr (More) {
+    if constexpr (Table && More) {
       wgmma_wait<0>();
       wgmma_hold(near_);
       reader_.pieces.release(piece);
@@ -171,20 +207,21 @@ class Consumer {
   }
 
   __device__ void store(const Group& group, const cuda::sm90::Softmax& softmax) const {
-    const std::int32_t begin = (group.first + own_) * tile_rows + lane_row();
+    const std::int32_t begin = group.p.first_query(group.first + own_) + lane_row();  // entry
+    const auto there = [&](int h) { return begin + 8 * h < group.p.in.entries; };
+    const auto query = [&](int h) { return group.p.query(call_, begin + 8 * h); };
     float factor[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const cuda::sm90::Softmax::Result result = softmax.finish(h);
       factor[h] = result.factor;
-      if (this_lane() % 4 == 0 && begin + 8 * h < call_.n_q)
-        call_.lse[group.p.head.row(call_, begin + 8 * h)] = result.lse;
+      if (this_lane() % 4 == 0 && there(h)) call_.lse[group.p.head.row(call_, query(h))] = result.lse;
     }
-    store_rows<T>(o_, factor, call_.value_size, [&](int h) -> T* {
-      return begin + 8 * h < call_.n_q ? row_of<T>(call_.o, group.p.head, begin + 8 * h) : nullptr;
-    });
+    store_rows<T>(o_, factor, call_.value_size,
+                  [&](int h) -> T* { return there(h) ? row_of<T>(call_.o, group.p.head, query(h)) : nullptr; });
   }
 
+  const Problem& problem_;
   const Call& call_;
   char* const shared_;
   Emptying<1> queries_;
@@ -197,7 +234,7 @@ class Consumer {
   Accumulator o_, s_, near_, far_;  // near and far: products with the pieces of this step, or of the next
 };
 
-template <class T>
+template <class T, bool Table>
 __global__ void __launch_bounds__(threads, 1) forward_kernel(const __grid_constant__ Problem problem) {
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
@@ -212,10 +249,10 @@ __global__ void __launch_bounds__(threads, 1) forward_kernel(const __grid_consta
   __syncthreads();
   if (threadIdx.x >= producer) {
     registers_give<producer_registers>();
-    if (threadIdx.x == producer) produce(problem, shared, control);
+    if (threadIdx.x == producer) produce<Table>(problem, shared, control);
   } else {
     registers_take<consumer_registers>();
-    Consumer<T>(problem, shared, control).run();
+    Consumer<T, Table>(problem, shared, control).run();
   }
 }
 
@@ -223,7 +260,9 @@ __global__ void __launch_bounds__(threads, 1) forward_kernel(const __grid_consta
 
 template <class T>
 void forward(const Call& call, const Launch& launch) {
-  run_groups<T>("distance attention forward", forward_kernel<T>, shared_bytes, call, call.query_tiles, launch);
+  run_groups<T>("distance attention forward",
+                call.table != nullptr ? forward_kernel<T, true> : forward_kernel<T, false>, shared_bytes, call,
+                tiles_of_queries, launch);
 }
 template void forward<__nv_bfloat16>(const Call&, const Launch&);
 template void forward<__half>(const Call&, const Launch&);

@@ -11,9 +11,9 @@ struct Statistics {
   __device__ Statistics(const Call& call, const Place& p, std::int32_t t) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const std::int32_t i = t * tile_rows + lane_row() + 8 * h;
-      const bool there = i < call.n_q;
-      const std::int64_t at = p.head.row(call, there ? i : 0);
+      const std::int32_t entry = p.first_query(t) + lane_row() + 8 * h;
+      const bool there = entry < p.in.entries;
+      const std::int64_t at = p.head.row(call, there ? p.query(call, entry) : 0);
       const float found = there ? call.lse[at] : -INFINITY;
       lse[h] = found > -INFINITY ? found * log2_e : INFINITY;
       delta[h] = there ? call.delta[at] : 0.0f;
@@ -21,7 +21,7 @@ struct Statistics {
   }
 };
 
-// Turns scores into P, 0 where a pair is not visible.
+// Turns scores into P, with its weight, 0 where a pair is not visible.
 __device__ inline void to_probabilities(Accumulator& s, float rate, const Place& p, const TilePairs& pairs,
                                         const Statistics& statistics) {
   if (pairs.masked) {
@@ -36,6 +36,7 @@ __device__ inline void to_probabilities(Accumulator& s, float rate, const Place&
           if (8 * j + e < begin || 8 * j + e >= end) s[element_at(j, h, e)] = -INFINITY;
     }
   }
+  if (pairs.ramped) add_log_weights(s, rate, p.head, pairs);
 #pragma unroll
   for (int i = 0; i < 32; ++i) s[i] = exp2_approx(fmaf(s[i], rate, -statistics.lse[i / 2 % 2]));
 }
@@ -44,6 +45,15 @@ __device__ inline void to_probabilities(Accumulator& s, float rate, const Place&
 __device__ inline void to_gradients(Accumulator& dp, const Accumulator& p, const Statistics& statistics) {
 #pragma unroll
   for (int i = 0; i < 32; ++i) dp[i] = p[i] * (dp[i] - statistics.delta[i / 2 % 2]);
+}
+
+// A lane's share of the gradient of the span, but for its factor: dS over their weights, of the pairs on the ramp.
+__device__ inline float along_ramp(const Accumulator& ds, const Head& head, const TilePairs& pairs) {
+  float sum = 0;
+  each_weight(head, pairs, [&](int i, float weight) {
+    if (weight > 0 && weight < 1) sum += __fdividef(ds[i], weight);
+  });
+  return sum;
 }
 
 }  // namespace longstride::kernels::cuda::distance::hopper

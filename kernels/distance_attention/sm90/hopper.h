@@ -1,5 +1,6 @@
-// Attention with a distance term on Hopper: TMA and wgmma, for bf16 and f16. Kernels with the contracts of those in
-// gpu/call.h, for calls without dilation, spans and dropout, whose heads have 33 to 64 elements.
+// Attention with a distance term, or without one, on Hopper: TMA and wgmma, for bf16 and f16. Kernels with the
+// contracts of those in gpu/call.h, for calls without dropout whose heads have 33 to 64 elements and whose dilations
+// divide the numbers of queries and keys.
 #pragma once
 #include "kernels/distance_attention/gpu/call.h"
 

@@ -9,14 +9,15 @@
 
 namespace longstride::kernels::cuda::distance::hopper {
 
-template <class T>
-void run_groups(const char* name, void (*kernel)(Problem), std::size_t shared_bytes, const Call& call,
-                std::int32_t tiles, const Launch& launch) {
-  const std::int64_t groups =
-      static_cast<std::int64_t>((tiles + warpgroups - 1) / warpgroups) * call.heads * call.batch;
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(groups, multiprocessors()));
+// For every dilation. tiles(problem) is the number of tiles of queries or keys of a class.
+template <class T, class Tiles>
+void run_groups(const char* name, void (*kernel)(Problem), std::size_t shared_bytes, const Call& call, Tiles&& tiles,
+                const Launch& launch) {
   allow_shared(kernel, shared_bytes);
-  run(name, kernel, {blocks, threads, shared_bytes}, launch, problem_of(call, DtypeOf<T>::value));
+  for (const Problem& problem : problems_of(call, DtypeOf<T>::value)) {
+    const auto blocks = static_cast<unsigned>(std::min(groups_of(problem, tiles(problem)), multiprocessors()));
+    run(name, kernel, {blocks, threads, shared_bytes}, launch, problem);
+  }
 }
 
 }  // namespace longstride::kernels::cuda::distance::hopper

@@ -2,16 +2,22 @@
 #pragma once
 #include <cuda.h>
 
+#include <vector>
+
 #include "kernels/distance_attention/sm90/hopper.h"
 
 namespace longstride::kernels::cuda::distance::hopper {
 
-// Tiles are 64 rows of one head, at {0, head, row, 0, sequence}. The table's rows are of distances: {0, head or 0,
-// distance, 0, 0}. What is beyond a tensor, a negative distance for example, is read as zero.
+// The heads of a call that have one dilation. It divides the numbers of queries and keys, so all residue classes have
+// as many of either. Tiles are 64 entries of a class of a head, at {0, head, entry, class, sequence}. The table's rows
+// are of entries apart: {0, head or 0, m, 0, 0}. What is beyond a tensor, a negative m for example, is read as zero.
 struct Problem {
   Call call;
   CUtensorMap content, position, k, v, dout, table;
+  std::int32_t step, queries, keys;  // the dilation; entries of a class
+  std::int32_t heads;
+  std::uint8_t head[most_heads];
 };
-Problem problem_of(const Call&, Dtype dtype);
+std::vector<Problem> problems_of(const Call&, Dtype dtype);
 
 }  // namespace longstride::kernels::cuda::distance::hopper

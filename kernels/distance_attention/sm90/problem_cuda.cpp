@@ -8,55 +8,82 @@ namespace longstride::kernels::cuda::distance::hopper {
 namespace {
 
 // TMA takes strides from 1 up to 2^40 bytes.
-bool is_mappable(const HeadMatrix& m) {
+bool is_mappable(const HeadMatrix& m, std::int32_t longest_step) {
   constexpr std::int64_t longest = std::int64_t{1} << 38;  // elements
-  return m.batch > 0 && m.row > 0 && m.head > 0 && m.batch < longest && m.row < longest && m.head < longest;
+  return m.batch > 0 && m.row > 0 && m.head > 0 && m.batch < longest && m.row < longest / longest_step &&
+         m.head < longest;
 }
 
-CUtensorMap map_of(const HeadMatrix& m, Dtype dtype, std::int64_t size, std::int64_t heads, std::int64_t rows,
-                   std::int64_t batch) {
+// Of the entries of a residue class of `step`: rows that are `step` apart.
+CUtensorMap map_of(const HeadMatrix& m, Dtype dtype, std::int64_t size, std::int64_t heads, std::int64_t entries,
+                   std::int64_t step, std::int64_t batch) {
   return tensor_map(m.data, dtype,
-                    {.size = {size, heads, rows, 1, batch},
-                     .stride = {m.head, m.row, m.row * rows, m.batch},
+                    {.size = {size, heads, entries, step, batch},
+                     .stride = {m.head, m.row * step, m.row, m.batch},
                      .columns = tile_rows,
                      .box = {1, tile_rows, 1, 1}});
+}
+
+// Whether all pairs of entries that a head sees read a row of the table of their own.
+bool reads_own_rows(const Call& call, std::int32_t step) {
+  const std::int32_t entries = call.n_k / step, most = call.window > 0 ? std::min(call.window, entries) : entries;
+  return (most - 1) * std::int64_t{step} < call.distances;
+}
+
+Problem problem_of(const Call& call, Dtype dtype, std::int32_t step) {
+  Problem problem = {};
+  problem.call = call;
+  problem.step = step;
+  problem.queries = call.n_q / step;
+  problem.keys = call.n_k / step;
+  for (std::int32_t h = 0; h < call.heads; ++h)
+    if (call.step[h] == step) problem.head[problem.heads++] = static_cast<std::uint8_t>(h);
+  const auto queries = [&](const HeadMatrix& m, std::int32_t size) {
+    return map_of(m, dtype, size, call.heads, problem.queries, step, call.batch);
+  };
+  const auto keys = [&](const HeadMatrix& m, std::int32_t size) {
+    return map_of(m, dtype, size, call.heads, problem.keys, step, call.batch);
+  };
+  problem.content = queries(call.content, call.size);
+  problem.k = keys(call.k, call.size);
+  problem.v = keys(call.v, call.value_size);
+  if (call.dout.data != nullptr) problem.dout = queries(call.dout, call.value_size);
+  if (call.table == nullptr) return problem;
+  problem.position = queries(call.position, call.size);
+  HeadMatrix table;
+  table.data = const_cast<void*>(call.table);
+  table.row = call.table_row * step;
+  table.head = call.table_head > 0 ? call.table_head : call.table_row;
+  table.batch = call.table_row * call.distances;
+  problem.table =
+      map_of(table, dtype, call.size, call.table_head > 0 ? call.heads : 1, (call.distances - 1) / step + 1, 1, 1);
+  return problem;
 }
 
 }  // namespace
 
 bool supports(const Call& call) {
   const auto takes = [](std::int32_t size) { return size > 32 && size <= 64; };
-  bool can = call.aligned && call.table != nullptr && call.span == nullptr && call.kept.limit == 0 && call.scale > 0 &&
-             takes(call.size) && takes(call.value_size);
-  for (std::int32_t h = 0; h < call.heads; ++h) can &= call.step[h] == 1;
-  // Every distance has a row of its own.
-  can &= call.distances >= (call.window > 0 ? std::min(call.window, call.n_k) : call.n_k);
-  for (const HeadMatrix* m : {&call.content, &call.position, &call.k, &call.v}) can &= is_mappable(*m);
-  if (call.dout.data != nullptr) can &= is_mappable(call.dout);
-  return can && call.table_row > 0 && call.table_head >= 0;
+  bool can = call.aligned && call.kept.limit == 0 && call.scale > 0 && takes(call.size) && takes(call.value_size);
+  std::int32_t longest = 1;
+  for (std::int32_t h = 0; h < call.heads; ++h) {
+    const std::int32_t step = call.step[h];
+    longest = std::max(longest, step);
+    can &= call.n_q % step == 0 && call.n_k % step == 0 && (call.table == nullptr || reads_own_rows(call, step));
+  }
+  for (const HeadMatrix* m : {&call.content, &call.position, &call.k, &call.v}) can &= is_mappable(*m, longest);
+  if (call.dout.data != nullptr) can &= is_mappable(call.dout, longest);
+  return can && (call.table == nullptr || (call.table_row > 0 && call.table_head >= 0));
 }
 
-Problem problem_of(const Call& call, Dtype dtype) {
-  Problem problem = {};
-  problem.call = call;
-  const auto queries = [&](const HeadMatrix& m, std::int32_t size) {
-    return map_of(m, dtype, size, call.heads, call.n_q, call.batch);
-  };
-  const auto keys = [&](const HeadMatrix& m, std::int32_t size) {
-    return map_of(m, dtype, size, call.heads, call.n_k, call.batch);
-  };
-  problem.content = queries(call.content, call.size);
-  problem.position = queries(call.position, call.size);
-  problem.k = keys(call.k, call.size);
-  problem.v = keys(call.v, call.value_size);
-  if (call.dout.data != nullptr) problem.dout = queries(call.dout, call.value_size);
-  HeadMatrix table;
-  table.data = const_cast<void*>(call.table);
-  table.row = call.table_row;
-  table.head = call.table_head > 0 ? call.table_head : call.table_row;
-  table.batch = call.table_row * call.distances;
-  problem.table = map_of(table, dtype, call.size, call.table_head > 0 ? call.heads : 1, call.distances, 1);
-  return problem;
+std::vector<Problem> problems_of(const Call& call, Dtype dtype) {
+  std::vector<Problem> problems;
+  for (std::int32_t h = 0; h < call.heads; ++h) {
+    const bool begun =
+        std::any_of(problems.begin(), problems.end(), [&](const Problem& p) { return p.step == call.step[h]; });
+    if (!begun) problems.push_back(problem_of(call, dtype, call.step[h]));
+  }
+  return problems;
 }
 
 }  // namespace longstride::kernels::cuda::distance::hopper

@@ -110,17 +110,45 @@ __device__ inline Interval visible_columns(const Place& p, const TilePairs& pair
   return {max(pairs.first_key, pairs.base + row - p.head.reach.end + 1), pairs.base + row - p.head.reach.begin + 1};
 }
 
+// Calls f(i, weight) for the elements of an accumulator of scores.
+template <class F>
+__device__ inline void each_weight(const Head& head, const TilePairs& pairs, F&& f) {
+  const std::int32_t base = pairs.base + lane_row() - lane_column();
+#pragma unroll
+  for (int i = 0; i < 32; ++i) f(i, head.ramp.weight((base + i / 2 % 2 * 8 - i / 4 * 8 - i % 2) * head.step));
+}
+// Adds the logarithms of weights to scores, which are multiplied by `rate` to be of base 2.
+__device__ inline void add_log_weights(Accumulator& s, float rate, const Head& head, const TilePairs& pairs) {
+  const float unit = __fdividef(1, rate);
+  each_weight(head, pairs, [&](int i, float weight) { s[i] = fmaf(__log2f(weight), unit, s[i]); });
+}
+
+// Tiles of queries and of keys of a residue class.
+LONGSTRIDE_HOST_DEVICE inline std::int32_t tiles_of_queries(const Problem& problem) {
+  return (problem.queries + tile_rows - 1) / tile_rows;
+}
+LONGSTRIDE_HOST_DEVICE inline std::int32_t tiles_of_keys(const Problem& problem) {
+  return (problem.keys + tile_rows - 1) / tile_rows;
+}
+// Of a head with `tiles` tiles per class.
+LONGSTRIDE_HOST_DEVICE inline std::int32_t groups_of_head(const Problem& problem, std::int32_t tiles) {
+  return problem.step * ((tiles + warpgroups - 1) / warpgroups);
+}
+LONGSTRIDE_HOST_DEVICE inline std::int32_t groups_of(const Problem& problem, std::int32_t tiles) {
+  return groups_of_head(problem, tiles) * problem.heads * problem.call.batch;
+}
+
 // The two tiles of queries or of keys that a block takes at a time, and the tiles of keys or of queries that they meet.
 struct Group {
   Place p;
   std::int32_t first;  // tile of warpgroup 0
   TileRange own[warpgroups], all;
 
-  // `index` counts the groups of `tiles` tiles of all sequences and heads. Groups of one head have different amounts of
-  // work, so a block takes them in turns.
+  // `index` counts the groups of `tiles` tiles of all sequences, heads and classes. Groups of one head have different
+  // amounts of work, so a block takes them in turns.
   template <class Range>
-  __device__ Group(const Call& call, std::int32_t index, std::int32_t tiles, Range&& range)
-      : p(place(call, index, (tiles + warpgroups - 1) / warpgroups)), first(p.tile * warpgroups), all{0, 0} {
+  __device__ Group(const Problem& problem, std::int32_t index, std::int32_t tiles, Range&& range)
+      : p(place(problem, index, groups_of_head(problem, tiles))), first(p.tile * warpgroups), all{0, 0} {
 #pragma unroll
     for (int w = 0; w < warpgroups; ++w) {
       own[w] = range(p, first + w);
@@ -131,32 +159,29 @@ struct Group {
   __device__ std::int32_t steps() const { return max(all.end - all.begin, 0); }
 
  private:
-  __device__ static Place place(const Call& call, std::int32_t index, std::int32_t groups) {
+  __device__ static Place place(const Problem& problem, std::int32_t index, std::int32_t groups) {
     const std::int32_t unit = index / groups, in_turn = max(static_cast<std::int32_t>(gridDim.x) / groups, 1);
     const std::int32_t number = (index % groups + unit / in_turn) % groups;
-    return {call, unit / call.heads, unit % call.heads, number};
+    return {problem.call, unit / problem.heads, problem.head[unit % problem.heads], number};
   }
 };
-__device__ inline std::int32_t groups_of(const Call& call, std::int32_t tiles) {
-  return (tiles + warpgroups - 1) / warpgroups * call.heads * call.batch;
+__device__ inline Group query_group(const Problem& problem, std::int32_t index) {
+  return {problem, index, tiles_of_queries(problem), [](const Place& p, std::int32_t t) { return key_tiles(p, t); }};
 }
-__device__ inline Group query_group(const Call& call, std::int32_t index) {
-  return {call, index, call.query_tiles, [](const Place& p, std::int32_t t) { return key_tiles(p, t); }};
-}
-LONGSTRIDE_HOST_DEVICE inline std::int32_t tiles_of_keys(const Call& call) {
-  return (call.n_k + tile_rows - 1) / tile_rows;
-}
-__device__ inline Group key_group(const Call& call, std::int32_t index) {
-  return {call, index, tiles_of_keys(call), [](const Place& p, std::int32_t s) { return query_tiles(p, s); }};
+__device__ inline Group key_group(const Problem& problem, std::int32_t index) {
+  return {problem, index, tiles_of_keys(problem), [](const Place& p, std::int32_t s) { return query_tiles(p, s); }};
 }
 
-// Copies tiles. Called by one thread.
+// Copies tiles of a class of a head. Called by one thread.
 struct Loader {
   const Problem& problem;
-  std::int32_t sequence, head;
+  std::int32_t sequence, head, residue;
+
+  __device__ Loader(const Problem& problem_, const Place& p)
+      : problem(problem_), sequence(p.head.sequence), head(p.head.head), residue(p.in.first) {}
 
   __device__ void tile(char* to, const CUtensorMap& map, std::int32_t row, std::uint64_t* barrier) const {
-    tma_load(to, &map, {{0, head, row, 0, sequence}}, barrier);
+    tma_load(to, &map, {{0, head, row, residue, sequence}}, barrier);
   }
   // Piece n of the table: m = origin - 63 + 64 n + (0 .. 63).
   __device__ void piece(char* to, std::int32_t origin, std::int32_t n, std::uint64_t* barrier) const {
@@ -213,6 +238,7 @@ struct Emptying {
 };
 
 // Reads what the producer fills in this order: pieces 0 to `warpgroups`, then step 0, one more piece, step 1, ...
+// Without a table there are no pieces.
 template <int StepSlots, int PieceSlots>
 struct Reader {
   Emptying<StepSlots> steps;
@@ -229,7 +255,9 @@ struct Reader {
     return pieces.take();
   }
   // Lets go of what comes before step `to_step` and piece `to_piece`.
+  template <bool Table>
   __device__ void skip(std::int32_t to_step, std::int32_t to_piece) {
+    if constexpr (!Table) to_piece = 0;
     while (step < to_step || piece < to_piece) {
       for (; piece < min(to_piece, warpgroups + step + 1); ++piece) pieces.skip();
       if (step < to_step) {
@@ -239,13 +267,13 @@ struct Reader {
     }
   }
 };
-// Calls piece(i) and step(k) in that order.
-template <class Piece, class Step>
+// Calls piece(i) and step(k) in that order; without a table (`Table`) there are no pieces.
+template <bool Table, class Piece, class Step>
 __device__ inline void in_order(std::int32_t steps, Piece&& piece, Step&& step) {
-  for (int i = 0; i <= warpgroups; ++i) piece(i);
+  for (int i = 0; Table && i <= warpgroups; ++i) piece(i);
   for (std::int32_t k = 0; k < steps; ++k) {
     step(k);
-    if (k + 1 < steps) piece(k + 1 + warpgroups);
+    if (Table && k + 1 < steps) piece(k + 1 + warpgroups);
   }
 }
 
