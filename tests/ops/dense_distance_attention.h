@@ -70,9 +70,14 @@ class DenseDistanceAttention {
     return at((std::min(distance, c_.distances - 1) * c_.tables + h % c_.tables) * c_.size);
   }
   T operand(T x) const { return sizeof(T) == 8 ? x : static_cast<T>(rounded(static_cast<double>(x), operands_)); }
-  T biased(const std::vector<double>& bias, std::size_t q, std::int64_t h, std::int64_t d) const {
-    const T x = static_cast<T>(in_.q[q + at(d)]);
-    return c_.biases ? operand(x + static_cast<T>(bias[at(h * c_.size + d)])) : x;
+  // q + bias, as operands of products.
+  std::vector<T> biased(const std::vector<double>& bias, std::size_t q, std::int64_t h) const {
+    std::vector<T> sum;
+    for (std::int64_t d = 0; d < c_.size; ++d) {
+      const T x = static_cast<T>(in_.q[q + at(d)]);
+      sum.push_back(c_.biases ? operand(x + static_cast<T>(bias[at(h * c_.size + d)])) : x);
+    }
+    return sum;
   }
   T weight(std::int64_t h, std::int64_t distance) const {
     if (c_.span.empty()) return 1;
@@ -100,11 +105,10 @@ class DenseDistanceAttention {
       const T w = weight(h, m * step);
       if (w == 0) break;
       T score = 0;
-      const std::size_t q = row(c_.n_q, s, i, h, c_.size), k = row(c_.n_k, s, j, h, c_.size);
+      const std::size_t k = row(c_.n_k, s, j, h, c_.size), t = c_.distances > 0 ? table_row(h, m * step) : 0;
       for (std::int64_t d = 0; d < c_.size; ++d) {
-        score += biased(in_.content_bias, q, h, d) * static_cast<T>(in_.k[k + at(d)]);
-        if (c_.distances > 0)
-          score += biased(in_.position_bias, q, h, d) * static_cast<T>(in_.table[table_row(h, m * step) + at(d)]);
+        score += content_[at(d)] * static_cast<T>(in_.k[k + at(d)]);
+        if (c_.distances > 0) score += position_[at(d)] * static_cast<T>(in_.table[t + at(d)]);
       }
       pairs.push_back({j, m * step, score * static_cast<T>(c_.scale()), w, kept(s, h, i, j)});
     }
@@ -112,6 +116,9 @@ class DenseDistanceAttention {
   }
 
   void add_query(std::int64_t s, std::int64_t h, std::int64_t i) {
+    const std::size_t q = row(c_.n_q, s, i, h, c_.size);
+    content_ = biased(in_.content_bias, q, h);
+    if (c_.distances > 0) position_ = biased(in_.position_bias, q, h);
     const std::vector<Pair> pairs = pairs_of(s, h, i);
     T& lse = out_.lse[at((s * c_.heads + h) * c_.n_q + i)];
     lse = -std::numeric_limits<T>::infinity();
@@ -148,13 +155,13 @@ class DenseDistanceAttention {
     for (std::int64_t d = 0; d < c_.size; ++d) {
       const std::size_t bias = at(h * c_.size + d);
       const T content = scale * ds * static_cast<T>(in_.k[k + at(d)]);
-      out_.dk[k + at(d)] += scale * ds * biased(in_.content_bias, q, h, d);
+      out_.dk[k + at(d)] += scale * ds * content_[at(d)];
       out_.dcontent_bias[bias] += content;
       out_.dq[q + at(d)] += content;
       if (c_.distances == 0) continue;
       const std::size_t t = table_row(h, x.distance) + at(d);
       const T position = scale * ds * static_cast<T>(in_.table[t]);
-      out_.dtable[t] += scale * ds * biased(in_.position_bias, q, h, d);
+      out_.dtable[t] += scale * ds * position_[at(d)];
       out_.dposition_bias[bias] += position;
       out_.dq[q + at(d)] += position;
     }
@@ -164,6 +171,7 @@ class DenseDistanceAttention {
   const DistanceValues& in_;
   Dtype operands_;
   DistanceResult<T> out_;
+  std::vector<T> content_, position_;  // of the query at hand, with their biases
 };
 
 }  // namespace longstride::testing

@@ -12,47 +12,47 @@ namespace {
 
 using kernels::GemmArgs;
 
-// Row b of (batch, rows, heads, size) as a stack of matrices, (heads, rows, size).
-Tensor heads_of(const Tensor& t, std::int64_t b) {
-  return {t.slice(0, b, b + 1).data(), t.dtype(), {t.size(2), t.size(1), t.size(3)}, {t.stride(2), t.stride(1), 1}};
+// Head h of (batch, rows, heads, size) as a stack of matrices, (batch, rows, size).
+Tensor of_head(const Tensor& t, std::int64_t h) {
+  const Tensor slice = t.slice(2, h, h + 1);
+  return {slice.data(), t.dtype(), {t.size(0), t.size(1), t.size(3)}, {t.stride(0), t.stride(1), 1}};
 }
 
-// (heads, rows, columns) contiguous as (heads rows, columns).
+// (batch, rows, columns) contiguous as (batch rows, columns).
 Tensor flat(const Tensor& t) { return t.reshape({t.size(0) * t.size(1), t.size(2)}); }
 
-// One row of the batch at a time, so that the scores of a whole batch are never held at once.
-class RowOfBatch {
+// One head of the whole batch at a time: few products of many matrices, and the scores of all heads are never held at
+// once.
+class HeadOfBatch {
  public:
-  RowOfBatch(Context& ctx, const Reconstruction& args, std::int64_t b)
+  HeadOfBatch(Context& ctx, const Reconstruction& args, std::int64_t h)
       : ctx_(ctx),
         args_(args),
-        b_(b),
-        q_(heads_of(args.q, b)),
+        h_(h),
+        q_(of_head(args.q, h)),
         scale_(1 / std::sqrt(static_cast<double>(args.q.size(3)))) {}
 
   void run(const Tensor& losses) const {
-    const std::int64_t seq = args_.q.size(1), heads = args_.q.size(2), size = args_.values.size(3);
-    const Tensor keys = heads_of(args_.keys, b_), values = heads_of(args_.values, b_);
+    const Tensor keys = of_head(args_.keys, h_), values = of_head(args_.values, h_);
     Scratch scratch(ctx_);
-    const Tensor old = scratch.tensor({1, seq, heads, size}, ctx_.exact), found = scratch.like(old),
+    const Tensor old = scratch.tensor({q_.size(0), q_.size(1), values.size(2)}, ctx_.exact), found = scratch.like(old),
                  dfound = scratch.tensor(old.shape(), ctx_.compute);
-    attend(heads_of(args_.old_keys, b_), heads_of(args_.old_values, b_), old);
+    attend(of_head(args_.old_keys, h_), of_head(args_.old_values, h_), old);
     const Tensor p = attend(keys, values, found, scratch);
-    const Shape rows = {1, seq, heads * size};
-    ops::run(ctx_, kernels::SquaredErrorArgs{
-                       .x = found.reshape(rows),
-                       .target = old.reshape(rows),
-                       .losses = losses,
-                       .dx = dfound.reshape(rows),
-                       .scale = args_.scale,
-                       .loss_scale = ctx_.loss_scale,
-                       .first_key = args_.first_key.given() ? args_.first_key.slice(0, b_, b_ + 1) : Tensor{},
-                       .last = args_.last});
-    backward(values, p, heads_of(dfound, 0));
+    ops::run(ctx_, kernels::SquaredErrorArgs{.x = found,
+                                             .target = old,
+                                             .losses = losses,
+                                             .dx = dfound,
+                                             .scale = args_.scale,
+                                             .loss_scale = ctx_.loss_scale,
+                                             .first_key = args_.first_key,
+                                             .last = args_.last});
+    ops::sum(ctx_, losses, args_.total);
+    backward(values, p, dfound);
   }
 
  private:
-  // Probabilities (heads, seq, keys) in scratch; out (1, seq, heads, size) = A(q, m).
+  // Probabilities (batch, seq, keys) in scratch; out (batch, seq, size) = A(q, m).
   Tensor attend(const Tensor& keys, const Tensor& values, const Tensor& out, Scratch& scratch) const {
     const Shape shape = {q_.size(0), q_.size(1), keys.size(1)};
     const Tensor p = scratch.tensor(shape, ctx_.compute);
@@ -60,7 +60,7 @@ class RowOfBatch {
     const Tensor scores = inner.tensor(shape, ctx_.exact);
     ops::run(ctx_, GemmArgs{.a = q_, .b = keys.transposed(), .c = scores});
     ops::run(ctx_, kernels::SoftmaxArgs{.x = flat(scores), .y = flat(p), .scale = scale_});
-    ops::run(ctx_, GemmArgs{.a = p, .b = values, .c = heads_of(out, 0)});
+    ops::run(ctx_, GemmArgs{.a = p, .b = values, .c = out});
     return p;
   }
   void attend(const Tensor& keys, const Tensor& values, const Tensor& out) const {
@@ -70,15 +70,15 @@ class RowOfBatch {
   void backward(const Tensor& values, const Tensor& p, const Tensor& dout) const {
     Scratch scratch(ctx_);
     const Tensor dp = scratch.tensor(p.shape(), ctx_.exact), ds = scratch.like(p);
-    ops::run(ctx_, GemmArgs{.a = p.transposed(), .b = dout, .c = heads_of(args_.dvalues, b_)});
+    ops::run(ctx_, GemmArgs{.a = p.transposed(), .b = dout, .c = of_head(args_.dvalues, h_)});
     ops::run(ctx_, GemmArgs{.a = dout, .b = values.transposed(), .c = dp});
     ops::run(ctx_, kernels::SoftmaxBackwardArgs{.y = flat(p), .dy = flat(dp), .dx = flat(ds), .scale = scale_});
-    ops::run(ctx_, GemmArgs{.a = ds.transposed(), .b = q_, .c = heads_of(args_.dkeys, b_)});
+    ops::run(ctx_, GemmArgs{.a = ds.transposed(), .b = q_, .c = of_head(args_.dkeys, h_)});
   }
 
   Context& ctx_;
   const Reconstruction& args_;
-  const std::int64_t b_;
+  const std::int64_t h_;
   const Tensor q_;
   const double scale_;
 };
@@ -86,11 +86,9 @@ class RowOfBatch {
 }  // namespace
 
 void reconstruct_attention(Context& ctx, const Reconstruction& args) {
-  const std::int64_t batch = args.q.size(0), seq = args.q.size(1);
   Scratch scratch(ctx);
-  const Tensor losses = scratch.tensor({batch, seq}, ctx.exact);
-  for (std::int64_t b = 0; b < batch; ++b) RowOfBatch(ctx, args, b).run(losses.slice(0, b, b + 1));
-  ops::sum(ctx, losses, args.total);
+  const Tensor losses = scratch.tensor({args.q.size(0), args.q.size(1)}, ctx.exact);
+  for (std::int64_t h = 0; h < args.q.size(2); ++h) HeadOfBatch(ctx, args, h).run(losses);
 }
 
 }  // namespace longstride

@@ -7,9 +7,20 @@
 namespace longstride::kernels::cuda {
 
 namespace distance {
+namespace {
 
-// Enough blocks for T's gradient to fill a GPU; independent of the GPU, so that memory can be planned without one.
-constexpr std::int64_t table_blocks = 1056;
+// T's gradient is computed by blocks of some distances and a chunk of the queries. Chunks are as many as make enough
+// blocks to fill a GPU; where spans are learned and most distances may have no pairs, as many as make enough of the
+// nearest few, within this much memory. Independent of the GPU, so that memory can be planned without one.
+constexpr std::int64_t table_blocks = 1056, most_chunks_with_span = 16, most_bytes_with_span = std::int64_t{1} << 28;
+
+std::int64_t chunks_of(const DistanceScores& s, std::int64_t bands, std::int64_t bytes_of_chunk) {
+  const std::int64_t blocks = bands * s.q.size(2), filling = (table_blocks + blocks - 1) / blocks;
+  if (!s.span.given()) return filling;
+  return std::max(filling, std::min(most_chunks_with_span, most_bytes_with_span / bytes_of_chunk));
+}
+
+}  // namespace
 
 void ScratchPieces::take_queries(const DistanceScores& s, cpu::Carver& carver) {
   const auto bytes = static_cast<std::int64_t>(s.q.bytes());
@@ -35,9 +46,10 @@ ScratchPieces::ScratchPieces(const DistanceAttentionBackwardArgs& args, void* me
   bias_sums = carver.take<float>(units * query_tiles * (2 * size + 1));
   if (args.dtable.given()) {
     bands = bands_of(static_cast<std::int32_t>(s.window > 0 ? std::min(s.window, n_k) : n_k));
-    const std::int64_t wanted = (table_blocks + bands * s.q.size(2) - 1) / (bands * s.q.size(2));
-    chunks = static_cast<std::int32_t>(std::clamp<std::int64_t>(wanted, 1, s.q.size(0) * query_tiles));
-    table_sums = carver.take<float>(chunks * s.q.size(2) * bands * band_rows * size);
+    const std::int64_t chunk = s.q.size(2) * bands * band_rows * size;  // sums
+    chunks = static_cast<std::int32_t>(std::clamp<std::int64_t>(
+        chunks_of(s, bands, chunk * static_cast<std::int64_t>(sizeof(float))), 1, s.q.size(0) * query_tiles));
+    table_sums = carver.take<float>(chunks * chunk);
   }
   total = carver.used();
 }

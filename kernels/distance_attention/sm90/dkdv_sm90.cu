@@ -55,7 +55,7 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
   }
 }
 
-template <class T, bool Table>
+template <class T, bool Table, bool Span>
 class Consumer {
  public:
   __device__ Consumer(const Problem& problem, char* shared, Control& control)
@@ -147,7 +147,7 @@ class Consumer {
     wgmma_wait<1>();
     wgmma_hold(s_);
     const TilePairs pairs(group.p, t, group.first + own_);
-    to_probabilities(s_, call_.scale * log2_e, group.p, pairs, statistics);
+    to_probabilities<Span>(s_, call_.scale * log2_e, group.p, pairs, statistics);
     wgmma_wait<0>();
     wgmma_hold(dp_);
     to_gradients(dp_, s_, statistics);
@@ -197,7 +197,7 @@ class Consumer {
     wgmma_commit();
     wgmma_wait<1>();
     wgmma_hold(s_);
-    to_probabilities(s_, call_.scale * log2_e, group.p, {group.p, t, group.first + own_}, statistics);
+    to_probabilities<Span>(s_, call_.scale * log2_e, group.p, {group.p, t, group.first + own_}, statistics);
     wgmma_wait<0>();
     wgmma_hold(dp_);
   }
@@ -245,7 +245,7 @@ class Consumer {
   Accumulator dk_, dv_, s_, dp_, near_, far_;
 };
 
-template <class T, bool Table>
+template <class T, bool Table, bool Span>
 __global__ void __launch_bounds__(threads, 1) dkdv_kernel(const __grid_constant__ Problem problem) {
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(threads, 1) dkdv_kernel(const __grid_constant_
     if (threadIdx.x == producer) produce<Table>(problem, shared, control);
   } else {
     registers_take<consumer_registers>();
-    Consumer<T, Table>(problem, shared, control).run();
+    Consumer<T, Table, Span>(problem, shared, control).run();
   }
 }
 
@@ -271,8 +271,11 @@ __global__ void __launch_bounds__(threads, 1) dkdv_kernel(const __grid_constant_
 
 template <class T>
 void dkdv(const Call& call, const Launch& launch) {
-  run_groups<T>("distance attention dkdv", call.table != nullptr ? dkdv_kernel<T, true> : dkdv_kernel<T, false>,
-                shared_bytes, call, tiles_of_keys, launch);
+  with_form(call, [&](auto form) {
+    using F = decltype(form);
+    run_groups<T>("distance attention dkdv", dkdv_kernel<T, F::Table, F::Span>, shared_bytes, call, tiles_of_keys,
+                  launch);
+  });
 }
 template void dkdv<__nv_bfloat16>(const Call&, const Launch&);
 template void dkdv<__half>(const Call&, const Launch&);

@@ -61,7 +61,7 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
   }
 }
 
-template <class T, bool Table>
+template <class T, bool Table, bool Span>
 class Consumer {
  public:
   __device__ Consumer(const Problem& problem, char* shared, Control& control)
@@ -150,11 +150,11 @@ class Consumer {
     wgmma_wait<1>();
     wgmma_hold(s_);
     const TilePairs pairs(group.p, group.first + own_, s);
-    to_probabilities(s_, call_.scale * log2_e, group.p, pairs, statistics);
+    to_probabilities<Span>(s_, call_.scale * log2_e, group.p, pairs, statistics);
     wgmma_wait<0>();
     wgmma_hold(dp_);
     to_gradients(dp_, s_, statistics);
-    if (pairs.ramped) span_ += along_ramp(dp_, group.p.head, pairs);
+    if (Span && pairs.ramped) span_ += along_ramp(dp_, group.p.head, pairs);
     Operand ds, near_skewed;
     pack_all<T>(ds, dp_);
     skew_.scatter<T>(dp_, near_skewed, skewed_, warp_);
@@ -204,7 +204,7 @@ class Consumer {
     wgmma_commit();
     wgmma_wait<1>();
     wgmma_hold(s_);
-    to_probabilities(s_, call_.scale * log2_e, group.p, {group.p, group.first + own_, s}, statistics);
+    to_probabilities<Span>(s_, call_.scale * log2_e, group.p, {group.p, group.first + own_, s}, statistics);
     wgmma_wait<0>();
     wgmma_hold(dp_);
   }
@@ -213,7 +213,7 @@ class Consumer {
     const TilePairs pairs(group.p, group.first + own_, s);
     const int slot = slot_;
     to_gradients(dp_, s_, statistics);
-    if (pairs.ramped) span_ += along_ramp(dp_, group.p.head, pairs);
+    if (Span && pairs.ramped) span_ += along_ramp(dp_, group.p.head, pairs);
     Operand ds;
     pack_all<T>(ds, dp_);
     if constexpr (More) begin_products();
@@ -292,7 +292,7 @@ class Consumer {
   Accumulator by_content_, by_position_, s_, dp_, near_, far_;
 };
 
-template <class T, bool Table>
+template <class T, bool Table, bool Span>
 __global__ void __launch_bounds__(threads, 1) dq_kernel(const __grid_constant__ Problem problem) {
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(threads, 1) dq_kernel(const __grid_constant__ 
     if (threadIdx.x == producer) produce<Table>(problem, shared, control);
   } else {
     registers_take<consumer_registers>();
-    Consumer<T, Table>(problem, shared, control).run();
+    Consumer<T, Table, Span>(problem, shared, control).run();
   }
 }
 
@@ -329,8 +329,11 @@ void clear_unused_sums(const Call& call, const Launch& launch) {
 template <class T>
 void dq(const Call& call, const Launch& launch) {
   clear_unused_sums(call, launch);
-  run_groups<T>("distance attention dq", call.table != nullptr ? dq_kernel<T, true> : dq_kernel<T, false>, shared_bytes,
-                call, tiles_of_queries, launch);
+  with_form(call, [&](auto form) {
+    using F = decltype(form);
+    run_groups<T>("distance attention dq", dq_kernel<T, F::Table, F::Span>, shared_bytes, call, tiles_of_queries,
+                  launch);
+  });
 }
 template void dq<__nv_bfloat16>(const Call&, const Launch&);
 template void dq<__half>(const Call&, const Launch&);

@@ -28,6 +28,8 @@ class Units {
                        per_chunk = (units + call.chunks - 1) / call.chunks;
     const std::int32_t begin = min(chunk * per_chunk, units);
     left_ = min((chunk + 1) * per_chunk, units) - begin;
+    const std::int32_t nearest = p_.head.origin + apart * tile_rows - (tile_rows - 1);
+    if (nearest >= p_.head.reach.end) left_ = 0;
     p_.tile = begin % tiles;
     p_.in.first = begin / tiles % problem.step;
     p_.head.sequence = begin / tiles / problem.step;
@@ -101,7 +103,7 @@ __device__ void produce(const Problem& problem, char* shared, Control& control, 
   }
 }
 
-template <class T>
+template <class T, bool Span>
 class Consumer {
  public:
   __device__ Consumer(const Problem& problem, char* shared, Control& control)
@@ -183,7 +185,7 @@ class Consumer {
     wgmma_wait<1>();
     wgmma_hold(s_);
     const TilePairs pairs(p, p.tile, s);
-    to_probabilities(s_, call_.scale * log2_e, p, pairs, statistics);
+    to_probabilities<Span>(s_, call_.scale * log2_e, p, pairs, statistics);
     wgmma_wait<0>();
     wgmma_hold(dp_);
     to_gradients(dp_, s_, statistics);
@@ -231,7 +233,7 @@ class Consumer {
   Accumulator near_sum_, far_sum_, s_, dp_, near_, far_;
 };
 
-template <class T>
+template <class T, bool Span>
 __global__ void __launch_bounds__(threads, 1) dtable_kernel(const __grid_constant__ Problem problem) {
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
@@ -252,7 +254,7 @@ __global__ void __launch_bounds__(threads, 1) dtable_kernel(const __grid_constan
     if (threadIdx.x == producer) produce(problem, shared, control, units, head, apart);
   } else {
     registers_take<consumer_registers>();
-    Consumer<T> consumer(problem, shared, control);
+    Consumer<T, Span> consumer(problem, shared, control);
     consumer.run(units, apart);
     consumer.store(head, band + this_warpgroup(), chunk);
   }
@@ -262,9 +264,10 @@ __global__ void __launch_bounds__(threads, 1) dtable_kernel(const __grid_constan
 
 template <class T>
 void dtable(const Call& call, const Launch& launch) {
-  allow_shared(dtable_kernel<T>, shared_bytes);
+  const auto kernel = call.span != nullptr ? dtable_kernel<T, true> : dtable_kernel<T, false>;
+  allow_shared(kernel, shared_bytes);
   for (const Problem& problem : problems_of(call, DtypeOf<T>::value))
-    run("distance attention dtable", dtable_kernel<T>,
+    run("distance attention dtable", kernel,
         {dim3(
              static_cast<unsigned>(problem.heads), static_cast<unsigned>(call.chunks),
              static_cast<unsigned>((call.bands + warpgroups - 1) / warpgroups)),  // the first bands have the most tiles

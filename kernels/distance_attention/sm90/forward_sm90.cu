@@ -54,7 +54,7 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
   }
 }
 
-template <class T, bool Table>
+template <class T, bool Table, bool Span>
 class Consumer {
  public:
   __device__ Consumer(const Problem& problem, char* shared, Control& control)
@@ -187,7 +187,7 @@ class Consumer {
                                    visible_columns(group.p, pairs, lane_row() + 8)};
       cuda::sm90::Softmax::mask(s_, allowed);
     }
-    if (pairs.ramped) add_log_weights(s_, call_.scale * log2_e, group.p.head, pairs);
+    if (Span && pairs.ramped) add_log_weights(s_, call_.scale * log2_e, group.p.head, pairs);
     const bool grown = softmax.weigh(s_);
     if constexpr (!Table) {
       wgmma_wait<0>();
@@ -234,7 +234,7 @@ class Consumer {
   Accumulator o_, s_, near_, far_;  // near and far: products with the pieces of this step, or of the next
 };
 
-template <class T, bool Table>
+template <class T, bool Table, bool Span>
 __global__ void __launch_bounds__(threads, 1) forward_kernel(const __grid_constant__ Problem problem) {
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(threads, 1) forward_kernel(const __grid_consta
     if (threadIdx.x == producer) produce<Table>(problem, shared, control);
   } else {
     registers_take<consumer_registers>();
-    Consumer<T, Table>(problem, shared, control).run();
+    Consumer<T, Table, Span>(problem, shared, control).run();
   }
 }
 
@@ -260,9 +260,11 @@ __global__ void __launch_bounds__(threads, 1) forward_kernel(const __grid_consta
 
 template <class T>
 void forward(const Call& call, const Launch& launch) {
-  run_groups<T>("distance attention forward",
-                call.table != nullptr ? forward_kernel<T, true> : forward_kernel<T, false>, shared_bytes, call,
-                tiles_of_queries, launch);
+  with_form(call, [&](auto form) {
+    using F = decltype(form);
+    run_groups<T>("distance attention forward", forward_kernel<T, F::Table, F::Span>, shared_bytes, call,
+                  tiles_of_queries, launch);
+  });
 }
 template void forward<__nv_bfloat16>(const Call&, const Launch&);
 template void forward<__half>(const Call&, const Launch&);

@@ -22,6 +22,7 @@ struct Statistics {
 };
 
 // Turns scores into P, with its weight, 0 where a pair is not visible.
+template <bool Span>
 __device__ inline void to_probabilities(Accumulator& s, float rate, const Place& p, const TilePairs& pairs,
                                         const Statistics& statistics) {
   if (pairs.masked) {
@@ -36,7 +37,7 @@ __device__ inline void to_probabilities(Accumulator& s, float rate, const Place&
           if (8 * j + e < begin || 8 * j + e >= end) s[element_at(j, h, e)] = -INFINITY;
     }
   }
-  if (pairs.ramped) add_log_weights(s, rate, p.head, pairs);
+  if (Span && pairs.ramped) add_log_weights(s, rate, p.head, pairs);
 #pragma unroll
   for (int i = 0; i < 32; ++i) s[i] = exp2_approx(fmaf(s[i], rate, -statistics.lse[i / 2 % 2]));
 }

@@ -9,6 +9,18 @@
 
 namespace longstride::kernels::cuda::distance::hopper {
 
+// What a kernel is compiled for. Spans without a table have no kernels of their own, because they cost little there.
+template <bool Table_, bool Span_>
+struct Form {
+  static constexpr bool Table = Table_, Span = Span_;
+};
+// Calls f with the form that a call needs.
+template <class F>
+void with_form(const Call& call, F&& f) {
+  if (call.table == nullptr) return f(Form<false, true>());
+  call.span != nullptr ? f(Form<true, true>()) : f(Form<true, false>());
+}
+
 // For every dilation. tiles(problem) is the number of tiles of queries or keys of a class.
 template <class T, class Tiles>
 void run_groups(const char* name, void (*kernel)(Problem), std::size_t shared_bytes, const Call& call, Tiles&& tiles,
