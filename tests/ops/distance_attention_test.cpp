@@ -229,7 +229,8 @@ struct DenseResults {
 
 class DistanceAttentionOpTest : public DistanceAttentionTest {
  protected:
-  DistanceOperands operands(const DistanceCase& c) {
+  // `draw`: which of many random inputs.
+  DistanceOperands operands(const DistanceCase& c, unsigned draw = 0) {
     const Shape queries{c.batch, c.n_q, c.heads, c.size}, keys{c.batch, c.n_k, c.heads, c.size};
     const Shape values{c.batch, c.n_k, c.heads, c.value_size}, outputs{c.batch, c.n_q, c.heads, c.value_size};
     const Shape table{std::max<std::int64_t>(c.distances, 1), c.tables, c.size}, bias{c.heads, c.size};
@@ -237,13 +238,13 @@ class DistanceAttentionOpTest : public DistanceAttentionTest {
       return x.empty() ? std::vector<double>(static_cast<std::size_t>(count)) : x;
     };
     return {c,
-            normals(queries, 1),
-            normals(keys, 2),
-            normals(values, 3),
-            normals(outputs, 4),
-            normals(table, 5),
-            normals(bias, exact(), 6, 0.5),
-            normals(bias, exact(), 7, 0.5),
+            normals(queries, 1 + 100 * draw),
+            normals(keys, 2 + 100 * draw),
+            normals(values, 3 + 100 * draw),
+            normals(outputs, 4 + 100 * draw),
+            normals(table, 5 + 100 * draw),
+            normals(bias, exact(), 6 + 100 * draw, 0.5),
+            normals(bias, exact(), 7 + 100 * draw, 0.5),
             with_values({c.heads}, exact(), or_zero(c.span, c.heads)),
             with_values({c.batch}, Dtype::i32, or_zero(c.first_key, c.batch)),
             result(outputs),
@@ -265,14 +266,28 @@ class DistanceAttentionOpTest : public DistanceAttentionTest {
 
   // The gradients of parameters are added to what `found` held. dP and delta may cancel to what rounding leaves.
   template <class Member>
-  void expect_gradient_of(const char* name, const Operand& found, const DenseResults& dense, Member member) {
+  void expect_gradient_of(const char* name, const Operand& found, const DenseResults& dense, Member member,
+                          double slack = 0) {
     const auto plain = [&](auto zero) {
       using T = decltype(zero);
       std::vector<T> all = member(dense.in<T>());
       for (T& e : all) e += static_cast<T>(std::isnan(found.at(0)) ? 0 : found.at(0));
       return all;
     };
-    expect_as_exact_as_plain(name, found, plain, 32 * half_step_of(exact()));
+    expect_as_exact_as_plain(name, found, plain, 32 * half_step_of(exact()) + slack);
+  }
+
+  // Twice the largest error of a naive dspan over further draws of a case. Few rows, those whose visible keys lie on
+  // the ramp, make most of a span's rounding error, so that of one draw may be ten times that of another.
+  double span_error(const DistanceCase& c) {
+    double largest = 0;
+    if (exact() == compute()) return largest;
+    for (unsigned draw = 1; draw <= 4; ++draw) {
+      const DenseResults dense = dense_results(operands(c, draw));
+      for (std::size_t h = 0; h < dense.in_double.dspan.size(); ++h)
+        largest = std::max(largest, std::abs(dense.in_double.dspan[h] - static_cast<double>(dense.in_float.dspan[h])));
+    }
+    return 2 * largest;
   }
 
   // -infinity, of rows without a key, becomes 0.
@@ -319,7 +334,7 @@ TEST_P(DistanceAttentionOpTest, GradientsAreThoseOfTheDenseComputation) {
     expect_gradient_of("dcontent_bias", x.dcontent_bias, right, RESULT(dcontent_bias));
     if (c.distances > 0) expect_gradient_of("dtable", x.dtable, right, RESULT(dtable));
     if (c.distances > 0) expect_gradient_of("dposition_bias", x.dposition_bias, right, RESULT(dposition_bias));
-    if (!c.span.empty()) expect_gradient_of("dspan", x.dspan, right, RESULT(dspan));
+    if (!c.span.empty()) expect_gradient_of("dspan", x.dspan, right, RESULT(dspan), span_error(c));
   }
 }
 
