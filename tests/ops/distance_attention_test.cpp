@@ -6,6 +6,7 @@
 
 #include "tests/gradients/finite_differences.h"
 #include "tests/ops/dense_distance_attention.h"
+#include "tests/ops/distance_cases.h"
 #include "tests/ops/op_test.h"
 
 namespace longstride::testing {
@@ -14,147 +15,6 @@ namespace {
 using kernels::DistanceAttentionArgs;
 using kernels::DistanceAttentionBackwardArgs;
 using kernels::DistanceScores;
-
-const std::vector<DistanceCase> cases = {
-    {.name = "transformer_xl",
-     .n_q = 70,
-     .n_k = 150,
-     .size = 64,
-     .value_size = 64,
-     .distances = 150,
-     .tables = 2,
-     .biases = true},
-    {.name = "clamped, one table, empty memory",
-     .batch = 3,
-     .n_q = 67,
-     .n_k = 131,
-     .size = 32,
-     .value_size = 40,
-     .distances = 29,
-     .biases = true,
-     .first_key = {64, 0, 100}},
-    {.name = "dilated windows",
-     .n_q = 150,
-     .n_k = 203,
-     .heads = 3,
-     .size = 16,
-     .value_size = 16,
-     .distances = 80,
-     .tables = 3,
-     .window = 33,
-     .dilation = {1, 3, 7}},
-    {.name = "spans",
-     .n_q = 90,
-     .n_k = 200,
-     .heads = 4,
-     .size = 24,
-     .value_size = 24,
-     .distances = 129,
-     .span = {0.302, 0.013, 1.2, -0.297},  // no distance is at an end of a ramp, where gradients jump
-     .longest_span = 100,
-     .ramp = 32,
-     .window = 129,
-     .self = false},
-    {.name = "dropout",
-     .n_q = 66,
-     .n_k = 133,
-     .size = 32,
-     .value_size = 32,
-     .distances = 133,
-     .biases = true,
-     .dilation = {1, 2},
-     .p = 0.3f},
-    {.name = "no table", .n_q = 65, .n_k = 129, .size = 24, .value_size = 56, .biases = true},
-    {.name = "odd sizes", .n_q = 65, .n_k = 129, .size = 19, .value_size = 52, .distances = 129},
-    {.name = "large heads",
-     .batch = 1,
-     .n_q = 130,
-     .n_k = 194,
-     .size = 128,
-     .value_size = 128,
-     .distances = 194,
-     .tables = 2,
-     .biases = true},
-    {.name = "heads of 64, window, hidden keys, one table",
-     .batch = 3,
-     .n_q = 200,
-     .n_k = 333,
-     .heads = 3,
-     .size = 64,
-     .value_size = 64,
-     .distances = 333,
-     .biases = true,
-     .first_key = {0, 70, 333},
-     .window = 90},
-    {.name = "heads of 40 and 56, narrow window, not self",
-     .n_q = 300,
-     .n_k = 300,
-     .size = 40,
-     .value_size = 56,
-     .distances = 33,
-     .tables = 2,
-     .window = 33,
-     .self = false},
-    {.name = "memories of several lengths",
-     .batch = 3,
-     .n_q = 200,
-     .n_k = 520,
-     .size = 64,
-     .value_size = 64,
-     .distances = 520,
-     .tables = 2,
-     .biases = true,
-     .first_key = {0, 320, 131}},
-    {.name = "spans of heads of 64",
-     .n_q = 90,
-     .n_k = 300,
-     .heads = 3,
-     .size = 64,
-     .value_size = 64,
-     .distances = 201,
-     .span = {0.302, 0.013, 0.703},
-     .longest_span = 200,
-     .ramp = 32,
-     .first_key = {0, 163},
-     .window = 201,
-     .self = false},
-    {.name = "spans without a table",
-     .batch = 1,
-     .n_q = 80,
-     .n_k = 260,
-     .heads = 6,
-     .size = 64,
-     .value_size = 48,
-     .span = {0.302, 1.21, 0.52, 0.01, 0.77, 0.15},
-     .longest_span = 160,
-     .ramp = 32},
-    {.name = "dilated heads of 64",
-     .n_q = 132,
-     .n_k = 264,
-     .heads = 3,
-     .size = 64,
-     .value_size = 64,
-     .distances = 148,
-     .biases = true,
-     .first_key = {0, 75},
-     .window = 50,
-     .dilation = {1, 3, 2}},
-    {.name = "dilated heads of 64 without a table",
-     .batch = 1,
-     .n_q = 264,
-     .n_k = 264,
-     .size = 64,
-     .value_size = 64,
-     .biases = true,
-     .dilation = {2, 1}},
-    {.name = "no table, memories of several lengths",
-     .n_q = 130,
-     .n_k = 330,
-     .size = 64,
-     .value_size = 64,
-     .first_key = {0, 131}},
-    {.name = "one position", .distances = 3},
-    {.name = "no key", .batch = 1, .n_q = 3, .n_k = 3, .distances = 3, .window = 1, .self = false}};
 
 class DistanceAttentionTest : public OpTest {
  protected:
@@ -302,7 +162,7 @@ LONGSTRIDE_OP_TESTS(DistanceAttentionOpTest);
 #define RESULT(member) [](const auto& r) { return r.member; }
 
 TEST_P(DistanceAttentionOpTest, IsTheDenseComputation) {
-  for (const DistanceCase& c : cases) {
+  for (const DistanceCase& c : distance_cases) {
     SCOPED_TRACE(c.name);
     DistanceOperands x = operands(c);
     run(x.forward(step()), {&x.o, &x.lse});
@@ -322,7 +182,7 @@ TEST_P(DistanceAttentionOpTest, IsTheDenseComputation) {
 }
 
 TEST_P(DistanceAttentionOpTest, GradientsAreThoseOfTheDenseComputation) {
-  for (const DistanceCase& c : cases) {
+  for (const DistanceCase& c : distance_cases) {
     SCOPED_TRACE(c.name);
     DistanceOperands x = operands(c);
     ops::run(ctx, x.forward(step()));
@@ -385,7 +245,7 @@ TEST_P(DistanceAttentionOpTest, AKeyAtTheVeryEndOfARampIsHidden) {
 // With the dense computation as the judge: rows are unread exactly if no pair of theirs has a weight.
 TEST_P(DistanceAttentionOpTest, CountsTheKeysThatNoQueryReads) {
   if (device() == Device::cuda) return;  // spans are in device memory
-  std::vector<DistanceCase> some = cases;
+  std::vector<DistanceCase> some = distance_cases;
   some.push_back({.name = "short spans", .n_q = 20, .n_k = 100, .span = {0.3, 0.102}, .longest_span = 100, .ramp = 8});
   some.push_back({.name = "spans that dilate",
                   .n_q = 20,
@@ -521,7 +381,7 @@ TEST_P(DistanceAttentionGradient, DoesNotDependOnTheNumberOfThreads) {
   std::vector<std::vector<std::byte>> bits;
   for (const int n : {1, 3}) {
     omp_set_num_threads(n);
-    DistanceOperands x = operands(cases[0]);
+    DistanceOperands x = operands(distance_cases[0]);
     ops::run(ctx, x.forward(step()));
     ops::run(ctx, x.backward(step()));
     for (const Operand* o : {&x.o, &x.dq, &x.dk, &x.dv, &x.dtable, &x.dcontent_bias}) bits.push_back(o->raw());
