@@ -67,6 +67,7 @@ struct Context {
   int sequence_ranks() const { return group == nullptr ? 1 : group->size(); }
   int sequence_rank() const { return group == nullptr ? 0 : group->index(); }
 
+  StateTypes state_types() const { return {compute, exact}; }
   Dtype residual_dtype() const { return low_precision_residual ? compute : exact; }
   Queue queue() const { return Queue(device, launch.stream); }
   bool planning() const { return arena->planning(); }

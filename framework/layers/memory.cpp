@@ -15,7 +15,8 @@ bool ends_stream(const MemoryConfig& config, std::int64_t positions) {
 }  // namespace
 
 RememberedPositions::RememberedPositions(StateSet& states, const MemoryConfig& config) : config_(config) {
-  if (config.length > 0 && config.start == MemoryStart::empty) remembered_ = &states.add("remembered_positions", {1});
+  if (config.length > 0 && config.start == MemoryStart::empty)
+    remembered_ = &states.add("remembered_positions", {1}, StateType::exact);
 }
 
 void RememberedPositions::add(Context& ctx, std::int64_t positions) const {
@@ -42,8 +43,9 @@ Tensor RememberedPositions::first_key(Context& ctx, Scratch& scratch) const {
 
 Memory::Memory(StateSet& states, const std::string& name, std::int64_t width, const MemoryConfig& config)
     : config_(config) {
-  if (config.length > 0) rows_ = &states.add(name + ".memory", {config.length, width});
-  if (config.compressed > 0) compressed_ = &states.add(name + ".compressed_memory", {config.compressed, width});
+  if (config.length > 0) rows_ = &states.add(name + ".memory", {config.length, width}, StateType::compute);
+  if (config.compressed > 0)
+    compressed_ = &states.add(name + ".compressed_memory", {config.compressed, width}, StateType::compute);
 }
 
 Tensor Memory::join(Context& ctx, const Tensor& segment, Scratch& scratch, Tape* tape) const {

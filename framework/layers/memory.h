@@ -1,7 +1,7 @@
 // What a layer remembers: the inputs of its attention at the last positions before the segment (Dai et al. 2019,
 // section 3.2; Sukhbaatar et al. 2019, section 3), and before them what earlier ones were compressed to (Rae et al.
 // 2020). They are states of the row (framework/core/state.h), no gradient passes through them, and they are projected
-// anew in every step.
+// anew in every step. Inputs and what they are compressed to are of the compute type, and so are these states.
 //
 // A segment that cannot be compressed, because `rate` does not divide it, is the last of its stream: nothing is
 // remembered after it.
@@ -14,7 +14,7 @@
 namespace longstride {
 
 // How many of these rows a row of the batch sees; equal in all layers. Null with `start: zeros`, whose rows always
-// count.
+// count. The count is of the exact type, because bf16 would round it.
 class RememberedPositions {
  public:
   RememberedPositions(StateSet& states, const MemoryConfig& config);

@@ -21,11 +21,7 @@ class Reader {
   void read(Context& ctx, const std::vector<std::int64_t>& queries, const ShowsAttention::AttentionVisitor& visit,
             const std::function<void(std::int64_t)>& done) {
     Scratch scratch(ctx);
-    if (!model_.states().empty()) {
-      const Shape flat = {model_.states().row_size()};
-      const Tensor now = scratch.tensor(flat, ctx.exact), next = scratch.tensor(flat, ctx.exact);
-      ctx.state = {1, now, next};
-    }
+    ctx.state = ops::take_states(ctx, model_.states(), 1, scratch);
     const std::int64_t last = ctx.planning() ? std::min<std::int64_t>(1, count() - 1) : count() - 1;
     for (std::int64_t window = 0; window <= last; ++window) {
       fill(window);

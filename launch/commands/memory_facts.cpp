@@ -20,7 +20,7 @@ std::string reach_text(const LookBack& reach, const KeyRows& rows) {
 
 }  // namespace
 
-std::optional<MemoryFacts> memory_facts(const Model& model) {
+std::optional<MemoryFacts> memory_facts(const Model& model, const StateTypes& types) {
   const auto* looks = capability<LooksBack>(model);
   const auto* shows = capability<ShowsAttention>(model);
   if (looks == nullptr || shows == nullptr) return std::nullopt;
@@ -33,7 +33,7 @@ std::optional<MemoryFacts> memory_facts(const Model& model) {
   out.causal_keys = static_cast<double>(out.rows.before()) + static_cast<double>(out.rows.segment + 1) / 2;
   if (!spans.layers.empty()) out.initial_keys = looks->mean_keys(spans.initial);
   constexpr std::int64_t buffers = 2;  // framework/core/state.h
-  out.bytes_per_sequence = buffers * model.states().row_size() * static_cast<std::int64_t>(sizeof(float));
+  out.bytes_per_sequence = buffers * model.states().row_bytes(types);
   out.layers = shape.layers;
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
     const LookBack reach = looks->look_back_of_layer(layer);

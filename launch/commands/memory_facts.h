@@ -23,7 +23,7 @@ struct MemoryFacts {
 };
 
 // Absent: the model's attention is a pattern, or it has none.
-std::optional<MemoryFacts> memory_facts(const Model& model);
+std::optional<MemoryFacts> memory_facts(const Model& model, const StateTypes& types);
 nlohmann::ordered_json as_json(const MemoryFacts& facts);
 // Names and values of lines.
 std::vector<std::pair<const char*, std::string>> as_lines(const MemoryFacts& facts);

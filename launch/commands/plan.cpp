@@ -12,6 +12,7 @@
 #include "framework/train/metrics/progress.h"
 #include "framework/train/stages.h"
 #include "framework/train/step/memory_plan.h"
+#include "framework/train/step/precision.h"
 #include "framework/train/step/step_work.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/cpu_rate.h"
@@ -116,7 +117,7 @@ Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) 
   const SequenceCost cost = model.cost(model.context());
   c.flops_per_step = cost.training_flops * static_cast<double>(recipe.train.global_batch);
   c.attention_density = cost.dense_pairs > 0 ? cost.allowed_pairs / cost.dense_pairs : 0;
-  c.looks_back = memory_facts(model);
+  c.looks_back = memory_facts(model, {compute_type(recipe.train.precision, device), Dtype::f32});
   c.tokens = positions_before(recipe.train, recipe.train.steps, model.context());
   c.stages = stage_costs(recipe, model);
   double flops = 0;

@@ -52,24 +52,15 @@ std::string EchoConfig::summary() const { return fmt::format("{} layers, width {
 EchoBranch::EchoBranch(ParameterSet& parameters, StateSet& states, const std::string& name, const EchoConfig& config)
     : delay_(config.delay),
       linear_(parameters, name, config.width, config.width, 1 / std::sqrt(static_cast<double>(config.width))),
-      memory_(states.add(name + ".memory", {config.delay, config.width})) {}
+      memory_(states.add(name + ".memory", {config.delay, config.width}, StateType::compute)) {}
 
-// The memory is of the exact type.
 void EchoBranch::join(Context& ctx, const Tensor& normed, const Tensor& joined) const {
-  const Tensor now = ctx.state.now(memory_);
-  Scratch scratch(ctx);
-  const Tensor before = scratch.tensor(now.shape(), normed.dtype());
-  ops::copy(ctx, now, before);
-  copy_positions(ctx, before, joined.slice(1, 0, delay_));
+  copy_positions(ctx, ctx.state.now(memory_), joined.slice(1, 0, delay_));
   copy_positions(ctx, normed, joined.slice(1, delay_, joined.size(1)));
 }
 
 void EchoBranch::remember(Context& ctx, const Tensor& joined) const {
-  const Tensor next = ctx.state.next(memory_);
-  Scratch scratch(ctx);
-  const Tensor last = scratch.tensor(next.shape(), joined.dtype());
-  copy_positions(ctx, joined.slice(1, joined.size(1) - delay_, joined.size(1)), last);
-  ops::copy(ctx, last, next);
+  copy_positions(ctx, joined.slice(1, joined.size(1) - delay_, joined.size(1)), ctx.state.next(memory_));
 }
 
 void EchoBranch::forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const {

@@ -1,6 +1,7 @@
 // A layer's compressed memory against plain loops, while the memories fill and after.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 
 #include "framework/layers/distance_branch.h"
@@ -21,7 +22,8 @@ constexpr std::int64_t batch = 2, segment = 6, width = 8, heads = 2, key_size = 
 // A layer in double with its parameters and what its rows remember.
 class Layer {
  public:
-  explicit Layer(const MemoryConfig& memory, Dtype dtype = Dtype::f64) : memory_(memory) {
+  explicit Layer(const MemoryConfig& memory, Dtype dtype = Dtype::f64) : Layer(memory, dtype, dtype) {}
+  Layer(const MemoryConfig& memory, Dtype dtype, Dtype counts) : memory_(memory) {
     DistanceBranchConfig config;
     config.shape = {width, heads, key_size, 0.5};
     config.value_size = value_size;
@@ -39,8 +41,12 @@ class Layer {
     gradients = std::make_unique<OwnedTensor>(Shape{parameters.flat_size()}, dtype);
     parameters.bind(*values, *gradients);
     ctx.compute = ctx.exact = dtype;
-    for (auto& buffer : buffers_) buffer = std::make_unique<OwnedTensor>(Shape{batch * states_.row_size()}, dtype);
-    ctx.state = RowStates(batch, *buffers_[0], *buffers_[1]);
+    const StateTypes types{dtype, counts};
+    const std::int64_t bytes = batch * states_.row_bytes(types),
+                       count = bytes / static_cast<std::int64_t>(kernels::bytes_of(dtype));
+    for (auto& buffer : buffers_) buffer = std::make_unique<OwnedTensor>(Shape{count}, dtype);
+    const auto flat = [&](const OwnedTensor& buffer) { return Tensor(buffer->data(), Dtype::u8, {bytes}); };
+    ctx.state = RowStates(batch, types, flat(*buffers_[0]), flat(*buffers_[1]));
     for (std::int64_t i = 0; i < (*buffers_[1])->count(); ++i) buffers_[1]->set(i, 1e3);  // must be written
   }
 
@@ -53,9 +59,7 @@ class Layer {
     return out;
   }
   // What was written for the next step is what the next step reads.
-  void keep() {
-    for (std::int64_t i = 0; i < (*buffers_[0])->count(); ++i) buffers_[0]->set(i, buffers_[1]->at(i));
-  }
+  void keep() { std::memcpy((*buffers_[0])->data(), (*buffers_[1])->data(), (*buffers_[0])->bytes()); }
   // Row `row` starts a stream.
   void forget(std::int64_t row) {
     for (const State& state : states_.all()) {
@@ -186,6 +190,25 @@ TEST(CompressedMemory, EveryCompressionIsThatOfPlainLoopsWhileTheMemoriesFillAnd
       }
       EXPECT_EQ(std::ssize(naive[0].compressed), memory.compressed);
     }
+}
+
+// As in 16-bit training, where the count is wider than the memories.
+TEST(CompressedMemory, ACountOfAnotherTypeChangesNoBit) {
+  for (const Compression compress : all_compressions) {
+    Layer same(memory_of(compress, 2), Dtype::f32), mixed(memory_of(compress, 2), Dtype::f32, Dtype::f64);
+    for (std::uint32_t s = 0; s < 7; ++s) {
+      EXPECT_TRUE(mixed.forward(s) == same.forward(s)) << s;
+      for (Layer* layer : {&same, &mixed}) layer->keep();
+      for (const char* name : {"a.memory", "a.compressed_memory"}) {
+        const Tensor a = same.ctx.state.now(*same.state(name)), b = mixed.ctx.state.now(*mixed.state(name));
+        EXPECT_EQ(std::memcmp(a.data(), b.data(), a.bytes()), 0) << name << " " << s;
+      }
+      const Tensor a = same.ctx.state.now(*same.state("remembered_positions")),
+                   b = mixed.ctx.state.now(*mixed.state("remembered_positions"));
+      for (std::int64_t row = 0; row < batch; ++row)
+        EXPECT_EQ(b.as<const double>()[row], static_cast<double>(a.as<const float>()[row])) << s;
+    }
+  }
 }
 
 // The mean over rows of the batch, of which one has no rows to compress yet.

@@ -31,23 +31,24 @@ using Maps = std::map<std::int64_t, ShowsAttention::Probabilities>;  // of every
 // Of the last segment of a text whose first one starts a stream.
 Maps maps_of(ToyModel<double>& toy, const std::vector<std::uint8_t>& text) {
   const std::int64_t context = toy.model().context(), segments = std::ssize(text) / context,
-                     half = toy.model().states().row_size();
+                     half = toy.model().states().row_bytes(toy.context().state_types());
   toy.forget();
   const auto segment = [&](std::int64_t s) {
     return std::vector(text.begin() + s * context, text.begin() + (s + 1) * context);
   };
   for (std::int64_t s = 0; s + 1 < segments; ++s) toy.remember(segment(s), 1);
   const bool starts = segments == 1;
-  std::vector<double> states(static_cast<std::size_t>(2 * half), 0.0);
+  std::vector<double> states(static_cast<std::size_t>(2 * half) / sizeof(double), 0.0);
   if (!starts) std::copy(toy.kept().begin(), toy.kept().end(), states.begin());
-  const Tensor both(states.data(), Dtype::f64, {2, half});
+  const Tensor both(states.data(), Dtype::u8, {2, half});
   const BatchLayout layout(toy.model().fields(), 1, context);
   std::vector<std::byte> block(layout.bytes());
   const Batch rows = layout.at(block.data());
   const std::vector<std::uint8_t> last = segment(segments - 1);
   write_row(rows, 0, last.data(), starts ? 0 : text[text.size() - last.size() - 1], starts);
   if (half > 0)
-    toy.context().state = RowStates(1, both.slice(0, 0, 1).reshape({half}), both.slice(0, 1, 2).reshape({half}));
+    toy.context().state = RowStates(1, toy.context().state_types(), both.slice(0, 0, 1).reshape({half}),
+                                    both.slice(0, 1, 2).reshape({half}));
   Maps out;
   std::vector<std::int64_t> queries;
   for (std::int64_t i = 0; i < context; ++i) queries.push_back(i);

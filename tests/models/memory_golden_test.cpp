@@ -19,7 +19,8 @@ template <class T>
 class Streams {
  public:
   Streams(const GoldenStreams& golden, GoldenModel<T>& model) : golden_(golden), model_(model) {
-    now_.resize(static_cast<std::size_t>(model.model().states().row_size() * golden.start.batch), T(7));
+    now_.resize(static_cast<std::size_t>(model.model().states().row_bytes(types) * golden.start.batch) / sizeof(T),
+                T(7));
     next_ = now_;  // nothing may be read that no stream has written
   }
 
@@ -58,7 +59,11 @@ class Streams {
 
  private:
   RowStates states() {
-    return now_.empty() ? RowStates{} : RowStates(golden_.start.batch, model_.flat(now_), model_.flat(next_));
+    if (now_.empty()) return {};
+    const auto flat = [](std::vector<T>& values) {
+      return Tensor(values.data(), Dtype::u8, {std::ssize(values) * static_cast<std::int64_t>(sizeof(T))});
+    };
+    return {golden_.start.batch, types, flat(now_), flat(next_)};
   }
 
   template <class F>
@@ -85,6 +90,8 @@ class Streams {
     });
     return out;
   }
+
+  static constexpr StateTypes types{GoldenModel<T>::dtype, GoldenModel<T>::dtype};
 
   const GoldenStreams& golden_;
   GoldenModel<T>& model_;

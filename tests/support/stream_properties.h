@@ -54,11 +54,11 @@ TYPED_TEST_SUITE_P(StreamProperties);
 // Products of other numbers of rows may be rounded differently; the masks are the same.
 TYPED_TEST_P(StreamProperties, MicroBatchesChangeWhatRowsRememberByRoundingAlone) {
   for (const auto& [name, config] : this->toys_) {
-    const std::vector<float> whole = this->run_of(stream_training(4, still), config, 3)->values();
-    EXPECT_TRUE(std::any_of(whole.begin(), whole.end(), [](float x) { return x != 0; }));
+    const std::vector<double> whole = this->run_of(stream_training(4, still), config, 3)->values();
+    EXPECT_TRUE(std::any_of(whole.begin(), whole.end(), [](double x) { return x != 0; }));
     const double rounding = TypeParam::device == Device::cpu ? 1e-5 : 0x1p-5;
     for (const std::int64_t micro : {2, 1}) {
-      const std::vector<float> parts = this->run_of(stream_training(micro, still), config, 3)->values();
+      const std::vector<double> parts = this->run_of(stream_training(micro, still), config, 3)->values();
       for (std::size_t i = 0; i < whole.size(); ++i)
         ASSERT_NEAR(parts[i], whole[i], rounding * (1 + std::abs(whole[i]))) << name << " " << micro << " " << i;
     }
@@ -107,11 +107,11 @@ TYPED_TEST_P(StreamProperties, AGraphChangesNoBit) {
 TYPED_TEST_P(StreamProperties, RowsRememberWhatTheyDoOnTheCpu) {
   if (TypeParam::device == Device::cpu) GTEST_SKIP() << "this is the CPU";
   for (const auto& [name, config] : this->toys_) {
-    const std::vector<float> found = this->run_of(stream_training(2, still), config, 3)->values();
+    const std::vector<double> found = this->run_of(stream_training(2, still), config, 3)->values();
     StreamRun on_cpu(stream_training(2, still), config);
     on_cpu.step.start();
     on_cpu.go(3);
-    const std::vector<float> expected = on_cpu.values();
+    const std::vector<double> expected = on_cpu.values();
     for (std::size_t i = 0; i < found.size(); ++i)
       ASSERT_NEAR(found[i], expected[i], 0.05 * (1 + std::abs(expected[i]))) << name << " " << i;
   }
@@ -135,8 +135,8 @@ TYPED_TEST_P(StreamProperties, StepsAndEvaluationsTakeThePlannedMemory) {
       const EvaluationConfig validation = validation_config(run->train, run->step.batching(), config.context);
       evaluate(*run->model, run->step.context(), Text(300), validation, run->comm);
       const MemoryPlan& plan = run->step.plan();
-      const std::int64_t remembered = run->train.global_batch * run->model->states().row_size();
-      EXPECT_EQ(plan.states, 2 * remembered * static_cast<std::int64_t>(sizeof(float))) << name;
+      EXPECT_EQ(plan.states, 2 * run->train.global_batch * run->model->states().row_bytes({plan.compute, Dtype::f32}))
+          << name;
       EXPECT_EQ(static_cast<std::int64_t>(run->step.state().bytes()), plan.block()) << name;
       EXPECT_EQ(static_cast<std::int64_t>(run->step.state().used_bytes()), plan.block()) << name;
     }

@@ -1,6 +1,7 @@
 // Training of a model that remembers, on rows that are read in order.
 #pragma once
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "datasets/dataset.h"
 #include "framework/models/model_config.h"
 #include "framework/train/step/training_step.h"
+#include "tests/ops/rounding.h"
 #include "tests/support/save_checkpoint.h"
 #include "tests/support/toy_model.h"
 
@@ -66,25 +68,35 @@ class StreamRun {
   // What this rank's rows remember, in host memory.
   class States {
    public:
-    States(std::int64_t rows, std::vector<float> values) : rows_(rows), values_(std::move(values)) {}
+    States(const RowStates& states, std::string bytes) : states_(states), bytes_(std::move(bytes)) {}
     RowStates rows() {
-      const Tensor host(values_.data(), Dtype::f32, {static_cast<std::int64_t>(values_.size())});
-      return {rows_, host, host};
+      const Tensor host(bytes_.data(), Dtype::u8, {std::ssize(bytes_)});
+      return states_.at(host, host);
     }
-    const std::vector<float>& values() const { return values_; }
     std::string bytes_of(const State& state) {
       const Tensor now = rows().now(state);
       return {now.as<const char>(), now.bytes()};
     }
 
    private:
-    std::int64_t rows_;
-    std::vector<float> values_;
+    RowStates states_;
+    std::string bytes_;
   };
-  States states() { return {step.state().states.count(), to_host(step.state().states.all_now())}; }
-  std::vector<float> values() { return states().values(); }
-  std::string remembered() { return bytes_of(values()); }
-  // That of rows [begin, end) of this rank's, state by state.
+  States states() { return {step.state().states, remembered()}; }
+  std::string remembered() { return to_host(step.state().states.all_now()); }
+  // State by state.
+  std::vector<double> values() {
+    States all = states();
+    std::vector<double> out;
+    for (const State& state : model->states().all()) {
+      const std::string bytes = all.bytes_of(state);
+      const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+      for (const double x : testing::decoded({begin, begin + bytes.size()}, all.rows().now(state).dtype()))
+        out.push_back(x);
+    }
+    return out;
+  }
+  // What rows [begin, end) of this rank's remember, state by state.
   std::string remembered(std::int64_t begin, std::int64_t end) {
     States all = states();
     std::string out;
@@ -102,7 +114,12 @@ class StreamRun {
     });
     return all;
   }
-  std::vector<float> gradients() { return to_host(step.state().gradients); }
+  std::vector<float> gradients() {
+    const std::string bytes = to_host(step.state().gradients);
+    std::vector<float> out(bytes.size() / sizeof(float));
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return out;
+  }
   void save(const std::string& run) {
     CheckpointState state;
     step.describe(step.report(), state);
@@ -114,11 +131,8 @@ class StreamRun {
   std::unique_ptr<Model> model;
 
  private:
-  static std::string bytes_of(const std::vector<float>& x) {
-    return {reinterpret_cast<const char*>(x.data()), x.size() * sizeof(float)};
-  }
-  std::vector<float> to_host(const Tensor& flat) {
-    std::vector<float> host(static_cast<std::size_t>(flat.count()));
+  std::string to_host(const Tensor& flat) {
+    std::string host(flat.bytes(), '\0');
     step.report();
     step.queue().copy_to_host(host.data(), flat.data(), flat.bytes());
     step.queue().synchronize();

@@ -215,15 +215,16 @@ class ToyModel {
     const bool starts = std::ssize(before_) != count;
     for (std::int64_t r = 0; r < count; ++r)
       write_row(rows, r, tokens.data() + r * shape[1], starts ? 0 : before_[static_cast<std::size_t>(r)], starts);
-    const std::int64_t half = count * model_->states().row_size();
-    std::vector<T> states(static_cast<std::size_t>(2 * half), T{});
+    const std::int64_t half = count * model_->states().row_bytes(ctx_.state_types());
+    std::vector<T> states(static_cast<std::size_t>(2 * half) / sizeof(T), T{});
     if (!starts) std::copy(remembered_.begin(), remembered_.end(), states.begin());
-    const Tensor both(states.data(), kernels::DtypeOf<T>::value, {2, half});
+    const Tensor both(states.data(), Dtype::u8, {2, half});
     if (half > 0)
-      ctx_.state = RowStates(count, both.slice(0, 0, 1).reshape({half}), both.slice(0, 1, 2).reshape({half}));
+      ctx_.state = RowStates(count, ctx_.state_types(), both.slice(0, 0, 1).reshape({half}),
+                             both.slice(0, 1, 2).reshape({half}));
     f(rows, shape);
     ctx_.state = {};
-    kept_.assign(states.begin() + half, states.end());
+    kept_.assign(states.begin() + std::ssize(states) / 2, states.end());
   }
 
   std::unique_ptr<Model> model_;

@@ -8,12 +8,12 @@
 //                                         "m.<name>[begin:end]", in one dimension. Adagrad has only "v."
 //   optimizer-factors.safetensors         Adafactor's moments, "r.<name>" and "c.<name>" (optim/adafactor.h); rank 0's
 //   states-00000-of-00001.safetensors     what rows remember of their streams (framework/core/state.h), by state name
-//                                         and rows of the global batch, "<name>[begin:end]"; only when the model has
-//                                         states. Every rank writes its own rows; another number of ranks reads them
-//                                         all
+//                                         and rows of the global batch, "<name>[begin:end]", in the type in which
+//                                         training has them; only when the model has states. Every rank writes its own
+//                                         rows; another number of ranks reads them all
 //   state.json                            step, seed, recipe ..., size and SHA-256 of every other file and of itself
-// A checkpoint is whole when every byte matches state.json. All tensors are in host memory; the files have the type of
-// the flat buffers (F32; F64 in tests).
+// A checkpoint is whole when every byte matches state.json. All tensors are in host memory; the other files have the
+// type of the flat buffers (F32; F64 in tests).
 #pragma once
 #include <cstdint>
 #include <map>

@@ -275,12 +275,22 @@ std::map<std::string, FileDigest> write_share(const std::string& directory, std:
   return written;
 }
 
+namespace {
+
+// All shards have the same types.
+std::int64_t version_of(const std::string& directory, const std::map<std::string, FileDigest>& files) {
+  for (const auto& [name, digest] : files)
+    if (name.starts_with(checkpoint_names::streams))
+      return holds_16_bits(directory + "/" + name) ? checkpoint_version : version_of_f32_states;
+  return version_without_states;
+}
+
+}  // namespace
+
 void commit_checkpoint(const std::string& run, const CheckpointState& state,
                        const std::map<std::string, FileDigest>& files, AtomicDirectory& directory, std::int64_t keep,
                        bool keep_best) {
-  const bool streams = std::any_of(files.begin(), files.end(),
-                                   [](const auto& file) { return file.first.starts_with(checkpoint_names::streams); });
-  const CheckpointManifest manifest{streams ? checkpoint_version : version_without_states, state, files};
+  const CheckpointManifest manifest{version_of(directory.path(), files), state, files};
   write_file_atomically(directory.path() + "/" + checkpoint_names::state, manifest_text(manifest));
   directory.commit();
   remove_oldest_checkpoints(run, state.step, keep, keep_best);

@@ -14,9 +14,9 @@ struct CheckpointManifest {
   std::map<std::string, FileDigest> files;  // by name within the directory
 };
 
-// The newest version that this program reads: 1: the moments in one file; 2: in shards; 3: with states of streams. It
-// writes the lowest version that has what the checkpoint holds.
-constexpr std::int64_t checkpoint_version = 3, version_without_states = 2;
+// The newest version that this program reads: 1: the moments in one file; 2: in shards; 3: with states of streams; 4:
+// states in 16 bits. It writes the lowest version that has what the checkpoint holds.
+constexpr std::int64_t checkpoint_version = 4, version_of_f32_states = 3, version_without_states = 2;
 
 // The text holds a checksum of itself: the SHA-256 of the same JSON without its key "checksum", keys sorted, no spaces.
 // That rule holds for every version, so a newer version can be told from damage.

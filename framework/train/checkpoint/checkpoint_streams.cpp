@@ -1,9 +1,12 @@
 #include "framework/train/checkpoint/checkpoint_streams.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
+#include "framework/core/device/memory.h"
 #include "framework/core/errors.h"
+#include "framework/core/exact_conversion.h"
 
 namespace longstride {
 namespace {
@@ -24,7 +27,32 @@ std::optional<RowRange> rows_of(const std::string& entry, const std::string& nam
   return rows;
 }
 
+bool floating(Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16; }
+
+// As train.precision has it.
+const char* precision_of(Dtype dtype) { return dtype == Dtype::bf16 ? "bf16" : dtype == Dtype::f16 ? "fp16" : "fp32"; }
+
+// Versions up to 3 have every state in F32.
+void read_rows(const SafetensorsReader& reader, const TensorEntry& entry, const Tensor& rows) {
+  if (entry.dtype == rows.dtype() || !floating(entry.dtype) || !floating(rows.dtype()))
+    return reader.read(entry.name, rows);
+  const Block memory(Device::cpu, Tensor(nullptr, entry.dtype, entry.shape).bytes());
+  const Tensor stored(memory.data(), entry.dtype, entry.shape);
+  reader.read(entry.name, stored);
+  if (!convert_exactly(stored, rows))
+    throw user_error(
+        "{}: tensor '{}' has values of {} that {} would round; continue the run with train.precision: {}, or begin "
+        "another one with its weights (--from)",
+        reader.path(), entry.name, precision_of(entry.dtype), precision_of(rows.dtype()), precision_of(entry.dtype));
+}
+
 }  // namespace
+
+bool holds_16_bits(const std::string& path) {
+  const SafetensorsReader reader(path);
+  return std::any_of(reader.entries().begin(), reader.entries().end(),
+                     [](const TensorEntry& e) { return kernels::bytes_of(e.dtype) == 2; });
+}
 
 FileDigest write_streams(const std::string& path, std::int64_t step, const StreamTensors& streams) {
   const std::int64_t end = streams.first + streams.rows.count();
@@ -52,7 +80,7 @@ void read_stream(const std::string& directory, const std::vector<std::string>& s
             "{}: tensor '{}' is {}, but the model remembers {} of {} rows; use the recipe that the run was started "
             "with",
             reader.path(), entry.name, entry.shape.text(), state.shape.text(), rows.size(0));
-      reader.read(entry.name, rows.slice(0, range->begin, range->end));
+      read_rows(reader, entry, rows.slice(0, range->begin, range->end));
       read += range->end - range->begin;
     }
   }

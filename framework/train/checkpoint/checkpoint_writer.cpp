@@ -81,9 +81,9 @@ CheckpointWriter::CheckpointWriter(Communicator& comm, CheckpointPaths paths, co
   copy_.factors = take(share_.model ? tensors_.factors.count() : 0);
   copy_.factor_layout = tensors_.factor_layout;
   if (!share_.streams) return;
-  const Tensor copy = take(remembered.count());
+  const Tensor copy(next, remembered.dtype(), remembered.shape());
   copy_.streams = tensors_.streams;
-  copy_.streams.rows = RowStates(tensors_.streams.rows.count(), copy, copy);
+  copy_.streams.rows = tensors_.streams.rows.at(copy, copy);
 }
 
 void CheckpointWriter::choose_share() {

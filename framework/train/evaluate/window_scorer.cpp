@@ -11,14 +11,6 @@ BatchLayout layout_of(const Model& model, std::int64_t rows, std::int64_t length
   return {model.fields(), rows, length};
 }
 
-// An evaluation's own states; none if the model has none.
-RowStates take_states(const Model& model, const Context& ctx, Scratch& scratch, std::int64_t rows) {
-  if (model.states().empty()) return {};
-  const Shape flat = {rows * model.states().row_size()};
-  const Tensor now = scratch.tensor(flat, ctx.exact), next = scratch.tensor(flat, ctx.exact);
-  return {rows, now, next};
-}
-
 Tensor take_block(Scratch& scratch, const BatchLayout& layout) {
   return scratch.tensor({static_cast<std::int64_t>(layout.bytes())}, Dtype::u8);
 }
@@ -42,7 +34,7 @@ WindowScorer::WindowScorer(const Model& model, Context& ctx, const SequenceSet& 
       host_rows_(ctx.device, layout_of(model, config.batch, config.context).bytes()),
       host_losses_(ctx.device, static_cast<std::size_t>(config.batch * config.context) * sizeof(float)),
       nats_(windows.size(), 0.0) {
-  ctx_.state = take_states(model, ctx, scratch_, config.batch);
+  ctx_.state = ops::take_states(ctx, model.states(), config.batch, scratch_);
 }
 
 std::size_t WindowScorer::bytes(const Model& model, const Context& ctx, const EvaluationConfig& config) {
@@ -50,7 +42,7 @@ std::size_t WindowScorer::bytes(const Model& model, const Context& ctx, const Ev
   Context planned = ctx;
   planned.arena = &counting;
   Scratch scratch(planned);
-  planned.state = take_states(model, planned, scratch, config.batch);
+  planned.state = ops::take_states(planned, model.states(), config.batch, scratch);
   const BatchLayout layout = layout_of(model, config.batch, config.context);
   const Tensor block = take_block(scratch, layout);
   const Tensor losses = scratch.tensor({config.batch, config.context / ctx.sequence_ranks()}, ctx.exact);

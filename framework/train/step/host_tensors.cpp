@@ -32,7 +32,7 @@ HostTensors::HostTensors(const ParameterSet& parameters, const TrainingState& st
   next += factors;
   if (!remembered.given()) return;
   const Tensor copy(next, remembered.dtype(), remembered.shape());
-  tensors_.streams.rows = RowStates(streams.rows.count(), copy, copy);
+  tensors_.streams.rows = streams.rows.at(copy, copy);
 }
 
 // Calls f(a tensor of the state, the same elements here), one range at a time.

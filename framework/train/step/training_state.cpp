@@ -36,9 +36,10 @@ TrainingState::TrainingState(Model& model, const TrainConfig& config, int ranks,
   for (const FlatRange& range : updated_ranges(parameters, config.parallel, 0, ranks)) updated.size[0] += range.count;
   take_moments(parameters, optimizer_config(config, device), updated);
   if (!model.states().empty()) {
-    const Shape remembered = {batching.per_rank * model.states().row_size()};
-    const Tensor now = take(&MemoryPlan::states, remembered, Dtype::f32);
-    states = RowStates(batching.per_rank, now, take(&MemoryPlan::states, remembered, Dtype::f32));
+    const StateTypes types{sizes_.compute, Dtype::f32};
+    const Shape remembered = {batching.per_rank * model.states().row_bytes(types)};
+    const Tensor now = take(&MemoryPlan::states, remembered, Dtype::u8);
+    states = RowStates(batching.per_rank, types, now, take(&MemoryPlan::states, remembered, Dtype::u8));
   }
   const std::size_t begin = taken_;
   step = take(&MemoryPlan::batch, {1}, Dtype::i64);
