@@ -72,6 +72,13 @@ __device__ inline void store_matrices_transposed(void* row, const std::uint32_t 
                : "memory");
 }
 
+// The transpose of such a matrix in registers: its row r is in the lanes of quad r, two elements each. movmatrix
+__device__ inline std::uint32_t transposed(std::uint32_t matrix) {
+  std::uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(matrix));
+  return result;
+}
+
 // In each quad (four neighbouring lanes), lane q's v[i] becomes lane i's v[q].
 __device__ inline void transpose_quad(std::uint32_t (&v)[4]) {
   const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;

@@ -1,6 +1,6 @@
-// What the CUDA kernels of attention with a distance term read, passed by value. Three
-// kernels compute gradients, each of which recomputes scores and alone writes its results, so no sum depends on the
-// order of blocks: dq of a tile of queries, dk and dv of a tile of keys, and T's gradient of some distances. What
+// What the CUDA kernels of attention with a distance term read, passed by value. Three kernels compute gradients, each
+// of which recomputes scores (on Hopper T's reads their gradients) and alone writes its results, so no sum depends on
+// the order of blocks: dq of a tile of queries, dk and dv of a tile of keys, and T's gradient of some distances. What
 // blocks add to gradients of parameters is kept apart and then added in order.
 #pragma once
 #include <cstdint>
@@ -24,11 +24,13 @@ struct Call {
   const std::int32_t* first_key = nullptr;
   float* lse = nullptr;
   const float* delta = nullptr;
-  float* bias_sums = nullptr;   // (batch, heads, query tiles, 2 size + 1): of u, v and the span
-  float* table_sums = nullptr;  // (chunks, heads, bands, band_rows, size)
+  float* bias_sums = nullptr;  // (batch, heads, query tiles, 2 size + 1): of u, v and the span
+  float* table_sums =
+      nullptr;  // (chunks, heads, bands, band_rows, size); on Hopper (chunks, heads, pieces, tile_rows, size)
+  void* score_gradients = nullptr;  // that dq saves for T's gradient on Hopper, of saved_units at a time; see saved.cuh
   float scale = 1, longest_span = 0, ramp = 0, keep_scale = 1;
   std::int32_t batch = 0, heads = 0, n_q = 0, n_k = 0, size = 0, value_size = 0, distances = 0, window = 0;
-  std::int32_t query_tiles = 0, chunks = 0, bands = 0;
+  std::int32_t query_tiles = 0, chunks = 0, bands = 0, pieces = 0, saved_units = 0;
   bool self = true;
   bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long
   KeptProbabilities kept;
@@ -60,6 +62,8 @@ inline LONGSTRIDE_HOST_DEVICE std::int32_t first_band(std::int32_t origin) {
 inline LONGSTRIDE_HOST_DEVICE std::int32_t band_begin(std::int32_t origin, std::int32_t band) {
   return origin + (first_band(origin) + band) * tile_rows - (tile_rows - 1);
 }
+// Band b is the pieces b and b + 1, of tile_rows of m each, so there is one more piece than bands.
+
 // Bands that hold every m below `reach`.
 inline LONGSTRIDE_HOST_DEVICE std::int32_t bands_of(std::int32_t reach) {
   return (reach - 1 + 2 * (tile_rows - 1)) / tile_rows + 1;

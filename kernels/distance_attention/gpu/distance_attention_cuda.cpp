@@ -86,7 +86,7 @@ void run_backward(const Call& call, bool hopper, bool with_table, const Launch& 
     if (call.aligned) {
       hopper ? distance::hopper::dq<T>(call, launch) : distance::dq<T>(call, launch);
       hopper ? distance::hopper::dkdv<T>(call, launch) : distance::dkdv<T>(call, launch);
-      if (with_table) hopper ? distance::hopper::dtable<T>(call, launch) : distance::dtable<T>(call, launch);
+      if (with_table && !hopper) distance::dtable<T>(call, launch);
       return;
     }
   distance::plain_dq<T>(call, launch);
@@ -120,11 +120,17 @@ void distance_attention_backward(const DistanceAttentionBackwardArgs& args, cons
   call.delta = pieces.delta;
   call.bias_sums = pieces.bias_sums;
   call.table_sums = pieces.table_sums;
+  const bool hopper = takes_hopper(args.scores, call);
+  if (hopper) {
+    call.score_gradients = pieces.score_gradients;
+    call.pieces = pieces.pieces;
+    call.saved_units = pieces.saved_units;
+  }
   with_gpu_type(args.v.dtype(), [&](auto zero) {
     using T = decltype(zero);
     distance::biased_queries<T>(call, launch);
     distance::query_delta<T>(call, pieces.delta, launch);
-    run_backward<T>(call, takes_hopper(args.scores, call), args.dtable.given(), launch);
+    run_backward<T>(call, hopper, args.dtable.given(), launch);
   });
   distance::add_bias_sums(call, args.dcontent_bias.as<float>(), args.dposition_bias.as<float>(), args.dspan.as<float>(),
                           launch);

@@ -20,6 +20,16 @@ std::int64_t chunks_of(const DistanceScores& s, std::int64_t bands, std::int64_t
   return std::max(filling, std::min(most_chunks_with_span, most_bytes_with_span / bytes_of_chunk));
 }
 
+// Gradients of scores are saved for as many (sequence, head)s at a time as need this much memory, at least for one.
+constexpr std::int64_t most_saved_bytes = std::int64_t{1} << 29, piece_bytes = tile_rows * tile_rows * 2;
+
+// Whether a call may take the kernels for Hopper, as far as can be told without a GPU.
+bool may_take_hopper(const DistanceScores& s, const Tensor& v) {
+  const auto takes = [](std::int64_t size) { return size > 32 && size <= 64; };
+  return s.path == DistancePath::automatic && bytes_of(v.dtype()) == 2 && s.dropout.p <= 0 && takes(s.q.size(3)) &&
+         takes(v.size(3));
+}
+
 }  // namespace
 
 void ScratchPieces::take_queries(const DistanceScores& s, cpu::Carver& carver) {
@@ -29,6 +39,23 @@ void ScratchPieces::take_queries(const DistanceScores& s, cpu::Carver& carver) {
   const auto n_q = static_cast<std::int32_t>(s.q.size(1));
   query_tiles = query_tiles_of(n_q, 1);
   for (const std::int32_t step : s.dilation) query_tiles = std::max(query_tiles, query_tiles_of(n_q, step));
+}
+
+void ScratchPieces::take_table(const DistanceAttentionBackwardArgs& args, cpu::Carver& carver) {
+  const DistanceScores& s = args.scores;
+  const std::int64_t units = s.q.size(0) * s.q.size(2), n_k = s.k.size(1);
+  bands = bands_of(static_cast<std::int32_t>(s.window > 0 ? std::min(s.window, n_k) : n_k));
+  const std::int64_t chunk = s.q.size(2) * bands * band_rows * s.q.size(3);  // sums
+  chunks = static_cast<std::int32_t>(std::clamp<std::int64_t>(
+      chunks_of(s, bands, chunk * static_cast<std::int64_t>(sizeof(float))), 1, s.q.size(0) * query_tiles));
+  table_sums = carver.take<float>(chunks * chunk);
+  if (!may_take_hopper(s, args.v)) return;
+  pieces = bands + 1;
+  const std::int64_t unit = std::int64_t{query_tiles} * pieces * piece_bytes,
+                     most = std::clamp<std::int64_t>(most_saved_bytes / unit, 1, units),
+                     parts = (units + most - 1) / most;
+  saved_units = static_cast<std::int32_t>((units + parts - 1) / parts);
+  score_gradients = carver.take<std::byte>(saved_units * unit);
 }
 
 ScratchPieces::ScratchPieces(const DistanceAttentionArgs& args, void* memory) {
@@ -41,16 +68,10 @@ ScratchPieces::ScratchPieces(const DistanceAttentionBackwardArgs& args, void* me
   cpu::Carver carver(memory);
   const DistanceScores& s = args.scores;
   take_queries(s, carver);
-  const std::int64_t units = s.q.size(0) * s.q.size(2), size = s.q.size(3), n_k = s.k.size(1);
+  const std::int64_t units = s.q.size(0) * s.q.size(2), size = s.q.size(3);
   delta = carver.take<float>(units * s.q.size(1));
   bias_sums = carver.take<float>(units * query_tiles * (2 * size + 1));
-  if (args.dtable.given()) {
-    bands = bands_of(static_cast<std::int32_t>(s.window > 0 ? std::min(s.window, n_k) : n_k));
-    const std::int64_t chunk = s.q.size(2) * bands * band_rows * size;  // sums
-    chunks = static_cast<std::int32_t>(std::clamp<std::int64_t>(
-        chunks_of(s, bands, chunk * static_cast<std::int64_t>(sizeof(float))), 1, s.q.size(0) * query_tiles));
-    table_sums = carver.take<float>(chunks * chunk);
-  }
+  if (args.dtable.given()) take_table(args, carver);
   total = carver.used();
 }
 

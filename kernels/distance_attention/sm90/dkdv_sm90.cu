@@ -273,8 +273,9 @@ template <class T>
 void dkdv(const Call& call, const Launch& launch) {
   with_form(call, [&](auto form) {
     using F = decltype(form);
-    run_groups<T>("distance attention dkdv", dkdv_kernel<T, F::Table, F::Span>, shared_bytes, call, tiles_of_keys,
-                  launch);
+    for (const Problem& problem : problems_of(call, DtypeOf<T>::value))
+      run_groups("distance attention dkdv", dkdv_kernel<T, F::Table, F::Span>, shared_bytes, problem,
+                 tiles_of_keys(problem), launch);
   });
 }
 template void dkdv<__nv_bfloat16>(const Call&, const Launch&);

@@ -1,13 +1,14 @@
 // dq and what it adds to the gradients of the biases and spans, on Hopper. A warpgroup has 64 queries and visits their
 // key tiles in turn. Gradients of scores go from their accumulator to left operands in registers: as they are for the
 // product with the keys, and skewed for the one with the table. A piece of the table belongs to the pairs of two
-// neighbouring key tiles, whose gradients are collected first, so there is one such product per step. `Table`: whether
-// there is one.
+// neighbouring key tiles, whose gradients are collected first, so there is one such product per step; these gradients
+// are also saved, where T's gradient is wanted. `Table`: whether there is a table.
 #include <algorithm>
 
 #include "kernels/base/vector.cuh"
 #include "kernels/distance_attention/sm90/gradients.cuh"
 #include "kernels/distance_attention/sm90/launch.cuh"
+#include "kernels/distance_attention/sm90/saved.cuh"
 
 namespace longstride::kernels::cuda::distance::hopper {
 namespace {
@@ -99,6 +100,7 @@ class Consumer {
     reader_.reset();
     const TileRange own = group.own_of(own_);
     const std::int32_t begin = uniform(own.begin), end = uniform(own.end);
+    if constexpr (Table) saved_ = SavedTile(problem_, group.p, group.first + own_, group.unit);
     if (begin < end) {
       const std::int32_t before = begin - group.all.begin;
       reader_.template skip<Table>(before, warpgroups - own_ - 1 + before);
@@ -158,6 +160,8 @@ class Consumer {
     Operand ds, near_skewed;
     pack_all<T>(ds, dp_);
     skew_.scatter<T>(dp_, near_skewed, skewed_, warp_);
+    saved_.store(s, skewed_);
+    if constexpr (!More) saved_.store(s + 1, near_skewed);
     int piece = 0;
     wgmma_fence();
     if constexpr (More) {
@@ -288,6 +292,7 @@ class Consumer {
   const Skew skew_ = {};
   int slot_ = 0;    // without a table: of the step whose products are begun
   Operand skewed_;  // gradients of the far piece, those of this step's key tile excepted
+  SavedTile saved_;
   float span_ = 0;  // this lane's share of the span's gradient, but for its factor
   Accumulator by_content_, by_position_, s_, dp_, near_, far_;
 };
@@ -314,6 +319,17 @@ __global__ void __launch_bounds__(threads, 1) dq_kernel(const __grid_constant__ 
   }
 }
 
+// Calls f with the problem divided into as many units at a time as there is room to save gradients of scores for.
+template <class F>
+void in_parts(const Problem& problem, F&& f) {
+  Problem part = problem;
+  const std::int32_t most = problem.call.score_gradients != nullptr ? problem.call.saved_units : problem.units;
+  for (; part.first_unit < problem.units; part.first_unit += part.units) {
+    part.units = std::min(most, problem.units - part.first_unit);
+    f(part);
+  }
+}
+
 // With dilation, heads have fewer tiles than there is room for.
 void clear_unused_sums(const Call& call, const Launch& launch) {
   if (std::all_of(call.step, call.step + call.heads, [](std::int32_t step) { return step == 1; })) return;
@@ -331,8 +347,12 @@ void dq(const Call& call, const Launch& launch) {
   clear_unused_sums(call, launch);
   with_form(call, [&](auto form) {
     using F = decltype(form);
-    run_groups<T>("distance attention dq", dq_kernel<T, F::Table, F::Span>, shared_bytes, call, tiles_of_queries,
-                  launch);
+    for (const Problem& problem : problems_of(call, DtypeOf<T>::value))
+      in_parts(problem, [&](const Problem& part) {
+        run_groups("distance attention dq", dq_kernel<T, F::Table, F::Span>, shared_bytes, part, tiles_of_queries(part),
+                   launch);
+        if (call.score_gradients != nullptr) dtable<T>(part, launch);
+      });
   });
 }
 template void dq<__nv_bfloat16>(const Call&, const Launch&);

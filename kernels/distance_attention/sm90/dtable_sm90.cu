@@ -1,58 +1,53 @@
-// The gradient of T's rows of two neighbouring bands (gpu/call.h) of a head on Hopper, over a chunk of the tiles of
-// queries of all sequences. A warpgroup has a band, whose gradient stays in registers; both read the same queries, each
-// its own key tile. The skewed dS passes through shared memory, from which it is read transposed.
-#include "kernels/distance_attention/sm90/gradients.cuh"
+// T's gradient on Hopper: what dq has saved of the gradients of scores (saved.cuh), transposed, times q + v. A block
+// has four neighbouring pieces of a head's rows, two per warpgroup, whose gradients stay in registers, and visits a
+// chunk of the tiles of queries. Its time is that of reading what was saved.
 #include "kernels/distance_attention/sm90/launch.cuh"
+#include "kernels/distance_attention/sm90/saved.cuh"
 
 namespace longstride::kernels::cuda::distance::hopper {
 namespace {
 
-constexpr int step_slots = 3, tiles_of_step = 3 + 2 * warpgroups, pieces = warpgroups + 1;
-constexpr int skewed_at = pieces * tile_bytes, steps_at = skewed_at + 2 * warpgroups * tile_bytes,
-              control_at = steps_at + step_slots * tiles_of_step * tile_bytes;
+constexpr int own_pieces = 2, pieces_of_block = own_pieces * warpgroups, slots = 5, tiles_of_slot = 1 + pieces_of_block;
+constexpr int control_at = slots * tiles_of_slot * tile_bytes;
+constexpr std::size_t shared_bytes = control_at + sizeof(RingBarriers<slots>) + tile_alignment;
 
-struct Control {
-  std::uint64_t table;
-  RingBarriers<step_slots> steps;
-};
-constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
-
-// The units (sequence, class, query tile) of a chunk that have a visible pair in one of `warpgroups` bands from `apart`
-// on.
-class Units {
+// A chunk of the (sequence, class, query tile)s of a head of a launch, as far as they meet `pieces_of_block` pieces
+// from `first` on.
+class Tiles {
  public:
-  __device__ Units(const Problem& problem, std::int32_t head, std::int32_t apart, std::int32_t chunk)
-      : problem_(problem), apart_(apart), p_(problem.call, 0, head, 0) {
-    const Call& call = problem.call;
-    const std::int32_t tiles = tiles_of_queries(problem), units = call.batch * problem.step * tiles,
-                       per_chunk = (units + call.chunks - 1) / call.chunks;
-    const std::int32_t begin = min(chunk * per_chunk, units);
-    left_ = min((chunk + 1) * per_chunk, units) - begin;
-    const std::int32_t nearest = p_.head.origin + apart * tile_rows - (tile_rows - 1);
-    if (nearest >= p_.head.reach.end) left_ = 0;
-    p_.tile = begin % tiles;
-    p_.in.first = begin / tiles % problem.step;
-    p_.head.sequence = begin / tiles / problem.step;
+  __device__ Tiles(const Problem& problem, std::int32_t head, std::int32_t first, std::int32_t chunk)
+      : problem_(problem), head_(head), first_(first), p_(problem.call, 0, problem.head[head], 0) {
+    const std::int32_t begin = sequences_before(problem.first_unit),
+                       end = sequences_before(problem.first_unit + problem.units);
+    const std::int32_t tiles = tiles_of_queries(problem), count = (end - begin) * problem.step * tiles,
+                       per_chunk = (count + problem.call.chunks - 1) / problem.call.chunks;
+    const std::int32_t at = min(chunk * per_chunk, count);
+    left_ = min(at + per_chunk, count) - at;
+    p_.tile = at % tiles;
+    p_.in.first = at / tiles % problem.step;
+    p_.head.sequence = begin + at / tiles / problem.step;
     enter();
     seek();
   }
   __device__ bool more() const { return left_ > 0; }
   __device__ const Place& place() const { return p_; }
-  // Whether band `apart` has a visible pair of this unit.
-  __device__ bool sees(std::int32_t apart) const {
-    return left_ > 0 && p_.tile - apart >= range_.begin && p_.tile - apart < range_.end;
-  }
+  // The pieces that this tile meets, from `first` on.
+  __device__ TileRange pieces() const { return {max(met_.begin - first_, 0), min(met_.end - first_, pieces_of_block)}; }
+  __device__ std::int32_t unit() const { return p_.head.sequence * problem_.heads + head_ - problem_.first_unit; }
   __device__ void advance() {
     next();
     seek();
   }
 
  private:
+  // Sequences whose unit of this head is below `unit`.
+  __device__ std::int32_t sequences_before(std::int32_t unit) const {
+    return (unit - head_ + problem_.heads - 1) / problem_.heads;
+  }
   __device__ void seek() {
     for (; left_ > 0; next()) {
-      range_ = key_tiles(p_, p_.tile);
-      const std::int32_t last = p_.tile - apart_;  // key tile of warpgroup 0; the others' precede it
-      if (last >= range_.begin && last - (warpgroups - 1) < range_.end) return;
+      met_ = saved_pieces(p_, p_.tile, key_tiles(p_, p_.tile));
+      if (met_.begin < first_ + pieces_of_block && met_.end > first_) return;
     }
   }
   __device__ void next() {
@@ -74,207 +69,147 @@ class Units {
   }
 
   const Problem& problem_;
-  std::int32_t apart_, left_;
+  std::int32_t head_, first_, left_;  // head: of the problem
   Place p_;
-  TileRange range_ = {0, 0};
+  TileRange met_ = {0, 0};
 };
 
-__device__ void produce(const Problem& problem, char* shared, Control& control, Units units, std::int32_t head,
-                        std::int32_t apart) {
-  Filling<step_slots> steps{control.steps};
-  const std::int32_t origin = problem.keys - problem.queries;
-  const Loader table(problem, {problem.call, 0, head, 0});
-  barrier_arrive_expect(&control.table, pieces * tile_bytes);
-  for (int i = 0; i < pieces; ++i) table.piece(shared + i * tile_bytes, origin, apart + i, &control.table);
-  for (; units.more(); units.advance()) {
-    const Place& p = units.place();
-    const Loader load(problem, p);
-    std::uint64_t* const barrier = steps.begin(tiles_of_step * tile_bytes);
-    char* const to = shared + steps_at + steps.slot.index * tiles_of_step * tile_bytes;
-    load.tile(to, problem.content, p.tile * tile_rows, barrier);
-    load.tile(to + tile_bytes, problem.position, p.tile * tile_rows, barrier);
-    load.tile(to + 2 * tile_bytes, problem.dout, p.tile * tile_rows, barrier);
-    for (int w = 0; w < warpgroups; ++w) {
-      const std::int32_t row = (p.tile - apart - w) * tile_rows;
-      load.tile(to + (3 + 2 * w) * tile_bytes, problem.k, row, barrier);
-      load.tile(to + (4 + 2 * w) * tile_bytes, problem.v, row, barrier);
-    }
-    steps.advance();
+__device__ void produce(const Problem& problem, char* shared, RingBarriers<slots>& ring, Tiles tiles,
+                        std::int32_t first) {
+  Filling<slots> filling{ring};
+  for (; tiles.more(); tiles.advance()) {
+    const Place& p = tiles.place();
+    const TileRange pieces = tiles.pieces();
+    const std::uint32_t saved = (pieces.end - pieces.begin) * tile_bytes;
+    std::uint64_t* const barrier = filling.begin(tile_bytes + saved);
+    char* const to = shared + filling.slot.index * tiles_of_slot * tile_bytes;
+    Loader(problem, p).tile(to, problem.position, p.tile * tile_rows, barrier);
+    const char* const from = saved_tile(problem, p, p.tile, tiles.unit());
+    bulk_load(to + (1 + pieces.begin) * tile_bytes, from + (first + pieces.begin) * tile_bytes, saved, barrier);
+    filling.advance();
   }
 }
 
-template <class T, bool Span>
+template <class T>
 class Consumer {
  public:
-  __device__ Consumer(const Problem& problem, char* shared, Control& control)
-      : call_(problem.call),
-        steps_{control.steps},
-        own_(uniform(this_warpgroup())),
+  __device__ Consumer(const Problem& problem, const char* shared, RingBarriers<slots>& ring)
+      : problem_(problem),
+        ring_{ring},
+        own_(uniform(this_warpgroup()) * own_pieces),
         warp_(warp_of_group()),
-        steps_memory_(shared + steps_at),
-        skewed_memory_(shared + skewed_at + 2 * own_ * tile_bytes),
-        near_rows_(descriptor<row_bytes>(shared + own_ * tile_bytes)),
-        far_rows_(descriptor<row_bytes>(shared + (own_ + 1) * tile_bytes)) {
-    barrier_wait(&control.table, 0);
-    clear(near_sum_);
-    clear(far_sum_);
+        shared_(shared),
+        queries_(descriptor<row_bytes>(shared)) {
+    clear(sum_[0]);
+    clear(sum_[1]);
   }
 
-  __device__ void run(Units units, std::int32_t apart) {
-    const std::int32_t own_apart = apart + own_;
-    bool begun = false;  // whether the unit's products with the table are computed
-    while (units.more()) {
-      if (!begun) slot_ = steps_.take();
-      if (!uniform(units.sees(own_apart))) {
-        steps_.release(slot_);
-        units.advance();
-        continue;
-      }
-      if (!begun) {
-        wgmma_fence();
-        multiply_table();
-        wgmma_wait<0>();
-        take_products();
-      }
-      const Place p = units.place();
-      units.advance();
-      begun = uniform(units.sees(own_apart)) != 0;
-      if (begun)
-        step<true>(p, p.tile - own_apart);
-      else
-        step<false>(p, p.tile - own_apart);
+  __device__ void run(Tiles tiles) {
+    for (; tiles.more(); tiles.advance()) {
+      const TileRange pieces = tiles.pieces();
+      const bool first = uniform(pieces.begin <= own_ && own_ < pieces.end);
+      const bool second = uniform(pieces.begin <= own_ + 1 && own_ + 1 < pieces.end);
+      const int slot = ring_.take();
+      if (first && second)
+        add<0, 2>(slot);
+      else if (first)
+        add<0, 1>(slot);
+      else if (second)
+        add<1, 2>(slot);
+      ring_.release(slot);
     }
   }
 
-  __device__ void store(std::int32_t head, std::int32_t band, std::int32_t chunk) const {
-    if (band >= call_.bands) return;
-    const std::int64_t at = (static_cast<std::int64_t>(chunk) * call_.heads + head) * call_.bands + band;
-    float* const to = call_.table_sums + at * band_rows * call_.size;
-    store_half(near_sum_, to);
-    store_half(far_sum_, to + tile_rows * call_.size);
+  __device__ void store(std::int32_t head, std::int32_t first, std::int32_t chunk) const {
+    const Call& call = problem_.call;
+    const std::int64_t pieces = (static_cast<std::int64_t>(chunk) * call.heads + problem_.head[head]) * call.pieces;
+#pragma unroll
+    for (int i = 0; i < own_pieces; ++i)
+      if (first + own_ + i < call.pieces)
+        store_piece(sum_[i], call.table_sums + (pieces + first + own_ + i) * tile_rows * call.size);
   }
 
  private:
-  __device__ std::uint64_t tile(int number) const {
-    return descriptor<row_bytes>(steps_memory_ + (slot_ * tiles_of_step + number) * tile_bytes);
-  }
-  // The products of slot_'s queries with the rows of the band, with which the scores begin.
-  __device__ void multiply_table() {
-    multiply<T>(near_, tile(1), near_rows_, false);
-    multiply<T>(far_, tile(1), far_rows_, false);
+  // Adds the products of the own pieces [Begin, End).
+  template <int Begin, int End>
+  __device__ void add(int slot) {
+    const char* const saved = shared_ + (slot * tiles_of_slot + 1 + own_) * tile_bytes;
+    Operand gradients[own_pieces];
+#pragma unroll
+    for (int i = Begin; i < End; ++i)
+#pragma unroll
+      for (int w = 0; w < warpgroup_warps; ++w) load_saved(gradients[i][w], saved + i * tile_bytes, warp_, w);
+    wgmma_fence();
+#pragma unroll
+    for (int i = Begin; i < End; ++i)
+      multiply_rows<T>(sum_[i], gradients[i], advanced(queries_, slot * tiles_of_slot * tile_bytes));
     wgmma_commit();
-  }
-  __device__ void take_products() {
-    wgmma_hold(near_);
-    wgmma_hold(far_);
-    skew_.gather(s_, near_, far_, warp_);
+    wgmma_wait<0>();
+#pragma unroll
+    for (int i = Begin; i < End; ++i) wgmma_hold(sum_[i]);
   }
 
-  // `More`: the next unit has pairs in the band, too. Its scores begin during the products of gradients.
-  template <bool More>
-  __device__ void step(const Place& p, std::int32_t s) {
-    const Statistics statistics(call_, p, p.tile);
-    const int slot = slot_;
-    const std::uint64_t content = tile(0), position = tile(1), dout = tile(2), k = tile(3 + 2 * own_),
-                        v = tile(4 + 2 * own_);
-    wgmma_fence();
-    multiply<T>(s_, content, k, true);
-    wgmma_commit();
-    multiply<T>(dp_, dout, v, false);
-    wgmma_commit();
-    wgmma_wait<1>();
-    wgmma_hold(s_);
-    const TilePairs pairs(p, p.tile, s);
-    to_probabilities<Span>(s_, call_.scale * log2_e, p, pairs, statistics);
-    wgmma_wait<0>();
-    wgmma_hold(dp_);
-    to_gradients(dp_, s_, statistics);
-    Operand near_skewed, far_skewed = {};
-    skew_.scatter<T>(dp_, near_skewed, far_skewed, warp_);
-    store_operand(skewed_memory_, near_skewed);
-    store_operand(skewed_memory_ + tile_bytes, far_skewed);
-    proxy_fence();
-    named_barrier_sync(1 + own_, warpgroup_threads);
-    if constexpr (More) slot_ = steps_.take();
-    wgmma_fence();
-    if constexpr (More) multiply_table();
-    multiply_columns<T>(near_sum_, descriptor<row_bytes>(skewed_memory_), position);
-    multiply_columns<T>(far_sum_, descriptor<row_bytes>(skewed_memory_ + tile_bytes), position);
-    wgmma_commit();
-    if constexpr (More) {
-      wgmma_wait<1>();
-      take_products();
-    }
-    wgmma_wait<0>();
-    wgmma_hold(near_sum_);
-    wgmma_hold(far_sum_);
-    steps_.release(slot);
-    named_barrier_sync(1 + own_, warpgroup_threads);  // all warps' products have read the skewed gradients
-  }
-
-  __device__ void store_half(const Accumulator& d, float* to) const {
+  __device__ void store_piece(const Accumulator& d, float* to) const {
+    const Call& call = problem_.call;
 #pragma unroll
     for (int j = 0; j < 8; ++j)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int column = 8 * j + lane_column();
-        const float2 pair = {d[element_at(j, h, 0)] * call_.scale, d[element_at(j, h, 1)] * call_.scale};
-        if (column < call_.size) *reinterpret_cast<float2*>(to + (lane_row() + 8 * h) * call_.size + column) = pair;
+        if (column >= call.size) continue;
+        float2* const pair = reinterpret_cast<float2*>(to + (lane_row() + 8 * h) * call.size + column);
+        const float2 before = problem_.first_unit > 0 ? *pair : float2{0, 0};
+        *pair = {fmaf(d[element_at(j, h, 0)], call.scale, before.x),
+                 fmaf(d[element_at(j, h, 1)], call.scale, before.y)};
       }
   }
 
-  const Call& call_;
-  Emptying<step_slots> steps_;
-  const int own_, warp_;
-  char *const steps_memory_, *const skewed_memory_;
-  const std::uint64_t near_rows_, far_rows_;  // the band's rows of T
-  const Skew skew_ = {};
-  int slot_ = 0;
-  Accumulator near_sum_, far_sum_, s_, dp_, near_, far_;
+  const Problem& problem_;
+  Emptying<slots> ring_;
+  const int own_, warp_;  // the first own piece of the block's
+  const char* const shared_;
+  const std::uint64_t queries_;  // of slot 0
+  Accumulator sum_[own_pieces];
 };
 
-template <class T, bool Span>
+template <class T>
 __global__ void __launch_bounds__(threads, 1) dtable_kernel(const __grid_constant__ Problem problem) {
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
-  auto& control = *reinterpret_cast<Control*>(shared + control_at);
+  auto& ring = *reinterpret_cast<RingBarriers<slots>*>(shared + control_at);
   if (threadIdx.x == 0) {
-    barrier_init(&control.table, 1);
-    control.steps.init();
+    ring.init();
     barrier_init_fence();
     proxy_fence();
   }
   __syncthreads();
-  const std::int32_t band = static_cast<std::int32_t>(blockIdx.z) * warpgroups, head = problem.head[blockIdx.x],
-                     chunk = static_cast<std::int32_t>(blockIdx.y);
-  const std::int32_t apart = first_band(problem.keys - problem.queries) + band;
-  const Units units(problem, head, apart, chunk);
+  const auto head = static_cast<std::int32_t>(blockIdx.x), chunk = static_cast<std::int32_t>(blockIdx.y),
+             first = static_cast<std::int32_t>(blockIdx.z) * pieces_of_block;
+  const Tiles tiles(problem, head, first, chunk);
   if (threadIdx.x >= producer) {
     registers_give<producer_registers>();
-    if (threadIdx.x == producer) produce(problem, shared, control, units, head, apart);
+    if (threadIdx.x == producer) produce(problem, shared, ring, tiles, first);
   } else {
     registers_take<consumer_registers>();
-    Consumer<T, Span> consumer(problem, shared, control);
-    consumer.run(units, apart);
-    consumer.store(head, band + this_warpgroup(), chunk);
+    Consumer<T> consumer(problem, shared, ring);
+    consumer.run(tiles);
+    consumer.store(head, first, chunk);
   }
 }
 
 }  // namespace
 
 template <class T>
-void dtable(const Call& call, const Launch& launch) {
-  const auto kernel = call.span != nullptr ? dtable_kernel<T, true> : dtable_kernel<T, false>;
-  allow_shared(kernel, shared_bytes);
-  for (const Problem& problem : problems_of(call, DtypeOf<T>::value))
-    run("distance attention dtable", kernel,
-        {dim3(
-             static_cast<unsigned>(problem.heads), static_cast<unsigned>(call.chunks),
-             static_cast<unsigned>((call.bands + warpgroups - 1) / warpgroups)),  // the first bands have the most tiles
-         threads, shared_bytes},
-        launch, problem);
+void dtable(const Problem& problem, const Launch& launch) {
+  const Call& call = problem.call;
+  allow_shared(dtable_kernel<T>, shared_bytes);
+  run("distance attention dtable", dtable_kernel<T>,
+      {dim3(static_cast<unsigned>(problem.heads), static_cast<unsigned>(call.chunks),
+            static_cast<unsigned>((call.pieces + pieces_of_block - 1) / pieces_of_block)),  // the nearest have the most
+       threads, shared_bytes},
+      launch, problem);
 }
-template void dtable<__nv_bfloat16>(const Call&, const Launch&);
-template void dtable<__half>(const Call&, const Launch&);
+template void dtable<__nv_bfloat16>(const Problem&, const Launch&);
+template void dtable<__half>(const Problem&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::distance::hopper

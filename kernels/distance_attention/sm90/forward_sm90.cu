@@ -262,8 +262,9 @@ template <class T>
 void forward(const Call& call, const Launch& launch) {
   with_form(call, [&](auto form) {
     using F = decltype(form);
-    run_groups<T>("distance attention forward", forward_kernel<T, F::Table, F::Span>, shared_bytes, call,
-                  tiles_of_queries, launch);
+    for (const Problem& problem : problems_of(call, DtypeOf<T>::value))
+      run_groups("distance attention forward", forward_kernel<T, F::Table, F::Span>, shared_bytes, problem,
+                 tiles_of_queries(problem), launch);
   });
 }
 template void forward<__nv_bfloat16>(const Call&, const Launch&);

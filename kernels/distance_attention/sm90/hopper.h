@@ -11,11 +11,10 @@ bool supports(const Call&);
 // T is __nv_bfloat16 or __half.
 template <class T>
 void forward(const Call&, const Launch&);
+// And T's gradient, if there are table_sums.
 template <class T>
 void dq(const Call&, const Launch&);
 template <class T>
 void dkdv(const Call&, const Launch&);
-template <class T>
-void dtable(const Call&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::distance::hopper

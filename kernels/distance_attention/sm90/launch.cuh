@@ -21,15 +21,12 @@ void with_form(const Call& call, F&& f) {
   call.span != nullptr ? f(Form<true, true>()) : f(Form<true, false>());
 }
 
-// For every dilation. tiles(problem) is the number of tiles of queries or keys of a class.
-template <class T, class Tiles>
-void run_groups(const char* name, void (*kernel)(Problem), std::size_t shared_bytes, const Call& call, Tiles&& tiles,
-                const Launch& launch) {
+// `tiles`: of queries or keys of a class.
+inline void run_groups(const char* name, void (*kernel)(Problem), std::size_t shared_bytes, const Problem& problem,
+                       std::int32_t tiles, const Launch& launch) {
   allow_shared(kernel, shared_bytes);
-  for (const Problem& problem : problems_of(call, DtypeOf<T>::value)) {
-    const auto blocks = static_cast<unsigned>(std::min(groups_of(problem, tiles(problem)), multiprocessors()));
-    run(name, kernel, {blocks, threads, shared_bytes}, launch, problem);
-  }
+  const auto blocks = static_cast<unsigned>(std::min(groups_of(problem, tiles), multiprocessors()));
+  run(name, kernel, {blocks, threads, shared_bytes}, launch, problem);
 }
 
 }  // namespace longstride::kernels::cuda::distance::hopper

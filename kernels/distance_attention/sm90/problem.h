@@ -16,8 +16,14 @@ struct Problem {
   CUtensorMap content, position, k, v, dout, table;
   std::int32_t step, queries, keys;  // the dilation; entries of a class
   std::int32_t heads;
+  std::int32_t first_unit, units;  // what a launch takes of the (sequence, head)s, numbered in this order
   std::uint8_t head[most_heads];
 };
 std::vector<Problem> problems_of(const Call&, Dtype dtype);
+
+// T's gradient by the units of a problem, from the gradients of scores that dq has saved (saved.cuh). Adds to
+// table_sums, except where the units are the first ones.
+template <class T>
+void dtable(const Problem&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::distance::hopper

@@ -38,6 +38,7 @@ Problem problem_of(const Call& call, Dtype dtype, std::int32_t step) {
   problem.keys = call.n_k / step;
   for (std::int32_t h = 0; h < call.heads; ++h)
     if (call.step[h] == step) problem.head[problem.heads++] = static_cast<std::uint8_t>(h);
+  problem.units = problem.heads * call.batch;
   const auto queries = [&](const HeadMatrix& m, std::int32_t size) {
     return map_of(m, dtype, size, call.heads, problem.queries, step, call.batch);
   };

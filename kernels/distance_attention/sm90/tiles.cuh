@@ -135,20 +135,24 @@ LONGSTRIDE_HOST_DEVICE inline std::int32_t groups_of_head(const Problem& problem
   return problem.step * ((tiles + warpgroups - 1) / warpgroups);
 }
 LONGSTRIDE_HOST_DEVICE inline std::int32_t groups_of(const Problem& problem, std::int32_t tiles) {
-  return groups_of_head(problem, tiles) * problem.heads * problem.call.batch;
+  return groups_of_head(problem, tiles) * problem.units;
 }
 
 // The two tiles of queries or of keys that a block takes at a time, and the tiles of keys or of queries that they meet.
 struct Group {
   Place p;
   std::int32_t first;  // tile of warpgroup 0
+  std::int32_t unit;   // of the launch
   TileRange own[warpgroups], all;
 
-  // `index` counts the groups of `tiles` tiles of all sequences, heads and classes. Groups of one head have different
-  // amounts of work, so a block takes them in turns.
+  // `index` counts the groups of `tiles` tiles of all units and classes. Groups of one head have different amounts of
+  // work, so a block takes them in turns.
   template <class Range>
   __device__ Group(const Problem& problem, std::int32_t index, std::int32_t tiles, Range&& range)
-      : p(place(problem, index, groups_of_head(problem, tiles))), first(p.tile * warpgroups), all{0, 0} {
+      : p(place(problem, index, groups_of_head(problem, tiles))),
+        first(p.tile * warpgroups),
+        unit(index / groups_of_head(problem, tiles)),
+        all{0, 0} {
 #pragma unroll
     for (int w = 0; w < warpgroups; ++w) {
       own[w] = range(p, first + w);
@@ -160,8 +164,8 @@ struct Group {
 
  private:
   __device__ static Place place(const Problem& problem, std::int32_t index, std::int32_t groups) {
-    const std::int32_t unit = index / groups, in_turn = max(static_cast<std::int32_t>(gridDim.x) / groups, 1);
-    const std::int32_t number = (index % groups + unit / in_turn) % groups;
+    const std::int32_t of_launch = index / groups, in_turn = max(static_cast<std::int32_t>(gridDim.x) / groups, 1);
+    const std::int32_t number = (index % groups + of_launch / in_turn) % groups, unit = problem.first_unit + of_launch;
     return {problem.call, unit / problem.heads, problem.head[unit % problem.heads], number};
   }
 };
