@@ -108,6 +108,9 @@ struct DistanceAttentionBackwardArgs {
   Tensor dtable = {};                              // like table, exact type
   Tensor dcontent_bias = {}, dposition_bias = {};  // (heads, d), contiguous, exact type
   Tensor dspan = {};                               // (heads)
+  // Scratch in which CUDA kernels save gradients of scores for that of the table: those of as many (sequence, head)s at
+  // a time as need this much, at least of one.
+  std::int64_t saved_bytes = std::int64_t{1} << 29;
   Tensor scratch = {};
 
   void check(Device device) const;

@@ -24,6 +24,7 @@ struct DistanceCase {
   bool self = true;
   std::vector<std::int32_t> dilation = {};
   float p = 0;
+  std::int64_t saved_bytes = 0;  // of scratch for gradients of scores; 0: the default
 
   double scale() const { return 1 / std::sqrt(static_cast<double>(size)); }
 };

@@ -59,6 +59,7 @@ struct DistanceOperands {
     args.dcontent_bias = dcontent_bias;
     if (c.distances > 0) args.dposition_bias = dposition_bias;
     if (!c.span.empty()) args.dspan = dspan;
+    if (c.saved_bytes > 0) args.saved_bytes = c.saved_bytes;
     return args;
   }
   DistanceValues values() const {

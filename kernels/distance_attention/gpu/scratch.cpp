@@ -20,9 +20,6 @@ std::int64_t chunks_of(const DistanceScores& s, std::int64_t bands, std::int64_t
   return std::max(filling, std::min(most_chunks_with_span, most_bytes_with_span / bytes_of_chunk));
 }
 
-// Gradients of scores are saved for as many (sequence, head)s at a time as need this much memory, at least for one.
-constexpr std::int64_t most_saved_bytes = std::int64_t{1} << 29, piece_bytes = tile_rows * tile_rows * 2;
-
 // Whether a call may take the kernels for Hopper, as far as can be told without a GPU.
 bool may_take_hopper(const DistanceScores& s, const Tensor& v) {
   const auto takes = [](std::int64_t size) { return size > 32 && size <= 64; };
@@ -51,8 +48,9 @@ void ScratchPieces::take_table(const DistanceAttentionBackwardArgs& args, cpu::C
   table_sums = carver.take<float>(chunks * chunk);
   if (!may_take_hopper(s, args.v)) return;
   pieces = bands + 1;
+  constexpr std::int64_t piece_bytes = tile_rows * tile_rows * 2;
   const std::int64_t unit = std::int64_t{query_tiles} * pieces * piece_bytes,
-                     most = std::clamp<std::int64_t>(most_saved_bytes / unit, 1, units),
+                     most = std::clamp<std::int64_t>(args.saved_bytes / unit, 1, units),
                      parts = (units + most - 1) / most;
   saved_units = static_cast<std::int32_t>((units + parts - 1) / parts);
   score_gradients = carver.take<std::byte>(saved_units * unit);
