@@ -110,7 +110,7 @@ struct DistanceAttentionBackwardArgs {
   Tensor dspan = {};                               // (heads)
   // Scratch in which CUDA kernels save gradients of scores for that of the table: those of as many (sequence, head)s at
   // a time as need this much, at least of one.
-  std::int64_t saved_bytes = std::int64_t{1} << 29;
+  std::int64_t saved_bytes = std::int64_t{1} << 30;
   Tensor scratch = {};
 
   void check(Device device) const;

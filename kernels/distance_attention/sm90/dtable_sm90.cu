@@ -158,9 +158,11 @@ class Consumer {
         const int column = 8 * j + lane_column();
         if (column >= call.size) continue;
         float2* const pair = reinterpret_cast<float2*>(to + (lane_row() + 8 * h) * call.size + column);
-        const float2 before = problem_.first_unit > 0 ? *pair : float2{0, 0};
-        *pair = {fmaf(d[element_at(j, h, 0)], call.scale, before.x),
-                 fmaf(d[element_at(j, h, 1)], call.scale, before.y)};
+        const float2 of_launch = {d[element_at(j, h, 0)] * call.scale, d[element_at(j, h, 1)] * call.scale};
+        if (problem_.first_unit == 0)
+          *pair = of_launch;
+        else
+          atomicAdd(pair, of_launch);  // does not wait for what is there; no other block adds to it
       }
   }
 
@@ -191,6 +193,7 @@ __global__ void __launch_bounds__(threads, 1) dtable_kernel(const __grid_constan
     if (threadIdx.x == producer) produce(problem, shared, ring, tiles, first);
   } else {
     registers_take<consumer_registers>();
+    if (problem.first_unit > 0 && !tiles.more()) return;
     Consumer<T> consumer(problem, shared, ring);
     consumer.run(tiles);
     consumer.store(head, first, chunk);
