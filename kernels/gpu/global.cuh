@@ -1,4 +1,4 @@
-// Global memory beyond what a plain load or store says: loads at a time or on a condition, prefetches, and the
+// Global memory beyond what a plain load or store says: loads at a time or on a condition, prefetches, sums, and the
 // exchange of words between blocks.
 #pragma once
 #include <cstdint>
@@ -49,6 +49,11 @@ __device__ __forceinline__ void load_relaxed(const unsigned long long* from, uns
                                              unsigned long long& b) {
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(from) : "memory");
 }
+// Adds without waiting for what is there. red.global.add.v2.f32, PTX ISA 8.1, sm_90
+__device__ __forceinline__ void add_to_global(float2* to, float2 x) {
+  asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x.x), "f"(x.y) : "memory");
+}
+
 // Counts one up after all earlier accesses of this thread. red.release.gpu.add
 __device__ __forceinline__ void count_release(unsigned* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");

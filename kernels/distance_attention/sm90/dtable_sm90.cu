@@ -3,6 +3,7 @@
 // chunk of the tiles of queries. Its time is that of reading what was saved.
 #include "kernels/distance_attention/sm90/launch.cuh"
 #include "kernels/distance_attention/sm90/saved.cuh"
+#include "kernels/gpu/global.cuh"
 
 namespace longstride::kernels::cuda::distance::hopper {
 namespace {
@@ -162,7 +163,7 @@ class Consumer {
         if (problem_.first_unit == 0)
           *pair = of_launch;
         else
-          atomicAdd(pair, of_launch);  // does not wait for what is there; no other block adds to it
+          add_to_global(pair, of_launch);  // the launch has no other thread that adds to it
       }
   }
 
