@@ -24,6 +24,7 @@ function(longstride_python_test name label)
   set_tests_properties(python.${name} PROPERTIES LABELS ${label} TIMEOUT 300 SKIP_RETURN_CODE 77
     ENVIRONMENT "${python_environment}")
 endfunction()
+longstride_python_test(settings fast)
 longstride_python_test(model fast)
 longstride_python_test(runs fast)
 longstride_python_test(families fast)

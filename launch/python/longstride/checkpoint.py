@@ -15,7 +15,7 @@ import torch
 from .model.settings import UserError, shown
 from .tensors import pairs_once, read_tensors
 
-NEWEST_VERSION = 3
+NEWEST_VERSION = 4
 STEP = re.compile(r"step-([0-9]{8,18})")
 RANGE = re.compile(r"(.+)\[([0-9]{1,18}):([0-9]{1,18})\]")
 FILE = re.compile(r"[^/.\0][^/\0]*")

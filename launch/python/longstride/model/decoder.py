@@ -85,6 +85,7 @@ class FeedForward(nn.Module):
         outputs = 2 if self.activation == "geglu" else 1
         self.inner = nn.Linear(settings.width, outputs * settings.inner_width, bias=bias)
         self.outer = nn.Linear(settings.inner_width, settings.width, bias=bias)
+        self.dropout = nn.Dropout(settings.inner_dropout)
 
     def activate(self, z):
         if self.activation == "relu":
@@ -97,7 +98,7 @@ class FeedForward(nn.Module):
         return z * torch.sigmoid(1.702 * z)
 
     def forward(self, x):
-        return self.outer(self.activate(self.inner(x)))
+        return self.outer(self.dropout(self.activate(self.inner(x))))
 
 
 class Layer(nn.Module):
@@ -146,6 +147,8 @@ class Decoder(nn.Module):
         if self.settings.norm == "pre":
             self.final_norm = nn.LayerNorm(self.settings.width, eps=1e-5)
         self.output = Output(self.settings)
+        self.embedding_dropout = nn.Dropout(self.settings.embedding_dropout)
+        self.output_dropout = nn.Dropout(self.settings.output_dropout)
         self.initialise()
 
     @torch.no_grad()
@@ -178,11 +181,11 @@ class Decoder(nn.Module):
         if previous.shape[1] < 1 or first + previous.shape[1] > self.settings.context:
             raise UserError(f"the model was given {first + previous.shape[1]} positions, but must be given from 1 to "
                             f"its context, {self.settings.context}")
-        h = self.embedding(previous, first)
+        h = self.embedding_dropout(self.embedding(previous, first))
         for layer in self.layers:
             h = layer(h, first, cache)
         h = self.final_norm(h) if self.settings.norm == "pre" else h
-        return self.output(h, self.embedding.token.weight)
+        return self.output(self.output_dropout(h), self.embedding.token.weight)
 
     def checked(self, tokens):
         """tokens as indices, (batch, positions)."""

@@ -14,10 +14,12 @@ WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary")  # what `
 # YAML 1.1, which PyYAML reads, takes 1e-05 for text; a recipe means the number.
 NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 KEYS = {
-    "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout", "positions",
-    "rotary_base", "query_key_norm", "init", "init_deviation", "norm", "activation", "attention_bias",
-    "feed_forward_bias", "tied_output", "output_bias", "embedding_scale", "attention",
+    "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
+    "embedding_dropout", "inner_dropout", "output_dropout", "positions", "rotary_base", "query_key_norm", "init",
+    "init_deviation", "norm", "activation", "attention_bias", "feed_forward_bias", "tied_output", "output_bias",
+    "embedding_scale", "attention",
 }
+LACKING = {"distance": "attention with distances", "memory": "a memory of earlier windows"}
 
 
 class UserError(ValueError):
@@ -147,6 +149,10 @@ class Settings:
 
     def __init__(self, values, where="model"):
         keys = Keys(values, where)
+        for key, what in LACKING.items():
+            if key in keys.left:
+                raise UserError(f"{where} has '{key}', but this package computes no model with {what}; evaluate and "
+                                "sample it by the command longstride")
         self.kind = keys.choice("kind", KINDS)
         self.context = keys.whole("context", most=1 << 24)
         picture = keys.take("picture", ())
@@ -156,6 +162,9 @@ class Settings:
         self.key_ratio = keys.number("key_ratio", 1.0, 0, 64.0000001)
         self.feed_forward_ratio = keys.number("feed_forward_ratio", 4.0, 0, 64.0000001)
         self.dropout = keys.number("dropout", 0.0, 0, 1)
+        self.embedding_dropout = keys.number("embedding_dropout", 0.0, 0, 1)
+        self.inner_dropout = keys.number("inner_dropout", 0.0, 0, 1)
+        self.output_dropout = keys.number("output_dropout", 0.0, 0, 1)
         self.positions = keys.choice("positions", ("attention", "data", "none"), "attention")
         self.rotary_base = keys.number("rotary_base", 0.0, 0, 1e12)
         self.query_key_norm = keys.flag("query_key_norm")
