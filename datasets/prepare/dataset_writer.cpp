@@ -193,6 +193,13 @@ struct DatasetWriter::State {
   Column sources;
 };
 
+void make_folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code failed;
+  if (!folder.empty()) std::filesystem::create_directories(folder, failed);
+  if (failed) throw user_error("{}: cannot make the folder {}: {}", path, folder.string(), failed.message());
+}
+
 void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
   if (path.empty()) throw user_error("--output is empty; name the file to write, such as data/set.h5");
   for (const std::string& input : inputs) {
@@ -202,13 +209,15 @@ void check_output(const std::string& path, bool replace, const std::vector<std::
   }
   if (!replace && std::filesystem::exists(path))
     throw user_error("{}: already exists; choose another --output, or replace it with --force", path);
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  while (!folder.empty() && !std::filesystem::exists(folder)) folder = folder.parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
-    throw user_error("{}: the folder {} does not exist; make it first", path, folder.string());
+    throw user_error("{}: {} is not a folder; choose another --output", path, folder.string());
 }
 
 DatasetWriter::DatasetWriter(const std::string& path, const DatasetInfo& info, bool replace) {
   check_output(path, replace, {});
+  make_folder_of(path);
   state_ = std::make_unique<State>(path, info);
   State& s = *state_;
   for (std::size_t i = 0; i < 3; ++i) s.splits[i].create(*s.output, split_names[i], info.image_bytes(), false);

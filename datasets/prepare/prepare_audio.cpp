@@ -183,6 +183,7 @@ void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output) 
                      files->sequences(), config.split, config.index);
   std::vector<std::uint8_t> levels(static_cast<std::size_t>(files->length(config.index)));
   files->read(config.index, 0, files->length(config.index), levels.data());
+  make_folder_of(output.path);
   write_wav(output.path, mu_law_decode(levels), dataset->info().rate);
 }
 

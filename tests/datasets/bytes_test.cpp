@@ -96,7 +96,7 @@ TEST(PrepareBytes, RefusesWhatItCannotDivideAndLeavesNothing) {
   expect_user_error(prepare("raw", "0.9,nan,0.1"), "negative");
   expect_user_error(prepare("raw", "1100,-50,-50"), "negative");
   expect_user_error(prepare("raw", "0.9996,0.0002,0.0002"), "leaves none for 'valid'");
-  expect_user_error([&] { prepare_bytes({{folder / "raw"}}, to(folder / "no/x.h5")); }, "does not exist");
+  expect_user_error([&] { prepare_bytes({{folder / "raw"}}, to(folder / "raw/x.h5")); }, "is not a folder");
   EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
   EXPECT_FALSE(folder.holds_temporaries());
 }

@@ -155,6 +155,15 @@ TEST(PrepareCommand, JoinsItsInputsAndSaysWhereTheyAreFrom) {
     EXPECT_NE(info.text.find(source), std::string::npos) << info.text;
 }
 
+TEST(PrepareCommand, MakesTheFoldersOfItsOutput) {
+  const Folder folder;
+  put_file(folder / "a", words(3000, 1));
+  const Outcome outcome =
+      call(fmt::format("prepare bytes --input {0}/a --split 2800,100,100 --output {0}/new/data/x.h5", folder.path()));
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_EQ(all_bytes(folder / "new/data/x.h5"), words(3000, 1));
+}
+
 TEST(PrepareCommand, ReadsStandardInput) {
   const Folder folder;
   const Bytes text = random_bytes(2'500'000, 1);
@@ -214,7 +223,7 @@ TEST(PrepareCommand, RefusesInputsThatItCannotJoin) {
       {"{0}/a {0}/in/b --output {0}/in/b --force", "/in/b: is also the input"},
       {"{0}/in --output {0}/in/b --force", "/in/b: is also the input"},
       {"- --output {0}/a --force < {0}/a", "/a: is also the input"},
-      {"{0}/a --output {0}/no/x.h5", "/no does not exist; make it first"},
+      {"{0}/a --output {0}/a/x.h5", "/a is not a folder; choose another --output"},
   };
   for (const auto& [arguments, message] : cases) {
     SCOPED_TRACE(arguments);
