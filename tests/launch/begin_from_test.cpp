@@ -11,7 +11,7 @@
 #include "launch/report/run_history.h"
 #include "tests/launch/text_run.h"
 
-namespace longstride::testing {
+namespace longstride::testing::begin_from_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -300,4 +300,4 @@ TEST_F(BeginFrom, AnAverageThatTheRunDoesNotKeepIsRefused) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::begin_from_test

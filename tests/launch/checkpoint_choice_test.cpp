@@ -8,7 +8,7 @@
 #include "launch/report/run_history.h"
 #include "tests/launch/text_run.h"
 
-namespace longstride::testing {
+namespace longstride::testing::checkpoint_choice_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -108,4 +108,4 @@ TEST_F(CheckpointChosen, KeepingTheBestNeedsLossesToChooseBy) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::checkpoint_choice_test

@@ -10,7 +10,7 @@
 #include "launch/report/run_history.h"
 #include "tests/launch/text_run.h"
 
-namespace longstride::testing {
+namespace longstride::testing::command_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -397,4 +397,4 @@ TEST_F(Command, WarningsCanBeSilenced) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::command_test

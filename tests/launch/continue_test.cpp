@@ -8,7 +8,7 @@
 #include "tests/launch/command.h"
 #include "tests/support/save_checkpoint.h"
 
-namespace longstride::testing {
+namespace longstride::testing::continue_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -134,4 +134,4 @@ TEST_F(Continued, ATrainingThatDivergesHasItsOwnExitCode) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::continue_test

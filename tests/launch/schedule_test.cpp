@@ -6,7 +6,7 @@
 #include "launch/report/run_history.h"
 #include "tests/launch/text_run.h"
 
-namespace longstride::testing {
+namespace longstride::testing::schedule_test {
 namespace {
 
 const std::string recipe =
@@ -118,4 +118,4 @@ TEST_F(TrainedSchedule, TheReportShowsIt) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::schedule_test

@@ -10,7 +10,7 @@
 #include "launch/report/run_history.h"
 #include "tests/launch/text_run.h"
 
-namespace longstride::testing {
+namespace longstride::testing::scores_and_samples_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -366,4 +366,4 @@ TEST_F(Remembering, ACompressedMemoryContinuesAnyPrompt) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::scores_and_samples_test

@@ -9,7 +9,7 @@
 #include "tests/gradients/finite_differences.h"
 #include "tests/gradients/test_tensors.h"
 
-namespace longstride {
+namespace longstride::residual_stream_test {
 namespace {
 
 using testing::OwnedTensor;
@@ -237,4 +237,4 @@ TEST(ResidualStream, CompletesGradientsFromTheLastBranchToTheFirst) {
 }
 
 }  // namespace
-}  // namespace longstride
+}  // namespace longstride::residual_stream_test

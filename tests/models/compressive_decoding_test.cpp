@@ -2,7 +2,7 @@
 #include "tests/support/distance_toys.h"
 #include "tests/support/model_properties.h"
 
-namespace longstride::test {
+namespace longstride::test::compressive_decoding_test {
 namespace {
 
 constexpr Compression all_compressions[] = {Compression::mean, Compression::max, Compression::convolution,
@@ -124,4 +124,4 @@ TEST(CompressiveDecoding, ReadsWhatHasLeftTheMemory) {
 }
 
 }  // namespace
-}  // namespace longstride::test
+}  // namespace longstride::test::compressive_decoding_test

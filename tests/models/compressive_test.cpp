@@ -35,7 +35,7 @@ std::vector<std::uint8_t> segment_of(const std::vector<std::uint8_t>& text, std:
 }
 
 // The losses of the last segment of one row that starts a stream.
-std::vector<double> last_losses(ToyModel<double>& toy, const std::vector<std::uint8_t>& text) {
+std::vector<double> losses_of_last(ToyModel<double>& toy, const std::vector<std::uint8_t>& text) {
   const std::int64_t length = toy.model().context(), segments = std::ssize(text) / length;
   toy.forget();
   for (std::int64_t s = 0; s + 1 < segments; ++s) toy.remember(segment_of(text, length, s), 1);
@@ -56,11 +56,11 @@ TEST(Compressive, ReachesBackOverBothMemoriesOfEveryLayerAndNoFurther) {
     ToyModel<double> toy(config);
     toy.randomise();
     std::vector<std::uint8_t> text = toy_tokens(segments * config.context);
-    const std::vector<double> before = last_losses(toy, text);
+    const std::vector<double> before = losses_of_last(toy, text);
     for (std::int64_t at = 0; at < start; ++at) {
       const auto i = static_cast<std::size_t>(at);
       text[i] = static_cast<std::uint8_t>(text[i] + 1);
-      EXPECT_EQ(last_losses(toy, text) != before, at >= nearest - 1) << at;
+      EXPECT_EQ(losses_of_last(toy, text) != before, at >= nearest - 1) << at;
       text[i] = static_cast<std::uint8_t>(text[i] - 1);
     }
   }
@@ -79,7 +79,7 @@ TEST(Compressive, IsTransformerXlUntilTheMemoryIsFull) {
         if (p.name == other.name) std::copy_n(other.master.as<const double>(), p.shape.count(), p.master.as<double>());
     for (const std::int64_t segments : {1, 2, 3}) {
       const std::vector<std::uint8_t> text = toy_tokens(segments * config.context);
-      const std::vector<double> found = last_losses(toy, text), expected = last_losses(without, text);
+      const std::vector<double> found = losses_of_last(toy, text), expected = losses_of_last(without, text);
       double difference = 0;
       for (std::size_t i = 0; i < found.size(); ++i)
         difference = std::max(difference, std::abs(found[i] - expected[i]));

@@ -133,7 +133,7 @@ void expect_streams(const std::string& name, std::int64_t micro, double toleranc
   for (const GoldenParameter& state : golden.states) expect_tensor(state, training.state(state.name), 1.0, tolerance);
 }
 
-class MemoryGoldenTest : public testing::TestWithParam<std::string> {};
+class MemoryGoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(MemoryGoldenTest, SegmentsEqualTheReferenceInFloat32) { expect_streams<float>(GetParam(), 0, 1e-5); }
 
@@ -141,8 +141,8 @@ TEST_P(MemoryGoldenTest, SegmentsEqualTheReferenceInFloat64) { expect_streams<do
 
 TEST_P(MemoryGoldenTest, MicroBatchesOfOneEqualTheReferenceToo) { expect_streams<double>(GetParam(), 1, 1e-11); }
 
-INSTANTIATE_TEST_SUITE_P(Cases, MemoryGoldenTest, testing::ValuesIn(names_in("memory")),
-                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Cases, MemoryGoldenTest, ::testing::ValuesIn(names_in("memory")),
+                         [](const ::testing::TestParamInfo<std::string>& test) { return test.param; });
 
 }  // namespace
 }  // namespace longstride::golden

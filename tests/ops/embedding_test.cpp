@@ -3,7 +3,7 @@
 #include "tests/gradients/finite_differences.h"
 #include "tests/ops/op_test.h"
 
-namespace longstride::testing {
+namespace longstride::testing::embedding_test {
 namespace {
 
 using kernels::EmbeddingArgs;
@@ -257,4 +257,4 @@ TEST_P(EmbeddingTest, RefusesTablesOfAnotherWidth) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::embedding_test

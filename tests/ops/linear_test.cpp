@@ -6,7 +6,7 @@
 #include "tests/gradients/finite_differences.h"
 #include "tests/ops/op_test.h"
 
-namespace longstride::testing {
+namespace longstride::testing::linear_test {
 namespace {
 
 using kernels::Epilogue;
@@ -338,4 +338,4 @@ TEST_P(LinearTest, RefusesShapesThatDoNotMatch) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::linear_test

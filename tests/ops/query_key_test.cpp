@@ -3,7 +3,7 @@
 #include "tests/gradients/finite_differences.h"
 #include "tests/ops/op_test.h"
 
-namespace longstride::testing {
+namespace longstride::testing::query_key_test {
 namespace {
 
 using kernels::QueryKeyArgs;
@@ -190,4 +190,4 @@ TEST_P(QueryKeyTest, RefusesToRotateAnOddSizeAndToDoNothing) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::query_key_test

@@ -2,7 +2,7 @@
 
 #include "tests/ops/op_test.h"
 
-namespace longstride::testing {
+namespace longstride::testing::span_projection_test {
 namespace {
 
 using kernels::DistanceScores;
@@ -284,4 +284,4 @@ TEST_P(SpanProjectionTest, RefusesColumnsThatMakeNoWholeHeads) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::span_projection_test

@@ -13,7 +13,7 @@
 
 #include "tests/optim/trial.h"
 
-namespace longstride {
+namespace longstride::adafactor_test {
 namespace {
 
 using testing::normals;
@@ -166,4 +166,4 @@ TEST(Adafactor, GivesTheSameBitsForAnyNumberOfThreads) {
 }
 
 }  // namespace
-}  // namespace longstride
+}  // namespace longstride::adafactor_test

@@ -10,7 +10,7 @@
 
 #include "tests/optim/trial.h"
 
-namespace longstride {
+namespace longstride::adagrad_test {
 namespace {
 
 using testing::normals;
@@ -125,4 +125,4 @@ TEST(Adagrad, GivesTheSameBitsForAnyNumberOfThreads) {
 }
 
 }  // namespace
-}  // namespace longstride
+}  // namespace longstride::adagrad_test

@@ -11,7 +11,7 @@
 
 #include "tests/optim/trial.h"
 
-namespace longstride {
+namespace longstride::muon_test {
 namespace {
 
 using testing::normals;
@@ -240,4 +240,4 @@ TEST(Muon, PlannedScratchIsWhatAStepTakes) {
 }
 
 }  // namespace
-}  // namespace longstride
+}  // namespace longstride::muon_test

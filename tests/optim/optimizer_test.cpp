@@ -8,7 +8,7 @@
 #include "framework/core/errors.h"
 #include "tests/optim/trial.h"
 
-namespace longstride {
+namespace longstride::optimizer_test {
 namespace {
 
 using kernels::ScheduleKind;
@@ -334,4 +334,4 @@ TEST(Schedule, ReciprocalSqrtFallsAfterItsFirstStep) {
 }
 
 }  // namespace
-}  // namespace longstride
+}  // namespace longstride::optimizer_test

@@ -6,7 +6,7 @@
 #include "tests/launch/command.h"
 #include "tests/recipe/recipe_texts.h"
 
-namespace longstride::testing {
+namespace longstride::testing::recipe_characters_test {
 namespace {
 
 using namespace std::string_literals;
@@ -97,4 +97,4 @@ TEST(RecipeCharacters, ABaseAndTheCommandLineAreCheckedToo) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::recipe_characters_test

@@ -6,7 +6,7 @@
 #include "tests/recipe/recipe_texts.h"
 #include "tests/support/temporary_directory.h"
 
-namespace longstride::testing {
+namespace longstride::testing::recipe_errors_test {
 namespace {
 
 std::string error_of(const std::string& text) {
@@ -298,4 +298,4 @@ train: {steps: 20, global_batch: 2, lr: 1.0e-3, warmup: 2}
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::recipe_errors_test

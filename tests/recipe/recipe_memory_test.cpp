@@ -6,7 +6,7 @@
 #include "tests/recipe/recipe_texts.h"
 #include "tests/support/temporary_directory.h"
 
-namespace longstride::testing {
+namespace longstride::testing::recipe_memory_test {
 namespace {
 
 constexpr const char* recipe = R"(name: small
@@ -80,4 +80,4 @@ TEST(RecipeMemory, IsReadAndWritten) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::recipe_memory_test

@@ -7,7 +7,7 @@
 #include "tests/launch/command.h"
 #include "tests/recipe/recipe_texts.h"
 
-namespace longstride::testing {
+namespace longstride::testing::recipe_mistakes_test {
 namespace {
 
 std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
@@ -98,4 +98,4 @@ TEST(RecipeMistakes, ThePapersNamesOfPatternsAreExplained) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::recipe_mistakes_test

@@ -6,7 +6,7 @@
 #include "tests/recipe/recipe_texts.h"
 #include "tests/support/temporary_directory.h"
 
-namespace longstride::testing {
+namespace longstride::testing::recipe_sense_test {
 namespace {
 
 std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
@@ -169,4 +169,4 @@ TEST(RecipeSense, ARunThatBeganBeforeAKeyWasRenamedIsRead) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::recipe_sense_test

@@ -12,7 +12,7 @@
 #include "tests/launch/command.h"
 #include "tests/recipe/recipe_texts.h"
 
-namespace longstride::testing {
+namespace longstride::testing::recipe_test {
 namespace {
 
 std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
@@ -426,4 +426,4 @@ TEST(Recipe, ARecipeCutShortIsReadOrRefusedWithASentenceForEachMistake) {
 }
 
 }  // namespace
-}  // namespace longstride::testing
+}  // namespace longstride::testing::recipe_test

@@ -6,7 +6,7 @@
 #include "framework/optim/muon.h"
 #include "tests/train/trained.h"
 
-namespace longstride::test {
+namespace longstride::test::muon_test {
 namespace {
 
 TrainConfig train_config() {
@@ -73,4 +73,4 @@ TEST(MuonTraining, TakesExactlyThePlannedMemory) {
 }
 
 }  // namespace
-}  // namespace longstride::test
+}  // namespace longstride::test::muon_test

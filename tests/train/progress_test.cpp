@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <string>
 
-namespace longstride {
+namespace longstride::progress_test {
 namespace {
 
 const Progress sample = {1200, 73000, 2.1314, 10234, 0.3119, 18720.0};
@@ -122,4 +122,4 @@ TEST(ProgressLine, ATerminalGetsOneLineThatFitsItsWidth) {
 }
 
 }  // namespace
-}  // namespace longstride
+}  // namespace longstride::progress_test

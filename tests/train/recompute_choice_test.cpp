@@ -5,7 +5,7 @@
 
 #include "tests/support/toy_model.h"
 
-namespace longstride::test {
+namespace longstride::test::recompute_choice_test {
 namespace {
 
 DecoderConfig config_of(Recompute recompute) {
@@ -86,4 +86,4 @@ TEST(RecomputeChoice, AStepNeedsOne) {
 }
 
 }  // namespace
-}  // namespace longstride::test
+}  // namespace longstride::test::recompute_choice_test

@@ -3,7 +3,7 @@
 
 #include "tests/train/trained.h"
 
-namespace longstride::test {
+namespace longstride::test::spans_test {
 namespace {
 
 TrainConfig train_config(std::int64_t micro = 0) {
@@ -115,4 +115,4 @@ TEST(Spans, AResumedRunEndsInTheSameBits) {
 }
 
 }  // namespace
-}  // namespace longstride::test
+}  // namespace longstride::test::spans_test

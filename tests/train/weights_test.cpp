@@ -6,7 +6,7 @@
 #include "framework/train/step/training_step.h"
 #include "tests/support/toy_model.h"
 
-namespace longstride::test {
+namespace longstride::test::weights_test {
 namespace {
 
 constexpr std::int64_t rows = 4;
@@ -130,4 +130,4 @@ TEST(Weights, AndWideIdsTakeThePlannedMemory) {
 }
 
 }  // namespace
-}  // namespace longstride::test
+}  // namespace longstride::test::weights_test

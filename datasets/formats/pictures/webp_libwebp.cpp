@@ -10,7 +10,7 @@
 namespace longstride {
 namespace {
 
-UserError damaged(const std::string& name, const char* why) {
+UserError bad_webp(const std::string& name, const char* why) {
   return user_error("{}: is a damaged WebP file ({}); replace or remove it", name, why);
 }
 
@@ -28,12 +28,12 @@ Picture read_webp(const std::uint8_t* bytes, std::size_t count, const std::strin
   const WebPData data = {bytes, count};
   // The parts of the file, which must be whole. The decoder alone would not notice a picture without its end.
   const std::unique_ptr<WebPDemuxer, decltype(&WebPDemuxDelete)> file(WebPDemux(&data), WebPDemuxDelete);
-  if (file == nullptr) throw damaged(name, "it is cut short, or its parts do not fit");
+  if (file == nullptr) throw bad_webp(name, "it is cut short, or its parts do not fit");
   if ((WebPDemuxGetI(file.get(), WEBP_FF_FORMAT_FLAGS) & ANIMATION_FLAG) != 0)
     throw user_error("{}: is animated; save the picture that is wanted as a file of its own", name);
   WebPDecoderConfig config;
   if (WebPInitDecoderConfig(&config) == 0) throw InternalError("libwebp is not the version that this was built with");
-  if (WebPGetFeatures(bytes, count, &config.input) != VP8_STATUS_OK) throw damaged(name, "its header is not valid");
+  if (WebPGetFeatures(bytes, count, &config.input) != VP8_STATUS_OK) throw bad_webp(name, "its header is not valid");
   const auto width = static_cast<std::int64_t>(config.input.width), height = std::int64_t{config.input.height};
   if (static_cast<std::uint64_t>(width * height) > most)
     throw user_error("{}: has more than {} pixels; scale it down first", name, most);
@@ -44,7 +44,7 @@ Picture read_webp(const std::uint8_t* bytes, std::size_t count, const std::strin
   config.output.u.RGBA = {picture.pixels.data(), static_cast<int>(width * picture.channels), picture.pixels.size()};
   const VP8StatusCode status = WebPDecode(bytes, count, &config);
   WebPFreeDecBuffer(&config.output);
-  if (status != VP8_STATUS_OK) throw damaged(name, "its content is not valid");
+  if (status != VP8_STATUS_OK) throw bad_webp(name, "its content is not valid");
   return picture;
 }
 

@@ -54,11 +54,11 @@ std::size_t group_end(const std::vector<EvaluationWindow>& windows, const std::v
   return end;
 }
 
-using Progress = std::function<void(std::int64_t, std::int64_t)>;
+using WindowsDone = std::function<void(std::int64_t, std::int64_t)>;
 
 // Every window by itself: this rank's are every `groups`-th.
 void score_apart(WindowScorer& scorer, const std::vector<EvaluationWindow>& windows, std::int64_t batch, int group,
-                 int groups, const Progress& progress) {
+                 int groups, const WindowsDone& progress) {
   std::vector<std::size_t> mine;
   for (auto w = static_cast<std::size_t>(group); w < windows.size(); w += static_cast<std::size_t>(groups))
     mine.push_back(w);
@@ -91,7 +91,7 @@ WindowRun window_run(const std::vector<EvaluationWindow>& windows, std::int64_t 
 // The windows in order, as `config.streams` runs of consecutive ones. This rank has every `ranks`-th run, `batch` of
 // them at a time.
 void score_in_order(WindowScorer& scorer, const std::vector<EvaluationWindow>& windows, const EvaluationConfig& config,
-                    Communicator& comm, const Progress& progress) {
+                    Communicator& comm, const WindowsDone& progress) {
   const std::int64_t streams = std::min(config.streams, std::ssize(windows));
   std::vector<WindowRun> mine;
   std::int64_t windows_of_mine = 0, done = 0;
@@ -147,7 +147,7 @@ std::size_t evaluation_bytes(const Model& model, const Context& ctx, const Evalu
 }
 
 EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& sequences,
-                          const EvaluationConfig& config, Communicator& comm, const Progress& progress) {
+                          const EvaluationConfig& config, Communicator& comm, const WindowsDone& progress) {
   const std::vector<EvaluationWindow> windows = evaluation_windows(sequences, config);
   const int ranks = ctx.sequence_ranks();
   LONGSTRIDE_CHECK(ranks == 1 || config.batch == 1, "{} windows at once on {} ranks", config.batch, ranks);

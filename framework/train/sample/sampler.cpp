@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t most_on_gpu = 16;
 constexpr std::int64_t block = 64;  // positions between two waits for the GPU
 
-using Progress = std::function<void(std::int64_t)>;  // positions done
+using PositionsDone = std::function<void(std::int64_t)>;  // positions done
 
 std::int64_t batch_of(const Context& ctx, const SampleConfig& config) {
   if (config.batch > 0) return std::min(config.batch, config.count);
@@ -53,7 +53,7 @@ class DrawnSequences {
     return {state_->bytes(), static_cast<std::int64_t>(ctx_.arena->high_water())};
   }
 
-  void run(Samples& out, const Progress& progress) {
+  void run(Samples& out, const PositionsDone& progress) {
     begin();
     if (queue_.immediate())
       one_by_one(progress);
@@ -82,21 +82,21 @@ class DrawnSequences {
     ops::run(ctx_, kernels::DrawArgs{drawing_, logits_, position, ctx_.position});
   }
 
-  void one_by_one(const Progress& progress) {
+  void one_by_one(const PositionsDone& progress) {
     for (std::int64_t position = 0; position < config_.length; ++position) {
       one_position(position);
       progress(position + 1);
     }
   }
 
-  void in_one_kernel(const Progress& progress) {
+  void in_one_kernel(const PositionsDone& progress) {
     in_blocks(0, progress, [&](std::int64_t first, std::int64_t count) {
       generator_->generate(ctx_, *state_, drawing_, first, count);
     });
   }
 
   // The first position runs kernel by kernel, so that libraries choose their algorithms and kernels are loaded.
-  void by_graph(const Progress& progress) {
+  void by_graph(const PositionsDone& progress) {
     ctx_.position = position_.as<std::int64_t>();
     decodes_.begin_position(ctx_, *state_, 0);
     one_position(0);
@@ -112,7 +112,7 @@ class DrawnSequences {
 
   // The host is at most two blocks ahead of the GPU.
   template <class F>
-  void in_blocks(std::int64_t first, const Progress& progress, F&& f) {
+  void in_blocks(std::int64_t first, const PositionsDone& progress, F&& f) {
     std::array<Event, 2> done;
     std::int64_t blocks = 0;
     for (std::int64_t position = first; position < config_.length; position += block) {

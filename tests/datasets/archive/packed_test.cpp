@@ -7,7 +7,7 @@
 #include "tests/datasets/command.h"
 #include "tests/datasets/support.h"
 
-namespace longstride {
+namespace longstride::packed_test {
 namespace {
 
 Bytes all_bytes(const std::string& path) {
@@ -150,4 +150,4 @@ TEST(PackedInputs, AreRefusedWhenTheyAreMadeToFillDisks) {
 }
 
 }  // namespace
-}  // namespace longstride
+}  // namespace longstride::packed_test

@@ -10,7 +10,7 @@
 #include "tests/datasets/command.h"
 #include "tests/datasets/support.h"
 
-namespace longstride {
+namespace longstride::sound_formats_test {
 namespace {
 
 constexpr int rate = 48000;
@@ -219,4 +219,4 @@ TEST(InfoPicture, ShowsSoundAsAStrip) {
 }
 
 }  // namespace
-}  // namespace longstride
+}  // namespace longstride::sound_formats_test
