@@ -47,6 +47,13 @@ function(longstride_flags target)
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link,address -fno-omit-frame-pointer -Wno-error)
     target_link_options(${target} PUBLIC -fsanitize=address)
   endif()
+  if(LONGSTRIDE_UNITY)
+    # A function of one file may be called like a variable of another, and gcc takes a file that is included for a header,
+    # whose classes should have no members of unnamed namespaces.
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+  endif()
   if(LONGSTRIDE_CUDA)
     target_compile_definitions(${target} PUBLIC LONGSTRIDE_CUDA)
   endif()
@@ -96,6 +103,8 @@ function(longstride_room name)
     set(hopper_sources ${device_sources})
     list(FILTER device_sources EXCLUDE REGEX "_sm90\\.cu$")
     list(FILTER hopper_sources INCLUDE REGEX "_sm90\\.cu$")
+    # Newer versions of CMake would join these too (LONGSTRIDE_UNITY).
+    set_source_files_properties(${device_sources} ${hopper_sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     list(APPEND sources ${device_sources})
     if(hopper_sources)
       add_library(longstride_${name}_sm90 OBJECT ${hopper_sources})

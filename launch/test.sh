@@ -10,9 +10,11 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 select=(-L fast)
 targets=(--target longstride fast_tests)
+build=build/test
+unity=OFF
 case ${1:-} in
   "") ;;
-  --all) select=() targets=() ;;
+  --all) select=() targets=() build=build/all unity=ON ;;  # joined files would replace the objects of build/test
   --fast) echo "longstride: --fast is the default now; leave it out" >&2; exit 2 ;;
   -h|--help) sed -n '2,7p' "${BASH_SOURCE[0]}" | cut -c 3-; exit 0 ;;
   *) echo "longstride: unknown option '$1'; see --help" >&2; exit 2 ;;
@@ -27,11 +29,11 @@ cuda=()
 if [ "${LONGSTRIDE_CUDA:-0}" != 1 ] && ! nvidia-smi >/dev/null 2>&1; then
   cuda=(-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 fi
-cmake -S . -B build/test -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=ON "${cuda[@]}" >build-configure.log 2>&1 ||
-  { cat build-configure.log >&2; exit 1; }
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGSTRIDE_TESTS=ON -DLONGSTRIDE_UNITY=$unity \
+  "${cuda[@]}" >build-configure.log 2>&1 || { cat build-configure.log >&2; exit 1; }
 grep -A 20 'Longstride' build-configure.log | head -n 8
 rm -f build-configure.log
-cmake --build build/test "${targets[@]}"
+cmake --build "$build" "${targets[@]}"
 # Open MPI requires the last two settings of root. The tests oversubscribe the cores, so threads that wait should sleep.
 export GOMP_SPINCOUNT=1000 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-ctest --test-dir build/test -j2 --output-on-failure "${select[@]}"
+ctest --test-dir "$build" -j2 --output-on-failure "${select[@]}"

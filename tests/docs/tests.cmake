@@ -42,12 +42,16 @@ function(longstride_page_test name)
 endfunction()
 
 # What the page changes or tests: attention on the CPU with its tests, and the recipe parser with its messages. The rest
-# comes from the libraries, which do not have the changes.
+# comes from the libraries, which do not have the changes. All of framework/models is here, since LONGSTRIDE_UNITY joins
+# its files: the linker would take those of the library together with the one that is missing.
 file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/kernels/attention/pattern/*.cpp
   ${PROJECT_SOURCE_DIR}/kernels/attention/cpu/*.cpp ${PROJECT_SOURCE_DIR}/kernels/attention/decode/*.cpp
   ${PROJECT_SOURCE_DIR}/tests/kernels/attention_*_test.cpp ${PROJECT_SOURCE_DIR}/launch/recipe/*.cpp
   ${PROJECT_SOURCE_DIR}/framework/models/*.cpp ${PROJECT_SOURCE_DIR}/framework/models/decoder/*.cpp)
 list(FILTER sources EXCLUDE REGEX "_(cuda|bench)\\.cpp$")
+if(NOT LONGSTRIDE_CUDA)
+  list(APPEND sources framework/models/decoder/generate/no_cuda.cpp)
+endif()
 list(APPEND sources tests/kernels/attention_test.cpp framework/train/stages.cpp tests/recipe/recipe_errors_test.cpp
   tests/docs/dilated_test.cpp)
 longstride_page_test(adding_a_pattern ${sources})

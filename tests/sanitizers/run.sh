@@ -29,7 +29,7 @@ case $kind in
     # The corpus and its neighbourhood: in 10 seconds most fuzzers reach nine tenths or more of the code that they reach in
     # 30.
     cmake -S "$source" -B "$build" --preset fuzz -DLONGSTRIDE_FUZZ_SECONDS=10 \
-      "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -DNDEBUG"
+      -DLONGSTRIDE_UNITY=ON "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -DNDEBUG"
     cmake --build "$build" --target fuzzers
     run -R '^(corpus|fuzz)' --no-tests=error
     ;;
