@@ -8,8 +8,6 @@
 namespace longstride::kernels {
 namespace {
 
-constexpr std::int64_t most_on_gpu = 128;  // heads, and elements of a head
-
 void check_values(Device device, const DistanceScores& s, const Tensor& v, const Tensor& o, const Tensor& lse) {
   s.check(device);
   const Dtype dtype = s.q.dtype(), exact = exact_type(device, dtype);
@@ -17,8 +15,8 @@ void check_values(Device device, const DistanceScores& s, const Tensor& v, const
   LONGSTRIDE_CHECK(v.rank() == 4, "v is {}, but must be (batch, n_k, heads, size)", v.shape().text());
   check_rows(v, {batch, s.k.size(1), heads, v.size(3)}, dtype, "v");
   check_rows(o, {batch, n_q, heads, v.size(3)}, dtype, "o");
-  LONGSTRIDE_CHECK(device == Device::cpu || v.size(3) <= most_on_gpu, "values of {} elements, more than {}", v.size(3),
-                   most_on_gpu);
+  LONGSTRIDE_CHECK(device == Device::cpu || v.size(3) <= most_distance_on_gpu, "values of {} elements, more than {}",
+                   v.size(3), most_distance_on_gpu);
   LONGSTRIDE_CHECK(lse.shape() == Shape({batch, heads, n_q}) && lse.contiguous() && lse.dtype() == exact,
                    "lse is {} of {}, but must be contiguous {} of {}", lse.shape().text(), name_of(lse.dtype()),
                    Shape({batch, heads, n_q}).text(), name_of(exact));
@@ -63,9 +61,9 @@ void DistanceScores::check(Device device) const {
   check_rows(q, q.shape(), q.dtype(), "q");
   check_rows(k, {batch, n_k, heads, size}, q.dtype(), "k");
   LONGSTRIDE_CHECK(q.size(1) <= n_k && n_k < (1 << 24), "{} queries of {} keys", q.size(1), n_k);
-  LONGSTRIDE_CHECK(device == Device::cpu || (size <= most_on_gpu && heads <= most_on_gpu),
-                   "{} heads of {} elements, but a GPU takes up to {} of up to {}", heads, size, most_on_gpu,
-                   most_on_gpu);
+  LONGSTRIDE_CHECK(device == Device::cpu || (size <= most_distance_on_gpu && heads <= most_distance_on_gpu),
+                   "{} heads of {} elements, but a GPU takes up to {} of up to {}", heads, size, most_distance_on_gpu,
+                   most_distance_on_gpu);
   if (table.given()) {
     LONGSTRIDE_CHECK(table.rank() == 3 && table.size(0) > 0 && (table.size(1) == heads || table.size(1) == 1),
                      "a table {}, but it must be (distances, {} or 1, {})", table.shape().text(), heads, size);

@@ -51,6 +51,9 @@ struct ProbabilityDropout {
 // not. Both are deterministic.
 enum class DistancePath : std::uint8_t { automatic, portable };
 
+// The most heads that CUDA kernels take, and the most elements of a head.
+inline constexpr std::int64_t most_distance_on_gpu = 128;
+
 // The key rows that query row i of a head sees: j = n_k - n_q + i - m step >= 0 for m in [begin, end).
 struct SeenEntries {
   std::int64_t step, begin, end;

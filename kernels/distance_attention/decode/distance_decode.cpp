@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "kernels/base/tensor_checks.h"
+#include "kernels/distance_attention/distance_attention.h"
 
 namespace longstride::kernels {
 namespace {
-
-constexpr std::int64_t most_on_gpu = 128;  // heads, and elements of a head
 
 // The largest distance at which any query sees a key, plus one. With a compressed memory all heads keep all rows,
 // because its rows are appended behind more recent ones.
@@ -28,9 +27,10 @@ void check_cache(Device device, const DistanceCache& cache, const Tensor& rows) 
                          t->contiguous() && t->dtype() == rows.dtype(),
                      "a cache is {} of {} for {} of {}", t->shape().text(), name_of(t->dtype()), rows.shape().text(),
                      name_of(rows.dtype()));
-    LONGSTRIDE_CHECK(device == Device::cpu || (t->size(2) <= most_on_gpu && rows.size(2) <= most_on_gpu),
-                     "{} heads of {} elements, but a GPU takes up to {} of up to {}", rows.size(2), t->size(2),
-                     most_on_gpu, most_on_gpu);
+    LONGSTRIDE_CHECK(
+        device == Device::cpu || (t->size(2) <= most_distance_on_gpu && rows.size(2) <= most_distance_on_gpu),
+        "{} heads of {} elements, but a GPU takes up to {} of up to {}", rows.size(2), t->size(2), most_distance_on_gpu,
+        most_distance_on_gpu);
   }
 }
 
