@@ -25,8 +25,8 @@ struct Call {
   float* lse = nullptr;
   const float* delta = nullptr;
   float* bias_sums = nullptr;  // (batch, heads, query tiles, 2 size + 1): of u, v and the span
-  float* table_sums =
-      nullptr;  // (chunks, heads, bands, band_rows, size); on Hopper (chunks, heads, pieces, tile_rows, size)
+  // (chunks, heads, bands, band_rows, size); on Hopper (chunks, heads, pieces, tile_rows, size)
+  float* table_sums = nullptr;
   void* score_gradients = nullptr;  // that dq saves for T's gradient on Hopper, of saved_units at a time; see saved.cuh
   float scale = 1, longest_span = 0, ramp = 0, keep_scale = 1;
   std::int32_t batch = 0, heads = 0, n_q = 0, n_k = 0, size = 0, value_size = 0, distances = 0, window = 0;
