@@ -5,3 +5,6 @@ foreach(script queue random_shapes same_steps several_gpus)
 endforeach()
 add_test(NAME peers.tables COMMAND ${PROJECT_SOURCE_DIR}/launch/scripts/peers/tables_test.sh)
 set_tests_properties(peers.tables PROPERTIES LABELS fast TIMEOUT 60)
+add_test(NAME peers.train_all
+  COMMAND ${PROJECT_SOURCE_DIR}/launch/scripts/peers/decoders/train_all_test.sh $<TARGET_FILE:longstride>)
+set_tests_properties(peers.train_all PROPERTIES LABELS fast TIMEOUT 120)
