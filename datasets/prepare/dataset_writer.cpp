@@ -217,7 +217,6 @@ void check_output(const std::string& path, bool replace, const std::vector<std::
 
 DatasetWriter::DatasetWriter(const std::string& path, const DatasetInfo& info, bool replace) {
   check_output(path, replace, {});
-  make_folder_of(path);
   state_ = std::make_unique<State>(path, info);
   State& s = *state_;
   for (std::size_t i = 0; i < 3; ++i) s.splits[i].create(*s.output, split_names[i], info.image_bytes(), false);

@@ -156,6 +156,7 @@ void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output
   info.kind = DataKind::audio;
   info.rate = config.rate;
   info.encoding = "mu-law 255";
+  make_folder_of(output.path);
   DatasetWriter writer(output.path, info, output.replace);
   std::int64_t total = 0;
   for (const Track& track : tracks) total += track.bytes;

@@ -18,6 +18,7 @@ void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output
 
   DatasetInfo info;
   info.kind = DataKind::bytes;
+  make_folder_of(output.path);
   DatasetWriter writer(output.path, info, output.replace);
   if (const std::string note = inputs.packed_note(); output.note && !note.empty()) output.note(note);
   std::vector<std::uint8_t> buffer(std::size_t{1} << 20);

@@ -50,6 +50,7 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
                                   {"bits_per_byte", result.bits_per_byte()},
                                   {"standard_error", result.standard_error}};
     add(out, memory);
+    if (result.streams > 0) out["streams"] = result.streams;
     return print_json(out);
   }
   fmt::print("{}, {} split, {} bytes, step {}{}, context {}{}{}: {:.4f}{} bits per byte ({:.5f} nats)\n",
@@ -72,6 +73,7 @@ void keep(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& re
   kept.windows = result.windows;
   kept.spread = request.spread;
   kept.memory = memory_in_effect(run, request);
+  kept.streams = result.streams;
   kept.bytes = result.bytes;
   kept.bits_per_byte = result.bits_per_byte();
   try {

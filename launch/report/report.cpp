@@ -190,7 +190,7 @@ std::string Report::scores() const {
   for (const KeptEvaluation& e : kept_evaluations(run_))
     rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.4f}</td></tr>\n",
                         thousands(e.step), html_text(e.split), html_text(fs::path(e.data).filename().string()),
-                        e.min_context > 0 ? thousands(e.min_context) : "", text_of(e.memory), thousands(e.bytes),
+                        e.min_context > 0 ? thousands(e.min_context) : "", memory_text(e), thousands(e.bytes),
                         e.bits_per_byte);
   std::string out;
   if (recipe_.reproduces.given())

@@ -51,16 +51,20 @@ struct KeptEvaluation {
   std::int64_t windows = 0;  // scored; 0: unknown
   bool spread = false;       // whether they are spread over the split rather than its first
   EvaluatedMemory memory;    // in effect
+  std::int64_t streams = 0;  // that were read side by side; 0: none, or unknown
 
   bool same_question(const KeptEvaluation& other) const {
     return step == other.step && split == other.split && data == other.data && weights == other.weights &&
            min_context == other.min_context && max_windows == other.max_windows && spread == other.spread &&
-           memory == other.memory && (sha256 == other.sha256 || sha256.empty() || other.sha256.empty());
+           memory == other.memory && streams == other.streams &&
+           (sha256 == other.sha256 || sha256.empty() || other.sha256.empty());
   }
 };
 std::vector<KeptEvaluation> kept_evaluations(const std::string& run);
 // "1,024, clamp 400", what there is of it.
 std::string text_of(const EvaluatedMemory& memory);
+// "1,024, clamp 400, 32 streams": likewise.
+std::string memory_text(const KeptEvaluation& evaluation);
 // Appends a line, unless there is one with the same answer to the same question.
 void keep_evaluation(const std::string& run, const KeptEvaluation& evaluation);
 

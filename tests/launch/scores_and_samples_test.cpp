@@ -258,6 +258,7 @@ TEST_F(Remembering, ScoresSayUnderWhichMemoryTheyWereComputed) {
                     weights_before = text_of(*dir / (file + "model.safetensors"));
   const Json own = Json::parse(run({"eval", "run", "--json"}).out);
   EXPECT_EQ(own.at("memory"), 24);
+  EXPECT_EQ(own.at("streams"), 1);
   EXPECT_EQ(own.at("min_context"), 0);
   EXPECT_FALSE(own.contains("clamp"));
   const std::vector<std::string> other = {"eval", "run", "--memory", "48", "--clamp", "4e1", "--min-context", "30"};
@@ -280,8 +281,12 @@ TEST_F(Remembering, ScoresSayUnderWhichMemoryTheyWereComputed) {
   }
   const std::vector<KeptEvaluation> kept = kept_evaluations(*dir / "run");
   EXPECT_EQ(kept[1].memory, (EvaluatedMemory{48, 40}));
+  EXPECT_EQ(run({"eval", "run", "--batch", "2"}).exit_code, 0);  // another question: streams begin without a memory
+  EXPECT_EQ(kept_evaluations(*dir / "run").back().streams, 2);
   EXPECT_EQ(run({"report", "run"}).exit_code, 0);
-  EXPECT_NE(text_of(*dir / "run/report.html").find("<td>48, clamp 40</td>"), std::string::npos);
+  const std::string report = text_of(*dir / "run/report.html");
+  EXPECT_NE(report.find("<td>48, clamp 40</td>"), std::string::npos);
+  EXPECT_NE(report.find("<td>24, 2 streams</td>"), std::string::npos);
   EXPECT_TRUE(text_of(*dir / "run/recipe.yaml") == recipe_before);
   EXPECT_TRUE(text_of(*dir / (file + "state.json")) == state_before);
   EXPECT_TRUE(text_of(*dir / (file + "model.safetensors")) == weights_before);

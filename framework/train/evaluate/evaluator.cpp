@@ -169,6 +169,7 @@ EvaluationResult evaluate(const Model& model, Context& ctx, const SequenceSet& s
     result.bytes += windows[w].length - windows[w].scored_from;
   }
   result.windows = std::ssize(windows);
+  if (!model.states().empty()) result.streams = std::min(config.streams, result.windows);
   result.standard_error = standard_error(windows, nats, result);
   return result;
 }

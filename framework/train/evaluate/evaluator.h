@@ -40,6 +40,7 @@ struct EvaluationResult {
   double nats = 0;
   std::int64_t bytes = 0;
   std::int64_t windows = 0;
+  std::int64_t streams = 0;  // runs of windows, at most one per window; 0: windows by themselves
   double loss() const { return nats / static_cast<double>(bytes); }
   double bits_per_byte() const;
   double standard_error = 0;  // of bits_per_byte, estimated from the scored windows; 0 with fewer than two

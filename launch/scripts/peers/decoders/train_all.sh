@@ -4,15 +4,17 @@
 #
 #   launch/scripts/peers/decoders/train_all.sh --text FILE --output DIR [--runs "transformer-xl transformer-xl-peer"]
 #                                        [--seconds 480] [--seeds "1 2 3"] [--gpus 2] [--set "KEY=VALUE ..."]
-#                                        [--command build/cuda/longstride] [--python python3] [--device gpu]
+#                                        [--context 512] [--command build/cuda/longstride] [--python python3]
+#                                        [--device gpu]
 #
 # --text: the text itself, as longstride and the peers divide it alike. Runs are recipes/survey/text-8min-RUN.yaml, with
 # their own numbers of steps, and RUN-peer for a peer, which trains for --seconds; `text` is recipes/beyond/text-8min.yaml.
 # The table has the seconds that training took, without starting, compiling and scoring. --set changes recipes, for a try.
+# Models with memories are scored as 32 streams, each of which first reads eight windows of --context, 512, bytes.
 # OUTPUT keeps every run (seed-N/RUN); those that have a result are not repeated. Exits with 1 if a run has failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-text="" output="" seconds=480 gpus=1 command=build/cuda/longstride python=python3 seeds=1 device=gpu changes=""
+text="" output="" seconds=480 gpus=1 command=build/cuda/longstride python=python3 seeds=1 device=gpu changes="" context=512
 runs="text"
 for system in transformer-xl adaptive compressive longformer; do runs+=" $system $system-house $system-peer"; done
 while [ $# -gt 0 ]; do
@@ -24,6 +26,7 @@ while [ $# -gt 0 ]; do
     --seeds) seeds=$2 ;;
     --gpus) gpus=$2 ;;
     --set) changes=$2 ;;
+    --context) context=$2 ;;
     --command) command=$2 ;;
     --python) python=$2 ;;
     --device) device=$2 ;;
@@ -57,11 +60,13 @@ done
 rm -f "$output/.known"
 
 ours() { # run, seed
-  local at=$output/seed-$2/$1 options=() change
+  local at=$output/seed-$2/$1 options=() scored=(--batch 32) change
+  # As many streams as the peers read, and as much before each: eight windows.
+  [[ "$1" =~ ^(text|longformer.*)$ ]] || scored+=(--min-context $((8 * context)))
   for change in $changes; do options+=(--set "$change"); done
   "$command" train "$(recipe_of "$1")" --run "$at" --device "$device" --set data.path="$output/text.h5" \
     --set train.seed="$2" --set train.checkpoint_every=0 "${options[@]}" >"$at.log" 2>&1 &&
-    "$command" eval "$at" --device "$device" --split test --batch 32 --json >"$at.json" 2>>"$at.log"
+    "$command" eval "$at" --device "$device" --split test "${scored[@]}" --json >"$at.json" 2>>"$at.log"
 }
 theirs() { # run, seed
   local at=$output/seed-$2/$1 script form
@@ -72,7 +77,7 @@ once() { # ours or theirs, run, seed
   local mark=$output/seed-$3/$2.done
   [ -f "$mark" ] || { "$@" && touch "$mark"; }
 }
-export here text output seconds command python device changes
+export here text output seconds command python device changes context
 export -f peer_of recipe_of ours theirs once
 
 [ -f "$output/text.h5" ] ||

@@ -11,7 +11,7 @@ fail() { echo "train_all_test.sh: $1" >&2; exit 1; }
 small="model.layers=1 model.width=16 model.heads=2 data.context=32 train.steps=12 train.warmup=2 train.global_batch=4
   train.log_every=2"
 all() {
-  "$here/train_all.sh" --output "$work/out" --gpus 1 --device cpu --command "$longstride" --set "$small" "$@" \
+  "$here/train_all.sh" --output "$work/out" --gpus 1 --device cpu --command "$longstride" --set "$small" --context 32 "$@" \
     >"$work/printed" 2>"$work/said"
 }
 
