@@ -16,7 +16,7 @@ from generate import parameters, summary_of, tokens_of  # noqa: E402
 from reference import mask as reference_mask  # noqa: E402
 
 from longstride.model import patterns, sampling  # noqa: E402
-from longstride.model.settings import KEYS, Pattern, Settings, UserError  # noqa: E402
+from longstride.model.settings import Pattern, Settings, UserError  # noqa: E402
 from longstride.model.decoder import Decoder  # noqa: E402
 from longstride.runs import SECTIONS  # noqa: E402
 

@@ -13,7 +13,10 @@ namespace longstride::kernels::cuda::distance {
 using portable::HeadMatrix;
 
 inline constexpr std::int32_t tile_rows = 64;  // queries or keys of a tile
-inline constexpr std::int32_t most_heads = 128;
+inline constexpr std::int32_t most_heads = most_distance_on_gpu;
+
+// Elements of a head, of keys or of values, that the kernels for Hopper take.
+inline bool is_hopper_size(std::int64_t size) { return size > 32 && size <= 64; }
 
 struct Call {
   HeadMatrix q, k, v, o, dout, dq, dk, dv;
@@ -30,11 +33,14 @@ struct Call {
   void* score_gradients = nullptr;  // that dq saves for T's gradient on Hopper, of saved_units at a time; see saved.cuh
   float scale = 1, longest_span = 0, ramp = 0, keep_scale = 1;
   std::int32_t batch = 0, heads = 0, n_q = 0, n_k = 0, size = 0, value_size = 0, distances = 0, window = 0;
-  std::int32_t query_tiles = 0, chunks = 0, bands = 0, pieces = 0, saved_units = 0;
+  std::int32_t query_tiles = 0, chunks = 0, bands = 0, saved_units = 0;
   bool self = true;
   bool aligned = true;  // every row of every matrix is aligned to 16 bytes and a multiple of 16 bytes long
   KeptProbabilities kept;
   std::int32_t step[most_heads];  // dilations
+
+  // Band b is the pieces b and b + 1, of tile_rows of m each.
+  LONGSTRIDE_HOST_DEVICE std::int32_t pieces() const { return bands + 1; }
 };
 
 // Queries of a class in tiles, from the entry at or just before its first query, so that the distance between a tile of
@@ -62,8 +68,6 @@ inline LONGSTRIDE_HOST_DEVICE std::int32_t first_band(std::int32_t origin) {
 inline LONGSTRIDE_HOST_DEVICE std::int32_t band_begin(std::int32_t origin, std::int32_t band) {
   return origin + (first_band(origin) + band) * tile_rows - (tile_rows - 1);
 }
-// Band b is the pieces b and b + 1, of tile_rows of m each, so there is one more piece than bands.
-
 // Bands that hold every m below `reach`.
 inline LONGSTRIDE_HOST_DEVICE std::int32_t bands_of(std::int32_t reach) {
   return (reach - 1 + 2 * (tile_rows - 1)) / tile_rows + 1;

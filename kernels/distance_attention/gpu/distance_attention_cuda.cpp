@@ -123,7 +123,6 @@ void distance_attention_backward(const DistanceAttentionBackwardArgs& args, cons
   const bool hopper = takes_hopper(args.scores, call);
   if (hopper) {
     call.score_gradients = pieces.score_gradients;
-    call.pieces = pieces.pieces;
     call.saved_units = pieces.saved_units;
   }
   with_gpu_type(args.v.dtype(), [&](auto zero) {

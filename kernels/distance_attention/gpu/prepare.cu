@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(threads)
       for (std::int32_t chunk = 0; chunk < call.chunks; ++chunk) {
         const std::int64_t of_head = static_cast<std::int64_t>(chunk) * call.heads + head, unit = of_head * call.bands;
         if (call.score_gradients != nullptr) {
-          sum += call.table_sums[((of_head * call.pieces + band) * tile_rows + row) * call.size + column];
+          sum += call.table_sums[((of_head * call.pieces() + band) * tile_rows + row) * call.size + column];
           continue;
         }
         const auto element = [&](std::int64_t b, std::int32_t r) {

@@ -22,9 +22,8 @@ std::int64_t chunks_of(const DistanceScores& s, std::int64_t bands, std::int64_t
 
 // Whether a call may take the kernels for Hopper, as far as can be told without a GPU.
 bool may_take_hopper(const DistanceScores& s, const Tensor& v) {
-  const auto takes = [](std::int64_t size) { return size > 32 && size <= 64; };
-  return s.path == DistancePath::automatic && bytes_of(v.dtype()) == 2 && s.dropout.p <= 0 && takes(s.q.size(3)) &&
-         takes(v.size(3));
+  return s.path == DistancePath::automatic && bytes_of(v.dtype()) == 2 && s.dropout.p <= 0 &&
+         is_hopper_size(s.q.size(3)) && is_hopper_size(v.size(3));
 }
 
 }  // namespace
@@ -47,9 +46,8 @@ void ScratchPieces::take_table(const DistanceAttentionBackwardArgs& args, cpu::C
       chunks_of(s, bands, chunk * static_cast<std::int64_t>(sizeof(float))), 1, s.q.size(0) * query_tiles));
   table_sums = carver.take<float>(chunks * chunk);
   if (!may_take_hopper(s, args.v)) return;
-  pieces = bands + 1;
   constexpr std::int64_t piece_bytes = tile_rows * tile_rows * 2;
-  const std::int64_t unit = std::int64_t{query_tiles} * pieces * piece_bytes,
+  const std::int64_t unit = std::int64_t{query_tiles} * (bands + 1) * piece_bytes,
                      most = std::clamp<std::int64_t>(args.saved_bytes / unit, 1, units),
                      parts = (units + most - 1) / most;
   saved_units = static_cast<std::int32_t>((units + parts - 1) / parts);

@@ -12,7 +12,7 @@ struct ScratchPieces {
   void *content = nullptr, *position = nullptr;
   float *delta = nullptr, *bias_sums = nullptr, *table_sums = nullptr;
   std::byte* score_gradients = nullptr;  // where the kernels for Hopper may be taken
-  std::int32_t query_tiles = 0, chunks = 0, bands = 0, pieces = 0, saved_units = 0;
+  std::int32_t query_tiles = 0, chunks = 0, bands = 0, saved_units = 0;
   std::size_t total = 0;  // bytes
 
   ScratchPieces(const DistanceAttentionArgs& args, void* memory);

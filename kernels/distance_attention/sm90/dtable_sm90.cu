@@ -1,6 +1,6 @@
 // T's gradient on Hopper: what dq has saved of the gradients of scores (saved.cuh), transposed, times q + v. A block
 // has four neighbouring pieces of a head's rows, two per warpgroup, whose gradients stay in registers, and visits a
-// chunk of the tiles of queries. Its time is that of reading what was saved.
+// chunk of the tiles of queries. Reading what was saved bounds its time.
 #include "kernels/distance_attention/sm90/launch.cuh"
 #include "kernels/distance_attention/sm90/saved.cuh"
 #include "kernels/gpu/global.cuh"
@@ -123,10 +123,10 @@ class Consumer {
 
   __device__ void store(std::int32_t head, std::int32_t first, std::int32_t chunk) const {
     const Call& call = problem_.call;
-    const std::int64_t pieces = (static_cast<std::int64_t>(chunk) * call.heads + problem_.head[head]) * call.pieces;
+    const std::int64_t pieces = (static_cast<std::int64_t>(chunk) * call.heads + problem_.head[head]) * call.pieces();
 #pragma unroll
     for (int i = 0; i < own_pieces; ++i)
-      if (first + own_ + i < call.pieces)
+      if (first + own_ + i < call.pieces())
         store_piece(sum_[i], call.table_sums + (pieces + first + own_ + i) * tile_rows * call.size);
   }
 
@@ -209,7 +209,8 @@ void dtable(const Problem& problem, const Launch& launch) {
   allow_shared(dtable_kernel<T>, shared_bytes);
   run("distance attention dtable", dtable_kernel<T>,
       {dim3(static_cast<unsigned>(problem.heads), static_cast<unsigned>(call.chunks),
-            static_cast<unsigned>((call.pieces + pieces_of_block - 1) / pieces_of_block)),  // the nearest have the most
+            static_cast<unsigned>((call.pieces() + pieces_of_block - 1) /
+                                  pieces_of_block)),  // the nearest have the most
        threads, shared_bytes},
       launch, problem);
 }

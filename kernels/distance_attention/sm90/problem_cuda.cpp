@@ -64,8 +64,8 @@ Problem problem_of(const Call& call, Dtype dtype, std::int32_t step) {
 }  // namespace
 
 bool supports(const Call& call) {
-  const auto takes = [](std::int32_t size) { return size > 32 && size <= 64; };
-  bool can = call.aligned && call.kept.limit == 0 && call.scale > 0 && takes(call.size) && takes(call.value_size);
+  bool can = call.aligned && call.kept.limit == 0 && call.scale > 0 && is_hopper_size(call.size) &&
+             is_hopper_size(call.value_size);
   std::int32_t longest = 1;
   for (std::int32_t h = 0; h < call.heads; ++h) {
     const std::int32_t step = call.step[h];

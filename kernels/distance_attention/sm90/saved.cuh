@@ -15,7 +15,7 @@ inline constexpr int saved_operand_bytes = 16 * warp_threads;
 __device__ inline char* saved_tile(const Problem& problem, const Place& p, std::int32_t t, std::int32_t unit) {
   const Call& call = problem.call;
   const std::int64_t number = static_cast<std::int64_t>(unit) * call.query_tiles + p.in.first + problem.step * t;
-  return static_cast<char*>(call.score_gradients) + number * call.pieces * tile_bytes;
+  return static_cast<char*>(call.score_gradients) + number * call.pieces() * tile_bytes;
 }
 // The pieces [begin, end) that the key tiles [keys.begin, keys.end) of query tile t meet.
 __device__ inline TileRange saved_pieces(const Place& p, std::int32_t t, TileRange keys) {
