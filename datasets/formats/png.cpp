@@ -16,6 +16,13 @@ UserError damaged(const std::string& name, const char* why) {
   return user_error("{}: is a damaged PNG file ({}); replace or remove it", name, why);
 }
 
+// An animation control chunk begins with the number of frames, of which libpng would read only the first.
+void refuse_animation(const std::uint8_t* control, std::uint64_t length, const std::string& name) {
+  const std::uint8_t still[4] = {0, 0, 0, 1};
+  if (length >= sizeof still && std::memcmp(control, still, sizeof still) > 0)
+    throw user_error("{}: is animated; save the picture that is wanted as a file of its own", name);
+}
+
 // The file without the chunks that do not define pixels: libpng would apply their gamma and profiles, and it allocates
 // up to 2 GiB for a chunk before it finds that the file ends. A chunk has 4 bytes of length, 4 of name, the data and 4
 // of checksum. The orientation is that of EXIF.
@@ -33,6 +40,7 @@ std::vector<std::uint8_t> pixel_chunks(const std::uint8_t* bytes, std::size_t co
     const bool critical = (chunk[4] & 0x20) == 0;
     at += head + length + checksum;
     if (critical || std::memcmp(chunk + 4, "tRNS", 4) == 0) out.insert(out.end(), chunk, bytes + at);
+    if (std::memcmp(chunk + 4, "acTL", 4) == 0) refuse_animation(chunk + head, length, name);
     if (std::memcmp(chunk + 4, "eXIf", 4) == 0)
       orientation = exif_orientation(chunk + head, static_cast<std::size_t>(length));
     if (std::memcmp(chunk + 4, "IEND", 4) != 0) continue;

@@ -88,17 +88,32 @@ TEST(Exif, ReadsTheOrientationAndNothingFromGarbage) {
   EXPECT_EQ(exif_orientation(nullptr, 0), 1);
 }
 
-TEST(Png, HasAnOrientation) {
-  const Bytes pixels = random_bytes(48, 1), block = exif(8, true);
+// A picture of 4 x 4 with one more chunk after its header.
+Bytes with_chunk(const Bytes& pixels, const std::string& name, const Bytes& block) {
   Bytes file = encode_png(4, 4, pixels, {}), chunk(4);
   put_big_endian(chunk.data(), static_cast<std::uint32_t>(block.size()));
-  for (const char c : std::string("eXIf")) chunk.push_back(static_cast<std::uint8_t>(c));
+  for (const char c : name) chunk.push_back(static_cast<std::uint8_t>(c));
   chunk.insert(chunk.end(), block.begin(), block.end());
   chunk.resize(chunk.size() + 4);
   file.insert(file.begin() + 33, chunk.begin(), chunk.end());
   set_chunk_checksums(file);
+  return file;
+}
+
+TEST(Png, HasAnOrientation) {
+  const Bytes pixels = random_bytes(48, 1), file = with_chunk(pixels, "eXIf", exif(8, true));
   EXPECT_EQ(decode(file).orientation, 8);
   EXPECT_EQ(decode(file).pixels, pixels);
+}
+
+TEST(Png, RefusesAnimations) {
+  const Bytes pixels = random_bytes(48, 1);
+  expect_user_error(
+      [&] {
+        decode(with_chunk(pixels, "acTL", {0, 0, 0, 2, 0, 0, 0, 0}));
+      },
+      "a: is animated; save the picture that is wanted");
+  EXPECT_EQ(decode(with_chunk(pixels, "acTL", {0, 0, 0, 1, 0, 0, 0, 0})).pixels, pixels);
 }
 
 TEST(Alpha, IsPutOnABackgroundOrDroppedOrRefused) {
