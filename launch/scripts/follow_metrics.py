@@ -126,6 +126,11 @@ def refuse(message):
     sys.exit(2)
 
 
+class Options(argparse.ArgumentParser):
+    def error(self, message):
+        refuse(f"{message}; see {self.prog} --help")
+
+
 def positive(text):
     value = float(text)
     if not 0 < value <= 86400:
@@ -134,7 +139,7 @@ def positive(text):
 
 
 def options_of(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=pathlib.Path, help="run directory")
     parser.add_argument("--to", choices=SERVICES, required=True, help="service to log to")
     parser.add_argument("--project", default="longstride", help="project, or experiment of MLflow")

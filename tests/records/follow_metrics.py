@@ -167,7 +167,9 @@ class FollowMetrics(unittest.TestCase):
         (self.dir / "modules" / "wandb.py").write_text("raise ModuleNotFoundError(name='wandb')\n")
         self.assertEqual(self.follow("run", "--to", "wandb", "--once", code=2),
                          "longstride: the Python package wandb is not installed; run: pip install wandb\n")
-        self.assertIn("is not from above 0", self.follow("run", "--to", "wandb", "--interval", "0", code=2))
+        self.assertEqual(self.follow("run", "--to", "wandb", "--interval", "0", code=2),
+                         "longstride: argument --interval: 0 is not from above 0 to 86400 seconds; see "
+                         "follow_metrics.py --help\n")
         self.assertEqual(self.calls(), [])
 
 
