@@ -21,7 +21,7 @@ namespace {
 
 struct BatchFile {
   std::shared_ptr<const Blob> blob;
-  bool archived = false;
+  bool test = false, archived = false;
 
   const std::string& name() const { return blob->name(); }
 };
@@ -74,7 +74,8 @@ std::vector<BatchFile> batches_in(const std::string& path) {
   constexpr std::size_t most = 6;
   for (const auto archive = open_archive(blob); archive->next();) {
     if (!named_like_batch(archive->member())) continue;
-    if (!found.emplace(archive->member(), BatchFile{std::make_shared<ArchivedBatch>(*archive), true}).second)
+    const std::string member = archive->member();
+    if (!found.emplace(member, BatchFile{std::make_shared<ArchivedBatch>(*archive), is_test(member), true}).second)
       throw user_error("{}: is in the archive twice; unpack it to a folder and use that", archive->name());
     if (found.size() > most)
       throw user_error("{}: holds more than CIFAR-10's {} batches; unpack it and name those that are needed", path,
@@ -92,7 +93,7 @@ Batches find_batches(const std::vector<std::string>& inputs) {
   Batches batches;
   const auto add_file = [&](const std::string& path) {
     batches.files.push_back(path);
-    all.push_back({std::make_shared<FileBlob>(path), false});
+    all.push_back({std::make_shared<FileBlob>(path), is_test(path), false});
   };
   for (const std::string& input : inputs) {
     const std::size_t before = all.size();
@@ -110,7 +111,7 @@ Batches find_batches(const std::vector<std::string>& inputs) {
       throw user_error("{}: holds no data_batch_*.bin or test_batch.bin; CIFAR-10's binary version is needed", input);
   }
   check_distinct(batches.files);
-  for (BatchFile& batch : all) (is_test(batch.name()) ? batches.test : batches.train).push_back(std::move(batch));
+  for (BatchFile& batch : all) (batch.test ? batches.test : batches.train).push_back(std::move(batch));
   if (batches.train.empty())
     throw user_error("{}: is the test batch, so there is nothing to train on; give a data_batch file too",
                      batches.test[0].name());

@@ -71,6 +71,10 @@ TEST(Published, Cifar10) {
     EXPECT_TRUE(prepared(folder, fmt::format("cifar10 --input {}/{}", folder.path(), name)) == wanted) << name;
     expect_source(folder, name);
   }
+  NamedFiles flat;  // an archive of the batches alone, whose test batch must not be trained on
+  for (const auto& [name, bytes] : files) flat.emplace_back(name.substr(name.find('/') + 1), bytes);
+  put_file(folder / "flat.tar.gz", make_archive(flat, "ustar", "gzip"));
+  EXPECT_TRUE(prepared(folder, fmt::format("cifar10 --input {}/flat.tar.gz", folder.path())) == wanted);
 }
 
 TEST(Published, Cifar10OfTheWrongVersionOrCutShort) {
