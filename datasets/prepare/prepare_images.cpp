@@ -1,6 +1,8 @@
 // Pictures of one size, as sequences of bytes in the order row, column, channel.
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <map>
 #include <memory>
 
 #include "datasets/formats/input_files.h"
@@ -16,7 +18,7 @@ namespace longstride {
 namespace {
 
 struct Group {
-  std::vector<std::unique_ptr<PictureSource>> sources;
+  std::vector<std::pair<std::string, std::unique_ptr<PictureSource>>> sources;  // each with the input that it is from
   std::int64_t count = 0, bytes = 0;
 };
 
@@ -26,9 +28,24 @@ Group open_group(const std::vector<std::string>& inputs, const PictureRules& rul
     for (auto& source : open_pictures(input, rules)) {
       group.count += source->count();
       group.bytes += source->bytes();
-      group.sources.push_back(std::move(source));
+      group.sources.emplace_back(input, std::move(source));
     }
   return group;
+}
+
+// UserError if two inputs hold the same file, such as a folder and one within it: its pictures would be in two splits,
+// or twice in one. Links within one input are as the user has laid them out.
+void check_disjoint(const PrepareImagesConfig& config, const std::array<Group, 3>& groups) {
+  if (config.inputs.size() + config.valid_inputs.size() + config.test_inputs.size() < 2) return;
+  std::map<std::string, std::string> seen;  // the input by its file
+  for (const Group& group : groups)
+    for (const auto& [input, source] : group.sources)
+      for (const std::string& file : source->files()) {
+        std::error_code gone;
+        const auto [at, fresh] = seen.emplace(std::filesystem::canonical(file, gone).string(), input);
+        if (!gone && !fresh && at->second != input)
+          throw user_error("{}: is in {} and in {}; give every picture once", file, at->second, input);
+      }
 }
 
 // split(i): where picture i of the group goes.
@@ -37,7 +54,7 @@ void copy_group(const Group& group, const PictureRules& rules, DatasetWriter& wr
                 F&& split) {
   std::int64_t index = 0;
   const std::int64_t bytes = rules.side * rules.side * 3;
-  for (const auto& source : group.sources)
+  for (const auto& [input, source] : group.sources)
     source->read([&](const std::uint8_t* pixels) { writer.append(split(index++), pixels, bytes); },
                  [&](const SourceFile& file) { writer.add_source(file); }, progress);
 }
@@ -77,7 +94,8 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
   const std::array<Group, 3> groups = {open_group(config.inputs, rules), open_group(config.valid_inputs, rules),
                                        open_group(config.test_inputs, rules)};
   for (const Group& group : groups)
-    for (const auto& source : group.sources) check_output(output.path, output.replace, source->files());
+    for (const auto& [input, source] : group.sources) check_output(output.path, output.replace, source->files());
+  check_disjoint(config, groups);
   const bool given = config.splits_given();
   const SplitCounts counts = given ? SplitCounts{groups[0].count, groups[1].count, groups[2].count}
                                    : rule.divide(groups[0].count, config.inputs[0], "pictures");

@@ -87,6 +87,22 @@ TEST(PrepareImages, DividesByASeededPermutationOrByTheInputsGiven) {
   EXPECT_EQ(Dataset::open(folder / "x.h5")->size("valid").sequences, 2);
 }
 
+// Otherwise pictures would be validated that were trained on.
+TEST(PrepareImages, RefusesAPictureThatTwoInputsHold) {
+  const Folder folder;
+  for (const char* name : {"p/a.png", "p/sub/b.png", "q/c.png"})
+    put_file(folder / name, encode_png(side, side, random_bytes(picture, 4), {}));
+  std::filesystem::create_symlink(folder / "p/a.png", folder / "q/d.png");
+  PrepareImagesConfig config = config_of({folder / "p"});
+  config.split = "";
+  for (const char* other : {"p/sub", "p/sub/b.png", "q"}) {
+    config.valid_inputs = {folder / other};
+    expect_user_error([&] { prepare_images(config, to(folder / "x.h5")); }, "; give every picture once");
+  }
+  config.valid_inputs = {folder / "q/c.png"};
+  prepare_images(config, to(folder / "x.h5"));
+}
+
 TEST(PrepareImages, ConvertsGreyOnlyWhenAsked) {
   const Folder folder;
   PngSettings grey;
