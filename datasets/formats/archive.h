@@ -2,6 +2,7 @@
 // files compressed by xz, bzip2 or zstd (gzip.h has its own reader). In a build without libarchive, no_archive.cpp
 // replaces the readers and says so.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,7 @@ class Archive : public ByteStream {
   // between two files.
   virtual bool next() = 0;
   virtual const std::string& member() const = 0;  // the name of the current file within the archive
+  virtual std::int64_t links() const = 0;  // to other files, passed over so far: they have no content of their own
 };
 
 // `blob` must outlive the archive. UserError if it is not an archive.

@@ -109,7 +109,9 @@ class LibArchive final : public Archive {
       // A name outside the locale's character set is only a warning, and is used unchanged.
       const bool named = state == ARCHIVE_WARN && archive_errno(reader_.get()) == EILSEQ;
       if (state != ARCHIVE_OK && !named) throw damaged();
-      if (archive_entry_filetype(entry_) != AE_IFREG || archive_entry_hardlink(entry_) != nullptr) continue;
+      const bool link = archive_entry_filetype(entry_) == AE_IFLNK || archive_entry_hardlink(entry_) != nullptr;
+      links_ += link ? 1 : 0;
+      if (link || archive_entry_filetype(entry_) != AE_IFREG) continue;
       const char* name = archive_entry_pathname(entry_);
       if (name == nullptr) name = archive_entry_pathname_utf8(entry_);
       member_ = name == nullptr ? "" : name;
@@ -124,6 +126,7 @@ class LibArchive final : public Archive {
   }
 
   const std::string& member() const override { return member_; }
+  std::int64_t links() const override { return links_; }
   const std::string& name() const override { return name_; }
   std::uint64_t left() const override { return left_; }
 
@@ -147,6 +150,7 @@ class LibArchive final : public Archive {
   archive_entry* entry_ = nullptr;  // the current one
   std::string member_, name_;
   std::uint64_t left_ = 0;
+  std::int64_t links_ = 0;
 };
 
 // libarchive's "raw" format: a compressed file is an archive of one nameless file.

@@ -1,8 +1,8 @@
 #include "datasets/formats/picture_source.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
-#include <sstream>
 
 #include "datasets/formats/archive.h"
 #include "datasets/formats/input_files.h"
@@ -69,13 +69,9 @@ class PictureFiles final : public PictureSource {
   PictureRules rules_;
 };
 
-// "./p//a.png" -> "p/a.png", the path in the folder that the archive unpacks to.
+// "./p//a.png" and "../p/a.png" -> "p/a.png", the path in the folder that the archive unpacks to.
 std::string unpacked_name(const std::string& name) {
-  std::string out;
-  std::istringstream parts(name);
-  for (std::string part; std::getline(parts, part, '/');)
-    if (!part.empty() && part != ".") out += (out.empty() ? "" : "/") + part;
-  return out;
+  return std::filesystem::path("/" + name).lexically_normal().relative_path().string();
 }
 
 struct Member {
@@ -261,6 +257,8 @@ std::unique_ptr<PictureSource> open_archive_of_pictures(const std::string& path,
   if (!pictures.empty() && !arrays.empty()) throw both_kinds(path, arrays.begin()->first);
   if (pictures.empty() && arrays.empty())
     throw user_error("{}: holds no PNG, JPEG, WebP, .npy or .npz files; give an archive of pictures", path);
+  if (archive->links() > 0 && rules.note)
+    rules.note(fmt::format("{}: {} link(s) to other files are left out", path, thousands(archive->links())));
   std::vector<std::string> taken;
   for (const auto& [name, member] : arrays.empty() ? pictures : arrays) taken.push_back(name);
   others.report(path, taken, arrays.empty() ? "pictures" : "arrays", rules.skip_others, rules.note);

@@ -77,6 +77,7 @@ class ArchivedFiles {
     return false;
   }
   Archive& file() { return *archive_; }
+  std::int64_t links() const { return archive_->links(); }
 
  private:
   const Blob& blob_;
@@ -153,13 +154,14 @@ std::uint64_t count_unpacked(const Blob& blob, const std::string& compression) {
   return sum;
 }
 
-std::uint64_t count_archived(const Blob& blob) {
+ContentSize size_of_archived(const Blob& blob) {
   std::uint64_t sum = 0;
-  for (ArchivedFiles files(blob); files.next(); check_expansion(blob, sum)) {
+  ArchivedFiles files(blob);
+  for (; files.next(); check_expansion(blob, sum)) {
     const std::uint64_t bytes = files.file().left();
     sum = sum + bytes < sum ? UINT64_MAX : sum + bytes;
   }
-  return sum;
+  return {static_cast<std::int64_t>(sum), files.links()};
 }
 
 }  // namespace
@@ -183,11 +185,10 @@ Packing packing_of(const Blob& blob) {
   return {format, inner == "tar"};
 }
 
-std::int64_t content_bytes(const Blob& blob, const Packing& packing) {
+ContentSize content_size(const Blob& blob, const Packing& packing) {
   std::uint64_t sum = blob.size();
   if (!packing.compression.empty()) sum = count_unpacked(blob, packing.compression);
-  if (packing.archive) sum = count_archived(blob);
-  return static_cast<std::int64_t>(sum);
+  return packing.archive ? size_of_archived(blob) : ContentSize{static_cast<std::int64_t>(sum), 0};
 }
 
 std::unique_ptr<UnsizedStream> open_content(const Blob& blob, const Packing& packing) {

@@ -19,9 +19,14 @@ struct Packing {
 // UserError if the blob is packed in a way that is not unpacked, such as 7z or twice.
 Packing packing_of(const Blob& blob);
 
-// The number of bytes that open_content yields, found by reading the whole blob, or an archive's table of files.
-// UserError if the blob is damaged, or unpacks to so much that it is made to fill disks.
-std::int64_t content_bytes(const Blob& blob, const Packing& packing);
+struct ContentSize {
+  std::int64_t bytes = 0;  // that open_content yields
+  std::int64_t links = 0;  // in an archive, which are left out
+};
+
+// Found by reading the whole blob, or an archive's table of files. UserError if the blob is damaged, or unpacks to so
+// much that it is made to fill disks.
+ContentSize content_size(const Blob& blob, const Packing& packing);
 
 // The content, of which an archive's files follow each other in its order, without hidden ones. `blob` must outlive the
 // stream.

@@ -105,7 +105,10 @@ std::vector<JoinedInputs::Input> JoinedInputs::list(const std::vector<std::strin
 
 void JoinedInputs::measure(Input& input) {
   input.bytes = input.file_bytes;
-  if (!input.packing.none()) input.bytes = content_bytes(ObservedBlob(open(input), *progress_), input.packing);
+  if (!input.packing.none()) {
+    const ContentSize size = content_size(ObservedBlob(open(input), *progress_), input.packing);
+    input.bytes = size.bytes, input.links = size.links;
+  }
   if (input.bytes == 0 && input.named)
     throw user_error("{}: is empty; there is nothing to prepare", open(input)->name());
   bytes_ += input.bytes;
@@ -117,7 +120,7 @@ std::shared_ptr<const Blob> JoinedInputs::open(const Input& input) const {
 }
 
 std::string JoinedInputs::packed_note() const {
-  std::int64_t count = 0, files = 0, unpacked = 0;
+  std::int64_t count = 0, files = 0, unpacked = 0, links = 0;
   std::string name;
   for (const Input& input : inputs_) {
     if (input.packing.none()) continue;
@@ -125,10 +128,12 @@ std::string JoinedInputs::packed_note() const {
     ++count;
     files += input.file_bytes;
     unpacked += input.bytes;
+    links += input.links;
   }
   if (count == 0) return "";
   if (count > 1) name += fmt::format(" and {} more packed input(s)", thousands(count - 1));
-  return fmt::format("{}: {} bytes, which unpack to {}", name, thousands(files), thousands(unpacked));
+  return fmt::format("{}: {} bytes, which unpack to {}{}", name, thousands(files), thousands(unpacked),
+                     links > 0 ? fmt::format("; {} link(s) to other files are left out", thousands(links)) : "");
 }
 
 void JoinedInputs::open_next() {

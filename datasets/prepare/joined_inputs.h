@@ -37,7 +37,7 @@ class JoinedInputs {
     std::string path;    // "-": standard input
     bool named = false;  // by the user, rather than found in a folder
     Packing packing;
-    std::int64_t file_bytes = 0, bytes = 0;
+    std::int64_t file_bytes = 0, bytes = 0, links = 0;
   };
   struct Current;
 

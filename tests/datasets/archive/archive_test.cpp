@@ -3,6 +3,7 @@
 #include "datasets/formats/archive.h"
 #include "framework/core/files/sha256.h"
 #include "tests/datasets/archive/archives.h"
+#include "tests/datasets/command.h"
 #include "tests/datasets/npy_writer.h"
 #include "tests/datasets/pictures.h"
 #include "tests/datasets/png_encoder.h"
@@ -62,7 +63,7 @@ TEST(Archives, DividesAFolderAndItsArchivesAlike) {
                                    i),
                        encode_png(side, side, slice(pixels, i), {}));
   for (const auto& [name, bytes] : files) put_file(folder / "p/" + name, bytes);
-  for (const std::string prefix : {"", "./", "p/", "./p//", "/p/"}) {
+  for (const std::string prefix : {"", "./", "p/", "./p//", "/p/", "xy/../"}) {
     NamedFiles members = {{prefix + "1.png", {1, 2, 3}},
                           {prefix + ".hidden/7.png", {1}}};  // 1.png is overwritten below
     for (std::size_t i = 0; i < 40; ++i)
@@ -73,7 +74,7 @@ TEST(Archives, DividesAFolderAndItsArchivesAlike) {
   config.split = "0.7,0.2,0.1";
   config.seed = 3;
   const Bytes wanted = every_split(config, folder);
-  for (const int length : {0, 2, 3, 5}) {
+  for (const int length : {0, 2, 3, 5, 6}) {
     config.inputs = {folder / fmt::format("{}.tar", length)};
     EXPECT_TRUE(every_split(config, folder) == wanted) << length;
   }
@@ -103,6 +104,22 @@ TEST(Archives, SayWhatIsLeftOutAsFoldersDo) {
       EXPECT_NE(notes[0].find("are left out: 2 .gif"), std::string::npos) << notes[0];
     }
   }
+}
+
+TEST(Archives, SayHowManyLinksAreLeftOut) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(picture, 9);
+  put_file(folder / "p/a.png", encode_png(side, side, pixels, {}));
+  const Outcome packed =
+      shell(fmt::format("cd {} && ln p/a.png p/b.png && ln -s a.png p/c.png && tar cf p.tar p", folder.path()));
+  ASSERT_EQ(packed.code, 0) << packed.text;
+  std::vector<std::string> notes;
+  PrepareOutput output = to(folder / "x.h5");
+  output.note = [&](const std::string& note) { notes.push_back(note); };
+  prepare_images(config_of({folder / "p.tar"}), output);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("p.tar: 2 link(s) to other files are left out"), std::string::npos) << notes[0];
+  EXPECT_TRUE(whole_split(*Dataset::open(folder / "x.h5"), "train") == pixels);
 }
 
 // A name is not cut at the 100 bytes that fit a header, which would lose its .png, and need not be ASCII.

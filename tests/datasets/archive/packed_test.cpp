@@ -67,6 +67,21 @@ TEST(PackedInputs, GiveTheBytesOfTheirFilesWhateverTheirNames) {
   }
 }
 
+// tar writes a file once and each further name of it as a link.
+TEST(PackedInputs, SayHowManyLinksAreLeftOut) {
+  const Folder folder;
+  const Bytes text = random_bytes(5000, 3);
+  put_file(folder / "p/a.txt", text);
+  const Outcome packed = shell(
+      fmt::format("cd {} && ln p/a.txt p/b.txt && ln -s a.txt p/c.txt && mkdir p/d && tar cf p.tar p", folder.path()));
+  ASSERT_EQ(packed.code, 0) << packed.text;
+  const Outcome outcome = call(fmt::format("prepare bytes --input {0}/p.tar --output {0}/x.h5", folder.path()));
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_NE(outcome.text.find("which unpack to 5,000; 2 link(s) to other files are left out"), std::string::npos)
+      << outcome.text;
+  EXPECT_TRUE(all_bytes(folder / "x.h5") == text);
+}
+
 TEST(PackedInputs, AreTakenFromStandardInput) {
   const Folder folder;
   const Bytes text = random_bytes(100'000, 1);
