@@ -2,6 +2,7 @@
 #include <soxr.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -128,6 +129,9 @@ class SoundFile final : public AudioFile {
     check_complete(input_.blob());
     file_ = input_.open(info_);
     input_.check();
+    const std::string format = file_ == nullptr ? recognised_format(input_.blob()) : "";
+    for (const char* packed : {"tar", "zip", "gzip", "xz", "bzip2", "zstd", "7z"})
+      if (format == packed) throw user_error("{}: is packed ({}); unpack it to a folder and use that", path, format);
     if (file_ == nullptr)
       throw user_error("{}: cannot be read as sound ({}); use a WAV, FLAC, Ogg, AIFF or MP3 file", path, problem());
     if (info_.channels > 0 && info_.channels <= most_channels && info_.frames == SF_COUNT_MAX) count_frames();
@@ -154,6 +158,9 @@ class SoundFile final : public AudioFile {
       float sum = 0;
       for (std::int64_t c = 0; c < channels(); ++c) sum += frames_[static_cast<std::size_t>(f * channels() + c)];
       mono[f] = sum / static_cast<float>(channels());
+      if (!std::isfinite(mono[f]))
+        throw user_error("{}: sample {} is not a finite number; repair the file or leave it out", path_,
+                         thousands(done_ - got + f));
     }
     return got;
   }

@@ -202,6 +202,7 @@ void make_folder_of(const std::string& path) {
 
 void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
   if (path.empty()) throw user_error("--output is empty; name the file to write, such as data/set.h5");
+  if (path == "-") throw user_error("-: names no file to write, and a dataset is none to print; give a name");
   for (const std::string& input : inputs) {
     std::error_code absent;
     if (std::filesystem::equivalent(path, input, absent))

@@ -1,6 +1,7 @@
 #include "datasets/prepare/joined_inputs.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "datasets/formats/input_files.h"
 #include "datasets/prepare/dataset_writer.h"
@@ -92,6 +93,10 @@ JoinedInputs::JoinedInputs(const PrepareBytesConfig& config, const PrepareOutput
 std::vector<JoinedInputs::Input> JoinedInputs::list(const std::vector<std::string>& paths) const {
   std::vector<Input> inputs;
   for (const std::string& path : paths) {
+    std::error_code absent;
+    if (const auto kind = std::filesystem::status(path, absent).type();
+        kind == std::filesystem::file_type::fifo || kind == std::filesystem::file_type::character)
+      throw user_error("{}: is a pipe or a device; give what it yields as standard input, with --input -", path);
     if (path == "-" || !is_folder(path)) {
       inputs.push_back({path, true, {}});
       continue;

@@ -42,7 +42,10 @@ void remove_quietly(const std::string& path) {
 }  // namespace
 
 UserError file_error(const std::string& path, const char* action, int error) {
-  const char* advice = error == ENOSPC || error == EDQUOT ? "; free some space and try again" : "";
+  const char* advice = "";
+  if (error == ENOSPC || error == EDQUOT) advice = "; free some space and try again";
+  if ((error == EACCES || error == EROFS) && std::strcmp(action, "create the file") == 0)
+    advice = "; choose a folder that can be written to";
   return user_error("{}: cannot {}: {}{}", printable(path), action, std::strerror(error), advice);
 }
 

@@ -226,6 +226,7 @@ TEST(PrepareAudio, RefusesWhatIsNotSound) {
   write_wav(folder / "a.wav", std::vector<float>(500, 0.1f), 12000);
   write_wav(folder / "silent.wav", {}, 12000);
   put_file(folder / "noise.flac", random_bytes(4000, 1));
+  write_sound(folder / "nan.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT, 12000, 1, {0.5f, NAN});
   put_file(folder / "empty/readme.txt", {1});
   const auto attempt = [&](const std::function<void(PrepareAudioConfig&)>& change) {
     return [&folder, change] {
@@ -237,6 +238,10 @@ TEST(PrepareAudio, RefusesWhatIsNotSound) {
   };
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "noise.flac"}; }), "cannot be read as sound");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "silent.wav"}; }), "is not sound");
+  expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "nan.wav"}; }), "sample 1 is not a finite number");
+  put_file(folder / "music.zip", {'P', 'K', 3, 4, 0, 0});
+  expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "music.zip"}; }), "is packed (zip); unpack it to a");
+  expect_user_error(attempt([&](auto& c) { c.inputs = {"-"}; }), "only `prepare bytes` reads standard input");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "empty"}; }), "holds no sound files");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "absent"}; }), "absent");
   expect_user_error(attempt([&](auto& c) { c.inputs = {folder / "a.wav", folder / "a.wav"}; }), "given twice");
