@@ -42,15 +42,25 @@ std::string one_line(std::string text) {
   return text;
 }
 
+std::string unknown_option(const CLI::App& at, const std::string& option) {
+  const std::vector<std::string> options = options_of(at);
+  if (std::find(options.begin(), options.end(), option) != options.end())
+    return fmt::format("'{}' belongs behind '{}'", option, at.get_name());
+  return fmt::format("there is no option '{}'{}", option, meant(option, options));
+}
+
 std::string cause(const CLI::App& app, const CLI::App& at, const CLI::ParseError& error) {
   const std::vector<std::string> commands = commands_of(at), left = app.remaining(true);
+  const bool required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  const std::string option = left.empty() ? "" : left.front().substr(0, left.front().find('='));
+  // What is required may be there, but misspelt.
+  if (required && option.starts_with("-")) return unknown_option(at, option);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
-    const std::string option = left.front().substr(0, left.front().find('='));
-    if (option.starts_with("-")) return fmt::format("there is no option '{}'{}", option, meant(option, options_of(at)));
+    if (option.starts_with("-")) return unknown_option(at, option);
     if (!commands.empty()) return fmt::format("there is no command '{}'{}", option, meant(option, commands));
     return fmt::format("'{}' is one argument too many", left.front());
   }
-  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty())
+  if (required && !commands.empty())
     return fmt::format("{} needs a command: {}", at.get_name(), fmt::join(commands, " or "));
   return one_line(error.what());
 }

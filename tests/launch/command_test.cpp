@@ -112,6 +112,9 @@ TEST_F(Command, ArgumentsThatDoNotParseAreRefused) {
   expect_refused({"eval", "run", "--batch", "0"}, "--batch: 0 is not a number above 0; see longstride eval --help");
   expect_refused({"prepare", "bytes", "--input", "text.bin"},
                  "--output is required; see longstride prepare bytes --help");
+  expect_refused({"prepare", "bytes", "--input", "text.bin", "--ouput", "x.h5"},
+                 "there is no option '--ouput' (did you mean '--output'?); see longstride prepare bytes --help");
+  expect_refused({"--json", "info", "x.h5"}, "'--json' belongs behind 'info'; see longstride info --help");
 }
 
 TEST_F(Command, RecipesThatCannotBeReadAreRefused) {
