@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "datasets/dataset.h"
 #include "framework/core/errors.h"
@@ -125,6 +126,12 @@ class MapDrawing {
   const std::vector<std::int64_t>& queries() const { return queries_; }
   std::int64_t layers() const { return shape_.layers; }
   std::size_t pictures() const { return made_.size(); }
+  std::set<std::string> files() const {
+    std::set<std::string> names;
+    for (const auto* written : {&made_, &sheets_})
+      for (const auto& entry : *written) names.insert(entry.at("file").get<std::string>());
+    return names;
+  }
 
   // The pictures of a layer and their sheet: one row per head, one column per query; wide strips are stacked.
   void draw(std::int64_t layer, const ShowsAttention::Probabilities& probabilities) {
@@ -202,6 +209,7 @@ void run_attention(AttentionOptions& o, Session& session) {
       },
       [&](std::int64_t read) { windows.update(read, drawing.input().before); });
   drawing.write_index(run.step);
+  if (is_same_place(o.output, own)) remove_older_files(o.output, {"layer-"}, drawing.files());
   if (o.json)
     return print_json({{"output", o.output}, {"run", o.run}, {"step", run.step}, {"pictures", drawing.pictures()}});
   print_written(o.output, fmt::format("{} picture(s) of step {}, and a contact sheet per layer, layer-*.png",

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "datasets/dataset.h"
 #include "framework/core/errors.h"
@@ -226,9 +227,15 @@ void run_sample(SampleOptions& o, Session& session) {
   make_output_folder(o.output, o.replace || is_same_place(o.output, own), inputs);  // before the work, not after it
   const Samples samples = draw_samples(o, run, device, precision);
   const Geometry& g = run.recipe.model->geometry;
-  write_samples(o.output, {run.recipe.data.kind, g, rate}, samples.bytes);
-  if (!originals.empty() && g.rows > 0)
+  std::set<std::string> written;
+  for (const fs::path& file : write_samples(o.output, {run.recipe.data.kind, g, rate}, samples.bytes))
+    written.insert(file.filename().string());
+  if (g.rows > 0 && samples.bytes.size() > 1) written.insert("grid.png");
+  if (!originals.empty() && g.rows > 0) {
     write_completions((fs::path(o.output) / "completions.png").string(), samples.bytes, originals, o.given, g);
+    written.insert("completions.png");
+  }
+  if (is_same_place(o.output, own)) remove_older_files(o.output, {"sample-", "grid.png", "completions.png"}, written);
   if (printed) print_samples(samples.bytes);
   if (o.json)
     return print_json({{"output", o.output},

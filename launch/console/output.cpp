@@ -30,7 +30,13 @@ bool holds_something(const fs::path& folder) {
 
 void check_output_file(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
   if (path == "-") throw user_error("-: names no file to write; give a name, or /dev/stdout for standard output");
-  if (!resolve_output(path).stream) check_output(path, replace, inputs);
+  const OutputPath output = resolve_output(path);
+  if (output.stream) return;
+  check_output(path, replace, inputs);
+  std::error_code absent;
+  if (const std::string folder = directory_of(output.path); !fs::is_directory(folder, absent))
+    throw user_error("{}: there is no folder {}; make it, or choose another --output", printable(path),
+                     printable(folder));
 }
 
 void check_json_output(bool json, const std::string& path) {
@@ -40,6 +46,7 @@ void check_json_output(bool json, const std::string& path) {
 }
 
 void make_output_folder(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
+  if (path == "-") throw user_error("-: names no folder to write to; give --output a name");
   std::error_code error;
   for (const std::string& input : inputs)
     if (fs::equivalent(path, directory_of(input), error))
@@ -53,6 +60,21 @@ void make_output_folder(const std::string& path, bool replace, const std::vector
   if (error)
     throw user_error("{}: cannot be created ({}); choose another folder with --output", printable(path),
                      error.message());
+}
+
+void remove_older_files(const std::string& folder, const std::vector<std::string>& beginnings,
+                        const std::set<std::string>& kept) {
+  std::error_code error;
+  std::vector<fs::path> older;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code gone;
+    const bool own =
+        std::any_of(begin(beginnings), end(beginnings), [&](const auto& b) { return name.starts_with(b); });
+    if (own && !kept.contains(name) && entry->is_regular_file(gone)) older.push_back(entry->path());
+  }
+  for (const fs::path& path : older) fs::remove(path, error);
 }
 
 bool is_same_place(const std::string& a, const std::string& b) {

@@ -3,6 +3,7 @@
 // never replaces what it reads. A run's own folders and files (RUN/samples, RUN/report.html) need no --force. `prepare`
 // has the same rules in datasets/prepare/dataset_writer.h.
 #pragma once
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,11 @@ void check_json_output(bool json, const std::string& path);
 // Creates the folder if it does not exist. UserError if it cannot be created, holds something and may not be written
 // into, or holds one of the inputs.
 void make_output_folder(const std::string& path, bool replace, const std::vector<std::string>& inputs);
+
+// Removes from a folder of a run what an earlier command has left there: the files whose names begin like one of
+// `beginnings`, except those in `kept`.
+void remove_older_files(const std::string& folder, const std::vector<std::string>& beginnings,
+                        const std::set<std::string>& kept);
 
 // Whether both exist and are the same.
 bool is_same_place(const std::string& a, const std::string& b);

@@ -91,10 +91,30 @@ TEST_F(ScoresAndSamples, SeveralSamplesHaveHeadings) {
             "==> sample-000.txt <==\n" + ended(sample_file(0)) + "\n==> sample-001.txt <==\n" + ended(sample_file(1)));
 }
 
+// Otherwise the report would show samples of several commands as those of one.
+TEST_F(ScoresAndSamples, OlderSamplesOfTheRunAreReplaced) {
+  run_well({"sample", "run", "--count", "3"});
+  fs::create_directory(*dir / "run/samples/step-00000002");
+  write_text(*dir / "run/samples/notes.txt", "mine");
+  run_well({"sample", "run", "--count", "2"});
+  EXPECT_TRUE(fs::exists(*dir / "run/samples/sample-001.txt"));
+  EXPECT_FALSE(fs::exists(*dir / "run/samples/sample-002.txt"));
+  EXPECT_TRUE(fs::exists(*dir / "run/samples/step-00000002"));
+  EXPECT_TRUE(fs::exists(*dir / "run/samples/notes.txt"));
+  run_well({"sample", "run", "--count", "1", "--output", "run/samples", "--force"});
+  EXPECT_FALSE(fs::exists(*dir / "run/samples/sample-001.txt"));
+}
+
 TEST_F(ScoresAndSamples, AFolderThatIsNamedTakesThePlaceOfThePrint) {
   const CommandResult drawn = run_well({"sample", "run", "--output", "drawn"});
   EXPECT_EQ(drawn.out, "1 sample(s) of 64 bytes at temperature 1 from step 2: drawn\n");
   EXPECT_EQ(text_of(*dir / "drawn/sample-000.txt").size(), 64U);
+}
+
+TEST_F(ScoresAndSamples, WhatCannotBeWrittenToIsRefused) {
+  expect_refused({"sample", "run", "--output", "-"}, "-: names no folder to write to; give --output a name");
+  expect_refused({"report", "run", "--output", "no/such/page.html"},
+                 "no/such/page.html: there is no folder no/such; make it, or choose another --output");
 }
 
 TEST_F(ScoresAndSamples, APromptIsAFileOrTextOrStandardInput) {
