@@ -200,20 +200,20 @@ void make_folder_of(const std::string& path) {
   if (failed) throw user_error("{}: cannot make the folder {}: {}", path, folder.string(), failed.message());
 }
 
-void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
+void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs, const char* option) {
   if (path.empty()) throw user_error("--output is empty; name the file to write, such as data/set.h5");
-  if (path == "-") throw user_error("-: names no file to write, and a dataset is none to print; give a name");
+  if (path == "-") throw user_error("-: names no file to write; give {} a name", option);
   for (const std::string& input : inputs) {
     std::error_code absent;
     if (std::filesystem::equivalent(path, input, absent))
-      throw user_error("{}: is also the input, which would be lost; choose another --output", path);
+      throw user_error("{}: is also the input, which would be lost; choose another {}", path, option);
   }
   if (!replace && std::filesystem::exists(path))
-    throw user_error("{}: already exists; choose another --output, or replace it with --force", path);
+    throw user_error("{}: already exists; choose another {}, or replace it with --force", path, option);
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
   while (!folder.empty() && !std::filesystem::exists(folder)) folder = folder.parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
-    throw user_error("{}: {} is not a folder; choose another --output", path, folder.string());
+    throw user_error("{}: {} is not a folder; choose another {}", path, folder.string(), option);
 }
 
 DatasetWriter::DatasetWriter(const std::string& path, const DatasetInfo& info, bool replace) {

@@ -37,9 +37,10 @@ class DatasetWriter {
   std::unique_ptr<State> state_;
 };
 
-// UserError if `path` exists and may not be replaced, is one of the inputs, which would be lost, or is below what is
-// not a folder. Call it before long work.
-void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs);
+// UserError if `path`, the value of `option`, exists and may not be replaced, is one of the inputs, which would be
+// lost, or is below what is not a folder. Call it before long work.
+void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs,
+                  const char* option = "--output");
 // Makes the folders that `path` lacks. UserError if they cannot be made. Call it before writing.
 void make_folder_of(const std::string& path);
 

@@ -52,13 +52,12 @@ std::string unknown_option(const CLI::App& at, const std::string& option) {
 std::string cause(const CLI::App& app, const CLI::App& at, const CLI::ParseError& error) {
   const std::vector<std::string> commands = commands_of(at), left = app.remaining(true);
   const bool required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-  const std::string option = left.empty() ? "" : left.front().substr(0, left.front().find('='));
-  // What is required may be there, but misspelt.
-  if (required && option.starts_with("-")) return unknown_option(at, option);
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
-    if (option.starts_with("-")) return unknown_option(at, option);
-    if (!commands.empty()) return fmt::format("there is no command '{}'{}", option, meant(option, commands));
-    return fmt::format("'{}' is one argument too many", left.front());
+  const bool extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  if ((required || extra) && !left.empty()) {  // what is required may be there, but misspelt
+    const std::string word = left.front().substr(0, left.front().find('='));
+    if (word.starts_with("-")) return unknown_option(at, word);
+    if (!commands.empty()) return fmt::format("there is no command '{}'{}", word, meant(word, commands));
+    if (extra) return fmt::format("'{}' is one argument too many", left.front());
   }
   if (required && !commands.empty())
     return fmt::format("{} needs a command: {}", at.get_name(), fmt::join(commands, " or "));

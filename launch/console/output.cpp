@@ -28,15 +28,16 @@ bool holds_something(const fs::path& folder) {
 
 }  // namespace
 
-void check_output_file(const std::string& path, bool replace, const std::vector<std::string>& inputs) {
+void check_output_file(const std::string& path, bool replace, const std::vector<std::string>& inputs,
+                       const char* option) {
   if (path == "-") throw user_error("-: names no file to write; give a name, or /dev/stdout for standard output");
   const OutputPath output = resolve_output(path);
   if (output.stream) return;
-  check_output(path, replace, inputs);
+  check_output(path, replace, inputs, option);
   std::error_code absent;
   if (const std::string folder = directory_of(output.path); !fs::is_directory(folder, absent))
-    throw user_error("{}: there is no folder {}; make it, or choose another --output", printable(path),
-                     printable(folder));
+    throw user_error("{}: there is no folder {}; make it, or choose another {}", printable(path), printable(folder),
+                     option);
 }
 
 void check_json_output(bool json, const std::string& path) {

@@ -9,8 +9,10 @@
 
 namespace longstride {
 
-// UserError if `path` cannot be written to, exists and may not be replaced, is one of the inputs, or is '-'.
-void check_output_file(const std::string& path, bool replace, const std::vector<std::string>& inputs);
+// UserError if `path`, the value of `option`, cannot be written to, exists and may not be replaced, is one of the
+// inputs, or is '-'.
+void check_output_file(const std::string& path, bool replace, const std::vector<std::string>& inputs,
+                       const char* option = "--output");
 
 // UserError if standard output, which `json` promises to a JSON object alone, is `path` as well.
 void check_json_output(bool json, const std::string& path);

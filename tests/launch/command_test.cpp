@@ -105,6 +105,8 @@ TEST_F(Command, ArgumentsThatDoNotParseAreRefused) {
   expect_refused_by_parser({"plan", "r.yaml", "--ranks", "0"}, "--ranks", "Value 0 not in range", "plan");
   expect_refused({"plan", "r.yaml", "--peak-tflops", "0"},
                  "--peak-tflops: 0 is not a number above 0; see longstride plan --help");
+  expect_refused({"show", "patern", "r.yaml"},
+                 "there is no command 'patern' (did you mean 'pattern'?); see longstride show --help");
   expect_refused({"show"}, "show needs a command: pattern or spans; see longstride show --help");
   expect_refused({"show", "pattern", "r.yaml", "--layer", "-1"},
                  "--layer: -1 is not a number at or above 0; see longstride show pattern --help");

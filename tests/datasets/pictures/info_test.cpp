@@ -73,7 +73,8 @@ TEST(InfoPicture, RefusesTextAndReplacesOnlyWhenForced) {
   put_file(folder / "sheet.png", {1});
   const Outcome kept = info(folder, "");
   EXPECT_EQ(kept.code, 2);
-  EXPECT_NE(kept.text.find("sheet.png: already exists"), std::string::npos) << kept.text;
+  EXPECT_NE(kept.text.find("sheet.png: already exists; choose another --picture, or replace"), std::string::npos)
+      << kept.text;
   EXPECT_EQ(get_file(folder / "sheet.png"), Bytes{1});
   EXPECT_EQ(info(folder, "--force").code, 0);
   EXPECT_GT(get_file(folder / "sheet.png").size(), 1u);
