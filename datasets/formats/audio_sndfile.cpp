@@ -130,7 +130,7 @@ class SoundFile final : public AudioFile {
     file_ = input_.open(info_);
     input_.check();
     const std::string format = file_ == nullptr ? recognised_format(input_.blob()) : "";
-    for (const char* packed : {"tar", "zip", "gzip", "xz", "bzip2", "zstd", "7z"})
+    for (const char* packed : {"tar", "zip", "gzip", "xz", "bzip2", "zstd", "7z", "rar"})
       if (format == packed) throw user_error("{}: is packed ({}); unpack it to a folder and use that", path, format);
     if (file_ == nullptr)
       throw user_error("{}: cannot be read as sound ({}); use a WAV, FLAC, Ogg, AIFF or MP3 file", path, problem());

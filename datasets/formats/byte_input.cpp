@@ -35,6 +35,10 @@ std::string recognised_format(const Blob& blob) {
       {"BZh"sv, "bzip2"},
       {"7z\xbc\xaf\x27\x1c"sv, "7z"},
       {"\x04\x22\x4d\x18"sv, "lz4"},
+      {"]\0\0\x80\0\xff\xff\xff\xff"sv, "lzma"},  // as xz writes it
+      {"LZIP\x01"sv, "lzip"},
+      {"Rar!\x1a\x07"sv, "rar"},
+      {"\x1f\x9d"sv, "compress"},
       {"PK\x03\x04"sv, "zip"},
       {"PK\x05\x06"sv, "zip"},  // without files
       {"\x28\xb5\x2f\xfd"sv, "zstd"},

@@ -24,7 +24,8 @@ constexpr std::uint64_t harmless_bytes = std::uint64_t{64} << 20;  // allowed wh
 // "gzip", "zip", "tar" .., of packed bytes; empty otherwise.
 std::string packed_format(const std::uint8_t* head, std::size_t count) {
   const std::string format = recognised_format(MemoryBlob("", head, count));
-  for (const char* packed : {"tar", "gzip", "xz", "bzip2", "zstd", "zip", "7z", "lz4"})
+  for (const char* packed :
+       {"tar", "gzip", "xz", "bzip2", "zstd", "zip", "7z", "lz4", "lzma", "lzip", "rar", "compress"})
     if (format == packed) return format;
   return "";
 }
@@ -173,7 +174,7 @@ Packing packing_of(const Blob& blob) {
   const std::string format = packed_format(head.data(), count);
   if (format.empty()) return {};
   if (format == "zip" || format == "tar") return {"", true};
-  if (format == "7z" || format == "lz4")
+  if (format != "gzip" && format != "xz" && format != "bzip2" && format != "zstd")
     throw user_error(
         "{}: is compressed ({}), so a model would learn its codes; unpack it first, or use its bytes as they are "
         "with --raw",

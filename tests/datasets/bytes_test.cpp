@@ -107,7 +107,11 @@ TEST(PrepareBytes, RefusesWhatItCannotUnpackUnlessAsked) {
   using namespace std::string_literals;
   for (const auto& [start, message] : {std::pair{"\x1f\x8b\x08"s, "is a damaged gzip file"},
                                        {"7z\xbc\xaf\x27\x1c"s, "is compressed (7z)"},
-                                       {"\x04\x22\x4d\x18"s, "is compressed (lz4)"}}) {
+                                       {"\x04\x22\x4d\x18"s, "is compressed (lz4)"},
+                                       {"]\0\0\x80\0\xff\xff\xff\xff"s, "is compressed (lzma)"},
+                                       {"LZIP\1"s, "is compressed (lzip)"},
+                                       {"Rar!\x1a\7\0"s, "is compressed (rar)"},
+                                       {"\x1f\x9d\x90"s, "is compressed (compress)"}}) {
     Bytes file(start.begin(), start.end());
     file.resize(1000, 'x');
     put_file(folder / "raw", file);
