@@ -167,7 +167,7 @@ std::vector<std::uint8_t> Dataset::optional_bytes(const std::string& name, std::
 const char* name_of(DataKind kind) { return kinds[static_cast<std::size_t>(kind)].name; }
 
 std::shared_ptr<const Dataset> Dataset::open(const std::string& path) {
-  if (std::error_code ignored; !std::filesystem::exists(path, ignored))
+  if (std::error_code failure; !std::filesystem::exists(path, failure) && !failure)
     throw user_error("{}: does not exist; make it with `longstride prepare`, or correct the path", path);
   return std::make_shared<const Dataset>(std::make_shared<const FileBlob>(path), std::int64_t{512} << 20);
 }

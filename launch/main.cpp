@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <initializer_list>
 #include <new>
 #include <string>
@@ -142,6 +143,8 @@ int guarded(int argc, char** argv, Session& session) {
   } catch (const CommunicationError& e) {
     if (session.watchdog) session.watchdog->find_cause();
     return report(session, our_fault, e.what());
+  } catch (const std::filesystem::filesystem_error& e) {  // a name too long, a folder that may not be entered
+    return report(session, user_mistake, fmt::format("{}: {}", e.path1().string(), e.code().message()));
   } catch (const std::system_error& e) {
     if (std::ferror(stdout) != 0)
       return report(session, user_mistake, fmt::format("standard output cannot be written: {}", e.code().message()));

@@ -208,7 +208,10 @@ void check_output(const std::string& path, bool replace, const std::vector<std::
     if (std::filesystem::equivalent(path, input, absent))
       throw user_error("{}: is also the input, which would be lost; choose another {}", path, option);
   }
-  if (!replace && std::filesystem::exists(path))
+  std::error_code failure;
+  const bool exists = std::filesystem::exists(path, failure);
+  if (failure) throw user_error("{}: cannot be written: {}; choose another {}", path, failure.message(), option);
+  if (!replace && exists)
     throw user_error("{}: already exists; choose another {}, or replace it with --force", path, option);
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
   while (!folder.empty() && !std::filesystem::exists(folder)) folder = folder.parent_path();

@@ -102,6 +102,8 @@ TEST(PrepareCommand, RefusesMistakesInOneSentence) {
       {"prepare bytes " + in + out + " --split 1,2", "adds up to 3"},
       {"prepare bytes " + in + out + " --split ''", "--split: '' is not a value"},
       {"prepare bytes " + in + " --output " + (folder / "there.h5"), "--force"},
+      {"prepare bytes " + in + " --output " + (folder / std::string(300, 'n')),
+       "cannot be written: File name too long"},
       {"prepare bytes " + in + " --output -", "-: names no file to write"},
       {"prepare bytes --input <(echo a) " + out, "is a pipe or a device; give what it yields as standard input"},
       {"prepare cifar10 " + in + out + " --seed -1", "--seed"},

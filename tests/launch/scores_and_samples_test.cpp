@@ -115,6 +115,10 @@ TEST_F(ScoresAndSamples, WhatCannotBeWrittenToIsRefused) {
   expect_refused({"sample", "run", "--output", "-"}, "-: names no folder to write to; give --output a name");
   expect_refused({"report", "run", "--output", "no/such/page.html"},
                  "no/such/page.html: there is no folder no/such; make it, or choose another --output");
+  const std::string name(300, 'n');
+  expect_refused({"report", "run", "--output", name},
+                 name + ": cannot be written: File name too long; choose another --output");
+  expect_refused({"show", "pattern", name}, name + ": File name too long");
 }
 
 TEST_F(ScoresAndSamples, APromptIsAFileOrTextOrStandardInput) {

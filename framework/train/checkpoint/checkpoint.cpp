@@ -129,6 +129,12 @@ WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& cho
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
   if (std::error_code error; steps.empty() && fs::status(run, error).type() == fs::file_type::not_found)
     throw user_error("{}: there is no such run; give the directory of one that has saved a checkpoint", run);
+  if (std::error_code error; steps.empty()) {
+    const fs::directory_iterator entries(run + "/checkpoints", error);
+    if (error == std::errc::permission_denied)
+      throw user_error("{}: its checkpoints cannot be read: {}; change its permissions or choose another run", run,
+                       error.message());
+  }
   if (steps.empty()) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
   std::vector<std::int64_t> wanted = {choice.step};
   if (choice.kind == CheckpointChoice::Kind::last) wanted.assign(steps.rbegin(), steps.rend());
