@@ -289,7 +289,7 @@ TrainingOutcome Trainer::run() {
   }
   if (setup_.comm->any(!unwritten_.empty())) end_without_metrics();
   outcome.step = step_.step();
-  outcome.loss = last_.loss;
+  if (step_.step() > begun) outcome.loss = last_.loss;
   return outcome;
 }
 

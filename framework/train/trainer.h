@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "framework/comm/communicator.h"
@@ -54,9 +55,9 @@ inline constexpr double diverged_bits_per_byte = 64;
 inline constexpr int diverged_reports = 3;
 
 struct TrainingOutcome {
-  std::int64_t step = 0;  // steps done
-  bool stopped = false;   // by a signal, after saving
-  double loss = 0;        // of the last step, nats
+  std::int64_t step = 0;       // steps done
+  bool stopped = false;        // by a signal, after saving
+  std::optional<double> loss;  // of the last step, nats; nothing if there was none left to take
 };
 
 // Trains until config.steps, or until SIGTERM, SIGINT or SIGUSR1 requests a checkpoint at the next step boundary. The

@@ -48,14 +48,13 @@ void run_train(const TrainOptions& o, Session& session) {
   const TrainingOutcome outcome = train_run(request, session);
   if (session.comm->rank() != 0) return;
   if (outcome.stopped) spdlog::info("stopped at step {}; continue with --resume", outcome.step);
-  if (o.json)
-    print_json({{"run", request.run},
-                {"recipe", request.recipe.name},
-                {"step", outcome.step},
-                {"steps", request.recipe.train.steps},
-                {"stopped", outcome.stopped},
-                {"loss", outcome.loss},
-                {"bits_per_byte", outcome.loss / std::numbers::ln2}});
+  if (!o.json) return;
+  nlohmann::ordered_json out = {{"run", request.run},         {"recipe", request.recipe.name},
+                                {"step", outcome.step},       {"steps", request.recipe.train.steps},
+                                {"stopped", outcome.stopped}, {"loss", nullptr},
+                                {"bits_per_byte", nullptr}};
+  if (outcome.loss) out.update({{"loss", *outcome.loss}, {"bits_per_byte", *outcome.loss / std::numbers::ln2}});
+  print_json(out);
 }
 
 }  // namespace

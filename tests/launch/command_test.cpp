@@ -226,6 +226,8 @@ TEST_F(Command, ARunThatIsDoneIsLeftAsItIs) {
   const CommandResult result = run({"train", "r.yaml", "--run", "done", "--resume"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(read_history(*dir / "done").used_bytes, used);
+  const auto said = nlohmann::json::parse(run({"train", "r.yaml", "--run", "done", "--resume", "--json"}).out);
+  EXPECT_TRUE(said.at("loss").is_null() && said.at("bits_per_byte").is_null()) << said;
 }
 
 TEST_F(Command, BenchTimesAStepOfARecipeWithoutItsData) {
