@@ -13,7 +13,8 @@ while [ $# -gt 0 ]; do
     --data)
       [ $# -ge 2 ] || { echo "longstride: --data needs the name of a file" >&2; exit 2; }
       data=$(realpath -- "$2" 2>/dev/null || echo "$2")
-      [ -r "$data" ] || { echo "longstride: $2 cannot be read; --data names the file to train on" >&2; exit 2; }
+      [ -f "$data" ] && [ -r "$data" ] ||
+        { echo "longstride: $2 is not a file that can be read; --data names the file to train on" >&2; exit 2; }
       shift 2 ;;
     -h|--help) sed -n '2,6p' "${BASH_SOURCE[0]}" | cut -c 3-; exit 0 ;;
     *) echo "longstride: unknown option '$1'; see --help" >&2; exit 2 ;;
