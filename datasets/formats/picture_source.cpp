@@ -242,21 +242,28 @@ std::unique_ptr<PictureSource> open_archive_of_pictures(const std::string& path,
   const FileBlob blob(path);
   Members pictures, arrays;
   LeftOut others;
+  std::int64_t replaced = 0;
+  const auto take = [&](Members& members, const std::string& name, const Member& member) {
+    replaced += members.insert_or_assign(name, member).second ? 0 : 1;
+  };
   const auto archive = open_archive(blob);
   for (std::int64_t entry = 0; archive->next(); ++entry) {
     const std::string name = unpacked_name(archive->member());
     if (name.starts_with('.') || name.find("/.") != std::string::npos) continue;  // hidden, like macOS's ._x
     const Member member = {entry, archive->left()};
     if (is_array(name, ""))
-      arrays[name] = member;
+      take(arrays, name, member);
     else if (is_picture(name, *archive))
-      pictures[name] = member;
+      take(pictures, name, member);
     else
       others.add(name);
   }
   if (!pictures.empty() && !arrays.empty()) throw both_kinds(path, arrays.begin()->first);
   if (pictures.empty() && arrays.empty())
     throw user_error("{}: holds no PNG, JPEG, WebP, .npy or .npz files; give an archive of pictures", path);
+  if (replaced > 0 && rules.note)
+    rules.note(
+        fmt::format("{}: {} file(s) are left out, because later ones have their names", path, thousands(replaced)));
   if (archive->links() > 0 && rules.note)
     rules.note(fmt::format("{}: {} link(s) to other files are left out", path, thousands(archive->links())));
   std::vector<std::string> taken;

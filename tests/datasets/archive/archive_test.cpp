@@ -106,6 +106,20 @@ TEST(Archives, SayWhatIsLeftOutAsFoldersDo) {
   }
 }
 
+// As when the archive is unpacked, but not silently.
+TEST(Archives, SayHowManyFilesLaterOnesReplace) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(picture, 9), png = encode_png(side, side, pixels, {});
+  put_file(folder / "p.tar", make_archive({{"a.png", {1, 2}}, {"./a.png", png}}, "gnutar"));
+  std::vector<std::string> notes;
+  PrepareOutput output = to(folder / "x.h5");
+  output.note = [&](const std::string& note) { notes.push_back(note); };
+  prepare_images(config_of({folder / "p.tar"}), output);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("1 file(s) are left out, because later ones have their names"), std::string::npos);
+  EXPECT_TRUE(whole_split(*Dataset::open(folder / "x.h5"), "train") == pixels);
+}
+
 TEST(Archives, SayHowManyLinksAreLeftOut) {
   const Folder folder;
   const Bytes pixels = random_bytes(picture, 9);
