@@ -10,16 +10,15 @@ namespace {
 
 constexpr const char *row_prefix = "r.", *column_prefix = "c.";
 
+std::int64_t all_rows(const Parameter& p) { return p.shape.rank < 2 ? 1 : p.shape[0]; }
+
 // The row counts of the matrices of a parameter; a vector has one row.
 std::vector<std::int64_t> rows_of(const Parameter& p) {
-  LONGSTRIDE_CHECK(p.shape.rank <= 2, "{} has {} dimensions", p.name, p.shape.rank);
   if (!p.stacked.empty()) return p.stacked;
-  return {p.shape.rank < 2 ? 1 : p.shape[0]};
+  return {all_rows(p)};
 }
 
-std::int64_t columns_of(const Parameter& p) { return p.shape[p.shape.rank - 1]; }
-
-std::int64_t all_rows(const Parameter& p) { return p.shape.rank < 2 ? 1 : p.shape[0]; }
+std::int64_t columns_of(const Parameter& p) { return p.shape.count() / all_rows(p); }
 
 }  // namespace
 

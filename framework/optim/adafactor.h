@@ -4,7 +4,8 @@
 //   R = b R + (1 - b) mean over columns (g^2 + epsilon),  C = b C + (1 - b) mean over rows (g^2 + epsilon)
 //   U = g / sqrt(R C^T / mean R),  U = U / max(1, RMS(U) / clip_threshold)
 //   W -= lr (max(1e-3, RMS(W)) U + weight_decay W)
-// A vector is a matrix of one row. Matrices stacked in one parameter are separate.
+// A vector is a matrix of one row, and a parameter of more than two dimensions one of as many rows as the first has.
+// Matrices stacked in one parameter are separate.
 #pragma once
 #include <cstdint>
 #include <vector>

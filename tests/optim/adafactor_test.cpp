@@ -70,6 +70,20 @@ TEST(Adafactor, TheLayoutHasRowsAndColumnsOfEveryMatrix) {
   EXPECT_EQ(*std::max_element(owners.begin(), owners.end()), 1) << "two matrices share a moment";
 }
 
+// As a table of distances with vectors of its own for every head.
+TEST(Adafactor, ATableOfVectorsPerHeadIsAMatrixWithARowPerDistance) {
+  ParameterSet parameters;
+  parameters.add("table", {5, 3, 2}, {});
+  parameters.lay_out();
+  const std::vector<FactoredMatrix> found = factored_matrices(parameters);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].rows, 5);
+  EXPECT_EQ(found[0].columns, 6);
+  const ParameterSet layout = factor_layout(parameters);
+  EXPECT_EQ(layout.all().front().shape.count(), 5);
+  EXPECT_EQ(layout.all().back().shape.count(), 6);
+}
+
 // Of a gradient whose squares have rank one, the factors are the squares themselves: the first update is the sign.
 TEST(Adafactor, ASquareOfRankOneIsFactoredExactly) {
   Trial run(config(), count, count, Dtype::f64, some);
