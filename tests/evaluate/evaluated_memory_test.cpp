@@ -290,5 +290,16 @@ TEST(StreamsWithContext, ScoreAsOneStreamFromTheReachOfTheMemoryOnAndNotBefore) 
     }
 }
 
+// A compressed row stays or goes by the attention that it received next to all rows compressed before it.
+TEST(StreamsWithContext, ScoreAsOneStreamOnlyFromItsBeginningWhereTheMostUsedRowsStay) {
+  Toy toy(compressive_toy(Compression::most_used)), bounded(compressive_toy(Compression::max));
+  toy.randomise();
+  const std::int64_t n = toy.model().context(), bytes = 30 * n, streams = 30;
+  const double whole = nats_of(toy, bytes);
+  expect_different(nats_of(toy, bytes, streams, bounded.model().reach_of_memory()), whole, "most used");
+  EXPECT_GE(toy.model().reach_of_memory(), bytes);
+  expect_equal(nats_of(toy, bytes, streams, bytes), whole, "most used");
+}
+
 }  // namespace
 }  // namespace longstride::test

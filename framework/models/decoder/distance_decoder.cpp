@@ -70,8 +70,11 @@ std::int64_t DistanceDecoder::warm_up_steps() const {
 }
 
 // A segment sees the positions that a layer remembers before its first one, and what a layer above remembers was made
-// by whole segments. The first position of all reads the byte before it.
+// by whole segments. The first position of all reads the byte before it. Which rows are the most used depends on all
+// that were compressed before them.
 std::int64_t DistanceDecoder::reach_of_memory() const {
+  if (config_.memory.compressed > 0 && config_.memory.compress == Compression::most_used)
+    return Model::reach_of_memory();
   const std::int64_t positions = remembered_positions(), segments = (positions + config_.context - 1) / config_.context;
   return (config_.layers - 1) * segments * config_.context + positions + 1;
 }
