@@ -7,6 +7,7 @@
 
 #include "framework/core/errors.h"
 #include "framework/train/checkpoint/checkpoint.h"
+#include "framework/train/step/step_work.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/pattern_view.h"
 #include "launch/console/arguments.h"
@@ -50,6 +51,7 @@ Shown read_shown(const ShowOptions& o) {
     out.recipe = read_recipe(o.recipe, o.overrides);
   }
   out.model = out.recipe.model->make_model();
+  if (!out.run.empty()) enter_stage(*out.model, stage_at(out.recipe.train, out.step - 1));
   return out;
 }
 

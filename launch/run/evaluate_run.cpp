@@ -4,6 +4,7 @@
 
 #include "framework/core/errors.h"
 #include "framework/train/evaluate/evaluation_memory.h"
+#include "framework/train/step/step_work.h"
 #include "launch/console/counter_line.h"
 #include "launch/console/device_option.h"
 #include "launch/run/run_data.h"
@@ -19,6 +20,7 @@ std::unique_ptr<Model> with_another_memory(const LoadedRun& run, const Evaluated
   const std::int64_t weights = model->parameters().flat_size();
   LONGSTRIDE_CHECK(weights == run.masters.count(), "{} weights of {}", weights, run.masters.count());
   model->parameters().bind(run.masters, run.masters);  // nothing here writes gradients
+  enter_stage(*model, run.stage());
   return model;
 }
 

@@ -9,6 +9,7 @@
 #include "framework/core/errors.h"
 #include "framework/core/text/printable.h"
 #include "framework/train/checkpoint/checkpoint.h"
+#include "framework/train/step/step_work.h"
 #include "launch/recipe/settings_tree.h"
 
 namespace longstride {
@@ -107,6 +108,7 @@ LoadedRun load_run(const std::string& run, const std::string& weights, const Che
   loaded.masters = Tensor(loaded.weights.data(), Dtype::f32, flat);
   parameters.bind(loaded.masters, loaded.masters);  // nothing here writes gradients
   loaded.step = load_weights(run, parameters, loaded.averaged, choice).step;
+  enter_stage(*loaded.model, loaded.stage());
   loaded.data = state.data;
   return loaded;
 }

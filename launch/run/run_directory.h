@@ -8,6 +8,7 @@
 
 #include "framework/core/device/memory.h"
 #include "framework/train/checkpoint/checkpoint.h"
+#include "framework/train/stages.h"
 #include "launch/recipe/recipe.h"
 
 namespace longstride {
@@ -21,6 +22,9 @@ struct LoadedRun {
   DataRecord data;  // what it was trained on; empty: not recorded
   std::int64_t step = 0;
   bool averaged = false;  // the weights are the running average rather than the last ones
+
+  // The stage of the last step that it has taken, whose windows `model` has; null: none.
+  const Stage* stage() const { return stage_at(recipe.train, step - 1); }
 };
 
 // What --checkpoint may be: best, last, or a step.

@@ -107,5 +107,48 @@ TEST_F(CheckpointChosen, KeepingTheBestNeedsLossesToChooseBy) {
   EXPECT_FALSE(fs::exists(dir / "run"));
 }
 
+const std::string growing_windows = R"(name: growing
+data: {kind: bytes, path: x.h5, context: 32}
+model:
+  kind: decoder
+  layers: 2
+  width: 16
+  heads: 2
+  positions: none
+  init_deviation: 0.5
+  distance: {table: sinusoid}
+train:
+  steps: 4
+  global_batch: 2
+  lr: 1.0e-2
+  warmup: 0
+  checkpoint_every: 1
+  evaluate_every: 1
+  stages: [{until: 1, window: 2}, {until: 3, window: [4, 5]}]
+)";
+
+TEST(CheckpointOfAStage, IsReadWithTheWindowsThatItWasEvaluatedWith) {
+  const TemporaryDirectory dir;
+  ASSERT_NO_FATAL_FAILURE(prepare_text(dir, growing_windows));
+  const auto run = [&](std::vector<std::string> arguments) {
+    const CommandResult result = run_command(arguments, dir.path());
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  run({"train", "r.yaml", "--run", "run", "--set", "train.keep=0"});
+  for (const EvaluationPoint& point : read_history(dir / "run").evaluations) {
+    const std::string step = std::to_string(point.step);
+    for (const std::string memory : {"", "0"}) {
+      std::vector<std::string> arguments = {"eval", "run", "--split", "valid", "--json", "--checkpoint", step};
+      if (!memory.empty()) arguments.insert(arguments.end(), {"--memory", memory});
+      EXPECT_NEAR(Json::parse(run(arguments)).at("bits_per_byte").get<double>(), point.bits_per_byte, 1e-4) << step;
+    }
+  }
+  const auto last_row = [&] { return run({"show", "pattern", "run", "--positions", "8"}); };
+  EXPECT_NE(last_row().find("#######@"), std::string::npos);
+  fs::remove_all(dir / "run/checkpoints/step-00000004");
+  EXPECT_NE(last_row().find("....###@"), std::string::npos) << last_row();
+}
+
 }  // namespace
 }  // namespace longstride::testing::checkpoint_choice_test
