@@ -89,13 +89,13 @@ bool sets_more(const Stage& stage) {
 std::string mistake_of_context(const Stage& stage, const Stage& before, std::int64_t whole) {
   if (stage.context < before.context || (stage.context == before.context && !sets_more(stage) && !sets_more(before)))
     return fmt::format("rise from {} in the stage before{}", before.context,
-                       stage.context == before.context ? ", or the stage must have another lr" : "");
+                       stage.context == before.context ? ", unless one of them sets something else" : "");
   const bool cuts = stage.global_batch == 0;
   if (stage.context > whole || (cuts && whole % stage.context != 0) || (stage.context == whole && !sets_more(stage)))
     return fmt::format("{}{}",
                        cuts ? fmt::format("divide data.context, {}, and be less than that", whole)
                             : fmt::format("be at most data.context, {}", whole),
-                       stage.context == whole ? ", unless the stage has an lr" : "");
+                       stage.context == whole ? ", unless the stage sets something else" : "");
   return "";
 }
 

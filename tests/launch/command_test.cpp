@@ -134,6 +134,10 @@ TEST_F(Command, RecipesThatCannotBeReadAreRefused) {
                  "--set model.attention.stride=[8: not YAML: end of sequence flow not found");
   expect_refused({"plan", "r.yaml", "--ranks", "3"},
                  "train.global_batch is 4, which 3 ranks do not divide; choose a multiple of 3 or other ranks");
+  const std::string stage = "train.stages=[{until: 1, global_batch: 12, micro_batch: 4}]";
+  expect_refused({"plan", "r.yaml", "--ranks", "2", "--set", stage},
+                 "train.stages.micro_batch is 4, which does not divide the 6 sequences of each of 2 ranks; choose a "
+                 "divisor of 6");
 }
 
 TEST_F(Command, WhatCannotBeTrainedIsRefused) {

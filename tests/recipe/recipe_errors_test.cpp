@@ -118,12 +118,12 @@ const Edit edits[] = {
      "r.yaml:17: train.stages.context is 24, but must divide data.context, 64, and be less than that"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 64}]",
      "r.yaml:17: train.stages.context is 64, but must divide data.context, 64, and be less than that, unless the "
-     "stage has an lr"},
+     "stage sets something else"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages:\n  - {until: 5, lr: 1e-4}\n  - {until: 9, context: 16}",
      "r.yaml:19: train.stages.context is 16, but must rise from 64 in the stage before"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages:\n  - {until: 5, context: 16}\n  - {until: 9, context: 16}",
-     "r.yaml:19: train.stages.context is 16, but must rise from 16 in the stage before, or the stage must have another "
-     "lr"},
+     "r.yaml:19: train.stages.context is 16, but must rise from 16 in the stage before, unless one of them sets "
+     "something else"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, lr: 2}]",
      "r.yaml:17: train.stages.lr is 2, but must give a learning rate above train.lr_floor, 0, and at most 1"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  lr_floor: 1e-4\n  stages: [{until: 5, lr: 1e-4}]",
@@ -138,7 +138,7 @@ const Edit edits[] = {
      "r.yaml:17: train.stages.until is 0, but must be a positive whole number"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5}]",
      "r.yaml:17: train.stages.context is 64, but must divide data.context, 64, and be less than that, unless the "
-     "stage has an lr"},
+     "stage sets something else"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, contxt: 16}]",
      "r.yaml:17: unknown key 'contxt' in train.stages; did you mean 'context'?"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  stages: [{until: 5, context: 16, dropout: 1}]",
@@ -295,6 +295,22 @@ train: {steps: 20, global_batch: 2, lr: 1.0e-3, warmup: 2}
   EXPECT_NO_THROW(parse_recipe(text, "r.yaml", {"model.rotary_base=100"}));
   EXPECT_EQ(with({"model.rotary_base=100", "model.distance.table=sinusoid"}), error + "a table of distances" + remedy);
   EXPECT_EQ(with({"model.rotary_base=100", "model.distance.biases=layer"}), error + "model.distance.biases" + remedy);
+}
+
+TEST(RecipeErrors, KeysOfDistancesThatLeaveNothingToReadOrHaveNoEffectAreRefused) {
+  const auto with = [&](const std::vector<std::string>& overrides) {
+    return user_error_of([&] { parse_recipe(small_distance_recipe, "r.yaml", overrides); });
+  };
+  const std::string hidden =
+      "has the value 1, the position itself, which model.distance.self: false hides; set 2 or more";
+  EXPECT_EQ(with({"model.distance.self=false", "model.distance.window=[9, 1]"}),
+            "--set model.distance.window=[9, 1]: model.distance.window " + hidden);
+  EXPECT_EQ(with({"model.distance.self=false", "train.stages=[{until: 5, window: 1}]"}),
+            "--set train.stages=[{until: 5, window: 1}]: train.stages.window " + hidden);
+  EXPECT_NO_THROW(parse_recipe(small_distance_recipe, "r.yaml", {"model.distance.window=1"}));
+  EXPECT_EQ(with({"model.distance.dilated_heads=1", "model.distance.dilation=1"}),
+            "--set model.distance.dilated_heads=1: model.distance.dilated_heads is 1, but model.distance.dilation is 1 "
+            "in every layer, so it has no effect; set a dilation, or remove it");
 }
 
 }  // namespace

@@ -103,6 +103,11 @@ void check_compressed(SettingsChecker& check, const MemoryConfig& m, std::int64_
                  m.compressed, context / m.rate);
 }
 
+void check_window(SettingsChecker& check, const DecoderConfig& m) {
+  if (const std::string problem = problem_of_windows(m.distance.window, m); !problem.empty())
+    check.refuse("model.distance.window", "model.distance.window {}", problem);
+}
+
 void check_dilation(SettingsChecker& check, const DecoderConfig& m) {
   const DistanceConfig& d = m.distance;
   if (d.dilated_heads > m.heads)
@@ -113,6 +118,11 @@ void check_dilation(SettingsChecker& check, const DecoderConfig& m) {
     check.refuse("model.distance.dilated_heads",
                  "model.distance.dilated_heads is 0, so model.distance.dilation has no effect; set the number of heads "
                  "that it applies to");
+  if (!dilated && d.dilated_heads > 0)
+    check.refuse("model.distance.dilated_heads",
+                 "model.distance.dilated_heads is {}, but model.distance.dilation is 1 in every layer, so it has no "
+                 "effect; set a dilation, or remove it",
+                 d.dilated_heads);
 }
 
 // Scores of rotated queries and keys depend on distances alone. Those of a rotated query and a row of T, or of u and a
@@ -138,6 +148,12 @@ std::string problem_of_layers(const std::vector<std::int64_t>& values, std::int6
   if (most != values.end() && *most > longest)
     return fmt::format("has the value {}, but must have positive whole numbers up to {}", *most, longest);
   return "";
+}
+
+std::string problem_of_windows(const std::vector<std::int64_t>& windows, const DecoderConfig& m) {
+  if (const std::string problem = problem_of_layers(windows, m.layers); !problem.empty()) return problem;
+  if (m.distance.self || std::find(windows.begin(), windows.end(), 1) == windows.end()) return "";
+  return "has the value 1, the position itself, which model.distance.self: false hides; set 2 or more";
 }
 
 void visit_distance(SettingsVisitor& v, DistanceConfig& c) {
@@ -176,7 +192,7 @@ void check_distance(SettingsChecker& check, const DecoderConfig& m, std::int64_t
     return;
   }
   if (!check.none_in({"model.distance", "model.memory", "model.heads", "model.layers"})) return;
-  check_list(check, "model.distance.window", m.distance.window, m.layers);
+  check_window(check, m);
   check_list(check, "model.distance.dilation", m.distance.dilation, m.layers);
   check_dilation(check, m);
   check_table(check, m);

@@ -224,7 +224,7 @@ void DecoderConfig::check_training(SettingsChecker& check) const {
 
 std::string DecoderConfig::problem_of_windows(const std::vector<std::int64_t>& of_layers) const {
   if (!distance.given) return "is given, but only attention with model.distance has windows that a stage can set";
-  return problem_of_layers(of_layers, layers);
+  return longstride::problem_of_windows(of_layers, *this);
 }
 
 double DecoderConfig::activation_bytes() const {

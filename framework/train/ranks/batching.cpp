@@ -5,12 +5,10 @@
 #include "framework/core/errors.h"
 
 namespace longstride {
+namespace {
 
-Batching divide_batch(const TrainConfig& config, int ranks) {
-  return divide_batch({config.global_batch, config.micro_batch}, config.parallel, ranks);
-}
-
-Batching divide_batch(const StepShape& shape, const ParallelConfig& config, int ranks) {
+// `section`: where the recipe has these numbers.
+Batching divide(const StepShape& shape, const ParallelConfig& config, int ranks, const char* section) {
   Batching b;
   b.sequence_ranks = static_cast<int>(config.sequence_ranks);
   if (ranks % b.sequence_ranks != 0)
@@ -18,8 +16,8 @@ Batching divide_batch(const StepShape& shape, const ParallelConfig& config, int 
                      b.sequence_ranks, ranks);
   const int groups = ranks / b.sequence_ranks;
   if (shape.rows % groups != 0)
-    throw user_error("train.global_batch is {}, which {} {} do not divide; choose a multiple of {} or other ranks",
-                     shape.rows, groups, b.sequence_ranks > 1 ? "groups of ranks" : "ranks", groups);
+    throw user_error("{}.global_batch is {}, which {} {} do not divide; choose a multiple of {} or other ranks",
+                     section, shape.rows, groups, b.sequence_ranks > 1 ? "groups of ranks" : "ranks", groups);
   b.per_rank = shape.rows / groups;
   if (b.sequence_ranks > 1 && shape.micro_rows > 1)
     throw user_error(
@@ -30,10 +28,20 @@ Batching divide_batch(const StepShape& shape, const ParallelConfig& config, int 
   b.micro = shape.micro_rows > 0 ? std::min(shape.micro_rows, whole) : whole;
   if (b.per_rank % b.micro != 0)
     throw user_error(
-        "train.micro_batch is {}, which does not divide the {} sequences of each of {} ranks; choose a "
+        "{}.micro_batch is {}, which does not divide the {} sequences of each of {} ranks; choose a "
         "divisor of {}",
-        b.micro, b.per_rank, ranks, b.per_rank);
+        section, b.micro, b.per_rank, ranks, b.per_rank);
   return b;
+}
+
+}  // namespace
+
+Batching divide_batch(const TrainConfig& config, int ranks) {
+  return divide({config.global_batch, config.micro_batch}, config.parallel, ranks, "train");
+}
+
+Batching divide_batch(const StepShape& shape, const ParallelConfig& config, int ranks) {
+  return divide(shape, config, ranks, "train.stages");
 }
 
 }  // namespace longstride

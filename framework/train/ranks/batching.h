@@ -23,7 +23,7 @@ struct Batching {
 // UserError when the ranks do not divide the global batch, or micro_batch does not divide a rank's share. A micro_batch
 // larger than the share means the whole share. A group of several ranks takes one sequence at a time.
 Batching divide_batch(const TrainConfig& config, int ranks);
-// The same for the rows of a step.
+// The same for the rows of a step; messages are about a stage's.
 Batching divide_batch(const StepShape& shape, const ParallelConfig& config, int ranks);
 
 }  // namespace longstride
