@@ -12,6 +12,8 @@
 namespace longstride {
 namespace {
 
+constexpr const char* absent = "not set";
+
 const Parameter* find(const ParameterSet& parameters, const std::string& name) {
   const auto& all = parameters.all();
   const auto found = std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
@@ -36,11 +38,18 @@ void refuse_other_parameters(const BeginFrom& from, const LoadedRun& loaded, con
   const auto model = recipe.model->make_model();
   const std::string difference = first_difference(loaded.model->parameters(), model->parameters());
   if (difference.empty()) return;
-  std::string keys;
-  for (const Change& change : changes_of_model(loaded, recipe))
-    keys += fmt::format("{}{}: {} (it is {})", keys.empty() ? "" : ", ", change.what, change.before, change.now);
+  std::string set, removed;
+  for (const Change& change : changes_of_model(loaded, recipe)) {
+    std::string& keys = change.before == absent ? removed : set;
+    keys += keys.empty() ? "" : ", ";
+    keys += change.before == absent ? change.what : fmt::format("{}: {}", change.what, change.before);
+    keys += fmt::format(" (it is {})", change.now);
+  }
+  std::string remedy = set.empty() && removed.empty() ? "use the recipe of that run" : "";
+  if (!set.empty()) remedy += "set " + set;
+  if (!removed.empty()) remedy += (set.empty() ? "remove " : "; remove ") + removed;
   throw user_error("--from {}: the weights do not fit the recipe's model: {}; {}", printable(from.run), difference,
-                   keys.empty() ? "use the recipe of that run" : "set " + keys);
+                   remedy);
 }
 
 bool is_file(const BeginFrom& from) {
@@ -103,7 +112,9 @@ std::vector<Change> changes_of_model(const LoadedRun& loaded, const Recipe& reci
   const auto compare = [&](const std::string& key) {
     const bool shapes = key.starts_with("model.") && key != "model.recompute" && key != "model.dropout";
     if (!shapes && key != "data.kind" && key != "data.context") return;
-    const auto value_in = [&](const auto& values) { return values.contains(key) ? values.at(key) : "not set"; };
+    const auto value_in = [&](const auto& values) {
+      return values.contains(key) ? values.at(key) : std::string(absent);
+    };
     if (value_in(before) != value_in(now)) changes.push_back({key, value_in(before), value_in(now)});
   };
   for (const auto& [key, value] : before) compare(key);

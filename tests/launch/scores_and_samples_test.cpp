@@ -346,6 +346,16 @@ TEST_F(Remembering, WhatAMemoryCannotBeIsRefused) {
   expect_refused({"eval", "run", "--clamp", "1e9"}, "--clamp is 1000000000, but must be at most 8388608 positions");
 }
 
+// Settings that the other run lacks cannot be set to what they were there.
+TEST_F(Remembering, ARunWithoutSpansNamesThoseToRemove) {
+  expect_refused({"train", "r.yaml", "--run", "spans", "--from", "run", "--set", "model.distance.span={longest: 20}",
+                  "--set", "model.distance.table=none"},
+                 "--from run: the weights do not fit the recipe's model: layers.0.attention.span (2) is missing there; "
+                 "set model.distance.table: sinusoid (it is none); remove model.distance.span.initial (it is 0), "
+                 "model.distance.span.longest (it is 20), model.distance.span.loss (it is 0), model.distance.span.ramp "
+                 "(it is 32)");
+}
+
 // A position has the same random number and the same past, however many follow it.
 TEST_F(Remembering, SamplesMayBeLongerThanTheContext) {
   const CommandResult shorter = run({"sample", "run", "--quiet", "--seed", "3"});
