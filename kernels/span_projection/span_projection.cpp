@@ -37,9 +37,10 @@ void SpanProjectionBackwardArgs::check(Device device) const {
   if (dbias.given()) check_vector(dbias, dy.size(2), exact_type(device, x.dtype()), "dbias");
 }
 
-// Sums of dbias by chunks of rows, of the longest product on either device, or the partial sums of dweight.
+// Sums of dbias by chunks of rows, of the longest product, which is that of all sequences at once where a head reads
+// every row; or the partial sums of dweight.
 Tensor SpanProjectionBackwardArgs::scratch_on(Device device) const {
-  const std::int64_t n_k = x.size(1), rows = device == Device::cpu ? n_k : x.size(0) * n_k;
+  const std::int64_t rows = x.size(0) * x.size(1);
   if (dbias.given()) return {nullptr, dbias.dtype(), {row_chunks(device, rows).chunks, dbias.count()}};
   if (device == Device::cpu || !cuda::takes_panels(read, x, dy)) return {};
   return {nullptr, Dtype::f32, {ReadRows::most_gradient_blocks, ReadRows::columns * ReadRows::gradient_columns}};

@@ -61,6 +61,7 @@ const std::vector<Case> cases = {
     {.name = "a window alone", .n_q = 20, .n_k = 100, .window = 17, .dilation = {1, 3}},
     {.name = "dilated spans", .span = {0.2, 0.2}, .dilation = {3, 1}},
     {.name = "biases", .heads = 4, .span = {0.1, 0.9, 0.9, 0.5}, .biased = true},
+    {.name = "biases where every row is read", .batch = 3, .n_k = 100, .biased = true},
     {.name = "one row", .batch = 1, .n_q = 1, .n_k = 1, .heads = 1, .span = {0.5}},
     {.name = "many tiles per block",
      .batch = 40,
@@ -253,6 +254,23 @@ TEST_P(SpanProjectionTest, GradientsSumTheRowsThatHeadsRead) {
     run(o.backward(), {&o.dweight, &o.dbias});
     expect_as_exact_as_plain("dW", o.dweight, [&](auto zero) { return weight_gradient<decltype(zero)>(o); });
     if (c.biased) expect_as_exact_as_plain("db", o.dbias, [&](auto zero) { return bias_gradient<decltype(zero)>(o); });
+  }
+}
+
+// Behind scratch is what the rest of a backward pass has there.
+TEST_P(SpanProjectionTest, NothingIsWrittenBehindScratch) {
+  if (device() != Device::cpu) return;
+  for (const Case& c : cases) {
+    if (skipped(c) || !c.biased) continue;
+    SCOPED_TRACE(c.name);
+    Operands o = operands(c);
+    SpanProjectionBackwardArgs args = o.backward();
+    const Tensor needed = args.scratch_on(Device::cpu);
+    constexpr std::size_t behind = 1 << 16;
+    std::vector<std::byte> memory(needed.bytes() + behind, std::byte{7});
+    args.scratch = Tensor(memory.data(), needed.dtype(), needed.shape());
+    kernels::cpu::span_projection_backward(args, {});
+    EXPECT_EQ(std::count(memory.end() - behind, memory.end(), std::byte{7}), behind);
   }
 }
 
