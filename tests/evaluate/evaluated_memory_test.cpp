@@ -235,6 +235,9 @@ TEST(EvaluatedMemory, WhatTheMechanismLacksIsRefused) {
                           length));
   EXPECT_EQ(refusal_of(compressive_toy(), {48, {}}), "");
   EXPECT_EQ(refusal_of(house_toy(), {(1 << 23) + 1, {}}), "--memory is 8388609, but must be at most 8388608 positions");
+  DistanceToy wide = house_toy();
+  wide.context = 10000000;
+  EXPECT_EQ(refusal_of(wide, {8000000, {}}), "--memory is 8000000, but must be at most 6777215 positions");
 }
 
 // Every window from scratch: the stream's own ones before it, and of the sequence as many more as hold `lead` bytes.

@@ -313,5 +313,16 @@ TEST(RecipeErrors, KeysOfDistancesThatLeaveNothingToReadOrHaveNoEffectAreRefused
             "in every layer, so it has no effect; set a dilation, or remove it");
 }
 
+TEST(RecipeErrors, MoreRowsThanAttentionCountsAreRefused) {
+  const std::vector<std::string> most = {"data.context=8388608", "model.memory.length=8388607"};
+  EXPECT_NO_THROW(parse_recipe(small_distance_recipe, "r.yaml", most));
+  EXPECT_EQ(
+      user_error_of([&] {
+        parse_recipe(small_distance_recipe, "r.yaml", {most[0], "model.memory.length=8388608"});
+      }),
+      "--set data.context=8388608: data.context is 8388608, which with what model.memory remembers makes 16777216 "
+      "rows, but model.distance takes at most 16777215; lower one of them");
+}
+
 }  // namespace
 }  // namespace longstride::testing::recipe_errors_test

@@ -192,6 +192,12 @@ void check_distance(SettingsChecker& check, const DecoderConfig& m, std::int64_t
     return;
   }
   if (!check.none_in({"model.distance", "model.memory", "model.heads", "model.layers"})) return;
+  if (const std::int64_t rows = m.memory.rows() + m.context; check.none_in({"data.context"}) && rows > most_key_rows)
+    check.refuse(
+        "data.context",
+        "data.context is {}, which with what model.memory remembers makes {} rows, but model.distance takes at "
+        "most {}; lower one of them",
+        m.context, rows, most_key_rows);
   check_window(check, m);
   check_list(check, "model.distance.dilation", m.distance.dilation, m.layers);
   check_dilation(check, m);

@@ -7,7 +7,8 @@
 
 namespace longstride {
 
-constexpr std::int64_t longest_memory = 1 << 23;  // positions
+constexpr std::int64_t longest_memory = 1 << 23;       // positions
+constexpr std::int64_t most_key_rows = (1 << 24) - 1;  // of memory and segment, which kernels/distance_attention takes
 
 void visit_distance(SettingsVisitor& v, DistanceConfig& c);
 void visit_memory(SettingsVisitor& v, MemoryConfig& c);

@@ -41,8 +41,8 @@ void set_clamp(DistanceConfig& d, std::int64_t clamp) {
 }
 
 void set_length(DecoderConfig& m, std::int64_t length) {
-  if (length > longest_memory)
-    throw user_error("--memory is {}, but must be at most {} positions", length, longest_memory);
+  const std::int64_t most = std::min(longest_memory, most_key_rows - m.memory.compressed - m.context);
+  if (length > most) throw user_error("--memory is {}, but must be at most {} positions", length, most);
   if (m.memory.compressed > 0 && (length == 0 || length % m.context != 0))
     throw user_error(
         "--memory is {}, but before a compressed memory must be a positive multiple of the context of {}, because "
