@@ -128,8 +128,9 @@ void set_prompts(SampleOptions& o, const std::vector<Bytes>& originals) {
 void check_lengths(SampleOptions& o, const LoadedRun& run) {
   const ModelConfig& model = *run.recipe.model;
   if (o.config.length == 0) o.config.length = model.context;
-  if (o.config.length > longest_sample(*run.model))
-    throw user_error("--length is {}, but the model's context is {}", o.config.length, model.context);
+  if (const std::int64_t longest = longest_sample(*run.model); o.config.length > longest)
+    throw user_error("--length is {}, but {} {}", o.config.length,
+                     longest > model.context ? "must be at most" : "the model's context is", longest);
   if (model.geometry.rows > 0 && o.config.length != model.context)
     throw user_error("--length is {}, but a picture of this model has {} bytes; leave --length out", o.config.length,
                      model.context);

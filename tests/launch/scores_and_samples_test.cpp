@@ -358,6 +358,7 @@ TEST_F(Remembering, ARunWithoutSpansNamesThoseToRemove) {
 
 // A position has the same random number and the same past, however many follow it.
 TEST_F(Remembering, SamplesMayBeLongerThanTheContext) {
+  expect_refused({"sample", "run", "--length", "3e9"}, "--length is 3000000000, but must be at most 2147483647");
   const CommandResult shorter = run({"sample", "run", "--quiet", "--seed", "3"});
   const CommandResult longer = run({"sample", "run", "--quiet", "--seed", "3", "--length", "150"});
   ASSERT_EQ(longer.exit_code, 0) << longer.err;
