@@ -1,5 +1,6 @@
 #include "kernels/attention/delta.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/base/cuda_launch.cuh"
@@ -13,7 +14,8 @@ constexpr int block_threads = 256, row_threads = 4;  // four lanes per row, each
 struct DeltaCall {
   const void *o, *dout;
   std::int64_t o_batch, o_row, o_head, dout_batch, dout_row, dout_head;  // strides
-  std::int64_t rows, n, heads;
+  std::int64_t n, batch;
+  std::uint32_t heads;
   std::int32_t size;
   bool aligned;
   float* delta;
@@ -23,6 +25,7 @@ template <class T>
 __device__ inline float dot_of(const T* a, const T* b, int size, int lane, bool aligned) {
   constexpr int width = 16 / sizeof(T);
   float sum = 0;
+#pragma unroll 2
   for (int d = lane * width; d < size; d += row_threads * width) {
     if (aligned) {
       const uint4 x = *reinterpret_cast<const uint4*>(a + d), y = *reinterpret_cast<const uint4*>(b + d);
@@ -37,21 +40,23 @@ __device__ inline float dot_of(const T* a, const T* b, int size, int lane, bool 
   return sum;
 }
 
+// A block has rows of one head; consecutive blocks have neighbouring heads, whose rows are neighbours in memory.
 template <class T>
 __global__ __launch_bounds__(block_threads) void delta_kernel(const DeltaCall call) {
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x;
-  const std::int64_t row = thread / row_threads;  // (batch, heads, n)
-  const int lane = static_cast<int>(thread % row_threads);
-  float sum = 0;
-  if (row < call.rows) {
-    const std::int64_t i = row % call.n, h = row / call.n % call.heads, b = row / call.n / call.heads;
-    sum = dot_of(static_cast<const T*>(call.o) + b * call.o_batch + i * call.o_row + h * call.o_head,
-                 static_cast<const T*>(call.dout) + b * call.dout_batch + i * call.dout_row + h * call.dout_head,
-                 call.size, lane, call.aligned);
-  }
+  const std::int64_t h = blockIdx.x % call.heads;
+  const std::int64_t i =
+      std::int64_t{blockIdx.x / call.heads} * (block_threads / row_threads) + threadIdx.x / row_threads;
+  const int lane = static_cast<int>(threadIdx.x % row_threads);
+  for (std::int64_t b = blockIdx.y; b < call.batch; b += gridDim.y) {
+    float sum = 0;
+    if (i < call.n)
+      sum = dot_of(static_cast<const T*>(call.o) + b * call.o_batch + i * call.o_row + h * call.o_head,
+                   static_cast<const T*>(call.dout) + b * call.dout_batch + i * call.dout_row + h * call.dout_head,
+                   call.size, lane, call.aligned);
 #pragma unroll
-  for (int step = 1; step < row_threads; step *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
-  if (row < call.rows && lane == 0) call.delta[row] = sum;
+    for (int step = 1; step < row_threads; step *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+    if (i < call.n && lane == 0) call.delta[(b * call.heads + h) * call.n + i] = sum;
+  }
 }
 
 // Heads [first, first + heads) of a (batch, n, heads, size) view.
@@ -99,15 +104,17 @@ void attention_delta(const AttentionBackwardArgs& args, float* delta, const Laun
                        dout.stride(0),
                        dout.stride(1),
                        dout.stride(2),
-                       o.size(0) * o.size(1) * o.size(2),
                        o.size(1),
-                       o.size(2),
+                       o.size(0),
+                       static_cast<std::uint32_t>(o.size(2)),
                        static_cast<std::int32_t>(o.size(3)),
                        rows_on_16_bytes(o) && rows_on_16_bytes(dout),
                        delta};
-  const std::int64_t blocks = (call.rows * row_threads + block_threads - 1) / block_threads;
+  constexpr std::int64_t block_rows = block_threads / row_threads, most_batch_blocks = 65535;
+  const dim3 blocks(static_cast<unsigned>((call.n + block_rows - 1) / block_rows * call.heads),
+                    static_cast<unsigned>(std::min(call.batch, most_batch_blocks)));
   with_gpu_type(o.dtype(), [&](auto zero) {
-    run("attention delta", delta_kernel<decltype(zero)>, {static_cast<unsigned>(blocks), block_threads}, launch, call);
+    run("attention delta", delta_kernel<decltype(zero)>, {blocks, block_threads}, launch, call);
   });
 }
 
