@@ -86,6 +86,7 @@ class Consumer {
     const int taken = queries_.take();
     load_operand(content_, queries);
     if constexpr (Table) load_operand(position_, queries + tile_bytes);
+    proxy_fence();  // ldmatrix may read after the release otherwise, when the next queries come
     queries_.release(taken);
     reader_.reset();
     const TileRange own = group.own_of(own_);
