@@ -1,5 +1,7 @@
 #include "kernels/attention/attention.h"
 
+#include "kernels/attention/delta.h"
+#include "kernels/attention/sm90/band/long_band_plan.h"
 #include "kernels/base/tensor_checks.h"
 
 namespace longstride::kernels {
@@ -47,12 +49,12 @@ Tensor AttentionArgs::scratch_on(Device device) const {
   return device == Device::cpu ? scratch_of(cpu::attention_scratch_bytes(*this)) : Tensor();
 }
 
-// On a GPU, room for delta.
+// On a GPU, room for delta and for what the kernel of a long band keeps between visits.
 Tensor AttentionBackwardArgs::scratch_on(Device device) const {
   if (device == Device::cpu) return scratch_of(cpu::attention_scratch_bytes(*this));
-  constexpr std::size_t line = 256;
-  const auto rows = static_cast<std::size_t>(q.size(0) * q.size(1) * q.size(2));
-  return scratch_of((rows * sizeof(float) + line - 1) / line * line);
+  cuda::sm90::LongBandPlan long_band;
+  const bool is_long = q.dtype() != Dtype::f32 && cuda::sm90::find_long_band(*this, long_band);
+  return scratch_of(delta_bytes(*this) + (is_long ? long_band.scratch_bytes() : 0));
 }
 
 }  // namespace longstride::kernels

@@ -1,5 +1,6 @@
 // Chooses the CUDA kernels for an attention.
 #include <algorithm>
+#include <cstddef>
 #include <stdexcept>
 
 #include "kernels/attention/attention.h"
@@ -7,6 +8,7 @@
 #include "kernels/attention/portable/portable.h"
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/band/band.h"
+#include "kernels/attention/sm90/band/band_backward.h"
 #include "kernels/base/gpu_kind.h"
 
 namespace longstride::kernels::cuda {
@@ -34,6 +36,11 @@ void attention_backward(const AttentionBackwardArgs& args, const Launch& launch)
   if (hopper && sm90::is_band(args)) return sm90::attention_backward_band(args, launch);
   auto* const delta = args.scratch.as<float>();
   attention_delta(args, delta, launch);
+  sm90::LongBandPlan long_band;
+  if (hopper && sm90::find_long_band(args, long_band)) {
+    auto* const key_sums = reinterpret_cast<float*>(args.scratch.as<std::byte>() + delta_bytes(args));
+    return sm90::attention_backward_long_band(args, long_band, delta, key_sums, launch);
+  }
   attention_zero_unreached(args, launch);
   if (hopper) return sm90::attention_backward(args, delta, launch);
   portable::attention_backward(args, delta, launch);

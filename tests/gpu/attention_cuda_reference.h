@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention/sm90/band/long_band_plan.h"
 #include "kernels/base/cuda_types.cuh"
 #include "tests/gpu/gpu.h"
 #include "tests/kernels/attention_patterns.h"
@@ -49,6 +50,10 @@ class DeviceAttention {
     backward_.scratch = Tensor(scratch_.data(), Dtype::u8, {static_cast<std::int64_t>(scratch_.bytes())});
   }
 
+  bool is_long_band() const {
+    cuda::sm90::LongBandPlan plan;
+    return cuda::sm90::find_long_band(backward_, plan);
+  }
   // Sets everything that will be written to NaN.
   void poison() {
     cuda::check(cudaMemset(o_.data(), 0xFF, o_.bytes()), "cudaMemset");

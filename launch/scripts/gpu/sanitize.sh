@@ -44,6 +44,7 @@ run() {  # tool, gtest filter, more options
 }
 
 tiny=Paths/AttentionCuda.TinyShapesAreAsGoodAsNaive
+long_band=LongBandCuda.TinyShapesAreAsGoodAsNaive
 fp32_step=TrainingOnTheGpu.Fp32GradientsAreAsExactAsOnTheCpu
 narrow_steps=TrainingOnTheGpu.LowPrecisionGradientsStayWithinTheirRounding
 fused_activation=GemmCuda.AFused*GivesTheSameBitsAsASeparatePass
@@ -53,10 +54,11 @@ for tool in "${tools[@]}"; do
     # not see what TMA stores, so Hopper's kernels, ours and cuBLASLt's, rely on the NaN, and the training step runs in
     # fp32, whose kernels use no TMA. cuBLASLt's must be watched too, or all that they write counts as uninitialised.
     run initcheck "$tiny/Automatic" "${ours[@]}"
+    run initcheck "$long_band" "${ours[@]}"
     LONGSTRIDE_TEST_POISON=0 run initcheck "$tiny/Portable" "${ours[@]}"
     run initcheck "$fp32_step"
   else
-    for filter in "$tiny/Automatic" "$tiny/Portable" "$fp32_step" "$narrow_steps" "$fused_activation"; do
+    for filter in "$tiny/Automatic" "$tiny/Portable" "$long_band" "$fp32_step" "$narrow_steps" "$fused_activation"; do
       run "$tool" "$filter" "${ours[@]}"
     done
   fi

@@ -5,6 +5,7 @@
 #include "kernels/attention/sm90/band/band_backward.h"
 #include "kernels/attention/sm90/band/band_backward_launch.cuh"
 #include "kernels/attention/sm90/band/band_backward_small_kernel.cuh"
+#include "kernels/base/gpu_kind.h"
 
 namespace longstride::kernels::cuda::sm90 {
 namespace {

@@ -6,6 +6,7 @@
 #include "kernels/attention/sm90/band/band_forward_kernel.cuh"
 #include "kernels/attention/sm90/band/band_plan.h"
 #include "kernels/base/cuda_types.cuh"
+#include "kernels/base/gpu_kind.h"
 
 namespace longstride::kernels::cuda::sm90 {
 namespace {

@@ -6,7 +6,6 @@
 #include "kernels/attention/pattern/tile_span.h"
 #include "kernels/attention/sm90/band/band_shape.h"
 #include "kernels/attention/sm90/general/geometry.h"
-#include "kernels/base/gpu_kind.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -17,9 +16,9 @@ struct BandPlan {
   std::int32_t reach;  // most query tiles that see a key tile, and most key tiles that a query tile sees
 };
 
-// The band of a plan whose heads all have one part, whose keys are the queries' row set. Returns false for any other
-// plan, and if more tiles see one another than fit.
-inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
+// The band of a plan whose heads all have one part, whose keys are the queries' row set, however wide. Returns false
+// for any other plan.
+inline bool find_any_band(const AttentionPlan& plan, BandPlan& band) {
   Geometry geometry;
   if (passes_in(plan) != 1 || !geometry_of(plan, 0, geometry) || geometry.passes != 1) return false;
   const PassGeometry& pass = geometry.pass[0];
@@ -38,7 +37,11 @@ inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
     band.reach = std::min((band.shape.window + 2 * band_rows - 2) / band_rows, tiles);
   else
     band.reach = std::min(tiles_in(block, band_rows) + (block % band_rows == 0 ? 0 : 1), tiles);
-  return band.reach <= most_reach;
+  return true;
+}
+// A band whose tiles that see one another fit into shared memory together.
+inline bool find_band(const AttentionPlan& plan, BandPlan& band) {
+  return find_any_band(plan, band) && band.reach <= most_reach;
 }
 
 // The division of a band between blocks: a block owns `run` tiles of a segment or, where segments are short, all tiles

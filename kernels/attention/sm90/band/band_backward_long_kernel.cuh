@@ -1,0 +1,353 @@
+// Attention backward over a long band (long_band_walk.h), for heads of up to 64. Per pair of 64 keys and 64 queries,
+//     S^T = k q^T,  P = exp(scale S - lse),  dP^T = v dO^T,  dS = P (dP - delta),  dV += P dO,  dK += dS q,  dQ += dS k
+// The only block of a multiprocessor has four warpgroups:
+//   0 and 1  have 64 keys each of the visited key tile, and compute S to dK. They hand dS over in shared memory.
+//   2        multiplies dS with the keys. The chunk's dQ is in shared memory, in f32; each element is read and written
+//   by
+//            one thread alone.
+//   3        has one warp, which loads by TMA, and whose lanes load lse and delta.
+// Every sum has one order, dQ that of keys, dK and dV that of queries, however a segment is divided into runs.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/sm90/band/band_backward_large_math.cuh"
+#include "kernels/attention/sm90/band/long_band_plan.h"
+#include "kernels/attention/sm90/general/own_rows.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+struct LongBandProblem : BandBackwardProblem {
+  std::int32_t runs, slots;  // per segment; key tiles whose sums a block keeps
+  std::uint32_t tasks;
+  const float* delta;
+  float4* key_sums;  // (blocks, slots, two warpgroups, 16, 128 threads)
+};
+
+struct LongBandTask : BandBackwardLargeTask {
+  // A run; consecutive tasks have neighbouring heads, then neighbouring segments, because their rows are neighbours in
+  // memory. begin and end are chunks.
+  __device__ void take(const LongBandProblem& problem, std::uint32_t index) {
+    const auto heads = static_cast<std::uint32_t>(problem.heads),
+               segments = static_cast<std::uint32_t>(problem.segments), runs = static_cast<std::uint32_t>(problem.runs);
+    head = static_cast<std::int32_t>(index % heads);
+    index /= heads;
+    segment = static_cast<std::int32_t>(index % segments);
+    index /= segments;
+    begin = static_cast<std::int32_t>(index % runs) * problem.run;
+    sequence = static_cast<std::int32_t>(index / runs);
+    const bool natural = problem.set.run >= problem.set.period;
+    base = problem.set.base + segment;
+    step = natural ? 1 : problem.set.period;
+    length = natural ? problem.set.length : (problem.n - base + step - 1) / step;
+    end = begin + problem.run;
+  }
+};
+
+template <class T>
+struct BandBackwardLong : BandBackwardLargeMath<T, long_band_head, long_band_head> {
+  static constexpr int size = long_band_head;
+  using Common = BandBackwardLargeMath<T, size, size>;
+  using Common::key_bytes, Common::tile_bytes, Common::ds_bytes, Common::dq_bytes, Common::rows;
+  using Common::shared, Common::thread, Common::lane, Common::warp;
+  using typename Common::Seen, typename Common::Statistics;
+  static constexpr int block_threads = 4 * warpgroup_threads, query_group = 2;
+  static constexpr int query_stages = 2, key_stages = 2;
+  // Per thread: in all as many as the block begins with, four times 128.
+  static constexpr int key_registers = 208, query_registers = 64, loading_registers = 32;
+  static_assert(2 * key_registers + query_registers + loading_registers == 4 * 128);
+
+  struct Control {
+    Statistics statistics[query_stages];
+    std::uint64_t query_full[query_stages], query_empty[query_stages];
+    std::uint64_t key_full[key_stages], key_empty[key_stages];
+    std::uint64_t value_full, value_empty, ds_full[2], ds_empty[2];
+  };
+  // Shared memory, from a multiple of 1024 bytes. Keys, values and dS are two tiles of 64 keys.
+  static constexpr int keys_at = chunk_tiles * dq_bytes, values_at = keys_at + key_stages * 2 * key_bytes,
+                       queries_at = values_at + 2 * key_bytes, ds_at = queries_at + query_stages * tile_bytes,
+                       control_at = ds_at + 2 * ds_bytes;
+  static constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
+  static_assert(shared_bytes <= shared_of_block);
+  static constexpr int own_keys = 2 * warpgroup_threads;  // threads of both warpgroups
+
+  const LongBandProblem& problem;
+  LongBandTask& task;
+  Control& control;
+
+  __device__ BandBackwardLong(const LongBandProblem& p, LongBandTask& t, char* memory)
+      : Common(p, t, memory, this_thread() % warpgroup_threads),
+        problem(p),
+        task(t),
+        control(*reinterpret_cast<Control*>(memory + control_at)) {}
+
+  // What passes through ordinary loads and stores has every thread arrive itself, because racecheck does not accept an
+  // arrival on behalf of another thread (general/backward_kernel.cuh). What matrix products alone read has one per
+  // warp.
+  __device__ void init_barriers() const {
+    for (int i = 0; i < query_stages; ++i) {
+      barrier_init(&control.query_full[i], 1 + warp_threads);
+      barrier_init(&control.query_empty[i], own_keys);
+    }
+    for (int i = 0; i < key_stages; ++i) {
+      barrier_init(&control.key_full[i], 1);
+      barrier_init(&control.key_empty[i], 3 * warpgroup_warps);
+    }
+    barrier_init(&control.value_full, 1);
+    barrier_init(&control.value_empty, own_keys);
+    for (int half = 0; half < 2; ++half) {
+      barrier_init(&control.ds_full[half], warpgroup_threads);
+      barrier_init(&control.ds_empty[half], warpgroup_warps);
+    }
+    barrier_init_fence();
+    proxy_fence();
+  }
+
+  // Calls f for every visit of the block's tasks.
+  template <class F>
+  __device__ void each_visit(F&& f) const {
+    for (std::uint32_t index = blockIdx.x; index < problem.tasks; index += gridDim.x) {
+      task.take(problem, index);
+      for (LongBandWalk walk(problem.shape, task.length, task.begin, task.end); walk.more(); walk.advance())
+        f(walk, walk.visit());
+    }
+  }
+  __device__ char* keys(int stage) const { return shared + keys_at + stage * 2 * key_bytes; }
+  __device__ char* queries(int stage) const { return shared + queries_at + stage * tile_bytes; }
+  __device__ void arrive_for_warp(std::uint64_t* barrier) const {
+    __syncwarp();
+    if (lane == 0) barrier_arrive(barrier);
+  }
+
+  // ---- The warp that loads ----
+
+  // Both tiles of 64 of a key tile's keys or values.
+  __device__ void load_rows(char* to, const RowMaps& maps, std::int32_t key, std::uint64_t* full) const {
+    if (lane > 0) return;
+    barrier_arrive_expect(full, 2 * key_bytes);
+    for (int half = 0; half < 2; ++half)
+      tma_load(to + half * key_bytes, this->map_of(maps), this->corner(2 * key + half, 0), full);
+  }
+  __device__ void load_all() const {
+    RingSlot key, query, value;
+    each_visit([&](const LongBandWalk&, const LongBandVisit& v) {
+      barrier_wait(&control.key_empty[key.index], key.parity ^ 1);
+      load_rows(keys(key.index), problem.k, v.key, &control.key_full[key.index]);
+      key.advance(key_stages);
+      barrier_wait(&control.value_empty, value.parity ^ 1);
+      load_rows(shared + values_at, problem.v, v.key, &control.value_full);
+      value.advance(1);
+      const std::int64_t row = (std::int64_t{task.sequence} * problem.heads + task.head) * problem.n;
+      for (std::int32_t tile = v.query_begin; tile < v.query_end; ++tile) {
+        float lse[2], delta[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const std::int32_t entry = tile * rows + 32 * i + lane;
+          const bool there = entry < task.length;
+          const std::int64_t at = row + (there ? task.position(entry) : 0);
+          lse[i] = there ? __ldg(problem.lse + at) : __builtin_huge_valf();
+          delta[i] = there ? __ldg(problem.delta + at) : 0.0f;
+        }
+        std::uint64_t* const full = &control.query_full[query.index];
+        barrier_wait(&control.query_empty[query.index], query.parity ^ 1);
+        if (lane == 0) this->load(queries(query.index), problem.q, problem.dout, tile, full);
+        Statistics& of = control.statistics[query.index];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          of.shift[32 * i + lane] = lse[i] * -log2_e;
+          of.delta[32 * i + lane] = delta[i];
+        }
+        barrier_arrive(full);
+        query.advance(query_stages);
+      }
+    });
+  }
+
+  // ---- The warpgroup that sums dQ ----
+
+  __device__ void sum_queries() const {
+    RingSlot key, ds;
+    each_visit([&](const LongBandWalk& walk, const LongBandVisit& v) {
+      barrier_wait(&control.key_full[key.index], key.parity);
+      for (std::int32_t tile = v.query_begin; v.has_query_gradient && tile < v.query_end; ++tile) {
+        auto* const partial = reinterpret_cast<float4*>(shared + tile % chunk_tiles * dq_bytes) + thread;
+        float dq[size / 2] = {};
+        if (!walk.is_fresh(tile)) this->read_partial(dq, partial);
+        for (int half = 0; half < 2; ++half) {
+          barrier_wait(&control.ds_full[half], ds.parity);
+          this->add_query_gradient(dq, shared + ds_at + half * ds_bytes, keys(key.index) + half * key_bytes, true);
+        }
+        wgmma_wait<1>();
+        arrive_for_warp(&control.ds_empty[0]);
+        wgmma_wait<0>();
+        wgmma_hold(dq);
+        arrive_for_warp(&control.ds_empty[1]);
+        ds.advance(1);
+        if (tile / 2 == v.key)  // no later key is seen
+          this->template store<size>(problem.dq, tile, dq, problem.scale);
+        else
+          this->write_partial(partial, dq);
+      }
+      arrive_for_warp(&control.key_empty[key.index]);
+      key.advance(key_stages);
+    });
+  }
+
+  // ---- A warpgroup with half of the visited keys ----
+
+  struct Position {
+    RingSlot key, query, value, ds;
+  };
+  struct Gradients {
+    float k[size / 2], v[size / 2];
+  };
+
+  __device__ float4* sums_of(std::int32_t key, int half) const {
+    const std::int64_t slot = static_cast<std::int64_t>(blockIdx.x) * problem.slots + key % problem.slots;
+    return problem.key_sums + (2 * slot + half) * (size / 4 * warpgroup_threads) + thread;
+  }
+  __device__ static void read_sums(Gradients& gradients, const float4* from) {
+#pragma unroll
+    for (int i = 0; i < size / 4; ++i) {
+      const float4 x = __ldcg(from + i * warpgroup_threads);
+      float* const to = (i < size / 8 ? gradients.k : gradients.v) + i % (size / 8) * 4;
+      to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+    }
+  }
+  __device__ static void write_sums(float4* to, const Gradients& gradients) {
+#pragma unroll
+    for (int i = 0; i < size / 4; ++i) {
+      const float* const x = (i < size / 8 ? gradients.k : gradients.v) + i % (size / 8) * 4;
+      __stcg(to + i * warpgroup_threads, make_float4(x[0], x[1], x[2], x[3]));
+    }
+  }
+
+  // A visit of one of the two warpgroups.
+  struct Turn {
+    const LongBandVisit& visit;
+    Position& at;
+    const OwnRows<T, rows, size, true>& values;
+    Gradients& gradients;
+    const Seen seen;
+    const int half;
+    const char* const own_keys;
+    char* const own_ds;
+  };
+
+  __device__ void hand_over(Turn& turn, const std::uint32_t (&ds)[4][4]) const {
+    if (!turn.visit.has_query_gradient) return;
+    barrier_wait(&control.ds_empty[turn.half], turn.at.ds.parity ^ 1);
+    this->write_ds(turn.own_ds, ds);
+    barrier_arrive(&control.ds_full[turn.half]);
+    turn.at.ds.advance(1);
+  }
+  // Query tiles that do not see the warpgroup's keys.
+  __device__ void skip(Turn& turn, std::int32_t tiles) const {
+#pragma unroll 1
+    for (; tiles > 0; --tiles) {
+      barrier_wait(&control.query_full[turn.at.query.index], turn.at.query.parity);
+      hand_over(turn, {});
+      barrier_arrive(&control.query_empty[turn.at.query.index]);
+      turn.at.query.advance(query_stages);
+    }
+  }
+  template <bool Owned>
+  __device__ void pass_tile(Turn& turn, std::int32_t tile) const {
+    const int stage = turn.at.query.index;
+    const char* const q = queries(stage);
+    const Statistics& of = control.statistics[stage];
+    barrier_wait(&control.query_full[stage], turn.at.query.parity);
+    turn.at.query.advance(query_stages);
+    float s[rows / 2], dp[rows / 2];
+    wgmma_fence();
+    multiply_tiles<T, size>(s, turn.own_keys, q);
+    turn.values.multiply(dp, descriptor<2 * size>(q + key_bytes));
+    wgmma_wait<1>();
+    wgmma_hold(s);
+    const std::int32_t begin = tile * rows;
+    if (turn.seen.first + 15 <= begin && turn.seen.first_end >= begin + rows)
+      this->template weigh<true>(s, problem.scale * log2_e, of, turn.seen, begin);
+    else
+      this->template weigh<false>(s, problem.scale * log2_e, of, turn.seen, begin);
+    std::uint32_t weights[4][4], ds[4][4];
+    if constexpr (Owned) {
+      this->pack_weights(weights, s);
+      this->template add_product<size>(turn.gradients.v, weights, q + key_bytes);
+      wgmma_wait<1>();
+    } else {
+      wgmma_wait<0>();
+    }
+    wgmma_hold(dp);
+    this->differentiate(dp, s, of);
+    this->pack_weights(ds, dp);
+    if constexpr (Owned) this->template add_product<size>(turn.gradients.k, ds, q);
+    hand_over(turn, ds);
+    wgmma_wait<0>();
+    wgmma_hold(turn.gradients.k);
+    wgmma_hold(turn.gradients.v);
+    barrier_arrive(&control.query_empty[stage]);
+  }
+  template <bool Owned>
+  __device__ void pass_queries(const LongBandWalk& walk, Turn& turn) const {
+    const LongBandVisit& v = turn.visit;
+    std::int32_t begin = 0, end = 0;
+    walk.seen_by(turn.half, v, begin, end);
+    skip(turn, begin - v.query_begin);
+    for (std::int32_t tile = begin; tile < end; ++tile) pass_tile<Owned>(turn, tile);
+    skip(turn, v.query_end - end);
+  }
+
+  __device__ void sum_keys(int half) const {
+    Position at;
+    OwnRows<T, rows, size, true> values;
+    each_visit([&](const LongBandWalk& walk, const LongBandVisit& v) {
+      barrier_wait(&control.value_full, at.value.parity);
+      at.value.advance(1);
+      values.load(shared + values_at + half * key_bytes);
+      proxy_fence();  // ldmatrix may read after the arrival otherwise, when the next values come
+      barrier_arrive(&control.value_empty);
+      Gradients gradients = {};
+      if (v.has_key_gradients && !v.first) read_sums(gradients, sums_of(v.key, half));
+      barrier_wait(&control.key_full[at.key.index], at.key.parity);
+      Turn turn = {v,
+                   at,
+                   values,
+                   gradients,
+                   this->seen_of(2 * v.key + half),
+                   half,
+                   keys(at.key.index) + half * key_bytes,
+                   shared + ds_at + half * ds_bytes};
+      v.has_key_gradients ? pass_queries<true>(walk, turn) : pass_queries<false>(walk, turn);
+      arrive_for_warp(&control.key_empty[at.key.index]);
+      at.key.advance(key_stages);
+      if (!v.has_key_gradients) return;
+      if (!v.last) return write_sums(sums_of(v.key, half), gradients);
+      this->template store<size>(problem.dk, 2 * v.key + half, gradients.k, problem.scale);
+      this->template store<size>(problem.dv, 2 * v.key + half, gradients.v, 1.0f);
+    });
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(BandBackwardLong<T>::block_threads, 1)
+    backward_band_long(const __grid_constant__ LongBandProblem problem) {
+  extern __shared__ char memory[];
+  using Band = BandBackwardLong<T>;
+  LongBandTask task;
+  const Band band(problem, task, memory + bytes_to_tile(memory));
+  if (threadIdx.x == 0) band.init_barriers();
+  __syncthreads();
+  const int group = uniform(this_warpgroup());
+  if (group < Band::query_group) {
+    registers_take<Band::key_registers>();
+    band.sum_keys(group);
+  } else if (group == Band::query_group) {
+    registers_give<Band::query_registers>();
+    band.sum_queries();
+  } else {
+    registers_give<Band::loading_registers>();
+    if (band.warp == 0) band.load_all();
+  }
+}
+
+}  // namespace longstride::kernels::cuda::sm90
