@@ -49,11 +49,15 @@ inline void divide(LongBandPlan& plan, std::int64_t batch) {
   const std::int32_t width = band.shape.block > 0 ? band.shape.block : band.shape.window;
   const std::int32_t seen = std::min((key_tile_rows - 2 + width) / band_rows + 1, tiles);
   const double segment = static_cast<double>(pairs_of_segment(band, seen));
-  const double needed = segment * static_cast<double>(batch * band.heads * band.segments) / long_band_blocks;
-  for (std::int32_t runs = 1; runs <= std::min(chunks, 4 * long_band_blocks); ++runs) {
+  const std::int64_t units = std::max<std::int64_t>(batch * band.heads * band.segments, 1);
+  // With eight runs per block no division leaves more than a ninth of the blocks idle.
+  const std::int64_t most_runs =
+      std::min<std::int64_t>(chunks, std::max<std::int64_t>(8 * long_band_blocks / units, 1));
+  const double needed = segment * static_cast<double>(units) / long_band_blocks;
+  for (std::int32_t runs = 1; runs <= most_runs; ++runs) {
     const std::int32_t run = tiles_in(chunks, runs);
     if (tiles_in(chunks, run) != runs) continue;
-    const std::int64_t tasks = batch * band.heads * band.segments * runs;
+    const std::int64_t tasks = units * runs;
     const double waves = static_cast<double>((tasks + long_band_blocks - 1) / long_band_blocks);
     // Half of what is repeated is queries before the run's keys, and half keys before later queries.
     const double of_run =
