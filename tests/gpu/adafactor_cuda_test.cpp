@@ -2,7 +2,7 @@
 
 #include "tests/gpu/against_cpu.h"
 
-namespace longstride::test {
+namespace longstride::test::adafactor_cuda_test {
 namespace {
 
 using kernels::FactoredMatrices;
@@ -156,4 +156,4 @@ TEST(AdafactorCuda, TheStepMatchesTheCpuAndSkipsANonFiniteGradient) {
 }
 
 }  // namespace
-}  // namespace longstride::test
+}  // namespace longstride::test::adafactor_cuda_test

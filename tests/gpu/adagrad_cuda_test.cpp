@@ -2,7 +2,7 @@
 
 #include "tests/gpu/against_cpu.h"
 
-namespace longstride::test {
+namespace longstride::test::adagrad_cuda_test {
 namespace {
 
 using kernels::OptimizerScalars;
@@ -64,4 +64,4 @@ TEST(AdagradCuda, ATensorsLimitLowersItsRate) {
 }
 
 }  // namespace
-}  // namespace longstride::test
+}  // namespace longstride::test::adagrad_cuda_test

@@ -2,7 +2,7 @@
 
 #include "tests/gpu/against_cpu.h"
 
-namespace longstride::test {
+namespace longstride::test::adam_cuda_test {
 namespace {
 
 using kernels::OptimizerScalars;
@@ -110,4 +110,4 @@ TEST(AdamCuda, LeavesEverythingAsItIsWhenTheGradientIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace longstride::test
+}  // namespace longstride::test::adam_cuda_test

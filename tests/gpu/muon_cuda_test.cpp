@@ -2,7 +2,7 @@
 
 #include "tests/gpu/against_cpu.h"
 
-namespace longstride::test {
+namespace longstride::test::muon_cuda_test {
 namespace {
 
 using kernels::OptimizerScalars;
@@ -117,4 +117,4 @@ TEST(MuonCuda, TheStepMatchesTheCpuAndSkipsANonFiniteGradient) {
 }
 
 }  // namespace
-}  // namespace longstride::test
+}  // namespace longstride::test::muon_cuda_test
