@@ -12,7 +12,7 @@
 namespace longstride {
 namespace {
 
-constexpr const char* absent = "not set";
+constexpr const char* not_set = "not set";
 
 const Parameter* find(const ParameterSet& parameters, const std::string& name) {
   const auto& all = parameters.all();
@@ -40,9 +40,9 @@ void refuse_other_parameters(const BeginFrom& from, const LoadedRun& loaded, con
   if (difference.empty()) return;
   std::string set, removed;
   for (const Change& change : changes_of_model(loaded, recipe)) {
-    std::string& keys = change.before == absent ? removed : set;
+    std::string& keys = change.before == not_set ? removed : set;
     keys += keys.empty() ? "" : ", ";
-    keys += change.before == absent ? change.what : fmt::format("{}: {}", change.what, change.before);
+    keys += change.before == not_set ? change.what : fmt::format("{}: {}", change.what, change.before);
     keys += fmt::format(" (it is {})", change.now);
   }
   std::string remedy = set.empty() && removed.empty() ? "use the recipe of that run" : "";
@@ -113,7 +113,7 @@ std::vector<Change> changes_of_model(const LoadedRun& loaded, const Recipe& reci
     const bool shapes = key.starts_with("model.") && key != "model.recompute" && key != "model.dropout";
     if (!shapes && key != "data.kind" && key != "data.context") return;
     const auto value_in = [&](const auto& values) {
-      return values.contains(key) ? values.at(key) : std::string(absent);
+      return values.contains(key) ? values.at(key) : std::string(not_set);
     };
     if (value_in(before) != value_in(now)) changes.push_back({key, value_in(before), value_in(now)});
   };
