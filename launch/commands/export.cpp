@@ -1,8 +1,11 @@
 // longstride export RECIPE: the initial weights and the first batches of a run, from which another implementation can
 // start: DIR/initial.safetensors, DIR/batches.safetensors (tokens, u8, (steps, global batch, context)),
 // DIR/recipe.yaml.
+// longstride export RUN: the weights of a checkpoint, DIR/weights.safetensors, its recipe and, if asked for, the
+// batches that come after it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -18,6 +21,7 @@
 #include "launch/console/output.h"
 #include "launch/recipe/recipe.h"
 #include "launch/run/run_data.h"
+#include "launch/run/run_directory.h"
 
 namespace longstride {
 namespace {
@@ -25,20 +29,15 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ExportOptions {
-  std::string recipe, output;
+  std::string source, output;  // source: a recipe file or a run directory
   std::vector<std::string> overrides;
-  std::int64_t steps = 200;
+  std::string checkpoint, weights;  // of a run; empty: not given
+  std::int64_t steps = 0;           // 0: not given
   bool replace = false, json = false;
 };
+constexpr std::int64_t steps_of_recipe = 200;
 
-void write_weights(const std::string& path, const Recipe& recipe) {
-  const auto model = recipe.model->make_model();
-  ParameterSet& parameters = model->parameters();
-  const Shape flat = {parameters.flat_size()};
-  const Block memory(Device::cpu, Tensor(nullptr, Dtype::f32, flat).bytes());
-  const Tensor masters(memory.data(), Dtype::f32, flat);
-  parameters.bind(masters, masters);  // nothing here writes gradients
-  parameters.initialise(recipe.train.seed);
+void write_weights(const std::string& path, const ParameterSet& parameters) {
   std::vector<TensorEntry> entries;
   for (const Parameter& p : parameters.all()) entries.push_back({p.name, Dtype::f32, p.shape});
   SafetensorsWriter writer(path, std::move(entries), {{"format", "pt"}});
@@ -46,45 +45,102 @@ void write_weights(const std::string& path, const Recipe& recipe) {
   writer.finish();
 }
 
-void write_batches(const std::string& path, const Recipe& recipe, std::int64_t steps) {
+void write_initial_weights(const std::string& path, const Recipe& recipe) {
+  const auto model = recipe.model->make_model();
+  ParameterSet& parameters = model->parameters();
+  const Shape flat = {parameters.flat_size()};
+  const Block memory(Device::cpu, Tensor(nullptr, Dtype::f32, flat).bytes());
+  const Tensor masters(memory.data(), Dtype::f32, flat);
+  parameters.bind(masters, masters);  // nothing here writes gradients
+  parameters.initialise(recipe.train.seed);
+  write_weights(path, parameters);
+}
+
+// What training reads in `steps` steps after the first `done`.
+void write_batches(const std::string& path, const Recipe& recipe, std::int64_t done, std::int64_t steps) {
   const auto data = open_rows(*Dataset::open(recipe.data.path), recipe);
-  const StepShape first = shape_at(recipe.train, 0, recipe.data.context),
-                  last = shape_at(recipe.train, steps - 1, recipe.data.context);
+  const StepShape first = shape_at(recipe.train, done, recipe.data.context),
+                  last = shape_at(recipe.train, done + steps - 1, recipe.data.context);
   if (first.rows != last.rows || first.context != last.context)
     throw user_error("--steps is {}, but later stages of these read other numbers of bytes; choose at most {}", steps,
-                     recipe.train.stages.front().until);
+                     stage_at(recipe.train, done)->until - done);
   const Shape shape = {steps, first.rows, first.context};
   const Block memory(Device::cpu, Tensor(nullptr, Dtype::u8, shape).bytes());
   const Tensor tokens(memory.data(), Dtype::u8, shape);
   const Shape rows = {first.rows, first.context};
   for (std::int64_t step = 0; step < steps; ++step)
-    data->read(step, first.rows, 0, {tokens.slice(0, step, step + 1).rows().reshape(rows)});
+    data->read(done + step, first.rows, 0, {tokens.slice(0, step, step + 1).rows().reshape(rows)});
   SafetensorsWriter writer(path, {{"tokens", Dtype::u8, shape}}, {{"format", "pt"}});
   writer.write(tokens);
   writer.finish();
 }
 
-void run_export(const ExportOptions& o, Session& session) {
-  const Recipe recipe = read_recipe(o.recipe, o.overrides);
+std::string file_in(const ExportOptions& o, const char* name) { return (fs::path(o.output) / name).string(); }
+
+void export_recipe(const ExportOptions& o, Session& session) {
+  for (const auto& [option, value] : {std::pair{"--checkpoint", o.checkpoint}, {"--weights", o.weights}})
+    if (!value.empty())
+      throw user_error("{} is {}, but {} is no run directory; name a run, or leave {} out", option, value, o.source,
+                       option);
+  const Recipe recipe = read_recipe(o.source, o.overrides);
   if (session.comm->rank() != 0) return;
-  make_output_folder(o.output, o.replace, {o.recipe, recipe.data.path});
-  const std::int64_t steps = std::min(o.steps, recipe.train.steps);
-  const auto file = [&](const char* name) { return (fs::path(o.output) / name).string(); };
-  write_batches(file("batches.safetensors"), recipe, steps);
-  write_weights(file("initial.safetensors"), recipe);
-  write_file_atomically(file("recipe.yaml"), recipe.resolved);
+  make_output_folder(o.output, o.replace, {o.source, recipe.data.path});
+  const std::int64_t steps = std::min(o.steps > 0 ? o.steps : steps_of_recipe, recipe.train.steps);
+  write_batches(file_in(o, "batches.safetensors"), recipe, 0, steps);
+  write_initial_weights(file_in(o, "initial.safetensors"), recipe);
+  write_file_atomically(file_in(o, "recipe.yaml"), recipe.resolved);
   if (o.json) return print_json({{"output", o.output}, {"recipe", recipe.name}, {"steps", steps}});
   print_written(o.output, fmt::format("the initial weights and the batches of {} steps of {}", steps, recipe.name));
+}
+
+void export_run(const ExportOptions& o, Session& session) {
+  if (!o.overrides.empty())
+    throw user_error("--set is {}, but {} is a run, whose recipe is as it was trained; leave --set out",
+                     o.overrides.front(), o.source);
+  const LoadedRun run = load_run(o.source, o.weights.empty() ? "automatic" : o.weights,
+                                 parse_checkpoint_choice(o.checkpoint.empty() ? "last" : o.checkpoint));
+  if (session.comm->rank() != 0) return;
+  const std::int64_t left = std::max<std::int64_t>(run.recipe.train.steps - run.step, 0);
+  if (o.steps > left)
+    throw user_error("--steps is {}, but after step {} the run has {}; {}", o.steps, run.step,
+                     left > 0 ? fmt::format("{} more", left) : "no more",
+                     left > 0 ? fmt::format("choose at most {}", left) : "leave --steps out");
+  make_output_folder(o.output, o.replace, {run.recipe.data.path, (fs::path(o.source) / "recipe.yaml").string()});
+  if (o.steps > 0) write_batches(file_in(o, "batches.safetensors"), run.recipe, run.step, o.steps);
+  write_weights(file_in(o, "weights.safetensors"), run.model->parameters());
+  write_file_atomically(file_in(o, "recipe.yaml"), run.recipe.resolved);
+  if (o.json)
+    return print_json({{"output", o.output},
+                       {"recipe", run.recipe.name},
+                       {"steps", o.steps},
+                       {"run", o.source},
+                       {"step", run.step},
+                       {"weights", run.averaged ? "average" : "last"}});
+  print_written(o.output,
+                fmt::format("the {}weights of step {}{}", run.averaged ? "averaged " : "", run.step,
+                            o.steps > 0 ? fmt::format(" and the batches of the next {} steps", o.steps) : ""));
+}
+
+void run_export(const ExportOptions& o, Session& session) {
+  std::error_code unknown;
+  fs::is_directory(o.source, unknown) ? export_run(o, session) : export_recipe(o, session);
 }
 
 }  // namespace
 
 void add_export(CLI::App& app, Session& session) {
   auto o = std::make_shared<ExportOptions>();
-  CLI::App* command = app.add_subcommand("export", "Initial weights and first batches, for another implementation");
-  command->add_option("recipe", o->recipe, "recipe file")->required();
-  command->add_option("--set", o->overrides, "override a key, as in --set model.layers=2");
-  command->add_option("--steps", o->steps, "steps whose batches are written")
+  CLI::App* command =
+      app.add_subcommand("export", "Weights and batches of a run or a recipe, for another implementation");
+  command->add_option("recipe", o->source, "recipe file, or run directory")->required();
+  command->add_option("--set", o->overrides, "override a key of a recipe file, as in --set model.layers=2");
+  command->add_option("--checkpoint", o->checkpoint, fmt::format("of a run: {}", checkpoint_help));
+  command
+      ->add_option("--weights", o->weights, "of a run: last, average, or automatic: the average if the run keeps one")
+      ->check(CLI::IsMember({"automatic", "last", "average"}));
+  command
+      ->add_option("--steps", o->steps,
+                   "steps whose batches are written; default: the first 200 of a recipe, none of a run")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   command->add_option("--output", o->output, "folder to write to")->required();
   command->add_flag("--force", o->replace, "write into a folder that holds files, and replace those of the same names");

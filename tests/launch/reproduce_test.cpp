@@ -258,6 +258,82 @@ TEST(Export, WritesTheWeightsAndBatchesThatTrainingBeginsWith) {
   EXPECT_TRUE(fs::exists(dir / "out/recipe.yaml"));
 }
 
+class ExportedRun : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
+    write_text(dir / "text.bin", text);
+    write_text(dir / "r.yaml",
+               "name: toy\ndata: {kind: bytes, path: x.h5, context: 32}\nmodel:\n  kind: decoder\n  layers: 1\n"
+               "  width: 16\n  heads: 1\n  attention: {integration: interleaved, parts: [dense], stride: 8}\n"
+               "train: {steps: 4, global_batch: 2, lr: 1.0e-2, warmup: 1, checkpoint_every: 2}\n");
+    expect_runs("prepare bytes --input text.bin --output x.h5");
+    expect_runs("train r.yaml --run run --device cpu");
+  }
+  CommandResult run(const std::string& words) {
+    std::istringstream in(words);
+    return run_command({std::istream_iterator<std::string>(in), {}}, dir.path());
+  }
+  void expect_runs(const std::string& words) {
+    const CommandResult result = run(words);
+    ASSERT_EQ(result.exit_code, 0) << words << ": " << result.err;
+  }
+  void expect_refused(const std::string& words, const std::string& why) {
+    const CommandResult result = run(words);
+    EXPECT_EQ(result.exit_code, 2) << words;
+    EXPECT_NE(result.err.find(why), std::string::npos) << result.err;
+    EXPECT_FALSE(fs::exists(dir / "refused")) << words;
+  }
+  std::vector<float> weights(const std::string& file) {
+    const SafetensorsReader reader(dir / file);
+    std::vector<float> all;
+    for (const TensorEntry& entry : reader.entries()) {
+      std::vector<float> values(static_cast<std::size_t>(entry.shape.count()));
+      reader.read(entry.name, Tensor(values.data(), Dtype::f32, entry.shape));
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+  std::vector<std::uint8_t> batches(const std::string& file, std::int64_t steps) {
+    const SafetensorsReader reader(dir / file);
+    const Shape shape = {steps, 2, 32};
+    std::vector<std::uint8_t> tokens(static_cast<std::size_t>(shape.count()));
+    reader.read("tokens", Tensor(tokens.data(), Dtype::u8, shape));
+    return tokens;
+  }
+
+  TemporaryDirectory dir;
+};
+
+TEST_F(ExportedRun, HasTheWeightsOfTheCheckpointAndTheBatchesAfterIt) {
+  expect_runs("export r.yaml --steps 4 --output begin");
+  expect_runs("export run --checkpoint 2 --steps 2 --output middle");
+  expect_runs("export run --output end");
+  const auto all = batches("begin/batches.safetensors", 4), rest = batches("middle/batches.safetensors", 2);
+  EXPECT_TRUE(std::equal(rest.begin(), rest.end(), all.end() - static_cast<std::ptrdiff_t>(rest.size())));
+  EXPECT_FALSE(fs::exists(dir / "end/batches.safetensors"));
+  EXPECT_NE(weights("middle/weights.safetensors"), weights("end/weights.safetensors"));
+
+  // A run that begins with them has them, in every tensor.
+  expect_runs(
+      "train r.yaml --run again --from end/weights.safetensors --device cpu --set train.lr=1e-30 --set train.steps=1 "
+      "--set train.weight_decay=0");
+  expect_runs("export again --output same");
+  EXPECT_EQ(weights("same/weights.safetensors"), weights("end/weights.safetensors"));
+}
+
+TEST_F(ExportedRun, RefusesWhatDoesNotFit) {
+  expect_refused("export run --set train.steps=9 --output refused", "is a run, whose recipe is as it was trained");
+  expect_refused("export r.yaml --checkpoint last --output refused", "r.yaml is no run directory");
+  expect_refused("export r.yaml --weights last --output refused", "r.yaml is no run directory");
+  expect_refused("export run --checkpoint 3 --output refused", "3");
+  expect_refused("export run --steps 1 --output refused", "after step 4 the run has no more; leave --steps out");
+  expect_refused("export run --checkpoint 2 --steps 3 --output refused", "has 2 more; choose at most 2");
+  expect_refused("export . --output refused", "holds no checkpoint");
+  expect_refused("export run --output run --force", "recipe.yaml");
+}
+
 TEST(KeptEvaluations, OfOtherBytesAreNotReused) {
   const TemporaryDirectory run;
   KeptEvaluation kept;
