@@ -19,9 +19,10 @@ inline constexpr std::int32_t long_band_head = 64;
 inline constexpr std::size_t key_sums_bytes = std::size_t{2} * key_tile_rows * long_band_head * sizeof(float);
 // Key tiles may be visited by this many chunks after their own; more would take too much scratch.
 inline constexpr std::int32_t most_later_chunks = 2;
-// The general kernels need no repeated work at the ends of runs and divide finer. They take one and a half to two times
-// as long per pair of tiles (docs/notes/2026-11/kernels.md), so below this share of busy blocks they are as fast.
-inline constexpr double least_busy = 0.7;
+// The general kernels need no repeated work at the ends of runs and divide finer. For windows they take 1.15 times as
+// long with 93% of the blocks busy (docs/notes/2026-11/kernels.md), so below this share they are as fast; for columns
+// and dense attention, which take up to twice as long, they are not yet.
+inline constexpr double least_busy = 0.8;
 
 struct LongBandPlan {
   BandPlan band;
