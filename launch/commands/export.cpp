@@ -56,14 +56,22 @@ void write_initial_weights(const std::string& path, const Recipe& recipe) {
   write_weights(path, parameters);
 }
 
+// UserError if stages change the rows of a step among `steps` steps after the first `done`, as one tensor holds them.
+void check_steps(const Recipe& recipe, std::int64_t done, std::int64_t steps) {
+  const StepShape first = shape_at(recipe.train, done, recipe.data.context);
+  for (std::int64_t step = 1; step < steps; ++step) {
+    const StepShape now = shape_at(recipe.train, done + step, recipe.data.context);
+    if (first.rows != now.rows || first.context != now.context)
+      throw user_error("--steps is {}, but later stages of these read other numbers of bytes; choose at most {}", steps,
+                       step);
+  }
+}
+
 // What training reads in `steps` steps after the first `done`.
-void write_batches(const std::string& path, const Recipe& recipe, std::int64_t done, std::int64_t steps) {
-  const auto data = open_rows(*Dataset::open(recipe.data.path), recipe);
-  const StepShape first = shape_at(recipe.train, done, recipe.data.context),
-                  last = shape_at(recipe.train, done + steps - 1, recipe.data.context);
-  if (first.rows != last.rows || first.context != last.context)
-    throw user_error("--steps is {}, but later stages of these read other numbers of bytes; choose at most {}", steps,
-                     stage_at(recipe.train, done)->until - done);
+void write_batches(const std::string& path, const Dataset& dataset, const Recipe& recipe, std::int64_t done,
+                   std::int64_t steps) {
+  const auto data = open_rows(dataset, recipe);
+  const StepShape first = shape_at(recipe.train, done, recipe.data.context);
   const Shape shape = {steps, first.rows, first.context};
   const Block memory(Device::cpu, Tensor(nullptr, Dtype::u8, shape).bytes());
   const Tensor tokens(memory.data(), Dtype::u8, shape);
@@ -75,7 +83,19 @@ void write_batches(const std::string& path, const Recipe& recipe, std::int64_t d
   writer.finish();
 }
 
+constexpr const char *batches_file = "batches.safetensors", *initial_file = "initial.safetensors",
+                     *weights_file = "weights.safetensors";
 std::string file_in(const ExportOptions& o, const char* name) { return (fs::path(o.output) / name).string(); }
+
+// Makes the folder. UserError if it holds a file of another export that this one would not replace.
+void make_folder(const ExportOptions& o, const std::vector<std::string>& inputs,
+                 const std::vector<const char*>& unwritten) {
+  for (const char* name : unwritten)
+    if (std::error_code absent; fs::exists(file_in(o, name), absent))
+      throw user_error("{}: holds {} of another export; remove it or choose another folder with --output", o.output,
+                       name);
+  make_output_folder(o.output, o.replace, inputs);
+}
 
 void export_recipe(const ExportOptions& o, Session& session) {
   for (const auto& [option, value] : {std::pair{"--checkpoint", o.checkpoint}, {"--weights", o.weights}})
@@ -84,10 +104,12 @@ void export_recipe(const ExportOptions& o, Session& session) {
                        option);
   const Recipe recipe = read_recipe(o.source, o.overrides);
   if (session.comm->rank() != 0) return;
-  make_output_folder(o.output, o.replace, {o.source, recipe.data.path});
   const std::int64_t steps = std::min(o.steps > 0 ? o.steps : steps_of_recipe, recipe.train.steps);
-  write_batches(file_in(o, "batches.safetensors"), recipe, 0, steps);
-  write_initial_weights(file_in(o, "initial.safetensors"), recipe);
+  check_steps(recipe, 0, steps);
+  const auto dataset = Dataset::open(recipe.data.path);
+  make_folder(o, {o.source, recipe.data.path}, {weights_file});
+  write_batches(file_in(o, batches_file), *dataset, recipe, 0, steps);
+  write_initial_weights(file_in(o, initial_file), recipe);
   write_file_atomically(file_in(o, "recipe.yaml"), recipe.resolved);
   if (o.json) return print_json({{"output", o.output}, {"recipe", recipe.name}, {"steps", steps}});
   print_written(o.output, fmt::format("the initial weights and the batches of {} steps of {}", steps, recipe.name));
@@ -105,9 +127,13 @@ void export_run(const ExportOptions& o, Session& session) {
     throw user_error("--steps is {}, but after step {} the run has {}; {}", o.steps, run.step,
                      left > 0 ? fmt::format("{} more", left) : "no more",
                      left > 0 ? fmt::format("choose at most {}", left) : "leave --steps out");
-  make_output_folder(o.output, o.replace, {run.recipe.data.path, (fs::path(o.source) / "recipe.yaml").string()});
-  if (o.steps > 0) write_batches(file_in(o, "batches.safetensors"), run.recipe, run.step, o.steps);
-  write_weights(file_in(o, "weights.safetensors"), run.model->parameters());
+  check_steps(run.recipe, run.step, o.steps);
+  const auto dataset = o.steps > 0 ? open_own_data(run, "train") : nullptr;
+  std::vector<const char*> unwritten = {initial_file};
+  if (o.steps == 0) unwritten.push_back(batches_file);
+  make_folder(o, {run.recipe.data.path, (fs::path(o.source) / "recipe.yaml").string()}, unwritten);
+  if (dataset) write_batches(file_in(o, batches_file), *dataset, run.recipe, run.step, o.steps);
+  write_weights(file_in(o, weights_file), run.model->parameters());
   write_file_atomically(file_in(o, "recipe.yaml"), run.recipe.resolved);
   if (o.json)
     return print_json({{"output", o.output},

@@ -53,8 +53,9 @@ DataRecord record_of(const Dataset& dataset) {
   return record;
 }
 
-std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::string& other, const std::string& split) {
-  const std::string path = other.empty() ? run.recipe.data.path : other;
+namespace {
+
+std::shared_ptr<const Dataset> open_fitting(const LoadedRun& run, const std::string& path) {
   auto dataset = Dataset::open(path);
   check_fits(*dataset, run.recipe.data);
   const DataRecord now = form_of(*dataset);
@@ -62,13 +63,34 @@ std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::st
     if (const std::string before = known(run.data, name); !before.empty() && known(now, name) != before)
       throw user_error("{}: its {} is {}, but the model was trained on {}; choose data prepared the same way", path,
                        name, known(now, name), before);
+  return dataset;
+}
+
+// `remedy`: what else to do than to prepare it as it was.
+void check_unchanged(const LoadedRun& run, const Dataset& dataset, const std::string& split,
+                     const std::string& remedy) {
   const std::string before = known(run.data, split);
-  if (!other.empty() || before.empty()) return dataset;
-  if (const std::string found = checksum_of(*dataset, split.c_str()); found != before)
+  if (before.empty()) return;
+  if (const std::string found = checksum_of(dataset, split.c_str()); found != before)
     throw user_error(
-        "{}: '{}' has changed since the run was trained: its sha256 was {}, but is now {}; prepare it as it was, or "
-        "use this file anyway with --data {}",
-        path, split, before, found, path);
+        "{}: '{}' has changed since the run was trained: its sha256 was {}, but is now {}; prepare it as it "
+        "was, or {}",
+        dataset.path(), split, before, found, remedy);
+}
+
+}  // namespace
+
+std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::string& other, const std::string& split) {
+  const std::string& path = run.recipe.data.path;
+  if (!other.empty()) return open_fitting(run, other);
+  auto dataset = open_fitting(run, path);
+  check_unchanged(run, *dataset, split, fmt::format("use this file anyway with --data {}", path));
+  return dataset;
+}
+
+std::shared_ptr<const Dataset> open_own_data(const LoadedRun& run, const std::string& split) {
+  auto dataset = open_fitting(run, run.recipe.data.path);
+  check_unchanged(run, *dataset, split, "leave --steps out");
   return dataset;
 }
 

@@ -334,6 +334,44 @@ TEST_F(ExportedRun, RefusesWhatDoesNotFit) {
   expect_refused("export run --output run --force", "recipe.yaml");
 }
 
+TEST_F(ExportedRun, OfChangedDataIsRefused) {
+  write_text(dir / "other.bin", std::string(4000, 'q'));
+  expect_runs("prepare bytes --input other.bin --output x.h5 --force");
+  expect_refused("export run --checkpoint 2 --steps 2 --output refused",
+                 "'train' has changed since the run was trained");
+  expect_runs("export run --output weights");  // which read no data
+}
+
+TEST_F(ExportedRun, DoesNotMixWithAnotherExport) {
+  expect_runs("export run --checkpoint 2 --steps 2 --output out");
+  const auto before = batches("out/batches.safetensors", 2);
+  const CommandResult result = run("export run --output out --force");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("holds batches.safetensors of another export"), std::string::npos) << result.err;
+  EXPECT_EQ(batches("out/batches.safetensors", 2), before);
+  EXPECT_EQ(run("export r.yaml --output out --force").exit_code, 2);
+  expect_runs("export run --checkpoint 2 --steps 1 --output out --force");
+}
+
+TEST_F(ExportedRun, StepsOfOtherSizesAreRefusedWhereverTheyAre) {
+  write_text(dir / "staged.yaml",
+             "name: toy\ndata: {kind: bytes, path: x.h5, context: 32}\nmodel:\n  kind: decoder\n  layers: 1\n"
+             "  width: 16\n  heads: 1\n  attention: {integration: interleaved, parts: [dense], stride: 8}\n"
+             "train:\n  steps: 6\n  global_batch: 2\n  lr: 1.0e-2\n  warmup: 1\n  stages:\n"
+             "    - {until: 2, context: 32, global_batch: 2}\n    - {until: 4, context: 32, global_batch: 4}\n");
+  expect_refused("export staged.yaml --steps 6 --output refused", "choose at most 2");
+  expect_runs("export staged.yaml --steps 2 --output out");
+}
+
+TEST_F(ExportedRun, SaysInJsonWhichWeightsItHas) {
+  const Json out = Json::parse(run("export run --checkpoint best --output out --json").out);
+  EXPECT_EQ(out.at("run"), "run");
+  EXPECT_EQ(out.at("weights"), "last");
+  EXPECT_EQ(out.at("steps"), 0);
+  const Json score = Json::parse(run("eval run --checkpoint best --device cpu --json").out);
+  EXPECT_EQ(out.at("step"), score.at("step"));
+}
+
 TEST(KeptEvaluations, OfOtherBytesAreNotReused) {
   const TemporaryDirectory run;
   KeptEvaluation kept;
