@@ -14,6 +14,7 @@ constexpr int weights_at = tiles_of_keys_of_block * tile_bytes, steps_at = weigh
 
 struct Control {
   RingBarriers<1> keys;
+  Group group;
   RingBarriers<step_slots> steps;
   RingBarriers<piece_slots> pieces;
 };
@@ -27,14 +28,16 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
   const std::int32_t groups = groups_of(problem, tiles_of_keys(problem));
   for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
     const Group group = key_group(problem, index);
+    keys.wait();
+    control.group = group;
+    std::uint64_t* const full = keys.announce(group.steps() > 0 ? tiles_of_keys_of_block * tile_bytes : 0);
+    keys.advance();
     if (group.steps() == 0) continue;
     const Loader load(problem, group.p);
-    std::uint64_t* const full = keys.begin(tiles_of_keys_of_block * tile_bytes);
     for (int w = 0; w < warpgroups; ++w) {
       load.tile(shared + 2 * w * tile_bytes, problem.k, (group.first + w) * tile_rows, full);
       load.tile(shared + (2 * w + 1) * tile_bytes, problem.v, (group.first + w) * tile_rows, full);
     }
-    keys.advance();
     const std::int32_t nearest = group.all.begin - group.first - (warpgroups - 1);
     in_order<Table>(
         group.steps(),
@@ -61,6 +64,7 @@ class Consumer {
   __device__ Consumer(const Problem& problem, char* shared, Control& control)
       : problem_(problem),
         call_(problem.call),
+        control_(control),
         keys_{control.keys},
         reader_{{control.steps}, {control.pieces}},
         own_(uniform(this_warpgroup())),
@@ -74,17 +78,20 @@ class Consumer {
   __device__ void run() {
     const std::int32_t groups = groups_of(problem_, tiles_of_keys(problem_));
     for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
-      const Group group = key_group(problem_, index);
+      const int taken = keys_.take();
+      const Group group = control_.group;
       clear(dk_);
       clear(dv_);
-      if (group.steps() > 0) visit(group);
+      if (group.steps() > 0)
+        visit(group, taken);
+      else
+        keys_.release(taken);
       store(group);
     }
   }
 
  private:
-  __device__ void visit(const Group& group) {
-    const int taken = keys_.take();
+  __device__ void visit(const Group& group, int taken) {
     reader_.reset();
     const TileRange own = group.own_of(own_);
     const std::int32_t begin = uniform(own.begin), end = uniform(own.end);
@@ -235,6 +242,7 @@ class Consumer {
 
   const Problem& problem_;
   const Call& call_;
+  const Control& control_;
   Emptying<1> keys_;
   Reader<step_slots, piece_slots> reader_;
   const int own_, warp_;

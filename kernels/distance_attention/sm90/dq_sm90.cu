@@ -19,6 +19,7 @@ constexpr int steps_at = query_slots * tiles_of_block * tile_bytes, pieces_at = 
 
 struct Control {
   RingBarriers<query_slots> queries;
+  Group groups[query_slots];
   RingBarriers<step_slots> steps;
   RingBarriers<piece_slots> pieces;
   float sums[warpgroups][warpgroup_warps][2 * tile_rows + 1];  // of u, v and the span
@@ -33,17 +34,21 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
   const std::int32_t groups = groups_of(problem, tiles_of_queries(problem));
   for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
     const Group group = query_group(problem, index);
+    queries.wait();
+    control.groups[queries.slot.index] = group;
+    std::uint64_t* const full =
+        queries.announce(group.steps() > 0 ? (tiles_of_block - (Table ? 0 : warpgroups)) * tile_bytes : 0);
+    char* const queries_to = shared + queries.slot.index * tiles_of_block * tile_bytes;
+    queries.advance();
     if (group.steps() == 0) continue;
     const Loader load(problem, group.p);
-    std::uint64_t* const full = queries.begin((tiles_of_block - (Table ? 0 : warpgroups)) * tile_bytes);
     for (int w = 0; w < warpgroups; ++w) {
       const std::int32_t row = (group.first + w) * tile_rows;
-      char* const to = shared + (queries.slot.index * tiles_of_block + 3 * w) * tile_bytes;
+      char* const to = queries_to + 3 * w * tile_bytes;
       load.tile(to, problem.content, row, full);
       if constexpr (Table) load.tile(to + tile_bytes, problem.position, row, full);
       load.tile(to + 2 * tile_bytes, problem.dout, row, full);
     }
-    queries.advance();
     const std::int32_t farthest = group.first + warpgroups - group.all.begin;
     in_order<Table>(
         group.steps(),
@@ -83,19 +88,22 @@ class Consumer {
   __device__ void run() {
     const std::int32_t tiles = tiles_of_queries(problem_), groups = groups_of(problem_, tiles);
     for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
-      const Group group = query_group(problem_, index);
+      const int taken = queries_.take();
+      const Group group = control_.groups[taken];
       clear(by_content_);
       if constexpr (Table) clear(by_position_);
       span_ = 0;
-      if (group.steps() > 0) visit(group);
+      if (group.steps() > 0)
+        visit(group, taken);
+      else
+        queries_.release(taken);
       if (group.first + own_ < tiles) store(group);
     }
   }
 
  private:
-  __device__ void visit(const Group& group) {
+  __device__ void visit(const Group& group, int taken) {
     const Statistics statistics(call_, group.p, group.first + own_);
-    const int taken = queries_.take();
     queries_at_ = taken * tiles_of_block * tile_bytes;
     reader_.reset();
     const TileRange own = group.own_of(own_);
@@ -159,7 +167,7 @@ class Consumer {
     if (Span && pairs.ramped) span_ += along_ramp(dp_, group.p.head, pairs);
     Operand ds, near_skewed;
     pack_all<T>(ds, dp_);
-    skew_.scatter<T>(dp_, near_skewed, skewed_, warp_);
+    skew_.scatter(ds, near_skewed, skewed_, warp_);
     saved_.store(s, skewed_);
     if constexpr (!More) saved_.store(s + 1, near_skewed);
     int piece = 0;
@@ -233,17 +241,31 @@ class Consumer {
     reader_.steps.release(slot);
   }
 
-  // The sums over a warp's rows of an accumulator.
+  // Of two lanes with the same 2 Kept columns either keeps half of them and sends the other half.
+  template <int Kept>
+  __device__ static void halve(float (&x)[16], int& block) {
+    constexpr int offset = 32 / Kept;
+    const bool upper = (this_lane() & offset) != 0;
+    block = 2 * block + (upper ? 1 : 0);
+#pragma unroll
+    for (int i = 0; i < Kept; ++i) {
+      const float sent = __shfl_xor_sync(~0u, upper ? x[i] : x[i + Kept], offset);
+      x[i] = (upper ? x[i + Kept] : x[i]) + sent;
+    }
+  }
+  // The sums over a warp's rows of an accumulator; a lane ends with one block of 8 columns.
   __device__ void sum_rows(const Accumulator& d, float* to) const {
+    float x[16];
 #pragma unroll
     for (int j = 0; j < 8; ++j)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        float sum = d[element_at(j, 0, e)] + d[element_at(j, 1, e)];
-#pragma unroll
-        for (int offset = 4; offset < warp_threads; offset *= 2) sum += __shfl_xor_sync(~0u, sum, offset);
-        if (this_lane() < 4) to[8 * j + lane_column() + e] = sum;
-      }
+      for (int e = 0; e < 2; ++e) x[2 * j + e] = d[element_at(j, 0, e)] + d[element_at(j, 1, e)];
+    int block = 0;
+    halve<8>(x, block);
+    halve<4>(x, block);
+    halve<2>(x, block);
+    to[8 * block + lane_column()] = x[0];
+    to[8 * block + lane_column() + 1] = x[1];
   }
 
   __device__ void store(const Group& group) {

@@ -14,6 +14,7 @@ constexpr int steps_at = query_tiles_of_block * tile_bytes, pieces_at = steps_at
 
 struct Control {
   RingBarriers<1> queries;
+  Group groups[1];
   RingBarriers<step_slots> steps;
   RingBarriers<piece_slots> pieces;
 };
@@ -27,15 +28,18 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
   const std::int32_t groups = groups_of(problem, tiles_of_queries(problem));
   for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
     const Group group = query_group(problem, index);
+    queries.wait();
+    control.groups[0] = group;
+    std::uint64_t* const full =
+        queries.announce(group.steps() > 0 ? (Table ? query_tiles_of_block : warpgroups) * tile_bytes : 0);
+    queries.advance();
     if (group.steps() == 0) continue;
     const Loader load(problem, group.p);
-    std::uint64_t* const full = queries.begin((Table ? query_tiles_of_block : warpgroups) * tile_bytes);
     for (int w = 0; w < warpgroups; ++w) {
       const std::int32_t row = (group.first + w) * tile_rows;
       load.tile(shared + 2 * w * tile_bytes, problem.content, row, full);
       if constexpr (Table) load.tile(shared + (2 * w + 1) * tile_bytes, problem.position, row, full);
     }
-    queries.advance();
     const std::int32_t farthest = group.first + warpgroups - group.all.begin;
     in_order<Table>(
         group.steps(),
@@ -61,6 +65,7 @@ class Consumer {
       : problem_(problem),
         call_(problem.call),
         shared_(shared),
+        control_(control),
         queries_{control.queries},
         reader_{{control.steps}, {control.pieces}},
         own_(uniform(this_warpgroup())),
@@ -72,18 +77,21 @@ class Consumer {
   __device__ void run() {
     const std::int32_t groups = groups_of(problem_, tiles_of_queries(problem_));
     for (auto index = static_cast<std::int32_t>(blockIdx.x); index < groups; index += gridDim.x) {
-      const Group group = query_group(problem_, index);
+      const int taken = queries_.take();
+      const Group group = control_.groups[taken];
       cuda::sm90::Softmax softmax(call_.scale * log2_e);
       clear(o_);
-      if (group.steps() > 0) visit(group, softmax);
+      if (group.steps() > 0)
+        visit(group, taken, softmax);
+      else
+        queries_.release(taken);
       store(group, softmax);
     }
   }
 
  private:
-  __device__ void visit(const Group& group, cuda::sm90::Softmax& softmax) {
+  __device__ void visit(const Group& group, int taken, cuda::sm90::Softmax& softmax) {
     char* const queries = shared_ + 2 * own_ * tile_bytes;
-    const int taken = queries_.take();
     load_operand(content_, queries);
     if constexpr (Table) load_operand(position_, queries + tile_bytes);
     proxy_fence();  // ldmatrix may read after the release otherwise, when the next queries come
@@ -225,6 +233,7 @@ class Consumer {
   const Problem& problem_;
   const Call& call_;
   char* const shared_;
+  const Control& control_;
   Emptying<1> queries_;
   Reader<step_slots, piece_slots> reader_;
   const int own_, warp_;

@@ -41,20 +41,19 @@ class Skew {
     }
   }
 
-  // The reverse for gradients of scores, rounded to T, as left operands: near = those of the first 64 rows, and those
-  // of the others are added to what `far` has, of which they share no element.
-  template <class T>
-  __device__ void scatter(const float (&ds)[32], std::uint32_t (&near)[4][4], std::uint32_t (&far)[4][4],
+  // The reverse for gradients of scores, which are 16 bits as left operands: near = those of the first 64 rows, and
+  // those of the others are added to what `far` has, of which they share no element.
+  __device__ void scatter(const std::uint32_t (&ds)[4][4], std::uint32_t (&near)[4][4], std::uint32_t (&far)[4][4],
                           int warp) const {
     switch (warp) {
       case 0:
-        return scatter_of<T, 0>(ds, near, far);
+        return scatter_of<0>(ds, near, far);
       case 1:
-        return scatter_of<T, 1>(ds, near, far);
+        return scatter_of<1>(ds, near, far);
       case 2:
-        return scatter_of<T, 2>(ds, near, far);
+        return scatter_of<2>(ds, near, far);
       default:
-        return scatter_of<T, 3>(ds, near, far);
+        return scatter_of<3>(ds, near, far);
     }
   }
 
@@ -88,28 +87,36 @@ class Skew {
     }
   }
 
-  template <class T, int Warp>
-  __device__ void scatter_of(const float (&ds)[32], std::uint32_t (&near)[4][4], std::uint32_t (&far)[4][4]) const {
+  // One exchange moves element e of two neighbouring blocks, y and y + 1.
+  template <int Warp>
+  __device__ void scatter_of(const std::uint32_t (&ds)[4][4], std::uint32_t (&near)[4][4],
+                             std::uint32_t (&far)[4][4]) const {
+    constexpr std::uint32_t low_halves = 0x5410, high_halves = 0x7632;
 #pragma unroll
     for (int at = 0; at < 2 * Warp; ++at) near[at / 2][at % 2 * 2] = near[at / 2][at % 2 * 2 + 1] = 0;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const auto block = [&](int j) {
-        return j < 0 || j > 7 ? Pair{0, 0} : pair(ds[element_at(j, h, 0)], ds[element_at(j, h, 1)]);
-      };
-      Pair later = block(8 + h);
+      const auto block = [&](int j) { return j < 0 || j > 7 ? 0u : ds[j / 2][j % 2 * 2 + h]; };
 #pragma unroll
-      for (int y = 0; y < 10; ++y) {
+      for (int y = 0; y < 10; y += 2) {
         const int at = 2 * Warp + y, j = 8 - y + h;
-        const Pair earlier = block(j - 1);
-        std::uint32_t word = 0;
-        if (j >= 0 && j <= 8)
-          word = pack<T>(take(0, later.first, earlier.first), take(1, later.second, earlier.second));
-        if (at < 8)
-          near[at / 2][at % 2 * 2 + h] = word;
-        else
-          far[(at - 8) / 2][at % 2 * 2 + h] |= word;
-        later = earlier;
+        std::uint32_t taken[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const std::uint32_t first = later_[e] ? block(j) : block(j - 1),
+                              second = later_[e] ? block(j - 1) : block(j - 2);
+          const bool odd = (e == 1) != swapped_;
+          taken[e] = __shfl_sync(~0u, __byte_perm(first, second, odd ? high_halves : low_halves), from_[e]);
+        }
+        const std::uint32_t word = __byte_perm(taken[0], taken[1], low_halves),
+                            next = __byte_perm(taken[0], taken[1], high_halves);
+        if (at < 8) {
+          near[at / 2][h] = word;
+          near[at / 2][2 + h] = next;
+        } else {
+          far[(at - 8) / 2][h] |= word;
+          far[(at - 8) / 2][2 + h] |= next;
+        }
       }
     }
   }

@@ -139,6 +139,7 @@ LONGSTRIDE_HOST_DEVICE inline std::int32_t groups_of(const Problem& problem, std
 }
 
 // The two tiles of queries or of keys that a block takes at a time, and the tiles of keys or of queries that they meet.
+// The producer finds out and hands it to the consumers with the tiles, because they would stand still meanwhile.
 struct Group {
   Place p;
   std::int32_t first;  // tile of warpgroup 0
@@ -214,7 +215,12 @@ struct Filling {
 
   // Waits for room and announces `bytes`; then the copies, then advance().
   __device__ std::uint64_t* begin(std::uint32_t bytes) {
-    barrier_wait(&ring.empty[slot.index], slot.parity ^ 1);
+    wait();
+    return announce(bytes);
+  }
+  // Both steps, between which the slot may be written by ordinary stores.
+  __device__ void wait() { barrier_wait(&ring.empty[slot.index], slot.parity ^ 1); }
+  __device__ std::uint64_t* announce(std::uint32_t bytes) {
     barrier_arrive_expect(&ring.full[slot.index], bytes);
     return &ring.full[slot.index];
   }
