@@ -35,7 +35,7 @@ const std::map<std::string, std::string> runnable = {
     {"bench attention", "bench attention r.yaml --repeats 1 --device cpu"},
     {"bench sample", "bench sample r.yaml --length 8 --device cpu"},
     {"reproduce",
-     "reproduce table4 --scale smoke --row audio-1m --windows 1 --set train.steps=2 --set train.warmup=1 "
+     "reproduce table4 --scale smoke --row audio-65k --windows 1 --set train.steps=2 --set train.warmup=1 "
      "--output table --device cpu --recipes " LONGSTRIDE_SOURCE_DIR "/recipes"},
     {"export", "export r.yaml --steps 1 --output exported --force"},
     {"attention", "attention run"},

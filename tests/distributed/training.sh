@@ -3,6 +3,8 @@
 # killed and resumed ends with the bits of one that was not.
 #
 #   training.sh LONGSTRIDE CASE        cases: ranks, divided, kill, kill_ranks, sigterm, threads, elastic, elastic_sharded
+#
+# LONGSTRIDE_TEST_CONTEXT: another context than 512, for a slow build.
 set -euo pipefail
 longstride=$1
 scenario=$2
@@ -18,7 +20,7 @@ same_losses() { # to 1e-5 relative, step by step
     awk '{ d = $2 - $4; if (d < 0) d = -d; if ($1 != $3 || d > 1e-5 * $2) { print "step " $1 ": " $2 " against " $4; bad = 1 } }
          END { exit bad || NR != 20 }' || fail "losses of $1 and $2 differ"
 }
-context=512
+context=${LONGSTRIDE_TEST_CONTEXT:-512}
 write_recipe "steps: 20" "checkpoint_every: 5"
 
 train 1 whole

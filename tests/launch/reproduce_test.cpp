@@ -11,6 +11,7 @@
 #include "launch/report/run_history.h"
 #include "launch/reproduce/reproduction.h"
 #include "tests/launch/command.h"
+#include "tests/support/sanitized.h"
 
 namespace longstride::testing {
 namespace {
@@ -154,8 +155,12 @@ TEST(Reproduce, ATimeLimitStopsAtACheckpointAndTheSameCommandContinues) {
 
 TEST(Reproduce, ShortRunsTakeAboutAsLongAsAskedFor) {
   const TemporaryDirectory dir;
-  const CommandResult result = reproduce(
-      dir.path(), {"table1", "--scale", "smoke", "--row", "enwik8-fixed", "--train-seconds", "2", "--windows", "1"});
+  std::vector<std::string> arguments = {"table1",          "--scale", "smoke",     "--row", "enwik8-fixed",
+                                        "--train-seconds", "2",       "--windows", "1"};
+  if (test::sanitized)
+    for (const char* smaller : {"--set", "model.layers=1", "--set", "train.global_batch=1"})
+      arguments.emplace_back(smaller);
+  const CommandResult result = reproduce(dir.path(), arguments);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::string run = dir / "runs/reproduce-smoke/enwik8-fixed";
   const RunHistory history = read_history(run);
