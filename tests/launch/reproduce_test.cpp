@@ -347,6 +347,16 @@ TEST_F(ExportedRun, OfChangedDataIsRefused) {
   expect_runs("export run --output weights");  // which read no data
 }
 
+TEST_F(ExportedRun, OfADamagedCheckpointIsRefused) {
+  const std::string model = dir / "run/checkpoints/step-00000002/model.safetensors";
+  std::string bytes = text_of(model);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_text(model, bytes);
+  expect_refused("export run --checkpoint 2 --output refused",
+                 "step-00000002/model.safetensors: its content does not match its checksum");
+  expect_runs("export run --checkpoint 4 --output whole");
+}
+
 TEST_F(ExportedRun, DoesNotMixWithAnotherExport) {
   expect_runs("export run --checkpoint 2 --steps 2 --output out");
   const auto before = batches("out/batches.safetensors", 2);
