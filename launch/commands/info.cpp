@@ -110,7 +110,7 @@ void run_info(const InfoOptions& o) {
   const auto dataset = Dataset::open(o.path);
   if (!o.picture.empty()) {
     check_can_be_drawn(*dataset);
-    check_output_file(o.picture, o.replace, {o.path}, "--picture");
+    check_picture_file(o.picture, o.replace, {o.path}, "--picture");
     check_json_output(o.json, o.picture);
   }
   nlohmann::ordered_json out;

@@ -172,7 +172,7 @@ void run_show(const ShowOptions& o, Session& session) {
   if (view.columns() * scale > widest_picture)
     throw user_error("--scale {} makes a picture of {} pixels per side, more than {}; lower it or --positions", scale,
                      view.columns() * scale, widest_picture);
-  check_output_file(o.output, o.replace, {o.recipe});
+  check_picture_file(o.output, o.replace, {o.recipe});
   check_json_output(o.json, o.output);
   write_pattern(view, scale, o.query, o.output);
   if (o.json)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
 
@@ -38,6 +39,15 @@ void check_output_file(const std::string& path, bool replace, const std::vector<
   if (const std::string folder = directory_of(output.path); !fs::is_directory(folder, absent))
     throw user_error("{}: there is no folder {}; make it, or choose another {}", printable(path), printable(folder),
                      option);
+}
+
+void check_picture_file(const std::string& path, bool replace, const std::vector<std::string>& inputs,
+                        const char* option) {
+  check_output_file(path, replace, inputs, option);
+  std::string ending = fs::path(path).extension().string();
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (!ending.empty() && ending != ".png" && !resolve_output(path).stream)
+    throw user_error("{}: pictures are written as PNG; give {} a name that ends in .png", printable(path), option);
 }
 
 void check_json_output(bool json, const std::string& path) {

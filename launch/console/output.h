@@ -14,6 +14,10 @@ namespace longstride {
 void check_output_file(const std::string& path, bool replace, const std::vector<std::string>& inputs,
                        const char* option = "--output");
 
+// The same for a picture, which is written as PNG: UserError also if the name ends like another kind of file.
+void check_picture_file(const std::string& path, bool replace, const std::vector<std::string>& inputs,
+                        const char* option = "--output");
+
 // UserError if standard output, which `json` promises to a JSON object alone, is `path` as well.
 void check_json_output(bool json, const std::string& path);
 

@@ -1,4 +1,6 @@
 // `info --picture`: a contact sheet of the pictures of a dataset.
+#include <filesystem>
+
 #include "datasets/formats/png.h"
 #include "tests/datasets/command.h"
 #include "tests/datasets/npy_writer.h"
@@ -76,6 +78,12 @@ TEST(InfoPicture, RefusesTextAndReplacesOnlyWhenForced) {
   EXPECT_NE(kept.text.find("sheet.png: already exists; choose another --picture, or replace"), std::string::npos)
       << kept.text;
   EXPECT_EQ(get_file(folder / "sheet.png"), Bytes{1});
+  const Outcome other = call(fmt::format("info {0}/x.h5 --picture {0}/sheet.jpg", folder.path()));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.text.find("sheet.jpg: pictures are written as PNG; give --picture a name that ends in .png"),
+            std::string::npos)
+      << other.text;
+  EXPECT_FALSE(std::filesystem::exists(folder / "sheet.jpg"));
   EXPECT_EQ(info(folder, "--force").code, 0);
   EXPECT_GT(get_file(folder / "sheet.png").size(), 1u);
 }
