@@ -48,6 +48,12 @@ bool must_stay(const std::string& key) {
          key == "optimizer.kind";
 }
 
+// Every row of a batch remembers what it has read, so there can be no other number of them.
+bool rows_remember(const std::map<std::string, std::string>& settings) {
+  const auto found = settings.lower_bound("model.memory.");
+  return found != settings.end() && found->first.starts_with("model.memory.");
+}
+
 // Keys that change no figure that training computes, or only its rounding. Another path may lead to the same data,
 // which is compared by its checksums.
 bool may_change(const std::string& key) {
@@ -120,7 +126,7 @@ std::vector<Change> changes_since_checkpoint(const std::string& run, const Recip
   std::vector<Change> changes;
   const auto compare = [&](const std::string& key, const std::string& old, const std::string& value) {
     if (old == value || may_change(key)) return;
-    if (must_stay(key))
+    if (must_stay(key) || (key == "train.global_batch" && rows_remember(before)))
       throw user_error("{} is {}, but the run in {} began with {}; resume it with its own recipe, or start another run",
                        key, value, run, old);
     changes.push_back({key, old, value});

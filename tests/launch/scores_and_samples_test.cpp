@@ -316,6 +316,13 @@ TEST_F(Remembering, ScoresSayUnderWhichMemoryTheyWereComputed) {
   EXPECT_TRUE(text_of(*dir / (file + "model.safetensors")) == weights_before);
 }
 
+TEST_F(Remembering, ARunContinuesOnlyWithAsManyRows) {
+  for (const char* flag : {"--resume", "--resume-changed"})
+    expect_refused({"train", "r.yaml", "--run", "run", flag, "--set", "train.global_batch=4"},
+                   "train.global_batch is 4, but the run in run began with 2; resume it with its own recipe, or start "
+                   "another run");
+}
+
 // The rate is too small to change a weight.
 TEST_F(Remembering, AnotherMemoryScoresAsARunThatHasIt) {
   const auto score_of = [](std::vector<std::string> arguments) {
