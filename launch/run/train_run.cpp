@@ -71,6 +71,11 @@ void lock_places(RunPlaces& places, bool resume) {
     if (!resume && holds_checkpoints(place))
       throw user_error("{}: already holds checkpoints; continue it with --resume or {}", place,
                        place == places.run ? run_advice : "choose another folder with train.mirror");
+  // Scores outlive checkpoints that were deleted, and would stand next to the new run's.
+  if (std::error_code error; !resume && fs::exists(places.run + "/evaluations.jsonl", error))
+    throw user_error(
+        "{}: holds the scores of a run whose checkpoints are gone, evaluations.jsonl; delete that file, or {}",
+        places.run, run_advice);
 }
 
 void list_changes(const std::vector<Change>& changes, bool accepted, const std::string& run) {

@@ -242,6 +242,18 @@ TEST_F(ScoresAndSamples, AScoreThatCannotBeKeptIsStillPrinted) {
   EXPECT_NE(scored.err.find("evaluations.jsonl"), std::string::npos) << scored.err;
 }
 
+TEST_F(ScoresAndSamples, OfARunWithoutCheckpointsDoNotJoinANewOnes) {
+  fs::copy(*dir / "run", *dir / "emptied", fs::copy_options::recursive);
+  ASSERT_EQ(run({"eval", "emptied", "--windows", "1"}).exit_code, 0);
+  fs::remove_all(*dir / "emptied/checkpoints");
+  expect_refused(
+      {"train", "r.yaml", "--run", "emptied"},
+      "emptied: holds the scores of a run whose checkpoints are gone, evaluations.jsonl; delete that file, or "
+      "choose another directory with --run");
+  fs::remove(*dir / "emptied/evaluations.jsonl");
+  EXPECT_EQ(run({"train", "r.yaml", "--run", "emptied"}).exit_code, 0);
+}
+
 // A decoder that remembers the segments before.
 constexpr const char* remembering_recipe = R"(name: remembers
 data: {kind: bytes, path: x.h5, context: 32, order: streams}
