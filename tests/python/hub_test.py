@@ -1,4 +1,5 @@
 """transformers reads what save_pretrained writes, with the code that lies beside the weights and nothing else."""
+import json
 import os
 import pathlib
 import subprocess
@@ -19,7 +20,6 @@ from longstride.runs import Model  # noqa: E402
 SETTINGS = {"kind": "decoder", "context": 48, "layers": 2, "width": 24, "heads": 2, "dropout": 0.1,
             "rotary_base": 100.0, "attention": {"integration": "merged", "parts": ["fixed_block", "fixed_summary"],
                                                 "stride": 8, "summary": [2, 3]}}
-# Another process, which has no longstride on its path.
 READER = """
     import json, math, sys
     import torch
@@ -54,10 +54,54 @@ READER = """
 """
 
 
+# A model that remembers reads any number of windows.
+REMEMBERS = {"kind": "decoder", "context": 12, "layers": 2, "width": 24, "heads": 2, "positions": "none",
+             "distance": {"table": "sinusoid", "span": {"longest": 20, "ramp": 5, "initial": 0.4}},
+             "memory": {"length": 24, "compressed": 6, "rate": 4}}
+REMEMBERING_READER = """
+    import json, sys
+    import torch
+    from transformers import AutoModelForCausalLM
+    folder = sys.argv[1]
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
+    window = torch.tensor([[256, *open(folder + "/window", "rb").read()]])
+    with torch.no_grad():
+        out = {"loss": float(model(window, labels=window).loss),
+               "greedy": model.generate(window[:, :6], do_sample=False, max_new_tokens=60)[0].tolist()}
+    json.dump(out, open(folder + "/out.json", "w"))
+"""
+
+
+def read_elsewhere(reader, saved):
+    """What `reader` finds in a process that has no longstride on its path."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(reader), str(saved)], cwd=str(saved.parent),
+                          env={**environment, "HF_HOME": str(saved.parent / "cache")}, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout.decode())
+    return json.loads((saved / "out.json").read_text())
+
+
+class Remembers(unittest.TestCase):
+    def test_a_model_with_a_memory_reads_and_writes_beyond_its_context(self):
+        with temporary_folder() as folder:
+            torch.manual_seed(3)
+            model = Model(Settings(REMEMBERS), {}).eval()
+            torch.nn.init.normal_(model.output.weight, std=0.3)
+            saved, window = pathlib.Path(folder) / "saved", noise(48)
+            model.save_pretrained(saved)
+            (saved / "window").write_bytes(window)
+            found = read_elsewhere(REMEMBERING_READER, saved)
+            with torch.no_grad():
+                expected = float(model.losses(torch.tensor([list(window)])).mean())
+            self.assertAlmostEqual(found["loss"], expected, delta=1e-6)
+            self.assertEqual(found["greedy"], [256, *model.generate(window[:5], length=65, temperature=0)[0]])
+
+
 class Hub(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        import json
         context = temporary_folder()
         cls.folder = pathlib.Path(context.__enter__())
         cls.addClassCleanup(context.__exit__, None, None, None)
@@ -68,13 +112,7 @@ class Hub(unittest.TestCase):
         cls.model.save_pretrained(saved)
         cls.window = noise(48)
         (saved / "window").write_bytes(cls.window)
-        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(READER), str(saved)], cwd=str(cls.folder),
-                              env={**environment, "HF_HOME": str(cls.folder / "cache")}, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT)
-        if done.returncode != 0:
-            raise AssertionError(done.stdout.decode())
-        cls.found = json.loads((saved / "out.json").read_text())
+        cls.found = read_elsewhere(READER, saved)
 
     def test_every_weight_is_read_without_the_package(self):
         self.assertEqual((self.found["missing"], self.found["unexpected"], self.found["modules"]), ([], [], []))

@@ -1,13 +1,11 @@
 """The keys of a model in recipes are those that launch/python computes or refuses in a sentence. Needs no PyTorch."""
-import importlib.util
 import re
+import sys
 import unittest
 
 from support import ROOT
 
-spec = importlib.util.spec_from_file_location("settings", ROOT / "launch/python/longstride/model/settings.py")
-settings = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(settings)
+from longstride.model import distance_settings, settings
 
 
 class Keys(unittest.TestCase):
@@ -17,18 +15,41 @@ class Keys(unittest.TestCase):
 
     def test_every_key_of_a_recipe_is_computed_or_refused(self):
         """Runs have them all in their resolved recipes."""
-        self.assertEqual({key for key in self.keys if "." not in key},
-                         settings.KEYS - {"context", "picture", "attention"})
-        made = settings.Pattern({"integration": "merged", "parts": ["fixed_summary"], "stride": 4, "summary": 2}, 1)
-        inner = {section: {key.split(".")[1] for key in self.keys if key.startswith(f"{section}.")}
-                 for section in {key.split(".")[0] for key in self.keys if "." in key}}
-        self.assertEqual(inner.pop("attention"), set(made.to_dict()))
-        self.assertEqual(set(inner), set(settings.LACKING))
+        top = {"context", "picture", "attention", "distance", "memory"}
+        self.assertEqual({key for key in self.keys if "." not in key}, settings.KEYS - top)
+        made = settings.Settings({
+            "kind": "decoder", "context": 8, "layers": 1, "width": 4, "heads": 1, "positions": "none",
+            "distance": {"table": "sinusoid", "span": {"longest": 4}}, "memory": {"length": 8}}).to_dict()
+        pattern = settings.Pattern({"integration": "merged", "parts": ["fixed_summary"], "stride": 4, "summary": 2}, 1)
+        found = {"attention": pattern.to_dict(), "distance": made["distance"], "memory": made["memory"]}
+        inner = {f"{section}.{key}" for section, keys in found.items() for key in keys if key != "span"}
+        inner |= {f"distance.span.{key}" for key in made["distance"]["span"]}
+        self.assertEqual({key for key in self.keys if "." in key}, inner)
+        self.assertNotIn("torch", sys.modules)
 
-    def test_what_the_package_lacks_is_refused_by_name(self):
-        for key in settings.LACKING:
-            with self.assertRaisesRegex(settings.UserError, f"model has '{key}', but this package computes no model"):
-                settings.Settings({"kind": "decoder", key: {}})
+    def test_settings_of_distances_are_refused_in_a_sentence(self):
+        for values, message in [
+            ({"table": "sines"}, "'table' is \"sines\", but must be one of none, sinusoid, learned"),
+            ({"table": "learned"}, "'distances' is 0, but must be the number of rows of a learned table"),
+            ({"table": "none", "distances": 4}, "'distances' is 4, but must be 0 with table: none"),
+            ({"table": "sinusoid", "shared_table": True}, "'shared_table' is true, but must be false, except with"),
+            ({"table": "sinusoid", "window": [4, 4, 4]}, "'window' is [4, 4, 4], but must be a positive whole number"),
+            ({"table": "sinusoid", "dilation": 0}, "'dilation' is [0], but must be a positive whole number"),
+            ({"table": "sinusoid", "dilated_heads": 3}, "'dilated_heads' is 3, but must be a whole number from 0"),
+            ({"table": "none", "self": False, "window": 1}, "'window' is [1], but must be 2 or more with self: false"),
+            ({"table": "none", "span": {"ramp": 3}}, "distance.span has no key 'longest', which the model needs"),
+            ({"table": "none", "far": 1}, "has a key \"far\" that this version of the longstride package does not"),
+        ]:
+            with self.assertRaisesRegex(settings.UserError, re.escape(message)):
+                distance_settings.Distance(values, 2, 2)
+        for values, message in [
+            ({"length": 12, "compressed": 4, "rate": 2}, "'length' is 12, but must be a multiple of the context, 8"),
+            ({"length": 8, "compressed": 4}, "'rate' is 0, but must be a divisor of the context, 8"),
+            ({"length": 8, "compressed": 5, "rate": 2}, "'compressed' is 5, but must be a multiple of 4, the rows"),
+            ({"length": 8, "start": "ones"}, "'start' is \"ones\", but must be one of empty, zeros"),
+        ]:
+            with self.assertRaisesRegex(settings.UserError, re.escape(message)):
+                distance_settings.Memory(values, 8)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import importlib
 # name -> the module that has it
 _where = {
     "Pattern": ".pattern",
-    "UserError": ".model.settings",
+    "UserError": ".model.keys",
     "attention": ".attention_op",
     "evaluate": ".evaluation",
     "load": ".runs",

@@ -12,7 +12,7 @@ import warnings
 
 import torch
 
-from .model.settings import UserError, shown
+from .model.keys import UserError, shown
 from .tensors import pairs_once, read_tensors
 
 NEWEST_VERSION = 4

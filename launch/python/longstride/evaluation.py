@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from .model.settings import UserError, shown
+from .model.decoder import START
+from .model.keys import UserError, shown
 from .tensors import path_of
 
 
@@ -50,17 +51,72 @@ def sequence_of(data):
     return sequence
 
 
+def score_apart(model, sequences, windows, batch):
+    """Every window by itself: (nats, bytes)."""
+    nats, scored, device = 0.0, 0, next(model.parameters()).device
+    for length, group in itertools.groupby(windows, key=lambda w: w[2]):
+        group = list(group)
+        for at in range(0, len(group), batch):
+            part = group[at:at + batch]
+            rows = torch.stack([sequences[s][start:start + length] for s, start, _, _ in part])
+            losses = model.losses(rows.to(device)).double().cpu()
+            for row, (_, _, _, first) in zip(losses, part):
+                nats += float(row[first:].sum())
+                scored += length - first
+    return nats, scored
+
+
+class Run:
+    """Consecutive windows that one stream reads, the first ones only to be remembered."""
+
+    def __init__(self, windows, stream, streams, lead):
+        self.windows, count = windows, len(windows)
+        self.first_scored, self.end = stream * count // streams, (stream + 1) * count // streams
+        self.begin = self.first_scored
+        while windows[self.begin][1] > 0 and windows[self.first_scored][1] - windows[self.begin][1] < lead:
+            self.begin -= 1
+
+    def row(self, sequences, step, context):
+        """The bytes of a window, padded, the one before, or START where a stream starts, and how many are scored."""
+        at = self.begin + step
+        if at >= self.end:
+            return torch.zeros(context, dtype=torch.long), START, 0
+        sequence, start, length, _ = self.windows[at]
+        data = sequences[sequence][start:start + length].long()
+        before = START if step == 0 or start == 0 else int(sequences[sequence][start - 1])
+        return torch.nn.functional.pad(data, (0, context - length)), before, length if at >= self.first_scored else 0
+
+
+def score_in_order(model, sequences, windows, streams, lead):
+    """The windows as `streams` runs of consecutive ones, side by side: (nats, bytes)."""
+    context, device = model.settings.context, next(model.parameters()).device
+    streams = min(streams, len(windows))
+    runs = [Run(windows, stream, streams, lead) for stream in range(streams)]
+    stream, nats, scored = model.cache(streams, context), 0.0, 0
+    for step in range(max(run.end - run.begin for run in runs)):
+        rows, before, counts = zip(*(run.row(sequences, step, context) for run in runs))
+        stream.end_segment()
+        before = torch.tensor(before, device=device)
+        stream.begin(before == START)
+        losses = model.losses(torch.stack(rows).to(device), stream, before).double().cpu()
+        nats += sum(float(row[:count].sum()) for row, count in zip(losses, counts))
+        scored += sum(counts)
+    return nats, scored
+
+
 def evaluate(model, sequences, min_context=0, batch=None):
     """Scores each byte of each sequence (bytes, or arrays of them) once; `read_split` has a dataset's.
 
     `min_context` is the number of bytes before every scored byte but the first ones, like --min-context of
-    `longstride eval`; `batch` the number of windows scored together, which changes only the rounding.
+    `longstride eval`; `batch` the number of windows scored together, which changes only the rounding. A model that
+    remembers reads the windows in order, as so many streams, by default 1.
     """
-    context = model.settings.context
+    context, remembers = model.settings.context, model.settings.memory is not None
     whole = isinstance(min_context, int) and not isinstance(min_context, bool)
-    if not whole or not 0 <= min_context < context:
-        raise UserError(f"min_context is {shown(min_context)}, but must be from 0 to below the context of {context}")
-    batch = max(1, min(16, 8192 // context)) if batch is None else batch
+    if not whole or min_context < 0 or (min_context >= context and not remembers):
+        most = "at least 0" if remembers else f"from 0 to below the context of {context}"
+        raise UserError(f"min_context is {shown(min_context)}, but must be {most}")
+    batch = (1 if remembers else max(1, min(16, 8192 // context))) if batch is None else batch
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise UserError(f"batch is {shown(batch)}, but must be a positive whole number")
     if isinstance(sequences, (bytes, bytearray)):
@@ -68,23 +124,18 @@ def evaluate(model, sequences, min_context=0, batch=None):
     if isinstance(sequences, str) or not hasattr(sequences, "__iter__"):
         raise UserError(f"sequences is {type(sequences).__name__}, but must be a list of sequences of bytes")
     sequences = [sequence_of(data) for data in sequences]
-    windows = [(s, *w) for s, data in enumerate(sequences) for w in windows_of(len(data), context, min_context)]
+    overlap = 0 if remembers else min_context
+    windows = [(s, *w) for s, data in enumerate(sequences) for w in windows_of(len(data), context, overlap)]
     if not windows:
         raise UserError("there is no byte to score")
-    device = next(model.parameters()).device
-    nats, scored, training = 0.0, 0, model.training
+    training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            for length, group in itertools.groupby(windows, key=lambda w: w[2]):
-                group = list(group)
-                for at in range(0, len(group), batch):
-                    part = group[at:at + batch]
-                    rows = torch.stack([sequences[s][start:start + length] for s, start, _, _ in part])
-                    losses = model.losses(rows.to(device)).double().cpu()
-                    for row, (_, _, _, first) in zip(losses, part):
-                        nats += float(row[first:].sum())
-                        scored += length - first
+            if remembers:
+                nats, scored = score_in_order(model, sequences, windows, batch, min_context)
+            else:
+                nats, scored = score_apart(model, sequences, windows, batch)
     finally:
         model.train(training)
     return Evaluation(nats, scored, len(windows))

@@ -2,7 +2,7 @@
 import torch
 
 from .model import patterns
-from .model.settings import UserError, shown
+from .model.keys import UserError, shown
 
 MOST_ON_GPU = 128  # elements of a head
 
@@ -55,6 +55,11 @@ def use_attention(model, attention):
     """Sets the attention of every layer."""
     if attention not in ("auto", "reference", "kernels"):
         raise UserError(f"attention is {shown(attention)}, but must be auto, reference or kernels")
+    if model.settings.distance:
+        if attention == "kernels":
+            raise UserError("attention is \"kernels\", but they compute none with model.distance; choose auto or "
+                            "reference")
+        return
     attend = patterns.attend
     if attention != "reference":
         try:
@@ -68,6 +73,8 @@ def use_attention(model, attention):
 
 def attention_of(model):
     """Which of the two computes a forward pass of the model, where and in the type that it has now."""
+    if model.settings.distance:
+        return "reference"
     kernels, s = getattr(model.layers[0].attention.attend, "__self__", None), model.settings
     if kernels is None:
         return "reference"

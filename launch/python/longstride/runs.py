@@ -8,8 +8,9 @@ import torch
 from . import checkpoint as checkpoints
 from . import hub
 from .kernels import attention_of, use_attention
-from .model.settings import Keys, Settings, UserError, shown
 from .model.decoder import Decoder
+from .model.keys import Keys, UserError, shown
+from .model.settings import Settings
 from .tensors import path_of, read_tensors
 
 KINDS = ("bytes", "cifar10", "images", "audio")

@@ -7,7 +7,7 @@ import struct
 
 import torch
 
-from .model.settings import UserError, shown
+from .model.keys import UserError, shown
 
 TYPES = {
     "F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16,

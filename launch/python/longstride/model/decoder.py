@@ -7,9 +7,12 @@ import math
 import torch
 from torch import nn
 
-from .patterns import attend
-from .sampling import Request, generate
-from .settings import Settings, UserError, shown
+from .attention import Attention
+from .distance import DistanceAttention, Shared
+from .keys import UserError, shown
+from .sampling import Cache, Request, generate
+from .settings import Settings
+from .stream import Stream
 
 START = 256  # in place of a byte: the vector of the first slot
 
@@ -32,48 +35,6 @@ class Embedding(nn.Module):
         for table, (divisor, modulus) in zip(self.position, self.index):
             x = x + table(torch.div(slots, divisor, rounding_mode="floor") % modulus)
         return x
-
-
-class Attention(nn.Module):
-    """W_p attention(q, k, v) + b_p (2, 3, 5)."""
-
-    def __init__(self, settings, layer):
-        super().__init__()
-        s = self.settings = settings
-        self.layer = layer
-        self.sizes = [s.heads * s.key_size, s.heads * s.key_size, s.heads * s.value_size]
-        self.query_key_value = nn.Linear(s.width, sum(self.sizes), bias=s.attention_bias)
-        self.output = nn.Linear(s.heads * s.value_size, s.width, bias=s.attention_bias)
-        self.attend = attend
-
-    def transform(self, x, first):
-        """Queries or keys as attention takes them: normalised and rotated, if at all. fp32 at least."""
-        s, dtype = self.settings, x.dtype
-        if not s.query_key_norm and s.rotary_base == 0:
-            return x
-        x = x if dtype == torch.float64 else x.float()
-        if s.query_key_norm:
-            x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
-        if s.rotary_base > 0:
-            n, size = x.shape[-2:]
-            pairs = torch.arange(0, size, 2, dtype=torch.float64, device=x.device)
-            turns = s.rotary_base ** (-pairs / size) / (2 * math.pi)
-            turns = torch.arange(first, first + n, dtype=torch.float64, device=x.device)[:, None] * turns
-            angle = 2 * math.pi * (turns - torch.round(turns))
-            cosine, sine = torch.cos(angle).to(x.dtype), torch.sin(angle).to(x.dtype)
-            a, b = x[..., 0::2], x[..., 1::2]
-            x = torch.stack([a * cosine - b * sine, a * sine + b * cosine], -1).flatten(-2)
-        return x.to(dtype)
-
-    def forward(self, x, first, cache):
-        batch, n, _ = x.shape
-        q, k, v = (y.reshape(batch, n, self.settings.heads, -1).transpose(1, 2)
-                   for y in self.query_key_value(x).split(self.sizes, -1))
-        q, k = self.transform(q, first), self.transform(k, first)
-        if cache is not None:
-            k, v = cache.extend(self.layer, first, k, v)
-        mixed = self.attend(q, k, v, self.settings.pattern, self.layer, first)
-        return self.output(mixed.transpose(1, 2).reshape(batch, n, -1))
 
 
 class FeedForward(nn.Module):
@@ -110,7 +71,7 @@ class Layer(nn.Module):
     def __init__(self, settings, layer):
         super().__init__()
         self.attention_norm = nn.LayerNorm(settings.width, eps=1e-5)
-        self.attention = Attention(settings, layer)
+        self.attention = (DistanceAttention if settings.distance else Attention)(settings, layer)
         self.feed_forward_norm = nn.LayerNorm(settings.width, eps=1e-5)
         self.feed_forward = FeedForward(settings)
         self.dropout = nn.Dropout(settings.dropout)
@@ -143,6 +104,8 @@ class Decoder(nn.Module):
         super().__init__()
         self.settings = settings if isinstance(settings, Settings) else Settings(settings)
         self.embedding = Embedding(self.settings)
+        if self.settings.distance:
+            self.distance = Shared(self.settings)
         self.layers = nn.ModuleList([Layer(self.settings, k) for k in range(self.settings.layers)])
         if self.settings.norm == "pre":
             self.final_norm = nn.LayerNorm(self.settings.width, eps=1e-5)
@@ -165,8 +128,12 @@ class Decoder(nn.Module):
         for name, p in self.named_parameters():
             if name.endswith("norm.weight"):
                 p.fill_(1)
-            elif name.endswith(".bias"):
+            elif name.endswith("bias"):
                 p.zero_()
+            elif name.endswith(".span"):
+                p.fill_(s.distance.span.initial)
+            elif name.endswith("distance.table"):
+                p.normal_(0, deviation(s.width))
             elif name == "output.weight":
                 p.normal_(0, s.init_deviation)
             elif name.startswith("embedding.position."):
@@ -177,10 +144,21 @@ class Decoder(nn.Module):
                 p.normal_(0, deviation(p.shape[-1]) / shrink)
 
     def slots(self, previous, first=0, cache=None):
-        """Logits of slots first, first + 1, ..., of which each holds the byte before its position, or START."""
+        """Logits of slots first, first + 1, ..., of which each holds the byte before its position, or START.
+
+        `cache` is what earlier calls have read: a Cache of keys and values, or with distances a Stream.
+        """
+        if self.settings.distance:
+            stream = cache or Stream(self, previous.shape[0])
+            return torch.cat([self.piece(*piece) for piece in stream.pieces(previous)], 1)
         if previous.shape[1] < 1 or first + previous.shape[1] > self.settings.context:
             raise UserError(f"the model was given {first + previous.shape[1]} positions, but must be given from 1 to "
                             f"its context, {self.settings.context}")
+        return self.piece(previous, cache, first)
+
+    def piece(self, previous, cache, first=None):
+        """Logits of slots within one window. `cache` is a Segment if `first` is None."""
+        first = cache.first if first is None else first
         h = self.embedding_dropout(self.embedding(previous, first))
         for layer in self.layers:
             h = layer(h, first, cache)
@@ -198,20 +176,32 @@ class Decoder(nn.Module):
             raise UserError(f"tokens go from {int(tokens.min())} to {int(tokens.max())}, but must be bytes, 0 to 255")
         return tokens.long()
 
-    def forward(self, tokens):
-        tokens = self.checked(tokens)
-        start = tokens.new_full((tokens.shape[0], 1), START)
-        return self.slots(torch.cat([start, tokens[:, :-1]], 1))
+    @staticmethod
+    def previous(tokens, before=None):
+        """What the slots hold: `before` or START, then every byte but the last."""
+        first = tokens.new_full((tokens.shape[0], 1), START) if before is None else before[:, None]
+        return torch.cat([first, tokens[:, :-1]], 1)
 
-    def losses(self, tokens):
-        """-log p(byte | the bytes before it) in nats, (batch, positions): what `longstride eval` averages."""
-        logits = self(tokens)
+    def forward(self, tokens):
+        return self.slots(self.previous(self.checked(tokens)))
+
+    def losses(self, tokens, stream=None, before=None):
+        """-log p(byte | the bytes before it) in nats, (batch, positions): what `longstride eval` averages.
+
+        With what a Stream has read, `before` (batch) holds the byte before each row, or START.
+        """
+        tokens = self.checked(tokens)
+        logits = self.slots(self.previous(tokens, before), 0, stream)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         return -torch.log_softmax(logits, -1).gather(-1, tokens.long()[..., None])[..., 0]
 
     def loss(self, tokens):
-        """The training loss: the mean of `losses`."""
-        return self.losses(tokens).mean()
+        """What training minimises: the mean of `losses`, and what learned spans and compressors add to it."""
+        if not self.settings.distance:
+            return self.losses(tokens).mean()
+        stream = Stream(self, tokens.shape[0])
+        mean = self.losses(tokens, stream).mean()
+        return mean + stream.auxiliary_loss()
 
     def bits_per_byte(self, tokens):
         """`loss` in bits, summed in double and without dropout, as a number."""
@@ -222,8 +212,15 @@ class Decoder(nn.Module):
         finally:
             self.train(training)
 
+    def cache(self, batch, length):
+        """What `slots` keeps between the calls that read so many rows position by position."""
+        if self.settings.distance:
+            return Stream(self, batch)
+        return Cache(self.settings, batch, length, next(self.parameters()))
+
     def generate(self, prompt=b"", length=None, count=1, temperature=1.0, top_k=0, top_p=1.0, seed=1):
-        """`count` sequences of `length` bytes (default: the context) that begin with the prompt, as a list of bytes.
+        """`count` sequences of `length` bytes (default: the context) that begin with the prompt, as a list of bytes. A
+        model that remembers writes beyond its context.
 
         `prompt` is bytes, or a list of `count` of equal lengths. The other arguments are the options of
         `longstride sample`, and so are the draws: the same bytes unless rounding decides between two.
@@ -231,4 +228,5 @@ class Decoder(nn.Module):
         return generate(self, Request(prompt, length, count, temperature, top_k, top_p, seed))
 
     def extra_repr(self):
-        return f"context={shown(self.settings.context)}, attention={shown(self.settings.pattern.to_dict())}"
+        which = self.settings.pattern or self.settings.distance
+        return f"context={shown(self.settings.context)}, attention={shown(which.to_dict())}"

@@ -8,9 +8,14 @@ from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from .configuration_longstride import LongstrideConfig
-from .patterns import attend  # noqa: F401  transformers 4 copies only the files that this one names
+from .attention import Attention  # noqa: F401  transformers 4 copies only the files that this one names
+from .distance import Shared  # noqa: F401
+from .distance_settings import Distance  # noqa: F401
+from .keys import UserError
+from .patterns import attend  # noqa: F401
 from .sampling import generate  # noqa: F401
-from .settings import Settings, UserError
+from .settings import Settings
+from .stream import Stream  # noqa: F401
 from .decoder import START, Decoder
 
 
@@ -41,11 +46,13 @@ class LongstrideForCausalLM(PreTrainedModel, GenerationMixin):
     def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **unused):
         """With labels (input_ids, or -100 for positions that do not count), a sequence may have context + 1 tokens.
 
-        The last token of such a sequence is only predicted, so it has no logits.
+        The last token of such a sequence is only predicted, so it has no logits. A model that remembers takes sequences
+        of any length.
         """
         self.check(input_ids, attention_mask, unused)
         context = self.config.settings["context"]
-        read = input_ids[:, :context] if labels is not None and input_ids.shape[1] == context + 1 else input_ids
+        only_predicted = labels is not None and input_ids.shape[1] == context + 1 and self.model.settings.memory is None
+        read = input_ids[:, :context] if only_predicted else input_ids
         logits = self.model.slots(read)
         never = torch.full_like(logits[..., :1], torch.finfo(logits.dtype).min)
         logits = torch.cat([logits, never], -1)

@@ -1,7 +1,7 @@
 """Draws bytes as `longstride sample` does: by inversion of a number of (seed, sequence, position) alone."""
 import torch
 
-from .settings import UserError, shown
+from .keys import UserError, shown
 
 SAMPLING = 4 << 24  # the purpose of these numbers, among all that Longstride draws
 LOW = 0xFFFFFFFF
@@ -48,10 +48,11 @@ class Request:
             raise UserError("the prompts differ in length, but must be equally long; draw those of each length by "
                             "themselves")
 
-    def fit(self, context):
+    def fit(self, settings):
+        context = settings.context
         self.length = context if self.length is None else self.length
         given = len(self.prompts[0])
-        if self.length > context:
+        if self.length > context and not settings.memory:
             raise UserError(f"length is {self.length}, but the model's context is {context}")
         if given >= self.length:
             raise UserError(f"the prompt has {given} bytes, but must be shorter than the {self.length} bytes of a "
@@ -103,12 +104,12 @@ class Cache:
 
 @torch.no_grad()
 def generate(module, request):
-    tokens = request.fit(module.settings.context)
+    tokens = request.fit(module.settings)
     like = next(module.parameters())
     training = module.training
     module.eval()
     try:
-        cache = Cache(module.settings, request.count, request.length, like)
+        cache = module.cache(request.count, request.length)
         slots = torch.cat([torch.full((request.count, 1), 256), tokens], 1)  # the start vector, then bytes
         first = 0
         for position in range(tokens.shape[1], request.length):

@@ -2,83 +2,22 @@
 
 This folder needs PyTorch alone: `save_pretrained` copies it beside the weights.
 """
-import json
 import math
-import re
+
+from .distance_settings import Distance, Memory
+from .keys import Keys, UserError, shown
 
 PARTS = ("dense", "local", "column", "fixed_block", "fixed_summary")
 KINDS = ("decoder", "sparse_transformer")  # two names of one kind
 ACTIVATIONS = ("sigmoid_gelu", "relu", "gelu", "geglu")
 INTEGRATIONS = ("interleaved", "merged", "multihead")
 WINDOWS, RESTS = ("local", "fixed_block"), ("column", "fixed_summary")  # what `merged` joins, one of each
-# YAML 1.1, which PyYAML reads, takes 1e-05 for text; a recipe means the number.
-NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 KEYS = {
     "kind", "context", "picture", "layers", "width", "heads", "key_ratio", "feed_forward_ratio", "dropout",
     "embedding_dropout", "inner_dropout", "output_dropout", "positions", "rotary_base", "query_key_norm", "init",
     "init_deviation", "norm", "activation", "attention_bias", "feed_forward_bias", "tied_output", "output_bias",
-    "embedding_scale", "attention",
+    "embedding_scale", "attention", "distance", "memory",
 }
-LACKING = {"distance": "attention with distances", "memory": "a memory of earlier windows"}
-
-
-class UserError(ValueError):
-    """What the caller can put right, in one sentence."""
-
-
-class Keys:
-    """Takes the keys of a map one by one; `done` refuses any that is left, since ignoring it would change the model."""
-
-    def __init__(self, values, where):
-        if not isinstance(values, dict):
-            raise UserError(f"{where} is {shown(values)}, but must be a map of keys")
-        self.left, self.where = dict(values), where
-
-    def take(self, key, default=None):
-        if key not in self.left and default is None:
-            raise UserError(f"{self.where} has no key '{key}', which the model needs")
-        value = self.left.pop(key, default)
-        return default if value is None else value
-
-    def whole(self, key, default=None, least=1, most=1 << 40):
-        value = self.take(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise self.wrong(key, value, f"a whole number from {least} to {most}")
-        return value
-
-    def number(self, key, default, least, below):
-        value = self.take(key, default)
-        if isinstance(value, str) and NUMBER.fullmatch(value):
-            value = float(value)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < below:
-            raise self.wrong(key, value, f"a number of at least {least:g} and below {below:g}")
-        return float(value)
-
-    def flag(self, key, default=False):
-        value = self.take(key, default)
-        if not isinstance(value, bool):
-            raise self.wrong(key, value, "true or false")
-        return value
-
-    def choice(self, key, names, default=None):
-        value = self.take(key, default)
-        if value not in names:
-            raise self.wrong(key, value, "one of " + ", ".join(names))
-        return value
-
-    def wrong(self, key, value, allowed):
-        return UserError(f"{self.where}: '{key}' is {shown(value)}, but must be {allowed}")
-
-    def done(self):
-        for key in self.left:
-            raise UserError(f"{self.where} has a key {shown(key)} that this version of the longstride package does not "
-                            "know; use the package of the version that wrote it")
-
-
-def shown(value):
-    """On one short line, whatever it is."""
-    text = json.dumps(value, default=repr)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 class Pattern:
@@ -149,10 +88,6 @@ class Settings:
 
     def __init__(self, values, where="model"):
         keys = Keys(values, where)
-        for key, what in LACKING.items():
-            if key in keys.left:
-                raise UserError(f"{where} has '{key}', but this package computes no model with {what}; evaluate and "
-                                "sample it by the command longstride")
         self.kind = keys.choice("kind", KINDS)
         self.context = keys.whole("context", most=1 << 24)
         picture = keys.take("picture", ())
@@ -177,10 +112,20 @@ class Settings:
         self.tied_output = keys.flag("tied_output")
         self.output_bias = keys.flag("output_bias")
         self.embedding_scale = keys.flag("embedding_scale")
-        self.pattern = Pattern(keys.take("attention"), self.heads, f"{where}.attention")
+        self.read_attention(keys, where)
         keys.done()
         self.picture = tuple(picture) if isinstance(picture, (list, tuple)) else (picture,)
         self.check(keys)
+
+    def read_attention(self, keys, where):
+        """A pattern, or distances and what is remembered; the others are None."""
+        self.pattern = self.distance = self.memory = None
+        if "distance" not in keys.left:
+            self.pattern = Pattern(keys.take("attention"), self.heads, f"{where}.attention")
+            return
+        self.distance = Distance(keys.take("distance"), self.layers, self.heads, f"{where}.distance")
+        if "memory" in keys.left:
+            self.memory = Memory(keys.take("memory"), self.context, f"{where}.memory")
 
     def check(self, keys):
         if self.picture and (len(self.picture) != 3 or not all(isinstance(n, int) and n > 0 for n in self.picture)
@@ -196,8 +141,10 @@ class Settings:
                              f"not {self.key_size}")
         if self.positions == "data" and not self.picture:
             raise keys.wrong("positions", "data", "attention or none, except for pictures")
-        if self.positions == "attention" and self.pattern.stride < 1:
+        if self.positions == "attention" and (self.pattern is None or self.pattern.stride < 1):
             raise keys.wrong("positions", "attention", "none for an attention without a stride")
+        if self.distance and self.distance.table == "sinusoid" and self.width % 2 != 0:
+            raise keys.wrong("width", self.width, "even for sines and cosines of distances")
 
     @property
     def key_size(self):
@@ -224,6 +171,7 @@ class Settings:
     def to_dict(self):
         """What makes equal settings, in JSON's types."""
         made = {"kind": self.kind, "context": self.context, "picture": list(self.picture)}
-        for key in sorted(KEYS - set(made) - {"attention"}):
+        parts = {"attention": self.pattern, "distance": self.distance, "memory": self.memory}
+        for key in sorted(KEYS - set(made) - set(parts)):
             made[key] = getattr(self, key)
-        return {**made, "attention": self.pattern.to_dict()}
+        return {**made, **{key: part.to_dict() for key, part in parts.items() if part is not None}}

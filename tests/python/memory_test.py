@@ -1,0 +1,251 @@
+"""Models with distances and memories in launch/python.
+
+Losses, gradients and memories of the golden files, figures of `longstride eval` and samples of `longstride sample`.
+"""
+import math
+import unittest
+
+from support import DEVICE, ROOT, command, figure, need, noise, temporary_folder, write_dataset, write_recipe
+
+need("torch", "numpy", "yaml", "h5py")
+
+import numpy  # noqa: E402
+import torch  # noqa: E402
+import vectors  # noqa: E402
+from generate import parameters, summary_of, tokens_of  # noqa: E402
+from memory_cases import ADAPTIVE_SPAN, LONGFORMER, MEMORY, SINUSOID, TRANSFORMER_XL  # noqa: E402
+
+import longstride  # noqa: E402
+from longstride.model import patterns  # noqa: E402
+from longstride.model.decoder import START, Decoder  # noqa: E402
+
+
+class Shapes:
+    """What parameters() of the generator asks of a model."""
+
+    def __init__(self, config, module):
+        self.span, self.module = config["model"]["distance"].get("span"), module
+
+    def shapes(self):
+        return {name: tuple(p.shape) for name, p in self.module.named_parameters()}
+
+
+def golden(name, dtype):
+    config = MEMORY[name]
+    module = Decoder({**config["model"], "context": config["data"]["context"]}).to(dtype).eval()
+    module.load_state_dict(parameters(name, Shapes(config, module), dtype))
+    tokens = tokens_of(name, {**config, "positions": config["segments"] * config["positions"]}).long()
+    return module, tokens
+
+
+def segments(name, module, tokens):
+    """Losses of every segment of the streams, what they add to the training loss, and the stream afterwards."""
+    config = MEMORY[name]
+    n, stream = config["positions"], module.cache(config["batch"], config["positions"])
+    for s in range(config["segments"]):
+        starts = torch.tensor([s == 0 or [s, row] in config["restarts"] for row in range(config["batch"])])
+        if module.settings.memory is None:
+            stream = module.cache(config["batch"], n)
+        stream.begin(starts)
+        before = torch.where(starts, START, tokens[:, s * n - 1])
+        yield s, module.losses(tokens[:, s * n:(s + 1) * n], stream, before), stream
+
+
+class Golden(unittest.TestCase):
+    stored = vectors.read(ROOT / "tests" / "golden" / "memory.safetensors")
+
+    def test_names_and_shapes_are_those_of_the_files(self):
+        for name in MEMORY:
+            module, _ = golden(name, torch.float64)
+            shapes = {key: list(p.shape) for key, p in module.named_parameters()}
+            self.assertEqual(shapes, self.stored[name][0]["shapes"], name)
+
+    def close(self, found, stored, message):
+        found, stored = numpy.array(found), numpy.array(stored)
+        scale = max(abs(stored[2]), 1e-9)  # the norm
+        self.assertLess(float(numpy.abs(found - stored).max()), 1e-9 * scale + 1e-12, message)
+
+    def test_losses_gradients_and_memories_in_double(self):
+        for name in MEMORY:
+            module, tokens = golden(name, torch.float64)
+            numbers = self.stored[name][1]
+            for s, losses, stream in segments(name, module, tokens):
+                expected = torch.tensor(numbers[f"losses/{s}"], dtype=torch.float64)
+                self.assertLess(float((losses.detach().flatten() - expected).abs().max()), 1e-11, f"{name} {s}")
+                stream.reconstruction, stream.ended = 0.0, 0
+                module.zero_grad()
+                (losses.mean() + stream.auxiliary_loss()).backward()
+                for key, p in module.named_parameters():
+                    found = torch.zeros_like(p) if p.grad is None else p.grad
+                    self.close(summary_of(key, found), numbers[f"segments/{s}/{key}"], f"{name} {s} {key}")
+            for kind, rows in self.memories(stream):
+                for layer, found in enumerate(rows):
+                    key = f"layers.{layer}.attention.{kind}"
+                    self.close(summary_of(key, found), numbers[f"states/{key}"], f"{name} {key}")
+
+    @staticmethod
+    def memories(stream):
+        memory = stream.memory
+        if memory is None:
+            return []
+        both = [("memory", memory.rows), ("compressed_memory", memory.compressed)]
+        return [(kind, rows) for kind, rows in both if rows[0].numel() > 0]
+
+    def test_pieces_of_the_queries_change_nothing(self):
+        whole = patterns.MOST_SCORES
+        for name in MEMORY:
+            found = []
+            for most in (whole, 150):
+                patterns.MOST_SCORES = most
+                try:
+                    module, tokens = golden(name, torch.float64)
+                    tokens = tokens if module.settings.memory else tokens[:, :MEMORY[name]["positions"]]
+                    module.loss(tokens).backward()
+                    gradients = [p.grad.flatten() for p in module.parameters() if p.grad is not None]
+                    found.append(torch.cat(gradients))
+                finally:
+                    patterns.MOST_SCORES = whole
+            self.assertLess(float((found[0] - found[1]).abs().max()), 1e-12, name)
+
+    def test_positions_one_by_one_give_the_logits_of_the_whole(self):
+        for name in MEMORY:
+            module, tokens = golden(name, torch.float64)
+            tokens = tokens if module.settings.memory else tokens[:, :MEMORY[name]["positions"]]
+            with torch.no_grad():
+                expected, previous = module(tokens), module.previous(tokens)
+                cache, found, at = module.cache(len(tokens), tokens.shape[1]), [], 0
+                for count in [3, *[1] * tokens.shape[1]]:
+                    if at < tokens.shape[1]:
+                        found.append(module.slots(previous[:, at:at + count], at, cache))
+                    at += count
+            self.assertLess(float((torch.cat(found, 1) - expected).abs().max()), 1e-12, name)
+
+    def test_a_later_byte_changes_no_earlier_logit(self):
+        for name in MEMORY:
+            module, tokens = golden(name, torch.float64)
+            tokens = tokens if module.settings.memory else tokens[:, :MEMORY[name]["positions"]]
+            with torch.no_grad():
+                before = module(tokens)
+                tokens[:, -1] ^= 1
+                self.assertTrue(torch.equal(before, module(tokens)), name)
+                tokens[:, -2] ^= 1
+                self.assertFalse(torch.equal(before, module(tokens)), name)
+
+    def test_initial_values_follow_the_recipe(self):
+        for name in MEMORY:
+            torch.manual_seed(1)
+            module, _ = golden(name, torch.float32)
+            module.initialise()
+            for key, p in module.named_parameters():
+                if key.endswith("bias"):
+                    self.assertFalse(bool(p.any()), key)
+                elif key.endswith(".span"):
+                    self.assertTrue(bool((p == module.settings.distance.span.initial).all()), key)
+                elif "distance." in key or "compress." in key:
+                    fan_in = p.shape[-1] if key.endswith("weight") else module.settings.width
+                    spread = float(p.detach().std()) / math.sqrt(0.125 / fan_in)
+                    self.assertTrue(0.8 < spread < 1.25, f"{name} {key} {spread}")
+
+
+class Runs(unittest.TestCase):
+    """What the command has trained."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.context = temporary_folder()
+        cls.folder = cls.context.__enter__()
+        cls.addClassCleanup(cls.context.__exit__, None, None, None)
+        splits = {split: numpy.frombuffer(noise(n, seed=n), dtype=numpy.uint8)
+                  for split, n in (("train", 3000), ("valid", 300), ("test", 700))}
+        write_dataset(cls.folder / "text.h5", "bytes", splits)
+
+    def trained(self, name, model, order="streams", **train):
+        data = {"kind": "bytes", "context": 24, "path": "text.h5", "order": order}
+        write_recipe(self.folder / f"{name}.yaml", data, {"positions": "none", **model}, **train)
+        command("train", f"{name}.yaml", "--run", name, "--device", "cpu", folder=self.folder)
+        return longstride.load(self.folder / name, device=DEVICE)
+
+    def compare(self, name, model, *choices, length=60, order="streams", **train):
+        """The figures of `eval` and a sample; every choice is options of it and arguments of `evaluate`."""
+        loaded = self.trained(name, model, order, **train)
+        self.assertEqual(loaded.attention, "reference")
+        split, figures = longstride.read_split(self.folder / "text.h5", "test"), []
+        for options, arguments in (([], {}), *choices):
+            figures.append(figure(name, *options, folder=self.folder))
+            found = longstride.evaluate(loaded, split, **arguments)
+            self.assertAlmostEqual(found.bits_per_byte, figures[-1], delta=1e-6, msg=f"{name} {options}")
+            self.assertEqual(found.bytes, 700)
+        self.assertLess(figures[0], 7.98, name)  # it has learnt something, so the weights matter
+        self.assertEqual(len(set(figures)), len(figures), name)  # so a wrong choice would show
+        command("sample", name, "--device", "cpu", "--count", 2, "--length", length, "--seed", 5, "--output",
+                f"{name}-samples", folder=self.folder)
+        expected = [(self.folder / f"{name}-samples" / f"sample-00{s}.txt").read_bytes() for s in range(2)]
+        self.assertEqual(loaded.generate(count=2, length=length, seed=5), expected, name)
+
+    STREAMS = (["--batch", 3], {"batch": 3})
+    WARM = (["--batch", 3, "--min-context", 24], {"batch": 3, "min_context": 24})
+
+    def test_transformer_xl(self):
+        self.compare("xl", {**TRANSFORMER_XL, "dropout": 0.1, "distance": {**SINUSOID, "table_dropout": 0.1},
+                            "memory": {"length": 40}}, self.STREAMS, self.WARM)
+
+    def test_adaptive_span(self):
+        span = {"longest": 32, "ramp": 4, "initial": 0.3, "loss": 1e-4}
+        self.compare("adaptive", {
+            **ADAPTIVE_SPAN, "memory": {"length": 32, "start": "zeros"},
+            "distance": {"table": "learned", "shared_table": True, "distances": 32, "biases": "none", "self": False,
+                         "window": 33, "span": span}}, self.STREAMS)
+
+    def test_longformer(self):
+        distance = {**SINUSOID, "window": [4, 6], "dilation": [1, 2], "dilated_heads": 1}
+        self.compare("longformer", {**LONGFORMER, "distance": distance}, (["--min-context", 10], {"min_context": 10}),
+                     length=24, order="windows")
+
+    def test_a_compressed_memory_of_every_kind(self):
+        for kind in ("mean", "max", "convolution", "dilated", "most_used"):
+            memory = {"length": 24, "compressed": 12, "rate": 4, "compress": kind}
+            self.compare(kind, {**TRANSFORMER_XL, "distance": SINUSOID, "memory": memory}, self.STREAMS, length=130)
+
+    def test_rotated_queries_and_keys_next_to_a_memory(self):
+        distance, memory = {"table": "none", "biases": "none", "window": 20}, {"length": 24, "compressed": 6, "rate": 4}
+        self.compare("rotary", {"rotary_base": 10000, "query_key_norm": True, "attention_bias": False,
+                                "distance": distance, "memory": memory}, self.WARM, length=100)
+
+    def test_sequences_begin_without_what_precedes_them(self):
+        """The command joins files to one stream; sequences given apart are each a stream of their own."""
+        loaded = self.trained("apart", {**TRANSFORMER_XL, "distance": SINUSOID, "memory": {"length": 24}})
+        data = noise(100)
+        parts = [data[:50], data[50:]]
+        apart = longstride.evaluate(loaded, parts)
+        self.assertAlmostEqual(apart.nats, sum(longstride.evaluate(loaded, [part]).nats for part in parts), delta=1e-4)
+        self.assertNotAlmostEqual(apart.nats, longstride.evaluate(loaded, [data]).nats, delta=1e-2)
+        tokens = torch.tensor([list(data)], device=DEVICE)
+        whole = longstride.evaluate(loaded, [data])
+        self.assertAlmostEqual(loaded.bits_per_byte(tokens), whole.bits_per_byte, delta=1e-6)
+
+    def test_what_does_not_fit_is_refused(self):
+        remembers = self.trained("refused", {"distance": SINUSOID, "memory": {"length": 24}})
+        forgets = Decoder({"kind": "decoder", "context": 8, "layers": 1, "width": 8, "heads": 2, "positions": "none",
+                           "distance": SINUSOID})
+        for message, call in [
+            ('attention is "kernels", but they compute none with model.distance; choose auto or reference',
+             lambda: longstride.load(self.folder / "refused", attention="kernels")),
+            ("min_context is -1, but must be at least 0", lambda: longstride.evaluate(remembers, [b"ab"], -1)),
+            ("the model was given 9 positions, but must be given from 1 to its context, 8",
+             lambda: forgets(torch.zeros(1, 9, dtype=torch.long))),
+            ("length is 9, but the model's context is 8", lambda: forgets.generate(length=9)),
+        ]:
+            with self.assertRaises(longstride.UserError) as caught:
+                call()
+            self.assertIn(message, str(caught.exception))
+
+    def test_half_precision_stays_near_single(self):
+        single = self.trained("half", {**TRANSFORMER_XL, "distance": SINUSOID, "memory": {"length": 24}})
+        tokens = torch.tensor([list(noise(100))], device=DEVICE)
+        for dtype in (torch.bfloat16, torch.float16):
+            half = longstride.load(self.folder / "half", device=DEVICE, dtype=dtype)
+            self.assertAlmostEqual(half.bits_per_byte(tokens), single.bits_per_byte(tokens), delta=0.05)
+
+
+if __name__ == "__main__":
+    unittest.main()
