@@ -80,7 +80,7 @@ class AdaptiveSpan(System):
     name, forms, parameters = "adaptive_span", ["matrix", "flex"], 38198112
     options = dict(layers=12, width=512, heads=8, inner=2048, segment=512, span=2048, ramp=32, mean_span=300, trim=1,
                    batch=192)
-    recipe = dict(lr=0.02, schedule="constant", floor=0.0, warmup=1000 / 4900, clip=0.03, tensor_clip=0.03, loss=5e-7,
+    recipe = dict(lr=0.008, schedule="constant", floor=0.0, warmup=1000, clip=0.03, tensor_clip=0.03, loss=5e-7,
                   dropout=0.0, deviation=0.0255)
     form = dict(norm="post", activation="relu", tied=False, table="learned")
     tiny = dict(layers=3, width=16, heads=4, inner=64, segment=8, span=16, ramp=4, trim=0, mean_span=0, batch=3, loss=0.02)

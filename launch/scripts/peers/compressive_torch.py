@@ -42,7 +42,7 @@ class CompressiveAttention(distance.DistanceAttention):
 class Compressive(System):
     name, forms, parameters = "compressive", distance.FORMS, 53665536
     options = {**System.options, "compressed": 512, "rate": 4}
-    recipe = dict(lr=3e-4, floor=1e-6, schedule="cosine", warmup=200 / 3000, clip=0.1, decay=0.0, dropout=0.0, deviation=0.02)
+    recipe = dict(lr=3e-4, floor=1e-6, schedule="cosine", warmup=200, clip=0.1, decay=0.0, dropout=0.0, deviation=0.02)
     tiny = dict(layers=3, width=16, heads=2, inner=64, segment=8, memory=16, compressed=4, rate=4, batch=3)
 
     def attention(self, o, layer):

@@ -118,11 +118,11 @@ class Longformer(System):
     name, forms, parameters = "longformer", ["chunks", "flex"], 41083648
     options = dict(layers=12, width=512, heads=8, inner=2048, context=12288, batch=8, window=WINDOWS,
                    dilation=[1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4], dilated_heads=2)
-    recipe = dict(lr=6.25e-5, floor=0.0, schedule="constant", warmup=400 / 4400, clip=0.25, decay=0.01, dropout=0.2,
+    recipe = dict(lr=6.25e-5, floor=0.0, schedule="constant", warmup=500, clip=0.25, decay=0.01, dropout=0.2,
                   deviation=0.02)
     form = dict(norm="pre", activation="gelu", tied=True, table="sinusoid")
     # Parts of the steps; contexts and windows are those of the last phase, divided.
-    phases = [(3300, 16), (400, 8), (380, 4), (280, 2), (40, 1)]
+    phases = [(4125, 16), (500, 8), (475, 4), (350, 2), (50, 1)]
     tiny = dict(layers=3, width=16, heads=4, inner=64, context=24, segment=24, batch=2, window=[3, 7, 4],
                 dilation=[1, 2, 3], dilated_heads=2)
 

@@ -15,7 +15,7 @@ from decoders.system import System
 
 class TransformerXL(System):
     name, forms, parameters = "transformer_xl", distance.FORMS, 41082624
-    recipe = dict(lr=5e-4, floor=0.0, schedule="cosine", warmup=400 / 4400, clip=0.25, decay=0.0, dropout=0.1, deviation=0.02)
+    recipe = dict(lr=5e-4, floor=0.0, schedule="cosine", warmup=400, clip=0.25, decay=0.0, dropout=0.1, deviation=0.02)
     tiny = dict(layers=3, width=16, heads=2, inner=64, segment=8, memory=12, batch=3)
 
     def attention(self, o, layer):

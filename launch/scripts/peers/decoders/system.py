@@ -10,7 +10,7 @@ from decoders.stepping import zeros
 class System:
     name, forms, parameters = "", [], 0
     options = dict(layers=12, width=512, heads=8, inner=2048, segment=512, memory=512, batch=192)
-    recipe = dict(lr=3e-4, floor=0.0, schedule="cosine", warmup=0.0, clip=0.25, decay=0.0, dropout=0.0, deviation=0.02)
+    recipe = dict(lr=3e-4, floor=0.0, schedule="cosine", warmup=0, clip=0.25, decay=0.0, dropout=0.0, deviation=0.02)
     form = dict(norm="post", activation="relu", tied=True, table="sinusoid")
 
     def attention(self, o, layer):

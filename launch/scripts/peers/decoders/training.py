@@ -17,9 +17,10 @@ def say(o, **line):
     print(json.dumps({"model": o.model, "attention": o.attention, **line}), flush=True)
 
 
-def learning_rate(o, done):
-    """`done`: the part of the training that is over, of which o.warmup warms up."""
-    rate = o.lr * min(1.0, done / o.warmup) if o.warmup > 0 else o.lr
+def learning_rate(o, step, done):
+    """Of a step, from 0, when `done`, a part of the training, is over. Warmup is a number of steps, as in the recipe: a
+    peer that takes fewer in its time would diverge with a shorter one."""
+    rate = o.lr * min(1.0, (step + 1) / o.warmup) if o.warmup > 0 else o.lr
     if o.schedule == "constant":
         return rate
     return max(o.floor, min(rate, o.floor + 0.5 * (o.lr - o.floor) * (1 + math.cos(math.pi * min(done, 1.0)))))
@@ -89,7 +90,7 @@ def train(system, o):
             if starts and o.memory:
                 step.forget_rows()
             step.feed(tokens, targets)
-            rate.fill_(learning_rate(now, clock.read() / o.seconds))
+            rate.fill_(learning_rate(now, steps, clock.read() / o.seconds))
             step.run()
             steps, seen = steps + 1, seen + targets.numel()
             recent.append(step.loss.clone())
