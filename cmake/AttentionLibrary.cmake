@@ -1,5 +1,5 @@
 # longstride_attention: the shared library of kernels/c_api, for callers in C and Python. It holds the kernels that it
-# calls and exports the functions of attention.h alone, with the version of their interface (symbols.map).
+# calls and exports the functions of attention.h and distance.h alone, with the version of their interface (symbols.map).
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/c_api/*.cpp)
 set(symbols ${PROJECT_SOURCE_DIR}/kernels/c_api/symbols.map)
 add_library(longstride_attention SHARED ${sources})
@@ -26,4 +26,5 @@ set_target_properties(longstride_attention PROPERTIES EXPORT_NAME attention INTE
   INTERFACE_INCLUDE_DIRECTORIES
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>;$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 install(TARGETS longstride_attention EXPORT longstride)
-install(FILES ${PROJECT_SOURCE_DIR}/kernels/c_api/attention.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/longstride)
+install(FILES ${PROJECT_SOURCE_DIR}/kernels/c_api/attention.h ${PROJECT_SOURCE_DIR}/kernels/c_api/distance.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/longstride)

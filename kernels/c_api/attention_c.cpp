@@ -5,6 +5,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/c_api/attention.h"
 #include "kernels/c_api/mistakes.h"
+#include "kernels/c_api/run.h"
 #include "kernels/c_api/settings.h"
 #include "kernels/c_api/views.h"
 
@@ -15,10 +16,6 @@ struct longstride_plan {
 
 namespace longstride::kernels::c_api {
 namespace {
-
-Tensor lse_of(const Settings& s, const void* lse) {
-  return {const_cast<void*>(lse), exact_type(s.device, s.dtype), {s.batch, s.heads, s.n}};
-}
 
 // The tensors of a call, whose memory matters only when `call` is given.
 AttentionArgs forward_args(const longstride_plan& plan, const longstride_forward_call* call) {
@@ -51,16 +48,6 @@ AttentionBackwardArgs backward_args(const longstride_plan& plan, const longstrid
           .scale = s.scale};
 }
 
-template <class Args, class Call>
-void run(const Settings& s, Args args, const Call& call) {
-  const Tensor needed = args.scratch_on(s.device);
-  check_scratch(call.scratch, call.scratch_bytes, needed.bytes());
-  if (s.batch == 0) return;
-  args.check(s.device);
-  if (needed.given()) args.scratch = Tensor(call.scratch, needed.dtype(), needed.shape());
-  launch_on(s.device, args, Launch{.stream = call.stream});
-}
-
 void create(const longstride_plan_config* config, longstride_plan** plan) {
   if (plan == nullptr) throw Mistake("plan is null, but must be where the plan is to be kept");
   *plan = nullptr;
@@ -70,7 +57,7 @@ void create(const longstride_plan_config* config, longstride_plan** plan) {
 }
 
 void memory(const longstride_plan* plan, longstride_memory* out) {
-  check_plan(plan);
+  check_plan(plan, "longstride_attention_create");
   check_struct(out, "memory");
   const Settings& s = plan->settings;
   out->lse = lse_of(s, nullptr).bytes();
@@ -79,7 +66,7 @@ void memory(const longstride_plan* plan, longstride_memory* out) {
 }
 
 void forward(const longstride_plan* plan, const longstride_forward_call* call) {
-  check_plan(plan);
+  check_plan(plan, "longstride_attention_create");
   check_struct(call, "the forward call");
   const Settings& s = plan->settings;
   check_input(s, call->q, "q");
@@ -91,7 +78,7 @@ void forward(const longstride_plan* plan, const longstride_forward_call* call) {
 }
 
 void backward(const longstride_plan* plan, const longstride_backward_call* call) {
-  check_plan(plan);
+  check_plan(plan, "longstride_attention_create");
   check_struct(call, "the backward call");
   const Settings& s = plan->settings;
   check_input(s, call->q, "q");

@@ -18,14 +18,6 @@ constexpr std::int64_t most_size_on_gpu = 128, most_rows_on_gpu = std::numeric_l
                        most_sequences_on_gpu = 65535;
 constexpr std::size_t most_parts = 4096;
 
-void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value < least || value > most) throw Mistake("{} is {}, but must be from {} to {}", name, value, least, most);
-}
-
-void check_flag(const char* name, std::int32_t value) {
-  if (value != 0 && value != 1) throw Mistake("{} is {}, but must be 0 or 1", name, value);
-}
-
 Dtype dtype_of(std::int32_t number) {
   switch (number) {
     case LONGSTRIDE_F32:
@@ -75,35 +67,52 @@ std::string without_prefix(std::string problem) {
   return problem;
 }
 
-void check_sizes(const Settings& s) {
+void check_sizes(const Settings& s, const char* n) {
   const bool gpu = s.device == Device::cuda;
   check_range("batch", s.batch, 0, gpu ? most_sequences_on_gpu : most_elements);
-  check_range("n", s.n, 1, longest_plan);
+  check_range(n, s.n, 1, longest_plan);
   check_range("heads", s.heads, 1, most_heads);
   check_range("key_size", s.key_size, 1, gpu ? most_size_on_gpu : most_size);
   check_range("value_size", s.value_size, 1, gpu ? most_size_on_gpu : most_size);
   const std::int64_t rows = s.n * s.heads;
   const std::int64_t most = gpu ? most_rows_on_gpu : most_elements / std::max(s.key_size, s.value_size);
   if (s.batch > most / rows)
-    throw Mistake("batch * n * heads is {} * {} * {}, but must be at most {}", s.batch, s.n, s.heads, most);
+    throw Mistake("batch * {} * heads is {} * {} * {}, but must be at most {}", n, s.batch, s.n, s.heads, most);
 }
 
 }  // namespace
 
-Settings settings_of(const longstride_plan_config* config) {
-  check_struct(config, "the plan's config");
-  Settings s{config->batch,      config->n,     config->heads, config->key_size,
-             config->value_size, config->scale, Dtype::f32,    Device::cpu};
-  s.dtype = dtype_of(config->dtype);
-  s.device = device_of(config->device);
+void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most) throw Mistake("{} is {}, but must be from {} to {}", name, value, least, most);
+}
+
+void check_flag(const char* name, std::int32_t value) {
+  if (value != 0 && value != 1) throw Mistake("{} is {}, but must be 0 or 1", name, value);
+}
+
+Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n) {
+  s.dtype = dtype_of(dtype);
+  s.device = device_of(device);
   if (!computes(s.device, s.dtype))
     throw Mistake("dtype is {}, but {}", name_of(s.dtype),
                   s.device == Device::cpu ? "the CPU computes in f32 and f64" : "a GPU computes in f32, bf16 and f16");
-  check_sizes(s);
+  check_sizes(s, n);
   if (!(s.scale >= 0 && std::isfinite(s.scale)))
     throw Mistake("scale is {}, but must be a positive number, or 0 for 1 / sqrt(key_size)", s.scale);
   if (s.scale == 0) s.scale = 1 / std::sqrt(static_cast<double>(s.key_size));
   return s;
+}
+
+Settings settings_of(const longstride_plan_config* config) {
+  check_struct(config, "the plan's config");
+  const auto& c = *config;
+  return checked({.batch = c.batch,
+                  .n = c.n,
+                  .heads = c.heads,
+                  .key_size = c.key_size,
+                  .value_size = c.value_size,
+                  .scale = c.scale},
+                 c.dtype, c.device, "n");
 }
 
 PatternConfig pattern_of(const longstride_pattern* given, std::int64_t heads) {

@@ -22,6 +22,10 @@ struct Settings {
 };
 
 // Throw Mistake or Unsupported.
+void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most);
+void check_flag(const char* name, std::int32_t value);
+// `s` with a dtype and a device of their enums; a scale of 0 becomes 1 / sqrt(key_size). `n`: what callers call s.n.
+Settings checked(Settings s, std::int32_t dtype, std::int32_t device, const char* n);
 Settings settings_of(const longstride_plan_config* config);
 PatternConfig pattern_of(const longstride_pattern* pattern, std::int64_t heads);
 

@@ -13,11 +13,15 @@ constexpr std::uintptr_t scratch_alignment = 64;
 // Elements from the first to the last of a dimension. Three of them still fit 64 bits when counted in bytes.
 constexpr std::int64_t longest_extent = std::int64_t{1} << 58;
 
+void check_alignment(const void* data, std::size_t alignment, const char* name) {
+  if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0)
+    throw Mistake("{} is at {}, but must be aligned to its elements of {} bytes", name, fmt::ptr(data), alignment);
+}
+
 // Null is allowed where there are no sequences and therefore no elements.
 void check_pointer(const Settings& s, const void* data, std::size_t alignment, const char* name) {
   if (data == nullptr && s.batch > 0) throw Mistake("{} is null, but must point to memory", name);
-  if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0)
-    throw Mistake("{} is at {}, but must be aligned to its elements of {} bytes", name, fmt::ptr(data), alignment);
+  check_alignment(data, alignment, name);
 }
 
 template <class Rows>
@@ -33,8 +37,8 @@ void check_rows_of(const Settings& s, const Rows& rows, const char* name) {
 
 }  // namespace
 
-void check_plan(const void* plan) {
-  if (plan == nullptr) throw Mistake("plan is null, but must come from longstride_attention_create");
+void check_plan(const void* plan, const char* maker) {
+  if (plan == nullptr) throw Mistake("plan is null, but must come from {}", maker);
 }
 
 void check_input(const Settings& s, const longstride_input& input, const char* name) { check_rows_of(s, input, name); }
@@ -57,6 +61,13 @@ void check_output(const Settings& s, const longstride_output& output, std::int64
 
 void check_lse(const Settings& s, const void* lse) {
   check_pointer(s, lse, bytes_of(exact_type(s.device, s.dtype)), "lse");
+}
+
+void check_array(const void* data, std::size_t bytes, bool absent, const char* name) {
+  if (absent && data != nullptr) throw Mistake("{} is given, but the plan has none, so it must be null", name);
+  if (absent) return;
+  if (data == nullptr) throw Mistake("{} is null, but must point to memory, because the plan has one", name);
+  check_alignment(data, bytes, name);
 }
 
 void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed) {

@@ -9,10 +9,12 @@
 namespace longstride::kernels::c_api {
 
 // Throw Mistake.
-void check_plan(const void* plan);
+void check_plan(const void* plan, const char* maker);
 void check_input(const Settings& s, const longstride_input& input, const char* name);
 void check_output(const Settings& s, const longstride_output& output, std::int64_t size, const char* name);
 void check_lse(const Settings& s, const void* lse);
+// An array of elements of `bytes`, which may be null only if `absent`, and must be then.
+void check_array(const void* data, std::size_t bytes, bool absent, const char* name);
 void check_scratch(const void* scratch, std::size_t bytes, std::size_t needed);
 
 // (batch, n, heads, size); kernels do not write to inputs.

@@ -1,5 +1,5 @@
 # The C interface from C99.
-foreach(name attention mistakes)
+foreach(name attention distance mistakes)
   add_executable(test_c_api_${name} ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c)
   target_compile_options(test_c_api_${name} PRIVATE -std=c99 -O2 -Wall -Wextra -Wpedantic -Wshadow -Werror)
   target_link_libraries(test_c_api_${name} PRIVATE longstride_attention Threads::Threads m)
@@ -11,7 +11,7 @@ foreach(name attention mistakes)
   set_tests_properties(c_api.${name} PROPERTIES LABELS fast TIMEOUT 300)
 endforeach()
 add_test(NAME c_api.symbols COMMAND ${CMAKE_CURRENT_LIST_DIR}/symbols.sh $<TARGET_FILE:longstride_attention>
-  ${PROJECT_SOURCE_DIR}/kernels/c_api/attention.h)
+  ${PROJECT_SOURCE_DIR}/kernels/c_api/attention.h ${PROJECT_SOURCE_DIR}/kernels/c_api/distance.h)
 set_tests_properties(c_api.symbols PROPERTIES LABELS fast)
 # A sanitized library cannot be loaded by a program that is not.
 if(NOT LONGSTRIDE_SANITIZE)

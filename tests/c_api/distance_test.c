@@ -1,0 +1,333 @@
+/* Attention with distances from C, forward and backward on the CPU, against a naive computation in long double. An
+   error may be twice the largest of a naive computation in the type under test, and the rounding of a few terms. */
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/c_api/distance.h"
+#include "tests/c_api/expect.h"
+
+struct distance_problem {
+  struct longstride_distance_config config;
+  int64_t first_key[2];
+};
+
+/* Inputs, or what is computed: in place of q its gradient, and so on; of inputs `o` is the gradient of the output. */
+struct distance_arrays {
+  double *q, *k, *v, *table, *content_bias, *position_bias, *span, *o, *lse;
+};
+enum { arrays = 9 };
+static double** nth(struct distance_arrays* a, int n) {
+  double** all[arrays] = {&a->q,    &a->k, &a->v,  &a->table, &a->content_bias, &a->position_bias,
+                          &a->span, &a->o, &a->lse};
+  return all[n];
+}
+static const char* const names[arrays] = {"q", "k", "v", "table", "content_bias", "position_bias", "span", "o", "lse"};
+
+static size_t count_of(const struct distance_problem* p, int n) {
+  const struct longstride_distance_config* c = &p->config;
+  const int64_t rows = c->batch * c->heads, bias = c->heads * c->key_size;
+  const int64_t counts[arrays] = {rows * c->queries * c->key_size,
+                                  rows * c->keys * c->key_size,
+                                  rows * c->keys * c->value_size,
+                                  c->distances * (c->shared_table ? 1 : c->heads) * c->key_size,
+                                  bias,
+                                  bias,
+                                  c->heads,
+                                  rows * c->queries * c->value_size,
+                                  rows * c->queries};
+  return (size_t)counts[n];
+}
+
+static int sees(const struct distance_problem* p, int64_t head, int64_t position, int64_t j) {
+  const struct longstride_distance_config* c = &p->config;
+  const int64_t t = position - j, step = c->dilation_count > 0 ? c->dilation[head] : 1;
+  return t >= 0 && t % step == 0 && (t > 0 || !c->without_self) && (c->window == 0 || t / step < c->window);
+}
+static const double* row_of(const struct distance_problem* p, const double* table, int64_t head, int64_t t) {
+  const struct longstride_distance_config* c = &p->config;
+  if (c->distances == 0) return NULL;
+  const int64_t row = t < c->distances ? t : c->distances - 1;
+  return table + (c->shared_table ? row : row * c->heads + head) * c->key_size;
+}
+static double bias_of(const struct distance_problem* p, const double* bias, int64_t head, int64_t d) {
+  const int given = bias != NULL;
+  return given ? bias[head * p->config.key_size + d] : 0;
+}
+
+#define REAL long double
+#define NAME(x) x##_long
+#define exponential_long expl
+#define logarithm_long logl
+#include "tests/c_api/distance_naive.h"
+#undef REAL
+#undef NAME
+#define REAL double
+#define NAME(x) x##_f64
+#define exponential_f64 exp
+#define logarithm_f64 log
+#include "tests/c_api/distance_naive.h"
+#undef REAL
+#undef NAME
+#define REAL float
+#define NAME(x) x##_f32
+#define exponential_f32 expf
+#define logarithm_f32 logf
+#include "tests/c_api/distance_naive.h"
+
+static double next_number(uint64_t* state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (double)(float)((double)(*state >> 40) / 8388608.0 - 1.0);
+}
+static struct distance_arrays zeros(const struct distance_problem* p) {
+  struct distance_arrays a;
+  for (int n = 0; n < arrays; ++n) *nth(&a, n) = calloc(count_of(p, n) + 1, sizeof(double));
+  return a;
+}
+static struct distance_arrays inputs(const struct distance_problem* p) {
+  struct distance_arrays a = zeros(p);
+  uint64_t state = 1;
+  for (int n = 0; n < arrays; ++n)
+    for (size_t i = 0; i < count_of(p, n); ++i) (*nth(&a, n))[i] = next_number(&state);
+  /* From 0 to 1, and no distance at the end of a ramp, where a weight has a kink. */
+  for (int64_t h = 0; h < p->config.heads; ++h) {
+    const double reach = floor(fabs(a.span[h]) * p->config.longest_span) + 0.37;
+    a.span[h] = p->config.longest_span > 0 ? (double)(float)(reach / p->config.longest_span) : 0;
+  }
+  return a;
+}
+static void release(struct distance_arrays* a) {
+  for (int n = 0; n < arrays; ++n) free(*nth(a, n));
+}
+
+/* A copy in the type of a call; back again into numbers. */
+static void* as_type(const double* x, size_t count, int32_t dtype) {
+  void* made = malloc((count + 1) * sizeof(double));
+  for (size_t i = 0; i < count; ++i) {
+    if (dtype == LONGSTRIDE_F64)
+      ((double*)made)[i] = x[i];
+    else
+      ((float*)made)[i] = (float)x[i];
+  }
+  return made;
+}
+static void back(double* x, void* typed, size_t count, int32_t dtype) {
+  for (size_t i = 0; i < count; ++i) x[i] = dtype == LONGSTRIDE_F64 ? ((double*)typed)[i] : (double)((float*)typed)[i];
+  free(typed);
+}
+
+/* (batch, rows, heads, size) without gaps. */
+static struct longstride_input input_of(const void* data, int64_t rows, int64_t heads, int64_t size) {
+  struct longstride_input view = {data, rows * heads * size, heads * size, size};
+  return view;
+}
+static struct longstride_output output_of(void* data, int64_t rows, int64_t heads, int64_t size) {
+  struct longstride_output view = {data, rows * heads * size, heads * size, size};
+  return view;
+}
+/* Aligned to 64 bytes, within `memory`, which the caller frees. */
+static void* scratch_of(size_t bytes, unsigned char** memory) {
+  *memory = malloc(bytes + 64);
+  return *memory + (64 - (uintptr_t)*memory % 64);
+}
+
+/* By the library. */
+static void run(const struct distance_problem* p, int32_t dtype, const struct distance_arrays* given,
+                struct distance_arrays* r) {
+  struct longstride_distance_config c = p->config;
+  c.dtype = dtype;
+  struct longstride_distance_plan* plan = NULL;
+  EXPECT(longstride_distance_create(&c, &plan) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  if (plan == NULL) return;
+  struct longstride_memory memory = {sizeof memory, 0, 0, 0};
+  EXPECT(longstride_distance_memory(plan, &memory) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  void *in[arrays], *out[arrays];
+  struct distance_arrays numbers = *given;
+  for (int n = 0; n < arrays; ++n) {
+    in[n] = as_type(*nth(&numbers, n), count_of(p, n), dtype);
+    out[n] = as_type(*nth(r, n), count_of(p, n), dtype); /* zeros, to which gradients of parameters are added */
+  }
+  const int32_t first_key[2] = {(int32_t)p->first_key[0], (int32_t)p->first_key[1]};
+  const struct longstride_distance_scores scores = {input_of(in[0], c.queries, c.heads, c.key_size),
+                                                    input_of(in[1], c.keys, c.heads, c.key_size),
+                                                    c.distances > 0 ? in[3] : NULL,
+                                                    c.content_bias ? in[4] : NULL,
+                                                    c.position_bias ? in[5] : NULL,
+                                                    c.longest_span > 0 ? in[6] : NULL,
+                                                    c.first_keys ? first_key : NULL};
+  const struct longstride_input v = input_of(in[2], c.keys, c.heads, c.value_size);
+  unsigned char* scratch_memory;
+  void* scratch = scratch_of(memory.forward_scratch, &scratch_memory);
+  const struct longstride_distance_forward_call forward = {
+      sizeof forward,         scores, v, output_of(out[7], c.queries, c.heads, c.value_size), out[8], scratch,
+      memory.forward_scratch, NULL};
+  EXPECT(longstride_distance_forward(plan, &forward) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  free(scratch_memory);
+  scratch = scratch_of(memory.backward_scratch, &scratch_memory);
+  const struct longstride_distance_backward_call backward = {.struct_bytes = sizeof backward,
+                                                             .scores = scores,
+                                                             .v = v,
+                                                             .o = input_of(out[7], c.queries, c.heads, c.value_size),
+                                                             .lse = out[8],
+                                                             .dout = input_of(in[7], c.queries, c.heads, c.value_size),
+                                                             .dq = output_of(out[0], c.queries, c.heads, c.key_size),
+                                                             .dk = output_of(out[1], c.keys, c.heads, c.key_size),
+                                                             .dv = output_of(out[2], c.keys, c.heads, c.value_size),
+                                                             .dtable = c.distances > 0 ? out[3] : NULL,
+                                                             .dcontent_bias = c.content_bias ? out[4] : NULL,
+                                                             .dposition_bias = c.position_bias ? out[5] : NULL,
+                                                             .dspan = c.longest_span > 0 ? out[6] : NULL,
+                                                             .scratch = scratch,
+                                                             .scratch_bytes = memory.backward_scratch};
+  EXPECT(longstride_distance_backward(plan, &backward) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  free(scratch_memory);
+  longstride_distance_destroy(plan);
+  for (int n = 0; n < arrays; ++n) {
+    back(*nth(r, n), out[n], count_of(p, n), dtype);
+    free(in[n]);
+  }
+}
+
+static double largest_error(const double* x, const double* right, size_t count) {
+  double most = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (x[i] == right[i]) continue; /* also -infinity */
+    const double error = fabs(x[i] - right[i]);
+    if (!(error <= most)) most = isnan(error) ? INFINITY : error;
+  }
+  return most;
+}
+
+static int has(const struct longstride_distance_config* c, int n) {
+  return !(n == 3 && c->distances == 0) && !(n == 4 && !c->content_bias) && !(n == 5 && !c->position_bias) &&
+         !(n == 6 && c->longest_span == 0);
+}
+
+static void compare(const char* name, const struct distance_problem* p, int32_t dtype) {
+  const struct longstride_distance_config* c = &p->config;
+  struct distance_arrays given = inputs(p), right = zeros(p), naive = zeros(p), tested = zeros(p), seen = given;
+  if (!c->content_bias) seen.content_bias = NULL;
+  if (!c->position_bias) seen.position_bias = NULL;
+  naive_long(p, &seen, &right);
+  (dtype == LONGSTRIDE_F64 ? naive_f64 : naive_f32)(p, &seen, &naive);
+  run(p, dtype, &given, &tested);
+  const double epsilon = dtype == LONGSTRIDE_F64 ? DBL_EPSILON : FLT_EPSILON;
+  for (int n = 0; n < arrays; ++n) {
+    if (!has(c, n)) continue;
+    const size_t count = count_of(p, n);
+    double size = 1;
+    for (size_t i = 0; i < count; ++i)
+      if (isfinite((*nth(&right, n))[i])) size = fmax(size, fabs((*nth(&right, n))[i]));
+    const double allowed = 2 * largest_error(*nth(&naive, n), *nth(&right, n), count) +
+                           4.0 * (double)(c->key_size + c->value_size) * epsilon * size;
+    const double error = largest_error(*nth(&tested, n), *nth(&right, n), count);
+    EXPECT(error <= allowed && allowed < 1e-3 * size, "%s of %s, %lld keys: error %g, allowed %g", names[n], name,
+           (long long)c->keys, error, allowed);
+  }
+  release(&given);
+  release(&right);
+  release(&naive);
+  release(&tested);
+}
+
+static void test_forms(int64_t queries, int64_t keys, int64_t key_size, int64_t value_size) {
+  static const int64_t steps[] = {1, 3, 2};
+  struct longstride_distance_config any = {.struct_bytes = sizeof any,
+                                           .batch = 2,
+                                           .queries = queries,
+                                           .keys = keys,
+                                           .heads = 3,
+                                           .key_size = key_size,
+                                           .value_size = value_size};
+  struct distance_problem xl = {any, {0, 0}}, spans = xl, dilated = xl, plain = xl, mixture = xl;
+  xl.config.distances = keys;
+  xl.config.content_bias = xl.config.position_bias = xl.config.first_keys = 1;
+  xl.first_key[1] = keys / 3;
+  spans.config.distances = 1 + keys / 2;
+  spans.config.shared_table = spans.config.without_self = 1;
+  spans.config.longest_span = (double)keys;
+  spans.config.ramp = 4;
+  dilated.config.window = 5;
+  dilated.config.dilation = steps;
+  dilated.config.dilation_count = 3;
+  dilated.config.content_bias = 1;
+  mixture = xl;
+  mixture.config.window = 7;
+  mixture.config.dilation = steps;
+  mixture.config.dilation_count = 3;
+  mixture.config.without_self = 1;
+  mixture.config.longest_span = 20;
+  mixture.config.ramp = 3;
+  for (int32_t dtype = LONGSTRIDE_F32; dtype <= LONGSTRIDE_F64; ++dtype) {
+    compare("Transformer-XL's form", &xl, dtype);
+    compare("spans", &spans, dtype);
+    compare("dilated windows", &dilated, dtype);
+    compare("no term of the distance", &plain, dtype);
+    compare("a mixture", &mixture, dtype);
+  }
+}
+
+static void expect_mistake(const char* sentence, struct longstride_distance_config config) {
+  struct longstride_distance_plan* plan = NULL;
+  EXPECT(longstride_distance_create(&config, &plan) == LONGSTRIDE_INVALID && plan == NULL, "%s", sentence);
+  EXPECT(strcmp(longstride_last_error(), sentence) == 0, "'%s', not '%s'", longstride_last_error(), sentence);
+}
+
+static void test_mistakes(void) {
+  const struct longstride_distance_config good = {.struct_bytes = sizeof good,
+                                                  .batch = 1,
+                                                  .queries = 4,
+                                                  .keys = 6,
+                                                  .heads = 2,
+                                                  .key_size = 8,
+                                                  .value_size = 8,
+                                                  .distances = 6};
+  struct longstride_distance_config c = good;
+#define MISTAKE(change, sentence) c = good, change, expect_mistake(sentence, c)
+  MISTAKE(c.queries = 7, "queries is 7, but must be from 1 to keys, 6");
+  MISTAKE(c.keys = 0, "keys is 0, but must be from 1 to 16777215");
+  MISTAKE(c.distances = -1, "distances is -1, but must be from 0 to 16777215");
+  MISTAKE((c.distances = 0, c.shared_table = 1), "shared_table is 1, but distances is 0: set the rows of the table");
+  MISTAKE((c.distances = 0, c.position_bias = 1),
+          "position_bias is 1, but distances is 0: without a table it has no effect");
+  MISTAKE(c.without_self = 2, "without_self is 2, but must be 0 or 1");
+  MISTAKE(c.longest_span = 5, "longest_span is 5 and ramp 0, but both must be positive, or both 0 for no spans");
+  MISTAKE(c.dilation_count = 2,
+          "dilation_count is 2 with null for steps, but must be their number: 0, or one for each of 2 heads");
+  MISTAKE(c.window = -3, "window is -3, but must be from 0 to 16777215");
+  MISTAKE(c.dtype = LONGSTRIDE_BF16, "dtype is bf16, but the CPU computes in f32 and f64");
+
+  struct longstride_distance_plan* plan = NULL;
+  EXPECT(longstride_distance_create(&good, &plan) == LONGSTRIDE_OK, "%s", longstride_last_error());
+  static float memory[4096];
+  struct longstride_distance_forward_call call = {
+      .struct_bytes = sizeof call,
+      .scores = {.q = input_of(memory, 4, 2, 8), .k = input_of(memory, 6, 2, 8)},
+      .v = input_of(memory, 6, 2, 8),
+      .o = output_of(memory + 1024, 4, 2, 8),
+      .lse = memory + 2048};
+  EXPECT(longstride_distance_forward(plan, &call) == LONGSTRIDE_INVALID, "without a table");
+  EXPECT(strstr(longstride_last_error(), "table is null, but must point to memory") != NULL, "%s",
+         longstride_last_error());
+  call.scores.table = memory;
+  call.scores.span = memory;
+  EXPECT(longstride_distance_forward(plan, &call) == LONGSTRIDE_INVALID, "with a span");
+  EXPECT(strstr(longstride_last_error(), "span is given, but the plan has none") != NULL, "%s",
+         longstride_last_error());
+  EXPECT(longstride_distance_forward(NULL, &call) == LONGSTRIDE_INVALID &&
+             strstr(longstride_last_error(), "longstride_distance_create") != NULL,
+         "%s", longstride_last_error());
+  longstride_distance_destroy(plan);
+}
+
+int main(void) {
+  test_forms(9, 9, 8, 8);
+  test_forms(37, 64, 16, 24);
+  test_forms(70, 133, 33, 7);
+  test_forms(1, 20, 8, 16);
+  test_mistakes();
+  if (failures == 0) printf("passed\n");
+  return failures != 0;
+}
