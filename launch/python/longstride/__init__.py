@@ -10,6 +10,7 @@ _where = {
     "Pattern": ".pattern",
     "UserError": ".model.keys",
     "attention": ".attention_op",
+    "distance_attention": ".distance_op",
     "evaluate": ".evaluation",
     "load": ".runs",
     "read_split": ".evaluation",

@@ -1,0 +1,168 @@
+"""Attention with distances as operators of PyTorch: longstride::distance_attention and its backward.
+
+As in attention_op, torch.library knows them, with rules for fake tensors and autograd, and a call that needs nothing of
+this goes to distance_run at once.
+"""
+import math
+
+import torch
+
+from . import distance_run
+from .attention_op import _below_autograd, _needs_no_operator, _operators
+
+_arguments = "Tensor q, Tensor k, Tensor v, Tensor? table, Tensor? content_bias, Tensor? position_bias, Tensor? span, " \
+           "Tensor? first_key"
+_operators.define(f"distance_attention({_arguments}, str settings, float scale) -> (Tensor, Tensor)")
+_operators.define(f"distance_attention_backward(Tensor dout, {_arguments}, Tensor o, Tensor lse, str settings, float scale)"
+                  " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)")
+
+
+def distance_attention(q, k, v, table=None, content_bias=None, position_bias=None, span=None, first_key=None, *,
+                       window=0, dilation=(), include_self=True, longest_span=0, ramp=32, scale=None):
+    """Attention whose scores have a term of the distance t = p - j of query i, at p = keys - queries + i, and key j:
+
+        s_ij = scale [(q_i + content_bias) . k_j + (q_i + position_bias) . table[min(t, distances - 1)]]
+
+    over the keys j = p - m dilation with 0 <= m < window (0: all; m >= 1 without include_self). With a span per head
+    every weight exp(s_ij) is multiplied by min((ramp + span longest_span - t) / ramp, 1), or 0 where that is below
+    1/1024.
+
+    q is (batch, heads, queries, key size), k and v (batch, heads, keys, size), with the keys of a memory in front;
+    table (distances, heads, key size), or (distances, key size) for all heads; biases (heads, key size); span (heads),
+    from 0 to 1; first_key (batch), int32: keys before it are hidden. `dilation` is a step for each head. Types and
+    devices are as in `attention`; biases and spans become float32 (float64 next to float64), a table takes q's type.
+    Returns (batch, heads, queries, value size). A query without a key gets 0. Gradients are of the first order.
+    """
+    given = {"q": q, "k": k, "v": v, **dict(zip(distance_run.NAMES, (table, content_bias, position_bias, span,
+                                                                     first_key)))}
+    for name, x in given.items():
+        if not isinstance(x, torch.Tensor) and (x is not None or name in ("q", "k", "v")):
+            raise ValueError(f"{name} is {type(x).__name__}, but must be a tensor")
+    if span is None and longest_span:
+        raise ValueError(f"longest_span is {longest_span!r}, but there is no span; give one per head")
+    exact = distance_run.exact_type(q.dtype)
+    parameters = (_as(table, q.dtype), *(_as(x, exact) for x in (content_bias, position_bias, span)),
+                  _as(first_key, torch.int32))
+    settings = _settings(window, tuple(dilation), include_self, span is not None, longest_span, ramp)
+    args = (q, k, v, *parameters, settings, _scale(scale))
+    tensors = [x for x in (q, k, v, *parameters) if x is not None]
+    if not _needs_no_operator(*tensors):
+        return torch.ops.longstride.distance_attention(*args)[0]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        return _Eager.apply(*args)
+    return distance_run.forward(*args)[0]
+
+
+def _as(x, dtype):
+    return x if x is None or x.dtype == dtype else x.to(dtype)
+
+
+def _settings(window, dilation, include_self, spans, longest_span, ramp):
+    """As the operators take them: JSON, written so that torch.compile can follow."""
+    for name, value in [("window", window), *[("dilation", step) for step in dilation]]:
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
+            raise ValueError(f"{name} is {value!r}, but must be a whole number")
+    for name, value in (("longest_span", longest_span), ("ramp", ramp)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or (spans and not 0 < value < math.inf):
+            raise ValueError(f"{name} is {value!r}, but must be a positive number with a span")
+    if not isinstance(include_self, bool):
+        raise ValueError(f"include_self is {include_self!r}, but must be True or False")
+    longest_span, ramp = (longest_span, ramp) if spans else (0, 0)
+    return (f'{{"window": {window}, "dilation": {list(dilation)}, "without_self": {int(not include_self)}, '
+            f'"longest_span": {longest_span}, "ramp": {ramp}}}')
+
+
+def _scale(scale):
+    if scale is None:
+        return 0.0  # the library's default
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not scale > 0:
+        raise ValueError(f"scale is {scale!r}, but must be a positive number, or None for 1 / sqrt(key size)")
+    return float(scale)
+
+
+def _save(ctx, args, o, lse):
+    *tensors, ctx.settings, ctx.scale = args
+    ctx.save_for_backward(*tensors, o, lse)
+
+
+def _gradients(ctx, found):
+    """In the types of what they belong to, in the order of forward's arguments; None for what was not given."""
+    tensors = ctx.saved_tensors[:7]
+    kept = [None if x is None else gradient.to(x.dtype) for x, gradient in zip(tensors, found)]
+    return *kept, None, None, None  # first_key, settings, scale
+
+
+class _Eager(torch.autograd.Function):
+    """The operator without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx, *args):
+        o, lse = distance_run.forward(*args)
+        _save(ctx, args, o, lse)
+        return o
+
+    @staticmethod
+    def backward(ctx, dout):
+        args = (dout, *ctx.saved_tensors, ctx.settings, ctx.scale)
+        if torch.is_grad_enabled() or not _needs_no_operator(dout):  # the operator refuses a second derivative
+            return _gradients(ctx, torch.ops.longstride.distance_attention_backward(*args))
+        return _gradients(ctx, distance_run.backward(*args))
+
+
+class _Differentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *args):
+        o, lse = _below_autograd(torch.ops.longstride.distance_attention, *args)
+        _save(ctx, args, o, lse)
+        ctx.mark_non_differentiable(lse)
+        return o, lse
+
+    @staticmethod
+    def backward(ctx, dout, _):
+        args = (dout, *ctx.saved_tensors, ctx.settings, ctx.scale)
+        return _gradients(ctx, torch.ops.longstride.distance_attention_backward(*args))
+
+
+class _Backward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *args):
+        return _below_autograd(torch.ops.longstride.distance_attention_backward, *args)
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("longstride.distance_attention has gradients of the first order only, but one of a higher "
+                           "order is asked for; take it of an attention that is written in PyTorch's own operators")
+
+
+def _with_autograd(operator, function):
+    """The operator where autograd is on: by `function` if a gradient may be asked for."""
+
+    def kernel(*args):
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
+            return function.apply(*args)
+        return _below_autograd(operator, *args)
+
+    return kernel
+
+
+for _key in ("CPU", "CUDA"):
+    _operators.impl("distance_attention", distance_run.forward, _key)
+    _operators.impl("distance_attention_backward", distance_run.backward, _key)
+_operators.impl("distance_attention", _with_autograd(torch.ops.longstride.distance_attention, _Differentiable),
+                "Autograd")
+_operators.impl("distance_attention_backward",
+                _with_autograd(torch.ops.longstride.distance_attention_backward, _Backward), "Autograd")
+
+
+@torch.library.register_fake("longstride::distance_attention", lib=_operators)
+def _(q, k, v, table, content_bias, position_bias, span, first_key, settings, scale):
+    distance_run.check(*distance_run.properties(q, k, v, table, content_bias, position_bias, span, first_key))
+    lse = torch.empty(q.shape[:3], dtype=distance_run.exact_type(q.dtype), device=q.device)
+    return distance_run.empty(q, v.shape[3]), lse
+
+
+@torch.library.register_fake("longstride::distance_attention_backward", lib=_operators)
+def _(dout, q, k, v, table, content_bias, position_bias, span, first_key, o, lse, settings, scale):
+    gradients = distance_run.gradients_of(q, (table, content_bias, position_bias, span))
+    return (distance_run.empty(q, q.shape[3]), distance_run.empty(k, k.shape[3]), distance_run.empty(v, v.shape[3]),
+            *gradients)

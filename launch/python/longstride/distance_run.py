@@ -1,0 +1,127 @@
+"""Attention with distances of tensors by the library, on the CPU or on the current stream of a GPU; no gradients."""
+import functools
+
+import torch
+
+from . import distance_library, library
+from .attention_run import _dense, _on_cuda, dtypes, empty, rows
+
+NAMES = ("table", "content_bias", "position_bias", "span", "first_key")  # what a call may give beside q, k and v
+
+
+def exact_type(dtype):
+    """Of biases, spans and what is summed over rows."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def properties(*tensors):
+    """What `check` takes: of every tensor, or None."""
+    return tuple(None if x is None else (x.shape, x.dtype, x.device) for x in tensors)
+
+
+def check(q, k, v, *parameters):
+    """Properties of q, k, v and of what NAMES says, which may be None."""
+    (q, dtype, device), shapes = q, (q[0], k[0], v[0])
+    if any(len(x) != 4 for x in shapes) or k[0][:2] != q[:2] or k[0][3] != q[3] or v[0][:3] != k[0][:3] \
+            or q[2] > k[0][2]:
+        raise ValueError(
+            f"q, k and v are {', '.join(str(tuple(x)) for x in shapes)}, but must be (batch, heads, queries, key size), "
+            "(batch, heads, keys, key size) and (batch, heads, keys, value size), with no more queries than keys")
+    if not (dtype == k[1] == v[1] and dtype in dtypes):
+        raise ValueError(f"q, k and v are {dtype}, {k[1]} and {v[1]}, but must be of one type: float32, bfloat16, "
+                         "float16 or, on the CPU, float64")
+    for name, x in zip(NAMES, parameters):
+        if x is not None:
+            _check_parameter(name, q, dtype, *x[:2])
+    devices = [device, k[2], v[2], *(x[2] for x in parameters if x is not None)]
+    if any(on != device for on in devices):
+        raise ValueError(f"tensors are on {', '.join(sorted(set(map(str, devices))))}, but must be on one device")
+
+
+def _check_parameter(name, q, q_dtype, shape, dtype):
+    batch, heads, _, size = q
+    allowed = {"table": [(*shape[:1], size), (*shape[:1], heads, size)], "span": [(heads,)], "first_key": [(batch,)]}
+    if tuple(shape) not in allowed.get(name, [(heads, size)]):
+        wanted = f"(distances, {size}) or (distances, {heads}, {size})" if name == "table" else \
+            str(allowed.get(name, [(heads, size)])[0])
+        raise ValueError(f"{name} is {tuple(shape)}, but must be {wanted}")
+    wanted = {"table": q_dtype, "first_key": torch.int32}.get(name, exact_type(q_dtype))
+    if dtype != wanted:
+        raise ValueError(f"{name} is {dtype}, but must be {wanted} next to a q of {q_dtype}")
+
+
+# As in attention_run: checked when a plan is made, so that a call whose plan exists spends no time on it.
+@functools.lru_cache(maxsize=512)
+def _plan(settings, scale, q, k, v, *parameters):
+    check(q, k, v, *parameters)
+    (batch, heads, queries, key_size), dtype, device = q
+    table = parameters[0]
+    distances, shared = (0, False) if table is None else (table[0][0], len(table[0]) == 2)
+    has = tuple(parameters[at] is not None for at in (1, 2, 4))
+    return distance_library.Plan(settings, batch, queries, k[0][2], heads, key_size, v[0][3], scale, dtypes[dtype],
+                                 library.CUDA if device.type == "cuda" else library.CPU, distances, shared, has)
+
+
+def _scratch(plan, backward, device):
+    count = plan.scratch(backward)
+    memory = torch.empty(count, dtype=torch.uint8, device=device) if count > 0 else None
+    return memory, 0 if memory is None else memory.data_ptr(), count
+
+
+def _pointers(parameters):
+    return [0 if x is None else x.data_ptr() for x in parameters]
+
+
+def _forward(q, k, v, *rest):
+    *parameters, settings, scale, stream = rest
+    plan = _plan(settings, scale, *properties(q, k, v, *parameters))
+    q, k, v = _dense(q), _dense(k), _dense(v)
+    parameters = [x if x is None else x.contiguous() for x in parameters]
+    o = empty(q, v.shape[3])
+    lse = torch.empty(q.shape[:3], dtype=exact_type(q.dtype), device=q.device)
+    _memory, address, count = _scratch(plan, False, q.device)
+    plan.forward(rows(q), rows(k), _pointers(parameters), rows(v), rows(o), lse.data_ptr(), address, count, stream)
+    return o, lse
+
+
+def _backward(dout, q, k, v, *rest):
+    *parameters, o, lse, settings, scale, stream = rest
+    plan = _plan(settings, scale, *properties(q, k, v, *parameters))
+    dout, q, k, v, o = _dense(dout), _dense(q), _dense(k), _dense(v), _dense(o)
+    parameters = [x if x is None else x.contiguous() for x in parameters]
+    dq, dk, dv = empty(q, q.shape[3]), empty(k, k.shape[3]), empty(v, v.shape[3])
+    gradients = gradients_of(q, parameters)
+    _memory, address, count = _scratch(plan, True, q.device)
+    pointers = [x.data_ptr() if x.numel() else 0 for x in gradients]
+    plan.backward(rows(q), rows(k), _pointers(parameters), rows(v), rows(o), lse.data_ptr(), rows(dout), rows(dq),
+                  rows(dk), rows(dv), pointers, address, count, stream)
+    return dq, dk, dv, *gradients
+
+
+def gradients_of(q, parameters):
+    """Zeros for the gradients of table, biases and span, to which the library adds; empty where there is none."""
+    exact = exact_type(q.dtype)
+    return [q.new_zeros(0 if x is None else x.shape, dtype=exact) for x in parameters[:4]]
+
+
+def _on_cpu(run, *args):
+    """The CPU computes 16-bit types in float32."""
+    dtype = args[0].dtype
+    if dtype not in (torch.bfloat16, torch.float16):
+        return run(*args, 0)
+    args = [x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x for x in args]
+    found = run(*args, 0)
+    count = 1 if run is _forward else 3  # lse, and gradients of parameters, are float32
+    return *(x.to(dtype) for x in found[:count]), *found[count:]
+
+
+def forward(q, k, v, table, content_bias, position_bias, span, first_key, settings, scale):
+    """o and lse."""
+    return (_on_cuda if q.is_cuda else _on_cpu)(_forward, q, k, v, table, content_bias, position_bias, span, first_key,
+                                                settings, scale)
+
+
+def backward(dout, q, k, v, table, content_bias, position_bias, span, first_key, o, lse, settings, scale):
+    """dq, dk, dv, and those of table, content_bias, position_bias and span in the exact type."""
+    return (_on_cuda if q.is_cuda else _on_cpu)(_backward, dout, q, k, v, table, content_bias, position_bias, span,
+                                                first_key, o, lse, settings, scale)
