@@ -16,6 +16,7 @@ from generate import parameters, summary_of, tokens_of  # noqa: E402
 from memory_cases import ADAPTIVE_SPAN, LONGFORMER, MEMORY, SINUSOID, TRANSFORMER_XL  # noqa: E402
 
 import longstride  # noqa: E402
+from longstride.kernels import DistanceKernels, use_attention  # noqa: E402
 from longstride.model import patterns  # noqa: E402
 from longstride.model.decoder import START, Decoder  # noqa: E402
 
@@ -150,6 +151,8 @@ class Golden(unittest.TestCase):
 class Runs(unittest.TestCase):
     """What the command has trained."""
 
+    attention = "reference"
+
     @classmethod
     def setUpClass(cls):
         cls.context = temporary_folder()
@@ -163,12 +166,12 @@ class Runs(unittest.TestCase):
         data = {"kind": "bytes", "context": 24, "path": "text.h5", "order": order}
         write_recipe(self.folder / f"{name}.yaml", data, {"positions": "none", **model}, **train)
         command("train", f"{name}.yaml", "--run", name, "--device", "cpu", folder=self.folder)
-        return longstride.load(self.folder / name, device=DEVICE)
+        return longstride.load(self.folder / name, device=DEVICE, attention=self.attention)
 
     def compare(self, name, model, *choices, length=60, order="streams", **train):
         """The figures of `eval` and a sample; every choice is options of it and arguments of `evaluate`."""
         loaded = self.trained(name, model, order, **train)
-        self.assertEqual(loaded.attention, "reference")
+        self.assertEqual(loaded.attention, self.attention)
         split, figures = longstride.read_split(self.folder / "text.h5", "test"), []
         for options, arguments in (([], {}), *choices):
             figures.append(figure(name, *options, folder=self.folder))
@@ -203,8 +206,15 @@ class Runs(unittest.TestCase):
 
     def test_a_compressed_memory_of_every_kind(self):
         for kind in ("mean", "max", "convolution", "dilated", "most_used"):
+            if kind == "most_used" and self.attention == "kernels":
+                self.refuse_kernels(kind)
+                continue
             memory = {"length": 24, "compressed": 12, "rate": 4, "compress": kind}
             self.compare(kind, {**TRANSFORMER_XL, "distance": SINUSOID, "memory": memory}, self.STREAMS, length=130)
+
+    def refuse_kernels(self, kind):
+        with self.assertRaisesRegex(longstride.UserError, "most_used, which needs probabilities"):
+            use_attention(Decoder({**MEMORY[f"compressive_{kind}"]["model"], "context": 8}), "kernels")
 
     def test_rotated_queries_and_keys_next_to_a_memory(self):
         distance, memory = {"table": "none", "biases": "none", "window": 20}, {"length": 24, "compressed": 6, "rate": 4}
@@ -228,8 +238,6 @@ class Runs(unittest.TestCase):
         forgets = Decoder({"kind": "decoder", "context": 8, "layers": 1, "width": 8, "heads": 2, "positions": "none",
                            "distance": SINUSOID})
         for message, call in [
-            ('attention is "kernels", but they compute none with model.distance; choose auto or reference',
-             lambda: longstride.load(self.folder / "refused", attention="kernels")),
             ("min_context is -1, but must be at least 0", lambda: longstride.evaluate(remembers, [b"ab"], -1)),
             ("the model was given 9 positions, but must be given from 1 to its context, 8",
              lambda: forgets(torch.zeros(1, 9, dtype=torch.long))),
@@ -245,6 +253,36 @@ class Runs(unittest.TestCase):
         for dtype in (torch.bfloat16, torch.float16):
             half = longstride.load(self.folder / "half", device=DEVICE, dtype=dtype)
             self.assertAlmostEqual(half.bits_per_byte(tokens), single.bits_per_byte(tokens), delta=0.05)
+
+
+class RunsByKernels(Runs):
+    """The same figures and samples by longstride.distance_attention."""
+
+    attention = "kernels"
+
+    @classmethod
+    def setUpClass(cls):
+        try:
+            DistanceKernels(strict=True)
+        except ImportError as error:
+            raise unittest.SkipTest(str(error))
+        super().setUpClass()
+
+    def test_losses_and_gradients_are_the_references(self):
+        for name in MEMORY:
+            if name == "compressive_most_used":
+                continue
+            found = []
+            for attention in ("reference", "kernels"):
+                module, tokens = golden(name, torch.float64)
+                use_attention(module, attention)
+                tokens = tokens if module.settings.memory else tokens[:, :MEMORY[name]["positions"]]
+                loss = module.loss(tokens)
+                loss.backward()
+                gradients = [p.grad.flatten() for p in module.parameters() if p.grad is not None]
+                found.append(torch.cat([loss.detach().reshape(1), *gradients]))
+            self.assertLess(float((found[0] - found[1]).abs().max()), 1e-11, name)
+            self.assertFalse(torch.equal(*found), name)  # so they were computed in two ways
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ def naive(*tensors, **settings):
     return parts(*tensors, **settings)[0]
 
 
-def parts(q, k, v, table=None, content_bias=None, position_bias=None, span=None, first_key=None, *, window=0, dilation=(),
-          include_self=True, longest_span=0, ramp=32, scale=None):
+def parts(q, k, v, table=None, content_bias=None, position_bias=None, span=None, first_key=None, *, window=0,
+          dilation=(), include_self=True, longest_span=0, ramp=32, scale=None):
     """From the definition, in the type of its arguments: the output, probabilities, their weights and scores."""
     heads, n, keys = q.shape[1], q.shape[2], k.shape[2]
     t = torch.arange(keys - n, keys, device=q.device)[:, None] - torch.arange(keys, device=q.device)[None, :]
@@ -37,7 +37,8 @@ def parts(q, k, v, table=None, content_bias=None, position_bias=None, span=None,
         weights = ((ramp + span[:, None, None].to(q.dtype) * longest_span - t) / ramp).clamp(max=1)
         allowed = allowed & (weights >= 1 / 1024)
     empty = ~allowed.any(-1, keepdim=True)
-    p = torch.softmax(scores.masked_fill(~allowed, -torch.inf).masked_fill(empty, 0), -1).masked_fill(~allowed, 0) * weights
+    p = torch.softmax(scores.masked_fill(~allowed, -torch.inf).masked_fill(empty, 0), -1)
+    p = p.masked_fill(~allowed, 0) * weights
     p = p / p.sum(-1, keepdim=True).masked_fill(empty, 1)
     return p @ v, p, weights, scores
 
@@ -47,7 +48,8 @@ def span_rounding(tensors, settings, dout):
     on a ramp of exp(score - lse) (dP - D) longest_span / ramp."""
     o, p, w, scores = parts(**{name: x.double() for name, x in tensors.items()}, **settings)
     dout = dout.double()
-    terms = p / w.clamp(min=1 / 1024) * (dout @ tensors["v"].double().transpose(2, 3) - (dout * o).sum(-1, keepdim=True))
+    slope = dout @ tensors["v"].double().transpose(2, 3) - (dout * o).sum(-1, keepdim=True)
+    terms = p / w.clamp(min=1 / 1024) * slope
     size = scores.abs().max() + math.log(p.shape[-1])
     return (size * terms.abs()[(w < 1).expand_as(p)].sum() * settings["longest_span"] / settings["ramp"]).item()
 
@@ -60,8 +62,8 @@ def problem(form, dtype, queries, keys, key_size, value_size, heads=3, batch=2):
         return torch.randn(*shape, generator=random, dtype=torch.float64).to(dtype).to(device)
 
     exact = torch.float64 if dtype == torch.float64 else torch.float32
-    q, k, v = draw(batch, heads, queries, key_size), draw(batch, heads, keys, key_size), draw(batch, heads, keys, value_size)
-    tensors, settings = {"q": q, "k": k, "v": v}, {}
+    tensors, settings = {"q": draw(batch, heads, queries, key_size), "k": draw(batch, heads, keys, key_size),
+                         "v": draw(batch, heads, keys, value_size)}, {}
     if form in ("table", "mixture"):
         tensors["table"] = draw(keys // 2 + 1, heads, key_size)
         tensors["content_bias"], tensors["position_bias"] = (draw(heads, key_size).to(exact) for _ in range(2))
@@ -195,7 +197,7 @@ class Mistakes(unittest.TestCase):
             ({"q": None}, "q is NoneType, but must be a tensor"),
             ({"q": q[:, :2]}, "but must be (batch, heads, queries, key size)"),
             ({"q": torch.cat([q, q], 2)}, "with no more queries than keys"),
-            ({"q": q.double()}, "q, k and v are torch.float64, torch.float32 and torch.float32, but must be of one type"),
+            ({"q": q.double()}, "q, k and v are torch.float64, torch.float32 and torch.float32, but must be of"),
             ({"table": table[:, :2]}, "table is (9, 2, 8), but must be (distances, 8) or (distances, 3, 8)"),
             ({"content_bias": q[0, 0]}, "content_bias is (9, 8), but must be (3, 8)"),
             ({"first_key": torch.zeros(3, device=device)}, "first_key is (3,), but must be (2,)"),
@@ -204,7 +206,7 @@ class Mistakes(unittest.TestCase):
             ({"window": 2.0}, "window is 2.0, but must be a whole number"),
             ({"window": True}, "window is True, but must be a whole number"),
             ({"window": -1}, "window is -1, but must be from 0 to 16777215"),
-            ({"dilation": (2, 1)}, "dilation_count is 2 with an array of steps, but must be their number: 0, or one for"),
+            ({"dilation": (2, 1)}, "dilation_count is 2 with an array of steps, but must be their number: 0, or"),
             ({"dilation": (2, 1, 0)}, "dilation is 0, but must be from 1 to 16777215"),
             ({"include_self": 1}, "include_self is 1, but must be True or False"),
             ({"scale": -1}, "scale is -1, but must be a positive number, or None"),

@@ -1,14 +1,15 @@
-"""The program of docs/guide/from_pytorch_and_c.md runs, and its last line holds."""
+"""The programs of docs/guide/from_pytorch_and_c.md run, and what they assert holds."""
 import pathlib
 
 import support  # noqa: F401: skips where PyTorch is missing
 
 page = pathlib.Path(__file__).resolve().parents[2] / "docs/guide/from_pytorch_and_c.md"
-_, after = page.read_text().split("<!-- attention.py -->\n")
-code = []
-for line in after.splitlines():
-    if line and not line.startswith("    "):
-        break
-    code.append(line[4:])
-assert len(code) > 15, "the page shows no program"
-exec(compile("\n".join(code), str(page), "exec"), {"__name__": "page"})
+for name in ("attention", "distance_attention"):
+    _, after = page.read_text().split(f"<!-- {name}.py -->\n")
+    code = []
+    for line in after.splitlines():
+        if line and not line.startswith("    "):
+            break
+        code.append(line[4:])
+    assert len(code) > 15, f"the page shows no program {name}"
+    exec(compile("\n".join(code), str(page), "exec"), {"__name__": "page"})

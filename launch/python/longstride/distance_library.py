@@ -29,6 +29,9 @@ _scores = 2 * "P3q" + "5P"
 _forward = struct.Struct("@N" + _scores + 2 * "P3q" + "PPNP")
 _backward = struct.Struct("@N" + _scores + 2 * "P3q" + "P" + 4 * "P3q" + "4P" + "PNP")
 
+if not hasattr(library._library, "longstride_distance_create"):
+    raise ImportError(f"the library longstride_attention, {library.version()}, has no attention with distances; "
+                      "install the package with pip from Longstride's source tree")
 _run_forward = library._library.longstride_distance_forward
 _run_backward = library._library.longstride_distance_backward
 for _function in (_run_forward, _run_backward):

@@ -10,11 +10,12 @@ import torch
 from . import distance_run
 from .attention_op import _below_autograd, _needs_no_operator, _operators
 
-_arguments = "Tensor q, Tensor k, Tensor v, Tensor? table, Tensor? content_bias, Tensor? position_bias, Tensor? span, " \
-           "Tensor? first_key"
-_operators.define(f"distance_attention({_arguments}, str settings, float scale) -> (Tensor, Tensor)")
-_operators.define(f"distance_attention_backward(Tensor dout, {_arguments}, Tensor o, Tensor lse, str settings, float scale)"
-                  " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)")
+_inputs = ("Tensor q, Tensor k, Tensor v, Tensor? table, Tensor? content_bias, Tensor? position_bias, Tensor? span, "
+           "Tensor? first_key")
+_constants = "str settings, float scale"
+_operators.define(f"distance_attention({_inputs}, {_constants}) -> (Tensor, Tensor)")
+_operators.define(f"distance_attention_backward(Tensor dout, {_inputs}, Tensor o, Tensor lse, {_constants}) -> "
+                  f"({', '.join(['Tensor'] * 7)})")
 
 
 def distance_attention(q, k, v, table=None, content_bias=None, position_bias=None, span=None, first_key=None, *,

@@ -25,8 +25,9 @@ def check(q, k, v, *parameters):
     if any(len(x) != 4 for x in shapes) or k[0][:2] != q[:2] or k[0][3] != q[3] or v[0][:3] != k[0][:3] \
             or q[2] > k[0][2]:
         raise ValueError(
-            f"q, k and v are {', '.join(str(tuple(x)) for x in shapes)}, but must be (batch, heads, queries, key size), "
-            "(batch, heads, keys, key size) and (batch, heads, keys, value size), with no more queries than keys")
+            f"q, k and v are {', '.join(str(tuple(x)) for x in shapes)}, but must be (batch, heads, queries, key "
+            "size), (batch, heads, keys, key size) and (batch, heads, keys, value size), with no more queries than "
+            "keys")
     if not (dtype == k[1] == v[1] and dtype in dtypes):
         raise ValueError(f"q, k and v are {dtype}, {k[1]} and {v[1]}, but must be of one type: float32, bfloat16, "
                          "float16 or, on the CPU, float64")

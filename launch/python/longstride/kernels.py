@@ -1,4 +1,4 @@
-"""Which attention a module uses: Longstride's kernels, or the reference of model/patterns.py."""
+"""Which attention a module uses: Longstride's kernels, or the references of model/patterns.py and model/distance.py."""
 import torch
 
 from .model import patterns
@@ -31,15 +31,19 @@ class Kernels:
             return f"takes heads of at most {MOST_ON_GPU} elements on a GPU, and this model's have more"
         return None
 
+    def usable(self, like, head):
+        """Whether the kernels compute it; if they must, an error says why they do not."""
+        problem = self.problem(like, head)
+        if problem and self.strict:
+            raise UserError(f"attention is \"kernels\", but the library of kernels {problem}")
+        return problem is None
+
     def attend(self, q, k, v, pattern, layer, first=0):
         # A step of generation has fewer queries than keys; it reads every key once, whichever way it is computed.
         if q.shape[2] != k.shape[2]:
             return patterns.attend(q, k, v, pattern, layer, first)
-        problem = self.problem(q, max(q.shape[-1], v.shape[-1]))
-        if problem is None:
+        if self.usable(q, max(q.shape[-1], v.shape[-1])):
             return self.attention(q, k, v, self.of_layer(pattern, layer))
-        if self.strict:
-            raise UserError(f"attention is \"kernels\", but the library of kernels {problem}")
         return patterns.attend(q, k, v, pattern, layer, first)
 
     def of_layer(self, pattern, layer):
@@ -51,32 +55,57 @@ class Kernels:
         return self.layers[key]
 
 
+class DistanceKernels(Kernels):
+    """Attention by longstride.distance_attention, in place of DistanceAttention.mix."""
+
+    def __init__(self, strict):
+        super().__init__(strict)
+        from .distance_op import distance_attention
+        self.attention = distance_attention
+
+    def mix(self, layer, q, part, segment):
+        """As layer.mix; None where that must do it: for one query, as above, and for dropout of probabilities."""
+        d, s = layer.settings.distance, layer.scores
+        dropped = layer.training and d.dropout > 0
+        if q.shape[2] == 1 or dropped or not self.usable(q, max(q.shape[-1], part.values.shape[-1])):
+            return None
+        z = getattr(layer, "span", None)
+        table = layer.table_of(int(min(part.keys.shape[2] - 1, s.farthest(z))) + 1, segment.shared, segment, q)
+        if table is not None:  # (distances, heads, size), or (distances, size) for all heads
+            table = table.permute(2, 0, 1) if len(table) == q.shape[1] else table[0].T
+        u, w = (layer.bias_of(name, segment.shared) for name in ("content_bias", "position_bias"))
+        return self.attention(
+            q, part.keys, part.values, table, *(None if b is None else b[:, 0] for b in (u, w)), z, segment.hidden,
+            window=s.window, dilation=s.steps, include_self=d.self, longest_span=d.span.longest if d.span else 0,
+            ramp=d.span.ramp if d.span else 0)
+
+
 def use_attention(model, attention):
     """Sets the attention of every layer."""
     if attention not in ("auto", "reference", "kernels"):
         raise UserError(f"attention is {shown(attention)}, but must be auto, reference or kernels")
-    if model.settings.distance:
-        if attention == "kernels":
-            raise UserError("attention is \"kernels\", but they compute none with model.distance; choose auto or "
-                            "reference")
-        return
-    attend = patterns.attend
+    kernels, distance = None, model.settings.distance is not None
+    if attention == "kernels" and distance and model.layers[0].attention.counts():
+        raise UserError("attention is \"kernels\", but model.memory.compress is most_used, which needs probabilities "
+                        "that kernels do not give; choose auto or reference")
     if attention != "reference":
         try:
-            attend = Kernels(strict=attention == "kernels").attend
+            kernels = (DistanceKernels if distance else Kernels)(strict=attention == "kernels")
         except ImportError as error:
             if attention == "kernels":
                 raise UserError(f"attention is \"kernels\", but they cannot be loaded: {error}") from None
     for layer in model.layers:
-        layer.attention.attend = attend
+        if distance:
+            layer.attention.kernels = kernels and kernels.mix
+        else:
+            layer.attention.attend = kernels.attend if kernels else patterns.attend
 
 
 def attention_of(model):
     """Which of the two computes a forward pass of the model, where and in the type that it has now."""
-    if model.settings.distance:
-        return "reference"
-    kernels, s = getattr(model.layers[0].attention.attend, "__self__", None), model.settings
-    if kernels is None:
+    attention, s = model.layers[0].attention, model.settings
+    kernels = getattr(attention.kernels if s.distance else attention.attend, "__self__", None)
+    if kernels is None or (s.distance and attention.counts()):
         return "reference"
     problem = kernels.problem(next(model.parameters()), max(s.key_size, s.value_size))
     return "reference" if problem and not kernels.strict else "kernels"

@@ -51,6 +51,7 @@ check build build_library
 [ $failed -eq 0 ] || exit 1
 check attention on_gpu attention
 check compile on_gpu compile
+check distance on_gpu distance
 check models env LONGSTRIDE_TEST_DEVICE=cuda "$python" "$root/tests/python/kernels_test.py" -v
 check speed "$python" "$root/launch/scripts/peers/attention_op.py"
 cat "$output/speed.log"

@@ -106,7 +106,7 @@ class DistanceAttention(Attention):
     def __init__(self, settings, layer):
         super().__init__(settings, layer)
         s, d, m = settings, settings.distance, settings.memory
-        self.scores = Scores(d, layer, s.heads, s.key_size)
+        self.scores, self.kernels = Scores(d, layer, s.heads, s.key_size), None
         if d.table == "sinusoid":
             self.distance = nn.Linear(s.width, s.heads * s.key_size, bias=False)
         if d.table == "learned" and not d.shared_table:
@@ -154,7 +154,11 @@ class DistanceAttention(Attention):
         at = segment.before + first
         q = self.transform(self.heads_of(F.linear(x, *self.query_weights())), at)
         part.extend(x, *self.keys_values(x, at), room)
-        mixed = self.mix(q, part, at, segment)
+        mixed = None
+        if self.kernels is not None and not self.counts():
+            mixed = self.kernels(self, q, part, segment)
+        if mixed is None:
+            mixed = self.mix(q, part, at, segment)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def query_weights(self):
@@ -194,11 +198,16 @@ class DistanceAttention(Attention):
             self.count(p, low, part)
         return torch.cat(out, 2).to(dtype)
 
-    def count(self, p, low, part):
-        """Adds up the attention that the memory's oldest rows receive, for a memory that keeps the most used."""
+    def counts(self):
+        """Whether the memory keeps those of its oldest rows that receive the most attention."""
         m = self.settings.memory
-        if not m or m.compressed == 0 or m.compress != "most_used":
+        return m is not None and m.compressed > 0 and m.compress == "most_used"
+
+    def count(self, p, low, part):
+        """Adds up the attention that these rows receive."""
+        if not self.counts():
             return
+        m = self.settings.memory
         if part.received is None:
             part.received = p.new_zeros(p.shape[0], self.settings.context)
         first, last = max(low, m.compressed), m.compressed + self.settings.context
