@@ -207,6 +207,7 @@ class Mistakes(unittest.TestCase):
             ({"window": True}, "window is True, but must be a whole number"),
             ({"window": -1}, "window is -1, but must be from 0 to 16777215"),
             ({"dilation": (2, 1)}, "dilation_count is 2 with an array of steps, but must be their number: 0, or"),
+            ({"dilation": 2}, "dilation is 2, but must be a list of steps, one for each head"),
             ({"dilation": (2, 1, 0)}, "dilation is 0, but must be from 1 to 16777215"),
             ({"include_self": 1}, "include_self is 1, but must be True or False"),
             ({"scale": -1}, "scale is -1, but must be a positive number, or None"),

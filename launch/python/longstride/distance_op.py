@@ -39,6 +39,8 @@ def distance_attention(q, k, v, table=None, content_bias=None, position_bias=Non
     for name, x in given.items():
         if not isinstance(x, torch.Tensor) and (x is not None or name in ("q", "k", "v")):
             raise ValueError(f"{name} is {type(x).__name__}, but must be a tensor")
+    if not isinstance(dilation, (list, tuple)):
+        raise ValueError(f"dilation is {dilation!r}, but must be a list of steps, one for each head")
     if span is None and longest_span:
         raise ValueError(f"longest_span is {longest_span!r}, but there is no span; give one per head")
     exact = distance_run.exact_type(q.dtype)
