@@ -204,6 +204,16 @@ class Runs(unittest.TestCase):
         self.compare("longformer", {**LONGFORMER, "distance": distance}, (["--min-context", 10], {"min_context": 10}),
                      length=24, order="windows")
 
+    def test_a_checkpoint_has_the_windows_of_its_stage(self):
+        stages = [{"until": 6, "window": 20}, {"until": 10, "window": [9, 17]}]
+        self.trained("stages", {"distance": {**SINUSOID, "window": 3}, "memory": {"length": 24}}, stages=stages, keep=3)
+        split = longstride.read_split(self.folder / "text.h5", "test")
+        for step, windows in (4, [20]), (8, [9, 17]), (12, [3]):
+            loaded = longstride.load(self.folder / "stages", checkpoint=step, device=DEVICE)
+            self.assertEqual(loaded.settings.distance.window, windows)
+            expected = figure("stages", "--checkpoint", step, folder=self.folder)
+            self.assertAlmostEqual(longstride.evaluate(loaded, split).bits_per_byte, expected, delta=1e-6)
+
     def test_a_compressed_memory_of_every_kind(self):
         for kind in ("mean", "max", "convolution", "dilated", "most_used"):
             if kind == "most_used" and self.attention == "kernels":

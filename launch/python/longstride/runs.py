@@ -35,10 +35,21 @@ class Model(Decoder):
         hub.save_pretrained(self, folder)
 
 
-def settings_of(recipe, where):
-    """Settings, kind of data and whether the run keeps an average of its weights, from a resolved recipe.
+def windows_of_stage(train, step, where):
+    """The windows of the stage in which a run saved the checkpoint of a step; empty: those of `model.distance`."""
+    stages = Keys(train, where).take("stages", [])
+    for values in stages if isinstance(stages, list) else [stages]:
+        stage = Keys(values, f"{where}.stages")
+        if step <= stage.whole("until"):
+            return stage.take("window", [])
+    return []
 
-    Every key of `data` and `model` is known or refused; the other sections do not change what the model computes.
+
+def settings_of(recipe, step, where):
+    """Settings, kind of data and whether the run keeps an average of its weights, from the resolved recipe of a step.
+
+    Every key of `data` and `model` is known or refused. Of the other sections only the windows of stages change what
+    the model computes.
     """
     try:
         import yaml
@@ -72,13 +83,16 @@ def settings_of(recipe, where):
         for key in {"context", "picture"} & set(model):
             raise UserError(f"{where}: unknown key '{key}' in model")
         model.update(context=context, picture=picture)
-    average = isinstance(train, dict) and Keys(train, f"{where}: train").number("ema", 0, 0, 1) > 0
+        windows = windows_of_stage(train, step, f"{where}: train")
+        if windows and isinstance(model.get("distance"), dict):
+            model["distance"] = {**model["distance"], "window": windows}
+    average = Keys(train, f"{where}: train").number("ema", 0, 0, 1) > 0
     return Settings(model, f"{where}: model"), kind, average
 
 
 def from_run(run, checkpoint, weights):
     directory, state = checkpoints.choose(run, checkpoint)
-    settings, kind, keeps_average = settings_of(state.recipe, directory / "state.json")
+    settings, kind, keeps_average = settings_of(state.recipe, state.step, directory / "state.json")
     if weights == "average" and not keeps_average:
         raise UserError(f"{run}: the run keeps no average of its weights (train.ema is 0); use weights=\"last\"")
     averaged = keeps_average and weights != "last"
