@@ -132,6 +132,21 @@ class Golden(unittest.TestCase):
                 tokens[:, -2] ^= 1
                 self.assertFalse(torch.equal(before, module(tokens)), name)
 
+    def test_spans_that_an_optimizer_takes_out_of_their_range_are_clamped(self):
+        """As after every update of a run; those far below 0 would see no key and never grow again."""
+        for value, bound in (-3.0, 0.0), (2.0, 1.0):
+            losses = []
+            for start in (value, bound):
+                module, tokens = golden("adaptive_span", torch.float64)
+                with torch.no_grad():
+                    for layer in module.layers:
+                        layer.attention.span.fill_(start)
+                loss = module.loss(tokens) + module.loss(tokens)
+                loss.backward()
+                losses.append(float(loss.detach()))
+                self.assertTrue(all(bool((layer.attention.span == bound).all()) for layer in module.layers))
+            self.assertEqual(losses[0], losses[1])
+
     def test_initial_values_follow_the_recipe(self):
         for name in MEMORY:
             torch.manual_seed(1)

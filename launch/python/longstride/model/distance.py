@@ -147,6 +147,14 @@ class DistanceAttention(Attention):
         found = getattr({"layer": self, "model": shared}.get(self.settings.distance.biases), name, None)
         return None if found is None else found.view(self.settings.heads, 1, -1)
 
+    def spans(self):
+        """z of the heads, or None. Training clamps z after every update; another optimizer has not, so this does."""
+        z = getattr(self, "span", None)
+        if z is not None and bool(((z < 0) | (z > 1)).any()):
+            with torch.no_grad():
+                z.clamp_(0, 1)
+        return z
+
     def forward(self, x, first, segment):
         part, room = segment.parts[self.layer], segment.before + self.settings.context
         if part.keys is None and segment.before > 0:
@@ -176,8 +184,7 @@ class DistanceAttention(Attention):
         dtype = q.dtype
         q, keys, values = exact(q), exact(part.keys), exact(part.values)
         batch, heads, rows, _ = q.shape
-        z = getattr(self, "span", None)
-        shared = segment.shared
+        z, shared = self.spans(), segment.shared
         reach = int(min(keys.shape[2] - 1, self.scores.farthest(z)))
         table = exact(self.table_of(reach + 1, shared, segment, self.output.weight))
         u, w = (exact(self.bias_of(name, shared)) for name in ("content_bias", "position_bias"))
