@@ -121,6 +121,14 @@ class Golden(unittest.TestCase):
                     at += count
             self.assertLess(float((torch.cat(found, 1) - expected).abs().max()), 1e-12, name)
 
+    def test_positions_one_by_one_share_their_table_of_distances(self):
+        """Made anew for every position, it would cost more than all else."""
+        module, _ = golden("transformer_xl", torch.float32)
+        context, made = module.settings.context, []
+        module.layers[0].attention.distance.register_forward_hook(lambda *_: made.append(1))
+        module.generate(length=4 * context)
+        self.assertLessEqual(len(made), 8)  # segments twice, since a table may have to grow
+
     def test_a_later_byte_changes_no_earlier_logit(self):
         for name in MEMORY:
             module, tokens = golden(name, torch.float64)

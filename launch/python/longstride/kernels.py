@@ -69,8 +69,8 @@ class DistanceKernels(Kernels):
         dropped = layer.training and d.dropout > 0
         if q.shape[2] == 1 or dropped or not self.usable(q, max(q.shape[-1], part.values.shape[-1])):
             return None
-        z = getattr(layer, "span", None)
-        table = layer.table_of(int(min(part.keys.shape[2] - 1, s.farthest(z))) + 1, segment.shared, segment, q)
+        z = layer.spans()
+        table = layer.table_of(int(min(part.keys.shape[2] - 1, s.farthest(z))) + 1, part, segment)
         if table is not None:  # (distances, heads, size), or (distances, size) for all heads
             table = table.permute(2, 0, 1) if len(table) == q.shape[1] else table[0].T
         u, w = (layer.bias_of(name, segment.shared) for name in ("content_bias", "position_bias"))

@@ -16,6 +16,10 @@ from .attention import Attention
 LEAST_WEIGHT = 1 / 1024  # below it, a span's weight is 0
 
 
+def exact(t):
+    return t.float() if t is not None and t.element_size() == 2 else t
+
+
 def biases(module, settings):
     """u and v, of which v needs a table."""
     size, table = settings.heads * settings.key_size, settings.distance.table
@@ -129,18 +133,30 @@ class DistanceAttention(Attention):
     def heads_of(self, y):
         return y.unflatten(-1, (self.settings.heads, -1)).transpose(1, 2)
 
-    def table_of(self, rows, shared, segment, like):
-        """T of the distances below `rows` as attend_rows takes it, or None."""
-        d, heads = self.settings.distance, self.settings.heads
+    def table_of(self, rows, part, segment):
+        """T of the distances below `rows`, (heads or 1, size, rows), or None.
+
+        Without gradients a segment keeps it, since every position that is read by itself needs it again.
+        """
+        if torch.is_grad_enabled() or self.settings.distance.table == "none":
+            return self.made_table(rows, segment)
+        if part.table is None:
+            part.table = self.made_table(rows, segment)
+        elif part.table.shape[-1] < rows:
+            part.table = self.made_table(min(2 * rows, segment.before + self.settings.context), segment)
+        return part.table[..., :rows]
+
+    def made_table(self, rows, segment):
+        d, shared = self.settings.distance, segment.shared
         if d.table == "none":
             return None
         if d.table == "sinusoid":
-            if segment.sines is None or len(segment.sines) < rows:
-                segment.sines = shared.sines(segment.before + self.settings.context, like)
-            made = self.distance(segment.sines[:rows]).unflatten(-1, (heads, -1))
+            if segment.sines is None:
+                segment.sines = shared.sines(segment.before + self.settings.context, self.output.weight)
+            made = self.distance(segment.sines[:rows]).unflatten(-1, (self.settings.heads, -1))
         else:
             own = shared.table[:, None] if d.shared_table else self.distance.table
-            made = own[(torch.arange(rows, device=like.device) - d.first).clamp(0, d.distances - 1)]
+            made = own[(torch.arange(rows, device=own.device) - d.first).clamp(0, d.distances - 1)]
         return made.permute(1, 2, 0)
 
     def bias_of(self, name, shared):
@@ -178,16 +194,13 @@ class DistanceAttention(Attention):
 
         Half-precision inputs are multiplied, and their softmax taken, in fp32.
         """
-        def exact(t):
-            return t.float() if t is not None and t.element_size() == 2 else t
-
         dtype = q.dtype
         q, keys, values = exact(q), exact(part.keys), exact(part.values)
         batch, heads, rows, _ = q.shape
-        z, shared = self.spans(), segment.shared
+        z = self.spans()
         reach = int(min(keys.shape[2] - 1, self.scores.farthest(z)))
-        table = exact(self.table_of(reach + 1, shared, segment, self.output.weight))
-        u, w = (exact(self.bias_of(name, shared)) for name in ("content_bias", "position_bias"))
+        table = exact(self.table_of(reach + 1, part, segment))
+        u, w = (exact(self.bias_of(name, segment.shared)) for name in ("content_bias", "position_bias"))
         dropout = self.settings.distance.dropout if self.training else 0.0
         step, out = max(1, patterns.MOST_SCORES // (batch * heads * min(keys.shape[2], reach + rows))), []
         for begin in range(0, rows, step):

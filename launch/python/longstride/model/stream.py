@@ -67,7 +67,7 @@ class Part:
     """
 
     def __init__(self):
-        self.inputs = self.keys = self.values = self.received = self.buffers = None
+        self.inputs = self.keys = self.values = self.received = self.buffers = self.table = None
 
     def extend(self, x, k, v, room):
         """Adds the inputs x (batch, n, width), and keys and values (batch, heads, n, size), of further rows."""
