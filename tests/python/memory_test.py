@@ -201,12 +201,25 @@ class Runs(unittest.TestCase):
             found = longstride.evaluate(loaded, split, **arguments)
             self.assertAlmostEqual(found.bits_per_byte, figures[-1], delta=1e-6, msg=f"{name} {options}")
             self.assertEqual(found.bytes, 700)
+        self.check_reach(name, loaded, split)
         self.assertLess(figures[0], 7.98, name)  # it has learnt something, so the weights matter
         self.assertEqual(len(set(figures)), len(figures), name)  # so a wrong choice would show
         command("sample", name, "--device", "cpu", "--count", 2, "--length", length, "--seed", 5, "--output",
                 f"{name}-samples", folder=self.folder)
         expected = [(self.folder / f"{name}-samples" / f"sample-00{s}.txt").read_bytes() for s in range(2)]
         self.assertEqual(loaded.generate(count=2, length=length, seed=5), expected, name)
+
+    def check_reach(self, name, loaded, split):
+        """More context than can change a figure is refused, as by the command."""
+        s = loaded.settings
+        reach = s.memory.reach(s.context, s.layers) if s.memory else math.inf
+        if reach == math.inf:
+            return
+        longstride.evaluate(loaded, split, min_context=reach)
+        with self.assertRaisesRegex(longstride.UserError, f"must be from 0 to {reach}, the bytes that this model looks"):
+            longstride.evaluate(loaded, split, min_context=reach + 1)
+        said = command("eval", name, "--device", "cpu", "--min-context", reach + 1, folder=self.folder, fails=True)
+        self.assertIn(f"looks back {reach} bytes at most", said)
 
     STREAMS = (["--batch", 3], {"batch": 3})
     WARM = (["--batch", 3, "--min-context", 24], {"batch": 3, "min_context": 24})
@@ -271,7 +284,8 @@ class Runs(unittest.TestCase):
         forgets = Decoder({"kind": "decoder", "context": 8, "layers": 1, "width": 8, "heads": 2, "positions": "none",
                            "distance": SINUSOID})
         for message, call in [
-            ("min_context is -1, but must be at least 0", lambda: longstride.evaluate(remembers, [b"ab"], -1)),
+            ("min_context is -1, but must be from 0 to 49, the bytes that this model looks back at most",
+             lambda: longstride.evaluate(remembers, [b"ab"], -1)),
             ("the model was given 9 positions, but must be given from 1 to its context, 8",
              lambda: forgets(torch.zeros(1, 9, dtype=torch.long))),
             ("length is 9, but the model's context is 8", lambda: forgets.generate(length=9)),

@@ -104,18 +104,30 @@ def score_in_order(model, sequences, windows, streams, lead):
     return nats, scored
 
 
+def check_min_context(settings, min_context):
+    whole, memory = isinstance(min_context, int) and not isinstance(min_context, bool), settings.memory
+    reach = memory.reach(settings.context, settings.layers) if memory else settings.context - 1
+    if whole and 0 <= min_context <= reach:
+        return
+    if memory is None:
+        allowed = f"from 0 to below the context of {settings.context}"
+    elif reach == math.inf:
+        allowed = "at least 0"
+    else:
+        allowed = f"from 0 to {reach}, the bytes that this model looks back at most"
+    raise UserError(f"min_context is {shown(min_context)}, but must be {allowed}")
+
+
 def evaluate(model, sequences, min_context=0, batch=None):
     """Scores each byte of each sequence (bytes, or arrays of them) once; `read_split` has a dataset's.
 
     `min_context` is the number of bytes before every scored byte but the first ones, like --min-context of
     `longstride eval`; `batch` the number of windows scored together, which changes only the rounding. A model that
-    remembers reads the windows in order, as so many streams, by default 1.
+    remembers reads the windows in order, as `batch` streams, by default 1, each of which first reads at least
+    `min_context` bytes before those that it scores.
     """
     context, remembers = model.settings.context, model.settings.memory is not None
-    whole = isinstance(min_context, int) and not isinstance(min_context, bool)
-    if not whole or min_context < 0 or (min_context >= context and not remembers):
-        most = "at least 0" if remembers else f"from 0 to below the context of {context}"
-        raise UserError(f"min_context is {shown(min_context)}, but must be {most}")
+    check_min_context(model.settings, min_context)
     batch = (1 if remembers else max(1, min(16, 8192 // context))) if batch is None else batch
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise UserError(f"batch is {shown(batch)}, but must be a positive whole number")

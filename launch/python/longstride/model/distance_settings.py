@@ -1,5 +1,7 @@
 """The settings of attention with distances and of what a model remembers: `model.distance` and `model.memory` of a
 recipe (docs/guide/recipes.md)."""
+import math
+
 from .keys import Keys
 
 TABLES = ("none", "sinusoid", "learned")
@@ -113,6 +115,16 @@ class Memory:
     @property
     def rows(self):
         return self.compressed + self.length
+
+    def reach(self, context, layers):
+        """How many bytes before a window can change its losses; infinite where any row may stay for ever.
+
+        A layer above remembers what whole windows have made. The first position reads the byte before it.
+        """
+        if self.compressed > 0 and self.compress == "most_used":
+            return math.inf
+        positions = self.length + self.rate * self.compressed
+        return (layers - 1) * -(-positions // context) * context + positions + 1
 
     @property
     def learns_to_compress(self):
