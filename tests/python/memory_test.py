@@ -286,6 +286,7 @@ class Runs(unittest.TestCase):
         for message, call in [
             ("min_context is -1, but must be from 0 to 49, the bytes that this model looks back at most",
              lambda: longstride.evaluate(remembers, [b"ab"], -1)),
+            ("tokens are list, but must be a tensor of whole numbers", lambda: remembers.loss([1, 2])),
             ("the model was given 9 positions, but must be given from 1 to its context, 8",
              lambda: forgets(torch.zeros(1, 9, dtype=torch.long))),
             ("length is 9, but the model's context is 8", lambda: forgets.generate(length=9)),

@@ -199,6 +199,7 @@ class Decoder(nn.Module):
         """What training minimises: the mean of `losses`, and what learned spans and compressors add to it."""
         if not self.settings.distance:
             return self.losses(tokens).mean()
+        tokens = self.checked(tokens)
         stream = Stream(self, tokens.shape[0])
         mean = self.losses(tokens, stream).mean()
         return mean + stream.auxiliary_loss()
