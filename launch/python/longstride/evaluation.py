@@ -66,7 +66,7 @@ def score_apart(model, sequences, windows, batch):
     return nats, scored
 
 
-class Run:
+class WindowRun:
     """Consecutive windows that one stream reads, the first ones only to be remembered."""
 
     def __init__(self, windows, stream, streams, lead):
@@ -91,7 +91,7 @@ def score_in_order(model, sequences, windows, streams, lead):
     """The windows as `streams` runs of consecutive ones, side by side: (nats, bytes)."""
     context, device = model.settings.context, next(model.parameters()).device
     streams = min(streams, len(windows))
-    runs = [Run(windows, stream, streams, lead) for stream in range(streams)]
+    runs = [WindowRun(windows, stream, streams, lead) for stream in range(streams)]
     stream, nats, scored = model.cache(streams, context), 0.0, 0
     for step in range(max(run.end - run.begin for run in runs)):
         rows, before, counts = zip(*(run.row(sequences, step, context) for run in runs))

@@ -193,7 +193,7 @@ class Decoder(nn.Module):
         tokens = self.checked(tokens)
         logits = self.slots(self.previous(tokens, before), 0, stream)
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        return -torch.log_softmax(logits, -1).gather(-1, tokens.long()[..., None])[..., 0]
+        return -torch.log_softmax(logits, -1).gather(-1, tokens[..., None])[..., 0]
 
     def loss(self, tokens):
         """What training minimises: the mean of `losses`, and what learned spans and compressors add to it."""

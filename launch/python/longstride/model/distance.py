@@ -51,10 +51,10 @@ class Shared(nn.Module):
 
 
 class Scores:
-    """What determines the scores of some queries, beside queries and keys."""
+    """What determines the scores of a layer apart from its weights: scale, windows, dilations and spans."""
 
     def __init__(self, distance, layer, heads, key_size):
-        self.distance, self.heads, self.scale = distance, heads, 1 / math.sqrt(key_size)
+        self.distance, self.scale = distance, 1 / math.sqrt(key_size)
         self.window = distance.window_of(layer)
         self.steps = [distance.dilation_of(layer, head) for head in range(heads)]
 
@@ -240,7 +240,6 @@ class DistanceAttention(Attention):
         m, (batch, n, width) = self.settings.memory, rows.shape
         count = n // m.rate
         if m.compress == "most_used":
-            received = rows.new_zeros(batch, n) if received is None else received  # no window reaches so far
             order = torch.sort(received[:, :n], dim=-1, descending=True, stable=True).indices[:, :count]
             return rows.gather(1, order.sort(-1).values[..., None].expand(-1, -1, width))
         if m.compress == "dilated":  # row r is made of rows r, r + count, r + 2 count, ...
