@@ -255,6 +255,10 @@ class Refusals(unittest.TestCase):
             (torch.zeros(1, 0, dtype=torch.long), "tokens are torch.int64 (1, 0), but must be"),
         ]:
             self.refused(message, lambda tokens=tokens: module(tokens))
+        if hasattr(torch, "uint16"):
+            tokens = torch.tensor([[7, 255]], dtype=torch.uint16)
+            self.assertTrue(torch.equal(module(tokens), module(tokens.long())))
+            self.refused("tokens go from 7 to 300", lambda: module(torch.tensor([[7, 300]], dtype=torch.uint16)))
 
     def test_generate_refuses_what_the_command_refuses(self):
         module = Decoder(settings())

@@ -172,9 +172,10 @@ class Decoder(nn.Module):
             what = f"{tokens.dtype} {tuple(tokens.shape)}" if torch.is_tensor(tokens) else type(tokens).__name__
             raise UserError(f"tokens are {what}, but must be a tensor of whole numbers, (batch, positions), not empty")
         on_cpu = tokens.device.type == "cpu" and tokens.dtype != torch.uint8
+        tokens = tokens.long()  # before min and max, which PyTorch lacks for uint16
         if on_cpu and not 0 <= int(tokens.min()) <= int(tokens.max()) < 256:
             raise UserError(f"tokens go from {int(tokens.min())} to {int(tokens.max())}, but must be bytes, 0 to 255")
-        return tokens.long()
+        return tokens
 
     @staticmethod
     def previous(tokens, before=None):
