@@ -299,6 +299,10 @@ class Runs(unittest.TestCase):
         single = self.trained("half", {**TRANSFORMER_XL, "distance": SINUSOID, "memory": {"length": 24}})
         tokens = torch.tensor([list(noise(100))], device=DEVICE)
         for dtype in (torch.bfloat16, torch.float16):
+            try:
+                torch.nn.functional.linear(*torch.zeros(2, 1, 1, device=DEVICE, dtype=dtype))
+            except RuntimeError:
+                continue  # early PyTorch has no products of this type on the CPU
             half = longstride.load(self.folder / "half", device=DEVICE, dtype=dtype)
             self.assertAlmostEqual(half.bits_per_byte(tokens), single.bits_per_byte(tokens), delta=0.05)
 
