@@ -155,6 +155,17 @@ class Golden(unittest.TestCase):
                 self.assertTrue(all(bool((layer.attention.span == bound).all()) for layer in module.layers))
             self.assertEqual(losses[0], losses[1])
 
+    def test_compressors_learn_in_half_precision(self):
+        settings = {"kind": "decoder", "context": 8, "layers": 2, "width": 16, "heads": 2, "positions": "none",
+                    "query_key_norm": True, "distance": SINUSOID, "memory": {"length": 8, "compressed": 4, "rate": 2}}
+        tokens, found = torch.tensor([list(noise(40))]), []
+        for dtype in (torch.float64, torch.bfloat16):
+            torch.manual_seed(1)
+            module = Decoder(settings).to(dtype)
+            module.loss(tokens).backward()
+            found.append(module.layers[0].attention.compress.weight.grad.double())
+        self.assertLess(float((found[0] - found[1]).norm()), 0.05 * float(found[0].norm()))
+
     def test_initial_values_follow_the_recipe(self):
         for name in MEMORY:
             torch.manual_seed(1)

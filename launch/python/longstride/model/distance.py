@@ -17,6 +17,7 @@ LEAST_WEIGHT = 1 / 1024  # below it, a span's weight is 0
 
 
 def exact(t):
+    """Half precision as fp32, in which scores, their softmax and what follows from it are computed."""
     return t.float() if t is not None and t.element_size() == 2 else t
 
 
@@ -190,10 +191,7 @@ class DistanceAttention(Attention):
         return self.query_key_value.weight[:self.sizes[0]], None if bias is None else bias[:self.sizes[0]]
 
     def mix(self, q, part, at, segment):
-        """(batch, heads, queries, value size) of queries at positions at, at + 1, ....
-
-        Half-precision inputs are multiplied, and their softmax taken, in fp32.
-        """
+        """(batch, heads, queries, value size) of queries at positions at, at + 1, ...."""
         dtype = q.dtype
         q, keys, values = exact(q), exact(part.keys), exact(part.values)
         batch, heads, rows, _ = q.shape
@@ -259,7 +257,7 @@ class DistanceAttention(Attention):
         q_size, k_size, _ = self.sizes
 
         def part(t, begin, end):
-            return self.heads_of(F.linear(t, weight[begin:end], None if bias is None else bias[begin:end]))
+            return exact(self.heads_of(F.linear(t, weight[begin:end], None if bias is None else bias[begin:end])))
 
         q, k = self.normalised(part(x, 0, q_size)), self.normalised(part(rows, q_size, q_size + k_size))
         v = part(rows, q_size + k_size, sum(self.sizes))
