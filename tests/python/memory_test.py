@@ -227,7 +227,7 @@ class Runs(unittest.TestCase):
         if reach == math.inf:
             return
         longstride.evaluate(loaded, split, min_context=reach)
-        with self.assertRaisesRegex(longstride.UserError, f"must be from 0 to {reach}, the bytes that this model looks"):
+        with self.assertRaisesRegex(longstride.UserError, f"must be from 0 to {reach}, the bytes that this model"):
             longstride.evaluate(loaded, split, min_context=reach + 1)
         said = command("eval", name, "--device", "cpu", "--min-context", reach + 1, folder=self.folder, fails=True)
         self.assertIn(f"looks back {reach} bytes at most", said)

@@ -63,7 +63,8 @@ class Memory:
 class Part:
     """What one layer has of the segment that is being read: its inputs, and the keys and values of all rows.
 
-    Without gradients they fill buffers, so that a segment can be read position by position.
+    Without gradients keys and values fill buffers and the table of distances is kept, so that a segment can be read
+    position by position.
     """
 
     def __init__(self):
@@ -71,12 +72,13 @@ class Part:
 
     def extend(self, x, k, v, room):
         """Adds the inputs x (batch, n, width), and keys and values (batch, heads, n, size), of further rows."""
-        if torch.is_grad_enabled():
-            def join(old, new, axis):
-                return new if old is None else torch.cat([old, new], axis)
+        def join(old, new, axis):
+            return new if old is None else torch.cat([old, new], axis)
 
+        if x is not None:
+            self.inputs = join(self.inputs, x, 1)
+        if torch.is_grad_enabled():
             self.keys, self.values = join(self.keys, k, 2), join(self.values, v, 2)
-            self.inputs = x if x is None else join(self.inputs, x, 1)
             return
         if self.buffers is None:
             batch, heads = k.shape[:2]
@@ -87,8 +89,6 @@ class Part:
             buffer[:, :, self.filled:end] = new
         self.keys, self.values = (buffer[:, :, :end] for buffer in self.buffers)
         self.filled = end
-        if x is not None:
-            self.inputs = x if self.inputs is None else torch.cat([self.inputs, x], 1)
 
 
 class Segment:
