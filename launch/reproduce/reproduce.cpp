@@ -127,7 +127,7 @@ std::string Reproduction::find_data(const PaperRow& row) {
 }
 
 std::int64_t Reproduction::steps_done(const PaperRow& row) const {
-  return checkpoint_steps(directory(row)).empty() ? 0 : read_newest_state(directory(row)).step;
+  return checkpoint_steps(directory(row)).empty() ? 0 : read_newest_state(directory(row), false).step;
 }
 
 bool Reproduction::needs_training(const TableRow& row) const {
@@ -257,7 +257,7 @@ void Reproduction::fit_steps(TableRow& row) {
   Recipe& recipe = row.paper.recipe;
   std::int64_t steps = 0;
   if (steps_done(row.paper) > 0) {
-    steps = recipe_of_run(read_newest_state(directory(row.paper)).recipe, recipe.name).train.steps;
+    steps = recipe_of_run(read_newest_state(directory(row.paper), false).recipe, recipe.name).train.steps;
   } else {
     steps = std::max<std::int64_t>(1, std::llround(options_.train_seconds / seconds_per_step(recipe, 5)));
     session_.comm->broadcast(&steps, sizeof steps, 0);

@@ -98,7 +98,7 @@ CheckpointChoice parse_checkpoint_choice(const std::string& text) {
 }
 
 LoadedRun load_run(const std::string& run, const std::string& weights, const CheckpointChoice& choice) {
-  const CheckpointState state = read_state(run, choice);
+  const CheckpointState state = read_state(run, choice, false);
   LoadedRun loaded;
   loaded.recipe = recipe_of_run(state.recipe, run + "/recipe.yaml");
   loaded.model = loaded.recipe.model->make_model();
@@ -120,7 +120,7 @@ LoadedRun load_run(const std::string& run, const std::string& weights, const Che
 }
 
 std::vector<Change> changes_since_checkpoint(const std::string& run, const Recipe& recipe, const DataRecord& data) {
-  const CheckpointState state = read_newest_state(run);
+  const CheckpointState state = read_newest_state(run, false);
   const Recipe begun = recipe_of_run(state.recipe, run + "/recipe.yaml");
   const auto before = settings_by_key(begun), now = settings_by_key(recipe);
   std::vector<Change> changes;

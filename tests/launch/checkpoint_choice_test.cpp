@@ -50,6 +50,31 @@ class CheckpointChosen : public ::testing::Test {
   const TemporaryDirectory dir;
 };
 
+TEST_F(CheckpointChosen, ADamagedOneIsWarnedOfOnce) {
+  train({"--set", "train.keep=0", "--set", "train.mirror=''"});
+  const auto warnings = [&](const std::vector<std::string>& arguments) {
+    const CommandResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = result.err.find("step 6 is skipped", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  for (const char* file : {"model.safetensors", "state.json"}) {
+    const std::string path = dir / ("run/checkpoints/step-00000006/" + std::string(file)), whole = text_of(path);
+    write_text(path, whole.substr(0, whole.size() / 2));
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"eval", "run", "--windows", "1"},
+          {"sample", "run"},
+          {"attention", "run"},
+          {"report", "run"},
+          {"export", "run", "--output", "weights", "--force"},
+          {"train", "r.yaml", "--from", "run", "--run", file},
+          {"train", "r.yaml", "--run", "run", "--resume", "--set", "train.keep=0", "--set", "train.mirror=''"}})
+      EXPECT_EQ(warnings(command), 1U) << file << " " << command[0];
+    write_text(path, whole);
+  }
+}
+
 TEST_F(CheckpointChosen, TheBestIsKeptAlsoByTheMirrorAndByAResumedRun) {
   train({"--set", "train.keep_best=true"});
   const EvaluationPoint first = best();

@@ -78,16 +78,22 @@ CheckpointManifest checked(const std::string& directory, const CheckpointManifes
                    directory);
 }
 
-// The first of these steps whose checkpoint is whole. Those before it are skipped with a warning.
-std::optional<WholeCheckpoint> first_whole(const std::string& run, const std::vector<std::int64_t>& steps,
-                                           Verify depth) {
+using Skipped = std::vector<std::pair<std::int64_t, std::string>>;  // the steps, and what is wrong with them
+
+void warn_of(const Skipped& skipped) {
+  for (const auto& [step, what] : skipped) spdlog::warn("the checkpoint of step {} is skipped: {}", step, what);
+}
+
+// The first of these steps whose checkpoint is whole. Those before it are skipped.
+std::optional<WholeCheckpoint> first_whole(const std::string& run, const std::vector<std::int64_t>& steps, Verify depth,
+                                           Skipped& skipped) {
   for (const std::int64_t step : steps) {
     const std::string directory = checkpoint_directory(run, step);
     CheckpointManifest manifest;
     try {
       manifest = verified(directory, step, depth);
     } catch (const UserError& error) {
-      spdlog::warn("the checkpoint of step {} is skipped: {}", step, error.what());
+      skipped.emplace_back(step, error.what());
       continue;
     }
     return WholeCheckpoint{directory, checked(directory, manifest)};
@@ -95,10 +101,27 @@ std::optional<WholeCheckpoint> first_whole(const std::string& run, const std::ve
   return std::nullopt;
 }
 
-std::optional<WholeCheckpoint> find_newest_whole(const std::string& run, Verify depth) {
-  std::vector<std::int64_t> steps = checkpoint_steps(run);
-  std::reverse(steps.begin(), steps.end());
-  return first_whole(run, steps, depth);
+std::vector<std::int64_t> by_valid_loss(const std::string& run, std::int64_t newest, Skipped& skipped) {
+  std::vector<CheckpointState> scored;  // ascending in step
+  for (const std::int64_t step : checkpoint_steps(run)) {
+    if (step > newest) break;
+    const std::string path = checkpoint_directory(run, step) + "/" + checkpoint_names::state;
+    try {
+      const CheckpointState state = parse_manifest(read_file(path), path).state;
+      if (state.step == step && state.valid_loss) scored.push_back(state);
+    } catch (const UserError& error) {
+      skipped.emplace_back(step, error.what());
+    }
+  }
+  std::vector<std::int64_t> steps;
+  if (scored.empty()) return steps;
+  const std::int64_t bytes = scored.back().valid_bytes;
+  std::erase_if(scored, [&](const CheckpointState& state) { return state.valid_bytes != bytes; });
+  std::reverse(scored.begin(), scored.end());
+  std::stable_sort(scored.begin(), scored.end(),
+                   [](const CheckpointState& a, const CheckpointState& b) { return *a.valid_loss < *b.valid_loss; });
+  for (const CheckpointState& state : scored) steps.push_back(state.step);
+  return steps;
 }
 
 // "2, 4 and 10"; the middle of a long list is left out.
@@ -125,7 +148,8 @@ WholeCheckpoint whole_of_step(const std::string& run, std::int64_t step, std::ve
   }
 }
 
-WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& choice, Verify depth) {
+// Unless `warn`, warns of damaged checkpoints only if no other is left.
+WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& choice, Verify depth, bool warn) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run);
   if (std::error_code error; steps.empty() && fs::status(run, error).type() == fs::file_type::not_found)
     throw user_error("{}: there is no such run; give the directory of one that has saved a checkpoint", run);
@@ -136,47 +160,33 @@ WholeCheckpoint chosen_whole(const std::string& run, const CheckpointChoice& cho
                        error.message());
   }
   if (steps.empty()) throw user_error("{}: holds no checkpoint; give the directory of a run that has saved one", run);
+  Skipped skipped;
   std::vector<std::int64_t> wanted = {choice.step};
   if (choice.kind == CheckpointChoice::Kind::last) wanted.assign(steps.rbegin(), steps.rend());
-  if (choice.kind == CheckpointChoice::Kind::best) wanted = steps_by_valid_loss(run, steps.back(), true);
+  if (choice.kind == CheckpointChoice::Kind::best) wanted = by_valid_loss(run, steps.back(), skipped);
   if (choice.kind == CheckpointChoice::Kind::step && !std::binary_search(steps.begin(), steps.end(), choice.step))
     throw user_error("{}: holds no checkpoint of step {}; choose from {}", run, choice.step, listed(steps));
+  const auto found =
+      choice.kind == CheckpointChoice::Kind::step ? std::nullopt : first_whole(run, wanted, depth, skipped);
+  if (warn || !found) warn_of(skipped);
   if (wanted.empty())
     throw user_error(
         "{}: none of its checkpoints has a validation loss to choose the best by, because training evaluated at other "
         "steps (train.evaluate_every); choose from {}",
         run, listed(steps));
   if (choice.kind == CheckpointChoice::Kind::step) return whole_of_step(run, choice.step, steps, depth);
-  if (std::optional<WholeCheckpoint> found = first_whole(run, wanted, depth)) return *found;
+  if (found) return *found;
   if (choice.kind == CheckpointChoice::Kind::last)
     throw user_error("{}: none of its {} checkpoints is complete; start the run again", run, steps.size());
   throw user_error("{}: no checkpoint that has a validation loss is complete; choose from {}", run, listed(steps));
 }
 
-WholeCheckpoint newest_whole(const std::string& run, Verify depth) { return chosen_whole(run, {}, depth); }
-
 }  // namespace
 
 std::vector<std::int64_t> steps_by_valid_loss(const std::string& run, std::int64_t newest, bool warn) {
-  std::vector<CheckpointState> scored;  // ascending in step
-  for (const std::int64_t step : checkpoint_steps(run)) {
-    if (step > newest) break;
-    const std::string path = checkpoint_directory(run, step) + "/" + checkpoint_names::state;
-    try {
-      const CheckpointState state = parse_manifest(read_file(path), path).state;
-      if (state.step == step && state.valid_loss) scored.push_back(state);
-    } catch (const UserError& error) {
-      if (warn) spdlog::warn("the checkpoint of step {} is skipped: {}", step, error.what());
-    }
-  }
-  std::vector<std::int64_t> steps;
-  if (scored.empty()) return steps;
-  const std::int64_t bytes = scored.back().valid_bytes;
-  std::erase_if(scored, [&](const CheckpointState& state) { return state.valid_bytes != bytes; });
-  std::reverse(scored.begin(), scored.end());
-  std::stable_sort(scored.begin(), scored.end(),
-                   [](const CheckpointState& a, const CheckpointState& b) { return *a.valid_loss < *b.valid_loss; });
-  for (const CheckpointState& state : scored) steps.push_back(state.step);
+  Skipped skipped;
+  const std::vector<std::int64_t> steps = by_valid_loss(run, newest, skipped);
+  if (warn) warn_of(skipped);
   return steps;
 }
 
@@ -197,8 +207,12 @@ bool is_whole(const std::string& run, std::int64_t step) {
   }
 }
 
-std::optional<std::int64_t> newest_whole_step(const std::string& run) {
-  const std::optional<WholeCheckpoint> found = find_newest_whole(run, Verify::checksums);
+std::optional<std::int64_t> newest_whole_step(const std::string& run, bool warn) {
+  std::vector<std::int64_t> steps = checkpoint_steps(run);
+  std::reverse(steps.begin(), steps.end());
+  Skipped skipped;
+  const std::optional<WholeCheckpoint> found = first_whole(run, steps, Verify::checksums, skipped);
+  if (warn) warn_of(skipped);
   return found ? std::optional(found->manifest.state.step) : std::nullopt;
 }
 
@@ -219,7 +233,7 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& run) {
 }
 
 CheckpointState load_newest_checkpoint(const std::string& run, const TrainingTensors& tensors) {
-  const WholeCheckpoint found = newest_whole(run, Verify::checksums);
+  const WholeCheckpoint found = chosen_whole(run, {}, Verify::checksums, true);
   const std::vector<std::string> averages = files_of(found.manifest, checkpoint_names::average);
   if (tensors.ema.given() && averages.empty())
     throw user_error("{}: holds no running average of the weights; set train.ema: 0, or start a new run",
@@ -266,7 +280,7 @@ CheckpointState resume_from_checkpoint(Communicator& comm, const std::string& ru
 
 CheckpointState load_weights(const std::string& run, ParameterSet& parameters, bool average,
                              const CheckpointChoice& choice) {
-  const WholeCheckpoint found = chosen_whole(run, choice, Verify::checksums);
+  const WholeCheckpoint found = chosen_whole(run, choice, Verify::checksums, true);
   const std::vector<std::string> averages = files_of(found.manifest, checkpoint_names::average);
   if (average && !averages.empty())
     read_average(found.directory, averages, parameters);
@@ -275,10 +289,10 @@ CheckpointState load_weights(const std::string& run, ParameterSet& parameters, b
   return found.manifest.state;
 }
 
-CheckpointState read_state(const std::string& run, const CheckpointChoice& choice) {
-  return chosen_whole(run, choice, Verify::sizes).manifest.state;
+CheckpointState read_state(const std::string& run, const CheckpointChoice& choice, bool warn) {
+  return chosen_whole(run, choice, Verify::sizes, warn).manifest.state;
 }
 
-CheckpointState read_newest_state(const std::string& run) { return read_state(run, {}); }
+CheckpointState read_newest_state(const std::string& run, bool warn) { return read_state(run, {}, warn); }
 
 }  // namespace longstride

@@ -93,8 +93,9 @@ std::optional<std::int64_t> best_step(const std::string& run, std::int64_t newes
 // Whether the checkpoint of this step is whole, comparing every checksum.
 bool is_whole(const std::string& run, std::int64_t step);
 
-// Step of the newest whole checkpoint, comparing every checksum; nothing when there is none.
-std::optional<std::int64_t> newest_whole_step(const std::string& run);
+// Step of the newest whole checkpoint, comparing every checksum; nothing when there is none. Damaged ones are skipped,
+// with a warning if `warn`.
+std::optional<std::int64_t> newest_whole_step(const std::string& run, bool warn = true);
 
 // Reads everything from the newest whole checkpoint into `tensors`. A checkpoint that is not whole is skipped with a
 // warning that says what is wrong with it. UserError when none is whole, when the newest whole one was written by a
@@ -112,8 +113,9 @@ CheckpointState load_weights(const std::string& run, ParameterSet& parameters, b
                              const CheckpointChoice& choice = {});
 
 // Reads only the state of a checkpoint, which a command needs to build the model before it loads the weights. Checks
-// the files' sizes; checksums are checked on loading.
-CheckpointState read_state(const std::string& run, const CheckpointChoice& choice);
-CheckpointState read_newest_state(const std::string& run);
+// the files' sizes; checksums are checked on loading, which warns of what it skips. A caller that loads nothing after
+// it sets `warn`, so that every damaged checkpoint is warned of once; if all are damaged, these functions always do.
+CheckpointState read_state(const std::string& run, const CheckpointChoice& choice, bool warn = true);
+CheckpointState read_newest_state(const std::string& run, bool warn = true);
 
 }  // namespace longstride

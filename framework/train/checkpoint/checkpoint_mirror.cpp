@@ -74,7 +74,7 @@ void mirror_checkpoint(const std::string& run, std::int64_t step, const std::str
 
 std::optional<std::int64_t> restore_from_mirror(const std::string& run, const std::string& mirror, bool keep_best) {
   const std::optional<std::int64_t> second = newest_whole_step(mirror);
-  const std::int64_t first = newest_whole_step(run).value_or(-1);
+  const std::int64_t first = newest_whole_step(run, false).value_or(-1);  // what is left is read, and warned of, later
   const bool newer = second && first < *second;
   if (newer) copy_checkpoint(mirror, *second, run);
   if (keep_best && second) restore_best(run, mirror, std::max(first, *second));
