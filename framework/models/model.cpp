@@ -13,6 +13,10 @@ std::string ModelConfig::problem_of_windows(const std::vector<std::int64_t>&) co
   return "is given, but this model has no windows that a stage could set";
 }
 
+std::shared_ptr<ModelConfig> ModelConfig::for_streams_of(std::int64_t) const {
+  LONGSTRIDE_CHECK(false, "{} has no streams", kind());
+}
+
 std::shared_ptr<ModelConfig> ModelConfig::with_memory(const EvaluatedMemory& changed) const {
   throw user_error("{} cannot be used with this model, which has no {} that an evaluation could set",
                    changed.length ? "--memory" : "--clamp",

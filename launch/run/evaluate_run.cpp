@@ -13,10 +13,9 @@ namespace longstride {
 
 namespace {
 
-// The run's model with another memory, bound to the run's weights; null if it keeps its own.
-std::unique_ptr<Model> with_another_memory(const LoadedRun& run, const EvaluatedMemory& memory) {
-  if (!memory.given()) return nullptr;
-  auto model = run.recipe.model->with_memory(memory)->make_model();
+// A model with other settings of its memory than the run's, bound to the run's weights.
+std::unique_ptr<Model> with_weights_of(const LoadedRun& run, const ModelConfig& settings) {
+  auto model = settings.make_model();
   const std::int64_t weights = model->parameters().flat_size();
   LONGSTRIDE_CHECK(weights == run.masters.count(), "{} weights of {}", weights, run.masters.count());
   model->parameters().bind(run.masters, run.masters);  // nothing here writes gradients
@@ -67,16 +66,19 @@ EvaluatedMemory memory_in_effect(const LoadedRun& run, const EvaluateRequest& re
 }
 
 EvaluationResult evaluate_run(const LoadedRun& run, const EvaluateRequest& request, Session& session) {
-  const auto changed = with_another_memory(run, request.memory);
-  Model& model = changed != nullptr ? *changed : *run.model;
-  check_device_computes(model, request.device);
+  const auto settings = request.memory.given() ? run.recipe.model->with_memory(request.memory) : nullptr;
+  auto changed = settings != nullptr ? with_weights_of(run, *settings) : nullptr;
+  check_device_computes(changed != nullptr ? *changed : *run.model, request.device);
   const auto dataset = open_run_data(run, request.data, request.split);
   const auto sequences = dataset->split(request.split, run.recipe.data.cross_files);
-  EvaluationConfig config = config_of(run, model, request);
-  const auto windows = static_cast<std::int64_t>(evaluation_windows(*sequences, config).size());
-  if (windows == 0)
+  EvaluationConfig config = config_of(run, changed != nullptr ? *changed : *run.model, request);
+  const std::vector<EvaluationWindow> windows = evaluation_windows(*sequences, config);
+  if (windows.empty())
     throw user_error("{}: the split '{}' is empty; choose another with --split", dataset->path(), request.split);
-  config.batch = std::min(config.batch, windows);  // memory is allocated for a whole batch
+  config.batch = std::min(config.batch, std::ssize(windows));  // memory is allocated for a whole batch
+  if (changed != nullptr && !changed->states().empty())
+    changed = with_weights_of(run, *settings->for_streams_of(longest_stream(windows, config)));
+  Model& model = changed != nullptr ? *changed : *run.model;
 
   EvaluationMemory memory(model, run.masters, config, run.recipe.train, request.device);
   Context ctx = memory.context();

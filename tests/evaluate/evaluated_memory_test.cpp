@@ -82,6 +82,20 @@ TEST(EvaluatedMemory, OfTheWholeTextScoresItAsOneSequence) {
   }
 }
 
+TEST(EvaluatedMemory, IsNoLongerThanAStreamUnlessItsZerosReceiveWeight) {
+  for (const auto& [name, config] : distance_toys()) {
+    if (!config.remembers()) continue;
+    const std::int64_t bytes = 3 * config.context + 1;
+    const auto long_memory = config.with_memory({40 * config.context, {}}), enough = long_memory->for_streams_of(bytes);
+    const bool empty = config.memory.start == MemoryStart::empty;
+    EXPECT_EQ(enough->evaluated_memory().length, (empty ? 4 : 40) * config.context) << name;
+    EXPECT_EQ(config.for_streams_of(9 * config.memory.length)->evaluated_memory().length, config.memory.length) << name;
+    Toy found(*enough), reference(*long_memory);
+    for (Toy* toy : {&found, &reference}) toy->randomise();
+    expect_equal(nats_of(found, bytes), nats_of(reference, bytes), name);
+  }
+}
+
 // A memory that holds what windows look back to makes segments one sequence, although it forgets the rest.
 TEST(EvaluatedMemory, OfAWindowScoresTheTextAsOneSequenceWithThatWindow) {
   for (const auto& [config, reach] :

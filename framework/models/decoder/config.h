@@ -93,6 +93,7 @@ struct DecoderConfig : ModelConfig {
   // In evaluated_memory.cpp.
   EvaluatedMemory evaluated_memory() const override;
   std::shared_ptr<ModelConfig> with_memory(const EvaluatedMemory& changed) const override;
+  std::shared_ptr<ModelConfig> for_streams_of(std::int64_t read) const override;
 };
 
 const Choices<kernels::PartKind>& part_names();  // in recipes

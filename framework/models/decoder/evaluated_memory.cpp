@@ -85,4 +85,12 @@ std::shared_ptr<ModelConfig> DecoderConfig::with_memory(const EvaluatedMemory& c
   return config;
 }
 
+// Zeros before a stream receive weight, however many they are. Whole segments leave a memory.
+std::shared_ptr<ModelConfig> DecoderConfig::for_streams_of(std::int64_t read) const {
+  auto config = std::make_shared<DecoderConfig>(*this);
+  const std::int64_t segments = std::max<std::int64_t>(1, (read + context - 1) / context);
+  if (memory.start == MemoryStart::empty) config->memory.length = std::min(memory.length, segments * context);
+  return config;
+}
+
 }  // namespace longstride

@@ -142,6 +142,13 @@ std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, c
   return windows;
 }
 
+std::int64_t longest_stream(const std::vector<EvaluationWindow>& windows, const EvaluationConfig& config) {
+  std::int64_t longest = 0;
+  for (std::int64_t stream = 0; stream < std::min(config.streams, std::ssize(windows)); ++stream)
+    longest = std::max(longest, window_run(windows, stream, config).size());
+  return longest * config.context;
+}
+
 std::size_t evaluation_bytes(const Model& model, const Context& ctx, const EvaluationConfig& config) {
   return WindowScorer::bytes(model, ctx, config);
 }

@@ -48,6 +48,9 @@ struct EvaluationResult {
 
 std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, const EvaluationConfig& config);
 
+// The most positions that one of a model's streams reads, those before what it scores included.
+std::int64_t longest_stream(const std::vector<EvaluationWindow>& windows, const EvaluationConfig& config);
+
 // Host memory that evaluate() needs for transfers between the host and a GPU; 0 on the CPU.
 std::int64_t evaluation_host_bytes(const Model& model, Device device, const EvaluationConfig& config);
 // Exact arena bytes that evaluate() needs.
