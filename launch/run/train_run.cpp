@@ -19,6 +19,7 @@
 #include "framework/train/step/memory_plan.h"
 #include "framework/train/step/precision.h"
 #include "launch/console/device_option.h"
+#include "launch/console/output.h"
 #include "launch/run/environment.h"
 #include "launch/run/recompute.h"
 #include "launch/run/run_data.h"
@@ -78,6 +79,22 @@ void lock_places(RunPlaces& places, bool resume) {
         places.run, run_advice);
 }
 
+// What an earlier run in this place has drawn, of weights that are gone: the report would show it as the new run's.
+void remove_older_pictures(const std::string& run) {
+  const fs::path samples = fs::path(run) / "samples";
+  std::vector<fs::path> folders;
+  std::error_code error;
+  for (fs::directory_iterator entry(samples, error); !error && entry != fs::directory_iterator();
+       entry.increment(error))
+    if (entry->path().filename().string().starts_with("step-")) folders.push_back(entry->path());
+  for (const fs::path& folder : folders) {
+    remove_older_files(folder.string(), {"sample-", "grid.png"}, {});
+    if (fs::is_empty(folder, error)) fs::remove(folder, error);
+  }
+  remove_older_files(samples.string(), {"sample-", "grid.png", "completions.png"}, {});
+  remove_older_files((fs::path(run) / "attention").string(), {"layer-", "attention.json"}, {});
+}
+
 void list_changes(const std::vector<Change>& changes, bool accepted, const std::string& run) {
   std::string list;
   for (const Change& change : changes) {
@@ -94,7 +111,7 @@ void list_changes(const std::vector<Change>& changes, bool accepted, const std::
 // On rank 0: refuses everything that has to be refused before it changes anything in the run.
 void prepare_places(RunPlaces& places, const TrainRequest& request, const DataRecord& data) {
   lock_places(places, request.resume);
-  if (!request.resume) return;
+  if (!request.resume) return remove_older_pictures(places.run);
   if (!places.mirror.empty())
     if (const auto step = restore_from_mirror(places.run, places.mirror, request.recipe.train.keep_best))
       spdlog::warn("{}: step {} is taken from {}, which holds the newest whole checkpoint", places.run, *step,

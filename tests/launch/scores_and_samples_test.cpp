@@ -254,6 +254,22 @@ TEST_F(ScoresAndSamples, OfARunWithoutCheckpointsDoNotJoinANewOnes) {
   EXPECT_EQ(run({"train", "r.yaml", "--run", "emptied"}).exit_code, 0);
 }
 
+TEST_F(ScoresAndSamples, OfAnEarlierRunAreNotShownAsANewOnes) {
+  const std::vector<std::string> train = {"train", "r.yaml", "--run", "again", "--set", "train.sample_every=1"};
+  ASSERT_EQ(run(train).exit_code, 0);
+  for (const char* command : {"sample", "attention"}) ASSERT_EQ(run({command, "again"}).exit_code, 0) << command;
+  for (const char* file : {"samples/step-00000001/mine.txt", "samples/mine.txt", "attention/mine.txt"})
+    write_text(*dir / (std::string("again/") + file), "kept");
+  fs::remove_all(*dir / "again/checkpoints");
+  ASSERT_EQ(run({"train", "r.yaml", "--run", "again"}).exit_code, 0);
+  std::set<std::string> left;
+  for (const char* folder : {"samples", "attention"})
+    for (const auto& entry : fs::recursive_directory_iterator(*dir / (std::string("again/") + folder)))
+      if (entry.is_regular_file()) left.insert(fs::relative(entry.path(), *dir / "again").string());
+  EXPECT_EQ(left, (std::set<std::string>{"attention/mine.txt", "samples/mine.txt", "samples/step-00000001/mine.txt"}));
+  EXPECT_FALSE(fs::exists(*dir / "again/samples/step-00000002"));
+}
+
 // A decoder that remembers the segments before.
 constexpr const char* remembering_recipe = R"(name: remembers
 data: {kind: bytes, path: x.h5, context: 32, order: streams}
