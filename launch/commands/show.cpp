@@ -43,7 +43,7 @@ Shown read_shown(const ShowOptions& o) {
   if (std::filesystem::is_directory(o.recipe)) {
     if (!o.overrides.empty())
       throw user_error("--set changes a recipe, but {} is a run; give its recipe, {}/recipe.yaml", o.recipe, o.recipe);
-    const CheckpointState state = read_newest_state(o.recipe);
+    const CheckpointState state = read_state_of_weights(o.recipe);
     out.run = o.recipe;
     out.step = state.step;
     out.recipe = recipe_of_run(state.recipe, o.recipe + "/recipe.yaml");

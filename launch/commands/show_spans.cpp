@@ -20,7 +20,7 @@ struct SpansOptions {
 
 void run_spans(const SpansOptions& o, Session& session) {
   if (session.comm->rank() != 0) return;
-  const CheckpointState state = read_newest_state(o.run);
+  const CheckpointState state = read_state_of_weights(o.run);
   const Recipe recipe = recipe_of_run(state.recipe, o.run + "/recipe.yaml");
   const RunSpans spans = read_spans(o.run, state.step, *recipe.model->make_model());
   if (spans.layers.empty())

@@ -38,9 +38,10 @@ RunFacts read_run(const std::string& run, bool live) {
   RunFacts facts;
   facts.run = run;
   const bool begun = live && checkpoint_steps(run).empty();
-  facts.state = begun ? state_before_checkpoints(run) : read_newest_state(run);
+  facts.state = begun ? state_before_checkpoints(run) : read_newest_state(run, false);
   facts.recipe = recipe_of_run(facts.state.recipe, run + "/recipe.yaml");
   facts.model = facts.recipe.model->make_model();
+  if (!begun) facts.state = learns_spans(*facts.model) ? read_state_of_weights(run) : read_newest_state(run);
   facts.history = read_history(run);
   if (!begun) facts.spans = read_spans(run, facts.state.step, *facts.model);
   facts.finished = facts.state.step >= facts.recipe.train.steps;

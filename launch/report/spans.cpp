@@ -75,12 +75,15 @@ double RunSpans::largest() const {
   return largest;
 }
 
+bool learns_spans(const Model& model) {
+  const auto* learns = capability<LearnsSpans>(model);
+  return learns != nullptr && !learns->spans().layers.empty();
+}
+
 RunSpans read_spans(const std::string& run, std::int64_t step, const Model& model) {
   RunSpans out;
-  const auto* learns = capability<LearnsSpans>(model);
-  if (learns == nullptr) return out;
-  const SpanParameters spans = learns->spans();
-  if (spans.layers.empty()) return out;
+  if (!learns_spans(model)) return out;
+  const SpanParameters spans = capability<LearnsSpans>(model)->spans();
   out.longest = spans.longest;
   out.ramp = spans.ramp;
   const SafetensorsReader file(checkpoint_directory(run, step) + "/" + checkpoint_names::model);

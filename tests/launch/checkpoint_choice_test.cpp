@@ -175,5 +175,30 @@ TEST(CheckpointOfAStage, IsReadWithTheWindowsThatItWasEvaluatedWith) {
   EXPECT_NE(last_row().find("....###@"), std::string::npos) << last_row();
 }
 
+TEST(CheckpointOfSpans, GivesWayToTheNextIfItsWeightsAreDamaged) {
+  const TemporaryDirectory dir;
+  ASSERT_NO_FATAL_FAILURE(prepare_text(dir, growing_windows));
+  ASSERT_EQ(run_command({"train", "r.yaml", "--run", "run", "--set", "model.distance.span={longest: 8, initial: 0.5}",
+                         "--set", "train.stages=[]"},
+                        dir.path())
+                .exit_code,
+            0);
+  const std::string weights = dir / "run/checkpoints/step-00000004/model.safetensors";
+  std::string damaged = text_of(weights);
+  for (const std::size_t at : {damaged.size() - 1, std::size_t{0}}) {
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x7f);
+    write_text(weights, damaged);
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"show", "spans", "run"}, {"show", "pattern", "run"}, {"report", "run"}}) {
+      const CommandResult result = run_command(command, dir.path());
+      EXPECT_EQ(result.exit_code, 0) << command[1] << at;
+      EXPECT_EQ(result.err,
+                "the checkpoint of step 4 is skipped: run/checkpoints/step-00000004/model.safetensors: its "
+                "content does not match its checksum\n");
+    }
+    EXPECT_NE(run_command({"show", "spans", "run"}, dir.path()).out.find("step 3"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace longstride::testing::checkpoint_choice_test

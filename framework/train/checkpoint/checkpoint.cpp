@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Verify { sizes, checksums };
+enum class Verify { sizes, weights, checksums };  // weights: all sizes, and the checksum of the weights
 
 std::vector<std::string> files_of(const CheckpointManifest& manifest, const std::string& prefix) {
   std::vector<std::string> names;
@@ -64,6 +64,9 @@ CheckpointManifest verified(const std::string& directory, std::int64_t step, Ver
   if (files_of(manifest, checkpoint_names::optimizer).empty())
     throw user_error("{}: does not list the optimizer's moments", state_path);
   check_files(directory, manifest.files, depth);
+  if (depth == Verify::weights)
+    check_file(directory + "/" + checkpoint_names::model, manifest.files.at(checkpoint_names::model),
+               Verify::checksums);
   return manifest;
 }
 
@@ -294,5 +297,9 @@ CheckpointState read_state(const std::string& run, const CheckpointChoice& choic
 }
 
 CheckpointState read_newest_state(const std::string& run, bool warn) { return read_state(run, {}, warn); }
+
+CheckpointState read_state_of_weights(const std::string& run) {
+  return chosen_whole(run, {}, Verify::weights, true).manifest.state;
+}
 
 }  // namespace longstride

@@ -117,5 +117,7 @@ CheckpointState load_weights(const std::string& run, ParameterSet& parameters, b
 // it sets `warn`, so that every damaged checkpoint is warned of once; if all are damaged, these functions always do.
 CheckpointState read_state(const std::string& run, const CheckpointChoice& choice, bool warn = true);
 CheckpointState read_newest_state(const std::string& run, bool warn = true);
+// That of the newest checkpoint whose weights match their checksum, for a caller that reads some of them by itself.
+CheckpointState read_state_of_weights(const std::string& run);
 
 }  // namespace longstride
