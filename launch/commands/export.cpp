@@ -56,14 +56,15 @@ void write_initial_weights(const std::string& path, const Recipe& recipe) {
   write_weights(path, parameters);
 }
 
-// UserError if stages change the rows of a step among `steps` steps after the first `done`, as one tensor holds them.
-void check_steps(const Recipe& recipe, std::int64_t done, std::int64_t steps) {
+// UserError, which names the `asked` ones, if stages change the rows of a step among `steps` steps after the first
+// `done`, as one tensor holds them.
+void check_steps(const Recipe& recipe, std::int64_t done, std::int64_t steps, std::int64_t asked) {
   const StepShape first = shape_at(recipe.train, done, recipe.data.context);
   for (std::int64_t step = 1; step < steps; ++step) {
     const StepShape now = shape_at(recipe.train, done + step, recipe.data.context);
     if (first.rows != now.rows || first.context != now.context)
-      throw user_error("--steps is {}, but later stages of these read other numbers of bytes; choose at most {}", steps,
-                       step);
+      throw user_error("--steps is {}{}, but later stages of these read other numbers of bytes; choose at most {}",
+                       asked > 0 ? asked : steps, asked > 0 ? "" : " by default", step);
   }
 }
 
@@ -105,7 +106,7 @@ void export_recipe(const ExportOptions& o, Session& session) {
   const Recipe recipe = read_recipe(o.source, o.overrides);
   if (session.comm->rank() != 0) return;
   const std::int64_t steps = std::min(o.steps > 0 ? o.steps : steps_of_recipe, recipe.train.steps);
-  check_steps(recipe, 0, steps);
+  check_steps(recipe, 0, steps, o.steps);
   const auto dataset = Dataset::open(recipe.data.path);
   make_folder(o, {o.source, recipe.data.path}, {weights_file});
   write_batches(file_in(o, batches_file), *dataset, recipe, 0, steps);
@@ -127,7 +128,7 @@ void export_run(const ExportOptions& o, Session& session) {
     throw user_error("--steps is {}, but after step {} the run has {}; {}", o.steps, run.step,
                      left > 0 ? fmt::format("{} more", left) : "no more",
                      left > 0 ? fmt::format("choose at most {}", left) : "leave --steps out");
-  check_steps(run.recipe, run.step, o.steps);
+  check_steps(run.recipe, run.step, o.steps, o.steps);
   const auto dataset = o.steps > 0 ? open_own_data(run, "train") : nullptr;
   std::vector<const char*> unwritten = {initial_file};
   if (o.steps == 0) unwritten.push_back(batches_file);

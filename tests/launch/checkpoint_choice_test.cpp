@@ -175,6 +175,22 @@ TEST(CheckpointOfAStage, IsReadWithTheWindowsThatItWasEvaluatedWith) {
   EXPECT_NE(last_row().find("....###@"), std::string::npos) << last_row();
 }
 
+// A stage that reads other numbers of bytes ends what one tensor of batches can hold.
+TEST(CheckpointOfAStage, IsNotNeededToExportTheBatchesBeforeTheNext) {
+  const TemporaryDirectory dir;
+  ASSERT_NO_FATAL_FAILURE(prepare_text(dir, growing_windows));
+  const auto refusal = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {
+        "export", "r.yaml", "--output", "out", "--set", "train.stages=[{until: 2, context: 16, global_batch: 8}]"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_command(arguments, dir.path()).err;
+  };
+  const std::string sentence = ", but later stages of these read other numbers of bytes; choose at most 2\n";
+  EXPECT_EQ(refusal({"--steps", "100"}), "longstride: --steps is 100" + sentence);
+  EXPECT_EQ(refusal({}), "longstride: --steps is 4 by default" + sentence);
+  EXPECT_EQ(refusal({"--steps", "2"}), "");
+}
+
 TEST(CheckpointOfSpans, GivesWayToTheNextIfItsWeightsAreDamaged) {
   const TemporaryDirectory dir;
   ASSERT_NO_FATAL_FAILURE(prepare_text(dir, growing_windows));
