@@ -116,12 +116,13 @@ std::vector<Bytes> read_originals(SampleOptions& o, const LoadedRun& run) {
   return out;
 }
 
-void set_prompts(SampleOptions& o, const std::vector<Bytes>& originals) {
+void set_prompts(SampleOptions& o, const LoadedRun& run, const std::vector<Bytes>& originals) {
   SampleConfig& c = o.config;
   if (!o.prompt.empty()) c.prompts = {read_prompt(o.prompt, c.length)};
   if (!o.prompt_text.empty()) c.prompts = {Bytes(o.prompt_text.begin(), o.prompt_text.end())};
   if (!c.prompts.empty() && static_cast<std::int64_t>(c.prompts.front().size()) >= c.length)
-    throw user_error("{}: the prompt must be shorter than the {} bytes of a sample", name_of_prompt(o), c.length);
+    throw user_error("{}: the prompt must be shorter than the {} bytes of a sample; shorten it{}", name_of_prompt(o),
+                     c.length, longest_sample(*run.model) > c.length ? ", or raise --length" : "");
   for (const Bytes& whole : originals) c.prompts.emplace_back(whole.begin(), whole.begin() + o.given);
 }
 
@@ -218,7 +219,7 @@ void run_sample(SampleOptions& o, Session& session) {
   check_prompt_text(o, run);
   check_lengths(o, run);
   const std::vector<Bytes> originals = o.complete.empty() ? std::vector<Bytes>{} : read_originals(o, run);
-  set_prompts(o, originals);
+  set_prompts(o, run, originals);
   const std::string own = (fs::path(o.run) / "samples").string();
   const bool printed = !o.json && o.output.empty() && run.recipe.data.kind == DataKind::bytes;
   if (o.output.empty()) o.output = own;

@@ -315,7 +315,7 @@ TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {
       {"sample", "run", "--prompt", "none"},
       "none: cannot be read; --prompt names a file whose bytes every sample begins with, or is - for standard input");
   expect_refused({"sample", "run", "--prompt", "text.bin"},
-                 "text.bin: the prompt must be shorter than the 64 bytes of a sample");
+                 "text.bin: the prompt must be shorter than the 64 bytes of a sample; shorten it");
   expect_refused({"sample", "run", "--complete", "test", "--given", "64"},
                  "--given is 64, but must be below the 64 bytes of a sample");
   expect_refused({"sample", "run", "--complete", "test", "--count", "1000"},

@@ -130,7 +130,7 @@ TEST_F(ScoresAndSamples, APromptIsAFileOrTextOrStandardInput) {
 }
 
 TEST_F(ScoresAndSamples, APromptThatDoesNotFitIsRefused) {
-  const std::string limit = ": the prompt must be shorter than the 64 bytes of a sample";
+  const std::string limit = ": the prompt must be shorter than the 64 bytes of a sample; shorten it";
   expect_refused({"sample", "run", "--prompt-text", std::string(64, 'x')}, "--prompt-text" + limit);
   {
     const InputFrom input(*dir / "long");
@@ -397,6 +397,9 @@ TEST_F(Remembering, ARunWithoutSpansNamesThoseToRemove) {
 // A position has the same random number and the same past, however many follow it.
 TEST_F(Remembering, SamplesMayBeLongerThanTheContext) {
   expect_refused({"sample", "run", "--length", "3e9"}, "--length is 3000000000, but must be at most 2147483647");
+  expect_refused(
+      {"sample", "run", "--prompt-text", std::string(32, 'x')},
+      "--prompt-text: the prompt must be shorter than the 32 bytes of a sample; shorten it, or raise --length");
   const CommandResult shorter = run({"sample", "run", "--quiet", "--seed", "3"});
   const CommandResult longer = run({"sample", "run", "--quiet", "--seed", "3", "--length", "150"});
   ASSERT_EQ(longer.exit_code, 0) << longer.err;
