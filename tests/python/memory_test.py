@@ -155,6 +155,12 @@ class Golden(unittest.TestCase):
                 self.assertTrue(all(bool((layer.attention.span == bound).all()) for layer in module.layers))
             self.assertEqual(losses[0], losses[1])
 
+    def test_a_span_that_is_not_finite_shows_in_the_loss(self):
+        module, tokens = golden("adaptive_span", torch.float64)
+        with torch.no_grad():
+            module.layers[0].attention.span.fill_(math.nan)
+            self.assertTrue(math.isnan(float(module.loss(tokens))))
+
     def test_compressors_learn_in_half_precision(self):
         settings = {"kind": "decoder", "context": 8, "layers": 2, "width": 16, "heads": 2, "positions": "none",
                     "query_key_norm": True, "distance": SINUSOID, "memory": {"length": 8, "compressed": 4, "rate": 2}}
@@ -295,6 +301,8 @@ class Runs(unittest.TestCase):
         forgets = Decoder({"kind": "decoder", "context": 8, "layers": 1, "width": 8, "heads": 2, "positions": "none",
                            "distance": SINUSOID})
         for message, call in [
+            ("a sequence is torch.bool (3,), but must have one dimension of bytes",
+             lambda: longstride.evaluate(remembers, [[True, False, True]])),
             ("min_context is -1, but must be from 0 to 49, the bytes that this model looks back at most",
              lambda: longstride.evaluate(remembers, [b"ab"], -1)),
             ("tokens are list, but must be a tensor of whole numbers", lambda: remembers.loss([1, 2])),

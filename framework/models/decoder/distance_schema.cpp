@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t longest = longest_memory;  // also of a table or a span
 constexpr Range lengths{0, longest, false, false, "0 or a positive number of positions"};
 constexpr Range ramps{1, longest, false, false, "a positive number of positions"};
-constexpr Range initial_spans{0, 1, false, false, "a number from 0 to 1"};
+constexpr Range initial_spans{0, 1, false, false, "0 or a positive share of longest"};
 constexpr Range rates{0, longest, false, false, "a positive number of rows that become one"};
 constexpr std::int64_t most_head_elements = 128;  // kernels/distance_attention
 

@@ -46,7 +46,7 @@ def sequence_of(data):
         sequence = torch.as_tensor(data)
     except (TypeError, ValueError, RuntimeError):
         raise UserError(f"a sequence is {type(data).__name__}, but must be bytes or an array of them") from None
-    if sequence.dim() != 1 or sequence.is_floating_point():
+    if sequence.dim() != 1 or sequence.is_floating_point() or sequence.dtype == torch.bool:
         raise UserError(f"a sequence is {sequence.dtype} {tuple(sequence.shape)}, but must have one dimension of bytes")
     return sequence
 

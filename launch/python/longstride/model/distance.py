@@ -81,7 +81,8 @@ class Scores:
         """No pair at a greater distance is seen."""
         most = math.inf if self.window == 0 else (self.window - 1) * max(self.steps)
         if z is not None:
-            most = min(most, math.ceil(self.distance.span.ramp + float(z.detach().max()) * self.distance.span.longest))
+            far = self.distance.span.ramp + float(z.detach().max()) * self.distance.span.longest
+            most = most if math.isnan(far) else min(most, math.ceil(far))
         return most
 
 
