@@ -57,6 +57,17 @@ static double bias_of(const struct distance_problem* p, const double* bias, int6
   return given ? bias[head * p->config.key_size + d] : 0;
 }
 
+/* A query of a head, at a position among the keys; and where it and key j lie, in rows. */
+struct distance_row {
+  int64_t sequence, head, query, position;
+};
+static int64_t query_at(const struct distance_problem* p, struct distance_row row) {
+  return (row.sequence * p->config.queries + row.query) * p->config.heads + row.head;
+}
+static int64_t key_at(const struct distance_problem* p, struct distance_row row, int64_t j) {
+  return (row.sequence * p->config.keys + j) * p->config.heads + row.head;
+}
+
 #define REAL long double
 #define NAME(x) x##_long
 #define exponential_long expl
