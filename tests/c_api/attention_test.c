@@ -140,16 +140,6 @@ static void run(const struct problem* p, int32_t dtype, enum layout layout, doub
   }
 }
 
-static double largest_error(const double* x, const double* right, size_t count) {
-  double most = 0;
-  for (size_t i = 0; i < count; ++i) {
-    if (x[i] == right[i]) continue; /* also -infinity */
-    const double error = fabs(x[i] - right[i]);
-    if (!(error <= most)) most = isnan(error) ? INFINITY : error;
-  }
-  return most;
-}
-
 static void compare(const char* name, const struct problem* p, int32_t dtype, enum layout layout) {
   uint64_t state = 1;
   double* input[4] = {numbers(keys_of(p), &state), numbers(keys_of(p), &state), numbers(values_of(p), &state),

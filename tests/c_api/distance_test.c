@@ -8,6 +8,7 @@
 
 #include "kernels/c_api/distance.h"
 #include "tests/c_api/expect.h"
+#include "tests/c_api/numbers.h"
 
 struct distance_problem {
   struct longstride_distance_config config;
@@ -88,10 +89,6 @@ static int64_t key_at(const struct distance_problem* p, struct distance_row row,
 #define logarithm_f32 logf
 #include "tests/c_api/distance_naive.h"
 
-static double next_number(uint64_t* state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (double)(float)((double)(*state >> 40) / 8388608.0 - 1.0);
-}
 static struct distance_arrays zeros(const struct distance_problem* p) {
   struct distance_arrays a;
   for (int n = 0; n < arrays; ++n) *nth(&a, n) = calloc(count_of(p, n) + 1, sizeof(double));
@@ -199,16 +196,6 @@ static void run(const struct distance_problem* p, int32_t dtype, const struct di
     back(*nth(r, n), out[n], count_of(p, n), dtype);
     free(in[n]);
   }
-}
-
-static double largest_error(const double* x, const double* right, size_t count) {
-  double most = 0;
-  for (size_t i = 0; i < count; ++i) {
-    if (x[i] == right[i]) continue; /* also -infinity */
-    const double error = fabs(x[i] - right[i]);
-    if (!(error <= most)) most = isnan(error) ? INFINITY : error;
-  }
-  return most;
 }
 
 static int has(const struct longstride_distance_config* c, int n) {

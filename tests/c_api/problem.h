@@ -11,6 +11,7 @@
 
 #include "kernels/c_api/attention.h"
 #include "tests/c_api/expect.h"
+#include "tests/c_api/numbers.h"
 
 struct problem {
   const struct longstride_pattern* pattern;
@@ -85,11 +86,6 @@ static void free_result(struct result* r) {
 #define logarithm_f32 logf
 #include "tests/c_api/naive.h"
 
-/* The next number, from -1 to 1, of a sequence that `state` numbers; an f32. */
-static double next_number(uint64_t* state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (double)(float)((double)(*state >> 40) / 8388608.0 - 1.0);
-}
 static double* numbers(size_t count, uint64_t* state) {
   double* x = malloc(count * sizeof *x);
   for (size_t i = 0; i < count; ++i) x[i] = next_number(state);
