@@ -60,8 +60,8 @@ struct ModelConfig {
   // The settings of a model with the same parameters and another memory. UserError, which names the options of `eval`,
   // if there is none.
   virtual std::shared_ptr<ModelConfig> with_memory(const EvaluatedMemory& changed) const;
-  // The settings of a model that scores streams of at most so many positions as these do, but whose rows remember no
-  // more than such a stream has.
+  // The settings of a model with the same scores of streams of at most `read` positions. Its memory is no longer than
+  // such a stream.
   virtual std::shared_ptr<ModelConfig> for_streams_of(std::int64_t read) const;
   virtual double activation_bytes() const = 0;  // approximate, per position: to refuse what no memory could hold
   virtual std::string summary() const = 0;      // the sizes in a few words, for the report

@@ -13,7 +13,7 @@
 #ifndef LONGSTRIDE_DISTANCE_H
 #define LONGSTRIDE_DISTANCE_H
 
-#include "attention.h"  // beside this header, also where they are installed
+#include "attention.h"  // installed beside this header
 
 #ifdef __cplusplus
 extern "C" {

@@ -69,25 +69,8 @@ static int64_t key_at(const struct distance_problem* p, struct distance_row row,
   return (row.sequence * p->config.keys + j) * p->config.heads + row.head;
 }
 
-#define REAL long double
-#define NAME(x) x##_long
-#define exponential_long expl
-#define logarithm_long logl
-#include "tests/c_api/distance_naive.h"
-#undef REAL
-#undef NAME
-#define REAL double
-#define NAME(x) x##_f64
-#define exponential_f64 exp
-#define logarithm_f64 log
-#include "tests/c_api/distance_naive.h"
-#undef REAL
-#undef NAME
-#define REAL float
-#define NAME(x) x##_f32
-#define exponential_f32 expf
-#define logarithm_f32 logf
-#include "tests/c_api/distance_naive.h"
+#define NAIVE "tests/c_api/distance_naive.h"
+#include "tests/c_api/each_real.h"
 
 static struct distance_arrays zeros(const struct distance_problem* p) {
   struct distance_arrays a;

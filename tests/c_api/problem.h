@@ -66,25 +66,8 @@ static void free_result(struct result* r) {
   free(r->dv);
 }
 
-#define REAL long double
-#define NAME(x) x##_long
-#define exponential_long expl
-#define logarithm_long logl
-#include "tests/c_api/naive.h"
-#undef REAL
-#undef NAME
-#define REAL double
-#define NAME(x) x##_f64
-#define exponential_f64 exp
-#define logarithm_f64 log
-#include "tests/c_api/naive.h"
-#undef REAL
-#undef NAME
-#define REAL float
-#define NAME(x) x##_f32
-#define exponential_f32 expf
-#define logarithm_f32 logf
-#include "tests/c_api/naive.h"
+#define NAIVE "tests/c_api/naive.h"
+#include "tests/c_api/each_real.h"
 
 static double* numbers(size_t count, uint64_t* state) {
   double* x = malloc(count * sizeof *x);

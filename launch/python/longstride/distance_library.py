@@ -42,12 +42,14 @@ library._library.longstride_distance_destroy.restype = None
 library._library.longstride_distance_memory.argtypes = [ctypes.c_void_p, ctypes.POINTER(library._Memory)]
 
 
-class Plan:
+class Plan(library.Plan):
     """Of one shape. Tensors are given as (pointer, batch stride, position stride, head stride), arrays as pointers.
 
     `settings` is JSON with window, dilation, without_self, longest_span and ramp; `has` says which of content_bias,
     position_bias and first_key calls give.
     """
+
+    _destroy, _ask_memory = library._library.longstride_distance_destroy, library._library.longstride_distance_memory
 
     def __init__(self, settings, batch, queries, keys, heads, key_size, value_size, scale, dtype, device, distances,
                  shared_table, has):
@@ -60,21 +62,6 @@ class Plan:
             (ctypes.c_int64 * len(dilation))(*dilation), len(dilation))
         library._check(library._library.longstride_distance_create(ctypes.byref(config), ctypes.byref(self._plan)))
         self._scratch, self._fixed = self._scratch_now(), device != library.CPU
-
-    def __del__(self):
-        if self._plan:
-            library._library.longstride_distance_destroy(self._plan)
-
-    def _scratch_now(self):
-        memory = library._Memory(ctypes.sizeof(library._Memory))
-        library._check(library._library.longstride_distance_memory(self._plan, ctypes.byref(memory)))
-        return memory.forward_scratch, memory.backward_scratch
-
-    def scratch(self, backward):
-        """Bytes. On the CPU they change with the number of threads."""
-        if not self._fixed:
-            self._scratch = self._scratch_now()
-        return self._scratch[backward]
 
     def forward(self, q, k, arrays, v, o, lse, scratch, scratch_bytes, stream):
         call = _forward.pack(_forward.size, *q, *k, *arrays, *v, *o, lse, scratch, scratch_bytes, stream)

@@ -8,7 +8,7 @@ import math
 import torch
 
 from . import distance_run
-from .attention_op import _below_autograd, _needs_no_operator, _operators
+from .attention_op import _below_autograd, _differentiable, _needs_no_operator, _operators
 
 _inputs = ("Tensor q, Tensor k, Tensor v, Tensor? table, Tensor? content_bias, Tensor? position_bias, Tensor? span, "
            "Tensor? first_key")
@@ -137,31 +137,19 @@ class _Backward(torch.autograd.Function):
                            "order is asked for; take it of an attention that is written in PyTorch's own operators")
 
 
-def _with_autograd(operator, function):
-    """The operator where autograd is on: by `function` if a gradient may be asked for."""
-
-    def kernel(*args):
-        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
-            return function.apply(*args)
-        return _below_autograd(operator, *args)
-
-    return kernel
-
-
 for _key in ("CPU", "CUDA"):
     _operators.impl("distance_attention", distance_run.forward, _key)
     _operators.impl("distance_attention_backward", distance_run.backward, _key)
-_operators.impl("distance_attention", _with_autograd(torch.ops.longstride.distance_attention, _Differentiable),
+_operators.impl("distance_attention", _differentiable(torch.ops.longstride.distance_attention, _Differentiable),
                 "Autograd")
 _operators.impl("distance_attention_backward",
-                _with_autograd(torch.ops.longstride.distance_attention_backward, _Backward), "Autograd")
+                _differentiable(torch.ops.longstride.distance_attention_backward, _Backward), "Autograd")
 
 
 @torch.library.register_fake("longstride::distance_attention", lib=_operators)
 def _(q, k, v, table, content_bias, position_bias, span, first_key, settings, scale):
     distance_run.check(*distance_run.properties(q, k, v, table, content_bias, position_bias, span, first_key))
-    lse = torch.empty(q.shape[:3], dtype=distance_run.exact_type(q.dtype), device=q.device)
-    return distance_run.empty(q, v.shape[3]), lse
+    return distance_run.empty(q, v.shape[3]), distance_run.empty_lse(q)
 
 
 @torch.library.register_fake("longstride::distance_attention_backward", lib=_operators)

@@ -4,9 +4,10 @@ import functools
 import torch
 
 from . import distance_library, library
-from .attention_run import _dense, _on_cuda, dtypes, empty, rows
+from .attention_run import _dense, _on_cuda, _scratch, dtypes, empty, empty_lse, rows
 
-NAMES = ("table", "content_bias", "position_bias", "span", "first_key")  # what a call may give beside q, k and v
+# Tensors that a call may leave out.
+NAMES = ("table", "content_bias", "position_bias", "span", "first_key")
 
 
 def exact_type(dtype):
@@ -63,12 +64,6 @@ def _plan(settings, scale, q, k, v, *parameters):
                                  library.CUDA if device.type == "cuda" else library.CPU, distances, shared, has)
 
 
-def _scratch(plan, backward, device):
-    count = plan.scratch(backward)
-    memory = torch.empty(count, dtype=torch.uint8, device=device) if count > 0 else None
-    return memory, 0 if memory is None else memory.data_ptr(), count
-
-
 def _pointers(parameters):
     return [0 if x is None else x.data_ptr() for x in parameters]
 
@@ -78,8 +73,7 @@ def _forward(q, k, v, *rest):
     plan = _plan(settings, scale, *properties(q, k, v, *parameters))
     q, k, v = _dense(q), _dense(k), _dense(v)
     parameters = [x if x is None else x.contiguous() for x in parameters]
-    o = empty(q, v.shape[3])
-    lse = torch.empty(q.shape[:3], dtype=exact_type(q.dtype), device=q.device)
+    o, lse = empty(q, v.shape[3]), empty_lse(q)
     _memory, address, count = _scratch(plan, False, q.device)
     plan.forward(rows(q), rows(k), _pointers(parameters), rows(v), rows(o), lse.data_ptr(), address, count, stream)
     return o, lse

@@ -102,6 +102,8 @@ def _pattern_of(text):
 class Plan:
     """An attention plan. Tensors are given as (pointer, batch stride, position stride, head stride)."""
 
+    _destroy, _ask_memory = _library.longstride_attention_destroy, _library.longstride_attention_memory
+
     def __init__(self, pattern, batch, n, heads, key_size, value_size, scale, dtype, device):
         self._plan = ctypes.c_void_p()
         described = _pattern_of(pattern)
@@ -114,11 +116,11 @@ class Plan:
 
     def __del__(self):
         if self._plan:
-            _library.longstride_attention_destroy(self._plan)
+            self._destroy(self._plan)
 
     def _scratch_now(self):
         memory = _Memory(ctypes.sizeof(_Memory))
-        _check(_library.longstride_attention_memory(self._plan, ctypes.byref(memory)))
+        _check(self._ask_memory(self._plan, ctypes.byref(memory)))
         return memory.forward_scratch, memory.backward_scratch
 
     def scratch(self, backward):
