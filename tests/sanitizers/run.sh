@@ -8,8 +8,9 @@ build=$2/$3
 kind=$3
 
 configure() { cmake -S "$source" -B "$build" -G Ninja -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON "$@"; }
-# Light optimisation and only line numbers take half the time to compile.
-light=(-DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1")
+# -Og and only line numbers: with the checks of undefined behaviour, gcc compiles nearly twice as fast as with -O1, and
+# the tests take a fifth to a third longer.
+light=(-DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-Og -g1")
 run() { ctest --test-dir "$build" -j2 --output-on-failure "$@"; }
 
 case $kind in
