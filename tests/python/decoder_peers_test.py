@@ -23,6 +23,7 @@ import compressive_torch  # noqa: E402
 import longformer_torch  # noqa: E402
 import transformer_xl_torch  # noqa: E402
 from decoders import check, command as peers, text, training  # noqa: E402
+from decoders.model import product  # noqa: E402
 from decoders.optimizers import Adagrad  # noqa: E402
 from decoders.stepping import Step  # noqa: E402
 
@@ -45,6 +46,16 @@ class DecoderPeers(unittest.TestCase):
             with self.subTest(name):
                 planned = json.loads(command("plan", f"recipes/survey/text-8min-{name}.yaml", "--json", folder=ROOT))
                 self.assertEqual(system.parameters, planned["parameters"])
+
+    def test_scores_keep_what_bf16_would_round(self):
+        o = options(SYSTEMS["transformer-xl"])
+        a, b = (torch.randn(2, 64, 64).bfloat16() for _ in range(2))
+        right, errors = a.double() @ b.double(), {}
+        for o.scores in ("bf16", "fp32"):
+            with torch.autocast("cpu", torch.bfloat16):
+                errors[o.scores] = (product(o, a, b).double() - right).norm() / right.norm()
+        self.assertLess(errors["fp32"], 1e-6)
+        self.assertGreater(errors["bf16"], 1e-4)
 
     def test_a_cut_memory_changes_nothing_within_the_spans(self):
         """The lengths grow from 64 to all 200 positions, and the rows that they have in common stay."""

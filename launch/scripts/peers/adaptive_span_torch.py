@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from decoders import command, flex
-from decoders.model import exact, join_heads, linear, split_heads
+from decoders.model import exact, join_heads, linear, product, split_heads
 from decoders.optimizers import Adagrad
 from decoders.stepping import Step, pushed, zeros
 from decoders.system import System
@@ -71,9 +71,9 @@ class SpanAttention(nn.Module):
                 return score + bias[b, h, i, torch.clamp(j - i, 0, length - 1)]
 
             return self.out(join_heads(flex.attention(q, k, v, add, mask, scale))), ()
-        scores = by_distance(q @ k.transpose(-1, -2)) + q @ table.T
-        probabilities = (scale * exact(scores) + weights).softmax(-1).to(v.dtype)
-        return self.out(join_heads(by_key(probabilities) @ v)), ()
+        scores = by_distance(product(self.o, q, k.transpose(-1, -2))) + product(self.o, q, table.T)
+        probabilities = (scale * exact(scores) + weights).softmax(-1)
+        return self.out(join_heads(product(self.o, by_key(probabilities), v).to(v.dtype))), ()
 
 
 class AdaptiveSpan(System):

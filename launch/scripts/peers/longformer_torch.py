@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from decoders import command, flex
-from decoders.model import exact, join_heads, linear, split_heads
+from decoders.model import exact, join_heads, linear, product, split_heads
 from decoders.system import System
 
 WINDOWS = [64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
@@ -34,7 +34,7 @@ def chunk_for(n, window, size):
     return min((c for c in range(1, min(n, 512) + 1) if n % c == 0), key=cost)
 
 
-def chunks(q, k, v, by_distance, scale, chunk=0):
+def chunks(o, q, k, v, by_distance, scale, chunk=0):
     """Attention to the last w positions, by_distance (..., n, w) from distance w - 1 to 0."""
     batch, heads, n, size = q.shape
     window = by_distance.shape[-1]
@@ -46,7 +46,7 @@ def chunks(q, k, v, by_distance, scale, chunk=0):
         of_chunks = F.pad(t, (0, 0, before * chunk, 0)).view(batch, heads, number + before, chunk, size)
         return torch.cat([of_chunks[:, :, first : first + number] for first in range(before + 1)], 3)
 
-    scores = q.view(batch, heads, number, chunk, size) @ neighbours(k).transpose(-1, -2)
+    scores = product(o, q.view(batch, heads, number, chunk, size), neighbours(k).transpose(-1, -2))
     # Row a of a chunk reads column b = a + before * chunk - distance: one column further than the row above.
     rows = F.pad(by_distance.view(batch, heads, number, chunk, window), (before * chunk - window + 1, chunk))
     bias = rows.flatten(-2)[..., : chunk * keys].view(batch, heads, number, chunk, keys)
@@ -54,7 +54,7 @@ def chunks(q, k, v, by_distance, scale, chunk=0):
     distance, first = a + before * chunk - b, torch.arange(number, device=q.device)[:, None, None] * chunk
     seen = (distance >= 0) & (distance < window) & (first - before * chunk + b >= 0)
     probabilities = exact(scale * (scores + bias)).masked_fill(~seen, -torch.inf).softmax(-1)
-    return (probabilities.to(v.dtype) @ neighbours(v)).view(batch, heads, n, size)
+    return product(o, probabilities, neighbours(v)).to(v.dtype).view(batch, heads, n, size)
 
 
 def banded(q, k, v, by_distance, scale, mask):
@@ -107,9 +107,9 @@ class WindowAttention(nn.Module):
         outputs = []
         for number, (group, step) in enumerate(self.groups):
             rows = r[group, r.shape[1] - 1 - (self.window - 1) * step :: step]
-            by_distance = strands(position[:, group] @ rows.transpose(-1, -2), step)
+            by_distance = strands(product(self.o, position[:, group], rows.transpose(-1, -2)), step)
             arguments = [*(strands(t[:, group], step) for t in (content, k, value)), by_distance, q.shape[-1] ** -0.5]
-            y = chunks(*arguments) if masks is None else banded(*arguments, masks[number])
+            y = chunks(self.o, *arguments) if masks is None else banded(*arguments, masks[number])
             outputs.append(joined(y, step))
         return self.out(join_heads(torch.cat(outputs, 1) if len(outputs) > 1 else outputs[0])), ()
 

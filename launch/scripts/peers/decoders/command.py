@@ -15,6 +15,8 @@ OUT_OF_MEMORY, FAILED = 3, 4
 COMMON = """
     --attention FORM|all        one form, or all, each in its own process; default: all, and the first with --train
     --batch B --micro B         sequences per step, and at once (default: all; after running out of memory, half)
+    --scores bf16|fp32          what the forms with matrices round scores and their gradients to; default: bf16, which is
+                                faster, and fp32 with --train
     --ckpt 0|1 --graph 0|1      recompute every block; one CUDA graph per step (default 1)
     --check                     on a CPU: compares losses and gradients with tests/golden/memory.py
     --train FILE --seconds S    trains on a file from `longstride prepare`, or on any file divided by --split, and scores
@@ -44,6 +46,7 @@ def parser_of(system, documentation):
         if name != "schedule":
             parser.add_argument(f"--{name}", type=float, help=f"default {value}")
     parser.add_argument("--schedule", choices=["cosine", "constant"], default=system.recipe["schedule"])
+    parser.add_argument("--scores", choices=["bf16", "fp32"])
     parser.add_argument("--attention", choices=[*system.forms, "all"])
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--train", metavar="FILE")
@@ -64,6 +67,7 @@ def completed(system, o):
     on_gpu = o.device.startswith("cuda")
     o.compile, o.graph = int(on_gpu) if o.compile is None else o.compile, o.graph if on_gpu else 0
     o.dtype = getattr(o, "dtype", torch.bfloat16 if on_gpu else torch.float32)
+    o.scores = o.scores or ("fp32" if o.train else "bf16")
     o.micro = o.micro or o.batch
     if o.batch % o.micro:
         raise SystemExit(f"{system.name}: --micro {o.micro} must divide --batch {o.batch}")
@@ -92,6 +96,7 @@ def ran_out_of_memory(error):
 
 def child(system, o):
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1024
+    torch.backends.cuda.matmul.allow_tf32 = True  # where autocast is off, factors come from bf16
     torch.manual_seed(o.seed)
     try:
         (training.train if o.train else time_steps)(system, completed(system, o))

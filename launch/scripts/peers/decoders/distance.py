@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from decoders import flex
-from decoders.model import exact, join_heads, linear, split_heads
+from decoders.model import exact, join_heads, linear, product, split_heads
 
 FORMS = ["matrix", "sdpa", "flex"]
 
@@ -46,7 +46,7 @@ class DistanceAttention(nn.Module):
         r = split_heads(self.r(distances), heads)
         n, keys, scale = q.shape[2], k.shape[2], q.shape[-1] ** -0.5
         content, position = q + u[:, None].to(q.dtype), q + v[:, None].to(q.dtype)
-        by_distance = position @ r.transpose(-1, -2)
+        by_distance = product(self.o, position, r.transpose(-1, -2))
         if self.o.attention == "flex":
             def add(score, b, h, i, j):
                 column = torch.clamp(j - i + (n - 1), max=keys - 1)
@@ -58,6 +58,7 @@ class DistanceAttention(nn.Module):
         if self.o.attention == "sdpa":
             y = F.scaled_dot_product_attention(content, k, value, (scale * bias).masked_fill(hidden, -torch.inf))
         else:
-            scores = scale * (content @ k.transpose(-1, -2) + bias)
-            y = exact(scores).masked_fill(hidden, -torch.inf).softmax(-1).to(value.dtype) @ value
+            scores = scale * (product(self.o, content, k.transpose(-1, -2)) + bias)
+            probabilities = exact(scores).masked_fill(hidden, -torch.inf).softmax(-1)
+            y = product(self.o, probabilities, value).to(value.dtype)
         return self.out(join_heads(y)), ()

@@ -17,6 +17,15 @@ def exact(t):
     return t if t.dtype == torch.float64 else t.float()
 
 
+def product(o, a, b):
+    """a b, where one of the three is a matrix of scores or probabilities. With --scores fp32 that one and its gradient are
+    float32; TF32 has more digits than bf16, so factors of bf16 lose nothing."""
+    if o.scores == "bf16" or o.attention in ("flex", "sdpa"):
+        return a @ b
+    with torch.autocast(a.device.type, enabled=False):
+        return exact(a) @ exact(b)
+
+
 def linear(inputs, outputs, bias=False):
     return nn.Linear(inputs, outputs, bias=bias)
 
