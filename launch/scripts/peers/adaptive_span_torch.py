@@ -73,6 +73,8 @@ class SpanAttention(nn.Module):
             return self.out(join_heads(flex.attention(q, k, v, add, mask, scale))), ()
         scores = by_distance(product(self.o, q, k.transpose(-1, -2))) + product(self.o, q, table.T)
         probabilities = (scale * exact(scores) + weights).softmax(-1)
+        if self.o.scores == "bf16":
+            probabilities = probabilities.to(v.dtype)  # before they are moved, which then takes half the bytes
         return self.out(join_heads(product(self.o, by_key(probabilities), v).to(v.dtype))), ()
 
 
