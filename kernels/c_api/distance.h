@@ -13,7 +13,7 @@
 #ifndef LONGSTRIDE_DISTANCE_H
 #define LONGSTRIDE_DISTANCE_H
 
-#include "attention.h"  // installed beside this header
+#include "attention.h"  // a bare name: both headers are installed in one folder
 
 #ifdef __cplusplus
 extern "C" {

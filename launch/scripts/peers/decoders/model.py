@@ -18,8 +18,8 @@ def exact(t):
 
 
 def product(o, a, b):
-    """a b, where one of the three is a matrix of scores or probabilities. With --scores fp32 that one and its gradient are
-    float32; TF32 has more digits than bf16, so factors of bf16 lose nothing."""
+    """a b, where one of the three is a matrix of scores or probabilities. With --scores fp32 the forms with matrices keep
+    that one and its gradient in float32; TF32 has more digits than bf16, so factors of bf16 lose nothing."""
     if o.scores == "bf16" or o.attention in ("flex", "sdpa"):
         return a @ b
     with torch.autocast(a.device.type, enabled=False):

@@ -38,8 +38,8 @@ done
   { echo "train_all.sh: needs --text, a file, and --output; see the top of the file" >&2; exit 2; }
 mkdir -p "$output"
 
-# The peer's script, and the form that has trained: with matrices the Compressive Transformer diverged three times, and
-# Transformer-XL once of three times.
+# The peer's script and form. With matrices in bf16 the Compressive Transformer and Longformer diverged every time, and
+# Transformer-XL once of three times; those that still use matrices keep scores in fp32.
 peer_of() {
   case "$1" in
     transformer-xl-peer) echo "transformer_xl_torch.py flex" ;;
