@@ -35,7 +35,7 @@ struct Parameter {
   std::int64_t offset = 0;  // in elements, in every flat buffer
   Tensor master;            // what the optimizer updates and checkpoints hold (fp32; f64 in tests)
   Tensor value;             // what matrix products read: the master itself, or its low-precision copy
-  Tensor gradient;          // accumulated, never overwritten, by backward
+  Tensor gradient;          // accumulated by backward; overwritten only where it follows from another that accumulates
   // For a layer's matrix: the row counts of the linear maps stacked in it. Empty for a table, the output and vectors.
   std::vector<std::int64_t> stacked = {};
   std::optional<Limits> limits = {};

@@ -163,7 +163,25 @@ void AttentionBranch::backward(Context& ctx, const Tensor& dout, const Tensor& d
     transform_back(ctx, qkv, heads, dqkv_heads);
     heads_to_positions(ctx, dqkv_heads, column_groups(), dqkv);
   }
-  query_key_value_.gradients(ctx, normed, dqkv, dnormed);
+  add_bias_gradient(ctx, dqkv, qkv.size(1));
+  query_key_value_.gradients_but_bias(ctx, normed, dqkv, dnormed);
+}
+
+// A bias of the keys shifts all scores of a query alike, so its gradient is zero: every row of dS adds up to 0. Every
+// row of P adds up to 1, so the columns of dv add up to those of do, and these to the gradient of W_p's bias times W_p.
+// Neither holds for part of a sequence, but a sum over ranks is one over sequences. All ranks must take the same way,
+// hence the plan of all heads.
+void AttentionBranch::add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const {
+  if (!config_.biased) return;
+  const std::int64_t keys = config_.heads * config_.key_size, all = query_key_value_.out();
+  const bool transformed = config_.transform.any();  // then a bias of the keys does not shift scores alike
+  const bool rows_of_one = every_query_sees_a_key(*plans_->plan(layer_, positions));
+  if (transformed && !rows_of_one) return query_key_value_.bias_gradient_of(ctx, dqkv, 0, all);
+  query_key_value_.bias_gradient_of(ctx, dqkv, 0, transformed ? 2 * keys : keys);
+  if (rows_of_one)
+    output_.column_sums_of_dx(ctx, query_key_value_.bias_gradient().slice(0, 2 * keys, all));
+  else
+    query_key_value_.bias_gradient_of(ctx, dqkv, 2 * keys, all);
 }
 
 AttentionBranch::QkvHeads AttentionBranch::project(Context& ctx, const Tensor& normed, std::int64_t first,

@@ -95,6 +95,8 @@ class AttentionBranch : public Branch {
   void transform_back(Context& ctx, const Tensor& qkv, std::int64_t heads, const Tensor& dqkv) const;
   Tensor queries_and_keys_in(const Tensor& qkv, std::int64_t heads) const;  // (batch, seq, 2 heads, key size)
   std::vector<std::int64_t> column_groups() const;                          // the widths of q, k and v in qkv
+  // Adds the gradient of the bias in qkv, for sequences of this many positions: over dqkv only where it has to.
+  void add_bias_gradient(Context& ctx, const Tensor& dqkv, std::int64_t positions) const;
   double scale() const;
 
   AttentionBranchConfig config_;

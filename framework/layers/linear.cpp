@@ -3,6 +3,9 @@
 #include <numeric>
 
 #include "framework/ops/linear.h"
+#include "framework/ops/run.h"
+#include "kernels/column_sum/column_sum.h"
+#include "kernels/vector_product/vector_product.h"
 
 namespace longstride {
 
@@ -33,6 +36,15 @@ void Linear::apply_relu(Context& ctx, const Tensor& x, const Tensor& y) const {
 void Linear::gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
   ops::linear_backward_weight(ctx, dy, x, weight_.gradient, bias_gradient());
   ops::linear_backward_input(ctx, dy, weight_.value, dx);
+}
+
+void Linear::bias_gradient_of(Context& ctx, const Tensor& dy, std::int64_t begin, std::int64_t end) const {
+  ops::run(ctx,
+           kernels::ColumnSumArgs{.x = dy.rows().slice(-1, begin, end), .total = bias_gradient().slice(0, begin, end)});
+}
+
+void Linear::column_sums_of_dx(Context& ctx, const Tensor& sums) const {
+  ops::run(ctx, kernels::VectorProductArgs{.x = bias_gradient(), .matrix = weight_.value, .y = sums});
 }
 
 void Linear::gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy,

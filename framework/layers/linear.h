@@ -25,6 +25,11 @@ class Linear {
   // produces dy can accumulate it into bias_gradient(), call gradients_but_bias.
   void gradients(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
   void gradients_but_bias(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
+  // The part of the bias gradient that belongs to columns [begin, end) of dy.
+  void bias_gradient_of(Context& ctx, const Tensor& dy, std::int64_t begin, std::int64_t end) const;
+  // Overwrites sums (in) with the column sums of dx, which follow from the bias gradient: over the same micro-batches
+  // as that has accumulated so far.
+  void column_sums_of_dx(Context& ctx, const Tensor& sums) const;
   // gradients_but_bias for x = gelu(pre), where pre is the output of `below`: writes dpre instead of dx and accumulates
   // below's bias gradient.
   void gradients_through_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& dy, const Tensor& dpre,

@@ -102,6 +102,23 @@ TEST(AttentionPlan, TilesOfEveryPatternCoverItsMaskExactlyOnce) {
   }
 }
 
+TEST(AttentionPlan, TellsWhetherEveryQuerySeesAKey) {
+  for (const NamedPattern& p : all_patterns())
+    for (const std::int64_t layer : {0, 1, 2})
+      for (const std::int64_t n : {1, 2, 7, 33, 101}) {
+        if (!problem_of(p.pattern, p.heads, layer + 1).empty()) continue;
+        bool expected = true;
+        for (std::int64_t head = 0; head < p.heads; ++head)
+          for (std::int64_t i = 0; i < n; ++i) {
+            bool sees = false;
+            for (std::int64_t j = 0; j <= i; ++j) sees |= allowed(p.pattern, layer, p.heads, head, i, j);
+            expected &= sees;
+          }
+        EXPECT_EQ(every_query_sees_a_key(*make_plan(p.pattern, layer, p.heads, n)), expected)
+            << p.name << " layer " << layer << " n " << n;
+      }
+}
+
 // Takes the fastest of several runs: other programs may interrupt the rest.
 TEST(AttentionPlan, AMillionPositionsTakeLessThanAMillisecond) {
   using enum Integration;

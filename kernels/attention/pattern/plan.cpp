@@ -107,6 +107,26 @@ std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std
   return plan;
 }
 
+bool every_query_sees_a_key(const AttentionPlan& plan) {
+  const auto sees = [&](const Pass& pass, const Part& part) {
+    const bool to_itself = part.low.back >= 0 && part.high == Limit{};
+    const bool from_start = part.low.back >= plan.n;
+    return to_itself &&
+           (part.keys == pass.queries || (from_start && part.keys.length > 0 && part.keys.base <= pass.queries.base));
+  };
+  // The segments of a pass shift queries and keys alike.
+  const auto covers = [&](const Pass& pass) {
+    const bool every_query = pass.segments == pass.queries.period || pass.queries.length == plan.n;
+    const std::span<const Part> parts = plan.parts_of(pass);
+    return every_query && std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return sees(pass, part); });
+  };
+  for (std::int64_t head = 0; head < std::ssize(plan.heads); ++head) {
+    const std::span<const Pass> passes = plan.passes_of(head);
+    if (std::none_of(passes.begin(), passes.end(), covers)) return false;
+  }
+  return true;
+}
+
 std::shared_ptr<const AttentionPlan> PlanCache::get(std::int64_t layer, std::int64_t n) {
   const std::vector<PartKind> parts =
       pattern_.integration == Integration::interleaved ? parts_of(pattern_, layer, heads_, 0) : pattern_.parts;

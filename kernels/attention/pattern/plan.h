@@ -123,6 +123,10 @@ inline constexpr std::int64_t longest_plan = std::int64_t{1} << 24;
 std::shared_ptr<const AttentionPlan> make_plan(const PatternConfig& pattern, std::int64_t layer, std::int64_t heads,
                                                std::int64_t n, TileShape tile = {});
 
+// Whether every query of every head sees a key, as far as closed form tells: it sees itself or the first key. False may
+// be wrong, true is not.
+bool every_query_sees_a_key(const AttentionPlan& plan);
+
 // The plans of a model. Layers that use the same parts share one.
 class PlanCache {
  public:
