@@ -1,7 +1,7 @@
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/delta.h"
-#include "kernels/attention/sm90/band/long_band_plan.h"
+#include "kernels/attention/sm90/long_band/long_band_plan.h"
 #include "kernels/base/tensor_checks.h"
 
 namespace longstride::kernels {
@@ -49,7 +49,7 @@ Tensor AttentionArgs::scratch_on(Device device) const {
   return device == Device::cpu ? scratch_of(cpu::attention_scratch_bytes(*this)) : Tensor();
 }
 
-// On a GPU, room for delta and for what the kernel of a long band keeps between visits.
+// On a GPU, room for delta and for the sums of a long band.
 Tensor AttentionBackwardArgs::scratch_on(Device device) const {
   if (device == Device::cpu) return scratch_of(cpu::attention_scratch_bytes(*this));
   cuda::sm90::LongBandPlan long_band;

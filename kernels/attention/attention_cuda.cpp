@@ -9,6 +9,7 @@
 #include "kernels/attention/sm90/attention_sm90.h"
 #include "kernels/attention/sm90/band/band.h"
 #include "kernels/attention/sm90/band/band_backward.h"
+#include "kernels/attention/sm90/long_band/long_band.h"
 #include "kernels/base/gpu_kind.h"
 
 namespace longstride::kernels::cuda {
@@ -38,8 +39,9 @@ void attention_backward(const AttentionBackwardArgs& args, const Launch& launch)
   attention_delta(args, delta, launch);
   sm90::LongBandPlan long_band;
   if (hopper && sm90::find_long_band(args, long_band)) {
-    auto* const key_sums = reinterpret_cast<float*>(args.scratch.as<std::byte>() + delta_bytes(args));
-    return sm90::attention_backward_long_band(args, long_band, delta, key_sums, launch);
+    if (!long_band.in_turns) return sm90::attention_backward_segments(args, long_band, delta, launch);
+    std::byte* const sums = args.scratch.as<std::byte>() + delta_bytes(args);
+    return sm90::attention_backward_turns(args, long_band, delta, sums, launch);
   }
   attention_zero_unreached(args, launch);
   if (hopper) return sm90::attention_backward(args, delta, launch);

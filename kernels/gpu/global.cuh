@@ -58,6 +58,10 @@ __device__ __forceinline__ void add_to_global(float2* to, float2 x) {
 __device__ __forceinline__ void count_release(unsigned* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
+// Stores after all earlier accesses of this thread. st.release.gpu
+__device__ __forceinline__ void store_release(unsigned* to, unsigned value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
 // Reads before all later accesses of this thread. ld.acquire.gpu
 __device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
   unsigned now;

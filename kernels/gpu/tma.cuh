@@ -54,6 +54,20 @@ __device__ inline void bulk_load(void* to, const void* from, std::uint32_t bytes
                : "memory");
 }
 
+// Copies contiguous bytes (a multiple of 16, both ends 16-byte aligned) from shared memory, or adds them as f32 to what
+// is there. Belongs to a group, as tma_store. cp.async.bulk, cp.reduce.async.bulk
+__device__ inline void bulk_store(void* to, const void* from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(reinterpret_cast<std::uint64_t>(to)),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+__device__ inline void bulk_add(float* to, const void* from, std::uint32_t bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
+                   reinterpret_cast<std::uint64_t>(to)),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+
 // cp.async.bulk.commit_group
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Waits until the shared memory of all but the last `Pending` groups has been read. cp.async.bulk.wait_group.read
@@ -61,7 +75,9 @@ template <int Pending>
 __device__ inline void store_wait() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
 }
-// The same for all groups, and not before `value` is known: without this dependency ptxas moves work that does not
+// Waits until all groups are complete: what they wrote is visible to this thread. cp.async.bulk.wait_group
+__device__ inline void store_complete() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// store_wait for all groups, and not before `value` is known: without this dependency ptxas moves work that does not
 // touch memory behind the wait, where it hides no latency.
 __device__ inline void store_wait_after(std::uint32_t value) {
   asm volatile(
@@ -75,5 +91,8 @@ __device__ inline void store_wait_after(std::uint32_t value) {
 }
 // Makes this thread's ordinary writes to shared memory visible to TMA and wgmma. fence.proxy.async
 __device__ inline void proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Orders this thread's ordinary accesses of global memory, such as waits for other blocks, with TMA's.
+// fence.proxy.async.global
+__device__ inline void proxy_fence_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 }  // namespace longstride::kernels::cuda

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention/sm90/band/long_band_plan.h"
+#include "kernels/attention/sm90/long_band/long_band_plan.h"
 #include "kernels/base/cuda_types.cuh"
 #include "tests/gpu/gpu.h"
 #include "tests/kernels/attention_patterns.h"

@@ -1,160 +1,228 @@
-// The walk of a long band, against the band's definition: which visit computes what for every pair of rows.
-#include "kernels/attention/sm90/band/long_band_walk.h"
+// The pairs of tiles of a long band against its definition, and that blocks that sum dQ in turns never wait in a
+// circle.
+#include "kernels/attention/sm90/long_band/long_band_walk.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
+#include <random>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "kernels/attention/sm90/band/long_band_plan.h"
+#include "kernels/attention/sm90/long_band/long_band_plan.h"
 #include "tests/kernels/attention_patterns.h"
 
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
-struct WalkedBand {
-  BandShape shape;
-  std::int32_t length, run;  // entries, chunks
+std::string text_of(const LongBandWalk& walk) {
+  return "window " + std::to_string(walk.shape.window) + ", block " + std::to_string(walk.shape.block) + ", length " +
+         std::to_string(walk.length);
+}
+bool sees(const LongBandWalk& walk, std::int32_t query, std::int32_t key) {
+  return key <= query && query < walk.shape.beyond(key);
+}
 
-  std::string text() const {
-    return "window " + std::to_string(shape.window) + ", block " + std::to_string(shape.block) + ", length " +
-           std::to_string(length) + ", run " + std::to_string(run);
+std::vector<LongBandWalk> walks() {
+  std::vector<LongBandWalk> all;
+  for (const std::int32_t length : {1, 64, 65, 127, 128, 129, 500, 1000, 1601})
+    for (const BandShape& shape : {BandShape{.window = 1},
+                                   {.window = 2},
+                                   {.window = 64},
+                                   {.window = 65},
+                                   {.window = 320},
+                                   {.window = 513},
+                                   {.window = 1024},
+                                   {.window = 1601},
+                                   {.window = 0, .block = 100},
+                                   {.window = 0, .block = 330},
+                                   {.window = 0, .block = 512}})
+      all.push_back({shape, length});
+  return all;
+}
+
+TEST(LongBandWalk, GivesEveryPairToOneTask) {
+  for (const LongBandWalk& walk : walks()) {
+    std::set<std::pair<std::int32_t, std::int32_t>> seen;  // pairs of tiles of 64
+    for (std::int32_t query = 0; query < walk.length; ++query)
+      for (std::int32_t key = walk.shape.low(query); key <= query; ++key) {
+        ASSERT_TRUE(sees(walk, query, key)) << text_of(walk);
+        seen.insert({query / band_rows, key / band_rows});
+      }
+    std::set<std::pair<std::int32_t, std::int32_t>> given;
+    for (std::int32_t key = 0; key < walk.key_tiles(); ++key)
+      for (std::int32_t half = 0; half < 2; ++half)
+        for (std::int32_t query = walk.begin_of(key, half); query < walk.end_of(key, half); ++query) {
+          ASSERT_TRUE(given.insert({query, 2 * key + half}).second) << text_of(walk);
+          ASSERT_GE(query, 2 * key) << text_of(walk);
+          ASSERT_LT(query, walk.end_of(key)) << text_of(walk);
+        }
+    ASSERT_EQ(given, seen) << text_of(walk);
   }
-  bool sees(std::int32_t query, std::int32_t key) const { return key <= query && query < shape.beyond(key); }
+}
+
+TEST(LongBandWalk, KeyTilesOfAQueryTileAreNeighbours) {
+  for (const LongBandWalk& walk : walks()) {
+    std::map<std::int32_t, std::vector<std::int32_t>> keys;  // per query tile
+    for (std::int32_t key = 0; key < walk.key_tiles(); ++key)
+      for (std::int32_t query = 2 * key; query < walk.end_of(key); ++query) keys[query].push_back(key);
+    ASSERT_EQ(static_cast<std::int32_t>(keys.size()), (walk.length + band_rows - 1) / band_rows) << text_of(walk);
+    for (const auto& [query, of_query] : keys) {
+      ASSERT_EQ(of_query.front(), walk.first_key(query)) << text_of(walk);
+      ASSERT_EQ(of_query.back(), walk.last_key(query)) << text_of(walk);
+      ASSERT_EQ(static_cast<std::int32_t>(of_query.size()), of_query.back() - of_query.front() + 1) << text_of(walk);
+    }
+  }
+}
+
+// Blocks that take tasks in order and advance at random.
+class Blocks {
+ public:
+  Blocks(const LongBandWalk& walk, const TurnRing& ring, std::int32_t segments, std::size_t blocks)
+      : walk_(walk), ring_(ring), segments_(segments), at_(blocks), counter_(places()), holder_(places(), -1) {}
+
+  // Whether all tasks end.
+  bool run() {
+    for (Block& block : at_) take(block);
+    std::minstd_rand random(1);
+    while (busy_ > 0) {
+      std::vector<Block*> able;
+      for (Block& block : at_)
+        if (block.segment >= 0 && counter_[place(block)] == turn(block)) able.push_back(&block);
+      if (able.empty()) return false;
+      step(*able[random() % able.size()]);
+    }
+    return finished_ == segments_ * ring_.tiles;
+  }
+
+ private:
+  struct Block {
+    std::int32_t segment = -1, key = 0, query = 0;
+  };
+  std::size_t places() const { return static_cast<std::size_t>(ring_.lanes) * static_cast<std::size_t>(ring_.ring); }
+  std::int32_t lane(const Block& b) const { return b.segment % ring_.lanes; }
+  std::size_t place(const Block& b) const { return static_cast<std::size_t>(ring_.place(lane(b), b.query)); }
+  std::uint32_t turn(const Block& b) const {
+    return ring_.first_turn(b.segment / ring_.lanes, b.query) +
+           static_cast<std::uint32_t>(b.key - walk_.first_key(b.query));
+  }
+  void take(Block& block) {
+    busy_ -= block.segment >= 0 ? 1 : 0;
+    block.segment = -1;
+    const std::int32_t group = taken_ / (ring_.lanes * walk_.key_tiles()),
+                       rest = taken_ - group * ring_.lanes * walk_.key_tiles(),
+                       lanes = std::min(ring_.lanes, segments_ - group * ring_.lanes);
+    if (taken_ == segments_ * walk_.key_tiles()) return;
+    ++taken_;
+    ++busy_;
+    block = {group * ring_.lanes + rest % lanes, rest / lanes, walk_.end_of(rest / lanes) - 1};
+  }
+  void step(Block& block) {
+    const std::size_t at = place(block);
+    const std::int32_t owner = block.segment * ring_.tiles + block.query;
+    const bool first = block.key == walk_.first_key(block.query), last = block.key == walk_.last_key(block.query);
+    EXPECT_EQ(holder_[at], first ? -1 : owner) << text_of(walk_);
+    holder_[at] = last ? -1 : owner;
+    finished_ += last;
+    const std::uint32_t begin = ring_.first_turn(block.segment / ring_.lanes, block.query);
+    EXPECT_LT(counter_[at] - begin, ring_.most_turns) << text_of(walk_);
+    counter_[at] = last ? begin + ring_.most_turns : counter_[at] + 1;
+    if (--block.query < 2 * block.key) take(block);
+  }
+
+  LongBandWalk walk_;
+  TurnRing ring_;
+  std::int32_t segments_, taken_ = 0, finished_ = 0, busy_ = 0;
+  std::vector<Block> at_;
+  std::vector<std::uint32_t> counter_;
+  std::vector<std::int32_t> holder_;  // the query tile whose sum a place has
 };
 
-std::vector<WalkedBand> walked_bands() {
-  std::vector<WalkedBand> bands;
-  for (const std::int32_t length : {1, 64, 65, 500, 512, 513, 1000, 1601})
-    for (const std::int32_t run : {1, 2, 3, 4})
-      for (const BandShape& shape : {BandShape{.window = 320},
-                                     {.window = 400},
-                                     {.window = 512},
-                                     {.window = 513},
-                                     {.window = 900},
-                                     {.window = 1024},
-                                     {.window = 1601},
-                                     {.window = 0, .block = 330},
-                                     {.window = 0, .block = 512},
-                                     {.window = 0, .block = 777}})
-        bands.push_back({shape, length, run});
-  return bands;
+LongBandPlan planned(const LongBandWalk& walk, std::int32_t segments) {
+  LongBandPlan plan;
+  plan.band.shape = walk.shape;
+  plan.band.set = {0, walk.length, walk.length, walk.length};
+  plan.band.n = walk.length;
+  plan.band.segments = 1;
+  plan.band.heads = segments;
+  const std::int32_t tiles = tiles_in(walk.length, band_rows), block = walk.shape.block;
+  plan.band.reach = std::min(block > 0 ? tiles_in(block, band_rows) + (block % band_rows == 0 ? 0 : 1)
+                                       : (std::min(walk.shape.window, walk.length) + 2 * band_rows - 2) / band_rows,
+                             tiles);
+  plan.segments = segments;
+  plan.in_turns = true;
+  lay_out_turns(plan);
+  return plan;
 }
 
-// Calls f(walk, visit) for every visit of every run.
-template <class F>
-void each_visit(const WalkedBand& band, F&& f) {
-  for (std::int32_t begin = 0; begin * chunk_rows < band.length; begin += band.run) {
-    LongBandWalk walk(band.shape, band.length, begin, begin + band.run);
-    for (; walk.more(); walk.advance()) f(walk, walk.visit(), begin);
-  }
+TEST(TurnRing, BlocksNeverWaitInACircle) {
+  for (const LongBandWalk& walk : walks())
+    for (const std::int32_t segments : {1, 3, 20})
+      for (const std::size_t blocks : {1, 7, 132}) {
+        LongBandPlan plan = planned(walk, segments);
+        EXPECT_TRUE(Blocks(walk, plan.ring, segments, blocks).run()) << text_of(walk);
+        // The smallest ring, and fewer lanes.
+        plan.ring.ring = std::min(plan.ring.tiles, plan.band.reach + 3);
+        plan.ring.lanes = std::min(plan.ring.lanes, 2);
+        EXPECT_TRUE(Blocks(walk, plan.ring, segments, blocks).run()) << text_of(walk);
+        if (::testing::Test::HasFailure()) return;
+      }
 }
 
-TEST(LongBandWalk, GivesEveryPairToEachGradientOnce) {
-  for (const WalkedBand& band : walked_bands()) {
-    std::map<std::pair<std::int32_t, std::int32_t>, int> of_query, of_keys;  // pairs of tiles of 64
-    each_visit(band, [&](const LongBandWalk& walk, const LongBandVisit& v, std::int32_t) {
-      for (std::int32_t half = 0; half < 2; ++half) {
-        std::int32_t begin = 0, end = 0;
-        walk.seen_by(half, v, begin, end);
-        for (std::int32_t query = begin; query < end; ++query) {
-          of_query[{query, 2 * v.key + half}] += v.has_query_gradient;
-          of_keys[{query, 2 * v.key + half}] += v.has_key_gradients;
-        }
-      }
-    });
-    for (std::int32_t query = 0; query < band.length; ++query)
-      for (const std::int32_t key : {query, query - 1, band.shape.low(query), band.shape.low(query) + 1, query / 2}) {
-        if (key < 0 || !band.sees(query, key)) continue;
-        const std::pair pair{query / band_rows, key / band_rows};
-        ASSERT_EQ(of_query[pair], 1) << band.text() << ", query " << query << ", key " << key;
-        ASSERT_EQ(of_keys[pair], 1) << band.text() << ", query " << query << ", key " << key;
-      }
-    for (const auto& [pair, times] : of_query) ASSERT_LE(times, 1) << band.text();
-    for (const auto& [pair, times] : of_keys) ASSERT_LE(times, 1) << band.text();
-  }
-}
-
-// A query tile's dQ begins with zero once, is complete at its own keys, and is in its chunk's memory in between.
-TEST(LongBandWalk, SumsTheGradientOfQueriesFromTheFirstKeyTileToTheirOwn) {
-  for (const WalkedBand& band : walked_bands()) {
-    std::vector<std::int32_t> holder(chunk_tiles, -1);  // the query tile whose sum a place has
-    std::vector<bool> written(static_cast<std::size_t>(tiles_in(band.length, band_rows)), false);
-    each_visit(band, [&](const LongBandWalk& walk, const LongBandVisit& v, std::int32_t) {
-      ASSERT_LT(v.query_begin, v.query_end) << band.text();
-      if (!v.has_query_gradient) return;
-      for (std::int32_t query = v.query_begin; query < v.query_end; ++query) {
-        std::int32_t& place = holder.at(static_cast<std::size_t>(query % chunk_tiles));
-        ASSERT_EQ(place, walk.is_fresh(query) ? -1 : query) << band.text();
-        place = query / 2 == v.key ? -1 : query;
-        if (place >= 0) continue;
-        ASSERT_FALSE(written.at(static_cast<std::size_t>(query))) << band.text();
-        written.at(static_cast<std::size_t>(query)) = true;
-      }
-    });
-    for (const bool was : written) ASSERT_TRUE(was) << band.text();
-  }
-}
-
-// The sums of a key tile stay in its slot from its first visit to its last, both in one run.
-TEST(LongBandWalk, KeepsTheSumsOfKeysBetweenTheirVisits) {
-  for (const WalkedBand& band : walked_bands()) {
-    const std::int32_t slots = later_chunks(band.shape, band.length) * chunk_key_tiles;
-    std::vector<std::int32_t> holder(static_cast<std::size_t>(slots), -1);
-    std::map<std::int32_t, int> completed;
-    each_visit(band, [&](const LongBandWalk&, const LongBandVisit& v, std::int32_t run) {
-      if (!v.has_key_gradients) return;
-      ASSERT_GE(v.key, run * chunk_key_tiles) << band.text();
-      ASSERT_LT(v.key, (run + band.run) * chunk_key_tiles) << band.text();
-      if (!v.first) {
-        ASSERT_EQ(holder.at(static_cast<std::size_t>(v.key % slots)), v.key) << band.text();
-        holder.at(static_cast<std::size_t>(v.key % slots)) = -1;
-      }
-      if (v.last) {
-        ++completed[v.key];
-      } else {
-        ASSERT_EQ(holder.at(static_cast<std::size_t>(v.key % slots)), -1) << band.text();
-        holder.at(static_cast<std::size_t>(v.key % slots)) = v.key;
-      }
-    });
-    for (std::int32_t key = 0; key * key_tile_rows < band.length; ++key) ASSERT_EQ(completed[key], 1) << band.text();
-  }
-}
-
-AttentionBackwardArgs args_of(const AttentionPlan& plan, std::int64_t batch, std::int64_t size) {
+AttentionBackwardArgs args_of(const AttentionPlan& plan, std::int64_t batch, std::int64_t size, AttentionPath path) {
   const auto heads = static_cast<std::int64_t>(plan.heads.size());
   AttentionBackwardArgs args;
   args.plan = &plan;
+  args.path = path;
   args.q = args.k = args.v = Tensor(nullptr, Dtype::bf16, {batch, plan.n, heads, size});
   return args;
 }
 
-TEST(LongBandPlan, TakesBandsThatKeepBlocksBusy) {
-  LongBandPlan plan;
-  const auto columns = make_plan(pattern_of(Integration::merged, {PartKind::column}, 512), 0, 8, 262144);
-  const auto windows = make_plan(pattern_of(Integration::merged, {PartKind::local}, 512), 0, 8, 262144);
-  EXPECT_TRUE(find_long_band(args_of(*columns, 1, 64), plan));
-  EXPECT_EQ(plan.runs, 1);
-  EXPECT_EQ(plan.scratch_bytes(), 0u) << "a column of 512 rows is one chunk";
-  EXPECT_TRUE(find_long_band(args_of(*windows, 1, 64), plan));
-  EXPECT_EQ(plan.slots, 4) << "a window of 513 is seen by the chunk after a key's own";
-  EXPECT_GT(plan.busy, 0.9);
-  EXPECT_FALSE(find_long_band(args_of(*windows, 1, 32), plan)) << "the general kernels have their own for 32";
-  EXPECT_FALSE(find_long_band(args_of(*windows, 1, 128), plan));
+class LongBandPlans : public ::testing::Test {
+ protected:
+  bool finds(const PatternConfig& pattern, std::int64_t heads, std::int64_t n, std::int64_t batch,
+             std::int64_t size = 64, AttentionPath path = AttentionPath::automatic) {
+    const auto made = make_plan(pattern, 0, heads, n);
+    return find_long_band(args_of(*made, batch, size, path), plan_);
+  }
+  LongBandPlan plan_;
+};
+constexpr auto merged = Integration::merged;
+using enum PartKind;
+
+TEST_F(LongBandPlans, GiveABlockEachShortSegment) {
+  EXPECT_TRUE(finds(pattern_of(merged, {column}, 512), 8, 262144, 1));
+  EXPECT_FALSE(plan_.in_turns);
+  EXPECT_EQ(plan_.tasks(), 8 * 512);
+  EXPECT_EQ(plan_.scratch_bytes(), 0u);
+  EXPECT_TRUE(finds(pattern_of(merged, {dense}, 0), 8, 512, 12));
+  EXPECT_FALSE(plan_.in_turns);
+  EXPECT_TRUE(finds(pattern_of(merged, {dense}, 0), 8, 512, 6));
+  EXPECT_TRUE(plan_.in_turns) << "84 of 132 blocks would be idle";
 }
 
-TEST(LongBandPlan, LeavesOtherAttentionToOtherKernels) {
-  LongBandPlan plan;
-  const auto refused = [&](const PatternConfig& pattern, std::int64_t heads, std::int64_t n, std::int64_t batch) {
-    const auto made = make_plan(pattern, 0, heads, n);
-    return !find_long_band(args_of(*made, batch, 64), plan);
-  };
-  using enum PartKind;
-  EXPECT_TRUE(refused(pattern_of(Integration::merged, {local}, 128), 8, 65536, 1)) << "a short band";
-  EXPECT_TRUE(refused(pattern_of(Integration::merged, {dense}, 0), 8, 12288, 4)) << "too many visits";
-  EXPECT_TRUE(refused(pattern_of(Integration::merged, {local}, 512), 8, 2048, 1)) << "too few chunks for the blocks";
-  EXPECT_TRUE(refused(pattern_of(Integration::merged, {local, column}, 512), 8, 262144, 1)) << "two parts";
+TEST_F(LongBandPlans, TakeTurnsInLongSegments) {
+  const std::size_t cache = std::size_t{52} << 20;
+  for (const auto& [pattern, n] : {std::pair{pattern_of(merged, {local}, 512), 262144},
+                                   {pattern_of(merged, {column}, 512), 1048576},
+                                   {pattern_of(merged, {dense}, 0), 12288},
+                                   {pattern_of(merged, {dense}, 0), 32768}}) {
+    EXPECT_TRUE(finds(pattern, 8, n, 1));
+    EXPECT_TRUE(plan_.in_turns);
+    EXPECT_LE(plan_.sums_bytes(), cache) << "the sums stay in the second-level cache";
+    EXPECT_GE(plan_.ring.lanes * plan_.groups, plan_.segments);
+    EXPECT_LT(plan_.ring.lanes * (plan_.groups - 1), plan_.segments) << "no group is empty";
+  }
+}
+
+TEST_F(LongBandPlans, LeaveOtherAttentionToOtherKernels) {
+  EXPECT_FALSE(finds(pattern_of(merged, {local}, 128), 8, 65536, 1)) << "a short band";
+  EXPECT_FALSE(finds(pattern_of(merged, {local, column}, 512), 8, 262144, 1)) << "two parts";
+  EXPECT_FALSE(finds(pattern_of(merged, {local}, 512), 8, 262144, 1, 32))
+      << "the general kernels have their own for 32";
+  EXPECT_FALSE(finds(pattern_of(merged, {local}, 512), 8, 262144, 1, 128));
+  EXPECT_FALSE(finds(pattern_of(merged, {local}, 512), 8, 262144, 1, 64, AttentionPath::portable));
 }
 
 }  // namespace

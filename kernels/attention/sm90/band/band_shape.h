@@ -6,7 +6,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 inline constexpr int band_rows = 64;  // per tile
 // A band is short if no key tile has more query tiles, and no query tile more key tiles, than this: they are in shared
-// memory together. Long bands have a backward kernel of their own (long_band_walk.h).
+// memory together. Long bands have kernels of their own (sm90/long_band).
 inline constexpr std::int32_t most_reach = 5;
 inline constexpr int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, shared_reserved = 1024;
 

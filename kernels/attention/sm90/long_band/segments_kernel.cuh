@@ -1,51 +1,45 @@
-// Attention backward over a long band (long_band_walk.h), for heads of up to 64. Per pair of 64 keys and 64 queries,
+// Attention backward over a long band of short segments (long_band_plan.h), for heads of up to 64: a block has a
+// segment. Per pair of 64 keys and 64 queries,
 //     S^T = k q^T,  P = exp(scale S - lse),  dP^T = v dO^T,  dS = P (dP - delta),  dV += P dO,  dK += dS q,  dQ += dS k
 // The only block of a multiprocessor has four warpgroups:
-//   0 and 1  have 64 keys each of the visited key tile, and compute S to dK. They hand dS over in shared memory.
-//   2        multiplies dS with the keys. The chunk's dQ is in shared memory, in f32; each element is read and written
-//   by
-//            one thread alone.
+//   0 and 1  have 64 keys each of the key tile, and compute S to dK. They hand dS over in shared memory.
+//   2        multiplies dS with the keys. The segment's dQ is in shared memory, in f32; each element is read and
+//            written by one thread alone.
 //   3        has one warp, which loads by TMA, and whose lanes load lse and delta.
-// Every sum has one order, dQ that of keys, dK and dV that of queries, however a segment is divided into runs.
+// Every sum has one order, dQ that of keys, dK and dV that of queries.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/attention/sm90/band/band_backward_large_math.cuh"
-#include "kernels/attention/sm90/band/long_band_plan.h"
 #include "kernels/attention/sm90/general/own_rows.cuh"
+#include "kernels/attention/sm90/long_band/long_band_plan.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
-struct LongBandProblem : BandBackwardProblem {
-  std::int32_t runs, slots;  // per segment; key tiles whose sums a block keeps
-  std::uint32_t tasks;
+struct SegmentProblem : BandBackwardProblem {
+  std::uint32_t tasks;  // segments of all heads and sequences
   const float* delta;
-  float4* key_sums;  // (blocks, slots, two warpgroups, 16, 128 threads)
 };
 
-struct LongBandTask : BandBackwardLargeTask {
-  // A run; consecutive tasks have neighbouring heads, then neighbouring segments, because their rows are neighbours in
-  // memory. begin and end are chunks.
-  __device__ void take(const LongBandProblem& problem, std::uint32_t index) {
+struct SegmentTask : BandBackwardLargeTask {
+  // Consecutive tasks have neighbouring heads, then neighbouring segments, because their rows are neighbours in memory.
+  __device__ void take(const SegmentProblem& problem, std::uint32_t index) {
     const auto heads = static_cast<std::uint32_t>(problem.heads),
-               segments = static_cast<std::uint32_t>(problem.segments), runs = static_cast<std::uint32_t>(problem.runs);
+               segments = static_cast<std::uint32_t>(problem.segments);
     head = static_cast<std::int32_t>(index % heads);
     index /= heads;
     segment = static_cast<std::int32_t>(index % segments);
-    index /= segments;
-    begin = static_cast<std::int32_t>(index % runs) * problem.run;
-    sequence = static_cast<std::int32_t>(index / runs);
+    sequence = static_cast<std::int32_t>(index / segments);
     const bool natural = problem.set.run >= problem.set.period;
     base = problem.set.base + segment;
     step = natural ? 1 : problem.set.period;
     length = natural ? problem.set.length : (problem.n - base + step - 1) / step;
-    end = begin + problem.run;
   }
 };
 
 template <class T>
-struct BandBackwardLong : BandBackwardLargeMath<T, long_band_head, long_band_head> {
+struct BandBackwardSegments : BandBackwardLargeMath<T, long_band_head, long_band_head> {
   static constexpr int size = long_band_head;
   using Common = BandBackwardLargeMath<T, size, size>;
   using Common::key_bytes, Common::tile_bytes, Common::ds_bytes, Common::dq_bytes, Common::rows;
@@ -64,18 +58,18 @@ struct BandBackwardLong : BandBackwardLargeMath<T, long_band_head, long_band_hea
     std::uint64_t value_full, value_empty, ds_full[2], ds_empty[2];
   };
   // Shared memory, from a multiple of 1024 bytes. Keys, values and dS are two tiles of 64 keys.
-  static constexpr int keys_at = chunk_tiles * dq_bytes, values_at = keys_at + key_stages * 2 * key_bytes,
+  static constexpr int keys_at = short_segment_tiles * dq_bytes, values_at = keys_at + key_stages * 2 * key_bytes,
                        queries_at = values_at + 2 * key_bytes, ds_at = queries_at + query_stages * tile_bytes,
                        control_at = ds_at + 2 * ds_bytes;
   static constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
   static_assert(shared_bytes <= shared_of_block);
   static constexpr int own_keys = 2 * warpgroup_threads;  // threads of both warpgroups
 
-  const LongBandProblem& problem;
-  LongBandTask& task;
+  const SegmentProblem& problem;
+  SegmentTask& task;
   Control& control;
 
-  __device__ BandBackwardLong(const LongBandProblem& p, LongBandTask& t, char* memory)
+  __device__ BandBackwardSegments(const SegmentProblem& p, SegmentTask& t, char* memory)
       : Common(p, t, memory, this_thread() % warpgroup_threads),
         problem(p),
         task(t),
@@ -103,13 +97,13 @@ struct BandBackwardLong : BandBackwardLargeMath<T, long_band_head, long_band_hea
     proxy_fence();
   }
 
-  // Calls f for every visit of the block's tasks.
+  // Calls f for every key tile of the block's tasks.
   template <class F>
-  __device__ void each_visit(F&& f) const {
+  __device__ void each_key_tile(F&& f) const {
     for (std::uint32_t index = blockIdx.x; index < problem.tasks; index += gridDim.x) {
       task.take(problem, index);
-      for (LongBandWalk walk(problem.shape, task.length, task.begin, task.end); walk.more(); walk.advance())
-        f(walk, walk.visit());
+      const LongBandWalk walk = {problem.shape, task.length};
+      for (std::int32_t key = 0; key < walk.key_tiles(); ++key) f(walk, key);
     }
   }
   __device__ char* keys(int stage) const { return shared + keys_at + stage * 2 * key_bytes; }
@@ -130,15 +124,15 @@ struct BandBackwardLong : BandBackwardLargeMath<T, long_band_head, long_band_hea
   }
   __device__ void load_all() const {
     RingSlot key, query, value;
-    each_visit([&](const LongBandWalk&, const LongBandVisit& v) {
+    each_key_tile([&](const LongBandWalk& walk, std::int32_t k) {
       barrier_wait(&control.key_empty[key.index], key.parity ^ 1);
-      load_rows(keys(key.index), problem.k, v.key, &control.key_full[key.index]);
+      load_rows(keys(key.index), problem.k, k, &control.key_full[key.index]);
       key.advance(key_stages);
       barrier_wait(&control.value_empty, value.parity ^ 1);
-      load_rows(shared + values_at, problem.v, v.key, &control.value_full);
+      load_rows(shared + values_at, problem.v, k, &control.value_full);
       value.advance(1);
       const std::int64_t row = (std::int64_t{task.sequence} * problem.heads + task.head) * problem.n;
-      for (std::int32_t tile = v.query_begin; tile < v.query_end; ++tile) {
+      for (std::int32_t tile = 2 * k; tile < walk.end_of(k); ++tile) {
         float lse[2], delta[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -167,12 +161,12 @@ struct BandBackwardLong : BandBackwardLargeMath<T, long_band_head, long_band_hea
 
   __device__ void sum_queries() const {
     RingSlot key, ds;
-    each_visit([&](const LongBandWalk& walk, const LongBandVisit& v) {
+    each_key_tile([&](const LongBandWalk& walk, std::int32_t k) {
       barrier_wait(&control.key_full[key.index], key.parity);
-      for (std::int32_t tile = v.query_begin; v.has_query_gradient && tile < v.query_end; ++tile) {
-        auto* const partial = reinterpret_cast<float4*>(shared + tile % chunk_tiles * dq_bytes) + thread;
+      for (std::int32_t tile = 2 * k; tile < walk.end_of(k); ++tile) {
+        auto* const partial = reinterpret_cast<float4*>(shared + tile * dq_bytes) + thread;
         float dq[size / 2] = {};
-        if (!walk.is_fresh(tile)) this->read_partial(dq, partial);
+        if (walk.first_key(tile) < k) this->read_partial(dq, partial);
         for (int half = 0; half < 2; ++half) {
           barrier_wait(&control.ds_full[half], ds.parity);
           this->add_query_gradient(dq, shared + ds_at + half * ds_bytes, keys(key.index) + half * key_bytes, true);
@@ -183,7 +177,7 @@ struct BandBackwardLong : BandBackwardLargeMath<T, long_band_head, long_band_hea
         wgmma_hold(dq);
         arrive_for_warp(&control.ds_empty[1]);
         ds.advance(1);
-        if (tile / 2 == v.key)  // no later key is seen
+        if (walk.last_key(tile) == k)
           this->template store<size>(problem.dq, tile, dq, problem.scale);
         else
           this->write_partial(partial, dq);
@@ -202,29 +196,8 @@ struct BandBackwardLong : BandBackwardLargeMath<T, long_band_head, long_band_hea
     float k[size / 2], v[size / 2];
   };
 
-  __device__ float4* sums_of(std::int32_t key, int half) const {
-    const std::int64_t slot = static_cast<std::int64_t>(blockIdx.x) * problem.slots + key % problem.slots;
-    return problem.key_sums + (2 * slot + half) * (size / 4 * warpgroup_threads) + thread;
-  }
-  __device__ static void read_sums(Gradients& gradients, const float4* from) {
-#pragma unroll
-    for (int i = 0; i < size / 4; ++i) {
-      const float4 x = __ldcg(from + i * warpgroup_threads);
-      float* const to = (i < size / 8 ? gradients.k : gradients.v) + i % (size / 8) * 4;
-      to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
-    }
-  }
-  __device__ static void write_sums(float4* to, const Gradients& gradients) {
-#pragma unroll
-    for (int i = 0; i < size / 4; ++i) {
-      const float* const x = (i < size / 8 ? gradients.k : gradients.v) + i % (size / 8) * 4;
-      __stcg(to + i * warpgroup_threads, make_float4(x[0], x[1], x[2], x[3]));
-    }
-  }
-
-  // A visit of one of the two warpgroups.
-  struct Turn {
-    const LongBandVisit& visit;
+  // A key tile of one of the two warpgroups.
+  struct Visit {
     Position& at;
     const OwnRows<T, rows, size, true>& values;
     Gradients& gradients;
@@ -234,106 +207,94 @@ struct BandBackwardLong : BandBackwardLargeMath<T, long_band_head, long_band_hea
     char* const own_ds;
   };
 
-  __device__ void hand_over(Turn& turn, const std::uint32_t (&ds)[4][4]) const {
-    if (!turn.visit.has_query_gradient) return;
-    barrier_wait(&control.ds_empty[turn.half], turn.at.ds.parity ^ 1);
-    this->write_ds(turn.own_ds, ds);
-    barrier_arrive(&control.ds_full[turn.half]);
-    turn.at.ds.advance(1);
+  __device__ void hand_over(Visit& visit, const std::uint32_t (&ds)[4][4]) const {
+    barrier_wait(&control.ds_empty[visit.half], visit.at.ds.parity ^ 1);
+    this->write_ds(visit.own_ds, ds);
+    barrier_arrive(&control.ds_full[visit.half]);
+    visit.at.ds.advance(1);
   }
   // Query tiles that do not see the warpgroup's keys.
-  __device__ void skip(Turn& turn, std::int32_t tiles) const {
+  __device__ void skip(Visit& visit, std::int32_t tiles) const {
 #pragma unroll 1
     for (; tiles > 0; --tiles) {
-      barrier_wait(&control.query_full[turn.at.query.index], turn.at.query.parity);
-      hand_over(turn, {});
-      barrier_arrive(&control.query_empty[turn.at.query.index]);
-      turn.at.query.advance(query_stages);
+      barrier_wait(&control.query_full[visit.at.query.index], visit.at.query.parity);
+      hand_over(visit, {});
+      barrier_arrive(&control.query_empty[visit.at.query.index]);
+      visit.at.query.advance(query_stages);
     }
   }
-  template <bool Owned>
-  __device__ void pass_tile(Turn& turn, std::int32_t tile) const {
-    const int stage = turn.at.query.index;
+  __device__ void pass_tile(Visit& visit, std::int32_t tile) const {
+    const int stage = visit.at.query.index;
     const char* const q = queries(stage);
     const Statistics& of = control.statistics[stage];
-    barrier_wait(&control.query_full[stage], turn.at.query.parity);
-    turn.at.query.advance(query_stages);
+    barrier_wait(&control.query_full[stage], visit.at.query.parity);
+    visit.at.query.advance(query_stages);
     float s[rows / 2], dp[rows / 2];
     wgmma_fence();
-    multiply_tiles<T, size>(s, turn.own_keys, q);
-    turn.values.multiply(dp, descriptor<2 * size>(q + key_bytes));
+    multiply_tiles<T, size>(s, visit.own_keys, q);
+    visit.values.multiply(dp, descriptor<2 * size>(q + key_bytes));
     wgmma_wait<1>();
     wgmma_hold(s);
     const std::int32_t begin = tile * rows;
-    if (turn.seen.first + 15 <= begin && turn.seen.first_end >= begin + rows)
-      this->template weigh<true>(s, problem.scale * log2_e, of, turn.seen, begin);
+    if (visit.seen.first + 15 <= begin && visit.seen.first_end >= begin + rows)
+      this->template weigh<true>(s, problem.scale * log2_e, of, visit.seen, begin);
     else
-      this->template weigh<false>(s, problem.scale * log2_e, of, turn.seen, begin);
+      this->template weigh<false>(s, problem.scale * log2_e, of, visit.seen, begin);
     std::uint32_t weights[4][4], ds[4][4];
-    if constexpr (Owned) {
-      this->pack_weights(weights, s);
-      this->template add_product<size>(turn.gradients.v, weights, q + key_bytes);
-      wgmma_wait<1>();
-    } else {
-      wgmma_wait<0>();
-    }
+    this->pack_weights(weights, s);
+    this->template add_product<size>(visit.gradients.v, weights, q + key_bytes);
+    wgmma_wait<1>();
     wgmma_hold(dp);
     this->differentiate(dp, s, of);
     this->pack_weights(ds, dp);
-    if constexpr (Owned) this->template add_product<size>(turn.gradients.k, ds, q);
-    hand_over(turn, ds);
+    this->template add_product<size>(visit.gradients.k, ds, q);
+    hand_over(visit, ds);
     wgmma_wait<0>();
-    wgmma_hold(turn.gradients.k);
-    wgmma_hold(turn.gradients.v);
+    wgmma_hold(visit.gradients.k);
+    wgmma_hold(visit.gradients.v);
     barrier_arrive(&control.query_empty[stage]);
   }
-  template <bool Owned>
-  __device__ void pass_queries(const LongBandWalk& walk, Turn& turn) const {
-    const LongBandVisit& v = turn.visit;
-    std::int32_t begin = 0, end = 0;
-    walk.seen_by(turn.half, v, begin, end);
-    skip(turn, begin - v.query_begin);
-    for (std::int32_t tile = begin; tile < end; ++tile) pass_tile<Owned>(turn, tile);
-    skip(turn, v.query_end - end);
+  __device__ void pass_queries(const LongBandWalk& walk, std::int32_t key, Visit& visit) const {
+    const std::int32_t begin = walk.begin_of(key, visit.half), end = walk.end_of(key, visit.half);
+    skip(visit, begin - 2 * key);
+    for (std::int32_t tile = begin; tile < end; ++tile) pass_tile(visit, tile);
+    skip(visit, walk.end_of(key) - max(begin, end));
   }
 
   __device__ void sum_keys(int half) const {
     Position at;
     OwnRows<T, rows, size, true> values;
-    each_visit([&](const LongBandWalk& walk, const LongBandVisit& v) {
+    each_key_tile([&](const LongBandWalk& walk, std::int32_t key) {
       barrier_wait(&control.value_full, at.value.parity);
       at.value.advance(1);
       values.load(shared + values_at + half * key_bytes);
       proxy_fence();  // ldmatrix may read after the arrival otherwise, when the next values come
       barrier_arrive(&control.value_empty);
       Gradients gradients = {};
-      if (v.has_key_gradients && !v.first) read_sums(gradients, sums_of(v.key, half));
       barrier_wait(&control.key_full[at.key.index], at.key.parity);
-      Turn turn = {v,
-                   at,
-                   values,
-                   gradients,
-                   this->seen_of(2 * v.key + half),
-                   half,
-                   keys(at.key.index) + half * key_bytes,
-                   shared + ds_at + half * ds_bytes};
-      v.has_key_gradients ? pass_queries<true>(walk, turn) : pass_queries<false>(walk, turn);
+      const std::int32_t tile = 2 * key + half;
+      Visit visit = {at,
+                     values,
+                     gradients,
+                     this->seen_of(tile),
+                     half,
+                     keys(at.key.index) + half * key_bytes,
+                     shared + ds_at + half * ds_bytes};
+      pass_queries(walk, key, visit);
       arrive_for_warp(&control.key_empty[at.key.index]);
       at.key.advance(key_stages);
-      if (!v.has_key_gradients) return;
-      if (!v.last) return write_sums(sums_of(v.key, half), gradients);
-      this->template store<size>(problem.dk, 2 * v.key + half, gradients.k, problem.scale);
-      this->template store<size>(problem.dv, 2 * v.key + half, gradients.v, 1.0f);
+      this->template store<size>(problem.dk, tile, gradients.k, problem.scale);
+      this->template store<size>(problem.dv, tile, gradients.v, 1.0f);
     });
   }
 };
 
 template <class T>
-__global__ void __launch_bounds__(BandBackwardLong<T>::block_threads, 1)
-    backward_band_long(const __grid_constant__ LongBandProblem problem) {
+__global__ void __launch_bounds__(BandBackwardSegments<T>::block_threads, 1)
+    backward_segments(const __grid_constant__ SegmentProblem problem) {
   extern __shared__ char memory[];
-  using Band = BandBackwardLong<T>;
-  LongBandTask task;
+  using Band = BandBackwardSegments<T>;
+  SegmentTask task;
   const Band band(problem, task, memory + bytes_to_tile(memory));
   if (threadIdx.x == 0) band.init_barriers();
   __syncthreads();

@@ -1,0 +1,18 @@
+// Attention backward over a long band (long_band_plan.h), bf16 and f16, on Hopper. A smaller head is one of 64: TMA
+// fills the columns beyond with zeros.
+#pragma once
+#include <cstddef>
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/sm90/long_band/long_band_plan.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+// delta (batch, heads, n) f32: the sum over a row of dout * o.
+// A block per segment: plans whose segments are short.
+void attention_backward_segments(const AttentionBackwardArgs&, const LongBandPlan&, const float* delta, const Launch&);
+// Blocks that take turns at the sums of dQ: plans with in_turns. scratch: plan.scratch_bytes(), aligned to 16 bytes.
+void attention_backward_turns(const AttentionBackwardArgs&, const LongBandPlan&, const float* delta, std::byte* scratch,
+                              const Launch&);
+
+}  // namespace longstride::kernels::cuda::sm90

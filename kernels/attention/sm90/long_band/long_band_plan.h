@@ -1,0 +1,84 @@
+// Which attentions are long bands, which kernel computes their gradients, and how much memory that takes. Needs no
+// CUDA: the planner asks for the scratch, which depends on shapes alone.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/sm90/band/band_plan.h"
+#include "kernels/attention/sm90/long_band/long_band_walk.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+// Multiprocessors of an H100 or H200, one block each. With others the results are the same.
+inline constexpr std::int32_t long_band_blocks = 132;
+inline constexpr std::int32_t long_band_head = 64;  // heads of up to 64 are padded to this
+// Segments of no more entries keep dQ in shared memory.
+inline constexpr std::int32_t short_segment = 512, short_segment_tiles = short_segment / band_rows;
+inline constexpr std::size_t turn_sum_bytes = std::size_t{band_rows} * long_band_head * sizeof(float);
+
+struct LongBandPlan {
+  BandPlan band;
+  std::int64_t segments = 0;  // of all heads and sequences
+  bool in_turns = false;      // dQ is summed in global memory; otherwise a block has a segment
+  // In turns:
+  TurnRing ring;
+  std::int32_t groups = 0;
+
+  LongBandWalk walk() const { return {band.shape, band.set.length}; }
+  std::int64_t tasks() const { return in_turns ? segments * walk().key_tiles() : segments; }
+  std::size_t places() const { return static_cast<std::size_t>(ring.lanes) * static_cast<std::size_t>(ring.ring); }
+  std::size_t sums_bytes() const { return places() * turn_sum_bytes; }
+  // A counter per place, and the number of tasks taken.
+  std::size_t counter_bytes() const { return (places() + 1) * sizeof(std::uint32_t); }
+  std::size_t scratch_bytes() const { return in_turns ? sums_bytes() + counter_bytes() : 0; }
+};
+
+// Chooses lanes and ring. The sums should stay in the second-level cache, and blocks should not wait: a group has
+// several tasks per block, and a place is not used again before blocks are far beyond.
+inline void lay_out_turns(LongBandPlan& plan, std::int32_t least_lanes = 16,
+                          std::size_t cache_bytes = std::size_t{52} << 20) {
+  const std::int32_t tiles = tiles_in(plan.band.set.length, band_rows), key_tiles = plan.walk().key_tiles();
+  plan.ring.tiles = tiles;
+  plan.ring.most_turns = static_cast<std::uint32_t>(plan.band.reach / 2 + 2);
+  constexpr std::int32_t tasks_per_block = 4;
+  std::int64_t lanes = std::max<std::int64_t>(least_lanes, tiles_in(tasks_per_block * long_band_blocks, key_tiles));
+  lanes = std::max<std::int64_t>(std::min(lanes, plan.segments), 1);
+  for (;; --lanes) {
+    const auto in_flight = static_cast<std::int32_t>((long_band_blocks + lanes - 1) / lanes);  // key tiles
+    plan.ring.ring = std::min(tiles, plan.band.reach + 3 + 4 * in_flight + 8);
+    plan.ring.lanes = static_cast<std::int32_t>(lanes);
+    if (lanes == 1 || plan.sums_bytes() <= cache_bytes) break;
+  }
+  plan.groups = static_cast<std::int32_t>((plan.segments + lanes - 1) / lanes);
+  // Groups of equal size, as a small last one would keep few blocks busy.
+  plan.ring.lanes = static_cast<std::int32_t>((plan.segments + plan.groups - 1) / std::max(plan.groups, 1));
+}
+
+// A block per short segment is faster than turns if at least this share of the blocks' time is busy.
+inline constexpr double least_busy = 0.6;
+
+inline double busy_with_segments(std::int64_t segments) {
+  const std::int64_t waves = (segments + long_band_blocks - 1) / long_band_blocks;
+  return static_cast<double>(segments) / static_cast<double>(std::max<std::int64_t>(waves, 1) * long_band_blocks);
+}
+
+// False for attentions that are no band, for narrow bands, and for heads of at most 32 or more than 64. With
+// AttentionPath::sm90 every short segment has a block, so that tests of few segments try this as well.
+inline bool find_long_band(const AttentionBackwardArgs& args, LongBandPlan& plan) {
+  const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
+  if (args.path == AttentionPath::portable || key_size > long_band_head || value_size > long_band_head ||
+      (key_size <= long_band_head / 2 && value_size <= long_band_head / 2))
+    return false;
+  plan = {};
+  if (!find_any_band(*args.plan, plan.band) || plan.band.reach <= most_reach) return false;
+  plan.segments = args.q.size(0) * plan.band.heads * plan.band.segments;
+  const bool is_short = plan.band.set.length <= short_segment;
+  const bool idles = args.path != AttentionPath::sm90 && busy_with_segments(plan.segments) < least_busy;
+  plan.in_turns = !is_short || idles;
+  if (plan.in_turns) lay_out_turns(plan);
+  return true;
+}
+
+}  // namespace longstride::kernels::cuda::sm90

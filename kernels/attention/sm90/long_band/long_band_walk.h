@@ -1,0 +1,59 @@
+// The pairs of tiles of a band that is too wide for its key tiles to share their queries' gradients in shared memory
+// (band_shape.h: most_reach), and the order in which blocks sum dQ over it in turns, as host code.
+//
+// A task is a tile of 128 keys and all tiles of 64 queries that see it, from the last to the diagonal. Its
+// contributions to dQ are added to sums in global memory, which have a place per query tile. Whose turn it is at a
+// place is a counter there: key tiles take turns in ascending order. The first one stores, and the one that contains
+// the queries' own keys comes last and takes the sum away. Then the place is free for another query tile: its next
+// occupant. A contribution waits for others of earlier tasks alone, so blocks that take tasks in their order never wait
+// for each other in a circle.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/sm90/band/band_shape.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+inline constexpr std::int32_t key_tile_rows = 2 * band_rows;
+
+// The pairs of tiles of one segment of `length` entries.
+struct LongBandWalk {
+  BandShape shape;
+  std::int32_t length = 0;
+
+  constexpr std::int32_t key_tiles() const { return (length + key_tile_rows - 1) / key_tile_rows; }
+  // The query tiles that see a half of a key tile, or none.
+  constexpr std::int32_t begin_of(std::int32_t key, std::int32_t half) const { return 2 * key + half; }
+  constexpr std::int32_t end_of(std::int32_t key, std::int32_t half) const {
+    const std::int32_t tile = 2 * key + half;
+    return tile * band_rows < length ? shape.end_tile(tile, length) : tile;
+  }
+  // The query tiles that see a key tile: from 2 key on.
+  constexpr std::int32_t end_of(std::int32_t key) const {
+    const std::int32_t first = end_of(key, 0), second = end_of(key, 1);
+    return second > first && (2 * key + 1) * band_rows < length ? second : first;
+  }
+  // The key tiles that a query tile sees.
+  constexpr std::int32_t first_key(std::int32_t query) const { return shape.low(query * band_rows) / key_tile_rows; }
+  constexpr std::int32_t last_key(std::int32_t query) const { return query / 2; }
+};
+
+// Where the sums of query tiles are: `lanes` segments side by side, each with a ring of `ring` places. Groups of as
+// many segments follow one another.
+struct TurnRing {
+  std::int32_t lanes = 1, ring = 1;
+  std::int32_t tiles = 0;        // of queries, in every segment
+  std::uint32_t most_turns = 1;  // of a query tile
+
+  constexpr std::int32_t place(std::int32_t lane, std::int32_t query) const { return lane * ring + query % ring; }
+  // What the counter of that place is when the first turn comes; it grows by one per turn but the last, after which it
+  // is what the place's next occupant waits for.
+  constexpr std::uint32_t first_turn(std::int32_t group, std::int32_t query) const {
+    const std::int32_t at = query % ring, occupants = tiles / ring + (at < tiles % ring ? 1 : 0);
+    return (static_cast<std::uint32_t>(group) * static_cast<std::uint32_t>(occupants) +
+            static_cast<std::uint32_t>(query / ring)) *
+           most_turns;
+  }
+};
+
+}  // namespace longstride::kernels::cuda::sm90
