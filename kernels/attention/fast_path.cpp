@@ -1,6 +1,7 @@
 #include "kernels/attention/fast_path.h"
 
 #include <algorithm>
+#include <span>
 
 #include "kernels/attention/sm90/general/geometry.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
@@ -33,6 +34,37 @@ FastPath narrow_window(std::int64_t window) {
   FastPath path{Slowness::narrow_window, window, 0, window, work_of_window(window)};
   while (work_of_window(path.above) > most_work) ++path.above;
   return path;
+}
+
+// A fixed pattern whose blocks and summaries share a softmax. A query tile costs about as much as 15 pairs of tiles of
+// 64 (4.5 with heads of 32) by itself, and runs that are no box are read in pieces (general/tile_pieces.h). Times the
+// work, measured at strides of 116 to 256 and summaries of 10 to 32 (docs/notes/2026-11/performance.md); 1: not known
+// to be more.
+double work_of_summary(std::int32_t stride, std::int32_t width, std::int64_t n, bool is_small) {
+  const double l = stride, pairs = 1.5 + l / 128 + static_cast<double>(n) * width / (128 * l);  // per query tile
+  const bool in_pieces = width % 8 != 0;
+  if (is_small) return in_pieces ? 0.94 + 4.5 / pairs : 1;
+  return (in_pieces ? 0.64 : 0.5) + 15 / pairs;
+}
+
+// The nearest wider summary that is fast; where there is none, the context is too short for any.
+FastPath narrow_summary(const AttentionPlan& plan, const Pass& pass, bool is_small) {
+  const std::span<const Part> parts = plan.parts_of(pass);
+  if (parts.size() != 2 || parts[1].kind != PartKind::fixed_summary) return {};
+  const std::int32_t stride = parts[1].keys.period, width = parts[1].keys.run;
+  const double work = work_of_summary(stride, width, plan.n, is_small);
+  for (std::int32_t above = width + 1; work > most_work && above < stride; ++above)
+    if (work_of_summary(stride, above, plan.n, is_small) <= most_work)
+      return {Slowness::narrow_summary, width, 0, above, work};
+  return {};
+}
+
+// Rows of 48 bytes that are far apart. Measured at columns of 182 positions.
+FastPath column_head(const AttentionPlan& plan, const Pass& pass, std::int64_t key_size, std::int64_t value_size) {
+  constexpr std::int64_t slow = 24;
+  const bool has_columns = pass.parts == 1 && plan.parts_of(pass)[0].kind == PartKind::column;
+  if (!has_columns || key_size != slow || value_size != slow) return {};
+  return {Slowness::column_head, slow, 0, 32, 1.4};
 }
 
 // A pass of one part that no context makes longer.
@@ -71,9 +103,11 @@ FastPath fast_path_of(const AttentionPlan& plan, std::int64_t key_size, std::int
   for (const std::int64_t size : {key_size, value_size})
     if (!hopper_takes_head(size)) return head_size(size);
   if (!hopper_takes(plan)) return {Slowness::geometry};
-  if (key_size <= widest_band_key) return {};
+  const bool is_small = key_size <= 32 && value_size <= 32;
   for (const Pass& pass : plan.passes)
-    if (const FastPath path = few_keys(plan, pass); path.slowness != Slowness::none) return path;
+    for (const FastPath& path : {key_size > widest_band_key ? few_keys(plan, pass) : FastPath{},
+                                 narrow_summary(plan, pass, is_small), column_head(plan, pass, key_size, value_size)})
+      if (path.slowness != Slowness::none) return path;
   return {};
 }
 

@@ -14,17 +14,19 @@ bool hopper_takes_head(std::int64_t size);
 
 enum class Slowness : std::uint8_t {
   none,
-  head_size,      // no multiple of 8 from 16 to 128
-  narrow_window,  // of heads whose keys are larger than 64: few keys per query
-  short_column,   // likewise: n / l positions
-  geometry        // too many kinds of heads
+  head_size,       // no multiple of 8 from 16 to 128
+  narrow_window,   // of heads whose keys are larger than 64: few keys per query
+  short_column,    // likewise: n / l positions
+  narrow_summary,  // of a fixed pattern: few keys per query, or a width that is no multiple of 8
+  column_head,     // heads of 24 in columns
+  geometry         // too many kinds of heads
 };
 
 // What makes an attention slow, its value, and the nearest values on either side that do not; 0: there is none.
 struct FastPath {
   Slowness slowness = Slowness::none;
   std::int64_t value = 0, below = 0, above = 0;
-  double work = 0;  // of few keys per query: times what their products should take; 0: the portable kernels do it
+  double work = 0;  // times what the products should take; 0: the portable kernels do it
 };
 FastPath fast_path_of(const AttentionPlan& plan, std::int64_t key_size, std::int64_t value_size);
 

@@ -29,6 +29,13 @@ std::string sentence(const kernels::FastPath& path) {
           "/ "
           "model.heads)",
           path.value, path.work);
+    case kernels::Slowness::narrow_summary:
+      return fmt::format("summaries of {} positions cost {:.1f} times their work; {} is fast (model.attention.summary)",
+                         path.value, path.work, path.above);
+    case kernels::Slowness::column_head:
+      return fmt::format(
+          "columns with heads of {} take {:.1f} times as long as with heads of {} (model.width / model.heads)",
+          path.value, path.work, path.above);
     case kernels::Slowness::geometry:
       return fmt::format("heads of so many kinds {}; fewer widths in model.attention.summary are fast", portable);
     default:

@@ -197,6 +197,16 @@ TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
   for (const char* summary : {"5", "8", "20"})
     EXPECT_EQ(slow({wide, stride, context, std::string("model.attention.summary=") + summary}), "") << summary;
   EXPECT_EQ(slow({wide, stride, "data.context=127", "model.attention.integration=multihead"}), "");
+  const auto of_summary = [&](const std::string& width, const std::string& summary) {
+    return slow({"model.width=" + width, "model.attention.stride=222", "data.context=32746",
+                 "model.attention.summary=" + summary});
+  };
+  EXPECT_EQ(of_summary("128", "10"),
+            "summaries of 10 positions cost 1.7 times their work; 16 is fast (model.attention.summary)");
+  EXPECT_EQ(of_summary("128", "16"), "");
+  EXPECT_EQ(of_summary("64", "10"), "");  // heads of 32
+  EXPECT_EQ(slow({"model.width=64", "model.attention.stride=116", "data.context=5435", "model.attention.summary=11"}),
+            "summaries of 11 positions cost 1.6 times their work; 16 is fast (model.attention.summary)");
 
   const auto of_part = [&](const std::string& part, const std::string& width, const std::string& window = "0") {
     return slow({"model.attention={parts: [" + part + "], integration: merged, stride: 4, window: " + window + "}",
@@ -215,6 +225,9 @@ TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
       "columns of 64 positions cost 2.6 times their work with heads above 64; heads of 64 are fast (model.width / "
       "model.heads)");
   EXPECT_EQ(of_part("column", "128"), "");
+  EXPECT_EQ(of_part("column", "48"),
+            "columns with heads of 24 take 1.4 times as long as with heads of 32 (model.width / model.heads)");
+  EXPECT_EQ(of_part("local", "48"), "");
 }
 
 // Planning needs neither a GPU nor a build with CUDA.
