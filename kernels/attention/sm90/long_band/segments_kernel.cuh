@@ -11,20 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention/sm90/band/band_backward_large_math.cuh"
-#include "kernels/attention/sm90/general/own_rows.cuh"
-#include "kernels/attention/sm90/long_band/long_band_plan.h"
+#include "kernels/attention/sm90/long_band/long_band_math.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
-struct SegmentProblem : BandBackwardProblem {
-  std::uint32_t tasks;  // segments of all heads and sequences
-  const float* delta;
-};
-
 struct SegmentTask : BandBackwardLargeTask {
   // Consecutive tasks have neighbouring heads, then neighbouring segments, because their rows are neighbours in memory.
-  __device__ void take(const SegmentProblem& problem, std::uint32_t index) {
+  __device__ void take(const LongBandProblem& problem, std::uint32_t index) {
     const auto heads = static_cast<std::uint32_t>(problem.heads),
                segments = static_cast<std::uint32_t>(problem.segments);
     head = static_cast<std::int32_t>(index % heads);
@@ -39,13 +32,12 @@ struct SegmentTask : BandBackwardLargeTask {
 };
 
 template <class T>
-struct BandBackwardSegments : BandBackwardLargeMath<T, long_band_head, long_band_head> {
-  static constexpr int size = long_band_head;
-  using Common = BandBackwardLargeMath<T, size, size>;
+struct BandBackwardSegments : LongBandMath<T> {
+  using Common = LongBandMath<T>;
   using Common::key_bytes, Common::tile_bytes, Common::ds_bytes, Common::dq_bytes, Common::rows;
   using Common::shared, Common::thread, Common::lane, Common::warp;
-  using typename Common::Seen, typename Common::Statistics;
-  static constexpr int block_threads = 4 * warpgroup_threads, query_group = 2;
+  using Common::size, Common::own_keys, Common::arrive_for_warp;
+  using typename Common::Seen, typename Common::Statistics, typename Common::Gradients;
   static constexpr int query_stages = 2, key_stages = 2;
   // Per thread: in all as many as the block begins with, four times 128.
   static constexpr int key_registers = 208, query_registers = 64, loading_registers = 32;
@@ -63,13 +55,12 @@ struct BandBackwardSegments : BandBackwardLargeMath<T, long_band_head, long_band
                        control_at = ds_at + 2 * ds_bytes;
   static constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
   static_assert(shared_bytes <= shared_of_block);
-  static constexpr int own_keys = 2 * warpgroup_threads;  // threads of both warpgroups
 
-  const SegmentProblem& problem;
+  const LongBandProblem& problem;
   SegmentTask& task;
   Control& control;
 
-  __device__ BandBackwardSegments(const SegmentProblem& p, SegmentTask& t, char* memory)
+  __device__ BandBackwardSegments(const LongBandProblem& p, SegmentTask& t, char* memory)
       : Common(p, t, memory, this_thread() % warpgroup_threads),
         problem(p),
         task(t),
@@ -108,50 +99,23 @@ struct BandBackwardSegments : BandBackwardLargeMath<T, long_band_head, long_band
   }
   __device__ char* keys(int stage) const { return shared + keys_at + stage * 2 * key_bytes; }
   __device__ char* queries(int stage) const { return shared + queries_at + stage * tile_bytes; }
-  __device__ void arrive_for_warp(std::uint64_t* barrier) const {
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barrier);
-  }
 
   // ---- The warp that loads ----
 
-  // Both tiles of 64 of a key tile's keys or values.
-  __device__ void load_rows(char* to, const RowMaps& maps, std::int32_t key, std::uint64_t* full) const {
-    if (lane > 0) return;
-    barrier_arrive_expect(full, 2 * key_bytes);
-    for (int half = 0; half < 2; ++half)
-      tma_load(to + half * key_bytes, this->map_of(maps), this->corner(2 * key + half, 0), full);
-  }
   __device__ void load_all() const {
     RingSlot key, query, value;
     each_key_tile([&](const LongBandWalk& walk, std::int32_t k) {
       barrier_wait(&control.key_empty[key.index], key.parity ^ 1);
-      load_rows(keys(key.index), problem.k, k, &control.key_full[key.index]);
+      this->load_rows(keys(key.index), problem.k, k, &control.key_full[key.index]);
       key.advance(key_stages);
       barrier_wait(&control.value_empty, value.parity ^ 1);
-      load_rows(shared + values_at, problem.v, k, &control.value_full);
+      this->load_rows(shared + values_at, problem.v, k, &control.value_full);
       value.advance(1);
-      const std::int64_t row = (std::int64_t{task.sequence} * problem.heads + task.head) * problem.n;
+      const std::int64_t row = this->first_row();
       for (std::int32_t tile = 2 * k; tile < walk.end_of(k); ++tile) {
-        float lse[2], delta[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const std::int32_t entry = tile * rows + 32 * i + lane;
-          const bool there = entry < task.length;
-          const std::int64_t at = row + (there ? task.position(entry) : 0);
-          lse[i] = there ? __ldg(problem.lse + at) : __builtin_huge_valf();
-          delta[i] = there ? __ldg(problem.delta + at) : 0.0f;
-        }
-        std::uint64_t* const full = &control.query_full[query.index];
-        barrier_wait(&control.query_empty[query.index], query.parity ^ 1);
-        if (lane == 0) this->load(queries(query.index), problem.q, problem.dout, tile, full);
-        Statistics& of = control.statistics[query.index];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          of.shift[32 * i + lane] = lse[i] * -log2_e;
-          of.delta[32 * i + lane] = delta[i];
-        }
-        barrier_arrive(full);
+        const int i = query.index;
+        this->load_queries(problem, row, tile, queries(i), control.statistics[i], &control.query_empty[i],
+                           query.parity ^ 1, &control.query_full[i]);
         query.advance(query_stages);
       }
     });
@@ -191,9 +155,6 @@ struct BandBackwardSegments : BandBackwardLargeMath<T, long_band_head, long_band
 
   struct Position {
     RingSlot key, query, value, ds;
-  };
-  struct Gradients {
-    float k[size / 2], v[size / 2];
   };
 
   // A key tile of one of the two warpgroups.
@@ -235,11 +196,7 @@ struct BandBackwardSegments : BandBackwardLargeMath<T, long_band_head, long_band
     visit.values.multiply(dp, descriptor<2 * size>(q + key_bytes));
     wgmma_wait<1>();
     wgmma_hold(s);
-    const std::int32_t begin = tile * rows;
-    if (visit.seen.first + 15 <= begin && visit.seen.first_end >= begin + rows)
-      this->template weigh<true>(s, problem.scale * log2_e, of, visit.seen, begin);
-    else
-      this->template weigh<false>(s, problem.scale * log2_e, of, visit.seen, begin);
+    this->weigh_tile(s, visit.seen, tile, of);
     std::uint32_t weights[4][4], ds[4][4];
     this->pack_weights(weights, s);
     this->template add_product<size>(visit.gradients.v, weights, q + key_bytes);
@@ -291,7 +248,7 @@ struct BandBackwardSegments : BandBackwardLargeMath<T, long_band_head, long_band
 
 template <class T>
 __global__ void __launch_bounds__(BandBackwardSegments<T>::block_threads, 1)
-    backward_segments(const __grid_constant__ SegmentProblem problem) {
+    backward_segments(const __grid_constant__ LongBandProblem problem) {
   extern __shared__ char memory[];
   using Band = BandBackwardSegments<T>;
   SegmentTask task;

@@ -11,7 +11,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 void attention_backward_segments(const AttentionBackwardArgs& args, const LongBandPlan& plan, const float* delta,
                                  const Launch& launch) {
-  SegmentProblem problem = {};
+  LongBandProblem problem = {};
   fill_problem(args, plan.band, long_band_head, long_band_head, problem);
   problem.tasks = static_cast<std::uint32_t>(plan.tasks());
   problem.delta = delta;

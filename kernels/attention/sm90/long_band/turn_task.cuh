@@ -2,16 +2,15 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/attention/sm90/band/band_backward_large_math.cuh"
+#include "kernels/attention/sm90/long_band/long_band_math.cuh"
 #include "kernels/attention/sm90/long_band/long_band_walk.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
-struct TurnProblem : BandBackwardProblem {
+struct TurnProblem : LongBandProblem {
   TurnRing ring;
-  std::uint32_t tasks, group_tasks, last_lanes;  // lanes of the last group
+  std::uint32_t group_tasks, last_lanes;  // lanes of the last group
   std::int32_t groups;
-  const float* delta;
   float* sums;         // (places, 64 x 64)
   unsigned* counters;  // (places)
   unsigned* tasks_taken;

@@ -13,22 +13,19 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention/sm90/band/band_backward_large_math.cuh"
-#include "kernels/attention/sm90/general/own_rows.cuh"
-#include "kernels/attention/sm90/long_band/long_band_plan.h"
+#include "kernels/attention/sm90/long_band/long_band_math.cuh"
 #include "kernels/attention/sm90/long_band/turn_task.cuh"
 #include "kernels/gpu/global.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
 template <class T>
-struct BandBackwardTurns : BandBackwardLargeMath<T, long_band_head, long_band_head> {
-  static constexpr int size = long_band_head;
-  using Common = BandBackwardLargeMath<T, size, size>;
+struct BandBackwardTurns : LongBandMath<T> {
+  using Common = LongBandMath<T>;
   using Common::key_bytes, Common::tile_bytes, Common::ds_bytes, Common::dq_bytes, Common::rows;
   using Common::shared, Common::thread, Common::lane, Common::warp;
-  using typename Common::Seen, typename Common::Statistics;
-  static constexpr int block_threads = 4 * warpgroup_threads, query_group = 2;
+  using Common::size, Common::own_keys, Common::arrive_for_warp;
+  using typename Common::Seen, typename Common::Statistics, typename Common::Gradients;
   static constexpr int query_stages = 4, key_stages = 2, ds_stages = 2, sum_buffers = 2;
   // Per thread: in all as many as the block begins with, four times 128.
   static constexpr int key_registers = 208, query_registers = 64, loading_registers = 32;
@@ -48,7 +45,6 @@ struct BandBackwardTurns : BandBackwardLargeMath<T, long_band_head, long_band_he
                        sums_at = ds_at + ds_stages * 2 * ds_bytes, control_at = sums_at + sum_buffers * dq_bytes;
   static constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
   static_assert(shared_bytes <= shared_of_block);
-  static constexpr int own_keys = 2 * warpgroup_threads;  // threads of both warpgroups
 
   const TurnProblem& problem;
   TurnTask& task;
@@ -92,10 +88,6 @@ struct BandBackwardTurns : BandBackwardLargeMath<T, long_band_head, long_band_he
   __device__ char* queries(int stage) const { return shared + queries_at + stage * tile_bytes; }
   __device__ char* ds(int stage, int half) const { return shared + ds_at + (2 * stage + half) * ds_bytes; }
   __device__ float4* sums(int buffer) const { return reinterpret_cast<float4*>(shared + sums_at + buffer * dq_bytes); }
-  __device__ void arrive_for_warp(std::uint64_t* barrier) const {
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barrier);
-  }
 
   // Whole warps: waits for the next task, or returns false after the last. Lane 0 reads for all, as it is the one that
   // arrives at the end.
@@ -114,34 +106,12 @@ struct BandBackwardTurns : BandBackwardLargeMath<T, long_band_head, long_band_he
 
   // ---- The warp that loads ----
 
-  // Both tiles of 64 of the task's keys or values.
-  __device__ void load_rows(char* to, const RowMaps& maps, std::uint64_t* full) const {
-    barrier_arrive_expect(full, 2 * key_bytes);
-    for (int half = 0; half < 2; ++half)
-      tma_load(to + half * key_bytes, this->map_of(maps), this->corner(2 * task.key + half, 0), full);
-  }
-  __device__ void load_queries(RingSlot& query) const {
-    const std::int64_t row = (std::int64_t{task.sequence} * problem.heads + task.head) * problem.n;
+  __device__ void load_task_queries(RingSlot& query) const {
+    const std::int64_t row = this->first_row();
     for (std::int32_t tile = walk().end_of(task.key) - 1; tile >= 2 * task.key; --tile) {
-      float lse[2], delta[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const std::int32_t entry = tile * rows + 32 * i + lane;
-        const bool there = entry < task.length;
-        const std::int64_t at = row + (there ? task.position(entry) : 0);
-        lse[i] = there ? __ldg(problem.lse + at) : __builtin_huge_valf();
-        delta[i] = there ? __ldg(problem.delta + at) : 0.0f;
-      }
-      std::uint64_t* const full = &control.query_full[query.index];
-      barrier_wait(&control.query_empty[query.index], query.parity ^ 1);
-      if (lane == 0) this->load(queries(query.index), problem.q, problem.dout, tile, full);
-      Statistics& of = control.statistics[query.index];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        of.shift[32 * i + lane] = lse[i] * -log2_e;
-        of.delta[32 * i + lane] = delta[i];
-      }
-      barrier_arrive(full);
+      const int i = query.index;
+      this->load_queries(problem, row, tile, queries(i), control.statistics[i], &control.query_empty[i],
+                         query.parity ^ 1, &control.query_full[i]);
       query.advance(query_stages);
     }
   }
@@ -164,14 +134,14 @@ struct BandBackwardTurns : BandBackwardLargeMath<T, long_band_head, long_band_he
       task.take(problem, ticket);
       if (lane == 0) {
         control.tickets[key.index] = ticket;
-        load_rows(keys(key.index), problem.k, &control.key_full[key.index]);
+        this->load_rows(keys(key.index), problem.k, task.key, &control.key_full[key.index]);
       }
       key.advance(key_stages);
       barrier_wait(&control.value_empty, value.parity ^ 1);
-      if (lane == 0) load_rows(shared + values_at, problem.v, &control.value_full);
+      if (lane == 0) this->load_rows(shared + values_at, problem.v, task.key, &control.value_full);
       value.advance(1);
       __syncwarp();
-      load_queries(query);
+      load_task_queries(query);
     }
   }
 
@@ -315,9 +285,6 @@ struct BandBackwardTurns : BandBackwardLargeMath<T, long_band_head, long_band_he
   struct Position {
     RingSlot key, query, value, ds;
   };
-  struct Gradients {
-    float k[size / 2], v[size / 2];
-  };
   // A task of one of the two warpgroups.
   struct Turn {
     Position& at;
@@ -351,13 +318,6 @@ struct BandBackwardTurns : BandBackwardLargeMath<T, long_band_head, long_band_he
       turn.at.query.advance(query_stages);
     }
   }
-  __device__ void weigh_tile(float (&s)[rows / 2], const Turn& turn, std::int32_t tile, const Statistics& of) const {
-    const std::int32_t begin = tile * rows;
-    if (turn.seen.first + 15 <= begin && turn.seen.first_end >= begin + rows)
-      this->template weigh<true>(s, problem.scale * log2_e, of, turn.seen, begin);
-    else
-      this->template weigh<false>(s, problem.scale * log2_e, of, turn.seen, begin);
-  }
   __device__ void begin_scores(float (&s)[rows / 2], const Turn& turn, int stage) const {
     wgmma_fence();
     multiply_tiles<T, size>(s, turn.own_keys, queries(stage));
@@ -385,7 +345,7 @@ struct BandBackwardTurns : BandBackwardLargeMath<T, long_band_head, long_band_he
     wgmma_hold(turn.gradients.k);
     if constexpr (Holds) barrier_arrive(&control.query_empty[held.stage]);
     held.stage = stage;
-    weigh_tile(s, turn, tile, of);
+    this->weigh_tile(s, turn.seen, tile, of);
     std::uint32_t weights[4][4];
     this->pack_weights(weights, s);
     this->template add_product<size>(turn.gradients.v, weights, q + key_bytes);

@@ -1,0 +1,78 @@
+// Shared by the backward kernels of long bands: the loads of a warp, and the weights of a pair of tiles.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention/sm90/band/band_backward_large_math.cuh"
+#include "kernels/attention/sm90/general/own_rows.cuh"
+#include "kernels/attention/sm90/long_band/long_band_plan.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+struct LongBandProblem : BandBackwardProblem {
+  std::uint32_t tasks;
+  const float* delta;  // (batch, heads, n)
+};
+
+template <class T>
+struct LongBandMath : BandBackwardLargeMath<T, long_band_head, long_band_head> {
+  static constexpr int size = long_band_head;
+  using Common = BandBackwardLargeMath<T, size, size>;
+  using Common::Common;
+  using Common::key_bytes, Common::task, Common::lane, Common::rows;
+  using typename Common::Seen, typename Common::Statistics;
+  static constexpr int block_threads = 4 * warpgroup_threads, query_group = 2;
+  static constexpr int own_keys = 2 * warpgroup_threads;  // threads of both warpgroups that have keys
+
+  // Of the warpgroup's 64 keys.
+  struct Gradients {
+    float k[size / 2], v[size / 2];
+  };
+
+  __device__ void arrive_for_warp(std::uint64_t* barrier) const {
+    __syncwarp();
+    if (lane == 0) barrier_arrive(barrier);
+  }
+  // Both tiles of 64 of a key tile's keys or values, by the warp's first thread.
+  __device__ void load_rows(char* to, const RowMaps& maps, std::int32_t key, std::uint64_t* full) const {
+    if (lane > 0) return;
+    barrier_arrive_expect(full, 2 * key_bytes);
+    for (int half = 0; half < 2; ++half)
+      tma_load(to + half * key_bytes, this->map_of(maps), this->corner(2 * key + half, 0), full);
+  }
+  // The first row of the head in lse and delta.
+  __device__ std::int64_t first_row() const {
+    return (std::int64_t{task.sequence} * this->problem.heads + task.head) * this->problem.n;
+  }
+  // A tile of queries and dO, with its statistics, by a warp, when `empty` has completed the phase of this parity.
+  __device__ void load_queries(const LongBandProblem& problem, std::int64_t row, std::int32_t tile, char* to,
+                               Statistics& of, std::uint64_t* empty, std::uint32_t parity, std::uint64_t* full) const {
+    float lse[2], delta[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::int32_t entry = tile * rows + 32 * i + lane;
+      const bool there = entry < task.length;
+      const std::int64_t at = row + (there ? task.position(entry) : 0);
+      lse[i] = there ? __ldg(problem.lse + at) : __builtin_huge_valf();
+      delta[i] = there ? __ldg(problem.delta + at) : 0.0f;
+    }
+    barrier_wait(empty, parity);
+    if (lane == 0) this->load(to, problem.q, problem.dout, tile, full);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      of.shift[32 * i + lane] = lse[i] * -log2_e;
+      of.delta[32 * i + lane] = delta[i];
+    }
+    barrier_arrive(full);
+  }
+  // Turns the scores of a tile of queries into weights.
+  __device__ void weigh_tile(float (&s)[rows / 2], const Seen& seen, std::int32_t tile, const Statistics& of) const {
+    const std::int32_t begin = tile * rows;
+    const float rate = this->problem.scale * log2_e;
+    if (seen.first + 15 <= begin && seen.first_end >= begin + rows)
+      this->template weigh<true>(s, rate, of, seen, begin);
+    else
+      this->template weigh<false>(s, rate, of, seen, begin);
+  }
+};
+
+}  // namespace longstride::kernels::cuda::sm90
