@@ -47,13 +47,13 @@ double work_of_summary(std::int32_t stride, std::int32_t width, std::int64_t n, 
   return (in_pieces ? 0.64 : 0.5) + 15 / pairs;
 }
 
-// The nearest wider summary that is fast; where there is none, the context is too short for any.
+// The nearest wider summary that is fast and no piece; where there is none, the context is too short for any.
 FastPath narrow_summary(const AttentionPlan& plan, const Pass& pass, bool is_small) {
   const std::span<const Part> parts = plan.parts_of(pass);
   if (parts.size() != 2 || parts[1].kind != PartKind::fixed_summary) return {};
   const std::int32_t stride = parts[1].keys.period, width = parts[1].keys.run;
   const double work = work_of_summary(stride, width, plan.n, is_small);
-  for (std::int32_t above = width + 1; work > most_work && above < stride; ++above)
+  for (std::int32_t above = (width / 8 + 1) * 8; work > most_work && above < stride; above += 8)
     if (work_of_summary(stride, above, plan.n, is_small) <= most_work)
       return {Slowness::narrow_summary, width, 0, above, work};
   return {};
