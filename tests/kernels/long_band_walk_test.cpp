@@ -203,14 +203,13 @@ TEST_F(LongBandPlans, GiveABlockEachShortSegment) {
 }
 
 TEST_F(LongBandPlans, TakeTurnsInLongSegments) {
-  const std::size_t cache = std::size_t{52} << 20;
   for (const auto& [pattern, n] : {std::pair{pattern_of(merged, {local}, 512), 262144},
                                    {pattern_of(merged, {column}, 512), 1048576},
                                    {pattern_of(merged, {dense}, 0), 12288},
                                    {pattern_of(merged, {dense}, 0), 32768}}) {
     EXPECT_TRUE(finds(pattern, 8, n, 1));
     EXPECT_TRUE(plan_.in_turns);
-    EXPECT_LE(plan_.sums_bytes(), cache) << "the sums stay in the second-level cache";
+    EXPECT_LE(plan_.sums_bytes(), turn_cache_bytes) << "the sums stay in the second-level cache";
     EXPECT_GE(plan_.ring.lanes * plan_.groups, plan_.segments);
     EXPECT_LT(plan_.ring.lanes * (plan_.groups - 1), plan_.segments) << "no group is empty";
   }

@@ -1,4 +1,5 @@
-// Shared by the backward kernels of long bands: the loads of a warp, and the weights of a pair of tiles.
+// Shared by the backward kernels of long bands: the roles of a block's warpgroups, the loads of a warp, and the weights
+// of a pair of tiles.
 #pragma once
 #include <cstdint>
 
@@ -22,7 +23,14 @@ struct LongBandMath : BandBackwardLargeMath<T, long_band_head, long_band_head> {
   using typename Common::Seen, typename Common::Statistics;
   static constexpr int block_threads = 4 * warpgroup_threads, query_group = 2;
   static constexpr int own_keys = 2 * warpgroup_threads;  // threads of both warpgroups that have keys
+  // Per thread: in all as many as the block begins with, four times 128.
+  static constexpr int key_registers = 208, query_registers = 64, loading_registers = 32;
+  static_assert(2 * key_registers + query_registers + loading_registers == 4 * 128);
 
+  // Where a warpgroup that has keys is in the rings.
+  struct Position {
+    RingSlot key, query, value, ds;
+  };
   // Of the warpgroup's 64 keys.
   struct Gradients {
     float k[size / 2], v[size / 2];
@@ -64,6 +72,19 @@ struct LongBandMath : BandBackwardLargeMath<T, long_band_head, long_band_head> {
     }
     barrier_arrive(full);
   }
+  // The warpgroup's values, from memory that is filled again after the arrival.
+  __device__ void take_values(OwnRows<T, rows, size, true>& values, const char* from, std::uint64_t* full,
+                              std::uint64_t* empty, RingSlot& at) const {
+    barrier_wait(full, at.parity);
+    at.advance(1);
+    values.load(from);
+    proxy_fence();  // ldmatrix may read after the arrival otherwise, when the next values come
+    barrier_arrive(empty);
+  }
+  __device__ void store_gradients(std::int32_t tile, const Gradients& gradients) const {
+    this->template store<size>(this->problem.dk, tile, gradients.k, this->problem.scale);
+    this->template store<size>(this->problem.dv, tile, gradients.v, 1.0f);
+  }
   // Turns the scores of a tile of queries into weights.
   __device__ void weigh_tile(float (&s)[rows / 2], const Seen& seen, std::int32_t tile, const Statistics& of) const {
     const std::int32_t begin = tile * rows;
@@ -74,5 +95,23 @@ struct LongBandMath : BandBackwardLargeMath<T, long_band_head, long_band_head> {
       this->template weigh<false>(s, rate, of, seen, begin);
   }
 };
+
+// The roles of a block's four warpgroups.
+template <class Band>
+__device__ void run_warpgroups(const Band& band) {
+  if (threadIdx.x == 0) band.init_barriers();
+  __syncthreads();
+  const int group = uniform(this_warpgroup());
+  if (group < Band::query_group) {
+    registers_take<Band::key_registers>();
+    band.sum_keys(group);
+  } else if (group == Band::query_group) {
+    registers_give<Band::query_registers>();
+    band.sum_queries();
+  } else {
+    registers_give<Band::loading_registers>();
+    band.serve();
+  }
+}
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -16,6 +16,9 @@ inline constexpr std::int32_t long_band_blocks = 132;
 inline constexpr std::int32_t long_band_head = 64;  // heads of up to 64 are padded to this
 // Segments of no more entries keep dQ in shared memory.
 inline constexpr std::int32_t short_segment = 512, short_segment_tiles = short_segment / band_rows;
+// The sums of those side by side, at least 16 if there are, should stay in the second-level cache.
+inline constexpr std::size_t turn_cache_bytes = std::size_t{52} << 20;
+inline constexpr std::int32_t least_lanes = 16;
 inline constexpr std::size_t turn_sum_bytes = std::size_t{band_rows} * long_band_head * sizeof(float);
 
 struct LongBandPlan {
@@ -35,10 +38,9 @@ struct LongBandPlan {
   std::size_t scratch_bytes() const { return in_turns ? sums_bytes() + counter_bytes() : 0; }
 };
 
-// Chooses lanes and ring. The sums should stay in the second-level cache, and blocks should not wait: a group has
-// several tasks per block, and a place is not used again before blocks are far beyond.
-inline void lay_out_turns(LongBandPlan& plan, std::int32_t least_lanes = 16,
-                          std::size_t cache_bytes = std::size_t{52} << 20) {
+// Chooses lanes and ring. Blocks should not wait: a group has several tasks per block, and a place is not used again
+// before blocks are far beyond.
+inline void lay_out_turns(LongBandPlan& plan) {
   const std::int32_t tiles = tiles_in(plan.band.set.length, band_rows), key_tiles = plan.walk().key_tiles();
   plan.ring.tiles = tiles;
   plan.ring.most_turns = static_cast<std::uint32_t>(plan.band.reach / 2 + 2);
@@ -49,7 +51,7 @@ inline void lay_out_turns(LongBandPlan& plan, std::int32_t least_lanes = 16,
     const auto in_flight = static_cast<std::int32_t>((long_band_blocks + lanes - 1) / lanes);  // key tiles
     plan.ring.ring = std::min(tiles, plan.band.reach + 3 + 4 * in_flight + 8);
     plan.ring.lanes = static_cast<std::int32_t>(lanes);
-    if (lanes == 1 || plan.sums_bytes() <= cache_bytes) break;
+    if (lanes == 1 || plan.sums_bytes() <= turn_cache_bytes) break;
   }
   plan.groups = static_cast<std::int32_t>((plan.segments + lanes - 1) / lanes);
   // Groups of equal size, as a small last one would keep few blocks busy.

@@ -37,11 +37,8 @@ struct BandBackwardSegments : LongBandMath<T> {
   using Common::key_bytes, Common::tile_bytes, Common::ds_bytes, Common::dq_bytes, Common::rows;
   using Common::shared, Common::thread, Common::lane, Common::warp;
   using Common::size, Common::own_keys, Common::arrive_for_warp;
-  using typename Common::Seen, typename Common::Statistics, typename Common::Gradients;
+  using typename Common::Seen, typename Common::Statistics, typename Common::Gradients, typename Common::Position;
   static constexpr int query_stages = 2, key_stages = 2;
-  // Per thread: in all as many as the block begins with, four times 128.
-  static constexpr int key_registers = 208, query_registers = 64, loading_registers = 32;
-  static_assert(2 * key_registers + query_registers + loading_registers == 4 * 128);
 
   struct Control {
     Statistics statistics[query_stages];
@@ -121,6 +118,11 @@ struct BandBackwardSegments : LongBandMath<T> {
     });
   }
 
+  // The fourth warpgroup.
+  __device__ void serve() const {
+    if (warp == 0) load_all();
+  }
+
   // ---- The warpgroup that sums dQ ----
 
   __device__ void sum_queries() const {
@@ -152,10 +154,6 @@ struct BandBackwardSegments : LongBandMath<T> {
   }
 
   // ---- A warpgroup with half of the visited keys ----
-
-  struct Position {
-    RingSlot key, query, value, ds;
-  };
 
   // A key tile of one of the two warpgroups.
   struct Visit {
@@ -222,11 +220,8 @@ struct BandBackwardSegments : LongBandMath<T> {
     Position at;
     OwnRows<T, rows, size, true> values;
     each_key_tile([&](const LongBandWalk& walk, std::int32_t key) {
-      barrier_wait(&control.value_full, at.value.parity);
-      at.value.advance(1);
-      values.load(shared + values_at + half * key_bytes);
-      proxy_fence();  // ldmatrix may read after the arrival otherwise, when the next values come
-      barrier_arrive(&control.value_empty);
+      this->take_values(values, shared + values_at + half * key_bytes, &control.value_full, &control.value_empty,
+                        at.value);
       Gradients gradients = {};
       barrier_wait(&control.key_full[at.key.index], at.key.parity);
       const std::int32_t tile = 2 * key + half;
@@ -240,8 +235,7 @@ struct BandBackwardSegments : LongBandMath<T> {
       pass_queries(walk, key, visit);
       arrive_for_warp(&control.key_empty[at.key.index]);
       at.key.advance(key_stages);
-      this->template store<size>(problem.dk, tile, gradients.k, problem.scale);
-      this->template store<size>(problem.dv, tile, gradients.v, 1.0f);
+      this->store_gradients(tile, gradients);
     });
   }
 };
@@ -250,22 +244,9 @@ template <class T>
 __global__ void __launch_bounds__(BandBackwardSegments<T>::block_threads, 1)
     backward_segments(const __grid_constant__ LongBandProblem problem) {
   extern __shared__ char memory[];
-  using Band = BandBackwardSegments<T>;
   SegmentTask task;
-  const Band band(problem, task, memory + bytes_to_tile(memory));
-  if (threadIdx.x == 0) band.init_barriers();
-  __syncthreads();
-  const int group = uniform(this_warpgroup());
-  if (group < Band::query_group) {
-    registers_take<Band::key_registers>();
-    band.sum_keys(group);
-  } else if (group == Band::query_group) {
-    registers_give<Band::query_registers>();
-    band.sum_queries();
-  } else {
-    registers_give<Band::loading_registers>();
-    if (band.warp == 0) band.load_all();
-  }
+  const BandBackwardSegments<T> band(problem, task, memory + bytes_to_tile(memory));
+  run_warpgroups(band);
 }
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -25,11 +25,8 @@ struct BandBackwardTurns : LongBandMath<T> {
   using Common::key_bytes, Common::tile_bytes, Common::ds_bytes, Common::dq_bytes, Common::rows;
   using Common::shared, Common::thread, Common::lane, Common::warp;
   using Common::size, Common::own_keys, Common::arrive_for_warp;
-  using typename Common::Seen, typename Common::Statistics, typename Common::Gradients;
+  using typename Common::Seen, typename Common::Statistics, typename Common::Gradients, typename Common::Position;
   static constexpr int query_stages = 4, key_stages = 2, ds_stages = 2, sum_buffers = 2;
-  // Per thread: in all as many as the block begins with, four times 128.
-  static constexpr int key_registers = 208, query_registers = 64, loading_registers = 32;
-  static_assert(2 * key_registers + query_registers + loading_registers == 4 * 128);
 
   struct Control {
     Statistics statistics[query_stages];
@@ -198,6 +195,14 @@ struct BandBackwardTurns : LongBandMath<T> {
     }
   }
 
+  // The fourth warpgroup.
+  __device__ void serve() const {
+    if (warp == 0)
+      load_all();
+    else if (warp <= sum_buffers && lane == 0)
+      take_turns(warp - 1);
+  }
+
   // ---- The warpgroup that computes dQ ----
 
   // dq^T = k^T dS^T, or += for the second half.
@@ -282,9 +287,6 @@ struct BandBackwardTurns : LongBandMath<T> {
 
   // ---- A warpgroup with half of the task's keys ----
 
-  struct Position {
-    RingSlot key, query, value, ds;
-  };
   // A task of one of the two warpgroups.
   struct Turn {
     Position& at;
@@ -381,11 +383,8 @@ struct BandBackwardTurns : LongBandMath<T> {
     Position at;
     OwnRows<T, rows, size, true> values;
     while (next_task(at.key)) {
-      barrier_wait(&control.value_full, at.value.parity);
-      at.value.advance(1);
-      values.load(shared + values_at + half * key_bytes);
-      proxy_fence();  // ldmatrix may read after the arrival otherwise, when the next values come
-      barrier_arrive(&control.value_empty);
+      this->take_values(values, shared + values_at + half * key_bytes, &control.value_full, &control.value_empty,
+                        at.value);
       Gradients gradients = {};
       wgmma_hold(gradients.k);  // zeros now, not between products
       wgmma_hold(gradients.v);
@@ -394,8 +393,7 @@ struct BandBackwardTurns : LongBandMath<T> {
       pass_queries(turn);
       arrive_for_warp(&control.key_empty[at.key.index]);
       at.key.advance(key_stages);
-      this->template store<size>(problem.dk, tile, gradients.k, problem.scale);
-      this->template store<size>(problem.dv, tile, gradients.v, 1.0f);
+      this->store_gradients(tile, gradients);
     }
   }
 };
@@ -404,25 +402,9 @@ template <class T>
 __global__ void __launch_bounds__(BandBackwardTurns<T>::block_threads, 1)
     backward_turns(const __grid_constant__ TurnProblem problem) {
   extern __shared__ char memory[];
-  using Band = BandBackwardTurns<T>;
   TurnTask task;
-  const Band band(problem, task, memory + bytes_to_tile(memory));
-  if (threadIdx.x == 0) band.init_barriers();
-  __syncthreads();
-  const int group = uniform(this_warpgroup());
-  if (group < Band::query_group) {
-    registers_take<Band::key_registers>();
-    band.sum_keys(group);
-  } else if (group == Band::query_group) {
-    registers_give<Band::query_registers>();
-    band.sum_queries();
-  } else {
-    registers_give<Band::loading_registers>();
-    if (band.warp == 0)
-      band.load_all();
-    else if (band.warp <= Band::sum_buffers && band.lane == 0)
-      band.take_turns(band.warp - 1);
-  }
+  const BandBackwardTurns<T> band(problem, task, memory + bytes_to_tile(memory));
+  run_warpgroups(band);
 }
 
 }  // namespace longstride::kernels::cuda::sm90
