@@ -41,16 +41,28 @@ class Softmax {
   // equal in all threads of a warp.
   template <int Count>
   __device__ bool weigh(float (&s)[Count]) {
+    // Two chains of maxima per row, side by side, as each is a chain of latencies.
+    float largest[2][2];
+#pragma unroll
+    for (int j = 0; j < Count / 4; ++j)
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float x = s[element_at(j, r, e)];
+          largest[r][e] = j == 0 ? x : fmaxf(largest[r][e], x);
+        }
+    float top_of[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) top_of[r] = fmaxf(largest[r][0], largest[r][1]);
+#pragma unroll
+    for (int step = 1; step < 4; step *= 2)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) top_of[r] = fmaxf(top_of[r], __shfl_xor_sync(~0u, top_of[r], step));
     bool grown = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float largest = fmaxf(s[element_at(0, r, 0)], s[element_at(0, r, 1)]);
-#pragma unroll
-      for (int j = 1; j < Count / 4; ++j)
-        largest = fmaxf(largest, fmaxf(s[element_at(j, r, 0)], s[element_at(j, r, 1)]));
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
-      seen_[r] = largest * rate_;
+      seen_[r] = top_of[r] * rate_;
       grown |= seen_[r] > top_[r] + slack;
     }
     grown = __any_sync(~0u, grown);

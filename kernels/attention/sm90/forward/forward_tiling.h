@@ -18,22 +18,28 @@ struct ForwardTiling {
   constexpr int threads() const { return warpgroups * 128 + (specialised ? 128 : 0); }
 };
 
+// How many keys a query has: fewer than 385; more; or so many that the ends of blocks count for little.
+enum class KeysPerQuery { few, many, thousands };
+
 // Few keys per query (windows, residue classes): bytes, latency and the instructions around the tiles dominate, so
 // several small blocks run on a multiprocessor, and tiles of 64 keys waste little at the edges. Many keys: the tensor
-// cores and the exponentials dominate. With values of at most 64, two independent blocks of two warpgroups keep both
-// busier than one block of three that take turns, and each hides the other's beginning and end. With values of 128 the
-// output takes 64 registers: three warpgroups in turn, tiles of 64 keys, 160 registers each.
-constexpr ForwardTiling forward_tiling(int value_size, bool few_keys) {
-  if (few_keys) {
+// cores and the exponentials dominate. With values of at most 64, two independent blocks of two warpgroups hide each
+// other's beginning and end. With thousands of keys these are rare, and one block is faster: three warpgroups in turn,
+// whose scores of the next tile are computed beside the softmax of this one, and that copy nothing themselves. With
+// values of 128 the output takes 64 registers: the same with tiles of 64 keys, for many keys too.
+constexpr ForwardTiling forward_tiling(int value_size, KeysPerQuery count) {
+  if (count == KeysPerQuery::few) {
     if (value_size <= 32) return {.warpgroups = 2, .keys = 64, .stages = 4, .blocks = 3};
     if (value_size <= 64) return {.warpgroups = 2, .keys = 64, .stages = 4, .blocks = 2, .overlaps = true};
     return {.warpgroups = 1, .keys = 64, .stages = 2, .blocks = 3, .overlaps = true};
   }
-  if (value_size <= 32) return {.warpgroups = 2, .keys = 128, .stages = 4, .blocks = 2};
-  if (value_size <= 64) return {.warpgroups = 2, .keys = 128, .stages = 2, .blocks = 2};
+  if (count == KeysPerQuery::many) {
+    if (value_size <= 32) return {.warpgroups = 2, .keys = 128, .stages = 4, .blocks = 2};
+    if (value_size <= 64) return {.warpgroups = 2, .keys = 128, .stages = 2, .blocks = 2};
+  }
   return {.warpgroups = 3,
-          .keys = 64,
-          .stages = 4,
+          .keys = value_size <= 64 ? 128 : 64,
+          .stages = value_size <= 64 ? 4 : 3,
           .blocks = 1,
           .overlaps = true,
           .turns = true,

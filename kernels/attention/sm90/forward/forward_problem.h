@@ -14,6 +14,7 @@ struct ForwardProblem {
   PassShape pass[Geometry::most_passes];
   std::uint8_t pass_of[Geometry::most_heads];
   Divisor heads, batch;
+  std::int64_t tasks;  // tiles of queries, of all heads and sequences
   std::int32_t n;
   float rate;          // scale * log2(e)
   bool resumes;        // from o and lse of an earlier pass

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/attention/pattern/tile_span.h"
+#include "kernels/attention/sm90/forward/forward_task.cuh"
 #include "kernels/attention/sm90/general/pass_shape.h"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -13,11 +14,11 @@ template <int Queries>
 struct RowIntervals {
   Interval row[PassGeometry::most_parts][Queries];
 
-  // Called by all threads of the block; then __syncthreads.
-  __device__ void fill(const PassShape& pass, std::int32_t segment, std::int32_t begin, std::int32_t length) {
-    for (std::int32_t r = threadIdx.x; r < Queries; r += blockDim.x) {
-      const std::int32_t position = segment + min(begin + r, length - 1) * pass.step;
-      for (std::int32_t p = 0; p < pass.parts; ++p) row[p][r] = pass.part[p].interval(position, segment);
+  // By `threads` threads, of which this is the `thread`-th.
+  __device__ void fill(const PassShape& pass, const ForwardTask& task, std::int32_t thread, std::int32_t threads) {
+    for (std::int32_t r = thread; r < Queries; r += threads) {
+      const std::int32_t position = task.position(min(task.begin + r, task.length - 1));
+      for (std::int32_t p = 0; p < pass.parts; ++p) row[p][r] = pass.part[p].interval(position, task.segment);
     }
   }
 };
@@ -25,19 +26,16 @@ struct RowIntervals {
 template <int Queries, int Keys>
 struct KeyTiles {
   std::int32_t next_part, part, tile, end;
-  bool entered;  // the tile is the first of its part
 
   // Moves from all zeros to the first tile, then to the next; false after the last one. Relies on the ends of
   // intervals, which never decrease from row to row.
   __device__ bool next(const RowIntervals<Queries>& rows, std::int32_t parts) {
-    entered = false;
     ++tile;
     while (tile >= end) {
       if (next_part == parts) return false;
       part = next_part++;
       tile = rows.row[part][0].begin / Keys;
       end = tiles_in(rows.row[part][Queries - 1].end, Keys);
-      entered = true;
     }
     return true;
   }

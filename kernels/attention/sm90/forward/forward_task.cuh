@@ -1,8 +1,8 @@
-// The tile of queries of one (sequence, head, segment) that a block of the forward kernel owns.
+// The tile of queries of one (sequence, head, segment) that are a task of the forward kernel.
 #pragma once
 #include <cstdint>
 
-#include "kernels/attention/sm90/general/forward_problem.h"
+#include "kernels/attention/sm90/forward/forward_problem.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -16,10 +16,9 @@ struct ForwardTask {
     return step == 1 ? TileCorner{entry, 0} : TileCorner{segment, entry};
   }
 
-  // Longest rows first. Consecutive blocks have neighbouring heads, then segments, because their rows are neighbours in
+  // Longest rows first. Consecutive tasks have neighbouring heads, then segments, because their rows are neighbours in
   // memory.
-  __device__ bool find(const ForwardProblem& problem, std::int32_t rows) {
-    std::int32_t index = static_cast<std::int32_t>(blockIdx.x);
+  __device__ bool find(const ForwardProblem& problem, std::int32_t rows, std::int32_t index) {
     const auto take = [&](const Divisor& divisor) {
       const std::int32_t quotient = divisor.quotient(index);
       const std::int32_t rest = index - quotient * static_cast<std::int32_t>(divisor.value);
