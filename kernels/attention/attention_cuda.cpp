@@ -43,6 +43,11 @@ void attention_backward(const AttentionBackwardArgs& args, const Launch& launch)
     std::byte* const sums = args.scratch.as<std::byte>() + delta_bytes(args);
     return sm90::attention_backward_turns(args, long_band, delta, sums, launch);
   }
+  sm90::JoinedPlan joined;
+  if (hopper && sm90::find_joined(args, joined)) {
+    std::byte* const sums = args.scratch.as<std::byte>() + delta_bytes(args);
+    return sm90::attention_backward_joined(args, joined, delta, sums, launch);
+  }
   attention_zero_unreached(args, launch);
   if (hopper) return sm90::attention_backward(args, delta, launch);
   portable::attention_backward(args, delta, launch);

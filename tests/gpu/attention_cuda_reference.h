@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention/sm90/long_band/joined_plan.h"
 #include "kernels/attention/sm90/long_band/long_band_plan.h"
 #include "kernels/base/cuda_types.cuh"
 #include "tests/gpu/gpu.h"
@@ -50,9 +51,11 @@ class DeviceAttention {
     backward_.scratch = Tensor(scratch_.data(), Dtype::u8, {static_cast<std::int64_t>(scratch_.bytes())});
   }
 
+  // Whether the backward kernel is one of sm90/long_band.
   bool is_long_band() const {
     cuda::sm90::LongBandPlan plan;
-    return cuda::sm90::find_long_band(backward_, plan);
+    cuda::sm90::JoinedPlan joined;
+    return cuda::sm90::find_long_band(backward_, plan) || cuda::sm90::find_joined(backward_, joined);
   }
   // Sets everything that will be written to NaN.
   void poison() {

@@ -1,4 +1,5 @@
-// Attention backward over long bands. AttentionPath::sm90 gives every short segment a block, however few there are.
+// Attention backward over long bands, and over own blocks and summary rows. AttentionPath::sm90 gives every short
+// segment a block, however few there are.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -51,10 +52,42 @@ TEST_F(LongBandCuda, EveryShapeIsAsGoodAsNaive) {
     const NamedPattern p{name_of(kind) + (" " + std::to_string(l)), pattern_of(merged, {kind}, l, {}, window), 2};
     expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 64, 64}, Dtype::bf16);
     expect_equals_reference<__half>(p, {2, n, p.heads, 40, 48}, Dtype::f16, false);
+    expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 24, 32}, Dtype::bf16);
     if (HasFailure()) return;
   }
   expect_equals_reference<__nv_bfloat16>({"dense", pattern_of(merged, {dense}, 0), 4}, {9, 530, 4, 64, 64},
                                          Dtype::bf16);
+}
+
+PatternConfig fixed(std::int64_t l, std::int64_t c) {
+  return with_options(pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), true, false);
+}
+
+// Own blocks and summary rows: few and many summary rows, a block that is incomplete, and heads whose summary rows
+// begin where the block does.
+TEST_F(LongBandCuda, EveryJoinedShapeIsAsGoodAsNaive) {
+  for (const auto& [l, c, n] : {std::tuple{64, 16, 700},
+                                {128, 32, 128},
+                                {128, 32, 641},
+                                {128, 32, 1300},
+                                {128, 2, 900},
+                                {192, 64, 1000},
+                                {256, 128, 1090},
+                                {320, 4, 1301},
+                                {128, 31, 1290},
+                                {100, 25, 1001},
+                                {100, 20, 900},
+                                {222, 10, 1333},
+                                {300, 75, 1234},
+                                {50, 6, 777}}) {
+    const NamedPattern p{"fixed " + std::to_string(l) + ", " + std::to_string(c), fixed(l, c),
+                         std::max(std::min(l / c, 4), 2)};
+    expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 64, 64}, Dtype::bf16);
+    expect_equals_reference<__half>(p, {2, n, p.heads, 40, 48}, Dtype::f16, false);
+    expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 24, 32}, Dtype::bf16);
+    if (HasFailure()) return;
+  }
+  expect_equals_reference<__nv_bfloat16>({"fixed 128, 32", fixed(128, 32), 4}, {9, 530, 4, 64, 64}, Dtype::bf16);
 }
 
 // For compute-sanitizer (sanitize.sh).
@@ -62,14 +95,21 @@ TEST_F(LongBandCuda, TinyShapesAreAsGoodAsNaive) {
   expect_equals_reference<__nv_bfloat16>({"local 400", pattern_of(merged, {local}, 0, {}, 400), 1},
                                          {1, 1090, 1, 64, 64}, Dtype::bf16);
   expect_equals_reference<__half>({"column 2", pattern_of(merged, {column}, 2), 1}, {1, 1000, 1, 64, 64}, Dtype::f16);
+  expect_equals_reference<__nv_bfloat16>({"fixed 64, 32", fixed(64, 32), 2}, {1, 500, 2, 64, 64}, Dtype::bf16);
+  expect_equals_reference<__nv_bfloat16>({"fixed 100, 25", fixed(100, 25), 2}, {1, 500, 2, 64, 64}, Dtype::bf16);
 }
 
 // Sums whose places are used again and again, and short visits, whose memory is filled again as soon as it has been
 // read. Too large for the definition: 16-bit and f32 of the portable kernels stand for it.
 TEST_F(LongBandCuda, LongSequencesAreAsGoodAsPortableAndRepeatToTheBit) {
   const std::int64_t heads = 8, n = 16384;
-  for (const auto& [kind, window] : {std::pair{local, 400}, {local, 512}, {local, 1000}, {dense, 0}}) {
-    const auto plan = make_plan(pattern_of(merged, {kind}, 0, {}, window), 0, heads, n);
+  const auto window = [](std::int64_t w) { return pattern_of(merged, {local}, 0, {}, w); };
+  for (const auto& [where, pattern] : {std::pair{"local 400", window(400)},
+                                       {"local 512", window(512)},
+                                       {"local 1000", window(1000)},
+                                       {"dense", pattern_of(merged, {dense}, 0)},
+                                       {"fixed", fixed(128, 32)}}) {
+    const auto plan = make_plan(pattern, 0, heads, n);
     const AttentionInput in({1, n, heads, 64, 64}, Dtype::bf16);
     DeviceAttention<__nv_bfloat16> call(*plan, in, AttentionPath::sm90, true),
         portable(*plan, in, AttentionPath::portable, true);
@@ -78,7 +118,6 @@ TEST_F(LongBandCuda, LongSequencesAreAsGoodAsPortableAndRepeatToTheBit) {
     call.run();
     portable.run();
     exact.run();
-    const std::string where = name_of(kind) + (" " + std::to_string(window));
     expect_as_good_as_naive(call.result(), portable.result(), exact.result(), in, where);
     const auto first = call.written().gradients;
     for (int i = 1; i < 10; ++i) {

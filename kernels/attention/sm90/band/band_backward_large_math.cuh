@@ -109,28 +109,35 @@ struct BandBackwardLargeMath : BandBackward<T, KeySize, ValueSize, BandBackwardP
   }
   // ---- Gradients ----
 
+  __device__ T* row_of(const Gradient& gradient, std::int64_t position) const {
+    return static_cast<T*>(gradient.data) + task.sequence * gradient.stride[0] + task.head * gradient.stride[2] +
+           position * gradient.stride[1];
+  }
+  // The thread's row r of two.
+  template <int Size>
+  __device__ void store_row(const Gradient& gradient, T* row, bool there, const float (&values)[Size / 2], float factor,
+                            int r) const {
+#pragma unroll
+    for (int g = 0; g < Size / 32; ++g) {
+      const std::int32_t column = 32 * g + lane % 4 * 8;
+      std::uint32_t v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* d = values + element_at(4 * g + i, r);
+        v[i] = pack<T>(d[0] * factor, d[1] * factor);
+      }
+      transpose_quad(v);
+      if (there && column < gradient.size) *reinterpret_cast<uint4*>(row + column) = {v[0], v[1], v[2], v[3]};
+    }
+  }
   template <int Size>
   __device__ void store(const Gradient& gradient, std::int32_t tile, const float (&values)[Size / 2],
                         float factor) const {
-    T* const base =
-        static_cast<T*>(gradient.data) + task.sequence * gradient.stride[0] + task.head * gradient.stride[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const std::int32_t entry = tile * rows + warp * 16 + lane / 4 + 8 * r;
       const bool there = entry < task.length;
-      T* const row = base + (there ? task.position(entry) : 0) * gradient.stride[1];
-#pragma unroll
-      for (int g = 0; g < Size / 32; ++g) {
-        const std::int32_t column = 32 * g + lane % 4 * 8;
-        std::uint32_t v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float* d = values + element_at(4 * g + i, r);
-          v[i] = pack<T>(d[0] * factor, d[1] * factor);
-        }
-        transpose_quad(v);
-        if (there && column < gradient.size) *reinterpret_cast<uint4*>(row + column) = {v[0], v[1], v[2], v[3]};
-      }
+      store_row<Size>(gradient, row_of(gradient, there ? task.position(entry) : 0), there, values, factor, r);
     }
   }
 };

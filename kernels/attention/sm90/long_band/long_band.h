@@ -1,9 +1,10 @@
-// Attention backward over a long band (long_band_plan.h), bf16 and f16, on Hopper. A smaller head is one of 64: TMA
-// fills the columns beyond with zeros.
+// Attention backward over a long band (long_band_plan.h), or own blocks and summary rows (joined_plan.h), bf16 and f16,
+// on Hopper. A smaller head is one of 64: TMA fills the columns beyond with zeros.
 #pragma once
 #include <cstddef>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/sm90/long_band/joined_plan.h"
 #include "kernels/attention/sm90/long_band/long_band_plan.h"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -14,5 +15,8 @@ void attention_backward_segments(const AttentionBackwardArgs&, const LongBandPla
 // Blocks that take turns at the sums of dQ: plans with in_turns. scratch: plan.scratch_bytes(), aligned to 16 bytes.
 void attention_backward_turns(const AttentionBackwardArgs&, const LongBandPlan&, const float* delta, std::byte* scratch,
                               const Launch&);
+// The same over own blocks and summary rows (joined_walk.h).
+void attention_backward_joined(const AttentionBackwardArgs&, const JoinedPlan&, const float* delta, std::byte* scratch,
+                               const Launch&);
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -40,12 +40,12 @@ struct LongBandMath : BandBackwardLargeMath<T, long_band_head, long_band_head> {
     __syncwarp();
     if (lane == 0) barrier_arrive(barrier);
   }
-  // Both tiles of 64 of a key tile's keys or values, by the warp's first thread.
-  __device__ void load_rows(char* to, const RowMaps& maps, std::int32_t key, std::uint64_t* full) const {
+  // Both tiles of 64 of a key tile's keys or values, by the warp's first thread. corner: of a half.
+  template <class Corner>
+  __device__ void load_rows(char* to, const RowMaps& maps, const Corner& corner, std::uint64_t* full) const {
     if (lane > 0) return;
     barrier_arrive_expect(full, 2 * key_bytes);
-    for (int half = 0; half < 2; ++half)
-      tma_load(to + half * key_bytes, this->map_of(maps), this->corner(2 * key + half, 0), full);
+    for (int half = 0; half < 2; ++half) tma_load(to + half * key_bytes, this->map_of(maps), corner(half), full);
   }
   // The first row of the head in lse and delta.
   __device__ std::int64_t first_row() const {
@@ -85,9 +85,8 @@ struct LongBandMath : BandBackwardLargeMath<T, long_band_head, long_band_head> {
     this->template store<size>(this->problem.dk, tile, gradients.k, this->problem.scale);
     this->template store<size>(this->problem.dv, tile, gradients.v, 1.0f);
   }
-  // Turns the scores of a tile of queries into weights.
-  __device__ void weigh_tile(float (&s)[rows / 2], const Seen& seen, std::int32_t tile, const Statistics& of) const {
-    const std::int32_t begin = tile * rows;
+  // Turns the scores of the tile of queries from `begin` on into weights.
+  __device__ void weigh_tile(float (&s)[rows / 2], const Seen& seen, std::int32_t begin, const Statistics& of) const {
     const float rate = this->problem.scale * log2_e;
     if (seen.first + 15 <= begin && seen.first_end >= begin + rows)
       this->template weigh<true>(s, rate, of, seen, begin);

@@ -29,6 +29,12 @@ struct LongBandPlan {
   TurnRing ring;
   std::int32_t groups = 0;
 
+  // Groups of equal size, as a small last one would keep few blocks busy.
+  void divide(std::int64_t into) {
+    groups = static_cast<std::int32_t>(std::max<std::int64_t>(into, 1));
+    ring.lanes = static_cast<std::int32_t>((segments + groups - 1) / groups);
+  }
+
   LongBandWalk walk() const { return {band.shape, band.set.length}; }
   std::int64_t tasks() const { return in_turns ? segments * walk().key_tiles() : segments; }
   std::size_t places() const { return static_cast<std::size_t>(ring.lanes) * static_cast<std::size_t>(ring.ring); }
@@ -53,9 +59,7 @@ inline void lay_out_turns(LongBandPlan& plan) {
     plan.ring.lanes = static_cast<std::int32_t>(lanes);
     if (lanes == 1 || plan.sums_bytes() <= turn_cache_bytes) break;
   }
-  plan.groups = static_cast<std::int32_t>((plan.segments + lanes - 1) / lanes);
-  // Groups of equal size, as a small last one would keep few blocks busy.
-  plan.ring.lanes = static_cast<std::int32_t>((plan.segments + plan.groups - 1) / std::max(plan.groups, 1));
+  plan.divide((plan.segments + lanes - 1) / lanes);
 }
 
 // A block per short segment is faster than turns if at least this share of the blocks' time is busy.
@@ -66,13 +70,15 @@ inline double busy_with_segments(std::int64_t segments) {
   return static_cast<double>(segments) / static_cast<double>(std::max<std::int64_t>(waves, 1) * long_band_blocks);
 }
 
-// False for attentions that are no band, for narrow bands, and for heads of at most 32 or more than 64. With
+// The sizes of heads that the kernels take. Smaller ones cost as much as 64, and still less than two passes.
+inline bool has_long_band_head(const AttentionBackwardArgs& args) {
+  return args.path != AttentionPath::portable && args.q.size(3) <= long_band_head && args.v.size(3) <= long_band_head;
+}
+
+// False for attentions that are no band, for narrow bands, and for heads of more than 64. With
 // AttentionPath::sm90 every short segment has a block, so that tests of few segments try this as well.
 inline bool find_long_band(const AttentionBackwardArgs& args, LongBandPlan& plan) {
-  const std::int64_t key_size = args.q.size(3), value_size = args.v.size(3);
-  if (args.path == AttentionPath::portable || key_size > long_band_head || value_size > long_band_head ||
-      (key_size <= long_band_head / 2 && value_size <= long_band_head / 2))
-    return false;
+  if (!has_long_band_head(args)) return false;
   plan = {};
   if (!find_any_band(*args.plan, plan.band) || plan.band.reach <= most_reach) return false;
   plan.segments = args.q.size(0) * plan.band.heads * plan.band.segments;

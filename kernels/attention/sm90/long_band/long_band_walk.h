@@ -35,7 +35,12 @@ struct LongBandWalk {
   }
   // The key tiles that a query tile sees.
   constexpr std::int32_t first_key(std::int32_t query) const { return shape.low(query * band_rows) / key_tile_rows; }
-  constexpr std::int32_t last_key(std::int32_t query) const { return query / 2; }
+  static constexpr std::int32_t last_key(std::int32_t query) { return query / 2; }
+  // Tasks are key tiles. The turns of those that a query tile sees, from 0.
+  constexpr std::int32_t tasks() const { return key_tiles(); }
+  static constexpr std::int32_t begin_of(std::int32_t key) { return 2 * key; }
+  constexpr std::int32_t turn(std::int32_t key, std::int32_t query) const { return key - first_key(query); }
+  constexpr bool is_last(std::int32_t key, std::int32_t query) const { return last_key(query) == key; }
 };
 
 // Where the sums of query tiles are: `lanes` segments side by side, each with a ring of `ring` places. Groups of as

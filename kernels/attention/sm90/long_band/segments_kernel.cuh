@@ -103,10 +103,11 @@ struct BandBackwardSegments : LongBandMath<T> {
     RingSlot key, query, value;
     each_key_tile([&](const LongBandWalk& walk, std::int32_t k) {
       barrier_wait(&control.key_empty[key.index], key.parity ^ 1);
-      this->load_rows(keys(key.index), problem.k, k, &control.key_full[key.index]);
+      const auto corner = [&](int half) { return this->corner(2 * k + half, 0); };
+      this->load_rows(keys(key.index), problem.k, corner, &control.key_full[key.index]);
       key.advance(key_stages);
       barrier_wait(&control.value_empty, value.parity ^ 1);
-      this->load_rows(shared + values_at, problem.v, k, &control.value_full);
+      this->load_rows(shared + values_at, problem.v, corner, &control.value_full);
       value.advance(1);
       const std::int64_t row = this->first_row();
       for (std::int32_t tile = 2 * k; tile < walk.end_of(k); ++tile) {
@@ -194,7 +195,7 @@ struct BandBackwardSegments : LongBandMath<T> {
     visit.values.multiply(dp, descriptor<2 * size>(q + key_bytes));
     wgmma_wait<1>();
     wgmma_hold(s);
-    this->weigh_tile(s, visit.seen, tile, of);
+    this->weigh_tile(s, visit.seen, tile * rows, of);
     std::uint32_t weights[4][4], ds[4][4];
     this->pack_weights(weights, s);
     this->template add_product<size>(visit.gradients.v, weights, q + key_bytes);

@@ -16,16 +16,11 @@ struct TurnProblem : LongBandProblem {
   unsigned* tasks_taken;
 };
 
-// What the loading warp tells the others.
-struct alignas(16) TurnTicket {
-  std::int32_t key, head, sequence, base, length, lane, group, valid;
-};
+// A task's place in the order: tasks of a group are in the order of keys, and neighbours have different heads.
+struct TurnOrder {
+  std::int32_t key, head, segment, sequence, lane, group;
 
-struct TurnTask : BandBackwardLargeTask {
-  std::int32_t key, lane, group;
-
-  // Tasks of a group are in the order of keys, and neighbours have different heads.
-  __device__ TurnTicket ticket(const TurnProblem& problem, std::uint32_t index) const {
+  __device__ TurnOrder(const TurnProblem& problem, std::uint32_t index) {
     const std::uint32_t g = index / problem.group_tasks, rest = index - g * problem.group_tasks;
     const auto all_lanes = static_cast<std::uint32_t>(problem.ring.lanes);
     const std::uint32_t lanes = static_cast<std::int32_t>(g) + 1 == problem.groups ? problem.last_lanes : all_lanes;
@@ -33,21 +28,36 @@ struct TurnTask : BandBackwardLargeTask {
     std::uint32_t unit = g * all_lanes + l;
     const auto heads = static_cast<std::uint32_t>(problem.heads),
                segments = static_cast<std::uint32_t>(problem.segments);
-    TurnTicket t;
-    t.key = static_cast<std::int32_t>(k);
-    t.head = static_cast<std::int32_t>(unit % heads);
+    key = static_cast<std::int32_t>(k);
+    head = static_cast<std::int32_t>(unit % heads);
     unit /= heads;
-    t.base = problem.set.base + static_cast<std::int32_t>(unit % segments);
-    t.sequence = static_cast<std::int32_t>(unit / segments);
-    t.length =
-        is_natural(problem) ? problem.set.length : (problem.n - t.base + problem.set.period - 1) / problem.set.period;
-    t.lane = static_cast<std::int32_t>(l);
-    t.group = static_cast<std::int32_t>(g);
-    t.valid = 1;
-    return t;
+    segment = static_cast<std::int32_t>(unit % segments);
+    sequence = static_cast<std::int32_t>(unit / segments);
+    lane = static_cast<std::int32_t>(l);
+    group = static_cast<std::int32_t>(g);
+  }
+};
+
+// A tile of 128 keys of a band.
+struct TurnTask : BandBackwardLargeTask {
+  using Problem = TurnProblem;
+  template <class Kernel>
+  using Seen = typename Kernel::Common::Seen;
+  // What the loading warp tells the others.
+  struct alignas(16) Ticket {
+    std::int32_t key, head, sequence, base, length, lane, group, valid;
+  };
+  std::int32_t key, lane, group;
+
+  __device__ Ticket ticket(const TurnProblem& problem, std::uint32_t index) const {
+    const TurnOrder at(problem, index);
+    const std::int32_t first = problem.set.base + at.segment;
+    const std::int32_t entries =
+        is_natural(problem) ? problem.set.length : (problem.n - first + problem.set.period - 1) / problem.set.period;
+    return {at.key, at.head, at.sequence, first, entries, at.lane, at.group, 1};
   }
   __device__ static bool is_natural(const TurnProblem& problem) { return problem.set.run >= problem.set.period; }
-  __device__ void take(const TurnProblem& problem, const TurnTicket& t) {
+  __device__ void take(const TurnProblem& problem, const Ticket& t) {
     key = t.key;
     head = t.head;
     sequence = t.sequence;
@@ -56,6 +66,53 @@ struct TurnTask : BandBackwardLargeTask {
     lane = t.lane;
     group = t.group;
     step = is_natural(problem) ? 1 : problem.set.period;
+  }
+
+  // The query tiles that see the task's keys, or one half of them.
+  __device__ static LongBandWalk walk(const TurnProblem& problem) { return {problem.shape, problem.set.length}; }
+  __device__ std::int32_t begin() const { return 2 * key; }
+  __device__ std::int32_t end(const TurnProblem& problem) const { return walk(problem).end_of(key); }
+  __device__ std::int32_t begin(const TurnProblem& problem, int half) const {
+    return walk(problem).begin_of(key, half);
+  }
+  __device__ std::int32_t end(const TurnProblem& problem, int half) const { return walk(problem).end_of(key, half); }
+  // The turn at the sum of a query tile.
+  __device__ std::int32_t turn(const TurnProblem& problem, std::int32_t query) const {
+    return walk(problem).turn(key, query);
+  }
+  __device__ bool is_first(const TurnProblem& problem, std::int32_t query) const {
+    return walk(problem).first_key(query) >= key;
+  }
+  __device__ bool is_last(const TurnProblem&, std::int32_t query) const { return LongBandWalk::last_key(query) == key; }
+
+  // Loads the task's keys, or values, by a warp.
+  template <class Kernel>
+  __device__ void load_keys(const Kernel& kernel, char* to, std::uint64_t* full) const {
+    load(kernel, kernel.problem.k, to, full);
+  }
+  template <class Kernel>
+  __device__ void load_values(const Kernel& kernel, char* to, std::uint64_t* full) const {
+    load(kernel, kernel.problem.v, to, full);
+  }
+  template <class Kernel>
+  __device__ void load(const Kernel& kernel, const RowMaps& maps, char* to, std::uint64_t* full) const {
+    kernel.load_rows(
+        to, maps, [&](int half) { return kernel.corner(2 * key + half, 0); }, full);
+  }
+  template <class Kernel>
+  __device__ auto seen(const Kernel& kernel, int half) const {
+    return kernel.seen_of(2 * key + half);
+  }
+  // Turns S into P, for the query tile that begins there.
+  template <class Kernel, class Seen, int Count>
+  __device__ void weigh(const Kernel& kernel, float (&s)[Count], const Seen& seen, std::int32_t begin,
+                        const typename Kernel::Statistics& of) const {
+    kernel.weigh_tile(s, seen, begin, of);
+  }
+  template <class Kernel, class Seen, int Count>
+  __device__ void store(const Kernel& kernel, const Seen&, int half, const Gradient& gradient,
+                        const float (&values)[Count], float factor) const {
+    kernel.template store<2 * Count>(gradient, 2 * key + half, values, factor);
   }
 };
 

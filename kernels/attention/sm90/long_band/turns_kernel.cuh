@@ -1,5 +1,5 @@
-// Attention backward over a long band, whose dQ is summed in global memory in turns (long_band_walk.h), for heads of
-// up to 64. Per pair of 64 keys and 64 queries,
+// Attention backward whose dQ is summed in global memory in turns (long_band_walk.h, joined_walk.h), for heads of up to
+// 64. Per pair of 64 keys and 64 queries,
 //     S^T = k q^T,  P = exp(scale S - lse),  dP^T = v dO^T,  dS = P (dP - delta),  dV += P dO,  dK += dS q,
 //     dQ^T += k^T dS^T
 // The only block of a multiprocessor has four warpgroups:
@@ -14,23 +14,26 @@
 #include <cstdint>
 
 #include "kernels/attention/sm90/long_band/long_band_math.cuh"
-#include "kernels/attention/sm90/long_band/turn_task.cuh"
 #include "kernels/gpu/global.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
-template <class T>
-struct BandBackwardTurns : LongBandMath<T> {
+// Task: which keys and queries a task has, and whose turn it is (turn_task.cuh, joined_task.cuh).
+template <class T, class Task>
+struct BackwardTurns : LongBandMath<T> {
   using Common = LongBandMath<T>;
   using Common::key_bytes, Common::tile_bytes, Common::ds_bytes, Common::dq_bytes, Common::rows;
   using Common::shared, Common::thread, Common::lane, Common::warp;
   using Common::size, Common::own_keys, Common::arrive_for_warp;
-  using typename Common::Seen, typename Common::Statistics, typename Common::Gradients, typename Common::Position;
+  using typename Common::Statistics, typename Common::Gradients, typename Common::Position;
+  using Problem = typename Task::Problem;
+  using Ticket = typename Task::Ticket;
+  using Seen = typename Task::template Seen<LongBandMath<T>>;
   static constexpr int query_stages = 4, key_stages = 2, ds_stages = 2, sum_buffers = 2;
 
   struct Control {
     Statistics statistics[query_stages];
-    TurnTicket tickets[key_stages];
+    Ticket tickets[key_stages];
     std::uint64_t query_full[query_stages], query_empty[query_stages];
     std::uint64_t key_full[key_stages], key_empty[key_stages];
     std::uint64_t value_full, value_empty, ds_full[2][ds_stages], ds_empty[2][ds_stages];
@@ -43,11 +46,11 @@ struct BandBackwardTurns : LongBandMath<T> {
   static constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
   static_assert(shared_bytes <= shared_of_block);
 
-  const TurnProblem& problem;
-  TurnTask& task;
+  const Problem& problem;
+  Task& task;
   Control& control;
 
-  __device__ BandBackwardTurns(const TurnProblem& p, TurnTask& t, char* memory)
+  __device__ BackwardTurns(const Problem& p, Task& t, char* memory)
       : Common(p, t, memory, this_thread() % warpgroup_threads),
         problem(p),
         task(t),
@@ -80,7 +83,6 @@ struct BandBackwardTurns : LongBandMath<T> {
     proxy_fence();
   }
 
-  __device__ LongBandWalk walk() const { return {problem.shape, problem.set.length}; }
   __device__ char* keys(int stage) const { return shared + keys_at + stage * 2 * key_bytes; }
   __device__ char* queries(int stage) const { return shared + queries_at + stage * tile_bytes; }
   __device__ char* ds(int stage, int half) const { return shared + ds_at + (2 * stage + half) * ds_bytes; }
@@ -103,9 +105,13 @@ struct BandBackwardTurns : LongBandMath<T> {
 
   // ---- The warp that loads ----
 
+  __device__ void load_own_rows(char* to, const RowMaps& maps, std::uint64_t* full) const {
+    this->load_rows(
+        to, maps, [&](int half) { return task.key_corner(*this, half); }, full);
+  }
   __device__ void load_task_queries(RingSlot& query) const {
     const std::int64_t row = this->first_row();
-    for (std::int32_t tile = walk().end_of(task.key) - 1; tile >= 2 * task.key; --tile) {
+    for (std::int32_t tile = task.end(problem) - 1; tile >= task.begin(); --tile) {
       const int i = query.index;
       this->load_queries(problem, row, tile, queries(i), control.statistics[i], &control.query_empty[i],
                          query.parity ^ 1, &control.query_full[i]);
@@ -127,15 +133,13 @@ struct BandBackwardTurns : LongBandMath<T> {
         }
         return;
       }
-      const TurnTicket ticket = task.ticket(problem, index);
+      const Ticket ticket = task.ticket(problem, index);
       task.take(problem, ticket);
-      if (lane == 0) {
-        control.tickets[key.index] = ticket;
-        this->load_rows(keys(key.index), problem.k, task.key, &control.key_full[key.index]);
-      }
+      if (lane == 0) control.tickets[key.index] = ticket;
+      task.load_keys(*this, keys(key.index), &control.key_full[key.index]);
       key.advance(key_stages);
       barrier_wait(&control.value_empty, value.parity ^ 1);
-      if (lane == 0) this->load_rows(shared + values_at, problem.v, task.key, &control.value_full);
+      task.load_values(*this, shared + values_at, &control.value_full);
       value.advance(1);
       __syncwarp();
       load_task_queries(query);
@@ -151,8 +155,8 @@ struct BandBackwardTurns : LongBandMath<T> {
   }
   // The contribution of a query tile, in one of the buffers.
   __device__ void take_turn(std::int32_t query, int buffer, std::uint32_t parity) const {
-    const std::int32_t before = task.key - walk().first_key(query);
-    const bool is_last = walk().last_key(query) == task.key, reads = is_last && before > 0;
+    const std::int32_t before = task.turn(problem, query);
+    const bool is_last = task.is_last(problem, query), reads = is_last && before > 0;
     std::uint64_t* const ready = &control.sum_ready[buffer];
     if (!reads) barrier_arrive(ready);
     const std::int32_t place = problem.ring.place(task.lane, query);
@@ -180,12 +184,12 @@ struct BandBackwardTurns : LongBandMath<T> {
     std::uint32_t parity = 0;
     for (;;) {
       barrier_wait(&control.key_full[key.index], key.parity);
-      const TurnTicket ticket = control.tickets[key.index];
+      const Ticket ticket = control.tickets[key.index];
       barrier_arrive(&control.key_empty[key.index]);
       if (ticket.valid == 0) return;
       key.advance(key_stages);
       task.take(problem, ticket);
-      for (std::int32_t query = walk().end_of(task.key) - 1; query >= 2 * task.key; --query) {
+      for (std::int32_t query = task.end(problem) - 1; query >= task.begin(); --query) {
         if (at == buffer) {
           take_turn(query, buffer, parity);
           parity ^= 1;
@@ -241,7 +245,7 @@ struct BandBackwardTurns : LongBandMath<T> {
     }
   }
   __device__ void finish_queries(float (&dq)[size / 2], std::int32_t query, int buffer) const {
-    if (walk().first_key(query) < task.key) {
+    if (!task.is_first(problem, query)) {
       const float4* const from = sums(buffer) + thread;
 #pragma unroll
       for (int i = 0; i < size / 8; ++i) {
@@ -257,7 +261,7 @@ struct BandBackwardTurns : LongBandMath<T> {
     RingSlot key, at, sum;
     while (next_task(key)) {
       const char* const k = keys(key.index);
-      for (std::int32_t query = walk().end_of(task.key) - 1; query >= 2 * task.key; --query) {
+      for (std::int32_t query = task.end(problem) - 1; query >= task.begin(); --query) {
         float dq[size / 2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -271,7 +275,7 @@ struct BandBackwardTurns : LongBandMath<T> {
         arrive_for_warp(&control.ds_empty[1][at.index]);
         at.advance(ds_stages);
         barrier_wait(&control.sum_ready[sum.index], sum.parity);
-        if (walk().last_key(query) == task.key) {
+        if (task.is_last(problem, query)) {
           finish_queries(dq, query, sum.index);
         } else {
           this->write_partial(sums(sum.index) + thread, dq);
@@ -347,7 +351,7 @@ struct BandBackwardTurns : LongBandMath<T> {
     wgmma_hold(turn.gradients.k);
     if constexpr (Holds) barrier_arrive(&control.query_empty[held.stage]);
     held.stage = stage;
-    this->weigh_tile(s, turn.seen, tile, of);
+    task.weigh(*this, s, turn.seen, tile * rows, of);
     std::uint32_t weights[4][4];
     this->pack_weights(weights, s);
     this->template add_product<size>(turn.gradients.v, weights, q + key_bytes);
@@ -366,8 +370,8 @@ struct BandBackwardTurns : LongBandMath<T> {
     barrier_arrive(&control.query_empty[held.stage]);
   }
   __device__ void pass_queries(Turn& turn) const {
-    const std::int32_t begin = walk().begin_of(task.key, turn.half), end = walk().end_of(task.key, turn.half);
-    skip(turn, walk().end_of(task.key) - end);
+    const std::int32_t begin = task.begin(problem, turn.half), end = task.end(problem, turn.half);
+    skip(turn, task.end(problem) - end);
     std::int32_t tile = end - 1;
     if (tile >= begin) {
       Held held;
@@ -376,7 +380,7 @@ struct BandBackwardTurns : LongBandMath<T> {
       while (--tile >= begin) pass_tile<true>(turn, tile, held);
       finish(turn, held);
     }
-    skip(turn, begin - 2 * task.key);
+    skip(turn, begin - task.begin());
   }
 
   __device__ void sum_keys(int half) const {
@@ -388,22 +392,22 @@ struct BandBackwardTurns : LongBandMath<T> {
       Gradients gradients = {};
       wgmma_hold(gradients.k);  // zeros now, not between products
       wgmma_hold(gradients.v);
-      const std::int32_t tile = 2 * task.key + half;
-      Turn turn = {at, values, gradients, this->seen_of(tile), half, keys(at.key.index) + half * key_bytes};
+      Turn turn = {at, values, gradients, task.seen(*this, half), half, keys(at.key.index) + half * key_bytes};
       pass_queries(turn);
       arrive_for_warp(&control.key_empty[at.key.index]);
       at.key.advance(key_stages);
-      this->store_gradients(tile, gradients);
+      task.store(*this, turn.seen, half, problem.dk, gradients.k, problem.scale);
+      task.store(*this, turn.seen, half, problem.dv, gradients.v, 1.0f);
     }
   }
 };
 
-template <class T>
-__global__ void __launch_bounds__(BandBackwardTurns<T>::block_threads, 1)
-    backward_turns(const __grid_constant__ TurnProblem problem) {
+template <class T, class Task>
+__global__ void __launch_bounds__(BackwardTurns<T, Task>::block_threads, 1)
+    backward_turns(const __grid_constant__ typename Task::Problem problem) {
   extern __shared__ char memory[];
-  TurnTask task;
-  const BandBackwardTurns<T> band(problem, task, memory + bytes_to_tile(memory));
+  Task task;
+  const BackwardTurns<T, Task> band(problem, task, memory + bytes_to_tile(memory));
   run_warpgroups(band);
 }
 

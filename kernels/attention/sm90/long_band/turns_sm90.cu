@@ -1,40 +1,16 @@
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <type_traits>
 
-#include "kernels/attention/sm90/band/band_backward_launch.cuh"
 #include "kernels/attention/sm90/long_band/long_band.h"
-#include "kernels/attention/sm90/long_band/turns_kernel.cuh"
-#include "kernels/base/gpu_kind.h"
+#include "kernels/attention/sm90/long_band/turn_task.cuh"
+#include "kernels/attention/sm90/long_band/turns_launch.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
 void attention_backward_turns(const AttentionBackwardArgs& args, const LongBandPlan& plan, const float* delta,
                               std::byte* scratch, const Launch& launch) {
   TurnProblem problem = {};
-  fill_problem(args, plan.band, long_band_head, long_band_head, problem);
-  const auto lanes = static_cast<std::uint32_t>(plan.ring.lanes);
-  problem.ring = plan.ring;
-  problem.groups = plan.groups;
-  problem.tasks = static_cast<std::uint32_t>(plan.tasks());
-  problem.group_tasks = lanes * static_cast<std::uint32_t>(plan.walk().key_tiles());
-  problem.last_lanes = static_cast<std::uint32_t>(plan.segments) - static_cast<std::uint32_t>(plan.groups - 1) * lanes;
-  problem.delta = delta;
-  problem.sums = reinterpret_cast<float*>(scratch);
-  problem.counters = reinterpret_cast<unsigned*>(scratch + plan.sums_bytes());
-  problem.tasks_taken = problem.counters + plan.places();
-  check(cudaMemsetAsync(problem.counters, 0, plan.counter_bytes(), stream_of(launch)), "cudaMemsetAsync");
-  const unsigned blocks = std::min(problem.tasks, static_cast<std::uint32_t>(multiprocessors()));
-  with_gpu_type(args.q.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    if constexpr (!std::is_same_v<T, float>) {
-      using Band = BandBackwardTurns<T>;
-      allow_shared(backward_turns<T>, Band::shared_bytes);
-      run("attention_backward_turns_sm90", backward_turns<T>, {blocks, Band::block_threads, Band::shared_bytes}, launch,
-          problem);
-    }
-  });
+  launch_turns<TurnTask>("attention_backward_turns_sm90", args, plan, plan.walk().tasks(), delta, scratch, launch,
+                         problem);
 }
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,30 @@
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/attention/sm90/long_band/joined_task.cuh"
+#include "kernels/attention/sm90/long_band/long_band.h"
+#include "kernels/attention/sm90/long_band/turns_launch.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+void attention_backward_joined(const AttentionBackwardArgs& args, const JoinedPlan& plan, const float* delta,
+                               std::byte* scratch, const Launch& launch) {
+  JoinedProblem problem = {};
+  const std::int32_t n = plan.turns.band.n;
+  const auto maps = [&](const Tensor& view) {
+    return key_maps(view, plan.summary, n, band_rows, long_band_head, plan.in_pieces);
+  };
+  problem.summary_k = maps(args.k);
+  problem.summary_v = maps(args.v);
+  problem.in_pieces = plan.in_pieces;
+  if (plan.in_pieces) {
+    problem.pieces_k = piece_maps(args.k, n, long_band_head);
+    problem.pieces_v = piece_maps(args.v, n, long_band_head);
+  }
+  problem.run = plan.summary.run;
+  std::copy_n(plan.first, plan.turns.band.heads, problem.first);
+  launch_turns<JoinedTask>("attention_backward_joined_sm90", args, plan.turns, plan.walk().tasks(), delta, scratch,
+                           launch, problem);
+}
+
+}  // namespace longstride::kernels::cuda::sm90

@@ -1,0 +1,163 @@
+// Tasks of the kernel that sums dQ in turns, for own blocks and summary rows (joined_walk.h).
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/attention/sm90/general/load_pieces.cuh"
+#include "kernels/attention/sm90/long_band/joined_walk.h"
+#include "kernels/attention/sm90/long_band/turn_task.cuh"
+
+namespace longstride::kernels::cuda::sm90 {
+
+struct JoinedProblem : TurnProblem {
+  RowMaps summary_k, summary_v;  // of boxes, or of whole runs if tiles are read in pieces
+  PieceMaps pieces_k, pieces_v;
+  bool in_pieces;
+  std::int32_t run;                          // summary rows of a block
+  std::int32_t first[Geometry::most_heads];  // and where they begin in it, per head
+};
+
+// A key is seen by the task's queries from `begin` to before `end`.
+struct JoinedSeen {
+  static constexpr std::int32_t none = INT32_MAX;
+  std::int32_t begin[2], end[2];       // of the thread's keys
+  std::int32_t last_begin, first_end;  // of the warp's
+};
+
+struct JoinedTask : BandBackwardLargeTask {
+  using Problem = JoinedProblem;
+  template <class Kernel>
+  using Seen = JoinedSeen;
+  struct alignas(16) Ticket {
+    std::int32_t key, head, sequence, begin, end, lane, group, valid;
+  };
+  std::int32_t key, lane, group;
+  std::int32_t first_query, end_query;  // query tiles
+  bool is_summary;
+
+  __device__ static JoinedWalk walk_of(const JoinedProblem& problem, std::int32_t head) {
+    return {{problem.shape, problem.n}, problem.run, problem.first[head]};
+  }
+  __device__ JoinedWalk walk(const JoinedProblem& problem) const { return walk_of(problem, head); }
+  __device__ Ticket ticket(const JoinedProblem& problem, std::uint32_t index) const {
+    const TurnOrder at(problem, index);
+    const JoinedWalk of = walk_of(problem, at.head);
+    return {at.key, at.head, at.sequence, of.begin_of(at.key), of.end_of(at.key), at.lane, at.group, 1};
+  }
+  __device__ void take(const JoinedProblem& problem, const Ticket& t) {
+    key = t.key;
+    head = t.head;
+    sequence = t.sequence;
+    first_query = t.begin;
+    end_query = t.end;
+    lane = t.lane;
+    group = t.group;
+    is_summary = walk(problem).is_summary(key);
+    base = 0;
+    length = problem.n;
+    step = 1;
+  }
+
+  // The query tiles that see the task's keys, or one half of them.
+  __device__ std::int32_t begin() const { return first_query; }
+  __device__ std::int32_t end(const JoinedProblem&) const { return end_query; }
+  __device__ std::int32_t begin(const JoinedProblem& problem, int half) const {
+    return walk(problem).begin_of(key, half);
+  }
+  __device__ std::int32_t end(const JoinedProblem& problem, int half) const { return walk(problem).end_of(key, half); }
+  // The turn at the sum of a query tile.
+  __device__ std::int32_t turn(const JoinedProblem& problem, std::int32_t query) const {
+    return walk(problem).turn(key, query);
+  }
+  __device__ bool is_first(const JoinedProblem& problem, std::int32_t query) const { return turn(problem, query) == 0; }
+  __device__ bool is_last(const JoinedProblem& problem, std::int32_t query) const {
+    return walk(problem).is_last(key, query);
+  }
+
+  // Loads the task's keys, or values, by a warp.
+  template <class Kernel>
+  __device__ void load_keys(const Kernel& kernel, char* to, std::uint64_t* full) const {
+    const JoinedProblem& problem = kernel.problem;
+    load(kernel, problem.k, problem.summary_k, problem.pieces_k, to, full);
+  }
+  template <class Kernel>
+  __device__ void load_values(const Kernel& kernel, char* to, std::uint64_t* full) const {
+    const JoinedProblem& problem = kernel.problem;
+    load(kernel, problem.v, problem.summary_v, problem.pieces_v, to, full);
+  }
+  template <class Kernel>
+  __device__ void load(const Kernel& kernel, const RowMaps& positions, const RowMaps& rows, const PieceMaps& pieces,
+                       char* to, std::uint64_t* full) const {
+    const JoinedProblem& problem = kernel.problem;
+    if (!is_summary) {
+      const std::int32_t tile = 2 * walk(problem).key_tile(key);
+      kernel.load_rows(
+          to, positions, [&](int half) { return kernel.corner(tile + half, 0); }, full);
+    } else if (problem.in_pieces) {
+      if (kernel.lane == 0) barrier_arrive_expect(full, 2 * Kernel::key_bytes);
+      __syncwarp();
+      for (int half = 0; half < 2; ++half)
+        load_in_pieces(kernel, {&rows.complete, pieces, to + half * Kernel::key_bytes, full}, half);
+    } else {
+      kernel.load_rows(
+          to, rows, [&](int half) { return summary_corner(problem, half); }, full);
+    }
+  }
+  __device__ std::int32_t first_row(int half) const { return key * key_tile_rows + half * band_rows; }
+  __device__ Coordinates summary_corner(const JoinedProblem& problem, int half) const {
+    const std::int32_t row = first_row(half);
+    return {{0, head, problem.first[head] + row % problem.run, row / problem.run, sequence}};
+  }
+  template <class Kernel>
+  __device__ void load_in_pieces(const Kernel& kernel, const PieceCopy<1, 0>& copy, int half) const {
+    const JoinedProblem& problem = kernel.problem;
+    const TilePieces pieces(problem.first[head], problem.run, problem.shape.block, first_row(half), band_rows,
+                            [&](std::int32_t x) { return x / problem.run; });
+#pragma unroll 1
+    for (int i = kernel.lane; i < pieces.count(); i += warp_threads) {
+      const Piece piece = pieces.piece(i);
+      if (piece.rows > 0) copy.start(piece, i, head, sequence);
+    }
+  }
+  template <class Kernel>
+  __device__ JoinedSeen seen(const Kernel& kernel, int half) const {
+    JoinedSeen seen;
+    const JoinedWalk of = walk(kernel.problem);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int i = half * band_rows + kernel.warp * 16 + kernel.lane / 4 + 8 * r;
+      const std::int32_t position = of.key_of(key, i);
+      seen.begin[r] = position >= 0 ? position : JoinedSeen::none;
+      seen.end[r] = position >= 0 ? of.end_of_key(key, position) : JoinedSeen::none;
+    }
+    seen.last_begin = __reduce_max_sync(~0u, max(seen.begin[0], seen.begin[1]));
+    seen.first_end = __reduce_min_sync(~0u, min(seen.end[0], seen.end[1]));
+    return seen;
+  }
+  // Turns S into P, for the query tile that begins there.
+  template <class Kernel, int Count>
+  __device__ void weigh(const Kernel& kernel, float (&s)[Count], const JoinedSeen& seen, std::int32_t begin,
+                        const typename Kernel::Statistics& of) const {
+    if (seen.last_begin > begin || seen.first_end < begin + band_rows) {
+      const int column = begin + 2 * (kernel.lane % 4);
+#pragma unroll
+      for (int i = 0; i < Count; ++i) {
+        const int at = i / 4 * 8 + i % 2, r = i / 2 % 2;
+        if (at < seen.begin[r] - column || at >= seen.end[r] - column) s[i] = -__builtin_huge_valf();
+      }
+    }
+    kernel.template weigh<true>(s, kernel.problem.scale * log2_e, of, {}, begin);
+  }
+  template <class Kernel, int Count>
+  __device__ void store(const Kernel& kernel, const JoinedSeen& seen, int, const Gradient& gradient,
+                        const float (&values)[Count], float factor) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const bool there = seen.begin[r] != JoinedSeen::none;
+      kernel.template store_row<2 * Count>(gradient, kernel.row_of(gradient, there ? seen.begin[r] : 0), there, values,
+                                           factor, r);
+    }
+  }
+};
+
+}  // namespace longstride::kernels::cuda::sm90

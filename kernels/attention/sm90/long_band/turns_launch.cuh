@@ -1,0 +1,45 @@
+// Shared by the launches of the kernel that sums dQ in turns.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/attention/sm90/band/band_backward_launch.cuh"
+#include "kernels/attention/sm90/long_band/long_band.h"
+#include "kernels/attention/sm90/long_band/turns_kernel.cuh"
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/cuda_types.cuh"
+#include "kernels/base/gpu_kind.h"
+
+namespace longstride::kernels::cuda::sm90 {
+
+// Runs `tasks` tasks of each of the plan's segments. `problem` has what a Task adds to TurnProblem.
+template <class Task>
+void launch_turns(const char* name, const AttentionBackwardArgs& args, const LongBandPlan& plan, std::int32_t tasks,
+                  const float* delta, std::byte* scratch, const Launch& launch, typename Task::Problem& problem) {
+  fill_problem(args, plan.band, long_band_head, long_band_head, problem);
+  const auto lanes = static_cast<std::uint32_t>(plan.ring.lanes);
+  problem.ring = plan.ring;
+  problem.groups = plan.groups;
+  problem.tasks = static_cast<std::uint32_t>(plan.segments * tasks);
+  problem.group_tasks = lanes * static_cast<std::uint32_t>(tasks);
+  problem.last_lanes = static_cast<std::uint32_t>(plan.segments) - static_cast<std::uint32_t>(plan.groups - 1) * lanes;
+  problem.delta = delta;
+  problem.sums = reinterpret_cast<float*>(scratch);
+  problem.counters = reinterpret_cast<unsigned*>(scratch + plan.sums_bytes());
+  problem.tasks_taken = problem.counters + plan.places();
+  check(cudaMemsetAsync(problem.counters, 0, plan.counter_bytes(), stream_of(launch)), "cudaMemsetAsync");
+  const unsigned blocks = std::min(problem.tasks, static_cast<std::uint32_t>(multiprocessors()));
+  with_gpu_type(args.q.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (!std::is_same_v<T, float>) {
+      using Kernel = BackwardTurns<T, Task>;
+      const auto kernel = backward_turns<T, Task>;
+      allow_shared(kernel, Kernel::shared_bytes);
+      run(name, kernel, {blocks, Kernel::block_threads, Kernel::shared_bytes}, launch, problem);
+    }
+  });
+}
+
+}  // namespace longstride::kernels::cuda::sm90
