@@ -36,15 +36,15 @@ FastPath narrow_window(std::int64_t window) {
   return path;
 }
 
-// A fixed pattern whose blocks and summaries share a softmax. A query tile costs about as much as 15 pairs of tiles of
-// 64 (4.5 with heads of 32) by itself, and runs that are no box are read in pieces (general/tile_pieces.h). Times the
-// work, measured at strides of 116 to 256 and summaries of 10 to 32 (docs/notes/2026-11/performance.md); 1: not known
-// to be more.
+// A fixed pattern whose blocks and summaries share a softmax. A query tile costs as much as several pairs of tiles of 64
+// by itself, and more where few summary rows make few and long tasks, or are read in pieces (general/tile_pieces.h).
+// Times the work, measured at strides of 53 to 1,014 and summaries of 2 to 120 (docs/notes/2026-11/performance.md); 1:
+// not known to be more.
 double work_of_summary(std::int32_t stride, std::int32_t width, std::int64_t n, bool is_small) {
   const double l = stride, pairs = 1.5 + l / 128 + static_cast<double>(n) * width / (128 * l);  // per query tile
-  const bool in_pieces = width % 8 != 0;
-  if (is_small) return in_pieces ? 0.94 + 4.5 / pairs : 1;
-  return (in_pieces ? 0.64 : 0.5) + 15 / pairs;
+  const bool in_pieces = 128 % width != 0 && width % 128 != 0;
+  if (is_small) return in_pieces ? 0.53 + 8.1 / pairs : 1;
+  return 0.8 + (in_pieces ? 11.5 : 5.3) / pairs;
 }
 
 // The nearest wider summary that is fast and no piece; where there is none, the context is too short for any.
