@@ -1,7 +1,7 @@
-// Attention on Hopper. A block owns one tile of queries of one (sequence, head, segment). A producer loads key and
-// value tiles by TMA through a ring in shared memory, in the order of the pass's parts. Each warpgroup of consumers
-// multiplies its 64 queries with them by wgmma, with the online softmax in registers: the scores of the next tile are
-// computed while the weights of this one are multiplied by its values.
+// Attention on Hopper. A task is one tile of queries of one (sequence, head, segment); a block has one, or several in
+// turn. A producer loads key and value tiles by TMA through a ring in shared memory, in the order of the pass's parts.
+// Each warpgroup of consumers multiplies its 64 queries with them by wgmma, with the online softmax in registers: where
+// registers allow, the scores of the next tile are computed while the weights of this one are multiplied by its values.
 #pragma once
 #include <cstdint>
 
@@ -29,7 +29,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
   using Layout = ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces>;
   using Layout::k_at, Layout::v_at, Layout::k_bytes, Layout::v_bytes, Layout::value_boxes, Layout::shared_of;
   using Layout::key_row, Layout::value_row, Layout::q_box, Layout::k_box, Layout::v_box, Layout::o_box;
-  using Layout::tiling, Layout::queries, Layout::keys, Layout::stages, Layout::warpgroups, Layout::tasks;
+  using Layout::tiling, Layout::queries, Layout::keys, Layout::stages, Layout::warpgroups, Layout::task_slots;
   using typename Layout::Problem, typename Layout::Shared;
   using Task = ForwardTask;
   using Producer = ForwardProducer<Layout>;
@@ -327,7 +327,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       if (!is_end) control.rows[at.index].fill(problem.pass[task.pass], task, thread, finders);
       barrier_arrive(&control.task_full[at.index]);
       if (is_end) return;
-      at.advance(tasks);
+      at.advance(task_slots);
     }
   }
   // Calls pass(task) for the block's tasks, and lets them go.
@@ -340,7 +340,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
       pass(at);
       __syncwarp();
       if (this_lane() == 0) barrier_arrive(&control.task_empty[at.index]);
-      at.advance(tasks);
+      at.advance(task_slots);
     }
   }
   __device__ static void load_tasks(const Problem& problem, char* shared) {
@@ -364,7 +364,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
   }
 
   __device__ static void init_barriers(Shared& control) {
-    for (int i = 0; i < tasks; ++i) {
+    for (int i = 0; i < task_slots; ++i) {
       barrier_init(&control.q[i], 1);
       barrier_init(&control.task_full[i], finders);
       barrier_init(&control.task_empty[i], warpgroups * 4 + 1);

@@ -30,18 +30,18 @@ struct ForwardLayout {
 
   // A block that is the only one of its multiprocessor has one task after the other, and loads the next one's queries
   // meanwhile.
-  static constexpr int tasks = tiling.specialised ? 2 : 1;
+  static constexpr int task_slots = tiling.specialised ? 2 : 1;
 
   // From a multiple of 1024 bytes: queries of every task, keys, values, and this.
   struct Shared {
-    std::uint64_t q[tasks], k[stages], v[stages], empty[stages];
-    std::uint64_t task_full[tasks], task_empty[tasks];  // where there are two
-    ForwardTask task[tasks];                            // without parts: there is none left
-    RowIntervals<queries> rows[tasks];
+    std::uint64_t q[task_slots], k[stages], v[stages], empty[stages];
+    std::uint64_t task_full[task_slots], task_empty[task_slots];  // where there are two
+    ForwardTask task[task_slots];                                 // without parts: there is none left
+    RowIntervals<queries> rows[task_slots];
     KeyTiles<queries, keys> producer_tiles;
     RingSlot producer_slot;
   };
-  static constexpr int k_at = tasks * warpgroups * query_bytes, v_at = k_at + stages * k_bytes,
+  static constexpr int k_at = task_slots * warpgroups * query_bytes, v_at = k_at + stages * k_bytes,
                        control_at = v_at + stages * v_bytes;
   static constexpr std::size_t shared_bytes = control_at + sizeof(Shared) + 1024;
 
