@@ -25,7 +25,7 @@ enum class KeysPerQuery { few, many, thousands };
 // several small blocks run on a multiprocessor, and tiles of 64 keys waste little at the edges. Many keys: the tensor
 // cores and the exponentials dominate. With values of at most 64, two independent blocks of two warpgroups hide each
 // other's beginning and end. With thousands of keys these are rare, and one block is faster: three warpgroups in turn,
-// whose scores of the next tile are computed beside the softmax of this one, and that copy nothing themselves. With
+// that compute the scores of the next tile during the softmax of this one, and that copy nothing themselves. With
 // values of 128 the output takes 64 registers: the same with tiles of 64 keys, for many keys too.
 constexpr ForwardTiling forward_tiling(int value_size, KeysPerQuery count) {
   if (count == KeysPerQuery::few) {

@@ -19,7 +19,6 @@ struct JoinedPlan {
   std::int32_t first[Geometry::most_heads] = {};  // per head, of its summary rows in a block
 
   JoinedWalk walk(std::int32_t head = 0) const { return {turns.walk(), summary.run, first[head]}; }
-  std::int64_t tasks() const { return turns.segments * walk().tasks(); }
   // As many segments side by side as give every GPU block two summary tasks, the long ones, or a few more, so that no
   // group of segments is small. Their sums need not stay in the second-level cache: what one task has added another one
   // fetches soon.
