@@ -38,8 +38,8 @@ FastPath narrow_window(std::int64_t window) {
 
 // A fixed pattern whose blocks and summaries share a softmax. A query tile costs as much as several pairs of tiles of 64
 // by itself, and more where few summary rows make few and long tasks, or are read in pieces (general/tile_pieces.h).
-// Times the work, measured at strides of 53 to 1,014 and summaries of 2 to 120 (docs/notes/2026-11/performance.md); 1:
-// not known to be more.
+// Times the work, measured at strides of 53 to 1,014 and summaries of 2 to 120, above 64 at wide ones alone
+// (docs/notes/2026-11/performance.md); 1: not known to be more.
 double work_of_summary(std::int32_t stride, std::int32_t width, std::int64_t n, bool is_small) {
   const double l = stride, pairs = 1.5 + l / 128 + static_cast<double>(n) * width / (128 * l);  // per query tile
   const bool in_pieces = 128 % width != 0 && width % 128 != 0;

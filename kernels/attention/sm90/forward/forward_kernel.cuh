@@ -303,7 +303,7 @@ struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
 
   // ---- Blocks with a producer warpgroup, which have one task after the other ----
 
-  static constexpr int finders = 96;  // threads of the producer warpgroup beside the warp that loads
+  static constexpr int finders = 96;  // threads of the producer warpgroup: all but the warp that loads
 
   // Tasks are in the order of their length. Every other round of blocks takes them the other way round.
   __device__ static std::int64_t task_of_round(int round) {

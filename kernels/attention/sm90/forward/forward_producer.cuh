@@ -89,9 +89,9 @@ class ForwardProducer : Layout {
     __syncwarp();
     const RowMaps &of_k = problem_.k[part.kind], &of_v = problem_.v[part.kind];
     if (!part.natural && run > 1) {
-      load_pieces(pieces, PieceCopy<key_boxes, k_box>{&of_k.complete, problem_.k_pieces, k, &control.k[stage]},
-                  PieceCopy<value_boxes, v_box>{&of_v.complete, problem_.v_pieces, v, &control.v[stage]}, task.head,
-                  task.sequence, lane, 32);
+      load_pieces(pieces, task.head, task.sequence, lane, 32,
+                  PieceCopy<key_boxes, k_box>{&of_k.complete, problem_.k_pieces, k, &control.k[stage]},
+                  PieceCopy<value_boxes, v_box>{&of_v.complete, problem_.v_pieces, v, &control.v[stage]});
     } else if (lane == 0) {
       const TileCorner corner = corner_of(part, tiles.begin(), task.segment);
       load(k, of_k, key_boxes, k_box, task, corner, &control.k[stage]);

@@ -1,4 +1,4 @@
-// The tile of queries of one (sequence, head, segment) that are a task of the forward kernel.
+// The tile of queries of one (sequence, head, segment) that is a task of the forward kernel.
 #pragma once
 #include <cstdint>
 

@@ -109,12 +109,11 @@ struct Backward {
         char* const to = shared_ + w * own_bytes;
         if constexpr (own_by_warp) {
           if (is_summary(task_.own)) {
-            load_pieces(pieces_of(task_.own, kind, task_.begin + w * 64, 64),
+            load_pieces(pieces_of(task_.own, kind, task_.begin + w * 64, 64), task_.head, task_.sequence, lane_, 32,
                         PieceCopy<key_boxes, 64 * key_row>{&problem_.own_key_sized[kind].complete, problem_.k_pieces,
                                                            to, &control_.own},
                         PieceCopy<value_boxes, 64 * value_row>{&problem_.own_value_sized[kind].complete,
-                                                               problem_.v_pieces, to + own_key_bytes, &control_.own},
-                        task_.head, task_.sequence, lane_, 32);
+                                                               problem_.v_pieces, to + own_key_bytes, &control_.own});
             continue;
           }
           if (lane_ > 0) continue;
@@ -195,11 +194,10 @@ struct Backward {
         if (lane_ == 0) barrier_arrive_expect(full, tile_bytes);
         __syncwarp();
         load_pieces(
-            pieces,
+            pieces, task_.head, task_.sequence, lane_, 32,
             PieceCopy<key_boxes, step * key_row>{&problem_.key_sized[next_.kind].complete, problem_.k_pieces, to, full},
             PieceCopy<value_boxes, step * value_row>{&problem_.value_sized[next_.kind].complete, problem_.v_pieces,
-                                                     to + key_bytes, full},
-            task_.head, task_.sequence, lane_, 32);
+                                                     to + key_bytes, full});
       } else if (lane_ == 0) {
         load(next_);
       }

@@ -25,17 +25,16 @@ struct PieceCopy {
   }
 };
 
-// Starts the copies of pieces first, first + step, ... of k and of v: a warp's lanes share them, or one thread starts
-// all.
-template <class KeyCopy, class ValueCopy>
-__device__ inline void load_pieces(const TilePieces& pieces, const KeyCopy& k, const ValueCopy& v, std::int32_t head,
-                                   std::int32_t sequence, int first, int step) {
+// Starts the copies of pieces first, first + step, ..., of k and of v or of one of them: a warp's lanes share them, or
+// one thread starts all.
+template <class... Copies>
+__device__ inline void load_pieces(const TilePieces& pieces, std::int32_t head, std::int32_t sequence, int first,
+                                   int step, const Copies&... copies) {
 #pragma unroll 1
   for (int i = first; i < pieces.count(); i += step) {
     const Piece piece = pieces.piece(i);
     if (piece.rows == 0) continue;
-    k.start(piece, i, head, sequence);
-    v.start(piece, i, head, sequence);
+    (copies.start(piece, i, head, sequence), ...);
   }
 }
 

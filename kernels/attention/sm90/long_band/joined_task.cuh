@@ -1,6 +1,5 @@
 // Tasks of the kernel that sums dQ in turns, for own blocks and summary rows (joined_walk.h).
 #pragma once
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/attention/sm90/general/load_pieces.cuh"
@@ -113,11 +112,7 @@ struct JoinedTask : BandBackwardLargeTask {
     const JoinedProblem& problem = kernel.problem;
     const TilePieces pieces(problem.first[head], problem.run, problem.shape.block, first_row(half), band_rows,
                             [&](std::int32_t x) { return x / problem.run; });
-#pragma unroll 1
-    for (int i = kernel.lane; i < pieces.count(); i += warp_threads) {
-      const Piece piece = pieces.piece(i);
-      if (piece.rows > 0) copy.start(piece, i, head, sequence);
-    }
+    load_pieces(pieces, head, sequence, kernel.lane, warp_threads, copy);
   }
   template <class Kernel>
   __device__ JoinedSeen seen(const Kernel& kernel, int half) const {
