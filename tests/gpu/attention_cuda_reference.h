@@ -13,12 +13,10 @@
 #include "tests/gpu/gpu.h"
 #include "tests/kernels/attention_patterns.h"
 #include "tests/kernels/attention_reference.h"
+#include "tests/support/as_good_as_naive.h"
 #include "tests/support/dense_attention.h"
 
 namespace longstride::kernels {
-
-// One step of a type, relative to x.
-inline double ulp_of(Dtype dtype) { return dtype == Dtype::bf16 ? 0x1p-7 : dtype == Dtype::f16 ? 0x1p-10 : 0x1p-23; }
 
 // All that a call wrote, as it is in memory.
 template <class T>
@@ -147,60 +145,5 @@ class DeviceAttention {
   AttentionBackwardArgs backward_;
   test::DeviceArray<unsigned char> scratch_;
 };
-
-// Largest and root-mean-square difference; equal infinities are equal, NaN is the largest of all.
-struct Difference {
-  double largest = 0, rms = 0;
-};
-inline Difference difference_of(const std::vector<double>& a, const std::vector<double>& b) {
-  Difference d;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (a[i] == b[i]) continue;
-    const double e = std::abs(a[i] - b[i]);
-    if (!std::isfinite(e)) return {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
-    d.largest = std::max(d.largest, e);
-    d.rms += e * e;
-  }
-  d.rms = std::sqrt(d.rms / static_cast<double>(std::max<std::size_t>(a.size(), 1)));
-  return d;
-}
-inline double rms_of(const std::vector<double>& a) {
-  double sum = 0, count = 0;
-  for (double x : a)
-    if (std::isfinite(x)) {
-      sum += x * x;
-      count += 1;
-    }
-  return std::sqrt(sum / std::max(count, 1.0));
-}
-
-inline double largest_of(const std::vector<double>& a) {
-  double largest = 0;
-  for (double x : a)
-    if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
-  return largest;
-}
-
-// At most twice the error of the naive computation, plus what another order of the same sums may cause: one rounding of
-// f32 at the size of the summed terms, and one of the type at the size of the result. With few large elements the naive
-// rounding error may happen to be almost zero.
-inline void expect_as_good_as_naive(const char* name, const std::vector<double>& x, const std::vector<double>& naive,
-                                    const std::vector<double>& exact, Dtype dtype, const std::vector<double>& terms,
-                                    const std::string& where) {
-  const Difference mine = difference_of(x, exact), allowed_error = difference_of(naive, exact);
-  const double rounding = ulp_of(dtype) / 2, term_rounding = ulp_of(Dtype::f32) / 2;
-  EXPECT_LE(mine.largest, 2 * allowed_error.largest + rounding * largest_of(exact) + term_rounding * largest_of(terms))
-      << name << ", largest error, " << where;
-  EXPECT_LE(mine.rms, 2 * allowed_error.rms + rounding * rms_of(exact) + term_rounding * rms_of(terms))
-      << name << ", rms error, " << where;
-}
-inline void expect_as_good_as_naive(const AttentionResult& x, const AttentionResult& naive,
-                                    const AttentionResult& exact, const AttentionInput& in, const std::string& where) {
-  expect_as_good_as_naive("o", x.o, naive.o, exact.o, in.dtype, {}, where);
-  expect_as_good_as_naive("lse", x.lse, naive.lse, exact.lse, Dtype::f32, exact.lse_terms, where);
-  expect_as_good_as_naive("dq", x.dq, naive.dq, exact.dq, in.dtype, exact.dq_terms, where);
-  expect_as_good_as_naive("dk", x.dk, naive.dk, exact.dk, in.dtype, exact.dk_terms, where);
-  expect_as_good_as_naive("dv", x.dv, naive.dv, exact.dv, in.dtype, exact.dv_terms, where);
-}
 
 }  // namespace longstride::kernels
