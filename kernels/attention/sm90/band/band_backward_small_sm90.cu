@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -10,24 +9,17 @@
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
-constexpr int size = 32;  // of heads; for smaller ones TMA fills the columns beyond with zeros
-
-// The number of tiles of a chain beyond which shared memory is not divided differently.
-std::int32_t tiles_of_chain(const BandPlan& band) {
-  return tiles_in(band.set.length, band_rows) * std::min(band.segments, 8);
-}
-
-template <class T, int Blocks>
+template <class T>
 void launch_band(const AttentionBackwardArgs& args, const BandPlan& band, const Launch& launch) {
-  using B = BandBackwardSmall<T, size, size, Blocks>;
+  using Block = BandBackwardSmallBlock<T>;
+  static_assert(Block::shared_bytes(most_reach) <= shared_of_block, "the widest band has room");
   BandBackwardSmallProblem problem = {};
-  fill_problem(args, band, size, size, problem);
-  const auto rows_of_warps = [&](const Tensor& view) { return row_maps(view, band.set, band.n, 16, size); };
+  fill_problem(args, band, small_head, small_head, problem);
+  const auto rows_of_warps = [&](const Tensor& view) { return row_maps(view, band.set, band.n, 16, small_head); };
   problem.dq_maps = rows_of_warps(args.dq);
   problem.dk_maps = rows_of_warps(args.dk);
   problem.dv_maps = rows_of_warps(args.dv);
-  const int blocks = choose_room<B>(band, tiles_of_chain(band), problem);
-  const std::int64_t batch = args.q.size(0), at_once = std::int64_t{blocks} * multiprocessors();
+  const std::int64_t batch = args.q.size(0), at_once = multiprocessors();
   const BandShares of_runs = choose_run(band, batch, at_once), of_chains = choose_chain(band, batch, at_once);
   const BandShares& shares = of_chains.chain > 1 && of_chains.cost < of_runs.cost ? of_chains : of_runs;
   problem.run = shares.run;
@@ -38,24 +30,22 @@ void launch_band(const AttentionBackwardArgs& args, const BandPlan& band, const 
   problem.by_chains = Divisor(chains);
   problem.by_period = Divisor(band.set.period);
   problem.by_tiles = Divisor(shares.chain > 1 ? tiles : 1 << 30);
-  auto* const kernel = backward_band_small<T, size, size, Blocks>;
-  const std::size_t bytes = B::shared_bytes(problem.slots, problem.reach, problem.key_stages, problem.ds_stages);
+  auto* const kernel = backward_band_small<T>;
+  const std::size_t bytes = Block::shared_bytes(band.reach);
   allow_shared(kernel, bytes);
   const std::int64_t of_sequence = std::int64_t{band.heads} * chains * runs;
   run("attention_backward_band_sm90", kernel,
-      {{static_cast<unsigned>(of_sequence), static_cast<unsigned>(batch)}, B::threads, bytes}, launch, problem);
+      {{static_cast<unsigned>(of_sequence), static_cast<unsigned>(batch)}, Block::block_threads, bytes}, launch,
+      problem);
 }
 
 }  // namespace
 
+// For heads smaller than small_head TMA fills the columns beyond with zeros.
 void attention_backward_band_small(const AttentionBackwardArgs& args, const BandPlan& band, const Launch& launch) {
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    if constexpr (!std::is_same_v<T, float>) {
-      BandBackwardProblem room = {};  // three blocks have fewer registers
-      const bool three = choose_room<BandBackwardSmall<T, size, size, 3>>(band, tiles_of_chain(band), room) == 3;
-      three ? launch_band<T, 3>(args, band, launch) : launch_band<T, 2>(args, band, launch);
-    }
+    if constexpr (!std::is_same_v<T, float>) launch_band<T>(args, band, launch);
   });
 }
 
