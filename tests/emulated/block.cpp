@@ -1,0 +1,302 @@
+#include "tests/emulated/block.h"
+
+#include <ucontext.h>
+
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tests/emulated/products.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace longstride::emulated {
+namespace {
+
+constexpr std::size_t stack_bytes = 128 * 1024;
+
+struct Fiber {
+  ucontext_t context{};
+  std::unique_ptr<char[]> stack{new char[stack_bytes]};
+  void* sanitizer = nullptr;
+  const void* waits_at = nullptr;  // null: can go on
+  bool ended = false;
+  // Asynchronous stores: how many are under way in the open group, and in each committed one.
+  std::shared_ptr<int> open = std::make_shared<int>(0);
+  std::deque<std::shared_ptr<int>> groups;
+};
+
+struct Barrier {
+  unsigned arrivals = 0, missing = 0, phase = 0;
+  std::int64_t bytes = 0;  // announced less received
+  void settle(const void* place) {
+    if (missing > 0 || bytes != 0) return;
+    ++phase;
+    missing = arrivals;
+    announce(place);
+  }
+};
+
+struct Meeting {
+  unsigned arrived = 0, phase = 0;
+  std::uint64_t values[2][most_meeting][5];
+};
+
+class Block {
+ public:
+  Block(Index3 block, unsigned threads, std::uint64_t seed, const std::function<void()>& kernel)
+      : index(block), kernel_(kernel), random_(seed), fibers_(threads) {
+    for (Fiber& fiber : fibers_) prepare(fiber);
+  }
+  void run();
+  void go_back() {  // from a fiber to the scheduler
+    Fiber& fiber = fibers_[current];
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(fiber.ended ? nullptr : &fiber.sanitizer, main_stack_, main_stack_bytes_);
+#endif
+    swapcontext(&fiber.context, &main_);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fiber.sanitizer, &main_stack_, &main_stack_bytes_);
+#endif
+  }
+  Fiber& fiber() { return fibers_[current]; }
+  void announce(const void* place) {
+    ++events;
+    for (Fiber& fiber : fibers_)
+      if (fiber.waits_at == place || fiber.waits_at == this) fiber.waits_at = nullptr;
+  }
+  unsigned threads() const { return static_cast<unsigned>(fibers_.size()); }
+  bool chance(unsigned one_in) { return random_() % one_in == 0; }
+
+  Index3 index;
+  unsigned current = 0;
+  std::uint64_t events = 0;
+  std::unordered_map<const void*, Barrier> barriers;
+  std::map<std::pair<unsigned, unsigned>, Meeting> meetings;
+  std::map<int, std::pair<unsigned, unsigned>> named;  // arrived, phase
+  std::map<const void*, std::deque<std::function<void()>>> queues;
+  std::vector<std::function<void()>> unordered;
+
+ private:
+  static void begin();
+  static void prepare(Fiber& fiber) {
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = stack_bytes;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, &Block::begin, 0);
+  }
+  void enter(unsigned which);
+  bool act();  // one asynchronous action, if there is any
+
+  const std::function<void()>& kernel_;
+  std::mt19937_64 random_;
+  std::vector<Fiber> fibers_;
+  ucontext_t main_{};
+  unsigned slow_ = 0;
+  std::exception_ptr error_;
+  const void* main_stack_ = nullptr;
+  std::size_t main_stack_bytes_ = 0;
+};
+
+Block* running = nullptr;
+
+void Block::begin() {
+  Block& block = *running;
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &block.main_stack_, &block.main_stack_bytes_);
+#endif
+  try {
+    block.kernel_();
+  } catch (...) {  // an exception cannot leave a fiber
+    block.error_ = std::current_exception();
+  }
+  block.fiber().ended = true;
+  block.go_back();
+}
+
+void Block::enter(unsigned which) {
+  current = which;
+  Fiber& fiber = fibers_[which];
+#if defined(__SANITIZE_ADDRESS__)
+  void* sanitizer = nullptr;
+  __sanitizer_start_switch_fiber(&sanitizer, fiber.stack.get(), stack_bytes);
+#endif
+  swapcontext(&main_, &fiber.context);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(sanitizer, nullptr, nullptr);
+#endif
+}
+
+bool Block::act() {
+  std::size_t waiting = unordered.size();
+  for (const auto& [queue, actions] : queues) waiting += actions.empty() ? 0 : 1;
+  if (waiting == 0) return false;
+  std::size_t which = random_() % waiting;
+  std::function<void()> action;
+  if (which < unordered.size()) {
+    std::swap(unordered[which], unordered.back());
+    action = std::move(unordered.back());
+    unordered.pop_back();
+  } else {
+    which -= unordered.size();
+    for (auto& [queue, actions] : queues) {
+      if (actions.empty() || which-- > 0) continue;
+      action = std::move(actions.front());
+      actions.pop_front();
+      break;
+    }
+  }
+  action();
+  return true;
+}
+
+void Block::run() {
+  running = this;
+  std::vector<unsigned> ready;
+  for (;;) {
+    if (error_) std::rethrow_exception(error_);
+    ready.clear();
+    bool ended = true;
+    for (unsigned i = 0; i < fibers_.size(); ++i) {
+      if (fibers_[i].ended) continue;
+      ended = false;
+      if (fibers_[i].waits_at == nullptr) ready.push_back(i);
+    }
+    if (ended) break;
+    if (ready.empty() || chance(256)) {
+      if (!act() && ready.empty()) throw std::runtime_error("the block waits for ever");
+      continue;
+    }
+    // Some of those that can go on, in a random order, before they are counted again. One warpgroup is slow for a
+    // while.
+    for (std::size_t i = 0; i < 1 + ready.size() / 4; ++i) {
+      const unsigned which = ready[random_() % ready.size()];
+      if (chance(4096)) slow_ = static_cast<unsigned>(random_() % fibers_.size() / 128);
+      if (which / 128 == slow_ && !chance(32)) continue;
+      if (!fibers_[which].ended && fibers_[which].waits_at == nullptr) enter(which);
+    }
+  }
+  while (act()) {
+  }
+  running = nullptr;
+}
+
+}  // namespace
+
+void run_grid(Index3 blocks, unsigned threads, std::uint64_t seed, const std::function<void()>& kernel) {
+  for (unsigned z = 0; z < blocks.z; ++z)
+    for (unsigned y = 0; y < blocks.y; ++y)
+      for (unsigned x = 0; x < blocks.x; ++x) {
+        forget_products();
+        Block block({x, y, z}, threads, seed * 1000003 + (z * blocks.y + y) * blocks.x + x, kernel);
+        block.run();
+      }
+}
+
+Index3 thread_index() { return {running->current, 0, 0}; }
+Index3 block_index() { return running->index; }
+unsigned block_threads() { return running->threads(); }
+
+void wait_for(const void* place, const std::function<bool()>& ready) {
+  while (!ready()) {
+    running->fiber().waits_at = place;
+    running->go_back();
+  }
+}
+void announce(const void* place) { running->announce(place); }
+void wait_for_any_event() {
+  running->fiber().waits_at = running;
+  running->go_back();
+}
+void later(const void* queue, std::function<void()> action) {
+  if (queue == nullptr)
+    running->unordered.push_back(std::move(action));
+  else
+    running->queues[queue].push_back(std::move(action));
+}
+
+const std::uint64_t* exchange(unsigned first, unsigned count, const std::uint64_t (&mine)[5], std::uint64_t (*all)[5]) {
+  Meeting& meeting = running->meetings[{first, count}];
+  const unsigned phase = meeting.phase;
+  auto& values = meeting.values[phase % 2];
+  std::copy(mine, mine + 5, values[running->current - first]);
+  if (++meeting.arrived == count) {
+    meeting.arrived = 0;
+    ++meeting.phase;
+    announce(&meeting);
+  } else {
+    wait_for(&meeting, [&] { return meeting.phase != phase; });
+  }
+  if (all != nullptr)
+    for (unsigned i = 0; i < count; ++i) std::copy(values[i], values[i] + 5, all[i]);
+  return &values[0][0];
+}
+void meet(unsigned first, unsigned count) {
+  const std::uint64_t nothing[5] = {};
+  exchange(first, count, nothing, nullptr);
+}
+void named_barrier(int id, unsigned threads) {
+  auto& [arrived, phase] = running->named[id];
+  const unsigned mine = phase;
+  if (++arrived == threads) {
+    arrived = 0;
+    ++phase;
+    announce(&phase);
+  } else {
+    wait_for(&phase, [&, &now = phase] { return now != mine; });
+  }
+}
+
+void barrier_create(const void* barrier, unsigned arrivals) { running->barriers[barrier] = {arrivals, arrivals, 0, 0}; }
+void barrier_arrive(const void* barrier, std::uint32_t announced_bytes) {
+  Barrier& b = running->barriers.at(barrier);
+  if (b.missing == 0) throw std::runtime_error("more arrivals than a barrier expects");
+  b.bytes += announced_bytes;
+  --b.missing;
+  b.settle(barrier);
+}
+void barrier_receive(const void* barrier, std::uint32_t bytes) {
+  Barrier& b = running->barriers.at(barrier);
+  b.bytes -= bytes;
+  b.settle(barrier);
+}
+bool barrier_has_passed(const void* barrier, std::uint32_t parity) {
+  return running->barriers.at(barrier).phase % 2 != parity;
+}
+void barrier_await(const void* barrier, std::uint32_t parity) {
+  wait_for(barrier, [&] { return barrier_has_passed(barrier, parity); });
+}
+
+void store_begins(std::function<void()> action) {
+  const std::shared_ptr<int> group = running->fiber().open;
+  ++*group;
+  later(nullptr, [group, action = std::move(action)] {
+    action();
+    --*group;
+    announce(group.get());
+  });
+}
+void store_committed() {
+  Fiber& fiber = running->fiber();
+  fiber.groups.push_back(fiber.open);
+  fiber.open = std::make_shared<int>(0);
+}
+void store_await(unsigned pending_groups) {
+  Fiber& fiber = running->fiber();
+  while (fiber.groups.size() > pending_groups) {
+    const std::shared_ptr<int> group = fiber.groups.front();
+    wait_for(group.get(), [&] { return *group == 0; });
+    fiber.groups.pop_front();
+  }
+}
+
+}  // namespace longstride::emulated

@@ -1,0 +1,54 @@
+// A thread block of a GPU, emulated on the CPU, so that a Hopper kernel's source runs without one: the headers under
+// include/ stand in for CUDA's and for kernels/gpu, and call what is declared here. Every thread is a fiber, and one of
+// those that can go on is picked at random wherever a thread waits. Copies by TMA and matrix products happen at random
+// times after they were started. So what a kernel forgets to wait for, it will miss in some order, and a block in which
+// nobody can go on is reported.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace longstride::emulated {
+
+struct Index3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+// Runs a kernel for every block of a grid, one after the other. Throws std::runtime_error if a block does not end.
+// seed: of the order of events.
+void run_grid(Index3 blocks, unsigned threads, std::uint64_t seed, const std::function<void()>& kernel);
+
+// Of the running thread.
+Index3 thread_index();
+Index3 block_index();
+unsigned block_threads();
+
+// The running thread goes on once `ready` is true, which some event at `place` makes it. Events are announced.
+void wait_for(const void* place, const std::function<bool()>& ready);
+void announce(const void* place);
+// Waits for any event, so that a thread which polls gives the others time.
+void wait_for_any_event();
+// Does this at a random time from now on. What begins with the same `queue` (not null) keeps its order.
+void later(const void* queue, std::function<void()> action);
+
+// Exchanges a value among the threads [first, first + count) of a block, all of which call it: returns everybody's.
+inline constexpr int most_meeting = 512;
+const std::uint64_t* exchange(unsigned first, unsigned count, const std::uint64_t (&mine)[5], std::uint64_t (*all)[5]);
+// The same without values.
+void meet(unsigned first, unsigned count);
+// bar.sync
+void named_barrier(int id, unsigned threads);
+
+// ---- mbarriers ----
+void barrier_create(const void* barrier, unsigned arrivals);
+void barrier_arrive(const void* barrier, std::uint32_t announced_bytes);
+void barrier_receive(const void* barrier, std::uint32_t bytes);
+bool barrier_has_passed(const void* barrier, std::uint32_t parity);
+void barrier_await(const void* barrier, std::uint32_t parity);
+
+// ---- Asynchronous stores, by the running thread ----
+void store_begins(std::function<void()> action);
+void store_committed();
+void store_await(unsigned pending_groups);
+
+}  // namespace longstride::emulated

@@ -1,0 +1,27 @@
+// Stands in for the kernels' header of this name where their source is compiled for the CPU (tests/emulated/block.h).
+#pragma once
+#include <cstdint>
+
+#include "tests/emulated/block.h"
+
+namespace longstride::kernels::cuda {
+
+inline void barrier_init(std::uint64_t* barrier, int arrivals) {
+  emulated::barrier_create(barrier, static_cast<unsigned>(arrivals));
+}
+inline void barrier_init_fence() {}
+inline void barrier_arrive(std::uint64_t* barrier) { emulated::barrier_arrive(barrier, 0); }
+inline void barrier_arrive_expect(std::uint64_t* barrier, std::uint32_t bytes) {
+  emulated::barrier_arrive(barrier, bytes);
+}
+inline void barrier_wait(std::uint64_t* barrier, std::uint32_t parity) { emulated::barrier_await(barrier, parity); }
+inline bool barrier_passed_now(std::uint64_t* barrier, std::uint32_t parity) {
+  if (emulated::barrier_has_passed(barrier, parity)) return true;
+  emulated::wait_for_any_event();
+  return emulated::barrier_has_passed(barrier, parity);
+}
+inline void named_barrier_sync(int id, int threads) { emulated::named_barrier(id, static_cast<unsigned>(threads)); }
+
+}  // namespace longstride::kernels::cuda
+
+inline void __syncthreads() { longstride::emulated::named_barrier(0, longstride::emulated::block_threads()); }

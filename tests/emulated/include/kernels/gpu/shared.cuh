@@ -1,0 +1,25 @@
+// Stands in for the kernels' header of this name where their source is compiled for the CPU (tests/emulated/block.h).
+#pragma once
+#include <cstdint>
+
+namespace longstride::kernels::cuda {
+
+inline constexpr int tile_alignment = 1024;
+namespace sm90 {
+// A block's shared memory, which kernels declare as `extern __shared__ char memory[]`.
+alignas(1024) inline char memory[228 * 1024];
+}  // namespace sm90
+
+inline std::uint32_t shared_address(const void* p) {
+  return static_cast<std::uint32_t>(static_cast<const char*>(p) - sm90::memory);
+}
+inline char* shared_pointer(std::uint32_t address) { return sm90::memory + address; }
+inline std::uint32_t bytes_to_tile(const void* p) {
+  return (tile_alignment - shared_address(p) % tile_alignment) % tile_alignment;
+}
+// The address of a byte in rows of 32, 64 or 128 bytes with the swizzle of that size.
+inline std::uint32_t swizzled(std::uint32_t address, std::uint32_t row_bytes) {
+  return address ^ (address >> 7 & (row_bytes / 16 - 1)) << 4;
+}
+
+}  // namespace longstride::kernels::cuda
