@@ -22,8 +22,6 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-namespace {
-
 template <class T, int KeySize, int ValueSize, KeysPerQuery KeyCount, bool Pieces>
 struct Forward : ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces> {
   using Layout = ForwardLayout<T, KeySize, ValueSize, KeyCount, Pieces>;
@@ -408,5 +406,4 @@ __global__ void __launch_bounds__(Forward<T, KeySize, ValueSize, KeyCount, Piece
   }
 }
 
-}  // namespace
 }  // namespace longstride::kernels::cuda::sm90
