@@ -1,9 +1,25 @@
-# Kernels for Hopper, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu. Not next to
-# the real ones, which define the same functions.
+# Attention's kernels for Hopper, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
+# Not next to the real ones, which define the same functions.
 if(NOT LONGSTRIDE_CUDA)
-  longstride_tests(emulated USES kernels)
-  target_include_directories(test_emulated BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulated/include)
-  # As nvcc does. Kernels call their shared memory `memory`, which is a variable here.
-  target_compile_definitions(test_emulated PRIVATE __CUDACC__)
-  target_compile_options(test_emulated PRIVATE -include cuda_runtime.h -Wno-unknown-pragmas -Wno-shadow)
+  set(attention ${PROJECT_SOURCE_DIR}/kernels/attention)
+  file(GLOB emulated CONFIGURE_DEPENDS ${attention}/sm90/*.cpp ${attention}/sm90/*/*.cpp ${attention}/sm90/*/*.cu
+    ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
+  list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu)
+  add_library(emulated_kernels OBJECT ${emulated})
+  list(FILTER emulated INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -xc++)
+  longstride_flags(emulated_kernels)
+  target_link_libraries(emulated_kernels PUBLIC longstride_kernels)
+  set_target_properties(emulated_kernels PROPERTIES UNITY_BUILD OFF)
+  # As nvcc does, and as the kernels' own build. Kernels call their shared memory `memory`, which is a variable here.
+  target_include_directories(emulated_kernels BEFORE PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/emulated/include)
+  target_compile_definitions(emulated_kernels PUBLIC __CUDACC__ LONGSTRIDE_CUDA)
+  target_compile_options(emulated_kernels PUBLIC -include cuda_runtime.h -Wno-unknown-pragmas -Wno-shadow)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(emulated_kernels PRIVATE -O1)
+  endif()
+  longstride_tests(emulated LINK emulated_kernels)
+  foreach(target test_emulated test_emulated_slow)
+    target_include_directories(${target} BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulated/include)
+  endforeach()
 endif()

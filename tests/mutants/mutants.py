@@ -24,7 +24,7 @@ OWN = (
     ("kernels/muon", ("test_optim",)),
     ("kernels/adagrad", ("test_optim",)),
     ("kernels/adafactor", ("test_optim", "test_models")),
-    ("kernels/attention/sm90/band", ("test_emulated", "test_kernels")),
+    ("kernels/attention/sm90", ("test_kernels", "test_emulated")),
     ("kernels/attention", ("test_kernels",)),
     ("kernels", ("test_kernels", "test_ops")),
     ("framework/core/parameters.cpp", ("test_core", "test_models", RANKS)),

@@ -1,4 +1,4 @@
-// Stands in for CUDA's header where a kernel's source is compiled for the CPU (tests/emulated/block.h).
+// Stands in for CUDA's header where a kernel's source is compiled for the CPU (tests/emulated/machine/block.h).
 #pragma once
 #include <cstdint>
 

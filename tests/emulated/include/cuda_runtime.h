@@ -1,11 +1,11 @@
-// Stands in for CUDA's header where a kernel's source is compiled for the CPU (tests/emulated/block.h).
+// Stands in for CUDA's header where a kernel's source is compiled for the CPU (tests/emulated/machine/block.h).
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
-#include "tests/emulated/block.h"
+#include "tests/emulated/machine/block.h"
 
 #define __device__
 #define __host__
@@ -16,6 +16,7 @@
 #define __launch_bounds__(...)
 #define threadIdx (::longstride::emulated::thread_index())
 #define blockIdx (::longstride::emulated::block_index())
+#define gridDim (::longstride::emulated::grid_size())
 #define blockDim (::longstride::emulated::Index3{::longstride::emulated::block_threads(), 1, 1})
 
 using std::max;
@@ -26,6 +27,9 @@ struct float2 {
 };
 struct float4 {
   float x, y, z, w;
+};
+struct int4 {
+  std::int32_t x, y, z, w;
 };
 struct uint4 {
   std::uint32_t x, y, z, w;
@@ -71,9 +75,43 @@ template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   return longstride::emulated::of_lane(value, threadIdx.x % 32 ^ static_cast<unsigned>(mask));
 }
-inline bool __all_sync(unsigned, bool value) {
+inline unsigned __ballot_sync(unsigned, bool value) {
   std::uint64_t mine[5] = {value ? 1u : 0u}, all[32][5];
   longstride::emulated::exchange(longstride::emulated::first_of_warp(), 32, mine, all);
-  return std::all_of(all, all + 32, [](const auto& x) { return x[0] != 0; });
+  unsigned ballot = 0;
+  for (unsigned i = 0; i < 32; ++i) ballot |= static_cast<unsigned>(all[i][0]) << i;
+  return ballot;
 }
+inline bool __all_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) == ~0u; }
+inline bool __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) != 0; }
+template <class T, class F>
+T reduced_over_warp(T value, F&& better) {
+  std::uint64_t mine[5] = {}, all[32][5];
+  std::memcpy(mine, &value, sizeof value);
+  longstride::emulated::exchange(longstride::emulated::first_of_warp(), 32, mine, all);
+  for (const auto& other : all) {
+    T x;
+    std::memcpy(&x, other, sizeof x);
+    value = better(value, x);
+  }
+  return value;
+}
+template <class T>
+T __reduce_min_sync(unsigned, T value) {
+  return reduced_over_warp(value, [](T a, T b) { return std::min(a, b); });
+}
+template <class T>
+T __reduce_max_sync(unsigned, T value) {
+  return reduced_over_warp(value, [](T a, T b) { return std::max(a, b); });
+}
+// A block's threads are fibers of one thread.
+template <class T>
+T atomicAdd(T* to, T x) {
+  const T before = *to;
+  *to += x;
+  return before;
+}
+inline float __fdividef(float a, float b) { return a / b; }
+#define __log2f(x) std::log2(x)
+inline void __nanosleep(unsigned) { longstride::emulated::wait_for_any_event(); }
 inline void __syncwarp() { longstride::emulated::meet(longstride::emulated::first_of_warp(), 32); }

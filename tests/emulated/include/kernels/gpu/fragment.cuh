@@ -1,4 +1,4 @@
-// Stands in for the kernels' header of this name where their source is compiled for the CPU (tests/emulated/block.h).
+// Stands in for the kernels' header of this name where their source is compiled for the CPU (tests/emulated/machine/block.h).
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -59,10 +59,39 @@ inline void store_fragments(void* row, const std::uint32_t (&r)[4], bool transpo
       std::memcpy(reinterpret_cast<char*>(all[m * 8 + to_row][0]) + to_column * 2, &bits, 2);
     }
 }
+// The reverse.
+inline void load_fragments(std::uint32_t (&r)[4], const void* row, bool transposed) {
+  std::uint64_t mine[5] = {reinterpret_cast<std::uintptr_t>(row)}, all[32][5];
+  emulated::exchange(emulated::first_of_warp(), 32, mine, all);
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned m = 0; m < 4; ++m) {
+    r[m] = 0;
+    for (unsigned e = 0; e < 2; ++e) {
+      const unsigned i = lane / 4, j = lane % 4 * 2 + e, from_row = transposed ? j : i, from_column = transposed ? i : j;
+      std::uint16_t bits;
+      std::memcpy(&bits, reinterpret_cast<const char*>(all[m * 8 + from_row][0]) + from_column * 2, 2);
+      r[m] |= std::uint32_t{bits} << 16 * e;
+    }
+  }
+}
+inline void load_matrices(std::uint32_t (&r)[4], const void* row) { load_fragments(r, row, false); }
+inline void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) { load_fragments(r, row, true); }
 inline void store_matrices(void* row, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
   store_fragments(row, {a, b, c, d}, false);
 }
 inline void store_matrices_transposed(void* row, const std::uint32_t (&r)[4]) { store_fragments(row, r, true); }
+
+inline std::uint32_t transposed(std::uint32_t matrix) {
+  std::uint64_t mine[5] = {matrix}, all[32][5];
+  emulated::exchange(emulated::first_of_warp(), 32, mine, all);
+  const unsigned lane = threadIdx.x % 32, row = lane / 4;
+  std::uint32_t result = 0;
+  for (unsigned e = 0; e < 2; ++e) {
+    const unsigned from_row = lane % 4 * 2 + e;
+    result |= static_cast<std::uint32_t>(all[from_row * 4 + row / 2][0] >> 16 * (row % 2) & 0xFFFF) << 16 * e;
+  }
+  return result;
+}
 
 // In each quad, lane q's v[i] becomes lane i's v[q].
 inline void transpose_quad(std::uint32_t (&v)[4]) {

@@ -1,4 +1,4 @@
-// Stands in for the kernels' header of this name where their source is compiled for the CPU (tests/emulated/block.h).
+// Stands in for the kernels' header of this name where their source is compiled for the CPU (tests/emulated/machine/block.h).
 #pragma once
 #include <cuda.h>
 
@@ -6,13 +6,15 @@
 #include <cstring>
 
 #include "kernels/gpu/shared.cuh"
-#include "tests/emulated/block.h"
+#include "tests/emulated/machine/block.h"
 
 namespace longstride::kernels::cuda {
 
 struct Coordinates {
   std::int32_t c[5];
 };
+
+inline Coordinates matrix_coordinates(std::int32_t column, std::int32_t row) { return {{column, 0, row, 0, 0}}; }
 
 // Calls f(byte in shared memory, element in the tensor or null beyond it) for every element of a box.
 template <class F>
@@ -56,11 +58,28 @@ inline void tma_store(const CUtensorMap* map, const Coordinates& at, const void*
     });
   });
 }
+inline void bulk_load(void* to, const void* from, std::uint32_t bytes, std::uint64_t* barrier) {
+  emulated::later(nullptr, [=] {
+    std::memcpy(to, from, bytes);
+    emulated::barrier_receive(barrier, bytes);
+  });
+}
+inline void bulk_store(void* to, const void* from, std::uint32_t bytes) {
+  emulated::store_begins([=] { std::memcpy(to, from, bytes); });
+}
+inline void bulk_add(float* to, const void* from, std::uint32_t bytes) {
+  emulated::store_begins([=] {
+    for (std::uint32_t i = 0; i < bytes / 4; ++i) to[i] += static_cast<const float*>(from)[i];
+  });
+}
 inline void store_commit() { emulated::store_committed(); }
 template <int Pending>
 void store_wait() {
   emulated::store_await(Pending);
 }
+inline void store_complete() { store_wait<0>(); }
+inline void store_wait_after(std::uint32_t) { store_wait<0>(); }
 inline void proxy_fence() {}
+inline void proxy_fence_global() {}
 
 }  // namespace longstride::kernels::cuda

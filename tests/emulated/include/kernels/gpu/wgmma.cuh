@@ -1,4 +1,4 @@
-// Stands in for the kernels' header of this name where their source is compiled for the CPU (tests/emulated/block.h).
+// Stands in for the kernels' header of this name where their source is compiled for the CPU (tests/emulated/machine/block.h).
 #pragma once
 #include <cuda_bf16.h>
 
@@ -7,7 +7,7 @@
 
 #include "kernels/gpu/fragment.cuh"
 #include "kernels/gpu/shared.cuh"
-#include "tests/emulated/products.h"
+#include "tests/emulated/machine/products.h"
 
 namespace longstride::kernels::cuda {
 
@@ -43,6 +43,18 @@ float element_of(std::uint64_t descriptor, int row, int column) {
   return float_of<T>(bits);
 }
 
+// Adds the product of two matrices to the warpgroup's accumulators, or starts them with it.
+template <int N>
+void accumulate_product(const emulated::Share (&shares)[128], const float (&left)[64][16], const float (&right)[16][N],
+                        bool accumulate) {
+  for (int row = 0; row < 64; ++row)
+    for (int n = 0; n < N; ++n) {
+      float& to = shares[row / 16 * 32 + row % 8 * 4 + n % 8 / 2].d[element_at(n / 8, row % 16 / 8, n % 2)];
+      float sum = accumulate ? to : 0;
+      for (int k = 0; k < 16; ++k) sum += left[row][k] * right[k][n];
+      to = sum;
+    }
+}
 // d (64 x N) = a b, or d += a b, once all threads of the warpgroup have called it.
 template <class T, int N, bool TransposedB, class A>
 void wgmma(float (&d)[N / 2], const A& a, std::uint64_t b, bool accumulate) {
@@ -52,7 +64,7 @@ void wgmma(float (&d)[N / 2], const A& a, std::uint64_t b, bool accumulate) {
     std::copy(a, a + 4, share.a);
   else
     share.descriptor = a;
-  emulated::product(share, [b, accumulate](const emulated::Share(&shares)[128]) {
+  emulated::product(share, [b, accumulate](const emulated::Share (&shares)[128]) {
     static float left[64][16], right[16][N];
     for (int row = 0; row < 64; ++row)
       for (int k = 0; k < 16; ++k) {
@@ -65,13 +77,19 @@ void wgmma(float (&d)[N / 2], const A& a, std::uint64_t b, bool accumulate) {
       }
     for (int k = 0; k < 16; ++k)
       for (int n = 0; n < N; ++n) right[k][n] = TransposedB ? element_of<T>(b, k, n) : element_of<T>(b, n, k);
-    for (int row = 0; row < 64; ++row)
-      for (int n = 0; n < N; ++n) {
-        float& to = shares[row / 16 * 32 + row % 8 * 4 + n % 8 / 2].d[element_at(n / 8, row % 16 / 8, n % 2)];
-        float sum = accumulate ? to : 0;
-        for (int k = 0; k < 16; ++k) sum += left[row][k] * right[k][n];
-        to = sum;
-      }
+    accumulate_product<N>(shares, left, right, accumulate);
+  });
+}
+// d (64 x 2 Half) = a^T b, or d += a^T b.
+template <class T, int Half>
+void wgmma_rows(float (&d)[Half], std::uint64_t a, std::uint64_t b, bool accumulate) {
+  emulated::product({d, {}, a}, [b, accumulate](const emulated::Share (&shares)[128]) {
+    static float left[64][16], right[16][2 * Half];
+    for (int k = 0; k < 16; ++k) {
+      for (int row = 0; row < 64; ++row) left[row][k] = element_of<T>(shares[0].descriptor, k, row);
+      for (int n = 0; n < 2 * Half; ++n) right[k][n] = element_of<T>(b, k, n);
+    }
+    accumulate_product<2 * Half>(shares, left, right, accumulate);
   });
 }
 

@@ -22,6 +22,7 @@ void run_grid(Index3 blocks, unsigned threads, std::uint64_t seed, const std::fu
 Index3 thread_index();
 Index3 block_index();
 unsigned block_threads();
+Index3 grid_size();
 
 // The running thread goes on once `ready` is true, which some event at `place` makes it. Events are announced.
 void wait_for(const void* place, const std::function<bool()>& ready);
@@ -36,8 +37,9 @@ inline constexpr int most_meeting = 512;
 const std::uint64_t* exchange(unsigned first, unsigned count, const std::uint64_t (&mine)[5], std::uint64_t (*all)[5]);
 // The same without values.
 void meet(unsigned first, unsigned count);
-// bar.sync
+// bar.sync, bar.arrive
 void named_barrier(int id, unsigned threads);
+void named_barrier_arrive(int id, unsigned threads);
 
 // ---- mbarriers ----
 void barrier_create(const void* barrier, unsigned arrivals);

@@ -1,4 +1,4 @@
-#include "tests/emulated/block.h"
+#include "tests/emulated/machine/block.h"
 
 #include <ucontext.h>
 
@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tests/emulated/products.h"
+#include "tests/emulated/machine/products.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -108,6 +108,7 @@ class Block {
 };
 
 Block* running = nullptr;
+Index3 grid;
 
 void Block::begin() {
   Block& block = *running;
@@ -193,6 +194,7 @@ void Block::run() {
 }  // namespace
 
 void run_grid(Index3 blocks, unsigned threads, std::uint64_t seed, const std::function<void()>& kernel) {
+  grid = blocks;
   for (unsigned z = 0; z < blocks.z; ++z)
     for (unsigned y = 0; y < blocks.y; ++y)
       for (unsigned x = 0; x < blocks.x; ++x) {
@@ -204,6 +206,7 @@ void run_grid(Index3 blocks, unsigned threads, std::uint64_t seed, const std::fu
 
 Index3 thread_index() { return {running->current, 0, 0}; }
 Index3 block_index() { return running->index; }
+Index3 grid_size() { return grid; }
 unsigned block_threads() { return running->threads(); }
 
 void wait_for(const void* place, const std::function<bool()>& ready) {
@@ -244,16 +247,18 @@ void meet(unsigned first, unsigned count) {
   const std::uint64_t nothing[5] = {};
   exchange(first, count, nothing, nullptr);
 }
-void named_barrier(int id, unsigned threads) {
+void named_barrier_arrive(int id, unsigned threads) {
   auto& [arrived, phase] = running->named[id];
+  if (++arrived < threads) return;
+  arrived = 0;
+  ++phase;
+  announce(&phase);
+}
+void named_barrier(int id, unsigned threads) {
+  const unsigned& phase = running->named[id].second;
   const unsigned mine = phase;
-  if (++arrived == threads) {
-    arrived = 0;
-    ++phase;
-    announce(&phase);
-  } else {
-    wait_for(&phase, [&, &now = phase] { return now != mine; });
-  }
+  named_barrier_arrive(id, threads);
+  wait_for(&phase, [&] { return phase != mine; });
 }
 
 void barrier_create(const void* barrier, unsigned arrivals) { running->barriers[barrier] = {arrivals, arrivals, 0, 0}; }

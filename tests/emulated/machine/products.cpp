@@ -1,4 +1,4 @@
-#include "tests/emulated/products.h"
+#include "tests/emulated/machine/products.h"
 
 #include <array>
 #include <deque>
@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "tests/emulated/block.h"
+#include "tests/emulated/machine/block.h"
 
 namespace longstride::emulated {
 namespace {

@@ -1,0 +1,121 @@
+// A call of attention and its backward pass on emulated blocks, compared with a naive one.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/pattern/plan.h"
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/cuda_types.cuh"
+#include "tests/support/as_good_as_naive.h"
+
+namespace longstride::kernels {
+
+// q, k and v side by side in every row, as in the model, and so their gradients. bf16.
+class EmulatedAttention {
+ public:
+  EmulatedAttention(const PatternConfig& pattern, const AttentionShape& shape)
+      : shape_(shape), plan_(make_plan(pattern, 0, shape.heads, shape.n)), in_(shape, Dtype::bf16) {
+    const auto masks = masks_of(pattern, shape.heads, 0, shape.n);
+    naive_ = dense_attention<float>(in_, masks, Dtype::bf16);
+    exact_ = dense_attention<double>(in_, masks, Dtype::f64);
+    inputs_.resize(2 * in_.q.size() + in_.v.size());
+    gradients_.resize(inputs_.size());
+    o_.resize(in_.v.size());
+    lse_.resize(static_cast<std::size_t>(shape.rows()));
+    const std::vector<double>* from[] = {&in_.q, &in_.k, &in_.v};
+    for (int which = 0; which < 3; ++which)
+      for (std::int64_t r = 0; r < positions(); ++r)
+        for (std::int64_t x = 0; x < width(which); ++x)
+          inputs_[at(which, r, x)] = half((*from[which])[static_cast<std::size_t>(r * width(which) + x)]);
+    for (double x : in_.dout) dout_.push_back(half(x));
+  }
+
+  // All that is written, as it is in memory, from a GPU of this many multiprocessors and events in the seed's order.
+  std::vector<std::byte> run(int multiprocessors, std::uint64_t seed) {
+    cuda::emulation = {seed, multiprocessors, 0};
+    std::fill(gradients_.begin(), gradients_.end(), __nv_bfloat16{0xFFFF});
+    std::fill(o_.begin(), o_.end(), __nv_bfloat16{0xFFFF});
+    std::fill(lse_.begin(), lse_.end(), std::numeric_limits<float>::quiet_NaN());
+    const AttentionArgs forward{
+        plan_.get(),        slice(inputs_, 0),
+        slice(inputs_, 1),  slice(inputs_, 2),
+        values(o_),         Tensor(lse_.data(), Dtype::f32, {shape_.batch, shape_.heads, shape_.n}),
+        shape_.scale(),     {},
+        AttentionPath::sm90};
+    AttentionBackwardArgs backward{plan_.get(),
+                                   forward.q,
+                                   forward.k,
+                                   forward.v,
+                                   forward.o,
+                                   forward.lse,
+                                   values(dout_),
+                                   slice(gradients_, 0),
+                                   slice(gradients_, 1),
+                                   slice(gradients_, 2),
+                                   forward.scale,
+                                   {},
+                                   AttentionPath::sm90};
+    std::vector<float> scratch(backward.scratch_on(Device::cuda).bytes() / sizeof(float) + 1);
+    backward.scratch = Tensor(scratch.data(), Dtype::u8, {static_cast<std::int64_t>(scratch.size() * sizeof(float))});
+    cuda::attention(forward, {});
+    cuda::attention_backward(backward, {});
+    std::vector<std::byte> written;
+    const auto append = [&](const auto& x) {
+      const auto* bytes = reinterpret_cast<const std::byte*>(x.data());
+      written.insert(written.end(), bytes, bytes + x.size() * sizeof x[0]);
+    };
+    append(o_);
+    append(lse_);
+    append(gradients_);
+    return written;
+  }
+  void expect_as_good_as_naive(const std::string& where) const {
+    AttentionResult x;
+    for (const __nv_bfloat16 e : o_) x.o.push_back(static_cast<double>(cuda::to_float(e)));
+    x.lse.assign(lse_.begin(), lse_.end());
+    x.dq = gradient(0);
+    x.dk = gradient(1);
+    x.dv = gradient(2);
+    kernels::expect_as_good_as_naive(x, naive_, exact_, in_, where);
+  }
+
+ private:
+  static __nv_bfloat16 half(double x) { return __float2bfloat16_rn(static_cast<float>(x)); }
+  std::int64_t positions() const { return shape_.batch * shape_.n; }
+  std::int64_t size(int which) const { return which < 2 ? shape_.key_size : shape_.value_size; }
+  std::int64_t width(int which) const { return shape_.heads * size(which); }
+  std::int64_t row() const { return 2 * width(0) + width(2); }
+  std::size_t at(int which, std::int64_t r, std::int64_t x) const {
+    return static_cast<std::size_t>(r * row() + which * width(0) + x);
+  }
+  Tensor rows(__nv_bfloat16* data, std::int64_t row, std::int64_t size) const {
+    return {data, Dtype::bf16, {shape_.batch, shape_.n, shape_.heads, size}, {shape_.n * row, row, size, 1}};
+  }
+  Tensor slice(std::vector<__nv_bfloat16>& x, int which) const {
+    return rows(x.data() + which * width(0), row(), size(which));
+  }
+  Tensor values(std::vector<__nv_bfloat16>& x) const { return rows(x.data(), width(2), shape_.value_size); }
+  std::vector<double> gradient(int which) const {
+    std::vector<double> out;
+    for (std::int64_t r = 0; r < positions(); ++r)
+      for (std::int64_t x = 0; x < width(which); ++x)
+        out.push_back(static_cast<double>(cuda::to_float(gradients_[at(which, r, x)])));
+    return out;
+  }
+
+  AttentionShape shape_;
+  std::shared_ptr<const AttentionPlan> plan_;
+  AttentionInput in_;
+  AttentionResult naive_, exact_;
+  std::vector<__nv_bfloat16> inputs_, gradients_, o_, dout_;
+  std::vector<float> lse_;
+};
+
+}  // namespace longstride::kernels

@@ -1,0 +1,76 @@
+// Shapes for every kernel of attention on Hopper, small enough for emulated blocks.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/attention_patterns.h"
+
+namespace longstride::kernels {
+
+struct EmulatedShape {
+  std::string name;
+  PatternConfig pattern;
+  std::int64_t n, heads, key_size, value_size;
+
+  std::string with_sizes() const {
+    return name + ", n " + std::to_string(n) + ", heads " + std::to_string(key_size) + "/" + std::to_string(value_size);
+  }
+};
+
+inline std::vector<EmulatedShape> emulated_shapes() {
+  using enum Integration;
+  using enum PartKind;
+  const auto window = [](std::int64_t keys) { return pattern_of(merged, {local}, 0, {}, keys); };
+  const auto columns = [](std::int64_t stride) { return pattern_of(merged, {column}, stride); };
+  const auto blocks = [](std::int64_t length) { return pattern_of(merged, {fixed_block}, length); };
+  const auto fixed = [](std::int64_t l, std::int64_t c, bool inclusive) {
+    return with_options(pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), !inclusive, inclusive);
+  };
+  const PatternConfig all = pattern_of(merged, {dense}, 0), strided = pattern_of(merged, {local, column}, 16);
+  return {
+      // Bands of small heads: one to five key tiles that see one another, ragged ends, runs and chains of segments.
+      {"local 1", window(1), 900, 1, 32, 32},
+      {"local 64", window(64), 200, 2, 32, 32},
+      {"local 65", window(65), 321, 1, 24, 32},
+      {"local 128", window(128), 450, 1, 32, 32},
+      {"local 192", window(192), 500, 1, 16, 32},
+      {"local 250", window(250), 640, 1, 32, 32},
+      {"block 100", blocks(100), 333, 1, 32, 32},
+      {"block 256", blocks(256), 400, 1, 32, 24},
+      {"column 3", columns(3), 400, 1, 32, 32},
+      {"column 7", columns(7), 500, 1, 32, 32},
+      {"column 30", columns(30), 700, 1, 32, 32},
+      // Of larger heads: one warpgroup per block, and two that take turns at dQ.
+      {"local 100", window(100), 400, 1, 64, 64},
+      {"local 193", window(193), 450, 1, 64, 64},
+      {"local 250", window(250), 520, 1, 40, 64},
+      {"block 100", blocks(100), 333, 2, 64, 64},
+      {"column 3", columns(3), 400, 1, 64, 64},
+      {"local 60", window(60), 300, 1, 64, 128},
+      {"local 97", window(97), 450, 1, 64, 128},
+      {"local 180", window(180), 450, 1, 64, 96},
+      {"local 250", window(250), 500, 1, 64, 128},
+      {"column 3", columns(3), 400, 1, 64, 128},
+      // Long bands: sums of dQ in shared memory, and in turns.
+      {"local 330", window(330), 700, 1, 64, 64},
+      {"column 2", columns(2), 700, 1, 64, 64},
+      {"dense", all, 450, 1, 64, 64},
+      {"dense", all, 600, 1, 48, 40},
+      {"dense", all, 530, 1, 32, 32},
+      // Own blocks and summary rows, by boxes and in pieces.
+      {"fixed 64, 16", fixed(64, 16, false), 333, 2, 64, 64},
+      {"fixed 128, 32", fixed(128, 32, false), 450, 2, 64, 64},
+      {"fixed 100, 25", fixed(100, 25, false), 450, 2, 64, 64},
+      {"fixed 128, 31", fixed(128, 31, false), 450, 1, 24, 32},
+      // Two passes.
+      {"dense", all, 300, 1, 128, 128},
+      {"dense", all, 450, 1, 64, 128},
+      {"local 100", window(100), 333, 1, 96, 128},
+      {"strided", strided, 300, 1, 32, 32},
+      {"strided", strided, 300, 1, 64, 64},
+      {"inclusive", fixed(64, 16, true), 400, 1, 64, 64},
+  };
+}
+
+}  // namespace longstride::kernels

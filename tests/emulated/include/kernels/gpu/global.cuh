@@ -1,0 +1,14 @@
+// Stands in for the kernels' header of this name where their source is compiled for the CPU (tests/emulated/machine/block.h).
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace longstride::kernels::cuda {
+
+// Blocks run one after the other, so whatever one of them waits for has been written.
+inline void count_release(unsigned* counter) { ++*counter; }
+inline void store_release(unsigned* to, unsigned value) { *to = value; }
+inline unsigned load_acquire(const unsigned* counter) { return *counter; }
+
+}  // namespace longstride::kernels::cuda
