@@ -1,6 +1,7 @@
 // Stands in for CUDA's header where a kernel's source is compiled for the CPU (tests/emulated/machine/block.h).
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -54,55 +55,43 @@ inline float __uint_as_float(std::uint32_t x) {
 }
 
 namespace longstride::emulated {
-inline unsigned first_of_warp() { return thread_index().x / 32 * 32; }
 // Everybody's value in the warp.
 template <class T>
-T of_lane(T value, unsigned lane) {
-  std::uint64_t mine[5] = {}, all[32][5];
-  std::memcpy(mine, &value, sizeof value);
-  exchange(first_of_warp(), 32, mine, all);
-  T result;
-  std::memcpy(&result, all[lane], sizeof result);
-  return result;
+std::array<T, 32> of_warp(T value) {
+  Words mine{};
+  std::memcpy(mine.data(), &value, sizeof value);
+  const auto all = exchange(mine);
+  std::array<T, 32> values;
+  for (std::size_t i = 0; i < 32; ++i) std::memcpy(&values[i], all[i].data(), sizeof values[i]);
+  return values;
 }
 }  // namespace longstride::emulated
 
 template <class T>
 T __shfl_sync(unsigned, T value, int lane) {
-  return longstride::emulated::of_lane(value, static_cast<unsigned>(lane));
+  return longstride::emulated::of_warp(value)[static_cast<unsigned>(lane)];
 }
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
-  return longstride::emulated::of_lane(value, threadIdx.x % 32 ^ static_cast<unsigned>(mask));
+  return longstride::emulated::of_warp(value)[threadIdx.x % 32 ^ static_cast<unsigned>(mask)];
 }
-inline unsigned __ballot_sync(unsigned, bool value) {
-  std::uint64_t mine[5] = {value ? 1u : 0u}, all[32][5];
-  longstride::emulated::exchange(longstride::emulated::first_of_warp(), 32, mine, all);
-  unsigned ballot = 0;
-  for (unsigned i = 0; i < 32; ++i) ballot |= static_cast<unsigned>(all[i][0]) << i;
-  return ballot;
+inline bool __all_sync(unsigned, bool value) {
+  const auto all = longstride::emulated::of_warp(value);
+  return std::all_of(all.begin(), all.end(), [](bool x) { return x; });
 }
-inline bool __all_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) == ~0u; }
-inline bool __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) != 0; }
-template <class T, class F>
-T reduced_over_warp(T value, F&& better) {
-  std::uint64_t mine[5] = {}, all[32][5];
-  std::memcpy(mine, &value, sizeof value);
-  longstride::emulated::exchange(longstride::emulated::first_of_warp(), 32, mine, all);
-  for (const auto& other : all) {
-    T x;
-    std::memcpy(&x, other, sizeof x);
-    value = better(value, x);
-  }
-  return value;
+inline bool __any_sync(unsigned, bool value) {
+  const auto all = longstride::emulated::of_warp(value);
+  return std::any_of(all.begin(), all.end(), [](bool x) { return x; });
 }
 template <class T>
 T __reduce_min_sync(unsigned, T value) {
-  return reduced_over_warp(value, [](T a, T b) { return std::min(a, b); });
+  const auto all = longstride::emulated::of_warp(value);
+  return *std::min_element(all.begin(), all.end());
 }
 template <class T>
 T __reduce_max_sync(unsigned, T value) {
-  return reduced_over_warp(value, [](T a, T b) { return std::max(a, b); });
+  const auto all = longstride::emulated::of_warp(value);
+  return *std::max_element(all.begin(), all.end());
 }
 // A block's threads are fibers of one thread.
 template <class T>
@@ -114,4 +103,4 @@ T atomicAdd(T* to, T x) {
 inline float __fdividef(float a, float b) { return a / b; }
 #define __log2f(x) std::log2(x)
 inline void __nanosleep(unsigned) { longstride::emulated::wait_for_any_event(); }
-inline void __syncwarp() { longstride::emulated::meet(longstride::emulated::first_of_warp(), 32); }
+inline void __syncwarp() { longstride::emulated::exchange({}); }

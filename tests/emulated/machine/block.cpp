@@ -27,7 +27,7 @@ struct Fiber {
   ucontext_t context{};
   std::unique_ptr<char[]> stack{new char[stack_bytes]};
   void* sanitizer = nullptr;
-  const void* waits_at = nullptr;  // null: can go on
+  const void* waits_at = nullptr;  // null: may continue
   bool ended = false;
   // Asynchronous stores: how many are under way in the open group, and in each committed one.
   std::shared_ptr<int> open = std::make_shared<int>(0);
@@ -47,7 +47,7 @@ struct Barrier {
 
 struct Meeting {
   unsigned arrived = 0, phase = 0;
-  std::uint64_t values[2][most_meeting][5];
+  std::array<Words, 32> words[2];  // of this phase, and of the one before, which some may still read
 };
 
 class Block {
@@ -80,7 +80,7 @@ class Block {
   unsigned current = 0;
   std::uint64_t events = 0;
   std::unordered_map<const void*, Barrier> barriers;
-  std::map<std::pair<unsigned, unsigned>, Meeting> meetings;
+  std::map<unsigned, Meeting> meetings;                // by warp
   std::map<int, std::pair<unsigned, unsigned>> named;  // arrived, phase
   std::map<const void*, std::deque<std::function<void()>>> queues;
   std::vector<std::function<void()>> unordered;
@@ -177,7 +177,7 @@ void Block::run() {
       if (!act() && ready.empty()) throw std::runtime_error("the block waits for ever");
       continue;
     }
-    // Some of those that can go on, in a random order, before they are counted again. One warpgroup is slow for a
+    // Some of those that may continue, in a random order, before they are counted again. One warpgroup is slow for a
     // while.
     for (std::size_t i = 0; i < 1 + ready.size() / 4; ++i) {
       const unsigned which = ready[random_() % ready.size()];
@@ -227,25 +227,19 @@ void later(const void* queue, std::function<void()> action) {
     running->queues[queue].push_back(std::move(action));
 }
 
-const std::uint64_t* exchange(unsigned first, unsigned count, const std::uint64_t (&mine)[5], std::uint64_t (*all)[5]) {
-  Meeting& meeting = running->meetings[{first, count}];
+std::array<Words, 32> exchange(const Words& mine) {
+  Meeting& meeting = running->meetings[running->current / 32];
   const unsigned phase = meeting.phase;
-  auto& values = meeting.values[phase % 2];
-  std::copy(mine, mine + 5, values[running->current - first]);
-  if (++meeting.arrived == count) {
+  std::array<Words, 32>& words = meeting.words[phase % 2];
+  words[running->current % 32] = mine;
+  if (++meeting.arrived == 32) {
     meeting.arrived = 0;
     ++meeting.phase;
     announce(&meeting);
   } else {
     wait_for(&meeting, [&] { return meeting.phase != phase; });
   }
-  if (all != nullptr)
-    for (unsigned i = 0; i < count; ++i) std::copy(values[i], values[i] + 5, all[i]);
-  return &values[0][0];
-}
-void meet(unsigned first, unsigned count) {
-  const std::uint64_t nothing[5] = {};
-  exchange(first, count, nothing, nullptr);
+  return words;
 }
 void named_barrier_arrive(int id, unsigned threads) {
   auto& [arrived, phase] = running->named[id];

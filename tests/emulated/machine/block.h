@@ -1,10 +1,10 @@
 // A thread block of a GPU, emulated on the CPU, so that a Hopper kernel's source runs without one: the headers under
-// include/ stand in for CUDA's and for kernels/gpu, and call what is declared here. Every thread is a fiber, and one of
-// those that can go on is picked at random wherever a thread waits. Copies by TMA and matrix products happen at random
-// times after they were started. So what a kernel forgets to wait for, it will miss in some order, and a block in which
-// nobody can go on is reported.
+// include/ stand in for CUDA's and for kernels/gpu, and call what is declared here. Every thread is a fiber, and
+// wherever one waits, one of those that may continue is picked at random. Copies by TMA and matrix products happen at
+// random times after they were started. So what a kernel forgets to wait for, it will miss in some order, and a block
+// in which no thread may continue is reported.
 #pragma once
-#include <cstddef>
+#include <array>
 #include <cstdint>
 #include <functional>
 
@@ -24,7 +24,7 @@ Index3 block_index();
 unsigned block_threads();
 Index3 grid_size();
 
-// The running thread goes on once `ready` is true, which some event at `place` makes it. Events are announced.
+// The running thread continues once `ready` is true. What makes it true is announced at `place`.
 void wait_for(const void* place, const std::function<bool()>& ready);
 void announce(const void* place);
 // Waits for any event, so that a thread which polls gives the others time.
@@ -32,11 +32,9 @@ void wait_for_any_event();
 // Does this at a random time from now on. What begins with the same `queue` (not null) keeps its order.
 void later(const void* queue, std::function<void()> action);
 
-// Exchanges a value among the threads [first, first + count) of a block, all of which call it: returns everybody's.
-inline constexpr int most_meeting = 512;
-const std::uint64_t* exchange(unsigned first, unsigned count, const std::uint64_t (&mine)[5], std::uint64_t (*all)[5]);
-// The same without values.
-void meet(unsigned first, unsigned count);
+// Exchanges words among the 32 threads of the running thread's warp, all of which call it.
+using Words = std::array<std::uint64_t, 5>;
+std::array<Words, 32> exchange(const Words& mine);
 // bar.sync, bar.arrive
 void named_barrier(int id, unsigned threads);
 void named_barrier_arrive(int id, unsigned threads);

@@ -3,7 +3,7 @@
 // (band_backward_small_walker.cuh): key tiles go to them in turn, each has its own dK and dV, and hands dS over to the
 // fourth. The fourth serves (band_backward_small_server.cuh): it loads tiles, computes the statistics of query tiles,
 // and computes dQ, one query tile after the other, in one chain of products over all key tiles that it sees. So dQ has
-// no partial sums, and nobody who walks waits for it.
+// no partial sums, and no walker waits for it.
 //
 // dS of a query tile q has a slot with room for its last three key tiles, one per walker. A walker that owns key tile
 // k <= q - 3 also owns k + 3, which q sees too: dS of (q, k) is late, and goes to one of two rooms of the walker. A

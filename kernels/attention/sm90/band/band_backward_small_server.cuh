@@ -146,6 +146,7 @@ struct BandBackwardServer : BandBackwardSmallBlock<T> {
   __device__ void multiply(float (&dq)[small_head / 2], std::int32_t query, const Keys& keys, int ds_slot) const {
     const std::uint64_t all_ds = descriptor<128>(shared + at.ds),
                         all_keys = descriptor<key_row>(shared + at.keys, rows * key_row);
+    // The keys have arrived, as walkers wait for them before they hand dS over.
     int stage = keys.stage, walker = keys.walker;
 #pragma unroll 1
     for (std::int32_t key = keys.first; key <= query; ++key) {

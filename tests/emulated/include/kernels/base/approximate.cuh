@@ -1,4 +1,5 @@
-// Stands in for the kernels' header of this name where their source is compiled for the CPU (tests/emulated/machine/block.h).
+// Stands in for the kernels' header of this name where their source is compiled for the CPU
+// (tests/emulated/machine/block.h).
 #pragma once
 #include <cmath>
 

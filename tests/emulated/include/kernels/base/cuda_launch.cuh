@@ -1,4 +1,5 @@
-// Stands in for the kernels' headers of launches where their source is compiled for the CPU (tests/emulated/machine/block.h).
+// Stands in for the kernels' headers of launches where their source is compiled for the CPU
+// (tests/emulated/machine/block.h).
 #pragma once
 #include <cuda_runtime.h>
 

@@ -1,4 +1,5 @@
-// Stands in for the kernels' header of this name where their source is compiled for the CPU (tests/emulated/machine/block.h).
+// Stands in for the kernels' header of this name where their source is compiled for the CPU
+// (tests/emulated/machine/block.h).
 #pragma once
 #include <cuda_bf16.h>
 
@@ -64,7 +65,7 @@ void wgmma(float (&d)[N / 2], const A& a, std::uint64_t b, bool accumulate) {
     std::copy(a, a + 4, share.a);
   else
     share.descriptor = a;
-  emulated::product(share, [b, accumulate](const emulated::Share (&shares)[128]) {
+  emulated::product(share, [b, accumulate](const emulated::Share(&shares)[128]) {
     static float left[64][16], right[16][N];
     for (int row = 0; row < 64; ++row)
       for (int k = 0; k < 16; ++k) {
@@ -83,7 +84,7 @@ void wgmma(float (&d)[N / 2], const A& a, std::uint64_t b, bool accumulate) {
 // d (64 x 2 Half) = a^T b, or d += a^T b.
 template <class T, int Half>
 void wgmma_rows(float (&d)[Half], std::uint64_t a, std::uint64_t b, bool accumulate) {
-  emulated::product({d, {}, a}, [b, accumulate](const emulated::Share (&shares)[128]) {
+  emulated::product({d, {}, a}, [b, accumulate](const emulated::Share(&shares)[128]) {
     static float left[64][16], right[16][2 * Half];
     for (int k = 0; k < 16; ++k) {
       for (int row = 0; row < 64; ++row) left[row][k] = element_of<T>(shares[0].descriptor, k, row);
