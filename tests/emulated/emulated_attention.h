@@ -39,7 +39,7 @@ class EmulatedAttention {
 
   // All that is written, as it is in memory, from a GPU of this many multiprocessors and events in the seed's order.
   std::vector<std::byte> run(int multiprocessors, std::uint64_t seed) {
-    cuda::emulation = {seed, multiprocessors, 0};
+    cuda::emulation = {seed, multiprocessors};
     std::fill(gradients_.begin(), gradients_.end(), __nv_bfloat16{0xFFFF});
     std::fill(o_.begin(), o_.end(), __nv_bfloat16{0xFFFF});
     std::fill(lse_.begin(), lse_.end(), std::numeric_limits<float>::quiet_NaN());

@@ -69,7 +69,6 @@ class Block {
   }
   Fiber& fiber() { return fibers_[current]; }
   void announce(const void* place) {
-    ++events;
     for (Fiber& fiber : fibers_)
       if (fiber.waits_at == place || fiber.waits_at == this) fiber.waits_at = nullptr;
   }
@@ -78,7 +77,6 @@ class Block {
 
   Index3 index;
   unsigned current = 0;
-  std::uint64_t events = 0;
   std::unordered_map<const void*, Barrier> barriers;
   std::map<unsigned, Meeting> meetings;                // by warp
   std::map<int, std::pair<unsigned, unsigned>> named;  // arrived, phase

@@ -24,11 +24,11 @@ struct BandBackwardSmallBlock : BandBackward<T, small_head, small_head, BandBack
   static constexpr int slots = lead + 3;  // of query tiles
   static constexpr int most_ds_slots = 3, late_rooms = 2;
 
-  // Of query tiles with dS; tiles of each; the late rooms of all walkers, in tiles; and key tiles.
-  static constexpr bool is_late(int reach) { return reach > walkers; }
-  static constexpr int ds_slots_of(int reach) { return is_late(reach) ? 2 : most_ds_slots; }
-  static constexpr int ds_tiles_of(int reach) { return is_late(reach) ? walkers : reach; }
-  static constexpr int late_of(int reach) { return is_late(reach) ? walkers * late_rooms : 0; }
+  // How many query tiles have a slot for dS, the tiles of a slot, the late rooms of all walkers, and the key tiles.
+  static constexpr bool has_late(int reach) { return reach > walkers; }
+  static constexpr int ds_slots_of(int reach) { return has_late(reach) ? 2 : most_ds_slots; }
+  static constexpr int ds_tiles_of(int reach) { return has_late(reach) ? walkers : reach; }
+  static constexpr int late_of(int reach) { return has_late(reach) ? walkers * late_rooms : 0; }
   static constexpr int stages_of(int reach) { return reach < most_reach ? reach + 2 : reach + 1; }
 
   // Shared memory, from a multiple of 1024 bytes.

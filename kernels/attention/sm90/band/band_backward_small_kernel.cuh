@@ -12,7 +12,7 @@
 //
 // Nothing deadlocks: what precedes a pair of query tile q in its walker's order are pairs of query tiles up to q + 1.
 // These need tiles and statistics, which the server has `lead` tiles before dQ, and room that is free once dQ of q - 1
-// is done. The server waits for query tiles only, whose slots every walker passes without waiting for anything later.
+// is done. The server waits for dS of q, and for a query tile whose slot every walker passes before its dS of q.
 #pragma once
 #include "kernels/attention/sm90/band/band_backward_small_server.cuh"
 #include "kernels/attention/sm90/band/band_backward_small_walker.cuh"

@@ -18,7 +18,8 @@ struct ForwardTiling {
   constexpr int threads() const { return warpgroups * 128 + (specialised ? 128 : 0); }
 };
 
-// How many keys a query has: fewer than 385, more, or so many that the ends of blocks matter little.
+// How many keys a query has: fewer than 385, at least 385, or thousands, next to which the ends of blocks matter
+// little.
 enum class KeysPerQuery { few, many, thousands };
 
 // Few keys per query (windows, residue classes): bytes, latency and the instructions around the tiles dominate, so
