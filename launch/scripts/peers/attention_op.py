@@ -2,13 +2,14 @@
 """Times longstride.attention on one GPU: what PyTorch adds on the host, and the kernels next to FlexAttention.
 
     PYTHONPATH=launch/python LONGSTRIDE_ATTENTION_LIBRARY=LIB \\
-        launch/scripts/peers/attention_op.py [--most-us 20] [--host]
+        launch/scripts/peers/attention_op.py [--most-us 20] [--host | --only NAME[,NAME]]
 
 The first table has microseconds of the host per call: of the C function alone, which is what `bench attention` calls,
 and of longstride.attention with its tensors, plan, autograd and checks. Exits with 1 if the operator takes over --most-us
 longer than the C function. --host: only that; it also runs without a GPU. The second table has medians of milliseconds
 on the GPU in bf16, forward and forward and backward, next to the strongest peers that are installed: FlashAttention 4
 (the package flash-attn-4), cuDNN, and FlexAttention with the lists of blocks and the gathered summaries of model_torch.py.
+--only: of its cases those whose names begin so.
 """
 import argparse
 import statistics
@@ -142,7 +143,8 @@ def flex(mask, backend, keys=lambda x: x):
 
 def cases():
     """Name, shape (batch, n, heads, size), pattern, and functions that make the peers."""
-    yield "dense", (4, 12288, 8, 64), P(), {"FA4": flash, "cuDNN": lambda: of_heads(cudnn(causal))}
+    for shape in ((4, 12288, 8, 64), (4, 12288, 16, 32), (4, 12288, 4, 128)):
+        yield "dense", shape, P(), {"FA4": flash, "cuDNN": lambda: of_heads(cudnn(causal))}
     for stride, shape in ((128, (4, 12288, 8, 64)), (128, (4, 12288, 16, 32)), (512, (1, 262144, 8, 64))):
         n = shape[1]
         yield f"local {stride}", shape, P(parts=["local"], stride=stride), {
@@ -159,12 +161,14 @@ def cases():
     yield "fixed", (4, 12288, 8, 64), fixed, {"Flex, FA4": lambda: gathered("FLASH"), "Flex": lambda: gathered("TRITON")}
 
 
-def on_gpu():
+def on_gpu(only):
     """Times both directions of every case and peer. Returns whether all peers that ran agree with our results."""
     print(f"\n{'ms, and how often ours fits in':32} {'forward':>8} {'ratio':>6} {'both':>8} {'ratio':>6}  largest difference")
     torch._dynamo.config.recompile_limit = 256  # every mask, and each direction, compiles FlexAttention anew
     agree = True
     for name, shape, pattern, peers in cases():
+        if not name.startswith(only):
+            continue
         *tensors, dout = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
         run = of_heads(lambda q, k, v, pattern=pattern: longstride.attention(q, k, v, pattern))
         ours = directions(run, tensors, dout)
@@ -190,6 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most-us", type=float, default=20, help="that a call may take longer than the C function")
     parser.add_argument("--host", action="store_true", help="only the table of the host")
+    parser.add_argument("--only", default="", help="cases of the second table, by the beginning of their names")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() and library.has_cuda() else "cpu")
     if device.type == "cpu" and not options.host:
@@ -200,7 +205,7 @@ def main():
     for name, alone, operator in calls:
         print(f"{name:40} {alone:8.1f} {operator:9.1f} {operator - alone:7.1f}")
     print(f"autograd.grad alone: {engine:.1f} us with attention_backward, {bare:.1f} us of two products for comparison")
-    agree = options.host or on_gpu()
+    agree = options.host or on_gpu(tuple(options.only.split(",")))
     slow = [name for name, alone, operator in calls if operator - alone > options.most_us]
     if slow:
         sys.exit(f"attention_op.py: more than {options.most_us:g} us are added to {', '.join(slow)}")
