@@ -163,12 +163,14 @@ def cases():
 
 def on_gpu(only):
     """Times both directions of every case and peer. Returns whether all peers that ran agree with our results."""
+    chosen = [case for case in cases() if case[0].startswith(only)]
+    if not chosen:
+        names = ", ".join(dict.fromkeys(case[0] for case in cases()))
+        sys.exit(f"attention_op.py: --only {','.join(only)} names no case; there are {names}")
     print(f"\n{'ms, and how often ours fits in':32} {'forward':>8} {'ratio':>6} {'both':>8} {'ratio':>6}  largest difference")
     torch._dynamo.config.recompile_limit = 256  # every mask, and each direction, compiles FlexAttention anew
     agree = True
-    for name, shape, pattern, peers in cases():
-        if not name.startswith(only):
-            continue
+    for name, shape, pattern, peers in chosen:
         *tensors, dout = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
         run = of_heads(lambda q, k, v, pattern=pattern: longstride.attention(q, k, v, pattern))
         ours = directions(run, tensors, dout)
