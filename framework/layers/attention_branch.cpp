@@ -78,23 +78,21 @@ void AttentionBranch::transform_back(Context& ctx, const Tensor& qkv, std::int64
 
 double AttentionBranch::scale() const { return 1.0 / std::sqrt(static_cast<double>(config_.key_size)); }
 
-void AttentionBranch::forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const {
+void AttentionBranch::forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const {
   forward_with(ctx, normed, out, tape, tape, {});
 }
 
-void AttentionBranch::forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& tape) const {
-  const Attended kept = forward_with(ctx, normed, out, nullptr, &tape, {});
-  tape.push(kept.o);
-  tape.push(kept.lse);
+void AttentionBranch::forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const {
+  forward_with(ctx, normed, out, nullptr, &tape, {});
 }
 
-void AttentionBranch::forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& kept,
-                                    Tape& tape) const {
+void AttentionBranch::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out,
+                                    const KeptResults& kept, Tape& tape) const {
   forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
 }
 
-AttentionBranch::Attended AttentionBranch::forward_with(Context& ctx, const Tensor& normed, const Tensor& out,
-                                                        Tape* tape, Tape* kept_on, Attended known) const {
+void AttentionBranch::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape,
+                                   Tape* kept_on, Attended known) const {
   const int ranks = ctx.sequence_ranks();
   const std::int64_t batch = normed.size(0), seq = normed.size(1) * ranks, heads = config_.heads / ranks;
   Scratch scratch(ctx);
@@ -111,8 +109,11 @@ AttentionBranch::Attended AttentionBranch::forward_with(Context& ctx, const Tens
   heads_to_positions(ctx, known.o, {output_.in()}, o);
   if (tape != nullptr)
     for (const Tensor& t : {normed, qkv, qk, known.o, known.lse, o}) tape->push(t);
-  if (out.given()) output_.apply(ctx, o, out);
-  return known;
+  else if (kept_on != nullptr)
+    for (const Tensor& t : {known.o, known.lse}) kept_on->push(t);
+  if (!out.given()) return;
+  const auto [to, residual] = out.place();
+  output_.apply(ctx, o, to, residual);
 }
 
 AttentionBranch::Attended AttentionBranch::attend(Context& ctx, const QkvHeads& in, Scratch& scratch,

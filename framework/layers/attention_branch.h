@@ -53,14 +53,15 @@ class AttentionBranch : public Branch {
   AttentionBranch(ParameterSet& parameters, const std::string& name, const AttentionBranchConfig& config,
                   std::shared_ptr<const AttentionPlans> plans, std::int64_t layer);
 
-  void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
+  void forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const override;
+  bool adds_residual() const override { return true; }
   Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
   const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
   // The kernel's own outputs, o and lse, are kept. q, k, v, the exchange between sequence ranks and W_p are repeated.
   int kept_results() const override { return 2; }
-  void forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& tape) const override;
-  void forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& kept,
+  void forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const override;
+  void forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
                      Tape& tape) const override;
   struct QkvHeads {
     Tensor q, k, v;  // (batch, seq, heads, size)
@@ -82,8 +83,8 @@ class AttentionBranch : public Branch {
   };
   // Saves everything on `tape`, and only what attention gives on `kept_on`; either may be null. What is `known` is not
   // computed.
-  Attended forward_with(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape, Tape* kept_on,
-                        Attended known) const;
+  void forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape, Tape* kept_on,
+                    Attended known) const;
   Attended attend(Context& ctx, const QkvHeads& in, Scratch& scratch, Tape* tape) const;
   // Slices of qkv. If `transformed`, the result of transform(), is given, q and k are slices of it.
   QkvHeads heads_of(const Tensor& qkv, std::int64_t heads, const Tensor& transformed = {}) const;

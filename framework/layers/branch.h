@@ -1,11 +1,13 @@
 // A branch of a residual block: a function of the normalised residual stream. ResidualStream does the normalisation,
-// the dropout and the addition to the stream, in one pass.
+// the dropout and the addition to the stream, in one pass, unless the branch adds its output itself.
 //
 // All tensors are (batch, seq, width), of the compute type, and owned by the caller. With a tape, `normed` must stay
 // valid until backward; without one nothing is saved (evaluation). `out` may be absent when only the tape is needed
 // (recompute); a branch then skips work that only contributes to out.
 #pragma once
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "framework/core/context.h"
@@ -22,10 +24,33 @@ class BranchCache {
   virtual ~BranchCache() = default;
 };
 
+// Where a branch writes its output: to a tensor, or added to the residual stream.
+class BranchOutput {
+ public:
+  struct Place {
+    Tensor to, residual;  // to = residual + output, or the output alone without a residual; `to` may not be `residual`
+  };
+
+  BranchOutput() = default;  // absent
+  BranchOutput(const Tensor& to) : to_(to) {}
+  // `place` makes the tensors, on the tape behind everything that the branch saves.
+  explicit BranchOutput(std::function<Place()> place) : place_(std::move(place)) {}
+
+  bool given() const { return place_ != nullptr || to_.given(); }
+  // Call once, after the last push to the tape.
+  Place place() const { return place_ != nullptr ? place_() : Place{to_, {}}; }
+
+ private:
+  Tensor to_;
+  std::function<Place()> place_;
+};
+
 class Branch {
  public:
   virtual ~Branch() = default;
-  virtual void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const = 0;
+  virtual void forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const = 0;
+  // Whether forward() and its variants add a residual. To others none is given.
+  virtual bool adds_residual() const { return false; }
   // Overwrites dnormed, which may be dout, but not dout otherwise. Parameter gradients accumulate. Exception: the
   // output bias, whose gradient (column sums of dout) is accumulated into output_bias_gradient() by the kernel that
   // produces dout.
@@ -36,10 +61,10 @@ class Branch {
   // takes long to compute and little memory to keep. forward_again is forward with a tape that takes them over instead
   // of computing them; they stay valid until backward. A branch may keep nothing.
   virtual int kept_results() const { return 0; }
-  virtual void forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& /*tape*/) const {
+  virtual void forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& /*tape*/) const {
     forward(ctx, normed, out, nullptr);
   }
-  virtual void forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& /*kept*/,
+  virtual void forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& /*kept*/,
                              Tape& tape) const {
     forward(ctx, normed, out, &tape);
   }

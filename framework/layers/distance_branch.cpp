@@ -45,17 +45,15 @@ Tensor DistanceBranch::values(const Tensor& kv) const {
       .split_last(config_.shape.heads, config_.value_size);
 }
 
-void DistanceBranch::forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const {
+void DistanceBranch::forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const {
   forward_with(ctx, normed, out, tape, tape, {});
 }
 
-void DistanceBranch::forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& tape) const {
-  const Attended kept = forward_with(ctx, normed, out, nullptr, &tape, {});
-  tape.push(kept.o);
-  tape.push(kept.lse);
+void DistanceBranch::forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const {
+  forward_with(ctx, normed, out, nullptr, &tape, {});
 }
 
-void DistanceBranch::forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& kept,
+void DistanceBranch::forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
                                    Tape& tape) const {
   forward_with(ctx, normed, out, &tape, nullptr, {kept.at(0), kept.at(1)});
 }
@@ -204,8 +202,8 @@ DistanceBranch::Saved DistanceBranch::before_attention(Context& ctx, const Tenso
   return made;
 }
 
-DistanceBranch::Attended DistanceBranch::forward_with(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape,
-                                                      Tape* kept_on, Attended known) const {
+void DistanceBranch::forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape,
+                                  Tape* kept_on, Attended known) const {
   Scratch scratch(ctx);
   Saved made = before_attention(ctx, normed, scratch, tape);
   made.attended = known.o.given() ? known : attend(ctx, made, scratch, kept_on);
@@ -214,8 +212,11 @@ DistanceBranch::Attended DistanceBranch::forward_with(Context& ctx, const Tensor
     for (const Tensor& t : {normed, made.joined, made.projected.q, made.projected.kv, made.transformed.q,
                             made.transformed.kv, made.table, made.attended.o, made.attended.lse})
       tape->push(t);
-  if (out.given()) output_.apply(ctx, made.attended.o, out);
-  return made.attended;
+  else if (kept_on != nullptr)
+    for (const Tensor& t : {made.attended.o, made.attended.lse}) kept_on->push(t);
+  if (!out.given()) return;
+  const auto [to, residual] = out.place();
+  output_.apply(ctx, made.attended.o, to, residual);
 }
 
 void DistanceBranch::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {

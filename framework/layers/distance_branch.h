@@ -57,14 +57,15 @@ class DistanceBranch : public Branch {
                  const DistanceBranchConfig& config, const SharedDistance& shared,
                  std::shared_ptr<const RememberedPositions> remembered, std::shared_ptr<const Windows> windows);
 
-  void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
+  void forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const override;
+  bool adds_residual() const override { return true; }
   Tensor output_bias_gradient() const override { return output_.bias_gradient(); }
   const Parameter& gradients_final_from() const override { return query_key_value_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
   // o and lse, as those of AttentionBranch.
   int kept_results() const override { return 2; }
-  void forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& tape) const override;
-  void forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& kept,
+  void forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const override;
+  void forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
                      Tape& tape) const override;
 
   // Generation continues a stream in segments, as training reads it (kernels/distance_attention/decode), so that a
@@ -111,8 +112,8 @@ class DistanceBranch : public Branch {
   };
   // All but `attended`.
   Saved before_attention(Context& ctx, const Tensor& normed, Scratch& scratch, Tape* tape) const;
-  Attended forward_with(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape, Tape* kept_on,
-                        Attended known) const;
+  void forward_with(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape, Tape* kept_on,
+                    Attended known) const;
   // Whether rows of the memory that a head does not look back to are left without its key, value and gradient: they may
   // hold anything, and nothing may sum over them (kernels/span_projection). What compresses evicted rows reads all.
   bool skips_rows() const { return memory_.rows() > 0 && config_.memory.compressed == 0; }

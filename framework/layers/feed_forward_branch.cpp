@@ -13,7 +13,7 @@ FeedForwardBranch::FeedForwardBranch(ParameterSet& parameters, const std::string
              config.inner_deviation, config.biased),
       outer_(parameters, name + ".outer", config.inner_width, config.width, config.output_deviation, config.biased) {}
 
-void FeedForwardBranch::forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const {
+void FeedForwardBranch::forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const {
   const Shape shape = {normed.size(0), normed.size(1), config_.inner_width};
   const Shape before = {normed.size(0), normed.size(1), inner_.out()};
   Scratch scratch(ctx);
@@ -31,7 +31,9 @@ void FeedForwardBranch::forward(Context& ctx, const Tensor& normed, const Tensor
   }
   if (tape != nullptr)
     for (const Tensor& t : {normed, pre, active}) tape->push(t);
-  if (out.given()) outer_.apply(ctx, active, out);
+  if (!out.given()) return;
+  const auto [to, residual] = out.place();
+  outer_.apply(ctx, active, to, residual);
 }
 
 void FeedForwardBranch::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {

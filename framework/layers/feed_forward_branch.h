@@ -28,7 +28,8 @@ class FeedForwardBranch : public Branch {
   // Parameters: `name`.inner.*, `name`.outer.*
   FeedForwardBranch(ParameterSet& parameters, const std::string& name, const FeedForwardBranchConfig& config);
 
-  void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
+  void forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const override;
+  bool adds_residual() const override { return true; }
   Tensor output_bias_gradient() const override { return outer_.bias_gradient(); }
   const Parameter& gradients_final_from() const override { return inner_.weight(); }
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;

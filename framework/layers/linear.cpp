@@ -21,8 +21,8 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t i
   weight_.stacked = outs;
 }
 
-void Linear::apply(Context& ctx, const Tensor& x, const Tensor& y) const {
-  ops::linear(ctx, x, weight_.value, bias(), y);
+void Linear::apply(Context& ctx, const Tensor& x, const Tensor& y, const Tensor& residual) const {
+  ops::linear(ctx, x, weight_.value, bias(), y, residual);
 }
 
 void Linear::apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const {

@@ -17,7 +17,8 @@ class Linear {
   Linear(ParameterSet& parameters, const std::string& name, std::int64_t in, const std::vector<std::int64_t>& outs,
          double deviation, bool biased = true);
 
-  void apply(Context& ctx, const Tensor& x, const Tensor& y) const;
+  // y = x W^T + b, + residual if given; that may not be y.
+  void apply(Context& ctx, const Tensor& x, const Tensor& y, const Tensor& residual = {}) const;
   // With a bias alone.
   void apply_gelu(Context& ctx, const Tensor& x, const Tensor& pre, const Tensor& y) const;
   void apply_relu(Context& ctx, const Tensor& x, const Tensor& y) const;

@@ -1,6 +1,7 @@
 #include "framework/layers/residual_stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "framework/core/errors.h"
 #include "framework/ops/run.h"
@@ -18,24 +19,42 @@ void ResidualStream::normalise(Context& ctx, int k, const Tensor& h, const Tenso
   ops::run(ctx, kernels::CopyArgs{.from = h, .to = x});
 }
 
-void ResidualStream::add_and_normalise(Context& ctx, int k, const Next& next, const Tensor& normed, Tape* tape) const {
-  Tensor residual = post_norm() ? next.x : next.h;
-  if (residual.dtype() != next.sum.dtype()) {
-    ops::run(ctx, kernels::CopyArgs{.from = residual, .to = next.sum});
-    residual = next.sum;
+void ResidualStream::add_and_normalise(Context& ctx, int k, const At& at, const Tensor& out, const Next& next) const {
+  Tensor residual = post_norm() ? at.x : at.h;
+  if (residual.dtype() != next.h.dtype()) {
+    ops::run(ctx, kernels::CopyArgs{.from = residual, .to = next.h});
+    residual = next.h;
   }
-  norm(k + 1)->forward_after(ctx, {next.out, residual, next.sum, step(k).after}, normed, tape);
+  norm(k + 1)->forward_after(ctx, {out, residual, next.h, step(k).after}, next.x, next.tape);
 }
 
-template <class Run>
-void ResidualStream::forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed, Run&& run) const {
-  Scratch scratch(ctx);
-  const Tensor out = scratch.like(normed);
-  normalise(ctx, 0, h, normed, nullptr);
-  for (int k = 0; k < size(); ++k) {
-    run(k, normed, out);
-    add_and_normalise(ctx, k, {out, h, normed, h}, normed, nullptr);
+bool ResidualStream::added_by_branch(const Context& ctx, int k) const {
+  return passes_unchanged(ctx, k) && step(k).branch->adds_residual();
+}
+
+bool ResidualStream::reads_one_and_writes_another(const Context& ctx) const {
+  for (int k = 0; k < size(); ++k)
+    if (added_by_branch(ctx, k) && !post_norm()) return true;
+  return false;
+}
+
+template <class Run, class MakeNext>
+ResidualStream::Next ResidualStream::advance(Context& ctx, int k, const At& at, Tensor& out, Scratch& scratch,
+                                             Run&& run, MakeNext&& make_next) const {
+  Next next;
+  if (added_by_branch(ctx, k)) {
+    run(BranchOutput([&] {
+      next = make_next();
+      return BranchOutput::Place{next.h, post_norm() ? at.x : at.h};
+    }));
+    norm(k + 1)->forward(ctx, next.h, next.x, next.tape);
+    return next;
   }
+  if (!out.given()) out = scratch.tensor(at.h.shape(), ctx.compute);
+  run(BranchOutput(out));
+  next = make_next();
+  add_and_normalise(ctx, k, at, out, next);
+  return next;
 }
 
 void ResidualStream::forward(Context& ctx, const Tensor& h, const Tensor& normed, Tape* tape) const {
@@ -46,10 +65,19 @@ void ResidualStream::forward(Context& ctx, const Tensor& h, const Tensor& normed
 }
 
 void ResidualStream::observe(Context& ctx, const Tensor& h, const Tensor& normed, const Observer& observer) const {
-  forward_in_place(ctx, h, normed, [&](int k, const Tensor& in, const Tensor& out) {
-    observer(k, in);
-    step(k).branch->forward(ctx, in, out, nullptr);
-  });
+  Scratch scratch(ctx);
+  Tensor out, spare = reads_one_and_writes_another(ctx) ? scratch.like(h) : Tensor{};
+  normalise(ctx, 0, h, normed, nullptr);
+  At at = {h, normed};
+  for (int k = 0; k < size(); ++k) {
+    observer(k, normed);
+    const auto run = [&](const BranchOutput& to) { step(k).branch->forward(ctx, normed, to, nullptr); };
+    const auto make_next = [&] {
+      const Tensor next = spare.given() ? std::exchange(spare, at.h) : at.h;
+      return Next{{next, normed}, nullptr};
+    };
+    at = advance(ctx, k, at, out, scratch, run, make_next);
+  }
 }
 
 ResidualStream::Caches ResidualStream::make_caches(Context& ctx, Scratch& memory, std::int64_t batch,
@@ -61,55 +89,62 @@ ResidualStream::Caches ResidualStream::make_caches(Context& ctx, Scratch& memory
 
 void ResidualStream::decode(Context& ctx, const Tensor& h, const Tensor& normed, const Caches& caches,
                             std::int64_t position) const {
-  forward_in_place(ctx, h, normed, [&](int k, const Tensor& in, const Tensor& out) {
-    step(k).branch->decode(ctx, in, out, caches[static_cast<std::size_t>(k)].get(), position);
-  });
+  Scratch scratch(ctx);
+  const Tensor out = scratch.like(normed);
+  normalise(ctx, 0, h, normed, nullptr);
+  const At at = {h, normed};
+  for (int k = 0; k < size(); ++k) {
+    step(k).branch->decode(ctx, normed, out, caches[static_cast<std::size_t>(k)].get(), position);
+    add_and_normalise(ctx, k, at, out, {at, nullptr});
+  }
 }
 
 void ResidualStream::forward_keeping_the_stream(Context& ctx, const Tensor& h, const Tensor& normed, Tape& tape) const {
   Scratch scratch(ctx);
-  const Tensor out = scratch.like(normed);
-  const Tensor between = recomputed_.branches > 1 ? scratch.like(h) : Tensor{};  // the residual stream inside a group
+  Tensor out;
+  // The residual stream inside a group, of more than one branch or two.
+  Tensor between = recomputed_.branches > 1 ? scratch.like(h) : Tensor{};
+  Tensor spare = recomputed_.branches > 2 && reads_one_and_writes_another(ctx) ? scratch.like(h) : Tensor{};
   tape.open_frame();
   tape.push(h);
   normalise(ctx, 0, h, normed, nullptr);
   Tensor current = h;
   for (int k = 0; k < size(); ++k) {
-    if (recomputed_.keep_results)
-      step(k).branch->forward_keeping(ctx, normed, out, tape);
-    else
-      step(k).branch->forward(ctx, normed, out, nullptr);
     const bool last = k + 1 == size(), kept = last || (k + 1) % recomputed_.branches == 0;
-    if (kept) tape.open_frame();
-    const Tensor next = kept ? tape.tensor(h.shape(), h.dtype()) : between;
-    add_and_normalise(ctx, k, {out, current, normed, next}, normed, last ? &tape : nullptr);
-    if (kept && !last) tape.push(next);
-    current = next;
+    const auto run = [&](const BranchOutput& to) {
+      if (recomputed_.keep_results) return step(k).branch->forward_keeping(ctx, normed, to, tape);
+      step(k).branch->forward(ctx, normed, to, nullptr);
+    };
+    const auto make_next = [&] {
+      if (kept) tape.open_frame();
+      if (!kept && spare.given()) std::swap(between, spare);
+      return Next{{kept ? tape.tensor(h.shape(), h.dtype()) : between, normed}, last ? &tape : nullptr};
+    };
+    current = advance(ctx, k, {current, normed}, out, scratch, run, make_next).h;
+    if (kept && !last) tape.push(current);
   }
 }
 
-void ResidualStream::forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed, Tape& tape,
-                                         const std::vector<KeptResults>& kept) const {
+void ResidualStream::forward_keeping_all(Context& ctx, int begin, int end, const Tensor& h, const Tensor& normed,
+                                         Tape& tape, const std::vector<KeptResults>& kept) const {
   Scratch scratch(ctx);
-  Tensor out, input;
-  const auto run = [&](int k, const Tensor& to) {
-    if (kept.empty()) return step(k).branch->forward(ctx, input, to, &tape);
-    step(k).branch->forward_again(ctx, input, to, kept[static_cast<std::size_t>(k - begin)], tape);
-  };
+  Tensor out;
   tape.open_frame();
-  input = tape.tensor(h.shape(), ctx.compute);
-  normalise(ctx, begin, h, input, &tape);
+  At at = {h, tape.tensor(h.shape(), ctx.compute)};
+  normalise(ctx, begin, h, at.x, &tape);
   for (int k = begin; k < end; ++k) {
     const bool last = k + 1 == end;
-    if (last && !normed.given()) return run(k, Tensor{});
-    if (!out.given()) out = scratch.tensor(h.shape(), ctx.compute);
-    run(k, out);
-    tape.open_frame();
-    const Tensor next = tape.tensor(h.shape(), h.dtype());
-    const Tensor next_input = last ? normed : tape.tensor(h.shape(), ctx.compute);
-    add_and_normalise(ctx, k, {out, h, input, next}, next_input, &tape);
-    h = next;
-    input = next_input;
+    const auto run = [&](const BranchOutput& to) {
+      if (kept.empty()) return step(k).branch->forward(ctx, at.x, to, &tape);
+      step(k).branch->forward_again(ctx, at.x, to, kept[static_cast<std::size_t>(k - begin)], tape);
+    };
+    if (last && !normed.given()) return run(BranchOutput{});
+    const auto make_next = [&] {
+      tape.open_frame();
+      const Tensor next = tape.tensor(h.shape(), h.dtype());
+      return Next{{next, last ? normed : tape.tensor(h.shape(), ctx.compute)}, &tape};
+    };
+    at = advance(ctx, k, at, out, scratch, run, make_next);
   }
 }
 

@@ -3,8 +3,9 @@
 //   post-norm  X_0 = H_0, otherwise X_k = norm_{k-1}(H_k),  H_{k+1} = X_k + dropout(branch_k(X_k))   (Vaswani et al.
 //   2017)
 // The result is X_K: with pre-norm it takes one more norm. The addition, the dropout and the next normalisation take
-// one pass over memory, and so do their gradients. (X_k has the compute type. If that of H_k differs, post-norm
-// converts X_k in a pass of its own before adding.)
+// one pass over memory, and so do their gradients. Without dropout, and if X_k and H_k have one type, the branch's last
+// product makes the addition, and the normalisation a pass of its own, which then reads one tensor. (X_k has the
+// compute type. If that of H_k differs, post-norm converts X_k in a pass of its own before adding.)
 //
 // Recompute is a policy: with `branches` = 0 everything that backward reads is kept. With r > 0 only the residual
 // stream is kept, at every r-th branch, and backward reruns the r branches that follow it. If `keep_results` is set,
@@ -40,7 +41,7 @@ class ResidualStream {
       : steps_(std::move(steps)), last_norm_(std::move(last_norm)), recomputed_(recomputed) {}
 
   // h is H_0, (batch, seq, width) of the residual stream's type; normed, of the compute type, becomes X_K.
-  // Without a tape h is updated in place; with one it must stay valid until backward.
+  // Without a tape h is overwritten; with one it must stay valid until backward.
   void forward(Context& ctx, const Tensor& h, const Tensor& normed, Tape* tape) const;
   // d holds the gradient of normed and is overwritten; dh, of the residual stream's type, becomes the gradient of H_0.
   void backward(Context& ctx, const Tensor& d, const Tensor& dh, Tape& tape) const;
@@ -61,26 +62,36 @@ class ResidualStream {
   // What makes X_k of H_k; null for post-norm's X_0.
   const LayerNorm* norm(int k) const;
   void normalise(Context& ctx, int k, const Tensor& h, const Tensor& x, Tape* tape) const;
-  // H_{k+1}, to be written to `sum`, from H_k, X_k and branch k's output; and X_{k+1}, which may be `x`.
-  struct Next {
-    Tensor out, h, x, sum;
+  // H_k and X_k.
+  struct At {
+    Tensor h, x;
   };
-  void add_and_normalise(Context& ctx, int k, const Next& next, const Tensor& normed, Tape* tape) const;
+  // Where H_{k+1} and X_{k+1} are written, which may be H_k and X_k unless the branch adds to H_k, and where the norm
+  // between them saves.
+  struct Next : At {
+    Tape* tape = nullptr;
+  };
+  bool added_by_branch(const Context& ctx, int k) const;
+  // Whether some branch adds its output to H_k, and so must write H_{k+1} elsewhere.
+  bool reads_one_and_writes_another(const Context& ctx) const;
+  // Branch k, the addition and the next norm. run(out) computes the branch; make_next() makes the tensors of the
+  // result, on the tape behind what the branch saves. `out` has the branch's output, if anything is done to it, and is
+  // made in `scratch` when first needed.
+  template <class Run, class MakeNext>
+  Next advance(Context& ctx, int k, const At& at, Tensor& out, Scratch& scratch, Run&& run, MakeNext&& make_next) const;
+  void add_and_normalise(Context& ctx, int k, const At& at, const Tensor& out, const Next& next) const;
 
-  // Forward without a tape: run(k, X_k, out) computes branch k.
-  template <class Run>
-  void forward_in_place(Context& ctx, const Tensor& h, const Tensor& normed, Run&& run) const;
   void forward_keeping_the_stream(Context& ctx, const Tensor& h, const Tensor& normed, Tape& tape) const;
   // Steps [begin, end) from H_begin, keeping everything. If `normed` is given, it also computes H_end and X_end;
   // otherwise the last branch computes no output. Branch k takes over kept[k - begin] of an earlier run, if there is
   // one.
-  void forward_keeping_all(Context& ctx, int begin, int end, Tensor h, const Tensor& normed, Tape& tape,
+  void forward_keeping_all(Context& ctx, int begin, int end, const Tensor& h, const Tensor& normed, Tape& tape,
                            const std::vector<KeptResults>& kept = {}) const;
   // What the branches [begin, end) have kept; empty if the policy keeps nothing.
   std::vector<KeptResults> pop_kept(int begin, int end, Tape& tape) const;
   void backward_kept(Context& ctx, int begin, int end, const Tensor& d, const Tensor& dh, Tape& tape) const;
 
-  // Whether the gradient of branch k's output equals that of the stream behind it, so that it needs no tensor.
+  // Whether branch k's output is added as it is. Then its gradient is that of the stream behind it and needs no tensor.
   bool passes_unchanged(const Context& ctx, int k) const;
   // dh becomes the gradient of H_k. It holds the gradient that passes branch k, of H_k or with post-norm of X_k. d, the
   // gradient of X_k by the branch, becomes that of branch k - 1's output, unless this passes unchanged and is dh.

@@ -10,11 +10,13 @@ using kernels::ColumnSumArgs;
 using kernels::Epilogue;
 using kernels::GemmArgs;
 
-void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y) {
+void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y,
+            const Tensor& residual) {
   run(ctx, GemmArgs{.a = x.rows(),
                     .b = weight.transposed(),
                     .c = y.rows(),
                     .bias = bias,
+                    .addend = residual.given() ? residual.rows() : residual,
                     .epilogue = bias.given() ? Epilogue::bias : Epilogue::none});
 }
 

@@ -7,7 +7,9 @@ namespace longstride::ops {
 
 // x (rows, in), weight (out, in), bias (out) or absent, y (rows, out); leading dimensions of x and y fold into rows.
 // Rows may be strided (a slice of the last dimension of a wider tensor).
-void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y);
+// `residual`, if given, is added before the only rounding: (rows, out) of y's type; may not be y.
+void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y,
+            const Tensor& residual = {});
 // pre = x W^T + b, y = gelu(pre), gelu(z) = z sigmoid(1.702 z). pre and y (rows, out); pre may be y itself when no
 // backward follows.
 void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& pre,

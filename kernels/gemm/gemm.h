@@ -7,6 +7,7 @@
 //   bias_relu      c = max(a b + bias, 0)
 //   relu_backward  c = a b where activated > 0, else 0; `activated` holds the activation's output or its input.
 //                  column_sums as above
+// With none and bias another matrix may be added as well, before the only rounding: c = a b + bias + addend.
 // Transposes are expressed by strides: one stride of a must be 1, and one of b.
 // With Epilogue::none a, b and c may be stacks of matrices (rank 3): one independent product per matrix.
 //
@@ -35,6 +36,8 @@ struct GemmArgs {
   Tensor activated = {};    // (rows, columns), last dimension dense, for bias_gelu and if is_backward(epilogue); may be
                             // c only for bias_gelu
   Tensor column_sums = {};  // (columns), if is_backward(epilogue); may be absent. f32 on a GPU
+  Tensor addend = {};       // (rows, columns) of c's type, last dimension dense; may be absent, may not be c. With
+                            // Epilogue::none or bias, no stack
   Tensor scratch = {};
   Epilogue epilogue = Epilogue::none;
   bool accumulate = false;  // only with Epilogue::none

@@ -27,6 +27,12 @@ void GemmArgs::check(Device device) const {
                    "a {}, b {} or c {} has no dense dimension", a.shape().text(), b.shape().text(), c.shape().text());
   LONGSTRIDE_CHECK(epilogue == Epilogue::none || (c.rank() == 2 && !accumulate),
                    "an epilogue cannot be combined with accumulate or a stack");
+  if (addend.given()) {
+    LONGSTRIDE_CHECK((epilogue == Epilogue::none || epilogue == Epilogue::bias) && c.rank() == 2 && !accumulate,
+                     "an addend cannot be combined with an activation, accumulate or a stack");
+    check_rows(addend, c.shape(), c.dtype(), "addend");
+    LONGSTRIDE_CHECK(c.data() == nullptr || addend.data() != c.data(), "an addend may not be c");
+  }
   if (adds_bias(epilogue)) check_vector(bias, c.size(1), c.dtype(), "bias");
   if (epilogue == Epilogue::bias_gelu || is_backward(epilogue))
     check_rows(activated, c.shape(), c.dtype(), "activated");
@@ -151,6 +157,13 @@ void finish_block(const GemmArgs& args, std::int64_t r0, std::int64_t rows, std:
   }
 }
 
+// Block [r0, r0 + rows) x [c0, c0 + columns) of c begins as that of the addend.
+template <class T>
+void begin_block(const GemmArgs& args, std::int64_t r0, std::int64_t rows, std::int64_t c0, std::int64_t columns) {
+  for (std::int64_t r = r0; r < r0 + rows; ++r)
+    std::copy_n(row_of<const T>(args.addend, r, c0), columns, row_of<T>(args.c, r, c0));
+}
+
 template <class T>
 void run(const GemmArgs& args) {
   const std::int64_t rows = args.c.size(0), columns = args.c.size(1), depth = args.a.size(1);
@@ -161,8 +174,9 @@ void run(const GemmArgs& args) {
   for (std::int64_t i = 0; i < blocks.block_count; ++i) {
     const std::int64_t r0 = i % blocks.row_blocks * blocks.rows, c0 = i / blocks.row_blocks * blocks.columns;
     const std::int64_t r = std::min(blocks.rows, rows - r0), n = std::min(blocks.columns, columns - c0);
+    if (args.addend.given()) begin_block<T>(args, r0, r, c0, n);
     multiply<T>(r, n, depth, {at(a, r0, 0), a.leading, a.transposed}, {at(b, 0, c0), b.leading, b.transposed},
-                args.accumulate, {c.data + r0 * c.leading + c0, c.leading});
+                args.accumulate || args.addend.given(), {c.data + r0 * c.leading + c0, c.leading});
     finish_block<T>(args, r0, r, c0, n);
   }
 }
@@ -191,7 +205,8 @@ void gemm(const GemmArgs& args, const Launch& launch) {
   }
   {
     const double operations = 2.0 * static_cast<double>(args.c.count()) * static_cast<double>(args.a.size(1));
-    const MeteredRange range(launch.meter, {WorkKind::product, bytes_of(args.a, args.b, args.c), operations});
+    const MeteredRange range(launch.meter,
+                             {WorkKind::product, bytes_of(args.a, args.b, args.c, args.addend), operations});
     with_float_type(args.c.dtype(), [&](auto zero) { run<decltype(zero)>(args); });
   }
   if (args.column_sums.given()) column_sum({args.c, args.column_sums, args.scratch}, launch);

@@ -129,7 +129,8 @@ void gemm(const GemmArgs& args, const Launch& launch) {
     return sm90::gemm_fused(args, launch);
   }
   {
-    const MeteredRange range(launch.meter, {WorkKind::product, bytes_of(args.a, args.b, args.c), operations});
+    const MeteredRange range(launch.meter,
+                             {WorkKind::product, bytes_of(args.a, args.b, args.c, args.addend), operations});
     multiply(args, launch);
   }
   if (args.epilogue == Epilogue::bias_gelu) {

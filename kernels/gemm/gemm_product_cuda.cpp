@@ -63,14 +63,14 @@ Operand operand(const Tensor& v) {
 // Everything that the choice of an algorithm depends on.
 struct Product {
   std::int64_t matrices, rows, columns, depth;
-  Operand a, b, c;
+  Operand a, b, c, added;  // what is added is c itself, the addend, or nothing
   Dtype in, out;
-  bool bias, relu, accumulate;
+  bool bias, relu, adds;
   std::size_t workspace;
   int device;
 
   auto key() const {
-    return std::tuple(matrices, rows, columns, depth, a.key(), b.key(), c.key(), in, out, bias, relu, accumulate,
+    return std::tuple(matrices, rows, columns, depth, a.key(), b.key(), c.key(), added.key(), in, out, bias, relu, adds,
                       workspace, device);
   }
   bool operator<(const Product& other) const { return key() < other.key(); }
@@ -78,7 +78,7 @@ struct Product {
 
 struct Description {
   cublasLtMatmulDescOpaque_t product;
-  cublasLtMatrixLayoutOpaque_t first, second, result;
+  cublasLtMatrixLayoutOpaque_t first, second, added, result;
 
   Description(const Product& p, const void* bias) {
     check_lt(cublasLtMatmulDescInit(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
@@ -91,6 +91,7 @@ struct Description {
     }
     lay_out(first, p.in, p.columns, p.depth, p.b, p.matrices);
     lay_out(second, p.in, p.depth, p.rows, p.a, p.matrices);
+    lay_out(added, p.out, p.columns, p.rows, p.added, p.matrices);
     lay_out(result, p.out, p.columns, p.rows, p.c, p.matrices);
   }
 
@@ -133,11 +134,11 @@ std::vector<Algorithm> candidates(cublasLtHandle_t handle, const Product& p, Des
       static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.b.alignment);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.a.alignment);
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.c.alignment);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.added.alignment);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.c.alignment);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
   int count = 0;
-  check_lt(cublasLtMatmulAlgoGetHeuristic(handle, &d.product, &d.first, &d.second, &d.result, &d.result, &preference,
+  check_lt(cublasLtMatmulAlgoGetHeuristic(handle, &d.product, &d.first, &d.second, &d.added, &d.result, &preference,
                                           most, found.data(), &count),
            "cublasLtMatmulAlgoGetHeuristic");
   std::vector<Algorithm> algorithms;
@@ -150,10 +151,11 @@ std::vector<Algorithm> candidates(cublasLtHandle_t handle, const Product& p, Des
 
 cublasStatus_t call(cublasLtHandle_t handle, Description& d, const Algorithm& algorithm, const GemmArgs& args,
                     const Launch& launch) {
-  const float one = 1, beta = args.accumulate ? 1 : 0;
-  return cublasLtMatmul(handle, &d.product, &one, args.b.data(), &d.first, args.a.data(), &d.second, &beta,
-                        args.c.data(), &d.result, args.c.data(), &d.result, &algorithm, launch.workspace,
-                        launch.workspace_bytes, stream_of(launch));
+  const float one = 1, beta = args.accumulate || args.addend.given() ? 1 : 0;
+  const void* added = args.addend.given() ? args.addend.data() : args.c.data();
+  return cublasLtMatmul(handle, &d.product, &one, args.b.data(), &d.first, args.a.data(), &d.second, &beta, added,
+                        &d.added, args.c.data(), &d.result, &algorithm, launch.workspace, launch.workspace_bytes,
+                        stream_of(launch));
 }
 
 // The fastest algorithm that gives the same bits as the first choice on random operands. Timings differ from process to
@@ -223,11 +225,12 @@ void multiply(const GemmArgs& args, const Launch& launch) {
             operand(args.a),
             operand(args.b),
             operand(args.c),
+            operand(args.addend.given() ? args.addend : args.c),
             args.a.dtype(),
             args.c.dtype(),
             adds_bias(args.epilogue),
             args.epilogue == Epilogue::bias_relu,
-            args.accumulate,
+            args.accumulate || args.addend.given(),
             launch.workspace_bytes,
             0};
   check(cudaGetDevice(&p.device), "cudaGetDevice");

@@ -75,6 +75,7 @@ Rehearsal::Rehearsal(const GemmArgs& args, const Launch& launch)
   randomise(args.a, 1, launch);
   randomise(args.b, 2, launch);
   randomise(args.bias, 3, launch);
+  randomise(args.addend, 4, launch);
 }
 
 Rehearsal::~Rehearsal() {

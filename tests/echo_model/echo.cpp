@@ -63,7 +63,7 @@ void EchoBranch::remember(Context& ctx, const Tensor& joined) const {
   copy_positions(ctx, joined.slice(1, joined.size(1) - delay_, joined.size(1)), ctx.state.next(memory_));
 }
 
-void EchoBranch::forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const {
+void EchoBranch::forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const {
   const std::int64_t batch = normed.size(0), seq = normed.size(1);
   Scratch scratch(ctx);
   const Tensor joined = scratch.tensor({batch, delay_ + seq, normed.size(2)}, normed.dtype(), tape);
@@ -71,8 +71,9 @@ void EchoBranch::forward(Context& ctx, const Tensor& normed, const Tensor& out, 
   remember(ctx, joined);
   if (tape != nullptr) tape->push(joined);
   if (!out.given()) return;
+  const Tensor to = out.place().to;
   for (std::int64_t r = 0; r < batch; ++r)
-    linear_.apply(ctx, joined.slice(0, r, r + 1).slice(1, 0, seq), out.slice(0, r, r + 1));
+    linear_.apply(ctx, joined.slice(0, r, r + 1).slice(1, 0, seq), to.slice(0, r, r + 1));
 }
 
 void EchoBranch::backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const {

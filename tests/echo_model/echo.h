@@ -34,7 +34,7 @@ class EchoBranch : public Branch {
  public:
   EchoBranch(ParameterSet& parameters, StateSet& states, const std::string& name, const EchoConfig& config);
 
-  void forward(Context& ctx, const Tensor& normed, const Tensor& out, Tape* tape) const override;
+  void forward(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape* tape) const override;
   void backward(Context& ctx, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override;
   Tensor output_bias_gradient() const override { return linear_.bias_gradient(); }
   const Parameter& gradients_final_from() const override { return linear_.weight(); }

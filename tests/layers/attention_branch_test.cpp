@@ -72,7 +72,7 @@ class OneBranch {
     const OwnedTensor out({end - begin, seq, width}, Dtype::f64), dnormed(out);
     Tape tape(*ctx_.arena);
     tape.open_frame();
-    branch_.forward(ctx_, normed->slice(0, begin, end), out, &tape);
+    branch_.forward(ctx_, normed->slice(0, begin, end), *out, &tape);
     const Tensor d = dout->slice(0, begin, end);
     ops::run(ctx_, kernels::ColumnSumArgs{.x = d.rows(), .total = branch_.output_bias_gradient()});  // as the norm does
     ctx_.launch.meter = &read;

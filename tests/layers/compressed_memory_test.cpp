@@ -54,7 +54,7 @@ class Layer {
   OwnedTensor forward(std::uint32_t number, Tape* tape = nullptr, std::int64_t positions = segment) {
     OwnedTensor out({batch, positions, width}, ctx.compute);
     input_ = std::make_unique<OwnedTensor>(testing::normals({batch, positions, width}, ctx.compute, 100 + number));
-    branch->forward(ctx, *input_, out, tape);
+    branch->forward(ctx, *input_, *out, tape);
     remembered_->add(ctx, positions);
     return out;
   }

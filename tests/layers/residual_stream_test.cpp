@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "tests/gradients/finite_differences.h"
 #include "tests/gradients/test_tensors.h"
@@ -18,31 +19,38 @@ constexpr std::int64_t batch = 2, seq = 3, width = 4;
 constexpr int branches = 3;
 
 // out = 2 normed + bias. Logs its number, after a prime when it takes over the results of an earlier run, and before a
-// minus when it has no output to compute. Branch k has k results to keep, which say whose they are.
+// minus when it has no output to compute and a plus when it adds it. Branch k has k results to keep, which say whose
+// they are.
 class Doubling : public Branch {
  public:
-  Doubling(ParameterSet& parameters, int number, std::string& log)
-      : bias_(parameters.add("bias." + std::to_string(number), {width}, {})), number_(number), log_(log) {}
-  void forward(Context&, const Tensor& normed, const Tensor& out, Tape* tape) const override {
+  Doubling(ParameterSet& parameters, int number, std::string& log, bool adds)
+      : bias_(parameters.add("bias." + std::to_string(number), {width}, {})), number_(number), log_(log), adds_(adds) {}
+  bool adds_residual() const override { return adds_; }
+  void forward(Context&, const Tensor& normed, const BranchOutput& out, Tape* tape) const override {
     log_ += std::to_string(number_) + (out.given() ? "" : "-");
     if (tape != nullptr) tape->push(normed);
-    for (std::int64_t i = 0; out.given() && i < normed.count(); ++i)
-      out.as<double>()[i] = 2 * normed.as<double>()[i] + bias_.master.as<double>()[i % width];
+    if (!out.given()) return;
+    const auto [to, residual] = out.place();
+    if (residual.given()) log_ += '+';
+    for (std::int64_t i = 0; i < normed.count(); ++i) {
+      const double y = 2 * normed.as<double>()[i] + bias_.master.as<double>()[i % width];
+      to.as<double>()[i] = residual.given() ? residual.as<double>()[i] + y : y;
+    }
   }
   void backward(Context&, const Tensor& dout, const Tensor& dnormed, Tape& tape) const override {
     tape.pop();
     for (std::int64_t i = 0; i < dout.count(); ++i) dnormed.as<double>()[i] = 2 * dout.as<double>()[i];
   }
   int kept_results() const override { return number_; }
-  void forward_keeping(Context& ctx, const Tensor& normed, const Tensor& out, Tape& tape) const override {
-    forward(ctx, normed, out, nullptr);
+  void forward_keeping(Context& ctx, const Tensor& normed, const BranchOutput& out, Tape& tape) const override {
     for (int i = 0; i < number_; ++i) {
       const Tensor result = tape.tensor({1}, Dtype::f64);
       *result.as<double>() = 10 * number_ + i;
       tape.push(result);
     }
+    forward(ctx, normed, out, nullptr);
   }
-  void forward_again(Context& ctx, const Tensor& normed, const Tensor& out, const KeptResults& kept,
+  void forward_again(Context& ctx, const Tensor& normed, const BranchOutput& out, const KeptResults& kept,
                      Tape& tape) const override {
     ASSERT_EQ(static_cast<int>(kept.size()), number_);
     for (int i = 0; i < number_; ++i) EXPECT_EQ(*kept[static_cast<std::size_t>(i)].as<double>(), 10 * number_ + i);
@@ -56,6 +64,7 @@ class Doubling : public Branch {
   Parameter& bias_;
   int number_;
   std::string& log_;
+  bool adds_;
 };
 
 class Watcher : public GradientWatcher {
@@ -67,8 +76,9 @@ class Watcher : public GradientWatcher {
 class Stream {
  public:
   // dropout: that of the second branch alone; the others' gradients are those of the stream.
-  explicit Stream(RecomputedBranches recomputed, float dropout = 0, bool post_norm = false)
-      : stream_(steps(dropout), post_norm ? nullptr : std::make_shared<LayerNorm>(parameters_, "last", width),
+  // adds: whether branches add their outputs to the stream.
+  explicit Stream(RecomputedBranches recomputed, float dropout = 0, bool post_norm = false, bool adds = false)
+      : stream_(steps(dropout, adds), post_norm ? nullptr : std::make_shared<LayerNorm>(parameters_, "last", width),
                 recomputed),
         values_(testing::normals(laid_out(), Dtype::f64, 2)),
         gradients_(laid_out(), Dtype::f64) {
@@ -112,11 +122,11 @@ class Stream {
   }
 
  private:
-  std::vector<ResidualStep> steps(float dropout) {
+  std::vector<ResidualStep> steps(float dropout, bool adds) {
     std::vector<ResidualStep> out;
     for (int k = 0; k < branches; ++k)
       out.push_back({std::make_shared<LayerNorm>(parameters_, "norm." + std::to_string(k), width),
-                     std::make_shared<Doubling>(parameters_, k, log),
+                     std::make_shared<Doubling>(parameters_, k, log, adds),
                      {k == 1 ? dropout : 0, 0}});
     return out;
   }
@@ -143,16 +153,25 @@ std::string name_of(const RecomputedBranches& policy) {
   return std::to_string(policy.branches) + (policy.keep_results ? " keeping results" : "");
 }
 
-class ResidualStreamTest : public ::testing::TestWithParam<bool> {};  // whether it is post-norm
-INSTANTIATE_TEST_SUITE_P(On, ResidualStreamTest, ::testing::Bool(),
-                         [](const auto& post) { return post.param ? "post_norm" : "pre_norm"; });
+// Whether it is post-norm, and whether branches add their outputs.
+class ResidualStreamTest : public ::testing::TestWithParam<std::tuple<bool, bool>> {
+ protected:
+  static Stream stream_of(RecomputedBranches recomputed, float dropout = 0) {
+    return Stream(recomputed, dropout, std::get<0>(GetParam()), std::get<1>(GetParam()));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(On, ResidualStreamTest, ::testing::Combine(::testing::Bool(), ::testing::Bool()),
+                         [](const auto& of) {
+                           return std::string(std::get<0>(of.param) ? "post_norm" : "pre_norm") +
+                                  (std::get<1>(of.param) ? "_added_by_branches" : "");
+                         });
 
 TEST_P(ResidualStreamTest, EveryWalkGivesTheSameBits) {
-  Stream stream({}, 0, GetParam());
+  Stream stream = stream_of({});
   const std::vector<double> expected = stream.evaluated();
   OwnedTensor dh({batch, seq, width}, Dtype::f64);
   for (const RecomputedBranches& policy : policies())
-    EXPECT_EQ(Stream(policy, 0, GetParam()).trained(*dh), expected) << name_of(policy);
+    EXPECT_EQ(stream_of(policy).trained(*dh), expected) << name_of(policy);
   std::string seen;
   const auto note = [&](int k, const Tensor&) { seen += std::to_string(k); };
   EXPECT_EQ(stream.normed([&](const Tensor& h, const Tensor& out) { (*stream).observe(stream.ctx, h, out, note); }),
@@ -172,7 +191,7 @@ TEST_P(ResidualStreamTest, GradientsEqualFiniteDifferencesForEveryPolicy) {
   for (const RecomputedBranches& policy : policies())
     for (const float dropout : {0.0f, 0.4f}) {
       SCOPED_TRACE(name_of(policy));
-      Stream stream(policy, dropout, GetParam());
+      Stream stream = stream_of(policy, dropout);
       OwnedTensor dh({batch, seq, width}, Dtype::f64);
       stream.trained(*dh);
       const auto loss = [&] {
@@ -189,9 +208,32 @@ TEST_P(ResidualStreamTest, RecomputeRunsGroupsAgainWithoutTheirLastOutput) {
   OwnedTensor dh({batch, seq, width}, Dtype::f64);
   for (const auto& [recomputed, order] :
        {std::pair{0, "012"}, std::pair{1, "0122-1-0-"}, std::pair{2, "0122-01-"}, std::pair{3, "012012-"}}) {
-    Stream stream({recomputed, false}, 0, GetParam());
+    Stream stream = stream_of({recomputed, false});
     stream.trained(*dh);
+    std::erase(stream.log, '+');
     EXPECT_EQ(stream.log, order) << recomputed;
+  }
+}
+
+// A branch whose output is dropped in part, here the second, leaves the addition to the pass that drops it. So do all
+// in generation, whose passes are short.
+TEST_P(ResidualStreamTest, BranchesAddWhatIsNotDropped) {
+  const auto& [post_norm, adds] = GetParam();
+  OwnedTensor dh({batch, seq, width}, Dtype::f64);
+  for (const float dropout : {0.0f, 0.4f}) {
+    Stream stream = stream_of({}, dropout);
+    stream.trained(*dh);
+    EXPECT_EQ(stream.log, !adds ? "012" : dropout > 0 ? "0+12+" : "0+1+2+");
+  }
+}
+
+TEST_P(ResidualStreamTest, AddedByBranchesOrNotTheBitsAreTheSame) {
+  const auto& [post_norm, adds] = GetParam();
+  OwnedTensor dh({batch, seq, width}, Dtype::f64), expected(dh);
+  for (const RecomputedBranches& policy : policies()) {
+    Stream reference(policy, 0.4f, post_norm);
+    EXPECT_EQ(stream_of(policy, 0.4f).trained(*dh), reference.trained(*expected));
+    EXPECT_TRUE(dh == expected);
   }
 }
 

@@ -158,6 +158,29 @@ TEST_P(LinearTest, EpiloguesAreAsExactAsAPlainLoop) {
     }
 }
 
+TEST_P(LinearTest, SumsWithAnAddendAreAsExactAsAPlainLoop) {
+  for (const Case& c : cases)
+    for (const Epilogue epilogue : {Epilogue::none, Epilogue::bias}) {
+      Product p = product(c, compute());
+      GemmArgs args = p.args();
+      args.addend = p.activated;
+      args.bias = epilogue == Epilogue::bias ? p.bias : Tensor();
+      args.epilogue = epilogue;
+      run(args, {&p.result});
+      expect_as_exact_as_plain(text(c, epilogue), p.result, [&](auto zero) {
+        using T = decltype(zero);
+        std::vector<T> out = p.plain<T>(false);
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          out[i] += static_cast<T>(p.activated.at(static_cast<std::int64_t>(i)));
+          if (epilogue == Epilogue::bias) out[i] += static_cast<T>(p.bias.values()[i % p.bias.values().size()]);
+        }
+        return out;
+      });
+      args.addend = args.c;
+      EXPECT_THROW(ops::run(ctx, args), InternalError);
+    }
+}
+
 TEST_P(LinearTest, ReluAndItsGradientsAreAsExactAsAPlainLoop) {
   for (const Case& c : cases) {
     Product p = product(c, compute());
@@ -334,6 +357,7 @@ TEST_P(LinearTest, RefusesShapesThatDoNotMatch) {
   EXPECT_THROW(ops::linear_backward_input_gelu(ctx, y, fits, pre, pre), InternalError);
   EXPECT_THROW(ops::linear_backward_input_relu(ctx, y, fits, pre, pre), InternalError);
   EXPECT_THROW(ops::linear_relu(ctx, x, fits, {}, y), InternalError);
+  EXPECT_THROW(ops::linear(ctx, x, fits, {}, y, x), InternalError);
   EXPECT_NO_THROW(ops::linear(ctx, x, fits, {}, y));
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "framework/core/errors.h"
+#include "framework/train/step/training_step.h"
 #include "tests/support/toy_model.h"
 
 namespace longstride::test {
@@ -40,6 +41,30 @@ TEST(MemoryPlan, RefusesWhatDoesNotFitAndNamesTheLargestMicroBatch) {
   EXPECT_NE(refusal(model, whole, bytes(6) - 1).find("the largest train.micro_batch that fits is 4"),
             std::string::npos);
   EXPECT_NE(refusal(model, whole, bytes(1) - 1).find("no micro-batch fits"), std::string::npos);
+}
+
+// Without dropout branches add their outputs themselves, which takes memory in another order.
+TEST(MemoryPlan, AStepTakesWhatIsPlannedWithAndWithoutDropout) {
+  for (const double dropout : {0.0, 0.3})
+    for (const NormOrder norm : {NormOrder::pre, NormOrder::post})
+      for (const Recompute policy :
+           {Recompute::none, Recompute::selective, Recompute::block, Recompute::attention_and_feed_forward}) {
+        DecoderConfig settings = toy_config();
+        settings.context = 64;
+        settings.dropout = dropout;
+        settings.norm = norm;
+        settings.recompute = policy;
+        Decoder model(settings);
+        const auto comm = make_single_communicator();
+        const TrainConfig train = config_of(12);
+        TrainingStep step(model, train, *comm, Device::cpu);
+        step.start();
+        step.run(toy_tokens(12 * settings.context).data());
+        step.report();
+        EXPECT_EQ(static_cast<std::int64_t>(step.state().arena().high_water()), step.plan().activations)
+            << "dropout " << dropout << ", norm " << static_cast<int>(norm) << ", recompute "
+            << static_cast<int>(policy);
+      }
 }
 
 // Neither the ranks nor the GPUs exist here.

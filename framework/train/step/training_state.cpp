@@ -106,7 +106,8 @@ Context TrainingState::context(const TrainConfig& config, const Queue& queue) {
   ctx.compute = sizes_.compute;
   ctx.low_precision_residual = low_precision_residual(config, sizes_.device);
   ctx.seed = config.seed;
-  ctx.step = step.as<const std::int64_t>();
+  static constexpr std::int64_t planned_step = 0;  // nothing is read while planning, but a step has dropout
+  ctx.step = block_.data() == nullptr ? &planned_step : step.as<const std::int64_t>();
   return ctx;
 }
 
