@@ -1,15 +1,12 @@
 // The products around the activation of a feed-forward branch, by panels (panel.cuh): while one warpgroup multiplies,
 // the others compute the activation of their tiles. Blocks of all panels advance down the rows together, so that a is
 // read from memory once and otherwise from the second-level cache.
-#include <algorithm>
-
 #include "kernels/base/add_partials.cuh"
-#include "kernels/base/gpu_kind.h"
 #include "kernels/base/row_chunks.h"
 #include "kernels/base/vector.cuh"
 #include "kernels/gemm/activation.cuh"
 #include "kernels/gemm/gemm_gelu_sm90.h"
-#include "kernels/gemm/panel.cuh"
+#include "kernels/gemm/panel_division.h"
 #include "kernels/gpu/tensor_map.h"
 
 namespace longstride::kernels::cuda::sm90 {
@@ -209,11 +206,6 @@ __global__ void __launch_bounds__(threads, 1) gemm_gelu_kernel(const __grid_cons
 
 // ---- Host ----
 
-bool is_mappable(const Tensor& m) {
-  return m.stride(1) == 1 && m.stride(0) % 8 == 0 && m.size(1) % half == 0 &&
-         reinterpret_cast<std::uintptr_t>(m.data()) % 16 == 0;
-}
-
 template <class T, Epilogue epilogue, int most_steps>
 void launch_kernel(const GemmArgs& args, GemmGeluProblem& p, const Launch& launch) {
   const auto kernel = gemm_gelu_kernel<T, epilogue, most_steps>;
@@ -234,10 +226,6 @@ void launch_for_depth(const GemmArgs& args, GemmGeluProblem& p, const Launch& la
   p.steps <= 4 ? launch_kernel<T, epilogue, 4>(args, p, launch) : launch_kernel<T, epilogue, 8>(args, p, launch);
 }
 
-std::int64_t groups_of(std::int64_t panels, std::int64_t tiles) {
-  return std::clamp<std::int64_t>(multiprocessors() / panels, 1, tiles);
-}
-
 }  // namespace
 
 bool supports_fused(const GemmArgs& args) {
@@ -245,31 +233,29 @@ bool supports_fused(const GemmArgs& args) {
   if (!backward && args.epilogue != Epilogue::bias_gelu) return false;
   if (args.a.dtype() != args.c.dtype() || args.c.dtype() == Dtype::f32) return false;
   const std::int64_t rows = args.c.size(0), columns = args.c.size(1), depth = args.a.size(1);
-  if (columns % panel_columns != 0 || depth % half != 0 || depth > 8 * half || rows >= (std::int64_t{1} << 31))
-    return false;
+  if (!are_panels(rows, columns, depth)) return false;
   const Tensor stored = backward ? args.b : args.b.transposed();
   if (!is_mappable(args.a) || !is_mappable(stored) || !is_mappable(args.c) || !is_mappable(args.activated))
     return false;
   if (!is_hopper()) return false;
-  const std::int64_t panels = columns / panel_columns, tiles = (rows + tile_rows - 1) / tile_rows;
-  const std::int64_t groups = groups_of(panels, tiles);
-  return tiles >= 2 * warpgroups * groups && warpgroups * groups <= cuda::row_chunks(rows).chunks;
+  const Division division(rows, columns, depth);
+  return division.fills_warpgroups() && warpgroups * division.groups <= cuda::row_chunks(rows).chunks;
 }
 
 void gemm_fused(const GemmArgs& args, const Launch& launch) {
   const bool backward = is_backward(args.epilogue);
-  const std::int64_t tiles = (args.c.size(0) + tile_rows - 1) / tile_rows;
+  const Division division(args.c.size(0), args.c.size(1), args.a.size(1));
   const Tensor stored = backward ? args.b : args.b.transposed();
   GemmGeluProblem p = {};
   p.a = matrix_map(args.a, tile_rows);
   p.b = matrix_map(stored, half);
   p.c = matrix_map(args.c, box_rows);
   p.activated = matrix_map(args.activated, box_rows);
-  p.tiles = static_cast<std::int32_t>(tiles);
-  p.steps = static_cast<std::int32_t>(args.a.size(1) / half);
+  p.tiles = static_cast<std::int32_t>(division.tiles);
+  p.steps = static_cast<std::int32_t>(division.steps);
   p.columns = args.c.size(1);
-  p.panels = static_cast<std::int32_t>(p.columns / panel_columns);
-  p.groups = static_cast<std::int32_t>(groups_of(p.panels, tiles));
+  p.panels = static_cast<std::int32_t>(division.panels);
+  p.groups = static_cast<std::int32_t>(division.groups);
   p.keeps_c = args.c.data() != args.activated.data();
   p.bias = args.bias.data();
   p.partials = backward && args.column_sums.given() ? args.scratch.as<float>() : nullptr;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/base/cuda_launch.cuh"
+#include "kernels/gemm/gemm_panels_sm90.h"
 #include "kernels/gemm/gemm_rehearsal.cuh"
 
 namespace longstride::kernels::cuda {
@@ -120,6 +121,12 @@ struct Description {
 
 using Algorithm = cublasLtMatmulAlgo_t;
 
+// One of the library's algorithms, or our own kernel.
+struct Choice {
+  bool known = false, rehearsed = false, by_panels = false;
+  Algorithm algorithm = {};
+};
+
 // At most `most` algorithms, the heuristic's first choice first. Only algorithms without reductions, or with f32
 // reductions through the workspace, so that results are deterministic.
 std::vector<Algorithm> candidates(cublasLtHandle_t handle, const Product& p, Description& d, int most) {
@@ -158,29 +165,35 @@ cublasStatus_t call(cublasLtHandle_t handle, Description& d, const Algorithm& al
                         stream_of(launch));
 }
 
-// The fastest algorithm that gives the same bits as the first choice on random operands. Timings differ from process to
-// process, but this way they change no result: between runs, between ranks, or compared with no rehearsal.
-Algorithm fastest(cublasLtHandle_t handle, const Product& p, Description& d, const GemmArgs& args,
-                  const Launch& launch) {
+// The fastest algorithm, our own kernel among them, that gives the same bits as the first choice on random operands.
+// Timings differ from process to process, but this way they change no result: between runs, between ranks, or compared
+// with no rehearsal.
+Choice fastest(cublasLtHandle_t handle, const Product& p, Description& d, const GemmArgs& args, const Launch& launch) {
   constexpr int most = 16, repeats = 5;
   Rehearsal rehearsal(args, launch);
-  const std::vector<Algorithm> all = candidates(handle, p, d, most);
+  std::vector<Choice> all;
+  for (const Algorithm& one : candidates(handle, p, d, most)) all.push_back({true, true, false, one});
+  if (sm90::supports_panels(args)) all.push_back({true, true, true});
   std::uint64_t wanted = 0;
   float least = 0;
-  Algorithm best = all.front();
-  for (const Algorithm& one : all) {
+  const Choice* best = &all.front();
+  for (const Choice& one : all) {
+    const auto multiply = [&] {
+      if (!one.by_panels) return call(handle, d, one.algorithm, args, launch);
+      sm90::gemm_panels(args, launch);
+      return CUBLAS_STATUS_SUCCESS;
+    };
     rehearsal.clear_result();
-    if (call(handle, d, one, args, launch) != CUBLAS_STATUS_SUCCESS) continue;
+    if (multiply() != CUBLAS_STATUS_SUCCESS) continue;
     const std::uint64_t bits = rehearsal.result_bits();
     if (&one == &all.front()) wanted = bits;
     if (bits != wanted) continue;
-    const float ms =
-        rehearsal.least_ms(repeats, [&] { check_lt(call(handle, d, one, args, launch), "cublasLtMatmul"); });
+    const float ms = rehearsal.least_ms(repeats, [&] { check_lt(multiply(), "cublasLtMatmul"); });
     if (&one != &all.front() && ms >= least) continue;
     least = ms;
-    best = one;
+    best = &one;
   }
-  return best;
+  return *best;
 }
 
 // One library handle per device, and the algorithms chosen so far. The handle lives as long as the process: the driver
@@ -192,23 +205,19 @@ class Library {
     return *library;
   }
 
-  std::pair<cublasLtHandle_t, Algorithm> algorithm(const Product& p, Description& d, const GemmArgs& args,
-                                                   const Launch& launch) {
+  std::pair<cublasLtHandle_t, Choice> algorithm(const Product& p, Description& d, const GemmArgs& args,
+                                                const Launch& launch) {
     std::lock_guard lock(mutex_);
     cublasLtHandle_t& handle = handles_[p.device];
     if (handle == nullptr) check_lt(cublasLtCreate(&handle), "cublasLtCreate");
     Choice& choice = chosen_[p];
     if (!choice.known || (launch.rehearsal && !choice.rehearsed))
-      choice = {true, launch.rehearsal,
-                launch.rehearsal ? fastest(handle, p, d, args, launch) : candidates(handle, p, d, 1).front()};
-    return {handle, choice.algorithm};
+      choice = launch.rehearsal ? fastest(handle, p, d, args, launch)
+                                : Choice{true, false, false, candidates(handle, p, d, 1).front()};
+    return {handle, choice};
   }
 
  private:
-  struct Choice {
-    bool known = false, rehearsed = false;
-    Algorithm algorithm = {};
-  };
   std::mutex mutex_;
   std::map<int, cublasLtHandle_t> handles_;
   std::map<Product, Choice> chosen_;
@@ -235,9 +244,10 @@ void multiply(const GemmArgs& args, const Launch& launch) {
             0};
   check(cudaGetDevice(&p.device), "cudaGetDevice");
   Description d(p, args.bias.data());
-  const auto [handle, algorithm] = Library::instance().algorithm(p, d, args, launch);
+  const auto [handle, choice] = Library::instance().algorithm(p, d, args, launch);
+  if (choice.by_panels) return sm90::gemm_panels(args, launch);
   nvtxRangePushA("gemm");
-  const cublasStatus_t status = call(handle, d, algorithm, args, launch);
+  const cublasStatus_t status = call(handle, d, choice.algorithm, args, launch);
   nvtxRangePop();
   check_lt(status, "cublasLtMatmul");
 }

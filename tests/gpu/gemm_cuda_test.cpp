@@ -1,6 +1,8 @@
 // What tests/ops/linear_test.cpp cannot test on every device: gelu far from zero, Hopper's fused kernels, and TF32.
 #include "kernels/gemm/gemm.h"
 
+#include "kernels/base/gpu_kind.h"
+#include "kernels/gemm/gemm_panels_sm90.h"
 #include "tests/gpu/against_cpu.h"
 
 namespace longstride::test {
@@ -131,6 +133,41 @@ TEST(GemmCuda, AFusedSlopeGivesTheSameBitsAsASeparatePass) {
   LONGSTRIDE_NEEDS_GPU();
   expect_fused_gradient(Epilogue::gelu_backward);
   expect_fused_gradient(Epilogue::relu_backward);
+}
+
+// A rehearsed choice is the library's or our own kernel by panels; both give the bits of the library's first
+// suggestion. The rows end within a tile, and the sum of the addend is stored beside it.
+TEST(GemmCuda, PanelsGiveTheBitsOfTheLibrary) {
+  LONGSTRIDE_NEEDS_GPU();
+  constexpr std::int64_t rows = 4200, columns = 2048;
+  for (const Dtype d : {Dtype::bf16, Dtype::f16})
+    for (const std::int64_t depth : {512, 256, 192}) {
+      Array a = Array::normal({rows, depth}, d, 1);
+      Array b = Array::normal({depth, columns}, d, 2, 1 / std::sqrt(static_cast<double>(depth)));
+      Array turned = Array::normal({columns, depth}, d, 2, 1 / std::sqrt(static_cast<double>(depth)));
+      Array bias = Array::normal({columns}, d, 3), addend = Array::normal({rows, columns}, d, 4);
+      Array wanted({rows, columns}, d), found({rows, columns}, d);
+      for (const bool by_rows : {true, false})
+        for (const bool with_bias : {true, false})
+          for (const bool adds : {true, false}) {
+            SCOPED_TRACE(std::string(kernels::name_of(d)) + " of depth " + std::to_string(depth) +
+                         (by_rows ? ", by rows" : ", by columns") + (with_bias ? ", bias" : "") +
+                         (adds ? ", addend" : ""));
+            GemmArgs args;
+            args.a = a.view(Side::gpu);
+            args.b = by_rows ? b.view(Side::gpu) : turned.view(Side::gpu).transposed();
+            args.c = wanted.view(Side::gpu);
+            if (with_bias) args.bias = bias.view(Side::gpu);
+            if (adds) args.addend = addend.view(Side::gpu);
+            args.epilogue = with_bias ? Epilogue::bias : Epilogue::none;
+            kernels::cuda::gemm(args, {});
+            args.c = found.view(Side::gpu);
+            EXPECT_EQ(kernels::cuda::sm90::supports_panels(args), kernels::cuda::is_hopper());
+            if (!kernels::cuda::is_hopper()) continue;
+            kernels::cuda::sm90::gemm_panels(args, {});
+            EXPECT_EQ(found.raw(), wanted.raw());
+          }
+    }
 }
 
 // fp32 is for checking; a TF32 product would have a thousand times the error.

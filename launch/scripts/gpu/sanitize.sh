@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # compute-sanitizer over the GPU kernels on tiny shapes: attention on both paths, training steps of a toy model in every
-# precision, and products with a fused activation, for which a toy is too small.
+# precision, and products by panels, for which a toy is too small.
 #
 #   sanitize.sh TEST_GPU [memcheck | racecheck | initcheck ...]     TEST_GPU: build/cuda/tests/test_gpu
 #
@@ -47,7 +47,7 @@ tiny=Paths/AttentionCuda.TinyShapesAreAsGoodAsNaive
 long_band=LongBandCuda.TinyShapesAreAsGoodAsNaive
 fp32_step=TrainingOnTheGpu.Fp32GradientsAreAsExactAsOnTheCpu
 narrow_steps=TrainingOnTheGpu.LowPrecisionGradientsStayWithinTheirRounding
-fused_activation=GemmCuda.AFused*GivesTheSameBitsAsASeparatePass
+panels=GemmCuda.AFused*GivesTheSameBitsAsASeparatePass:GemmCuda.PanelsGiveTheBitsOfTheLibrary
 for tool in "${tools[@]}"; do
   if [ "$tool" = initcheck ]; then
     # Arrays that tests fill with NaN would count as initialised, so the portable path runs without that. initcheck does
@@ -58,7 +58,7 @@ for tool in "${tools[@]}"; do
     LONGSTRIDE_TEST_POISON=0 run initcheck "$tiny/Portable" "${ours[@]}"
     run initcheck "$fp32_step"
   else
-    for filter in "$tiny/Automatic" "$tiny/Portable" "$long_band" "$fp32_step" "$narrow_steps" "$fused_activation"; do
+    for filter in "$tiny/Automatic" "$tiny/Portable" "$long_band" "$fp32_step" "$narrow_steps" "$panels"; do
       run "$tool" "$filter" "${ours[@]}"
     done
   fi
