@@ -5,16 +5,16 @@
 #include "framework/ops/linear.h"
 #include "framework/ops/run.h"
 #include "kernels/base/tensor_checks.h"
-#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "kernels/logits_loss/logits_loss.h"
 
 namespace longstride::ops {
 namespace {
 
 // Logits of 4 MiB at a time: large enough that the matrix products run at full speed (4096 rows of 256 fp32), small
 // enough to stay in a shared cache between the three passes over them, and negligible compared with the model's
-// activations. A GPU needs 32 MiB for full speed, which still fit its second-level cache.
+// activations. A GPU needs 64 MiB for full speed.
 std::int64_t chunk_rows(const Context& ctx, std::int64_t rows, std::int64_t vocabulary, Dtype dtype) {
-  const std::int64_t bytes = ctx.device == Device::cpu ? 4 << 20 : 32 << 20;
+  const std::int64_t bytes = ctx.device == Device::cpu ? 4 << 20 : 64 << 20;
   const std::int64_t fit = bytes / (vocabulary * static_cast<std::int64_t>(bytes_of(dtype)));
   return std::clamp<std::int64_t>(fit, 1, std::max<std::int64_t>(rows, 1));
 }
@@ -33,25 +33,24 @@ void cross_entropy(Context& ctx, const CrossEntropy& args) {
   const Tensor weights = args.weights.given() ? args.weights.reshape({rows}) : Tensor{};
   const std::int64_t chunk = chunk_rows(ctx, rows, vocabulary, dtype);
   Scratch scratch(ctx);
-  const Tensor buffer = scratch.tensor({chunk, vocabulary}, dtype);
-  const Tensor gradients =
-      !backward || hidden.dtype() == dtype ? buffer : scratch.tensor({chunk, vocabulary}, hidden.dtype());
+  const Tensor gradients = backward ? scratch.tensor({chunk, vocabulary}, hidden.dtype()) : Tensor{};
   // The logits, and in backward the two products that use their gradient. The logits need never leave the caches.
   const double products = (backward ? 3 : 1) * 2.0 * static_cast<double>(rows * vocabulary * hidden.size(1));
   const kernels::MeteredRange range(ctx.launch.meter,
                                     {kernels::WorkKind::loss, kernels::bytes_of(hidden, args.dhidden), products});
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t end = std::min(rows, begin + chunk);
-    const Tensor part = hidden.slice(0, begin, end), logits = buffer.slice(0, 0, end - begin);
+    const Tensor part = hidden.slice(0, begin, end);
     const Tensor dlogits = backward ? gradients.slice(0, 0, end - begin) : Tensor();
-    linear(ctx, part, args.weight, args.bias, logits);
-    run(ctx, kernels::SoftmaxCrossEntropyArgs{.logits = logits,
-                                              .targets = targets.slice(0, begin, end),
-                                              .losses = losses.slice(0, begin, end),
-                                              .gradient = dlogits,
-                                              .scale = args.scale,
-                                              .loss_scale = backward ? ctx.loss_scale : nullptr,
-                                              .weights = weights.given() ? weights.slice(0, begin, end) : Tensor{}});
+    run(ctx, kernels::LogitsLossArgs{.hidden = part,
+                                     .weight = args.weight,
+                                     .bias = args.bias,
+                                     .targets = targets.slice(0, begin, end),
+                                     .losses = losses.slice(0, begin, end),
+                                     .gradient = dlogits,
+                                     .scale = args.scale,
+                                     .loss_scale = backward ? ctx.loss_scale : nullptr,
+                                     .weights = weights.given() ? weights.slice(0, begin, end) : Tensor{}});
     if (!backward) continue;
     linear_backward_weight(ctx, dlogits, part, args.dweight, args.dbias);
     linear_backward_input(ctx, dlogits, args.weight, args.dhidden.rows().slice(0, begin, end));

@@ -152,7 +152,7 @@ TEST_P(CrossEntropyTest, LossesOfTheHeadAreAsExactAsAPlainLoop) {
 // Rows in different chunks of logits all reach the gradients. On a GPU the gradient of the logits is rounded to 16 bits
 // before the two products, so the sum of its errors dominates.
 TEST_P(CrossEntropyTest, ChunkedGradientsEqualThoseOfTheParts) {
-  const std::int64_t rows = device() == Device::cpu ? 6000 : 40000, width = 64, vocabulary = 200, part = rows / 8;
+  const std::int64_t rows = device() == Device::cpu ? 6000 : 100000, width = 64, vocabulary = 200, part = rows / 8;
   const Operand hidden = normals({rows, width}, 1), weight = normals({vocabulary, width}, 2, 0.3);
   const Operand targets = tokens({rows}, vocabulary), by = filled({1}, Dtype::f32, 1024);
   ctx.loss_scale = by->as<float>();
