@@ -30,6 +30,8 @@ const Case cases[] = {
     {1, 5000, 64, 2, {{1, 5000}}},            // tokens with many pieces
     {3, 700, 130, 260, {{64, 11}, {1, 64}}},  // ids beyond bytes
     {4, 2048, 96, 512, {{1, 64}}},
+    {3, 13001, 20, 200, {{1, 96}, {96, 150}}},  // slots enough for a GPU's warps to have eight each
+    {1, 34567, 6, 3, {{5, 7}}},
 };
 
 // The embedding's tables, or gradients in their place; the first two are the start vector and the token table.
