@@ -33,9 +33,11 @@ PUBLISHED = [
     ("dense", 128, 0, 64, 64, 12288),
     ("dense", 96, 0, 64, 128, 3072),
     ("local", 128, 0, 32, 32, 12288),
+    ("local", 128, 0, 64, 64, 12288),
     ("local", 512, 0, 64, 64, 65536),
     ("local", 96, 0, 64, 128, 3072),
     ("column", 128, 0, 32, 32, 12288),
+    ("column", 128, 0, 64, 64, 12288),
     ("column", 512, 0, 64, 64, 65536),
     ("column", 96, 0, 64, 128, 3072),
     ("fixed", 128, 32, 64, 64, 12288),
@@ -160,10 +162,13 @@ def draw(rng):
 
 
 def nearest(shape):
-    """Of the same pattern: first the head sizes, then the stride."""
+    """Of the same pattern: first the head sizes, then the window or the stride."""
+    def reach(of):
+        return of.window if of.pattern == "local" else of.stride
+
     def distance(other):
         return (abs(math.log(sum(kernel_sizes(shape.key, shape.value)) / sum(kernel_sizes(other.key, other.value)))),
-                abs(math.log(shape.stride / other.stride)))
+                abs(math.log(reach(shape) / reach(other))))
     return min((p for p in map(lambda p: Shape(*p), PUBLISHED) if p.pattern == shape.pattern), key=distance)
 
 
