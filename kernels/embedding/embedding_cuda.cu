@@ -1,52 +1,14 @@
-#include "kernels/base/add_partials.cuh"
+#include <algorithm>
+
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/gpu_kind.h"
-#include "kernels/base/ids.h"
 #include "kernels/base/vector.cuh"
-#include "kernels/embedding/embedding.h"
+#include "kernels/embedding/embedding_tables.cuh"
 
 namespace longstride::kernels::cuda {
 namespace {
 
-constexpr int lanes = 32, warps = 8;
-constexpr int threads = lanes * warps;
-
-struct DeviceTable {
-  std::int64_t divisor, size;
-  float* rows;
-};
-
-struct EmbeddingTables {
-  Ids tokens;
-  const std::uint8_t* starts;
-  std::int64_t slots, seq, first;
-  const std::int64_t* first_at;
-  int width, count;
-  float scale;
-  float* start;
-  float* token;
-  DeviceTable position[EmbeddingArgs::max_tables];
-};
-
-EmbeddingTables tables_of(const EmbeddingArgs& args) {
-  EmbeddingTables t = {};
-  t.tokens = ids_of(args.tokens);
-  t.starts = args.starts.as<const std::uint8_t>();
-  t.slots = args.tokens.count();
-  t.seq = args.tokens.size(1);
-  t.first = args.first;
-  t.first_at = args.first_at;
-  t.width = static_cast<int>(args.start.size(0));
-  t.count = args.tables;
-  t.scale = static_cast<float>(args.scale);
-  t.start = args.start.as<float>();
-  t.token = args.token_table.as<float>();
-  for (int i = 0; i < args.tables; ++i) {
-    const PositionTable& p = args.positions[i];
-    t.position[i] = {p.divisor, p.table.size(0), p.table.as<float>()};
-  }
-  return t;
-}
+constexpr int lanes = 32, warps = 8, threads = lanes * warps;
 
 // The rows that slot i reads: of the tokens, or the start vector; and of each position table.
 struct ReadRows {
@@ -72,11 +34,11 @@ __device__ __forceinline__ const float* of_lane(const float* row, int lane) {
 // A warp has `many` slots, `apart` from one another. Lane k finds the rows of slot k. Where all read the same row of a
 // table, it is loaded once: reading rows in fp32 takes longer than writing the sums.
 template <int n, int many, class Y>
-__global__ void __launch_bounds__(lanes* warps) embedding_kernel(const EmbeddingTables t, std::int64_t apart, Y* y) {
-  const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.y;
+__global__ void __launch_bounds__(threads) embedding_kernel(const EmbeddingTables t, std::int64_t apart, Y* y) {
+  const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / lanes;
   const std::int64_t begin = group / apart * apart * many + group % apart;
   if (begin >= t.slots) return;
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
   const std::int64_t own = begin + lane % many * apart;
   const ReadRows rows(t, own < t.slots ? own : begin);
   bool same[EmbeddingArgs::max_tables] = {};
@@ -132,311 +94,7 @@ void embed(const EmbeddingTables& t, bool packed, Y* y, const Launch& launch) {
   const std::int64_t apart = many == 1 ? 1 : distance_of_slots(t, many);
   const std::int64_t groups = (t.slots + apart * many - 1) / (apart * many) * apart;
   run("embedding", packed ? embedding_kernel<4, many, Y> : embedding_kernel<1, many, Y>,
-      {blocks_for(groups, warps), dim3(lanes, warps)}, launch, t, apart, y);
-}
-
-// The slots sorted by token: those of token v are at [start[v], start[v + 1]), and their pieces are [pieces[v],
-// pieces[v + 1]).
-struct TokenOrder {
-  int* slots;
-  int* counts;  // (chunks, vocabulary)
-  int* start;   // (vocabulary + 1)
-  int* pieces;  // (vocabulary + 1)
-  int vocabulary, chunks, chunk_slots;
-};
-
-TokenOrder order_of(std::int64_t slots, std::int64_t vocabulary, std::int64_t width, float* partials) {
-  TokenOrder o = {};
-  o.vocabulary = static_cast<int>(vocabulary);
-  o.chunks = static_cast<int>(EmbeddingSplit::token_chunks(slots));
-  o.chunk_slots = static_cast<int>(divide_up(slots, o.chunks));
-  o.slots = reinterpret_cast<int*>(partials + EmbeddingSplit::most_pieces(slots, vocabulary) * width);
-  o.counts = o.slots + slots;
-  o.start = o.counts + o.chunks * vocabulary;
-  o.pieces = o.start + vocabulary + 1;
-  return o;
-}
-
-// The token whose row slot i read; -1: it read the start vector.
-__device__ __forceinline__ int token_of(const EmbeddingTables& t, int i) {
-  if (t.first != 0) return t.tokens[i];
-  const int seq = static_cast<int>(t.seq);
-  if (t.starts != nullptr) return i % seq == 0 && t.starts[i / seq] != 0 ? -1 : t.tokens[i];
-  return i % seq == 0 ? -1 : t.tokens[i - 1];
-}
-
-// Thread k is in charge of the tokens k, k + 256, ...: `each` of them.
-constexpr int most_each = static_cast<int>(EmbeddingArgs::most_ids) / threads;
-
-// Integer sums, so the order does not matter.
-template <int each>
-__global__ void __launch_bounds__(lanes* warps) count_tokens(const EmbeddingTables t, const TokenOrder o) {
-  __shared__ int counts[each * threads];
-  const int thread = static_cast<int>(threadIdx.x), chunk = static_cast<int>(blockIdx.x);
-#pragma unroll
-  for (int k = 0; k < each; ++k) counts[k * threads + thread] = 0;
-  __syncthreads();
-  const int begin = chunk * o.chunk_slots, end = min(begin + o.chunk_slots, static_cast<int>(t.slots));
-  for (int i = begin + thread; i < end; i += lanes * warps) {
-    const int token = token_of(t, i);
-    if (token >= 0) atomicAdd(&counts[token], 1);
-  }
-  __syncthreads();
-#pragma unroll
-  for (int k = 0; k < each; ++k) {
-    const int token = k * threads + thread;
-    if (token < o.vocabulary) o.counts[chunk * o.vocabulary + token] = counts[token];
-  }
-}
-
-// The sum of the values of the threads before this one; the last of of_thread becomes the sum of all.
-__device__ __forceinline__ int before(int value, int (&of_thread)[lanes * warps]) {
-  const int thread = static_cast<int>(threadIdx.x);
-  __syncthreads();
-  of_thread[thread] = value;
-  __syncthreads();
-  for (int offset = 1; offset < lanes * warps; offset *= 2) {
-    const int earlier = thread >= offset ? of_thread[thread - offset] : 0;
-    __syncthreads();
-    of_thread[thread] += earlier;
-    __syncthreads();
-  }
-  return of_thread[thread] - value;
-}
-
-// A block sorts a chunk's slots; each warp handles an eighth of them, in order.
-template <int each>
-__global__ void __launch_bounds__(lanes* warps) order_slots(const EmbeddingTables t, const TokenOrder o) {
-  __shared__ int next[warps][each * threads], of_thread[threads];
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % lanes, warp = thread / lanes;
-  const int chunk = static_cast<int>(blockIdx.x);
-  int place[each];                    // of the chunk's first slot of each token
-  int all_slots = 0, all_pieces = 0;  // of the tokens before k * threads
-#pragma unroll
-  for (int k = 0; k < each; ++k) {
-    const int own = k * threads + thread;
-    int total = 0, earlier = 0;  // slots of token `own`, in all chunks and in the preceding ones
-    if (own < o.vocabulary)
-#pragma unroll 16
-      for (int c = 0; c < o.chunks; ++c) {
-        const int count = o.counts[c * o.vocabulary + own];
-        total += count;
-        earlier += c < chunk ? count : 0;
-      }
-    constexpr int piece = static_cast<int>(EmbeddingSplit::piece);
-    const int start = all_slots + before(total, of_thread), pieces = (total + piece - 1) / piece;
-    if (k + 1 < each) all_slots += of_thread[threads - 1];
-    const int first_piece = all_pieces + before(pieces, of_thread);
-    if (k + 1 < each) all_pieces += of_thread[threads - 1];
-    if (chunk == 0 && own < o.vocabulary) {
-      o.start[own] = start;
-      o.pieces[own] = first_piece;
-      if (own == o.vocabulary - 1) {
-        o.start[o.vocabulary] = start + total;
-        o.pieces[o.vocabulary] = first_piece + pieces;
-      }
-    }
-    for (int w = 0; w < warps; ++w) next[w][own] = 0;
-    place[k] = start + earlier;
-  }
-  __syncthreads();
-  const int part = (o.chunk_slots + warps - 1) / warps;
-  const int chunk_end = min((chunk + 1) * o.chunk_slots, static_cast<int>(t.slots));
-  const int begin = chunk * o.chunk_slots + warp * part, end = min(begin + part, chunk_end);
-  for (int i = begin + lane; i < end; i += lanes) {
-    const int token = token_of(t, i);
-    if (token >= 0) atomicAdd(&next[warp][token], 1);
-  }
-  __syncthreads();
-#pragma unroll
-  for (int k = 0; k < each; ++k)
-    for (int w = 0; w < warps; ++w) {
-      const int count = next[w][k * threads + thread];
-      next[w][k * threads + thread] = place[k];
-      place[k] += count;
-    }
-  __syncthreads();
-  for (int first = begin; first < end; first += lanes) {
-    const int i = first + lane, token = i < end ? token_of(t, i) : -1;
-    const unsigned same = __match_any_sync(0xFFFFFFFFu, token);
-    const int rank = __popc(same & ((1u << lane) - 1));
-    if (token >= 0) o.slots[next[warp][token] + rank] = i;
-    __syncwarp();
-    if (token >= 0 && rank == 0) next[warp][token] += __popc(same);
-    __syncwarp();
-  }
-}
-
-// n neighbouring elements as loaded from memory: 16 bytes, or one element.
-template <int n, class X>
-using Held = std::conditional_t<n == 1, Pack<X, 1>, Words<X, n>>;
-template <int n, class X>
-__device__ __forceinline__ Held<n, X> hold(const X* from) {
-  if constexpr (n == 1)
-    return {{*from}};
-  else
-    return read<n>(from);
-}
-template <class X>
-__device__ __forceinline__ void unpack(const Pack<X, 1>& from, float (&to)[1]) {
-  to[0] = to_float(from.value[0]);
-}
-
-// sum += the rows slot_of_lane of lanes [first, first + many), in order; all loads are in flight at once.
-template <int many, int n, class X>
-__device__ __forceinline__ void add_some(const X* columns, int width, int slot, int first, float (&sum)[n]) {
-  Held<n, X> held[many];
-#pragma unroll
-  for (int k = 0; k < many; ++k)
-    held[k] = hold<n>(columns + static_cast<std::int64_t>(__shfl_sync(0xFFFFFFFFu, slot, first + k)) * width);
-#pragma unroll
-  for (int k = 0; k < many; ++k) {
-    float value[n];
-    unpack(held[k], value);
-#pragma unroll
-    for (int e = 0; e < n; ++e) sum[e] += value[e];
-  }
-}
-
-// sum += this warp's share, every 8th, of rows slot_of(begin) to slot_of(end - 1) of x, in order. Each lane finds one
-// row of 32, and nothing is conditional, so that the loop consists of loads and additions. Sums beyond the width are
-// not used.
-template <int n, class X, class SlotOf>
-__device__ __forceinline__ void add_rows(const X* x, int width, int column, int begin, int end, SlotOf slot_of,
-                                         float (&sum)[n]) {
-  const int lane = static_cast<int>(threadIdx.x) % lanes, warp = static_cast<int>(threadIdx.x) / lanes;
-  const X* columns = x + (column < width ? column : 0);
-  for (int first = begin + warp; first < end; first += lanes * warps) {
-    const int mine = first + lane * warps, slot = mine < end ? slot_of(mine) : 0;
-    const int count = min((end - first + warps - 1) / warps, lanes);
-    int m = 0;
-    for (; m + 8 <= count; m += 8) add_some<8>(columns, width, slot, m, sum);
-    if (count & 4) add_some<4>(columns, width, slot, m, sum);
-    if (count & 2) add_some<2>(columns, width, slot, m + (count & 4), sum);
-    if (count & 1) add_some<1>(columns, width, slot, count - 1, sum);
-  }
-}
-
-// Adds the warps' sums in order and passes them to keep(column, total) for the block's columns.
-template <int n, class Keep>
-__device__ __forceinline__ void add_warps(const float (&sum)[n], int first_column, int width, Keep keep) {
-  __shared__ float of_warp[warps][lanes * n];
-  const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll
-  for (int e = 0; e < n; ++e) of_warp[thread / lanes][thread % lanes * n + e] = sum[e];
-  __syncthreads();
-  for (int j = thread; j < lanes * n; j += lanes * warps) {
-    float total = 0;
-#pragma unroll
-    for (int w = 0; w < warps; ++w) total += of_warp[w][j];
-    if (first_column + j < width) keep(first_column + j, total);
-  }
-}
-
-// A block sums a piece of one token's slots, over 32 n columns. partials (pieces, width).
-template <int n, class Y>
-__global__ void __launch_bounds__(lanes* warps)
-    token_gradient(const TokenOrder o, const Y* dy, int width, float* partials) {
-  __shared__ int begin, end;
-  const int thread = static_cast<int>(threadIdx.x), piece = static_cast<int>(blockIdx.x);
-  if (piece >= o.pieces[o.vocabulary]) return;
-  for (int token = thread; token < o.vocabulary; token += threads) {
-    if (o.pieces[token] > piece || piece >= o.pieces[token + 1]) continue;
-    constexpr int size = static_cast<int>(EmbeddingSplit::piece);
-    begin = o.start[token] + (piece - o.pieces[token]) * size;
-    end = min(begin + size, o.start[token + 1]);
-  }
-  __syncthreads();
-  const int first = static_cast<int>(blockIdx.y) * lanes * n;
-  float sum[n] = {};
-  add_rows(
-      dy, width, first + thread % lanes * n, begin, end, [&](int m) { return o.slots[m]; }, sum);
-  add_warps(sum, first, width,
-            [&](int column, float total) { partials[piece * static_cast<std::int64_t>(width) + column] = total; });
-}
-
-// A block adds the pieces of one token, times `scale`, to its row of the table, over 32 n columns.
-template <int n>
-__global__ void __launch_bounds__(lanes* warps)
-    add_pieces(const TokenOrder o, const float* partials, int width, float scale, float* table) {
-  const int token = static_cast<int>(blockIdx.x), first = static_cast<int>(blockIdx.y) * lanes * n;
-  const int begin = o.pieces[token], end = o.pieces[token + 1];
-  float sum[n] = {};
-  add_rows(
-      partials, width, first + static_cast<int>(threadIdx.x) % lanes * n, begin, end, [](int m) { return m; }, sum);
-  if (begin == end) return;
-  add_warps(sum, first, width, [&](int column, float total) {
-    table[token * static_cast<std::int64_t>(width) + column] += scale * total;
-  });
-}
-
-template <class Y>
-__global__ void __launch_bounds__(lanes* warps) start_gradient(const EmbeddingTables t, const Y* dy) {
-  const int column = static_cast<int>(blockIdx.x * lanes * warps + threadIdx.y * lanes + threadIdx.x);
-  if (column >= t.width) return;
-  float sum = 0;
-#pragma unroll 8
-  for (std::int64_t i = 0; i < t.slots; i += t.seq)
-    if (t.starts == nullptr || t.starts[i / t.seq] != 0) sum += to_float(dy[i * t.width + column]);
-  t.start[column] += t.scale * sum;
-}
-
-// A block handles one row of a position table, 32 n columns of it, and a chunk of the slots that read the row, counted
-// sequence by sequence. partials (chunks, size, width).
-template <int n, class Y>
-__global__ void __launch_bounds__(lanes* warps)
-    position_gradient(const EmbeddingTables t, const DeviceTable table, const Y* dy, int chunks, float* partials) {
-  const std::int64_t row = blockIdx.x, period = table.size * table.divisor;
-  const auto read_below = [&](std::int64_t position) {  // positions below `position` that read the row
-    const std::int64_t rest = position % period - row * table.divisor;
-    return position / period * table.divisor + (rest < 0 ? 0 : rest < table.divisor ? rest : table.divisor);
-  };
-  const std::int64_t earlier = read_below(t.first), of_sequence = read_below(t.first + t.seq) - earlier;
-  const int slots = static_cast<int>(t.slots / t.seq * of_sequence), chunk_slots = (slots + chunks - 1) / chunks;
-  const int begin = static_cast<int>(blockIdx.z) * chunk_slots, end = min(begin + chunk_slots, slots);
-  // Slot numbers fit in 32 bits (checked by the host), where division is cheap.
-  const auto per_sequence = static_cast<unsigned>(of_sequence), divisor = static_cast<unsigned>(table.divisor);
-  const auto slot_of = [&](int m) {
-    const unsigned sequence = static_cast<unsigned>(m) / per_sequence;
-    const unsigned j = static_cast<unsigned>(m) % per_sequence + static_cast<unsigned>(earlier);
-    return static_cast<int>(sequence * t.seq + j / divisor * period + row * table.divisor + j % divisor - t.first);
-  };
-  const int first = static_cast<int>(blockIdx.y) * lanes * n;
-  float sum[n] = {};
-  add_rows(dy, t.width, first + static_cast<int>(threadIdx.x) % lanes * n, begin, end, slot_of, sum);
-  add_warps(sum, first, t.width,
-            [&](int column, float total) { partials[(blockIdx.z * table.size + row) * t.width + column] = total; });
-}
-
-template <int n, class Y>
-void token_and_start_gradients(const EmbeddingTables& t, const Y* dy, std::int64_t vocabulary, float* partials,
-                               const Launch& launch) {
-  const TokenOrder order = order_of(t.slots, vocabulary, t.width, partials);
-  const auto chunks = static_cast<unsigned>(order.chunks);
-  const bool few = vocabulary <= threads;
-  run("embedding_count_tokens", few ? count_tokens<1> : count_tokens<most_each>, {chunks, threads}, launch, t, order);
-  run("embedding_order_slots", few ? order_slots<1> : order_slots<most_each>, {chunks, threads}, launch, t, order);
-  const auto pieces = static_cast<unsigned>(EmbeddingSplit::most_pieces(t.slots, vocabulary));
-  run("embedding_token_gradient", token_gradient<n, Y>, {dim3(pieces, blocks_for(t.width, lanes * n)), threads}, launch,
-      order, dy, t.width, partials);
-  const int m = t.width % 4 == 0 ? 4 : 1;
-  run("embedding_add_pieces", m == 4 ? add_pieces<4> : add_pieces<1>,
-      {dim3(static_cast<unsigned>(vocabulary), blocks_for(t.width, lanes * m)), threads}, launch, order,
-      static_cast<const float*>(partials), t.width, t.scale, t.token);
-  if (t.first != 0) return;
-  run("embedding_start_gradient", start_gradient<Y>, {blocks_for(t.width, threads), dim3(lanes, warps)}, launch, t, dy);
-}
-
-template <int n, class Y>
-void position_gradients(const EmbeddingTables& t, const Y* dy, float* partials, const Launch& launch) {
-  for (int i = 0; i < t.count; ++i) {
-    const DeviceTable& table = t.position[i];
-    const std::int64_t chunks = EmbeddingSplit::row_chunks(t.slots, table.size), count = table.size * t.width;
-    const dim3 blocks(static_cast<unsigned>(table.size), blocks_for(t.width, lanes * n), static_cast<unsigned>(chunks));
-    run("embedding_position_gradient", position_gradient<n, Y>, {blocks, lanes * warps}, launch, t, table, dy,
-        static_cast<int>(chunks), partials);
-    add_partials({partials, chunks, count, table.rows}, launch);
-  }
+      {blocks_for(groups, warps), threads}, launch, t, apart, y);
 }
 
 }  // namespace
@@ -453,28 +111,6 @@ void embedding(const EmbeddingArgs& args, const Launch& launch) {
     constexpr int many = 8, warps_of_multiprocessor = 32;
     const bool has_many = t.slots >= std::int64_t{many} * warps_of_multiprocessor * multiprocessors();
     has_many ? embed<many>(t, in_packs, args.y.as<Y>(), launch) : embed<1>(t, in_packs, args.y.as<Y>(), launch);
-  });
-}
-
-void embedding_backward(const EmbeddingBackwardArgs& args, const Launch& launch) {
-  const EmbeddingTables t = tables_of(args);
-  if (t.slots == 0) return;
-  if (t.slots >= (1 << 30)) throw std::logic_error("2^30 slots or more in one embedding_backward");
-  if (args.token_table.size(0) > EmbeddingArgs::most_ids)
-    throw std::logic_error("more than 512 ids in one embedding_backward");
-  float* partials = args.scratch.as<float>();
-  with_gpu_type(args.y.dtype(), [&](auto zero) {
-    using Y = decltype(zero);
-    constexpr int packed = pack_of<Y>;
-    const Y* dy = args.y.as<const Y>();
-    const auto run_all = [&](auto n) {
-      token_and_start_gradients<n()>(t, dy, args.token_table.size(0), partials, launch);
-      position_gradients<n()>(t, dy, partials, launch);
-    };
-    if (t.width % packed == 0 && aligned(dy, 16))
-      run_all(std::integral_constant<int, packed>{});
-    else
-      run_all(std::integral_constant<int, 1>{});
   });
 }
 

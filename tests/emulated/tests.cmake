@@ -1,10 +1,11 @@
-# Attention's kernels for Hopper, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
+# Attention's kernels for Hopper and the embedding's, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
 # Not next to the real ones, which define the same functions.
 if(NOT LONGSTRIDE_CUDA)
   set(attention ${PROJECT_SOURCE_DIR}/kernels/attention)
   file(GLOB emulated CONFIGURE_DEPENDS ${attention}/sm90/*.cpp ${attention}/sm90/*/*.cpp ${attention}/sm90/*/*.cu
     ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
-  list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu)
+  list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu
+    ${PROJECT_SOURCE_DIR}/kernels/embedding/embedding_cuda.cu)
   add_library(emulated_kernels OBJECT ${emulated})
   list(FILTER emulated INCLUDE REGEX "\\.cu$")
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -xc++)

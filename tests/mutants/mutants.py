@@ -26,6 +26,7 @@ OWN = (
     ("kernels/adafactor", ("test_optim", "test_models")),
     ("kernels/attention/sm90", ("test_kernels", "test_emulated")),
     ("kernels/attention", ("test_kernels",)),
+    ("kernels/embedding", ("test_ops", "test_emulated")),
     ("kernels", ("test_kernels", "test_ops")),
     ("framework/core/parameters.cpp", ("test_core", "test_models", RANKS)),
     ("framework/core", ("test_core",)),

@@ -100,6 +100,7 @@ T atomicAdd(T* to, T x) {
   *to += x;
   return before;
 }
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdividef(float a, float b) { return a / b; }
 #define __log2f(x) std::log2(x)
 inline void __nanosleep(unsigned) { longstride::emulated::wait_for_any_event(); }

@@ -1,0 +1,88 @@
+// The embedding's kernel on emulated blocks, compared with the CPU's: sums of rows in fp32, in one order.
+#include "kernels/embedding/embedding.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/philox.h"
+
+namespace longstride::kernels {
+namespace {
+
+struct Shape {
+  std::int64_t batch, seq, width;
+  std::vector<std::pair<std::int64_t, std::int64_t>> tables;  // divisor, size
+  bool starts = false;
+  std::int64_t first = 0;
+};
+
+class Embedded {
+ public:
+  explicit Embedded(const Shape& shape) : shape_(shape), tokens_(static_cast<std::size_t>(shape.batch * shape.seq)) {
+    for (std::size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = static_cast<std::uint8_t>(word(i, 0) % vocabulary);
+    for (std::int64_t b = 0; b < shape.batch; ++b) starts_.push_back(static_cast<std::uint8_t>(b % 2));
+    add_rows(1);
+    add_rows(vocabulary);
+    for (const auto& table : shape.tables) add_rows(table.second);
+  }
+  std::vector<float> run(void (*embedding)(const EmbeddingArgs&, const Launch&)) {
+    std::vector<float> y(tokens_.size() * static_cast<std::size_t>(shape_.width), -1e30f);
+    EmbeddingArgs args;
+    args.tokens = Tensor(tokens_.data(), Dtype::u8, {shape_.batch, shape_.seq});
+    args.start = Tensor(rows_[0].data(), Dtype::f32, {shape_.width});
+    args.token_table = Tensor(rows_[1].data(), Dtype::f32, {vocabulary, shape_.width});
+    for (const auto& [divisor, size] : shape_.tables) {
+      std::vector<float>& rows = rows_[static_cast<std::size_t>(args.tables) + 2];
+      args.positions[args.tables] = {divisor, Tensor(rows.data(), Dtype::f32, {size, shape_.width})};
+      ++args.tables;
+    }
+    args.scale = 2;
+    if (shape_.starts) args.starts = Tensor(starts_.data(), Dtype::u8, {shape_.batch});
+    args.first = shape_.first;
+    args.y = Tensor(y.data(), Dtype::f32, {shape_.batch, shape_.seq, shape_.width});
+    embedding(args, {});
+    return y;
+  }
+
+ private:
+  static constexpr std::int64_t vocabulary = 50;
+
+  static std::uint32_t word(std::uint64_t i, std::uint32_t stream) {
+    return philox(7, i, stream, domain_of(Purpose::test, 0)).word[0];
+  }
+  void add_rows(std::int64_t rows) {
+    std::vector<float> values(static_cast<std::size_t>(rows * shape_.width));
+    const auto stream = static_cast<std::uint32_t>(rows_.size()) + 1;
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(word(i, stream)) * 0x1p-32f;
+    rows_.push_back(std::move(values));
+  }
+
+  Shape shape_;
+  std::vector<std::uint8_t> tokens_, starts_;
+  std::vector<std::vector<float>> rows_;  // of the start vector, of tokens and of positions
+};
+
+// Two multiprocessors have enough with 512 slots for eight slots per warp.
+TEST(EmulatedEmbedding, SumsTheRowsThatTheCpuSums) {
+  cuda::emulation = {1, 2};
+  const Shape shapes[] = {
+      {1, 1024, 8, {{1, 32}, {32, 32}}},            // a warp's slots read one row of the first table
+      {3, 231, 20, {{1, 40}, {40, 6}}},             // and end within a group of them
+      {2, 577, 260, {{64, 9}, {4, 16}, {1, 3}}},    // the second table's period is the shortest of 32 or more
+      {1, 600, 6, {{5, 7}}},                        // no packs of four
+      {1, 700, 16, {{1, 3}, {200, 4}}},             // no table is read again in time
+      {4, 160, 12, {}},                             // none at all
+      {5, 130, 4, {{1, 33}}, true},                 // rows of a stream
+      {1, 800, 8, {{1, 50}, {50, 30}}, false, 77},  // a part of a longer sequence
+      {1, 100, 8, {{1, 10}, {10, 10}}},             // too few slots
+  };
+  for (const Shape& shape : shapes) {
+    Embedded call(shape);
+    EXPECT_EQ(call.run(cuda::embedding), call.run(cpu::embedding)) << shape.batch << " x " << shape.seq;
+  }
+}
+
+}  // namespace
+}  // namespace longstride::kernels

@@ -1,0 +1,36 @@
+// Stands in for the kernels' header of this name where their source is compiled for the CPU
+// (tests/emulated/machine/block.h).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+
+#include "kernels/base/cuda_types.cuh"
+
+namespace longstride::kernels::cuda {
+
+// An access of several elements is refused if a GPU would refuse its address.
+template <int n, class T>
+void expect_aligned(const T* at) {
+  if (reinterpret_cast<std::uintptr_t>(at) % (sizeof(T) * n > 16 ? 16 : sizeof(T) * n) != 0)
+    throw std::logic_error("an access of several elements that is not aligned");
+}
+template <int n, class T>
+void load(const T* from, float (&to)[n]) {
+  expect_aligned<n>(from);
+  for (int i = 0; i < n; ++i) to[i] = to_float(from[i]);
+}
+template <int n, class T>
+void store(T* to, const float (&from)[n]) {
+  expect_aligned<n>(to);
+  for (int i = 0; i < n; ++i) to[i] = from_float<T>(from[i]);
+}
+
+inline bool aligned(const void* pointer, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
+}
+inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
+  return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
+
+}  // namespace longstride::kernels::cuda
