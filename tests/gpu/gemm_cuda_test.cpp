@@ -136,7 +136,7 @@ TEST(GemmCuda, AFusedSlopeGivesTheSameBitsAsASeparatePass) {
 }
 
 // A rehearsed choice is the library's or our own kernel by panels; both give the bits of the library's first
-// suggestion. The rows end within a tile, and the sum of the addend is stored beside it.
+// suggestion. Rows end within a tile, and what is added is another matrix than the result.
 TEST(GemmCuda, PanelsGiveTheBitsOfTheLibrary) {
   LONGSTRIDE_NEEDS_GPU();
   constexpr std::int64_t rows = 4200, columns = 2048;
