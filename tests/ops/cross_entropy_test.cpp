@@ -149,6 +149,34 @@ TEST_P(CrossEntropyTest, LossesOfTheHeadAreAsExactAsAPlainLoop) {
   }
 }
 
+TEST_P(CrossEntropyTest, TheHeadsRowsHaveTheirWeightsAndTheLossScale) {
+  constexpr std::int64_t rows = 203, width = 16, vocabulary = 64;
+  const Operand hidden = normals({rows, width}, 1), weight = normals({vocabulary, width}, 2, 0.3);
+  const Operand targets = tokens({rows}, vocabulary), by = filled({1}, Dtype::f32, 4);
+  std::vector<double> values;
+  for (std::int64_t r = 0; r < rows; ++r) values.push_back(0.5 * static_cast<double>(r % 3));
+  const Operand weights = with_values({rows}, Dtype::f32, values);
+  const auto run_head = [&](bool scaled, const Operand& losses, const Operand& dhidden) {
+    const Operand dweight = filled({vocabulary, width}, exact(), 0);
+    ops::CrossEntropy head{hidden, weight, targets, losses, 0.5, dhidden, dweight};
+    if (scaled) head.weights = weights;
+    ctx.loss_scale = scaled ? by->as<float>() : nullptr;
+    ops::cross_entropy(ctx, head);
+    ctx.loss_scale = nullptr;
+  };
+  const Operand plain_losses = result({rows}, exact()), losses = result({rows}, exact());
+  const Operand plain_dhidden = result({rows, width}), dhidden = result({rows, width});
+  run_head(false, plain_losses, plain_dhidden);
+  run_head(true, losses, dhidden);
+  // All are powers of two, which change no bit but where 16-bit numbers are tiny.
+  const double tiny = compute() == Dtype::f16 ? 0x1p-18 : 0;
+  const std::vector<double> expected = plain_losses.found(), found = losses.found();
+  for (std::size_t r = 0; r < values.size(); ++r) ASSERT_EQ(found[r], values[r] * expected[r]) << r;
+  const std::vector<double> expected_gradient = plain_dhidden.found(), found_gradient = dhidden.found();
+  for (std::size_t i = 0; i < found_gradient.size(); ++i)
+    ASSERT_NEAR(found_gradient[i], 4 * values[i / width] * expected_gradient[i], tiny) << i;
+}
+
 // Rows in different chunks of logits all reach the gradients. On a GPU the gradient of the logits is rounded to 16 bits
 // before the two products, so the sum of its errors dominates.
 TEST_P(CrossEntropyTest, ChunkedGradientsEqualThoseOfTheParts) {
