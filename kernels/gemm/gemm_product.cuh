@@ -1,9 +1,10 @@
-// The product of gemm by cuBLASLt: c = a b, + c when args.accumulate, + args.addend if given, + args.bias if the
-// epilogue adds one, and the ReLU of bias_relu, which the library has. What else an epilogue does is left to the
-// caller.
+// The product of gemm by cuBLASLt or by panels (gemm_panels_sm90.h): c = a b, + c when args.accumulate, + args.addend
+// if given, + args.bias if the epilogue adds one, and the ReLU of bias_relu, which the library has. What else an
+// epilogue does is left to the caller.
 //
-// The algorithm is the library's first choice or, after a call with launch.rehearsal, the fastest of those that give
-// the same bits as the first choice; it is remembered for every product of the same shape and types.
+// The algorithm is the library's first choice or, after a call with launch.rehearsal, the fastest of the library's and
+// of panels that gives the same bits as the first choice; it is remembered for every product of the same shape and
+// types.
 #pragma once
 #include "kernels/gemm/gemm.h"
 
