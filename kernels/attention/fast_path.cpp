@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "kernels/attention/sm90/band/band_shape.h"
 #include "kernels/attention/sm90/general/geometry.h"
 #include "kernels/attention/sm90/general/row_set_kinds.h"
 
@@ -13,8 +14,6 @@ using namespace cuda::sm90;
 
 // More than this is worth a word.
 constexpr double most_work = 1.3;
-// Larger keys have no band kernel (sm90/band).
-constexpr std::int64_t widest_band_key = 64;
 
 FastPath head_size(std::int64_t size) {
   const std::int64_t below = size / 8 * 8, above = below + 8;
@@ -36,8 +35,8 @@ FastPath narrow_window(std::int64_t window) {
   return path;
 }
 
-// A fixed pattern whose blocks and summaries share a softmax. A query tile costs as much as several pairs of tiles of 64
-// by itself, and more where few summary rows make few and long tasks, or are read in pieces (general/tile_pieces.h).
+// A fixed pattern whose blocks and summaries share a softmax. A query tile costs as much as several pairs of tiles of
+// 64 by itself, and more where few summary rows make few and long tasks, or are read in pieces (general/tile_pieces.h).
 // Times the work, measured at strides of 53 to 1,014 and summaries of 2 to 120, above 64 at wide ones alone
 // (docs/notes/2026-11/performance.md); 1: not known to be more.
 double work_of_summary(std::int32_t stride, std::int32_t width, std::int64_t n, bool is_small) {

@@ -47,6 +47,14 @@ __device__ inline std::uint64_t advanced(std::uint64_t descriptor, std::uint32_t
   return (descriptor & 0xFFFFFFFF00000000) | (static_cast<std::uint32_t>(descriptor) + (bytes >> 4));
 }
 
+// A left operand in other registers: those of a product may be neither read nor written until it has ended. mov
+__device__ inline void copy_operand(std::uint32_t (&to)[4][4], const std::uint32_t (&from)[4][4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) asm volatile("mov.b32 %0, %1;" : "=r"(to[i][j]) : "r"(from[i][j]));
+}
+
 // wgmma<T, N, TransposedB>(d, a, b, accumulate): d = a b, or d += a b. a is a K-major descriptor or four registers; b
 // is a K-major descriptor, or MN-major when TransposedB.
 #define LONGSTRIDE_D8(i)                                                                                      \
@@ -133,6 +141,20 @@ __device__ inline void wgmma_rows(float (&d)[32], std::uint64_t a, std::uint64_t
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type \
                " {" LONGSTRIDE_TEXT_32 "}, %32, %33, p, 1, 1, 1, 1;\n}\n"                                            \
                : LONGSTRIDE_OPERANDS_32                                                                              \
+               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    LONGSTRIDE_WGMMA_ROWS("bf16");
+  else
+    LONGSTRIDE_WGMMA_ROWS("f16");
+#undef LONGSTRIDE_WGMMA_ROWS
+}
+// The same for d (64 x 32), where b has 32 columns.
+template <class T>
+__device__ inline void wgmma_rows(float (&d)[16], std::uint64_t a, std::uint64_t b, bool accumulate) {
+#define LONGSTRIDE_WGMMA_ROWS(type)                                                                                  \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type \
+               " {" LONGSTRIDE_TEXT_16 "}, %16, %17, p, 1, 1, 1, 1;\n}\n"                                            \
+               : LONGSTRIDE_OPERANDS_16                                                                              \
                : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
     LONGSTRIDE_WGMMA_ROWS("bf16");

@@ -63,10 +63,19 @@ inline std::vector<EmulatedShape> emulated_shapes() {
       {"fixed 128, 32", fixed(128, 32, false), 450, 2, 64, 64},
       {"fixed 100, 25", fixed(100, 25, false), 450, 2, 64, 64},
       {"fixed 128, 31", fixed(128, 31, false), 450, 1, 24, 32},
-      // Two passes.
-      {"dense", all, 300, 1, 128, 128},
+      {"fixed 128, 32", fixed(128, 32, false), 450, 1, 32, 24},
+      {"fixed 100, 25", fixed(100, 25, false), 333, 1, 128, 96},
+      {"fixed 128, 32", fixed(128, 32, false), 450, 1, 128, 128},
+      // The same of heads of up to 32, and of more than 64.
+      {"local 400", window(400), 600, 1, 32, 32},
+      {"local 400", window(400), 600, 1, 128, 128},
+      {"local 100", window(100), 333, 2, 96, 128},
+      {"local 7", window(7), 200, 1, 72, 40},
+      {"column 3", columns(3), 500, 1, 128, 128},
+      {"block 100", blocks(100), 333, 1, 128, 112},
+      {"dense", all, 300, 3, 128, 128},
       {"dense", all, 450, 1, 64, 128},
-      {"local 100", window(100), 333, 1, 96, 128},
+      // Two passes.
       {"strided", strided, 300, 1, 32, 32},
       {"strided", strided, 300, 1, 64, 64},
       {"inclusive", fixed(64, 16, true), 400, 1, 64, 64},

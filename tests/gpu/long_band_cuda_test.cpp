@@ -53,10 +53,28 @@ TEST_F(LongBandCuda, EveryShapeIsAsGoodAsNaive) {
     expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 64, 64}, Dtype::bf16);
     expect_equals_reference<__half>(p, {2, n, p.heads, 40, 48}, Dtype::f16, false);
     expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 24, 32}, Dtype::bf16);
+    expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 128, 128}, Dtype::bf16);
     if (HasFailure()) return;
   }
   expect_equals_reference<__nv_bfloat16>({"dense", pattern_of(merged, {dense}, 0), 4}, {9, 530, 4, 64, 64},
                                          Dtype::bf16);
+}
+
+// Keys of more than 64 have no kernel for narrow bands.
+TEST_F(LongBandCuda, NarrowBandsOfLargeHeadsAreAsGoodAsNaive) {
+  for (const auto& [n, l, window, kind] : {std::tuple{450, 1, 1, local},
+                                           {500, 64, 64, local},
+                                           {611, 100, 101, local},
+                                           {900, 256, 257, local},
+                                           {700, 100, 0, fixed_block},
+                                           {1301, 7, 0, column},
+                                           {900, 40, 0, column}}) {
+    const NamedPattern p{name_of(kind) + (" " + std::to_string(l)), pattern_of(merged, {kind}, l, {}, window), 2};
+    expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 128, 128}, Dtype::bf16);
+    expect_equals_reference<__half>(p, {2, n, p.heads, 72, 104}, Dtype::f16, false);
+    expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 96, 64}, Dtype::bf16);
+    if (HasFailure()) return;
+  }
 }
 
 PatternConfig fixed(std::int64_t l, std::int64_t c) {
@@ -85,6 +103,7 @@ TEST_F(LongBandCuda, EveryJoinedShapeIsAsGoodAsNaive) {
     expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 64, 64}, Dtype::bf16);
     expect_equals_reference<__half>(p, {2, n, p.heads, 40, 48}, Dtype::f16, false);
     expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 24, 32}, Dtype::bf16);
+    expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 128, 80}, Dtype::bf16);
     if (HasFailure()) return;
   }
   expect_equals_reference<__nv_bfloat16>({"fixed 128, 32", fixed(128, 32), 4}, {9, 530, 4, 64, 64}, Dtype::bf16);
@@ -97,6 +116,10 @@ TEST_F(LongBandCuda, TinyShapesAreAsGoodAsNaive) {
   expect_equals_reference<__half>({"column 2", pattern_of(merged, {column}, 2), 1}, {1, 1000, 1, 64, 64}, Dtype::f16);
   expect_equals_reference<__nv_bfloat16>({"fixed 64, 32", fixed(64, 32), 2}, {1, 500, 2, 64, 64}, Dtype::bf16);
   expect_equals_reference<__nv_bfloat16>({"fixed 100, 25", fixed(100, 25), 2}, {1, 500, 2, 64, 64}, Dtype::bf16);
+  expect_equals_reference<__nv_bfloat16>({"dense", pattern_of(merged, {dense}, 0), 1}, {1, 530, 1, 32, 32},
+                                         Dtype::bf16);
+  expect_equals_reference<__nv_bfloat16>({"local 400", pattern_of(merged, {local}, 0, {}, 400), 1},
+                                         {1, 700, 1, 128, 128}, Dtype::bf16);
 }
 
 // Sums whose places are used again and again, and short visits, whose memory is filled again as soon as it has been
@@ -104,13 +127,17 @@ TEST_F(LongBandCuda, TinyShapesAreAsGoodAsNaive) {
 TEST_F(LongBandCuda, LongSequencesAreAsGoodAsPortableAndRepeatToTheBit) {
   const std::int64_t heads = 8, n = 16384;
   const auto window = [](std::int64_t w) { return pattern_of(merged, {local}, 0, {}, w); };
-  for (const auto& [where, pattern] : {std::pair{"local 400", window(400)},
-                                       {"local 512", window(512)},
-                                       {"local 1000", window(1000)},
-                                       {"dense", pattern_of(merged, {dense}, 0)},
-                                       {"fixed", fixed(128, 32)}}) {
+  for (const auto& [where, pattern, size] : {std::tuple{"local 400", window(400), 64},
+                                             {"local 512", window(512), 64},
+                                             {"local 512", window(512), 128},
+                                             {"local 1000", window(1000), 64},
+                                             {"dense", pattern_of(merged, {dense}, 0), 32},
+                                             {"dense", pattern_of(merged, {dense}, 0), 64},
+                                             {"dense", pattern_of(merged, {dense}, 0), 128},
+                                             {"fixed", fixed(128, 32), 64},
+                                             {"fixed", fixed(128, 32), 128}}) {
     const auto plan = make_plan(pattern, 0, heads, n);
-    const AttentionInput in({1, n, heads, 64, 64}, Dtype::bf16);
+    const AttentionInput in({1, n, heads, size, size}, Dtype::bf16);
     DeviceAttention<__nv_bfloat16> call(*plan, in, AttentionPath::sm90, true),
         portable(*plan, in, AttentionPath::portable, true);
     DeviceAttention<float> exact(*plan, in, AttentionPath::portable, true);

@@ -152,11 +152,25 @@ TEST_F(LongBandPlans, TakeTurnsInLongSegments) {
   }
 }
 
+// Above 64 every segment takes turns, and so do narrow bands, as they have no kernels of their own.
+TEST_F(LongBandPlans, PadHeadsTo32To64AndTo128) {
+  for (const auto& [size, head] : {std::pair{24, 32}, {32, 32}, {40, 64}, {64, 64}, {72, 128}, {128, 128}}) {
+    EXPECT_TRUE(finds(pattern_of(merged, {dense}, 0), 8, 12288, 4, size));
+    EXPECT_EQ(plan_.head, head);
+    EXPECT_EQ(plan_.sums_bytes(), plan_.places() * 64 * static_cast<std::size_t>(head) * sizeof(float));
+    EXPECT_LE(plan_.sums_bytes(), turn_cache_bytes);
+  }
+  EXPECT_TRUE(finds(pattern_of(merged, {column}, 512), 8, 262144, 1, 128));
+  EXPECT_TRUE(plan_.in_turns);
+  EXPECT_TRUE(finds(pattern_of(merged, {local}, 64), 8, 65536, 1, 128));
+  EXPECT_TRUE(plan_.in_turns);
+}
+
 TEST_F(LongBandPlans, LeaveOtherAttentionToOtherKernels) {
   EXPECT_FALSE(finds(pattern_of(merged, {local}, 128), 8, 65536, 1)) << "a short band";
   EXPECT_FALSE(finds(pattern_of(merged, {local, column}, 512), 8, 262144, 1)) << "two parts";
   EXPECT_TRUE(finds(pattern_of(merged, {local}, 512), 8, 262144, 1, 32));
-  EXPECT_FALSE(finds(pattern_of(merged, {local}, 512), 8, 262144, 1, 128));
+  EXPECT_FALSE(finds(pattern_of(merged, {local}, 512), 8, 262144, 1, 136)) << "no kernel for Hopper takes such heads";
   EXPECT_FALSE(finds(pattern_of(merged, {local}, 512), 8, 262144, 1, 64, AttentionPath::portable));
 }
 

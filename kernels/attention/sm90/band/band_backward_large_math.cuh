@@ -103,6 +103,22 @@ struct BandBackwardLargeMath : BandBackward<T, KeySize, ValueSize, BandBackwardP
       for (int i = 4 * j; i < 4 * j + 4; ++i) dp[i] = p[i] * (dp[i] - (i % 2 == 0 ? delta.x : delta.y));
     }
   }
+  // Turns P into dS, both as left operands.
+  __device__ void differentiate_packed(std::uint32_t (&p)[4][4], const float (&dp)[rows / 2],
+                                       const Statistics& of) const {
+    const int column = 2 * (lane % 4);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 delta = *reinterpret_cast<const float2*>(of.delta + 8 * j + column);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        std::uint32_t& pair = p[j / 2][j % 2 * 2 + r];
+        const float2 weight = unpack<T>(pair);
+        const int at = element_at(j, r);
+        pair = pack<T>(weight.x * (dp[at] - delta.x), weight.y * (dp[at + 1] - delta.y));
+      }
+    }
+  }
   __device__ static void pack_weights(std::uint32_t (&a)[4][4], const float (&d)[rows / 2]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) pack_operand<T>(a[i], d, i);

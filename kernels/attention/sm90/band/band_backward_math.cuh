@@ -145,9 +145,10 @@ struct BandBackward {
       dq[4 * i + 3] = x.w;
     }
   }
-  __device__ static void write_partial(float4* to, const float (&dq)[KeySize / 2]) {
+  template <int Count>
+  __device__ static void write_partial(float4* to, const float (&dq)[Count]) {
 #pragma unroll
-    for (int i = 0; i < KeySize / 8; ++i) to[i * threads] = {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]};
+    for (int i = 0; i < Count / 4; ++i) to[i * threads] = {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]};
   }
 };
 

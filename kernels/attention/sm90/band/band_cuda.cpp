@@ -18,7 +18,7 @@ bool is_band(const AttentionArgs& args) {
 
 bool is_band(const AttentionBackwardArgs& args) {
   BandPlan band;
-  return args.q.size(3) <= 64 && find_band(*args.plan, band);
+  return args.q.size(3) <= widest_band_key && find_band(*args.plan, band);
 }
 
 void attention_backward_band(const AttentionBackwardArgs& args, const Launch& launch) {

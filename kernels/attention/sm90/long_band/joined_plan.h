@@ -44,7 +44,7 @@ inline bool is_joined(const PassGeometry& pass, std::int32_t n) {
 // False for other patterns, for heads that find_long_band refuses, and if heads have several widths.
 inline bool find_joined(const AttentionBackwardArgs& args, JoinedPlan& plan) {
   Geometry geometry;
-  if (!has_long_band_head(args) || passes_in(*args.plan) != 1 || !geometry_of(*args.plan, 0, geometry)) return false;
+  if (padded_head(args) == 0 || passes_in(*args.plan) != 1 || !geometry_of(*args.plan, 0, geometry)) return false;
   plan = {};
   for (std::int32_t p = 0; p < geometry.passes; ++p) {
     if (!is_joined(geometry.pass[p], geometry.n)) return false;
@@ -62,6 +62,8 @@ inline bool find_joined(const AttentionBackwardArgs& args, JoinedPlan& plan) {
   band.heads = geometry.heads;
   plan.turns.segments = args.q.size(0) * geometry.heads;
   plan.turns.in_turns = true;
+  // Pieces need rows of 128 bytes (general/load_pieces.cuh).
+  plan.turns.head = plan.in_pieces ? std::max(padded_head(args), 64) : padded_head(args);
   plan.lay_out();
   return true;
 }

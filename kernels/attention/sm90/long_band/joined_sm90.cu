@@ -10,21 +10,23 @@ namespace longstride::kernels::cuda::sm90 {
 void attention_backward_joined(const AttentionBackwardArgs& args, const JoinedPlan& plan, const float* delta,
                                std::byte* scratch, const Launch& launch) {
   JoinedProblem problem = {};
-  const std::int32_t n = plan.turns.band.n;
+  const std::int32_t n = plan.turns.band.n, head = plan.turns.head;
   const auto maps = [&](const Tensor& view) {
-    return key_maps(view, plan.summary, n, band_rows, long_band_head, plan.in_pieces);
+    return key_maps(view, plan.summary, n, band_rows, head, plan.in_pieces);
   };
   problem.summary_k = maps(args.k);
   problem.summary_v = maps(args.v);
   problem.in_pieces = plan.in_pieces;
   if (plan.in_pieces) {
-    problem.pieces_k = piece_maps(args.k, n, long_band_head);
-    problem.pieces_v = piece_maps(args.v, n, long_band_head);
+    problem.pieces_k = piece_maps(args.k, n, head);
+    problem.pieces_v = piece_maps(args.v, n, head);
   }
   problem.run = plan.summary.run;
   std::copy_n(plan.first, plan.turns.band.heads, problem.first);
-  launch_turns<JoinedTask>("attention_backward_joined_sm90", args, plan.turns, plan.walk().tasks(), delta, scratch,
-                           launch, problem);
+  with_turns_head(head, [&]<int Size>(std::integral_constant<int, Size>) {
+    launch_turns<JoinedTask, Size>("attention_backward_joined_sm90", args, plan.turns, plan.walk().tasks(), delta,
+                                   scratch, launch, problem);
+  });
 }
 
 }  // namespace longstride::kernels::cuda::sm90

@@ -95,8 +95,9 @@ struct JoinedTask : BandBackwardLargeTask {
     } else if (problem.in_pieces) {
       if (kernel.lane == 0) barrier_arrive_expect(full, 2 * Kernel::key_bytes);
       __syncwarp();
+      using Copy = PieceCopy<Kernel::key_boxes, band_rows * Kernel::key_row>;
       for (int half = 0; half < 2; ++half)
-        load_in_pieces(kernel, {&rows.complete, pieces, to + half * Kernel::key_bytes, full}, half);
+        load_in_pieces(kernel, Copy{&rows.complete, pieces, to + half * Kernel::key_bytes, full}, half);
     } else {
       kernel.load_rows(
           to, rows, [&](int half) { return summary_corner(problem, half); }, full);
@@ -107,8 +108,8 @@ struct JoinedTask : BandBackwardLargeTask {
     const std::int32_t row = first_row(half);
     return {{0, head, problem.first[head] + row % problem.run, row / problem.run, sequence}};
   }
-  template <class Kernel>
-  __device__ void load_in_pieces(const Kernel& kernel, const PieceCopy<1, 0>& copy, int half) const {
+  template <class Kernel, class Copy>
+  __device__ void load_in_pieces(const Kernel& kernel, const Copy& copy, int half) const {
     const JoinedProblem& problem = kernel.problem;
     const TilePieces pieces(problem.first[head], problem.run, problem.shape.block, first_row(half), band_rows,
                             [&](std::int32_t x) { return x / problem.run; });
@@ -130,7 +131,7 @@ struct JoinedTask : BandBackwardLargeTask {
     return seen;
   }
   // Turns S into P, for the query tile that begins there.
-  template <class Kernel, int Count>
+  template <bool Lean, class Kernel, int Count>
   __device__ void weigh(const Kernel& kernel, float (&s)[Count], const JoinedSeen& seen, std::int32_t begin,
                         const typename Kernel::Statistics& of) const {
     if (seen.last_begin > begin || seen.first_end < begin + band_rows) {

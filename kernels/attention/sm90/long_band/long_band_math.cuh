@@ -14,12 +14,13 @@ struct LongBandProblem : BandBackwardProblem {
   const float* delta;  // (batch, heads, n)
 };
 
-template <class T>
-struct LongBandMath : BandBackwardLargeMath<T, long_band_head, long_band_head> {
-  static constexpr int size = long_band_head;
+// Size: of heads, 64 or 128.
+template <class T, int Size = long_band_head>
+struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
+  static constexpr int size = Size;
   using Common = BandBackwardLargeMath<T, size, size>;
   using Common::Common;
-  using Common::key_bytes, Common::task, Common::lane, Common::rows;
+  using Common::key_boxes, Common::key_bytes, Common::key_row, Common::task, Common::lane, Common::rows;
   using typename Common::Seen, typename Common::Statistics;
   static constexpr int block_threads = 4 * warpgroup_threads, query_group = 2;
   static constexpr int own_keys = 2 * warpgroup_threads;  // threads of both warpgroups that have keys
@@ -45,7 +46,12 @@ struct LongBandMath : BandBackwardLargeMath<T, long_band_head, long_band_head> {
   __device__ void load_rows(char* to, const RowMaps& maps, const Corner& corner, std::uint64_t* full) const {
     if (lane > 0) return;
     barrier_arrive_expect(full, 2 * key_bytes);
-    for (int half = 0; half < 2; ++half) tma_load(to + half * key_bytes, this->map_of(maps), corner(half), full);
+    for (int half = 0; half < 2; ++half)
+      for (int box = 0; box < key_boxes; ++box) {
+        Coordinates at = corner(half);
+        at.c[0] += 64 * box;
+        tma_load(to + half * key_bytes + box * rows * key_row, this->map_of(maps), at, full);
+      }
   }
   // The first row of the head in lse and delta.
   __device__ std::int64_t first_row() const {
@@ -92,6 +98,19 @@ struct LongBandMath : BandBackwardLargeMath<T, long_band_head, long_band_head> {
       this->template weigh<true>(s, rate, of, seen, begin);
     else
       this->template weigh<false>(s, rate, of, seen, begin);
+  }
+  // The same with fewer registers, and more instructions where not all is seen.
+  __device__ void mask_and_weigh(float (&s)[rows / 2], const Seen& seen, std::int32_t begin,
+                                 const Statistics& of) const {
+    if (seen.first + 15 > begin || seen.first_end < begin + rows) {
+      const int column = begin + 2 * (lane % 4), from = seen.first + lane / 4 - column;
+#pragma unroll
+      for (int i = 0; i < rows / 2; ++i) {
+        const int at = i / 4 * 8 + i % 2, r = i / 2 % 2;
+        if (at < from + 8 * r || at >= seen.end[r] - column) s[i] = -__builtin_huge_valf();
+      }
+    }
+    this->template weigh<true>(s, this->problem.scale * log2_e, of, seen, begin);
   }
 };
 

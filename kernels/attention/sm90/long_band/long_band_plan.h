@@ -13,19 +13,19 @@ namespace longstride::kernels::cuda::sm90 {
 
 // Multiprocessors of an H100 or H200, one block each. With others the results are the same.
 inline constexpr std::int32_t long_band_blocks = 132;
-inline constexpr std::int32_t long_band_head = 64;  // heads of up to 64 are padded to this
+inline constexpr std::int32_t long_band_head = 64;  // what heads of short segments are padded to
 // Segments of no more entries keep dQ in shared memory.
 inline constexpr std::int32_t short_segment = 512, short_segment_tiles = short_segment / band_rows;
 // The sums of those side by side, at least 16 if there are, should stay in the second-level cache.
 inline constexpr std::size_t turn_cache_bytes = std::size_t{52} << 20;
 inline constexpr std::int32_t least_lanes = 16;
-inline constexpr std::size_t turn_sum_bytes = std::size_t{band_rows} * long_band_head * sizeof(float);
 
 struct LongBandPlan {
   BandPlan band;
   std::int64_t segments = 0;  // of all heads and sequences
   bool in_turns = false;      // dQ is summed in global memory; otherwise a block has a segment
   // In turns:
+  std::int32_t head = long_band_head;  // what heads are padded to: 32, 64 or 128
   TurnRing ring;
   std::int32_t groups = 0;
 
@@ -38,7 +38,7 @@ struct LongBandPlan {
   LongBandWalk walk() const { return {band.shape, band.set.length}; }
   std::int64_t tasks() const { return in_turns ? segments * walk().key_tiles() : segments; }
   std::size_t places() const { return static_cast<std::size_t>(ring.lanes) * static_cast<std::size_t>(ring.ring); }
-  std::size_t sums_bytes() const { return places() * turn_sum_bytes; }
+  std::size_t sums_bytes() const { return places() * band_rows * static_cast<std::size_t>(head) * sizeof(float); }
   // A counter per place, and the number of tasks taken.
   std::size_t counter_bytes() const { return (places() + 1) * sizeof(std::uint32_t); }
   std::size_t scratch_bytes() const { return in_turns ? sums_bytes() + counter_bytes() : 0; }
@@ -70,19 +70,23 @@ inline double busy_with_segments(std::int64_t segments) {
   return static_cast<double>(segments) / static_cast<double>(std::max<std::int64_t>(waves, 1) * long_band_blocks);
 }
 
-// The sizes of heads that the kernels take. Smaller ones cost as much as 64, and still less than two passes.
-inline bool has_long_band_head(const AttentionBackwardArgs& args) {
-  return args.path != AttentionPath::portable && args.q.size(3) <= long_band_head && args.v.size(3) <= long_band_head;
+// What the kernels pad heads to, or 0 if they do not take them.
+inline std::int32_t padded_head(const AttentionBackwardArgs& args) {
+  const std::int64_t size = std::max(args.q.size(3), args.v.size(3));
+  if (args.path == AttentionPath::portable) return 0;
+  return size <= 32 ? 32 : size <= 64 ? 64 : size <= 128 ? 128 : 0;
 }
 
-// False for attentions that are no band, for narrow bands, and for heads of more than 64. With
-// AttentionPath::sm90 every short segment has a block, so that tests of few segments try this as well.
+// False for attentions that are no band, and for narrow bands, which have kernels of their own if keys are no larger
+// than widest_band_key. With AttentionPath::sm90 every short segment has a block, so that tests of few segments try
+// this as well.
 inline bool find_long_band(const AttentionBackwardArgs& args, LongBandPlan& plan) {
-  if (!has_long_band_head(args)) return false;
   plan = {};
-  if (!find_any_band(*args.plan, plan.band) || plan.band.reach <= most_reach) return false;
+  plan.head = padded_head(args);
+  if (plan.head == 0 || !find_any_band(*args.plan, plan.band)) return false;
+  if (plan.band.reach <= most_reach && args.q.size(3) <= widest_band_key) return false;
   plan.segments = args.q.size(0) * plan.band.heads * plan.band.segments;
-  const bool is_short = plan.band.set.length <= short_segment;
+  const bool is_short = plan.band.set.length <= short_segment && plan.head <= long_band_head;
   const bool idles = args.path != AttentionPath::sm90 && busy_with_segments(plan.segments) < least_busy;
   plan.in_turns = !is_short || idles;
   if (plan.in_turns) lay_out_turns(plan);

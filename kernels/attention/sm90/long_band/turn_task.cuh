@@ -103,11 +103,14 @@ struct TurnTask : BandBackwardLargeTask {
   __device__ auto seen(const Kernel& kernel, int half) const {
     return kernel.seen_of(2 * key + half);
   }
-  // Turns S into P, for the query tile that begins there.
-  template <class Kernel, class Seen, int Count>
+  // Turns S into P, for the query tile that begins there. Lean: with few registers.
+  template <bool Lean, class Kernel, class Seen, int Count>
   __device__ void weigh(const Kernel& kernel, float (&s)[Count], const Seen& seen, std::int32_t begin,
                         const typename Kernel::Statistics& of) const {
-    kernel.weigh_tile(s, seen, begin, of);
+    if constexpr (Lean)
+      kernel.mask_and_weigh(s, seen, begin, of);
+    else
+      kernel.weigh_tile(s, seen, begin, of);
   }
   template <class Kernel, class Seen, int Count>
   __device__ void store(const Kernel& kernel, const Seen&, int half, const Gradient& gradient,

@@ -1,5 +1,5 @@
 // Attention backward whose dQ is summed in global memory in turns (long_band_walk.h, joined_walk.h), for heads of up to
-// 64. Per pair of 64 keys and 64 queries,
+// 128. Per pair of 64 keys and 64 queries,
 //     S^T = k q^T,  P = exp(scale S - lse),  dP^T = v dO^T,  dS = P (dP - delta),  dV += P dO,  dK += dS q,
 //     dQ^T += k^T dS^T
 // The only block of a multiprocessor has four warpgroups:
@@ -10,105 +10,32 @@
 //            dQ, which waits for the turn and adds the buffer to the sums.
 // Every sum has one order, dQ that of keys, dK and dV that of queries, whichever block computes a task.
 #pragma once
-#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
-#include "kernels/attention/sm90/long_band/long_band_math.cuh"
+#include "kernels/attention/sm90/long_band/turns_keys.cuh"
+#include "kernels/attention/sm90/long_band/turns_lean_keys.cuh"
 #include "kernels/gpu/global.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
-// Task: which keys and queries a task has, and whose turn it is (turn_task.cuh, joined_task.cuh).
-template <class T, class Task>
-struct BackwardTurns : LongBandMath<T> {
-  using Common = LongBandMath<T>;
-  using Common::key_bytes, Common::tile_bytes, Common::ds_bytes, Common::dq_bytes, Common::rows;
-  using Common::shared, Common::thread, Common::lane, Common::warp;
-  using Common::size, Common::own_keys, Common::arrive_for_warp;
-  using typename Common::Statistics, typename Common::Gradients, typename Common::Position;
-  using Problem = typename Task::Problem;
-  using Ticket = typename Task::Ticket;
-  using Seen = typename Task::template Seen<LongBandMath<T>>;
-  static constexpr int query_stages = 4, key_stages = 2, ds_stages = 2, sum_buffers = 2;
+template <class T, class Task, int Size>
+using KeysOfTurns = std::conditional_t<Size <= 64, TurnsKeys<T, Task, Size>, TurnsLeanKeys<T, Task, Size>>;
 
-  struct Control {
-    Statistics statistics[query_stages];
-    Ticket tickets[key_stages];
-    std::uint64_t query_full[query_stages], query_empty[query_stages];
-    std::uint64_t key_full[key_stages], key_empty[key_stages];
-    std::uint64_t value_full, value_empty, ds_full[2][ds_stages], ds_empty[2][ds_stages];
-    std::uint64_t sum_ready[sum_buffers], sum_full[sum_buffers];
-  };
-  // Shared memory, from a multiple of 1024 bytes. Keys, values and dS are two tiles of 64 keys.
-  static constexpr int keys_at = 0, values_at = keys_at + key_stages * 2 * key_bytes,
-                       queries_at = values_at + 2 * key_bytes, ds_at = queries_at + query_stages * tile_bytes,
-                       sums_at = ds_at + ds_stages * 2 * ds_bytes, control_at = sums_at + sum_buffers * dq_bytes;
-  static constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
-  static_assert(shared_bytes <= shared_of_block);
-
-  const Problem& problem;
-  Task& task;
-  Control& control;
-
-  __device__ BackwardTurns(const Problem& p, Task& t, char* memory)
-      : Common(p, t, memory, this_thread() % warpgroup_threads),
-        problem(p),
-        task(t),
-        control(*reinterpret_cast<Control*>(memory + control_at)) {}
-
-  // What passes through ordinary loads and stores has every thread arrive itself, because racecheck does not accept an
-  // arrival on behalf of another thread (general/backward_kernel.cuh). What matrix products alone read has one per
-  // warp.
-  __device__ void init_barriers() const {
-    for (int i = 0; i < query_stages; ++i) {
-      barrier_init(&control.query_full[i], 1 + warp_threads);
-      barrier_init(&control.query_empty[i], own_keys);
-    }
-    for (int i = 0; i < key_stages; ++i) {
-      barrier_init(&control.key_full[i], 1);
-      barrier_init(&control.key_empty[i], 3 * warpgroup_warps + sum_buffers);
-    }
-    barrier_init(&control.value_full, 1);
-    barrier_init(&control.value_empty, own_keys);
-    for (int half = 0; half < 2; ++half)
-      for (int i = 0; i < ds_stages; ++i) {
-        barrier_init(&control.ds_full[half][i], warpgroup_threads);
-        barrier_init(&control.ds_empty[half][i], warpgroup_warps);
-      }
-    for (int i = 0; i < sum_buffers; ++i) {
-      barrier_init(&control.sum_ready[i], 1);
-      barrier_init(&control.sum_full[i], warpgroup_threads);
-    }
-    barrier_init_fence();
-    proxy_fence();
-  }
-
-  __device__ char* keys(int stage) const { return shared + keys_at + stage * 2 * key_bytes; }
-  __device__ char* queries(int stage) const { return shared + queries_at + stage * tile_bytes; }
-  __device__ char* ds(int stage, int half) const { return shared + ds_at + (2 * stage + half) * ds_bytes; }
-  __device__ float4* sums(int buffer) const { return reinterpret_cast<float4*>(shared + sums_at + buffer * dq_bytes); }
-
-  // Whole warps: waits for the next task, or returns false after the last. Lane 0 reads for all, as it is the one that
-  // arrives at the end.
-  __device__ bool next_task(const RingSlot& key) const {
-    barrier_wait(&control.key_full[key.index], key.parity);
-    int4 a = {}, b = {};
-    if (lane == 0) {
-      const auto* const from = reinterpret_cast<const int4*>(&control.tickets[key.index]);
-      a = from[0];
-      b = from[1];
-    }
-    task.take(problem,
-              {uniform(a.x), uniform(a.y), uniform(a.z), uniform(a.w), uniform(b.x), uniform(b.y), uniform(b.z), 1});
-    return uniform(b.w) != 0;
-  }
+// Size: what heads are padded to, 32, 64 or 128. Task: turns_block.cuh.
+template <class T, class Task, int Size>
+struct BackwardTurns : KeysOfTurns<T, Task, Size> {
+  using Block = TurnsBlock<T, Task, Size>;
+  using KeysOfTurns<T, Task, Size>::KeysOfTurns;
+  using Block::next_task, Block::arrive_for_warp;
+  using Block::problem, Block::task, Block::control, Block::keys, Block::queries, Block::ds, Block::sums;
+  using Block::query_stages, Block::key_stages, Block::ds_stages, Block::sum_buffers, Block::values_at;
+  using Block::shared, Block::thread, Block::lane, Block::warp;
+  using Block::size, Block::rows, Block::key_row, Block::key_boxes, Block::key_bytes, Block::dq_bytes;
+  using typename Block::Problem, typename Block::Ticket;
 
   // ---- The warp that loads ----
 
-  __device__ void load_own_rows(char* to, const RowMaps& maps, std::uint64_t* full) const {
-    this->load_rows(
-        to, maps, [&](int half) { return task.key_corner(*this, half); }, full);
-  }
   __device__ void load_task_queries(RingSlot& query) const {
     const std::int64_t row = this->first_row();
     for (std::int32_t tile = task.end(problem) - 1; tile >= task.begin(); --tile) {
@@ -209,19 +136,24 @@ struct BackwardTurns : LongBandMath<T> {
 
   // ---- The warpgroup that computes dQ ----
 
-  // dq^T = k^T dS^T, or += for the second half.
-  __device__ void multiply_half(float (&dq)[size / 2], const char* k, int half, int stage) const {
-    const std::uint64_t a = descriptor<128>(k + half * key_bytes), b = descriptor<128>(ds(stage, half));
+  // A thread's share of a contribution, or of 64 columns of it.
+  static constexpr bool is_transposed = Size >= 64;
+  static constexpr int share = is_transposed ? 32 : rows * size / warpgroup_threads;
+  using Share = float[share];
+
+  // 64 columns of dq^T = k^T dS^T, or += for the second half of the keys. Of heads of 32, dq = dS k.
+  __device__ void multiply_half(Share& dq, const char* k, int half, int stage) const {
+    const std::uint64_t of_keys = descriptor<key_row>(k + half * key_bytes), of_ds = descriptor<128>(ds(stage, half));
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::uint32_t step = i * 16 * 128;
-      wgmma_rows<T>(dq, advanced(a, step), advanced(b, step), half > 0 || i > 0);
+      const std::uint64_t a = advanced(of_keys, i * 16 * key_row), b = advanced(of_ds, i * 16 * 128);
+      wgmma_rows<T>(dq, is_transposed ? a : b, is_transposed ? b : a, half > 0 || i > 0);
     }
     wgmma_commit();
   }
-  // dQ^T: rows are columns of dq. Each lane stores two packs of eight columns of four rows.
-  __device__ void store_transposed(std::int32_t tile, const float (&dq)[size / 2]) const {
+  // dQ^T: rows are 64 columns of dq, from the first one on. Each lane stores two packs of eight columns of four rows.
+  __device__ void store_transposed(std::int32_t tile, const Share& dq, int first_column) const {
     const Gradient& gradient = problem.dq;
     T* const base =
         static_cast<T*>(gradient.data) + task.sequence * gradient.stride[0] + task.head * gradient.stride[2];
@@ -232,7 +164,7 @@ struct BackwardTurns : LongBandMath<T> {
       T* const row = base + (there ? task.position(entry) : 0) * gradient.stride[1];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const std::int32_t column = 16 * warp + 8 * r;
+        const std::int32_t column = first_column + 16 * warp + 8 * r;
         std::uint32_t v[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -244,43 +176,54 @@ struct BackwardTurns : LongBandMath<T> {
       }
     }
   }
-  __device__ void finish_queries(float (&dq)[size / 2], std::int32_t query, int buffer) const {
+  // 64 columns of a query tile's contribution. `ends`: they are the last ones, so the buffer is complete, or read.
+  __device__ void pass_on(Share& dq, std::int32_t query, int buffer, int box, bool ends) const {
+    float4* const at = sums(buffer) + box * (rows * 64 / 4) + thread;
+    std::uint64_t* const full = &control.sum_full[buffer];
+    if (!task.is_last(problem, query)) {
+      this->write_partial(at, dq);
+      proxy_fence();
+      if (ends) barrier_arrive(full);
+      return;
+    }
     if (!task.is_first(problem, query)) {
-      const float4* const from = sums(buffer) + thread;
 #pragma unroll
-      for (int i = 0; i < size / 8; ++i) {
-        const float4 x = from[i * warpgroup_threads];
+      for (int i = 0; i < share / 4; ++i) {
+        const float4 x = at[i * warpgroup_threads];
         dq[4 * i] += x.x, dq[4 * i + 1] += x.y, dq[4 * i + 2] += x.z, dq[4 * i + 3] += x.w;
       }
       proxy_fence();  // TMA fills the buffer again
     }
-    barrier_arrive(&control.sum_full[buffer]);
-    store_transposed(query, dq);
+    if (ends) barrier_arrive(full);
+    if constexpr (is_transposed)
+      store_transposed(query, dq, 64 * box);
+    else
+      this->template store<size>(problem.dq, query, dq, problem.scale);
   }
   __device__ void sum_queries() const {
     RingSlot key, at, sum;
     while (next_task(key)) {
       const char* const k = keys(key.index);
       for (std::int32_t query = task.end(problem) - 1; query >= task.begin(); --query) {
-        float dq[size / 2];
+#pragma unroll 1
+        for (int box = 0; box < key_boxes; ++box) {
+          const bool ends = box + 1 == key_boxes;
+          Share dq;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          barrier_wait(&control.ds_full[half][at.index], at.parity);
-          multiply_half(dq, k, half, at.index);
-        }
-        wgmma_wait<1>();
-        arrive_for_warp(&control.ds_empty[0][at.index]);
-        wgmma_wait<0>();
-        wgmma_hold(dq);
-        arrive_for_warp(&control.ds_empty[1][at.index]);
-        at.advance(ds_stages);
-        barrier_wait(&control.sum_ready[sum.index], sum.parity);
-        if (task.is_last(problem, query)) {
-          finish_queries(dq, query, sum.index);
-        } else {
-          this->write_partial(sums(sum.index) + thread, dq);
-          proxy_fence();
-          barrier_arrive(&control.sum_full[sum.index]);
+          for (int half = 0; half < 2; ++half) {
+            if (box == 0) barrier_wait(&control.ds_full[half][at.index], at.parity);
+            multiply_half(dq, k + box * rows * key_row, half, at.index);
+          }
+          wgmma_wait<1>();
+          if (ends) arrive_for_warp(&control.ds_empty[0][at.index]);
+          wgmma_wait<0>();
+          wgmma_hold(dq);
+          if (ends) {
+            arrive_for_warp(&control.ds_empty[1][at.index]);
+            at.advance(ds_stages);
+          }
+          if (box == 0) barrier_wait(&control.sum_ready[sum.index], sum.parity);
+          pass_on(dq, query, sum.index, box, ends);
         }
         sum.advance(sum_buffers);
       }
@@ -288,126 +231,14 @@ struct BackwardTurns : LongBandMath<T> {
       key.advance(key_stages);
     }
   }
-
-  // ---- A warpgroup with half of the task's keys ----
-
-  // A task of one of the two warpgroups.
-  struct Turn {
-    Position& at;
-    const OwnRows<T, rows, size, true>& values;
-    Gradients& gradients;
-    const Seen seen;
-    const int half;
-    const char* const own_keys;
-  };
-
-  // dS^T (keys, queries), as the registers hold it.
-  __device__ void hand_over(Turn& turn, const std::uint32_t (&a)[4][4]) const {
-    RingSlot& at = turn.at.ds;
-    barrier_wait(&control.ds_empty[turn.half][at.index], at.parity ^ 1);
-    const int matrix = lane / 8;
-    char* const row = ds(at.index, turn.half) + (16 * warp + matrix % 2 * 8 + lane % 8) * 128;
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      store_matrices(row + ((2 * i + matrix / 2) ^ lane % 8) * 16, a[i][0], a[i][1], a[i][2], a[i][3]);
-    proxy_fence();
-    barrier_arrive(&control.ds_full[turn.half][at.index]);
-    at.advance(ds_stages);
-  }
-  // Query tiles that do not see the warpgroup's keys.
-  __device__ void skip(Turn& turn, std::int32_t tiles) const {
-#pragma unroll 1
-    for (; tiles > 0; --tiles) {
-      barrier_wait(&control.query_full[turn.at.query.index], turn.at.query.parity);
-      hand_over(turn, {});
-      barrier_arrive(&control.query_empty[turn.at.query.index]);
-      turn.at.query.advance(query_stages);
-    }
-  }
-  __device__ void begin_scores(float (&s)[rows / 2], const Turn& turn, int stage) const {
-    wgmma_fence();
-    multiply_tiles<T, size>(s, turn.own_keys, queries(stage));
-  }
-  // A tile whose dS is in registers: its last product is issued with the first ones of the next.
-  struct Held {
-    std::uint32_t ds[4][4];
-    int stage;
-  };
-  template <bool Holds>
-  __device__ void pass_tile(Turn& turn, std::int32_t tile, Held& held) const {
-    RingSlot& at = turn.at.query;
-    const int stage = at.index;
-    const char* const q = queries(stage);
-    const Statistics& of = control.statistics[stage];
-    barrier_wait(&control.query_full[stage], at.parity);
-    at.advance(query_stages);
-    float s[rows / 2], dp[rows / 2];
-    if constexpr (Holds) this->template add_product<size>(turn.gradients.k, held.ds, queries(held.stage));
-    begin_scores(s, turn, stage);
-    turn.values.multiply(dp, descriptor<2 * size>(q + key_bytes));
-    if constexpr (Holds) hand_over(turn, held.ds);
-    wgmma_wait<1>();
-    wgmma_hold(s);
-    wgmma_hold(turn.gradients.k);
-    if constexpr (Holds) barrier_arrive(&control.query_empty[held.stage]);
-    held.stage = stage;
-    task.weigh(*this, s, turn.seen, tile * rows, of);
-    std::uint32_t weights[4][4];
-    this->pack_weights(weights, s);
-    this->template add_product<size>(turn.gradients.v, weights, q + key_bytes);
-    wgmma_wait<1>();
-    wgmma_hold(dp);
-    this->differentiate(dp, s, of);
-    this->pack_weights(held.ds, dp);
-    wgmma_wait<0>();
-    wgmma_hold(turn.gradients.v);
-  }
-  __device__ void finish(Turn& turn, Held& held) const {
-    this->template add_product<size>(turn.gradients.k, held.ds, queries(held.stage));
-    hand_over(turn, held.ds);
-    wgmma_wait<0>();
-    wgmma_hold(turn.gradients.k);
-    barrier_arrive(&control.query_empty[held.stage]);
-  }
-  __device__ void pass_queries(Turn& turn) const {
-    const std::int32_t begin = task.begin(problem, turn.half), end = task.end(problem, turn.half);
-    skip(turn, task.end(problem) - end);
-    std::int32_t tile = end - 1;
-    if (tile >= begin) {
-      Held held;
-      pass_tile<false>(turn, tile, held);
-#pragma unroll 1
-      while (--tile >= begin) pass_tile<true>(turn, tile, held);
-      finish(turn, held);
-    }
-    skip(turn, begin - task.begin());
-  }
-
-  __device__ void sum_keys(int half) const {
-    Position at;
-    OwnRows<T, rows, size, true> values;
-    while (next_task(at.key)) {
-      this->take_values(values, shared + values_at + half * key_bytes, &control.value_full, &control.value_empty,
-                        at.value);
-      Gradients gradients = {};
-      wgmma_hold(gradients.k);  // zeros now, not between products
-      wgmma_hold(gradients.v);
-      Turn turn = {at, values, gradients, task.seen(*this, half), half, keys(at.key.index) + half * key_bytes};
-      pass_queries(turn);
-      arrive_for_warp(&control.key_empty[at.key.index]);
-      at.key.advance(key_stages);
-      task.store(*this, turn.seen, half, problem.dk, gradients.k, problem.scale);
-      task.store(*this, turn.seen, half, problem.dv, gradients.v, 1.0f);
-    }
-  }
 };
 
-template <class T, class Task>
-__global__ void __launch_bounds__(BackwardTurns<T, Task>::block_threads, 1)
+template <class T, class Task, int Size>
+__global__ void __launch_bounds__(BackwardTurns<T, Task, Size>::block_threads, 1)
     backward_turns(const __grid_constant__ typename Task::Problem problem) {
   extern __shared__ char memory[];
   Task task;
-  const BackwardTurns<T, Task> band(problem, task, memory + bytes_to_tile(memory));
+  const BackwardTurns<T, Task, Size> band(problem, task, memory + bytes_to_tile(memory));
   run_warpgroups(band);
 }
 

@@ -14,11 +14,19 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
+// Calls f with what heads are padded to, as a std::integral_constant.
+template <class F>
+void with_turns_head(std::int32_t head, const F& f) {
+  if (head <= 32) return f(std::integral_constant<int, 32>{});
+  if (head <= 64) return f(std::integral_constant<int, 64>{});
+  f(std::integral_constant<int, 128>{});
+}
+
 // Runs `tasks` tasks of each of the plan's segments. `problem` has what a Task adds to TurnProblem.
-template <class Task>
+template <class Task, int Size>
 void launch_turns(const char* name, const AttentionBackwardArgs& args, const LongBandPlan& plan, std::int32_t tasks,
                   const float* delta, std::byte* scratch, const Launch& launch, typename Task::Problem& problem) {
-  fill_problem(args, plan.band, long_band_head, long_band_head, problem);
+  fill_problem(args, plan.band, Size, Size, problem);
   const auto lanes = static_cast<std::uint32_t>(plan.ring.lanes);
   problem.ring = plan.ring;
   problem.groups = plan.groups;
@@ -34,8 +42,8 @@ void launch_turns(const char* name, const AttentionBackwardArgs& args, const Lon
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
-      using Kernel = BackwardTurns<T, Task>;
-      const auto kernel = backward_turns<T, Task>;
+      using Kernel = BackwardTurns<T, Task, Size>;
+      const auto kernel = backward_turns<T, Task, Size>;
       allow_shared(kernel, Kernel::shared_bytes);
       run(name, kernel, {blocks, Kernel::block_threads, Kernel::shared_bytes}, launch, problem);
     }

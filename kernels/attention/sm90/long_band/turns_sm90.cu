@@ -9,8 +9,11 @@ namespace longstride::kernels::cuda::sm90 {
 void attention_backward_turns(const AttentionBackwardArgs& args, const LongBandPlan& plan, const float* delta,
                               std::byte* scratch, const Launch& launch) {
   TurnProblem problem = {};
-  launch_turns<TurnTask>("attention_backward_turns_sm90", args, plan, plan.walk().tasks(), delta, scratch, launch,
-                         problem);
+  const auto launch_for = [&]<int Size>(std::integral_constant<int, Size>) {
+    launch_turns<TurnTask, Size>("attention_backward_turns_sm90", args, plan, plan.walk().tasks(), delta, scratch,
+                                 launch, problem);
+  };
+  with_turns_head(plan.head, launch_for);
 }
 
 }  // namespace longstride::kernels::cuda::sm90

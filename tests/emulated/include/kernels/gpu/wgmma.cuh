@@ -21,6 +21,10 @@ void wgmma_wait() {
 template <int Count>
 void wgmma_hold(float (&)[Count]) {}
 
+inline void copy_operand(std::uint32_t (&to)[4][4], const std::uint32_t (&from)[4][4]) {
+  std::memcpy(to, from, sizeof to);
+}
+
 // Bits 0 to 31: the first byte; 32 to 47: bytes per row; from 48 on: the distance of tiles of columns, in 16 bytes.
 template <int RowBytes>
 std::uint64_t descriptor(const void* tile, std::uint32_t tile_bytes = 0) {
