@@ -18,17 +18,55 @@ struct EmulatedShape {
   }
 };
 
-inline std::vector<EmulatedShape> emulated_shapes() {
-  using enum Integration;
-  using enum PartKind;
-  const auto window = [](std::int64_t keys) { return pattern_of(merged, {local}, 0, {}, keys); };
-  const auto columns = [](std::int64_t stride) { return pattern_of(merged, {column}, stride); };
-  const auto blocks = [](std::int64_t length) { return pattern_of(merged, {fixed_block}, length); };
-  const auto fixed = [](std::int64_t l, std::int64_t c, bool inclusive) {
-    return with_options(pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), !inclusive, inclusive);
-  };
-  const PatternConfig all = pattern_of(merged, {dense}, 0), strided = pattern_of(merged, {local, column}, 16);
+// The patterns that the shapes have.
+namespace emulated_patterns {
+
+using enum Integration;
+using enum PartKind;
+
+inline PatternConfig window(std::int64_t keys) { return pattern_of(merged, {local}, 0, {}, keys); }
+inline PatternConfig columns(std::int64_t stride) { return pattern_of(merged, {column}, stride); }
+inline PatternConfig blocks(std::int64_t length) { return pattern_of(merged, {fixed_block}, length); }
+inline PatternConfig fixed(std::int64_t l, std::int64_t c, bool inclusive = false) {
+  return with_options(pattern_of(merged, {fixed_block, fixed_summary}, l, {c}), !inclusive, inclusive);
+}
+inline PatternConfig all() { return pattern_of(merged, {dense}, 0); }
+
+}  // namespace emulated_patterns
+
+inline std::vector<EmulatedShape> long_band_shapes() {
+  using namespace emulated_patterns;
   return {
+      // Long bands: sums of dQ in shared memory, and in turns.
+      {"local 330", window(330), 700, 1, 64, 64},
+      {"column 2", columns(2), 700, 1, 64, 64},
+      {"dense", all(), 450, 1, 64, 64},
+      {"dense", all(), 600, 1, 48, 40},
+      {"dense", all(), 530, 1, 32, 32},
+      // Own blocks and summary rows, by boxes and in pieces.
+      {"fixed 64, 16", fixed(64, 16), 333, 2, 64, 64},
+      {"fixed 128, 32", fixed(128, 32), 450, 2, 64, 64},
+      {"fixed 100, 25", fixed(100, 25), 450, 2, 64, 64},
+      {"fixed 128, 31", fixed(128, 31), 450, 1, 24, 32},
+      {"fixed 128, 32", fixed(128, 32), 450, 1, 32, 24},
+      {"fixed 100, 25", fixed(100, 25), 333, 1, 128, 96},
+      {"fixed 128, 32", fixed(128, 32), 450, 1, 128, 128},
+      // The same of heads of up to 32, and of more than 64.
+      {"local 400", window(400), 600, 1, 32, 32},
+      {"local 400", window(400), 600, 1, 128, 128},
+      {"local 100", window(100), 333, 2, 96, 128},
+      {"local 7", window(7), 200, 1, 72, 40},
+      {"column 3", columns(3), 500, 1, 128, 128},
+      {"block 100", blocks(100), 333, 1, 128, 112},
+      {"dense", all(), 300, 3, 128, 128},
+      {"dense", all(), 450, 1, 64, 128},
+  };
+}
+
+inline std::vector<EmulatedShape> emulated_shapes() {
+  using namespace emulated_patterns;
+  const PatternConfig strided = pattern_of(merged, {local, column}, 16);
+  std::vector<EmulatedShape> shapes{
       // Bands of small heads: one to five key tiles that see one another, ragged ends, runs and chains of segments.
       {"local 1", window(1), 900, 1, 32, 32},
       {"local 64", window(64), 200, 2, 32, 32},
@@ -52,34 +90,14 @@ inline std::vector<EmulatedShape> emulated_shapes() {
       {"local 180", window(180), 450, 1, 64, 96},
       {"local 250", window(250), 500, 1, 64, 128},
       {"column 3", columns(3), 400, 1, 64, 128},
-      // Long bands: sums of dQ in shared memory, and in turns.
-      {"local 330", window(330), 700, 1, 64, 64},
-      {"column 2", columns(2), 700, 1, 64, 64},
-      {"dense", all, 450, 1, 64, 64},
-      {"dense", all, 600, 1, 48, 40},
-      {"dense", all, 530, 1, 32, 32},
-      // Own blocks and summary rows, by boxes and in pieces.
-      {"fixed 64, 16", fixed(64, 16, false), 333, 2, 64, 64},
-      {"fixed 128, 32", fixed(128, 32, false), 450, 2, 64, 64},
-      {"fixed 100, 25", fixed(100, 25, false), 450, 2, 64, 64},
-      {"fixed 128, 31", fixed(128, 31, false), 450, 1, 24, 32},
-      {"fixed 128, 32", fixed(128, 32, false), 450, 1, 32, 24},
-      {"fixed 100, 25", fixed(100, 25, false), 333, 1, 128, 96},
-      {"fixed 128, 32", fixed(128, 32, false), 450, 1, 128, 128},
-      // The same of heads of up to 32, and of more than 64.
-      {"local 400", window(400), 600, 1, 32, 32},
-      {"local 400", window(400), 600, 1, 128, 128},
-      {"local 100", window(100), 333, 2, 96, 128},
-      {"local 7", window(7), 200, 1, 72, 40},
-      {"column 3", columns(3), 500, 1, 128, 128},
-      {"block 100", blocks(100), 333, 1, 128, 112},
-      {"dense", all, 300, 3, 128, 128},
-      {"dense", all, 450, 1, 64, 128},
       // Two passes.
       {"strided", strided, 300, 1, 32, 32},
       {"strided", strided, 300, 1, 64, 64},
+      {"strided", strided, 300, 1, 96, 128},
       {"inclusive", fixed(64, 16, true), 400, 1, 64, 64},
   };
+  for (const EmulatedShape& shape : long_band_shapes()) shapes.push_back(shape);
+  return shapes;
 }
 
 }  // namespace longstride::kernels

@@ -146,9 +146,14 @@ TEST_F(JoinedWalks, LeaveOtherAttentionToOtherKernels) {
   EXPECT_TRUE(finds(fixed(128, 32), 8, 1024));
   EXPECT_TRUE(finds(fixed(128, 32), 8, 1024, 1, 32));
   EXPECT_FALSE(plan_.in_pieces);
+  EXPECT_EQ(plan_.turns.head, 32);
+  EXPECT_TRUE(finds(fixed(128, 24), 5, 1024, 1, 32));
+  EXPECT_EQ(plan_.turns.head, 64) << "rows of pieces have 128 bytes";
   EXPECT_TRUE(finds(fixed(128, 24), 5, 1024));
   EXPECT_TRUE(plan_.in_pieces) << "tiles of summary rows are no boxes";
-  EXPECT_FALSE(finds(fixed(128, 32), 8, 1024, 1, 128));
+  EXPECT_TRUE(finds(fixed(128, 32), 8, 1024, 1, 128));
+  EXPECT_EQ(plan_.turns.head, 128);
+  EXPECT_FALSE(finds(fixed(128, 32), 8, 1024, 1, 136));
   EXPECT_FALSE(finds(fixed(128, 32), 8, 1024, 1, 64, AttentionPath::portable));
   EXPECT_FALSE(finds(fixed(128, 128), 1, 1024)) << "every row is a summary row";
   EXPECT_FALSE(finds(fixed(128, 1), 1, 1024)) << "a column";
