@@ -1,14 +1,17 @@
-# Attention's kernels for Hopper and the embedding's, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
+# Attention's kernels for Hopper, with and without a distance term, and the embedding's, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
 # Not next to the real ones, which define the same functions.
 if(NOT LONGSTRIDE_CUDA)
   set(attention ${PROJECT_SOURCE_DIR}/kernels/attention)
+  set(distance ${PROJECT_SOURCE_DIR}/kernels/distance_attention)
   file(GLOB emulated CONFIGURE_DEPENDS ${attention}/sm90/*.cpp ${attention}/sm90/*/*.cpp ${attention}/sm90/*/*.cu
-    ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
+    ${distance}/sm90/*.cpp ${distance}/sm90/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
   list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu
+    ${distance}/gpu/distance_attention_cuda.cpp ${distance}/gpu/prepare.cu
     ${PROJECT_SOURCE_DIR}/kernels/embedding/embedding_cuda.cu)
   add_library(emulated_kernels OBJECT ${emulated})
   list(FILTER emulated INCLUDE REGEX "\\.cu$")
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -xc++)
+  set_property(SOURCE ${distance}/gpu/prepare.cu APPEND PROPERTY COMPILE_OPTIONS -D__shared__=static)
   longstride_flags(emulated_kernels)
   target_link_libraries(emulated_kernels PUBLIC longstride_kernels)
   set_target_properties(emulated_kernels PROPERTIES UNITY_BUILD OFF)

@@ -11,7 +11,9 @@
 #define __device__
 #define __host__
 #define __global__
+#ifndef __shared__  // static where a kernel names its shared memory, as blocks run one after the other
 #define __shared__
+#endif
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
@@ -45,8 +47,21 @@ template <class T>
 T __ldg(const T* p) {
   return *p;
 }
+// Past the caches, of which there are none.
+template <class T>
+void __stcs(T* to, T x) {
+  *to = x;
+}
 inline std::uint32_t __umulhi(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::uint32_t>(std::uint64_t{a} * b >> 32);
+}
+// Byte i of the result is the byte of a, and of b after it, that four bits of the selector number.
+inline std::uint32_t __byte_perm(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
+  const std::uint64_t both = std::uint64_t{b} << 32 | a;
+  std::uint32_t result = 0;
+  for (unsigned i = 0; i < 4; ++i)
+    result |= static_cast<std::uint32_t>(both >> 8 * (selector >> 4 * i & 7) & 0xFF) << 8 * i;
+  return result;
 }
 inline float __uint_as_float(std::uint32_t x) {
   float y;
@@ -105,3 +120,4 @@ inline float __fdividef(float a, float b) { return a / b; }
 #define __log2f(x) std::log2(x)
 inline void __nanosleep(unsigned) { longstride::emulated::wait_for_any_event(); }
 inline void __syncwarp() { longstride::emulated::exchange({}); }
+inline void __syncthreads() { longstride::emulated::named_barrier(0, longstride::emulated::block_threads()); }

@@ -18,6 +18,10 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+extern "C" {
+alignas(1024) char longstride_emulated_shared_memory[228 * 1024];
+}
+
 namespace longstride::emulated {
 namespace {
 
@@ -52,8 +56,8 @@ struct Meeting {
 
 class Block {
  public:
-  Block(Index3 block, unsigned threads, std::uint64_t seed, const std::function<void()>& kernel)
-      : index(block), kernel_(kernel), random_(seed), fibers_(threads) {
+  Block(Index3 block, Index3 threads, std::uint64_t seed, const std::function<void()>& kernel)
+      : index(block), width(threads.x), kernel_(kernel), random_(seed), fibers_(threads.x * threads.y) {
     for (Fiber& fiber : fibers_) prepare(fiber);
   }
   void run();
@@ -76,7 +80,7 @@ class Block {
   bool chance(unsigned one_in) { return random_() % one_in == 0; }
 
   Index3 index;
-  unsigned current = 0;
+  unsigned width, current = 0;
   std::unordered_map<const void*, Barrier> barriers;
   std::map<unsigned, Meeting> meetings;                // by warp
   std::map<int, std::pair<unsigned, unsigned>> named;  // arrived, phase
@@ -191,7 +195,7 @@ void Block::run() {
 
 }  // namespace
 
-void run_grid(Index3 blocks, unsigned threads, std::uint64_t seed, const std::function<void()>& kernel) {
+void run_grid(Index3 blocks, Index3 threads, std::uint64_t seed, const std::function<void()>& kernel) {
   grid = blocks;
   for (unsigned z = 0; z < blocks.z; ++z)
     for (unsigned y = 0; y < blocks.y; ++y)
@@ -202,7 +206,7 @@ void run_grid(Index3 blocks, unsigned threads, std::uint64_t seed, const std::fu
       }
 }
 
-Index3 thread_index() { return {running->current, 0, 0}; }
+Index3 thread_index() { return {running->current % running->width, running->current / running->width, 0}; }
 Index3 block_index() { return running->index; }
 Index3 grid_size() { return grid; }
 unsigned block_threads() { return running->threads(); }

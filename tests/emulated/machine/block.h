@@ -16,9 +16,9 @@ struct Index3 {
 
 // Runs a kernel for every block of a grid, one after the other. Throws std::runtime_error if a block does not end.
 // seed: of the order of events.
-void run_grid(Index3 blocks, unsigned threads, std::uint64_t seed, const std::function<void()>& kernel);
+void run_grid(Index3 blocks, Index3 threads, std::uint64_t seed, const std::function<void()>& kernel);
 
-// Of the running thread.
+// Of the running thread, whose number in its block is x + y times the block's width.
 Index3 thread_index();
 Index3 block_index();
 unsigned block_threads();

@@ -2,6 +2,8 @@
 #include <stdexcept>
 
 #include "kernels/attention/portable/portable.h"
+#include "kernels/base/cuda_types.cuh"
+#include "kernels/distance_attention/gpu/call.h"
 
 namespace longstride::kernels::cuda::portable {
 
@@ -11,3 +13,25 @@ void attention_backward(const AttentionBackwardArgs&, const float*, const Launch
 }
 
 }  // namespace longstride::kernels::cuda::portable
+
+namespace longstride::kernels::cuda::distance {
+
+#define LONGSTRIDE_ABSENT(name, T)                             \
+  template <>                                                  \
+  void name<T>(const Call&, const Launch&) {                   \
+    throw std::logic_error("no kernel for Hopper takes this"); \
+  }
+#define LONGSTRIDE_ALL_ABSENT(name)      \
+  LONGSTRIDE_ABSENT(name, float)         \
+  LONGSTRIDE_ABSENT(name, __nv_bfloat16) \
+  LONGSTRIDE_ABSENT(name, __half)
+LONGSTRIDE_ALL_ABSENT(forward)
+LONGSTRIDE_ALL_ABSENT(dq)
+LONGSTRIDE_ALL_ABSENT(dkdv)
+LONGSTRIDE_ALL_ABSENT(dtable)
+LONGSTRIDE_ALL_ABSENT(plain_forward)
+LONGSTRIDE_ALL_ABSENT(plain_dq)
+LONGSTRIDE_ALL_ABSENT(plain_dkdv)
+LONGSTRIDE_ALL_ABSENT(plain_dtable)
+
+}  // namespace longstride::kernels::cuda::distance

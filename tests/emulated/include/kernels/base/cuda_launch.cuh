@@ -40,7 +40,7 @@ template <class... Parameters, class... Args>
 void run(const char*, void (*kernel)(Parameters...), const Grid& grid, const Launch&, const Args&... args) {
   if (grid.shared_bytes > most_shared_bytes)
     throw std::logic_error("a block asks for more shared memory than there is");
-  emulated::run_grid({grid.blocks.x, grid.blocks.y, grid.blocks.z}, grid.threads.x, emulation.seed,
+  emulated::run_grid({grid.blocks.x, grid.blocks.y, grid.blocks.z}, {grid.threads.x, grid.threads.y, 1}, emulation.seed,
                      [&] { kernel(args...); });
 }
 

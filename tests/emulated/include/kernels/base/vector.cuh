@@ -26,6 +26,11 @@ void store(T* to, const float (&from)[n]) {
   for (int i = 0; i < n; ++i) to[i] = from_float<T>(from[i]);
 }
 
+inline float warp_sum(float x) {
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
+  return x;
+}
+
 inline bool aligned(const void* pointer, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
 }

@@ -30,5 +30,3 @@ inline void named_barrier_arrive(int id, int threads) {
 }
 
 }  // namespace longstride::kernels::cuda
-
-inline void __syncthreads() { longstride::emulated::named_barrier(0, longstride::emulated::block_threads()); }

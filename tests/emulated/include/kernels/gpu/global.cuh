@@ -7,6 +7,11 @@
 
 namespace longstride::kernels::cuda {
 
+inline void add_to_global(float2* to, float2 x) {
+  to->x += x.x;
+  to->y += x.y;
+}
+
 // Blocks run one after the other, so whatever one of them waits for has been written.
 inline void count_release(unsigned* counter) { ++*counter; }
 inline void store_release(unsigned* to, unsigned value) { *to = value; }

@@ -6,10 +6,17 @@
 namespace longstride::kernels::cuda {
 
 inline constexpr int tile_alignment = 1024;
+// A block's shared memory, which kernels declare in their namespaces as `extern __shared__ char memory[]`: one array,
+// in machine/block.cpp.
+#define LONGSTRIDE_SHARED_MEMORY extern char memory[] __asm__("longstride_emulated_shared_memory")
 namespace sm90 {
-// A block's shared memory, which kernels declare as `extern __shared__ char memory[]`.
-alignas(1024) inline char memory[228 * 1024];
+LONGSTRIDE_SHARED_MEMORY;
 }  // namespace sm90
+namespace distance::hopper {
+namespace {
+LONGSTRIDE_SHARED_MEMORY;
+}  // namespace
+}  // namespace distance::hopper
 
 inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(static_cast<const char*>(p) - sm90::memory);

@@ -1,0 +1,188 @@
+// Hopper's kernels of attention with a distance term, forward and backward, run on emulated blocks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/philox.h"
+#include "kernels/distance_attention/distance_attention.h"
+#include "tests/ops/dense_distance_attention.h"
+#include "tests/ops/distance_cases.h"
+
+namespace longstride::testing {
+namespace {
+
+using kernels::Shape;
+using kernels::Tensor;
+
+// A tensor in the memory of the host, of values rounded to its type.
+struct Values {
+  Values(const Shape& shape_, Dtype dtype, const std::vector<double>& values)
+      : raw(encoded(values, dtype)), tensor(raw.data(), dtype, shape_) {}
+  std::vector<double> found() const { return decoded(raw, tensor.dtype()); }
+
+  std::vector<std::byte> raw;
+  Tensor tensor;
+};
+
+// bf16, and f32 where the op asks for the exact type.
+class EmulatedDistance {
+ public:
+  explicit EmulatedDistance(const DistanceCase& c)
+      : c_(c),
+        queries_({c.batch, c.n_q, c.heads, c.size}),
+        keys_({c.batch, c.n_k, c.heads, c.size}),
+        values_({c.batch, c.n_k, c.heads, c.value_size}),
+        outputs_({c.batch, c.n_q, c.heads, c.value_size}),
+        table_({std::max<std::int64_t>(c.distances, 1), c.tables, c.size}),
+        bias_({c.heads, c.size}),
+        in_{random(queries_, 1),
+            random(keys_, 2),
+            random(values_, 3),
+            random(outputs_, 4),
+            c.distances > 0 ? random(table_, 5) : std::vector<double>(),
+            random(bias_, 6),
+            random(bias_, 7)},
+        exact_(DenseDistanceAttention<double>(c, in_, Dtype::bf16).result()),
+        naive_(DenseDistanceAttention<float>(c, in_, Dtype::bf16).result()) {}
+
+  // On a GPU of this many multiprocessors, with events in the seed's order.
+  DistanceResult<double> run(int multiprocessors, std::uint64_t seed) {
+    kernels::cuda::emulation = {seed, multiprocessors};
+    using namespace kernels;
+    Values q(queries_, Dtype::bf16, in_.q), k(keys_, Dtype::bf16, in_.k), v(values_, Dtype::bf16, in_.v),
+        dout(outputs_, Dtype::bf16, in_.dout), table(table_, Dtype::bf16, or_zero(in_.table, c_.tables * c_.size)),
+        u(bias_, Dtype::f32, in_.content_bias), w(bias_, Dtype::f32, in_.position_bias),
+        span({c_.heads}, Dtype::f32, or_zero(c_.span, c_.heads)),
+        first_key({c_.batch}, Dtype::i32, or_zero(c_.first_key, c_.batch));
+    Values o = unset(outputs_, Dtype::bf16), lse = unset({c_.batch, c_.heads, c_.n_q}, Dtype::f32),
+           dq = unset(queries_, Dtype::bf16), dk = unset(keys_, Dtype::bf16), dv = unset(values_, Dtype::bf16);
+    Values dtable = zeros(table_), du = zeros(bias_), dw = zeros(bias_), dspan = zeros({c_.heads});
+    DistanceScores scores{.q = q.tensor, .k = k.tensor};
+    if (c_.distances > 0) scores.table = table.tensor;
+    if (c_.biases) scores.content_bias = u.tensor;
+    if (c_.biases && c_.distances > 0) scores.position_bias = w.tensor;
+    if (!c_.span.empty()) scores.span = span.tensor;
+    scores.longest_span = c_.longest_span;
+    scores.ramp = c_.ramp;
+    if (!c_.first_key.empty()) scores.first_key = first_key.tensor;
+    scores.window = c_.window;
+    scores.self = c_.self;
+    scores.dilation = c_.dilation;
+    scores.scale = c_.scale();
+    DistanceAttentionArgs forward{scores, v.tensor, o.tensor, lse.tensor};
+    DistanceAttentionBackwardArgs backward{scores,      v.tensor,  o.tensor,  lse.tensor,
+                                           dout.tensor, dq.tensor, dk.tensor, dv.tensor};
+    if (c_.distances > 0) backward.dtable = dtable.tensor;
+    backward.dcontent_bias = du.tensor;
+    if (c_.distances > 0) backward.dposition_bias = dw.tensor;
+    if (!c_.span.empty()) backward.dspan = dspan.tensor;
+    if (c_.saved_bytes > 0) backward.saved_bytes = c_.saved_bytes;
+    const auto with_scratch = [](auto& args) {
+      std::vector<float> scratch(cuda::distance_attention_scratch_bytes(args) / sizeof(float) + 1,
+                                 std::numeric_limits<float>::quiet_NaN());
+      args.scratch = Tensor(scratch.data(), Dtype::u8, {static_cast<std::int64_t>(scratch.size() * sizeof(float))});
+      return scratch;
+    };
+    const auto forward_scratch = with_scratch(forward);
+    cuda::distance_attention(forward, {});
+    const auto backward_scratch = with_scratch(backward);
+    cuda::distance_attention_backward(backward, {});
+    return {o.found(),  lse.found(), dq.found(),
+            dk.found(), dv.found(),  c_.distances > 0 ? dtable.found() : std::vector<double>(),
+            du.found(), dw.found(),  dspan.found()};
+  }
+
+  void expect_as_good_as_naive(const DistanceResult<double>& found) const {
+    expect("o", found.o, naive_.o, exact_.o, Dtype::bf16);
+    expect("lse", found.lse, naive_.lse, exact_.lse, Dtype::f32);
+    expect("dq", found.dq, naive_.dq, exact_.dq, Dtype::bf16);
+    expect("dk", found.dk, naive_.dk, exact_.dk, Dtype::bf16);
+    expect("dv", found.dv, naive_.dv, exact_.dv, Dtype::bf16);
+    expect("dcontent_bias", found.dcontent_bias, naive_.dcontent_bias, exact_.dcontent_bias, Dtype::f32);
+    if (c_.distances > 0) {
+      expect("dtable", found.dtable, naive_.dtable, exact_.dtable, Dtype::f32);
+      expect("dposition_bias", found.dposition_bias, naive_.dposition_bias, exact_.dposition_bias, Dtype::f32);
+    }
+    if (!c_.span.empty()) expect("dspan", found.dspan, naive_.dspan, exact_.dspan, Dtype::f32);
+  }
+
+ private:
+  // Sums of twelve uniform numbers, which are about normal.
+  static std::vector<double> random(const Shape& shape, std::uint32_t stream) {
+    std::vector<double> x(static_cast<std::size_t>(shape.count()));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      double sum = -6;
+      for (std::uint64_t j = 0; j < 3; ++j)
+        for (const std::uint32_t word :
+             kernels::philox(3, 3 * i + j, stream, kernels::domain_of(kernels::Purpose::test, 0)).word)
+          sum += word * 0x1p-32;
+      x[i] = rounded(sum, Dtype::bf16);
+    }
+    return x;
+  }
+  static std::vector<double> or_zero(const std::vector<double>& x, std::int64_t count) {
+    return x.empty() ? std::vector<double>(static_cast<std::size_t>(count)) : x;
+  }
+  static Values unset(const Shape& shape, Dtype dtype) {
+    const auto count = static_cast<std::size_t>(shape.count());
+    return {shape, dtype, std::vector<double>(count, std::numeric_limits<double>::infinity())};
+  }
+  static Values zeros(const Shape& shape) { return {shape, Dtype::f32, or_zero({}, shape.count())}; }
+
+  // Twice the largest error of the naive computation, and what another order of sums may cause.
+  static void expect(const char* name, const std::vector<double>& found, const std::vector<float>& naive,
+                     const std::vector<double>& exact, Dtype dtype) {
+    double error = 0, naive_error = 0, magnitude = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (found[i] == exact[i]) continue;  // also infinities
+      const double e = std::abs(found[i] - exact[i]);
+      error = e > error || std::isnan(e) ? e : error;
+      naive_error = std::max(naive_error, std::abs(rounded(static_cast<double>(naive[i]), dtype) - exact[i]));
+      magnitude = std::max(magnitude, std::abs(exact[i]));
+    }
+    EXPECT_LE(error, 2 * naive_error + magnitude * (dtype == Dtype::f32 ? 32 : 2) * half_step_of(dtype))
+        << name << ": largest element " << magnitude << ", naive error " << naive_error;
+  }
+
+  DistanceCase c_;
+  Shape queries_, keys_, values_, outputs_, table_, bias_;
+  DistanceValues in_;
+  DistanceResult<double> exact_;
+  DistanceResult<float> naive_;
+};
+
+std::vector<DistanceCase> cases_for_hopper() {
+  std::vector<DistanceCase> cases;
+  for (const DistanceCase& c : distance_cases)
+    if (c.p == 0 && c.size > 32 && c.size <= 64 && c.value_size > 32 && c.value_size <= 64) cases.push_back(c);
+  return cases;
+}
+
+class EmulatedDistanceKernels : public ::testing::TestWithParam<DistanceCase> {};
+
+// Whatever the order of events and the division between blocks, the bits are the same.
+TEST_P(EmulatedDistanceKernels, AreAsGoodAsNaiveInEveryOrder) {
+  EmulatedDistance call(GetParam());
+  const DistanceResult<double> first = call.run(2, 1), other = call.run(5, 2);
+  call.expect_as_good_as_naive(first);
+  const auto all = [](const DistanceResult<double>& r) {
+    return std::vector{r.o, r.lse, r.dq, r.dk, r.dv, r.dtable, r.dcontent_bias, r.dposition_bias, r.dspan};
+  };
+  EXPECT_TRUE(all(first) == all(other)) << "other bits";
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, EmulatedDistanceKernels, ::testing::ValuesIn(cases_for_hopper()), [](const auto& info) {
+  std::string name;
+  for (char c : info.param.name) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+});
+
+}  // namespace
+}  // namespace longstride::testing
