@@ -7,45 +7,33 @@
 #include "kernels/gemm/activation.cuh"
 #include "kernels/gemm/gemm_gelu_sm90.h"
 #include "kernels/gemm/panel_division.h"
-#include "kernels/gpu/tensor_map.h"
 
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
 using namespace panels;
 
-struct GemmGeluProblem {
-  CUtensorMap a, b, c, activated;  // boxes of a and b: 64 x 64; of the others: 16 x 64
-  std::int32_t tiles, steps;       // of rows; of 64 in depth
-  std::int32_t panels, groups;     // blocks: panels x groups, and group g takes the tiles g, g + groups, ...
+struct GemmGeluProblem : PanelProduct {
+  CUtensorMap activated;  // boxes of 16 x 64
   std::int64_t columns;
-  bool keeps_c;      // forward: c is written unless activated overwrites it
-  const void* bias;  // forward
-  float* partials;   // backward: (warpgroups * groups, columns), or null
+  bool keeps_c;     // forward: c is written unless activated overwrites it
+  float* partials;  // backward: (warpgroups * groups, columns), or null
 };
 
 // In a warp's boxes are results and, in backward, what the activation read or gave.
 template <class T, Epilogue epilogue, int most_steps>
 struct Kernel {
   static constexpr bool backward = is_backward(epilogue);
-  using L = SharedLayout<most_steps>;
   using P = Panel<T, backward, most_steps>;
-  struct Control : P::B {
-    std::uint64_t input[warps][2];
-    std::uint32_t bias[panel_columns / 2];
-  };
+  using Control = EpilogueControl<P::L::stages>;
+  static constexpr bool prefetches = !backward;  // backward also reads the activation's input, and gains nothing
 
-  __device__ static void produce(const GemmGeluProblem& p, char* shared, Control& control, int panel, int group) {
-    P::load_panel(p.b, shared, control, p.steps, panel);
-    RingSlot slot{0, 1};
-    for (std::int32_t t = group; t < p.tiles; t += p.groups) {
-      // The blocks of a group read the same rows at once and their rings are short, so together they prefetch rows into
-      // the second-level cache some tiles ahead. Backward, which also reads the activation's input from memory, gains
-      // nothing from this.
-      for (int k = backward ? p.steps : panel; k < p.steps; k += p.panels)
-        tma_prefetch(&p.a, matrix_coordinates(k * half, (t + tiles_ahead * p.groups) * tile_rows));
-      P::load_tile(p.a, shared, control, p.steps, t, slot);
-    }
+  __device__ static void multiply_tiles(const GemmGeluProblem& p, char* shared, Control& control, int panel,
+                                        int group) {
+    if constexpr (backward)
+      backward_tiles(p, shared, control, panel, group);
+    else
+      forward_tiles(p, shared, control, panel, group);
   }
 
   __device__ static float2 unpacked(std::uint32_t packed) {
@@ -148,7 +136,7 @@ struct Kernel {
       parity ^= 1;
     }
     if (threadIdx.x % 32 == 0) store_wait<0>();
-    if (p.partials != nullptr) add_columns(p, shared + L::boxes_at + warpgroup * 8 * box_bytes, sum, panel, group);
+    if (p.partials != nullptr) add_columns(p, shared + P::L::boxes_at + warpgroup * 8 * box_bytes, sum, panel, group);
   }
 
   // Adds the sums of the lanes that share columns, then those of the warps, in order.
@@ -173,50 +161,17 @@ struct Kernel {
 
 template <class T, Epilogue epilogue, int most_steps>
 __global__ void __launch_bounds__(threads, 1) gemm_gelu_kernel(const __grid_constant__ GemmGeluProblem p) {
-  using K = Kernel<T, epilogue, most_steps>;
-  constexpr bool backward = is_backward(epilogue);
-  using L = SharedLayout<most_steps>;
-  extern __shared__ char memory[];
-  char* const shared = memory + bytes_to_tile(memory);
-  auto& control = *reinterpret_cast<typename K::Control*>(shared + L::control_at);
-  const int panel = static_cast<int>(blockIdx.x) % p.panels, group = static_cast<int>(blockIdx.x) / p.panels;
-  if (!backward && threadIdx.x < panel_columns / 2)
-    control.bias[threadIdx.x] =
-        static_cast<const std::uint32_t*>(p.bias)[panel * panel_columns / 2 + static_cast<int>(threadIdx.x)];
-  if (threadIdx.x == 0) {
-    control.init();
-    for (auto& of_warp : control.input)
-      for (std::uint64_t& barrier : of_warp) barrier_init(&barrier, 1);
-    barrier_init_fence();
-    proxy_fence();
-  }
-  __syncthreads();
-  if (threadIdx.x >= warpgroups * 128) {
-    registers_give<producer_registers>();
-    if (threadIdx.x == warpgroups * 128) K::produce(p, shared, control, panel, group);
-    return;
-  }
-  registers_take<consumer_registers>();
-  K::P::begin_turns(control);
-  if constexpr (backward)
-    K::backward_tiles(p, shared, control, panel, group);
-  else
-    K::forward_tiles(p, shared, control, panel, group);
+  run_block<Kernel<T, epilogue, most_steps>>(p);
 }
 
 // ---- Host ----
 
 template <class T, Epilogue epilogue, int most_steps>
 void launch_kernel(const GemmArgs& args, GemmGeluProblem& p, const Launch& launch) {
-  const auto kernel = gemm_gelu_kernel<T, epilogue, most_steps>;
-  constexpr std::size_t shared =
-      SharedLayout<most_steps>::template bytes<typename Kernel<T, epilogue, most_steps>::Control>;
-  allow_shared(kernel, shared);
-  const auto blocks = static_cast<unsigned>(p.panels * p.groups);
   constexpr const char* name = epilogue == Epilogue::bias_gelu       ? "gemm_gelu_sm90"
                                : epilogue == Epilogue::gelu_backward ? "gemm_gelu_backward_sm90"
                                                                      : "gemm_relu_backward_sm90";
-  run(name, kernel, {blocks, threads, shared}, launch, p);
+  run_panels<Kernel<T, epilogue, most_steps>>(name, gemm_gelu_kernel<T, epilogue, most_steps>, p, launch);
   if (p.partials != nullptr)
     add_partials({p.partials, std::int64_t{warpgroups} * p.groups, p.columns, args.column_sums.as<float>()}, launch);
 }
@@ -226,39 +181,21 @@ void launch_for_depth(const GemmArgs& args, GemmGeluProblem& p, const Launch& la
   p.steps <= 4 ? launch_kernel<T, epilogue, 4>(args, p, launch) : launch_kernel<T, epilogue, 8>(args, p, launch);
 }
 
+// As it is in memory, row by row.
+Tensor stored(const GemmArgs& args) { return is_backward(args.epilogue) ? args.b : args.b.transposed(); }
+
 }  // namespace
 
 bool supports_fused(const GemmArgs& args) {
-  const bool backward = is_backward(args.epilogue);
-  if (!backward && args.epilogue != Epilogue::bias_gelu) return false;
-  if (args.a.dtype() != args.c.dtype() || args.c.dtype() == Dtype::f32) return false;
-  const std::int64_t rows = args.c.size(0), columns = args.c.size(1), depth = args.a.size(1);
-  if (!are_panels(rows, columns, depth)) return false;
-  const Tensor stored = backward ? args.b : args.b.transposed();
-  if (!is_mappable(args.a) || !is_mappable(stored) || !is_mappable(args.c) || !is_mappable(args.activated))
-    return false;
-  if (!is_hopper()) return false;
-  const Division division(rows, columns, depth);
-  return division.fills_warpgroups() && warpgroups * division.groups <= cuda::row_chunks(rows).chunks;
+  if (!is_backward(args.epilogue) && args.epilogue != Epilogue::bias_gelu) return false;
+  if (!are_panels(args, stored(args)) || !is_mappable(args.activated)) return false;
+  return warpgroups * division_of(args).groups <= cuda::row_chunks(args.c.size(0)).chunks;
 }
 
 void gemm_fused(const GemmArgs& args, const Launch& launch) {
-  const bool backward = is_backward(args.epilogue);
-  const Division division(args.c.size(0), args.c.size(1), args.a.size(1));
-  const Tensor stored = backward ? args.b : args.b.transposed();
-  GemmGeluProblem p = {};
-  p.a = matrix_map(args.a, tile_rows);
-  p.b = matrix_map(stored, half);
-  p.c = matrix_map(args.c, box_rows);
-  p.activated = matrix_map(args.activated, box_rows);
-  p.tiles = static_cast<std::int32_t>(division.tiles);
-  p.steps = static_cast<std::int32_t>(division.steps);
-  p.columns = args.c.size(1);
-  p.panels = static_cast<std::int32_t>(division.panels);
-  p.groups = static_cast<std::int32_t>(division.groups);
-  p.keeps_c = args.c.data() != args.activated.data();
-  p.bias = args.bias.data();
-  p.partials = backward && args.column_sums.given() ? args.scratch.as<float>() : nullptr;
+  const bool sums = is_backward(args.epilogue) && args.column_sums.given();
+  GemmGeluProblem p = {panel_product(args, stored(args)), matrix_map(args.activated, box_rows), args.c.size(1),
+                       args.c.data() != args.activated.data(), sums ? args.scratch.as<float>() : nullptr};
   with_gpu_type(args.c.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {

@@ -3,41 +3,29 @@
 #include "kernels/base/cuda_types.cuh"
 #include "kernels/gemm/gemm_panels_sm90.h"
 #include "kernels/gemm/panel_division.h"
-#include "kernels/gpu/tensor_map.h"
 
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
 using namespace panels;
 
-struct PanelsProblem {
-  CUtensorMap a, b, c, addend;  // boxes of a and b: 64 x 64; of the others: 16 x 64
-  std::int32_t tiles, steps;    // of rows; of 64 in depth
-  std::int32_t panels, groups;  // blocks: panels x groups, and group g takes the tiles g, g + groups, ...
+struct PanelsProblem : PanelProduct {
+  CUtensorMap addend;  // boxes of 16 x 64
   bool adds;
-  const std::uint16_t* bias;  // or null
 };
 
 template <class T, bool b_by_rows, int most_steps>
 struct PanelsKernel {
   using P = Panel<T, b_by_rows, most_steps>;
-  using L = typename P::L;
-  struct Control : P::B {
-    std::uint64_t input[warps][2];
-    std::uint32_t bias[panel_columns / 2];
-  };
+  using Control = EpilogueControl<P::L::stages>;
+  static constexpr bool prefetches = true;
 
-  __device__ static void produce(const PanelsProblem& p, char* shared, Control& control, int panel, int group) {
-    P::load_panel(p.b, shared, control, p.steps, panel);
-    RingSlot slot{0, 1};
-    for (std::int32_t t = group; t < p.tiles; t += p.groups) {
-      // The blocks of a group read the same rows at once, so together they prefetch rows into the second-level cache.
-      for (int k = panel; k < p.steps; k += p.panels)
-        tma_prefetch(&p.a, matrix_coordinates(k * half, (t + tiles_ahead * p.groups) * tile_rows));
-      P::load_tile(p.a, shared, control, p.steps, t, slot);
-    }
+  __device__ static void multiply_tiles(const PanelsProblem& p, char* shared, Control& control, int panel, int group) {
+    if (p.adds)
+      multiply_tiles<true>(p, shared, control, panel, group);
+    else
+      multiply_tiles<false>(p, shared, control, panel, group);
   }
-
   template <bool adds>
   __device__ static void multiply_tiles(const PanelsProblem& p, char* shared, Control& control, int panel, int group) {
     const int warp = uniform(this_warp()), warpgroup = warp / 4;
@@ -90,35 +78,7 @@ struct PanelsKernel {
 
 template <class T, bool b_by_rows, int most_steps>
 __global__ void __launch_bounds__(threads, 1) gemm_panels_kernel(const __grid_constant__ PanelsProblem p) {
-  using K = PanelsKernel<T, b_by_rows, most_steps>;
-  extern __shared__ char memory[];
-  char* const shared = memory + bytes_to_tile(memory);
-  auto& control = *reinterpret_cast<typename K::Control*>(shared + K::L::control_at);
-  const int panel = static_cast<int>(blockIdx.x) % p.panels, group = static_cast<int>(blockIdx.x) / p.panels;
-  if (threadIdx.x < panel_columns / 2) {
-    constexpr std::uint32_t two_zeros = 0x80008000u;  // negative ones: x + -0 is x for every x
-    const std::uint16_t* const two = p.bias + panel * panel_columns + 2 * threadIdx.x;
-    control.bias[threadIdx.x] = p.bias == nullptr ? two_zeros : two[0] | static_cast<std::uint32_t>(two[1]) << 16;
-  }
-  if (threadIdx.x == 0) {
-    control.init();
-    for (auto& of_warp : control.input)
-      for (std::uint64_t& barrier : of_warp) barrier_init(&barrier, 1);
-    barrier_init_fence();
-    proxy_fence();
-  }
-  __syncthreads();
-  if (threadIdx.x >= warpgroups * 128) {
-    registers_give<producer_registers>();
-    if (threadIdx.x == warpgroups * 128) K::produce(p, shared, control, panel, group);
-    return;
-  }
-  registers_take<consumer_registers>();
-  K::P::begin_turns(control);
-  if (p.adds)
-    K::template multiply_tiles<true>(p, shared, control, panel, group);
-  else
-    K::template multiply_tiles<false>(p, shared, control, panel, group);
+  run_block<PanelsKernel<T, b_by_rows, most_steps>>(p);
 }
 
 // ---- Host ----
@@ -128,11 +88,8 @@ Tensor stored(const Tensor& b) { return by_rows(b) ? b : b.transposed(); }
 
 template <class T, bool b_by_rows, int most_steps>
 void launch_kernel(const PanelsProblem& p, const Launch& launch) {
-  const auto kernel = gemm_panels_kernel<T, b_by_rows, most_steps>;
-  using K = PanelsKernel<T, b_by_rows, most_steps>;
-  constexpr std::size_t shared = K::L::template bytes<typename K::Control>;
-  allow_shared(kernel, shared);
-  run("gemm_panels_sm90", kernel, {static_cast<unsigned>(p.panels * p.groups), threads, shared}, launch, p);
+  run_panels<PanelsKernel<T, b_by_rows, most_steps>>("gemm_panels_sm90", gemm_panels_kernel<T, b_by_rows, most_steps>,
+                                                     p, launch);
 }
 
 template <class T, bool b_by_rows>
@@ -144,28 +101,15 @@ void launch_for_depth(const PanelsProblem& p, const Launch& launch) {
 
 bool supports_panels(const GemmArgs& args) {
   if (args.epilogue != Epilogue::none && args.epilogue != Epilogue::bias) return false;
-  if (args.accumulate || args.c.rank() != 2 || args.a.dtype() != args.c.dtype() || args.c.dtype() == Dtype::f32)
-    return false;
-  const std::int64_t rows = args.c.size(0), columns = args.c.size(1), depth = args.a.size(1);
-  if (!are_panels(rows, columns, depth) || !is_mappable(args.a) || !is_mappable(stored(args.b)) || !is_mappable(args.c))
-    return false;
+  if (args.accumulate || args.c.rank() != 2) return false;
   if (args.addend.given() && !is_mappable(args.addend)) return false;
-  return is_hopper() && Division(rows, columns, depth).fills_warpgroups();
+  return are_panels(args, stored(args.b));
 }
 
 void gemm_panels(const GemmArgs& args, const Launch& launch) {
-  const Division division(args.c.size(0), args.c.size(1), args.a.size(1));
-  PanelsProblem p = {};
-  p.a = matrix_map(args.a, tile_rows);
-  p.b = matrix_map(stored(args.b), half);
-  p.c = matrix_map(args.c, box_rows);
-  p.tiles = static_cast<std::int32_t>(division.tiles);
-  p.steps = static_cast<std::int32_t>(division.steps);
-  p.panels = static_cast<std::int32_t>(division.panels);
-  p.groups = static_cast<std::int32_t>(division.groups);
-  p.adds = args.addend.given();
-  if (p.adds) p.addend = matrix_map(args.addend, box_rows);
-  if (args.bias.given()) p.bias = static_cast<const std::uint16_t*>(args.bias.data());
+  const bool adds = args.addend.given();
+  const PanelsProblem p = {panel_product(args, stored(args.b)),
+                           adds ? matrix_map(args.addend, box_rows) : CUtensorMap{}, adds};
   with_gpu_type(args.c.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>)

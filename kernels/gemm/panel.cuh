@@ -43,12 +43,57 @@ struct Barriers {
   }
 };
 
+// The same, and what an epilogue needs: a barrier for what arrives in each of a warp's boxes, and the panel's biases,
+// two in a word.
+template <int stages>
+struct EpilogueControl : Barriers<stages> {
+  std::uint64_t input[warps][2];
+  std::uint32_t bias[panel_columns / 2];
+
+  __device__ void init() {
+    Barriers<stages>::init();
+    for (auto& of_warp : input)
+      for (std::uint64_t& barrier : of_warp) barrier_init(&barrier, 1);
+  }
+  __device__ void take_bias(const std::uint16_t* of_columns, int panel) {
+    if (threadIdx.x >= panel_columns / 2) return;
+    constexpr std::uint32_t two_zeros = 0x80008000u;  // negative ones: x + -0 is x for every x
+    const std::uint16_t* const two = of_columns + panel * panel_columns + 2 * threadIdx.x;
+    bias[threadIdx.x] = of_columns == nullptr ? two_zeros : two[0] | static_cast<std::uint32_t>(two[1]) << 16;
+  }
+};
+
 // `b_by_rows`: b is stored row by row (MN-major), not column by column. `steps` is the depth in units of 64, a kernel's
 // parameter: from its address the compiler makes the code of a loop in place, from a copy it unrolls loops further.
 template <class T, bool b_by_rows, int most_steps>
 struct Panel {
   using L = SharedLayout<most_steps>;
   using B = Barriers<L::stages>;
+
+  // ---- A block ----
+
+  // By all threads, before they take their roles. What they wrote before is visible to all of them after.
+  template <class Control>
+  __device__ static void init(Control& control) {
+    if (threadIdx.x == 0) {
+      control.init();
+      barrier_init_fence();
+      proxy_fence();
+    }
+    __syncthreads();
+  }
+  // One thread of the last warpgroup produces, and the other warpgroups consume once b is there.
+  template <class Produce, class Consume>
+  __device__ static void run_roles(B& barriers, const Produce& produce, const Consume& consume) {
+    if (threadIdx.x >= warpgroups * 128) {
+      registers_give<producer_registers>();
+      if (threadIdx.x == warpgroups * 128) produce();
+      return;
+    }
+    registers_take<consumer_registers>();
+    begin_turns(barriers);
+    consume();
+  }
 
   // ---- The producer, one thread ----
 
@@ -168,5 +213,37 @@ struct Panel {
     return matrix_coordinates(panel * panel_columns + q * half, tile * tile_rows + warp % 4 * box_rows);
   }
 };
+
+// c = a b, and the blocks that compute it.
+struct PanelProduct {
+  CUtensorMap a, b, c;          // boxes of a and b: 64 x 64; of c: 16 x 64
+  std::int32_t tiles, steps;    // of rows; of 64 in depth
+  std::int32_t panels, groups;  // blocks: panels x groups, and group g takes the tiles g, g + groups, ...
+  const std::uint16_t* bias;    // or null
+};
+
+// A block of a product. `K` is what differs between kernels: K::P is a Panel and K::Control an EpilogueControl. With
+// K::prefetches the blocks of a group, which read the same rows at once and whose rings are short, together prefetch
+// rows into the second-level cache. The consumers run K::multiply_tiles.
+template <class K, class Problem>
+__device__ void run_block(const Problem& p) {
+  using P = typename K::P;
+  extern __shared__ char memory[];
+  char* const shared = memory + bytes_to_tile(memory);
+  auto& control = *reinterpret_cast<typename K::Control*>(shared + P::L::control_at);
+  const int panel = static_cast<int>(blockIdx.x) % p.panels, group = static_cast<int>(blockIdx.x) / p.panels;
+  control.take_bias(p.bias, panel);
+  P::init(control);
+  const auto produce = [&] {
+    P::load_panel(p.b, shared, control, p.steps, panel);
+    RingSlot slot{0, 1};
+    for (std::int32_t t = group; t < p.tiles; t += p.groups) {
+      for (int k = panel; K::prefetches && k < p.steps; k += p.panels)
+        tma_prefetch(&p.a, matrix_coordinates(k * half, (t + tiles_ahead * p.groups) * tile_rows));
+      P::load_tile(p.a, shared, control, p.steps, t, slot);
+    }
+  };
+  P::run_roles(control, produce, [&] { K::multiply_tiles(p, shared, control, panel, group); });
+}
 
 }  // namespace longstride::kernels::cuda::panels

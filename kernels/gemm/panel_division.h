@@ -1,11 +1,13 @@
-// Which products kernels by panels (panel.cuh) can take, and how their blocks divide them. Host code.
+// Which products kernels by panels (panel.cuh) can take, how their blocks divide them, and their launch. Host code.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/gpu_kind.h"
-#include "kernels/base/tensor.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/gemm/panel.cuh"
+#include "kernels/gpu/tensor_map.h"
 
 namespace longstride::kernels::cuda::panels {
 
@@ -35,6 +37,37 @@ struct Division {
 // Whether the columns are whole panels, of a depth that fits.
 inline bool are_panels(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
   return columns > 0 && columns % panel_columns == 0 && depth % half == 0 && depth <= most_depth && rows < most_rows;
+}
+
+inline Division division_of(const GemmArgs& args) { return {args.c.size(0), args.c.size(1), args.a.size(1)}; }
+
+// Whether a product of matrices is one of 16-bit types in whole panels, which this GPU's blocks can divide. `b` is as
+// it is stored, row by row.
+inline bool are_panels(const GemmArgs& args, const Tensor& b) {
+  if (args.a.dtype() != args.c.dtype() || args.c.dtype() == Dtype::f32) return false;
+  if (!are_panels(args.c.size(0), args.c.size(1), args.a.size(1))) return false;
+  if (!is_mappable(args.a) || !is_mappable(b) || !is_mappable(args.c)) return false;
+  return is_hopper() && division_of(args).fills_warpgroups();
+}
+
+inline PanelProduct panel_product(const GemmArgs& args, const Tensor& b) {
+  const Division division = division_of(args);
+  return {.a = matrix_map(args.a, tile_rows),
+          .b = matrix_map(b, half),
+          .c = matrix_map(args.c, box_rows),
+          .tiles = static_cast<std::int32_t>(division.tiles),
+          .steps = static_cast<std::int32_t>(division.steps),
+          .panels = static_cast<std::int32_t>(division.panels),
+          .groups = static_cast<std::int32_t>(division.groups),
+          .bias = args.bias.given() ? static_cast<const std::uint16_t*>(args.bias.data()) : nullptr};
+}
+
+// Launches a kernel whose blocks are run_block<K>.
+template <class K, class Problem>
+void run_panels(const char* name, void (*kernel)(Problem), const Problem& p, const Launch& launch) {
+  constexpr std::size_t shared = K::P::L::template bytes<typename K::Control>;
+  allow_shared(kernel, shared);
+  run(name, kernel, {static_cast<unsigned>(p.panels * p.groups), threads, shared}, launch, p);
 }
 
 }  // namespace longstride::kernels::cuda::panels

@@ -76,25 +76,13 @@ __global__ void __launch_bounds__(threads, 1) project_panels_kernel(const __grid
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
   auto& control = *reinterpret_cast<typename K::Control*>(shared + K::P::L::control_at);
-  const int thread = this_thread();
   find_first_tiles(p.rows, control.first_tile);
-  if (thread == 0) {
-    control.init();
-    barrier_init_fence();
-    proxy_fence();
-  }
-  __syncthreads();
+  K::P::init(control);
   const PanelShares shares = panel_shares(p.rows, control.first_tile, static_cast<std::int32_t>(gridDim.x));
   const PanelShare share = share_of_block(shares, static_cast<std::int32_t>(blockIdx.x));
   if (share.idle()) return;
-  if (thread >= warpgroups * 128) {
-    registers_give<producer_registers>();
-    if (thread == warpgroups * 128) K::produce(p, shared, control, share);
-    return;
-  }
-  registers_take<consumer_registers>();
-  K::P::begin_turns(control);
-  K::project(p, shared, control, share);
+  K::P::run_roles(
+      control, [&] { K::produce(p, shared, control, share); }, [&] { K::project(p, shared, control, share); });
 }
 
 template <class T, int most_steps>
