@@ -118,6 +118,12 @@ inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>(divide_up(items, per_block));
 }
 
+// x, of which the compiler then does not know how it was computed.
+__device__ __forceinline__ float opaque(float x) {
+  asm volatile("" : "+f"(x));
+  return x;
+}
+
 // The sum over a warp, in every lane and in a fixed order.
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/gpu_kind.h"
@@ -9,82 +10,144 @@ namespace longstride::kernels::cuda {
 namespace {
 
 constexpr int lanes = 32, warps = 8, threads = lanes * warps;
+constexpr unsigned all = 0xFFFFFFFF;  // lanes
 
-// The rows that slot i reads: of the tokens, or the start vector; and of each position table.
+// Numbers of rows, and bytes of a row. 32 bits (checked by the host) take half the shuffles, and one multiply-add.
+template <int many>
+using RowOf = std::conditional_t<many == 1, std::int64_t, int>;
+
+// The rows that a slot reads: of the token table, or the start vector instead; and of each position table.
+template <class Row>
 struct ReadRows {
-  const float* first;
-  const float* position[EmbeddingArgs::max_tables];
+  bool begins = false;
+  Row token = 0;
+  Row position[EmbeddingArgs::max_tables] = {};
 
-  __device__ ReadRows(const EmbeddingTables& t, std::int64_t i) : first(t.start) {
+  __device__ ReadRows(const EmbeddingTables& t, std::int64_t i) {
     const bool decoding = t.first_at != nullptr;
     const std::int64_t at = (decoding ? *t.first_at : t.first) + i % t.seq;
-    if (at != 0 || (t.starts != nullptr && t.starts[i / t.seq] == 0)) {
-      const bool shifted = t.first == 0 && !decoding && t.starts == nullptr;
-      first = t.token + static_cast<std::int64_t>(t.tokens[shifted ? i - 1 : i]) * t.width;
-    }
+    begins = at == 0 && (t.starts == nullptr || t.starts[i / t.seq] != 0);
+    if (!begins) token = t.tokens[t.first == 0 && !decoding && t.starts == nullptr ? i - 1 : i];
 #pragma unroll
     for (int k = 0; k < EmbeddingArgs::max_tables; ++k)
-      if (k < t.count) position[k] = t.position[k].rows + at / t.position[k].divisor % t.position[k].size * t.width;
+      if (k < t.count) position[k] = static_cast<Row>(at / t.position[k].divisor % t.position[k].size);
   }
 };
-__device__ __forceinline__ const float* of_lane(const float* row, int lane) {
-  return reinterpret_cast<const float*>(__shfl_sync(0xFFFFFFFFu, reinterpret_cast<unsigned long long>(row), lane));
+
+// n columns of a table. Lanes pass on numbers of rows, because the compiler would not know of a shuffled pointer that
+// it is to global memory.
+template <int n, int many>
+struct Columns {
+  using Row = RowOf<many>;
+  const float* first;
+  Row row_bytes;
+
+  __device__ Columns(const float* table, unsigned column, int width)
+      : first(table + column), row_bytes(static_cast<Row>(width) * static_cast<Row>(sizeof(float))) {}
+  __device__ void read(Row row, float (&to)[n]) const {
+    const char* bytes = reinterpret_cast<const char*>(first) + static_cast<std::int64_t>(row) * row_bytes;
+    load<n>(reinterpret_cast<const float*>(bytes), to);
+  }
+  // The rows of lanes begin, begin + 1, ...
+  template <int slots>
+  __device__ void read_of_lanes(int begin, Row own, float (&to)[slots][n]) const {
+#pragma unroll
+    for (int m = 0; m < slots; ++m) read(many == 1 ? own : __shfl_sync(all, own, begin + m), to[m]);
+  }
+};
+
+// The rows of the token table, or the start vector where bit m of `begins` is set, times `scale`.
+template <int n, int many>
+__device__ __forceinline__ void take_tokens(const EmbeddingTables& t, unsigned column, RowOf<many> own, unsigned begins,
+                                            float (&sum)[many][n]) {
+  Columns<n, many>(t.token, column, t.width).read_of_lanes(0, own, sum);
+  if (begins != 0) {
+#pragma unroll
+    for (int m = 0; m < many; ++m)
+      if (begins >> m & 1) load<n>(t.start + column, sum[m]);
+  }
+#pragma unroll
+  for (int m = 0; m < many; ++m)
+#pragma unroll
+    for (int e = 0; e < n; ++e) sum[m][e] = __fmul_rn(sum[m][e], t.scale);  // never part of a fused multiply-add
 }
 
-// A warp has `many` slots, `apart` from one another. Lane k finds the rows of slot k. Where all read the same row of a
-// table, it is loaded once: reading rows in fp32 takes longer than writing the sums.
+// Opaque, or the compiler shares additions with add_own_rows, and copies the row.
+template <int n, int many>
+__device__ __forceinline__ void add_shared_row(const Columns<n, many>& columns, RowOf<many> row,
+                                               float (&sum)[many][n]) {
+  float more[n];
+  columns.read(row, more);
+#pragma unroll
+  for (int m = 0; m < many; ++m)
+#pragma unroll
+    for (int e = 0; e < n; ++e) sum[m][e] = opaque(sum[m][e] + more[e]);
+}
+
+// Half of the slots at a time, as registers are few.
+template <int n, int many>
+__device__ __forceinline__ void add_own_rows(const Columns<n, many>& columns, RowOf<many> own, float (&sum)[many][n]) {
+  constexpr int half = (many + 1) / 2;
+#pragma unroll
+  for (int begin = 0; begin < many; begin += half) {
+    float more[half][n];
+    columns.read_of_lanes(begin, own, more);
+#pragma unroll
+    for (int m = 0; m < half; ++m)
+#pragma unroll
+      for (int e = 0; e < n; ++e) sum[begin + m][e] += more[m][e];
+  }
+}
+
+// A warp has `many` slots, `apart` from one another. Lane m finds the rows of slot m. Where all read the same row of a
+// table, it is loaded once: reading rows in fp32 takes longer than writing the sums. Lanes of slots beyond the end read
+// as the first slot does. The bound lets 32 warps run at once.
 template <int n, int many, class Y>
-__global__ void __launch_bounds__(threads) embedding_kernel(const EmbeddingTables t, std::int64_t apart, Y* y) {
+__global__ void __launch_bounds__(threads, many == 1 ? 1 : 4)
+    embedding_kernel(const EmbeddingTables t, std::int64_t apart, Y* y) {
   const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / lanes;
-  const std::int64_t begin = group / apart * apart * many + group % apart;
+  const std::int64_t begin = many == 1 ? group : group / apart * apart * many + group % apart;
   if (begin >= t.slots) return;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   const std::int64_t own = begin + lane % many * apart;
-  const ReadRows rows(t, own < t.slots ? own : begin);
-  bool same[EmbeddingArgs::max_tables] = {};
+  const ReadRows<RowOf<many>> rows(t, own < t.slots ? own : begin);
+  const unsigned given = __ballot_sync(all, own < t.slots), begins = __ballot_sync(all, rows.begins);
+  unsigned same = 0;  // bit k: of table k
 #pragma unroll
   for (int k = 0; k < EmbeddingArgs::max_tables; ++k)
-    if (k < t.count) same[k] = __all_sync(0xFFFFFFFFu, rows.position[k] == of_lane(rows.position[k], 0));
+    if (many == 1 || __all_sync(all, rows.position[k] == __shfl_sync(all, rows.position[k], 0))) same |= 1u << k;
+  asm volatile("" : "+r"(same));  // forces a new test of the bits: keeping predicates costs more
   for (int first = 0; first < t.width; first += lanes * n) {
-    const bool inside = first + lane * n < t.width;
-    const int j = inside ? first + lane * n : 0;
-    float sum[many][n], more[many][n];
-#pragma unroll
-    for (int m = 0; m < many; ++m) load<n>(of_lane(rows.first, m) + j, sum[m]);
-#pragma unroll
-    for (int m = 0; m < many; ++m)
-#pragma unroll
-      for (int e = 0; e < n; ++e) sum[m][e] = __fmul_rn(sum[m][e], t.scale);
+    const bool inside = first + lane * n < t.width;  // the other lanes take part in shuffles
+    const unsigned column = inside ? first + lane * n : 0;
+    float sum[many][n];
+    take_tokens(t, column, rows.token, begins, sum);
 #pragma unroll
     for (int k = 0; k < EmbeddingArgs::max_tables; ++k) {
       if (k >= t.count) break;
-      if (same[k]) {
-        load<n>(rows.position[k] + j, more[0]);
-#pragma unroll
-        for (int m = 0; m < many; ++m)
-#pragma unroll
-          for (int e = 0; e < n; ++e) sum[m][e] += more[0][e];
-        continue;
-      }
-#pragma unroll
-      for (int m = 0; m < many; ++m) load<n>(of_lane(rows.position[k], m) + j, more[m]);
-#pragma unroll
-      for (int m = 0; m < many; ++m)
-#pragma unroll
-        for (int e = 0; e < n; ++e) sum[m][e] += more[m][e];
+      const Columns<n, many> columns(t.position[k].rows, column, t.width);
+      if (many == 1 || (same >> k & 1) != 0)
+        add_shared_row(columns, rows.position[k], sum);
+      else
+        add_own_rows(columns, rows.position[k], sum);
     }
+    const unsigned written = inside ? given : 0;
+    Y* to = y + begin * t.width + column;
 #pragma unroll
-    for (int m = 0; m < many; ++m)
-      if (inside && begin + m * apart < t.slots) store<n>(y + (begin + m * apart) * t.width + j, sum[m]);
+    for (int m = 0; m < many; ++m, to += apart * t.width)
+      if (written >> m & 1) store<n>(to, sum[m]);
   }
 }
 
 // How far apart a warp's slots are: the shortest period of a table that leaves neighbouring warps neighbouring slots.
 std::int64_t distance_of_slots(const EmbeddingTables& t, int many) {
+  const std::int64_t longest = t.slots / many;
   std::int64_t apart = 0;
   for (int k = 0; k < t.count; ++k) {
-    const std::int64_t period = t.position[k].divisor * t.position[k].size;
-    if (period >= lanes && period * many <= t.slots && (apart == 0 || period < apart)) apart = period;
+    const DeviceTable& p = t.position[k];
+    if (p.divisor > longest / p.size) continue;  // their product may not fit in 64 bits
+    const std::int64_t period = p.divisor * p.size;
+    if (period >= lanes && (apart == 0 || period < apart)) apart = period;
   }
   return std::max<std::int64_t>(apart, 1);
 }
@@ -92,7 +155,7 @@ std::int64_t distance_of_slots(const EmbeddingTables& t, int many) {
 template <int many, class Y>
 void embed(const EmbeddingTables& t, bool packed, Y* y, const Launch& launch) {
   const std::int64_t apart = many == 1 ? 1 : distance_of_slots(t, many);
-  const std::int64_t groups = (t.slots + apart * many - 1) / (apart * many) * apart;
+  const std::int64_t groups = divide_up(t.slots, apart * many) * apart;
   run("embedding", packed ? embedding_kernel<4, many, Y> : embedding_kernel<1, many, Y>,
       {blocks_for(groups, warps), threads}, launch, t, apart, y);
 }
@@ -102,14 +165,18 @@ void embed(const EmbeddingTables& t, bool packed, Y* y, const Launch& launch) {
 void embedding(const EmbeddingArgs& args, const Launch& launch) {
   const EmbeddingTables t = tables_of(args);
   if (t.slots == 0) return;
+  // Fewer slots need all warps.
+  constexpr int many = 8, warps_of_multiprocessor = 32;
+  constexpr std::int64_t most = std::numeric_limits<int>::max();
+  bool has_many = t.width <= most / 4 && t.slots >= std::int64_t{many} * warps_of_multiprocessor * multiprocessors();
   bool packed = t.width % 4 == 0 && aligned(t.start, 16) && aligned(t.token, 16);
-  for (int i = 0; i < t.count; ++i) packed = packed && aligned(t.position[i].rows, 16);
+  for (int i = 0; i < t.count; ++i) {
+    packed = packed && aligned(t.position[i].rows, 16);
+    has_many = has_many && t.position[i].size <= most;
+  }
   with_gpu_type(args.y.dtype(), [&](auto zero) {
     using Y = decltype(zero);
     const bool in_packs = packed && aligned(args.y.data(), 4 * sizeof(Y));
-    // Fewer slots need all warps.
-    constexpr int many = 8, warps_of_multiprocessor = 32;
-    const bool has_many = t.slots >= std::int64_t{many} * warps_of_multiprocessor * multiprocessors();
     has_many ? embed<many>(t, in_packs, args.y.as<Y>(), launch) : embed<1>(t, in_packs, args.y.as<Y>(), launch);
   });
 }

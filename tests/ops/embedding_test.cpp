@@ -17,6 +17,8 @@ struct Case {
 constexpr double scales[] = {1, 2.5};
 
 const Case small{3, 60, 17, 11, {{15, 4}, {3, 5}, {1, 3}}};
+// Slots enough for a GPU's warps to have eight each, of which those of one sequence share a row of the first table.
+const Case many{3, 13001, 20, 200, {{1, 96}, {96, 150}}};
 const Case cases[] = {
     small,
     {1, 1, 64, 256, {{1, 1}}},
@@ -30,8 +32,8 @@ const Case cases[] = {
     {1, 5000, 64, 2, {{1, 5000}}},            // tokens with many pieces
     {3, 700, 130, 260, {{64, 11}, {1, 64}}},  // ids beyond bytes
     {4, 2048, 96, 512, {{1, 64}}},
-    {3, 13001, 20, 200, {{1, 96}, {96, 150}}},  // slots enough for a GPU's warps to have eight each
-    {1, 34567, 6, 3, {{5, 7}}},
+    many,
+    {1, 34567, 34, 3, {{5, 7}, {1, 3}}},
 };
 
 // The embedding's tables, or gradients in their place; the first two are the start vector and the token table.
@@ -139,7 +141,7 @@ TEST_P(EmbeddingTest, GradientsAreAsExactAsAPlainLoopAndAccumulate) {
 
 // Rows of a stream: a row that continues one reads its own first token, and adds nothing to the start vector.
 TEST_P(EmbeddingTest, RowsThatContinueAStreamReadTheirOwnTokens) {
-  for (const Case& c : {small, Case{3, 700, 130, 260, {{1, 64}}}}) {
+  for (const Case& c : {small, Case{3, 700, 130, 260, {{1, 64}}}, many}) {
     const Tables t = tables(c, 1);
     Tables g = tables(c, 1);
     const Operand text = tokens({c.batch, c.seq}, c.vocabulary), starts = with_values({3}, Dtype::u8, {0, 1, 0});

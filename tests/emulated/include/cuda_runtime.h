@@ -98,6 +98,12 @@ inline bool __any_sync(unsigned, bool value) {
   const auto all = longstride::emulated::of_warp(value);
   return std::any_of(all.begin(), all.end(), [](bool x) { return x; });
 }
+inline unsigned __ballot_sync(unsigned, bool value) {
+  const auto all = longstride::emulated::of_warp(value);
+  unsigned bits = 0;
+  for (unsigned i = 0; i < 32; ++i) bits |= static_cast<unsigned>(all[i]) << i;
+  return bits;
+}
 template <class T>
 T __reduce_min_sync(unsigned, T value) {
   const auto all = longstride::emulated::of_warp(value);

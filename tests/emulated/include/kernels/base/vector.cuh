@@ -34,8 +34,10 @@ inline float warp_sum(float x) {
 inline bool aligned(const void* pointer, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
 }
+inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
-  return static_cast<unsigned>((items + per_block - 1) / per_block);
+  return static_cast<unsigned>(divide_up(items, per_block));
 }
+inline float opaque(float x) { return x; }
 
 }  // namespace longstride::kernels::cuda
