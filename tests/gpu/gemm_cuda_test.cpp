@@ -2,6 +2,7 @@
 #include "kernels/gemm/gemm.h"
 
 #include "kernels/base/gpu_kind.h"
+#include "kernels/gemm/gemm_gelu_sm90.h"
 #include "kernels/gemm/gemm_panels_sm90.h"
 #include "tests/gpu/against_cpu.h"
 
@@ -168,6 +169,65 @@ TEST(GemmCuda, PanelsGiveTheBitsOfTheLibrary) {
             EXPECT_EQ(found.raw(), wanted.raw());
           }
     }
+}
+
+// One block per panel, with the fewest tiles that the kernels by panels take.
+struct FewTiles {
+  static constexpr std::int64_t rows = 370, chunks = kernels::cuda::row_chunks(rows).chunks;
+  std::int64_t columns = (kernels::cuda::multiprocessors() / 2 + 1) * 128;
+  Array a, b, turned, bias, more, c, active, sums, scratch;
+  explicit FewTiles(std::int64_t depth)
+      : a(Array::normal({rows, depth}, Dtype::bf16, 1)),
+        b(Array::normal({depth, columns}, Dtype::bf16, 2, 1 / std::sqrt(static_cast<double>(depth)))),
+        turned(Array::normal({columns, depth}, Dtype::bf16, 3, 1 / std::sqrt(static_cast<double>(depth)))),
+        bias(Array::normal({columns}, Dtype::bf16, 4)),
+        more(Array::normal({rows, columns}, Dtype::bf16, 5)),
+        c({rows, columns}, Dtype::bf16),
+        active({rows, columns}, Dtype::bf16),
+        sums(Array::normal({columns}, Dtype::f32, 6)),
+        scratch({chunks, columns}, Dtype::f32) {}
+
+  GemmArgs args(Side side, Epilogue epilogue) {
+    GemmArgs args;
+    args.a = a.view(side);
+    args.b = adds_bias(epilogue) ? turned.view(side).transposed() : b.view(side);
+    args.c = c.view(side);
+    args.epilogue = epilogue;
+    if (adds_bias(epilogue)) args.bias = bias.view(side);
+    if (epilogue == Epilogue::none) args.addend = more.view(side);
+    if (epilogue == Epilogue::bias_gelu) args.activated = active.view(side);
+    if (is_backward(epilogue)) {
+      args.activated = more.view(side);
+      args.column_sums = sums.view(side);
+      args.scratch = scratch.view(side);
+    }
+    return args;
+  }
+};
+
+// Every kernel in the shortest time, for compute-sanitizer (sanitize.sh), and none of the library's.
+TEST(GemmCuda, PanelsOfFewTilesAreAsExactAsOnTheCpu) {
+  LONGSTRIDE_NEEDS_GPU();
+  for (const std::int64_t depth : {192, 320}) {
+    FewTiles f(depth);
+    for (const Epilogue epilogue :
+         {Epilogue::none, Epilogue::bias, Epilogue::bias_gelu, Epilogue::gelu_backward, Epilogue::relu_backward}) {
+      const std::string what =
+          "depth " + std::to_string(depth) + ", epilogue " + std::to_string(static_cast<int>(epilogue));
+      const GemmArgs on_gpu = f.args(Side::gpu, epilogue);
+      const bool by_panels = kernels::cuda::sm90::supports_panels(on_gpu);
+      EXPECT_EQ(by_panels || kernels::cuda::sm90::supports_fused(on_gpu), kernels::cuda::is_hopper()) << what;
+      std::vector<Named> outputs = {{"c", &f.c}};
+      if (epilogue == Epilogue::bias_gelu) outputs.push_back({"activated", &f.active});
+      if (is_backward(epilogue)) outputs.push_back({"column sums", &f.sums});
+      compare<GemmArgs>(
+          what, kernels::cpu::gemm, by_panels ? kernels::cuda::sm90::gemm_panels : kernels::cuda::gemm,
+          [&](Side side) { return f.args(side, epilogue); }, outputs,
+          [&] {
+            if (is_backward(epilogue)) f.sums.sums_columns_of(f.c);
+          });
+    }
+  }
 }
 
 // fp32 is for checking; a TF32 product would have a thousand times the error.

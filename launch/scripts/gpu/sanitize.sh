@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # compute-sanitizer over the GPU kernels on tiny shapes: attention on both paths, training steps of a toy model in every
-# precision, and products by panels, for which a toy is too small.
+# precision, and what a toy is too small for: products by panels, losses from logits in registers, and embeddings of
+# many positions.
 #
-#   sanitize.sh TEST_GPU [memcheck | racecheck | initcheck ...]     TEST_GPU: build/cuda/tests/test_gpu
+#   sanitize.sh TEST_GPU [memcheck | racecheck | initcheck ...]     TEST_GPU: build/cuda/tests/test_gpu, beside test_ops
 #
 # Prints what each tool found and how long it took; SECONDS_EACH (120) limits one run. Exits with 1 if anything failed.
 set -uo pipefail
-test_gpu=$1
+test_gpu=$1 test_ops=$(dirname "$1")/test_ops
 shift
 tools=("$@")
 [ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck initcheck)
@@ -23,11 +24,12 @@ ours=("$filter" kns=longstride "$filter" kns=sm90)
 
 failed=0
 run() {  # tool, gtest filter, more options
-  local tool=$1 filter=$2 begin=$SECONDS log status
+  local tool=$1 filter=$2 program=$test_gpu begin=$SECONDS log status
   shift 2
+  [[ $filter != */gpu_* ]] || program=$test_ops
   log=$(mktemp)
   timeout -k 5 "${SECONDS_EACH:-120}" "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 100 "$@" \
-    "$test_gpu" --gtest_filter="$filter" >"$log" 2>&1
+    "$program" --gtest_filter="$filter" >"$log" 2>&1
   status=$?
   # racecheck does not understand how some of cuBLASLt's kernels wait: hazards in those alone are not ours.
   if [ $status -eq 9 ] && [ "$tool" = racecheck ] && grep -q 'access at nvjet_' "$log" &&
@@ -47,7 +49,11 @@ tiny=Paths/AttentionCuda.TinyShapesAreAsGoodAsNaive
 long_band=LongBandCuda.TinyShapesAreAsGoodAsNaive
 fp32_step=TrainingOnTheGpu.Fp32GradientsAreAsExactAsOnTheCpu
 narrow_steps=TrainingOnTheGpu.LowPrecisionGradientsStayWithinTheirRounding
-panels=GemmCuda.AFused*GivesTheSameBitsAsASeparatePass:GemmCuda.PanelsGiveTheBitsOfTheLibrary
+panels=GemmCuda.PanelsOfFewTilesAreAsExactAsOnTheCpu
+loss=On/LogitsLossCuda.OneWidthIsAsExactAsOnTheCpu/bf16
+embedding=On/EmbeddingTest.RowsThatContinueAStreamReadTheirOwnTokens/gpu_bf16
+embedding+=:On/EmbeddingTest.GradientsHaveTheSameBitsEachTime/gpu_bf16
+embedding+=:On/EmbeddingTest.ASlotAtALaterPositionTakesItsOwnToken/gpu_bf16
 for tool in "${tools[@]}"; do
   if [ "$tool" = initcheck ]; then
     # Arrays that tests fill with NaN would count as initialised, so the portable path runs without that. initcheck does
@@ -58,7 +64,8 @@ for tool in "${tools[@]}"; do
     LONGSTRIDE_TEST_POISON=0 run initcheck "$tiny/Portable" "${ours[@]}"
     run initcheck "$fp32_step"
   else
-    for filter in "$tiny/Automatic" "$tiny/Portable" "$long_band" "$fp32_step" "$narrow_steps" "$panels"; do
+    for filter in "$tiny/Automatic" "$tiny/Portable" "$long_band" "$fp32_step" "$narrow_steps" "$panels" \
+      "$loss" "$embedding"; do
       run "$tool" "$filter" "${ours[@]}"
     done
   fi
