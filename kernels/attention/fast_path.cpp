@@ -22,12 +22,12 @@ FastPath head_size(std::int64_t size) {
 }
 
 // Keys of more than 64 have no band kernel: reading and writing rows then costs more than few products do. Times the
-// work, measured at windows of 1 to 193 and at columns of 64 and 128 rows (docs/notes/2026-11/kernels.md).
+// work, by measurements at windows of 1 to 257 and at columns of 64 and 128 rows (docs/notes/2026-11/kernels.md).
 double work_of_window(std::int64_t window) {
   const std::int64_t tiles = 1 + (window + 62) / 64;  // of keys, for a tile of queries
-  return 0.56 + 2.55 / static_cast<double>(tiles);
+  return 0.45 + 2.07 / static_cast<double>(tiles);
 }
-double work_of_column(std::int32_t rows) { return rows <= 64 ? 2.6 : rows <= 128 ? 1.32 : 1; }
+double work_of_column(std::int32_t rows) { return rows <= 64 ? 1.6 : 1; }
 
 FastPath narrow_window(std::int64_t window) {
   FastPath path{Slowness::narrow_window, window, 0, window, work_of_window(window)};

@@ -214,15 +214,15 @@ TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
   };
   EXPECT_EQ(
       of_part("local", "192", "34"),
-      "windows of 34 cost 1.8 times their work with heads above 64; 130 is fast (model.attention.window), or heads "
+      "windows of 34 cost 1.5 times their work with heads above 64; 66 is fast (model.attention.window), or heads "
       "of 64 (model.width / model.heads)");
-  EXPECT_EQ(of_part("local", "192", "129").substr(0, 34), "windows of 129 cost 1.4 times thei");
-  EXPECT_EQ(of_part("local", "192", "130"), "");
+  EXPECT_EQ(of_part("local", "192", "65").substr(0, 33), "windows of 65 cost 1.5 times thei");
+  EXPECT_EQ(of_part("local", "192", "66"), "");
   EXPECT_EQ(of_part("local", "192", "256"), "");  // the whole context
   EXPECT_EQ(of_part("local", "128", "34"), "");
   EXPECT_EQ(
       of_part("column", "192"),
-      "columns of 64 positions cost 2.6 times their work with heads above 64; heads of 64 are fast (model.width / "
+      "columns of 64 positions cost 1.6 times their work with heads above 64; heads of 64 are fast (model.width / "
       "model.heads)");
   EXPECT_EQ(of_part("column", "128"), "");
   EXPECT_EQ(of_part("column", "48"),
