@@ -1,5 +1,5 @@
 // Attention backward over a long band (long_band_plan.h), or own blocks and summary rows (joined_plan.h), bf16 and f16,
-// on Hopper. A smaller head is one of 64: TMA fills the columns beyond with zeros.
+// on Hopper. Heads are padded: TMA fills the columns beyond theirs with zeros.
 #pragma once
 #include <cstddef>
 

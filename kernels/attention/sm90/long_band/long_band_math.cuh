@@ -14,7 +14,7 @@ struct LongBandProblem : BandBackwardProblem {
   const float* delta;  // (batch, heads, n)
 };
 
-// Size: of heads, 64 or 128.
+// Size: what heads are padded to, 32, 64 or 128.
 template <class T, int Size = long_band_head>
 struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
   static constexpr int size = Size;

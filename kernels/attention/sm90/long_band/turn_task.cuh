@@ -11,7 +11,7 @@ struct TurnProblem : LongBandProblem {
   TurnRing ring;
   std::uint32_t group_tasks, last_lanes;  // lanes of the last group
   std::int32_t groups;
-  float* sums;         // (places, 64 x 64)
+  float* sums;         // (places, 64 x padded head)
   unsigned* counters;  // (places)
   unsigned* tasks_taken;
 };
