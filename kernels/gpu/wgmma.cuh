@@ -133,49 +133,31 @@ __device__ inline void wgmma(float (&d)[N / 2], const A& a, std::uint64_t b, boo
   }
 }
 
-// d (64 x 64) = a^T b, or d += a^T b: both from shared memory, MN-major, so the product runs along the rows of both
-// tiles.
-template <class T>
-__device__ inline void wgmma_rows(float (&d)[32], std::uint64_t a, std::uint64_t b, bool accumulate) {
-#define LONGSTRIDE_WGMMA_ROWS(type)                                                                                  \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type \
-               " {" LONGSTRIDE_TEXT_32 "}, %32, %33, p, 1, 1, 1, 1;\n}\n"                                            \
-               : LONGSTRIDE_OPERANDS_32                                                                              \
+// d (64 x 2 Half) = a^T b, or d += a^T b: both from shared memory, MN-major, so the product runs along the rows of both
+// tiles. A b of 128 columns is two tiles of 64.
+#define LONGSTRIDE_WGMMA_ROWS(type, n, half, from_a, from_b, flag)                                                 \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " flag ", 0;\nwgmma.mma_async.sync.aligned.m64" n "k16.f32." type \
+               "." type " {" LONGSTRIDE_TEXT_##half "}, " from_a ", " from_b ", p, 1, 1, 1, 1;\n}\n"               \
+               : LONGSTRIDE_OPERANDS_##half                                                                        \
                : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    LONGSTRIDE_WGMMA_ROWS("bf16");
-  else
-    LONGSTRIDE_WGMMA_ROWS("f16");
-#undef LONGSTRIDE_WGMMA_ROWS
+#define LONGSTRIDE_WGMMA_ROWS_OF(type)                           \
+  if constexpr (Half == 16)                                      \
+    LONGSTRIDE_WGMMA_ROWS(type, "n32", 16, "%16", "%17", "%18"); \
+  else if constexpr (Half == 32)                                 \
+    LONGSTRIDE_WGMMA_ROWS(type, "n64", 32, "%32", "%33", "%34"); \
+  else                                                           \
+    LONGSTRIDE_WGMMA_ROWS(type, "n128", 64, "%64", "%65", "%66")
+template <class T, int Half>
+__device__ inline void wgmma_rows(float (&d)[Half], std::uint64_t a, std::uint64_t b, bool accumulate) {
+  static_assert(Half == 16 || Half == 32 || Half == 64);
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    LONGSTRIDE_WGMMA_ROWS_OF("bf16");
+  } else {
+    LONGSTRIDE_WGMMA_ROWS_OF("f16");
+  }
 }
-// The same for d (64 x 32), where b has 32 columns.
-template <class T>
-__device__ inline void wgmma_rows(float (&d)[16], std::uint64_t a, std::uint64_t b, bool accumulate) {
-#define LONGSTRIDE_WGMMA_ROWS(type)                                                                                  \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type \
-               " {" LONGSTRIDE_TEXT_16 "}, %16, %17, p, 1, 1, 1, 1;\n}\n"                                            \
-               : LONGSTRIDE_OPERANDS_16                                                                              \
-               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    LONGSTRIDE_WGMMA_ROWS("bf16");
-  else
-    LONGSTRIDE_WGMMA_ROWS("f16");
+#undef LONGSTRIDE_WGMMA_ROWS_OF
 #undef LONGSTRIDE_WGMMA_ROWS
-}
-// The same for d (64 x 128), where b is two tiles of 64 columns.
-template <class T>
-__device__ inline void wgmma_rows(float (&d)[64], std::uint64_t a, std::uint64_t b, bool accumulate) {
-#define LONGSTRIDE_WGMMA_ROWS(type)                                                                                   \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type \
-               " {" LONGSTRIDE_TEXT_64 "}, %64, %65, p, 1, 1, 1, 1;\n}\n"                                             \
-               : LONGSTRIDE_OPERANDS_64                                                                               \
-               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    LONGSTRIDE_WGMMA_ROWS("bf16");
-  else
-    LONGSTRIDE_WGMMA_ROWS("f16");
-#undef LONGSTRIDE_WGMMA_ROWS
-}
 
 #undef LONGSTRIDE_WGMMA_32
 #undef LONGSTRIDE_TEXT_16
