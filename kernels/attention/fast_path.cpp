@@ -22,7 +22,7 @@ FastPath head_size(std::int64_t size) {
 }
 
 // Keys of more than 64 have no band kernel: reading and writing rows then costs more than few products do. Times the
-// work, by measurements at windows of 1 to 257 and at columns of 64 and 128 rows (docs/notes/2026-11/kernels.md).
+// work, by what was measured of two passes and gained since (docs/notes/2026-11/kernels.md).
 double work_of_window(std::int64_t window) {
   const std::int64_t tiles = 1 + (window + 62) / 64;  // of keys, for a tile of queries
   return 0.45 + 2.07 / static_cast<double>(tiles);

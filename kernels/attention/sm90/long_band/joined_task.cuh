@@ -130,7 +130,7 @@ struct JoinedTask : BandBackwardLargeTask {
     seen.first_end = __reduce_min_sync(~0u, min(seen.end[0], seen.end[1]));
     return seen;
   }
-  // Turns S into P, for the query tile that begins there.
+  // Turns S into P, for the query tile that begins there. Registers are few, Lean (turn_task.cuh) or not.
   template <bool Lean, class Kernel, int Count>
   __device__ void weigh(const Kernel& kernel, float (&s)[Count], const JoinedSeen& seen, std::int32_t begin,
                         const typename Kernel::Statistics& of) const {
