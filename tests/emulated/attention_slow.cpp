@@ -9,7 +9,7 @@ namespace {
 
 TEST(EmulatedKernelsOften, GiveTheSameBitsInManyOrders) {
   for (const EmulatedShape& shape : emulated_shapes()) {
-    EmulatedAttention call(shape.pattern, {1, shape.n, shape.heads, shape.key_size, shape.value_size});
+    EmulatedAttention call(shape.pattern, {1, shape.n, shape.heads, shape.key_size, shape.value_size}, shape.path);
     const std::vector<std::byte> first = call.run(1, 0);
     call.expect_as_good_as_naive(shape.with_sizes());
     for (int seed = 1; seed <= 12; ++seed)

@@ -20,8 +20,8 @@ namespace longstride::kernels {
 // q, k and v side by side in every row, as in the model, and so their gradients. bf16.
 class EmulatedAttention {
  public:
-  EmulatedAttention(const PatternConfig& pattern, const AttentionShape& shape)
-      : shape_(shape), plan_(make_plan(pattern, 0, shape.heads, shape.n)), in_(shape, Dtype::bf16) {
+  EmulatedAttention(const PatternConfig& pattern, const AttentionShape& shape, AttentionPath path = AttentionPath::sm90)
+      : shape_(shape), path_(path), plan_(make_plan(pattern, 0, shape.heads, shape.n)), in_(shape, Dtype::bf16) {
     const auto masks = masks_of(pattern, shape.heads, 0, shape.n);
     naive_ = dense_attention<float>(in_, masks, Dtype::bf16);
     exact_ = dense_attention<double>(in_, masks, Dtype::f64);
@@ -43,12 +43,15 @@ class EmulatedAttention {
     std::fill(gradients_.begin(), gradients_.end(), __nv_bfloat16{0xFFFF});
     std::fill(o_.begin(), o_.end(), __nv_bfloat16{0xFFFF});
     std::fill(lse_.begin(), lse_.end(), std::numeric_limits<float>::quiet_NaN());
-    const AttentionArgs forward{
-        plan_.get(),        slice(inputs_, 0),
-        slice(inputs_, 1),  slice(inputs_, 2),
-        values(o_),         Tensor(lse_.data(), Dtype::f32, {shape_.batch, shape_.heads, shape_.n}),
-        shape_.scale(),     {},
-        AttentionPath::sm90};
+    const AttentionArgs forward{plan_.get(),
+                                slice(inputs_, 0),
+                                slice(inputs_, 1),
+                                slice(inputs_, 2),
+                                values(o_),
+                                Tensor(lse_.data(), Dtype::f32, {shape_.batch, shape_.heads, shape_.n}),
+                                shape_.scale(),
+                                {},
+                                path_};
     AttentionBackwardArgs backward{plan_.get(),
                                    forward.q,
                                    forward.k,
@@ -61,7 +64,7 @@ class EmulatedAttention {
                                    slice(gradients_, 2),
                                    forward.scale,
                                    {},
-                                   AttentionPath::sm90};
+                                   path_};
     std::vector<float> scratch(backward.scratch_on(Device::cuda).bytes() / sizeof(float) + 1);
     backward.scratch = Tensor(scratch.data(), Dtype::u8, {static_cast<std::int64_t>(scratch.size() * sizeof(float))});
     cuda::attention(forward, {});
@@ -111,6 +114,7 @@ class EmulatedAttention {
   }
 
   AttentionShape shape_;
+  AttentionPath path_;
   std::shared_ptr<const AttentionPlan> plan_;
   AttentionInput in_;
   AttentionResult naive_, exact_;

@@ -12,6 +12,8 @@ struct EmulatedShape {
   std::string name;
   PatternConfig pattern;
   std::int64_t n, heads, key_size, value_size;
+  // Few short segments take turns with `automatic`, and keep dQ in shared memory with `sm90`.
+  AttentionPath path = AttentionPath::sm90;
 
   std::string with_sizes() const {
     return name + ", n " + std::to_string(n) + ", heads " + std::to_string(key_size) + "/" + std::to_string(value_size);
@@ -23,6 +25,7 @@ namespace emulated_patterns {
 
 using enum Integration;
 using enum PartKind;
+using enum AttentionPath;
 
 inline PatternConfig window(std::int64_t keys) { return pattern_of(merged, {local}, 0, {}, keys); }
 inline PatternConfig columns(std::int64_t stride) { return pattern_of(merged, {column}, stride); }
@@ -51,8 +54,24 @@ inline std::vector<EmulatedShape> long_band_shapes() {
       {"fixed 128, 32", fixed(128, 32), 450, 1, 32, 24},
       {"fixed 100, 25", fixed(100, 25), 333, 1, 128, 96},
       {"fixed 128, 32", fixed(128, 32), 450, 1, 128, 128},
-      // The same of heads of up to 32, and of more than 64.
+      // The same of heads of up to 32, whose key tiles have 192 rows: the last one is full, or has one strip or two,
+      // and
+      // all of n may be less.
+      {"dense", all(), 321, 1, 32, 24, automatic},
+      {"dense", all(), 384, 2, 32, 32, automatic},
+      {"dense", all(), 385, 1, 16, 32, automatic},
+      {"dense", all(), 450, 1, 32, 32, automatic},
+      {"dense", all(), 576, 3, 32, 32},
       {"local 400", window(400), 600, 1, 32, 32},
+      {"local 321", window(321), 1000, 1, 32, 32},
+      {"block 400", blocks(400), 900, 1, 24, 32},
+      {"column 2", columns(2), 1201, 1, 32, 32},
+      {"fixed 64, 16", fixed(64, 16), 64, 2, 32, 32},
+      {"fixed 64, 16", fixed(64, 16), 100, 2, 32, 32},
+      {"fixed 128, 32", fixed(128, 32), 150, 1, 32, 32},
+      {"fixed 64, 32", fixed(64, 32), 833, 2, 32, 32},
+      {"fixed 128, 32", fixed(128, 32), 1000, 1, 32, 32},
+      // And of more than 64.
       {"local 400", window(400), 600, 1, 128, 128},
       {"local 100", window(100), 333, 2, 96, 128},
       {"local 7", window(7), 200, 1, 72, 40},

@@ -39,7 +39,7 @@ class LongBandCuda : public ::testing::Test {
 };
 
 // Short segments, which keep dQ in shared memory, and longer ones, whose blocks take turns: key tiles that one query
-// tile sees and that all do, ragged ends, and more segments than are side by side.
+// tile sees and that all do, ragged ends of key tiles of 128 and 192 rows, and more segments than are side by side.
 TEST_F(LongBandCuda, EveryShapeIsAsGoodAsNaive) {
   for (const auto& [n, l, window, kind] : {std::tuple{700, 330, 330, local},
                                            {1100, 512, 513, local},
@@ -48,6 +48,8 @@ TEST_F(LongBandCuda, EveryShapeIsAsGoodAsNaive) {
                                            {1301, 2, 0, column},
                                            {1301, 3, 0, column},
                                            {513, 1, 0, dense},
+                                           {576, 1, 0, dense},
+                                           {577, 1, 0, dense},
                                            {450, 1, 0, dense}}) {
     const NamedPattern p{name_of(kind) + (" " + std::to_string(l)), pattern_of(merged, {kind}, l, {}, window), 2};
     expect_equals_reference<__nv_bfloat16>(p, {1, n, p.heads, 64, 64}, Dtype::bf16);
@@ -118,6 +120,7 @@ TEST_F(LongBandCuda, TinyShapesAreAsGoodAsNaive) {
   expect_equals_reference<__nv_bfloat16>({"fixed 100, 25", fixed(100, 25), 2}, {1, 500, 2, 64, 64}, Dtype::bf16);
   expect_equals_reference<__nv_bfloat16>({"dense", pattern_of(merged, {dense}, 0), 1}, {1, 530, 1, 32, 32},
                                          Dtype::bf16);
+  expect_equals_reference<__half>({"fixed 64, 32", fixed(64, 32), 2}, {1, 500, 2, 32, 32}, Dtype::f16);
   expect_equals_reference<__nv_bfloat16>({"local 400", pattern_of(merged, {local}, 0, {}, 400), 1},
                                          {1, 700, 1, 128, 128}, Dtype::bf16);
 }
@@ -131,6 +134,8 @@ TEST_F(LongBandCuda, LongSequencesAreAsGoodAsPortableAndRepeatToTheBit) {
                                              {"local 512", window(512), 64},
                                              {"local 512", window(512), 128},
                                              {"local 1000", window(1000), 64},
+                                             {"local 512", window(512), 32},
+                                             {"fixed", fixed(128, 32), 32},
                                              {"dense", pattern_of(merged, {dense}, 0), 32},
                                              {"dense", pattern_of(merged, {dense}, 0), 64},
                                              {"dense", pattern_of(merged, {dense}, 0), 128},

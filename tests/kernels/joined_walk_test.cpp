@@ -56,21 +56,23 @@ class JoinedWalks : public ::testing::Test {
       for (const std::int64_t n : {l, l + 1, 2 * l - 1, 2 * l + 63, 3 * l + 64, 5 * l + 65}) {
         const PatternConfig pattern = fixed(l, c);
         const std::string text = "l " + std::to_string(l) + ", c " + std::to_string(c) + ", n " + std::to_string(n);
-        ASSERT_TRUE(finds(pattern, heads, n)) << text;
-        f(pattern, heads, n, text);
-        if (HasFailure()) return;
+        for (const std::int64_t size : {32, 64}) {
+          ASSERT_TRUE(finds(pattern, heads, n, 1, size)) << text;
+          f(pattern, heads, n, text + ", heads " + std::to_string(size));
+          if (HasFailure()) return;
+        }
       }
   }
-  // What the kernel computes: per task, the pairs of its halves' query tiles and keys, of queries from the key on.
+  // What the kernel computes: per task, the pairs of its strips' query tiles and keys, of queries from the key on.
   static std::vector<char> pairs_of(const JoinedWalk& walk, const std::string& text) {
     const auto n = static_cast<std::size_t>(walk.block.length);
     std::vector<char> times(n * n);
     std::vector<int> writers(n);
     for (std::int32_t task = 0; task < walk.tasks(); ++task)
-      for (std::int32_t half = 0; half < 2; ++half) {
-        const std::int32_t begin = walk.begin_of(task, half), end = walk.end_of(task, half);
-        EXPECT_TRUE(begin >= end || (begin >= walk.begin_of(task) && end <= walk.end_of(task))) << text;
-        for (std::int32_t i = half * band_rows; i < (half + 1) * band_rows; ++i) {
+      for (std::int32_t strip = 0; strip < walk.block.strips; ++strip) {
+        const std::int32_t begin = walk.begin_of(task, strip), end = walk.end_of(task, strip);
+        EXPECT_TRUE(walk.begin_of(task) <= begin && begin <= end && end <= walk.end_of(task)) << text;
+        for (std::int32_t i = strip * band_rows; i < (strip + 1) * band_rows; ++i) {
           const std::int32_t key = walk.key_of(task, i);
           if (key < 0) continue;
           ++writers[static_cast<std::size_t>(key)];
@@ -140,6 +142,8 @@ TEST_F(JoinedWalks, AreThoseOfTheRecipe) {
   EXPECT_EQ(plan_.turns.groups, 4);
   ASSERT_TRUE(finds(fixed(128, 2), 8, 12288, 8));
   EXPECT_EQ(plan_.turns.groups, 1) << "64 segments of two summary tasks each";
+  ASSERT_TRUE(finds(fixed(128, 32), 8, 12288, 8, 32));
+  EXPECT_EQ(plan_.walk().tasks(), 64 + 16);
 }
 
 TEST_F(JoinedWalks, LeaveOtherAttentionToOtherKernels) {

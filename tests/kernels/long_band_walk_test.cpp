@@ -18,7 +18,7 @@ namespace {
 
 std::string text_of(const LongBandWalk& walk) {
   return "window " + std::to_string(walk.shape.window) + ", block " + std::to_string(walk.shape.block) + ", length " +
-         std::to_string(walk.length);
+         std::to_string(walk.length) + ", strips " + std::to_string(walk.strips);
 }
 bool sees(const LongBandWalk& walk, std::int32_t query, std::int32_t key) {
   return key <= query && query < walk.shape.beyond(key);
@@ -26,7 +26,7 @@ bool sees(const LongBandWalk& walk, std::int32_t query, std::int32_t key) {
 
 std::vector<LongBandWalk> walks() {
   std::vector<LongBandWalk> all;
-  for (const std::int32_t length : {1, 64, 65, 127, 128, 129, 500, 1000, 1601})
+  for (const std::int32_t length : {1, 64, 65, 127, 128, 129, 191, 192, 193, 321, 500, 1000, 1601})
     for (const BandShape& shape : {BandShape{.window = 1},
                                    {.window = 2},
                                    {.window = 64},
@@ -38,7 +38,7 @@ std::vector<LongBandWalk> walks() {
                                    {.window = 0, .block = 100},
                                    {.window = 0, .block = 330},
                                    {.window = 0, .block = 512}})
-      all.push_back({shape, length});
+      for (const std::int32_t strips : {2, 3}) all.push_back({shape, length, strips});
   return all;
 }
 
@@ -52,12 +52,15 @@ TEST(LongBandWalk, GivesEveryPairToOneTask) {
       }
     std::set<std::pair<std::int32_t, std::int32_t>> given;
     for (std::int32_t key = 0; key < walk.key_tiles(); ++key)
-      for (std::int32_t half = 0; half < 2; ++half)
-        for (std::int32_t query = walk.begin_of(key, half); query < walk.end_of(key, half); ++query) {
-          ASSERT_TRUE(given.insert({query, 2 * key + half}).second) << text_of(walk);
-          ASSERT_GE(query, 2 * key) << text_of(walk);
-          ASSERT_LT(query, walk.end_of(key)) << text_of(walk);
-        }
+      for (std::int32_t strip = 0; strip < walk.strips; ++strip) {
+        const std::int32_t begin = walk.begin_of(key, strip), end = walk.end_of(key, strip);
+        // What a warpgroup skips: the task's tiles after its own, and before them.
+        ASSERT_LE(walk.begin_of(key), begin) << text_of(walk);
+        ASSERT_LE(begin, end) << text_of(walk);
+        ASSERT_LE(end, walk.end_of(key)) << text_of(walk);
+        for (std::int32_t query = begin; query < end; ++query)
+          ASSERT_TRUE(given.insert({query, walk.strips * key + strip}).second) << text_of(walk);
+      }
     ASSERT_EQ(given, seen) << text_of(walk);
   }
 }
@@ -66,7 +69,7 @@ TEST(LongBandWalk, KeyTilesOfAQueryTileAreNeighbours) {
   for (const LongBandWalk& walk : walks()) {
     std::map<std::int32_t, std::vector<std::int32_t>> keys;  // per query tile
     for (std::int32_t key = 0; key < walk.key_tiles(); ++key)
-      for (std::int32_t query = 2 * key; query < walk.end_of(key); ++query) keys[query].push_back(key);
+      for (std::int32_t query = walk.begin_of(key); query < walk.end_of(key); ++query) keys[query].push_back(key);
     ASSERT_EQ(static_cast<std::int32_t>(keys.size()), (walk.length + band_rows - 1) / band_rows) << text_of(walk);
     for (const auto& [query, of_query] : keys) {
       ASSERT_EQ(of_query.front(), walk.first_key(query)) << text_of(walk);
@@ -78,6 +81,7 @@ TEST(LongBandWalk, KeyTilesOfAQueryTileAreNeighbours) {
 
 LongBandPlan planned(const LongBandWalk& walk, std::int32_t segments) {
   LongBandPlan plan;
+  plan.head = walk.strips == 3 ? 32 : 64;
   plan.band.shape = walk.shape;
   plan.band.set = {0, walk.length, walk.length, walk.length};
   plan.band.n = walk.length;
@@ -100,7 +104,7 @@ TEST(TurnRing, BlocksNeverWaitInACircle) {
         LongBandPlan plan = planned(walk, segments);
         EXPECT_TRUE(TurnBlocks(walk, plan.ring, segments, blocks).run()) << text_of(walk);
         // The smallest ring, and fewer lanes.
-        plan.ring.ring = std::min(plan.ring.tiles, plan.band.reach + 3);
+        plan.ring.ring = std::min(plan.ring.tiles, plan.band.reach + walk.strips + 1);
         plan.ring.lanes = std::min(plan.ring.lanes, 2);
         EXPECT_TRUE(TurnBlocks(walk, plan.ring, segments, blocks).run()) << text_of(walk);
         if (::testing::Test::HasFailure()) return;
@@ -149,6 +153,14 @@ TEST_F(LongBandPlans, TakeTurnsInLongSegments) {
     EXPECT_LE(plan_.sums_bytes(), turn_cache_bytes) << "the sums stay in the second-level cache";
     EXPECT_GE(plan_.ring.lanes * plan_.groups, plan_.segments);
     EXPECT_LT(plan_.ring.lanes * (plan_.groups - 1), plan_.segments) << "no group is empty";
+  }
+}
+
+TEST_F(LongBandPlans, HaveThreeStripsPerKeyTileAt32) {
+  for (const auto& [size, key_tiles] : {std::pair{24, 64}, {32, 64}, {40, 96}, {64, 96}, {128, 96}}) {
+    EXPECT_TRUE(finds(pattern_of(merged, {dense}, 0), 8, 12288, 1, size));
+    EXPECT_EQ(plan_.walk().key_tiles(), key_tiles);
+    EXPECT_EQ(plan_.tasks(), 8 * key_tiles);
   }
 }
 

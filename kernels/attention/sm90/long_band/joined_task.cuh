@@ -23,7 +23,9 @@ struct JoinedSeen {
   std::int32_t last_begin, first_end;  // of the warp's
 };
 
+template <int Strips>
 struct JoinedTask : BandBackwardLargeTask {
+  static constexpr int strips = Strips;
   using Problem = JoinedProblem;
   template <class Kernel>
   using Seen = JoinedSeen;
@@ -35,7 +37,7 @@ struct JoinedTask : BandBackwardLargeTask {
   bool is_summary;
 
   __device__ static JoinedWalk walk_of(const JoinedProblem& problem, std::int32_t head) {
-    return {{problem.shape, problem.n}, problem.run, problem.first[head]};
+    return {{problem.shape, problem.n, Strips}, problem.run, problem.first[head]};
   }
   __device__ JoinedWalk walk(const JoinedProblem& problem) const { return walk_of(problem, head); }
   __device__ Ticket ticket(const JoinedProblem& problem, std::uint32_t index) const {
@@ -57,13 +59,15 @@ struct JoinedTask : BandBackwardLargeTask {
     step = 1;
   }
 
-  // The query tiles that see the task's keys, or one half of them.
+  // The query tiles that see the task's keys, or one strip of them.
   __device__ std::int32_t begin() const { return first_query; }
   __device__ std::int32_t end(const JoinedProblem&) const { return end_query; }
-  __device__ std::int32_t begin(const JoinedProblem& problem, int half) const {
-    return walk(problem).begin_of(key, half);
+  __device__ std::int32_t begin(const JoinedProblem& problem, int strip) const {
+    return walk(problem).begin_of(key, strip);
   }
-  __device__ std::int32_t end(const JoinedProblem& problem, int half) const { return walk(problem).end_of(key, half); }
+  __device__ std::int32_t end(const JoinedProblem& problem, int strip) const {
+    return walk(problem).end_of(key, strip);
+  }
   // The turn at the sum of a query tile.
   __device__ std::int32_t turn(const JoinedProblem& problem, std::int32_t query) const {
     return walk(problem).turn(key, query);
@@ -89,39 +93,39 @@ struct JoinedTask : BandBackwardLargeTask {
                        char* to, std::uint64_t* full) const {
     const JoinedProblem& problem = kernel.problem;
     if (!is_summary) {
-      const std::int32_t tile = 2 * walk(problem).key_tile(key);
+      const std::int32_t tile = Strips * walk(problem).key_tile(key);
       kernel.load_rows(
-          to, positions, [&](int half) { return kernel.corner(tile + half, 0); }, full);
+          to, positions, [&](int strip) { return kernel.corner(tile + strip, 0); }, full);
     } else if (problem.in_pieces) {
-      if (kernel.lane == 0) barrier_arrive_expect(full, 2 * Kernel::key_bytes);
+      if (kernel.lane == 0) barrier_arrive_expect(full, Strips * Kernel::key_bytes);
       __syncwarp();
       using Copy = PieceCopy<Kernel::key_boxes, band_rows * Kernel::key_row>;
-      for (int half = 0; half < 2; ++half)
-        load_in_pieces(kernel, Copy{&rows.complete, pieces, to + half * Kernel::key_bytes, full}, half);
+      for (int strip = 0; strip < Strips; ++strip)
+        load_in_pieces(kernel, Copy{&rows.complete, pieces, to + strip * Kernel::key_bytes, full}, strip);
     } else {
       kernel.load_rows(
-          to, rows, [&](int half) { return summary_corner(problem, half); }, full);
+          to, rows, [&](int strip) { return summary_corner(problem, strip); }, full);
     }
   }
-  __device__ std::int32_t first_row(int half) const { return key * key_tile_rows + half * band_rows; }
-  __device__ Coordinates summary_corner(const JoinedProblem& problem, int half) const {
-    const std::int32_t row = first_row(half);
+  __device__ std::int32_t first_row(int strip) const { return (Strips * key + strip) * band_rows; }
+  __device__ Coordinates summary_corner(const JoinedProblem& problem, int strip) const {
+    const std::int32_t row = first_row(strip);
     return {{0, head, problem.first[head] + row % problem.run, row / problem.run, sequence}};
   }
   template <class Kernel, class Copy>
-  __device__ void load_in_pieces(const Kernel& kernel, const Copy& copy, int half) const {
+  __device__ void load_in_pieces(const Kernel& kernel, const Copy& copy, int strip) const {
     const JoinedProblem& problem = kernel.problem;
-    const TilePieces pieces(problem.first[head], problem.run, problem.shape.block, first_row(half), band_rows,
+    const TilePieces pieces(problem.first[head], problem.run, problem.shape.block, first_row(strip), band_rows,
                             [&](std::int32_t x) { return x / problem.run; });
     load_pieces(pieces, head, sequence, kernel.lane, warp_threads, copy);
   }
   template <class Kernel>
-  __device__ JoinedSeen seen(const Kernel& kernel, int half) const {
+  __device__ JoinedSeen seen(const Kernel& kernel, int strip) const {
     JoinedSeen seen;
     const JoinedWalk of = walk(kernel.problem);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int i = half * band_rows + kernel.warp * 16 + kernel.lane / 4 + 8 * r;
+      const int i = strip * band_rows + kernel.warp * 16 + kernel.lane / 4 + 8 * r;
       const std::int32_t position = of.key_of(key, i);
       seen.begin[r] = position >= 0 ? position : JoinedSeen::none;
       seen.end[r] = position >= 0 ? of.end_of_key(key, position) : JoinedSeen::none;

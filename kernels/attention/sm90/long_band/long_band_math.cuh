@@ -22,11 +22,13 @@ struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
   using Common::Common;
   using Common::key_boxes, Common::key_bytes, Common::key_row, Common::task, Common::lane, Common::rows;
   using typename Common::Seen, typename Common::Statistics;
-  static constexpr int block_threads = 4 * warpgroup_threads, query_group = 2;
-  static constexpr int own_keys = 2 * warpgroup_threads;  // threads of both warpgroups that have keys
-  // Per thread: in all as many as the block begins with, four times 128.
-  static constexpr int key_registers = 208, query_registers = 64, loading_registers = 32;
-  static_assert(2 * key_registers + query_registers + loading_registers == 4 * 128);
+  static constexpr int strips = key_strips(size), query_group = strips, warpgroups = strips + 2;
+  static constexpr int block_threads = warpgroups * warpgroup_threads;
+  static constexpr int own_keys = strips * warpgroup_threads;  // threads of the warpgroups that have keys
+  // Per thread: in all as many as the block begins with, a multiple of 8 each.
+  static constexpr int key_registers = strips == 2 ? 208 : 128, query_registers = 64, loading_registers = 32;
+  static_assert(strips * key_registers + query_registers + loading_registers ==
+                warpgroups * (65536 / block_threads / 8 * 8));
 
   // Where a warpgroup that has keys is in the rings.
   struct Position {
@@ -41,16 +43,16 @@ struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
     __syncwarp();
     if (lane == 0) barrier_arrive(barrier);
   }
-  // Both tiles of 64 of a key tile's keys or values, by the warp's first thread. corner: of a half.
+  // The strips of a key tile's keys or values, by the warp's first thread. corner: of a strip.
   template <class Corner>
   __device__ void load_rows(char* to, const RowMaps& maps, const Corner& corner, std::uint64_t* full) const {
     if (lane > 0) return;
-    barrier_arrive_expect(full, 2 * key_bytes);
-    for (int half = 0; half < 2; ++half)
+    barrier_arrive_expect(full, strips * key_bytes);
+    for (int strip = 0; strip < strips; ++strip)
       for (int box = 0; box < key_boxes; ++box) {
-        Coordinates at = corner(half);
+        Coordinates at = corner(strip);
         at.c[0] += 64 * box;
-        tma_load(to + half * key_bytes + box * rows * key_row, this->map_of(maps), at, full);
+        tma_load(to + strip * key_bytes + box * rows * key_row, this->map_of(maps), at, full);
       }
   }
   // The first row of the head in lse and delta.
@@ -114,7 +116,7 @@ struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
   }
 };
 
-// The roles of a block's four warpgroups.
+// The roles of a block's warpgroups.
 template <class Band>
 __device__ void run_warpgroups(const Band& band) {
   if (threadIdx.x == 0) band.init_barriers();

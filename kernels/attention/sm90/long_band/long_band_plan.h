@@ -35,7 +35,7 @@ struct LongBandPlan {
     ring.lanes = static_cast<std::int32_t>((segments + groups - 1) / groups);
   }
 
-  LongBandWalk walk() const { return {band.shape, band.set.length}; }
+  LongBandWalk walk() const { return {band.shape, band.set.length, key_strips(head)}; }
   std::int64_t tasks() const { return in_turns ? segments * walk().key_tiles() : segments; }
   std::size_t places() const { return static_cast<std::size_t>(ring.lanes) * static_cast<std::size_t>(ring.ring); }
   std::size_t sums_bytes() const { return places() * band_rows * static_cast<std::size_t>(head) * sizeof(float); }
@@ -47,15 +47,16 @@ struct LongBandPlan {
 // Chooses lanes and ring. Blocks should not wait: a group has several tasks per block, and a place is not used again
 // before blocks are far beyond.
 inline void lay_out_turns(LongBandPlan& plan) {
-  const std::int32_t tiles = tiles_in(plan.band.set.length, band_rows), key_tiles = plan.walk().key_tiles();
+  const LongBandWalk walk = plan.walk();
+  const std::int32_t tiles = tiles_in(plan.band.set.length, band_rows), key_tiles = walk.key_tiles();
   plan.ring.tiles = tiles;
-  plan.ring.most_turns = static_cast<std::uint32_t>(plan.band.reach / 2 + 2);
+  plan.ring.most_turns = static_cast<std::uint32_t>(plan.band.reach / walk.strips + 2);
   constexpr std::int32_t tasks_per_block = 4;
   std::int64_t lanes = std::max<std::int64_t>(least_lanes, tiles_in(tasks_per_block * long_band_blocks, key_tiles));
   lanes = std::max<std::int64_t>(std::min(lanes, plan.segments), 1);
   for (;; --lanes) {
     const auto in_flight = static_cast<std::int32_t>((long_band_blocks + lanes - 1) / lanes);  // key tiles
-    plan.ring.ring = std::min(tiles, plan.band.reach + 3 + 4 * in_flight + 8);
+    plan.ring.ring = std::min(tiles, plan.band.reach + walk.strips + 1 + 2 * walk.strips * in_flight + 8);
     plan.ring.lanes = static_cast<std::int32_t>(lanes);
     if (lanes == 1 || plan.sums_bytes() <= turn_cache_bytes) break;
   }

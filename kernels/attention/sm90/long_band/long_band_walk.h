@@ -1,44 +1,56 @@
 // The pairs of tiles of a band that is too wide for its key tiles to share their queries' gradients in shared memory
 // (band_shape.h: most_reach), and the order in which blocks sum dQ over it in turns, as host code.
 //
-// A task is a tile of 128 keys and all tiles of 64 queries that see it, from the last to the diagonal. Its
-// contributions to dQ are added to sums in global memory, which have a place per query tile. Whose turn it is at a
-// place is a counter there: key tiles take turns in ascending order. The first one stores, and the one that contains
-// the queries' own keys comes last and takes the sum away. Then the place is free for another query tile: its next
-// occupant. A contribution waits for others of earlier tasks alone, so blocks that take tasks in their order never wait
-// for each other in a circle.
+// A task is a tile of 128 or 192 keys, strips of 64, and all tiles of 64 queries that see it, from the last to the
+// diagonal. Its contributions to dQ are added to sums in global memory, which have a place per query tile. Whose turn
+// it is at a place is a counter there: key tiles take turns in ascending order. The first one stores, and the one that
+// contains the queries' own keys comes last and takes the sum away. Then the place is free for another query tile: its
+// next occupant. A contribution waits for others of earlier tasks alone, so blocks that take tasks in their order never
+// wait for each other in a circle.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/attention/sm90/band/band_shape.h"
 
 namespace longstride::kernels::cuda::sm90 {
 
-inline constexpr std::int32_t key_tile_rows = 2 * band_rows;
+// The strips of a key tile, one per warpgroup that has keys, for heads padded to this: a third warpgroup has registers
+// only where dK and dV are narrow.
+constexpr std::int32_t key_strips(std::int32_t head) { return head <= 32 ? 3 : 2; }
 
 // The pairs of tiles of one segment of `length` entries.
 struct LongBandWalk {
   BandShape shape;
   std::int32_t length = 0;
+  std::int32_t strips = 2;  // of a key tile
 
-  constexpr std::int32_t key_tiles() const { return (length + key_tile_rows - 1) / key_tile_rows; }
-  // The query tiles that see a half of a key tile, or none.
-  constexpr std::int32_t begin_of(std::int32_t key, std::int32_t half) const { return 2 * key + half; }
-  constexpr std::int32_t end_of(std::int32_t key, std::int32_t half) const {
-    const std::int32_t tile = 2 * key + half;
-    return tile * band_rows < length ? shape.end_tile(tile, length) : tile;
+  constexpr std::int32_t key_rows() const { return strips * band_rows; }
+  constexpr std::int32_t key_tiles() const { return (length + key_rows() - 1) / key_rows(); }
+  // The query tiles that see a strip of a key tile, or none. Strips beyond the end of the segment begin and end there;
+  // the second of two does by itself.
+  constexpr std::int32_t begin_of(std::int32_t key, std::int32_t strip) const {
+    const std::int32_t tile = strips * key + strip;
+    return strips > 2 ? std::min(tile, (length + band_rows - 1) / band_rows) : tile;
   }
-  // The query tiles that see a key tile: from 2 key on.
+  constexpr std::int32_t end_of(std::int32_t key, std::int32_t strip) const {
+    const std::int32_t tile = strips * key + strip;
+    return tile * band_rows < length ? shape.end_tile(tile, length) : begin_of(key, strip);
+  }
+  // The query tiles that see a key tile: from its first strip on.
   constexpr std::int32_t end_of(std::int32_t key) const {
-    const std::int32_t first = end_of(key, 0), second = end_of(key, 1);
-    return second > first && (2 * key + 1) * band_rows < length ? second : first;
+    const std::int32_t first = end_of(key, 0), second = end_of(key, 1),
+                       end = second > first && (strips * key + 1) * band_rows < length ? second : first;
+    if (strips == 2) return end;
+    const std::int32_t third = end_of(key, 2);
+    return third > end && (strips * key + 2) * band_rows < length ? third : end;
   }
   // The key tiles that a query tile sees.
-  constexpr std::int32_t first_key(std::int32_t query) const { return shape.low(query * band_rows) / key_tile_rows; }
-  static constexpr std::int32_t last_key(std::int32_t query) { return query / 2; }
+  constexpr std::int32_t first_key(std::int32_t query) const { return shape.low(query * band_rows) / key_rows(); }
+  constexpr std::int32_t last_key(std::int32_t query) const { return query / strips; }
   // Tasks are key tiles. The turns of those that a query tile sees, from 0.
   constexpr std::int32_t tasks() const { return key_tiles(); }
-  static constexpr std::int32_t begin_of(std::int32_t key) { return 2 * key; }
+  constexpr std::int32_t begin_of(std::int32_t key) const { return strips * key; }
   constexpr std::int32_t turn(std::int32_t key, std::int32_t query) const { return key - first_key(query); }
   constexpr bool is_last(std::int32_t key, std::int32_t query) const { return last_key(query) == key; }
 };

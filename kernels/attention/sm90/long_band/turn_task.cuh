@@ -38,8 +38,10 @@ struct TurnOrder {
   }
 };
 
-// A tile of 128 keys of a band.
+// A key tile of a band.
+template <int Strips>
 struct TurnTask : BandBackwardLargeTask {
+  static constexpr int strips = Strips;
   using Problem = TurnProblem;
   template <class Kernel>
   using Seen = typename Kernel::Common::Seen;
@@ -68,14 +70,16 @@ struct TurnTask : BandBackwardLargeTask {
     step = is_natural(problem) ? 1 : problem.set.period;
   }
 
-  // The query tiles that see the task's keys, or one half of them.
-  __device__ static LongBandWalk walk(const TurnProblem& problem) { return {problem.shape, problem.set.length}; }
-  __device__ std::int32_t begin() const { return 2 * key; }
-  __device__ std::int32_t end(const TurnProblem& problem) const { return walk(problem).end_of(key); }
-  __device__ std::int32_t begin(const TurnProblem& problem, int half) const {
-    return walk(problem).begin_of(key, half);
+  // The query tiles that see the task's keys, or one strip of them.
+  __device__ static LongBandWalk walk(const TurnProblem& problem) {
+    return {problem.shape, problem.set.length, Strips};
   }
-  __device__ std::int32_t end(const TurnProblem& problem, int half) const { return walk(problem).end_of(key, half); }
+  __device__ std::int32_t begin() const { return Strips * key; }
+  __device__ std::int32_t end(const TurnProblem& problem) const { return walk(problem).end_of(key); }
+  __device__ std::int32_t begin(const TurnProblem& problem, int strip) const {
+    return walk(problem).begin_of(key, strip);
+  }
+  __device__ std::int32_t end(const TurnProblem& problem, int strip) const { return walk(problem).end_of(key, strip); }
   // The turn at the sum of a query tile.
   __device__ std::int32_t turn(const TurnProblem& problem, std::int32_t query) const {
     return walk(problem).turn(key, query);
@@ -83,7 +87,7 @@ struct TurnTask : BandBackwardLargeTask {
   __device__ bool is_first(const TurnProblem& problem, std::int32_t query) const {
     return walk(problem).first_key(query) >= key;
   }
-  __device__ bool is_last(const TurnProblem&, std::int32_t query) const { return LongBandWalk::last_key(query) == key; }
+  __device__ bool is_last(const TurnProblem&, std::int32_t query) const { return query / Strips == key; }
 
   // Loads the task's keys, or values, by a warp.
   template <class Kernel>
@@ -97,11 +101,11 @@ struct TurnTask : BandBackwardLargeTask {
   template <class Kernel>
   __device__ void load(const Kernel& kernel, const RowMaps& maps, char* to, std::uint64_t* full) const {
     kernel.load_rows(
-        to, maps, [&](int half) { return kernel.corner(2 * key + half, 0); }, full);
+        to, maps, [&](int strip) { return kernel.corner(Strips * key + strip, 0); }, full);
   }
   template <class Kernel>
-  __device__ auto seen(const Kernel& kernel, int half) const {
-    return kernel.seen_of(2 * key + half);
+  __device__ auto seen(const Kernel& kernel, int strip) const {
+    return kernel.seen_of(Strips * key + strip);
   }
   // Turns S into P, for the query tile that begins there. Lean: with few registers.
   template <bool Lean, class Kernel, class Seen, int Count>
@@ -113,9 +117,9 @@ struct TurnTask : BandBackwardLargeTask {
       kernel.weigh_tile(s, seen, begin, of);
   }
   template <class Kernel, class Seen, int Count>
-  __device__ void store(const Kernel& kernel, const Seen&, int half, const Gradient& gradient,
+  __device__ void store(const Kernel& kernel, const Seen&, int strip, const Gradient& gradient,
                         const float (&values)[Count], float factor) const {
-    kernel.template store<2 * Count>(gradient, 2 * key + half, values, factor);
+    kernel.template store<2 * Count>(gradient, Strips * key + strip, values, factor);
   }
 };
 

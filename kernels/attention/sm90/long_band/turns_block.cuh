@@ -13,27 +13,30 @@ struct TurnsBlock : LongBandMath<T, Size> {
   using Common = LongBandMath<T, Size>;
   using Common::key_bytes, Common::tile_bytes, Common::ds_bytes, Common::dq_bytes, Common::rows;
   using Common::shared, Common::thread, Common::lane, Common::warp;
-  using Common::size, Common::own_keys, Common::arrive_for_warp;
+  using Common::size, Common::strips, Common::own_keys, Common::arrive_for_warp;
   using typename Common::Statistics, typename Common::Gradients, typename Common::Position;
   using Problem = typename Task::Problem;
   using Ticket = typename Task::Ticket;
   using Seen = typename Task::template Seen<Common>;
-  // Heads of 128 leave no room to load further ahead.
-  static constexpr int query_stages = Size <= 64 ? 4 : 2, key_stages = Size <= 64 ? 2 : 1, ds_stages = 2,
-                       sum_buffers = 2;
+  static_assert(Task::strips == strips);
+  // Heads of 128 leave no room to load further ahead. Values that stay in shared memory have as many places as keys.
+  static constexpr int query_stages = Size <= 64 ? 4 : 2, key_stages = Size <= 64 ? 2 : 1,
+                       value_stages = Size <= 32 ? 2 : 1, ds_stages = Size <= 32 ? 4 : 2, sum_buffers = 2;
 
   struct Control {
     Statistics statistics[query_stages];
     Ticket tickets[key_stages];
     std::uint64_t query_full[query_stages], query_empty[query_stages];
     std::uint64_t key_full[key_stages], key_empty[key_stages];
-    std::uint64_t value_full, value_empty, ds_full[2][ds_stages], ds_empty[2][ds_stages];
+    std::uint64_t value_full[value_stages], value_empty[value_stages], ds_full[strips][ds_stages],
+        ds_empty[strips][ds_stages];
     std::uint64_t sum_ready[sum_buffers], sum_full[sum_buffers];
   };
-  // Shared memory, from a multiple of 1024 bytes. Keys, values and dS are two tiles of 64 keys.
-  static constexpr int keys_at = 0, values_at = keys_at + key_stages * 2 * key_bytes,
-                       queries_at = values_at + 2 * key_bytes, ds_at = queries_at + query_stages * tile_bytes,
-                       sums_at = ds_at + ds_stages * 2 * ds_bytes, control_at = sums_at + sum_buffers * dq_bytes;
+  // Shared memory, from a multiple of 1024 bytes. Keys, values and dS are `strips` tiles of 64 keys.
+  static constexpr int keys_at = 0, values_at = keys_at + key_stages * strips * key_bytes,
+                       queries_at = values_at + value_stages * strips * key_bytes,
+                       ds_at = queries_at + query_stages * tile_bytes, sums_at = ds_at + ds_stages * strips * ds_bytes,
+                       control_at = sums_at + sum_buffers * dq_bytes;
   static constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
   static_assert(shared_bytes <= shared_of_block);
 
@@ -57,14 +60,16 @@ struct TurnsBlock : LongBandMath<T, Size> {
     }
     for (int i = 0; i < key_stages; ++i) {
       barrier_init(&control.key_full[i], 1);
-      barrier_init(&control.key_empty[i], 3 * warpgroup_warps + sum_buffers);
+      barrier_init(&control.key_empty[i], (strips + 1) * warpgroup_warps + sum_buffers);
     }
-    barrier_init(&control.value_full, 1);
-    barrier_init(&control.value_empty, own_keys);
-    for (int half = 0; half < 2; ++half)
+    for (int i = 0; i < value_stages; ++i) {
+      barrier_init(&control.value_full[i], 1);
+      barrier_init(&control.value_empty[i], own_keys);
+    }
+    for (int strip = 0; strip < strips; ++strip)
       for (int i = 0; i < ds_stages; ++i) {
-        barrier_init(&control.ds_full[half][i], warpgroup_threads);
-        barrier_init(&control.ds_empty[half][i], warpgroup_warps);
+        barrier_init(&control.ds_full[strip][i], warpgroup_threads);
+        barrier_init(&control.ds_empty[strip][i], warpgroup_warps);
       }
     for (int i = 0; i < sum_buffers; ++i) {
       barrier_init(&control.sum_ready[i], 1);
@@ -74,9 +79,10 @@ struct TurnsBlock : LongBandMath<T, Size> {
     proxy_fence();
   }
 
-  __device__ char* keys(int stage) const { return shared + keys_at + stage * 2 * key_bytes; }
+  __device__ char* keys(int stage) const { return shared + keys_at + stage * strips * key_bytes; }
+  __device__ char* values(int stage) const { return shared + values_at + stage * strips * key_bytes; }
   __device__ char* queries(int stage) const { return shared + queries_at + stage * tile_bytes; }
-  __device__ char* ds(int stage, int half) const { return shared + ds_at + (2 * stage + half) * ds_bytes; }
+  __device__ char* ds(int stage, int strip) const { return shared + ds_at + (strips * stage + strip) * ds_bytes; }
   __device__ float4* sums(int buffer) const { return reinterpret_cast<float4*>(shared + sums_at + buffer * dq_bytes); }
 
   // Whole warps: waits for the next task, or returns false after the last. Lane 0 reads for all, as it is the one that
@@ -93,16 +99,16 @@ struct TurnsBlock : LongBandMath<T, Size> {
               {uniform(a.x), uniform(a.y), uniform(a.z), uniform(a.w), uniform(b.x), uniform(b.y), uniform(b.z), 1});
     return uniform(b.w) != 0;
   }
-  // Hands over dS^T (keys, queries), as the registers of one of the two warpgroups with keys hold it.
-  __device__ void hand_over(const RingSlot& at, int half, const std::uint32_t (&a)[4][4]) const {
-    barrier_wait(&control.ds_empty[half][at.index], at.parity ^ 1);
+  // Hands over dS^T (keys, queries), as the registers of one of the warpgroups with keys hold it.
+  __device__ void hand_over(const RingSlot& at, int strip, const std::uint32_t (&a)[4][4]) const {
+    barrier_wait(&control.ds_empty[strip][at.index], at.parity ^ 1);
     const int matrix = lane / 8;
-    char* const row = ds(at.index, half) + (16 * warp + matrix % 2 * 8 + lane % 8) * 128;
+    char* const row = ds(at.index, strip) + (16 * warp + matrix % 2 * 8 + lane % 8) * 128;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       store_matrices(row + ((2 * i + matrix / 2) ^ lane % 8) * 16, a[i][0], a[i][1], a[i][2], a[i][3]);
     proxy_fence();
-    barrier_arrive(&control.ds_full[half][at.index]);
+    barrier_arrive(&control.ds_full[strip][at.index]);
   }
 };
 

@@ -2,12 +2,13 @@
 // 128. Per pair of 64 keys and 64 queries,
 //     S^T = k q^T,  P = exp(scale S - lse),  dP^T = v dO^T,  dS = P (dP - delta),  dV += P dO,  dK += dS q,
 //     dQ^T += k^T dS^T
-// The only block of a multiprocessor has four warpgroups:
-//   0 and 1  own 64 keys each of the task's key tile, and compute S to dK. They hand dS over in shared memory.
-//   2        multiplies the keys, transposed, with dS. It hands dQ of a query tile over in shared memory, as its
-//            registers hold it, or adds the last contribution to the sum and stores dQ.
-//   3        has a warp that takes tasks and loads by TMA, whose lanes load lse and delta, and one thread per buffer of
-//            dQ, which waits for the turn and adds the buffer to the sums.
+// The only block of a multiprocessor has four warpgroups, or five for heads of up to 32:
+//   two or three  own a strip of 64 keys each of the task's key tile, and compute S to dK. They hand dS over in shared
+//                 memory.
+//   the next      multiplies the keys, transposed, with dS. It hands dQ of a query tile over in shared memory, as its
+//                 registers hold it, or adds the last contribution to the sum and stores dQ.
+//   the last      has a warp that takes tasks and loads by TMA, whose lanes load lse and delta, and one thread per
+//                 buffer of dQ, which waits for the turn and adds the buffer to the sums.
 // Every sum has one order, dQ that of keys, dK and dV that of queries, whichever block computes a task.
 #pragma once
 #include <cstdint>
@@ -15,12 +16,15 @@
 
 #include "kernels/attention/sm90/long_band/turns_keys.cuh"
 #include "kernels/attention/sm90/long_band/turns_lean_keys.cuh"
+#include "kernels/attention/sm90/long_band/turns_narrow_keys.cuh"
 #include "kernels/gpu/global.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
 template <class T, class Task, int Size>
-using KeysOfTurns = std::conditional_t<Size <= 64, TurnsKeys<T, Task, Size>, TurnsLeanKeys<T, Task, Size>>;
+using KeysOfTurns =
+    std::conditional_t<Size <= 32, TurnsNarrowKeys<T, Task, Size>,
+                       std::conditional_t<Size <= 64, TurnsKeys<T, Task, Size>, TurnsLeanKeys<T, Task, Size>>>;
 
 // Size: what heads are padded to, 32, 64 or 128. Task: turns_block.cuh.
 template <class T, class Task, int Size>
@@ -28,10 +32,10 @@ struct BackwardTurns : KeysOfTurns<T, Task, Size> {
   using Block = TurnsBlock<T, Task, Size>;
   using KeysOfTurns<T, Task, Size>::KeysOfTurns;
   using Block::next_task, Block::arrive_for_warp;
-  using Block::problem, Block::task, Block::control, Block::keys, Block::queries, Block::ds, Block::sums;
-  using Block::query_stages, Block::key_stages, Block::ds_stages, Block::sum_buffers, Block::values_at;
-  using Block::shared, Block::thread, Block::lane, Block::warp;
-  using Block::size, Block::rows, Block::key_row, Block::key_boxes, Block::key_bytes, Block::dq_bytes;
+  using Block::problem, Block::task, Block::control, Block::keys, Block::values, Block::queries, Block::ds, Block::sums;
+  using Block::query_stages, Block::key_stages, Block::ds_stages, Block::sum_buffers, Block::value_stages;
+  using Block::size, Block::strips, Block::rows, Block::key_row, Block::key_boxes, Block::key_bytes, Block::dq_bytes;
+  using Block::thread, Block::lane, Block::warp;
   using typename Block::Problem, typename Block::Ticket;
 
   // ---- The warp that loads ----
@@ -65,9 +69,9 @@ struct BackwardTurns : KeysOfTurns<T, Task, Size> {
       if (lane == 0) control.tickets[key.index] = ticket;
       task.load_keys(*this, keys(key.index), &control.key_full[key.index]);
       key.advance(key_stages);
-      barrier_wait(&control.value_empty, value.parity ^ 1);
-      task.load_values(*this, shared + values_at, &control.value_full);
-      value.advance(1);
+      barrier_wait(&control.value_empty[value.index], value.parity ^ 1);
+      task.load_values(*this, values(value.index), &control.value_full[value.index]);
+      value.advance(value_stages);
       __syncwarp();
       load_task_queries(query);
     }
@@ -126,7 +130,7 @@ struct BackwardTurns : KeysOfTurns<T, Task, Size> {
     }
   }
 
-  // The fourth warpgroup.
+  // The last warpgroup.
   __device__ void serve() const {
     if (warp == 0)
       load_all();
@@ -141,14 +145,14 @@ struct BackwardTurns : KeysOfTurns<T, Task, Size> {
   static constexpr int share = is_transposed ? 32 : rows * size / warpgroup_threads;
   using Share = float[share];
 
-  // 64 columns of dq^T = k^T dS^T, or += for the second half of the keys. Of heads of 32, dq = dS k.
-  __device__ void multiply_half(Share& dq, const char* k, int half, int stage) const {
-    const std::uint64_t of_keys = descriptor<key_row>(k + half * key_bytes), of_ds = descriptor<128>(ds(stage, half));
+  // 64 columns of dq^T = k^T dS^T, or += for all strips of keys but the first. Of heads of 32, dq = dS k.
+  __device__ void multiply_strip(Share& dq, const char* k, int strip, int stage) const {
+    const std::uint64_t of_keys = descriptor<key_row>(k + strip * key_bytes), of_ds = descriptor<128>(ds(stage, strip));
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint64_t a = advanced(of_keys, i * 16 * key_row), b = advanced(of_ds, i * 16 * 128);
-      wgmma_rows<T>(dq, is_transposed ? a : b, is_transposed ? b : a, half > 0 || i > 0);
+      wgmma_rows<T>(dq, is_transposed ? a : b, is_transposed ? b : a, strip > 0 || i > 0);
     }
     wgmma_commit();
   }
@@ -210,16 +214,17 @@ struct BackwardTurns : KeysOfTurns<T, Task, Size> {
           const bool ends = box + 1 == key_boxes;
           Share dq;
 #pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            if (box == 0) barrier_wait(&control.ds_full[half][at.index], at.parity);
-            multiply_half(dq, k + box * rows * key_row, half, at.index);
+          for (int strip = 0; strip < strips; ++strip) {
+            if (box == 0) barrier_wait(&control.ds_full[strip][at.index], at.parity);
+            multiply_strip(dq, k + box * rows * key_row, strip, at.index);
+            if (strip == 0) continue;
+            wgmma_wait<1>();
+            if (ends) arrive_for_warp(&control.ds_empty[strip - 1][at.index]);
           }
-          wgmma_wait<1>();
-          if (ends) arrive_for_warp(&control.ds_empty[0][at.index]);
           wgmma_wait<0>();
           wgmma_hold(dq);
           if (ends) {
-            arrive_for_warp(&control.ds_empty[1][at.index]);
+            arrive_for_warp(&control.ds_empty[strips - 1][at.index]);
             at.advance(ds_stages);
           }
           if (box == 0) barrier_wait(&control.sum_ready[sum.index], sum.parity);

@@ -1,4 +1,4 @@
-// A warpgroup with half of a task's keys, in the kernel that sums dQ in turns (turns_kernel.cuh): heads of up to 64.
+// A warpgroup with a strip of a task's keys, in the kernel that sums dQ in turns (turns_kernel.cuh): heads of 33 to 64.
 // Values are in registers, and so is dS of a tile, whose last product is issued with the first ones of the next.
 #pragma once
 #include <cstdint>
@@ -16,18 +16,18 @@ struct TurnsKeys : TurnsBlock<T, Task, Size> {
   using Block::size, Block::rows, Block::key_row, Block::key_bytes, Block::arrive_for_warp;
   using typename Block::Statistics, typename Block::Gradients, typename Block::Position, typename Block::Seen;
 
-  // A task of one of the two warpgroups.
+  // A task of one of the warpgroups.
   struct Turn {
     Position& at;
     const OwnRows<T, rows, size, true>& values;
     Gradients& gradients;
     const Seen seen;
-    const int half;
+    const int strip;
     const char* const own_keys;
   };
 
   __device__ void hand_over(Turn& turn, const std::uint32_t (&a)[4][4]) const {
-    Block::hand_over(turn.at.ds, turn.half, a);
+    Block::hand_over(turn.at.ds, turn.strip, a);
     turn.at.ds.advance(ds_stages);
   }
   // Query tiles that do not see the warpgroup's keys.
@@ -86,7 +86,7 @@ struct TurnsKeys : TurnsBlock<T, Task, Size> {
     barrier_arrive(&control.query_empty[held.stage]);
   }
   __device__ void pass_queries(Turn& turn) const {
-    const std::int32_t begin = task.begin(problem, turn.half), end = task.end(problem, turn.half);
+    const std::int32_t begin = task.begin(problem, turn.strip), end = task.end(problem, turn.strip);
     skip(turn, task.end(problem) - end);
     std::int32_t tile = end - 1;
     if (tile >= begin) {
@@ -99,21 +99,21 @@ struct TurnsKeys : TurnsBlock<T, Task, Size> {
     skip(turn, begin - task.begin());
   }
 
-  __device__ void sum_keys(int half) const {
+  __device__ void sum_keys(int strip) const {
     Position at;
     OwnRows<T, rows, size, true> values;
     while (next_task(at.key)) {
-      this->take_values(values, shared + values_at + half * key_bytes, &control.value_full, &control.value_empty,
+      this->take_values(values, shared + values_at + strip * key_bytes, &control.value_full[0], &control.value_empty[0],
                         at.value);
       Gradients gradients = {};
       wgmma_hold(gradients.k);  // zeros now, not between products
       wgmma_hold(gradients.v);
-      Turn turn = {at, values, gradients, task.seen(*this, half), half, keys(at.key.index) + half * key_bytes};
+      Turn turn = {at, values, gradients, task.seen(*this, strip), strip, keys(at.key.index) + strip * key_bytes};
       pass_queries(turn);
       arrive_for_warp(&control.key_empty[at.key.index]);
       at.key.advance(key_stages);
-      task.store(*this, turn.seen, half, problem.dk, gradients.k, problem.scale);
-      task.store(*this, turn.seen, half, problem.dv, gradients.v, 1.0f);
+      task.store(*this, turn.seen, strip, problem.dk, gradients.k, problem.scale);
+      task.store(*this, turn.seen, strip, problem.dv, gradients.v, 1.0f);
     }
   }
 };

@@ -1,6 +1,6 @@
-// A warpgroup with half of a task's keys, in the kernel that sums dQ in turns (turns_kernel.cuh): heads of up to 128,
-// whose dK and dV fill 128 registers of a thread. So values stay in shared memory, dS is read from there for dK, P is
-// kept in 16 bits alone, and dP begins after the weights: the products of the other warpgroups fill the time.
+// A warpgroup with a strip of a task's keys, in the kernel that sums dQ in turns (turns_kernel.cuh): heads of up to
+// 128, whose dK and dV fill 128 registers of a thread. So values stay in shared memory, dS is read from there for dK, P
+// is kept in 16 bits alone, and dP begins after the weights: the products of the other warpgroups fill the time.
 #pragma once
 #include <cstdint>
 
@@ -18,11 +18,11 @@ struct TurnsLeanKeys : TurnsBlock<T, Task, Size> {
   using typename Block::Statistics, typename Block::Gradients, typename Block::Seen;
 
   // Query tiles that do not see the warpgroup's keys. The rings of queries and of dS move together.
-  __device__ void skip(RingSlot& at, int half, std::int32_t tiles) const {
+  __device__ void skip(RingSlot& at, int strip, std::int32_t tiles) const {
 #pragma unroll 1
     for (; tiles > 0; --tiles) {
       barrier_wait(&control.query_full[at.index], at.parity);
-      hand_over(at, half, {});
+      hand_over(at, strip, {});
       barrier_arrive(&control.query_empty[at.index]);
       at.advance(query_stages);
     }
@@ -42,18 +42,18 @@ struct TurnsLeanKeys : TurnsBlock<T, Task, Size> {
     wgmma_commit();
   }
   __device__ static int before(int stage) { return stage == 0 ? query_stages - 1 : stage - 1; }
-  __device__ void sum_keys(int half) const {
+  __device__ void sum_keys(int strip) const {
     static_assert(key_stages == 1 && query_stages == ds_stages && query_stages >= 2);
     RingSlot at;
-    const char *const own = shared + keys_at + half * key_bytes, *const own_values = own + values_at - keys_at;
+    const char *const own = shared + keys_at + strip * key_bytes, *const own_values = own + values_at - keys_at;
     for (std::uint32_t parity = 0; next_task({0, parity}); parity ^= 1) {
-      barrier_wait(&control.value_full, parity);
+      barrier_wait(&control.value_full[0], parity);
       Gradients gradients = {};
       wgmma_hold(gradients.k);  // zeros now, not between products
       wgmma_hold(gradients.v);
-      const Seen seen = task.seen(*this, half);
-      const std::int32_t begin = task.begin(problem, half), end = task.end(problem, half);
-      skip(at, half, task.end(problem) - end);
+      const Seen seen = task.seen(*this, strip);
+      const std::int32_t begin = task.begin(problem, strip), end = task.end(problem, strip);
+      skip(at, strip, task.end(problem) - end);
 #pragma unroll 1
       for (std::int32_t tile = end - 1; tile >= begin; --tile) {
         const char* const q = queries(at.index);
@@ -79,24 +79,24 @@ struct TurnsLeanKeys : TurnsBlock<T, Task, Size> {
         wgmma_wait<1>();
         wgmma_hold(dp);
         this->differentiate_packed(kept, dp, of);
-        hand_over(at, half, kept);
+        hand_over(at, strip, kept);
         // All warps wait here, after the end of the products before. So what those read of dS may be overwritten in the
         // next tile but one.
-        barrier_wait(&control.ds_full[half][at.index], at.parity);
-        add_shared_product(gradients.k, ds(at.index, half), q);
+        barrier_wait(&control.ds_full[strip][at.index], at.parity);
+        add_shared_product(gradients.k, ds(at.index, strip), q);
         at.advance(query_stages);
       }
       wgmma_wait<0>();
       wgmma_hold(gradients.k);
       wgmma_hold(gradients.v);
       if (end > begin) barrier_arrive(&control.query_empty[before(at.index)]);
-      skip(at, half, begin - task.begin());
-      barrier_arrive(&control.value_empty);
+      skip(at, strip, begin - task.begin());
+      barrier_arrive(&control.value_empty[0]);
       next_task({0, parity});  // the same task, which registers have not kept
       arrive_for_warp(&control.key_empty[0]);
-      const Seen stored = task.seen(*this, half);
-      task.store(*this, stored, half, problem.dk, gradients.k, problem.scale);
-      task.store(*this, stored, half, problem.dv, gradients.v, 1.0f);
+      const Seen stored = task.seen(*this, strip);
+      task.store(*this, stored, strip, problem.dk, gradients.k, problem.scale);
+      task.store(*this, stored, strip, problem.dv, gradients.v, 1.0f);
     }
   }
 };
