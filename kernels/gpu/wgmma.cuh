@@ -171,15 +171,15 @@ __device__ inline void wgmma_rows(float (&d)[Half], std::uint64_t a, std::uint64
 #undef LONGSTRIDE_D16
 #undef LONGSTRIDE_D8
 
-// s = a b^T, both tiles of 64 rows in shared memory, and a commit.
+// s = a b^T, or += a b^T, both tiles of 64 rows in shared memory, and a commit.
 template <class T, int Size>
-__device__ __forceinline__ void multiply_tiles(float (&s)[32], const char* a, const char* b) {
+__device__ __forceinline__ void multiply_tiles(float (&s)[32], const char* a, const char* b, bool adds = false) {
   constexpr int row_bytes = Size < 64 ? Size * 2 : 128;
   const std::uint64_t left = descriptor<row_bytes>(a), right = descriptor<row_bytes>(b);
 #pragma unroll
   for (int i = 0; i < Size / 16; ++i) {
     const int within = i / 4 * 64 * row_bytes + i % 4 * 32;
-    wgmma<T, 64, false>(s, advanced(left, within), advanced(right, within), i > 0);
+    wgmma<T, 64, false>(s, advanced(left, within), advanced(right, within), adds || i > 0);
   }
   wgmma_commit();
 }

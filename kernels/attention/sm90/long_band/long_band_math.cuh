@@ -30,6 +30,9 @@ struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
   static_assert(strips * key_registers + query_registers + loading_registers ==
                 warpgroups * (65536 / block_threads / 8 * 8));
 
+  // Statistics have -delta, to which dP is added.
+  static constexpr bool begins_with_delta = strips > 2;
+
   // Where a warpgroup that has keys is in the rings.
   struct Position {
     RingSlot key, query, value, ds;
@@ -76,7 +79,7 @@ struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       of.shift[32 * i + lane] = lse[i] * -log2_e;
-      of.delta[32 * i + lane] = delta[i];
+      of.delta[32 * i + lane] = begins_with_delta ? -delta[i] : delta[i];
     }
     barrier_arrive(full);
   }

@@ -99,12 +99,12 @@ void wgmma_rows(float (&d)[Half], std::uint64_t a, std::uint64_t b, bool accumul
 }
 
 template <class T, int Size>
-void multiply_tiles(float (&s)[32], const char* a, const char* b) {
+void multiply_tiles(float (&s)[32], const char* a, const char* b, bool adds = false) {
   constexpr int row_bytes = Size < 64 ? Size * 2 : 128;
   const std::uint64_t left = descriptor<row_bytes>(a), right = descriptor<row_bytes>(b);
   for (int i = 0; i < Size / 16; ++i) {
     const auto within = static_cast<std::uint32_t>(i / 4 * 64 * row_bytes + i % 4 * 32);
-    wgmma<T, 64, false>(s, advanced(left, within), advanced(right, within), i > 0);
+    wgmma<T, 64, false>(s, advanced(left, within), advanced(right, within), adds || i > 0);
   }
   wgmma_commit();
 }
