@@ -55,8 +55,7 @@ inline std::vector<EmulatedShape> long_band_shapes() {
       {"fixed 100, 25", fixed(100, 25), 333, 1, 128, 96},
       {"fixed 128, 32", fixed(128, 32), 450, 1, 128, 128},
       // The same of heads of up to 32, whose key tiles have 192 rows: the last one is full, or has one strip or two,
-      // and
-      // all of n may be less.
+      // and all of n may be less.
       {"dense", all(), 321, 1, 32, 24, automatic},
       {"dense", all(), 384, 2, 32, 32, automatic},
       {"dense", all(), 385, 1, 16, 32, automatic},

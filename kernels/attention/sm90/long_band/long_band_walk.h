@@ -27,24 +27,16 @@ struct LongBandWalk {
 
   constexpr std::int32_t key_rows() const { return strips * band_rows; }
   constexpr std::int32_t key_tiles() const { return (length + key_rows() - 1) / key_rows(); }
-  // The query tiles that see a strip of a key tile, or none. Strips beyond the end of the segment begin and end there;
-  // the second of two does by itself.
+  // The query tiles that see a strip of a key tile, or none. Strips beyond the end of the segment begin and end there.
   constexpr std::int32_t begin_of(std::int32_t key, std::int32_t strip) const {
-    const std::int32_t tile = strips * key + strip;
-    return strips > 2 ? std::min(tile, (length + band_rows - 1) / band_rows) : tile;
+    return std::min(strips * key + strip, (length + band_rows - 1) / band_rows);
   }
   constexpr std::int32_t end_of(std::int32_t key, std::int32_t strip) const {
     const std::int32_t tile = strips * key + strip;
     return tile * band_rows < length ? shape.end_tile(tile, length) : begin_of(key, strip);
   }
-  // The query tiles that see a key tile: from its first strip on.
-  constexpr std::int32_t end_of(std::int32_t key) const {
-    const std::int32_t first = end_of(key, 0), second = end_of(key, 1),
-                       end = second > first && (strips * key + 1) * band_rows < length ? second : first;
-    if (strips == 2) return end;
-    const std::int32_t third = end_of(key, 2);
-    return third > end && (strips * key + 2) * band_rows < length ? third : end;
-  }
+  // The query tiles that see a key tile: from its first strip on, until those of its last strip end.
+  constexpr std::int32_t end_of(std::int32_t key) const { return end_of(key, strips - 1); }
   // The key tiles that a query tile sees.
   constexpr std::int32_t first_key(std::int32_t query) const { return shape.low(query * band_rows) / key_rows(); }
   constexpr std::int32_t last_key(std::int32_t query) const { return query / strips; }

@@ -87,7 +87,9 @@ struct TurnTask : BandBackwardLargeTask {
   __device__ bool is_first(const TurnProblem& problem, std::int32_t query) const {
     return walk(problem).first_key(query) >= key;
   }
-  __device__ bool is_last(const TurnProblem&, std::int32_t query) const { return query / Strips == key; }
+  __device__ bool is_last(const TurnProblem& problem, std::int32_t query) const {
+    return walk(problem).is_last(key, query);
+  }
 
   // Loads the task's keys, or values, by a warp.
   template <class Kernel>
