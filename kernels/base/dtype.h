@@ -1,12 +1,12 @@
 // The element types that tensors hold. The CPU computes in f32 (training) and f64 (references and finite differences);
-// only the GPU computes in bf16 and f16.
+// only the GPU computes in bf16 and f16. Operands of products alone are e4m3 or e5m2 (kernels/quantise).
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace longstride::kernels {
 
-enum class Dtype : std::uint8_t { f64, f32, bf16, f16, u8, u16, i32, i64 };
+enum class Dtype : std::uint8_t { f64, f32, bf16, f16, u8, u16, i32, i64, e4m3, e5m2 };
 
 constexpr std::size_t bytes_of(Dtype dtype) {
   switch (dtype) {
@@ -21,6 +21,8 @@ constexpr std::size_t bytes_of(Dtype dtype) {
     case Dtype::u16:
       return 2;
     case Dtype::u8:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
       return 1;
   }
   return 0;
@@ -44,9 +46,15 @@ constexpr const char* name_of(Dtype dtype) {
       return "i32";
     case Dtype::i64:
       return "i64";
+    case Dtype::e4m3:
+      return "e4m3";
+    case Dtype::e5m2:
+      return "e5m2";
   }
   return "?";
 }
+
+constexpr bool is_fp8(Dtype dtype) { return dtype == Dtype::e4m3 || dtype == Dtype::e5m2; }
 
 template <class T>
 struct DtypeOf;

@@ -17,14 +17,16 @@ enum class WorkKind : std::uint8_t {
   embedding,
   loss,
   optimizer,
+  quantise,
   other
 };
-inline constexpr int works = 10;
+inline constexpr int works = 11;
 
 // The least that an op must read, write and compute.
 struct Cost {
   WorkKind work = WorkKind::other;
   double bytes = 0, operations = 0;
+  double speed = 1;  // of the operations, compared with those of products in the compute type
 };
 
 class Meter {

@@ -19,6 +19,7 @@ constexpr std::array<const char*, kernels::works> names = {"products, with what 
                                                            "embedding",
                                                            "loss head",
                                                            "optimizer",
+                                                           "operands to fp8",
                                                            "fills and copies"};
 
 // Adds the operations of attention, which depend on the pattern, so the ops cannot count them.
@@ -33,7 +34,8 @@ void add_attention_operations(const Model& model, std::int64_t micro, const Ceil
     StepMeter::Line& line = lines[static_cast<std::size_t>(work)];
     const double passes = static_cast<double>(line.ranges) / static_cast<double>(attention.layers);
     line.operations = passes * 2 * pairs * (work == WorkKind::attention_forward ? key + value : 3 * key + 2 * value);
-    line.floor_ms = std::max(line.floor_ms, 1e3 * line.operations / ceilings.flops_per_second);
+    line.operations_ms = 1e3 * line.operations / ceilings.flops_per_second;
+    line.floor_ms = std::max(line.floor_ms, line.operations_ms);
   }
 }
 
@@ -61,8 +63,9 @@ std::vector<StepMeter::Line> StepMeter::lines(const Ceilings& ceilings) const {
     line.ms += range.end.milliseconds_since(range.begin);
     line.bytes += range.cost.bytes;
     line.operations += range.cost.operations;
-    line.floor_ms +=
-        1e3 * std::max(range.cost.bytes / ceilings.bytes_per_second, range.cost.operations / ceilings.flops_per_second);
+    const double operations_ms = 1e3 * range.cost.operations / (range.cost.speed * ceilings.flops_per_second);
+    line.operations_ms += operations_ms;
+    line.floor_ms += std::max(1e3 * range.cost.bytes / ceilings.bytes_per_second, operations_ms);
   }
   return lines;
 }
@@ -91,7 +94,7 @@ nlohmann::ordered_json step_breakdown(TrainingStep& step, const std::uint8_t* ro
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const StepMeter::Line& l = lines[i];
     if (l.ranges == 0) continue;
-    const bool bytes = l.bytes / ceilings.bytes_per_second >= l.operations / ceilings.flops_per_second;
+    const bool bytes = 1e3 * l.bytes / ceilings.bytes_per_second >= l.operations_ms;
     out["lines"].push_back({{"name", names[i]},
                             {"ranges", l.ranges},
                             {"ms", scale * l.ms},
