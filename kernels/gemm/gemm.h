@@ -13,6 +13,9 @@
 //
 // On the CPU all tensors have one type. On a GPU a and b have one type, c has theirs or f32, bias and activated have
 // c's; sums are always f32, never TF32.
+// With scales a and b are of 8 bits instead (kernels/quantise), and element (r, j) of a b is multiplied by a_scales[r]
+// b_scales[j] before anything is added. On a GPU c is then bf16, and sums inside the product are those of the tensor
+// cores for 8-bit operands, promoted to f32 at intervals.
 #pragma once
 #include "kernels/base/op.h"
 #include "kernels/base/row_chunks.h"
@@ -38,6 +41,9 @@ struct GemmArgs {
   Tensor column_sums = {};  // (columns), if is_backward(epilogue); may be absent. f32 on a GPU
   Tensor addend = {};       // (rows, columns) of c's type, last dimension dense; may be absent, may not be c. With
                             // Epilogue::none or bias, no stack
+  Tensor a_scales = {};     // (rows) f32, and
+  Tensor b_scales = {};  // (columns) f32: a (rows, depth) and b are then e4m3 or e5m2, not both e5m2, and dense along
+                         // depth. No stack, no accumulate; c is contiguous with Epilogue::bias_relu
   Tensor scratch = {};
   Epilogue epilogue = Epilogue::none;
   bool accumulate = false;  // only with Epilogue::none

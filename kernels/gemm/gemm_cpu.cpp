@@ -1,16 +1,37 @@
 #include <algorithm>
+#include <vector>
 
 #include "kernels/base/tensor_checks.h"
 #include "kernels/column_sum/column_sum.h"
 #include "kernels/gemm/activation.h"
 #include "kernels/gemm/blas.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/quantise/fp8.h"
 
 namespace longstride::kernels {
 
 namespace {
 
 bool dense_in(const Tensor& t, int d) { return t.size(d) == 1 || t.stride(d) == 1; }
+
+void check_types(const GemmArgs& args, Device device) {
+  const Tensor &a = args.a, &b = args.b, &c = args.c;
+  if (!args.a_scales.given() && !args.b_scales.given()) {
+    LONGSTRIDE_CHECK(computes(device, a.dtype()) && b.dtype() == a.dtype() && goes_with(device, a.dtype(), c.dtype()),
+                     "a is {}, b {}, c {}", name_of(a.dtype()), name_of(b.dtype()), name_of(c.dtype()));
+    return;
+  }
+  const bool both_e5m2 = a.dtype() == Dtype::e5m2 && b.dtype() == Dtype::e5m2;
+  LONGSTRIDE_CHECK(is_fp8(a.dtype()) && is_fp8(b.dtype()) && !both_e5m2 && computes(device, c.dtype()) &&
+                       (device == Device::cpu || c.dtype() == Dtype::bf16),
+                   "with scales a is {}, b {}, c {}", name_of(a.dtype()), name_of(b.dtype()), name_of(c.dtype()));
+  LONGSTRIDE_CHECK(c.rank() == 2 && !args.accumulate, "scales cannot be combined with accumulate or a stack");
+  LONGSTRIDE_CHECK(dense_in(a, 1) && dense_in(b, 0), "a {} or b {} is not dense along the depth", a.shape().text(),
+                   b.shape().text());
+  LONGSTRIDE_CHECK(args.epilogue != Epilogue::bias_relu || c.contiguous(), "c {} is not contiguous", c.shape().text());
+  check_vector(args.a_scales, c.size(0), Dtype::f32, "a_scales");
+  check_vector(args.b_scales, c.size(1), Dtype::f32, "b_scales");
+}
 
 }  // namespace
 
@@ -21,8 +42,7 @@ void GemmArgs::check(Device device) const {
   LONGSTRIDE_CHECK(matrix(a) && matrix(b) && matrix(c) && a.size(-2) == c.size(-2) && a.size(-1) == b.size(-2) &&
                        b.size(-1) == c.size(-1),
                    "a {}, b {} and c {} do not match", a.shape().text(), b.shape().text(), c.shape().text());
-  LONGSTRIDE_CHECK(computes(device, a.dtype()) && b.dtype() == a.dtype() && goes_with(device, a.dtype(), c.dtype()),
-                   "a is {}, b {}, c {}", name_of(a.dtype()), name_of(b.dtype()), name_of(c.dtype()));
+  check_types(*this, device);
   LONGSTRIDE_CHECK((dense_in(a, -1) || dense_in(a, -2)) && (dense_in(b, -1) || dense_in(b, -2)) && dense_in(c, -1),
                    "a {}, b {} or c {} has no dense dimension", a.shape().text(), b.shape().text(), c.shape().text());
   LONGSTRIDE_CHECK(epilogue == Epilogue::none || (c.rank() == 2 && !accumulate),
@@ -189,6 +209,28 @@ Tensor matrix_of(const Tensor& stack, std::int64_t i) {
           {stack.stride(1), stack.stride(2)}};
 }
 
+// The product of the values that 8-bit operands stand for. Scales are powers of two, so a value times its row's scale
+// is exact.
+template <class T>
+void run_scaled(const GemmArgs& args) {
+  const std::int64_t rows = args.c.size(0), columns = args.c.size(1), depth = args.a.size(1);
+  const auto values = [&](const Tensor& m, const Tensor& scales) {  // m (rows, depth)
+    std::vector<T> out(static_cast<std::size_t>(m.size(0) * depth));
+#pragma omp parallel for schedule(static) if (m.count() > 16384)
+    for (std::int64_t r = 0; r < m.size(0); ++r)
+      for (std::int64_t k = 0; k < depth; ++k)
+        out[static_cast<std::size_t>(r * depth + k)] =
+            static_cast<T>(fp8_value(m.as<const std::uint8_t>()[r * m.stride(0) + k], m.dtype())) *
+            static_cast<T>(scales.as<const float>()[r]);
+    return out;
+  };
+  std::vector<T> a = values(args.a, args.a_scales), b = values(args.b.transposed(), args.b_scales);
+  GemmArgs exact = args;
+  exact.a = Tensor(a.data(), args.c.dtype(), {rows, depth});
+  exact.b = Tensor(b.data(), args.c.dtype(), {columns, depth}).transposed();
+  run<T>(exact);
+}
+
 }  // namespace
 
 void gemm(const GemmArgs& args, const Launch& launch) {
@@ -207,7 +249,9 @@ void gemm(const GemmArgs& args, const Launch& launch) {
     const double operations = 2.0 * static_cast<double>(args.c.count()) * static_cast<double>(args.a.size(1));
     const MeteredRange range(launch.meter,
                              {WorkKind::product, bytes_of(args.a, args.b, args.c, args.addend), operations});
-    with_float_type(args.c.dtype(), [&](auto zero) { run<decltype(zero)>(args); });
+    with_float_type(args.c.dtype(), [&](auto zero) {
+      args.a_scales.given() ? run_scaled<decltype(zero)>(args) : run<decltype(zero)>(args);
+    });
   }
   if (args.column_sums.given()) column_sum({args.c, args.column_sums, args.scratch}, launch);
 }

@@ -1,3 +1,4 @@
+#include "kernels/activation/activation.h"
 #include "kernels/base/add_partials.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/meter.h"
@@ -129,9 +130,15 @@ void gemm(const GemmArgs& args, const Launch& launch) {
     return sm90::gemm_fused(args, launch);
   }
   {
-    const MeteredRange range(launch.meter,
-                             {WorkKind::product, bytes_of(args.a, args.b, args.c, args.addend), operations});
+    constexpr double speed_of_8_bits = 2;
+    const MeteredRange range(launch.meter, {WorkKind::product, bytes_of(args.a, args.b, args.c, args.addend),
+                                            operations, args.a_scales.given() ? speed_of_8_bits : 1});
     multiply(args, launch);
+  }
+  if (args.epilogue == Epilogue::bias_relu && args.a_scales.given()) {
+    const ActivationArgs relu{Activation::relu, args.c, args.c};
+    const MeteredRange range(launch.meter, relu.cost());
+    activation(relu, launch);
   }
   if (args.epilogue == Epilogue::bias_gelu) {
     const MeteredRange range(launch.meter, {WorkKind::gelu, bytes_of(args.c, args.activated), 0});

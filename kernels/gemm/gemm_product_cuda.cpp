@@ -28,6 +28,10 @@ cudaDataType_t type_of(Dtype dtype) {
       return CUDA_R_16BF;
     case Dtype::f16:
       return CUDA_R_16F;
+    case Dtype::e4m3:
+      return CUDA_R_8F_E4M3;
+    case Dtype::e5m2:
+      return CUDA_R_8F_E5M2;
     default:
       throw std::logic_error(std::string("CUDA has no matrix product of ") + name_of(dtype));
   }
@@ -65,14 +69,14 @@ Operand operand(const Tensor& v) {
 struct Product {
   std::int64_t matrices, rows, columns, depth;
   Operand a, b, c, added;  // what is added is c itself, the addend, or nothing
-  Dtype in, out;
-  bool bias, relu, adds;
+  Dtype a_type, b_type, out;
+  bool bias, relu, adds, scaled;
   std::size_t workspace;
   int device;
 
   auto key() const {
-    return std::tuple(matrices, rows, columns, depth, a.key(), b.key(), c.key(), added.key(), in, out, bias, relu, adds,
-                      workspace, device);
+    return std::tuple(matrices, rows, columns, depth, a.key(), b.key(), c.key(), added.key(), a_type, b_type, out, bias,
+                      relu, adds, scaled, workspace, device);
   }
   bool operator<(const Product& other) const { return key() < other.key(); }
 };
@@ -81,17 +85,23 @@ struct Description {
   cublasLtMatmulDescOpaque_t product;
   cublasLtMatrixLayoutOpaque_t first, second, added, result;
 
-  Description(const Product& p, const void* bias) {
+  Description(const Product& p, const GemmArgs& args) {
     check_lt(cublasLtMatmulDescInit(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (p.bias) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS);
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data());
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.out));
     }
-    lay_out(first, p.in, p.columns, p.depth, p.b, p.matrices);
-    lay_out(second, p.in, p.depth, p.rows, p.a, p.matrices);
+    if (p.scaled) {  // fast accumulation, which is off by default, would keep sums at fewer bits than the result has
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.b_scales.data());
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.a_scales.data());
+    }
+    lay_out(first, p.b_type, p.columns, p.depth, p.b, p.matrices);
+    lay_out(second, p.a_type, p.depth, p.rows, p.a, p.matrices);
     lay_out(added, p.out, p.columns, p.rows, p.added, p.matrices);
     lay_out(result, p.out, p.columns, p.rows, p.c, p.matrices);
   }
@@ -121,14 +131,19 @@ struct Description {
 
 using Algorithm = cublasLtMatmulAlgo_t;
 
-// One of the library's algorithms, or our own kernel.
+// One of the library's algorithms, our own kernel, or neither.
 struct Choice {
-  bool known = false, rehearsed = false, by_panels = false;
+  bool known = false, rehearsed = false, by_panels = false, possible = true;
   Algorithm algorithm = {};
 };
+Choice impossible(bool rehearsed) { return {true, rehearsed, false, false, {}}; }
 
-// At most `most` algorithms, the heuristic's first choice first. Only algorithms without reductions, or with f32
-// reductions through the workspace, so that results are deterministic.
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+}
+
+// At most `most` algorithms, the heuristic's first choice first; none if the library does not support the product. Only
+// algorithms without reductions, or with f32 reductions through the workspace, so that results are deterministic.
 std::vector<Algorithm> candidates(cublasLtHandle_t handle, const Product& p, Description& d, int most) {
   cublasLtMatmulPreferenceOpaque_t preference;
   check_lt(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
@@ -145,14 +160,14 @@ std::vector<Algorithm> candidates(cublasLtHandle_t handle, const Product& p, Des
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.c.alignment);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
   int count = 0;
-  check_lt(cublasLtMatmulAlgoGetHeuristic(handle, &d.product, &d.first, &d.second, &d.added, &d.result, &preference,
-                                          most, found.data(), &count),
-           "cublasLtMatmulAlgoGetHeuristic");
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, &d.product, &d.first, &d.second, &d.added,
+                                                               &d.result, &preference, most, found.data(), &count);
+  if (is_refusal(status)) return {};
+  check_lt(status, "cublasLtMatmulAlgoGetHeuristic");
   std::vector<Algorithm> algorithms;
   for (int i = 0; i < count; ++i)
     if (found[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
       algorithms.push_back(found[static_cast<std::size_t>(i)].algo);
-  if (algorithms.empty()) throw std::runtime_error("cuBLASLt has no algorithm for a matrix product");
   return algorithms;
 }
 
@@ -172,8 +187,9 @@ Choice fastest(cublasLtHandle_t handle, const Product& p, Description& d, const 
   constexpr int most = 16, repeats = 5;
   Rehearsal rehearsal(args, launch);
   std::vector<Choice> all;
-  for (const Algorithm& one : candidates(handle, p, d, most)) all.push_back({true, true, false, one});
-  if (sm90::supports_panels(args)) all.push_back({true, true, true});
+  for (const Algorithm& one : candidates(handle, p, d, most)) all.push_back({true, true, false, true, one});
+  if (sm90::supports_panels(args)) all.push_back({true, true, true, true, {}});
+  if (all.empty()) return impossible(true);
   std::uint64_t wanted = 0;
   float least = 0;
   const Choice* best = &all.front();
@@ -184,7 +200,10 @@ Choice fastest(cublasLtHandle_t handle, const Product& p, Description& d, const 
       return CUBLAS_STATUS_SUCCESS;
     };
     rehearsal.clear_result();
-    if (multiply() != CUBLAS_STATUS_SUCCESS) continue;
+    if (multiply() != CUBLAS_STATUS_SUCCESS) {
+      if (&one == &all.front() && p.scaled) return impossible(true);
+      continue;
+    }
     const std::uint64_t bits = rehearsal.result_bits();
     if (&one == &all.front()) wanted = bits;
     if (bits != wanted) continue;
@@ -212,20 +231,26 @@ class Library {
     if (handle == nullptr) check_lt(cublasLtCreate(&handle), "cublasLtCreate");
     Choice& choice = chosen_[p];
     if (!choice.known || (launch.rehearsal && !choice.rehearsed))
-      choice = launch.rehearsal ? fastest(handle, p, d, args, launch)
-                                : Choice{true, false, false, candidates(handle, p, d, 1).front()};
+      choice = launch.rehearsal ? fastest(handle, p, d, args, launch) : first(handle, p, d);
     return {handle, choice};
+  }
+  void refuse(const Product& p) {
+    std::lock_guard lock(mutex_);
+    chosen_[p] = impossible(true);
   }
 
  private:
+  static Choice first(cublasLtHandle_t handle, const Product& p, Description& d) {
+    const std::vector<Algorithm> found = candidates(handle, p, d, 1);
+    return found.empty() ? impossible(false) : Choice{true, false, false, true, found.front()};
+  }
+
   std::mutex mutex_;
   std::map<int, cublasLtHandle_t> handles_;
   std::map<Product, Choice> chosen_;
 };
 
-}  // namespace
-
-void multiply(const GemmArgs& args, const Launch& launch) {
+Product product_of(const GemmArgs& args, const Launch& launch) {
   const int rows = args.c.rank() - 2, columns = args.c.rank() - 1;  // dimensions
   Product p{rows > 0 ? args.c.size(0) : 1,
             args.c.size(rows),
@@ -236,20 +261,45 @@ void multiply(const GemmArgs& args, const Launch& launch) {
             operand(args.c),
             operand(args.addend.given() ? args.addend : args.c),
             args.a.dtype(),
+            args.b.dtype(),
             args.c.dtype(),
             adds_bias(args.epilogue),
-            args.epilogue == Epilogue::bias_relu,
+            args.epilogue == Epilogue::bias_relu && !args.a_scales.given(),
             args.accumulate || args.addend.given(),
+            args.a_scales.given(),
             launch.workspace_bytes,
             0};
   check(cudaGetDevice(&p.device), "cudaGetDevice");
-  Description d(p, args.bias.data());
+  return p;
+}
+
+}  // namespace
+
+bool multiply_in_library(const GemmArgs& args, const Launch& launch) {
+  const Product p = product_of(args, launch);
+  Description d(p, args);
   const auto [handle, choice] = Library::instance().algorithm(p, d, args, launch);
-  if (choice.by_panels) return sm90::gemm_panels(args, launch);
+  if (!choice.possible) return false;
+  if (choice.by_panels) {
+    sm90::gemm_panels(args, launch);
+    return true;
+  }
   nvtxRangePushA("gemm");
   const cublasStatus_t status = call(handle, d, choice.algorithm, args, launch);
   nvtxRangePop();
+  if (p.scaled && is_refusal(status)) {  // some scales are refused only here
+    Library::instance().refuse(p);
+    return false;
+  }
   check_lt(status, "cublasLtMatmul");
+  return true;
+}
+
+void multiply(const GemmArgs& args, const Launch& launch) {
+  if (multiply_in_library(args, launch)) return;
+  if (args.a_scales.given() && multiply_in_library({.a = args.a, .b = args.b, .c = args.c}, launch))
+    return scale_product(args, launch);
+  throw std::runtime_error("cuBLASLt has no algorithm for a matrix product");
 }
 
 }  // namespace longstride::kernels::cuda

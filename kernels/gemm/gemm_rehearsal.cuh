@@ -10,7 +10,7 @@ namespace longstride::kernels::cuda {
 
 class Rehearsal {
  public:
-  // Overwrites a, b and, if given, bias and addend.
+  // Overwrites a, b and, if given, bias, addend and scales.
   Rehearsal(const GemmArgs& args, const Launch& launch);
   ~Rehearsal();
   Rehearsal(const Rehearsal&) = delete;

@@ -57,8 +57,26 @@ unsigned blocks_of(const Tensor& v) {
   return static_cast<unsigned>(std::min<std::int64_t>(divide_up(v.count(), threads), most_blocks));
 }
 
+// Codes below 2 in magnitude of either 8-bit format: none is an infinity or not a number.
+__global__ void __launch_bounds__(threads) fill_codes(const OperandElements<std::uint8_t> m, std::uint32_t which) {
+  for (std::int64_t i = first_index(); i < m.count; i += index_stride()) {
+    const Philox4 r = philox(0, static_cast<std::uint64_t>(i), which, domain_of(Purpose::test, 0));
+    m[i] = static_cast<std::uint8_t>(r.word[0] & 0xBFu);
+  }
+}
+
+__global__ void __launch_bounds__(threads) fill_ones(float* x, std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += index_stride()) x[i] = 1.0f;
+}
+
+void to_ones(const Tensor& v, const Launch& launch) {
+  if (v.given()) run("fill_ones", fill_ones, {blocks_of(v), threads}, launch, v.as<float>(), v.count());
+}
+
 void randomise(const Tensor& v, std::uint32_t which, const Launch& launch) {
   if (!v.given()) return;
+  if (is_fp8(v.dtype()))
+    return run("fill_codes", fill_codes, {blocks_of(v), threads}, launch, OperandElements<std::uint8_t>(v), which);
   with_gpu_type(v.dtype(), [&](auto zero) {
     using T = decltype(zero);
     run("fill_random", fill_random<T>, {blocks_of(v), threads}, launch, OperandElements<T>(v), which);
@@ -76,6 +94,8 @@ Rehearsal::Rehearsal(const GemmArgs& args, const Launch& launch)
   randomise(args.b, 2, launch);
   randomise(args.bias, 3, launch);
   randomise(args.addend, 4, launch);
+  to_ones(args.a_scales, launch);
+  to_ones(args.b_scales, launch);
 }
 
 Rehearsal::~Rehearsal() {
