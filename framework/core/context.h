@@ -50,6 +50,7 @@ struct Context {
   Dtype compute = Dtype::f32;           // activations inside a branch, and the weights that matrix products read
   Dtype exact = Dtype::f32;             // statistics, losses and gradients of parameters
   bool low_precision_residual = false;  // the residual stream and its gradient are of the compute type, not exact
+  bool fp8_products = false;            // linear layers multiply operands of 8 bits (framework/ops/linear.h)
   std::uint64_t seed = 0;
   const std::int64_t* step = nullptr;  // device memory: the current step, read by kernels; null outside training
   const float* loss_scale = nullptr;   // device memory: what the loss is multiplied by (fp16); null: nothing
@@ -66,6 +67,14 @@ struct Context {
   // How many ranks divide a sequence's positions, and which of the equal runs this rank has.
   int sequence_ranks() const { return group == nullptr ? 1 : group->size(); }
   int sequence_rank() const { return group == nullptr ? 0 : group->index(); }
+
+  // This context for products that stay in the compute type: those of the output head and of what a block has besides
+  // its linear layers, and all of evaluation.
+  Context without_fp8() const {
+    Context ctx = *this;
+    ctx.fp8_products = false;
+    return ctx;
+  }
 
   StateTypes state_types() const { return {compute, exact}; }
   Dtype residual_dtype() const { return low_precision_residual ? compute : exact; }

@@ -52,7 +52,8 @@ Tensor DistanceTerm::table(Context& ctx, std::int64_t keys, Scratch& scratch, Ta
     const std::int64_t rows = config_.distances > 0 ? std::min(config_.distances, keys) : keys;
     const Tensor t = scratch.tensor({rows, heads, size}, ctx.compute, tape);
     Scratch inner(ctx);
-    ops::linear(ctx, sinusoid(ctx, rows, inner), weight_->value, {}, t.reshape({rows, heads * size}));
+    Context exact = ctx.without_fp8();
+    ops::linear(exact, sinusoid(ctx, rows, inner), weight_->value, {}, t.reshape({rows, heads * size}));
     return t;
   }
   const std::int64_t rows = table_->shape[0];

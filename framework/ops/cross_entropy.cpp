@@ -33,6 +33,7 @@ void cross_entropy(Context& ctx, const CrossEntropy& args) {
   const Tensor weights = args.weights.given() ? args.weights.reshape({rows}) : Tensor{};
   const std::int64_t chunk = chunk_rows(ctx, rows, vocabulary, dtype);
   Scratch scratch(ctx);
+  Context exact = ctx.without_fp8();
   const Tensor gradients = backward ? scratch.tensor({chunk, vocabulary}, hidden.dtype()) : Tensor{};
   // The logits, and in backward the two products that use their gradient. The logits need never leave the caches.
   const double products = (backward ? 3 : 1) * 2.0 * static_cast<double>(rows * vocabulary * hidden.size(1));
@@ -53,7 +54,7 @@ void cross_entropy(Context& ctx, const CrossEntropy& args) {
                                      .weights = weights.given() ? weights.slice(0, begin, end) : Tensor{}});
     if (!backward) continue;
     linear_backward_weight(ctx, dlogits, part, args.dweight, args.dbias);
-    linear_backward_input(ctx, dlogits, args.weight, args.dhidden.rows().slice(0, begin, end));
+    linear_backward_input(exact, dlogits, args.weight, args.dhidden.rows().slice(0, begin, end));
   }
 }
 

@@ -1,9 +1,23 @@
 // y = x W^T + b, with W of shape (out, in) as PyTorch stores it, and its gradients. On the CPU all tensors have one
 // type; on a GPU activations, weights and biases have the compute type, and gradients of parameters are f32.
+//
+// With Context::fp8_products the operands of y and dx are rounded to 8 bits where they are used, x and W to e4m3 and dy
+// to e5m2, by rows with scales of their own (kernels/quantise); in dx a row of W is one input's. The gradient of W
+// stays in the compute type: for it both operands would have to be turned, and rounded along the sum over all
+// positions.
 #pragma once
 #include "framework/core/context.h"
 
 namespace longstride::ops {
+
+// Whether a layer of these sizes multiplies in fp8 if the context says so: cuBLASLt needs rows of whole 16-byte words.
+// For the same reason rows of y, dx and what is added have to be a multiple of 16 elements apart.
+constexpr bool fits_fp8(std::int64_t in, std::int64_t out) { return in % 16 == 0 && out % 16 == 0; }
+
+// From this width a block's products are expected to gain more in fp8 than rounding their operands costs, by a count of
+// bytes and operations on an H200 (docs/notes/2026-11/performance.md). Narrower ones also lose the activation that
+// bf16 computes within the product.
+inline constexpr std::int64_t fp8_gains_from = 768;
 
 // x (rows, in), weight (out, in), bias (out) or absent, y (rows, out); leading dimensions of x and y fold into rows.
 // Rows may be strided (a slice of the last dimension of a wider tensor).

@@ -43,8 +43,10 @@ Tensor Compressor::compress(Context& ctx, const Tensor& evicted, const Tensor& u
       ops::run(ctx, kernels::MostUsedRowsArgs{.usage = usage, .x = evicted, .y = rows});
       break;
     case Compression::convolution:
-    case Compression::dilated:
-      ops::linear(ctx, gathered(ctx, evicted, inner), weight_->value, {}, rows);
+    case Compression::dilated: {
+      Context exact = ctx.without_fp8();
+      ops::linear(exact, gathered(ctx, evicted, inner), weight_->value, {}, rows);
+    }
   }
   return rows;
 }
