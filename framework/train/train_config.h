@@ -11,7 +11,8 @@
 
 namespace longstride {
 
-enum class Precision : std::uint8_t { automatic, fp32, bf16, fp16 };  // automatic: fp32 on the CPU, bf16 on a GPU
+// automatic: fp32 on the CPU, bf16 on a GPU. fp8: bf16, but the products of linear layers multiply operands of 8 bits.
+enum class Precision : std::uint8_t { automatic, fp32, bf16, fp16, fp8 };
 
 // What train.lr is with the schedule reciprocal_sqrt: the largest learning rate, or the factor of 1 / sqrt(step).
 enum class LearningRateIs : std::uint8_t { peak, factor };

@@ -210,8 +210,8 @@ void Trainer::evaluate_now() {
   const EvaluationConfig config = validation_config(setup_.config, step_.batching(), setup_.model->context());
   const Clock::time_point begin = Clock::now();
   const auto working = [&](std::int64_t, std::int64_t) { setup_.comm->still_working(); };
-  const EvaluationResult result =
-      evaluate(*setup_.model, step_.context(), *setup_.validation, config, *setup_.comm, working);
+  Context ctx = step_.context().without_fp8();
+  const EvaluationResult result = evaluate(*setup_.model, ctx, *setup_.validation, config, *setup_.comm, working);
   evaluated_ = step_.step();
   valid_ = result;
   if (first_rank() && result.bytes > 0) {

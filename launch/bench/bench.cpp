@@ -177,6 +177,7 @@ void print_text(const nlohmann::ordered_json& r) {
 void run_bench(const BenchOptions& o, Session& session) {
   const Device device = chosen_device(o.device, *session.comm);
   Recipe recipe = read_recipe(o.recipe, o.overrides);
+  check_precision(recipe.train.precision, device);
   recipe.train.stages.clear();  // the last stage, at the whole context, takes the longest
   choose_automatic_recompute(recipe, device, *session.comm);
   const auto model = recipe.model->make_model();

@@ -48,7 +48,7 @@ void run_bench_sample(BenchSampleOptions& o, Session& session) {
   const Tensor masters(weights.data(), Dtype::f32, sized.shape());
   parameters.bind(masters, masters);
   parameters.initialise(recipe.train.seed);
-  const Precision precision = device == Device::cpu ? Precision::fp32 : recipe.train.precision;
+  const Precision precision = device == Device::cpu ? Precision::fp32 : without_fp8(recipe.train.precision);
   std::int64_t cache = 0;
   SampleConfig warm = o.config;
   warm.length = 2;

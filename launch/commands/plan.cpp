@@ -68,6 +68,7 @@ struct Costs {
   double attention_density = 0;   // allowed pairs over causal pairs, mean of all layers and heads; 0: no attention
   std::optional<MemoryFacts> looks_back;  // of attention that may read what earlier windows have left
   std::string slow_attention;             // on a GPU: which shape makes attention slow; empty: none
+  std::string fp8;                        // with fp8: what does not gain from it; empty: nothing
   std::int64_t tokens = 0;                // of the whole run
   Rate rate;
   double seconds = 0;
@@ -125,6 +126,7 @@ Costs costs_of(const Recipe& recipe, const PlanOptions& options, Device device) 
   if (recipe.train.stages.empty()) c.stages.clear();
   c.memory = plan_memory(model, recipe.train, options.ranks, device);
   if (device == Device::cuda && c.memory.compute != Dtype::f32) c.slow_attention = slow_attention(model);
+  if (fp8_products(recipe.train.precision, device)) c.fp8 = narrow_fp8(model);
   c.rate = rate_of(options, device);
   c.seconds = flops / (c.rate.flops_per_second() * options.ranks);
   c.batching = divide_batch(recipe.train, options.ranks);
@@ -150,6 +152,7 @@ nlohmann::ordered_json to_json(const Recipe& recipe, const Costs& c, const PlanO
                                 {"peak_measured", c.rate.measured}};
   if (c.looks_back) out["memory"] = as_json(*c.looks_back);
   if (!c.slow_attention.empty()) out["slow_attention"] = c.slow_attention;
+  if (!c.fp8.empty()) out["fp8"] = c.fp8;
   for (const StageCost& s : c.stages)
     out["stages"].push_back({{"until", s.steps.end},
                              {"context", s.steps.shape.sequence()},
@@ -212,6 +215,7 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   else if (attends)
     line("attention", fmt::format("{:.3g}% of the causal pairs", 100 * c.attention_density));
   if (!c.slow_attention.empty()) line("slow", c.slow_attention);
+  if (!c.fp8.empty()) line("fp8", c.fp8);
   line("operations", fmt::format("{:.4g} TFLOP per step (6 x parameters{}; recompute not counted)",
                                  c.flops_per_step / 1e12, attends ? " + the pattern's pairs" : ""));
   for (const StageCost& s : c.stages)
@@ -227,7 +231,8 @@ void print_text(const Recipe& recipe, const Costs& c, const PlanOptions& o) {
   if (c.recompute) line("recompute", c.recompute->text);
   const MemoryPlan& m = c.memory;
   const bool gpu = m.device == Device::cuda;
-  fmt::print("memory per rank, on {} in {}\n", gpu ? "a GPU" : "the CPU", kernels::name_of(m.compute));
+  fmt::print("memory per rank, on {} in {}{}\n", gpu ? "a GPU" : "the CPU", kernels::name_of(m.compute),
+             fp8_products(recipe.train.precision, m.device) ? ", products of linear layers in fp8" : "");
   memory("parameters", m.parameters, m.compute == Dtype::f32 ? "fp32" : "fp32, and a low-precision copy");
   memory("gradients", m.gradients, "");
   if (m.exchange > 0) memory("exchange", m.exchange, "gradients in transit between ranks");

@@ -27,5 +27,8 @@ void check_device_computes(const Model& model, Device device);
 
 // One sentence if attention of this shape is slow on a Hopper GPU, with the nearest shapes that are fast; else empty.
 std::string slow_attention(const Model& model);
+// One sentence about what a model does not gain from train.precision: fp8: sizes that its products do not support, or
+// that are too narrow; else empty.
+std::string narrow_fp8(Model& model);
 
 }  // namespace longstride

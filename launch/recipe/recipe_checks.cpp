@@ -32,7 +32,7 @@ void check_batch(RecipeChecker& check, const Recipe& r) {
   if (check.none_in({"train.residual", "train.precision"}) && t.residual == Precision::bf16 &&
       (t.precision == Precision::fp32 || t.precision == Precision::fp16))
     check.refuse("train.residual",
-                 "train.residual is bf16, which needs train.precision bf16 or automatic, but that is {}",
+                 "train.residual is bf16, which needs train.precision bf16, fp8 or automatic, but that is {}",
                  t.precision == Precision::fp32 ? "fp32" : "fp16");
 }
 

@@ -73,7 +73,8 @@ void visit_train(SettingsVisitor& v, TrainConfig& c) {
            Choices<Precision>{{"automatic", Precision::automatic},
                               {"fp32", Precision::fp32},
                               {"bf16", Precision::bf16},
-                              {"fp16", Precision::fp16}});
+                              {"fp16", Precision::fp16},
+                              {"fp8", Precision::fp8}});
   v.choice(
       "residual", c.residual, Need::optional,
       Choices<Precision>{{"automatic", Precision::automatic}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}});

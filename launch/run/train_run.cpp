@@ -176,6 +176,8 @@ void announce(const Recipe& recipe, Model& model, Communicator& comm, Device dev
                              gib(plan.optimizer + plan.average), gib(plan.activations)));
   if (device == Device::cuda && device_info().major == 9 && plan.compute != Dtype::f32)
     if (const std::string slow = slow_attention(model); !slow.empty()) spdlog::warn("{}", slow);
+  if (fp8_products(recipe.train.precision, device))
+    if (const std::string narrow = narrow_fp8(model); !narrow.empty()) spdlog::warn("fp8: {}", narrow);
   line("directory", run);
 }
 
@@ -192,7 +194,7 @@ KeepSamples keeper_of_samples(const TrainRequest& request, const Dataset& datase
 }  // namespace
 
 TrainingOutcome train_run(TrainRequest request, Session& session) {
-  compute_type(request.recipe.train.precision, request.device);
+  check_precision(request.recipe.train.precision, request.device);
   const auto recompute = choose_automatic_recompute(request.recipe, request.device, *session.comm);
   const Recipe& recipe = request.recipe;
   const auto model = recipe.model->make_model();

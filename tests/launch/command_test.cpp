@@ -153,6 +153,9 @@ TEST_F(Command, WhatCannotBeTrainedIsRefused) {
   expect_refused({"train", "r.yaml", "--set", "train.precision=bf16", "--run", "a"},
                  "train.precision is bf16, which needs a GPU, and this runs on the CPU; use --set "
                  "train.precision=fp32");
+  expect_refused({"train", "r.yaml", "--set", "train.precision=fp8", "--run", "a"},
+                 "train.precision is fp8, which needs a GPU, and this runs on the CPU; use --set "
+                 "train.precision=fp32");
   for (const char* command : {"train", "eval"})
     expect_refused({command, std::string(command) == "train" ? "r.yaml" : "run", "--device", "gpu"},
                    built_with_cuda()

@@ -230,6 +230,39 @@ TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
   EXPECT_EQ(of_part("local", "48"), "");
 }
 
+TEST(Plan, OfFp8SaysWhatDoesNotGainFromIt) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", small_recipe);
+  const auto planned = [&](const std::string& width, const std::string& heads, const std::string& precision) {
+    const CommandResult r = run_command({"plan", "r.yaml", "--device", "gpu", "--json", "--set", "model.width=" + width,
+                                         "--set", "model.heads=" + heads, "--set", "train.precision=" + precision},
+                                        dir.path());
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    return nlohmann::json::parse(r.out);
+  };
+  const std::string narrow =
+      "products 16 wide are expected to take longer in fp8 than in bf16; fp8 gains from a width of about 768 "
+      "(model.width)";
+  EXPECT_EQ(planned("16", "2", "fp8").value("fp8", ""), narrow);
+  EXPECT_EQ(planned("16", "2", "bf16").value("fp8", ""), "");
+  EXPECT_EQ(planned("768", "16", "fp8").value("fp8", ""), "");
+  EXPECT_EQ(planned("24", "2", "fp8").value("fp8", ""),
+            "8 of 8 linear layers multiply in bf16, because their sizes are not multiples of 16, as "
+            "layers.0.attention.query_key_value.weight with 72 x 24");
+  const CommandResult text =
+      run_command({"plan", "r.yaml", "--device", "gpu", "--set", "train.precision=fp8"}, dir.path());
+  EXPECT_NE(text.out.find("fp8                   " + narrow + '\n'), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("on a GPU in bf16, products of linear layers in fp8\n"), std::string::npos) << text.out;
+  const auto bytes = [&](const nlohmann::json& plan, const char* key) {
+    return plan.at("bytes_per_rank").at(key).get<std::int64_t>();
+  };
+  const auto rounded = planned("64", "2", "fp8"), exact = planned("64", "2", "bf16");
+  EXPECT_EQ(rounded.at("compute"), "bf16");
+  EXPECT_EQ(bytes(rounded, "tape"), bytes(exact, "tape"));  // what backward reads is not rounded to 8 bits
+  for (const char* key : {"parameters", "gradients", "optimizer", "snapshot"})
+    EXPECT_EQ(bytes(rounded, key), bytes(exact, key)) << key;
+}
+
 // Planning needs neither a GPU nor a build with CUDA.
 TEST(Plan, ForAGpuCountsTheLowPrecisionCopyAndTheLibrariesInOneBlock) {
   const TemporaryDirectory dir;

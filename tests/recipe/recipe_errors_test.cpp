@@ -109,7 +109,7 @@ const Edit edits[] = {
     {"lr: 1.0e-3", "lr: 1.0e-3\n  micro_batch: 3",
      "r.yaml:17: train.micro_batch is 3, but must divide train.global_batch, 4"},
     {"lr: 1.0e-3", "lr: 1.0e-3\n  precision: fp16\n  residual: bf16",
-     "r.yaml:18: train.residual is bf16, which needs train.precision bf16 or automatic, but that is fp16"},
+     "r.yaml:18: train.residual is bf16, which needs train.precision bf16, fp8 or automatic, but that is fp16"},
     {"name: small", "name: a/b",
      "r.yaml:1: name is 'a/b', but must be usable as a directory name: no slashes, no leading dot"},
     {"name: small", "name: .hidden",

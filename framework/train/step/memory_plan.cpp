@@ -32,7 +32,7 @@ void count_activations(Model& model, const TrainConfig& config, int ranks, Train
     }
     enter_stage(model, nullptr);
     const EvaluationConfig evaluation = validation_config(config, batching, model.context());
-    evaluating = std::max(evaluating, evaluation_bytes(model, ctx, evaluation));
+    evaluating = std::max(evaluating, evaluation_bytes(model, ctx.without_fp8(), evaluation));
   }
   if (config.sample_every > 0) {
     const SampleMemory sampling = sample_memory(model, sampling_context(ctx), training_samples(config, model));

@@ -1,5 +1,6 @@
 #include "framework/train/step/precision.h"
 
+#include "framework/core/device/device.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
@@ -35,6 +36,8 @@ const char* name_of(Precision precision) {
       return "bf16";
     case Precision::fp16:
       return "fp16";
+    case Precision::fp8:
+      return "fp8";
   }
   return "?";
 }
@@ -46,11 +49,31 @@ Dtype compute_type(Precision precision, Device device) {
     throw user_error(
         "train.precision is {}, which needs a GPU, and this runs on the CPU; use --set train.precision=fp32",
         name_of(exact));
-  return exact == Precision::bf16 ? Dtype::bf16 : Dtype::f16;
+  return exact == Precision::fp16 ? Dtype::f16 : Dtype::bf16;
+}
+
+bool fp8_products(Precision precision, Device device) { return resolved(precision, device) == Precision::fp8; }
+
+Precision without_fp8(Precision precision) { return precision == Precision::fp8 ? Precision::bf16 : precision; }
+
+void check_precision(Precision precision, Device device) {
+  compute_type(precision, device);
+  if (!fp8_products(precision, device)) return;
+  const DeviceInfo gpu = device_info();
+  check_fp8(gpu.name, gpu.major, gpu.minor);
+}
+
+void check_fp8(const std::string& gpu, int major, int minor) {
+  if (major * 10 + minor >= 89) return;
+  throw user_error(
+      "train.precision is fp8, which needs a GPU of compute capability 8.9 (Ada, Hopper) or later, and {} has {}.{}; "
+      "use --set train.precision=bf16",
+      gpu, major, minor);
 }
 
 bool low_precision_residual(const TrainConfig& config, Device device) {
-  return config.residual != Precision::fp32 && resolved(config.precision, device) == Precision::bf16;
+  const Precision exact = resolved(config.precision, device);
+  return config.residual != Precision::fp32 && (exact == Precision::bf16 || exact == Precision::fp8);
 }
 
 Dtype gradient_type(const TrainConfig& config, Device device) {
@@ -68,7 +91,9 @@ Dtype gradient_type(const TrainConfig& config, Device device) {
 std::optional<double> peak_flops(const std::string& gpu, Precision precision) {
   for (const Peak& peak : peaks)
     if (gpu.find(peak.name) != std::string::npos)
-      return 1e12 * (precision == Precision::fp32 ? peak.single : peak.half);
+      return 1e12 * (precision == Precision::fp32  ? peak.single
+                     : precision == Precision::fp8 ? 2 * peak.half  // of all GPUs that have fp8
+                                                   : peak.half);
   return std::nullopt;
 }
 

@@ -12,13 +12,25 @@ namespace longstride {
 Precision resolved(Precision precision, Device device);
 const char* name_of(Precision precision);
 
-// The type of activations inside a branch and of the weights that matrix products read. UserError for a type that the
-// CPU does not support.
+// The type of activations inside a branch and of the weights that matrix products read: bf16 with fp8, which is a
+// matter of products alone. UserError for a type that the CPU does not support.
 Dtype compute_type(Precision precision, Device device);
 
-// Whether the residual stream is of that type too (Context::low_precision_residual): with bf16 unless the recipe
-// says fp32. Never on the CPU, which only uses fp32, and never with fp16, whose range is too small for a sum over all
-// branches.
+// Whether a step's linear layers multiply in fp8 (Context::fp8_products). Evaluation and generation never do: their
+// figures are comparable with those of bf16, and need no GPU that has fp8.
+bool fp8_products(Precision precision, Device device);
+// What evaluation and generation compute in: bf16 with fp8, otherwise the run's.
+Precision without_fp8(Precision precision);
+
+// UserError if the device cannot compute in this precision. Unlike the others it asks the GPU, so it is for runs alone,
+// not for plans.
+void check_precision(Precision precision, Device device);
+// The same for a GPU of this name and compute capability.
+void check_fp8(const std::string& gpu, int major, int minor);
+
+// Whether the residual stream is of that type too (Context::low_precision_residual): with bf16 and fp8 unless the
+// recipe says fp32. Never on the CPU, which only uses fp32, and never with fp16, whose range is too small for a sum
+// over all branches.
 bool low_precision_residual(const TrainConfig& config, Device device);
 
 // The type in which gradients travel between ranks. UserError for a type that the device does not support.

@@ -105,6 +105,7 @@ Context TrainingState::context(const TrainConfig& config, const Queue& queue) {
   ctx.launch.workspace_bytes = workspace.bytes();
   ctx.compute = sizes_.compute;
   ctx.low_precision_residual = low_precision_residual(config, sizes_.device);
+  ctx.fp8_products = fp8_products(config.precision, sizes_.device);
   ctx.seed = config.seed;
   static constexpr std::int64_t planned_step = 0;  // nothing is read while planning, but a step has dropout
   ctx.step = block_.data() == nullptr ? &planned_step : step.as<const std::int64_t>();
