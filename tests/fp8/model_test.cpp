@@ -67,7 +67,8 @@ TEST(Fp8Model, RecomputeGivesTheSameBits) {
   }
 }
 
-// The losses of 60 steps along the gradient, with and without 8-bit operands, of a model that learns its batch.
+// The losses of 60 steps along the gradient, with and without 8-bit operands, of a model that learns its batch. Steps
+// are small enough that the loss falls steadily; with larger ones any rounding leads to another path.
 TEST(Fp8Model, LearnsAsFastAsWithoutRounding) {
   const DecoderConfig config = toy_config();
   const std::vector<std::uint8_t> tokens = toy_tokens(batch * config.context);
@@ -79,14 +80,14 @@ TEST(Fp8Model, LearnsAsFastAsWithoutRounding) {
     for (int step = 0; step < 60; ++step) {
       std::fill(toy.gradients().begin(), toy.gradients().end(), 0.0f);
       out.push_back(toy.loss_and_gradients(tokens, batch) / static_cast<double>(tokens.size()));
-      for (std::size_t i = 0; i < toy.values().size(); ++i) toy.values()[i] -= 0.001f * toy.gradients()[i];
+      for (std::size_t i = 0; i < toy.values().size(); ++i) toy.values()[i] -= 0.0005f * toy.gradients()[i];
     }
     return out;
   };
   const std::vector<double> exact = losses(false), rounded = losses(true);
   const double learnt = exact.front() - exact.back();
-  EXPECT_GT(learnt, 1);
-  for (std::size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(rounded[i], exact[i], 0.1 * learnt) << "step " << i;
+  EXPECT_GT(learnt, 0.4);
+  for (std::size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(rounded[i], exact[i], 0.01 * learnt) << "step " << i;
 }
 
 }  // namespace
