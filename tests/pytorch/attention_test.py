@@ -149,6 +149,16 @@ class Tensors(unittest.TestCase):
         self.assertIs(type(o), Named)
         self.assertTrue(torch.equal(o, self.right[0]))
 
+    def test_a_tensor_that_outlives_a_transform(self):
+        kept = []
+        torch.func.grad(lambda x: (kept.append(x), x.sum())[1])(self.tensors[1])
+        self.assertTrue(torch._C._functorch.is_functorch_wrapped_tensor(kept[0]))
+        q, k, v, dout = self.tensors
+        q = q.detach().requires_grad_()
+        o = self.run_strided(q, kept[0], v)
+        self.assertTrue(torch.equal(o, self.right[0]))
+        self.assertTrue(torch.equal(torch.autograd.grad(o, q, dout)[0], self.right[1]))
+
     def test_threads_share_a_plan(self):
         found = [None] * 4
 

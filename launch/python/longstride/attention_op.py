@@ -35,7 +35,7 @@ def attention(q, k, v, pattern, scale=None):
         raise ValueError(f"scale is {scale!r}, but must be a positive number, or None for 1 / sqrt(key size)")
     if _needs_no_operator(q, k, v):
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-            return _EagerAttention.apply(q, k, v, pattern.text, scale)
+            return _eager_attention(q, k, v, pattern.text, scale)
         return attention_run.forward(q, k, v, pattern.text, scale)[0]
     return torch.ops.longstride.attention(q, k, v, pattern.text, scale)[0]
 
@@ -53,12 +53,13 @@ def _needs_no_operator(*tensors):
     if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._autograd._profiler_enabled():
         return False
     for x in tensors:
-        if type(x) not in _plain or not (x.is_cuda or x.is_cpu):
+        if type(x) not in _plain or not (x.is_cuda or x.is_cpu) or _is_wrapped(x):
             return False
     return True
 
 
 _plain = (torch.Tensor, Parameter)
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # even by a transform that has ended
 
 
 class _EagerAttention(torch.autograd.Function):
@@ -77,6 +78,14 @@ class _EagerAttention(torch.autograd.Function):
         if torch.is_grad_enabled() or not _needs_no_operator(dout):  # the operator refuses a second derivative
             return *torch.ops.longstride.attention_backward(*args), None, None
         return *attention_run.backward(*args), None, None
+
+
+def _plain_apply(function):
+    """function.apply without its search for functorch's transforms, a third of its time: _needs_no_operator has searched."""
+    return super(torch.autograd.Function, function).apply
+
+
+_eager_attention = _plain_apply(_EagerAttention)
 
 
 def _below_autograd(operator, *args):

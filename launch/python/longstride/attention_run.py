@@ -27,26 +27,49 @@ def properties(q, k, v):
     return q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
 
 
+def layout(shape, size):
+    """The shape (batch, heads, n, size) and its strides in memory (batch, n, heads, size), as the layers around attention
+    have it."""
+    batch, heads, n, _ = shape
+    return (batch, heads, n, size), (n * heads * size, size, heads * size, 1)
+
+
+def lse_layout(shape):
+    batch, heads, n, _ = shape
+    return (batch, heads, n), (heads * n, n, 1)
+
+
+def lse_dtype(dtype):
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def empty(like, size):
+    """(batch, heads, n, size)."""
+    return like.new_empty_strided(*layout(like.shape, size))
+
+
+def empty_lse(q):
+    return torch.empty_strided(*lse_layout(q.shape), dtype=lse_dtype(q.dtype), device=q.device)
+
+
+class _Plan(library.Plan):
+    """With the layouts of its results."""
+
+    def __init__(self, pattern, scale, q_shape, v_shape, dtype, device):
+        batch, heads, n, key_size = q_shape
+        super().__init__(pattern, batch, n, heads, key_size, v_shape[3], scale, dtypes[dtype],
+                         library.CUDA if device.type == "cuda" else library.CPU)
+        self.of_keys, self.of_values = layout(q_shape, key_size), layout(q_shape, v_shape[3])
+        self.of_lse = lse_layout(q_shape)
+        self.lse_dtype = lse_dtype(dtype)
+
+
 # Plans are small. One per shape that a program uses at about the same time is enough. Shapes are checked when their plan
 # is made, so that a call whose plan exists spends no time on it.
 @functools.lru_cache(maxsize=512)
 def _plan(pattern, scale, q_shape, k_shape, v_shape, q_dtype, k_dtype, v_dtype, *devices):
     check(q_shape, k_shape, v_shape, q_dtype, k_dtype, v_dtype, *devices)
-    batch, heads, n, key_size = q_shape
-    device = library.CUDA if devices[0].type == "cuda" else library.CPU
-    return library.Plan(pattern, batch, n, heads, key_size, v_shape[3], scale, dtypes[q_dtype], device)
-
-
-def empty(like, size):
-    """(batch, heads, n, size), in memory (batch, n, heads, size) as the layers around attention have it."""
-    batch, heads, n, _ = like.shape
-    return like.new_empty_strided((batch, heads, n, size), (n * heads * size, size, heads * size, 1))
-
-
-def empty_lse(q):
-    batch, heads, n, _ = q.shape
-    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return torch.empty_strided((batch, heads, n), (heads * n, n, 1), dtype=dtype, device=q.device)
+    return _Plan(pattern, scale, q_shape, v_shape, q_dtype, devices[0])
 
 
 def rows(x):
@@ -72,7 +95,8 @@ def _scratch(plan, backward, device):
 def _forward(q, k, v, pattern, scale, stream):
     plan = _plan(pattern, scale, *properties(q, k, v))
     q, k, v = _dense(q), _dense(k), _dense(v)
-    o, lse = empty(q, v.shape[3]), empty_lse(q)
+    o = q.new_empty_strided(*plan.of_values)
+    lse = torch.empty_strided(*plan.of_lse, dtype=plan.lse_dtype, device=q.device)
     _memory, address, count = _scratch(plan, False, q.device)
     plan.forward(rows(q), rows(k), rows(v), rows(o), lse.data_ptr(), address, count, stream)
     return o, lse
@@ -81,7 +105,8 @@ def _forward(q, k, v, pattern, scale, stream):
 def _backward(dout, q, k, v, o, lse, pattern, scale, stream):
     plan = _plan(pattern, scale, *properties(q, k, v))
     dout, q, k, v, o = _dense(dout), _dense(q), _dense(k), _dense(v), _dense(o)
-    dq, dk, dv = empty(q, q.shape[3]), empty(q, q.shape[3]), empty(q, v.shape[3])
+    dq, dk = q.new_empty_strided(*plan.of_keys), q.new_empty_strided(*plan.of_keys)
+    dv = q.new_empty_strided(*plan.of_values)
     _memory, address, count = _scratch(plan, True, q.device)
     plan.backward(rows(q), rows(k), rows(v), rows(o), lse.data_ptr(), rows(dout), rows(dq), rows(dk), rows(dv), address,
                   count, stream)

@@ -8,7 +8,7 @@ import math
 import torch
 
 from . import distance_run
-from .attention_op import _below_autograd, _differentiable, _needs_no_operator, _operators
+from .attention_op import _below_autograd, _differentiable, _needs_no_operator, _operators, _plain_apply
 
 _inputs = ("Tensor q, Tensor k, Tensor v, Tensor? table, Tensor? content_bias, Tensor? position_bias, Tensor? span, "
            "Tensor? first_key")
@@ -52,7 +52,7 @@ def distance_attention(q, k, v, table=None, content_bias=None, position_bias=Non
     if not _needs_no_operator(*tensors):
         return torch.ops.longstride.distance_attention(*args)[0]
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return _Eager.apply(*args)
+        return _eager(*args)
     return distance_run.forward(*args)[0]
 
 
@@ -110,6 +110,9 @@ class _Eager(torch.autograd.Function):
         if torch.is_grad_enabled() or not _needs_no_operator(dout):  # the operator refuses a second derivative
             return _gradients(ctx, torch.ops.longstride.distance_attention_backward(*args))
         return _gradients(ctx, distance_run.backward(*args))
+
+
+_eager = _plain_apply(_Eager)
 
 
 class _Differentiable(torch.autograd.Function):
