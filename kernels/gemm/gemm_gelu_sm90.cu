@@ -2,8 +2,8 @@
 // the others compute the activation of their tiles. Blocks of all panels advance down the rows together, so that a is
 // read from memory once and otherwise from the second-level cache.
 #include "kernels/base/add_partials.cuh"
+#include "kernels/base/cuda_types.cuh"
 #include "kernels/base/row_chunks.h"
-#include "kernels/base/vector.cuh"
 #include "kernels/gemm/activation.cuh"
 #include "kernels/gemm/gemm_gelu_sm90.h"
 #include "kernels/gemm/panel_division.h"
@@ -36,12 +36,6 @@ struct Kernel {
       forward_tiles(p, shared, control, panel, group);
   }
 
-  __device__ static float2 unpacked(std::uint32_t packed) {
-    float two[2];
-    unpack(Words<T, 2>{{packed}}, two);
-    return {two[0], two[1]};
-  }
-
   __device__ static void forward_tiles(const GemmGeluProblem& p, char* shared, Control& control, int panel, int group) {
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32), warpgroup = warp / 4;
     char* const boxes = P::boxes_of(shared, warp);
@@ -54,7 +48,7 @@ struct Kernel {
       for (int q = 0; q < 2; ++q)
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
-          const float2 add = unpacked(control.bias[4 * (8 * q + j) + threadIdx.x % 4]);
+          const float2 add = unpack<T>(control.bias[4 * (8 * q + j) + threadIdx.x % 4]);
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
             const float* const x = d + element_at(8 * q + j, r);
@@ -71,7 +65,7 @@ struct Kernel {
       for (int q = 0; q < 2; ++q) {
 #pragma unroll
         for (std::uint32_t& two : packed[q]) {
-          const float2 sum = unpacked(two);
+          const float2 sum = unpack<T>(two);
           two = pack<T>(gelu_of<T>(sum.x), gelu_of<T>(sum.y));
         }
         if (q == 0) P::empty_boxes(packed[q]);
@@ -114,10 +108,10 @@ struct Kernel {
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
             const float* const x = d + element_at(8 * q + j, r);
-            const float2 z = unpacked(packed[2 * j + r]), rounded = unpacked(pack<T>(x[0], x[1]));
+            const float2 z = unpack<T>(packed[2 * j + r]), rounded = unpack<T>(pack<T>(x[0], x[1]));
             packed[2 * j + r] = pack<T>(through_activation<epilogue, T>(rounded.x, z.x),
                                         through_activation<epilogue, T>(rounded.y, z.y));
-            const float2 result = unpacked(packed[2 * j + r]);
+            const float2 result = unpack<T>(packed[2 * j + r]);
             sum[2 * (8 * q + j)] += result.x;
             sum[2 * (8 * q + j) + 1] += result.y;
           }

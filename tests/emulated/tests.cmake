@@ -1,4 +1,5 @@
-# Attention's kernels for Hopper, with and without a distance term, and the embedding's, compiled for the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
+# Attention's kernels for Hopper, with and without a distance term, products by panels, and the embedding's, compiled for
+# the CPU: the headers under include/ stand in for CUDA's and for kernels/gpu.
 # Not next to the real ones, which define the same functions.
 if(NOT LONGSTRIDE_CUDA)
   set(attention ${PROJECT_SOURCE_DIR}/kernels/attention)
@@ -7,7 +8,8 @@ if(NOT LONGSTRIDE_CUDA)
     ${distance}/sm90/*.cpp ${distance}/sm90/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/emulated/machine/*.cpp)
   list(APPEND emulated ${attention}/attention_cuda.cpp ${attention}/delta.cu
     ${distance}/gpu/distance_attention_cuda.cpp ${distance}/gpu/prepare.cu
-    ${PROJECT_SOURCE_DIR}/kernels/embedding/embedding_cuda.cu)
+    ${PROJECT_SOURCE_DIR}/kernels/embedding/embedding_cuda.cu ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_gelu_sm90.cu
+    ${PROJECT_SOURCE_DIR}/kernels/gemm/gemm_panels_sm90.cu)
   add_library(emulated_kernels OBJECT ${emulated})
   list(FILTER emulated INCLUDE REGEX "\\.cu$")
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -xc++)

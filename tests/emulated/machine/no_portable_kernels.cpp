@@ -1,9 +1,21 @@
-// The kernels for other GPUs, which are not compiled here.
+// The kernels for other GPUs, which are not compiled here, and a sum in their place.
 #include <stdexcept>
 
 #include "kernels/attention/portable/portable.h"
+#include "kernels/base/add_partials.cuh"
 #include "kernels/base/cuda_types.cuh"
 #include "kernels/distance_attention/gpu/call.h"
+
+namespace longstride::kernels::cuda {
+
+void add_partials(const PartialSums& sums, const Launch&) {
+  for (std::int64_t chunk = 0; chunk < sums.chunks; ++chunk)
+    for (int which = 0; which < sums.totals; ++which)
+      for (std::int64_t i = 0; i < sums.columns; ++i)
+        sums.total[which][i] += sums.partials[(chunk * sums.totals + which) * sums.columns + i];
+}
+
+}  // namespace longstride::kernels::cuda
 
 namespace longstride::kernels::cuda::portable {
 

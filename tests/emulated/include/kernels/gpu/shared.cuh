@@ -12,6 +12,9 @@ inline constexpr int tile_alignment = 1024;
 namespace sm90 {
 LONGSTRIDE_SHARED_MEMORY;
 }  // namespace sm90
+namespace panels {
+LONGSTRIDE_SHARED_MEMORY;
+}  // namespace panels
 namespace distance::hopper {
 namespace {
 LONGSTRIDE_SHARED_MEMORY;

@@ -24,5 +24,13 @@ inline CUtensorMap tensor_map(void* data, Dtype, const TensorMapShape& shape) {
   std::copy(shape.box, shape.box + 4, map.box);
   return map;
 }
+inline CUtensorMap matrix_map(const Tensor& matrix, std::int32_t rows) {
+  const std::int64_t whole = matrix.stride(0) * matrix.size(0);
+  return tensor_map(matrix.data(), matrix.dtype(),
+                    {{matrix.size(1), 1, matrix.size(0), 1, 1},
+                     {matrix.stride(0), matrix.stride(0), whole, whole},
+                     most_box_columns,
+                     {1, rows, 1, 1}});
+}
 
 }  // namespace longstride::kernels::cuda

@@ -39,7 +39,7 @@ void for_box(const void* tile, const CUtensorMap& map, const Coordinates& at, F&
               within ? static_cast<char*>(map.data) + element * 2 : nullptr);
           }
 }
-inline std::uint32_t box_bytes(const CUtensorMap& map) {
+inline std::uint32_t bytes_of_box(const CUtensorMap& map) {
   return static_cast<std::uint32_t>(map.columns * 2 * map.box[0] * map.box[1] * map.box[2] * map.box[3]);
 }
 
@@ -48,7 +48,7 @@ inline void tma_load(void* to, const CUtensorMap* map, const Coordinates& at, st
     for_box(to, *map, at, [](char* shared, const char* element) {
       element != nullptr ? std::memcpy(shared, element, 2) : std::memset(shared, 0, 2);
     });
-    emulated::barrier_receive(barrier, box_bytes(*map));
+    emulated::barrier_receive(barrier, bytes_of_box(*map));
   });
 }
 inline void tma_prefetch(const CUtensorMap*, const Coordinates&) {}
