@@ -27,6 +27,10 @@ namespace {
 
 constexpr std::size_t stack_bytes = 128 * 1024;
 
+// How often threads that poll have looked again since an mbarrier's last phase.
+constexpr unsigned most_looks = 100;
+unsigned looks = 0;
+
 struct Fiber {
   ucontext_t context{};
   std::unique_ptr<char[]> stack{new char[stack_bytes]};
@@ -45,6 +49,7 @@ struct Barrier {
     if (missing > 0 || bytes != 0) return;
     ++phase;
     missing = arrivals;
+    looks = 0;
     announce(place);
   }
 };
@@ -97,6 +102,7 @@ class Block {
     makecontext(&fiber.context, &Block::begin, 0);
   }
   void enter(unsigned which);
+  void look_again();
   bool act();  // one asynchronous action, if there is any
 
   const std::function<void()>& kernel_;
@@ -162,8 +168,15 @@ bool Block::act() {
   return true;
 }
 
+// Nothing more happens by itself. A thread that polls several barriers may wait at one while another has passed.
+void Block::look_again() {
+  if (++looks > most_looks) throw std::runtime_error("the block waits for ever");
+  announce(this);
+}
+
 void Block::run() {
   running = this;
+  looks = 0;
   std::vector<unsigned> ready;
   for (;;) {
     if (error_) std::rethrow_exception(error_);
@@ -176,7 +189,7 @@ void Block::run() {
     }
     if (ended) break;
     if (ready.empty() || chance(256)) {
-      if (!act() && ready.empty()) throw std::runtime_error("the block waits for ever");
+      if (!act() && ready.empty()) look_again();
       continue;
     }
     // Some of those that may continue, in a random order, before they are counted again. One warpgroup is slow for a

@@ -44,9 +44,10 @@ struct BandBackwardLargeMath : BandBackward<T, KeySize, ValueSize, BandBackwardP
 
   // ---- Loads, by one thread ----
 
-  __device__ Coordinates corner(std::int32_t tile, int box) const {
+  // Of a box, from one of the tile's rows on.
+  __device__ Coordinates corner(std::int32_t tile, int box, int from_row = 0) const {
     const bool natural = task.step == 1 && problem.segments == 1;
-    const std::int32_t entry = tile * rows;
+    const std::int32_t entry = tile * rows + from_row;
     return {{box * 64, task.head, natural ? task.base + entry : task.base, natural ? 0 : entry, task.sequence}};
   }
   __device__ const CUtensorMap* map_of(const RowMaps& maps) const {

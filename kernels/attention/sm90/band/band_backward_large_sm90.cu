@@ -4,6 +4,7 @@
 #include "kernels/attention/sm90/band/band_backward.h"
 #include "kernels/attention/sm90/band/band_backward_large_kernel.cuh"
 #include "kernels/attention/sm90/band/band_backward_launch.cuh"
+#include "kernels/attention/sm90/band/band_backward_served_kernel.cuh"
 #include "kernels/attention/sm90/band/band_backward_wide_kernel.cuh"
 #include "kernels/base/gpu_kind.h"
 
@@ -19,22 +20,37 @@ bool choose_wide_room(const BandPlan& band, BandBackwardProblem& problem) {
   return false;
 }
 
-template <class Kernel>
-void launch_blocks(Kernel* kernel, const BandBackwardProblem& problem, std::int64_t batch, std::int32_t tiles,
-                   int threads, std::size_t bytes, const Launch& launch) {
+template <class Problem>
+void launch_blocks(void (*kernel)(Problem), const Problem& problem, std::int64_t batch, std::int32_t tiles, int threads,
+                   std::size_t bytes, const Launch& launch) {
   allow_shared(kernel, bytes);
   const std::int64_t of_sequence = std::int64_t{problem.heads} * problem.segments * tiles_in(tiles, problem.run);
   run("attention_backward_band_sm90", kernel,
       {{static_cast<unsigned>(of_sequence), static_cast<unsigned>(batch)}, threads, bytes}, launch, problem);
 }
 
-// Two blocks of one warpgroup fit a multiprocessor if the band is narrow; otherwise one block of two is better.
+template <class T>
+void launch_served(const AttentionBackwardArgs& args, const BandPlan& band, const BandBackwardProblem& problem,
+                   const Launch& launch) {
+  using Block = BandBackwardServedBlock<T>;
+  const auto rows_of_warps = [&](const Tensor& view) { return row_maps(view, band.set, band.n, 16, served_head); };
+  BandBackwardServedProblem served = {problem, rows_of_warps(args.dk), rows_of_warps(args.dv)};
+  const std::int64_t batch = args.q.size(0);
+  served.run = choose_run(band, batch, multiprocessors()).run;
+  launch_blocks(backward_band_served<T>, served, batch, tiles_in(band.set.length, band_rows), Block::block_threads,
+                Block::shared_bytes, launch);
+}
+
+// Two blocks of one warpgroup fit a multiprocessor if the band is narrow. Otherwise one block of two is better and, for
+// three key tiles of 64, one of three.
 template <class T, int KeySize, int ValueSize>
 void launch_band(const AttentionBackwardArgs& args, const BandPlan& band, const Launch& launch) {
   using Narrow = BandBackwardLarge<T, KeySize, ValueSize, 2>;
   using Wide = BandBackwardWide<T, KeySize, ValueSize>;
   BandBackwardProblem problem = {};
   fill_problem(args, band, KeySize, ValueSize, problem);
+  if constexpr (ValueSize <= served_head)
+    if (band.reach == served_reach) return launch_served<T>(args, band, problem, launch);
   const std::int32_t tiles = tiles_in(band.set.length, band_rows);
   const std::int64_t batch = args.q.size(0);
   const int blocks = choose_room<Narrow>(band, tiles, problem);
