@@ -75,16 +75,23 @@ def on_host(device):
 
 
 def gpu_ms(run, rounds=30):
-    """The median of rounds between events, after as many to warm up."""
+    """The median of rounds between events, after as many to warm up.
+
+    The GPU begins when the host has called all of them, or it would wait for a slow host between them.
+    """
+    for _ in range(rounds):
+        run()
+    torch.cuda.synchronize()
+    torch.cuda._sleep(100_000_000)  # clocks, about 50 ms
     times = []
-    for _ in range(2 * rounds):
+    for _ in range(rounds):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         run()
         end.record()
         times.append((begin, end))
     torch.cuda.synchronize()
-    return statistics.median(begin.elapsed_time(end) for begin, end in times[rounds:])
+    return statistics.median(begin.elapsed_time(end) for begin, end in times)
 
 
 def directions(run, tensors, dout):
