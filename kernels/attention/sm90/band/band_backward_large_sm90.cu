@@ -41,8 +41,8 @@ void launch_served(const AttentionBackwardArgs& args, const BandPlan& band, cons
                 Block::shared_bytes, launch);
 }
 
-// Two blocks of one warpgroup fit a multiprocessor if the band is narrow. Otherwise one block of two is better and, for
-// three key tiles of 64, one of three.
+// Three key tiles of up to 64 have a kernel of their own. Of other bands two blocks of one warpgroup fit a
+// multiprocessor if they are narrow; otherwise one block of two is better.
 template <class T, int KeySize, int ValueSize>
 void launch_band(const AttentionBackwardArgs& args, const BandPlan& band, const Launch& launch) {
   using Narrow = BandBackwardLarge<T, KeySize, ValueSize, 2>;

@@ -41,6 +41,11 @@ struct BandBackward {
   __device__ BandBackward(const Problem& p, char* memory, int thread_of_warpgroup = this_thread())
       : problem(p), shared(memory), thread(thread_of_warpgroup) {}
 
+  // Whether a phase is complete, for every lane of the warp, so that every lane may read what has arrived.
+  __device__ static bool passed(std::uint64_t* barrier, std::uint32_t parity) {
+    return __all_sync(~0u, barrier_passed_now(barrier, parity));
+  }
+
   // ---- Statistics of a query tile: two threads per row ----
 
   struct OutputRow {

@@ -25,7 +25,7 @@ struct BandBackwardServedBlock : BandBackwardLargeMath<T, served_head, served_he
   static constexpr int walkers = 2, block_threads = (walkers + 1) * warpgroup_threads;
   // Per thread: as many as the block begins with, three times 168.
   static constexpr int walking_registers = 208, serving_registers = 88;
-  static constexpr int lead = 3;   // query tiles whose statistics are known before dQ of the first one
+  static constexpr int lead = 3;  // query tiles whose statistics are known before dQ of the first one
   static_assert(lead >= served_reach, "or the last query tiles would have no statistics");
   static constexpr int slots = 4;  // of query tiles
   static constexpr int key_stages = 5, value_stages = 3;

@@ -178,7 +178,7 @@ struct BandBackwardServedServer : BandBackwardServedBlock<T> {
   };
   __device__ void load_query(Loads& next) const {
     const RingSlot slot = this->slot_of(next.query);
-    if (next.query >= next.query_end || !passed(this->query_empty(slot.index), slot.parity ^ 1)) return;
+    if (next.query >= next.query_end || !this->passed(this->query_empty(slot.index), slot.parity ^ 1)) return;
     if (lane == 0) {
       this->load(this->query_tile(slot.index), problem.q, problem.dout, next.query, this->query_full(slot.index));
       tma_prefetch(this->map_of(problem.o), this->corner(next.query, 0));
@@ -197,7 +197,7 @@ struct BandBackwardServedServer : BandBackwardServedBlock<T> {
   }
   __device__ void load_value(Loads& next) const {
     const RingSlot& stage = next.value_stage;
-    if (next.value >= task.end || !passed(this->value_empty(stage.index), stage.parity ^ 1)) return;
+    if (next.value >= task.end || !this->passed(this->value_empty(stage.index), stage.parity ^ 1)) return;
     if (lane == 0) {
       std::uint64_t* const full = this->value_full(stage.index);
       barrier_arrive_expect(full, value_bytes);
@@ -217,11 +217,7 @@ struct BandBackwardServedServer : BandBackwardServedBlock<T> {
   // Waits; the warps that load do so meanwhile.
   __device__ void await(std::uint64_t* barrier, std::uint32_t parity, Loads& next) const {
     if (warp >= 2) return barrier_wait(barrier, parity);
-    while (!passed(barrier, parity)) load_some(next);
-  }
-  // For every lane, so that every lane may read what has arrived.
-  __device__ static bool passed(std::uint64_t* barrier, std::uint32_t parity) {
-    return __all_sync(~0u, barrier_passed_now(barrier, parity));
+    while (!this->passed(barrier, parity)) load_some(next);
   }
 
   // ---- Statistics ----

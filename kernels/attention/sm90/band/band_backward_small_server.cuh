@@ -46,7 +46,7 @@ struct BandBackwardServer : BandBackwardSmallBlock<T> {
   }
   // Loads a query tile, if there is room.
   __device__ void load_query(Next& next) const {
-    if (next.tile >= next.end || !passed(this->query_empty(next.slot.index), next.slot.parity ^ 1)) return;
+    if (next.tile >= next.end || !this->passed(this->query_empty(next.slot.index), next.slot.parity ^ 1)) return;
     if (lane == 0) {
       load(this->query_tile(next.slot.index), problem.q, problem.dout, next.at, this->query_full(next.slot.index));
       tma_prefetch(this->map_of(problem.o, next.at.base), this->corner(next.at.base, next.at.entry));
@@ -64,10 +64,6 @@ struct BandBackwardServer : BandBackwardSmallBlock<T> {
       advance(next.at);
       next.slot.advance(this->stages_of(problem.reach));
     }
-  }
-  // For every lane.
-  __device__ static bool passed(std::uint64_t* barrier, std::uint32_t parity) {
-    return __all_sync(~0u, barrier_passed_now(barrier, parity));
   }
 
   // ---- Statistics ----
@@ -122,7 +118,7 @@ struct BandBackwardServer : BandBackwardSmallBlock<T> {
   __device__ void compute_statistics(Known& known, Next& queries) const {
     const RingSlot& slot = known.slot;
     if (warp == 0)
-      while (!passed(this->query_full(slot.index), slot.parity)) load_query(queries);
+      while (!this->passed(this->query_full(slot.index), slot.parity)) load_query(queries);
     else
       barrier_wait(this->query_full(slot.index), slot.parity);
     this->write_statistics(known.outputs.row, this->query_tile(slot.index) + key_bytes, this->statistics(slot.index));

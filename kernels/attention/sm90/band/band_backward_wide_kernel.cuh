@@ -119,7 +119,7 @@ struct BandBackwardWide : BandBackwardLargeMath<T, KeySize, ValueSize> {
     RingSlot stage, slot, known_slot;
     while (known < query_end || (loads && key < task.end)) {
       bool idle = true;
-      if (loads && query < query_end && passed(query_empty(slot.index), slot.parity ^ 1)) {
+      if (loads && query < query_end && this->passed(query_empty(slot.index), slot.parity ^ 1)) {
         if (lane == 0) {
           this->load(shared + slot.index * tile_bytes, problem.q, problem.dout, query, query_full(slot.index));
           for (int i = 0; i < value_boxes; ++i) tma_prefetch(this->map_of(problem.o), this->corner(query, i));
@@ -128,14 +128,14 @@ struct BandBackwardWide : BandBackwardLargeMath<T, KeySize, ValueSize> {
         slot.advance(problem.slots);
         idle = false;
       }
-      if (loads && key < task.end && passed(key_empty(stage.index), stage.parity ^ 1)) {
+      if (loads && key < task.end && this->passed(key_empty(stage.index), stage.parity ^ 1)) {
         if (lane == 0)
           this->load(shared + at.keys + stage.index * tile_bytes, problem.k, problem.v, key, key_full(stage.index));
         ++key;
         stage.advance(key_stages);
         idle = false;
       }
-      if (known < query_end && passed(query_full(known_slot.index), known_slot.parity)) {
+      if (known < query_end && this->passed(query_full(known_slot.index), known_slot.parity)) {
         compute_statistics(known, known_slot.index);
         barrier_arrive(statistics_full(known_slot.index));
         ++known;
@@ -144,10 +144,6 @@ struct BandBackwardWide : BandBackwardLargeMath<T, KeySize, ValueSize> {
       }
       if (idle) __nanosleep(64);
     }
-  }
-  // For every lane, so that every lane may read what has arrived.
-  __device__ static bool passed(std::uint64_t* barrier, std::uint32_t parity) {
-    return __all_sync(~0u, barrier_passed_now(barrier, parity));
   }
 
   // ---- A warpgroup's key tiles ----
