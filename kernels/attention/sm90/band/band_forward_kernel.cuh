@@ -8,7 +8,6 @@
 // sixteen keys at a time, and only those that its sixteen queries see; visibility follows from two numbers per row.
 #pragma once
 #include <algorithm>
-#include <new>
 #include <type_traits>
 
 #include "kernels/attention/sm90/band/band_forward_problem.h"
@@ -57,53 +56,58 @@ struct BandForwardTask {
   }
 };
 
-// A block is one warpgroup, one thread of which loads the tiles, or `Groups` independent warpgroups and one more, with
-// few registers, that loads the tiles of all.
-template <class T, int KeySize, int ValueSize, int Groups, int Blocks>
+// A block is three warpgroups of consumers and one, with few registers, that loads the tiles of all. The consumers have
+// a task each, with a ring of keys and values of its own; or, if their keys do not fit three times (`Shares`), one task
+// and one ring, and take its query tiles in turn.
+template <class T, int KeySize, int ValueSize, bool Shares>
 struct BandForward {
-  static constexpr bool has_loader = Groups > 1;
-  static constexpr int threads = (Groups + (has_loader ? 1 : 0)) * 128, rows = band_rows, warps = 4, warp_rows = 16;
-  static constexpr int groups = Groups, blocks = Blocks;                 // per multiprocessor, limited by registers
+  static constexpr int groups = 3, tasks = Shares ? 1 : groups, sharers = groups / tasks;  // of a ring
+  static constexpr int threads = (groups + 1) * 128, rows = band_rows, warps = 4, warp_rows = 16;
   static constexpr int loader_registers = 32, consumer_registers = 160;  // together all of a multiprocessor's
-  static_assert(Groups == 1 || loader_registers + Groups * consumer_registers == 65536 / 128);
-  static constexpr int query_slots = 2;
+  static_assert(loader_registers + groups * consumer_registers == 65536 / 128);
+  static constexpr int query_slots = 2;  // of a consumer
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;
   static constexpr int stage_bytes = key_bytes + value_bytes;
   static constexpr int warp_output_bytes = warp_rows * ValueSize * 2;
 
-  // Shared memory of a group, from a multiple of 1024 bytes: queries, outputs, keys and values, barriers.
-  static constexpr int outputs_at = query_slots * key_bytes, keys_at = outputs_at + value_bytes;
-  static constexpr int barrier_room = 1024;
-  __host__ __device__ static constexpr int group_bytes(int stages) {
+  // Shared memory of a task, from a multiple of 1024 bytes: queries and outputs of every sharer, keys and values,
+  // barriers.
+  static constexpr int outputs_at = query_slots * key_bytes, sharer_bytes = outputs_at + value_bytes;
+  static constexpr int keys_at = sharers * sharer_bytes, barrier_room = 1024;
+  __host__ __device__ static constexpr int task_bytes(int stages) {
     return keys_at + stages * stage_bytes + barrier_room;
   }
   static constexpr std::size_t shared_bytes(int stages) {
-    return static_cast<std::size_t>(groups * group_bytes(stages)) + 1024;
+    return static_cast<std::size_t>(tasks * task_bytes(stages)) + 1024;
   }
+  // Stages for sharers at consecutive query tiles, none of which waits for another.
+  static constexpr int needed_stages(int reach) { return reach + sharers - 1; }
 
   const BandForwardProblem& problem;
   char* const shared;
+  const int sharer;  // of the task, whose query tiles sharer, sharer + sharers, ... it takes
 
-  __device__ char* queries(int slot) const { return shared + slot * key_bytes; }
+  __device__ char* queries(int of, int slot) const { return shared + of * sharer_bytes + slot * key_bytes; }
   __device__ char* keys(int stage) const { return shared + keys_at + stage * stage_bytes; }
   __device__ std::uint64_t* barriers() const {
     return reinterpret_cast<std::uint64_t*>(shared + keys_at + problem.stages * stage_bytes);
   }
-  __device__ std::uint64_t* query_full(int slot) const { return barriers() + slot; }
-  __device__ std::uint64_t* query_empty(int slot) const { return barriers() + query_slots + slot; }
-  __device__ std::uint64_t* key_full(int stage) const { return barriers() + 2 * query_slots + stage; }
+  __device__ std::uint64_t* query_full(int of, int slot) const { return barriers() + of * 2 * query_slots + slot; }
+  __device__ std::uint64_t* query_empty(int of, int slot) const { return query_full(of, slot) + query_slots; }
+  __device__ std::uint64_t* key_full(int stage) const { return barriers() + sharers * 2 * query_slots + stage; }
   __device__ std::uint64_t* key_empty(int stage) const { return key_full(problem.stages) + stage; }
 
   __device__ void init_barriers() const {
-    for (int i = 0; i < query_slots; ++i) {
-      barrier_init(query_full(i), 1);
-      barrier_init(query_empty(i), warps);
-    }
+    for (int of = 0; of < sharers; ++of)
+      for (int i = 0; i < query_slots; ++i) {
+        barrier_init(query_full(of, i), 1);
+        barrier_init(query_empty(of, i), warps);
+      }
     for (int i = 0; i < problem.stages; ++i) {
       barrier_init(key_full(i), 1);
-      barrier_init(key_empty(i), warps);
+      barrier_init(key_empty(i), sharers * warps);
     }
     barrier_init_fence();
   }
@@ -113,48 +117,40 @@ struct BandForward {
 
   // ---- Loads, by one thread ----
 
-  struct Loads {
-    BandForwardTask task;
-    std::int32_t tile = 0, key = 0;
+  // Loads every query tile, and before it the key tiles that no query tile before it has seen.
+  __device__ void load(BandForwardTask task) const {
     RingSlot query_slot, key_slot;
-
-    __device__ explicit Loads(const BandForwardTask& of) : task(of) { task.begin = task.end = 0; }
-  };
-  // State of a loading thread that also has other work, in shared memory because it has no registers to spare.
-  __device__ Loads& remembered() const {
-    return *reinterpret_cast<Loads*>(shared + group_bytes(problem.stages) - sizeof(Loads));
+    int of = 0;  // the sharer whose turn it is
+    for (; task.enter(problem); ++task.segment) {
+      std::int32_t key = first_key_tile(task.begin);
+      for (std::int32_t tile = task.begin; tile < task.end; ++tile) {
+        load_queries(task, tile, of, query_slot);
+        for (; key <= tile; ++key) load_keys(task, key, key_slot);
+        if (++of == sharers) {
+          of = 0;
+          query_slot.advance(query_slots);
+        }
+      }
+    }
   }
-  // Loads the next query tile and the key tiles that no query tile before it has seen; false after the last.
-  __device__ bool load_next(Loads& next) const {
-    BandForwardTask& task = next.task;
-    while (next.tile >= task.end) {
-      if (!task.enter(problem)) return false;
-      ++task.segment;
-      next.tile = task.begin;
-      next.key = first_key_tile(task.begin);
-    }
-    const int slot = next.query_slot.index;
-    barrier_wait(query_empty(slot), next.query_slot.parity ^ 1);
-    barrier_arrive_expect(query_full(slot), key_bytes);
+  __device__ void load_queries(const BandForwardTask& task, std::int32_t tile, int of, const RingSlot& at) const {
+    barrier_wait(query_empty(of, at.index), at.parity ^ 1);
+    std::uint64_t* const full = query_full(of, at.index);
+    barrier_arrive_expect(full, key_bytes);
     for (int i = 0; i < key_boxes; ++i)
-      tma_load(queries(slot) + i * rows * key_row, task.map_of(problem.q), task.corner(next.tile * rows, i * 64),
-               query_full(slot));
-    next.query_slot.advance(query_slots);
-    for (; next.key <= next.tile; ++next.key) {
-      const int stage = next.key_slot.index;
-      char* const to = keys(stage);
-      barrier_wait(key_empty(stage), next.key_slot.parity ^ 1);
-      barrier_arrive_expect(key_full(stage), stage_bytes);
-      for (int i = 0; i < key_boxes; ++i)
-        tma_load(to + i * rows * key_row, task.map_of(problem.k), task.corner(next.key * rows, i * 64),
-                 key_full(stage));
-      for (int i = 0; i < value_boxes; ++i)
-        tma_load(to + key_bytes + i * rows * value_row, task.map_of(problem.v), task.corner(next.key * rows, i * 64),
-                 key_full(stage));
-      next.key_slot.advance(problem.stages);
-    }
-    ++next.tile;
-    return true;
+      tma_load(queries(of, at.index) + i * rows * key_row, task.map_of(problem.q), task.corner(tile * rows, i * 64),
+               full);
+  }
+  __device__ void load_keys(const BandForwardTask& task, std::int32_t tile, RingSlot& at) const {
+    char* const to = keys(at.index);
+    std::uint64_t* const full = key_full(at.index);
+    barrier_wait(key_empty(at.index), at.parity ^ 1);
+    barrier_arrive_expect(full, stage_bytes);
+    for (int i = 0; i < key_boxes; ++i)
+      tma_load(to + i * rows * key_row, task.map_of(problem.k), task.corner(tile * rows, i * 64), full);
+    for (int i = 0; i < value_boxes; ++i)
+      tma_load(to + key_bytes + i * rows * value_row, task.map_of(problem.v), task.corner(tile * rows, i * 64), full);
+    at.advance(problem.stages);
   }
 
   // ---- One query tile ----
@@ -189,10 +185,10 @@ struct BandForward {
   static constexpr float lowest = -1e30f;
 
   // Processes `Count` key tiles from `stage` on. First: no key tiles of this query tile have been processed before.
-  // `meanwhile` runs during the first products, `at_end` during the last.
-  template <int Count, bool First, class Meanwhile, class AtEnd>
+  // `at_end` runs during the last products.
+  template <int Count, bool First, class AtEnd>
   __device__ void attend(float (&o)[ValueSize / 2], Softmax& softmax, const Sight& sight, const char* query_tile,
-                         int stage, Meanwhile meanwhile, AtEnd at_end) const {
+                         int stage, AtEnd at_end) const {
     float s[Count][rows / 2];
     const char* tile[Count];
     wgmma_fence();
@@ -202,7 +198,6 @@ struct BandForward {
       stage = next_slot(stage, problem.stages);
       multiply_tiles<T, KeySize>(s[c], query_tile, tile[c]);
     }
-    meanwhile();
 
     const int lane = this_lane();
     const int high = lane / 4 - 2 * (lane % 4);  // last visible key of the own group, less the first column
@@ -318,7 +313,7 @@ struct BandForward {
     const int lane = this_lane();
     const std::int32_t first = tile * rows + warp * warp_rows;
     const float(&factor)[2] = result.factor;
-    char* const to = shared + outputs_at + warp * warp_output_bytes;
+    char* const to = shared + sharer * sharer_bytes + outputs_at + warp * warp_output_bytes;
     if (lane == 0) store_wait<0>();  // the previous tile has been stored
     __syncwarp();
 #pragma unroll
@@ -346,59 +341,77 @@ struct BandForward {
 
   // ---- The loop over query tiles ----
 
+  // The key tiles of a segment that a consumer has not released yet.
+  struct Held {
+    std::int32_t first = 0, expected = 0;  // tiles: the first one, and the first that it does not know to be there
+    int oldest = 0;                        // the first one's stage
+    RingSlot arriving;                     // that of `expected`
+  };
+  __device__ void wait_until(Held& held, std::int32_t end) const {
+#pragma unroll 1
+    for (; held.expected < end; ++held.expected) {
+      barrier_wait(key_full(held.arriving.index), held.arriving.parity);
+      held.arriving.advance(problem.stages);
+    }
+  }
+  // A tile is there before it is released, as its stage may still be another's; and every lane knows, as the next tile
+  // but one in that stage looks like it.
+  __device__ void release_until(Held& held, std::int32_t end) const {
+    if constexpr (sharers > 1) {
+      wait_until(held, end);
+      __syncwarp();
+    }
+#pragma unroll 1
+    for (; held.first < end; ++held.first) {
+      if (this_lane() == 0) barrier_arrive(key_empty(held.oldest));
+      held.oldest = next_slot(held.oldest, problem.stages);
+    }
+  }
+
   __device__ void consume(BandForwardTask task) const {
     const int lane = this_lane();
     const int warp =
         __shfl_sync(~0u, static_cast<int>(threadIdx.x / 32 % warps), 0);  // uniform, as the compiler can tell
-    // Blocks on one multiprocessor load with different warps.
-    const bool loads = !has_loader && threadIdx.x == blockIdx.x / 128 % 4 * 32;
-    const auto load_ahead = [&] {
-      if constexpr (!has_loader)
-        if (loads) load_next(remembered());
-    };
-    if (loads) new (&remembered()) Loads(task);
-    load_ahead();
-    RingSlot query_slot, arriving;  // of the next query and key tile
+    RingSlot query_slot;
     float* const of_head =
         problem.lse +
         (static_cast<std::int64_t>(task.sequence) * static_cast<std::int32_t>(problem.by_heads.value) + task.head) *
             problem.n;
-    int oldest = 0;  // stage of the first key tile that is still needed
+    Held held;
+    int until_turn = sharer;  // query tiles of other sharers before the next one of this one
     for (; task.enter(problem); ++task.segment) {
-      std::int32_t first = first_key_tile(task.begin), expected = first;
+      if (task.begin >= task.end) continue;  // this segment is shorter than others
+      held.first = held.expected = first_key_tile(task.begin);
       float* lse = of_head + task.base;
       asm("" : "+l"(lse));  // computed once
       Sight sight;
       bool was_usual = false;  // all tiles whose windows begin within the row set see the same keys
-      for (std::int32_t tile = task.begin; tile < task.end; ++tile) {
-        barrier_wait(query_full(query_slot.index), query_slot.parity);
-#pragma unroll 1
-        for (; expected <= tile; ++expected) {
-          barrier_wait(key_full(arriving.index), arriving.parity);
-          arriving.advance(problem.stages);
-        }
+      std::int32_t tile = task.begin + until_turn;
+      if constexpr (sharers > 1) release_until(held, tile < task.end ? first_key_tile(tile) : task.end);
+      for (; tile < task.end; tile += sharers) {
+        barrier_wait(query_full(sharer, query_slot.index), query_slot.parity);
+        wait_until(held, tile + 1);
         const bool is_usual = problem.limit.block <= 0 && tile * rows >= problem.limit.window;
-        if (!is_usual || !was_usual) sight = sight_of(tile, first, warp);
+        if (!is_usual || !was_usual) sight = sight_of(tile, held.first, warp);
         was_usual = is_usual;
-        const char* const query_tile = queries(query_slot.index);
+        const char* const query_tile = queries(sharer, query_slot.index);
         float o[ValueSize / 2];
         Softmax softmax = {{}, {0, 0}};
         Result result;
         // Computed after every turn as if it were the last, because only the last result is kept.
         const auto at_end = [&] { result = finish(softmax); };
         const auto begin_with = [&](auto count) {
-          attend<decltype(count)::value, true>(o, softmax, sight, query_tile, oldest, load_ahead, at_end);
+          attend<decltype(count)::value, true>(o, softmax, sight, query_tile, held.oldest, at_end);
         };
         const auto go_on_with = [&](auto count, std::int32_t done) {
-          const int stage = oldest + done;
-          attend<decltype(count)::value, false>(
-              o, softmax, sight.from_tile(done), query_tile, stage < problem.stages ? stage : stage - problem.stages,
-              [] {}, at_end);
+          const int stage = held.oldest + done;
+          attend<decltype(count)::value, false>(o, softmax, sight.from_tile(done), query_tile,
+                                                stage < problem.stages ? stage : stage - problem.stages, at_end);
         };
         constexpr std::integral_constant<int, 1> one;
         constexpr std::integral_constant<int, 2> two;
         constexpr std::integral_constant<int, 3> three;
-        const std::int32_t seen = tile - first + 1;
+        const std::int32_t seen = tile - held.first + 1;
         if (seen == 3 || seen == 5) {
           begin_with(three);
           if (seen == 5) go_on_with(two, 3);
@@ -408,54 +421,42 @@ struct BandForward {
           begin_with(two);
           if (seen == 4) go_on_with(two, 2);
         }
-        // Releases the tiles that are not needed any more.
-        const std::int32_t next_first = tile + 1 == task.end ? tile + 1
-                                        : is_usual           ? first + 1
-                                                             : first_key_tile(tile + 1);
+        const std::int32_t next = tile + sharers;
         __syncwarp();
-        if (lane == 0) barrier_arrive(query_empty(query_slot.index));
+        if (lane == 0) barrier_arrive(query_empty(sharer, query_slot.index));
         query_slot.advance(query_slots);
-#pragma unroll 1
-        for (; first < next_first; ++first) {
-          if (lane == 0) barrier_arrive(key_empty(oldest));
-          oldest = next_slot(oldest, problem.stages);
-        }
+        release_until(held, next >= task.end ? task.end : is_usual ? held.first + sharers : first_key_tile(next));
         store(task, tile, warp, o, result, lse);
       }
+      until_turn = tile - task.end;
     }
     if (lane == 0) store_wait<0>();
   }
 };
 
-template <class T, int KeySize, int ValueSize, int Groups, int Blocks>
-__global__ void __launch_bounds__(BandForward<T, KeySize, ValueSize, Groups, Blocks>::threads, Blocks)
+template <class T, int KeySize, int ValueSize, bool Shares>
+__global__ void __launch_bounds__(BandForward<T, KeySize, ValueSize, Shares>::threads, 1)
     forward_band(const __grid_constant__ BandForwardProblem problem) {
-  using B = BandForward<T, KeySize, ValueSize, Groups, Blocks>;
+  using B = BandForward<T, KeySize, ValueSize, Shares>;
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
-  const auto band_of = [&](int group) { return B{problem, shared + group * B::group_bytes(problem.stages)}; };
-  const auto task_of = [&](int group) {
-    return BandForwardTask(problem, static_cast<std::int32_t>(blockIdx.x) * Groups + group);
+  const auto band_of = [&](int task, int sharer) {
+    return B{problem, shared + task * B::task_bytes(problem.stages), sharer};
+  };
+  const auto task_of = [&](int task) {
+    return BandForwardTask(problem, static_cast<std::int32_t>(blockIdx.x) * B::tasks + task);
   };
   const int group = uniform(this_warpgroup());
-  if (group < Groups && threadIdx.x % 128 == 0) band_of(group).init_barriers();
+  if (group < B::tasks && threadIdx.x % 128 == 0) band_of(group, 0).init_barriers();
   __syncthreads();
-  if constexpr (B::has_loader) {
-    if (group == Groups) {
-      registers_give<B::loader_registers>();
-      const int served = this_warp() - Groups * 4;
-      if (served < Groups && this_lane() == 0) {
-        const B band = band_of(served);
-        typename B::Loads next(task_of(served));
-        while (band.load_next(next)) {
-        }
-      }
-    } else {
-      registers_take<B::consumer_registers>();
-      band_of(group).consume(task_of(group));
-    }
+  if (group == B::groups) {
+    registers_give<B::loader_registers>();
+    const int served = this_warp() - B::groups * 4;
+    if (served < B::tasks && this_lane() == 0) band_of(served, 0).load(task_of(served));
   } else {
-    band_of(0).consume(task_of(0));
+    registers_take<B::consumer_registers>();
+    const int task = B::tasks > 1 ? group : 0;
+    band_of(task, group - task).consume(task_of(task));
   }
 }
 

@@ -11,24 +11,18 @@
 namespace longstride::kernels::cuda::sm90 {
 namespace {
 
-// Divides a multiprocessor: first as many blocks as possible, then stages to load ahead.
+// As many stages as there is room for, up to three tiles loaded ahead.
 template <class B>
-int choose_stages(std::int32_t reach, std::int32_t& stages) {
-  static_assert(B::shared_bytes(most_reach + 1) <= shared_of_block, "the widest band has room");
-  int most = 0;
-  for (std::int32_t more = 3; more >= 1; --more) {
-    const auto bytes = static_cast<int>(B::shared_bytes(reach + more));
-    const int blocks = std::min(shared_of_multiprocessor / (bytes + shared_reserved), B::blocks);
-    if (bytes > shared_of_block || blocks <= most) continue;
-    most = blocks;
-    stages = reach + more;
-  }
-  return most;
+std::int32_t choose_stages(std::int32_t reach) {
+  static_assert(B::shared_bytes(B::needed_stages(most_reach) + 1) <= shared_of_block, "the widest band has room");
+  std::int32_t stages = B::needed_stages(reach) + 3;
+  while (B::shared_bytes(stages) > shared_of_block) --stages;
+  return stages;
 }
 
-template <class T, int KeySize, int ValueSize, int Groups, int Blocks>
+template <class T, int KeySize, int ValueSize, bool Shares>
 void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& launch) {
-  using B = BandForward<T, KeySize, ValueSize, Groups, Blocks>;
+  using B = BandForward<T, KeySize, ValueSize, Shares>;
   BandForwardProblem problem = {};
   const auto maps = [&](const Tensor& view, int rows, int columns) {
     return row_maps(view, band.set, band.n, rows, columns);
@@ -43,8 +37,8 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
   problem.segments = band.segments;
   problem.rate = static_cast<float>(args.scale) * log2_e;
   problem.lse = args.lse.as<float>();
-  const int blocks = choose_stages<B>(band.reach, problem.stages);
-  const std::int64_t batch = args.q.size(0), at_once = std::int64_t{blocks} * Groups * multiprocessors();
+  problem.stages = choose_stages<B>(band.reach);
+  const std::int64_t batch = args.q.size(0), at_once = std::int64_t{B::tasks} * multiprocessors();
   const BandShares of_runs = choose_run(band, batch, at_once), of_chains = choose_chain(band, batch, at_once);
   const BandShares& shares = of_chains.cost <= of_runs.cost ? of_chains : of_runs;
   problem.run = shares.run;
@@ -54,13 +48,14 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
   problem.by_heads = Divisor(band.heads);
   problem.by_chains = Divisor(chains);
   problem.by_period = Divisor(band.set.period);
-  auto* const kernel = forward_band<T, KeySize, ValueSize, Groups, Blocks>;
+  auto* const kernel = forward_band<T, KeySize, ValueSize, Shares>;
   const std::size_t bytes = B::shared_bytes(problem.stages);
   allow_shared(kernel, bytes);
-  const std::int64_t groups = std::int64_t{band.heads} * chains * runs;
-  cuda::run("attention_band_sm90", kernel,
-            {{static_cast<unsigned>((groups + Groups - 1) / Groups), static_cast<unsigned>(batch)}, B::threads, bytes},
-            launch, problem);
+  const std::int64_t tasks = std::int64_t{band.heads} * chains * runs;
+  cuda::run(
+      "attention_band_sm90", kernel,
+      {{static_cast<unsigned>((tasks + B::tasks - 1) / B::tasks), static_cast<unsigned>(batch)}, B::threads, bytes},
+      launch, problem);
 }
 
 }  // namespace
@@ -72,8 +67,8 @@ void attention_band(const AttentionArgs& args, const Launch& launch) {
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>)
-      args.q.size(3) <= 32 && args.v.size(3) <= 32 ? launch_band<T, 32, 32, 3, 1>(args, band, launch)
-                                                   : launch_band<T, 64, 64, 1, 2>(args, band, launch);
+      args.q.size(3) <= 32 && args.v.size(3) <= 32 ? launch_band<T, 32, 32, false>(args, band, launch)
+                                                   : launch_band<T, 64, 64, true>(args, band, launch);
   });
 }
 
