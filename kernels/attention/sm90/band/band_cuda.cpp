@@ -1,5 +1,4 @@
 // Recognises attentions that are bands, and chooses their kernel.
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/attention/sm90/band/band.h"
@@ -9,11 +8,10 @@
 namespace longstride::kernels::cuda::sm90 {
 
 bool is_band(const AttentionArgs& args) {
-  // Five key tiles of 64 columns leave room for one block, a single warpgroup, on a multiprocessor.
-  constexpr std::int32_t most_forward_reach = 4;
-  const std::int64_t size = std::max(args.q.size(3), args.v.size(3));
+  constexpr std::int32_t most_large_reach = 4;  // there is no room for more tiles with values of 128 columns
   BandPlan band;
-  return size <= 64 && find_band(*args.plan, band) && (size <= 32 || band.reach <= most_forward_reach);
+  return args.q.size(3) <= 64 && find_band(*args.plan, band) &&
+         (args.v.size(3) <= 64 || band.reach <= most_large_reach);
 }
 
 bool is_band(const AttentionBackwardArgs& args) {

@@ -65,16 +65,19 @@ struct BandForward {
   static constexpr int threads = (groups + 1) * 128, rows = band_rows, warps = 4, warp_rows = 16;
   static constexpr int loader_registers = 32, consumer_registers = 160;  // together all of a multiprocessor's
   static_assert(loader_registers + groups * consumer_registers == 65536 / 128);
-  static constexpr int query_slots = 2;  // of a consumer
+  // Values of more than 64 columns leave little room: queries are in one slot, and outputs leave 64 columns at a time.
+  static constexpr bool is_large = ValueSize > 64;
+  static constexpr int query_slots = is_large ? 1 : 2;  // of a consumer
+  static constexpr std::int32_t most_reach_here = is_large ? 4 : most_reach;
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;
   static constexpr int stage_bytes = key_bytes + value_bytes;
-  static constexpr int warp_output_bytes = warp_rows * ValueSize * 2;
+  static constexpr int warp_output_bytes = warp_rows * value_row;
 
   // Shared memory of a task, from a multiple of 1024 bytes: queries and outputs of every sharer, keys and values,
   // barriers.
-  static constexpr int outputs_at = query_slots * key_bytes, sharer_bytes = outputs_at + value_bytes;
+  static constexpr int outputs_at = query_slots * key_bytes, sharer_bytes = outputs_at + warps * warp_output_bytes;
   static constexpr int keys_at = sharers * sharer_bytes, barrier_room = 1024;
   __host__ __device__ static constexpr int task_bytes(int stages) {
     return keys_at + stages * stage_bytes + barrier_room;
@@ -185,10 +188,10 @@ struct BandForward {
   static constexpr float lowest = -1e30f;
 
   // Processes `Count` key tiles from `stage` on. First: no key tiles of this query tile have been processed before.
-  // `at_end` runs during the last products.
-  template <int Count, bool First, class AtEnd>
+  // `with_scores` runs when the scores are there, `at_end` during the last products.
+  template <int Count, bool First, class WithScores, class AtEnd>
   __device__ void attend(float (&o)[ValueSize / 2], Softmax& softmax, const Sight& sight, const char* query_tile,
-                         int stage, AtEnd at_end) const {
+                         int stage, WithScores with_scores, AtEnd at_end) const {
     float s[Count][rows / 2];
     const char* tile[Count];
     wgmma_fence();
@@ -237,6 +240,7 @@ struct BandForward {
       wgmma_hold(s[2]);
       find_top(2);
     }
+    with_scores();
     float shift[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -260,8 +264,7 @@ struct BandForward {
     asm volatile("" : "+r"(visible));  // forces a new test of the bits: keeping predicates costs more
     softmax.top[0] = top[0];
     softmax.top[1] = top[1];
-#pragma unroll
-    for (int c = 0; c < Count; ++c) {
+    const auto weigh = [&](int c) {
 #pragma unroll
       for (int g = 0; g < 4; ++g) {
         if (!(visible >> (4 * c + g) & 1)) {
@@ -277,12 +280,26 @@ struct BandForward {
         }
         pack_operand<T>(weights[c][g], s[c], g);
       }
+    };
+    const auto apply = [&](int c) {
       const std::uint64_t values = descriptor<value_row>(tile[c] + key_bytes, rows * value_row);
       wgmma_fence();
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         wgmma<T, ValueSize, true>(o, weights[c][i], advanced(values, i * 16 * value_row), !First || c + i > 0);
       wgmma_commit();
+    };
+    if constexpr (is_large) {  // no registers for scores next to the output
+#pragma unroll
+      for (int c = 0; c < Count; ++c) weigh(c);
+#pragma unroll
+      for (int c = 0; c < Count; ++c) apply(c);
+    } else {
+#pragma unroll
+      for (int c = 0; c < Count; ++c) {
+        weigh(c);
+        apply(c);
+      }
     }
     at_end();
     wgmma_wait<0>();
@@ -314,23 +331,25 @@ struct BandForward {
     const std::int32_t first = tile * rows + warp * warp_rows;
     const float(&factor)[2] = result.factor;
     char* const to = shared + sharer * sharer_bytes + outputs_at + warp * warp_output_bytes;
-    if (lane == 0) store_wait<0>();  // the previous tile has been stored
-    __syncwarp();
 #pragma unroll
-    for (int j = 0; j < ValueSize / 8; j += 2) {
-      const int chunk = (j + lane / 16) % (value_row / 16), box = j / 8;
-      const int at = lane % 16 * value_row + chunk * 16, swizzled = at ^ ((at >> 7) % (value_row / 16)) << 4;
-      const float* d = o + 4 * j;
-      store_matrices(to + box * warp_rows * value_row + swizzled, pack<T>(d[0] * factor[0], d[1] * factor[0]),
-                     pack<T>(d[2] * factor[1], d[3] * factor[1]), pack<T>(d[4] * factor[0], d[5] * factor[0]),
-                     pack<T>(d[6] * factor[1], d[7] * factor[1]));
-    }
-    proxy_fence();
-    __syncwarp();
-    if (lane == 0 && first < task.length) {
-      for (int i = 0; i < value_boxes; ++i)
-        tma_store(task.map_of(problem.o), task.corner(first, i * 64), to + i * warp_rows * value_row);
-      store_commit();
+    for (int box = 0; box < value_boxes; ++box) {
+      if (lane == 0) store_wait<0>();  // the previous box has been stored
+      __syncwarp();
+#pragma unroll
+      for (int j = 8 * box; j < std::min(8 * box + 8, ValueSize / 8); j += 2) {
+        const int chunk = (j + lane / 16) % (value_row / 16);
+        const int at = lane % 16 * value_row + chunk * 16, swizzled = at ^ ((at >> 7) % (value_row / 16)) << 4;
+        const float* d = o + 4 * j;
+        store_matrices(to + swizzled, pack<T>(d[0] * factor[0], d[1] * factor[0]),
+                       pack<T>(d[2] * factor[1], d[3] * factor[1]), pack<T>(d[4] * factor[0], d[5] * factor[0]),
+                       pack<T>(d[6] * factor[1], d[7] * factor[1]));
+      }
+      proxy_fence();
+      __syncwarp();
+      if (lane == 0 && first < task.length) {
+        tma_store(task.map_of(problem.o), task.corner(first, box * 64), to);
+        store_commit();
+      }
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -398,32 +417,43 @@ struct BandForward {
         float o[ValueSize / 2];
         Softmax softmax = {{}, {0, 0}};
         Result result;
+        const std::int32_t seen = tile - held.first + 1;
+        const auto with_scores = [&](bool last) {
+          __syncwarp();
+          if (last && lane == 0) barrier_arrive(query_empty(sharer, query_slot.index));
+        };
         // Computed after every turn as if it were the last, because only the last result is kept.
         const auto at_end = [&] { result = finish(softmax); };
         const auto begin_with = [&](auto count) {
-          attend<decltype(count)::value, true>(o, softmax, sight, query_tile, held.oldest, at_end);
+          attend<decltype(count)::value, true>(
+              o, softmax, sight, query_tile, held.oldest, [&] { with_scores(seen == decltype(count)::value); }, at_end);
         };
-        const auto go_on_with = [&](auto count, std::int32_t done) {
+        const auto end_with = [&](auto count) {
+          const std::int32_t done = seen - decltype(count)::value;
           const int stage = held.oldest + done;
-          attend<decltype(count)::value, false>(o, softmax, sight.from_tile(done), query_tile,
-                                                stage < problem.stages ? stage : stage - problem.stages, at_end);
+          attend<decltype(count)::value, false>(
+              o, softmax, sight.from_tile(done), query_tile, stage < problem.stages ? stage : stage - problem.stages,
+              [&] { with_scores(true); }, at_end);
         };
         constexpr std::integral_constant<int, 1> one;
         constexpr std::integral_constant<int, 2> two;
         constexpr std::integral_constant<int, 3> three;
-        const std::int32_t seen = tile - held.first + 1;
-        if (seen == 3 || seen == 5) {
-          begin_with(three);
-          if (seen == 5) go_on_with(two, 3);
-        } else if (seen == 1) {
+        if (seen == 1) {
           begin_with(one);
+        } else if (seen == 3 || seen == 5 || (is_large && seen == 4)) {
+          begin_with(three);
+          if constexpr (is_large) {
+            if (seen == 4) end_with(one);
+          } else {
+            if (seen == 5) end_with(two);
+          }
         } else {
           begin_with(two);
-          if (seen == 4) go_on_with(two, 2);
+          if constexpr (!is_large)
+            if (seen == 4) end_with(two);
         }
         const std::int32_t next = tile + sharers;
         __syncwarp();
-        if (lane == 0) barrier_arrive(query_empty(sharer, query_slot.index));
         query_slot.advance(query_slots);
         release_until(held, next >= task.end ? task.end : is_usual ? held.first + sharers : first_key_tile(next));
         store(task, tile, warp, o, result, lse);

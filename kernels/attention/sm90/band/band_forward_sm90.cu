@@ -14,7 +14,8 @@ namespace {
 // As many stages as there is room for, up to three tiles loaded ahead.
 template <class B>
 std::int32_t choose_stages(std::int32_t reach) {
-  static_assert(B::shared_bytes(B::needed_stages(most_reach) + 1) <= shared_of_block, "the widest band has room");
+  static_assert(B::shared_bytes(B::needed_stages(B::most_reach_here) + 1) <= shared_of_block,
+                "the widest band has room");
   std::int32_t stages = B::needed_stages(reach) + 3;
   while (B::shared_bytes(stages) > shared_of_block) --stages;
   return stages;
@@ -66,9 +67,14 @@ void attention_band(const AttentionArgs& args, const Launch& launch) {
   find_band(*args.plan, band);
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    if constexpr (!std::is_same_v<T, float>)
-      args.q.size(3) <= 32 && args.v.size(3) <= 32 ? launch_band<T, 32, 32, false>(args, band, launch)
-                                                   : launch_band<T, 64, 64, true>(args, band, launch);
+    if constexpr (!std::is_same_v<T, float>) {
+      if (args.v.size(3) > 64)
+        launch_band<T, 64, 128, true>(args, band, launch);
+      else if (args.q.size(3) > 32 || args.v.size(3) > 32)
+        launch_band<T, 64, 64, true>(args, band, launch);
+      else
+        launch_band<T, 32, 32, false>(args, band, launch);
+    }
   });
 }
 
