@@ -46,20 +46,25 @@ def _needs_no_operator(*tensors):
     The dispatcher enters Python three times on the way to the kernel and back, which takes longer than all else. It is
     of use to torch.compile and other tracers, to subclasses and modes, to functorch and to profilers.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.compiler.is_compiling() or _is_tracing() or _dispatch_modes() or _function_modes():
         return False
-    if torch._C._len_torch_dispatch_stack() > 0 or torch._C._len_torch_function_stack() > 0:
+    if _innermost_transform() is not None or _is_profiled():
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._autograd._profiler_enabled():
+    first = tensors[0]
+    if not (first.is_cuda or first.is_cpu):
         return False
     for x in tensors:
-        if type(x) not in _plain or not (x.is_cuda or x.is_cpu) or _is_wrapped(x):
+        if type(x) not in _plain or _is_wrapped(x):
             return False
     return True
 
 
 _plain = (torch.Tensor, Parameter)
+_is_tracing = torch._C._is_tracing
+_dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+_innermost_transform = torch._C._functorch.peek_interpreter_stack
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # even by a transform that has ended
+_is_profiled = torch._C._autograd._profiler_enabled
 
 
 class _EagerAttention(torch.autograd.Function):
@@ -69,12 +74,12 @@ class _EagerAttention(torch.autograd.Function):
     def forward(ctx, q, k, v, pattern, scale):
         o, lse = attention_run.forward(q, k, v, pattern, scale)
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.pattern, ctx.scale = pattern, scale
+        ctx.how = pattern, scale
         return o
 
     @staticmethod
     def backward(ctx, dout):
-        args = (dout, *ctx.saved_tensors, ctx.pattern, ctx.scale)
+        args = (dout, *ctx.saved_tensors, *ctx.how)
         if torch.is_grad_enabled() or not _needs_no_operator(dout):  # the operator refuses a second derivative
             return *torch.ops.longstride.attention_backward(*args), None, None
         return *attention_run.backward(*args), None, None

@@ -61,6 +61,8 @@ class _Plan(library.Plan):
                          library.CUDA if device.type == "cuda" else library.CPU)
         self.of_keys, self.of_values = layout(q_shape, key_size), layout(q_shape, v_shape[3])
         self.of_lse = lse_layout(q_shape)
+        (_, (batch, head, position, _)) = self.of_values
+        self.rows_of_values = batch, position, head
         self.lse_dtype = lse_dtype(dtype)
 
 
@@ -83,6 +85,15 @@ def _dense(x):
     return x if x.stride(3) == 1 else x.contiguous()
 
 
+def _dense_rows(x):
+    """A tensor with the elements of a row next to each other, and its rows."""
+    batch, head, position, element = x.stride()
+    if element == 1:
+        return x, (x.data_ptr(), batch, position, head)
+    x = x.contiguous()
+    return x, rows(x)
+
+
 def _scratch(plan, backward, device):
     """Memory, its address and its bytes."""
     count = plan.scratch(backward)
@@ -94,22 +105,28 @@ def _scratch(plan, backward, device):
 
 def _forward(q, k, v, pattern, scale, stream):
     plan = _plan(pattern, scale, *properties(q, k, v))
-    q, k, v = _dense(q), _dense(k), _dense(v)
+    q, q_rows = _dense_rows(q)
+    k, k_rows = _dense_rows(k)
+    v, v_rows = _dense_rows(v)
     o = q.new_empty_strided(*plan.of_values)
-    lse = torch.empty_strided(*plan.of_lse, dtype=plan.lse_dtype, device=q.device)
+    lse = q.new_empty_strided(*plan.of_lse, dtype=plan.lse_dtype)
     _memory, address, count = _scratch(plan, False, q.device)
-    plan.forward(rows(q), rows(k), rows(v), rows(o), lse.data_ptr(), address, count, stream)
+    plan.forward(q_rows, k_rows, v_rows, (o.data_ptr(), *plan.rows_of_values), lse.data_ptr(), address, count, stream)
     return o, lse
 
 
 def _backward(dout, q, k, v, o, lse, pattern, scale, stream):
     plan = _plan(pattern, scale, *properties(q, k, v))
-    dout, q, k, v, o = _dense(dout), _dense(q), _dense(k), _dense(v), _dense(o)
+    dout, dout_rows = _dense_rows(dout)
+    q, q_rows = _dense_rows(q)
+    k, k_rows = _dense_rows(k)
+    v, v_rows = _dense_rows(v)
+    o, o_rows = _dense_rows(o)
     dq, dk = q.new_empty_strided(*plan.of_keys), q.new_empty_strided(*plan.of_keys)
     dv = q.new_empty_strided(*plan.of_values)
     _memory, address, count = _scratch(plan, True, q.device)
-    plan.backward(rows(q), rows(k), rows(v), rows(o), lse.data_ptr(), rows(dout), rows(dq), rows(dk), rows(dv), address,
-                  count, stream)
+    plan.backward(q_rows, k_rows, v_rows, o_rows, lse.data_ptr(), dout_rows, rows(dq), rows(dk),
+                  (dv.data_ptr(), *plan.rows_of_values), address, count, stream)
     return dq, dk, dv
 
 
@@ -124,12 +141,17 @@ def _on_cpu(run, *args):
     return (first.to(dtype), *(x if run is _forward else x.to(dtype) for x in others))
 
 
+# A build of PyTorch for CPUs alone has neither.
+_current_device = getattr(torch._C, "_cuda_getDevice", None)
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
 def _on_cuda(run, *args):
-    index = args[0].device.index
-    if index == torch._C._cuda_getDevice():
-        return run(*args, torch._C._cuda_getCurrentRawStream(index))
+    index = args[0].get_device()
+    if index == _current_device():
+        return run(*args, _current_stream(index))
     with torch.cuda.device(index):
-        return run(*args, torch._C._cuda_getCurrentRawStream(index))
+        return run(*args, _current_stream(index))
 
 
 def forward(q, k, v, pattern, scale):
