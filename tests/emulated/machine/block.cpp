@@ -109,7 +109,8 @@ class Block {
   std::mt19937_64 random_;
   std::vector<Fiber> fibers_;
   ucontext_t main_{};
-  unsigned slow_ = 0;
+  const bool threads_lag_ = chance(4);
+  unsigned slow_ = 0, slow_thread_ = 0;
   std::exception_ptr error_;
   const void* main_stack_ = nullptr;
   std::size_t main_stack_bytes_ = 0;
@@ -193,11 +194,13 @@ void Block::run() {
       continue;
     }
     // Some of those that may continue, in a random order, before they are counted again. One warpgroup is slow for a
-    // while.
+    // while, and in some blocks one thread, for which the others of its warp do not wait.
     for (std::size_t i = 0; i < 1 + ready.size() / 4; ++i) {
       const unsigned which = ready[random_() % ready.size()];
       if (chance(4096)) slow_ = static_cast<unsigned>(random_() % fibers_.size() / 128);
+      if (chance(4096)) slow_thread_ = static_cast<unsigned>(random_() % fibers_.size());
       if (which / 128 == slow_ && !chance(32)) continue;
+      if (threads_lag_ && which == slow_thread_ && !chance(256)) continue;
       if (!fibers_[which].ended && fibers_[which].waits_at == nullptr) enter(which);
     }
   }
