@@ -8,7 +8,6 @@
 namespace longstride::kernels::cuda::sm90 {
 
 bool is_band(const AttentionArgs& args) {
-  constexpr std::int32_t most_large_reach = 4;  // there is no room for more tiles with values of 128 columns
   BandPlan band;
   return args.q.size(3) <= 64 && find_band(*args.plan, band) &&
          (args.v.size(3) <= 64 || band.reach <= most_large_reach);

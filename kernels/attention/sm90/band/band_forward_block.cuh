@@ -56,7 +56,7 @@ struct BandForwardBlock {
   // Values of more than 64 columns leave little room: queries are in one slot, and outputs leave 64 columns at a time.
   static constexpr bool is_large = ValueSize > 64;
   static constexpr int query_slots = is_large ? 1 : 2;  // of a consumer
-  static constexpr std::int32_t most_reach_here = is_large ? 4 : most_reach;
+  static constexpr std::int32_t most_reach_here = is_large ? most_large_reach : most_reach;
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;
