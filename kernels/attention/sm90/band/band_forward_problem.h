@@ -30,8 +30,8 @@ struct BandForwardProblem {
   RowSet set;       // of segment 0, queries and keys alike
   BandLimit limit;
   std::int32_t n, segments;
-  std::int32_t stages;      // key and value tiles in shared memory: one more than a query tile sees, or more
-  std::int32_t run, chain;  // a block owns `run` tiles of each of `chain` segments: all tiles of several, or one's run
+  std::int32_t stages;      // key and value tiles in a ring
+  std::int32_t run, chain;  // a task has `run` tiles of each of `chain` segments: all tiles of several, or one's run
   Divisor by_heads, by_chains, by_period;
   float rate;  // scale * log2(e)
   float* lse;
