@@ -80,11 +80,6 @@ def rows(x):
     return x.data_ptr(), batch, position, head
 
 
-def _dense(x):
-    """With the elements of a row next to each other."""
-    return x if x.stride(3) == 1 else x.contiguous()
-
-
 def _dense_rows(x):
     """A tensor with the elements of a row next to each other, and its rows."""
     batch, head, position, element = x.stride()

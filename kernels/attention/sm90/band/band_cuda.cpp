@@ -9,7 +9,7 @@ namespace longstride::kernels::cuda::sm90 {
 
 bool is_band(const AttentionArgs& args) {
   BandPlan band;
-  return args.q.size(3) <= 64 && find_band(*args.plan, band) &&
+  return args.q.size(3) <= widest_band_key && find_band(*args.plan, band) &&
          (args.v.size(3) <= 64 || band.reach <= most_large_reach);
 }
 
