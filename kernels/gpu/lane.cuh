@@ -19,7 +19,9 @@ __device__ inline int this_warpgroup() { return static_cast<int>(threadIdx.x / w
 // shfl.sync.idx
 __device__ inline std::int32_t uniform(std::int32_t x) { return __shfl_sync(~0u, x, 0); }
 
-// Registers of a warpgroup (Hopper): called by all its threads; Count is a multiple of 8 in [24, 256]. setmaxnreg
+// Registers of a warpgroup (Hopper): called by all its threads; Count is a multiple of 8 in [24, 256]. Taking waits
+// until others have given what the block lacks, so for ever if it began with fewer than its warpgroups take together; a
+// block of 640 threads begins with at most 96 each. setmaxnreg
 template <int Count>
 __device__ inline void registers_take() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));

@@ -105,6 +105,12 @@ inline std::vector<EmulatedShape> emulated_shapes() {
       {"block 250", blocks(250), 520, 1, 64, 40},
       {"column 3", columns(3), 400, 1, 64, 64},
       {"column 30", columns(30), 700, 2, 64, 64},
+      // Up to nine tiles forward.
+      {"local 450", window(450), 1300, 1, 64, 64},
+      {"local 513", window(513), 900, 1, 48, 64},
+      {"block 400", blocks(400), 1300, 1, 64, 64},
+      {"block 500", blocks(500), 1100, 1, 64, 56},
+      {"column 2", columns(2), 1150, 1, 64, 64},
       {"local 60", window(60), 300, 1, 64, 128},
       {"local 97", window(97), 450, 1, 64, 128},
       {"local 180", window(180), 450, 1, 64, 96},

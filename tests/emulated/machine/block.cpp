@@ -2,6 +2,7 @@
 
 #include <ucontext.h>
 
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <map>
@@ -37,6 +38,7 @@ struct Fiber {
   void* sanitizer = nullptr;
   const void* waits_at = nullptr;  // null: may continue
   bool ended = false;
+  unsigned registers = 0;
   // Asynchronous stores: how many are under way in the open group, and in each committed one.
   std::shared_ptr<int> open = std::make_shared<int>(0);
   std::deque<std::shared_ptr<int>> groups;
@@ -63,7 +65,10 @@ class Block {
  public:
   Block(Index3 block, Index3 threads, std::uint64_t seed, const std::function<void()>& kernel)
       : index(block), width(threads.x), kernel_(kernel), random_(seed), fibers_(threads.x * threads.y) {
-    for (Fiber& fiber : fibers_) prepare(fiber);
+    for (Fiber& fiber : fibers_) {
+      prepare(fiber);
+      fiber.registers = 65536 / threads_in_warpgroups() / 8 * 8;
+    }
   }
   void run();
   void go_back() {  // from a fiber to the scheduler
@@ -82,6 +87,7 @@ class Block {
       if (fiber.waits_at == place || fiber.waits_at == this) fiber.waits_at = nullptr;
   }
   unsigned threads() const { return static_cast<unsigned>(fibers_.size()); }
+  unsigned threads_in_warpgroups() const { return (threads() + 127) / 128 * 128; }
   bool chance(unsigned one_in) { return random_() % one_in == 0; }
 
   Index3 index;
@@ -91,6 +97,7 @@ class Block {
   std::map<int, std::pair<unsigned, unsigned>> named;  // arrived, phase
   std::map<const void*, std::deque<std::function<void()>>> queues;
   std::vector<std::function<void()>> unordered;
+  unsigned free_registers = 0;
 
  private:
   static void begin();
@@ -217,6 +224,9 @@ void run_grid(Index3 blocks, Index3 threads, std::uint64_t seed, const std::func
     for (unsigned y = 0; y < blocks.y; ++y)
       for (unsigned x = 0; x < blocks.x; ++x) {
         forget_products();
+        // What earlier blocks left, at worst NaN in every type: a kernel that multiplies it by zero has a result of
+        // NaN.
+        std::memset(longstride_emulated_shared_memory, 0xFF, sizeof(longstride_emulated_shared_memory));
         Block block({x, y, z}, threads, seed * 1000003 + (z * blocks.y + y) * blocks.x + x, kernel);
         block.run();
       }
@@ -234,6 +244,18 @@ void wait_for(const void* place, const std::function<bool()>& ready) {
   }
 }
 void announce(const void* place) { running->announce(place); }
+void registers_take(unsigned count) {
+  unsigned &own = running->fiber().registers, &left = running->free_registers;
+  wait_for(&left, [&] { return left + own >= count; });
+  left -= count - own;
+  own = count;
+}
+void registers_give(unsigned count) {
+  unsigned &own = running->fiber().registers, &left = running->free_registers;
+  left += own - count;
+  own = count;
+  announce(&left);
+}
 void wait_for_any_event() {
   running->fiber().waits_at = running;
   running->go_back();

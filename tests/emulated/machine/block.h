@@ -39,6 +39,10 @@ std::array<Words, 32> exchange(const Words& mine);
 void named_barrier(int id, unsigned threads);
 void named_barrier_arrive(int id, unsigned threads);
 
+// Registers of the running thread, from what a block leaves over. At first every thread has as many as fit.
+void registers_take(unsigned count);
+void registers_give(unsigned count);
+
 // ---- mbarriers ----
 void barrier_create(const void* barrier, unsigned arrivals);
 void barrier_arrive(const void* barrier, std::uint32_t announced_bytes);

@@ -1,4 +1,5 @@
 // Recognises attentions that are bands, and chooses their kernel.
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/attention/sm90/band/band.h"
@@ -8,9 +9,12 @@
 namespace longstride::kernels::cuda::sm90 {
 
 bool is_band(const AttentionArgs& args) {
+  const std::int64_t of_keys = args.q.size(3), of_values = args.v.size(3);
+  const std::int32_t most = of_values > 64                      ? most_large_reach
+                            : std::max(of_keys, of_values) > 32 ? most_shared_reach
+                                                                : most_reach;
   BandPlan band;
-  return args.q.size(3) <= widest_band_key && find_band(*args.plan, band) &&
-         (args.v.size(3) <= 64 || band.reach <= most_large_reach);
+  return of_keys <= widest_band_key && find_any_band(*args.plan, band) && band.reach <= most;
 }
 
 bool is_band(const AttentionBackwardArgs& args) {

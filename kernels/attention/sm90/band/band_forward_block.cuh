@@ -46,17 +46,18 @@ struct BandForwardTask {
 
 // Three warpgroups are consumers, and one with few registers loads the tiles of all. The consumers have a task each,
 // with a ring of keys and values of its own; or, where keys do not fit three times (`Shares`), one task and one ring,
-// and take its query tiles in turn.
-template <int KeySize, int ValueSize, bool Shares>
+// and take its query tiles in turn. A query tile sees up to `Reach` key tiles.
+template <int KeySize, int ValueSize, bool Shares, int Reach>
 struct BandForwardBlock {
   static constexpr int groups = 3, tasks = Shares ? 1 : groups, sharers = groups / tasks;  // of a ring
   static constexpr int threads = (groups + 1) * 128, rows = band_rows, warps = 4, warp_rows = 16;
   static constexpr int loader_registers = 32, consumer_registers = 160;  // together all of a multiprocessor's
   static_assert(loader_registers + groups * consumer_registers == 65536 / 128);
-  // Values of more than 64 columns leave little room: queries are in one slot, and outputs leave 64 columns at a time.
-  static constexpr bool is_large = ValueSize > 64;
-  static constexpr int query_slots = is_large ? 1 : 2;  // of a consumer
-  static constexpr std::int32_t most_reach_here = is_large ? most_large_reach : most_reach;
+  // Values of more than 64 columns, like many key tiles, leave room for one slot of queries; outputs leave 64 columns
+  // at a time.
+  static constexpr bool is_large = ValueSize > 64, is_far = Reach > most_reach;
+  static constexpr int query_slots = is_large || is_far ? 1 : 2;  // of a consumer
+  static constexpr std::int32_t most_tiles = Reach;
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;

@@ -19,10 +19,10 @@
 
 namespace longstride::kernels::cuda::sm90 {
 
-template <class T, int KeySize, int ValueSize, bool Shares>
-struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares> {
-  using Block = BandForwardBlock<KeySize, ValueSize, Shares>;
-  using Block::is_large, Block::sharers, Block::query_slots, Block::rows, Block::warps, Block::warp_rows;
+template <class T, int KeySize, int ValueSize, bool Shares, int Reach>
+struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
+  using Block = BandForwardBlock<KeySize, ValueSize, Shares, Reach>;
+  using Block::is_large, Block::is_far, Block::sharers, Block::query_slots, Block::rows, Block::warps, Block::warp_rows;
   using Block::key_bytes, Block::value_boxes, Block::value_row, Block::warp_output_bytes, Block::sharer_bytes;
   using Block::outputs_at, Block::keys, Block::queries, Block::first_key_tile;
   using Block::problem, Block::shared, Block::sharer;
@@ -31,10 +31,11 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares> {
   // ---- One query tile ----
 
   // The keys that a warp's sixteen query rows see, counted from the first key of a key tile. A group is sixteen keys.
+  using Groups = std::conditional_t<is_far, std::uint64_t, std::uint32_t>;
   struct Sight {
-    int own;                     // the group of the rows themselves
-    std::uint32_t visible, cut;  // groups that some row sees, and those whose beginning some row does not see
-    std::int32_t low[2];         // the first keys that the thread's two rows see, less the thread's first column
+    int own;              // the group of the rows themselves
+    Groups visible, cut;  // groups that some row sees, and those whose beginning some row does not see
+    std::int32_t low[2];  // the first keys that the thread's two rows see, less the thread's first column
 
     __device__ Sight from_tile(int tile) const {
       return {own - 4 * tile, visible >> 4 * tile, cut >> 4 * tile, {low[0] - rows * tile, low[1] - rows * tile}};
@@ -47,8 +48,8 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares> {
     const int own = (first - begin) / warp_rows, from = max(limit.low(first) - begin, 0) / warp_rows,
               whole_from = max(limit.low(first + warp_rows - 1) - begin + warp_rows - 1, 0) / warp_rows;
     return {own,
-            (2u << own) - (1u << from),
-            (1u << whole_from) - 1,
+            (Groups{2} << own) - (Groups{1} << from),
+            (Groups{1} << whole_from) - 1,
             {limit.low(first + lane / 4) - begin - column, limit.low(first + lane / 4 + 8) - begin - column}};
   }
 
@@ -56,8 +57,9 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares> {
   struct Softmax {
     float top[2], sum[2];
   };
-  // Less than any score, and finite so that the weights of a row that sees no key yet are 0.
-  static constexpr float lowest = -1e30f;
+  // Less than any score, and finite so that the weights of a row that sees no key yet are 0. A power of two, so that
+  // its product with the rate is exact: nothing is left where that is subtracted from itself in one operation.
+  static constexpr float lowest = -0x1p100f;
 
   // Processes `Count` key tiles from `stage` on. First: no key tiles of this query tile have been processed before.
   // `with_scores` runs when the scores are there, `at_end` during the last products.
@@ -132,7 +134,8 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares> {
         }
       }
     }
-    std::uint32_t visible = sight.visible, weights[Count][4][4];
+    auto visible = static_cast<std::uint32_t>(sight.visible);
+    std::uint32_t weights[Count][4][4];
     asm volatile("" : "+r"(visible));  // forces a new test of the bits: keeping predicates costs more
     softmax.top[0] = top[0];
     softmax.top[1] = top[1];
@@ -281,7 +284,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares> {
       if constexpr (sharers > 1) release_until(held, tile < task.end ? first_key_tile(tile) : task.end);
       for (; tile < task.end; tile += sharers) {
         barrier_wait(query_full(sharer, query_slot.index), query_slot.parity);
-        wait_until(held, tile + 1);
+        if constexpr (!is_far) wait_until(held, tile + 1);
         const bool is_usual = problem.limit.block <= 0 && tile * rows >= problem.limit.window;
         if (!is_usual || !was_usual) sight = sight_of(tile, held.first, warp);
         was_usual = is_usual;
@@ -297,32 +300,38 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares> {
         // Computed after every turn as if it were the last, because only the last result is kept.
         const auto at_end = [&] { result = finish(softmax); };
         const auto begin_with = [&](auto count) {
+          if constexpr (is_far) wait_until(held, held.first + decltype(count)::value);
           attend<decltype(count)::value, true>(
               o, softmax, sight, query_tile, held.oldest, [&] { with_scores(seen == decltype(count)::value); }, at_end);
         };
-        const auto end_with = [&](auto count) {
-          const std::int32_t done = seen - decltype(count)::value;
+        const auto continue_with = [&](auto count, std::int32_t done) {
+          const std::int32_t end = done + decltype(count)::value;
+          if constexpr (is_far) wait_until(held, held.first + end);
           const int stage = held.oldest + done;
           attend<decltype(count)::value, false>(
               o, softmax, sight.from_tile(done), query_tile, stage < problem.stages ? stage : stage - problem.stages,
-              [&] { with_scores(true); }, at_end);
+              [&] { with_scores(end == seen); }, at_end);
         };
         constexpr std::integral_constant<int, 1> one;
         constexpr std::integral_constant<int, 2> two;
         constexpr std::integral_constant<int, 3> three;
         if (seen == 1) {
           begin_with(one);
-        } else if (seen == 3 || seen == 5 || (is_large && seen == 4)) {
+        } else if (is_far ? seen % 2 != 0 : seen == 3 || seen == 5 || (is_large && seen == 4)) {
           begin_with(three);
           if constexpr (is_large) {
-            if (seen == 4) end_with(one);
-          } else {
-            if (seen == 5) end_with(two);
+            if (seen == 4) continue_with(one, seen - 1);
+          } else if constexpr (!is_far) {
+            if (seen == 5) continue_with(two, seen - 2);
           }
         } else {
           begin_with(two);
-          if constexpr (!is_large)
-            if (seen == 4) end_with(two);
+          if constexpr (!is_large && !is_far)
+            if (seen == 4) continue_with(two, seen - 2);
+        }
+        if constexpr (is_far) {
+#pragma unroll 1
+          for (std::int32_t done = 2 + seen % 2; done < seen; done += 2) continue_with(two, done);
         }
         const std::int32_t next = tile + sharers;
         __syncwarp();
@@ -336,10 +345,10 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares> {
   }
 };
 
-template <class T, int KeySize, int ValueSize, bool Shares>
-__global__ void __launch_bounds__(BandForward<T, KeySize, ValueSize, Shares>::threads, 1)
+template <class T, int KeySize, int ValueSize, bool Shares, int Reach>
+__global__ void __launch_bounds__(BandForward<T, KeySize, ValueSize, Shares, Reach>::threads, 1)
     forward_band(const __grid_constant__ BandForwardProblem problem) {
-  using B = BandForward<T, KeySize, ValueSize, Shares>;
+  using B = BandForward<T, KeySize, ValueSize, Shares, Reach>;
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
   const auto band_of = [&](int task, int sharer) {

@@ -14,16 +14,15 @@ namespace {
 // As many stages as there is room for, up to three tiles loaded ahead.
 template <class B>
 std::int32_t choose_stages(std::int32_t reach) {
-  static_assert(B::shared_bytes(B::needed_stages(B::most_reach_here) + 1) <= shared_of_block,
-                "the widest band has room");
+  static_assert(B::shared_bytes(B::needed_stages(B::most_tiles)) <= shared_of_block, "the widest band has room");
   std::int32_t stages = B::needed_stages(reach) + 3;
   while (B::shared_bytes(stages) > shared_of_block) --stages;
   return stages;
 }
 
-template <class T, int KeySize, int ValueSize, bool Shares>
+template <class T, int KeySize, int ValueSize, bool Shares, int Reach>
 void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& launch) {
-  using B = BandForward<T, KeySize, ValueSize, Shares>;
+  using B = BandForward<T, KeySize, ValueSize, Shares, Reach>;
   BandForwardProblem problem = {};
   const auto maps = [&](const Tensor& view, int rows, int columns) {
     return row_maps(view, band.set, band.n, rows, columns);
@@ -49,7 +48,7 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
   problem.by_heads = Divisor(band.heads);
   problem.by_chains = Divisor(chains);
   problem.by_period = Divisor(band.set.period);
-  auto* const kernel = forward_band<T, KeySize, ValueSize, Shares>;
+  auto* const kernel = forward_band<T, KeySize, ValueSize, Shares, Reach>;
   const std::size_t bytes = B::shared_bytes(problem.stages);
   allow_shared(kernel, bytes);
   const std::int64_t tasks = std::int64_t{band.heads} * chains * runs;
@@ -64,16 +63,18 @@ void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& 
 // A size between those of two kernels uses the larger: TMA fills the columns beyond with zeros and does not write them.
 void attention_band(const AttentionArgs& args, const Launch& launch) {
   BandPlan band;
-  find_band(*args.plan, band);
+  find_any_band(*args.plan, band);
   with_gpu_type(args.q.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
       if (args.v.size(3) > 64)
-        launch_band<T, 64, 128, true>(args, band, launch);
+        launch_band<T, 64, 128, true, most_large_reach>(args, band, launch);
+      else if (band.reach > most_reach)
+        launch_band<T, 64, 64, true, most_shared_reach>(args, band, launch);
       else if (args.q.size(3) > 32 || args.v.size(3) > 32)
-        launch_band<T, 64, 64, true>(args, band, launch);
+        launch_band<T, 64, 64, true, most_reach>(args, band, launch);
       else
-        launch_band<T, 32, 32, false>(args, band, launch);
+        launch_band<T, 32, 32, false, most_reach>(args, band, launch);
     }
   });
 }
