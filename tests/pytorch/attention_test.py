@@ -4,9 +4,11 @@ import subprocess
 import sys
 import threading
 import unittest
+from unittest import mock
 
 import support
 import torch
+from longstride import attention_run
 from support import device, longstride
 
 P = longstride.Pattern
@@ -158,6 +160,28 @@ class Tensors(unittest.TestCase):
         o = self.run_strided(q, kept[0], v)
         self.assertTrue(torch.equal(o, self.right[0]))
         self.assertTrue(torch.equal(torch.autograd.grad(o, q, dout)[0], self.right[1]))
+
+    def test_memory_is_as_empty_strided_gives_it(self):
+        shape, strides = (2, 3, 5, 8), (120, 8, 24, 1)
+        for dtype in (torch.float32, torch.bfloat16, torch.uint8):
+            found = attention_run.allocator(torch.device(device))(shape, strides, dtype)
+            right = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+            for x in (found, right):
+                x.zero_()
+            self.assertTrue(torch.equal(found, right))
+            self.assertEqual((found.stride(), found.dtype, found.device), (right.stride(), right.dtype, right.device))
+
+    def test_a_pytorch_without_the_faster_allocation(self):
+        tensors = support.inputs(1, 2, 37, 16, 16, torch.float32)
+        right = support.results(lambda q, k, v: longstride.attention(q, k, v, strided), *tensors)
+        with mock.patch.object(torch._C._dynamo, "guards", None):
+            attention_run.allocator.cache_clear()
+            attention_run._plan.cache_clear()
+            found = support.results(lambda q, k, v: longstride.attention(q, k, v, strided), *tensors)
+        attention_run.allocator.cache_clear()
+        attention_run._plan.cache_clear()
+        for x, y in zip(right, found):
+            self.assertTrue(torch.equal(x, y))
 
     def test_threads_share_a_plan(self):
         found = [None] * 4

@@ -35,7 +35,7 @@ def attention(q, k, v, pattern, scale=None):
         raise ValueError(f"scale is {scale!r}, but must be a positive number, or None for 1 / sqrt(key size)")
     if _needs_no_operator(q, k, v):
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-            return _eager_attention(q, k, v, pattern.text, scale)
+            return _eager_attention(q, k, v, (pattern.text, scale))
         return attention_run.forward(q, k, v, pattern.text, scale)[0]
     return torch.ops.longstride.attention(q, k, v, pattern.text, scale)[0]
 
@@ -68,21 +68,21 @@ _is_profiled = torch._C._autograd._profiler_enabled
 
 
 class _EagerAttention(torch.autograd.Function):
-    """The operator without the dispatcher."""
+    """The operator without the dispatcher. `how`: pattern and scale, one argument, as each takes time."""
 
     @staticmethod
-    def forward(ctx, q, k, v, pattern, scale):
-        o, lse = attention_run.forward(q, k, v, pattern, scale)
+    def forward(ctx, q, k, v, how):
+        o, lse = attention_run.forward(q, k, v, *how)
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.how = pattern, scale
+        ctx.how = how
         return o
 
     @staticmethod
     def backward(ctx, dout):
         args = (dout, *ctx.saved_tensors, *ctx.how)
         if torch.is_grad_enabled() or not _needs_no_operator(dout):  # the operator refuses a second derivative
-            return *torch.ops.longstride.attention_backward(*args), None, None
-        return *attention_run.backward(*args), None, None
+            return *torch.ops.longstride.attention_backward(*args), None
+        return *attention_run.backward(*args), None
 
 
 def _plain_apply(function):

@@ -43,6 +43,14 @@ def lse_dtype(dtype):
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+@functools.lru_cache(maxsize=None)
+def allocator(device):
+    """torch.empty_strided as a function of shape, strides and type, for this device: the current one, if it is a GPU."""
+    # Where PyTorch has it, what code of torch.compile allocates with: it takes half as long.
+    fast = getattr(getattr(torch._C._dynamo, "guards", None), f"_empty_strided_{device.type}", None)
+    return fast or (lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device))
+
+
 def empty(like, size):
     """(batch, heads, n, size)."""
     return like.new_empty_strided(*layout(like.shape, size))
@@ -63,7 +71,8 @@ class _Plan(library.Plan):
         self.of_lse = lse_layout(q_shape)
         (_, (batch, head, position, _)) = self.of_values
         self.rows_of_values = batch, position, head
-        self.lse_dtype = lse_dtype(dtype)
+        self.dtype, self.lse_dtype = dtype, lse_dtype(dtype)
+        self.empty = allocator(device)
 
 
 # Plans are small. One per shape that a program uses at about the same time is enough. Shapes are checked when their plan
@@ -89,12 +98,12 @@ def _dense_rows(x):
     return x, rows(x)
 
 
-def _scratch(plan, backward, device):
-    """Memory, its address and its bytes."""
+def _scratch(plan, backward, empty):
+    """Memory, its address and its bytes. empty: as from allocator."""
     count = plan.scratch(backward)
     if count == 0:
         return None, 0, 0
-    memory = torch.empty(count, dtype=torch.uint8, device=device)
+    memory = empty((count,), (1,), torch.uint8)
     return memory, memory.data_ptr(), count
 
 
@@ -103,9 +112,8 @@ def _forward(q, k, v, pattern, scale, stream):
     q, q_rows = _dense_rows(q)
     k, k_rows = _dense_rows(k)
     v, v_rows = _dense_rows(v)
-    o = q.new_empty_strided(*plan.of_values)
-    lse = q.new_empty_strided(*plan.of_lse, dtype=plan.lse_dtype)
-    _memory, address, count = _scratch(plan, False, q.device)
+    o, lse = plan.empty(*plan.of_values, plan.dtype), plan.empty(*plan.of_lse, plan.lse_dtype)
+    _memory, address, count = _scratch(plan, False, plan.empty)
     plan.forward(q_rows, k_rows, v_rows, (o.data_ptr(), *plan.rows_of_values), lse.data_ptr(), address, count, stream)
     return o, lse
 
@@ -117,9 +125,9 @@ def _backward(dout, q, k, v, o, lse, pattern, scale, stream):
     k, k_rows = _dense_rows(k)
     v, v_rows = _dense_rows(v)
     o, o_rows = _dense_rows(o)
-    dq, dk = q.new_empty_strided(*plan.of_keys), q.new_empty_strided(*plan.of_keys)
-    dv = q.new_empty_strided(*plan.of_values)
-    _memory, address, count = _scratch(plan, True, q.device)
+    dq, dk = plan.empty(*plan.of_keys, plan.dtype), plan.empty(*plan.of_keys, plan.dtype)
+    dv = plan.empty(*plan.of_values, plan.dtype)
+    _memory, address, count = _scratch(plan, True, plan.empty)
     plan.backward(q_rows, k_rows, v_rows, o_rows, lse.data_ptr(), dout_rows, rows(dq), rows(dk),
                   (dv.data_ptr(), *plan.rows_of_values), address, count, stream)
     return dq, dk, dv
@@ -149,11 +157,22 @@ def _on_cuda(run, *args):
         return run(*args, _current_stream(index))
 
 
+# Tensors on the current GPU do without _on_cuda: calls of functions are a good part of the time on the host.
 def forward(q, k, v, pattern, scale):
     """o and lse."""
-    return (_on_cuda if q.is_cuda else _on_cpu)(_forward, q, k, v, pattern, scale)
+    if q.is_cuda:
+        index = q.get_device()
+        if index == _current_device():
+            return _forward(q, k, v, pattern, scale, _current_stream(index))
+        return _on_cuda(_forward, q, k, v, pattern, scale)
+    return _on_cpu(_forward, q, k, v, pattern, scale)
 
 
 def backward(dout, q, k, v, o, lse, pattern, scale):
     """dq, dk and dv."""
-    return (_on_cuda if q.is_cuda else _on_cpu)(_backward, dout, q, k, v, o, lse, pattern, scale)
+    if q.is_cuda:
+        index = q.get_device()
+        if index == _current_device():
+            return _backward(dout, q, k, v, o, lse, pattern, scale, _current_stream(index))
+        return _on_cuda(_backward, dout, q, k, v, o, lse, pattern, scale)
+    return _on_cpu(_backward, dout, q, k, v, o, lse, pattern, scale)

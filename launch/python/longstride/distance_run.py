@@ -4,7 +4,7 @@ import functools
 import torch
 
 from . import distance_library, library
-from .attention_run import _dense_rows, _on_cuda, _scratch, dtypes, empty, empty_lse, rows
+from .attention_run import _dense_rows, _on_cuda, _scratch, allocator, dtypes, empty, empty_lse, rows
 
 # Tensors that a call may leave out.
 NAMES = ("table", "content_bias", "position_bias", "span", "first_key")
@@ -74,7 +74,7 @@ def _forward(q, k, v, *rest):
     (q, q_rows), (k, k_rows), (v, v_rows) = _dense_rows(q), _dense_rows(k), _dense_rows(v)
     parameters = [x if x is None else x.contiguous() for x in parameters]
     o, lse = empty(q, v.shape[3]), empty_lse(q)
-    _memory, address, count = _scratch(plan, False, q.device)
+    _memory, address, count = _scratch(plan, False, allocator(q.device))
     plan.forward(q_rows, k_rows, _pointers(parameters), v_rows, rows(o), lse.data_ptr(), address, count, stream)
     return o, lse
 
@@ -87,7 +87,7 @@ def _backward(dout, q, k, v, *rest):
     parameters = [x if x is None else x.contiguous() for x in parameters]
     dq, dk, dv = empty(q, q.shape[3]), empty(k, k.shape[3]), empty(v, v.shape[3])
     gradients = gradients_of(q, parameters)
-    _memory, address, count = _scratch(plan, True, q.device)
+    _memory, address, count = _scratch(plan, True, allocator(q.device))
     pointers = [x.data_ptr() if x.numel() else 0 for x in gradients]
     plan.backward(q_rows, k_rows, _pointers(parameters), v_rows, o_rows, lse.data_ptr(), dout_rows, rows(dq), rows(dk),
                   rows(dv), pointers, address, count, stream)
