@@ -2,6 +2,7 @@
 and have as many parameters as `longstride plan` prints for their recipes."""
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -126,6 +127,22 @@ class DecoderPeers(unittest.TestCase):
                 with self.subTest(name):
                     self.assertEqual(said[-1]["bytes_scored"], scored)
                     self.assertLess(said[-1]["bits_per_byte"], 6.5)
+
+    def test_stages_are_tried_by_processes_of_their_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "text"
+            file.write_bytes(b"the quick brown fox. " * 1000)
+            said = subprocess.run(
+                [sys.executable, str(ROOT / "launch/scripts/peers/longformer_torch.py"), "--device", "cpu", "--attention",
+                 "chunks", "--train", str(file), "--seconds", "0.1", "--layers", "1", "--width", "16", "--heads", "2",
+                 "--inner", "32", "--batch", "4", "--context", "64", "--window", "16", "--dilation", "2", "--ahead", "2"],
+                capture_output=True, text=True, check=True).stdout.splitlines()
+        said = [json.loads(line) for line in said]
+        tried = {line["stage"]: line for line in said if "peak_GiB" in line and "stage" in line}
+        self.assertEqual(sorted(tried), [0, 1, 2, 3, 4])
+        self.assertEqual([tried[i]["segment"] for i in range(5)], [4, 8, 16, 32, 64])
+        self.assertEqual([i for i in tried if "bytes_scored" in tried[i]], [4])
+        self.assertIn("trained_seconds", said[-1])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The command line of the peers that train decoders, and their forms, of which each runs in a process of its own: one that
 fails, or runs out of memory, does not harm the next."""
 import argparse
+import concurrent.futures
+import copy
 import json
 import subprocess
 import sys
@@ -21,6 +23,8 @@ COMMON = """
     --check                     on a CPU: compares losses and gradients with tests/golden/memory.py
     --train FILE --seconds S    trains on a file from `longstride prepare`, or on any file divided by --split, and scores
                                 the test split; --lr, --dropout and other options are the recipe's by default
+    --ahead N                   before training in stages, compiles the steps of N stages at once, each in a process of
+                                its own, into the compiler's cache: their memory must fit together; default: 0
 Prints a line of JSON per form: ms (the median step), tok_s and peak_GiB. Timing has no dropout unless --dropout asks.
 """
 
@@ -35,7 +39,7 @@ def shares(text):
 def parser_of(system, documentation):
     parser = argparse.ArgumentParser(description=documentation + COMMON, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in {**system.options, "micro": 0, "steps": 8, "graph": 1, "ckpt": 0, "seed": 1, "every": 100,
-                        "eval_rows": 32, "eval_lead": 8, "windows": 96}.items():
+                        "eval_rows": 32, "eval_lead": 8, "windows": 96, "ahead": 0}.items():
         if isinstance(value, list):
             whole = lambda text: [int(part) for part in text.split(",")]  # noqa: E731
             parser.add_argument(f"--{name}", type=whole, default=value, help=f"default {','.join(map(str, value))}")
@@ -55,6 +59,7 @@ def parser_of(system, documentation):
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--compile", type=int, help="default: 1 on a GPU")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--stage", type=int, help=argparse.SUPPRESS)  # a child compiles it instead of training
     return parser
 
 
@@ -98,8 +103,9 @@ def child(system, o):
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1024
     torch.backends.cuda.matmul.allow_tf32 = True  # where autocast is off, factors come from bf16
     torch.manual_seed(o.seed)
+    work = time_steps if not o.train else training.train if o.stage is None else training.try_stage
     try:
-        (training.train if o.train else time_steps)(system, completed(system, o))
+        work(system, completed(system, o))
     except Exception as error:  # of any kind: it is reported, and the next form runs
         if ran_out_of_memory(error):
             training.say(o, error="out of memory", batch=o.batch, micro=o.micro, ckpt=o.ckpt)
@@ -125,12 +131,24 @@ def run_form(system, o, form):
             return status
 
 
+def compile_ahead(system, o, form):
+    """A stage that does not compile here, for lack of memory say, is left to training."""
+    stages = len(system.stages(completed(system, copy.copy(o))))
+    if stages == 1:
+        return
+    command = [sys.executable, *sys.argv, "--attention", form, "--child", "--stage"]
+    with concurrent.futures.ThreadPoolExecutor(o.ahead) as pool:
+        list(pool.map(lambda stage: subprocess.run([*command, str(stage)]), range(stages)))
+
+
 def main(system, documentation):
     o = parser_of(system, documentation).parse_args()
     if o.check:
         sys.exit(0 if check.check(system, o) else 1)
     if o.child:
         sys.exit(child(system, o))
+    if o.train and o.ahead > 0 and o.attention != "all":
+        compile_ahead(system, o, o.attention or system.forms[0])
     if not o.device.startswith("cuda") and o.attention != "all":
         o.attention = o.attention or system.forms[0]
         sys.exit(child(system, o))

@@ -5,16 +5,17 @@
 #   launch/scripts/peers/decoders/train_all.sh --text FILE --output DIR [--runs "transformer-xl transformer-xl-peer"]
 #                                        [--seconds 480] [--seeds "1 2 3"] [--gpus 2] [--set "KEY=VALUE ..."]
 #                                        [--context 512] [--command build/cuda/longstride] [--python python3]
-#                                        [--device gpu]
+#                                        [--device gpu] [--ahead 0]
 #
 # --text: the text itself, as longstride and the peers divide it alike. Runs are recipes/survey/text-8min-RUN.yaml, with
 # their own numbers of steps, and RUN-peer for a peer, which trains for --seconds; `text` is recipes/beyond/text-8min.yaml.
 # The table has the seconds that training took, without starting, compiling and scoring. --set changes recipes, for a try.
+# --ahead: how many of a peer's stages are compiled at once, before it trains; see the peer's --help.
 # Models with memories are scored as 32 streams, each of which first reads eight windows of --context, 512, bytes.
 # OUTPUT keeps every run (seed-N/RUN); those that have a result are not repeated. Exits with 1 if a run has failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-text="" output="" seconds=480 gpus=1 command=build/cuda/longstride python=python3 seeds=1 device=gpu changes="" context=512
+text="" output="" seconds=480 gpus=1 command=build/cuda/longstride python=python3 seeds=1 device=gpu changes="" context=512 ahead=0
 runs="text"
 for system in transformer-xl adaptive compressive longformer; do runs+=" $system $system-house $system-peer"; done
 while [ $# -gt 0 ]; do
@@ -30,6 +31,7 @@ while [ $# -gt 0 ]; do
     --command) command=$2 ;;
     --python) python=$2 ;;
     --device) device=$2 ;;
+    --ahead) ahead=$2 ;;
     *) echo "train_all.sh: unknown option '$1'; see the top of the file" >&2; exit 2 ;;
   esac
   shift 2
@@ -71,13 +73,14 @@ ours() { # run, seed
 theirs() { # run, seed
   local at=$output/seed-$2/$1 script form
   read -r script form <<<"$(peer_of "$1")"
-  "$python" "$here/../$script" --attention "$form" --train "$text" --seconds "$seconds" --seed "$2" >"$at.peer" 2>"$at.log"
+  "$python" "$here/../$script" --attention "$form" --train "$text" --seconds "$seconds" --seed "$2" \
+    --ahead "$ahead" >"$at.peer" 2>"$at.log"
 }
 once() { # ours or theirs, run, seed
   local mark=$output/seed-$3/$2.done
   [ -f "$mark" ] || { "$@" && touch "$mark"; }
 }
-export here text output seconds command python device changes context
+export here text output seconds command python device changes context ahead
 export -f peer_of recipe_of ours theirs once
 
 [ -f "$output/text.h5" ] ||

@@ -112,6 +112,18 @@ def train(system, o):
         **evaluate(system, options_of(o, stages[-1][1]), model))
 
 
+def try_stage(system, o):
+    """Captures and takes one step of stage o.stage, and scores a window after the last, for what that compiles."""
+    stages = system.stages(o)
+    now = options_of(o, {**stages[o.stage][1], "windows": 1})
+    model = system.build(o)
+    system.change(model, now)
+    step = Step(system, now, model, system.optimizer(o, model, torch.zeros((), device=o.device))).random().capture()
+    step.run()
+    scores = evaluate(system, now, model) if o.stage + 1 == len(stages) else {}
+    say(now, stage=o.stage, segment=now.segment, batch=now.batch, micro=now.micro, peak_GiB=round(peak_gib(), 1), **scores)
+
+
 @torch.no_grad()
 def evaluate(system, o, model):
     model.eval()
