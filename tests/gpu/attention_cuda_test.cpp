@@ -212,8 +212,9 @@ TEST_P(AttentionCuda, RunsOfManyTilesAreAsGoodAsNaive) {
   }
 }
 
-// Bands of three to five tiles at sizes above 32, in whose backward pass two warpgroups take turns. The number of heads
-// decides how many tiles a block has: one, an even number, or an odd or even number with fewer in the last block.
+// Bands of three to five tiles at sizes above 32, in whose backward pass two warpgroups take turns, and of up to nine,
+// whose forward pass has the same kernel. The number of heads decides how many tiles a block has: one, an even number,
+// or an odd or even number with fewer in the last block.
 TEST_P(AttentionCuda, WideBandsAreAsGoodAsNaive) {
   struct Band {
     const char* name;
@@ -226,6 +227,9 @@ TEST_P(AttentionCuda, WideBandsAreAsGoodAsNaive) {
                         {"block 100", pattern_of(merged, {fixed_block}, 100), 128, Dtype::bf16},
                         {"block 256", pattern_of(merged, {fixed_block}, 256), 64, Dtype::f16},
                         {"block 200", pattern_of(merged, {fixed_block}, 200), 64, Dtype::bf16},
+                        {"window 450", pattern_of(merged, {local}, 449), 64, Dtype::bf16},
+                        {"window 513", pattern_of(merged, {local}, 512), 64, Dtype::f16},
+                        {"block 400", pattern_of(merged, {fixed_block}, 400), 64, Dtype::bf16},
                         {"column 3", pattern_of(merged, {column}, 3), 128, Dtype::f16}};
   const std::pair<std::int64_t, std::int64_t> lengths_and_heads[] = {{523, 1}, {581, 14}, {581, 28}};
   for (const auto& [name, pattern, value_size, dtype] : bands)
