@@ -23,7 +23,8 @@ if(NOT LONGSTRIDE_CUDA)
   target_compile_options(emulated_kernels PUBLIC -include cuda_runtime.h -Wno-unknown-pragmas -Wno-shadow
     -ffp-contract=fast)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(emulated_kernels PRIVATE -O1 -fexpensive-optimizations)
+    # gcc joins products and sums by the second option only.
+    target_compile_options(emulated_kernels PRIVATE -O1 $<$<CXX_COMPILER_ID:GNU>:-fexpensive-optimizations>)
   endif()
   longstride_tests(emulated LINK emulated_kernels)
   foreach(target test_emulated test_emulated_slow)
