@@ -17,7 +17,8 @@ if(NOT LONGSTRIDE_CUDA)
   longstride_flags(emulated_kernels)
   target_link_libraries(emulated_kernels PUBLIC longstride_kernels)
   set_target_properties(emulated_kernels PROPERTIES UNITY_BUILD OFF)
-  # As nvcc does, and as the kernels' own build: products and sums become one operation. Kernels call their shared memory `memory`, which is a variable here.
+  # As nvcc does, and as the kernels' own build: products and sums become one operation. Kernels call their shared memory
+  # `memory`, which is a variable here.
   target_include_directories(emulated_kernels BEFORE PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/emulated/include)
   target_compile_definitions(emulated_kernels PUBLIC __CUDACC__ LONGSTRIDE_CUDA)
   target_compile_options(emulated_kernels PUBLIC -include cuda_runtime.h -Wno-unknown-pragmas -Wno-shadow
