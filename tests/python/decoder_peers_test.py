@@ -143,6 +143,9 @@ class DecoderPeers(unittest.TestCase):
         self.assertEqual([tried[i]["segment"] for i in range(5)], [4, 8, 16, 32, 64])
         self.assertEqual([i for i in tried if "bytes_scored" in tried[i]], [4])
         self.assertIn("trained_seconds", said[-1])
+        refused = subprocess.run([sys.executable, str(ROOT / "launch/scripts/peers/longformer_torch.py"), "--ahead", "2"],
+                                 capture_output=True, text=True)
+        self.assertIn("--ahead is 2, but must be", refused.stderr)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,6 @@ struct BandForwardBlock {
   // at a time.
   static constexpr bool is_large = ValueSize > 64, is_far = Reach > most_reach;
   static constexpr int query_slots = is_large || is_far ? 1 : 2;  // of a consumer
-  static constexpr std::int32_t most_tiles = Reach;
   static constexpr int key_row = std::min(KeySize, 64) * 2, value_row = std::min(ValueSize, 64) * 2;
   static constexpr int key_boxes = (KeySize + 63) / 64, value_boxes = (ValueSize + 63) / 64;
   static constexpr int key_bytes = rows * KeySize * 2, value_bytes = rows * ValueSize * 2;

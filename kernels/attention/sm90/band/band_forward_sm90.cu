@@ -14,7 +14,6 @@ namespace {
 // As many stages as there is room for, up to three tiles loaded ahead.
 template <class B>
 std::int32_t choose_stages(std::int32_t reach) {
-  static_assert(B::shared_bytes(B::needed_stages(B::most_tiles)) <= shared_of_block, "the widest band has room");
   std::int32_t stages = B::needed_stages(reach) + 3;
   while (B::shared_bytes(stages) > shared_of_block) --stages;
   return stages;
@@ -23,6 +22,7 @@ std::int32_t choose_stages(std::int32_t reach) {
 template <class T, int KeySize, int ValueSize, bool Shares, int Reach>
 void launch_band(const AttentionArgs& args, const BandPlan& band, const Launch& launch) {
   using B = BandForward<T, KeySize, ValueSize, Shares, Reach>;
+  static_assert(B::shared_bytes(B::needed_stages(Reach)) <= shared_of_block, "the widest band has room");
   BandForwardProblem problem = {};
   const auto maps = [&](const Tensor& view, int rows, int columns) {
     return row_maps(view, band.set, band.n, rows, columns);

@@ -147,11 +147,14 @@ def main(system, documentation):
         sys.exit(0 if check.check(system, o) else 1)
     if o.child:
         sys.exit(child(system, o))
-    if o.train and o.ahead > 0 and o.attention != "all":
-        compile_ahead(system, o, o.attention or system.forms[0])
+    if o.ahead < 0 or o.ahead > 0 and not o.train:
+        raise SystemExit(f"{system.name}: --ahead is {o.ahead}, but must be at least 0, and 0 without --train")
+    forms = [o.attention or system.forms[0]] if o.train else [o.attention]
+    forms = system.forms if forms[0] in (None, "all") else forms
+    if o.ahead > 0:
+        for form in forms:
+            compile_ahead(system, o, form)
     if not o.device.startswith("cuda") and o.attention != "all":
         o.attention = o.attention or system.forms[0]
         sys.exit(child(system, o))
-    forms = [o.attention or system.forms[0]] if o.train else [o.attention]
-    forms = system.forms if forms[0] in (None, "all") else forms
     sys.exit(max([run_form(system, o, form) for form in forms], key=abs))
