@@ -138,7 +138,9 @@ def compile_ahead(system, o, form):
         return
     command = [sys.executable, *sys.argv, "--attention", form, "--child", "--stage"]
     with concurrent.futures.ThreadPoolExecutor(o.ahead) as pool:
-        list(pool.map(lambda stage: subprocess.run([*command, str(stage)]), range(stages)))
+        tries = pool.map(lambda stage: subprocess.run([*command, str(stage)], stdout=subprocess.PIPE, text=True), range(stages))
+        for done in tries:  # printed here, as lines of several processes might mix
+            print(done.stdout, end="", flush=True)
 
 
 def main(system, documentation):
