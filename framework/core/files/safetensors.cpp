@@ -32,17 +32,37 @@ std::string printable(const std::string& name) {
   return name.size() > 80 ? out + "..." : out;
 }
 
-// Parses the header. A name that occurs twice is an error; the JSON library alone would keep the last.
-json parse_header(const std::string& text, const std::string& path) {
-  std::set<std::string> names;
-  const auto each = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth == 1 && event == json::parse_event_t::key && !names.insert(parsed.get<std::string>()).second)
-      throw user_error("{}: not a valid safetensors file: tensor '{}' occurs twice", path,
-                       printable(parsed.get<std::string>()));
+// Reads the names of the header, and fails where one occurs twice; the JSON library alone would keep the last. Its own
+// callbacks would do, but look at all earlier names after each.
+struct DistinctNames {
+  bool key(const std::string& name) {
+    if (depth == 1 && !names.insert(name).second)
+      throw user_error("{}: not a valid safetensors file: tensor '{}' occurs twice", path, printable(name));
     return true;
-  };
+  }
+  bool start_object(std::size_t) { return ++depth > 0; }
+  bool end_object() { return --depth >= 0; }
+  bool start_array(std::size_t) { return ++depth > 0; }
+  bool end_array() { return --depth >= 0; }
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(json::number_integer_t) { return true; }
+  bool number_unsigned(json::number_unsigned_t) { return true; }
+  bool number_float(json::number_float_t, const std::string&) { return true; }
+  bool string(const std::string&) { return true; }
+  bool binary(const json::binary_t&) { return true; }
+  bool parse_error(std::size_t, const std::string&, const json::exception&) { return false; }
+
+  const std::string& path;
+  std::set<std::string> names = {};
+  int depth = 0;
+};
+
+json parse_header(const std::string& text, const std::string& path) {
+  DistinctNames distinct{path};
   try {
-    json header = json::parse(text, each);
+    json::sax_parse(text, &distinct);
+    json header = json::parse(text);
     if (!header.is_object())
       throw user_error("{}: not a valid safetensors file: the header is not a JSON object", path);
     return header;
