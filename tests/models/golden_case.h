@@ -34,8 +34,8 @@ struct GoldenCase {
   std::vector<double> losses;               // (batch, positions)
   std::vector<GoldenParameter> parameters;  // they expect gradients of the mean loss
 
-  std::vector<std::uint8_t> tokens() const;  // (batch, positions)
-  double parameter(const GoldenParameter& parameter, std::int64_t element) const;
+  std::vector<std::uint8_t> tokens() const;                               // (batch, positions)
+  std::vector<double> parameter(const GoldenParameter& parameter) const;  // its initial values
 };
 
 // Streams in segments, with the same parameters for all: `start.positions` of each row, which remembers those before

@@ -73,7 +73,7 @@ class GoldenModel {
     const std::vector<std::int64_t> shape(parameter.shape.size, parameter.shape.size + parameter.shape.rank);
     ASSERT_EQ(shape, wanted.shape) << wanted.name;
     T* values = parameter.master.template as<T>();
-    for (std::int64_t i = 0; i < wanted.count(); ++i) values[i] = static_cast<T>(golden_.parameter(wanted, i));
+    for (const double x : golden_.parameter(wanted)) *values++ = static_cast<T>(x);
   }
 
   template <class F>
