@@ -130,15 +130,16 @@ TEST_P(QuantiseTest, ARowThatIsNotFiniteHasAScaleThatIsNotANumber) {
         run(QuantiseArgs{.x = turned(x), .q = q, .scales = scales}, {&q, &scales});
         run(QuantiseArgs{.x = turned(good), .q = wanted, .scales = wanted_scales}, {&wanted, &wanted_scales});
         const std::vector<double> found = q.found(), found_scales = scales.found();
+        const std::vector<double> expected = wanted.found(), expected_scales = wanted_scales.found();
         for (std::int64_t r = 0; r < rows; ++r) {
           const auto at = static_cast<std::size_t>(r);
           if (r == bad)
             EXPECT_TRUE(std::isnan(found_scales[at]));
           else
-            EXPECT_EQ(found_scales[at], wanted_scales.found()[at]);
+            EXPECT_EQ(found_scales[at], expected_scales[at]);
           for (std::int64_t j = 0; j < width; ++j) {
             const auto i = static_cast<std::size_t>(r * width + j);
-            ASSERT_EQ(found[i], r == bad ? 0 : wanted.found()[i]) << r << " " << j;
+            ASSERT_EQ(found[i], r == bad ? 0 : expected[i]) << r << " " << j;
           }
         }
       }
