@@ -1,5 +1,6 @@
 # What commands print for scripts (--json and --quiet), and the pages of `report`.
-longstride_tests(console USES launch LINK ${json} TOGETHER Console COMMAND longstride)
+longstride_tests(console USES launch LINK ${json} TOGETHER Console COMMAND longstride
+  SLOW ReportPages.ARunIsFollowed*)
 find_program(LONGSTRIDE_NODE NAMES node nodejs)
 if(LONGSTRIDE_NODE)
   add_test(NAME console.report_script COMMAND ${LONGSTRIDE_NODE} ${CMAKE_CURRENT_LIST_DIR}/report_script.js

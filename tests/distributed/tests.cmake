@@ -49,10 +49,14 @@ function(longstride_failure_test way code output)
     "-DCOMMAND=${MPIEXEC_EXECUTABLE};${MPIEXEC_NUMPROC_FLAG};3;$<TARGET_FILE:test_distributed_failure>;${way}"
     -DEXIT_CODE=${code} "-DOUTPUT=${output}" -P ${ranks_source}/expect_failure.cmake)
   longstride_on_ranks(distributed.failure_by_${way})
+  set_tests_properties(distributed.failure_by_${way} PROPERTIES PROCESSORS 1)  # they wait
 endfunction()
 longstride_failure_test(throw 2 "rank 1 .[^)]+.: the reason")
 longstride_failure_test(unwind 1 "")
 longstride_failure_test(kill 137 "signal 9")
+if(NOT LONGSTRIDE_SANITIZE)  # mpirun takes a second to end the others, unless the failed rank has asked it to
+  set_tests_properties(distributed.failure_by_unwind distributed.failure_by_kill PROPERTIES LABELS slow)
+endif()
 
 # Training as a user runs it, on real text: losses, bits, kills and signals.
 foreach(scenario ranks divided kill kill_ranks sigterm threads elastic elastic_sharded)
@@ -60,6 +64,10 @@ foreach(scenario ranks divided kill kill_ranks sigterm threads elastic elastic_s
     COMMAND ${ranks_source}/training.sh $<TARGET_FILE:longstride> ${scenario})
   longstride_on_ranks(distributed.training_${scenario})
 endforeach()
+set_tests_properties(distributed.training_sigterm PROPERTIES PROCESSORS 1)  # one rank
+if(NOT LONGSTRIDE_SANITIZE)
+  set_tests_properties(distributed.training_ranks PROPERTIES LABELS slow)  # distributed.ranks_2 has the same training
+endif()
 foreach(scenario divided kill kill_ranks threads elastic elastic_sharded)
   set_tests_properties(distributed.training_${scenario} PROPERTIES LABELS slow)
 endforeach()

@@ -2,3 +2,6 @@
 longstride_command(longstride_echo_model ${CMAKE_CURRENT_LIST_DIR}/echo.cpp)
 longstride_tests(echo_model USES train datasets LINK ${json} spdlog::spdlog TOGETHER EchoCommand COMMAND longstride_echo_model
   ON_DEVICES)
+if(NOT LONGSTRIDE_SANITIZE)
+  set_tests_properties(EchoCommand PROPERTIES LABELS slow)  # the model alone is fast
+endif()

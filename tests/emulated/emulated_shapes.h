@@ -1,5 +1,6 @@
 // Shapes for every kernel of attention on Hopper, small enough for emulated blocks.
 #pragma once
+#include <cctype>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,6 +18,11 @@ struct EmulatedShape {
 
   std::string with_sizes() const {
     return name + ", n " + std::to_string(n) + ", heads " + std::to_string(key_size) + "/" + std::to_string(value_size);
+  }
+  std::string test_name() const {
+    std::string made;
+    for (char c : with_sizes()) made += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+    return made;
   }
 };
 
@@ -81,7 +87,7 @@ inline std::vector<EmulatedShape> long_band_shapes() {
   };
 }
 
-inline std::vector<EmulatedShape> emulated_shapes() {
+inline std::vector<EmulatedShape> emulated_shapes() {  // test_emulated_slow runs all of them
   using namespace emulated_patterns;
   const PatternConfig strided = pattern_of(merged, {local, column}, 16);
   std::vector<EmulatedShape> shapes{
@@ -109,6 +115,7 @@ inline std::vector<EmulatedShape> emulated_shapes() {
       {"local 450", window(450), 1300, 1, 64, 64},
       {"local 513", window(513), 900, 1, 48, 64},
       {"block 400", blocks(400), 1300, 1, 64, 64},
+      {"block 500", blocks(500), 600, 1, 64, 56},
       {"block 500", blocks(500), 1100, 1, 64, 56},
       {"column 2", columns(2), 1150, 1, 64, 64},
       {"local 60", window(60), 300, 1, 64, 128},

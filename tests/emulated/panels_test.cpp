@@ -127,31 +127,37 @@ void expect_close(const std::string& what, const std::vector<double>& found, con
   EXPECT_LE(squares, 4 * naive_squares) << what;
 }
 
-TEST(EmulatedPanels, AreAsGoodAsNaiveInEveryOrder) {
-  struct {
-    std::int64_t rows, columns, depth;
-    int multiprocessors;
-  } shapes[] = {
-      {500, 256, 128, 2},   // one block per panel
-      {1100, 256, 64, 4},   // two
-      {800, 640, 320, 11},  // two, and a multiprocessor without one
-  };
-  for (const auto& shape : shapes) {
-    for (const Epilogue epilogue : {Epilogue::none, Epilogue::bias, Epilogue::bias_gelu, Epilogue::gelu_backward})
-      for (const bool adds : {false, true}) {
-        if (adds && epilogue != Epilogue::none) continue;
-        const std::string what = std::to_string(shape.rows) + " x " + std::to_string(shape.columns) + " x " +
-                                 std::to_string(shape.depth) + ", epilogue " +
-                                 std::to_string(static_cast<int>(epilogue)) + (adds ? ", addend" : "");
-        Product call{shape.rows, shape.columns, shape.depth, epilogue, adds};
-        const Results exact = call.exact(), naive = call.naive(), found = call.emulated(shape.multiprocessors, 1);
-        expect_close(what, found.c, naive.c, exact.c);
-        expect_close(what + ", activated", found.activated, naive.activated, exact.activated);
-        expect_close(what + ", sums", found.sums, naive.sums, exact.sums);
-        EXPECT_TRUE(call.emulated(shape.multiprocessors, 2) == found) << what;
-      }
-  }
+struct PanelShape {
+  std::int64_t rows, columns, depth;
+  int multiprocessors;
+};
+constexpr PanelShape panel_shapes[] = {
+    {500, 256, 128, 2},   // one block per panel
+    {1100, 256, 64, 4},   // two
+    {800, 640, 320, 11},  // two, and a multiprocessor without one
+};
+
+class EmulatedPanels : public ::testing::TestWithParam<PanelShape> {};
+
+TEST_P(EmulatedPanels, AreAsGoodAsNaiveInEveryOrder) {
+  const PanelShape& shape = GetParam();
+  for (const Epilogue epilogue : {Epilogue::none, Epilogue::bias, Epilogue::bias_gelu, Epilogue::gelu_backward})
+    for (const bool adds : {false, true}) {
+      if (adds && epilogue != Epilogue::none) continue;
+      const std::string what = "epilogue " + std::to_string(static_cast<int>(epilogue)) + (adds ? ", addend" : "");
+      Product call{shape.rows, shape.columns, shape.depth, epilogue, adds};
+      const Results exact = call.exact(), naive = call.naive(), found = call.emulated(shape.multiprocessors, 1);
+      expect_close(what, found.c, naive.c, exact.c);
+      expect_close(what + ", activated", found.activated, naive.activated, exact.activated);
+      expect_close(what + ", sums", found.sums, naive.sums, exact.sums);
+      EXPECT_TRUE(call.emulated(shape.multiprocessors, 2) == found) << what;
+    }
 }
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedPanels, ::testing::ValuesIn(panel_shapes), [](const auto& info) {
+  const PanelShape& s = info.param;
+  return std::to_string(s.rows) + "_x_" + std::to_string(s.columns) + "_x_" + std::to_string(s.depth);
+});
 
 }  // namespace
 }  // namespace longstride::kernels

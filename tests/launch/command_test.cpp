@@ -366,9 +366,9 @@ TEST_F(Command, WhatCannotBePreparedIsRefusedAndLeavesNothing) {
 
 TEST_F(Command, ACheckpointCutShortAnywhereIsReportedInOneSentence) {
   for (const char* file : {"model.safetensors", "state.json"})
-    for (std::size_t part = 0; part < 16; ++part) {
+    for (std::size_t part = 0; part < 8; ++part) {
       const std::string name =
-          damaged_run("cut", file, [&](const std::string& whole) { return whole.substr(0, whole.size() * part / 16); });
+          damaged_run("cut", file, [&](const std::string& whole) { return whole.substr(0, whole.size() * part / 8); });
       const CommandResult result = run({"eval", name, "--log-level", "error"});
       EXPECT_EQ(result.exit_code, 2) << file << " " << part;
       EXPECT_EQ(result.err, "longstride: cut: none of its 1 checkpoints is complete; start the run again\n");
@@ -391,8 +391,8 @@ TEST_F(Command, OneWrongBitOfACheckpointIsFound) {
 
 TEST_F(Command, ADatasetCutShortAnywhereIsReportedInOneSentence) {
   const std::string whole = text_of(*dir / "x.h5");
-  for (std::size_t part = 0; part < 16; ++part) {
-    write_text(*dir / "cut.h5", whole.substr(0, whole.size() * part / 16));
+  for (std::size_t part = 0; part < 8; ++part) {
+    write_text(*dir / "cut.h5", whole.substr(0, whole.size() * part / 8));
     for (const std::vector<std::string>& arguments :
          {std::vector<std::string>{"info", "cut.h5"}, {"eval", "run", "--data", "cut.h5"}}) {
       const CommandResult result = run(arguments);

@@ -2,6 +2,9 @@
 add_test(NAME launch.full_disk
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/full_disk.sh $<TARGET_FILE:longstride> 3)
 set_tests_properties(launch.full_disk PROPERTIES LABELS slow TIMEOUT 300 SKIP_RETURN_CODE 77)
+if(NOT LONGSTRIDE_SANITIZE)
+  set_tests_properties(Reproduced PROPERTIES LABELS slow)  # trains six models
+endif()
 # What is installed works where it is installed.
 add_test(NAME launch.install COMMAND ${CMAKE_CURRENT_LIST_DIR}/install.sh ${PROJECT_BINARY_DIR})
-set_tests_properties(launch.install PROPERTIES LABELS fast)
+set_tests_properties(launch.install PROPERTIES LABELS slow)

@@ -24,7 +24,7 @@ OWN = (
     ("kernels/muon", ("test_optim",)),
     ("kernels/adagrad", ("test_optim",)),
     ("kernels/adafactor", ("test_optim", "test_models")),
-    ("kernels/attention/sm90", ("test_kernels", "test_emulated")),
+    ("kernels/attention/sm90", ("test_kernels", "test_emulated", "test_emulated_slow")),
     ("kernels/attention", ("test_kernels",)),
     ("kernels/embedding", ("test_ops", "test_emulated")),
     ("kernels", ("test_kernels", "test_ops")),
