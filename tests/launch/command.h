@@ -42,7 +42,7 @@ inline CommandResult run_command(const std::vector<std::string>& arguments, cons
       return file >= 0 && ::dup2(file, stream) == stream;
     };
     const bool ready = ::chdir(directory.c_str()) == 0 && to_file(out, STDOUT_FILENO) && to_file(err, STDERR_FILENO) &&
-                       ::setenv("OMP_NUM_THREADS", "2", 1) == 0 &&
+                       ::setenv("OMP_NUM_THREADS", "1", 1) == 0 &&
                        ::setenv("CUDA_VISIBLE_DEVICES", "", 1) == 0;  // the same everywhere: on the CPU
     ::alarm(seconds);
     std::vector<std::string> all = {LONGSTRIDE_COMMAND};
