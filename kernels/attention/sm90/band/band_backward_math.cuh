@@ -131,11 +131,14 @@ struct BandBackward {
 
   // ---- dS and dQ through shared memory ----
 
-  // Stores dS^T from registers as (queries, keys) in shared memory.
-  __device__ void write_ds(char* ds, const std::uint32_t (&a)[4][4]) const {
+  // Stores dS^T from registers as (queries, keys) in shared memory. Products may read it after proxy_fence.
+  __device__ void put_ds(char* ds, const std::uint32_t (&a)[4][4]) const {
     const int matrix = lane / 8, row = matrix / 2 * 8 + lane % 8, chunk = (2 * warp + matrix % 2) ^ lane % 8;
 #pragma unroll
     for (int i = 0; i < 4; ++i) store_matrices_transposed(ds + (16 * i + row) * 128 + chunk * 16, a[i]);
+  }
+  __device__ void write_ds(char* ds, const std::uint32_t (&a)[4][4]) const {
+    put_ds(ds, a);
     proxy_fence();
   }
 

@@ -114,9 +114,10 @@ struct BandBackwardWalker : BandBackwardSmallBlock<T> {
       give(given);
     }
   }
-  // Stores a pair's dS where the server finds it. `late`: parities of the walker's late rooms, one bit each.
-  __device__ void hand_over(const std::uint32_t (&ds)[4][4], std::int32_t query, std::int32_t key, Progress& given,
-                            std::uint32_t& late) const {
+  // Stores a pair's dS where the server finds it, once it has been announced. `late`: parities of the walker's late
+  // rooms, one bit each. Returns whether the walker has no more dS for the query tile.
+  __device__ bool hand_over(const std::uint32_t (&ds)[4][4], std::int32_t query, std::int32_t key,
+                            const Progress& given, std::uint32_t& late) const {
     const int ahead = query - key, room = query & 1, late_room = group * late_rooms + room;
     const bool is_late = ahead >= walkers;  // the walker's next key tile adds to this query tile
     if (is_late) {
@@ -126,9 +127,16 @@ struct BandBackwardWalker : BandBackwardSmallBlock<T> {
       barrier_wait(this->ds_empty(given.slot.index), given.slot.parity ^ 1);
     }
     const int tile = is_late ? this->late_tile(late_room) : this->ds_tile(given.slot.index, ahead);
-    this->write_ds(shared + at.ds + tile * ds_bytes, ds);
+    this->put_ds(shared + at.ds + tile * ds_bytes, ds);
+    return !is_late;
+  }
+  // Announces the dS of a query tile. Not right after it was stored: the fence would wait for the stores.
+  __device__ void announce(bool& owed, Progress& given) const {
+    if (!owed) return;
+    owed = false;
+    proxy_fence();
     __syncwarp();
-    if (!is_late) give(given);
+    give(given);
   }
   __device__ void store(const BandBackwardPlace& place, std::int32_t key, const float (&dk)[small_head / 2],
                         const float (&dv)[small_head / 2]) const {
@@ -152,6 +160,7 @@ struct BandBackwardWalker : BandBackwardSmallBlock<T> {
     const int stages = this->stages_of(problem.reach);
     Progress passed{task.begin, {}}, given{task.begin, {}};
     std::uint32_t late = 0;
+    bool owed = false;  // the dS of a query tile is stored, but not announced
     RingSlot own_slot, stage;
     std::int32_t own = task.begin;  // the first query tile that sees this or a later key tile
     stage.advance(group, stages);
@@ -177,6 +186,7 @@ struct BandBackwardWalker : BandBackwardSmallBlock<T> {
         wgmma_fence();
         multiply_tiles<T, small_head>(s, keys, queries);
         multiply_tiles<T, small_head>(dp, keys + key_bytes, dout);
+        announce(owed, given);
         barrier_wait(this->statistics_full(slot.index), slot.parity);
         wgmma_wait<1>();
         wgmma_hold(s);
@@ -205,12 +215,13 @@ struct BandBackwardWalker : BandBackwardSmallBlock<T> {
         else
           differentiate<false>(dp, ds_weights, s, of, visible);
         if (owned) this->template add_product<small_head>(dk, ds_weights, queries);
-        if (query < task.end) hand_over(ds_weights, query, key, given, late);
+        if (query < task.end) owed = hand_over(ds_weights, query, key, given, late);
         slot.advance(slots);
         wgmma_wait<0>();
         wgmma_hold(dk);
         wgmma_hold(dv);
       }
+      announce(owed, given);
       pass(passed, min(end, key + walkers));
       give(given, min(key + walkers, task.end));
       if (owned) store(place, key, dk, dv);
