@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes one small mistake at a time in the source, and reports those that no fast test notices: each of these needs a
-# test.
+# Makes one small mistake at a time in the source, and reports those that neither a test of its room nor any fast test
+# notices: each of these needs a test.
 #
 #   tests/mutants.sh [--room FOLDER] [--list] [--quick] [--again] [NUMBER ...]
 #

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "kernels/attention/pattern/plan.h"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_types.cuh"
+#include "tests/emulated/emulated_shapes.h"
 #include "tests/support/as_good_as_naive.h"
 
 namespace longstride::kernels {
@@ -121,5 +123,25 @@ class EmulatedAttention {
   std::vector<__nv_bfloat16> inputs_, gradients_, o_, dout_;
   std::vector<float> lse_;
 };
+
+struct EmulatedRun {
+  int multiprocessors;
+  std::uint64_t seed;
+};
+
+// The first run is as good as a naive call. Whatever the order of events and the division between blocks, the others
+// have its bits.
+inline void expect_right_in_every_run(const EmulatedShape& shape, const std::vector<EmulatedRun>& runs) {
+  EmulatedAttention call(shape.pattern, {1, shape.n, shape.heads, shape.key_size, shape.value_size}, shape.path);
+  std::vector<std::byte> first;
+  for (const EmulatedRun& now : runs) {
+    const std::vector<std::byte> found = call.run(now.multiprocessors, now.seed);
+    if (first.empty()) {
+      call.expect_as_good_as_naive(shape.with_sizes());
+      first = found;
+    }
+    EXPECT_TRUE(found == first) << "other bits, seed " << now.seed;
+  }
+}
 
 }  // namespace longstride::kernels
