@@ -20,7 +20,7 @@ inline bool is_hopper_size(std::int64_t size) { return size > 32 && size <= 64; 
 
 struct Call {
   HeadMatrix q, k, v, o, dout, dq, dk, dv;
-  HeadMatrix content, position;                // q + u and q + v; q itself without a bias
+  HeadMatrix content, position;                // q + u and q + v; q itself without a bias, or for hopper::forward
   const void* table = nullptr;                 // rows of `distances`; null without a distance term
   std::int64_t table_row = 0, table_head = 0;  // strides
   const float *content_bias = nullptr, *position_bias = nullptr, *span = nullptr;

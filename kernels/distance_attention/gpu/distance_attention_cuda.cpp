@@ -103,8 +103,12 @@ void distance_attention(const DistanceAttentionArgs& args, const Launch& launch)
   call.lse = args.lse.as<float>();
   with_gpu_type(args.v.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    distance::biased_queries<T>(call, launch);
-    run_forward<T>(call, takes_hopper(args.scores, call), launch);
+    const bool hopper = sizeof(T) == 2 && takes_hopper(args.scores, call);
+    if (hopper)
+      call.content = call.position = call.q;  // the kernel adds the biases
+    else
+      distance::biased_queries<T>(call, launch);
+    run_forward<T>(call, hopper, launch);
   });
 }
 

@@ -28,32 +28,44 @@ __global__ void __launch_bounds__(threads) biased_kernel(const __grid_constant__
     *at(call.position) = from_float<T>(q + call.position_bias[head * call.size + column]);
 }
 
-// The same for aligned rows of 16-bit types, eight elements per thread.
-constexpr int pack_elements = 8;
+// The same for aligned rows of 16-bit types: eight elements of several rows per thread, which has their biases in
+// registers. One thread per pack of a row and step of rows; `packs`: per head.
+constexpr int pack_elements = 8, rows_of_thread = 8;
 template <class T>
 __global__ void __launch_bounds__(threads)
-    biased_packs_kernel(const __grid_constant__ Call call, std::int32_t packs, std::int64_t count) {
-  const std::int64_t x = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (x >= count) return;
-  const std::int32_t column = static_cast<std::int32_t>(x % packs) * pack_elements;
-  const std::int64_t row = x / packs / call.heads;
-  const auto head = static_cast<std::int32_t>(x / packs % call.heads);
-  const std::int64_t sequence = row / call.n_q, i = row % call.n_q;
-  const auto at = [&](const HeadMatrix& m) {
+    biased_packs_kernel(const __grid_constant__ Call call, std::int32_t packs, std::int32_t row_step) {
+  const std::int32_t x = static_cast<std::int32_t>(blockIdx.x) * threads + static_cast<std::int32_t>(threadIdx.x),
+                     of_row = packs * call.heads, head = x % of_row / packs, column = x % packs * pack_elements;
+  float content[pack_elements], position[pack_elements];
+#pragma unroll
+  for (int e = 0; e < pack_elements; ++e) {
+    const std::int32_t at = head * call.size + column + e;
+    content[e] = call.content_bias != nullptr ? call.content_bias[at] : 0.0f;
+    position[e] = call.position_bias != nullptr ? call.position_bias[at] : 0.0f;
+  }
+  const std::int64_t rows = static_cast<std::int64_t>(call.batch) * call.n_q, first = x / of_row;
+  const auto row_of = [&](int r) { return first + static_cast<std::int64_t>(r) * row_step; };
+  const auto is_there = [&](int r) { return first < row_step && row_of(r) < rows; };
+  const auto pack_of = [&](const HeadMatrix& m, int r) {
+    const std::int64_t sequence = row_of(r) / call.n_q, i = row_of(r) % call.n_q;
     return reinterpret_cast<uint4*>(static_cast<T*>(m.data) + sequence * m.batch + i * m.row + head * m.head + column);
   };
-  const uint4 q = *at(call.q);
-  const auto store = [&](const HeadMatrix& to, const float* bias) {
-    if (bias == nullptr) return;
-    const float* const b = bias + head * call.size + column;
+  uint4 q[rows_of_thread];
+#pragma unroll
+  for (int r = 0; r < rows_of_thread; ++r) q[r] = is_there(r) ? *pack_of(call.q, r) : uint4{};
+  const auto store = [&](const HeadMatrix& to, int r, const float(&bias)[pack_elements]) {
     const auto two = [&](std::uint32_t word, int e) {
       const float2 of_q = unpack<T>(word);
-      return pack<T>(of_q.x + b[e], of_q.y + b[e + 1]);
+      return pack<T>(of_q.x + bias[e], of_q.y + bias[e + 1]);
     };
-    *at(to) = {two(q.x, 0), two(q.y, 2), two(q.z, 4), two(q.w, 6)};
+    *pack_of(to, r) = {two(q[r].x, 0), two(q[r].y, 2), two(q[r].z, 4), two(q[r].w, 6)};
   };
-  store(call.content, call.content_bias);
-  store(call.position, call.position_bias);
+#pragma unroll
+  for (int r = 0; r < rows_of_thread; ++r) {
+    if (!is_there(r)) return;
+    if (call.content_bias != nullptr) store(call.content, r, content);
+    if (call.position_bias != nullptr) store(call.position, r, position);
+  }
 }
 
 // One warp per row of (batch, heads, n_q).
@@ -167,12 +179,15 @@ __global__ void __launch_bounds__(threads)
 template <class T>
 void biased_queries(const Call& call, const Launch& launch) {
   if (call.content_bias == nullptr && call.position_bias == nullptr) return;
-  const std::int64_t count = static_cast<std::int64_t>(call.batch) * call.n_q * call.heads * call.size;
+  const std::int64_t rows = static_cast<std::int64_t>(call.batch) * call.n_q, count = rows * call.heads * call.size;
   if constexpr (sizeof(T) == 2)
-    if (call.aligned)
+    if (call.aligned) {
+      const std::int64_t row_step = (rows + rows_of_thread - 1) / rows_of_thread;
+      const std::int32_t packs = call.size / pack_elements;
       return run("distance attention biases", biased_packs_kernel<T>,
-                 {blocks_for(count / pack_elements, threads), threads}, launch, call, call.size / pack_elements,
-                 count / pack_elements);
+                 {blocks_for(row_step * call.heads * packs, threads), threads}, launch, call, packs,
+                 static_cast<std::int32_t>(row_step));
+    }
   run("distance attention biases", biased_kernel<T>, {blocks_for(count, threads), threads}, launch, call, count);
 }
 

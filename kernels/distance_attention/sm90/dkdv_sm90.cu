@@ -9,7 +9,8 @@ namespace longstride::kernels::cuda::distance::hopper {
 namespace {
 
 constexpr int step_slots = 3, piece_slots = 5, tiles_of_keys_of_block = 2 * warpgroups;
-constexpr int weights_at = tiles_of_keys_of_block * tile_bytes, steps_at = weights_at + 2 * warpgroups * tile_bytes,
+constexpr int weights_at = tiles_of_keys_of_block * tile_bytes, weights_bytes = 2 * tile_bytes,
+              steps_at = weights_at + 2 * warpgroups * weights_bytes,
               pieces_at = steps_at + step_slots * 3 * tile_bytes, control_at = pieces_at + piece_slots * tile_bytes;
 
 struct Control {
@@ -70,7 +71,7 @@ class Consumer {
         own_(uniform(this_warpgroup())),
         warp_(warp_of_group()),
         steps_(shared + steps_at),
-        weights_(shared + weights_at + 2 * own_ * tile_bytes),
+        weights_(shared + weights_at + 2 * own_ * weights_bytes),
         k_(descriptor<row_bytes>(shared + 2 * own_ * tile_bytes)),
         v_(descriptor<row_bytes>(shared + (2 * own_ + 1) * tile_bytes)),
         table_(descriptor<row_bytes>(shared + pieces_at)) {}
@@ -99,9 +100,7 @@ class Consumer {
       const std::int32_t before = begin - group.all.begin;
       reader_.template skip<Table>(before, warpgroups - own_ - 1 + before);
       if constexpr (Table) {
-        first_products();
-        for (std::int32_t t = begin; t + 1 < end; ++t) step_with_table<true>(group, t);
-        step_with_table<false>(group, end - 1);
+        steps_with_table(group, begin, end);
       } else {
         begin_products();
         take_probabilities(group, begin);
@@ -116,82 +115,91 @@ class Consumer {
   __device__ std::uint64_t queries(int tile) const {
     return descriptor<row_bytes>(steps_ + (slot_ * 3 + tile) * tile_bytes);
   }
-  __device__ void first_products() {
-    slot_ = reader_.take_step();
-    near_piece_ = reader_.take_piece();
-    far_piece_ = reader_.take_piece();
-    wgmma_fence();
-    multiply_table();
-    wgmma_wait<0>();
-    take_products();
-  }
-  // The products of slot_'s queries with the two pieces of the table.
-  __device__ void multiply_table() {
-    multiply<T>(near_, queries(1), advanced(table_, near_piece_ * tile_bytes), false);
-    multiply<T>(far_, queries(1), advanced(table_, far_piece_ * tile_bytes), false);
-    wgmma_commit();
-  }
-  // The scores begin with them; the farther piece is the nearer one of the next step.
-  __device__ void take_products() {
-    wgmma_hold(near_);
-    wgmma_hold(far_);
-    reader_.pieces.release(near_piece_);
-    near_piece_ = far_piece_;
-    skew_.gather(s_, near_, far_, warp_);
-  }
 
-  // `More`: a step follows, whose scores begin during the products of gradients.
-  template <bool More>
-  __device__ void step_with_table(const Group& group, std::int32_t t) {
-    const Statistics statistics(call_, group.p, t);
-    const int slot = slot_;
-    const std::uint64_t content = queries(0), dout = queries(2);
-    wgmma_fence();
-    multiply<T>(s_, content, k_, true);
-    wgmma_commit();
-    multiply<T>(dp_, dout, v_, false);
-    wgmma_commit();
-    wgmma_wait<1>();
-    wgmma_hold(s_);
-    const TilePairs pairs(group.p, t, group.first + own_);
-    to_probabilities<Span>(s_, call_.scale * log2_e, group.p, pairs, statistics);
-    wgmma_wait<0>();
-    wgmma_hold(dp_);
-    to_gradients(dp_, s_, statistics);
-    store_weights();
-    if constexpr (More) {
-      slot_ = reader_.take_step();
-      far_piece_ = reader_.take_piece();
-    }
-    wgmma_fence();
-    if constexpr (More) multiply_table();
-    multiply_columns<T>(dv_, descriptor<row_bytes>(weights_), dout);
-    multiply_columns<T>(dk_, descriptor<row_bytes>(weights_ + tile_bytes), content);
-    wgmma_commit();
-    if constexpr (More) {
-      wgmma_wait<1>();
-      take_products();
-    }
+  // ---- With a table ----
+
+  __device__ void steps_with_table(const Group& group, std::int32_t begin, std::int32_t end) {
+    near_piece_ = reader_.take_piece();
+    begin_scores();
+    wait_for_scores<0>();
+    Statistics statistics(call_, group.p, begin);
+    held_ = -1;
+    for (std::int32_t t = begin; t + 1 < end; ++t) step_with_table<true>(group, t, statistics);
+    step_with_table<false>(group, end - 1, statistics);
     wgmma_wait<0>();
     wgmma_hold(dv_);
     wgmma_hold(dk_);
-    reader_.steps.release(slot);
-    if constexpr (!More) reader_.pieces.release(near_piece_);
-    named_barrier_sync(1 + own_, warpgroup_threads);  // all warps' products have read the weights
+    reader_.steps.release(held_);
+  }
+  // Takes the next queries, and begins their products with the keys and with two pieces of the table.
+  __device__ void begin_scores() {
+    slot_ = reader_.take_step();
+    far_piece_ = reader_.take_piece();
+    wgmma_fence();
+    multiply<T>(near_, queries(1), advanced(table_, near_piece_ * tile_bytes), false);
+    multiply<T>(far_, queries(1), advanced(table_, far_piece_ * tile_bytes), false);
+    multiply<T>(s_, queries(0), k_, false);
+    wgmma_commit();
+  }
+  template <int Pending>
+  __device__ void wait_for_scores() {
+    wgmma_wait<Pending>();
+    wgmma_hold(near_);
+    wgmma_hold(far_);
+    wgmma_hold(s_);
+  }
+  // The scores have begun a step before; so do those of the next step (`More`), whose statistics are read meanwhile.
+  // The products of gradients end during the next step. P and dS have two places, in turns, so that they begin without
+  // waiting for the other warps' products of the step before.
+  template <bool More>
+  __device__ void step_with_table(const Group& group, std::int32_t t, Statistics& statistics) {
+    const std::uint64_t content = queries(0), dout = queries(2);
+    const int slot = slot_;
+    char* const weights = weights_ + t % 2 * weights_bytes;
+    reader_.pieces.release(near_piece_);
+    near_piece_ = far_piece_;  // of the next step
+    skew_.gather<true>(s_, near_, far_, warp_);
+    wgmma_fence();
+    multiply<T>(dp_, dout, v_, false);
+    wgmma_commit();
+    to_probabilities<Span>(s_, call_.scale * log2_e, group.p, {group.p, t, group.first + own_}, statistics);
+    store_packed(weights, s_);
+    wgmma_wait<0>();
+    wgmma_hold(dp_);
+    wgmma_hold(dv_);
+    wgmma_hold(dk_);
+    if (held_ >= 0) reader_.steps.release(held_);
+    held_ = slot;
+    to_gradients(dp_, s_, statistics);
+    store_packed(weights + tile_bytes, dp_);
+    if constexpr (More) {
+      begin_scores();
+      statistics = Statistics(call_, group.p, t + 1);
+    } else {
+      reader_.pieces.release(near_piece_);
+    }
+    publish_weights();
+    wgmma_fence();
+    multiply_columns<T>(dv_, descriptor<row_bytes>(weights), dout);
+    multiply_columns<T>(dk_, descriptor<row_bytes>(weights + tile_bytes), content);
+    wgmma_commit();
+    if constexpr (More) wait_for_scores<1>();
   }
 
-  // For the products that need P and dS transposed.
-  __device__ void store_weights() {
+  // P and dS, for products that need them transposed.
+  __device__ void store_packed(char* to, const Accumulator& from) const {
     Operand weights;
-    pack_all<T>(weights, s_);
-    store_operand(weights_, weights);
-    pack_all<T>(weights, dp_);
-    store_operand(weights_ + tile_bytes, weights);
+    pack_all<T>(weights, from);
+    store_operand(to, weights);
+  }
+  __device__ void publish_weights() const {
     proxy_fence();
     named_barrier_sync(1 + own_, warpgroup_threads);
   }
 
-  // Without a table the products of the next step, and its probabilities, are computed during those of gradients.
+  // ---- Without a table ----
+
+  // The products of the next step, and its probabilities, are computed during those of gradients.
   __device__ void begin_products() {
     slot_ = reader_.take_step();
     wgmma_fence();
@@ -213,7 +221,9 @@ class Consumer {
     const int slot = slot_;
     const std::uint64_t content = queries(0), dout = queries(2);
     to_gradients(dp_, s_, Statistics(call_, group.p, t));
-    store_weights();
+    store_packed(weights_, s_);
+    store_packed(weights_ + tile_bytes, dp_);
+    publish_weights();
     if constexpr (More) begin_products();
     wgmma_fence();
     multiply_columns<T>(dv_, descriptor<row_bytes>(weights_), dout);
@@ -249,6 +259,7 @@ class Consumer {
   char *const steps_, *const weights_;  // the ring's first slot; P, and dS after it
   const std::uint64_t k_, v_, table_;
   int slot_ = 0, near_piece_ = 0, far_piece_ = 0;  // slots of the queries and of the two pieces of this step
+  int held_ = -1;                                  // with a table: the slot of the step whose gradients are multiplied
   const Skew skew_ = {};
   Accumulator dk_, dv_, s_, dp_, near_, far_;
 };

@@ -146,7 +146,7 @@ class Consumer {
   __device__ void move_on() {
     skew_.gather(s_, near_, far_, warp_);
 #pragma unroll
-    for (int i = 0; i < 32; ++i) far_[i] = near_[i] * call_.keep_scale;  // 1: see the forward kernel
+    for (int i = 0; i < 32; ++i) far_[i] = near_[i] * call_.keep_scale;  // 1: a plain copy would serialise products
   }
 
   template <bool More>

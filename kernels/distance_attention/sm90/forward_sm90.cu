@@ -1,16 +1,18 @@
-// o and lse on Hopper. A warpgroup has 64 queries and visits their key tiles in turn: an online softmax as in
-// attention/sm90/general. The products with a piece of the table serve two key tiles, so there is one per step, which
-// is computed while the softmax of the step before runs; the scores' accumulator begins with the distance term.
-// `Table`: whether there is one.
+// o and lse on Hopper. A warpgroup has 64 queries, adds the biases to them, and visits their key tiles in turn: an
+// online softmax as in attention/sm90/general. The products with a piece of the table serve two key tiles, so there is
+// one per step, which is computed while the softmax of the step before runs; the scores' accumulator begins with the
+// distance term. `Table`: whether there is one.
 #include "kernels/attention/sm90/general/softmax.cuh"
 #include "kernels/distance_attention/sm90/launch.cuh"
+#include "kernels/distance_attention/sm90/shared_skew.cuh"
 
 namespace longstride::kernels::cuda::distance::hopper {
 namespace {
 
-constexpr int step_slots = 4, piece_slots = 4, query_tiles_of_block = 2 * warpgroups;
-constexpr int steps_at = query_tiles_of_block * tile_bytes, pieces_at = steps_at + step_slots * 2 * tile_bytes,
-              control_at = pieces_at + piece_slots * tile_bytes;
+constexpr int step_slots = 4, piece_slots = 4, queries_bytes = warpgroups * tile_bytes;
+constexpr int steps_at = queries_bytes, pieces_at = steps_at + step_slots * 2 * tile_bytes,
+              skews_at = pieces_at + piece_slots * tile_bytes,
+              control_at = skews_at + warpgroups * warpgroup_warps * SharedSkew::warp_bytes;
 
 struct Control {
   RingBarriers<1> queries;
@@ -30,16 +32,12 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
     const Group group = query_group(problem, index);
     queries.wait();
     control.groups[0] = group;
-    std::uint64_t* const full =
-        queries.announce(group.steps() > 0 ? (Table ? query_tiles_of_block : warpgroups) * tile_bytes : 0);
+    std::uint64_t* const full = queries.announce(group.steps() > 0 ? queries_bytes : 0);
     queries.advance();
     if (group.steps() == 0) continue;
     const Loader load(problem, group.p);
-    for (int w = 0; w < warpgroups; ++w) {
-      const std::int32_t row = (group.first + w) * tile_rows;
-      load.tile(shared + 2 * w * tile_bytes, problem.content, row, full);
-      if constexpr (Table) load.tile(shared + (2 * w + 1) * tile_bytes, problem.position, row, full);
-    }
+    for (int w = 0; w < warpgroups; ++w)
+      load.tile(shared + w * tile_bytes, problem.content, (group.first + w) * tile_rows, full);
     const std::int32_t farthest = group.first + warpgroups - group.all.begin;
     in_order<Table>(
         group.steps(),
@@ -72,7 +70,8 @@ class Consumer {
         warp_(warp_of_group()),
         keys_(descriptor<row_bytes>(shared + steps_at)),
         values_(descriptor<row_bytes>(shared + steps_at + tile_bytes)),
-        table_(descriptor<row_bytes>(shared + pieces_at)) {}
+        table_(descriptor<row_bytes>(shared + pieces_at)),
+        skew_(shared + skews_at + this_warp() * SharedSkew::warp_bytes, warp_) {}
 
   __device__ void run() {
     const std::int32_t groups = groups_of(problem_, tiles_of_queries(problem_));
@@ -91,11 +90,14 @@ class Consumer {
 
  private:
   __device__ void visit(const Group& group, int taken, cuda::sm90::Softmax& softmax) {
-    char* const queries = shared_ + 2 * own_ * tile_bytes;
-    load_operand(content_, queries);
-    if constexpr (Table) load_operand(position_, queries + tile_bytes);
+    load_operand(content_, shared_ + own_ * tile_bytes);
     proxy_fence();  // ldmatrix may read after the release otherwise, when the next queries come
     queries_.release(taken);
+    if constexpr (Table) {
+      copy_operand(position_, content_);
+      add_bias(position_, call_.position_bias, group.p.head);
+    }
+    add_bias(content_, call_.content_bias, group.p.head);
     reader_.reset();
     const TileRange own = group.own_of(own_);
     const std::int32_t begin = uniform(own.begin), end = uniform(own.end);
@@ -120,25 +122,44 @@ class Consumer {
     reader_.template skip<Table>(group.steps(), warpgroups + group.steps());
   }
 
-  // The scores of the first tile begin with the products of two pieces.
+  // queries += bias, unless it is null.
+  __device__ void add_bias(Operand& queries, const float* bias, const Head& head) const {
+    if (bias == nullptr) return;
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const std::int32_t column = 16 * k + 8 * half + lane_column();
+        const float* const at = bias + head.head * call_.size + column;
+        const float b[2] = {column < call_.size ? at[0] : 0.0f, column < call_.size ? at[1] : 0.0f};
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          const float2 q = unpack<T>(queries[k][i]);
+          queries[k][i] = pack<T>(q.x + b[0], q.y + b[1]);
+        }
+      }
+  }
+
+  // The scores of the first tile begin with the products of two pieces, of which s_ has the farther one's at first.
   __device__ void first_products() {
     const int a = reader_.take_piece(), b = reader_.take_piece();
     wgmma_fence();
-    multiply<T>(far_, position_, advanced(table_, a * tile_bytes), false);
+    multiply<T>(s_, position_, advanced(table_, a * tile_bytes), false);
     multiply<T>(near_, position_, advanced(table_, b * tile_bytes), false);
     wgmma_commit();
     wgmma_wait<0>();
-    wgmma_hold(far_);
+    wgmma_hold(s_);
     wgmma_hold(near_);
     reader_.pieces.release(a);
     reader_.pieces.release(b);
+    turn_ = 1;
+    skew_.put(s_, turn_);
     move_on();
   }
   __device__ void move_on() {
-    skew_.gather(s_, near_, far_, warp_);
-#pragma unroll
-    for (int i = 0; i < 32; ++i)
-      far_[i] = near_[i] * call_.keep_scale;  // 1: ptxas serialises products whose accumulators are copied
+    turn_ ^= 1;
+    skew_.put(near_, turn_);
+    skew_.get(s_, turn_);
   }
 
   // The values of the step before (`Holds`), the scores of this one, for which it waits, and the products with the
@@ -239,9 +260,10 @@ class Consumer {
   const int own_, warp_;
   const std::uint64_t keys_, values_, table_;  // the rings' first tiles
   int held_ = 0;                               // the slot of the step whose values are not multiplied yet
-  const Skew skew_ = {};
+  const SharedSkew skew_;
+  int turn_ = 0;
   Operand content_, position_, p_;
-  Accumulator o_, s_, near_, far_;  // near and far: products with the pieces of this step, or of the next
+  Accumulator o_, s_, near_;  // near: products with the nearer piece of this step, or of the next
 };
 
 template <class T, bool Table, bool Span>

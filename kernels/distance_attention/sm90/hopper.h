@@ -8,7 +8,7 @@ namespace longstride::kernels::cuda::distance::hopper {
 
 bool supports(const Call&);
 
-// T is __nv_bfloat16 or __half.
+// T is __nv_bfloat16 or __half. forward adds the biases itself, to content and position, which are q.
 template <class T>
 void forward(const Call&, const Launch&);
 // And T's gradient, if there are table_sums.

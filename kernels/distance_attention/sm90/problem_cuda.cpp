@@ -72,7 +72,8 @@ bool supports(const Call& call) {
     longest = std::max(longest, step);
     can &= call.n_q % step == 0 && call.n_k % step == 0 && (call.table == nullptr || reads_own_rows(call, step));
   }
-  for (const HeadMatrix* m : {&call.content, &call.position, &call.k, &call.v}) can &= is_mappable(*m, longest);
+  for (const HeadMatrix* m : {&call.q, &call.content, &call.position, &call.k, &call.v})
+    can &= is_mappable(*m, longest);
   if (call.dout.data != nullptr) can &= is_mappable(call.dout, longest);
   return can && (call.table == nullptr || (call.table_row > 0 && call.table_head >= 0));
 }

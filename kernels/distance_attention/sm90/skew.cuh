@@ -27,17 +27,19 @@ class Skew {
     }
   }
 
-  // s = scores of the window's products, `near` its first 64 rows of T and `far` the others. `warp`: in the warpgroup.
+  // s = scores of the window's products, or, if `Adds`, s += them: `near` its first 64 rows of T and `far` the others.
+  // `warp`: in the warpgroup.
+  template <bool Adds = false>
   __device__ void gather(float (&s)[32], const float (&near)[32], const float (&far)[32], int warp) const {
     switch (warp) {
       case 0:
-        return gather_of<0>(s, near, far);
+        return gather_of<Adds, 0>(s, near, far);
       case 1:
-        return gather_of<1>(s, near, far);
+        return gather_of<Adds, 1>(s, near, far);
       case 2:
-        return gather_of<2>(s, near, far);
+        return gather_of<Adds, 2>(s, near, far);
       default:
-        return gather_of<3>(s, near, far);
+        return gather_of<Adds, 3>(s, near, far);
     }
   }
 
@@ -67,7 +69,7 @@ class Skew {
     return __shfl_sync(~0u, later_[e] ? later : earlier, from_[e]);
   }
 
-  template <int Warp>
+  template <bool Adds, int Warp>
   __device__ void gather_of(float (&s)[32], const float (&near)[32], const float (&far)[32]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -80,8 +82,9 @@ class Skew {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         const Pair earlier = block(7 - j);
-        s[element_at(j, h, 0)] = take(0, later.first, earlier.first);
-        s[element_at(j, h, 1)] = take(1, later.second, earlier.second);
+        const float taken[2] = {take(0, later.first, earlier.first), take(1, later.second, earlier.second)};
+#pragma unroll
+        for (int e = 0; e < 2; ++e) s[element_at(j, h, e)] = Adds ? s[element_at(j, h, e)] + taken[e] : taken[e];
         later = earlier;
       }
     }
