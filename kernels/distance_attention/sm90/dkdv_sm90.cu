@@ -149,8 +149,8 @@ class Consumer {
     wgmma_hold(s_);
   }
   // The scores have begun a step before; so do those of the next step (`More`), whose statistics are read meanwhile.
-  // The products of gradients end during the next step. P and dS have two places, in turns, so that they begin without
-  // waiting for the other warps' products of the step before.
+  // The products of gradients end during the next step. P and dS have two places, in turns, so that a warp stores them
+  // while the products of the step before still read others.
   template <bool More>
   __device__ void step_with_table(const Group& group, std::int32_t t, Statistics& statistics) {
     const std::uint64_t content = queries(0), dout = queries(2);
