@@ -150,7 +150,7 @@ class Consumer {
   }
   // The scores have begun a step before; so do those of the next step (`More`), whose statistics are read meanwhile.
   // The products of gradients end during the next step. P and dS have two places, in turns, so that a warp stores them
-  // while the products of the step before still read others.
+  // while products of the step before still read the others.
   template <bool More>
   __device__ void step_with_table(const Group& group, std::int32_t t, Statistics& statistics) {
     const std::uint64_t content = queries(0), dout = queries(2);
