@@ -19,11 +19,14 @@ struct SinusoidArgs {
 };
 LONGSTRIDE_OP(sinusoid, SinusoidArgs)
 
-// Half turns of row t for frequency i, in [-1, 1].
-LONGSTRIDE_HOST_DEVICE inline double sinusoid_half_turns(std::int64_t t, std::int64_t i, std::int64_t width) {
+// w_i.
+LONGSTRIDE_HOST_DEVICE inline double sinusoid_frequency(std::int64_t i, std::int64_t width) {
+  return pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+}
+// Half turns of row t, in [-1, 1].
+LONGSTRIDE_HOST_DEVICE inline double sinusoid_half_turns(std::int64_t t, double frequency) {
   constexpr double pi = 3.14159265358979323846;
-  const double turns =
-      static_cast<double>(t) * pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width)) / (2 * pi);
+  const double turns = static_cast<double>(t) * frequency / (2 * pi);
   return 2 * (turns - rint(turns));
 }
 

@@ -20,7 +20,7 @@ void sinusoid(const SinusoidArgs& args, const Launch&) {
 #pragma omp parallel for schedule(static) if (rows * width > 4096)
     for (std::int64_t t = 0; t < rows; ++t)
       for (std::int64_t i = 0; i < half; ++i) {
-        const double angle = pi * sinusoid_half_turns(t, i, width);
+        const double angle = pi * sinusoid_half_turns(t, sinusoid_frequency(i, width));
         y[t * width + i] = static_cast<T>(std::sin(angle));
         y[t * width + half + i] = static_cast<T>(std::cos(angle));
       }
