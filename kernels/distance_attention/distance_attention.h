@@ -111,9 +111,9 @@ struct DistanceAttentionBackwardArgs {
   Tensor dtable = {};                              // like table, exact type
   Tensor dcontent_bias = {}, dposition_bias = {};  // (heads, d), contiguous, exact type
   Tensor dspan = {};                               // (heads)
-  // Scratch in which CUDA kernels save gradients of scores for that of the table: those of as many (sequence, head)s at
-  // a time as need this much, at least of one.
-  std::int64_t saved_bytes = std::int64_t{1} << 30;
+  // With a table, scratch in which CUDA kernels save probabilities for the gradients of keys and values, and gradients of
+  // scores for that of the table: those of as many (sequence, head)s at a time as need this much, at least of one.
+  std::int64_t saved_bytes = std::int64_t{4} << 30;
   Tensor scratch = {};
 
   void check(Device device) const;

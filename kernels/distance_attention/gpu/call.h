@@ -30,7 +30,8 @@ struct Call {
   float* bias_sums = nullptr;  // (batch, heads, query tiles, 2 size + 1): of u, v and the span
   // (chunks, heads, bands, band_rows, size); on Hopper (chunks, heads, pieces, tile_rows, size)
   float* table_sums = nullptr;
-  void* score_gradients = nullptr;  // that dq saves for T's gradient on Hopper, of saved_units at a time; see saved.cuh
+  // What dq saves on Hopper, of saved_units at a time, for the gradients of T and of keys and values; see saved.cuh.
+  void *score_gradients = nullptr, *probabilities = nullptr;
   float scale = 1, longest_span = 0, ramp = 0, keep_scale = 1;
   std::int32_t batch = 0, heads = 0, n_q = 0, n_k = 0, size = 0, value_size = 0, distances = 0, window = 0;
   std::int32_t query_tiles = 0, chunks = 0, bands = 0, saved_units = 0;

@@ -82,13 +82,15 @@ void run_forward(const Call& call, bool hopper, const Launch& launch) {
 
 template <class T>
 void run_backward(const Call& call, bool hopper, bool with_table, const Launch& launch) {
-  if constexpr (sizeof(T) == 2)
+  if constexpr (sizeof(T) == 2) {
+    if (hopper) return distance::hopper::backward<T>(call, launch);
     if (call.aligned) {
-      hopper ? distance::hopper::dq<T>(call, launch) : distance::dq<T>(call, launch);
-      hopper ? distance::hopper::dkdv<T>(call, launch) : distance::dkdv<T>(call, launch);
-      if (with_table && !hopper) distance::dtable<T>(call, launch);
+      distance::dq<T>(call, launch);
+      distance::dkdv<T>(call, launch);
+      if (with_table) distance::dtable<T>(call, launch);
       return;
     }
+  }
   distance::plain_dq<T>(call, launch);
   distance::plain_dkdv<T>(call, launch);
   if (with_table) distance::plain_dtable<T>(call, launch);
@@ -127,6 +129,7 @@ void distance_attention_backward(const DistanceAttentionBackwardArgs& args, cons
   const bool hopper = takes_hopper(args.scores, call);
   if (hopper) {
     call.score_gradients = pieces.score_gradients;
+    call.probabilities = pieces.probabilities;
     call.saved_units = pieces.saved_units;
   }
   with_gpu_type(args.v.dtype(), [&](auto zero) {

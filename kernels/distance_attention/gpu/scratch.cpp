@@ -37,21 +37,23 @@ void ScratchPieces::take_queries(const DistanceScores& s, cpu::Carver& carver) {
   for (const std::int32_t step : s.dilation) query_tiles = std::max(query_tiles, query_tiles_of(n_q, step));
 }
 
-void ScratchPieces::take_table(const DistanceAttentionBackwardArgs& args, cpu::Carver& carver) {
-  const DistanceScores& s = args.scores;
-  const std::int64_t units = s.q.size(0) * s.q.size(2), n_k = s.k.size(1);
-  bands = bands_of(static_cast<std::int32_t>(s.window > 0 ? std::min(s.window, n_k) : n_k));
-  const std::int64_t chunk = s.q.size(2) * bands * band_rows * s.q.size(3);  // sums
+void ScratchPieces::take_table_sums(const DistanceScores& s, cpu::Carver& carver) {
+  const std::int64_t chunk = s.q.size(2) * bands * band_rows * s.q.size(3);
   chunks = static_cast<std::int32_t>(std::clamp<std::int64_t>(
       chunks_of(s, bands, chunk * static_cast<std::int64_t>(sizeof(float))), 1, s.q.size(0) * query_tiles));
   table_sums = carver.take<float>(chunks * chunk);
-  if (!may_take_hopper(s, args.v)) return;
-  constexpr std::int64_t piece_bytes = tile_rows * tile_rows * 2;
-  const std::int64_t unit = std::int64_t{query_tiles} * (bands + 1) * piece_bytes,
-                     most = std::clamp<std::int64_t>(args.saved_bytes / unit, 1, units),
+}
+
+void ScratchPieces::take_saved(const DistanceAttentionBackwardArgs& args, cpu::Carver& carver) {
+  constexpr std::int64_t tile_bytes = tile_rows * tile_rows * 2;
+  const std::int64_t units = args.scores.q.size(0) * args.scores.q.size(2),
+                     of_probabilities = query_tiles * bands * tile_bytes,
+                     of_gradients = args.dtable.given() ? query_tiles * (bands + 1) * tile_bytes : 0;
+  const std::int64_t most = std::clamp<std::int64_t>(args.saved_bytes / (of_probabilities + of_gradients), 1, units),
                      parts = (units + most - 1) / most;
   saved_units = static_cast<std::int32_t>((units + parts - 1) / parts);
-  score_gradients = carver.take<std::byte>(saved_units * unit);
+  probabilities = carver.take<std::byte>(saved_units * of_probabilities);
+  if (of_gradients > 0) score_gradients = carver.take<std::byte>(saved_units * of_gradients);
 }
 
 ScratchPieces::ScratchPieces(const DistanceAttentionArgs& args, void* memory) {
@@ -67,7 +69,12 @@ ScratchPieces::ScratchPieces(const DistanceAttentionBackwardArgs& args, void* me
   const std::int64_t units = s.q.size(0) * s.q.size(2), size = s.q.size(3);
   delta = carver.take<float>(units * s.q.size(1));
   bias_sums = carver.take<float>(units * query_tiles * (2 * size + 1));
-  if (args.dtable.given()) take_table(args, carver);
+  if (s.table.given()) {
+    const std::int64_t n_k = s.k.size(1);
+    bands = bands_of(static_cast<std::int32_t>(s.window > 0 ? std::min(s.window, n_k) : n_k));
+    if (args.dtable.given()) take_table_sums(s, carver);
+    if (may_take_hopper(s, args.v)) take_saved(args, carver);
+  }
   total = carver.used();
 }
 

@@ -11,7 +11,7 @@ namespace longstride::kernels::cuda::distance {
 struct ScratchPieces {
   void *content = nullptr, *position = nullptr;
   float *delta = nullptr, *bias_sums = nullptr, *table_sums = nullptr;
-  std::byte* score_gradients = nullptr;  // where the kernels for Hopper may be taken
+  std::byte *score_gradients = nullptr, *probabilities = nullptr;  // where the kernels for Hopper may be taken
   std::int32_t query_tiles = 0, chunks = 0, bands = 0, saved_units = 0;
   std::size_t total = 0;  // bytes
 
@@ -20,7 +20,8 @@ struct ScratchPieces {
 
  private:
   void take_queries(const DistanceScores& s, cpu::Carver& carver);
-  void take_table(const DistanceAttentionBackwardArgs& args, cpu::Carver& carver);
+  void take_table_sums(const DistanceScores& s, cpu::Carver& carver);
+  void take_saved(const DistanceAttentionBackwardArgs& args, cpu::Carver& carver);
 };
 
 }  // namespace longstride::kernels::cuda::distance

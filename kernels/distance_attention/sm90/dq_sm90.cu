@@ -3,32 +3,42 @@
 // product with the keys, and skewed for the one with the table. A piece of the table belongs to the pairs of two
 // neighbouring key tiles, whose gradients are collected first, so there is one such product per step; these gradients
 // are also saved, where T's gradient is wanted. `Table`: whether there is a table.
-#include <algorithm>
-
 #include "kernels/base/vector.cuh"
 #include "kernels/distance_attention/sm90/gradients.cuh"
 #include "kernels/distance_attention/sm90/launch.cuh"
 #include "kernels/distance_attention/sm90/saved.cuh"
+#include "kernels/distance_attention/sm90/shared_skew.cuh"
 
 namespace longstride::kernels::cuda::distance::hopper {
 namespace {
 
-constexpr int step_slots = 4, piece_slots = 6, tiles_of_block = 3 * warpgroups, query_slots = 2;
-constexpr int steps_at = query_slots * tiles_of_block * tile_bytes, pieces_at = steps_at + step_slots * 2 * tile_bytes,
-              control_at = pieces_at + piece_slots * tile_bytes;
+constexpr int tiles_of_block = 3 * warpgroups, step_slots = 4, piece_slots = 5;
 
+// Of shared memory. A table takes the room of a second slot of queries.
+template <bool Table>
+struct Layout {
+  static constexpr int query_slots = Table ? 1 : 2;
+  static constexpr int steps_at = query_slots * tiles_of_block * tile_bytes,
+                       pieces_at = steps_at + step_slots * 2 * tile_bytes,
+                       skews_at = pieces_at + (Table ? piece_slots * tile_bytes : 0),
+                       control_at = skews_at + (Table ? warpgroups * warpgroup_warps * SharedSkew::warp_bytes : 0);
+};
+
+template <bool Table>
 struct Control {
-  RingBarriers<query_slots> queries;
-  Group groups[query_slots];
+  RingBarriers<Layout<Table>::query_slots> queries;
+  Group groups[Layout<Table>::query_slots];
   RingBarriers<step_slots> steps;
   RingBarriers<piece_slots> pieces;
   float sums[warpgroups][warpgroup_warps][2 * tile_rows + 1];  // of u, v and the span
 };
-constexpr std::size_t shared_bytes = control_at + sizeof(Control) + tile_alignment;
+template <bool Table>
+constexpr std::size_t shared_bytes = Layout<Table>::control_at + sizeof(Control<Table>) + tile_alignment;
 
 template <bool Table>
-__device__ void produce(const Problem& problem, char* shared, Control& control) {
-  Filling<query_slots> queries{control.queries};
+__device__ void produce(const Problem& problem, char* shared, Control<Table>& control) {
+  using Memory = Layout<Table>;
+  Filling<Memory::query_slots> queries{control.queries};
   Filling<step_slots> steps{control.steps};
   Filling<piece_slots> pieces{control.pieces};
   const std::int32_t groups = groups_of(problem, tiles_of_queries(problem));
@@ -54,12 +64,13 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
         group.steps(),
         [&](std::int32_t i) {
           std::uint64_t* const barrier = pieces.begin(tile_bytes);
-          load.piece(shared + pieces_at + pieces.slot.index * tile_bytes, group.p.head.origin, farthest - i, barrier);
+          load.piece(shared + Memory::pieces_at + pieces.slot.index * tile_bytes, group.p.head.origin, farthest - i,
+                     barrier);
           pieces.advance();
         },
         [&](std::int32_t k) {
           std::uint64_t* const barrier = steps.begin(2 * tile_bytes);
-          char* const to = shared + steps_at + steps.slot.index * 2 * tile_bytes;
+          char* const to = shared + Memory::steps_at + steps.slot.index * 2 * tile_bytes;
           load.tile(to, problem.k, (group.all.begin + k) * tile_rows, barrier);
           load.tile(to + tile_bytes, problem.v, (group.all.begin + k) * tile_rows, barrier);
           steps.advance();
@@ -69,8 +80,10 @@ __device__ void produce(const Problem& problem, char* shared, Control& control) 
 
 template <class T, bool Table, bool Span>
 class Consumer {
+  using Memory = Layout<Table>;
+
  public:
-  __device__ Consumer(const Problem& problem, char* shared, Control& control)
+  __device__ Consumer(const Problem& problem, char* shared, Control<Table>& control)
       : problem_(problem),
         call_(problem.call),
         control_(control),
@@ -81,9 +94,10 @@ class Consumer {
         content_(descriptor<row_bytes>(shared + 3 * own_ * tile_bytes)),
         position_(descriptor<row_bytes>(shared + (3 * own_ + 1) * tile_bytes)),
         dout_(descriptor<row_bytes>(shared + (3 * own_ + 2) * tile_bytes)),
-        keys_(descriptor<row_bytes>(shared + steps_at)),
-        values_(descriptor<row_bytes>(shared + steps_at + tile_bytes)),
-        table_(descriptor<row_bytes>(shared + pieces_at)) {}
+        keys_(descriptor<row_bytes>(shared + Memory::steps_at)),
+        values_(descriptor<row_bytes>(shared + Memory::steps_at + tile_bytes)),
+        table_(descriptor<row_bytes>(shared + Memory::pieces_at)),
+        shared_skew_(shared + Memory::skews_at + this_warp() * SharedSkew::warp_bytes, warp_) {}
 
   __device__ void run() {
     const std::int32_t tiles = tiles_of_queries(problem_), groups = groups_of(problem_, tiles);
@@ -103,12 +117,17 @@ class Consumer {
 
  private:
   __device__ void visit(const Group& group, int taken) {
-    const Statistics statistics(call_, group.p, group.first + own_);
+    const std::int32_t t = group.first + own_;
+    const Statistics statistics(call_, group.p, t);
     queries_at_ = taken * tiles_of_block * tile_bytes;
     reader_.reset();
     const TileRange own = group.own_of(own_);
     const std::int32_t begin = uniform(own.begin), end = uniform(own.end);
-    if constexpr (Table) saved_ = SavedTile(problem_, group.p, group.first + own_, group.unit);
+    if constexpr (Table) {
+      const std::int32_t number = number_of_first_keys(group.p, t);
+      gradients_ = SavedTiles(saved_gradients(problem_, group.p, t, group.unit), number + 1);
+      probabilities_ = SavedTiles(saved_probabilities(problem_, group.p, t, group.unit), number);
+    }
     if (begin < end) {
       const std::int32_t before = begin - group.all.begin;
       reader_.template skip<Table>(before, warpgroups - own_ - 1 + before);
@@ -131,12 +150,14 @@ class Consumer {
     far_piece_ = reader_.take_piece();
     near_piece_ = reader_.take_piece();
     wgmma_fence();
-    multiply<T>(far_, advanced(position_, queries_at_), advanced(table_, far_piece_ * tile_bytes), false);
+    multiply<T>(s_, advanced(position_, queries_at_), advanced(table_, far_piece_ * tile_bytes), false);
     multiply<T>(near_, advanced(position_, queries_at_), advanced(table_, near_piece_ * tile_bytes), false);
     wgmma_commit();
     wgmma_wait<0>();
-    wgmma_hold(far_);
+    wgmma_hold(s_);
     wgmma_hold(near_);
+    turn_ = 1;
+    shared_skew_.put(s_, turn_);
 #pragma unroll
     for (auto& k : skewed_)
 #pragma unroll
@@ -144,9 +165,9 @@ class Consumer {
     move_on();
   }
   __device__ void move_on() {
-    skew_.gather(s_, near_, far_, warp_);
-#pragma unroll
-    for (int i = 0; i < 32; ++i) far_[i] = near_[i] * call_.keep_scale;  // 1: a plain copy would serialise products
+    turn_ ^= 1;
+    shared_skew_.put(near_, turn_);
+    shared_skew_.get(s_, turn_);
   }
 
   template <bool More>
@@ -161,6 +182,9 @@ class Consumer {
     wgmma_hold(s_);
     const TilePairs pairs(group.p, group.first + own_, s);
     to_probabilities<Span>(s_, call_.scale * log2_e, group.p, pairs, statistics);
+    Operand packed;
+    pack_all<T>(packed, s_);
+    probabilities_.store(s, packed);
     wgmma_wait<0>();
     wgmma_hold(dp_);
     to_gradients(dp_, s_, statistics);
@@ -168,12 +192,13 @@ class Consumer {
     Operand ds, near_skewed;
     pack_all<T>(ds, dp_);
     skew_.scatter(ds, near_skewed, skewed_, warp_);
-    saved_.store(s, skewed_);
-    if constexpr (!More) saved_.store(s + 1, near_skewed);
-    int piece = 0;
+    if (call_.score_gradients != nullptr) {
+      gradients_.store(s, skewed_);
+      if constexpr (!More) gradients_.store(s + 1, near_skewed);
+    }
+    const int piece = More ? reader_.take_piece() : 0;
     wgmma_fence();
     if constexpr (More) {
-      piece = reader_.take_piece();
       multiply<T>(near_, advanced(position_, queries_at_), advanced(table_, piece * tile_bytes), false);
       wgmma_commit();
     }
@@ -304,26 +329,28 @@ class Consumer {
 
   const Problem& problem_;
   const Call& call_;
-  Control& control_;
-  Emptying<query_slots> queries_;
+  Control<Table>& control_;
+  Emptying<Memory::query_slots> queries_;
   Reader<step_slots, piece_slots> reader_;
   const int own_, warp_;
   const std::uint64_t content_, position_, dout_, keys_, values_, table_;  // own tiles and the rings' first ones
   int queries_at_ = 0;                  // bytes from slot 0 to that of the own queries
   int far_piece_ = 0, near_piece_ = 0;  // slots of the two pieces of this step
   const Skew skew_ = {};
+  const SharedSkew shared_skew_;
+  int turn_ = 0;
   int slot_ = 0;    // without a table: of the step whose products are begun
   Operand skewed_;  // gradients of the far piece, those of this step's key tile excepted
-  SavedTile saved_;
+  SavedTiles gradients_, probabilities_;
   float span_ = 0;  // this lane's share of the span's gradient, but for its factor
-  Accumulator by_content_, by_position_, s_, dp_, near_, far_;
+  Accumulator by_content_, by_position_, s_, dp_, near_;
 };
 
 template <class T, bool Table, bool Span>
 __global__ void __launch_bounds__(threads, 1) dq_kernel(const __grid_constant__ Problem problem) {
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
-  auto& control = *reinterpret_cast<Control*>(shared + control_at);
+  auto& control = *reinterpret_cast<Control<Table>*>(shared + Layout<Table>::control_at);
   if (threadIdx.x == 0) {
     control.queries.init();
     control.steps.init();
@@ -341,43 +368,17 @@ __global__ void __launch_bounds__(threads, 1) dq_kernel(const __grid_constant__ 
   }
 }
 
-// Calls f with the problem divided into as many units at a time as there is room to save gradients of scores for.
-template <class F>
-void in_parts(const Problem& problem, F&& f) {
-  Problem part = problem;
-  const std::int32_t most = problem.call.score_gradients != nullptr ? problem.call.saved_units : problem.units;
-  for (; part.first_unit < problem.units; part.first_unit += part.units) {
-    part.units = std::min(most, problem.units - part.first_unit);
-    f(part);
-  }
-}
-
-// With dilation, heads have fewer tiles than there is room for.
-void clear_unused_sums(const Call& call, const Launch& launch) {
-  if (std::all_of(call.step, call.step + call.heads, [](std::int32_t step) { return step == 1; })) return;
-  const std::size_t rows = static_cast<std::size_t>(call.batch) * static_cast<std::size_t>(call.heads) *
-                           static_cast<std::size_t>(call.query_tiles);
-  check(cudaMemsetAsync(call.bias_sums, 0, rows * static_cast<std::size_t>(2 * call.size + 1) * sizeof(float),
-                        stream_of(launch)),
-        "cudaMemsetAsync");
-}
-
 }  // namespace
 
 template <class T>
-void dq(const Call& call, const Launch& launch) {
-  clear_unused_sums(call, launch);
-  with_form(call, [&](auto form) {
+void dq(const Problem& problem, const Launch& launch) {
+  with_form(problem.call, [&](auto form) {
     using F = decltype(form);
-    for (const Problem& problem : problems_of(call, DtypeOf<T>::value))
-      in_parts(problem, [&](const Problem& part) {
-        run_groups("distance attention dq", dq_kernel<T, F::Table, F::Span>, shared_bytes, part, tiles_of_queries(part),
-                   launch);
-        if (call.score_gradients != nullptr) dtable<T>(part, launch);
-      });
+    run_groups("distance attention dq", dq_kernel<T, F::Table, F::Span>, shared_bytes<F::Table>, problem,
+               tiles_of_queries(problem), launch);
   });
 }
-template void dq<__nv_bfloat16>(const Call&, const Launch&);
-template void dq<__half>(const Call&, const Launch&);
+template void dq<__nv_bfloat16>(const Problem&, const Launch&);
+template void dq<__half>(const Problem&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::distance::hopper

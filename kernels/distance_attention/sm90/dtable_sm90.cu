@@ -85,7 +85,7 @@ __device__ void produce(const Problem& problem, char* shared, RingBarriers<slots
     std::uint64_t* const barrier = filling.begin(tile_bytes + saved);
     char* const to = shared + filling.slot.index * tiles_of_slot * tile_bytes;
     Loader(problem, p).tile(to, problem.position, p.tile * tile_rows, barrier);
-    const char* const from = saved_tile(problem, p, p.tile, tiles.unit());
+    const char* const from = saved_gradients(problem, p, p.tile, tiles.unit());
     bulk_load(to + (1 + pieces.begin) * tile_bytes, from + (first + pieces.begin) * tile_bytes, saved, barrier);
     filling.advance();
   }

@@ -11,10 +11,8 @@ bool supports(const Call&);
 // T is __nv_bfloat16 or __half. forward adds the biases itself, to content and position, which are q.
 template <class T>
 void forward(const Call&, const Launch&);
-// And T's gradient, if there are table_sums.
+// All gradients, those of parameters as table_sums and bias_sums.
 template <class T>
-void dq(const Call&, const Launch&);
-template <class T>
-void dkdv(const Call&, const Launch&);
+void backward(const Call&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::distance::hopper

@@ -21,9 +21,16 @@ struct Problem {
 };
 std::vector<Problem> problems_of(const Call&, Dtype dtype);
 
-// T's gradient by the units of a problem, from the gradients of scores that dq has saved (saved.cuh). Adds to
-// table_sums, except where the units are the first ones.
+// Gradients of the units of a problem. dq saves what is given room: probabilities, and gradients of scores (saved.cuh).
+template <class T>
+void dq(const Problem&, const Launch&);
+// T's gradient from the saved gradients of scores. Adds to table_sums, except where the units are the first ones.
 template <class T>
 void dtable(const Problem&, const Launch&);
+// dk and dv without a table, and from saved probabilities.
+template <class T>
+void dkdv(const Problem&, const Launch&);
+template <class T>
+void dkdv_of_saved(const Problem&, const Launch&);
 
 }  // namespace longstride::kernels::cuda::distance::hopper

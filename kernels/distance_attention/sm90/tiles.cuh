@@ -245,6 +245,10 @@ struct Emptying {
     if (this_lane() == 0) barrier_arrive(&ring.empty[taken]);
   }
   __device__ void skip() { release(take()); }
+  __device__ void skip(std::int32_t count) {
+#pragma unroll 1
+    for (; count > 0; --count) skip();
+  }
 };
 
 // Reads what the producer fills in this order: pieces 0 to `warpgroups`, then step 0, one more piece, step 1, ...
