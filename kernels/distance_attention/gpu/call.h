@@ -1,7 +1,7 @@
 // What the CUDA kernels of attention with a distance term read, passed by value. Three kernels compute gradients, each
-// of which recomputes scores (on Hopper T's reads their gradients) and alone writes its results, so no sum depends on
-// the order of blocks: dq of a tile of queries, dk and dv of a tile of keys, and T's gradient of some distances. What
-// blocks add to gradients of parameters is kept apart and then added in order.
+// of which recomputes scores (on Hopper the others read what dq has saved) and alone writes its results, so no sum
+// depends on the order of blocks: dq of a tile of queries, dk and dv of a tile of keys, and T's gradient of some
+// distances. What blocks add to gradients of parameters is kept apart and then added in order.
 #pragma once
 #include <cstdint>
 
