@@ -41,10 +41,10 @@ done
 mkdir -p "$output"
 
 # The peer's script and form. With matrices in bf16 the Compressive Transformer and Longformer diverged every time, and
-# Transformer-XL once of three times; those that still use matrices keep scores in fp32.
+# Transformer-XL once of three times; those that use matrices keep scores in fp32.
 peer_of() {
   case "$1" in
-    transformer-xl-peer) echo "transformer_xl_torch.py flex" ;;
+    transformer-xl-peer) echo "transformer_xl_torch.py matrix" ;;
     adaptive-peer) echo "adaptive_span_torch.py matrix" ;;
     compressive-peer) echo "compressive_torch.py flex" ;;
     longformer-peer) echo "longformer_torch.py chunks" ;;
