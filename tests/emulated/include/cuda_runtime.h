@@ -70,12 +70,12 @@ inline float __uint_as_float(std::uint32_t x) {
 }
 
 namespace longstride::emulated {
-// Everybody's value in the warp.
+// Everybody's value among these lanes of the warp.
 template <class T>
-std::array<T, 32> of_warp(T value) {
+std::array<T, 32> of_warp(T value, unsigned lanes = ~0u) {
   Words mine{};
   std::memcpy(mine.data(), &value, sizeof value);
-  const auto all = exchange(mine);
+  const auto all = exchange(mine, lanes);
   std::array<T, 32> values;
   for (std::size_t i = 0; i < 32; ++i) std::memcpy(&values[i], all[i].data(), sizeof values[i]);
   return values;
@@ -83,12 +83,12 @@ std::array<T, 32> of_warp(T value) {
 }  // namespace longstride::emulated
 
 template <class T>
-T __shfl_sync(unsigned, T value, int lane) {
-  return longstride::emulated::of_warp(value)[static_cast<unsigned>(lane)];
+T __shfl_sync(unsigned lanes, T value, int lane) {
+  return longstride::emulated::of_warp(value, lanes)[static_cast<unsigned>(lane)];
 }
 template <class T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
-  return longstride::emulated::of_warp(value)[threadIdx.x % 32 ^ static_cast<unsigned>(mask)];
+T __shfl_xor_sync(unsigned lanes, T value, int mask) {
+  return longstride::emulated::of_warp(value, lanes)[threadIdx.x % 32 ^ static_cast<unsigned>(mask)];
 }
 inline bool __all_sync(unsigned, bool value) {
   const auto all = longstride::emulated::of_warp(value);

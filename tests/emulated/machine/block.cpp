@@ -2,6 +2,7 @@
 
 #include <ucontext.h>
 
+#include <bit>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -93,8 +94,8 @@ class Block {
   Index3 index;
   unsigned width, current = 0;
   std::unordered_map<const void*, Barrier> barriers;
-  std::map<unsigned, Meeting> meetings;                // by warp
-  std::map<int, std::pair<unsigned, unsigned>> named;  // arrived, phase
+  std::map<std::pair<unsigned, unsigned>, Meeting> meetings;  // by warp and lanes
+  std::map<int, std::pair<unsigned, unsigned>> named;         // arrived, phase
   std::map<const void*, std::deque<std::function<void()>>> queues;
   std::vector<std::function<void()>> unordered;
   unsigned free_registers = 0;
@@ -267,12 +268,12 @@ void later(const void* queue, std::function<void()> action) {
     running->queues[queue].push_back(std::move(action));
 }
 
-std::array<Words, 32> exchange(const Words& mine) {
-  Meeting& meeting = running->meetings[running->current / 32];
+std::array<Words, 32> exchange(const Words& mine, unsigned lanes) {
+  Meeting& meeting = running->meetings[{running->current / 32, lanes}];
   const unsigned phase = meeting.phase;
   std::array<Words, 32>& words = meeting.words[phase % 2];
   words[running->current % 32] = mine;
-  if (++meeting.arrived == 32) {
+  if (++meeting.arrived == static_cast<unsigned>(std::popcount(lanes))) {
     meeting.arrived = 0;
     ++meeting.phase;
     announce(&meeting);
