@@ -3,6 +3,7 @@
 
 #include "tests/emulated/emulated_attention.h"
 #include "tests/emulated/emulated_shapes.h"
+#include "tests/emulated/random_shapes.h"
 
 namespace longstride::kernels {
 namespace {
@@ -17,6 +18,16 @@ TEST_P(EmulatedKernelsOften, GiveTheSameBitsInManyOrders) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedKernelsOften, ::testing::ValuesIn(emulated_shapes()),
                          [](const auto& info) { return info.param.test_name(); });
+
+class EmulatedRandomShapes : public ::testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(EmulatedRandomShapes, AreAsGoodAsNaive) {
+  const EmulatedShape shape = RandomShape(GetParam()).drawn();
+  SCOPED_TRACE(shape.with_sizes());
+  expect_right_in_every_run(shape, {{1 + static_cast<int>(GetParam()) % 5, GetParam()}});
+}
+
+INSTANTIATE_TEST_SUITE_P(Random, EmulatedRandomShapes, ::testing::Range(0u, 40u));
 
 }  // namespace
 }  // namespace longstride::kernels
