@@ -153,6 +153,13 @@ kernels::DistanceScores DistanceBranch::mask(std::int64_t positions, const Tenso
   return s;
 }
 
+kernels::DistanceScores DistanceBranch::shapes(std::int64_t positions) const {
+  kernels::DistanceScores s = mask(positions);
+  s.table = term_.table_shape(s.k.size(1));
+  s.dropout.p = static_cast<float>(config_.distance.dropout);
+  return s;
+}
+
 kernels::DistanceScores DistanceBranch::scores(const Context& ctx, const Saved& in, const Tensor& first_key) const {
   const DistanceConfig& c = config_.distance;
   kernels::DistanceScores s = visible(queries(in.transformed.q), keys(in.transformed.kv));

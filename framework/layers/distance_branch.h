@@ -82,6 +82,8 @@ class DistanceBranch : public Branch {
   // Which pairs a segment of `positions` sees, and with what weight: scores without values. `spans` (heads) are shares
   // of the longest, in host memory; absent: as if spans hid nothing.
   kernels::DistanceScores mask(std::int64_t positions, const Tensor& spans = {}) const;
+  // What scores of a segment of `positions` are computed from: tensors without data.
+  kernels::DistanceScores shapes(std::int64_t positions) const;
   // Calls see(n, probabilities (1, key rows, heads)) for each of queries[n] of one row, without dropout; a query's key
   // rows end with its own.
   using SeeProbabilities = std::function<void(std::size_t n, const Tensor& probabilities)>;

@@ -49,7 +49,7 @@ Tensor DistanceTerm::table(Context& ctx, std::int64_t keys, Scratch& scratch, Ta
   if (config_.table == DistanceTable::none) return {};
   const std::int64_t heads = table_heads(), size = shape_.key_size;
   if (weight_ != nullptr) {
-    const std::int64_t rows = config_.distances > 0 ? std::min(config_.distances, keys) : keys;
+    const std::int64_t rows = sinusoid_rows(keys);
     const Tensor t = scratch.tensor({rows, heads, size}, ctx.compute, tape);
     Scratch inner(ctx);
     Context exact = ctx.without_fp8();
@@ -62,6 +62,12 @@ Tensor DistanceTerm::table(Context& ctx, std::int64_t keys, Scratch& scratch, Ta
   ops::fill_zero(ctx, t.slice(0, 0, 1));  // no pair reads it, but products do
   ops::copy(ctx, table_->value, t.slice(0, 1, rows + 1));
   return clamped(t);
+}
+
+Tensor DistanceTerm::table_shape(std::int64_t keys) const {
+  if (config_.table == DistanceTable::none) return {};
+  const std::int64_t rows = weight_ != nullptr ? sinusoid_rows(keys) : table_->shape[0] + config_.first_distance();
+  return clamped(Tensor(nullptr, Dtype::f32, {rows, table_heads(), shape_.key_size}));
 }
 
 Tensor DistanceTerm::clamped(const Tensor& table) const {

@@ -1,6 +1,7 @@
 // What a score takes from the distance of its pair: the vectors T and the biases u and v of
 //   score = scale [(q + u) . k + (q + v) . T[distance]]   (Dai et al. 2019, section 3.3; Sukhbaatar et al. 2019, Eq. 3)
 #pragma once
+#include <algorithm>
 #include <string>
 
 #include "framework/core/context.h"
@@ -34,6 +35,8 @@ class DistanceTerm {
   // T of the distances among `keys` positions: (distances, heads or 1, key size) of the compute type, on the tape or in
   // scratch; absent without a table.
   Tensor table(Context& ctx, std::int64_t keys, Scratch& scratch, Tape* tape) const;
+  // That of table(), without data.
+  Tensor table_shape(std::int64_t keys) const;
   // Where the gradient of T is to be added: memory of the exact type, which may be the parameter's own.
   Tensor gradient_for(Context& ctx, const Tensor& table, Scratch& scratch) const;
   // Adds what gradient_for() has received to the gradients of parameters.
@@ -50,6 +53,9 @@ class DistanceTerm {
   bool starts_at_one() const { return config_.first_distance() == 1; }
   // Without the rows that an evaluation does not read.
   Tensor clamped(const Tensor& table) const;
+  std::int64_t sinusoid_rows(std::int64_t keys) const {
+    return config_.distances > 0 ? std::min(config_.distances, keys) : keys;
+  }
   std::int64_t table_heads() const { return config_.shared_table ? 1 : shape_.heads; }
   Tensor sinusoid(Context& ctx, std::int64_t rows, Scratch& scratch) const;
 

@@ -8,6 +8,7 @@
 
 #include "framework/core/batch.h"
 #include "framework/core/context.h"
+#include "kernels/distance_attention/distance_attention.h"
 
 namespace longstride {
 
@@ -62,6 +63,17 @@ class LooksBack {
   virtual LookBack look_back_of_layer(std::int64_t layer) const = 0;  // of one by itself
   // Keys that a query sees, the mean of all layers, heads and positions of a segment; `span` as for pair_weight.
   virtual double mean_keys(double span) const = 0;
+};
+
+// Attention with a distance term (kernels/distance_attention).
+class AttendsByDistance {
+ public:
+  virtual ~AttendsByDistance() = default;
+  struct Layer {
+    kernels::DistanceScores scores;  // of a whole segment: tensors without data
+    std::int64_t value_size = 0;
+  };
+  virtual std::vector<Layer> distance_attention() const = 0;
 };
 
 }  // namespace longstride

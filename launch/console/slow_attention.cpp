@@ -1,18 +1,22 @@
 #include <fmt/format.h>
 
+#include "framework/models/attention_views.h"
 #include "kernels/attention/fast_path.h"
+#include "kernels/distance_attention/fast_path.h"
 #include "launch/console/device_option.h"
 
 namespace longstride {
 namespace {
 
-std::string nearest(const kernels::FastPath& path) {
+constexpr const char* portable = "use kernels that are several times as slow as those written for Hopper";
+
+// Of a FastPath or a DistanceFastPath.
+std::string nearest(const auto& path) {
   if (path.below > 0 && path.above > 0) return fmt::format("{} and {} are", path.below, path.above);
   return fmt::format("{} is", path.below > 0 ? path.below : path.above);
 }
 
 std::string sentence(const kernels::FastPath& path) {
-  constexpr const char* portable = "use kernels that are several times as slow as those written for Hopper";
   switch (path.slowness) {
     case kernels::Slowness::head_size:
       return fmt::format("heads of size {} {}; {} fast (model.width / model.heads)", path.value, portable,
@@ -43,9 +47,40 @@ std::string sentence(const kernels::FastPath& path) {
   }
 }
 
+std::string sentence(const kernels::DistanceFastPath& path) {
+  switch (path.slowness) {
+    case kernels::DistanceSlowness::head_size:
+      return fmt::format("heads of size {} with model.distance {}; {} fast (model.width / model.heads)", path.value,
+                         portable, nearest(path));
+    case kernels::DistanceSlowness::dropout:
+      return fmt::format("probabilities that are dropped {}; 0 is fast (model.distance.dropout)", portable);
+    case kernels::DistanceSlowness::dilation:
+      return fmt::format(
+          "heads with a dilation of {} {}, unless it divides the context and the memory; 1 is fast "
+          "(model.distance.dilation)",
+          path.value, portable);
+    case kernels::DistanceSlowness::table:
+      return fmt::format(
+          "tables of {} rows, of which the last stands for several distances, {}; a row for every distance is fast "
+          "(model.distance.distances)",
+          path.value, portable);
+    default:
+      return "";
+  }
+}
+
+std::string slow_distance_attention(const AttendsByDistance& model) {
+  for (const AttendsByDistance::Layer& layer : model.distance_attention()) {
+    const auto path = kernels::fast_path_of(layer.scores, layer.value_size);
+    if (path.slowness != kernels::DistanceSlowness::none) return sentence(path);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string slow_attention(const Model& model) {
+  if (const auto* by_distance = capability<AttendsByDistance>(model)) return slow_distance_attention(*by_distance);
   const auto* shown = capability<AttendsByPattern>(model);
   if (shown == nullptr) return "";
   const AttentionLayers a = shown->attention();

@@ -175,17 +175,23 @@ TEST(Plan, RanksDivideSequencesAndTheOptimizersState) {
   EXPECT_EQ(whole.at("accumulation"), 2);
 }
 
+// What `plan` says of r.yaml's attention.
+std::string slow_in(const TemporaryDirectory& dir, const std::vector<std::string>& settings,
+                    const std::string& device = "gpu") {
+  std::vector<std::string> arguments = {"plan", "r.yaml", "--device", device, "--json"};
+  for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
+  const CommandResult r = run_command(arguments, dir.path());
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  return nlohmann::json::parse(r.out).value("slow_attention", "");
+}
+const std::string portable = "use kernels that are several times as slow as those written for Hopper";
+
 TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
   const TemporaryDirectory dir;
   write_text(dir / "r.yaml", small_recipe);
-  const auto slow = [&](std::vector<std::string> settings, const std::string& device = "gpu") {
-    std::vector<std::string> arguments = {"plan", "r.yaml", "--device", device, "--json"};
-    for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
-    const CommandResult r = run_command(arguments, dir.path());
-    EXPECT_EQ(r.exit_code, 0) << r.err;
-    return nlohmann::json::parse(r.out).value("slow_attention", "");
+  const auto slow = [&](const std::vector<std::string>& settings, const std::string& device = "gpu") {
+    return slow_in(dir, settings, device);
   };
-  const std::string portable = "use kernels that are several times as slow as those written for Hopper";
   const std::string heads = "heads of size 8 " + portable + "; 16 is fast (model.width / model.heads)";
   EXPECT_EQ(slow({}), heads);
   EXPECT_EQ(slow({}, "cpu"), "");
@@ -228,6 +234,44 @@ TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
   EXPECT_EQ(of_part("column", "48"),
             "columns with heads of 24 take 1.4 times as long as with heads of 32 (model.width / model.heads)");
   EXPECT_EQ(of_part("local", "48"), "");
+}
+
+TEST(Plan, ForAGpuNamesWhatMakesAttentionWithDistancesSlow) {
+  const TemporaryDirectory dir;
+  write_text(dir / "r.yaml", small_distance_recipe);
+  const auto of_heads = [&](const std::string& width) { return slow_in(dir, {"model.width=" + width}); };
+  const auto sentence = [&](const std::string& size, const std::string& fast) {
+    return "heads of size " + size + " with model.distance " + portable + "; " + fast +
+           " fast (model.width / model.heads)";
+  };
+  EXPECT_EQ(of_heads("16"), sentence("8", "40 is"));
+  EXPECT_EQ(of_heads("78"), sentence("39", "40 is"));
+  EXPECT_EQ(of_heads("80"), "");
+  EXPECT_EQ(of_heads("100"), sentence("50", "48 and 56 are"));
+  EXPECT_EQ(of_heads("128"), "");
+  EXPECT_EQ(of_heads("256"), sentence("128", "64 is"));
+  EXPECT_EQ(slow_in(dir, {}, "cpu"), "");
+  EXPECT_EQ(slow_in(dir, {"train.precision=fp32"}), "");
+
+  write_text(dir / "r.yaml", edited(small_distance_recipe, "    span:\n      longest: 50\n", ""));
+  const auto of_distance = [&](std::vector<std::string> settings) {
+    settings.emplace_back("model.width=128");
+    return slow_in(dir, settings);
+  };
+  EXPECT_EQ(of_distance({"model.distance.dropout=0.1"}),
+            "probabilities that are dropped " + portable + "; 0 is fast (model.distance.dropout)");
+  EXPECT_EQ(of_distance({"model.distance.distances=127"}),
+            "tables of 127 rows, of which the last stands for several distances, " + portable +
+                "; a row for every distance is fast (model.distance.distances)");
+  EXPECT_EQ(of_distance({"model.distance.distances=128"}), "");
+  EXPECT_EQ(of_distance({"model.distance.distances=100", "model.distance.window=100"}), "");
+  EXPECT_NE(of_distance({"model.distance.distances=99", "model.distance.window=100"}), "");
+  const auto dilated = [&](const std::string& step) {
+    return of_distance({"model.distance.dilation=" + step, "model.distance.dilated_heads=1"});
+  };
+  EXPECT_EQ(dilated("3"), "heads with a dilation of 3 " + portable +
+                              ", unless it divides the context and the memory; 1 is fast (model.distance.dilation)");
+  EXPECT_EQ(dilated("4"), "");
 }
 
 TEST(Plan, OfFp8SaysWhatDoesNotGainFromIt) {

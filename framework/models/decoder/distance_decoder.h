@@ -18,7 +18,8 @@ class DistanceDecoder final : public Model,
                               public SetsWindows,
                               public LearnsSpans,
                               public ShowsAttention,
-                              public LooksBack {
+                              public LooksBack,
+                              public AttendsByDistance {
  public:
   explicit DistanceDecoder(const DecoderConfig& config);
 
@@ -52,6 +53,7 @@ class DistanceDecoder final : public Model,
   LookBack look_back() const override;
   LookBack look_back_of_layer(std::int64_t layer) const override;
   double mean_keys(double span) const override;
+  std::vector<Layer> distance_attention() const override;
 
  private:
   std::shared_ptr<const DistanceBranch> make_attention(std::int64_t layer, const std::string& name);

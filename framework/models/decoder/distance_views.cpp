@@ -59,6 +59,12 @@ double DistanceDecoder::mean_keys(double span) const {
   return pairs / static_cast<double>(config_.layers * config_.heads * config_.context);
 }
 
+std::vector<AttendsByDistance::Layer> DistanceDecoder::distance_attention() const {
+  std::vector<Layer> layers;
+  for (const auto& branch : attention_) layers.push_back({branch->shapes(config_.context), config_.value_size()});
+  return layers;
+}
+
 void DistanceDecoder::visit_attention(Context& ctx, const Batch& batch, const std::vector<std::int64_t>& queries,
                                       const AttentionVisitor& visit) const {
   LONGSTRIDE_CHECK(batch.rows() == 1 && ctx.device == Device::cpu, "{} rows", batch.rows());

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/attention/portable/portable.h"
+#include "kernels/distance_attention/fast_path.h"
 #include "kernels/distance_attention/visible.h"
 
 namespace longstride::kernels::cuda::distance {
@@ -14,9 +15,6 @@ using portable::HeadMatrix;
 
 inline constexpr std::int32_t tile_rows = 64;  // queries or keys of a tile
 inline constexpr std::int32_t most_heads = most_distance_on_gpu;
-
-// Elements of a head, of keys or of values, that the kernels for Hopper take.
-inline bool is_hopper_size(std::int64_t size) { return size > 32 && size <= 64; }
 
 struct Call {
   HeadMatrix q, k, v, o, dout, dq, dk, dv;

@@ -24,12 +24,6 @@ CUtensorMap map_of(const HeadMatrix& m, Dtype dtype, std::int64_t size, std::int
                      .box = {1, tile_rows, 1, 1}});
 }
 
-// Whether all pairs of entries that a head sees read a row of the table of their own.
-bool reads_own_rows(const Call& call, std::int32_t step) {
-  const std::int32_t entries = call.n_k / step, most = call.window > 0 ? std::min(call.window, entries) : entries;
-  return (most - 1) * std::int64_t{step} < call.distances;
-}
-
 Problem problem_of(const Call& call, Dtype dtype, std::int32_t step) {
   Problem problem = {};
   problem.call = call;
@@ -70,7 +64,8 @@ bool supports(const Call& call) {
   for (std::int32_t h = 0; h < call.heads; ++h) {
     const std::int32_t step = call.step[h];
     longest = std::max(longest, step);
-    can &= call.n_q % step == 0 && call.n_k % step == 0 && (call.table == nullptr || reads_own_rows(call, step));
+    can &= call.n_q % step == 0 && call.n_k % step == 0 &&
+           (call.table == nullptr || has_row_for_every_distance(call.distances, call.n_k, call.window, step));
   }
   for (const HeadMatrix* m : {&call.q, &call.content, &call.position, &call.k, &call.v})
     can &= is_mappable(*m, longest);
