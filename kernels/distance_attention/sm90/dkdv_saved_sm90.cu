@@ -140,8 +140,8 @@ class Consumer {
     wgmma_hold(dp_);
   }
 
-  // dP is there. P and dS have two places, in turns, so that a warp stores them while products of the step before still
-  // read the others.
+  // dP is there. P and dS have two places, in turns: a warp waits for its own products of the step before, but those of
+  // the other warps may still read what it has stored for them.
   template <bool More>
   __device__ void step(const Group& group, std::int32_t t, std::uint64_t v, Delta& delta) {
     const int slot = slot_;
