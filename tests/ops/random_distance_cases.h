@@ -31,7 +31,7 @@ class RandomDistanceCase {
     if (with_table) draw_table();
     if (between(0, 2) == 0)
       for (std::int64_t s = 0; s < c_.batch; ++s) c_.first_key.push_back(static_cast<double>(between(0, c_.n_k)));
-    c_.saved_bytes = between(0, 1) * between(1, 3'000'000);
+    if (between(0, 1) > 0) c_.saved_bytes = between(1, 3'000'000);
     name();
     return c_;
   }
