@@ -11,7 +11,7 @@ namespace longstride::kernels {
 // Elements of a head, of keys or of values. Rows must also be whole multiples of 16 bytes.
 inline bool is_hopper_size(std::int64_t size) { return size > 32 && size <= 64; }
 
-// Whether every distance of a pair has a row of its own in a table of so many rows. `window` as in DistanceScores.
+// Whether every distance of a pair has a row of its own in a table of `rows` rows. `window` as in DistanceScores.
 inline bool has_row_for_every_distance(std::int64_t rows, std::int64_t n_k, std::int64_t window, std::int64_t step) {
   const std::int64_t entries = n_k / step, most = window > 0 ? std::min(window, entries) : entries;
   return (most - 1) * step < rows;
