@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/emulated/emulated_distance.h"
-#include "tests/ops/random_distance_cases.h"
+#include "tests/emulated/random_distance_cases.h"
 
 namespace longstride::testing {
 namespace {
