@@ -18,6 +18,7 @@ bool exceed(const std::vector<double>& errors, const std::vector<double>& allowe
     if (!(errors[i] <= allowed[i])) return true;
   return false;
 }
+
 class EmulatedDistanceShapes : public ::testing::TestWithParam<std::uint32_t> {};
 
 // Where one pair makes most of an error, chance decides whose is larger: then the sums over several inputs are
