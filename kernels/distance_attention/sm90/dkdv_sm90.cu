@@ -72,7 +72,7 @@ class Consumer {
         visit(group, taken);
       else
         keys_.release(taken);
-      store(group);
+      store_key_gradients<T>(call_, group.p, (group.first + own_) * tile_rows, dk_, dv_);
     }
   }
 
@@ -147,16 +147,6 @@ class Consumer {
     wgmma_hold(dv_);
     wgmma_hold(dk_);
     steps_.release(slot);
-  }
-
-  __device__ void store(const Group& group) const {
-    const Place& p = group.p;
-    const std::int32_t begin = (group.first + own_) * tile_rows + lane_row();  // entry
-    const auto row = [&](const HeadMatrix& m, int h) -> T* {
-      return begin + 8 * h < p.in.entries ? row_of<T>(m, p.head, p.in.position(begin + 8 * h)) : nullptr;
-    };
-    store_rows<T>(dk_, {call_.scale, call_.scale}, call_.size, [&](int h) { return row(call_.dk, h); });
-    store_rows<T>(dv_, {1, 1}, call_.value_size, [&](int h) { return row(call_.dv, h); });
   }
 
   const Problem& problem_;

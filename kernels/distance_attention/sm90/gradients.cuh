@@ -57,4 +57,16 @@ __device__ inline float along_ramp(const Accumulator& ds, const Head& head, cons
   return sum;
 }
 
+// Stores the gradients of 64 keys of a class, from entry `first` on.
+template <class T>
+__device__ inline void store_key_gradients(const Call& call, const Place& p, std::int32_t first, const Accumulator& dk,
+                                           const Accumulator& dv) {
+  const std::int32_t begin = first + lane_row();
+  const auto row = [&](const HeadMatrix& m, int h) -> T* {
+    return begin + 8 * h < p.in.entries ? row_of<T>(m, p.head, p.in.position(begin + 8 * h)) : nullptr;
+  };
+  store_rows<T>(dk, {call.scale, call.scale}, call.size, [&](int h) { return row(call.dk, h); });
+  store_rows<T>(dv, {1, 1}, call.value_size, [&](int h) { return row(call.dv, h); });
+}
+
 }  // namespace longstride::kernels::cuda::distance::hopper
