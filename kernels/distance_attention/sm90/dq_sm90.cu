@@ -7,7 +7,7 @@
 #include "kernels/distance_attention/sm90/gradients.cuh"
 #include "kernels/distance_attention/sm90/launch.cuh"
 #include "kernels/distance_attention/sm90/saved.cuh"
-#include "kernels/distance_attention/sm90/shared_skew.cuh"
+#include "kernels/distance_attention/sm90/skew.cuh"
 
 namespace longstride::kernels::cuda::distance::hopper {
 namespace {
@@ -21,7 +21,7 @@ struct Layout {
   static constexpr int steps_at = query_slots * tiles_of_block * tile_bytes,
                        pieces_at = steps_at + step_slots * 2 * tile_bytes,
                        skews_at = pieces_at + (Table ? piece_slots * tile_bytes : 0),
-                       control_at = skews_at + (Table ? warpgroups * warpgroup_warps * SharedSkew::warp_bytes : 0);
+                       control_at = skews_at + (Table ? warpgroups * warpgroup_warps * Skew::warp_bytes : 0);
 };
 
 template <bool Table>
@@ -87,6 +87,7 @@ class Consumer {
       : problem_(problem),
         call_(problem.call),
         control_(control),
+        shared_(shared),
         queries_{control.queries},
         reader_{{control.steps}, {control.pieces}},
         own_(uniform(this_warpgroup())),
@@ -97,7 +98,7 @@ class Consumer {
         keys_(descriptor<row_bytes>(shared + Memory::steps_at)),
         values_(descriptor<row_bytes>(shared + Memory::steps_at + tile_bytes)),
         table_(descriptor<row_bytes>(shared + Memory::pieces_at)),
-        shared_skew_(shared + Memory::skews_at + this_warp() * SharedSkew::warp_bytes, warp_) {}
+        skew_(shared + Memory::skews_at + this_warp() * Skew::warp_bytes, warp_) {}
 
   __device__ void run() {
     const std::int32_t tiles = tiles_of_queries(problem_), groups = groups_of(problem_, tiles);
@@ -119,7 +120,7 @@ class Consumer {
   __device__ void visit(const Group& group, int taken) {
     const std::int32_t t = group.first + own_;
     const Statistics statistics(call_, group.p, t);
-    queries_at_ = taken * tiles_of_block * tile_bytes;
+    queries_slot_ = taken;
     reader_.reset();
     const TileRange own = group.own_of(own_);
     const std::int32_t begin = uniform(own.begin), end = uniform(own.end);
@@ -132,6 +133,7 @@ class Consumer {
       const std::int32_t before = begin - group.all.begin;
       reader_.template skip<Table>(before, warpgroups - own_ - 1 + before);
       if constexpr (Table) {
+        load_operand(content_operand_, shared_ + queries_at() + 3 * own_ * tile_bytes);
         first_products();
         for (std::int32_t s = begin; s + 1 < end; ++s) step_with_table<true>(group, s, statistics);
         step_with_table<false>(group, end - 1, statistics);
@@ -142,41 +144,43 @@ class Consumer {
         step<false>(group, end - 1, statistics);
       }
     }
-    queries_.release(taken);
+    if (!Table || begin >= end) queries_.release(taken);
     reader_.template skip<Table>(group.steps(), warpgroups + group.steps());
   }
+
+  // Bytes from slot 0 to that of the own queries.
+  __device__ int queries_at() const { return queries_slot_ * tiles_of_block * tile_bytes; }
 
   __device__ void first_products() {
     far_piece_ = reader_.take_piece();
     near_piece_ = reader_.take_piece();
     wgmma_fence();
-    multiply<T>(s_, advanced(position_, queries_at_), advanced(table_, far_piece_ * tile_bytes), false);
-    multiply<T>(near_, advanced(position_, queries_at_), advanced(table_, near_piece_ * tile_bytes), false);
+    multiply<T>(s_, advanced(position_, queries_at()), advanced(table_, far_piece_ * tile_bytes), false);
+    multiply<T>(near_, advanced(position_, queries_at()), advanced(table_, near_piece_ * tile_bytes), false);
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_hold(s_);
     wgmma_hold(near_);
-    turn_ = 1;
-    shared_skew_.put(s_, turn_);
+    skew_.begin();
+    skew_.put(s_);
 #pragma unroll
-    for (auto& k : skewed_)
+    for (auto& k : near_gradients_)
 #pragma unroll
       for (std::uint32_t& word : k) word = 0;
     move_on();
   }
   __device__ void move_on() {
-    turn_ ^= 1;
-    shared_skew_.put(near_, turn_);
-    shared_skew_.get(s_, turn_);
+    skew_.put(near_);
+    skew_.get(s_);
   }
 
   template <bool More>
   __device__ void step_with_table(const Group& group, std::int32_t s, const Statistics& statistics) {
     const int slot = reader_.take_step();
     wgmma_fence();
-    multiply<T>(s_, advanced(content_, queries_at_), advanced(keys_, slot * 2 * tile_bytes), true);
+    multiply<T>(s_, content_operand_, advanced(keys_, slot * 2 * tile_bytes), true);
     wgmma_commit();
-    multiply<T>(dp_, advanced(dout_, queries_at_), advanced(values_, slot * 2 * tile_bytes), false);
+    multiply<T>(dp_, advanced(dout_, queries_at()), advanced(values_, slot * 2 * tile_bytes), false);
     wgmma_commit();
     wgmma_wait<1>();
     wgmma_hold(s_);
@@ -187,24 +191,26 @@ class Consumer {
     probabilities_.store(s, packed);
     wgmma_wait<0>();
     wgmma_hold(dp_);
+    if constexpr (!More) queries_.release(queries_slot_);  // the next ones come while this group ends
     to_gradients(dp_, s_, statistics);
     if (Span && pairs.ramped) span_ += along_ramp(dp_, group.p.head, pairs);
-    Operand ds, near_skewed;
+    Operand ds, far_gradients;
     pack_all<T>(ds, dp_);
-    skew_.scatter(ds, near_skewed, skewed_, warp_);
+    skew_.scatter(ds, near_gradients_, far_gradients);
+    if constexpr (!More) skew_.end(near_gradients_);
     if (call_.score_gradients != nullptr) {
-      gradients_.store(s, skewed_);
-      if constexpr (!More) gradients_.store(s + 1, near_skewed);
+      gradients_.store(s, far_gradients);
+      if constexpr (!More) gradients_.store(s + 1, near_gradients_);
     }
     const int piece = More ? reader_.take_piece() : 0;
     wgmma_fence();
     if constexpr (More) {
-      multiply<T>(near_, advanced(position_, queries_at_), advanced(table_, piece * tile_bytes), false);
+      multiply<T>(near_, advanced(position_, queries_at()), advanced(table_, piece * tile_bytes), false);
       wgmma_commit();
     }
     multiply_rows<T>(by_content_, ds, advanced(keys_, slot * 2 * tile_bytes));
-    multiply_rows<T>(by_position_, skewed_, advanced(table_, far_piece_ * tile_bytes));
-    if constexpr (!More) multiply_rows<T>(by_position_, near_skewed, advanced(table_, near_piece_ * tile_bytes));
+    multiply_rows<T>(by_position_, far_gradients, advanced(table_, far_piece_ * tile_bytes));
+    if constexpr (!More) multiply_rows<T>(by_position_, near_gradients_, advanced(table_, near_piece_ * tile_bytes));
     wgmma_commit();
     if constexpr (More) {  // the next scores begin during the products of gradients
       wgmma_wait<1>();
@@ -217,10 +223,6 @@ class Consumer {
     reader_.steps.release(slot);
     reader_.pieces.release(far_piece_);
     if constexpr (More) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) skewed_[k][i] = near_skewed[k][i];
       far_piece_ = near_piece_;
       near_piece_ = piece;
     } else {
@@ -233,9 +235,9 @@ class Consumer {
   __device__ void begin_products() {
     slot_ = reader_.take_step();
     wgmma_fence();
-    multiply<T>(s_, advanced(content_, queries_at_), advanced(keys_, slot_ * 2 * tile_bytes), false);
+    multiply<T>(s_, advanced(content_, queries_at()), advanced(keys_, slot_ * 2 * tile_bytes), false);
     wgmma_commit();
-    multiply<T>(dp_, advanced(dout_, queries_at_), advanced(values_, slot_ * 2 * tile_bytes), false);
+    multiply<T>(dp_, advanced(dout_, queries_at()), advanced(values_, slot_ * 2 * tile_bytes), false);
   }
   __device__ void take_probabilities(const Group& group, std::int32_t s, const Statistics& statistics) {
     wgmma_commit();
@@ -330,17 +332,17 @@ class Consumer {
   const Problem& problem_;
   const Call& call_;
   Control<Table>& control_;
+  char* const shared_;
   Emptying<Memory::query_slots> queries_;
   Reader<step_slots, piece_slots> reader_;
   const int own_, warp_;
   const std::uint64_t content_, position_, dout_, keys_, values_, table_;  // own tiles and the rings' first ones
-  int queries_at_ = 0;                  // bytes from slot 0 to that of the own queries
+  int queries_slot_ = 0;
   int far_piece_ = 0, near_piece_ = 0;  // slots of the two pieces of this step
-  const Skew skew_ = {};
-  const SharedSkew shared_skew_;
-  int turn_ = 0;
-  int slot_ = 0;    // without a table: of the step whose products are begun
-  Operand skewed_;  // gradients of the far piece, those of this step's key tile excepted
+  Skew skew_;
+  int slot_ = 0;             // without a table: of the step whose products are begun
+  Operand content_operand_;  // with a table: the own queries for the keys, as otherwise shared memory is read more
+  Operand near_gradients_;   // by distance, of the nearer piece of the step before
   SavedTiles gradients_, probabilities_;
   float span_ = 0;  // this lane's share of the span's gradient, but for its factor
   Accumulator by_content_, by_position_, s_, dp_, near_;

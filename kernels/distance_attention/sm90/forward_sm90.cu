@@ -4,7 +4,7 @@
 // distance term. `Table`: whether there is one.
 #include "kernels/attention/sm90/general/softmax.cuh"
 #include "kernels/distance_attention/sm90/launch.cuh"
-#include "kernels/distance_attention/sm90/shared_skew.cuh"
+#include "kernels/distance_attention/sm90/skew.cuh"
 
 namespace longstride::kernels::cuda::distance::hopper {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 constexpr int step_slots = 4, piece_slots = 4, queries_bytes = warpgroups * tile_bytes;
 constexpr int steps_at = queries_bytes, pieces_at = steps_at + step_slots * 2 * tile_bytes,
               skews_at = pieces_at + piece_slots * tile_bytes,
-              control_at = skews_at + warpgroups * warpgroup_warps * SharedSkew::warp_bytes;
+              control_at = skews_at + warpgroups * warpgroup_warps * Skew::warp_bytes;
 
 struct Control {
   RingBarriers<1> queries;
@@ -71,7 +71,7 @@ class Consumer {
         keys_(descriptor<row_bytes>(shared + steps_at)),
         values_(descriptor<row_bytes>(shared + steps_at + tile_bytes)),
         table_(descriptor<row_bytes>(shared + pieces_at)),
-        skew_(shared + skews_at + this_warp() * SharedSkew::warp_bytes, warp_) {}
+        skew_(shared + skews_at + this_warp() * Skew::warp_bytes, warp_) {}
 
   __device__ void run() {
     const std::int32_t groups = groups_of(problem_, tiles_of_queries(problem_));
@@ -152,14 +152,13 @@ class Consumer {
     wgmma_hold(near_);
     reader_.pieces.release(a);
     reader_.pieces.release(b);
-    turn_ = 1;
-    skew_.put(s_, turn_);
+    skew_.begin();
+    skew_.put(s_);
     move_on();
   }
   __device__ void move_on() {
-    turn_ ^= 1;
-    skew_.put(near_, turn_);
-    skew_.get(s_, turn_);
+    skew_.put(near_);
+    skew_.get(s_);
   }
 
   // The values of the step before (`Holds`), the scores of this one, for which it waits, and the products with the
@@ -260,8 +259,7 @@ class Consumer {
   const int own_, warp_;
   const std::uint64_t keys_, values_, table_;  // the rings' first tiles
   int held_ = 0;                               // the slot of the step whose values are not multiplied yet
-  const SharedSkew skew_;
-  int turn_ = 0;
+  Skew skew_;
   Operand content_, position_, p_;
   Accumulator o_, s_, near_;  // near: products with the nearer piece of this step, or of the next
 };

@@ -1,131 +1,159 @@
-// The skew in registers. A warpgroup's products of 64 queries with the 128 rows of T of a window, two accumulators of
-// 64 columns, hold the pair (r, c) of a query and a key in row r, column y = r - c + 63; the accumulator of scores
-// holds it in column c. A warp w's 16 rows need the columns [16 w, 16 w + 80). In terms of its rows and columns from 16
-// w on, c = r + 63 - y and y = r + 63 - c are the same mirror image, so one exchange serves both directions.
+// The skew: between scores by key and products by distance. A warpgroup's products of 64 queries with the 128 rows of T
+// of a window, two accumulators of 64 columns, hold the pair (r, c) of a query and a key in row r, column y = r - c +
+// 63; the accumulator of scores holds it in column c. A warp's 16 queries have a part of shared memory for the way in
+// either direction. Windows move by 64 rows of T per step: the products with the nearer 64 rows are those with the
+// farther 64 rows of the next window.
 //
-// Row r of an accumulator is in four lanes (fragment.cuh), and so is row r of its image, so the exchange is shuffles
-// among these four: with R = r + 63 - e for r < 8, element e of lane q of image block j is element R mod 2 of lane
-// (R / 2 - q) mod 4 of block 8 - j or 7 - j (r < 8), or of the blocks after these (8 <= r < 16).
+// Scores: the part has products with 128 rows of T. That of query r and row y of a window is in column (127 + r - y -
+// 64 turn) mod 128 of the query, turn = 0, 1, 0, ...: so next time the nearer rows are where the farther ones are
+// sought, and a score of key c is in a column that is the same for all queries of the warp, (64 - 16 warp + c - 64
+// turn) mod 128. In registers it would be in another place in every warp, so code would be there four times.
+//
+// Gradients of scores: between get() and put() no query needs the columns [16 + 64 turn, 64 + 64 turn), which have held
+// products with farther rows. A band of 80 columns, y - 16 warp, 16 bits each, passes there.
+//
+// Banks: eight columns of 16 queries follow one another, then the next eight columns. So all columns of a query have
+// eight banks, or four where they have 16 bits. A warp puts elements of eight queries, every other column from one on
+// that depends on the query, and reads pairs of columns of four of them.
 #pragma once
-#include <cstdint>
-
 #include "kernels/gpu/fragment.cuh"
 #include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/shared.cuh"
 
 namespace longstride::kernels::cuda::distance::hopper {
 
 class Skew {
  public:
-  __device__ Skew() {
-    const int r = this_lane() / 4, q = this_lane() % 4;
-    swapped_ = r % 2 == 0;
+  static constexpr int queries = 16, columns = 128, warp_bytes = queries * columns * 4;
+
+  // `memory`: the warp's, `warp`: its number in the warpgroup.
+  __device__ Skew(char* memory, int warp)
+      : memory_(memory), warp_(warp), row_(this_lane() / 4), column_(this_lane() % 4 * 2) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) wrap_[e] = column_ + e < row_ ? warp_bytes : 0;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      is_far_[k] = opaque(k < warp ? ~0u : 0u);
+      is_last_[k] = opaque(k == warp ? ~0u : 0u);
+      is_last_diagonal_[k] = opaque(k == warp ? before_row() : 0u);
+    }
+  }
+
+  // The first products, with the farther rows of the first window, are put as if they were of one before it.
+  __device__ void begin() { turn_ = 0; }
+  // Moves the window and puts its products with its nearer 64 rows.
+  __device__ __forceinline__ void put(const float (&near)[32]) {
+    turn_ ^= 1;
+    __syncwarp();                 // all lanes have read what this overwrites
+    const int wraps = turn_ - 1;  // all bits where columns may exceed 127, or none
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const int sum = r + 63 - e, partner = (sum / 2 - q) & 3;  // gives to the lane that it takes from
-      from_[e] = 4 * r + partner;
-      later_[e] = sum - 2 * partner >= 64;
+      char* const to = memory_ + place(row_, 127 + row_ - column_ - e) - turn_ * (64 * column_bytes);
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const int wrap = j == h ? wrap_[e] & wraps : j < h ? warp_bytes & wraps : 0;
+          *reinterpret_cast<float*>(to - wrap + h * place(8, 8) - place(0, 8 * j)) = near[element_at(j, h, e)];
+        }
+    }
+    __syncwarp();
+  }
+  // s = the window's scores.
+  __device__ __forceinline__ void get(float (&s)[32]) const {
+    const char* const first =
+        memory_ + place(row_, column_) + (64 - 16 * warp_) * column_bytes - turn_ * (64 * column_bytes);
+#pragma unroll
+    for (int group = 0; group < 4; ++group) {  // of 16 keys; those before `warp` only read products with farther rows
+      const char* const from = first + (turn_ != 0 && group < warp_ ? warp_bytes : 0);
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int j = 2 * group; j < 2 * group + 2; ++j) {
+          const float2 pair = *reinterpret_cast<const float2*>(from + place(8 * h, 8 * j));
+          s[element_at(j, h, 0)] = pair.x;
+          s[element_at(j, h, 1)] = pair.y;
+        }
     }
   }
 
-  // s = scores of the window's products, or, if `Adds`, s += them: `near` its first 64 rows of T and `far` the others.
-  // `warp`: in the warpgroup.
-  template <bool Adds = false>
-  __device__ void gather(float (&s)[32], const float (&near)[32], const float (&far)[32], int warp) const {
-    switch (warp) {
-      case 0:
-        return gather_of<Adds, 0>(s, near, far);
-      case 1:
-        return gather_of<Adds, 1>(s, near, far);
-      case 2:
-        return gather_of<Adds, 2>(s, near, far);
-      default:
-        return gather_of<Adds, 3>(s, near, far);
-    }
+  // The reverse for gradients of scores, which are left operands of 16-bit elements. `near` has what the window before
+  // gave to its nearer 64 rows and gets what this one gives to its own, where pairs with keys after this tile's have
+  // anything; far = the farther rows' gradients, to which both windows give.
+  __device__ __forceinline__ void scatter(const std::uint32_t (&ds)[4][4], std::uint32_t (&near)[4][4],
+                                          std::uint32_t (&far)[4][4]) const {
+    char* const band = memory_ + place(0, 16) + turn_ * (64 * column_bytes);
+    put_band(ds, band);
+    take_band(near, far, band + this_lane() % 16 * 16 + this_lane() / 16 * band_bytes);
   }
-
-  // The reverse for gradients of scores, which are 16 bits as left operands: near = those of the first 64 rows, and
-  // those of the others are added to what `far` has, of which they share no element.
-  __device__ void scatter(const std::uint32_t (&ds)[4][4], std::uint32_t (&near)[4][4], std::uint32_t (&far)[4][4],
-                          int warp) const {
-    switch (warp) {
-      case 0:
-        return scatter_of<0>(ds, near, far);
-      case 1:
-        return scatter_of<1>(ds, near, far);
-      case 2:
-        return scatter_of<2>(ds, near, far);
-      default:
-        return scatter_of<3>(ds, near, far);
+  // Clears what scatter() has left undefined.
+  __device__ void end(std::uint32_t (&near)[4][4]) const {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      near[k][0] &= ~(is_far_[k] | is_last_diagonal_[k]);
+      near[k][1] &= ~(is_far_[k] | is_last_[k]);
+      near[k][2] &= ~is_far_[k];
+      near[k][3] &= ~(is_far_[k] | is_last_diagonal_[k]);
     }
   }
 
  private:
-  // What this lane gives for element e = 0 (first) and 1 (second) of its partners, by block.
-  struct Pair {
-    float first, second;
-  };
-  __device__ Pair pair(float even, float odd) const { return {swapped_ ? odd : even, swapped_ ? even : odd}; }
-  __device__ float take(int e, float later, float earlier) const {
-    return __shfl_sync(~0u, later_[e] ? later : earlier, from_[e]);
+  static constexpr int column_bytes = queries * 4, band_bytes = queries * 16;  // of a column; of eight of the band
+
+  // The order of queries gives other banks to queries 0, 2, 4, 6, to 1, 3, 5, 7, to 0 to 3 and to 4 to 7 of eight.
+  __device__ static constexpr int place(int query, int column) {
+    return column / 8 * (8 * column_bytes) + (query ^ query / 4 % 2) * 32 + column % 8 * 4;
   }
 
-  template <bool Adds, int Warp>
-  __device__ void gather_of(float (&s)[32], const float (&near)[32], const float (&far)[32]) const {
+  __device__ __forceinline__ void put_band(const std::uint32_t (&ds)[4][4], char* band) const {
+    __syncwarp();  // all lanes have read the scores
+    const auto to = [&](int e) {
+      const int y = 63 + row_ - column_ - e;
+      return band + y / 8 * band_bytes + row_ * 16 + y % 8 * 2;
+    };
+    char *const even = to(0), *const odd = to(1);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const auto block = [&](int k) {
-        const int at = 2 * Warp + h + k;
-        return at < 8 ? pair(near[element_at(at, h, 0)], near[element_at(at, h, 1)])
-                      : pair(far[element_at(at - 8, h, 0)], far[element_at(at - 8, h, 1)]);
-      };
-      Pair later = block(8);
+    for (int h = 0; h < 2; ++h)
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const Pair earlier = block(7 - j);
-        const float taken[2] = {take(0, later.first, earlier.first), take(1, later.second, earlier.second)};
-#pragma unroll
-        for (int e = 0; e < 2; ++e) s[element_at(j, h, e)] = Adds ? s[element_at(j, h, e)] + taken[e] : taken[e];
-        later = earlier;
+        const int at = h * (band_bytes + 8 * 16) - j * band_bytes;
+        store_halves(even + at, odd + at, ds[j / 2][j % 2 * 2 + h]);
       }
+    __syncwarp();
+  }
+  // Block b of 16 columns of the band of warp w is block w + b of the window's eight. In the band's last block the
+  // columns from the row on belong to keys before the tile's; in its first one those before the row belong to keys
+  // after it.
+  __device__ __forceinline__ void take_band(std::uint32_t (&near)[4][4], std::uint32_t (&far)[4][4],
+                                            const char* from) const {
+    std::uint32_t last[4];
+    load_matrices(last, from + 4 * 2 * band_bytes);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const auto merged = [&](int i, std::uint32_t mask) { return (last[i] & mask) | (near[k][i] & ~mask); };
+      const std::uint32_t with_last[4] = {merged(0, is_last_diagonal_[k]), merged(1, is_last_[k]), near[k][2],
+                                          merged(3, is_last_diagonal_[k])};
+      load_matrices(near[k], from + ((k - warp_) & 3) * (2 * band_bytes));
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        far[k][i] = k < 3 ? (near[k][i] & is_far_[k]) | (with_last[i] & ~is_far_[k]) : with_last[i];
     }
   }
-
-  // One exchange moves element e of two neighbouring blocks, y and y + 1.
-  template <int Warp>
-  __device__ void scatter_of(const std::uint32_t (&ds)[4][4], std::uint32_t (&near)[4][4],
-                             std::uint32_t (&far)[4][4]) const {
-    constexpr std::uint32_t low_halves = 0x5410, high_halves = 0x7632;
-#pragma unroll
-    for (int at = 0; at < 2 * Warp; ++at) near[at / 2][at % 2 * 2] = near[at / 2][at % 2 * 2 + 1] = 0;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const auto block = [&](int j) { return j < 0 || j > 7 ? 0u : ds[j / 2][j % 2 * 2 + h]; };
-#pragma unroll
-      for (int y = 0; y < 10; y += 2) {
-        const int at = 2 * Warp + y, j = 8 - y + h;
-        std::uint32_t taken[2];
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const std::uint32_t first = later_[e] ? block(j) : block(j - 1),
-                              second = later_[e] ? block(j - 1) : block(j - 2);
-          const bool odd = (e == 1) != swapped_;
-          taken[e] = __shfl_sync(~0u, __byte_perm(first, second, odd ? high_halves : low_halves), from_[e]);
-        }
-        const std::uint32_t word = __byte_perm(taken[0], taken[1], low_halves),
-                            next = __byte_perm(taken[0], taken[1], high_halves);
-        if (at < 8) {
-          near[at / 2][h] = word;
-          near[at / 2][2 + h] = next;
-        } else {
-          far[(at - 8) / 2][h] |= word;
-          far[(at - 8) / 2][2 + h] |= next;
-        }
-      }
-    }
+  // Which elements of words 0 and 3 of a block, those on its diagonal, are in a column before their row.
+  __device__ std::uint32_t before_row() const {
+    return (wrap_[0] != 0 ? 0x0000FFFFu : 0u) | (wrap_[1] != 0 ? 0xFFFF0000u : 0u);
+  }
+  // A mask that the compiler does not know for one: it would select by branches and copy all registers.
+  __device__ static std::uint32_t opaque(std::uint32_t mask) {
+    asm volatile("" : "+r"(mask));
+    return mask;
   }
 
-  int from_[2];
-  bool later_[2], swapped_;
+  char* const memory_;
+  const int warp_, row_, column_;
+  int wrap_[2];                                                 // bytes
+  std::uint32_t is_far_[4], is_last_[4], is_last_diagonal_[4];  // of operands: of the band's blocks 1 to 3, or block 4
+  int turn_ = 0;
 };
 
 }  // namespace longstride::kernels::cuda::distance::hopper

@@ -10,7 +10,6 @@
 #include "kernels/base/approximate.cuh"
 #include "kernels/distance_attention/gpu/pairs.cuh"
 #include "kernels/distance_attention/sm90/problem.h"
-#include "kernels/distance_attention/sm90/skew.cuh"
 #include "kernels/gpu/barrier.cuh"
 #include "kernels/gpu/fragment.cuh"
 #include "kernels/gpu/lane.cuh"

@@ -2,6 +2,7 @@
 // (tests/emulated/machine/block.h).
 #pragma once
 #include <cstdint>
+#include <cstring>
 
 namespace longstride::kernels::cuda {
 
@@ -25,6 +26,11 @@ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(static_cast<const char*>(p) - sm90::memory);
 }
 inline char* shared_pointer(std::uint32_t address) { return sm90::memory + address; }
+inline void store_halves(void* low, void* high, std::uint32_t word) {
+  const std::uint16_t halves[2] = {static_cast<std::uint16_t>(word), static_cast<std::uint16_t>(word >> 16)};
+  std::memcpy(low, halves, 2);
+  std::memcpy(high, halves + 1, 2);
+}
 inline std::uint32_t bytes_to_tile(const void* p) {
   return (tile_alignment - shared_address(p) % tile_alignment) % tile_alignment;
 }
