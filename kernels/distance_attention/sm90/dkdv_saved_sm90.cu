@@ -206,13 +206,7 @@ __global__ void __launch_bounds__(threads, 1) dkdv_saved_kernel(const __grid_con
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
   auto& control = *reinterpret_cast<Control*>(shared + control_at);
-  if (threadIdx.x == 0) {
-    control.keys.init();
-    control.steps.init();
-    barrier_init_fence();
-    proxy_fence();
-  }
-  __syncthreads();
+  start_rings(control.keys, control.steps);
   if (threadIdx.x >= producer) {
     registers_give<producer_registers>();
     if (threadIdx.x == producer) produce(problem, shared, control);

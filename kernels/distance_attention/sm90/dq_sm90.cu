@@ -353,14 +353,7 @@ __global__ void __launch_bounds__(threads, 1) dq_kernel(const __grid_constant__ 
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
   auto& control = *reinterpret_cast<Control<Table>*>(shared + Layout<Table>::control_at);
-  if (threadIdx.x == 0) {
-    control.queries.init();
-    control.steps.init();
-    control.pieces.init();
-    barrier_init_fence();
-    proxy_fence();
-  }
-  __syncthreads();
+  start_rings(control.queries, control.steps, control.pieces);
   if (threadIdx.x >= producer) {
     registers_give<producer_registers>();
     if (threadIdx.x == producer) produce<Table>(problem, shared, control);

@@ -180,12 +180,7 @@ __global__ void __launch_bounds__(threads, 1) dtable_kernel(const __grid_constan
   extern __shared__ char memory[];
   char* const shared = memory + bytes_to_tile(memory);
   auto& ring = *reinterpret_cast<RingBarriers<slots>*>(shared + control_at);
-  if (threadIdx.x == 0) {
-    ring.init();
-    barrier_init_fence();
-    proxy_fence();
-  }
-  __syncthreads();
+  start_rings(ring);
   const auto head = static_cast<std::int32_t>(blockIdx.x), chunk = static_cast<std::int32_t>(blockIdx.y),
              first = static_cast<std::int32_t>(blockIdx.z) * pieces_of_block;
   const Tiles tiles(problem, head, first, chunk);

@@ -206,6 +206,17 @@ struct RingBarriers {
   }
 };
 
+// Called by all threads of a block before any of them uses its rings.
+template <class... Rings>
+__device__ inline void start_rings(Rings&... rings) {
+  if (threadIdx.x == 0) {
+    (rings.init(), ...);
+    barrier_init_fence();
+    proxy_fence();
+  }
+  __syncthreads();
+}
+
 // The producer's end of a ring.
 template <int Slots>
 struct Filling {
