@@ -26,9 +26,35 @@ class Skew {
  public:
   static constexpr int queries = 16, columns = 128, warp_bytes = queries * columns * 4;
 
+ private:
+  static constexpr int column_bytes = queries * 4, band_bytes = queries * 16;  // of a column; of eight of the band
+
+  // The order of queries gives other banks to queries 0, 2, 4, 6, to 1, 3, 5, 7, to 0 to 3 and to 4 to 7 of eight.
+  __device__ static constexpr int place(int query, int column) {
+    return column / 8 * (8 * column_bytes) + (query ^ query / 4 % 2) * 32 + column % 8 * 4;
+  }
+
+  // Whether the lanes of every access have banks of their own: a put's, half of a get's, which reads two words per
+  // lane, and a half word's of the band.
+  __device__ static constexpr bool has_no_conflicts() {
+    for (int first = 0; first < 8; ++first) {
+      std::uint32_t put = 0, get[2] = {}, band = 0;
+      for (int lane = 0; lane < warp_threads; ++lane) {
+        const int query = lane / 4, column = lane % 4 * 2, along = 8 + first + query - column;
+        put |= 1u << place(query, along) / 4 % 32;
+        get[lane / 16] |= 3u << place(query, column) / 4 % 32;
+        band |= 1u << (along / 8 * band_bytes + query * 16 + along % 8 * 2) / 4 % 32;
+      }
+      if (~put != 0 || ~get[0] != 0 || ~get[1] != 0 || ~band != 0) return false;
+    }
+    return true;
+  }
+
+ public:
   // `memory`: the warp's, `warp`: its number in the warpgroup.
   __device__ Skew(char* memory, int warp)
       : memory_(memory), warp_(warp), row_(this_lane() / 4), column_(this_lane() % 4 * 2) {
+    static_assert(has_no_conflicts());
 #pragma unroll
     for (int e = 0; e < 2; ++e) wrap_[e] = column_ + e < row_ ? warp_bytes : 0;
 #pragma unroll
@@ -98,13 +124,6 @@ class Skew {
   }
 
  private:
-  static constexpr int column_bytes = queries * 4, band_bytes = queries * 16;  // of a column; of eight of the band
-
-  // The order of queries gives other banks to queries 0, 2, 4, 6, to 1, 3, 5, 7, to 0 to 3 and to 4 to 7 of eight.
-  __device__ static constexpr int place(int query, int column) {
-    return column / 8 * (8 * column_bytes) + (query ^ query / 4 % 2) * 32 + column % 8 * 4;
-  }
-
   __device__ __forceinline__ void put_band(const std::uint32_t (&ds)[4][4], char* band) const {
     __syncwarp();  // all lanes have read the scores
     const auto to = [&](int e) {
