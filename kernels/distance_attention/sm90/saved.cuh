@@ -60,7 +60,7 @@ class SavedTiles {
 __device__ inline uint4 saved_operand(const char* tile, int k, int warp) {
   return *reinterpret_cast<const uint4*>(tile + (k * warpgroup_warps + warp) * saved_operand_bytes + this_lane() * 16);
 }
-// Its transpose: rows of distances.
+// Its transpose: rows of distances or of keys.
 __device__ inline void load_saved(std::uint32_t (&a)[4], const char* tile, int k, int warp) {
   const uint4 v = saved_operand(tile, k, warp);
   a[0] = transposed(v.x);
