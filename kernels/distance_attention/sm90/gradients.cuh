@@ -1,4 +1,4 @@
-// From scores to gradients of scores in a warpgroup's registers, and from there to those of keys in memory.
+// From scores to gradients of scores, in a warpgroup's registers; and stores of the gradients of keys.
 #pragma once
 #include "kernels/distance_attention/sm90/tiles.cuh"
 
