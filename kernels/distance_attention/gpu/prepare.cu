@@ -158,9 +158,6 @@ __global__ void __launch_bounds__(threads)
   const auto table = static_cast<std::int32_t>(x / call.size % tables);
   const auto t = static_cast<std::int32_t>(x / call.size / tables);
   if (t >= call.distances) return;
-  const bool by_piece = call.score_gradients != nullptr;  // else by band, and two bands have most rows
-  const std::int64_t head_rows =
-      by_piece ? call.pieces() * tile_rows : static_cast<std::int64_t>(call.bands) * band_rows;
   float sum = 0;
   for (std::int32_t head = table; head < call.heads; head += tables) {
     const std::int32_t step = call.step[head], begin = band_begin(origin_of(call.n_q, call.n_k, step), 0);
@@ -170,13 +167,17 @@ __global__ void __launch_bounds__(threads)
     const std::int32_t m_end = last ? most : t % step == 0 ? min(m_begin + 1, most) : m_begin;
     for (std::int32_t m = m_begin; m < m_end; ++m) {
       const std::int32_t band = (m - begin) / tile_rows, row = (m - begin) % tile_rows;
-      const std::int64_t first = band * (by_piece ? tile_rows : band_rows) + row,
-                         second = first - band_rows + tile_rows;
-      const float* of_chunk = call.table_sums + head * head_rows * call.size + column;
-#pragma unroll 8  // loads that do not wait for one another
-      for (std::int32_t chunk = 0; chunk < call.chunks; ++chunk, of_chunk += call.heads * head_rows * call.size) {
-        sum += of_chunk[first * call.size];
-        if (!by_piece && band > 0) sum += of_chunk[second * call.size];
+      for (std::int32_t chunk = 0; chunk < call.chunks; ++chunk) {
+        const std::int64_t of_head = static_cast<std::int64_t>(chunk) * call.heads + head, unit = of_head * call.bands;
+        if (call.score_gradients != nullptr) {
+          sum += call.table_sums[((of_head * call.pieces() + band) * tile_rows + row) * call.size + column];
+          continue;
+        }
+        const auto element = [&](std::int64_t b, std::int32_t r) {
+          return call.table_sums[((unit + b) * band_rows + r) * call.size + column];
+        };
+        sum += element(band, row);
+        if (band > 0) sum += element(band - 1, row + tile_rows);
       }
     }
   }

@@ -41,7 +41,8 @@ done
 mkdir -p "$output"
 
 # The peer's script and form, with scores in fp32: with bf16 the Compressive Transformer and Longformer diverged every time,
-# and Transformer-XL once of three times. Models with memories end lower by matrices than they did by FlexAttention.
+# and Transformer-XL once of three times. Models with memories ended lower by matrices on an H200 than by FlexAttention on
+# an H100.
 peer_of() {
   case "$1" in
     transformer-xl-peer) echo "transformer_xl_torch.py matrix" ;;
