@@ -24,11 +24,13 @@ struct BandBackwardServedBlock : BandBackwardLargeMath<T, served_head, served_he
   using typename Common::Statistics;
   static constexpr int walkers = 2, block_threads = (walkers + 1) * warpgroup_threads;
   // Per thread: as many as the block begins with, three times 168.
-  static constexpr int walking_registers = 208, serving_registers = 88;
+  static constexpr int walking_registers = 200, serving_registers = 104;
   static constexpr int lead = 3;  // query tiles whose statistics are known before dQ of the first one
   static_assert(lead >= served_reach, "or the last query tiles would have no statistics");
   static constexpr int slots = 4;  // of query tiles
-  static constexpr int key_stages = 5, value_stages = 3;
+  // With three stages of values walkers would wait for them a quarter of the time: a stage is free only once the
+  // gradient that took its place has left, during its walker's next key tile.
+  static constexpr int key_stages = 5, value_stages = 5;
   static constexpr int rooms = 3;  // of each walker, for dS
 
   // Shared memory, from a multiple of 1024 bytes.

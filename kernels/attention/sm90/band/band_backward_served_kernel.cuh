@@ -222,9 +222,8 @@ struct BandBackwardServedServer : BandBackwardServedBlock<T> {
 
   // ---- Statistics ----
 
-  __device__ void compute_statistics(std::int32_t query, Loads& next) const {
+  __device__ void compute_statistics(std::int32_t query, const OutputRow& output, Loads& next) const {
     const RingSlot slot = this->slot_of(query);
-    const OutputRow output = this->read_output(task, query * rows);
     await(this->query_full(slot.index), slot.parity, next);
     this->write_statistics(output, this->query_tile(slot.index) + key_bytes, this->statistics(slot.index));
     barrier_arrive(this->statistics_full(slot.index));
@@ -279,6 +278,7 @@ struct BandBackwardServedServer : BandBackwardServedBlock<T> {
     Keys keys{first, 0, 0, {}};
 #pragma unroll 1
     for (std::int32_t query = task.begin - lead; query < task.end; ++query) {
+      const OutputRow output = this->read_output(task, (query + lead) * rows);  // arrives during the products
       if (query >= task.begin) {
         float dq[served_head / 2];
         multiply(dq, query, keys, next);
@@ -291,7 +291,7 @@ struct BandBackwardServedServer : BandBackwardServedBlock<T> {
         next.keys_until = keys.first + key_stages;
       }
       load_some(next);
-      if (query + lead < end) compute_statistics(query + lead, next);
+      if (query + lead < end) compute_statistics(query + lead, output, next);
     }
   }
 };

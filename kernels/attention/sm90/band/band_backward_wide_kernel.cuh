@@ -37,7 +37,7 @@ struct BandBackwardWide : BandBackwardLargeMath<T, KeySize, ValueSize> {
   static constexpr int block_threads = (groups + 1) * warpgroup_threads;
   static constexpr int least_reach = 3;  // with less, the warpgroups would wait for each other
   // Per thread: as many as the block begins with, three times 168.
-  static constexpr int walking_registers = 232, serving_registers = 40;
+  static constexpr int walking_registers = 224, serving_registers = 56;
 
   // Shared memory, from a multiple of 1024 bytes.
   struct SharedLayout {
