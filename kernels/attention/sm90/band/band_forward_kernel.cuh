@@ -53,6 +53,12 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
             {limit.low(first + lane / 4) - begin - column, limit.low(first + lane / 4 + 8) - begin - column}};
   }
 
+  // Whether the warp's rows see all of a tile's keys. Few tests then: many short branches cost more than what they
+  // skip.
+  __device__ static bool is_whole(const Sight& sight, int tile) {
+    return (sight.visible >> 4 * tile & 15) == 15 && (sight.cut >> 4 * tile & 15) == 0;
+  }
+
   // Per row of the thread: the largest score, and the sum of the weights relative to it.
   struct Softmax {
     float top[2], sum[2];
@@ -79,7 +85,18 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
     const int lane = this_lane();
     const int high = lane / 4 - 2 * (lane % 4);  // last visible key of the own group, less the first column
     float top[2] = {First ? lowest : softmax.top[0], First ? lowest : softmax.top[1]};
+    const auto raise_top = [&](const float* x) {  // by the scores of a group
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        top[r] = fmaxf(top[r], fmaxf(fmaxf(x[element_at(0, r, 0)], x[element_at(0, r, 1)]),
+                                     fmaxf(x[element_at(1, r, 0)], x[element_at(1, r, 1)])));
+    };
     const auto find_top = [&](int c) {
+      if (c < Count - 1 && is_whole(sight, c)) {
+#pragma unroll
+        for (int g = 0; g < 4; ++g) raise_top(s[c] + 8 * g);
+        return;
+      }
 #pragma unroll
       for (int g = 0; g < 4; ++g) {
         const int group = 4 * c + g;
@@ -95,10 +112,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
           for (int i = 0; i < 8; ++i)
             if (i / 4 * 8 + i % 2 > high + i / 2 % 2 * 8) x[i] = -__builtin_huge_valf();
         }
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
-          top[r] = fmaxf(top[r], fmaxf(fmaxf(x[element_at(0, r, 0)], x[element_at(0, r, 1)]),
-                                       fmaxf(x[element_at(1, r, 0)], x[element_at(1, r, 1)])));
+        raise_top(x);
       }
     };
     wgmma_wait<Count - 1>();
@@ -139,21 +153,29 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
     asm volatile("" : "+r"(visible));  // forces a new test of the bits: keeping predicates costs more
     softmax.top[0] = top[0];
     softmax.top[1] = top[1];
+    const auto weigh_group = [&](int c, int g) {
+      float* const x = s[c] + 8 * g;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        x[i] = exp2_approx(fmaf(x[i], problem.rate, -shift[i / 2 % 2]));
+        softmax.sum[i / 2 % 2] += x[i];
+      }
+      pack_operand<T>(weights[c][g], s[c], g);
+    };
     const auto weigh = [&](int c) {
+      if (c < Count - 1 && (visible >> 4 * c & 15) == 15) {
+#pragma unroll
+        for (int g = 0; g < 4; ++g) weigh_group(c, g);
+        return;
+      }
 #pragma unroll
       for (int g = 0; g < 4; ++g) {
-        if (!(visible >> (4 * c + g) & 1)) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) weights[c][g][i] = 0;
+        if (visible >> (4 * c + g) & 1) {
+          weigh_group(c, g);
           continue;
         }
-        float* const x = s[c] + 8 * g;
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          x[i] = exp2_approx(fmaf(x[i], problem.rate, -shift[i / 2 % 2]));
-          softmax.sum[i / 2 % 2] += x[i];
-        }
-        pack_operand<T>(weights[c][g], s[c], g);
+        for (int i = 0; i < 4; ++i) weights[c][g][i] = 0;
       }
     };
     const auto apply = [&](int c) {
