@@ -98,7 +98,8 @@ struct Product {
     if (!is_backward(epilogue)) return found;
     found.sums = sums.values;
     for (std::size_t i = 0; i < found.c.size(); ++i) {
-      found.c[i] = rounded(found.c[i] * gelu_slope_of(more.values[i]), Dtype::bf16);
+      const double slope = epilogue == Epilogue::gelu_backward ? gelu_slope_of(more.values[i]) : more.values[i] > 0;
+      found.c[i] = rounded(found.c[i] * slope, Dtype::bf16);
       found.sums[i % static_cast<std::size_t>(columns)] += found.c[i];
     }
     return found;
@@ -135,13 +136,15 @@ constexpr PanelShape panel_shapes[] = {
     {500, 256, 128, 2},   // one block per panel
     {1100, 256, 64, 4},   // two
     {800, 640, 320, 11},  // two, and a multiprocessor without one
+    {400, 128, 512, 1},   // the greatest depth
 };
 
 class EmulatedPanels : public ::testing::TestWithParam<PanelShape> {};
 
 TEST_P(EmulatedPanels, AreAsGoodAsNaiveInEveryOrder) {
   const PanelShape& shape = GetParam();
-  for (const Epilogue epilogue : {Epilogue::none, Epilogue::bias, Epilogue::bias_gelu, Epilogue::gelu_backward})
+  for (const Epilogue epilogue :
+       {Epilogue::none, Epilogue::bias, Epilogue::bias_gelu, Epilogue::gelu_backward, Epilogue::relu_backward})
     for (const bool adds : {false, true}) {
       if (adds && epilogue != Epilogue::none) continue;
       const std::string what = "epilogue " + std::to_string(static_cast<int>(epilogue)) + (adds ? ", addend" : "");
