@@ -129,12 +129,13 @@ class DenseDistanceAttention {
     for (const Pair& x : pairs) sum += x.weight * std::exp(x.score - largest);
     lse = largest + std::log(sum);
     const std::size_t o = row(c_.n_q, s, i, h, c_.value_size);
+    std::vector<T> p;
+    for (const Pair& x : pairs) p.push_back(operand(x.weight * std::exp(x.score - lse) * x.kept));
     T delta = 0;
     for (std::int64_t d = 0; d < c_.value_size; ++d) {
       T total = 0;
-      for (const Pair& x : pairs)
-        total += operand(x.weight * std::exp(x.score - lse) * x.kept) *
-                 static_cast<T>(in_.v[row(c_.n_k, s, x.j, h, c_.value_size) + at(d)]);
+      for (std::size_t n = 0; n < pairs.size(); ++n)
+        total += p[n] * static_cast<T>(in_.v[row(c_.n_k, s, pairs[n].j, h, c_.value_size) + at(d)]);
       out_.o[o + at(d)] = total;
       delta += operand(total) * static_cast<T>(in_.dout[o + at(d)]);
     }
