@@ -136,7 +136,7 @@ constexpr PanelShape panel_shapes[] = {
     {500, 256, 128, 2},   // one block per panel
     {1100, 256, 64, 4},   // two
     {800, 640, 320, 11},  // two, and a multiprocessor without one
-    {400, 128, 512, 1},   // the greatest depth; fast
+    {400, 128, 512, 1},   // the greatest depth
 };
 
 class EmulatedPanels : public ::testing::TestWithParam<PanelShape> {};

@@ -4,8 +4,9 @@
 // while this one is computed.
 //
 // The scores of three key tiles are in registers at once: one maximum, one pass of exponentials, one sum, and no
-// rescaling. A query tile that sees more processes them in several rounds, as an online softmax. A warp processes
-// sixteen keys at a time, and only those that its sixteen queries see; visibility follows from two numbers per row.
+// rescaling. A query tile that sees more processes them in several rounds, as an online softmax. A warp processes a key
+// tile at once if its sixteen queries see all of it, and otherwise sixteen keys at a time, and only those that they see;
+// visibility follows from two numbers per row.
 #pragma once
 #include <algorithm>
 #include <type_traits>
@@ -53,7 +54,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
             {limit.low(first + lane / 4) - begin - column, limit.low(first + lane / 4 + 8) - begin - column}};
   }
 
-  // Whether the warp's rows see all of a tile's keys. Few tests then: many short branches cost more than what they
+  // Whether the warp's rows see all of a tile's keys. One test instead of eight, as short branches cost more than they
   // skip.
   __device__ static bool is_whole(const Sight& sight, int tile) {
     return (sight.visible >> 4 * tile & 15) == 15 && (sight.cut >> 4 * tile & 15) == 0;
