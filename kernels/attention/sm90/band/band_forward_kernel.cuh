@@ -5,8 +5,8 @@
 //
 // The scores of three key tiles are in registers at once: one maximum, one pass of exponentials, one sum, and no
 // rescaling. A query tile that sees more processes them in several rounds, as an online softmax. A warp processes a key
-// tile at once if its sixteen queries see all of it, and otherwise sixteen keys at a time, and only those that they see;
-// visibility follows from two numbers per row.
+// tile at once if its sixteen queries see all of it, and otherwise sixteen keys at a time, and only those that they
+// see; visibility follows from two numbers per row.
 #pragma once
 #include <algorithm>
 #include <type_traits>
