@@ -9,6 +9,7 @@
 #include "kernels/base/approximate.cuh"
 #include "kernels/gpu/fragment.cuh"
 #include "kernels/gpu/lane.cuh"
+#include "kernels/gpu/wgmma.cuh"
 
 namespace longstride::kernels::cuda::sm90 {
 
@@ -87,6 +88,8 @@ class Softmax {
           sum_[r] += x;
         }
     }
+    // The sums are due here: behind the branch that rescales, the additions would not fill the exponentials' gaps.
+    wgmma_hold(sum_);
     return grown;
   }
 
