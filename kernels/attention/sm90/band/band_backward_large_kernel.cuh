@@ -131,13 +131,12 @@ struct BandBackwardLarge : BandBackwardLargeMath<T, KeySize, ValueSize> {
         wgmma_wait<1>();
         wgmma_hold(s);
         const std::int32_t begin = query * rows;
-        if (seen.first + 15 <= begin && seen.first_end >= begin + rows)
-          this->template weigh<true>(s, rate, of, seen, begin);
-        else
-          this->template weigh<false>(s, rate, of, seen, begin);
         std::uint32_t weights[4][4];
+        if (seen.first + 15 <= begin && seen.first_end >= begin + rows)
+          this->template weigh_and_pack<true>(s, weights, rate, of, seen, begin);
+        else
+          this->template weigh_and_pack<false>(s, weights, rate, of, seen, begin);
         if (owned) {
-          this->pack_weights(weights, s);
           this->template add_product<ValueSize>(dv, weights, dout);
           wgmma_wait<1>();
         } else {

@@ -67,6 +67,19 @@ struct BandBackwardLargeMath : BandBackward<T, KeySize, ValueSize, BandBackwardP
   template <bool Full>
   __device__ void weigh(float (&s)[rows / 2], float rate, const Statistics& of, const Seen& seen,
                         std::int32_t begin) const {
+    weigh_groups<Full>(s, rate, of, seen, begin, [](int) {});
+  }
+  // The same, and P into the product's operand: here, as the roundings fill gaps between exponentials, and after a
+  // branch they would not.
+  template <bool Full>
+  __device__ void weigh_and_pack(float (&s)[rows / 2], std::uint32_t (&weights)[4][4], float rate, const Statistics& of,
+                                 const Seen& seen, std::int32_t begin) const {
+    weigh_groups<Full>(s, rate, of, seen, begin, [&](int k) { pack_operand<T>(weights[k], s, k); });
+  }
+  // With and_then(k) after the queries 16 k to 16 k + 15.
+  template <bool Full, class AndThen>
+  __device__ void weigh_groups(float (&s)[rows / 2], float rate, const Statistics& of, const Seen& seen,
+                               std::int32_t begin, const AndThen& and_then) const {
     const int column = 2 * (lane % 4);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -75,6 +88,7 @@ struct BandBackwardLargeMath : BandBackward<T, KeySize, ValueSize, BandBackwardP
         if (seen.first >= from + 16 || seen.last_end <= from) {
 #pragma unroll
           for (int i = 8 * k; i < 8 * k + 8; ++i) s[i] = 0;
+          and_then(k);
           continue;
         }
         if (seen.first + 15 > from || seen.first_end < from + 16) {
@@ -92,6 +106,7 @@ struct BandBackwardLargeMath : BandBackward<T, KeySize, ValueSize, BandBackwardP
 #pragma unroll
         for (int i = 4 * j; i < 4 * j + 4; ++i) s[i] = exp2_approx(fmaf(s[i], rate, i % 2 == 0 ? shift.x : shift.y));
       }
+      and_then(k);
     }
   }
   // Turns dP into dS.

@@ -134,10 +134,10 @@ struct JoinedTask : BandBackwardLargeTask {
     seen.first_end = __reduce_min_sync(~0u, min(seen.end[0], seen.end[1]));
     return seen;
   }
-  // Turns S into P, for the query tile that begins there. Registers are few, Lean (turn_task.cuh) or not.
-  template <bool Lean, class Kernel, int Count>
-  __device__ void weigh(const Kernel& kernel, float (&s)[Count], const JoinedSeen& seen, std::int32_t begin,
-                        const typename Kernel::Statistics& of) const {
+  // Turns S into P, and P into the product's operand, for the query tile that begins there.
+  template <class Kernel, int Count>
+  __device__ void weigh(const Kernel& kernel, float (&s)[Count], std::uint32_t (&weights)[4][4], const JoinedSeen& seen,
+                        std::int32_t begin, const typename Kernel::Statistics& of) const {
     if (seen.last_begin > begin || seen.first_end < begin + band_rows) {
       const int column = begin + 2 * (kernel.lane % 4);
 #pragma unroll
@@ -146,7 +146,7 @@ struct JoinedTask : BandBackwardLargeTask {
         if (at < seen.begin[r] - column || at >= seen.end[r] - column) s[i] = -__builtin_huge_valf();
       }
     }
-    kernel.template weigh<true>(s, kernel.problem.scale * log2_e, of, {}, begin);
+    kernel.template weigh_and_pack<true>(s, weights, kernel.problem.scale * log2_e, of, {}, begin);
   }
   template <class Kernel, int Count>
   __device__ void store(const Kernel& kernel, const JoinedSeen& seen, int, const Gradient& gradient,

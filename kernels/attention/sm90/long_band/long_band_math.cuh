@@ -96,17 +96,10 @@ struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
     this->template store<size>(this->problem.dk, tile, gradients.k, this->problem.scale);
     this->template store<size>(this->problem.dv, tile, gradients.v, 1.0f);
   }
-  // Turns the scores of the tile of queries from `begin` on into weights.
-  __device__ void weigh_tile(float (&s)[rows / 2], const Seen& seen, std::int32_t begin, const Statistics& of) const {
-    const float rate = this->problem.scale * log2_e;
-    if (seen.first + 15 <= begin && seen.first_end >= begin + rows)
-      this->template weigh<true>(s, rate, of, seen, begin);
-    else
-      this->template weigh<false>(s, rate, of, seen, begin);
-  }
-  // The same with fewer registers, and more instructions where not all is seen.
-  __device__ void mask_and_weigh(float (&s)[rows / 2], const Seen& seen, std::int32_t begin,
-                                 const Statistics& of) const {
+  // Turns the scores of the tile of queries from `begin` on into weights, and these into the product's operand. A mask
+  // is one of the whole tile: to distinguish groups of sixteen queries takes more registers, and more code.
+  __device__ void weigh_tile(float (&s)[rows / 2], std::uint32_t (&weights)[4][4], const Seen& seen, std::int32_t begin,
+                             const Statistics& of) const {
     if (seen.first + 15 > begin || seen.first_end < begin + rows) {
       const int column = begin + 2 * (lane % 4), from = seen.first + lane / 4 - column;
 #pragma unroll
@@ -115,7 +108,7 @@ struct LongBandMath : BandBackwardLargeMath<T, Size, Size> {
         if (at < from + 8 * r || at >= seen.end[r] - column) s[i] = -__builtin_huge_valf();
       }
     }
-    this->template weigh<true>(s, this->problem.scale * log2_e, of, seen, begin);
+    this->template weigh_and_pack<true>(s, weights, this->problem.scale * log2_e, of, seen, begin);
   }
 };
 

@@ -195,9 +195,8 @@ struct BandBackwardSegments : LongBandMath<T> {
     visit.values.multiply(dp, descriptor<2 * size>(q + key_bytes));
     wgmma_wait<1>();
     wgmma_hold(s);
-    this->weigh_tile(s, visit.seen, tile * rows, of);
     std::uint32_t weights[4][4], ds[4][4];
-    this->pack_weights(weights, s);
+    this->weigh_tile(s, weights, visit.seen, tile * rows, of);
     this->template add_product<size>(visit.gradients.v, weights, q + key_bytes);
     wgmma_wait<1>();
     wgmma_hold(dp);

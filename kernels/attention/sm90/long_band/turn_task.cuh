@@ -109,14 +109,11 @@ struct TurnTask : BandBackwardLargeTask {
   __device__ auto seen(const Kernel& kernel, int strip) const {
     return kernel.seen_of(Strips * key + strip);
   }
-  // Turns S into P, for the query tile that begins there. Lean: with few registers.
-  template <bool Lean, class Kernel, class Seen, int Count>
-  __device__ void weigh(const Kernel& kernel, float (&s)[Count], const Seen& seen, std::int32_t begin,
-                        const typename Kernel::Statistics& of) const {
-    if constexpr (Lean)
-      kernel.mask_and_weigh(s, seen, begin, of);
-    else
-      kernel.weigh_tile(s, seen, begin, of);
+  // Turns S into P, and P into the product's operand, for the query tile that begins there.
+  template <class Kernel, class Seen, int Count>
+  __device__ void weigh(const Kernel& kernel, float (&s)[Count], std::uint32_t (&weights)[4][4], const Seen& seen,
+                        std::int32_t begin, const typename Kernel::Statistics& of) const {
+    kernel.weigh_tile(s, weights, seen, begin, of);
   }
   template <class Kernel, class Seen, int Count>
   __device__ void store(const Kernel& kernel, const Seen&, int strip, const Gradient& gradient,

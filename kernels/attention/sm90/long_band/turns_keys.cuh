@@ -67,9 +67,8 @@ struct TurnsKeys : TurnsBlock<T, Task, Size> {
     wgmma_hold(turn.gradients.k);
     if constexpr (Holds) barrier_arrive(&control.query_empty[held.stage]);
     held.stage = stage;
-    task.template weigh<false>(*this, s, turn.seen, tile * rows, of);
     std::uint32_t weights[4][4];
-    this->pack_weights(weights, s);
+    task.weigh(*this, s, weights, turn.seen, tile * rows, of);
     this->template add_product<size>(turn.gradients.v, weights, q + key_bytes);
     wgmma_wait<1>();
     wgmma_hold(dp);

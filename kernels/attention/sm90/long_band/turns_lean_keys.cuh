@@ -68,8 +68,7 @@ struct TurnsLeanKeys : TurnsBlock<T, Task, Size> {
           wgmma_hold(gradients.v);
           wgmma_hold(gradients.k);
           if (tile < end - 1) barrier_arrive(&control.query_empty[before(at.index)]);
-          task.template weigh<true>(*this, s, seen, tile * rows, of);
-          this->pack_weights(weights, s);
+          task.weigh(*this, s, weights, seen, tile * rows, of);
         }
         float dp[rows / 2];
         begin_product(dp, own_values, q + key_bytes);

@@ -118,8 +118,7 @@ struct TurnsNarrowKeys : TurnsBlock<T, Task, Size> {
     begin_differences(dp, turn, q + key_bytes, of);
     wgmma_wait<1>();
     wgmma_hold(s);
-    task.template weigh<true>(*this, s, turn.seen, tile * rows, of);
-    this->pack_weights(held.weights, s);
+    task.weigh(*this, s, held.weights, turn.seen, tile * rows, of);
     wgmma_wait<0>();
     wgmma_hold(dp);
 #pragma unroll
