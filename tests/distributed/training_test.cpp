@@ -122,9 +122,9 @@ constexpr int exchanges_alike = 2, some_updates = 5;
 
 TEST_F(TrainingOnRanks, LossesAndGradientsAreThoseOfOneRank) {
   TrainConfig train = train_config();
-  expect_one_ranks_training(train, *alone_, model_config());
+  expect_one_ranks_training(train, *alone_, model_config(), some_updates);
   train.micro_batch = 1;
-  expect_one_ranks_training(train, *alone_, model_config());
+  expect_one_ranks_training(train, *alone_, model_config(), some_updates);
 }
 
 DecoderConfig spans_of_four_heads() {
@@ -197,10 +197,11 @@ TEST_F(TrainingOnRanks, WeightsAreDividedByTheirSumOverAllRanks) {
 
 TEST_F(TrainingOnRanks, StagesOfGrowingContextAreThoseOfOneRank) {
   TrainConfig train = train_config();
+  constexpr int two_in_the_last = 7;
   train.stages = {{2, 21}, {5, 42}};
-  expect_one_ranks_training(train, *alone_, model_config());
+  expect_one_ranks_training(train, *alone_, model_config(), two_in_the_last);
   train.stages = {{2, 20, 0, 36, 3}, {5, 50, 5e-4, 24}};  // with batches of their own
-  expect_one_ranks_training(train, *alone_, model_config());
+  expect_one_ranks_training(train, *alone_, model_config(), two_in_the_last);
 }
 
 TEST_F(TrainingOnRanks, ShardingChangesNoBitOfSpansAtTheirLimits) {
@@ -279,7 +280,7 @@ TEST_F(TrainingOnRanks, AShardedOptimizerGivesTheSameBits) {
       Trained whole(train, world());
       train.parallel.shard = true;
       Trained sharded(train, world()), again(train, world());
-      for (Trained* run : {&whole, &sharded, &again}) run->go(8);
+      for (Trained* run : {&whole, &sharded, &again}) run->go(some_updates);
       EXPECT_EQ(sharded.step.report().scalars.gradient_norm, whole.step.report().scalars.gradient_norm);
       const std::string bits = whole.bits();
       EXPECT_TRUE(sharded.bits() == bits) << context << " ranks per sequence";
@@ -298,12 +299,12 @@ TEST_F(TrainingOnRanks, AdagradWithALimitPerTensorGivesTheSameBitsSharded) {
   Trained whole(train, world());
   train.parallel.shard = true;
   Trained sharded(train, world());
-  for (Trained* run : {&whole, &sharded}) run->go(8);
+  for (Trained* run : {&whole, &sharded}) run->go(some_updates);
   const std::string bits = whole.bits();
   EXPECT_TRUE(sharded.bits() == bits);
   train.tensor_clip = 0;
   Trained unlimited(train, world());
-  unlimited.go(8);
+  unlimited.go(some_updates);
   EXPECT_FALSE(unlimited.bits() == bits) << "the limit is never reached";
 }
 
