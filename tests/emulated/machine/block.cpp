@@ -1,7 +1,5 @@
 #include "tests/emulated/machine/block.h"
 
-#include <ucontext.h>
-
 #include <bit>
 #include <cstring>
 #include <deque>
@@ -14,11 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tests/emulated/machine/context.h"
 #include "tests/emulated/machine/products.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
 
 extern "C" {
 alignas(1024) char longstride_emulated_shared_memory[228 * 1024];
@@ -27,18 +22,12 @@ alignas(1024) char longstride_emulated_shared_memory[228 * 1024];
 namespace longstride::emulated {
 namespace {
 
-constexpr std::size_t stack_bytes = 128 * 1024;
-
 // How often threads that poll have looked again since an mbarrier's last phase.
 constexpr unsigned most_looks = 100;
 unsigned looks = 0;
 
 struct Fiber {
-  ucontext_t context{};
-  std::unique_ptr<char[]> stack{new char[stack_bytes]};
-  void* sanitizer = nullptr;
-  const void* waits_at = nullptr;  // null: may continue
-  bool ended = false;
+  std::unique_ptr<Context> context;
   unsigned registers = 0;
   // Asynchronous stores: how many are under way in the open group, and in each committed one.
   std::shared_ptr<int> open = std::make_shared<int>(0);
@@ -65,27 +54,35 @@ struct Meeting {
 class Block {
  public:
   Block(Index3 block, Index3 threads, std::uint64_t seed, const std::function<void()>& kernel)
-      : index(block), width(threads.x), kernel_(kernel), random_(seed), fibers_(threads.x * threads.y) {
+      : index(block),
+        width(threads.x),
+        kernel_(kernel),
+        random_(seed),
+        fibers_(threads.x * threads.y),
+        waits_at_(fibers_.size(), nullptr),
+        ready_((fibers_.size() + 63) / 64, 0) {
     for (Fiber& fiber : fibers_) {
-      prepare(fiber);
+      fiber.context = std::make_unique<Context>(&Block::begin);
       fiber.registers = 65536 / threads_in_warpgroups() / 8 * 8;
     }
+    for (unsigned i = 0; i < this->threads(); ++i) ready_[i / 64] |= std::uint64_t{1} << i % 64;
   }
   void run();
-  void go_back() {  // from a fiber to the scheduler
-    Fiber& fiber = fibers_[current];
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(fiber.ended ? nullptr : &fiber.sanitizer, main_stack_, main_stack_bytes_);
-#endif
-    swapcontext(&fiber.context, &main_);
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(fiber.sanitizer, &main_stack_, &main_stack_bytes_);
-#endif
-  }
   Fiber& fiber() { return fibers_[current]; }
+  // The running thread continues when something is announced there.
+  void wait_at(const void* place) {
+    waits_at_[current] = place;
+    ready_[current / 64] &= ~(std::uint64_t{1} << current % 64);
+    main_.continue_after(*fiber().context);
+  }
   void announce(const void* place) {
-    for (Fiber& fiber : fibers_)
-      if (fiber.waits_at == place || fiber.waits_at == this) fiber.waits_at = nullptr;
+    const void** const waits_at = waits_at_.data();
+    const unsigned count = threads();
+    for (unsigned i = 0; i < count; ++i) {
+      if (waits_at[i] != place && waits_at[i] != this) continue;
+      waits_at[i] = nullptr;
+      ready_[i / 64] |= std::uint64_t{1} << i % 64;
+    }
   }
   unsigned threads() const { return static_cast<unsigned>(fibers_.size()); }
   unsigned threads_in_warpgroups() const { return (threads() + 127) / 128 * 128; }
@@ -102,26 +99,20 @@ class Block {
 
  private:
   static void begin();
-  static void prepare(Fiber& fiber) {
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = stack_bytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, &Block::begin, 0);
-  }
-  void enter(unsigned which);
+  void find_ready(std::vector<unsigned>& ready) const;
   void look_again();
   bool act();  // one asynchronous action, if there is any
 
   const std::function<void()>& kernel_;
   std::mt19937_64 random_;
   std::vector<Fiber> fibers_;
-  ucontext_t main_{};
+  std::vector<const void*> waits_at_;  // null: may continue
+  std::vector<std::uint64_t> ready_;   // a bit per thread: it may continue
+  unsigned ended_ = 0;
+  Context main_;
   const bool threads_lag_ = chance(4);
   unsigned slow_ = 0, slow_thread_ = 0;
   std::exception_ptr error_;
-  const void* main_stack_ = nullptr;
-  std::size_t main_stack_bytes_ = 0;
 };
 
 Block* running = nullptr;
@@ -129,29 +120,13 @@ Index3 grid;
 
 void Block::begin() {
   Block& block = *running;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, &block.main_stack_, &block.main_stack_bytes_);
-#endif
   try {
     block.kernel_();
   } catch (...) {  // an exception cannot leave a fiber
     block.error_ = std::current_exception();
   }
-  block.fiber().ended = true;
-  block.go_back();
-}
-
-void Block::enter(unsigned which) {
-  current = which;
-  Fiber& fiber = fibers_[which];
-#if defined(__SANITIZE_ADDRESS__)
-  void* sanitizer = nullptr;
-  __sanitizer_start_switch_fiber(&sanitizer, fiber.stack.get(), stack_bytes);
-#endif
-  swapcontext(&main_, &fiber.context);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(sanitizer, nullptr, nullptr);
-#endif
+  ++block.ended_;
+  block.wait_at(&block.ended_);  // where nothing is announced
 }
 
 bool Block::act() {
@@ -183,20 +158,21 @@ void Block::look_again() {
   announce(this);
 }
 
+void Block::find_ready(std::vector<unsigned>& ready) const {
+  ready.clear();
+  for (unsigned i = 0; i < ready_.size(); ++i)
+    for (std::uint64_t bits = ready_[i]; bits != 0; bits &= bits - 1)
+      ready.push_back(64 * i + static_cast<unsigned>(std::countr_zero(bits)));
+}
+
 void Block::run() {
   running = this;
   looks = 0;
   std::vector<unsigned> ready;
   for (;;) {
     if (error_) std::rethrow_exception(error_);
-    ready.clear();
-    bool ended = true;
-    for (unsigned i = 0; i < fibers_.size(); ++i) {
-      if (fibers_[i].ended) continue;
-      ended = false;
-      if (fibers_[i].waits_at == nullptr) ready.push_back(i);
-    }
-    if (ended) break;
+    if (ended_ == threads()) break;
+    find_ready(ready);
     if (ready.empty() || chance(256)) {
       if (!act() && ready.empty()) look_again();
       continue;
@@ -209,7 +185,9 @@ void Block::run() {
       if (chance(4096)) slow_thread_ = static_cast<unsigned>(random_() % fibers_.size());
       if (which / 128 == slow_ && !chance(32)) continue;
       if (threads_lag_ && which == slow_thread_ && !chance(256)) continue;
-      if (!fibers_[which].ended && fibers_[which].waits_at == nullptr) enter(which);
+      if (waits_at_[which] != nullptr) continue;
+      current = which;
+      fibers_[which].context->continue_after(main_);
     }
   }
   while (act()) {
@@ -239,10 +217,7 @@ Index3 grid_size() { return grid; }
 unsigned block_threads() { return running->threads(); }
 
 void wait_for(const void* place, const std::function<bool()>& ready) {
-  while (!ready()) {
-    running->fiber().waits_at = place;
-    running->go_back();
-  }
+  while (!ready()) running->wait_at(place);
 }
 void announce(const void* place) { running->announce(place); }
 void registers_take(unsigned count) {
@@ -257,10 +232,7 @@ void registers_give(unsigned count) {
   own = count;
   announce(&left);
 }
-void wait_for_any_event() {
-  running->fiber().waits_at = running;
-  running->go_back();
-}
+void wait_for_any_event() { running->wait_at(running); }
 void later(const void* queue, std::function<void()> action) {
   if (queue == nullptr)
     running->unordered.push_back(std::move(action));

@@ -48,16 +48,25 @@ float element_of(std::uint64_t descriptor, int row, int column) {
   return float_of<T>(bits);
 }
 
+using Eight = float __attribute__((vector_size(32)));
+
 // Adds the product of two matrices to the warpgroup's accumulators, or starts them with it.
 template <int N>
 void accumulate_product(const emulated::Share (&shares)[128], const float (&left)[64][16], const float (&right)[16][N],
                         bool accumulate) {
+  static_assert(N % 8 == 0);
   for (int row = 0; row < 64; ++row)
-    for (int n = 0; n < N; ++n) {
-      float& to = shares[row / 16 * 32 + row % 8 * 4 + n % 8 / 2].d[element_at(n / 8, row % 16 / 8, n % 2)];
-      float sum = accumulate ? to : 0;
-      for (int k = 0; k < 16; ++k) sum += left[row][k] * right[k][n];
-      to = sum;
+    for (int n = 0; n < N; n += 8) {
+      const emulated::Share* const quad = shares + row / 16 * 32 + row % 8 * 4;
+      const int at = element_at(n / 8, row % 16 / 8, 0);  // a thread has two of the columns
+      Eight sum = {};
+      for (int i = 0; accumulate && i < 8; ++i) sum[i] = quad[i / 2].d[at + i % 2];
+      for (int k = 0; k < 16; ++k) {
+        Eight of_right;
+        std::memcpy(&of_right, &right[k][n], sizeof of_right);
+        sum += left[row][k] * of_right;
+      }
+      for (int i = 0; i < 8; ++i) quad[i / 2].d[at + i % 2] = sum[i];
     }
 }
 // d (64 x N) = a b, or d += a b, once all threads of the warpgroup have called it.
