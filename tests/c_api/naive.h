@@ -6,13 +6,15 @@ static void NAME(naive)(const struct problem* p, const double* q, const double* 
   const REAL scale = (REAL)1 / (REAL)sqrt((double)p->key_size);
   REAL* weight = malloc(n * sizeof *weight);
   REAL* slope = malloc(n * sizeof *slope);
+  char* sees = malloc(n); /* whether the position may attend to j */
   for (int64_t b = 0; b < p->batch; ++b)
     for (int64_t h = 0; h < p->heads; ++h)
       for (int64_t i = 0; i < p->n; ++i) {
         const int64_t qi = at(p, b, i, h, p->key_size), oi = at(p, b, i, h, p->value_size);
         REAL top = -INFINITY, sum = 0, delta = 0;
         for (int64_t j = 0; j <= i; ++j) {
-          if (!allowed(p->pattern, p->heads, h, i, j)) continue;
+          sees[j] = (char)allowed(p->pattern, p->heads, h, i, j);
+          if (!sees[j]) continue;
           weight[j] = 0;
           for (int64_t d = 0; d < p->key_size; ++d)
             weight[j] += (REAL)q[qi + d] * (REAL)k[at(p, b, j, h, p->key_size) + d];
@@ -20,18 +22,17 @@ static void NAME(naive)(const struct problem* p, const double* q, const double* 
           if (weight[j] > top) top = weight[j];
         }
         for (int64_t j = 0; j <= i; ++j)
-          if (allowed(p->pattern, p->heads, h, i, j)) sum += weight[j] = NAME(exponential)(weight[j] - top);
+          if (sees[j]) sum += weight[j] = NAME(exponential)(weight[j] - top);
         r->lse[(b * p->heads + h) * p->n + i] = sum > 0 ? (double)(top + NAME(logarithm)(sum)) : -INFINITY;
         for (int64_t d = 0; d < p->value_size; ++d) {
           REAL o = 0;
           for (int64_t j = 0; j <= i; ++j)
-            if (allowed(p->pattern, p->heads, h, i, j))
-              o += weight[j] / sum * (REAL)v[at(p, b, j, h, p->value_size) + d];
+            if (sees[j]) o += weight[j] / sum * (REAL)v[at(p, b, j, h, p->value_size) + d];
           r->o[oi + d] = (double)o;
           delta += (REAL)dout[oi + d] * o;
         }
         for (int64_t j = 0; j <= i; ++j) {
-          if (!allowed(p->pattern, p->heads, h, i, j)) continue;
+          if (!sees[j]) continue;
           const int64_t kj = at(p, b, j, h, p->key_size), vj = at(p, b, j, h, p->value_size);
           slope[j] = 0;
           for (int64_t d = 0; d < p->value_size; ++d) slope[j] += (REAL)dout[oi + d] * (REAL)v[vj + d];
@@ -46,4 +47,5 @@ static void NAME(naive)(const struct problem* p, const double* q, const double* 
       }
   free(weight);
   free(slope);
+  free(sees);
 }

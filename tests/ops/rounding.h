@@ -26,7 +26,8 @@ inline double rounded(double x, Dtype dtype) {
   const double f = static_cast<float>(x);
   if (dtype == Dtype::f32 || f == 0 || !std::isfinite(f)) return f;
   const int digits = dtype == Dtype::bf16 ? 8 : 11, least = dtype == Dtype::bf16 ? -126 : -14;
-  const double step = std::ldexp(1.0, std::max(std::ilogb(f), least) - (digits - 1));
+  const int exponent = std::max(std::ilogb(f), least) - (digits - 1);
+  const auto step = std::bit_cast<double>(static_cast<std::uint64_t>(1023 + exponent) << 52);  // 2^exponent
   const double r = std::nearbyint(f / step) * step;
   const double most = dtype == Dtype::bf16 ? 0x1.FEp127 : 65504;
   return std::abs(r) > most ? std::copysign(std::numeric_limits<double>::infinity(), r) : r;
