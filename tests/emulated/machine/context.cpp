@@ -6,6 +6,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+#if defined(__x86_64__)
 // Saves what a function must preserve, and the stack's top at *leaves, and continues on the other stack. swapcontext
 // would also keep the mask of signals, by a system call each time: with it, attention's tests took half as long again.
 extern "C" void longstride_emulated_switch(void** leaves, void* continues);
@@ -31,11 +32,12 @@ longstride_emulated_switch:
   ret
 .size longstride_emulated_switch, .-longstride_emulated_switch
 )");
+#endif
 
 namespace longstride::emulated {
 namespace {
 
-constexpr std::size_t stack_bytes = 128 * 1024, saved_registers = 6;
+constexpr std::size_t stack_bytes = 128 * 1024;
 
 Context *left = nullptr, *entered = nullptr;  // by the last change of contexts
 
@@ -43,13 +45,21 @@ Context *left = nullptr, *entered = nullptr;  // by the last change of contexts
 
 Context::Context(void (*begin)())
     : stack_(new char[stack_bytes]), begin_(begin), bottom_(stack_.get()), bytes_(stack_bytes) {
+#if defined(__x86_64__)
   // As if enter() had been called from address 0, and then switched: a function begins 8 bytes off a multiple of 16.
   auto* const end =
       reinterpret_cast<std::uintptr_t*>(reinterpret_cast<std::uintptr_t>(stack_.get() + stack_bytes) / 16 * 16);
   end[-1] = 0;
   end[-2] = reinterpret_cast<std::uintptr_t>(&Context::enter);
-  for (std::size_t i = 0; i < saved_registers; ++i) *(end - 3 - i) = 0;
+  constexpr int saved_registers = 6;
+  for (int i = 0; i < saved_registers; ++i) end[-3 - i] = 0;
   top_ = end - 2 - saved_registers;
+#else
+  getcontext(&place_);
+  place_.uc_stack.ss_sp = stack_.get();
+  place_.uc_stack.ss_size = stack_bytes;
+  makecontext(&place_, &Context::enter, 0);
+#endif
 }
 
 void Context::continue_after(Context& before) {
@@ -58,7 +68,11 @@ void Context::continue_after(Context& before) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&before.fake_stack_, bottom_, bytes_);
 #endif
+#if defined(__x86_64__)
   longstride_emulated_switch(&before.top_, top_);
+#else
+  swapcontext(&before.place_, &place_);
+#endif
   before.arrive();
 }
 

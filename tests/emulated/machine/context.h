@@ -3,6 +3,10 @@
 #include <cstddef>
 #include <memory>
 
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
 namespace longstride::emulated {
 
 class Context {
@@ -21,7 +25,11 @@ class Context {
 
   std::unique_ptr<char[]> stack_;
   void (*begin_)() = nullptr;
+#if defined(__x86_64__)
   void* top_ = nullptr;  // of the stack, where it is left
+#else
+  ucontext_t place_ = {};
+#endif
   // For AddressSanitizer.
   void* fake_stack_ = nullptr;
   const void* bottom_ = nullptr;
