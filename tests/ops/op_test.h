@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,9 +17,9 @@
 #include "framework/core/context.h"
 #include "framework/core/device/memory.h"
 #include "framework/ops/run.h"
-#include "kernels/base/philox.h"
 #include "kernels/base/tensor_checks.h"
 #include "tests/ops/rounding.h"
+#include "tests/support/drawn_normals.h"
 
 namespace longstride::testing {
 
@@ -47,15 +46,6 @@ inline const Precision precisions[] = {{Device::cpu, Dtype::f64},
 inline bool poisons() {
   const char* setting = std::getenv("LONGSTRIDE_TEST_POISON");
   return setting == nullptr || std::string_view(setting) != "0";
-}
-
-// At least `count` standard normal numbers. Every test draws the same ones again and again, so they are kept.
-inline const std::vector<double>& drawn_normals(std::uint32_t stream, std::size_t count) {
-  static std::map<std::uint32_t, std::vector<double>> streams;
-  std::vector<double>& drawn = streams[stream];
-  const std::uint32_t domain = kernels::domain_of(kernels::Purpose::test, 0);
-  while (drawn.size() < count) drawn.push_back(kernels::normal_of(kernels::philox(7, drawn.size(), stream, domain)));
-  return drawn;
 }
 
 // An argument of an op: values rounded to a type, in device memory. Outputs are initially NaN.
@@ -122,7 +112,7 @@ class OpTest : public ::testing::TestWithParam<Precision> {
   }
   Operand normals(const Shape& shape, Dtype dtype, std::uint32_t stream, double deviation = 1, double mean = 0) {
     std::vector<double> values(static_cast<std::size_t>(shape.count()));
-    const std::vector<double>& drawn = drawn_normals(stream, values.size());
+    const std::vector<double>& drawn = drawn_normals(7, stream, values.size());
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = rounded(static_cast<float>(mean + deviation * drawn[i]), dtype);
     return with_values(shape, dtype, std::move(values));

@@ -5,13 +5,12 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <vector>
 
 #include "kernels/attention/pattern/pattern.h"
-#include "kernels/base/philox.h"
 #include "tests/ops/rounding.h"
+#include "tests/support/drawn_normals.h"
 
 namespace longstride::kernels {
 
@@ -33,19 +32,6 @@ struct AttentionResult {
   std::vector<double> o, lse, dq, dk, dv, lse_terms, dq_terms, dk_terms, dv_terms;
 };
 
-// The first numbers of a stream, which every shape begins with: drawn once, as they take longer than small attentions.
-inline const std::vector<double>& first_normals(std::uint64_t stream, std::int64_t count) {
-  static std::map<std::uint64_t, std::vector<double>> streams;
-  std::vector<double>& drawn = streams[stream];
-  const auto before = std::ssize(drawn);
-  if (before < count) drawn.resize(static_cast<std::size_t>(count));
-#pragma omp parallel for
-  for (std::int64_t i = before; i < count; ++i)
-    drawn[static_cast<std::size_t>(i)] =
-        normal_of(philox(stream, static_cast<std::uint64_t>(i), 0, domain_of(Purpose::test, 0)));
-  return drawn;
-}
-
 struct AttentionInput {
   AttentionShape shape;
   Dtype dtype;
@@ -53,7 +39,7 @@ struct AttentionInput {
 
   AttentionInput(const AttentionShape& s, Dtype type) : shape(s), dtype(type) {
     const auto fill = [&](std::vector<double>& x, std::int64_t count, std::uint64_t stream) {
-      const std::vector<double>& normals = first_normals(stream, count);
+      const std::vector<double>& normals = testing::drawn_normals(stream, 0, static_cast<std::size_t>(count));
       x.resize(static_cast<std::size_t>(count));
 #pragma omp parallel for
       for (std::int64_t i = 0; i < count; ++i)

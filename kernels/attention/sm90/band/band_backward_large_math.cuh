@@ -63,7 +63,7 @@ struct BandBackwardLargeMath : BandBackward<T, KeySize, ValueSize, BandBackwardP
 
   // ---- Weights ----
 
-  // Turns S into P.
+  // Turns S into P. The kernel with a server rounds afterwards, which is faster there.
   template <bool Full>
   __device__ void weigh(float (&s)[rows / 2], float rate, const Statistics& of, const Seen& seen,
                         std::int32_t begin) const {

@@ -93,6 +93,7 @@ struct BandForward : BandForwardBlock<KeySize, ValueSize, Shares, Reach> {
                                      fmaxf(x[element_at(1, r, 0)], x[element_at(1, r, 1)])));
     };
     const auto find_top = [&](int c) {
+      // Only a round's last tile may be the queries' own, and not in every round if there are many.
       if ((c < Count - 1 || (is_far && sight.own / 4 != c)) && is_whole(sight, c)) {
 #pragma unroll
         for (int g = 0; g < 4; ++g) raise_top(s[c] + 8 * g);
