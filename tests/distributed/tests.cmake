@@ -22,24 +22,13 @@ function(longstride_on_ranks test)
   set_tests_properties(${test} PROPERTIES LABELS fast TIMEOUT 400 PROCESSORS 2 ENVIRONMENT "${ranks_environment}")
 endfunction()
 
-function(longstride_ranks_test test ranks filter)
-  add_test(NAME distributed.${test} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
-    $<TARGET_FILE:test_distributed> --gtest_brief=1 --gtest_filter=${filter})
-  longstride_on_ranks(distributed.${test})
-endfunction()
-foreach(ranks 1 3 4)
-  longstride_ranks_test(ranks_${ranks} ${ranks} *)
-  set_tests_properties(distributed.ranks_${ranks} PROPERTIES LABELS slow)
+foreach(ranks 1 2 3 4)
+  add_test(NAME distributed.ranks_${ranks}
+    COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:test_distributed> --gtest_brief=1)
+  longstride_on_ranks(distributed.ranks_${ranks})
 endforeach()
-# Two ranks are fast, but for optimizers and models that exchange as others do; the sanitizers run all.
-set(alike *.Adagrad*:*.Adafactor*:*.Muon*:*.OtherForms*)
-if(LONGSTRIDE_SANITIZE)
-  longstride_ranks_test(ranks_2 2 *)
-else()
-  longstride_ranks_test(ranks_2 2 -${alike})
-  longstride_ranks_test(ranks_2_alike 2 ${alike})
-  set_tests_properties(distributed.ranks_2_alike PROPERTIES LABELS slow)
-endif()
+# Only two ranks are fast; the sanitizers run those.
+set_tests_properties(distributed.ranks_1 distributed.ranks_3 distributed.ranks_4 PROPERTIES LABELS slow)
 
 # The same training on GPUs, one per rank. NVLink multicast stays off, since it is a resource of the whole host.
 if(LONGSTRIDE_NCCL)

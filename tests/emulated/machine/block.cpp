@@ -107,7 +107,7 @@ class Block {
   std::mt19937_64 random_;
   std::vector<Fiber> fibers_;
   std::vector<const void*> waits_at_;  // null: may continue
-  std::vector<std::uint64_t> ready_;   // a bit per thread: it may continue
+  std::vector<std::uint64_t> ready_;   // the same as bits, as they are looked at once per handful of steps
   unsigned ended_ = 0;
   Context main_;
   const bool threads_lag_ = chance(4);
