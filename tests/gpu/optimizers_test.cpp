@@ -14,9 +14,9 @@ TEST(OptimizersOnTheGpu, MuonGivesTheSameBitsAsSingleKernelsAndFollowsTheCpu) {
     TrainConfig train = train_config(precision);
     train.optimizer = OptimizerKind::muon;
     const std::string replayed = bits_after(6, train);
-    EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
+    EXPECT_TRUE(same_bits(bits_after(6, train), replayed)) << name_of(precision);
     train.graph = false;
-    EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
+    EXPECT_TRUE(same_bits(bits_after(6, train), replayed)) << name_of(precision);
     train.optimizer = OptimizerKind::adam;
     EXPECT_NE(bits_after(6, train), replayed) << name_of(precision);
   }
@@ -47,9 +47,9 @@ TEST(OptimizersOnTheGpu, AdagradAndAdafactorGiveTheSameBitsAsSingleKernelsAndFol
     for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
       TrainConfig train = config(precision);
       const std::string replayed = bits_after(6, train);
-      EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
+      EXPECT_TRUE(same_bits(bits_after(6, train), replayed)) << name_of(precision);
       train.graph = false;
-      EXPECT_EQ(bits_after(6, train), replayed) << name_of(precision);
+      EXPECT_TRUE(same_bits(bits_after(6, train), replayed)) << name_of(precision);
     }
     Trained cpu(config(Precision::fp32), Device::cpu), gpu(config(Precision::fp32), Device::cuda);
     for (Trained* run : {&cpu, &gpu}) run->step.start();

@@ -46,9 +46,9 @@ TEST(SpansOnTheGpu, AGraphChangesNoBitAndFollowsTheCpu) {
   for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
     TrainConfig train = train_config(precision);
     const std::string replayed = bits_after(6, train, gpu_spans());
-    EXPECT_EQ(bits_after(6, train, gpu_spans()), replayed) << name_of(precision);
+    EXPECT_TRUE(same_bits(bits_after(6, train, gpu_spans()), replayed)) << name_of(precision);
     train.graph = false;
-    EXPECT_EQ(bits_after(6, train, gpu_spans()), replayed) << name_of(precision);
+    EXPECT_TRUE(same_bits(bits_after(6, train, gpu_spans()), replayed)) << name_of(precision);
     train.micro_batch = 1;  // the spans' loss is still added once
     train.graph = true;
     Trained micro(train, Device::cuda, gpu_spans()), cpu(train_config(Precision::fp32), Device::cpu, gpu_spans());

@@ -1,6 +1,11 @@
 // A model and its training step on a GPU or the CPU, fed with random bytes that follow from the step.
 #pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -76,6 +81,18 @@ struct Trained {
   std::unique_ptr<Communicator> comm;
   TrainingStep step;
 };
+
+// For what bits() gives, megabytes that a failure should not print.
+inline ::testing::AssertionResult same_bits(const std::string& found, const std::string& wanted) {
+  if (found == wanted) return ::testing::AssertionSuccess();
+  if (found.size() != wanted.size())
+    return ::testing::AssertionFailure() << found.size() << " bytes instead of " << wanted.size();
+  const auto first = std::mismatch(found.begin(), found.end(), wanted.begin()).first - found.begin();
+  const auto same =
+      std::inner_product(found.begin(), found.end(), wanted.begin(), std::size_t{0}, std::plus<>(), std::equal_to<>());
+  return ::testing::AssertionFailure() << found.size() - same << " of " << found.size()
+                                       << " bytes differ, the first at " << first;
+}
 
 inline std::string bits_after(std::int64_t steps, const TrainConfig& train,
                               const DecoderConfig& config = small_config()) {

@@ -122,9 +122,9 @@ TEST(TrainingOnTheGpu, TheGraphGivesTheSameBitsAsSingleKernels) {
     for (const DecoderConfig& config : {small_config(), config_without_dropout()}) {
       TrainConfig train = train_config(precision);
       const std::string replayed = bits_after(6, train, config);
-      EXPECT_EQ(bits_after(6, train, config), replayed) << name_of(precision);
+      EXPECT_TRUE(same_bits(bits_after(6, train, config), replayed)) << name_of(precision);
       train.graph = false;
-      EXPECT_EQ(bits_after(6, train, config), replayed) << name_of(precision);
+      EXPECT_TRUE(same_bits(bits_after(6, train, config), replayed)) << name_of(precision);
       EXPECT_NE(bits_after(5, train, config), replayed) << name_of(precision);
     }
 }
@@ -137,7 +137,7 @@ TEST(TrainingOnTheGpu, StagesGiveTheSameBitsAsSingleKernelsAndFollowTheCpu) {
     train.stages = {{4, 15}, {8, 25}};
     const std::string replayed = bits_after(12, train);
     train.graph = false;
-    EXPECT_EQ(bits_after(12, train), replayed) << name_of(precision);
+    EXPECT_TRUE(same_bits(bits_after(12, train), replayed)) << name_of(precision);
     train.stages.pop_back();
     EXPECT_NE(bits_after(12, train), replayed) << name_of(precision);
   }
@@ -154,18 +154,23 @@ TEST(TrainingOnTheGpu, StagesGiveTheSameBitsAsSingleKernelsAndFollowTheCpu) {
 
 TEST(TrainingOnTheGpu, RecomputePoliciesGiveTheSameBits) {
   LONGSTRIDE_NEEDS_GPU();
+  const NamedConfig<DecoderConfig> configs[] = {{"with dropout", small_config()},
+                                                {"without dropout", config_without_dropout()},
+                                                {"beyond the paper", beyond_config()},
+                                                forms_of(small_config()).front(),
+                                                forms_of(config_without_dropout())[1]};
   for (const auto& [precision, residual] : {std::pair{Precision::fp32, Precision::fp32},
                                             {Precision::bf16, Precision::fp32},
                                             {Precision::bf16, Precision::bf16}})
-    for (DecoderConfig config :
-         {small_config(), config_without_dropout(), beyond_config(), forms_of(small_config()).front().config,
-          forms_of(config_without_dropout())[1].config}) {
+    for (auto [name, config] : configs) {
       TrainConfig train = train_config(precision);
       train.residual = residual;
       const std::string stored = bits_after(4, train, config);
       for (Recompute recompute : {Recompute::selective, Recompute::block, Recompute::attention_and_feed_forward}) {
         config.recompute = recompute;
-        EXPECT_EQ(bits_after(4, train, config), stored) << name_of(precision);
+        EXPECT_TRUE(same_bits(bits_after(4, train, config), stored))
+            << name << ", " << name_of(precision) << ", residual stream in " << name_of(residual) << ", recompute "
+            << static_cast<int>(recompute);
       }
     }
 }
@@ -249,7 +254,7 @@ TEST(TrainingOnTheGpu, AResumedRunEndsInTheSameBitsAsAnUninterruptedOne) {
     Trained second(train, Device::cuda);
     EXPECT_EQ(second.step.resume(directory.path()).step, 4);
     second.go(4);
-    EXPECT_EQ(second.bits(), first.bits()) << name_of(precision);
+    EXPECT_TRUE(same_bits(second.bits(), first.bits())) << name_of(precision);
   }
 }
 
@@ -264,7 +269,7 @@ TEST(TrainingOnTheGpu, AGpuCheckpointResumesOnTheCpuAndBack) {
     const CheckpointState state = state_of(first);
     first.step.with_host_tensors([&](const TrainingTensors& t) { save_checkpoint(directory.path(), state, t, 0); });
     second.step.resume(directory.path());
-    EXPECT_EQ(second.bits(), first.bits());
+    EXPECT_TRUE(same_bits(second.bits(), first.bits()));
     for (Trained* run : {&first, &second}) run->go(1);
     EXPECT_NEAR(second.step.report().loss, first.step.report().loss, 1e-5 * first.step.report().loss);
   }
@@ -293,7 +298,7 @@ TEST(TrainingOnTheGpu, AnOverflowedStepIsSkippedAndTheLossScaleHalved) {
     EXPECT_EQ(report.scalars.loss_scale, std::ldexp(1.0f, 40 - skipped));
     EXPECT_EQ(report.scalars.skipped_in_row, skipped);
     EXPECT_EQ(report.scalars.good_steps, 0);
-    EXPECT_EQ(run.bits(), before) << "a skipped step changed the state";
+    EXPECT_TRUE(same_bits(run.bits(), before)) << "a skipped step changed the state";
   }
   run.go(25);  // the scale halves until the gradient fits, and training continues
   const StepReport report = run.step.report();
@@ -395,7 +400,7 @@ TEST(TrainingOnTheGpu, EvaluationBetweenStepsMatchesTheCpuAndChangesNothing) {
     run->go(3);
   }
   EXPECT_NEAR(nats[1], nats[0], 1e-5 * nats[0]);
-  EXPECT_EQ(gpu.bits(), bits_after(6, train));
+  EXPECT_TRUE(same_bits(gpu.bits(), bits_after(6, train)));
 }
 
 }  // namespace
