@@ -25,6 +25,6 @@ endforeach()
 set_target_properties(longstride_attention PROPERTIES EXPORT_NAME attention INTERFACE_COMPILE_FEATURES ""
   INTERFACE_INCLUDE_DIRECTORIES
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>;$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
-install(TARGETS longstride_attention EXPORT longstride)
+longstride_installed(longstride_attention)
 install(FILES ${PROJECT_SOURCE_DIR}/kernels/c_api/attention.h ${PROJECT_SOURCE_DIR}/kernels/c_api/distance.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/longstride)

@@ -1,7 +1,7 @@
 # What `cmake --install` installs, next to the library of attention (AttentionLibrary.cmake), and packages of it:
 # `cpack -G DEB` and `cpack -G TGZ`, in a build folder of the preset `package`. tests/packages/try.sh tries both on a
 # bare system.
-install(TARGETS longstride EXPORT longstride)
+longstride_installed(longstride)
 set_target_properties(longstride PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "")  # not the source folder
 install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/longstride)
 install(PROGRAMS launch/scripts/slurm.sbatch launch/scripts/follow_metrics.py
