@@ -152,11 +152,11 @@ def cases():
     """Name, shape (batch, n, heads, size), pattern, and functions that make the peers."""
     for shape in ((4, 12288, 8, 64), (4, 12288, 16, 32), (4, 12288, 4, 128)):
         yield "dense", shape, P(), {"FA4": flash, "cuDNN": lambda: of_heads(cudnn(causal))}
-    for stride, shape in ((128, (4, 12288, 8, 64)), (128, (4, 12288, 16, 32)), (512, (1, 262144, 8, 64))):
-        n = shape[1]
-        yield f"local {stride}", shape, P(parts=["local"], stride=stride), {
-            "FA4": lambda stride=stride: flash((stride, 0)),
-            "Flex": lambda stride=stride, n=n: flex(model_torch.local_mask(n, stride), "TRITON")}
+    for stride, batch, n in ((128, 4, 12288), (512, 1, 262144)):
+        for heads, size in ((8, 64), (16, 32), (4, 128)):
+            yield f"local {stride}", (batch, n, heads, size), P(parts=["local"], stride=stride), {
+                "FA4": lambda stride=stride: flash((stride, 0)),
+                "Flex": lambda stride=stride, n=n: flex(model_torch.local_mask(n, stride), "TRITON")}
     yield "column 512", (1, 262144, 8, 64), P(parts=["column"], stride=512), {
         "FA4": lambda: columns(flash(), 512), "cuDNN": lambda: columns(of_heads(cudnn(causal)), 512)}
     fixed = P(parts=["fixed_block", "fixed_summary"], integration="merged", stride=128, summary=32)
