@@ -16,6 +16,9 @@ namespace longstride {
 class Collectives : public SequenceGroup {
  public:
   virtual int rank() const = 0;
+  // Tensors are contiguous, and where one is divided into pieces, size() divides its number of elements. Sums are of
+  // f32 or f64 on the CPU, and of f32, f64, bf16 or f16 on GPUs.
+  //
   // values[i] = sum over ranks.
   virtual void all_reduce_sum(const Tensor& values, void* stream) = 0;
   // `values` has size() equal pieces; every rank gets the sum of its own piece, in place.

@@ -69,8 +69,8 @@ class DistanceBranch : public Branch {
                      Tape& tape) const override;
 
   // Generation continues a stream in segments, as training reads it (kernels/distance_attention/decode), so that a
-  // position's result is the one that it has in training after the same memory. Of the memory the projected keys and
-  // values are kept. In distance_decoding.cpp, and of a compressed memory in compression/decoding.cpp.
+  // position's result is the one that it has in training after the same memory. The projected keys and values of the
+  // memory are kept. In distance_decoding.cpp, and for a compressed memory in compression/decoding.cpp.
   std::unique_ptr<BranchCache> make_cache(Context& ctx, Scratch& memory, std::int64_t batch,
                                           std::int64_t positions) const override;
   void decode(Context& ctx, const Tensor& normed, const Tensor& out, BranchCache* cache,

@@ -17,7 +17,7 @@ struct Dropout {
   kernels::DropoutArgs args(const Context& ctx, const Tensor& x, const Tensor& y) const;
   // In place: of an activation, and in the backward pass the same elements of its gradient. Costs nothing if p is 0.
   void apply(Context& ctx, const Tensor& x) const;
-  // Of what all sequences share: they also share the mask.
+  // For a tensor that all sequences share: they also share the mask.
   void apply_to_shared(Context& ctx, const Tensor& x) const;
 };
 

@@ -3,7 +3,8 @@
 // t^-decay_rate
 //   R = b R + (1 - b) mean over columns (g^2 + epsilon),  C = b C + (1 - b) mean over rows (g^2 + epsilon)
 //   U = g / sqrt(R C^T / mean R),  U = U / max(1, RMS(U) / clip_threshold)
-//   W -= lr (max(1e-3, RMS(W)) U + weight_decay W)
+//   D = lr max(1e-3, RMS(W)) U, or lr U without scale_parameter;  with beta1 > 0, M = beta1 M + (1 - beta1) D and D = M
+//   W -= D + lr weight_decay W
 // A vector is a matrix of one row, and a parameter of more than two dimensions one of as many rows as the first has.
 // Matrices stacked in one parameter are separate.
 #pragma once

@@ -60,9 +60,9 @@ struct TrainingOutcome {
   std::optional<double> loss;  // of the last step, nats; nothing if there was none left to take
 };
 
-// Trains until config.steps, or until SIGTERM, SIGINT or SIGUSR1 requests a checkpoint at the next step boundary. The
-// same recipe, seed and number of ranks give the same bits, even across restarts. Throws TrainingDiverged on every
-// rank.
+// Trains until config.steps, or until SIGTERM, SIGINT, SIGUSR1 or SIGHUP requests a checkpoint at the next step
+// boundary. The same recipe, seed and number of ranks give the same bits, even across restarts. Throws TrainingDiverged
+// on every rank.
 TrainingOutcome train(const TrainerSetup& setup);
 
 }  // namespace longstride

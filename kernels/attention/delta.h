@@ -6,7 +6,7 @@
 
 namespace longstride::kernels {
 
-// Of delta, with which the scratch begins.
+// Bytes of delta, which comes first in the scratch.
 inline std::size_t delta_bytes(const AttentionBackwardArgs& args) {
   constexpr std::size_t line = 256;
   const auto rows = static_cast<std::size_t>(args.q.size(0) * args.q.size(1) * args.q.size(2));

@@ -7,7 +7,8 @@
 
 namespace longstride::kernels {
 
-// The plan, if q, k and v have sizes of fast_head_size. Of the other shapes the portable kernels compute the same.
+// Whether the kernels for Hopper take this plan, if hopper_takes_head holds for the sizes of q, k and v. The portable
+// kernels compute the same for other shapes.
 bool hopper_takes(const AttentionPlan& plan);
 // Elements of a head's q and k, or v and o.
 bool hopper_takes_head(std::int64_t size);

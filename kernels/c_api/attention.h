@@ -24,7 +24,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 // What a call returns. After any other than LONGSTRIDE_OK, longstride_last_error() says in a sentence what is wrong.
-// The next three mean that nothing has been written.
+// After INVALID, UNSUPPORTED and OUT_OF_MEMORY nothing has been written.
 enum longstride_status {
   LONGSTRIDE_OK = 0,
   LONGSTRIDE_INVALID = 1,         // an argument is not allowed
@@ -34,7 +34,8 @@ enum longstride_status {
   LONGSTRIDE_INTERNAL_ERROR = 5,  // a mistake in Longstride
 };
 
-// Of this thread's last call that failed; empty if none has. Valid until another call of this thread fails.
+// The message of this thread's last failed call; empty if none has failed. Valid until another call of this thread
+// fails.
 const char* longstride_last_error(void);
 // "0.1.0"
 const char* longstride_version(void);
@@ -64,11 +65,11 @@ struct longstride_pattern {
 struct longstride_plan_config {
   size_t struct_bytes;
   const struct longstride_pattern* pattern;
-  int64_t batch;       // sequences
-  int64_t n;           // positions of a sequence
-  int64_t heads;       //
-  int64_t key_size;    // elements of a head's q and k; at most 128 on a GPU
-  int64_t value_size;  // elements of a head's v and o; at most 128 on a GPU
+  int64_t batch;       // sequences, 0 or more; at most 65,535 on a GPU
+  int64_t n;           // positions of a sequence, 1 to 2^24
+  int64_t heads;       // 1 to 32,767
+  int64_t key_size;    // elements of a head's q and k, 1 to 65,536; at most 128 on a GPU
+  int64_t value_size;  // elements of a head's v and o, likewise
   double scale;        // of scores; 0: 1 / sqrt(key_size)
   int32_t dtype;       // enum longstride_dtype, of all tensors but lse
   int32_t device;      // enum longstride_device
@@ -93,8 +94,8 @@ struct longstride_memory {
 enum longstride_status longstride_attention_memory(const struct longstride_plan* plan,
                                                    struct longstride_memory* memory);
 
-// A tensor (batch, n, heads, size) by strides in elements; those of the last dimension follow each other. Where
-// distances may be chosen, multiples of 16 bytes and pointers aligned to 16 bytes are the fast ones on a GPU.
+// A tensor (batch, n, heads, size) by strides in elements; those of the last dimension follow each other. On a GPU
+// strides that are multiples of 16 bytes and pointers aligned to 16 bytes are fast.
 struct longstride_input {
   const void* data;
   int64_t batch_stride, position_stride, head_stride;  // not negative

@@ -38,9 +38,9 @@ struct longstride_distance_config {
   int32_t position_bias;    // 1: calls give w, which needs a table
   int32_t first_keys;       // 1: calls give first_key
   int32_t without_self;     // 1: no query attends to its own position: m begins at 1
-  int64_t window;           // 0: all keys
-  double longest_span;      // in positions, with ramp; 0: no spans
-  double ramp;              //
+  int64_t window;           // in keys, the query's own position included; 0: all keys
+  double longest_span;      // in positions; 0: no spans
+  double ramp;              // positions over which a weight falls from 1 to 0
   const int64_t* dilation;  // of every head
   size_t dilation_count;    // 0, which is 1 for every head, or heads
 };
@@ -52,7 +52,8 @@ enum longstride_status longstride_distance_create(const struct longstride_distan
                                                   struct longstride_distance_plan** plan);
 // Null does nothing.
 void longstride_distance_destroy(struct longstride_distance_plan* plan);
-// As longstride_attention_memory. Scratch on a GPU holds gradients of scores, up to about 1 GiB.
+// As longstride_attention_memory. With a table, 16-bit types and heads of 33 to 64 elements, backward_scratch on a GPU
+// holds probabilities and gradients of scores: about 4 GiB, or what one head of one sequence takes if that is more.
 enum longstride_status longstride_distance_memory(const struct longstride_distance_plan* plan,
                                                   struct longstride_memory* memory);
 
@@ -92,9 +93,9 @@ struct longstride_distance_backward_call {
   struct longstride_output dq, dk;  // key_size
   struct longstride_output dv;      // value_size
   void* dtable;                     // as the table, but exact
-  void* dcontent_bias;              //
+  void* dcontent_bias;              // (heads, key_size), exact, like the next
   void* dposition_bias;             //
-  void* dspan;                      //
+  void* dspan;                      // (heads), exact
   void* scratch;                    // aligned to 64 bytes
   size_t scratch_bytes;             // at least backward_scratch
   void* stream;

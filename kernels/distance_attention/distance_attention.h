@@ -15,9 +15,9 @@
 //
 // Gradients, with dP = dO V^T K / (1 - p), D_i = dO_i . o_i and dS = P (dP - D):
 //
-//   dq_i = scale sum_j dS_ij (k_j + T[dist]),   dk_j = scale sum_i dS_ij (q_i + u)
-//   dv_j = sum_i P_ij K_ij / (1 - p) dO_i,      dT[t] = scale sum of dS_ij (q_i + v) over the pairs that read row t
-//   du = scale sum_ij dS_ij k_j,                dv = scale sum_ij dS_ij T[dist]
+//   dq_i = scale sum_j dS_ij (k_j + T[dist]),   dk_j = scale sum_i dS_ij (q_i + u_h)
+//   dv_j = sum_i P_ij K_ij / (1 - p) dO_i,      dT[t] = scale sum of dS_ij (q_i + v_h) over the pairs that read row t
+//   du_h = scale sum_ij dS_ij k_j,              dv_h = scale sum_ij dS_ij T[dist]
 //   dspan = longest_span / ramp sum of exp(score - lse) (dP - D) over the pairs with 0 < weight < 1
 //
 // Sums over rows are added in a fixed order: the result does not depend on the number of threads or blocks.
@@ -64,8 +64,8 @@ struct DistanceScores {
   Tensor q;                   // (batch, n_q, heads, d)
   Tensor k;                   // (batch, n_k, heads, d)
   Tensor table = {};          // T: (distances, heads or 1, d), the last dimension dense; absent: no distance term
-  Tensor content_bias = {};   // u: (heads, d), contiguous, exact type; absent: 0
-  Tensor position_bias = {};  // v: likewise, requires a table
+  Tensor content_bias = {};   // u_h: (heads, d), contiguous, exact type; absent: 0
+  Tensor position_bias = {};  // v_h, the paper's name, not a value: likewise, requires a table
   Tensor span = {};           // (heads), exact type: the learned z; absent: every key has weight 1
   double longest_span = 0, ramp = 0;
   Tensor first_key = {};    // (batch) i32 in device memory: key rows before it are hidden, but finite
@@ -111,8 +111,8 @@ struct DistanceAttentionBackwardArgs {
   Tensor dtable = {};                              // like table, exact type
   Tensor dcontent_bias = {}, dposition_bias = {};  // (heads, d), contiguous, exact type
   Tensor dspan = {};                               // (heads)
-  // With a table, scratch in which CUDA kernels save probabilities for the gradients of keys and values, and gradients of
-  // scores for that of the table: those of as many (sequence, head)s at a time as need this much, at least of one.
+  // With a table, scratch in which CUDA kernels save probabilities for the gradients of keys and values, and gradients
+  // of scores for that of the table: those of as many (sequence, head)s at a time as need this much, at least of one.
   std::int64_t saved_bytes = std::int64_t{4} << 30;
   Tensor scratch = {};
 

@@ -20,7 +20,7 @@ LONGSTRIDE_HOST_DEVICE inline Int first_read_row(Int before, Int farthest) {
 struct ReadRows {
   static constexpr int most_panels = 32;
   static constexpr int tile_rows = 64, columns = 128;  // of a panel
-  // Of the weights' gradient: the columns of x that a block multiplies with a panel of dy, and how many blocks there
+  // For the weights' gradient: the columns of x that a block multiplies with a panel of dy, and how many blocks there
   // are at most, those of the largest Hopper. It is not the number of this GPU, so that memory is planned without one.
   static constexpr int gradient_columns = 256, most_gradient_blocks = 132;
 

@@ -23,25 +23,26 @@ std::string sentence(const kernels::FastPath& path) {
                          nearest(path));
     case kernels::Slowness::narrow_window:
       return fmt::format(
-          "windows of {} cost {:.1f} times their work with heads above 64; {} is fast (model.attention.window), or "
-          "heads "
-          "of 64 (model.width / model.heads)",
+          "windows of {} take {:.1f} times as long as their operations suggest with heads above 64; {} is fast "
+          "(model.attention.window), or heads of 64 (model.width / model.heads)",
           path.value, path.work, path.above);
     case kernels::Slowness::short_column:
       return fmt::format(
-          "columns of {} positions cost {:.1f} times their work with heads above 64; heads of 64 are fast (model.width "
-          "/ "
-          "model.heads)",
+          "columns of {} positions take {:.1f} times as long as their operations suggest with heads above 64; heads of "
+          "64 are fast (model.width / model.heads)",
           path.value, path.work);
     case kernels::Slowness::narrow_summary:
-      return fmt::format("summaries of {} positions cost {:.1f} times their work; {} is fast (model.attention.summary)",
-                         path.value, path.work, path.above);
+      return fmt::format(
+          "summaries of {} positions take {:.1f} times as long as their operations suggest; {} is fast "
+          "(model.attention.summary)",
+          path.value, path.work, path.above);
     case kernels::Slowness::column_head:
       return fmt::format(
           "columns with heads of {} take {:.1f} times as long as with heads of {} (model.width / model.heads)",
           path.value, path.work, path.above);
     case kernels::Slowness::geometry:
-      return fmt::format("heads of so many kinds {}; fewer widths in model.attention.summary are fast", portable);
+      return fmt::format(
+          "patterns with too many kinds of key rows {}; fewer widths in model.attention.summary are fast", portable);
     default:
       return "";
   }

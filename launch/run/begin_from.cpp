@@ -60,7 +60,7 @@ bool is_file(const BeginFrom& from) {
 void refuse_choices(const BeginFrom& from) {
   const bool last = from.checkpoint.kind == CheckpointChoice::Kind::last;
   if (last && from.weights == "automatic") return;
-  throw user_error("--from {} is a file of weights, of which there is nothing to choose; leave out {}",
+  throw user_error("--from {} is a file of weights, which has no checkpoints or averages to choose from; leave out {}",
                    printable(from.run), last ? "--weights" : "--checkpoint");
 }
 

@@ -234,10 +234,12 @@ TEST_F(BeginFrom, AFileOfOtherWeightsIsRefusedWithTheFirstDifference) {
       "--from " + file + begin + "embedding.position.0.weight (8, 16) is missing in the recipe's model" + advice);
   expect_refused({"--from", moments}, "--from " + moments + begin + "embedding.start (16) is missing there" + advice);
   expect_refused({"--from", file, "--weights", "last"},
-                 "--from " + file + " is a file of weights, of which there is nothing to choose; leave out --weights");
+                 "--from " + file +
+                     " is a file of weights, which has no checkpoints or averages to choose from; leave out --weights");
   expect_refused(
       {"--from", file, "--checkpoint", "best"},
-      "--from " + file + " is a file of weights, of which there is nothing to choose; leave out --checkpoint");
+      "--from " + file +
+          " is a file of weights, which has no checkpoints or averages to choose from; leave out --checkpoint");
 }
 
 // A header of the file of base, and weights of which the last is not a number.

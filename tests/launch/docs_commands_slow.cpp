@@ -58,7 +58,20 @@ std::string toy(const std::string& command) {
   return command;
 }
 
+// What a page indents below its first line that begins so, without the indentation.
+std::string listing(const std::string& page, const std::string& first) {
+  std::istringstream lines(text_of(LONGSTRIDE_SOURCE_DIR "/" + page));
+  std::string found;
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("    " + first) || (!found.empty() && line.starts_with("    ")))
+      found += line.substr(4) + "\n";
+    else if (!found.empty())
+      break;
+  return found;
+}
+
 void make_files(const TemporaryDirectory& dir) {
+  write_text(dir / "own.yaml", listing("docs/guide/recipes.md", "name: own"));
   std::string text;
   for (int i = 0; i < 100000; ++i) text += static_cast<char>('a' + i * i % 23);
   write_text(dir / "FILE", text);

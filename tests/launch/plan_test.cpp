@@ -208,28 +208,29 @@ TEST(Plan, ForAGpuNamesTheShapeThatIsSlowAndTheNearestFastOnes) {
                  "model.attention.summary=" + summary});
   };
   EXPECT_EQ(of_summary("128", "10"),
-            "summaries of 10 positions cost 1.6 times their work; 16 is fast (model.attention.summary)");
+            "summaries of 10 positions take 1.6 times as long as their operations suggest; 16 is fast "
+            "(model.attention.summary)");
   EXPECT_EQ(of_summary("128", "16"), "");
   EXPECT_EQ(of_summary("64", "10"), "");  // heads of 32
   EXPECT_EQ(slow({"model.width=64", "model.attention.stride=116", "data.context=5435", "model.attention.summary=11"}),
-            "summaries of 11 positions cost 1.8 times their work; 16 is fast (model.attention.summary)");
+            "summaries of 11 positions take 1.8 times as long as their operations suggest; 16 is fast "
+            "(model.attention.summary)");
 
   const auto of_part = [&](const std::string& part, const std::string& width, const std::string& window = "0") {
     return slow({"model.attention={parts: [" + part + "], integration: merged, stride: 4, window: " + window + "}",
                  "model.width=" + width, "data.context=256"});
   };
-  EXPECT_EQ(
-      of_part("local", "192", "34"),
-      "windows of 34 cost 1.5 times their work with heads above 64; 66 is fast (model.attention.window), or heads "
-      "of 64 (model.width / model.heads)");
-  EXPECT_EQ(of_part("local", "192", "65").substr(0, 33), "windows of 65 cost 1.5 times thei");
+  EXPECT_EQ(of_part("local", "192", "34"),
+            "windows of 34 take 1.5 times as long as their operations suggest with heads above 64; 66 is fast "
+            "(model.attention.window), or heads of 64 (model.width / model.heads)");
+  EXPECT_EQ(of_part("local", "192", "65").substr(0, 31), "windows of 65 take 1.5 times as");
   EXPECT_EQ(of_part("local", "192", "66"), "");
   EXPECT_EQ(of_part("local", "192", "256"), "");  // the whole context
   EXPECT_EQ(of_part("local", "128", "34"), "");
-  EXPECT_EQ(
-      of_part("column", "192"),
-      "columns of 64 positions cost 1.6 times their work with heads above 64; heads of 64 are fast (model.width / "
-      "model.heads)");
+  EXPECT_EQ(of_part("column", "192"),
+            "columns of 64 positions take 1.6 times as long as their operations suggest with heads above 64; heads of "
+            "64 are fast (model.width / "
+            "model.heads)");
   EXPECT_EQ(of_part("column", "128"), "");
   EXPECT_EQ(of_part("column", "48"),
             "columns with heads of 24 take 1.4 times as long as with heads of 32 (model.width / model.heads)");

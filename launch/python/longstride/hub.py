@@ -33,7 +33,7 @@ def config_of(model):
 
 
 def save_pretrained(model, folder):
-    """Everything is written beside `folder`, which then appears whole. An existing one is not touched."""
+    """Everything is written next to `folder`, which then appears whole. An existing one is not touched."""
     folder = path_of("folder", folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: exists already and is not an empty folder; choose another, or remove it")

@@ -1,6 +1,6 @@
 """Reads maps of keys, as recipes and config.json have them, and refuses what is wrong in one sentence.
 
-This folder needs PyTorch alone: `save_pretrained` copies it beside the weights.
+This folder needs PyTorch alone: `save_pretrained` copies it next to the weights.
 """
 import json
 import re

@@ -1,6 +1,6 @@
 """The settings of a decoder: a recipe's `model:`, with what the data add to it.
 
-This folder needs PyTorch alone: `save_pretrained` copies it beside the weights.
+This folder needs PyTorch alone: `save_pretrained` copies it next to the weights.
 """
 import math
 
