@@ -90,6 +90,10 @@ std::vector<std::string> toy_overrides(const Recipe& r) {
 const std::vector<std::pair<std::int64_t, double>> minimum_contexts = {
     {6144, 0.9952}, {9216, 0.9936}, {10752, 0.9932}, {11904, 0.9930}, {12096, 0.9922}, {12160, 0.9908}};
 
+bool names(const std::vector<std::string>& keys, const std::string& key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
 void add_rows(int table, const PaperRow& row, std::vector<PaperRow>& rows) {
   if (table != 3) return rows.push_back(row);
   for (const auto& [least, bits] : minimum_contexts) {
@@ -104,13 +108,16 @@ void add_rows(int table, const PaperRow& row, std::vector<PaperRow>& rows) {
 }  // namespace
 
 std::vector<PaperRow> paper_rows(int table, const std::string& recipes, Scale scale,
-                                 const std::vector<std::string>& overrides) {
+                                 const std::vector<std::string>& overrides, const std::vector<std::string>& wanted) {
   std::vector<PaperRow> rows;
+  std::vector<std::string> keys;
   for (const fs::path& file : recipe_files(table, recipes)) {
     PaperRow row;
     row.key = file.stem();
     row.published = read_recipe(file.string());
     if (row.published.reproduces.table != table) continue;
+    keys.push_back(row.key);
+    if (!wanted.empty() && !names(wanted, row.key)) continue;
     std::vector<std::string> all = scale == Scale::smoke ? toy_overrides(row.published) : std::vector<std::string>{};
     all.insert(all.end(), overrides.begin(), overrides.end());
     row.recipe = read_recipe(file.string(), all);
@@ -119,6 +126,10 @@ std::vector<PaperRow> paper_rows(int table, const std::string& recipes, Scale sc
     row.run = run_of(row.published, table, row.key, recipes);
     add_rows(table, row, rows);
   }
+  for (const std::string& key : wanted)
+    if (!keys.empty() && !names(keys, key))
+      throw user_error("--row {}: no recipe of table{} has this name; choose from {}", key, table,
+                       fmt::join(keys, ", "));
   if (rows.empty())
     throw user_error("{}: holds no recipe that reproduces table {}; give another folder with --recipes", recipes,
                      table);

@@ -21,8 +21,9 @@ struct PaperRow {
   double bits_per_byte = 0;      // the paper's
 };
 
-// In the paper's order; recipes for other rows come last. UserError if the folder holds none.
+// In the paper's order; recipes for other rows come last. `wanted` are the keys of some of them, or empty for all; the
+// overrides are for these alone. UserError if the folder holds none, or none of a wanted name.
 std::vector<PaperRow> paper_rows(int table, const std::string& recipes, Scale scale,
-                                 const std::vector<std::string>& overrides);
+                                 const std::vector<std::string>& overrides, const std::vector<std::string>& wanted);
 
 }  // namespace longstride

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "datasets/dataset.h"
 #include "framework/core/errors.h"
@@ -57,7 +58,6 @@ class Reproduction {
 
  private:
   std::string directory(const PaperRow& row) const { return (fs::path(output_) / row.run).string(); }
-  void select_rows();
   std::string find_data(const PaperRow& row);
   std::int64_t steps_done(const PaperRow& row) const;
   bool needs_training(const TableRow& row) const;
@@ -65,7 +65,8 @@ class Reproduction {
   void train_row(TableRow& row);
   void evaluate_row(TableRow& row);
   void read_row(TableRow& row) const;
-  double seconds_per_step(Recipe recipe, int steps);
+  // Nothing if a signal stops it between two steps.
+  std::optional<double> seconds_per_step(Recipe recipe, int steps);
   void time_row(TableRow& row);
   void fit_steps(TableRow& row);
   void share_time(const TableRow& from);
@@ -91,23 +92,10 @@ Reproduction::Reproduction(const ReproduceOptions& options, Session& session)
   table_.number = options.table.back() - '0';
   table_.scale = scale_of(options.scale);
   output_ = options.output.empty() ? (fs::path("runs") / ("reproduce-" + options.scale)).string() : options.output;
-  for (PaperRow& row : paper_rows(table_.number, options.recipes, table_.scale, options.overrides)) {
+  for (PaperRow& row : paper_rows(table_.number, options.recipes, table_.scale, options.overrides, options.rows)) {
     TableRow& added = table_.rows.emplace_back();
     added.paper = std::move(row);
   }
-  if (!options.rows.empty()) select_rows();
-}
-
-void Reproduction::select_rows() {
-  std::vector<std::string> keys;
-  for (const TableRow& row : table_.rows) keys.push_back(row.paper.key);
-  for (const std::string& wanted : options_.rows)
-    if (std::find(keys.begin(), keys.end(), wanted) == keys.end())
-      throw user_error("--row {}: no recipe of {} has this name; choose from {}", wanted, options_.table,
-                       fmt::join(keys, ", "));
-  std::erase_if(table_.rows, [&](const TableRow& row) {
-    return std::find(options_.rows.begin(), options_.rows.end(), row.paper.key) == options_.rows.end();
-  });
 }
 
 // Rank 0 looks first, and prepares what has to be prepared; then all ranks look.
@@ -224,7 +212,7 @@ void Reproduction::read_row(TableRow& row) const {
 }
 
 // On random bytes, since the time does not depend on them.
-double Reproduction::seconds_per_step(Recipe recipe, int steps) {
+std::optional<double> Reproduction::seconds_per_step(Recipe recipe, int steps) {
   recipe.train.stages.clear();  // the last stage, at the whole context, takes the longest
   choose_automatic_recompute(recipe, device_, *session_.comm);
   const auto model = recipe.model->make_model();
@@ -232,19 +220,28 @@ double Reproduction::seconds_per_step(Recipe recipe, int steps) {
   TrainingStep step(*model, recipe.train, *session_.comm, device_);
   const std::vector<std::uint8_t> rows = random_rows(step.state().layout());
   step.start();
-  // To load kernels, capture the graph and warm up, and until rows remember as much as they can.
-  for (std::int64_t i = 0; i < 3 + model->warm_up_steps(); ++i) step.run(rows.data());
-  step.report();
+  const auto run = [&](std::int64_t count) {
+    for (std::int64_t i = 0; i < count && !interrupted_; ++i) {
+      step.run(rows.data());
+      interrupted_ = session_.comm->any(stop_signal() != 0);
+    }
+    step.report();
+  };
+  run(3 + model->warm_up_steps());  // loads kernels, captures the graph, and fills what rows remember
   const Clock::time_point begin = Clock::now();
-  for (int i = 0; i < steps; ++i) step.run(rows.data());
-  step.report();
+  run(steps);
+  if (interrupted_) return std::nullopt;
   return std::chrono::duration<double>(Clock::now() - begin).count() / steps;
 }
 
 void Reproduction::time_row(TableRow& row) {
   const Recipe& recipe = row.paper.recipe;
   Measured& m = row.measured;
-  m.seconds_per_step = seconds_per_step(recipe, options_.steps);
+  if (!interrupted_) m.seconds_per_step = seconds_per_step(recipe, options_.steps);
+  if (interrupted_) {
+    m.note = "stopped by a signal before it was timed";
+    return;
+  }
   m.evidence = Evidence::speed;
   m.steps = options_.steps;
   m.ranks = session_.comm->size();
@@ -259,7 +256,9 @@ void Reproduction::fit_steps(TableRow& row) {
   if (steps_done(row.paper) > 0) {
     steps = recipe_of_run(read_newest_state(directory(row.paper), false).recipe, recipe.name).train.steps;
   } else {
-    steps = std::max<std::int64_t>(1, std::llround(options_.train_seconds / seconds_per_step(recipe, 5)));
+    const std::optional<double> seconds = seconds_per_step(recipe, 5);
+    if (!seconds) return;
+    steps = std::max<std::int64_t>(1, std::llround(options_.train_seconds / *seconds));
     session_.comm->broadcast(&steps, sizeof steps, 0);
   }
   const std::vector<std::string> with = {fmt::format("train.steps={}", steps),
@@ -314,12 +313,23 @@ void Reproduction::run() {
   clear_stop_request();
   if (session_.comm->rank() != 0) return;
   write();
-  if ((out_of_time_ || interrupted_) && !options_.json)
+  if ((out_of_time_ || interrupted_) && table_.scale != Scale::speed && !options_.json)
     fmt::print("{}: the same command continues from the checkpoints in {}\n",
                interrupted_ ? "stopped by a signal" : "the time is up", output_);
   for (const TableRow& row : table_.rows)
     if (row.measured.evidence != Evidence::none) return;
   throw user_error("no row of {} could be run: {}", options_.table, table_.rows.front().measured.note);
+}
+
+// Options that a scale does not read are refused.
+void check_scale(const CLI::App& reproduce, const std::string& scale) {
+  const bool speed = scale == "speed";
+  for (const char* option : {"--steps", "--data", "--time-limit", "--train-seconds", "--windows"}) {
+    const bool times = option == std::string("--steps");
+    if (reproduce.count(option) > 0 && times != speed)
+      throw user_error("{} has no effect with --scale {}, which {}; leave it out{}", option, scale,
+                       speed ? "times steps on random bytes" : "trains", times ? ", or use --set train.steps=N" : "");
+  }
 }
 
 }  // namespace
@@ -355,7 +365,10 @@ void add_reproduce(CLI::App& app, Session& session) {
   reproduce->add_option("--steps", o->steps, "with --scale speed: steps to time")->check(CLI::Range(1, 10000));
   add_device_option(*reproduce, o->device);
   add_json_option(*reproduce, o->json);
-  reproduce->callback([o, &session] { Reproduction(*o, session).run(); });
+  reproduce->callback([o, reproduce, &session] {
+    check_scale(*reproduce, o->scale);
+    Reproduction(*o, session).run();
+  });
 }
 
 }  // namespace longstride

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "datasets/formats/png.h"
+#include "framework/core/errors.h"
 #include "framework/core/files/safetensors.h"
 #include "launch/report/run_history.h"
 #include "launch/reproduce/reproduction.h"
@@ -191,9 +192,50 @@ TEST(Reproduce, WithoutDataTheTableSaysSo) {
             "imagenet64-strided, audio-strided\n");
 }
 
+TEST(Reproduce, OptionsThatItsScaleDoesNotReadAreRefused) {
+  const TemporaryDirectory dir;
+  const auto refusal = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), "table2");
+    const CommandResult result = reproduce(dir.path(), more);
+    EXPECT_EQ(result.exit_code, 2);
+    return result.err;
+  };
+  EXPECT_EQ(refusal({"--scale", "smoke", "--steps", "3"}),
+            "longstride: --steps has no effect with --scale smoke, which trains; leave it out, or use --set "
+            "train.steps=N\n");
+  for (const char* option : {"--data", "--time-limit", "--train-seconds", "--windows"})
+    EXPECT_EQ(refusal({"--scale", "speed", option, "1"}),
+              std::string("longstride: ") + option +
+                  " has no effect with --scale speed, which times steps on random bytes; leave it out\n");
+}
+
+TEST(Reproduce, OverridesAreForTheRowsThatAreAskedFor) {
+  const std::vector<std::string> smaller = {"data.context=1024"};  // CIFAR-10's pictures have 3,072 bytes
+  EXPECT_THROW(paper_rows(2, recipes, Scale::speed, smaller, {}), UserError);
+  const std::vector<PaperRow> rows = paper_rows(2, recipes, Scale::speed, smaller, {"enwik8-dense"});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows.front().recipe.data.context, 1024);
+}
+
+TEST(Reproduce, ASignalEndsTheTimingOfSteps) {
+  const TemporaryDirectory dir;
+  const std::string command = std::string("cd '") + dir.path() +
+                              "' && OMP_NUM_THREADS=1 timeout --preserve-status -k 60 2 '" + LONGSTRIDE_COMMAND +
+                              "' reproduce table2 --row enwik8-dense --scale speed --device cpu --steps 10000 "
+                              "--recipes '" +
+                              recipes +
+                              "' --set model.layers=1 --set model.width=32 "
+                              "--set model.heads=1 --set data.context=1024 --set train.global_batch=1 >out 2>err";
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 2) << text_of(dir / "err");
+  EXPECT_NE(text_of(dir / "err").find("no row of table2 could be run: stopped by a signal before it was timed"),
+            std::string::npos)
+      << text_of(dir / "err");
+}
+
 TEST(Reproduce, FullRunsCostTheirTokensAndTheirAllReduce) {
   TableRow row;
-  row.paper = paper_rows(1, recipes, Scale::speed, {}).at(1);
+  row.paper = paper_rows(1, recipes, Scale::speed, {}, {}).at(1);
   ASSERT_EQ(row.paper.key, "enwik8-fixed");
   row.measured.parameters = 100000000;
   row.measured.published_tokens = 7200000000;
