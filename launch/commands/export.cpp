@@ -129,7 +129,7 @@ void export_run(const ExportOptions& o, Session& session) {
                      left > 0 ? fmt::format("{} more", left) : "no more",
                      left > 0 ? fmt::format("choose at most {}", left) : "leave --steps out");
   check_steps(run.recipe, run.step, o.steps, o.steps);
-  const auto dataset = o.steps > 0 ? open_own_data(run, "train") : nullptr;
+  const auto dataset = o.steps > 0 ? open_own_data(run, "train", "leave --steps out") : nullptr;
   std::vector<const char*> unwritten = {initial_file};
   if (o.steps == 0) unwritten.push_back(batches_file);
   make_folder(o, {run.recipe.data.path, (fs::path(o.source) / "recipe.yaml").string()}, unwritten);

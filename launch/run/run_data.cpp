@@ -81,16 +81,14 @@ void check_unchanged(const LoadedRun& run, const Dataset& dataset, const std::st
 }  // namespace
 
 std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::string& other, const std::string& split) {
-  const std::string& path = run.recipe.data.path;
   if (!other.empty()) return open_fitting(run, other);
-  auto dataset = open_fitting(run, path);
-  check_unchanged(run, *dataset, split, fmt::format("use this file anyway with --data {}", path));
-  return dataset;
+  return open_own_data(run, split, fmt::format("use this file anyway with --data {}", run.recipe.data.path));
 }
 
-std::shared_ptr<const Dataset> open_own_data(const LoadedRun& run, const std::string& split) {
+std::shared_ptr<const Dataset> open_own_data(const LoadedRun& run, const std::string& split,
+                                             const std::string& remedy) {
   auto dataset = open_fitting(run, run.recipe.data.path);
-  check_unchanged(run, *dataset, split, "leave --steps out");
+  check_unchanged(run, *dataset, split, remedy);
   return dataset;
 }
 

@@ -20,7 +20,7 @@ std::unique_ptr<BatchSource> open_rows(const Dataset& dataset, const Recipe& rec
 // geometry, sampling rate or encoding differ from what the model was trained on, or if the run's own dataset has
 // changed since.
 std::shared_ptr<const Dataset> open_run_data(const LoadedRun& run, const std::string& other, const std::string& split);
-// The same for a command that reads no other dataset.
-std::shared_ptr<const Dataset> open_own_data(const LoadedRun& run, const std::string& split);
+// The same for a command that reads no other dataset; `remedy` says what a user may do if it has changed.
+std::shared_ptr<const Dataset> open_own_data(const LoadedRun& run, const std::string& split, const std::string& remedy);
 
 }  // namespace longstride

@@ -72,6 +72,21 @@ TEST_F(Continued, OtherBytesAtTheSamePathAreOtherData) {
   EXPECT_EQ(run({"eval", "run"}).exit_code, 0);
 }
 
+TEST_F(Continued, BytesAreCountedAsTheyWereReadWhateverTheBatchIsNow) {
+  const CommandResult resumed = run({"train", "r.yaml", "--run", "run", "--resume-changed", "--set", "train.steps=4",
+                                     "--set", "train.global_batch=8", "--set", "train.log_every=1"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_NE(text_of(dir / "run/metrics.jsonl").find("\"tokens\":" + std::to_string(2 * 4 * 48 + 2 * 8 * 48)),
+            std::string::npos)
+      << text_of(dir / "run/metrics.jsonl");
+}
+
+TEST_F(Continued, OnlyACommandThatReadsOtherDataOffersIt) {
+  prepare('A');
+  expect_refused({"sample", "run", "--complete", "valid", "--length", "20"},
+                 {"prepare it as it was, or leave --complete out"});
+}
+
 TEST_F(Continued, TheSameBytesMayMove) {
   fs::rename(dir / "x.h5", dir / "y.h5");
   const CommandResult result = run({"train", "r.yaml", "--run", "run", "--resume", "--set", "data.path=y.h5"});

@@ -130,6 +130,7 @@ CheckpointState TrainingStep::resume(const std::string& run) {
   const bool scaled = optimizer.config().dynamic_loss_scale;
   optimizer.resume(ctx_, scaled ? static_cast<float>(found.loss_scale.value_or(first)) : 1.0f, found.good_steps);
   step_ = found.step;
+  tokens_of_other_batches_ = found.tokens_seen - tokens_before(step_);
   return found;
 }
 

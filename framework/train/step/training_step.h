@@ -54,7 +54,8 @@ class TrainingStep {
   void run(const std::uint8_t* rows, StepTimer* timer = nullptr);
   std::int64_t step() const { return step_; }  // steps taken
   StepReport report();                         // waits for the last step
-  std::int64_t tokens_seen() const { return positions_before(config_, step_, model_.context()); }
+  // Bytes trained on so far; those before the run was resumed are the checkpoint's, whatever the batches were.
+  std::int64_t tokens_seen() const { return tokens_before(step_) + tokens_of_other_batches_; }
   // The rows of a 0-based step, and this rank's part of them.
   StepShape shape_at(std::int64_t step) const { return longstride::shape_at(config_, step, model_.context()); }
   std::int64_t first_row_of(const StepShape& shape) const;
@@ -89,6 +90,8 @@ class TrainingStep {
   void enter_stage();
 
   Model& model_;
+  std::int64_t tokens_before(std::int64_t step) const { return positions_before(config_, step, model_.context()); }
+
   const TrainConfig config_;
   Communicator& comm_;
   const Batching batching_;
@@ -104,7 +107,7 @@ class TrainingStep {
   Graph graph_;
   Context ctx_;
   const std::vector<FlatRange> owned_;  // ranges that this rank's optimizer updates
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0, tokens_of_other_batches_ = 0;
   const Stage* stage_ = nullptr;                          // of the last step
   StepShape shape_;                                       // likewise
   std::int64_t summed_positions_ = 0, summed_steps_ = 0;  // since take_mean_loss()
