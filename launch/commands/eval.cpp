@@ -48,7 +48,8 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
                                   {"bytes", result.bytes},
                                   {"loss", result.loss()},
                                   {"bits_per_byte", result.bits_per_byte()},
-                                  {"standard_error", result.standard_error}};
+                                  {"standard_error", nullptr}};
+    if (result.standard_error) out["standard_error"] = *result.standard_error;
     add(out, memory);
     if (result.streams > 0) out["streams"] = result.streams;
     return print_json(out);
@@ -57,7 +58,8 @@ void report(const EvalOptions& o, const LoadedRun& run, const EvaluationResult& 
              printable(data), o.request.split, result.bytes, run.step, run.averaged ? ", averaged weights" : "",
              context, min_context > 0 ? fmt::format(" (at least {})", min_context) : "",
              memory.given() ? ", memory " + text_of(memory) : "", result.bits_per_byte(),
-             o.request.spread ? fmt::format(" +- {:.4f}", result.standard_error) : "", result.loss());
+             o.request.spread && result.standard_error ? fmt::format(" +- {:.4f}", *result.standard_error) : "",
+             result.loss());
 }
 
 // A run that cannot be written to, such as another user's, can still be evaluated.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -88,9 +90,11 @@ void remove_older_files(const std::string& folder, const std::vector<std::string
   for (const fs::path& path : older) fs::remove(path, error);
 }
 
+// Pipes and terminals as well, about which fs::equivalent refuses to say anything.
 bool is_same_place(const std::string& a, const std::string& b) {
-  std::error_code absent;
-  return fs::equivalent(a, b, absent);
+  struct stat of_a = {}, of_b = {};
+  return ::stat(a.c_str(), &of_a) == 0 && ::stat(b.c_str(), &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+         of_a.st_ino == of_b.st_ino;
 }
 
 void print_written(const std::string& path, const std::string& what) {

@@ -106,7 +106,7 @@ TEST(Evaluate, StandardErrorIsThatOfTheMeanOverWindows) {
   toy.context().arena = &arena;
   const EvaluationResult result = evaluate(toy.model(), toy.context(), sequences, config, *comm);
   EXPECT_NEAR(result.bits_per_byte(), mean, 1e-12);
-  EXPECT_NEAR(result.standard_error, std::sqrt(squares / 4 / 5), 1e-12);
+  EXPECT_NEAR(result.standard_error.value(), std::sqrt(squares / 4 / 5), 1e-12);
 }
 
 TEST(Evaluate, EqualsTheLossesOfTheWindowsWhateverTheBatch) {

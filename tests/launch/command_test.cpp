@@ -304,6 +304,9 @@ TEST_F(Command, EvaluationOfASpreadOfWindowsSaysHowSureItIs) {
   EXPECT_GT(error, 0);
   EXPECT_NEAR(some.at("bits_per_byte").get<double>(), all.at("bits_per_byte").get<double>(), 5 * error);
   EXPECT_NE(run({"eval", "run", "--windows", "3", "--spread"}).out.find(" +- "), std::string::npos);
+  // One window says nothing about the spread of several.
+  EXPECT_TRUE(evaluated({"--windows", "1"}).at("standard_error").is_null());
+  EXPECT_EQ(run({"eval", "run", "--windows", "1", "--spread"}).out.find(" +- "), std::string::npos);
 }
 
 TEST_F(Command, WhatCannotBeEvaluatedIsRefused) {

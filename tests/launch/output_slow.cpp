@@ -118,6 +118,9 @@ TEST_F(Output, PipesAndDevicesAreWrittenThrough) {
   const CommandResult piped = shell("mkfifo pipe; cat pipe & $L show pattern r.yaml --output pipe; wait; test -p pipe");
   EXPECT_EQ(piped.exit_code, 0);
   EXPECT_TRUE(piped.out.starts_with("\x89PNG")) << piped.out.substr(0, 100);
+  const CommandResult mixed = shell("$L show pattern r.yaml --json --output /dev/stdout | cat; exit ${PIPESTATUS[0]}");
+  EXPECT_EQ(mixed.exit_code, 2);
+  EXPECT_EQ(mixed.out, "");
   EXPECT_EQ(shell("mkfifo p2; timeout 20 $L prepare bytes --input text.bin --output p2 --force").err,
             "longstride: p2: is a pipe or a device, but this needs a regular file\n");
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "framework/core/errors.h"
 #include "framework/train/evaluate/window_scorer.h"
@@ -33,10 +34,10 @@ void spread_out(std::vector<EvaluationWindow>& windows, std::int64_t most) {
 }
 
 // The standard error of nats / bytes over the windows, which may have different lengths.
-double standard_error(const std::vector<EvaluationWindow>& windows, const std::vector<double>& nats,
-                      const EvaluationResult& result) {
+std::optional<double> standard_error(const std::vector<EvaluationWindow>& windows, const std::vector<double>& nats,
+                                     const EvaluationResult& result) {
   const auto count = static_cast<double>(windows.size());
-  if (count < 2) return 0;
+  if (count < 2) return std::nullopt;
   double squares = 0;
   for (std::size_t w = 0; w < windows.size(); ++w) {
     const double d = nats[w] - result.loss() * static_cast<double>(windows[w].length - windows[w].scored_from);

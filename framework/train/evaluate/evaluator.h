@@ -13,6 +13,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "framework/comm/communicator.h"
@@ -43,7 +44,7 @@ struct EvaluationResult {
   std::int64_t streams = 0;  // runs of windows, at most one per window; 0: windows by themselves
   double loss() const { return nats / static_cast<double>(bytes); }
   double bits_per_byte() const;
-  double standard_error = 0;  // of bits_per_byte, estimated from the scored windows; 0 with fewer than two
+  std::optional<double> standard_error;  // of bits_per_byte, estimated from the scored windows, of two or more
 };
 
 std::vector<EvaluationWindow> evaluation_windows(const SequenceSet& sequences, const EvaluationConfig& config);
