@@ -185,10 +185,11 @@ void check_name(RecipeChecker& check, const std::string& name) {
 void check_reproduces(RecipeChecker& check, const Reproduces& r) {
   if (!check.sets("reproduces.row") || !check.none_in({"reproduces"})) return;
   if ((r.table > 0) == !r.paper.empty())
-    check.refuse("reproduces",
-                 "reproduces has {} table and paper, but must have one of them: a table of the Sparse Transformer's "
-                 "paper, or the name of another paper",
-                 r.table > 0 ? "both" : "neither");
+    check.refuse(
+        "reproduces",
+        "reproduces has {}, but must have one of them: a table of the Sparse Transformer's paper, or the name of "
+        "another paper",
+        r.table > 0 ? "both table and paper" : "neither table nor paper");
 }
 
 }  // namespace

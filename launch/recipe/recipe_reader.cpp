@@ -17,6 +17,8 @@ std::optional<double> number_in(const Setting& s) {
   double value = 0;
   const char* begin = s.scalar.data() + (s.scalar[0] == '+' ? 1 : 0);
   const char* end = s.scalar.data() + s.scalar.size();
+  const char* digits = begin + (*begin == '-' ? 1 : 0);
+  if (end - digits > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9') return {};  // octal in older YAML
   const auto result = std::from_chars(begin, end, value);
   if (result.ec != std::errc{} || result.ptr != end || !std::isfinite(value)) return {};
   return value;

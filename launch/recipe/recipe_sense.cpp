@@ -115,11 +115,13 @@ void check_rate(RecipeChecker& check, const TrainConfig& t) {
         peak <= 1      ? "a number that fp32 can represent"
         : peak == t.lr ? "at most 1"
                        : fmt::format("at most {:.6g}, so that the learning rate is at most 1", t.lr / peak));
-  if (check.none_in({"train.lr", "train.weight_decay"}) && peak * t.weight_decay >= 1)
+  double largest = peak;
+  for (const Stage& stage : t.stages) largest = std::max(largest, t.peak_at(stage.until - 1));
+  if (check.none_in({"train.lr", "train.weight_decay", "train.stages"}) && largest * t.weight_decay >= 1)
     check.refuse("train.weight_decay",
                  "train.weight_decay is {}, but its product with {}, {}, must be below 1, or a step flips every "
                  "weight's sign; set train.weight_decay: 0.01",
-                 t.weight_decay, peak == t.lr ? "train.lr" : "the largest learning rate", peak);
+                 t.weight_decay, largest == t.lr ? "train.lr" : "the largest learning rate", largest);
 }
 
 // Values that fp32 cannot distinguish from 0 or 1.

@@ -86,6 +86,8 @@ def figures_of(line):
         return None
     kind = entry["split"] if isinstance(entry.get("split"), str) else "train" if "lr" in entry else "memory"
     figures = {f"{kind}/{key}": value for key, value in entry.items() if key not in ("step", "time") and figure(value)}
+    if isinstance(entry.get("auxiliary"), dict):
+        figures |= {f"{kind}/auxiliary/{key}": value for key, value in entry["auxiliary"].items() if figure(value)}
     try:
         figures["time"] = datetime.datetime.fromisoformat(entry["time"].replace("Z", "+00:00")).timestamp()
     except (KeyError, AttributeError, ValueError):

@@ -26,6 +26,7 @@ const Edit edits[] = {
     {"layers: 2", "layers: two", "r.yaml:5: model.layers is two, but must be a positive whole number"},
     {"layers: 2", "layers: '2'", "r.yaml:5: model.layers is '2', but must be a positive whole number"},
     {"layers: 2", "layers: 0x10", "r.yaml:5: model.layers is 0x10, but must be a positive whole number"},
+    {"layers: 2", "layers: 010", "r.yaml:5: model.layers is 010, but must be a positive whole number"},
     {"layers: 2", "layers: 2 layers", "r.yaml:5: model.layers is 2 layers, but must be a positive whole number"},
     {"layers: 2", "layers: [2]", "r.yaml:5: model.layers is a list, but must be a positive whole number"},
     {"layers: 2", "layers: {a: 2}", "r.yaml:5: model.layers is a map, but must be a positive whole number"},
@@ -185,7 +186,7 @@ const Edit edits[] = {
     {"name: small", "name: small\nunpublished: {train.lr: [why]}",
      "r.yaml:2: unpublished 'train.lr' is a list, but must be a sentence that says why the value was chosen"},
     {"name: small", "name: small\nreproduces: {row: x, bits_per_byte: 1}",
-     "r.yaml:2: reproduces has neither table and paper, but must have one of them: a table of the Sparse Transformer's "
+     "r.yaml:2: reproduces has neither table nor paper, but must have one of them: a table of the Sparse Transformer's "
      "paper, or the name of another paper"},
     {"name: small", "name: small\nreproduces: {table: 5, row: x, bits_per_byte: 1}",
      "r.yaml:2: reproduces.table is 5, but must be one of the paper's tables, 1 to 4"},

@@ -98,6 +98,9 @@ const Edit edits[] = {
     {"warmup: 2", "weight_decay: 1000\n  warmup: 2",
      "r.yaml:17: train.weight_decay is 1000, but its product with train.lr, 0.001, must be below 1, or a step flips "
      "every weight's sign; set train.weight_decay: 0.01"},
+    {"warmup: 2", "weight_decay: 3\n  warmup: 2\n  stages: [{until: 5, lr: 0.5}]",
+     "r.yaml:17: train.weight_decay is 3, but its product with the largest learning rate, 0.5, must be below 1, or a "
+     "step flips every weight's sign; set train.weight_decay: 0.01"},
     {"warmup: 2", "warmup: 2\n  epsilon: 1e-50",
      "r.yaml:18: train.epsilon is 1e-50, which is 0 in fp32; set train.epsilon: 1e-8"},
     {"warmup: 2", "warmup: 2\n  clip: 1e-30",

@@ -129,6 +129,12 @@ class FollowMetrics(unittest.TestCase):
                          [call for call in calls if call[0] == "log"])
         self.assertEqual(self.calls()[-1], ["finish"])
 
+    def test_auxiliary_losses_have_their_names_in_tensorboard(self):
+        self.append(step_line(1, auxiliary={"span": 0.5, "odd": "text"}))
+        self.follow("run", "--to", "wandb", "--once")
+        self.assertEqual([call[2] for call in self.calls() if call[0] == "log"],
+                         [{"train/loss": 2.5, "train/lr": 1e-3, "train/auxiliary/span": 0.5}])
+
     def test_a_line_is_logged_once_it_is_whole_and_each_step_once(self):
         follower = subprocess.Popen(self.command("run", "--to", "wandb", "--interval", "0.05"), env=self.environment,
                                     cwd=self.dir)

@@ -99,9 +99,8 @@ void check_key_size(SettingsChecker& check, const DecoderConfig& m) {
 
 void check_mechanism(SettingsChecker& check, const DecoderConfig& m, std::int64_t sequence_ranks) {
   if (check.none_in({"model.attention", "model.distance"}) && m.attention_given == m.distance.given)
-    check.refuse(m.distance.given ? "model.distance" : "model",
-                 "model has {} attention and distance, but must have one of them: {}",
-                 m.distance.given ? "both" : "neither",
+    check.refuse(m.distance.given ? "model.distance" : "model", "model has {}, but must have one of them: {}",
+                 m.distance.given ? "both attention and distance" : "neither attention nor distance",
                  m.distance.given ? "remove the other" : "a pattern of the paper, or attention with a distance term");
   check_distance(check, m, sequence_ranks);
 }

@@ -92,7 +92,8 @@ void MetricsWriter::write(const StepMetrics& m) {
                          {"train/mean_loss", m.mean_loss},
                          {"train/lr", m.lr},
                          {"train/grad_norm", m.grad_norm},
-                         {"train/tokens_per_second", m.tokens_per_second}});
+                         {"train/tokens_per_second", m.tokens_per_second},
+                         {"train/tokens", static_cast<double>(m.tokens)}});
   for (const auto& [name, value] : m.auxiliary) events_.write(m.step, {{"train/auxiliary/" + name, value}});
   if (m.loss_scale) events_.write(m.step, {{"train/loss_scale", *m.loss_scale}});
 }
