@@ -1,5 +1,6 @@
 #include <archive.h>
 #include <archive_entry.h>
+#include <locale.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -76,9 +77,29 @@ class Reader {
   std::unique_ptr<archive, Free> reader_{archive_read_new()};
 };
 
+// While it lives, this thread converts text from and to UTF-8. A zip archive may say that its names are UTF-8;
+// libarchive converts such names to the locale's character set, and one that does not fit is lost. Other names are
+// not converted, so they are read without this: UTF-8 also joins a letter and its accent to one character.
+class Utf8Locale {
+ public:
+  explicit Utf8Locale(bool wanted) {
+    static const locale_t utf8 = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+    if (wanted && utf8 != nullptr) before_ = ::uselocale(utf8);
+  }
+  ~Utf8Locale() {
+    if (before_ != nullptr) ::uselocale(before_);
+  }
+  Utf8Locale(const Utf8Locale&) = delete;
+  Utf8Locale& operator=(const Utf8Locale&) = delete;
+
+ private:
+  locale_t before_ = nullptr;
+};
+
 class LibArchive final : public Archive {
  public:
-  explicit LibArchive(const Blob& blob) : archive_name_(blob.name()), reader_(blob) {
+  explicit LibArchive(const Blob& blob)
+      : archive_name_(blob.name()), zip_(recognised_format(blob) == "zip"), reader_(blob) {
     archive_read_support_format_tar(reader_.get());
     archive_read_support_format_zip_seekable(reader_.get());  // reads the directory, so a truncated zip is refused
     archive_read_support_filter_gzip(reader_.get());
@@ -88,7 +109,7 @@ class LibArchive final : public Archive {
     if (archive_read_open1(reader_.get()) != ARCHIVE_OK) throw damaged();
   }
   explicit LibArchive(std::unique_ptr<ByteStream> zip)
-      : archive_name_(zip->name()), stream_(std::move(zip)), reader_(*stream_) {
+      : archive_name_(zip->name()), zip_(true), stream_(std::move(zip)), reader_(*stream_) {
     archive_read_support_format_zip_streamable(reader_.get());
     if (archive_read_open1(reader_.get()) != ARCHIVE_OK) throw damaged();
   }
@@ -97,6 +118,7 @@ class LibArchive final : public Archive {
     for (;;) {
       if (entry_ != nullptr) archive_read_data_skip(reader_.get());
       const la_int64_t before = archive_filter_bytes(reader_.get(), 0);
+      const Utf8Locale names(zip_);
       const int state = archive_read_next_header(reader_.get(), &entry_);
       if (state == ARCHIVE_EOF) {
         // A tar archive ends with a mark; libarchive does not report its absence.
@@ -106,21 +128,13 @@ class LibArchive final : public Archive {
                            archive_name_);
         return false;
       }
-      // A name outside the locale's character set is only a warning, and is used unchanged.
+      // A name outside the locale's character set is only a warning; if it is given, it is unchanged.
       const bool named = state == ARCHIVE_WARN && archive_errno(reader_.get()) == EILSEQ;
       if (state != ARCHIVE_OK && !named) throw damaged();
       const bool link = archive_entry_filetype(entry_) == AE_IFLNK || archive_entry_hardlink(entry_) != nullptr;
       links_ += link ? 1 : 0;
       if (link || archive_entry_filetype(entry_) != AE_IFREG) continue;
-      const char* name = archive_entry_pathname(entry_);
-      if (name == nullptr) name = archive_entry_pathname_utf8(entry_);
-      member_ = name == nullptr ? "" : name;
-      name_ = archive_name_ + ":" + member_;
-      if (archive_entry_is_encrypted(entry_) != 0)
-        throw user_error("{}: '{}' in it is encrypted; unpack it first", archive_name_, member_);
-      if (archive_entry_size_is_set(entry_) == 0 || archive_entry_size(entry_) < 0)
-        throw user_error("{}: '{}' in it has no size; pack it again", archive_name_, member_);
-      left_ = static_cast<std::uint64_t>(archive_entry_size(entry_));
+      take_entry();
       return true;
     }
   }
@@ -139,12 +153,28 @@ class LibArchive final : public Archive {
   }
 
  private:
+  // The name and the size of the current file.
+  void take_entry() {
+    const char* name = archive_entry_pathname(entry_);
+    if (name == nullptr || *name == 0)
+      throw user_error("{}: a file in it has a name that cannot be read; unpack it to a folder and use that",
+                       archive_name_);
+    member_ = name;
+    name_ = archive_name_ + ":" + member_;
+    if (archive_entry_is_encrypted(entry_) != 0)
+      throw user_error("{}: '{}' in it is encrypted; unpack it first", archive_name_, member_);
+    if (archive_entry_size_is_set(entry_) == 0 || archive_entry_size(entry_) < 0)
+      throw user_error("{}: '{}' in it has no size; pack it again", archive_name_, member_);
+    left_ = static_cast<std::uint64_t>(archive_entry_size(entry_));
+  }
+
   UserError damaged() const {
     return user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again",
                       member_.empty() ? archive_name_ : name_, reader_.reason());
   }
 
   std::string archive_name_;
+  bool zip_;                            // as its first bytes say
   std::unique_ptr<ByteStream> stream_;  // what is read, if not a blob
   Reader reader_;
   archive_entry* entry_ = nullptr;  // the current one

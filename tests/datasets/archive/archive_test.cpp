@@ -155,6 +155,34 @@ TEST(Archives, KeepLongNamesAndForeignOnes) {
   }
 }
 
+// Whatever the locale: the program has none, so libarchive could not say these names.
+TEST(Archives, KeepNamesThatAZipSaysAreUtf8) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(3 * picture, 8);
+  NamedFiles files = pngs_of(pixels);
+  files[1].first = "1\u00fc.png", files[2].first = "2\U0001f600.png";
+  put_file(folder / "a.zip", with_utf8_names(make_archive(files, "zip")));
+  EXPECT_TRUE(train_of(config_of({folder / "a.zip"}), folder) == pixels);
+  const FileBlob blob(folder / "a.zip");
+  const auto archive = open_archive(blob);
+  for (const auto& [name, content] : files) {
+    ASSERT_TRUE(archive->next());
+    EXPECT_EQ(archive->member(), name);
+  }
+  const Bytes npz = make_archive({{"\u00fc.npy", make_npy("(3, 8, 8, 3)", pixels)}}, "zip");
+  put_file(folder / "npz.zip", make_archive({{"a.npz", with_utf8_names(npz)}}, "zip"));
+  EXPECT_TRUE(train_of(config_of({folder / "npz.zip"}), folder) == pixels);
+}
+
+TEST(Archives, RefuseNamesThatCannotBeRead) {
+  const Folder folder;
+  NamedFiles files = pngs_of(random_bytes(2 * picture, 8));
+  files[1].first = "\xc3\xc3.png";
+  put_file(folder / "a.zip", with_utf8_names(make_archive(files, "zip")));
+  expect_user_error([&] { prepare_images(config_of({folder / "a.zip"}), to(folder / "x.h5")); },
+                    "a.zip: a file in it has a name that cannot be read; unpack it to a folder and use that");
+}
+
 TEST(Archives, RefuseDamageAndOtherFiles) {
   const Folder folder;
   const Bytes pixels = random_bytes(2 * picture, 5), npy = make_npy("(2, 8, 8, 3)", pixels);

@@ -67,6 +67,16 @@ TEST(PackedInputs, GiveTheBytesOfTheirFilesWhateverTheirNames) {
   }
 }
 
+TEST(PackedInputs, MayHaveNamesThatAZipSaysAreUtf8) {
+  const Folder folder;
+  const Bytes first = random_bytes(3000, 1), second = random_bytes(2000, 2);
+  put_file(folder / "a.zip", with_utf8_names(make_archive({{"\u00e4", first}, {"\u00f6", second}}, "zip")));
+  prepare_bytes({{folder / "a.zip"}}, to(folder / "x.h5"));
+  Bytes both = first;
+  both.insert(both.end(), second.begin(), second.end());
+  EXPECT_TRUE(all_bytes(folder / "x.h5") == both);
+}
+
 // tar writes a file once and each further name of it as a link.
 TEST(PackedInputs, SayHowManyLinksAreLeftOut) {
   const Folder folder;
