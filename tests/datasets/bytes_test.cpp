@@ -93,7 +93,8 @@ TEST(PrepareBytes, RefusesWhatItCannotDivideAndLeavesNothing) {
   expect_user_error(prepare("raw", "1000"), "two or three numbers");
   expect_user_error(prepare("raw", "900,50,50,"), "two or three numbers");
   expect_user_error(prepare("raw", "900,x,100"), "'x' is not a number");
-  expect_user_error(prepare("raw", "0.9,nan,0.1"), "negative");
+  expect_user_error(prepare("raw", "0.9,nan,0.1"), "'nan' is not a number");
+  expect_user_error(prepare("raw", "0.9,-0.1,0.2"), "-0.1 is negative");
   expect_user_error(prepare("raw", "1100,-50,-50"), "negative");
   expect_user_error(prepare("raw", "0.9996,0.0002,0.0002"), "leaves none for 'valid'");
   expect_user_error([&] { prepare_bytes({{folder / "raw"}}, to(folder / "raw/x.h5")); }, "is not a folder");
@@ -144,6 +145,12 @@ TEST(SplitRule, DividesEnwik8AsPublished) {
   EXPECT_EQ(SplitRule::parse("0.9,0.05,0.05").divide(100'000'000, "x", "bytes"),
             (SplitCounts{90'000'000, 5'000'000, 5'000'000}));
   EXPECT_EQ(SplitRule::parse("0.5,0.5").divide(3, "x", "bytes"), (SplitCounts{2, 1, 0}));
+}
+
+TEST(SplitRule, GivesNoMoreThanThereIs) {
+  const SplitRule rule = SplitRule::parse("0.5,0.5000005,0.0000001");  // more than 1, but within the tolerance
+  EXPECT_EQ(rule.divide(10'000'000, "x", "bytes"), (SplitCounts{5'000'000, 5'000'000, 0}));
+  EXPECT_EQ(SplitRule::parse("1.0000005,0.0").divide(10'000'000, "x", "bytes"), (SplitCounts{10'000'000, 0, 0}));
 }
 
 }  // namespace
