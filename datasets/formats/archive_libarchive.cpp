@@ -101,6 +101,10 @@ class LibArchive final : public Archive {
   explicit LibArchive(const Blob& blob)
       : archive_name_(blob.name()), zip_(recognised_format(blob) == "zip"), reader_(blob) {
     archive_read_support_format_tar(reader_.get());
+    // cat joins tar archives too. Without this, whatever follows the first end mark is dropped, even if it is no
+    // archive.
+    LONGSTRIDE_CHECK(archive_read_set_option(reader_.get(), "tar", "read_concatenated_archives", "1") == ARCHIVE_OK,
+                     "libarchive has no option to read joined archives");
     archive_read_support_format_zip_seekable(reader_.get());  // reads the directory, so a truncated zip is refused
     archive_read_support_filter_gzip(reader_.get());
     archive_read_support_filter_xz(reader_.get());

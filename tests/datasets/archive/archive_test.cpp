@@ -240,6 +240,44 @@ TEST(Archives, RefuseEveryTruncation) {
   EXPECT_FALSE(folder.holds_temporaries());
 }
 
+TEST(Archives, GiveEveryPartOfJoinedOnes) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(3 * picture, 7);
+  const NamedFiles files = pngs_of(pixels);
+  for (const char* filter : {"", "gzip", "xz", "zstd"}) {
+    const Bytes first = make_archive({files[0], files[1]}, "gnutar", filter);
+    const Bytes second = make_archive({files[2]}, "pax", filter);
+    Bytes whole = first;
+    whole.insert(whole.end(), second.begin(), second.end());
+    put_file(folder / "a.tar", whole);
+    EXPECT_TRUE(train_of(config_of({folder / "a.tar"}), folder) == pixels) << filter;
+    whole.pop_back();
+    put_file(folder / "a.tar", whole);
+    expect_user_error([&] { prepare_images(config_of({folder / "a.tar"}), to(folder / "y.h5")); }, "a.tar");
+  }
+}
+
+TEST(Archives, MayBePaddedByZerosAndNothingElse) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(2 * picture, 7);
+  Bytes tar = make_archive(pngs_of(pixels), "gnutar");
+  tar.resize(tar.size() + 512 * 37, 0);
+  const Bytes junk(512, 'J');
+  for (const char* filter : {"", "gzip"}) {
+    const auto pack = [&](const Bytes& bytes) {
+      return *filter == 0 ? bytes : make_archive({{"x", bytes}}, "raw", filter);
+    };
+    put_file(folder / "a.tar", pack(tar));
+    EXPECT_TRUE(train_of(config_of({folder / "a.tar"}), folder) == pixels) << filter;
+    for (const std::size_t more : {100, 512}) {
+      Bytes longer = tar;
+      longer.insert(longer.end(), junk.begin(), junk.begin() + static_cast<std::ptrdiff_t>(more));
+      put_file(folder / "b.tar", pack(longer));
+      expect_user_error([&] { prepare_images(config_of({folder / "b.tar"}), to(folder / "y.h5")); }, "is damaged (");
+    }
+  }
+}
+
 // Real pictures, from the shared archive.
 TEST(Archives, GiveRealPictures) {
   const std::string packed = shared_file("image64/tiny_imagenet_val_400.tar.xz");
