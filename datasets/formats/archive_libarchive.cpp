@@ -150,7 +150,7 @@ class LibArchive final : public Archive {
 
   void read(void* out, std::size_t count) override {
     if (count > left_) throw user_error("{}: ends {} bytes too early", name_, count - left_);
-    if (archive_read_data(reader_.get(), out, count) != static_cast<la_ssize_t>(count)) throw damaged();
+    read_data(static_cast<std::uint8_t*>(out), count);
     left_ -= count;
     std::uint8_t more = 0;
     if (left_ == 0 && archive_read_data(reader_.get(), &more, 1) != 0) throw damaged();
@@ -170,6 +170,16 @@ class LibArchive final : public Archive {
     if (archive_entry_size_is_set(entry_) == 0 || archive_entry_size(entry_) < 0)
       throw user_error("{}: '{}' in it has no size; pack it again", archive_name_, member_);
     left_ = static_cast<std::uint64_t>(archive_entry_size(entry_));
+  }
+
+  // A sparse file may end with a hole. libarchive then ends once before it, and once more after its zeros.
+  void read_data(std::uint8_t* out, std::size_t count) {
+    for (bool ended = false; count > 0;) {
+      const la_ssize_t got = archive_read_data(reader_.get(), out, count);
+      if (got < 0 || (got == 0 && ended)) throw damaged();
+      ended = static_cast<std::size_t>(got) < count;
+      out += got, count -= static_cast<std::size_t>(got);
+    }
   }
 
   UserError damaged() const {

@@ -92,6 +92,31 @@ TEST(PackedInputs, SayHowManyLinksAreLeftOut) {
   EXPECT_TRUE(all_bytes(folder / "x.h5") == text);
 }
 
+TEST(PackedInputs, MayBeSparseFilesThatEndWithAHole) {
+  const Folder folder;
+  Bytes holes = random_bytes(5000, 1);
+  holes.resize(100'000, 0);
+  const Bytes middle = random_bytes(5000, 2);
+  holes.insert(holes.end(), middle.begin(), middle.end());
+  holes.resize(300'001, 0);
+  put_file(folder / "p/a", holes);
+  put_file(folder / "p/b", Bytes(200'000, 0));
+  put_file(folder / "p/c", middle);
+  Bytes wanted = holes;
+  wanted.resize(wanted.size() + 200'000, 0);
+  wanted.insert(wanted.end(), middle.begin(), middle.end());
+  for (const char* format : {"gnu", "pax"}) {
+    const Outcome outcome =
+        shell(fmt::format("cd {0} && cp -r --sparse=always p {1} && cd {1} && tar cf ../p.tar --format={1} --sparse "
+                          "--hole-detection=raw a b c",
+                          folder.path(), format));
+    ASSERT_EQ(outcome.code, 0) << outcome.text;
+    ASSERT_LT(std::filesystem::file_size(folder / "p.tar"), 100'000u);
+    prepare_bytes({{folder / "p.tar"}}, to(folder / "x.h5", true));
+    EXPECT_TRUE(all_bytes(folder / "x.h5") == wanted) << format;
+  }
+}
+
 TEST(PackedInputs, AreTakenFromStandardInput) {
   const Folder folder;
   const Bytes text = random_bytes(100'000, 1);
