@@ -28,8 +28,10 @@ class Reader {
   // libarchive's error, so it is thrown instead.
   std::string reason() const {
     if (failure_) std::rethrow_exception(failure_);
-    const char* reason = archive_error_string(reader_.get());
-    return reason == nullptr ? "it is cut short" : reason;
+    const char* text = archive_error_string(reader_.get());
+    std::string reason = text == nullptr ? "it is cut short" : text;
+    reason.erase(reason.find_last_not_of(" \n") + 1);  // some end with a line feed
+    return reason;
   }
 
  private:

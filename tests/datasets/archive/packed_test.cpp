@@ -172,6 +172,15 @@ TEST(PackedInputs, AreRefusedWhenDamaged) {
   expect_nothing_left(folder);
 }
 
+// libarchive ends this reason with a line feed.
+TEST(PackedInputs, AreRefusedInOneLine) {
+  const Folder folder;
+  Bytes zip = make_archive({{"a", Bytes(1000, 'a')}}, "zip");
+  for (std::size_t i = 0; i + 1 < zip.size(); ++i)  // wherever the file's size is stated
+    if (zip[i] + 256 * zip[i + 1] == 1000) zip[i] ^= 1;
+  expect_refusal(folder, "a.zip", zip, "(ZIP uncompressed data is wrong size (read 1000, expected 1001)); copy");
+}
+
 TEST(PackedInputs, AreRefusedWhenTheyHoldNoText) {
   const Folder folder;
   const Bytes text = random_bytes(1000, 1);
