@@ -14,15 +14,37 @@
 namespace longstride {
 namespace {
 
+// Where the content of a file begins that zstd has compressed; 0 of other files. libarchive does not recognise a file
+// that begins with frames without content.
+std::uint64_t content_begin(const Blob& blob) {
+  constexpr std::uint64_t header = 8;  // magic and size
+  std::uint64_t at = 0;
+  while (blob.size() - at >= header) {
+    std::uint8_t head[header];
+    blob.read(at, head, header);
+    if (!begins_skippable_frame({reinterpret_cast<const char*>(head), header})) break;
+    const std::uint64_t size = head[4] | head[5] << 8 | head[6] << 16 | std::uint64_t{head[7]} << 24;
+    if (size > blob.size() - at - header) break;  // cut short
+    at += header + size;
+  }
+  return at;
+}
+
 // libarchive reading a blob, or a stream.
 class Reader {
  public:
-  explicit Reader(const Blob& blob) : Reader(&blob, nullptr) { archive_read_set_seek_callback(reader_.get(), seek); }
+  explicit Reader(const Blob& blob) : Reader(&blob, nullptr) {
+    begin_ = at_ = content_begin(blob);
+    archive_read_set_seek_callback(reader_.get(), seek);
+  }
   explicit Reader(ByteStream& stream) : Reader(nullptr, &stream) {}
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
   archive* get() const { return reader_.get(); }
+
+  // Bytes of the blob that libarchive has used.
+  std::uint64_t used() const { return begin_ + static_cast<std::uint64_t>(archive_filter_bytes(reader_.get(), -1)); }
 
   // Why the last call failed. An exception of the blob must not pass through libarchive, and says more than
   // libarchive's error, so it is thrown instead.
@@ -74,7 +96,7 @@ class Reader {
   const Blob* blob_;  // or null
   ByteStream* stream_;
   std::vector<std::uint8_t> buffer_;
-  std::uint64_t at_ = 0;
+  std::uint64_t begin_ = 0, at_ = 0;  // in the blob
   std::exception_ptr failure_;
   std::unique_ptr<archive, Free> reader_{archive_read_new()};
 };
@@ -221,7 +243,7 @@ class Compressed final : public UnsizedStream {
     const la_ssize_t got = archive_read_data(reader_.get(), out, most);
     if (got < 0) throw damaged(reader_.reason());
     // libarchive takes anything after the compressed content that is not more of it for the end.
-    const auto used = static_cast<std::uint64_t>(archive_filter_bytes(reader_.get(), -1));
+    const std::uint64_t used = reader_.used();
     if (static_cast<std::size_t>(got) < most && used < blob_.size())
       throw damaged(fmt::format("{} bytes follow its end", blob_.size() - used));
     return static_cast<std::size_t>(got);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "framework/core/files/files.h"
 #include "framework/core/files/sha256.h"
@@ -78,6 +79,9 @@ class UnsizedStream {
   // The next bytes, fewer than `most` only at the end. UserError if the input is damaged or cut short.
   virtual std::size_t read(void* out, std::size_t most) = 0;
 };
+
+// Whether the bytes begin a frame of zstd that holds no content: pzstd writes one before each with content.
+bool begins_skippable_frame(std::string_view first);
 
 // "gzip", "tar", "zip", "pickle" .., from the first bytes, of which 512 suffice; empty if they match no known format.
 std::string recognised_format(const Blob& blob);

@@ -77,6 +77,34 @@ TEST(PackedInputs, MayHaveNamesThatAZipSaysAreUtf8) {
   EXPECT_TRUE(all_bytes(folder / "x.h5") == both);
 }
 
+// pzstd writes a frame without content before each with content.
+TEST(PackedInputs, MayBeginWithFramesOfZstdWithoutContent) {
+  const Folder folder;
+  const Bytes first = random_bytes(3000, 1), second = random_bytes(2000, 2);
+  Bytes both = first;
+  both.insert(both.end(), second.begin(), second.end());
+  const auto joined = [](std::initializer_list<Bytes> parts) {
+    Bytes out;
+    for (const Bytes& part : parts) out.insert(out.end(), part.begin(), part.end());
+    return out;
+  };
+  const Bytes none = {0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4};
+  Bytes large = {0x5f, 0x2a, 0x4d, 0x18, 0, 4, 0, 0};
+  large.resize(8 + 1024, 'x');
+  const Bytes tar = make_archive({{"a", both}}, "gnutar", "zstd");
+  for (const Bytes& file : {joined({none, packed(first, "zstd"), none, packed(second, "zstd"), none}),
+                            joined({large, none, packed(both, "zstd")}), joined({large, tar})}) {
+    put_file(folder / "a", file);
+    prepare_bytes({{folder / "a"}}, to(folder / "x.h5", true));
+    EXPECT_TRUE(all_bytes(folder / "x.h5") == both);
+  }
+  std::filesystem::remove(folder / "x.h5");
+  expect_refusal(folder, "b", none, "is damaged or an empty zstd file");
+  expect_refusal(folder, "b", Bytes(large.begin(), large.end() - 1), "is damaged or an empty zstd file");
+  expect_refusal(folder, "b", joined({large, packed(both, "zstd"), {1, 2}}), "is damaged or an empty zstd file");
+  expect_nothing_left(folder);
+}
+
 // tar writes a file once and each further name of it as a link.
 TEST(PackedInputs, SayHowManyLinksAreLeftOut) {
   const Folder folder;
