@@ -32,9 +32,24 @@ std::uint64_t little_endian(std::string_view bytes) {
   return out;
 }
 
+// By its magic, or by the sum of the first header's bytes, as tar had no magic before POSIX. Some programs added up
+// signed bytes.
 bool is_tar(std::string_view first) {
-  constexpr std::size_t magic_at = 257;
-  return first.size() > magic_at && first.substr(magic_at).starts_with("ustar");
+  constexpr std::size_t magic_at = 257, sum_at = 148, sum_size = 8;
+  if (first.size() > magic_at && first.substr(magic_at).starts_with("ustar")) return true;
+  if (first.size() < tar_header || first[0] == 0) return false;
+  std::string_view digits = first.substr(sum_at, sum_size);
+  digits.remove_prefix(std::min(digits.find_first_not_of(' '), digits.size()));
+  digits = digits.substr(0, digits.find_first_not_of("01234567"));
+  long stated = 0, sum = 0, signed_sum = 0;
+  if (digits.empty()) return false;
+  for (const char digit : digits) stated = stated * 8 + (digit - '0');
+  for (std::size_t i = 0; i < tar_header; ++i) {
+    const char byte = i >= sum_at && i < sum_at + sum_size ? ' ' : first[i];
+    sum += static_cast<std::uint8_t>(byte);
+    signed_sum += static_cast<std::int8_t>(byte);
+  }
+  return stated == sum || stated == signed_sum;
 }
 
 // The format has no magic: its usual parameters, a size of the dictionary that programs choose, the size of the

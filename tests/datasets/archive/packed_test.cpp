@@ -105,6 +105,44 @@ TEST(PackedInputs, MayBeginWithFramesOfZstdWithoutContent) {
   expect_nothing_left(folder);
 }
 
+// As tar was before POSIX: without a magic, and with a sum of bytes that some programs took to be signed.
+TEST(PackedInputs, MayBeTarArchivesWithoutMagic) {
+  const Folder folder;
+  const Bytes text = random_bytes(3000, 1);
+  for (const bool is_signed : {false, true}) {
+    Bytes tar = make_archive({{"\u00e4.txt", text}}, "ustar");
+    std::fill(tar.begin() + 257, tar.begin() + 265, std::uint8_t{0});
+    std::fill(tar.begin() + 148, tar.begin() + 156, std::uint8_t{' '});
+    int sum = 0;
+    for (std::size_t i = 0; i < 512; ++i) sum += is_signed ? static_cast<std::int8_t>(tar[i]) : tar[i];
+    const std::string digits = fmt::format("{:06o}", sum);
+    std::copy(digits.begin(), digits.end(), tar.begin() + 148);
+    tar[154] = 0;
+    for (const Bytes& file : {tar, packed(tar, "gzip")}) {
+      put_file(folder / "a", file);
+      prepare_bytes({{folder / "a"}}, to(folder / "x.h5", true));
+      EXPECT_TRUE(all_bytes(folder / "x.h5") == text) << is_signed;
+    }
+    std::filesystem::remove(folder / "x.h5");
+    tar[0] ^= 1;  // the sum is wrong
+    put_file(folder / "a", tar);
+    prepare_bytes({{folder / "a"}}, to(folder / "x.h5", true));
+    EXPECT_TRUE(all_bytes(folder / "x.h5") == tar);
+  }
+}
+
+TEST(PackedInputs, AreRefusedWhenTheyAreTarArchivesWithoutFiles) {
+  const Folder folder;
+  const Bytes zeros(10'240, 0);
+  for (const char* name : {"a.tar", "A.TAR"}) expect_refusal(folder, name, zeros, "holds no files");
+  expect_refusal(folder, "a.tgz", packed(zeros, "gzip"), "holds no files");
+  expect_refusal(folder, "a.tar.zst", packed(zeros, "zstd"), "holds no files");
+  expect_nothing_left(folder);
+  put_file(folder / "zeros.bin", zeros);  // data, by its name
+  prepare_bytes({{folder / "zeros.bin"}}, to(folder / "x.h5"));
+  EXPECT_TRUE(all_bytes(folder / "x.h5") == zeros);
+}
+
 // tar writes a file once and each further name of it as a link.
 TEST(PackedInputs, SayHowManyLinksAreLeftOut) {
   const Folder folder;
