@@ -3,6 +3,7 @@
 #include <locale.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
@@ -120,10 +121,26 @@ class Utf8Locale {
   locale_t before_ = nullptr;
 };
 
+// A zip archive without files is only the end of a directory, which libarchive refuses.
+bool is_empty_zip(const Blob& blob) {
+  std::array<std::uint8_t, 22> end;
+  if (blob.size() < end.size()) return false;
+  blob.read(0, end.data(), end.size());
+  constexpr std::array<std::uint8_t, 4> magic = {'P', 'K', 5, 6};
+  constexpr std::size_t comment_at = 20;  // its size; what lies between it and the magic are numbers and sizes of files
+  return std::equal(magic.begin(), magic.end(), end.begin()) &&
+         std::all_of(end.begin() + magic.size(), end.begin() + comment_at,
+                     [](std::uint8_t byte) { return byte == 0; }) &&
+         blob.size() == end.size() + end[comment_at] + 256 * end[comment_at + 1];
+}
+
 class LibArchive final : public Archive {
  public:
   explicit LibArchive(const Blob& blob)
-      : archive_name_(blob.name()), zip_(recognised_format(blob) == "zip"), reader_(blob) {
+      : archive_name_(blob.name()),
+        zip_(recognised_format(blob) == "zip"),
+        empty_(zip_ && is_empty_zip(blob)),
+        reader_(blob) {
     archive_read_support_format_tar(reader_.get());
     // cat joins tar archives too. Without this, whatever follows the first end mark is dropped, even if it is no
     // archive.
@@ -134,7 +151,7 @@ class LibArchive final : public Archive {
     archive_read_support_filter_xz(reader_.get());
     archive_read_support_filter_bzip2(reader_.get());
     archive_read_support_filter_zstd(reader_.get());
-    if (archive_read_open1(reader_.get()) != ARCHIVE_OK) throw damaged();
+    if (!empty_ && archive_read_open1(reader_.get()) != ARCHIVE_OK) throw damaged();
   }
   explicit LibArchive(std::unique_ptr<ByteStream> zip)
       : archive_name_(zip->name()), zip_(true), stream_(std::move(zip)), reader_(*stream_) {
@@ -143,7 +160,7 @@ class LibArchive final : public Archive {
   }
 
   bool next() override {
-    for (;;) {
+    for (; !empty_;) {
       if (entry_ != nullptr) archive_read_data_skip(reader_.get());
       const la_int64_t before = archive_filter_bytes(reader_.get(), 0);
       const Utf8Locale names(zip_);
@@ -165,6 +182,7 @@ class LibArchive final : public Archive {
       take_entry();
       return true;
     }
+    return false;
   }
 
   const std::string& member() const override { return member_; }
@@ -206,13 +224,14 @@ class LibArchive final : public Archive {
     }
   }
 
-  UserError damaged() const {
-    return user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again",
-                      member_.empty() ? archive_name_ : name_, reader_.reason());
+  DamagedFile damaged() const {
+    return DamagedFile(user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again",
+                                  member_.empty() ? archive_name_ : name_, reader_.reason()));
   }
 
   std::string archive_name_;
-  bool zip_;                            // as its first bytes say
+  bool zip_;  // as its first bytes say
+  bool empty_ = false;
   std::unique_ptr<ByteStream> stream_;  // what is read, if not a blob
   Reader reader_;
   archive_entry* entry_ = nullptr;  // the current one
@@ -250,8 +269,9 @@ class Compressed final : public UnsizedStream {
   }
 
  private:
-  UserError damaged(const std::string& why) const {
-    return user_error("{}: is damaged or an empty {} file ({}); copy or download it again", blob_.name(), format_, why);
+  DamagedFile damaged(const std::string& why) const {
+    return DamagedFile(
+        user_error("{}: is damaged or an empty {} file ({}); copy or download it again", blob_.name(), format_, why));
   }
 
   const Blob& blob_;

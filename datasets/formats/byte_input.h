@@ -5,10 +5,17 @@
 #include <string>
 #include <string_view>
 
+#include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/sha256.h"
 
 namespace longstride {
+
+// A file that begins like a packed one and is none, or is damaged.
+class DamagedFile : public UserError {
+ public:
+  explicit DamagedFile(const UserError& error) : UserError(error) {}
+};
 
 // Read at any offset. Messages about the content begin with `name`.
 class Blob {

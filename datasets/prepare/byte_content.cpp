@@ -177,9 +177,8 @@ bool is_empty_tar(const std::string& name, const std::uint8_t* head, std::size_t
   return compressed && lower_extension(std::filesystem::path(name).replace_extension().string()) == "tar";
 }
 
-}  // namespace
-
-Packing packing_of(const Blob& blob) {
+// As the first bytes say.
+Packing stated_packing(const Blob& blob) {
   std::array<std::uint8_t, head_bytes> head;
   const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), blob.size()));
   blob.read(0, head.data(), count);
@@ -196,6 +195,18 @@ Packing packing_of(const Blob& blob) {
   if (!inner.empty() && inner != "tar")
     throw user_error("{}: is packed twice ({} in {}); unpack it first", blob.name(), inner, format);
   return {format, inner == "tar" || is_empty_tar(blob.name(), head.data(), got)};
+}
+
+}  // namespace
+
+Packing packing_of(const Blob& blob) {
+  try {
+    const Packing packing = stated_packing(blob);
+    if (packing.archive) open_archive(blob)->next();
+    return packing;
+  } catch (const DamagedFile& damaged) {
+    throw user_error("{}, or use its bytes as they are with --raw if it only looks packed", damaged.what());
+  }
 }
 
 ContentSize content_size(const Blob& blob, const Packing& packing) {

@@ -238,6 +238,23 @@ TEST(PackedInputs, AreRefusedWhenDamaged) {
   expect_nothing_left(folder);
 }
 
+TEST(PackedInputs, SayHowToUseTextThatOnlyLooksPacked) {
+  const Folder folder;
+  for (const std::string start : {"BZh is a short word. ", "PK\x03\x04 begins zip archives ", "\x1f\x8b"}) {
+    Bytes text(start.begin(), start.end());
+    text.resize(2000, 'x');
+    expect_refusal(folder, "a", text, "again, or use its bytes as they are with --raw if it only looks packed");
+  }
+  Bytes text(257, 'a');
+  for (const char letter : std::string("ustar")) text.push_back(static_cast<std::uint8_t>(letter));
+  text.resize(2000, 'a');
+  expect_refusal(folder, "a", text, "--raw if it only looks packed");
+  PrepareBytesConfig config{{folder / "a"}};
+  config.raw = true;
+  prepare_bytes(config, to(folder / "x.h5"));
+  EXPECT_TRUE(all_bytes(folder / "x.h5") == text);
+}
+
 // libarchive ends this reason with a line feed.
 TEST(PackedInputs, AreRefusedInOneLine) {
   const Folder folder;
@@ -259,7 +276,12 @@ TEST(PackedInputs, AreRefusedWhenTheyHoldNoText) {
     expect_refusal(folder, name, bytes, "holds two files named 'a'");
   for (const auto& [name, bytes] : forms({{".hidden", text}})) expect_refusal(folder, name, bytes, "holds no files");
   for (const auto& [name, bytes] : forms({{"a", {}}})) expect_refusal(folder, name, bytes, "is empty");
-  expect_refusal(folder, "none.zip", make_archive({}, "zip"), "none.zip: is not a tar or zip archive");
+  Bytes none = make_archive({}, "zip");
+  expect_refusal(folder, "none.zip", none, "none.zip: holds no files");
+  none[20] = 3, none.insert(none.end(), {'w', 'h', 'y'});  // a comment
+  expect_refusal(folder, "none.zip", none, "none.zip: holds no files");
+  none.push_back('x');
+  expect_refusal(folder, "none.zip", none, "none.zip: is not a tar or zip archive");
   expect_nothing_left(folder);
 }
 
