@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "datasets/formats/archive.h"
+#include "datasets/formats/gzip.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
@@ -151,7 +152,7 @@ class LibArchive final : public Archive {
     archive_read_support_filter_xz(reader_.get());
     archive_read_support_filter_bzip2(reader_.get());
     archive_read_support_filter_zstd(reader_.get());
-    if (!empty_ && archive_read_open1(reader_.get()) != ARCHIVE_OK) throw damaged();
+    if (!empty_ && archive_read_open1(reader_.get()) != ARCHIVE_OK) throw no_archive(blob);
   }
   explicit LibArchive(std::unique_ptr<ByteStream> zip)
       : archive_name_(zip->name()), zip_(true), stream_(std::move(zip)), reader_(*stream_) {
@@ -222,6 +223,23 @@ class LibArchive final : public Archive {
       ended = static_cast<std::size_t>(got) < count;
       out += got, count -= static_cast<std::size_t>(got);
     }
+  }
+
+  // A blob in which libarchive recognises no archive. Users compress single files too.
+  DamagedFile no_archive(const Blob& blob) const {
+    const DamagedFile reason = damaged();
+    const std::string format = recognised_format(blob);
+    if (format != "gzip" && format != "xz" && format != "bzip2" && format != "zstd") return reason;
+    try {
+      std::array<std::uint8_t, 512> head;
+      const auto content = format == "gzip" ? open_gzip(blob) : open_compressed(blob, format);
+      if (content->read(head.data(), head.size()) == 0) return reason;
+      if (recognised_format(MemoryBlob("", head.data(), head.size())) == "tar") return reason;
+    } catch (const UserError&) {
+      return reason;
+    }
+    return DamagedFile(user_error("{}: is a single file compressed by {}, not an archive of files; unpack it first",
+                                  archive_name_, format));
   }
 
   DamagedFile damaged() const {

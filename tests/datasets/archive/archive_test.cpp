@@ -214,6 +214,20 @@ TEST(Archives, RefuseDamageAndOtherFiles) {
   EXPECT_FALSE(folder.holds_temporaries());
 }
 
+TEST(Archives, AreNotSingleFilesThatAreCompressed) {
+  const Folder folder;
+  const Bytes png = pngs_of(random_bytes(picture, 1))[0].second;
+  for (const char* filter : {"gzip", "xz", "bzip2", "zstd"}) {
+    put_file(folder / "a.png.packed", make_archive({{"x", png}}, "raw", filter));
+    const std::string message =
+        fmt::format("is a single file compressed by {}, not an archive of files; unpack it first", filter);
+    expect_user_error([&] { prepare_images(config_of({folder / "a.png.packed"}), to(folder / "x.h5")); }, message);
+    PrepareCifar10Config config;
+    config.inputs = {folder / "a.png.packed"};
+    expect_user_error([&] { prepare_cifar10(config, to(folder / "x.h5")); }, message);
+  }
+}
+
 TEST(Archives, RefuseEveryTruncation) {
   const Folder folder;
   const Bytes pixels = random_bytes(4 * picture, 6), npy = make_npy("(4, 8, 8, 3)", pixels);
