@@ -180,7 +180,7 @@ void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& ou
   info.kind = DataKind::cifar10;
   info.rows = info.columns = Cifar10::side;
   info.channels = Cifar10::channels;
-  make_folder_of(output.path);
+  const FoldersOf folders(output.path);
   DatasetWriter writer(output.path, info, output.replace);
   InputProgress progress(output.progress, (training + test) * Cifar10::record);
   const Permutation order(static_cast<std::uint64_t>(training), config.seed, 0, kernels::Purpose::split);
