@@ -1,34 +1,61 @@
 #include <archive.h>
 #include <archive_entry.h>
+#include <locale.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <vector>
 
 #include "datasets/formats/archive.h"
+#include "datasets/formats/gzip.h"
 #include "framework/core/errors.h"
 
 namespace longstride {
 namespace {
 
+// Where the content of a file begins that zstd has compressed; 0 of other files. libarchive does not recognise a file
+// that begins with frames without content.
+std::uint64_t content_begin(const Blob& blob) {
+  constexpr std::uint64_t header = 8;  // magic and size
+  std::uint64_t at = 0;
+  while (blob.size() - at >= header) {
+    std::uint8_t head[header];
+    blob.read(at, head, header);
+    if (!begins_skippable_frame({reinterpret_cast<const char*>(head), header})) break;
+    const std::uint64_t size = head[4] | head[5] << 8 | head[6] << 16 | std::uint64_t{head[7]} << 24;
+    if (size > blob.size() - at - header) break;  // cut short
+    at += header + size;
+  }
+  return at;
+}
+
 // libarchive reading a blob, or a stream.
 class Reader {
  public:
-  explicit Reader(const Blob& blob) : Reader(&blob, nullptr) { archive_read_set_seek_callback(reader_.get(), seek); }
+  explicit Reader(const Blob& blob) : Reader(&blob, nullptr) {
+    begin_ = at_ = content_begin(blob);
+    archive_read_set_seek_callback(reader_.get(), seek);
+  }
   explicit Reader(ByteStream& stream) : Reader(nullptr, &stream) {}
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
   archive* get() const { return reader_.get(); }
 
+  // Bytes of the blob that libarchive has used.
+  std::uint64_t used() const { return begin_ + static_cast<std::uint64_t>(archive_filter_bytes(reader_.get(), -1)); }
+
   // Why the last call failed. An exception of the blob must not pass through libarchive, and says more than
   // libarchive's error, so it is thrown instead.
   std::string reason() const {
     if (failure_) std::rethrow_exception(failure_);
-    const char* reason = archive_error_string(reader_.get());
-    return reason == nullptr ? "it is cut short" : reason;
+    const char* text = archive_error_string(reader_.get());
+    std::string reason = text == nullptr ? "it is cut short" : text;
+    reason.erase(reason.find_last_not_of(" \n") + 1);  // some end with a line feed
+    return reason;
   }
 
  private:
@@ -71,32 +98,73 @@ class Reader {
   const Blob* blob_;  // or null
   ByteStream* stream_;
   std::vector<std::uint8_t> buffer_;
-  std::uint64_t at_ = 0;
+  std::uint64_t begin_ = 0, at_ = 0;  // in the blob
   std::exception_ptr failure_;
   std::unique_ptr<archive, Free> reader_{archive_read_new()};
 };
 
+// While it lives, this thread converts text from and to UTF-8. A zip archive may say that its names are UTF-8;
+// libarchive converts such names to the locale's character set, and one that does not fit is lost. Other names are
+// not converted, so they are read without this: UTF-8 also joins a letter and its accent to one character.
+class Utf8Locale {
+ public:
+  explicit Utf8Locale(bool wanted) {
+    static const locale_t utf8 = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+    if (wanted && utf8 != nullptr) before_ = ::uselocale(utf8);
+  }
+  ~Utf8Locale() {
+    if (before_ != nullptr) ::uselocale(before_);
+  }
+  Utf8Locale(const Utf8Locale&) = delete;
+  Utf8Locale& operator=(const Utf8Locale&) = delete;
+
+ private:
+  locale_t before_ = nullptr;
+};
+
+// A zip archive without files is only the end of a directory, which libarchive refuses.
+bool is_empty_zip(const Blob& blob) {
+  std::array<std::uint8_t, 22> end;
+  if (blob.size() < end.size()) return false;
+  blob.read(0, end.data(), end.size());
+  constexpr std::array<std::uint8_t, 4> magic = {'P', 'K', 5, 6};
+  constexpr std::size_t comment_at = 20;  // its size; what lies between it and the magic are numbers and sizes of files
+  return std::equal(magic.begin(), magic.end(), end.begin()) &&
+         std::all_of(end.begin() + magic.size(), end.begin() + comment_at,
+                     [](std::uint8_t byte) { return byte == 0; }) &&
+         blob.size() == end.size() + end[comment_at] + 256 * end[comment_at + 1];
+}
+
 class LibArchive final : public Archive {
  public:
-  explicit LibArchive(const Blob& blob) : archive_name_(blob.name()), reader_(blob) {
+  explicit LibArchive(const Blob& blob)
+      : archive_name_(blob.name()),
+        zip_(recognised_format(blob) == "zip"),
+        empty_(zip_ && is_empty_zip(blob)),
+        reader_(blob) {
     archive_read_support_format_tar(reader_.get());
+    // cat joins tar archives too. Without this, whatever follows the first end mark is dropped, even if it is no
+    // archive.
+    LONGSTRIDE_CHECK(archive_read_set_option(reader_.get(), "tar", "read_concatenated_archives", "1") == ARCHIVE_OK,
+                     "libarchive has no option to read joined archives");
     archive_read_support_format_zip_seekable(reader_.get());  // reads the directory, so a truncated zip is refused
     archive_read_support_filter_gzip(reader_.get());
     archive_read_support_filter_xz(reader_.get());
     archive_read_support_filter_bzip2(reader_.get());
     archive_read_support_filter_zstd(reader_.get());
-    if (archive_read_open1(reader_.get()) != ARCHIVE_OK) throw damaged();
+    if (!empty_ && archive_read_open1(reader_.get()) != ARCHIVE_OK) throw no_archive(blob);
   }
   explicit LibArchive(std::unique_ptr<ByteStream> zip)
-      : archive_name_(zip->name()), stream_(std::move(zip)), reader_(*stream_) {
+      : archive_name_(zip->name()), zip_(true), stream_(std::move(zip)), reader_(*stream_) {
     archive_read_support_format_zip_streamable(reader_.get());
     if (archive_read_open1(reader_.get()) != ARCHIVE_OK) throw damaged();
   }
 
   bool next() override {
-    for (;;) {
+    for (; !empty_;) {
       if (entry_ != nullptr) archive_read_data_skip(reader_.get());
       const la_int64_t before = archive_filter_bytes(reader_.get(), 0);
+      const Utf8Locale names(zip_);
       const int state = archive_read_next_header(reader_.get(), &entry_);
       if (state == ARCHIVE_EOF) {
         // A tar archive ends with a mark; libarchive does not report its absence.
@@ -106,23 +174,16 @@ class LibArchive final : public Archive {
                            archive_name_);
         return false;
       }
-      // A name outside the locale's character set is only a warning, and is used unchanged.
+      // A name outside the locale's character set is only a warning; if it is given, it is unchanged.
       const bool named = state == ARCHIVE_WARN && archive_errno(reader_.get()) == EILSEQ;
       if (state != ARCHIVE_OK && !named) throw damaged();
       const bool link = archive_entry_filetype(entry_) == AE_IFLNK || archive_entry_hardlink(entry_) != nullptr;
       links_ += link ? 1 : 0;
       if (link || archive_entry_filetype(entry_) != AE_IFREG) continue;
-      const char* name = archive_entry_pathname(entry_);
-      if (name == nullptr) name = archive_entry_pathname_utf8(entry_);
-      member_ = name == nullptr ? "" : name;
-      name_ = archive_name_ + ":" + member_;
-      if (archive_entry_is_encrypted(entry_) != 0)
-        throw user_error("{}: '{}' in it is encrypted; unpack it first", archive_name_, member_);
-      if (archive_entry_size_is_set(entry_) == 0 || archive_entry_size(entry_) < 0)
-        throw user_error("{}: '{}' in it has no size; pack it again", archive_name_, member_);
-      left_ = static_cast<std::uint64_t>(archive_entry_size(entry_));
+      take_entry();
       return true;
     }
+    return false;
   }
 
   const std::string& member() const override { return member_; }
@@ -132,19 +193,63 @@ class LibArchive final : public Archive {
 
   void read(void* out, std::size_t count) override {
     if (count > left_) throw user_error("{}: ends {} bytes too early", name_, count - left_);
-    if (archive_read_data(reader_.get(), out, count) != static_cast<la_ssize_t>(count)) throw damaged();
+    read_data(static_cast<std::uint8_t*>(out), count);
     left_ -= count;
     std::uint8_t more = 0;
     if (left_ == 0 && archive_read_data(reader_.get(), &more, 1) != 0) throw damaged();
   }
 
  private:
-  UserError damaged() const {
-    return user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again",
-                      member_.empty() ? archive_name_ : name_, reader_.reason());
+  // The name and the size of the current file.
+  void take_entry() {
+    const char* name = archive_entry_pathname(entry_);
+    if (name == nullptr || *name == 0)
+      throw user_error("{}: a file in it has a name that cannot be read; unpack it to a folder and use that",
+                       archive_name_);
+    member_ = name;
+    name_ = archive_name_ + ":" + member_;
+    if (archive_entry_is_encrypted(entry_) != 0)
+      throw user_error("{}: '{}' in it is encrypted; unpack it first", archive_name_, member_);
+    if (archive_entry_size_is_set(entry_) == 0 || archive_entry_size(entry_) < 0)
+      throw user_error("{}: '{}' in it has no size; pack it again", archive_name_, member_);
+    left_ = static_cast<std::uint64_t>(archive_entry_size(entry_));
+  }
+
+  // A sparse file may end with a hole. libarchive then ends once before it, and once more after its zeros.
+  void read_data(std::uint8_t* out, std::size_t count) {
+    for (bool ended = false; count > 0;) {
+      const la_ssize_t got = archive_read_data(reader_.get(), out, count);
+      if (got < 0 || (got == 0 && ended)) throw damaged();
+      ended = static_cast<std::size_t>(got) < count;
+      out += got, count -= static_cast<std::size_t>(got);
+    }
+  }
+
+  // A blob in which libarchive recognises no archive. Users compress single files too.
+  DamagedFile no_archive(const Blob& blob) const {
+    const DamagedFile reason = damaged();
+    const std::string format = recognised_format(blob);
+    if (format != "gzip" && format != "xz" && format != "bzip2" && format != "zstd") return reason;
+    try {
+      std::array<std::uint8_t, 512> head;
+      const auto content = format == "gzip" ? open_gzip(blob) : open_compressed(blob, format);
+      if (content->read(head.data(), head.size()) == 0) return reason;
+      if (recognised_format(MemoryBlob("", head.data(), head.size())) == "tar") return reason;
+    } catch (const UserError&) {
+      return reason;
+    }
+    return DamagedFile(user_error("{}: is a single file compressed by {}, not an archive of files; unpack it first",
+                                  archive_name_, format));
+  }
+
+  DamagedFile damaged() const {
+    return DamagedFile(user_error("{}: is not a tar or zip archive, or is damaged ({}); copy or download it again",
+                                  member_.empty() ? archive_name_ : name_, reader_.reason()));
   }
 
   std::string archive_name_;
+  bool zip_;  // as its first bytes say
+  bool empty_ = false;
   std::unique_ptr<ByteStream> stream_;  // what is read, if not a blob
   Reader reader_;
   archive_entry* entry_ = nullptr;  // the current one
@@ -175,15 +280,16 @@ class Compressed final : public UnsizedStream {
     const la_ssize_t got = archive_read_data(reader_.get(), out, most);
     if (got < 0) throw damaged(reader_.reason());
     // libarchive takes anything after the compressed content that is not more of it for the end.
-    const auto used = static_cast<std::uint64_t>(archive_filter_bytes(reader_.get(), -1));
+    const std::uint64_t used = reader_.used();
     if (static_cast<std::size_t>(got) < most && used < blob_.size())
       throw damaged(fmt::format("{} bytes follow its end", blob_.size() - used));
     return static_cast<std::size_t>(got);
   }
 
  private:
-  UserError damaged(const std::string& why) const {
-    return user_error("{}: is damaged or an empty {} file ({}); copy or download it again", blob_.name(), format_, why);
+  DamagedFile damaged(const std::string& why) const {
+    return DamagedFile(
+        user_error("{}: is damaged or an empty {} file ({}); copy or download it again", blob_.name(), format_, why));
   }
 
   const Blob& blob_;

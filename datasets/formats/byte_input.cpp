@@ -1,6 +1,7 @@
 #include "datasets/formats/byte_input.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string_view>
 
@@ -21,6 +22,53 @@ void BlobStream::read(void* out, std::size_t count) {
   if (sha_ != nullptr) sha_->update(out, count);
 }
 
+namespace {
+
+constexpr std::size_t tar_header = 512;
+
+std::uint64_t little_endian(std::string_view bytes) {
+  std::uint64_t out = 0;
+  for (std::size_t i = bytes.size(); i-- > 0;) out = out << 8 | static_cast<std::uint8_t>(bytes[i]);
+  return out;
+}
+
+// By its magic, or by the sum of the first header's bytes, as tar had no magic before POSIX. Some programs added up
+// signed bytes.
+bool is_tar(std::string_view first) {
+  constexpr std::size_t magic_at = 257, sum_at = 148, sum_size = 8;
+  if (first.size() > magic_at && first.substr(magic_at).starts_with("ustar")) return true;
+  if (first.size() < tar_header || first[0] == 0) return false;
+  std::string_view digits = first.substr(sum_at, sum_size);
+  digits.remove_prefix(std::min(digits.find_first_not_of(' '), digits.size()));
+  digits = digits.substr(0, digits.find_first_not_of("01234567"));
+  long stated = 0, sum = 0, signed_sum = 0;
+  if (digits.empty()) return false;
+  for (const char digit : digits) stated = stated * 8 + (digit - '0');
+  for (std::size_t i = 0; i < tar_header; ++i) {
+    const char byte = i >= sum_at && i < sum_at + sum_size ? ' ' : first[i];
+    sum += static_cast<std::uint8_t>(byte);
+    signed_sum += static_cast<std::int8_t>(byte);
+  }
+  return stated == sum || stated == signed_sum;
+}
+
+// The format has no magic: its usual parameters, a size of the dictionary that programs choose, the size of the
+// content, or all ones where it was not known, and a zero.
+bool is_lzma(std::string_view first) {
+  constexpr std::size_t header = 13;
+  if (first.size() <= header || first[0] != ']' || first[header] != 0) return false;
+  const std::uint64_t dictionary = little_endian(first.substr(1, 4)), content = little_endian(first.substr(5, 8));
+  const std::uint64_t one_bit = std::bit_floor(dictionary);
+  const bool chosen = dictionary >= 4096 && (dictionary == one_bit || dictionary == one_bit + one_bit / 2);
+  return chosen && (content == UINT64_MAX || content < std::uint64_t{1} << 38);
+}
+
+}  // namespace
+
+bool begins_skippable_frame(std::string_view first) {
+  return first.size() >= 4 && little_endian(first.substr(0, 4)) >> 4 == 0x184D2A5;
+}
+
 std::string recognised_format(const Blob& blob) {
   using namespace std::string_view_literals;
   struct Magic {
@@ -35,7 +83,6 @@ std::string recognised_format(const Blob& blob) {
       {"BZh"sv, "bzip2"},
       {"7z\xbc\xaf\x27\x1c"sv, "7z"},
       {"\x04\x22\x4d\x18"sv, "lz4"},
-      {"]\0\0\x80\0\xff\xff\xff\xff"sv, "lzma"},  // as xz writes it
       {"LZIP\x01"sv, "lzip"},
       {"Rar!\x1a\x07"sv, "rar"},
       {"\x1f\x9d"sv, "compress"},
@@ -50,12 +97,13 @@ std::string recognised_format(const Blob& blob) {
       {"\x93NUMPY"sv, "NumPy"},
       {"\x89HDF"sv, "HDF5"},
   };
-  char head[512] = {};  // as long as the header of a tar archive
+  char head[tar_header] = {};
   const std::size_t count = std::min<std::size_t>(sizeof head, static_cast<std::size_t>(blob.size()));
   blob.read(0, head, count);
   const std::string_view first(head, count);
-  constexpr std::size_t tar_magic_at = 257;
-  if (count > tar_magic_at && first.substr(tar_magic_at).starts_with("ustar"sv)) return "tar";
+  if (is_tar(first)) return "tar";
+  if (is_lzma(first)) return "lzma";
+  if (begins_skippable_frame(first)) return "zstd";
   for (const Magic& magic : known)
     if (first.starts_with(magic.bytes)) return magic.format;
   if (first.starts_with("RIFF"sv) && first.substr(0, 12).ends_with("WEBP"sv)) return "WebP";

@@ -3,11 +3,19 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "framework/core/errors.h"
 #include "framework/core/files/files.h"
 #include "framework/core/files/sha256.h"
 
 namespace longstride {
+
+// A file that begins like a packed one and is none, or is damaged.
+class DamagedFile : public UserError {
+ public:
+  explicit DamagedFile(const UserError& error) : UserError(error) {}
+};
 
 // Read at any offset. Messages about the content begin with `name`.
 class Blob {
@@ -78,6 +86,9 @@ class UnsizedStream {
   // The next bytes, fewer than `most` only at the end. UserError if the input is damaged or cut short.
   virtual std::size_t read(void* out, std::size_t most) = 0;
 };
+
+// Whether the bytes begin a frame of zstd that holds no content: pzstd writes one before each with content.
+bool begins_skippable_frame(std::string_view first);
 
 // "gzip", "tar", "zip", "pickle" .., from the first bytes, of which 512 suffice; empty if they match no known format.
 std::string recognised_format(const Blob& blob);

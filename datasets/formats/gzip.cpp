@@ -42,8 +42,8 @@ class GzipStream final : public UnsizedStream {
   }
 
  private:
-  UserError damaged(const char* why) const {
-    return user_error("{}: is a damaged gzip file ({}); copy or download it again", blob_.name(), why);
+  DamagedFile damaged(const char* why) const {
+    return DamagedFile(user_error("{}: is a damaged gzip file ({}); copy or download it again", blob_.name(), why));
   }
 
   void refill() {

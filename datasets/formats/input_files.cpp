@@ -38,17 +38,36 @@ class FolderListing {
     if (!error && !seen_.insert(real).second) return;
     fs::directory_iterator entry(folder, error);
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-      const std::string path = entry->path().string();
-      std::error_code unreadable;
       if (entry->path().filename().string().starts_with('.')) continue;
-      if (entry->is_regular_file(unreadable))
+      const std::string path = entry->path().string();
+      const fs::file_type type = type_of(path);
+      if (type == fs::file_type::regular)
         files_.push_back(path);
-      else if (entry->is_directory(unreadable) && entry->is_symlink(unreadable))
+      else if (type == fs::file_type::directory && is_link(path))
         links_.insert(path);
-      else if (entry->is_directory(unreadable))
+      else if (type == fs::file_type::directory)
         visit(path);
+      else
+        throw user_error("{}: is a pipe, a socket or a device, which holds no data; remove it from the folder", path);
     }
     if (error) throw user_error("{}: the folder cannot be read: {}", folder, error.message());
+  }
+
+  static bool is_link(const std::string& path) {
+    std::error_code absent;
+    return fs::is_symlink(path, absent);
+  }
+
+  // Of the file that a link leads to. What cannot be found might be data, so it is not left out.
+  static fs::file_type type_of(const std::string& path) {
+    std::error_code error;
+    const fs::file_type type = fs::status(path, error).type();
+    if (type != fs::file_type::none && type != fs::file_type::not_found) return type;
+    std::error_code unknown;
+    if (!is_link(path))
+      throw user_error("{}: cannot be read: {}; make it readable or remove it from the folder", path, error.message());
+    throw user_error("{}: is a link to {}, which cannot be read: {}; fetch what it leads to or remove the link", path,
+                     fs::read_symlink(path, unknown).string(), error.message());
   }
 
   std::vector<std::string> files_;

@@ -9,7 +9,8 @@
 namespace longstride {
 
 // The regular files under `folder`, at any depth, sorted by path, without hidden ones (.x, and the ._x that macOS
-// leaves). A folder that is also reached by links counts once, under its own name. UserError if it cannot be read.
+// leaves). A folder that is also reached by links counts once, under its own name. UserError if it cannot be read, or
+// holds a link that leads nowhere, a pipe, a socket or a device: nothing is dropped silently.
 std::vector<std::string> files_under(const std::string& folder);
 
 bool is_folder(const std::string& path);

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <set>
 #include <string_view>
 #include <vector>
 
 #include "datasets/formats/archive.h"
 #include "datasets/formats/gzip.h"
+#include "datasets/formats/input_files.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 
@@ -165,14 +167,23 @@ ContentSize size_of_archived(const Blob& blob) {
   return {static_cast<std::int64_t>(sum), files.links()};
 }
 
-}  // namespace
+// An archive without files is nothing but zeros, as any file may be, so its name decides.
+bool is_empty_tar(const std::string& name, const std::uint8_t* head, std::size_t count) {
+  if (count == 0 || std::any_of(head, head + count, [](std::uint8_t byte) { return byte != 0; })) return false;
+  const std::string extension = lower_extension(name);
+  for (const char* tar : {"tar", "tgz", "txz", "tbz", "tbz2", "tzst"})
+    if (extension == tar) return true;
+  const bool compressed = extension == "gz" || extension == "xz" || extension == "bz2" || extension == "zst";
+  return compressed && lower_extension(std::filesystem::path(name).replace_extension().string()) == "tar";
+}
 
-Packing packing_of(const Blob& blob) {
+// As the first bytes say.
+Packing stated_packing(const Blob& blob) {
   std::array<std::uint8_t, head_bytes> head;
   const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), blob.size()));
   blob.read(0, head.data(), count);
   const std::string format = packed_format(head.data(), count);
-  if (format.empty()) return {};
+  if (format.empty()) return {"", is_empty_tar(blob.name(), head.data(), count)};
   if (format == "zip" || format == "tar") return {"", true};
   if (format != "gzip" && format != "xz" && format != "bzip2" && format != "zstd")
     throw user_error(
@@ -183,7 +194,19 @@ Packing packing_of(const Blob& blob) {
   const std::string inner = packed_format(head.data(), got);
   if (!inner.empty() && inner != "tar")
     throw user_error("{}: is packed twice ({} in {}); unpack it first", blob.name(), inner, format);
-  return {format, inner == "tar"};
+  return {format, inner == "tar" || is_empty_tar(blob.name(), head.data(), got)};
+}
+
+}  // namespace
+
+Packing packing_of(const Blob& blob) {
+  try {
+    const Packing packing = stated_packing(blob);
+    if (packing.archive) open_archive(blob)->next();
+    return packing;
+  } catch (const DamagedFile& damaged) {
+    throw user_error("{}, or use its bytes as they are with --raw if it only looks packed", damaged.what());
+  }
 }
 
 ContentSize content_size(const Blob& blob, const Packing& packing) {

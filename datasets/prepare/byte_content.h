@@ -16,7 +16,7 @@ struct Packing {
   bool none() const { return compression.empty() && !archive; }
 };
 
-// UserError if the blob is packed in a way that is not unpacked, such as 7z or twice.
+// UserError if the blob is packed in a way that is not unpacked, such as 7z or twice, or only looks packed.
 Packing packing_of(const Blob& blob);
 
 struct ContentSize {

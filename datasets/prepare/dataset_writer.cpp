@@ -193,11 +193,23 @@ struct DatasetWriter::State {
   Column sources;
 };
 
-void make_folder_of(const std::string& path) {
+FoldersOf::FoldersOf(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code failed;
+  for (std::filesystem::path next = folder; !next.empty() && !std::filesystem::exists(next, failed);
+       next = next.parent_path())
+    made_.insert(made_.begin(), next.string());
   if (!folder.empty()) std::filesystem::create_directories(folder, failed);
-  if (failed) throw user_error("{}: cannot make the folder {}: {}", path, folder.string(), failed.message());
+  if (!failed) return;
+  remove_empty();
+  throw user_error("{}: cannot make the folder {}: {}", path, folder.string(), failed.message());
+}
+
+FoldersOf::~FoldersOf() { remove_empty(); }
+
+void FoldersOf::remove_empty() const {
+  std::error_code in_use;
+  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) std::filesystem::remove(*folder, in_use);
 }
 
 void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs, const char* option) {

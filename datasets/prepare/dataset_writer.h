@@ -41,7 +41,20 @@ class DatasetWriter {
 // lost, or is below what is not a folder. Call it before long work.
 void check_output(const std::string& path, bool replace, const std::vector<std::string>& inputs,
                   const char* option = "--output");
-// Makes the folders that `path` lacks. UserError if they cannot be made. Call it before writing.
-void make_folder_of(const std::string& path);
+
+// Makes the folders that the file `path` lacks, and removes those that are still empty at the end, as after an error.
+// UserError if they cannot be made. Lives longer than what writes the file.
+class FoldersOf {
+ public:
+  explicit FoldersOf(const std::string& path);
+  ~FoldersOf();
+  FoldersOf(const FoldersOf&) = delete;
+  FoldersOf& operator=(const FoldersOf&) = delete;
+
+ private:
+  void remove_empty() const;
+
+  std::vector<std::string> made_;  // the outermost first
+};
 
 }  // namespace longstride

@@ -157,7 +157,7 @@ void prepare_audio(const PrepareAudioConfig& config, const PrepareOutput& output
   info.kind = DataKind::audio;
   info.rate = config.rate;
   info.encoding = "mu-law 255";
-  make_folder_of(output.path);
+  const FoldersOf folders(output.path);
   DatasetWriter writer(output.path, info, output.replace);
   std::int64_t total = 0;
   for (const Track& track : tracks) total += track.bytes;
@@ -185,7 +185,7 @@ void decode_audio(const DecodeAudioConfig& config, const PrepareOutput& output) 
                      files->sequences(), config.split, config.index);
   std::vector<std::uint8_t> levels(static_cast<std::size_t>(files->length(config.index)));
   files->read(config.index, 0, files->length(config.index), levels.data());
-  make_folder_of(output.path);
+  const FoldersOf folders(output.path);
   write_wav(output.path, mu_law_decode(levels), dataset->info().rate);
 }
 

@@ -12,13 +12,13 @@ namespace longstride {
 void prepare_bytes(const PrepareBytesConfig& config, const PrepareOutput& output) {
   check_output(output.path, output.replace, config.inputs);
   const SplitRule rule = SplitRule::parse(config.split.empty() ? "0.9,0.05,0.05" : config.split);
+  const FoldersOf folders(output.path);  // standard input is kept there too
   JoinedInputs inputs(config, output);
   const SplitCounts counts = rule.divide(inputs.bytes(), inputs.name(), "bytes");
   if (!config.split.empty()) rule.check_shares(counts, inputs.name(), "bytes");
 
   DatasetInfo info;
   info.kind = DataKind::bytes;
-  make_folder_of(output.path);
   DatasetWriter writer(output.path, info, output.replace);
   if (const std::string note = inputs.packed_note(); output.note && !note.empty()) output.note(note);
   std::vector<std::uint8_t> buffer(std::size_t{1} << 20);

@@ -32,10 +32,18 @@ struct Batches {
   std::vector<std::string> archives;  // those of them that hold several batches
 };
 
-bool is_test(const std::string& path) { return file_name(path).starts_with("test_batch"); }
+// Whatever the case: a copy of a disk may have names in capitals.
+std::string lower_name(const std::string& path) {
+  std::string name = file_name(path);
+  for (char& c : name)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return name;
+}
+
+bool is_test(const std::string& path) { return lower_name(path).starts_with("test_batch"); }
 
 bool named_like_batch(const std::string& path) {
-  return lower_extension(path) == "bin" && (is_test(path) || file_name(path).starts_with("data_batch"));
+  return lower_extension(path) == "bin" && (is_test(path) || lower_name(path).starts_with("data_batch"));
 }
 
 bool is_archive(const std::string& path) {
@@ -172,7 +180,7 @@ void prepare_cifar10(const PrepareCifar10Config& config, const PrepareOutput& ou
   info.kind = DataKind::cifar10;
   info.rows = info.columns = Cifar10::side;
   info.channels = Cifar10::channels;
-  make_folder_of(output.path);
+  const FoldersOf folders(output.path);
   DatasetWriter writer(output.path, info, output.replace);
   InputProgress progress(output.progress, (training + test) * Cifar10::record);
   const Permutation order(static_cast<std::uint64_t>(training), config.seed, 0, kernels::Purpose::split);

@@ -105,7 +105,7 @@ void prepare_images(const PrepareImagesConfig& config, const PrepareOutput& outp
   info.kind = DataKind::images;
   info.rows = info.columns = config.side;
   info.channels = 3;
-  make_folder_of(output.path);
+  const FoldersOf folders(output.path);
   DatasetWriter writer(output.path, info, output.replace);
   InputProgress progress(output.progress, groups[0].bytes + groups[1].bytes + groups[2].bytes);
   const Permutation order(static_cast<std::uint64_t>(groups[0].count), config.seed, 0, kernels::Purpose::split);

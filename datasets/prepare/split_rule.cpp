@@ -1,5 +1,6 @@
 #include "datasets/prepare/split_rule.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <sstream>
@@ -45,8 +46,8 @@ SplitRule SplitRule::parse(const std::string& text) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const bool read =
         rule.counted_ ? parse_whole(parts[i], rule.counts_[i]) : parse_whole(parts[i], rule.fractions_[i]);
-    if (!read) throw wrong(fmt::format("'{}' is not a number", parts[i]));
-    if (rule.counts_[i] < 0 || !(rule.fractions_[i] >= 0)) throw wrong(fmt::format("{} is negative", parts[i]));
+    if (!read || std::isnan(rule.fractions_[i])) throw wrong(fmt::format("'{}' is not a number", parts[i]));
+    if (rule.counts_[i] < 0 || rule.fractions_[i] < 0) throw wrong(fmt::format("{} is negative", parts[i]));
     if (rule.counts_[i] > std::int64_t{1} << 60) throw wrong(fmt::format("{} is too large", parts[i]));
     sum += rule.fractions_[i];
   }
@@ -77,8 +78,10 @@ SplitCounts SplitRule::divide(std::int64_t total, const std::string& where, cons
     return counts_;
   }
   const auto whole = static_cast<double>(total);
-  const std::int64_t first = std::llround(fractions_[0] * whole);
-  const std::int64_t second = fractions_[2] > 0 ? std::llround((fractions_[0] + fractions_[1]) * whole) : total;
+  // Fractions may add up to a little more than 1.
+  const auto up_to = [&](double fraction) { return std::min<std::int64_t>(std::llround(fraction * whole), total); };
+  const std::int64_t first = up_to(fractions_[0]);
+  const std::int64_t second = fractions_[2] > 0 ? up_to(fractions_[0] + fractions_[1]) : total;
   return {first, second - first, total - second};
 }
 

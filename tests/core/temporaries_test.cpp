@@ -14,16 +14,17 @@ namespace fs = std::filesystem;
 using testing::names_in;
 using testing::TemporaryDirectory;
 
-// Runs a process that ends while writing a file; returns the name that it leaves behind.
-std::string left_by_a_kill(const std::string& path) {
+// Runs a process that ends while writing a file; returns the name that it leaves behind. It stays a zombie if it is not
+// reaped.
+std::string left_by_a_kill(const std::string& path, bool reaped = true) {
   const pid_t child = ::fork();
   if (child == 0) {
     AtomicFile file(path);
     file.write("abc", 3);
     ::_exit(0);
   }
-  int status = 0;
-  ::waitpid(child, &status, 0);
+  siginfo_t end = {};
+  ::waitid(P_PID, static_cast<id_t>(child), &end, WEXITED | (reaped ? 0 : WNOWAIT));
   const std::string own = std::to_string(::getpid());
   std::string name = temporary_path(path);
   return fs::path(name.replace(name.rfind(own), own.size(), std::to_string(child))).filename();
@@ -39,6 +40,18 @@ TEST(Temporaries, ThoseOfEndedProcessesAreRemovedAtTheNextFile) {
   EXPECT_EQ(names_in(directory.path()), std::set<std::string>{left});
   write_file_atomically(directory / "y", "abc");
   EXPECT_EQ(names_in(directory.path()), std::set<std::string>{"y"});
+}
+
+// As under a parent that never asks how its children ended, such as the first process of many containers.
+TEST(Temporaries, ThoseOfZombiesAreRemovedAtTheNextFile) {
+  const TemporaryDirectory directory;
+  const std::string left = left_by_a_kill(directory / "x", false);
+  EXPECT_EQ(names_in(directory.path()), std::set<std::string>{left});
+  write_file_atomically(directory / "y", "abc");
+  EXPECT_EQ(names_in(directory.path()), std::set<std::string>{"y"});
+  int status = 0;
+  while (::wait(&status) > 0) {
+  }
 }
 
 TEST(Temporaries, ThoseOfOtherHostsAreRemovedAfterADay) {

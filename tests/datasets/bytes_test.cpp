@@ -93,7 +93,8 @@ TEST(PrepareBytes, RefusesWhatItCannotDivideAndLeavesNothing) {
   expect_user_error(prepare("raw", "1000"), "two or three numbers");
   expect_user_error(prepare("raw", "900,50,50,"), "two or three numbers");
   expect_user_error(prepare("raw", "900,x,100"), "'x' is not a number");
-  expect_user_error(prepare("raw", "0.9,nan,0.1"), "negative");
+  expect_user_error(prepare("raw", "0.9,nan,0.1"), "'nan' is not a number");
+  expect_user_error(prepare("raw", "0.9,-0.1,0.2"), "-0.1 is negative");
   expect_user_error(prepare("raw", "1100,-50,-50"), "negative");
   expect_user_error(prepare("raw", "0.9996,0.0002,0.0002"), "leaves none for 'valid'");
   expect_user_error([&] { prepare_bytes({{folder / "raw"}}, to(folder / "raw/x.h5")); }, "is not a folder");
@@ -108,7 +109,9 @@ TEST(PrepareBytes, RefusesWhatItCannotUnpackUnlessAsked) {
   for (const auto& [start, message] : {std::pair{"\x1f\x8b\x08"s, "is a damaged gzip file"},
                                        {"7z\xbc\xaf\x27\x1c"s, "is compressed (7z)"},
                                        {"\x04\x22\x4d\x18"s, "is compressed (lz4)"},
-                                       {"]\0\0\x80\0\xff\xff\xff\xff"s, "is compressed (lzma)"},
+                                       {"]\0\0\x80\0\xff\xff\xff\xff\xff\xff\xff\xff\0"s, "is compressed (lzma)"},
+                                       {"]\0\0\x10\0\xff\xff\xff\xff\xff\xff\xff\xff\0"s, "is compressed (lzma)"},
+                                       {"]\0\0\0\x03\x10\x27\0\0\0\0\0\0\0"s, "is compressed (lzma)"},
                                        {"LZIP\1"s, "is compressed (lzip)"},
                                        {"Rar!\x1a\7\0"s, "is compressed (rar)"},
                                        {"\x1f\x9d\x90"s, "is compressed (compress)"}}) {
@@ -123,6 +126,18 @@ TEST(PrepareBytes, RefusesWhatItCannotUnpackUnlessAsked) {
     prepare_bytes(config, to(folder / "x.h5"));
     EXPECT_EQ(Dataset::open(folder / "x.h5")->split("train")->length(0), 900) << message;
     std::filesystem::remove(folder / "x.h5");
+  }
+}
+
+TEST(PrepareBytes, TakesBytesThatOnlyResembleLzma) {
+  const Folder folder;
+  using namespace std::string_literals;
+  for (const std::string& start : {"]\0\0\x11\0\xff\xff\xff\xff\xff\xff\xff\xff\0"s,  // no size of a dictionary
+                                   "]\0\0\x10\0\xff\xff\xff\xff\xff\xff\xff\x01\0"s,  // too much content
+                                   "]\0\0\0\0\0\0\0\0\0\0\0\0\0"s, "], [0.25, 0.5], [1, 2]"s}) {
+    put_file(folder / "raw", Bytes(start.begin(), start.end()));
+    prepare_bytes({{folder / "raw"}}, to(folder / "x.h5", true));
+    EXPECT_GT(Dataset::open(folder / "x.h5")->split("train")->length(0), 0);
   }
 }
 
@@ -144,6 +159,12 @@ TEST(SplitRule, DividesEnwik8AsPublished) {
   EXPECT_EQ(SplitRule::parse("0.9,0.05,0.05").divide(100'000'000, "x", "bytes"),
             (SplitCounts{90'000'000, 5'000'000, 5'000'000}));
   EXPECT_EQ(SplitRule::parse("0.5,0.5").divide(3, "x", "bytes"), (SplitCounts{2, 1, 0}));
+}
+
+TEST(SplitRule, GivesNoMoreThanThereIs) {
+  const SplitRule rule = SplitRule::parse("0.5,0.5000005,0.0000001");  // more than 1, but within the tolerance
+  EXPECT_EQ(rule.divide(10'000'000, "x", "bytes"), (SplitCounts{5'000'000, 5'000'000, 0}));
+  EXPECT_EQ(SplitRule::parse("1.0000005,0.0").divide(10'000'000, "x", "bytes"), (SplitCounts{10'000'000, 0, 0}));
 }
 
 }  // namespace

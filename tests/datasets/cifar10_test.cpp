@@ -80,6 +80,20 @@ TEST(PrepareCifar10, DividesByTheSeed) {
   EXPECT_NE(valid_of(1), valid_of(2));
 }
 
+TEST(PrepareCifar10, KnowsItsBatchesByNameWhateverTheCase) {
+  const Folder folder;
+  put_file(folder / "in/DATA_BATCH_1.BIN", records(100, 1));
+  put_file(folder / "in/TEST_BATCH.BIN", records(40, 2));
+  for (const std::vector<std::string>& inputs :
+       {std::vector<std::string>{folder / "in"}, {folder / "in/TEST_BATCH.BIN", folder / "in/DATA_BATCH_1.BIN"}}) {
+    PrepareCifar10Config config;
+    config.inputs = inputs;
+    prepare_cifar10(config, to(folder / "x.h5", true));
+    EXPECT_EQ(Dataset::open(folder / "x.h5")->size("train").sequences, 96);
+    EXPECT_EQ(Dataset::open(folder / "x.h5")->size("test").sequences, 40);
+  }
+}
+
 TEST(PrepareCifar10, RefusesWhatIsNotABatchAndLeavesNothing) {
   const Folder folder;
   const Bytes good = records(20, 1);

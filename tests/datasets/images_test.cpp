@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include "datasets/formats/input_files.h"
 #include "tests/datasets/npy_writer.h"
 #include "tests/datasets/pictures.h"
@@ -58,6 +60,28 @@ TEST(FilesUnder, CountsEveryFolderOnce) {
   const auto at = [&](const char* name) { return folder / name; };
   EXPECT_EQ(files_under(folder / "p"),
             (std::vector<std::string>{at("p/a.png"), at("p/d.png"), at("p/outside/c.png"), at("p/sub/b.png")}));
+}
+
+TEST(FilesUnder, RefusesWhatCannotBeReadInsteadOfDroppingIt) {
+  namespace fs = std::filesystem;
+  const Folder folder;
+  put_file(folder / "a.png", {1});
+  const auto refuse = [&](const std::string& name, const std::string& message) {
+    expect_user_error([&] { files_under(folder.path()); }, folder / name + ": is a " + message);
+    fs::remove(folder / name);
+  };
+  fs::create_symlink("../annex/b.png", folder / "b.png");
+  refuse("b.png", "link to ../annex/b.png, which cannot be read: No such file");
+  fs::create_symlink("a.png/c", folder / "c");
+  refuse("c", "link to a.png/c, which cannot be read: Not a directory");
+  fs::create_symlink("d", folder / "d");
+  refuse("d", "link to d, which cannot be read: Too many levels");
+  ASSERT_EQ(::mkfifo((folder / "e.png").c_str(), 0600), 0);
+  refuse("e.png", "pipe, a socket or a device");
+  fs::create_symlink("/dev/zero", folder / "f");
+  refuse("f", "pipe, a socket or a device");
+  fs::create_symlink("absent", folder / ".hidden");
+  EXPECT_EQ(files_under(folder.path()), std::vector<std::string>{folder / "a.png"});
 }
 
 TEST(PrepareImages, DividesByASeededPermutationOrByTheInputsGiven) {

@@ -158,10 +158,29 @@ TEST(PrepareCommand, JoinsItsInputsAndSaysWhereTheyAreFrom) {
 TEST(PrepareCommand, MakesTheFoldersOfItsOutput) {
   const Folder folder;
   put_file(folder / "a", words(3000, 1));
-  const Outcome outcome =
-      call(fmt::format("prepare bytes --input {0}/a --split 2800,100,100 --output {0}/new/data/x.h5", folder.path()));
-  EXPECT_EQ(outcome.code, 0) << outcome.text;
-  EXPECT_EQ(all_bytes(folder / "new/data/x.h5"), words(3000, 1));
+  for (const char* input : {"a", "-"}) {
+    const Outcome outcome =
+        shell(fmt::format("cd {1}; '{0}' prepare bytes --input {2} --split 2800,100,100 --output new/data/x.h5 < a",
+                          LONGSTRIDE_COMMAND, folder.path(), input));
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    EXPECT_EQ(all_bytes(folder / "new/data/x.h5"), words(3000, 1));
+    std::filesystem::remove_all(folder / "new");
+  }
+}
+
+TEST(PrepareCommand, LeavesNoFoldersWhenItFails) {
+  const Folder folder;
+  put_file(folder / "a", words(3000, 1));
+  std::filesystem::create_directory(folder / "old");
+  for (const char* made : {"new", "old/new"}) {
+    const Outcome outcome = shell(
+        fmt::format("ulimit -f 1; '{0}' prepare bytes --input {1}/a --split 2800,100,100 --output {1}/{2}/data//x.h5",
+                    LONGSTRIDE_COMMAND, folder.path(), made));
+    EXPECT_EQ(outcome.code, 2) << outcome.text;
+    EXPECT_NE(outcome.text.find("cannot be written"), std::string::npos) << outcome.text;
+    EXPECT_FALSE(std::filesystem::exists(folder / made));
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / "old"));
 }
 
 TEST(PrepareCommand, ReadsStandardInput) {

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <set>
 
@@ -44,6 +45,16 @@ void remove_quietly(const fs::path& path) {
   fs::remove_all(path, ignored);
 }
 
+// Whether a process on this host has ended. A zombie has, although it keeps its number until its parent asks for it.
+bool has_ended(pid_t process) {
+  if (::kill(process, 0) != 0) return errno == ESRCH;
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string line;
+  std::getline(file, line);
+  const std::size_t state = line.rfind(") ");  // the program's name, which may have any characters, ends here
+  return state != std::string::npos && state + 2 < line.size() && (line[state + 2] == 'Z' || line[state + 2] == 'X');
+}
+
 bool is_abandoned(const fs::path& path) {
   const std::string name = path.filename().string();
   const std::size_t at = name.rfind('@'), dash = name.rfind('-', at);
@@ -51,7 +62,7 @@ bool is_abandoned(const fs::path& path) {
   pid_t process = 0;
   const char *begin = name.data() + dash + 1, *end = name.data() + at;
   if (std::from_chars(begin, end, process).ptr != end || process <= 0) return false;
-  if (name.substr(at + 1) == own_host() && ::kill(process, 0) != 0 && errno == ESRCH) return true;
+  if (name.substr(at + 1) == own_host() && has_ended(process)) return true;
   std::error_code error;
   const auto written = fs::last_write_time(path, error);
   return !error && fs::file_time_type::clock::now() - written > std::chrono::hours(24);

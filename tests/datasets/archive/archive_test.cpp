@@ -155,6 +155,34 @@ TEST(Archives, KeepLongNamesAndForeignOnes) {
   }
 }
 
+// Whatever the locale: the program has none, so libarchive could not say these names.
+TEST(Archives, KeepNamesThatAZipSaysAreUtf8) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(3 * picture, 8);
+  NamedFiles files = pngs_of(pixels);
+  files[1].first = "1\u00fc.png", files[2].first = "2\U0001f600.png";
+  put_file(folder / "a.zip", with_utf8_names(make_archive(files, "zip")));
+  EXPECT_TRUE(train_of(config_of({folder / "a.zip"}), folder) == pixels);
+  const FileBlob blob(folder / "a.zip");
+  const auto archive = open_archive(blob);
+  for (const auto& [name, content] : files) {
+    ASSERT_TRUE(archive->next());
+    EXPECT_EQ(archive->member(), name);
+  }
+  const Bytes npz = make_archive({{"\u00fc.npy", make_npy("(3, 8, 8, 3)", pixels)}}, "zip");
+  put_file(folder / "npz.zip", make_archive({{"a.npz", with_utf8_names(npz)}}, "zip"));
+  EXPECT_TRUE(train_of(config_of({folder / "npz.zip"}), folder) == pixels);
+}
+
+TEST(Archives, RefuseNamesThatCannotBeRead) {
+  const Folder folder;
+  NamedFiles files = pngs_of(random_bytes(2 * picture, 8));
+  files[1].first = "\xc3\xc3.png";
+  put_file(folder / "a.zip", with_utf8_names(make_archive(files, "zip")));
+  expect_user_error([&] { prepare_images(config_of({folder / "a.zip"}), to(folder / "x.h5")); },
+                    "a.zip: a file in it has a name that cannot be read; unpack it to a folder and use that");
+}
+
 TEST(Archives, RefuseDamageAndOtherFiles) {
   const Folder folder;
   const Bytes pixels = random_bytes(2 * picture, 5), npy = make_npy("(2, 8, 8, 3)", pixels);
@@ -186,6 +214,20 @@ TEST(Archives, RefuseDamageAndOtherFiles) {
   EXPECT_FALSE(folder.holds_temporaries());
 }
 
+TEST(Archives, AreNotSingleFilesThatAreCompressed) {
+  const Folder folder;
+  const Bytes png = pngs_of(random_bytes(picture, 1))[0].second;
+  for (const char* filter : {"gzip", "xz", "bzip2", "zstd"}) {
+    put_file(folder / "a.png.packed", make_archive({{"x", png}}, "raw", filter));
+    const std::string message =
+        fmt::format("is a single file compressed by {}, not an archive of files; unpack it first", filter);
+    expect_user_error([&] { prepare_images(config_of({folder / "a.png.packed"}), to(folder / "x.h5")); }, message);
+    PrepareCifar10Config config;
+    config.inputs = {folder / "a.png.packed"};
+    expect_user_error([&] { prepare_cifar10(config, to(folder / "x.h5")); }, message);
+  }
+}
+
 TEST(Archives, RefuseEveryTruncation) {
   const Folder folder;
   const Bytes pixels = random_bytes(4 * picture, 6), npy = make_npy("(4, 8, 8, 3)", pixels);
@@ -210,6 +252,44 @@ TEST(Archives, RefuseEveryTruncation) {
   expect_user_error([&] { prepare_images(config_of({folder / "a.tar"}), to(folder / "x.h5")); }, "cut short");
   EXPECT_FALSE(std::filesystem::exists(folder / "x.h5"));
   EXPECT_FALSE(folder.holds_temporaries());
+}
+
+TEST(Archives, GiveEveryPartOfJoinedOnes) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(3 * picture, 7);
+  const NamedFiles files = pngs_of(pixels);
+  for (const char* filter : {"", "gzip", "xz", "zstd"}) {
+    const Bytes first = make_archive({files[0], files[1]}, "gnutar", filter);
+    const Bytes second = make_archive({files[2]}, "pax", filter);
+    Bytes whole = first;
+    whole.insert(whole.end(), second.begin(), second.end());
+    put_file(folder / "a.tar", whole);
+    EXPECT_TRUE(train_of(config_of({folder / "a.tar"}), folder) == pixels) << filter;
+    whole.pop_back();
+    put_file(folder / "a.tar", whole);
+    expect_user_error([&] { prepare_images(config_of({folder / "a.tar"}), to(folder / "y.h5")); }, "a.tar");
+  }
+}
+
+TEST(Archives, MayBePaddedByZerosAndNothingElse) {
+  const Folder folder;
+  const Bytes pixels = random_bytes(2 * picture, 7);
+  Bytes tar = make_archive(pngs_of(pixels), "gnutar");
+  tar.resize(tar.size() + 512 * 37, 0);
+  const Bytes junk(512, 'J');
+  for (const char* filter : {"", "gzip"}) {
+    const auto pack = [&](const Bytes& bytes) {
+      return *filter == 0 ? bytes : make_archive({{"x", bytes}}, "raw", filter);
+    };
+    put_file(folder / "a.tar", pack(tar));
+    EXPECT_TRUE(train_of(config_of({folder / "a.tar"}), folder) == pixels) << filter;
+    for (const std::size_t more : {100, 512}) {
+      Bytes longer = tar;
+      longer.insert(longer.end(), junk.begin(), junk.begin() + static_cast<std::ptrdiff_t>(more));
+      put_file(folder / "b.tar", pack(longer));
+      expect_user_error([&] { prepare_images(config_of({folder / "b.tar"}), to(folder / "y.h5")); }, "is damaged (");
+    }
+  }
 }
 
 // Real pictures, from the shared archive.

@@ -40,4 +40,15 @@ inline std::vector<std::uint8_t> make_archive(const NamedFiles& files, const cha
   return bytes;
 }
 
+// Says in a zip archive that its names are UTF-8, as most programs do when they are not ASCII.
+inline std::vector<std::uint8_t> with_utf8_names(std::vector<std::uint8_t> zip) {
+  constexpr std::uint8_t utf8 = 8;  // in the second byte of the flags
+  for (std::size_t i = 0; i + 9 < zip.size(); ++i) {
+    if (zip[i] != 'P' || zip[i + 1] != 'K') continue;
+    if (zip[i + 2] == 3 && zip[i + 3] == 4) zip[i + 7] |= utf8;
+    if (zip[i + 2] == 1 && zip[i + 3] == 2) zip[i + 9] |= utf8;
+  }
+  return zip;
+}
+
 }  // namespace longstride

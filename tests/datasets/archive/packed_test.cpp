@@ -67,6 +67,82 @@ TEST(PackedInputs, GiveTheBytesOfTheirFilesWhateverTheirNames) {
   }
 }
 
+TEST(PackedInputs, MayHaveNamesThatAZipSaysAreUtf8) {
+  const Folder folder;
+  const Bytes first = random_bytes(3000, 1), second = random_bytes(2000, 2);
+  put_file(folder / "a.zip", with_utf8_names(make_archive({{"\u00e4", first}, {"\u00f6", second}}, "zip")));
+  prepare_bytes({{folder / "a.zip"}}, to(folder / "x.h5"));
+  Bytes both = first;
+  both.insert(both.end(), second.begin(), second.end());
+  EXPECT_TRUE(all_bytes(folder / "x.h5") == both);
+}
+
+// pzstd writes a frame without content before each with content.
+TEST(PackedInputs, MayBeginWithFramesOfZstdWithoutContent) {
+  const Folder folder;
+  const Bytes first = random_bytes(3000, 1), second = random_bytes(2000, 2);
+  Bytes both = first;
+  both.insert(both.end(), second.begin(), second.end());
+  const auto joined = [](std::initializer_list<Bytes> parts) {
+    Bytes out;
+    for (const Bytes& part : parts) out.insert(out.end(), part.begin(), part.end());
+    return out;
+  };
+  const Bytes none = {0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4};
+  Bytes large = {0x5f, 0x2a, 0x4d, 0x18, 0, 4, 0, 0};
+  large.resize(8 + 1024, 'x');
+  const Bytes tar = make_archive({{"a", both}}, "gnutar", "zstd");
+  for (const Bytes& file : {joined({none, packed(first, "zstd"), none, packed(second, "zstd"), none}),
+                            joined({large, none, packed(both, "zstd")}), joined({large, tar})}) {
+    put_file(folder / "a", file);
+    prepare_bytes({{folder / "a"}}, to(folder / "x.h5", true));
+    EXPECT_TRUE(all_bytes(folder / "x.h5") == both);
+  }
+  std::filesystem::remove(folder / "x.h5");
+  expect_refusal(folder, "b", none, "is damaged or an empty zstd file");
+  expect_refusal(folder, "b", Bytes(large.begin(), large.end() - 1), "is damaged or an empty zstd file");
+  expect_refusal(folder, "b", joined({large, packed(both, "zstd"), {1, 2}}), "is damaged or an empty zstd file");
+  expect_nothing_left(folder);
+}
+
+// As tar was before POSIX: without a magic, and with a sum of bytes that some programs took to be signed.
+TEST(PackedInputs, MayBeTarArchivesWithoutMagic) {
+  const Folder folder;
+  const Bytes text = random_bytes(3000, 1);
+  for (const bool is_signed : {false, true}) {
+    Bytes tar = make_archive({{"\u00e4.txt", text}}, "ustar");
+    std::fill(tar.begin() + 257, tar.begin() + 265, std::uint8_t{0});
+    std::fill(tar.begin() + 148, tar.begin() + 156, std::uint8_t{' '});
+    int sum = 0;
+    for (std::size_t i = 0; i < 512; ++i) sum += is_signed ? static_cast<std::int8_t>(tar[i]) : tar[i];
+    const std::string digits = fmt::format("{:06o}", sum);
+    std::copy(digits.begin(), digits.end(), tar.begin() + 148);
+    tar[154] = 0;
+    for (const Bytes& file : {tar, packed(tar, "gzip")}) {
+      put_file(folder / "a", file);
+      prepare_bytes({{folder / "a"}}, to(folder / "x.h5", true));
+      EXPECT_TRUE(all_bytes(folder / "x.h5") == text) << is_signed;
+    }
+    std::filesystem::remove(folder / "x.h5");
+    tar[0] ^= 1;  // the sum is wrong
+    put_file(folder / "a", tar);
+    prepare_bytes({{folder / "a"}}, to(folder / "x.h5", true));
+    EXPECT_TRUE(all_bytes(folder / "x.h5") == tar);
+  }
+}
+
+TEST(PackedInputs, AreRefusedWhenTheyAreTarArchivesWithoutFiles) {
+  const Folder folder;
+  const Bytes zeros(10'240, 0);
+  for (const char* name : {"a.tar", "A.TAR"}) expect_refusal(folder, name, zeros, "holds no files");
+  expect_refusal(folder, "a.tgz", packed(zeros, "gzip"), "holds no files");
+  expect_refusal(folder, "a.tar.zst", packed(zeros, "zstd"), "holds no files");
+  expect_nothing_left(folder);
+  put_file(folder / "zeros.bin", zeros);  // data, by its name
+  prepare_bytes({{folder / "zeros.bin"}}, to(folder / "x.h5"));
+  EXPECT_TRUE(all_bytes(folder / "x.h5") == zeros);
+}
+
 // tar writes a file once and each further name of it as a link.
 TEST(PackedInputs, SayHowManyLinksAreLeftOut) {
   const Folder folder;
@@ -80,6 +156,31 @@ TEST(PackedInputs, SayHowManyLinksAreLeftOut) {
   EXPECT_NE(outcome.text.find("which unpack to 5,000; 2 link(s) to other files are left out"), std::string::npos)
       << outcome.text;
   EXPECT_TRUE(all_bytes(folder / "x.h5") == text);
+}
+
+TEST(PackedInputs, MayBeSparseFilesThatEndWithAHole) {
+  const Folder folder;
+  Bytes holes = random_bytes(5000, 1);
+  holes.resize(100'000, 0);
+  const Bytes middle = random_bytes(5000, 2);
+  holes.insert(holes.end(), middle.begin(), middle.end());
+  holes.resize(300'001, 0);
+  put_file(folder / "p/a", holes);
+  put_file(folder / "p/b", Bytes(200'000, 0));
+  put_file(folder / "p/c", middle);
+  Bytes wanted = holes;
+  wanted.resize(wanted.size() + 200'000, 0);
+  wanted.insert(wanted.end(), middle.begin(), middle.end());
+  for (const char* format : {"gnu", "pax"}) {
+    const Outcome outcome =
+        shell(fmt::format("cd {0} && cp -r --sparse=always p {1} && cd {1} && tar cf ../p.tar --format={1} --sparse "
+                          "--hole-detection=raw a b c",
+                          folder.path(), format));
+    ASSERT_EQ(outcome.code, 0) << outcome.text;
+    ASSERT_LT(std::filesystem::file_size(folder / "p.tar"), 100'000u);
+    prepare_bytes({{folder / "p.tar"}}, to(folder / "x.h5", true));
+    EXPECT_TRUE(all_bytes(folder / "x.h5") == wanted) << format;
+  }
 }
 
 TEST(PackedInputs, AreTakenFromStandardInput) {
@@ -137,6 +238,32 @@ TEST(PackedInputs, AreRefusedWhenDamaged) {
   expect_nothing_left(folder);
 }
 
+TEST(PackedInputs, SayHowToUseTextThatOnlyLooksPacked) {
+  const Folder folder;
+  for (const std::string start : {"BZh is a short word. ", "PK\x03\x04 begins zip archives ", "\x1f\x8b"}) {
+    Bytes text(start.begin(), start.end());
+    text.resize(2000, 'x');
+    expect_refusal(folder, "a", text, "again, or use its bytes as they are with --raw if it only looks packed");
+  }
+  Bytes text(257, 'a');
+  for (const char letter : std::string("ustar")) text.push_back(static_cast<std::uint8_t>(letter));
+  text.resize(2000, 'a');
+  expect_refusal(folder, "a", text, "--raw if it only looks packed");
+  PrepareBytesConfig config{{folder / "a"}};
+  config.raw = true;
+  prepare_bytes(config, to(folder / "x.h5"));
+  EXPECT_TRUE(all_bytes(folder / "x.h5") == text);
+}
+
+// libarchive ends this reason with a line feed.
+TEST(PackedInputs, AreRefusedInOneLine) {
+  const Folder folder;
+  Bytes zip = make_archive({{"a", Bytes(1000, 'a')}}, "zip");
+  for (std::size_t i = 0; i + 1 < zip.size(); ++i)  // wherever the file's size is stated
+    if (zip[i] + 256 * zip[i + 1] == 1000) zip[i] ^= 1;
+  expect_refusal(folder, "a.zip", zip, "(ZIP uncompressed data is wrong size (read 1000, expected 1001)); copy");
+}
+
 TEST(PackedInputs, AreRefusedWhenTheyHoldNoText) {
   const Folder folder;
   const Bytes text = random_bytes(1000, 1);
@@ -149,7 +276,12 @@ TEST(PackedInputs, AreRefusedWhenTheyHoldNoText) {
     expect_refusal(folder, name, bytes, "holds two files named 'a'");
   for (const auto& [name, bytes] : forms({{".hidden", text}})) expect_refusal(folder, name, bytes, "holds no files");
   for (const auto& [name, bytes] : forms({{"a", {}}})) expect_refusal(folder, name, bytes, "is empty");
-  expect_refusal(folder, "none.zip", make_archive({}, "zip"), "none.zip: is not a tar or zip archive");
+  Bytes none = make_archive({}, "zip");
+  expect_refusal(folder, "none.zip", none, "none.zip: holds no files");
+  none[20] = 3, none.insert(none.end(), {'w', 'h', 'y'});  // a comment
+  expect_refusal(folder, "none.zip", none, "none.zip: holds no files");
+  none.push_back('x');
+  expect_refusal(folder, "none.zip", none, "none.zip: is not a tar or zip archive");
   expect_nothing_left(folder);
 }
 
