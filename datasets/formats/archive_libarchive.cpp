@@ -161,7 +161,7 @@ class LibArchive final : public Archive {
   }
 
   bool next() override {
-    for (; !empty_;) {
+    while (!empty_) {
       if (entry_ != nullptr) archive_read_data_skip(reader_.get());
       const la_int64_t before = archive_filter_bytes(reader_.get(), 0);
       const Utf8Locale names(zip_);
