@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <exception>
 #include <memory>
-#include <string_view>
 
 #include "datasets/formats/audio.h"
 #include "datasets/formats/byte_input.h"
+#include "datasets/formats/sound/stated_length.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 
@@ -18,45 +16,6 @@ namespace longstride {
 namespace {
 
 constexpr std::int64_t most_channels = 256;
-
-// The end of an Ogg stream: a page has 27 bytes with its flags and the number of its segments, their lengths, and the
-// segments.
-bool whole_last_page(std::string_view page) {
-  constexpr std::size_t flags = 5, segments = 26, head = 27;
-  constexpr char last_page = 4;
-  if (page.size() < head || (page[flags] & last_page) == 0) return false;
-  const std::size_t count = static_cast<unsigned char>(page[segments]);
-  std::size_t size = head + count;
-  if (page.size() < size) return false;
-  for (std::size_t i = 0; i < count; ++i) size += static_cast<unsigned char>(page[head + i]);
-  return page.size() >= size;
-}
-
-// libsndfile reads a truncated file as if it were whole. But the formats state their length: a RIFF header and AIFF's
-// count the bytes, and the last page of an Ogg stream is marked.
-void check_complete(const Blob& blob) {
-  const auto cut_short = [&](const std::string& why) {
-    return user_error("{}: is cut short ({}); copy or download it again", blob.name(), why);
-  };
-  char head[12] = {};
-  blob.read(0, head, static_cast<std::size_t>(std::min<std::uint64_t>(sizeof head, blob.size())));
-  const std::string_view start(head, sizeof head);
-  const bool riff = start.starts_with("RIFF") && start.substr(8) == "WAVE";
-  if (riff || (start.starts_with("FORM") && (start.substr(8) == "AIFF" || start.substr(8) == "AIFC"))) {
-    std::uint32_t claimed = 0;
-    for (int i = 0; i < 4; ++i) claimed = claimed << 8 | static_cast<unsigned char>(head[riff ? 7 - i : 4 + i]);
-    if (claimed != 0xFFFFFFFF && std::uint64_t{claimed} + 8 > blob.size())  // a streaming recorder cannot know it
-      throw cut_short(fmt::format("its header counts {} bytes, but it has {}", thousands(std::int64_t{claimed} + 8),
-                                  thousands(static_cast<std::int64_t>(blob.size()))));
-  }
-  if (start.starts_with("OggS")) {
-    std::string tail(static_cast<std::size_t>(std::min<std::uint64_t>(blob.size(), 1 << 17)), '\0');
-    blob.read(blob.size() - tail.size(), tail.data(), tail.size());
-    const std::size_t page = tail.rfind("OggS");
-    if (page == std::string::npos || !whole_last_page(std::string_view(tail).substr(page)))
-      throw cut_short("its last page is missing");
-  }
-}
 
 struct CloseSound {
   void operator()(SNDFILE* file) const { sf_close(file); }
