@@ -5,6 +5,7 @@
 
 #include "datasets/formats/sound/blob_window.h"
 #include "datasets/formats/sound/ogg_pages.h"
+#include "datasets/formats/sound/second_recording.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 
@@ -153,7 +154,8 @@ class StatedLength {
   std::uint64_t start_, left_;
 };
 
-// libsndfile skips tags in front of any format. Their size has 7 bits per byte.
+}  // namespace
+
 std::uint64_t after_tags(BlobWindow& file) {
   constexpr std::size_t header = 10, size_at = 6;
   std::uint64_t at = 0;
@@ -166,11 +168,11 @@ std::uint64_t after_tags(BlobWindow& file) {
   }
 }
 
-}  // namespace
-
 void check_complete(const Blob& blob) {
   BlobWindow file(blob);
-  StatedLength(file, after_tags(file)).check();
+  const std::uint64_t start = after_tags(file);
+  StatedLength(file, start).check();
+  refuse_second_recording(file, start);
 }
 
 }  // namespace longstride

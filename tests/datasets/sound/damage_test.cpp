@@ -167,5 +167,18 @@ TEST(StatedLengths, AcceptsAnUnknownOne) {
   EXPECT_EQ(samples_of(au), sound_length);
 }
 
+// The second of two files joined end to end, of which libsndfile reads the first.
+TEST(Sound, RefusesASecondFlacOrMp3File) {
+  for (const int format : {SF_FORMAT_FLAC | SF_FORMAT_PCM_16, mpeg | layer_3}) {
+    const Bytes whole = encoded_sound(format);
+    if (whole.empty()) continue;  // this libsndfile does not write MP3
+    const std::string where = thousands(static_cast<std::int64_t>(whole.size()));
+    expect_refused(joined(whole, whole), "recordings one after the other, the second from byte " + where + " on");
+    Bytes tag = {'I', 'D', '3', 4, 0, 0, 0, 0, 0, 50, 'T', 'I', 'T', '2', 0, 0, 0, 5, 0, 0, 0, 'I', 'n', 'f', 'o'};
+    tag.resize(60);
+    EXPECT_EQ(samples_of(joined(tag, whole)), sound_length);
+  }
+}
+
 }  // namespace
 }  // namespace longstride::sound_damage_test

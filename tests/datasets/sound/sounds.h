@@ -15,6 +15,7 @@ namespace longstride {
 
 constexpr int sound_rate = 48000;
 constexpr std::size_t sound_length = 30000;
+constexpr int mpeg = 0x230000, layer_3 = 0x82;  // from libsndfile 1.1 on
 
 inline std::vector<float> sound_tone(std::size_t length = sound_length) {
   std::vector<float> out(length);
