@@ -13,8 +13,6 @@
 namespace longstride::sound_formats_test {
 namespace {
 
-constexpr int mpeg = 0x230000, layer_3 = 0x82;  // from libsndfile 1.1 on
-
 struct Format {
   const char* name;
   int format;
@@ -112,6 +110,44 @@ TEST(PrepareAudioCommand, TakesTheSoundOfAFolderAndCountsTheRest) {
   const Outcome refused = prepare(folder, fmt::format("--input {}/music", folder.path()));
   EXPECT_EQ(refused.code, 2);
   EXPECT_NE(refused.text.find("music/broken.mp3: cannot be read as sound"), std::string::npos) << refused.text;
+}
+
+Bytes utf_16(const std::string& text) {
+  Bytes out = {0xFF, 0xFE};
+  for (const char c : text) out.insert(out.end(), {static_cast<std::uint8_t>(c), 0});
+  return out;
+}
+
+// The log of a CD ripper begins like MPEG audio, text about a format with its name, and neither is sound.
+TEST(PrepareAudioCommand, LeavesOutFilesThatOnlyBeginLikeSound) {
+  const Folder folder;
+  std::filesystem::create_directories(folder / "music");
+  for (const char* name : {"1", "2", "3", "4"})
+    write_wav(folder / fmt::format("music/{}.wav", name), std::vector<float>(4410, 0.1F), 44100);
+  const Bytes log = utf_16("EAC extraction logfile\r\n" + std::string(1000, '.'));
+  Bytes twice = log;
+  twice.insert(twice.end(), log.begin(), log.end());
+  put_file(folder / "music/rip.log", log);
+  put_file(folder / "music/rips.log", twice);
+  const std::string pages = "OggS pages are pages", marker = "fLaC is a marker";
+  put_file(folder / "music/ogg.txt", Bytes(pages.begin(), pages.end()));
+  put_file(folder / "music/flac.txt", Bytes(marker.begin(), marker.end()));
+  const Outcome taken = prepare(folder, fmt::format("--input {}/music", folder.path()));
+  EXPECT_EQ(taken.code, 0) << taken.text;
+  EXPECT_NE(taken.text.find("4 file(s) that are not sound files are left out: 2 .log, 2 .txt"), std::string::npos)
+      << taken.text;
+  EXPECT_EQ(taken.text.find("mpg123"), std::string::npos) << taken.text;
+  const Outcome refused = prepare(folder, fmt::format("--input {}/music/rip.log", folder.path()));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.text.find("music/rip.log: cannot be read as sound (one frame of MPEG audio"), std::string::npos);
+  EXPECT_EQ(std::count(refused.text.begin(), refused.text.end(), '\n'), 1) << refused.text;
+  for (const char* name : {"broken.au", "broken.w64", "broken.caf"}) {
+    put_file(folder / "music/" + name, log);
+    const Outcome named = prepare(folder, fmt::format("--input {}/music", folder.path()));
+    EXPECT_EQ(named.code, 2) << named.text;
+    EXPECT_NE(named.text.find(name + std::string(": cannot be read as sound")), std::string::npos) << named.text;
+    std::filesystem::remove(folder / "music/" + name);
+  }
 }
 
 // A small likeness of MAESTRO 3.0.0: a folder per year with a WAV and a MIDI file per performance, and four other
