@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <exception>
 #include <memory>
-#include <string_view>
 
 #include "datasets/formats/audio.h"
 #include "datasets/formats/byte_input.h"
+#include "datasets/formats/sound/second_recording.h"
+#include "datasets/formats/sound/stated_length.h"
 #include "framework/core/errors.h"
 #include "framework/core/text/numbers.h"
 
@@ -18,45 +17,6 @@ namespace longstride {
 namespace {
 
 constexpr std::int64_t most_channels = 256;
-
-// The end of an Ogg stream: a page has 27 bytes with its flags and the number of its segments, their lengths, and the
-// segments.
-bool whole_last_page(std::string_view page) {
-  constexpr std::size_t flags = 5, segments = 26, head = 27;
-  constexpr char last_page = 4;
-  if (page.size() < head || (page[flags] & last_page) == 0) return false;
-  const std::size_t count = static_cast<unsigned char>(page[segments]);
-  std::size_t size = head + count;
-  if (page.size() < size) return false;
-  for (std::size_t i = 0; i < count; ++i) size += static_cast<unsigned char>(page[head + i]);
-  return page.size() >= size;
-}
-
-// libsndfile reads a truncated file as if it were whole. But the formats state their length: a RIFF header and AIFF's
-// count the bytes, and the last page of an Ogg stream is marked.
-void check_complete(const Blob& blob) {
-  const auto cut_short = [&](const std::string& why) {
-    return user_error("{}: is cut short ({}); copy or download it again", blob.name(), why);
-  };
-  char head[12] = {};
-  blob.read(0, head, static_cast<std::size_t>(std::min<std::uint64_t>(sizeof head, blob.size())));
-  const std::string_view start(head, sizeof head);
-  const bool riff = start.starts_with("RIFF") && start.substr(8) == "WAVE";
-  if (riff || (start.starts_with("FORM") && (start.substr(8) == "AIFF" || start.substr(8) == "AIFC"))) {
-    std::uint32_t claimed = 0;
-    for (int i = 0; i < 4; ++i) claimed = claimed << 8 | static_cast<unsigned char>(head[riff ? 7 - i : 4 + i]);
-    if (claimed != 0xFFFFFFFF && std::uint64_t{claimed} + 8 > blob.size())  // a streaming recorder cannot know it
-      throw cut_short(fmt::format("its header counts {} bytes, but it has {}", thousands(std::int64_t{claimed} + 8),
-                                  thousands(static_cast<std::int64_t>(blob.size()))));
-  }
-  if (start.starts_with("OggS")) {
-    std::string tail(static_cast<std::size_t>(std::min<std::uint64_t>(blob.size(), 1 << 17)), '\0');
-    blob.read(blob.size() - tail.size(), tail.data(), tail.size());
-    const std::size_t page = tail.rfind("OggS");
-    if (page == std::string::npos || !whole_last_page(std::string_view(tail).substr(page)))
-      throw cut_short("its last page is missing");
-  }
-}
 
 struct CloseSound {
   void operator()(SNDFILE* file) const { sf_close(file); }
@@ -73,11 +33,21 @@ class Input {
   // libsndfile then guesses from the file's, and reads no more than that. Without an end to seek to it cannot guess,
   // and info.frames is SF_COUNT_MAX.
   OpenSound open(SF_INFO& info) {
+    is_text_ = is_text_like_mpeg();
+    if (is_text_) return nullptr;
     OpenSound file = open_again(info);
     if (file == nullptr || (info.format & SF_FORMAT_TYPEMASK) != mpeg) return file;
     file.reset();
     has_end_ = false;
     return open_again(info);
+  }
+  // Why there is no result. Some of libsndfile's reasons span several lines.
+  std::string problem() const {
+    if (is_text_) return "one frame of MPEG audio without a second";
+    std::string text = sf_strerror(nullptr);
+    text = text.substr(0, text.find('\n'));
+    while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
+    return text;
   }
   // An error while the file was read must not pass through libsndfile, and says more than libsndfile's.
   void check() const {
@@ -86,6 +56,13 @@ class Input {
 
  private:
   static constexpr int mpeg = 0x230000;  // SF_FORMAT_MPEG, which libsndfile before 1.1 does not know
+
+  // Text in UTF-16 begins like a frame of MPEG audio. libmpg123 would say at length, on standard error, what it misses.
+  bool is_text_like_mpeg() const {
+    BlobWindow window(blob_);
+    const std::uint64_t start = after_tags(window);
+    return begins_like_mpeg(window, start) && !has_mpeg_frames(window, start);
+  }
 
   OpenSound open_again(SF_INFO& info) {
     static SF_VIRTUAL_IO calls = {size, seek, read, nullptr, tell};
@@ -119,7 +96,7 @@ class Input {
 
   FileBlob blob_;
   sf_count_t at_ = 0;
-  bool has_end_ = true;
+  bool has_end_ = true, is_text_ = false;
   std::exception_ptr failure_;
 };
 
@@ -133,7 +110,8 @@ class SoundFile final : public AudioFile {
     for (const char* packed : {"tar", "zip", "gzip", "xz", "bzip2", "zstd", "7z", "rar"})
       if (format == packed) throw user_error("{}: is packed ({}); unpack it to a folder and use that", path, format);
     if (file_ == nullptr)
-      throw user_error("{}: cannot be read as sound ({}); use a WAV, FLAC, Ogg, AIFF or MP3 file", path, problem());
+      throw user_error("{}: cannot be read as sound ({}); use a WAV, FLAC, Ogg, AIFF or MP3 file", path,
+                       input_.problem());
     if (info_.channels > 0 && info_.channels <= most_channels && info_.frames == SF_COUNT_MAX) count_frames();
     if (info_.frames <= 0 || info_.samplerate <= 0 || info_.channels <= 0 || info_.channels > most_channels)
       throw user_error("{}: has {} samples of {} channel(s) at {} per second, which is not sound; leave it out", path,
@@ -174,16 +152,8 @@ class SoundFile final : public AudioFile {
     file_.reset();
     file_ = input_.open(info_);
     input_.check();
-    if (file_ == nullptr) throw user_error("{}: cannot be read as sound again ({})", path_, problem());
+    if (file_ == nullptr) throw user_error("{}: cannot be read as sound again ({})", path_, input_.problem());
     info_.frames = sum;
-  }
-
-  // Some of libsndfile's reasons span several lines.
-  std::string problem() const {
-    std::string text = sf_strerror(nullptr);
-    text = text.substr(0, text.find('\n'));
-    while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
-    return text;
   }
 
   std::string path_;
@@ -240,7 +210,7 @@ bool begins_like_sound(const std::string& path) {
   SF_INFO info = {};
   const OpenSound file = input.open(info);
   input.check();
-  return file != nullptr || sf_error(nullptr) != SF_ERR_UNRECOGNISED_FORMAT;
+  return file != nullptr;
 }
 
 std::unique_ptr<AudioFile> open_audio(const std::string& path) { return std::make_unique<SoundFile>(path); }

@@ -29,7 +29,8 @@ struct Track {
 
 // A file that is named like sound and is none is an error, not left out.
 bool named_like_sound(const std::string& path) {
-  constexpr std::string_view extensions[] = {"wav", "flac", "ogg", "oga", "opus", "mp3", "aif", "aiff"};
+  constexpr std::string_view extensions[] = {"wav", "rf64", "w64",  "flac", "ogg", "oga",  "opus", "mp3", "mp2",
+                                             "aif", "aiff", "aifc", "au",   "snd", "nist", "sph",  "voc", "caf"};
   return std::find(std::begin(extensions), std::end(extensions), lower_extension(path)) != std::end(extensions);
 }
 

@@ -24,6 +24,7 @@ if(LIBARCHIVE_FOUND AND JPEG_FOUND AND WEBP_FOUND)
 endif()
 if(LONGSTRIDE_AUDIO)
   target_sources(test_datasets PRIVATE ${CMAKE_CURRENT_LIST_DIR}/sound/audio_test.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/sound/damage_test.cpp
     ${CMAKE_CURRENT_LIST_DIR}/sound/formats_test.cpp)
   target_link_libraries(test_datasets PRIVATE PkgConfig::SNDFILE)
 else()

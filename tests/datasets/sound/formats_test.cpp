@@ -4,42 +4,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "datasets/formats/audio.h"
 #include "datasets/formats/png.h"
 #include "datasets/formats/wav.h"
 #include "tests/datasets/command.h"
+#include "tests/datasets/sound/sounds.h"
 #include "tests/datasets/support.h"
 
 namespace longstride::sound_formats_test {
 namespace {
-
-constexpr int rate = 48000;
-constexpr std::size_t length = 30000;
-constexpr int mpeg = 0x230000, layer_3 = 0x82;  // from libsndfile 1.1 on
-
-std::vector<float> tone() {
-  std::vector<float> out(length);
-  for (std::size_t i = 0; i < length; ++i)
-    out[i] = static_cast<float>(0.4 * std::sin(0.05 * static_cast<double>(i)) +
-                                0.2 * std::sin(1e-5 * static_cast<double>(i * i)));
-  return out;
-}
-
-// Empty if this libsndfile cannot write the format.
-Bytes encoded(int format) {
-  const Folder folder;
-  SF_INFO info = {};
-  info.format = format;
-  info.samplerate = rate;
-  info.channels = 1;
-  if (sf_format_check(&info) == 0) return {};
-  SNDFILE* file = sf_open((folder / "a").c_str(), SFM_WRITE, &info);
-  if (file == nullptr) return {};
-  const std::vector<float> samples = tone();
-  sf_writef_float(file, samples.data(), static_cast<sf_count_t>(length));
-  sf_close(file);
-  return get_file(folder / "a");
-}
 
 struct Format {
   const char* name;
@@ -50,15 +22,6 @@ constexpr Format formats[] = {{"wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16},   {"aif
                               {"opus", SF_FORMAT_OGG | SF_FORMAT_OPUS},    {"mp3", mpeg | layer_3},
                               {"au", SF_FORMAT_AU | SF_FORMAT_PCM_16},     {"caf", SF_FORMAT_CAF | SF_FORMAT_PCM_16},
                               {"w64", SF_FORMAT_W64 | SF_FORMAT_PCM_16}};
-
-std::vector<float> read_all(const std::string& path) {
-  const auto file = open_audio(path);
-  std::vector<float> out, piece(777);
-  for (std::int64_t got; (got = file->read(piece.data(), 777)) > 0;)
-    out.insert(out.end(), piece.begin(), piece.begin() + got);
-  EXPECT_EQ(static_cast<std::int64_t>(out.size()), file->frames());
-  return out;
-}
 
 // The root mean square of the difference.
 double error(const std::vector<float>& a, const std::vector<float>& b) {
@@ -71,15 +34,15 @@ TEST(SoundFormats, AreReadUnderAnyName) {
   const Folder folder;
   int read = 0;
   for (const auto& [name, format] : formats) {
-    const Bytes file = encoded(format);
+    const Bytes file = encoded_sound(format);
     if (file.empty()) continue;
     ++read;
     for (const char* path : {"sound", "sound.txt", "sound.wav"}) {
       put_file(folder / path, file);
       EXPECT_TRUE(begins_like_sound(folder / path)) << name;
-      const std::vector<float> heard = read_all(folder / path);
-      EXPECT_EQ(heard.size(), length) << name;
-      EXPECT_LT(error(heard, tone()), 0.05) << name;
+      const std::vector<float> heard = read_sound(folder / path);
+      EXPECT_EQ(heard.size(), sound_length) << name;
+      EXPECT_LT(error(heard, sound_tone()), 0.05) << name;
     }
   }
   EXPECT_GE(read, 7);
@@ -88,24 +51,24 @@ TEST(SoundFormats, AreReadUnderAnyName) {
 // An MP3 file as encoders write it to a pipe: without the first frame, which states the length. libsndfile's guess is
 // a third of it.
 TEST(SoundFormats, ReadsAllOfAnMp3FileThatDoesNotStateItsLength) {
-  const Bytes whole = encoded(mpeg | layer_3);
+  const Bytes whole = encoded_sound(mpeg | layer_3);
   if (whole.empty()) GTEST_SKIP() << "this libsndfile does not write MP3";
   const Folder folder;
   const auto next = std::search(whole.begin() + 4, whole.end(), whole.begin(), whole.begin() + 2);
   put_file(folder / "a.mp3", Bytes(next, whole.end()));
-  const std::size_t heard = read_all(folder / "a.mp3").size();
-  EXPECT_GE(heard, length);
-  EXPECT_LT(heard, length + 4 * 1152);  // with the encoder's silence before and after
+  const std::size_t heard = read_sound(folder / "a.mp3").size();
+  EXPECT_GE(heard, sound_length);
+  EXPECT_LT(heard, sound_length + 4 * 1152);  // with the encoder's silence before and after
 }
 
 TEST(SoundFormats, RefusesAnMp3FileThatIsCutShort) {
-  const Bytes whole = encoded(mpeg | layer_3);
+  const Bytes whole = encoded_sound(mpeg | layer_3);
   if (whole.empty()) GTEST_SKIP() << "this libsndfile does not write MP3";
   const Folder folder;
   for (std::size_t part = 0; part < 16; ++part) {
     put_file(folder / "a.mp3", cut_short(whole, part));
     SCOPED_TRACE(part);
-    expect_user_error([&] { read_all(folder / "a.mp3"); }, "a.mp3: ");
+    expect_user_error([&] { read_sound(folder / "a.mp3"); }, "a.mp3: ");
   }
 }
 
@@ -129,12 +92,12 @@ TEST(PrepareAudioCommand, TakesTheSoundOfAFolderAndCountsTheRest) {
   const Folder folder;
   int taken = 0;
   for (const auto& [name, format] : formats) {
-    const Bytes file = encoded(format);
+    const Bytes file = encoded_sound(format);
     if (file.empty()) continue;
     put_file(folder / fmt::format("music/{}.{}", taken % 3, name), file);
     ++taken;
   }
-  put_file(folder / "music/unnamed", encoded(SF_FORMAT_FLAC | SF_FORMAT_PCM_16));
+  put_file(folder / "music/unnamed", encoded_sound(SF_FORMAT_FLAC | SF_FORMAT_PCM_16));
   put_file(folder / "music/cover.jpg", {0xFF, 0xD8, 0xFF, 0xE0, 0, 16});
   put_file(folder / "music/notes", Bytes(100, 'a'));
   const Outcome outcome = prepare(folder, fmt::format("--input {}/music", folder.path()));
@@ -147,6 +110,44 @@ TEST(PrepareAudioCommand, TakesTheSoundOfAFolderAndCountsTheRest) {
   const Outcome refused = prepare(folder, fmt::format("--input {}/music", folder.path()));
   EXPECT_EQ(refused.code, 2);
   EXPECT_NE(refused.text.find("music/broken.mp3: cannot be read as sound"), std::string::npos) << refused.text;
+}
+
+Bytes utf_16(const std::string& text) {
+  Bytes out = {0xFF, 0xFE};
+  for (const char c : text) out.insert(out.end(), {static_cast<std::uint8_t>(c), 0});
+  return out;
+}
+
+// The log of a CD ripper begins like MPEG audio, text about a format with its name, and neither is sound.
+TEST(PrepareAudioCommand, LeavesOutFilesThatOnlyBeginLikeSound) {
+  const Folder folder;
+  std::filesystem::create_directories(folder / "music");
+  for (const char* name : {"1", "2", "3", "4"})
+    write_wav(folder / fmt::format("music/{}.wav", name), std::vector<float>(4410, 0.1F), 44100);
+  const Bytes log = utf_16("EAC extraction logfile\r\n" + std::string(1000, '.'));
+  Bytes twice = log;
+  twice.insert(twice.end(), log.begin(), log.end());
+  put_file(folder / "music/rip.log", log);
+  put_file(folder / "music/rips.log", twice);
+  const std::string pages = "OggS pages are pages", marker = "fLaC is a marker";
+  put_file(folder / "music/ogg.txt", Bytes(pages.begin(), pages.end()));
+  put_file(folder / "music/flac.txt", Bytes(marker.begin(), marker.end()));
+  const Outcome taken = prepare(folder, fmt::format("--input {}/music", folder.path()));
+  EXPECT_EQ(taken.code, 0) << taken.text;
+  EXPECT_NE(taken.text.find("4 file(s) that are not sound files are left out: 2 .log, 2 .txt"), std::string::npos)
+      << taken.text;
+  EXPECT_EQ(taken.text.find("mpg123"), std::string::npos) << taken.text;
+  const Outcome refused = prepare(folder, fmt::format("--input {}/music/rip.log", folder.path()));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.text.find("music/rip.log: cannot be read as sound (one frame of MPEG audio"), std::string::npos);
+  EXPECT_EQ(std::count(refused.text.begin(), refused.text.end(), '\n'), 1) << refused.text;
+  for (const char* name : {"broken.au", "broken.w64", "broken.caf"}) {
+    put_file(folder / "music/" + name, log);
+    const Outcome named = prepare(folder, fmt::format("--input {}/music", folder.path()));
+    EXPECT_EQ(named.code, 2) << named.text;
+    EXPECT_NE(named.text.find(name + std::string(": cannot be read as sound")), std::string::npos) << named.text;
+    std::filesystem::remove(folder / "music/" + name);
+  }
 }
 
 // A small likeness of MAESTRO 3.0.0: a folder per year with a WAV and a MIDI file per performance, and four other

@@ -1,0 +1,184 @@
+// Sound files that lost a part, or have a second recording behind the first: libsndfile reads what it can and says
+// nothing.
+#include <sndfile.h>
+
+#include <algorithm>
+
+#include "framework/core/text/numbers.h"
+#include "tests/datasets/sound/sounds.h"
+#include "tests/datasets/support.h"
+
+namespace longstride::sound_damage_test {
+namespace {
+
+void expect_refused(const Bytes& file, const std::string& why) {
+  const Folder folder;
+  put_file(folder / "a", file);
+  expect_user_error([&] { read_sound(folder / "a"); }, why);
+}
+
+std::size_t samples_of(const Bytes& file) {
+  const Folder folder;
+  put_file(folder / "a", file);
+  return read_sound(folder / "a").size();
+}
+
+// Where the pages of an Ogg file begin, and its end.
+std::vector<std::size_t> pages_of(const Bytes& file) {
+  std::vector<std::size_t> pages;
+  for (std::size_t at = 0; at < file.size();) {
+    pages.push_back(at);
+    std::size_t size = 27 + file[at + 26];
+    for (std::size_t i = 0; i < file[at + 26]; ++i) size += file[at + 27 + i];
+    at += size;
+  }
+  pages.push_back(file.size());
+  return pages;
+}
+
+// As RFC 3533 defines it, bit by bit.
+void set_page_checksum(Bytes& file, std::size_t from, std::size_t to) {
+  std::fill_n(file.begin() + static_cast<std::ptrdiff_t>(from) + 22, 4, std::uint8_t{0});
+  std::uint32_t sum = 0;
+  for (std::size_t i = from; i < to; ++i) {
+    sum ^= static_cast<std::uint32_t>(file[i]) << 24;
+    for (int bit = 0; bit < 8; ++bit) sum = (sum & 0x80000000U) != 0 ? sum << 1 ^ 0x04c11db7U : sum << 1;
+  }
+  for (std::size_t i = 0; i < 4; ++i) file[from + 22 + i] = static_cast<std::uint8_t>(sum >> (8 * i));
+}
+
+Bytes joined(Bytes first, const Bytes& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+Bytes without(Bytes file, std::size_t from, std::size_t to) {
+  file.erase(file.begin() + static_cast<std::ptrdiff_t>(from), file.begin() + static_cast<std::ptrdiff_t>(to));
+  return file;
+}
+
+constexpr int vorbis = SF_FORMAT_OGG | SF_FORMAT_VORBIS, opus = SF_FORMAT_OGG | SF_FORMAT_OPUS;
+
+class Ogg : public ::testing::TestWithParam<int> {};
+
+// Also one in the last page, without which libsndfile takes the page before for the last.
+TEST_P(Ogg, RefusesAChangedBitOfAnyPage) {
+  const Bytes whole = encoded_sound(GetParam());
+  ASSERT_EQ(samples_of(whole), sound_length);
+  const std::vector<std::size_t> pages = pages_of(whole);
+  ASSERT_GE(pages.size(), 4u);
+  for (std::size_t p = 0; p + 1 < pages.size(); ++p)
+    for (const std::size_t at : {pages[p] + 7, pages[p] + 24, pages[p + 1] - 1}) {
+      Bytes changed = whole;
+      changed[at] ^= 1;
+      expect_refused(changed, "a: the Ogg page at byte ");
+    }
+}
+
+TEST_P(Ogg, RefusesAMissingPage) {
+  const Bytes whole = encoded_sound(GetParam());
+  const std::vector<std::size_t> pages = pages_of(whole);
+  for (std::size_t p = 1; p + 2 < pages.size(); ++p)
+    expect_refused(without(whole, pages[p], pages[p + 1]),
+                   fmt::format("is damaged (it is page {} and follows page {}); copy or download", p + 1, p - 1));
+  expect_refused(without(whole, pages[pages.size() - 2], whole.size()), "is cut short (its last page is missing)");
+  expect_refused(without(whole, 0, pages[1]), "is damaged (it is not marked as the first)");
+}
+
+TEST_P(Ogg, RefusesASecondRecordingAndSaysWhereItBegins) {
+  const Bytes whole = encoded_sound(GetParam());
+  expect_refused(joined(whole, whole),
+                 fmt::format("a: holds several recordings one after the other, the second from byte {} on; split it",
+                             thousands(static_cast<std::int64_t>(whole.size()))));
+}
+
+// A film's sound is next to its pictures, in a stream with another serial number.
+TEST_P(Ogg, RefusesOtherStreams) {
+  Bytes whole = encoded_sound(GetParam());
+  const std::vector<std::size_t> pages = pages_of(whole);
+  Bytes other(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(pages[1]));
+  other[14] ^= 1;
+  set_page_checksum(other, 0, other.size());
+  whole.insert(whole.begin() + static_cast<std::ptrdiff_t>(pages[1]), other.begin(), other.end());
+  expect_refused(whole, "a: holds other streams next to its first, such as video");
+}
+
+TEST_P(Ogg, IgnoresATagBehindTheLastPage) {
+  const Bytes whole = encoded_sound(GetParam());
+  EXPECT_EQ(samples_of(joined(whole, Bytes(128, 'T'))), sound_length);
+  expect_refused(joined(whole, {'O', 'g', 'g', 'S', 0, 0}), "it follows the page that is marked as the last");
+}
+
+// The position of the last page is the number of samples up to its end.
+TEST_P(Ogg, RefusesLessSoundThanItsLastPageCounts) {
+  Bytes file = encoded_sound(GetParam(), 10 * sound_length);
+  ASSERT_EQ(samples_of(file), 10 * sound_length);
+  const std::vector<std::size_t> pages = pages_of(file);
+  const std::size_t last = pages[pages.size() - 2];
+  file[last + 7] = static_cast<std::uint8_t>(file[last + 7] + 64);  // 64 x 256 more
+  set_page_checksum(file, last, file.size());
+  expect_refused(file, "ends or is damaged after");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Ogg, ::testing::Values(vorbis, opus),
+                         [](const auto& info) { return info.param == opus ? "Opus" : "Vorbis"; });
+
+class StatedLength : public ::testing::TestWithParam<std::pair<const char*, int>> {};
+
+TEST_P(StatedLength, RefusesATruncatedFile) {
+  const Bytes whole = encoded_sound(GetParam().second);
+  ASSERT_FALSE(whole.empty());
+  EXPECT_EQ(samples_of(whole), sound_length);
+  for (std::size_t part = 0; part < 16; ++part) {
+    SCOPED_TRACE(part);
+    expect_refused(cut_short(whole, part), "a: ");
+  }
+  expect_refused(without(whole, whole.size() - 2, whole.size()), "a: ");
+}
+
+constexpr std::pair<const char*, int> stating[] = {
+    {"wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16},   {"rifx", SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG},
+    {"rf64", SF_FORMAT_RF64 | SF_FORMAT_PCM_16}, {"w64", SF_FORMAT_W64 | SF_FORMAT_PCM_16},
+    {"au", SF_FORMAT_AU | SF_FORMAT_PCM_16},     {"au_little", SF_FORMAT_AU | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE},
+    {"aiff", SF_FORMAT_AIFF | SF_FORMAT_PCM_16}, {"caf", SF_FORMAT_CAF | SF_FORMAT_PCM_16},
+    {"nist", SF_FORMAT_NIST | SF_FORMAT_PCM_16}, {"voc", SF_FORMAT_VOC | SF_FORMAT_PCM_16}};
+INSTANTIATE_TEST_SUITE_P(All, StatedLength, ::testing::ValuesIn(stating),
+                         [](const auto& info) { return std::string(info.param.first); });
+
+// The size of the file is right, that of the samples is not.
+TEST(StatedLengths, RefusesADataChunkBeyondTheEnd) {
+  for (const int format : {SF_FORMAT_WAV, SF_FORMAT_AIFF}) {
+    Bytes file = encoded_sound(format | SF_FORMAT_PCM_16);
+    const std::string name = format == SF_FORMAT_WAV ? "data" : "SSND";
+    const auto data = std::search(file.begin(), file.end(), name.begin(), name.end());
+    data[format == SF_FORMAT_WAV ? 6 : 5] = 7;  // 7 x 65,536 and more
+    expect_refused(file, "is cut short (its header counts ");
+  }
+}
+
+// A recorder that writes to a pipe cannot know the length.
+TEST(StatedLengths, AcceptsAnUnknownOne) {
+  Bytes file = encoded_sound(SF_FORMAT_WAV | SF_FORMAT_PCM_16);
+  std::fill_n(file.begin() + 4, 4, std::uint8_t{0xFF});
+  std::fill_n(file.begin() + 40, 4, std::uint8_t{0xFF});
+  EXPECT_EQ(samples_of(file), sound_length);
+  Bytes au = encoded_sound(SF_FORMAT_AU | SF_FORMAT_PCM_16);
+  std::fill_n(au.begin() + 8, 4, std::uint8_t{0xFF});
+  EXPECT_EQ(samples_of(au), sound_length);
+}
+
+// The second of two files joined end to end, of which libsndfile reads the first.
+TEST(Sound, RefusesASecondFlacOrMp3File) {
+  for (const int format : {SF_FORMAT_FLAC | SF_FORMAT_PCM_16, mpeg | layer_3}) {
+    const Bytes whole = encoded_sound(format);
+    if (whole.empty()) continue;  // this libsndfile does not write MP3
+    const std::string where = thousands(static_cast<std::int64_t>(whole.size()));
+    expect_refused(joined(whole, whole), "recordings one after the other, the second from byte " + where + " on");
+    Bytes tag = {'I', 'D', '3', 4, 0, 0, 0, 0, 0, 50, 'T', 'I', 'T', '2', 0, 0, 0, 5, 0, 0, 0, 'I', 'n', 'f', 'o'};
+    tag.resize(60);
+    EXPECT_EQ(samples_of(joined(tag, whole)), sound_length);
+  }
+}
+
+}  // namespace
+}  // namespace longstride::sound_damage_test
