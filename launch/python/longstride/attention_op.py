@@ -5,6 +5,7 @@ torch.library.opcheck treat them as PyTorch's own. torch.library.custom_op would
 microseconds more per call on the host. A call that needs nothing of this goes to attention_run at once.
 """
 import torch
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from . import attention_run
@@ -44,11 +45,12 @@ def _needs_no_operator(*tensors):
     """Whether nothing that PyTorch does between a call and its kernel is of use, so that the call may skip it.
 
     The dispatcher enters Python three times on the way to the kernel and back, which takes longer than all else. It is
-    of use to torch.compile and other tracers, to subclasses and modes, to functorch and to profilers.
+    of use to torch.compile and other tracers, to subclasses and modes, to functorch, to profilers and to derivatives in
+    forward mode, which it refuses.
     """
     if torch.compiler.is_compiling() or _is_tracing() or _dispatch_modes() or _function_modes():
         return False
-    if _innermost_transform() is not None or _is_profiled():
+    if _innermost_transform() is not None or _is_profiled() or forward_ad._current_level >= 0:
         return False
     first = tensors[0]
     if not (first.is_cuda or first.is_cpu):
@@ -124,10 +126,20 @@ class _AttentionBackward(torch.autograd.Function):
                            "asked for; take it of an attention that is written in PyTorch's own operators")
 
 
+def _has_tangent(x):
+    return isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None
+
+
 def _differentiable(operator, function):
     """The operator where autograd is on: by `function` if a gradient may be asked for."""
 
     def kernel(*args):
+        # The gradient of a tensor is not asked for in forward mode, so its derivative would silently be 0.
+        if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled() and any(map(_has_tangent, args)):
+            raise NotImplementedError(
+                "longstride.attention and distance_attention have gradients in reverse mode only (backward, "
+                "torch.autograd.grad), but a derivative in forward mode is asked for; use torch.func.vjp or jacrev "
+                "instead of jvp or jacfwd, or an attention that is written in PyTorch's own operators")
         if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
             return function.apply(*args)
         return _below_autograd(operator, *args)
