@@ -161,6 +161,14 @@ class Tensors(unittest.TestCase):
         self.assertTrue(torch.equal(o, self.right[0]))
         self.assertTrue(torch.equal(torch.autograd.grad(o, q, dout)[0], self.right[1]))
 
+    def test_views_with_the_other_sign(self):
+        q, k, v, _ = self.tensors
+        negated = [torch._neg_view(-x) for x in self.tensors]
+        for at in range(4):
+            self.assert_same(support.results(self.run_strided, *self.tensors[:at], negated[at], *self.tensors[at + 1:]))
+        imaginary = torch.complex(v, -v).conj().imag
+        self.assertTrue(torch.equal(self.run_strided(q, k, imaginary), self.right[0]))
+
     def test_memory_is_as_empty_strided_gives_it(self):
         shape, strides = (2, 3, 5, 8), (120, 8, 24, 1)
         for dtype in (torch.float32, torch.bfloat16, torch.uint8):

@@ -135,6 +135,13 @@ class Tensors(unittest.TestCase):
         self.assertTrue(torch.equal(right[0], longstride.distance_attention(**tensors, **settings, scale=0.25)))
         self.assertFalse(torch.equal(right[0], longstride.distance_attention(**tensors, **settings, scale=0.5)))
 
+    def test_views_with_the_other_sign(self):
+        tensors, settings, dout = problem("table", support.dtypes[0], 9, 17, 16, 16)
+        negated = {name: torch._neg_view(-x) for name, x in tensors.items()}
+        right = results(longstride.distance_attention, tensors, settings, dout)
+        for x, y in zip(right, results(longstride.distance_attention, negated, settings, torch._neg_view(-dout))):
+            self.assertTrue(torch.equal(x, y))
+
     def test_a_query_without_a_key_is_zero(self):
         tensors, settings, dout = problem("span", support.dtypes[0], 9, 9, 16, 16)
         o, dq, *_ = results(longstride.distance_attention, tensors, settings, dout)

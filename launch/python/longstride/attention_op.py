@@ -49,7 +49,7 @@ def _needs_no_operator(*tensors):
 
     The dispatcher enters Python three times on the way to the kernel and back, which takes longer than all else. It is
     of use to torch.compile and other tracers, to subclasses and modes, to functorch, to profilers and to derivatives in
-    forward mode, which it refuses.
+    forward mode, which it refuses, and to views of numbers with the other sign, as conj().imag is.
     """
     if _is_compiling() or _is_tracing() or _dispatch_modes() or _function_modes():
         return False
@@ -59,7 +59,7 @@ def _needs_no_operator(*tensors):
     if not (first.is_cuda or first.is_cpu):
         return False
     for x in tensors:
-        if type(x) not in _plain or _is_wrapped(x):
+        if type(x) not in _plain or _is_wrapped(x) or x.is_neg():
             return False
     return True
 
