@@ -4,6 +4,7 @@ import unittest
 
 import support
 import torch
+from longstride import distance_op
 from support import device, longstride
 
 P = longstride.Pattern
@@ -38,6 +39,53 @@ class Operators(unittest.TestCase):
         with self.assertRaises(ValueError) as caught, FakeTensorMode() as mode:
             longstride.attention(*(mode.from_tensor(x) for x in (q, v, v)), fixed)
         self.assertIn("but must be (batch, heads, n, key size)", str(caught.exception))
+
+
+class Backward(unittest.TestCase):
+    """The operators of backward take what forward makes, and refuse other shapes, types and devices."""
+
+    def setUp(self):
+        q, k, v, dout = support.inputs(2, 4, 37, 16, 24, support.dtypes[0])
+        o, lse = torch.ops.longstride.attention(q, k, v, fixed.text, 0.0)
+        self.tensors = {"dout": dout, "q": q, "k": k, "v": v, "o": o, "lse": lse}
+
+    def runs(self):
+        """Both operators, as functions of dictionaries of tensors."""
+        settings = distance_op._settings(0, (), True, False, 0, 32)
+
+        def with_distances(dout, q, k, v, o, lse):
+            return torch.ops.longstride.distance_attention_backward(dout, q, k, v, *[None] * 5, o, lse, settings, 0.0)
+
+        def plain(dout, q, k, v, o, lse):
+            return torch.ops.longstride.attention_backward(dout, q, k, v, o, lse, fixed.text, 0.0)
+
+        return plain, with_distances
+
+    def test_mistakes(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        for name, change in [("dout", lambda x: x[:, :, :1]), ("dout", lambda x: x.double()),
+                             ("o", lambda x: x[..., :1]), ("o", lambda x: x.bfloat16()), ("lse", lambda x: x[:1]),
+                             ("lse", lambda x: x.double()), ("lse", lambda x: x.flatten()),
+                             ("dout", lambda x: x.to("meta"))]:
+            given = {**self.tensors, name: change(self.tensors[name])}
+            for run in self.runs():
+                with self.assertRaisesRegex(ValueError, f"^{name} is .*, but must be \\(2, 4, 37"):
+                    run(**given)
+                if given[name].device.type != "meta":
+                    with FakeTensorMode() as mode, self.assertRaisesRegex(ValueError, f"^{name} is "):
+                        run(**{key: mode.from_tensor(x) for key, x in given.items()})
+        for run in self.runs():
+            with self.assertRaisesRegex(ValueError, "^q, k and v are .*, but must be"):
+                run(**{**self.tensors, "k": self.tensors["k"][..., :3]})
+
+    def test_lse_may_have_any_strides(self):
+        lse = self.tensors["lse"]
+        apart = lse.transpose(0, 2).contiguous().transpose(0, 2)
+        self.assertFalse(apart.is_contiguous())
+        for run in self.runs():
+            for x, y in zip(run(**self.tensors), run(**{**self.tensors, "lse": apart})):
+                self.assertTrue(torch.equal(x, y))
 
 
 class Compiled(unittest.TestCase):

@@ -185,8 +185,8 @@ def _differentiable(operator, function):
 
 _operators.impl("attention", attention_run.forward, "CPU")
 _operators.impl("attention", attention_run.forward, "CUDA")
-_operators.impl("attention_backward", attention_run.backward, "CPU")
-_operators.impl("attention_backward", attention_run.backward, "CUDA")
+_operators.impl("attention_backward", attention_run.checked_backward, "CPU")
+_operators.impl("attention_backward", attention_run.checked_backward, "CUDA")
 _operators.impl("attention", _differentiable(torch.ops.longstride.attention, _Attention), "Autograd")
 _operators.impl("attention_backward", _differentiable(torch.ops.longstride.attention_backward, _AttentionBackward),
                 "Autograd")
@@ -200,5 +200,7 @@ def _(q, k, v, pattern, scale):
 
 @torch.library.register_fake("longstride::attention_backward", lib=_operators)
 def _(dout, q, k, v, o, lse, pattern, scale):
+    attention_run.check(*attention_run.properties(q, k, v))
+    attention_run.check_backward(q, v, dout, o, lse)
     return (attention_run.empty(q, q.shape[3]), attention_run.empty(q, q.shape[3]),
             attention_run.empty(q, v.shape[3]))

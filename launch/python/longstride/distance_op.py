@@ -143,7 +143,7 @@ class _Backward(torch.autograd.Function):
 
 for _key in ("CPU", "CUDA"):
     _operators.impl("distance_attention", distance_run.forward, _key)
-    _operators.impl("distance_attention_backward", distance_run.backward, _key)
+    _operators.impl("distance_attention_backward", distance_run.checked_backward, _key)
 _operators.impl("distance_attention", _differentiable(torch.ops.longstride.distance_attention, _Differentiable),
                 "Autograd")
 _operators.impl("distance_attention_backward",
@@ -158,6 +158,8 @@ def _(q, k, v, table, content_bias, position_bias, span, first_key, settings, sc
 
 @torch.library.register_fake("longstride::distance_attention_backward", lib=_operators)
 def _(dout, q, k, v, table, content_bias, position_bias, span, first_key, o, lse, settings, scale):
+    distance_run.check(*distance_run.properties(q, k, v, table, content_bias, position_bias, span, first_key))
+    distance_run.check_backward(q, v, dout, o, lse)
     gradients = distance_run.gradients_of(q, (table, content_bias, position_bias, span))
     return (distance_run.empty(q, q.shape[3]), distance_run.empty(k, k.shape[3]), distance_run.empty(v, v.shape[3]),
             *gradients)
