@@ -297,6 +297,9 @@ class Mistakes(unittest.TestCase):
                      "size), the same, and (batch, heads, n, value size)", k=self.k[:, :, :7])
         self.refuses("q, k and v are torch.float32, torch.float32 and torch.bfloat16, but must be of one type",
                      v=self.v.bfloat16())
+        for k, v in ((self.k, self.v), (self.k, self.v.bfloat16()), (self.k.bfloat16(), self.v), (self.k.half(), self.v)):
+            self.refuses(f"q, k and v are torch.bfloat16, {k.dtype} and {v.dtype}, but must be of one type",
+                         self.q.bfloat16(), k, v)
         self.refuses("q, k and v are on ", v=self.v.to("meta"))
         ints = self.q.int()
         self.refuses("q, k and v are torch.int32, torch.int32 and torch.int32, but must be of one type", ints, ints,

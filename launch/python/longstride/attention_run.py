@@ -149,6 +149,8 @@ def _on_cpu(run, *args):
     dtype = args[0].dtype
     if dtype not in (torch.bfloat16, torch.float16):
         return run(*args, 0)
+    if run is _forward:  # before the types become one
+        check(*properties(*args[:3]))
     # lse is float32 already, here and as a result.
     args = [x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x for x in args]
     first, *others = run(*args, 0)

@@ -106,6 +106,8 @@ def _on_cpu(run, *args):
     dtype = args[0].dtype
     if dtype not in (torch.bfloat16, torch.float16):
         return run(*args, 0)
+    if run is _forward:  # before the types become one
+        check(*properties(*args[:8]))
     args = [x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x for x in args]
     found = run(*args, 0)
     count = 1 if run is _forward else 3  # lse, and gradients of parameters, are float32
