@@ -1,5 +1,8 @@
 """PyTorch's own checks of the operators, and torch.compile: the same bits as without it."""
 import shutil
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import support
@@ -157,6 +160,22 @@ class Modules(unittest.TestCase):
         x = torch.randn(2, 50, 32).to(device)
         exported = torch.export.export(module, (x,))
         torch.testing.assert_close(exported.module()(x), module(x))
+
+    def test_an_exported_program_is_loaded_by_a_process_that_only_imports(self):
+        class Both(torch.nn.Module):
+            def forward(self, q, k, v):
+                return longstride.attention(q, k, v, fixed) + longstride.distance_attention(q, k, v)
+
+        tensors = tuple(support.inputs(1, 2, 20, 8, 8, torch.float32)[:3])
+        with tempfile.TemporaryDirectory() as folder:
+            path, inputs = f"{folder}/both.pt2", f"{folder}/inputs"
+            torch.export.save(torch.export.export(Both(), tensors), path)
+            torch.save(tensors, inputs)
+            code = ("import torch, longstride\n"
+                    f"print(torch.export.load({path!r}).module()(*torch.load({inputs!r})))")
+            run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(run.stdout.strip(), str(Both()(*tensors)))
 
 
 if __name__ == "__main__":
