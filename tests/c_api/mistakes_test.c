@@ -176,12 +176,13 @@ static void test_calls(const struct longstride_plan* plan) {
   for (size_t i = 0; i < sizeof o / sizeof *o; ++i) EXPECT(o[i] == 7 && q[i] == 7, "element %zu is written", i);
 }
 
-/* A call without sequences succeeds and needs no memory but scratch. */
+/* A call without sequences succeeds and needs no memory but scratch, nor strides. */
 static void test_empty(void) {
   struct longstride_plan* plan = NULL;
   config.batch = 0;
   EXPECT(longstride_attention_create(&config, &plan) == LONGSTRIDE_OK, "%s", longstride_last_error());
   call.q.data = call.k.data = call.v.data = call.o.data = call.lse = NULL;
+  call.o.batch_stride = call.o.position_stride = call.o.head_stride = 0;
   EXPECT(longstride_attention_forward(plan, &call) == LONGSTRIDE_OK, "%s", longstride_last_error());
   longstride_attention_destroy(plan);
   longstride_attention_destroy(NULL);

@@ -142,6 +142,14 @@ class Tensors(unittest.TestCase):
         for x, y in zip(right, results(longstride.distance_attention, negated, settings, torch._neg_view(-dout))):
             self.assertTrue(torch.equal(x, y))
 
+    def test_no_sequences(self):
+        tensors, settings, dout = problem("mixture", support.dtypes[0], 9, 17, 16, 16)
+        empty = {name: x[:0] if name in "qkv" else x for name, x in tensors.items()}
+        settings["first_key"] = settings["first_key"][:0]
+        for x, given in zip(results(longstride.distance_attention, empty, settings, dout[:0])[1:], empty.values()):
+            self.assertEqual(x.shape, given.shape)
+            self.assertEqual(x.count_nonzero().item(), 0)
+
     def test_a_query_without_a_key_is_zero(self):
         tensors, settings, dout = problem("span", support.dtypes[0], 9, 9, 16, 16)
         o, dq, *_ = results(longstride.distance_attention, tensors, settings, dout)
