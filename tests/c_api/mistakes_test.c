@@ -75,7 +75,8 @@ static void test_patterns(void) {
   REFUSES(pattern.stride = 0, "stride is 0, but fixed_block needs a positive number of positions");
   REFUSES(pattern.stride = -1, "stride is -1, but must be from 0 to 16777216");
   REFUSES(pattern.window = INT64_MAX, "window is 9223372036854775807, but must be from 0 to 16777216");
-  REFUSES(pattern.layer = -1, "layer is -1, but must be from 0 to 9223372036854775807");
+  REFUSES(pattern.layer = -1, "layer is -1, but must be from 0 to 2147483647");
+  REFUSES(pattern.layer = INT64_MAX, "layer is 9223372036854775807, but must be from 0 to 2147483647");
   REFUSES(pattern.summary = width + 1, "summary is 200, but must be at most the stride 4");
   REFUSES(pattern.summary_count = 0,
           "summary is not set, but fixed_summary needs the number of summary positions in each block");

@@ -276,6 +276,7 @@ class Mistakes(unittest.TestCase):
         self.refuses("integration is 'both', but must be one of interleaved, merged, multihead",
                      pattern=P(integration="both"))
         self.refuses("stride is 0, but column needs a positive number of positions", pattern=P(parts=["column"]))
+        self.refuses("layer is 9223372036854775807, but must be from 0 to 2147483647", pattern=P(layer=2**63 - 1))
         self.refuses("pattern is 'dense', but must be a longstride.Pattern", pattern="dense")
         for sentence, names in [
             ("parts is 'local', but must be a list of names: ['local']", dict(parts="local")),
