@@ -59,7 +59,7 @@ struct longstride_pattern {
   size_t summary_count;
   int32_t distinct_heads;     // 0 or 1
   int32_t summary_inclusive;  // 0 or 1
-  int64_t layer;              // interleaved: the layer uses part layer mod part_count
+  int64_t layer;              // below 2^31; interleaved: the layer uses part layer mod part_count
 };
 
 struct longstride_plan_config {

@@ -84,7 +84,8 @@ void check_scores(const DistanceSettings& s, const longstride_distance_scores& g
   check_array(given.content_bias, exact, !s.content_bias, "content_bias");
   check_array(given.position_bias, exact, !s.position_bias, "position_bias");
   check_array(given.span, exact, !s.spans(), "span");
-  check_array(given.first_key, sizeof(std::int32_t), !s.first_keys, "first_key");
+  if (s.keys.batch > 0 || !s.first_keys)  // else it has no elements
+    check_array(given.first_key, sizeof(std::int32_t), !s.first_keys, "first_key");
 }
 
 // A gradient that is wanted, of something that the plan has.

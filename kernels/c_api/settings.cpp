@@ -17,6 +17,7 @@ constexpr std::int64_t most_heads = 32767, most_size = 65536, most_elements = st
 constexpr std::int64_t most_size_on_gpu = 128, most_rows_on_gpu = std::numeric_limits<std::int32_t>::max(),
                        most_sequences_on_gpu = 65535;
 constexpr std::size_t most_parts = 4096;
+constexpr std::int64_t most_layers = std::int64_t{1} << 31;  // far above those of recipes
 
 Dtype dtype_of(std::int32_t number) {
   switch (number) {
@@ -127,7 +128,7 @@ PatternConfig pattern_of(const longstride_pattern* given, std::int64_t heads) {
   for (std::size_t i = 0; i < p.part_count; ++i) pattern.parts.push_back(part_of(p.parts[i]));
   check_range("stride", p.stride, 0, longest_plan);
   check_range("window", p.window, 0, longest_plan);
-  check_range("layer", p.layer, 0, std::numeric_limits<std::int64_t>::max());
+  check_range("layer", p.layer, 0, most_layers - 1);
   pattern.stride = p.stride;
   pattern.window = p.window;
   if (p.summary_count > static_cast<std::size_t>(heads) || (p.summary_count > 0 && p.summary == nullptr))

@@ -75,7 +75,8 @@ static void test_patterns(void) {
   REFUSES(pattern.stride = 0, "stride is 0, but fixed_block needs a positive number of positions");
   REFUSES(pattern.stride = -1, "stride is -1, but must be from 0 to 16777216");
   REFUSES(pattern.window = INT64_MAX, "window is 9223372036854775807, but must be from 0 to 16777216");
-  REFUSES(pattern.layer = -1, "layer is -1, but must be from 0 to 9223372036854775807");
+  REFUSES(pattern.layer = -1, "layer is -1, but must be from 0 to 2147483647");
+  REFUSES(pattern.layer = INT64_MAX, "layer is 9223372036854775807, but must be from 0 to 2147483647");
   REFUSES(pattern.summary = width + 1, "summary is 200, but must be at most the stride 4");
   REFUSES(pattern.summary_count = 0,
           "summary is not set, but fixed_summary needs the number of summary positions in each block");
@@ -176,12 +177,13 @@ static void test_calls(const struct longstride_plan* plan) {
   for (size_t i = 0; i < sizeof o / sizeof *o; ++i) EXPECT(o[i] == 7 && q[i] == 7, "element %zu is written", i);
 }
 
-/* A call without sequences succeeds and needs no memory but scratch. */
+/* A call without sequences succeeds and needs no memory but scratch, nor strides. */
 static void test_empty(void) {
   struct longstride_plan* plan = NULL;
   config.batch = 0;
   EXPECT(longstride_attention_create(&config, &plan) == LONGSTRIDE_OK, "%s", longstride_last_error());
   call.q.data = call.k.data = call.v.data = call.o.data = call.lse = NULL;
+  call.o.batch_stride = call.o.position_stride = call.o.head_stride = 0;
   EXPECT(longstride_attention_forward(plan, &call) == LONGSTRIDE_OK, "%s", longstride_last_error());
   longstride_attention_destroy(plan);
   longstride_attention_destroy(NULL);

@@ -161,6 +161,14 @@ class Tensors(unittest.TestCase):
         self.assertTrue(torch.equal(o, self.right[0]))
         self.assertTrue(torch.equal(torch.autograd.grad(o, q, dout)[0], self.right[1]))
 
+    def test_views_with_the_other_sign(self):
+        q, k, v, _ = self.tensors
+        negated = [torch._neg_view(-x) for x in self.tensors]
+        for at in range(4):
+            self.assert_same(support.results(self.run_strided, *self.tensors[:at], negated[at], *self.tensors[at + 1:]))
+        imaginary = torch.complex(v, -v).conj().imag
+        self.assertTrue(torch.equal(self.run_strided(q, k, imaginary), self.right[0]))
+
     def test_memory_is_as_empty_strided_gives_it(self):
         shape, strides = (2, 3, 5, 8), (120, 8, 24, 1)
         for dtype in (torch.float32, torch.bfloat16, torch.uint8):
@@ -268,6 +276,7 @@ class Mistakes(unittest.TestCase):
         self.refuses("integration is 'both', but must be one of interleaved, merged, multihead",
                      pattern=P(integration="both"))
         self.refuses("stride is 0, but column needs a positive number of positions", pattern=P(parts=["column"]))
+        self.refuses("layer is 9223372036854775807, but must be from 0 to 2147483647", pattern=P(layer=2**63 - 1))
         self.refuses("pattern is 'dense', but must be a longstride.Pattern", pattern="dense")
         for sentence, names in [
             ("parts is 'local', but must be a list of names: ['local']", dict(parts="local")),
@@ -289,6 +298,9 @@ class Mistakes(unittest.TestCase):
                      "size), the same, and (batch, heads, n, value size)", k=self.k[:, :, :7])
         self.refuses("q, k and v are torch.float32, torch.float32 and torch.bfloat16, but must be of one type",
                      v=self.v.bfloat16())
+        for k, v in ((self.k, self.v), (self.k, self.v.bfloat16()), (self.k.bfloat16(), self.v)):
+            self.refuses(f"q, k and v are torch.bfloat16, {k.dtype} and {v.dtype}, but must be of one type",
+                         self.q.bfloat16(), k, v)
         self.refuses("q, k and v are on ", v=self.v.to("meta"))
         ints = self.q.int()
         self.refuses("q, k and v are torch.int32, torch.int32 and torch.int32, but must be of one type", ints, ints,
@@ -316,11 +328,14 @@ class Mistakes(unittest.TestCase):
             torch.autograd.grad(dq.sum(), q)
 
     def test_a_library_that_is_missing(self):
-        run = subprocess.run([sys.executable, "-c", "import longstride; longstride.attention"], capture_output=True,
-                             text=True, env={**support.os.environ, "LONGSTRIDE_ATTENTION_LIBRARY": "/none.so"})
-        self.assertNotEqual(run.returncode, 0)
-        self.assertIn("ImportError: the library /none.so cannot be loaded", run.stderr)
-        self.assertIn("install the package with pip from Longstride's source tree", run.stderr)
+        for modules in ("longstride", "torch, longstride"):
+            code = f"import {modules}; longstride.load; print('loaded'); longstride.attention"
+            run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                 env={**support.os.environ, "LONGSTRIDE_ATTENTION_LIBRARY": "/none.so"})
+            self.assertNotEqual(run.returncode, 0)
+            self.assertEqual(run.stdout, "loaded\n")
+            self.assertIn("ImportError: the library /none.so cannot be loaded", run.stderr)
+            self.assertIn("install the package with pip from Longstride's source tree", run.stderr)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
 """PyTorch's own checks of the operators, and torch.compile: the same bits as without it."""
 import shutil
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import support
 import torch
+from longstride import distance_op
 from support import device, longstride
 
 P = longstride.Pattern
@@ -38,6 +42,53 @@ class Operators(unittest.TestCase):
         with self.assertRaises(ValueError) as caught, FakeTensorMode() as mode:
             longstride.attention(*(mode.from_tensor(x) for x in (q, v, v)), fixed)
         self.assertIn("but must be (batch, heads, n, key size)", str(caught.exception))
+
+
+class Backward(unittest.TestCase):
+    """The operators of backward take what forward makes, and refuse other shapes, types and devices."""
+
+    def setUp(self):
+        q, k, v, dout = support.inputs(2, 4, 37, 16, 24, support.dtypes[0])
+        o, lse = torch.ops.longstride.attention(q, k, v, fixed.text, 0.0)
+        self.tensors = {"dout": dout, "q": q, "k": k, "v": v, "o": o, "lse": lse}
+
+    def runs(self):
+        """Both operators, as functions of dictionaries of tensors."""
+        settings = distance_op._settings(0, (), True, False, 0, 32)
+
+        def with_distances(dout, q, k, v, o, lse):
+            return torch.ops.longstride.distance_attention_backward(dout, q, k, v, *[None] * 5, o, lse, settings, 0.0)
+
+        def plain(dout, q, k, v, o, lse):
+            return torch.ops.longstride.attention_backward(dout, q, k, v, o, lse, fixed.text, 0.0)
+
+        return plain, with_distances
+
+    def test_mistakes(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        for name, change in [("dout", lambda x: x[:, :, :1]), ("dout", lambda x: x.double()),
+                             ("o", lambda x: x[..., :1]), ("o", lambda x: x.bfloat16()), ("lse", lambda x: x[:1]),
+                             ("lse", lambda x: x.double()), ("lse", lambda x: x.flatten()),
+                             ("dout", lambda x: x.to("meta"))]:
+            given = {**self.tensors, name: change(self.tensors[name])}
+            for run in self.runs():
+                with self.assertRaisesRegex(ValueError, f"^{name} is .*, but must be \\(2, 4, 37"):
+                    run(**given)
+                if given[name].device.type != "meta":
+                    with FakeTensorMode() as mode, self.assertRaisesRegex(ValueError, f"^{name} is "):
+                        run(**{key: mode.from_tensor(x) for key, x in given.items()})
+        for run in self.runs():
+            with self.assertRaisesRegex(ValueError, "^q, k and v are .*, but must be"):
+                run(**{**self.tensors, "k": self.tensors["k"][..., :3]})
+
+    def test_lse_may_have_any_strides(self):
+        lse = self.tensors["lse"]
+        apart = lse.transpose(0, 2).contiguous().transpose(0, 2)
+        self.assertFalse(apart.is_contiguous())
+        for run in self.runs():
+            for x, y in zip(run(**self.tensors), run(**{**self.tensors, "lse": apart})):
+                self.assertTrue(torch.equal(x, y))
 
 
 class Compiled(unittest.TestCase):
@@ -109,6 +160,22 @@ class Modules(unittest.TestCase):
         x = torch.randn(2, 50, 32).to(device)
         exported = torch.export.export(module, (x,))
         torch.testing.assert_close(exported.module()(x), module(x))
+
+    def test_an_exported_program_is_loaded_by_a_process_that_only_imports(self):
+        class Both(torch.nn.Module):
+            def forward(self, q, k, v):
+                return longstride.attention(q, k, v, fixed) + longstride.distance_attention(q, k, v)
+
+        tensors = tuple(support.inputs(1, 2, 20, 8, 8, torch.float32)[:3])
+        with tempfile.TemporaryDirectory() as folder:
+            path, inputs = f"{folder}/both.pt2", f"{folder}/inputs"
+            torch.export.save(torch.export.export(Both(), tensors), path)
+            torch.save(tensors, inputs)
+            code = ("import torch, longstride\n"
+                    f"print(torch.export.load({path!r}).module()(*torch.load({inputs!r})))")
+            run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(run.stdout.strip(), str(Both()(*tensors)))
 
 
 if __name__ == "__main__":

@@ -135,6 +135,21 @@ class Tensors(unittest.TestCase):
         self.assertTrue(torch.equal(right[0], longstride.distance_attention(**tensors, **settings, scale=0.25)))
         self.assertFalse(torch.equal(right[0], longstride.distance_attention(**tensors, **settings, scale=0.5)))
 
+    def test_views_with_the_other_sign(self):
+        tensors, settings, dout = problem("table", support.dtypes[0], 9, 17, 16, 16)
+        negated = {name: torch._neg_view(-x) for name, x in tensors.items()}
+        right = results(longstride.distance_attention, tensors, settings, dout)
+        for x, y in zip(right, results(longstride.distance_attention, negated, settings, torch._neg_view(-dout))):
+            self.assertTrue(torch.equal(x, y))
+
+    def test_no_sequences(self):
+        tensors, settings, dout = problem("mixture", support.dtypes[0], 9, 17, 16, 16)
+        empty = {name: x[:0] if name in "qkv" else x for name, x in tensors.items()}
+        settings["first_key"] = settings["first_key"][:0]
+        for x, given in zip(results(longstride.distance_attention, empty, settings, dout[:0])[1:], empty.values()):
+            self.assertEqual(x.shape, given.shape)
+            self.assertEqual(x.count_nonzero().item(), 0)
+
     def test_a_query_without_a_key_is_zero(self):
         tensors, settings, dout = problem("span", support.dtypes[0], 9, 9, 16, 16)
         o, dq, *_ = results(longstride.distance_attention, tensors, settings, dout)
@@ -198,6 +213,7 @@ class Mistakes(unittest.TestCase):
             ({"q": q[:, :2]}, "but must be (batch, heads, queries, key size)"),
             ({"q": torch.cat([q, q], 2)}, "with no more queries than keys"),
             ({"q": q.double()}, "q, k and v are torch.float64, torch.float32 and torch.float32, but must be of"),
+            ({"q": q.half()}, "q, k and v are torch.float16, torch.float32 and torch.float32, but must be of"),
             ({"table": table[:, :2]}, "table is (9, 2, 8), but must be (distances, 8) or (distances, 3, 8)"),
             ({"content_bias": q[0, 0]}, "content_bias is (9, 8), but must be (3, 8)"),
             ({"first_key": torch.zeros(3, device=device)}, "first_key is (3,), but must be (2,)"),

@@ -6,12 +6,12 @@
 if(LONGSTRIDE_SANITIZE)
   return()
 endif()
-foreach(name attention compile distance guide peer)
+foreach(name attention compile distance guide peer transforms)
   add_test(NAME pytorch.${name} COMMAND ${tested_python} ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py)
 endforeach()
 add_test(NAME pytorch.pip COMMAND ${CMAKE_CURRENT_LIST_DIR}/pip.sh ${tested_python} ${PROJECT_SOURCE_DIR})
 set(environment PYTHONPATH=${PROJECT_SOURCE_DIR}/launch/python PYTHONDONTWRITEBYTECODE=1
   LONGSTRIDE_ATTENTION_LIBRARY=$<TARGET_FILE:longstride_attention>)
-set_tests_properties(pytorch.attention pytorch.compile pytorch.distance pytorch.guide pytorch.peer pytorch.pip PROPERTIES TIMEOUT 900
-  LABELS slow SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
-set_tests_properties(pytorch.guide PROPERTIES LABELS fast)
+set_tests_properties(pytorch.attention pytorch.compile pytorch.distance pytorch.guide pytorch.peer pytorch.transforms pytorch.pip
+  PROPERTIES TIMEOUT 900 LABELS slow SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
+set_tests_properties(pytorch.guide pytorch.transforms PROPERTIES LABELS fast)

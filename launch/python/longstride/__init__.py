@@ -1,9 +1,11 @@
 """Longstride from Python.
 
 Every name is loaded when it is first used, so that what needs PyTorch, the compiled library or nothing at all does not
-need the rest.
+need the rest. Where PyTorch is loaded already, the operators are registered at once, for programs that torch.export has
+saved.
 """
 import importlib
+import sys
 
 # name -> the module that has it
 _where = {
@@ -29,3 +31,16 @@ def __getattr__(name):
 
 def __dir__():
     return sorted(set(globals()) | set(_where))
+
+
+def _register():
+    """Registers the operators with PyTorch."""
+    try:
+        for name in ("attention", "distance_attention"):
+            importlib.import_module(_where[name], __name__)
+    except Exception:  # of a library or PyTorch that lacks something, which the first use of a name says
+        pass
+
+
+if "torch" in sys.modules:
+    _register()

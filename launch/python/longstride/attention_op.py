@@ -4,7 +4,11 @@ They are registered by torch.library, with rules for fake tensors and autograd, 
 torch.library.opcheck treat them as PyTorch's own. torch.library.custom_op would do the same, but takes 20 to 40
 microseconds more per call on the host. A call that needs nothing of this goes to attention_run at once.
 """
+import functools
+
 import torch
+from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from . import attention_run
@@ -26,7 +30,7 @@ def attention(q, k, v, pattern, scale=None):
     """
     if not isinstance(pattern, Pattern):
         raise ValueError(f"pattern is {pattern!r}, but must be a longstride.Pattern")
-    if not (isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)):
+    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
         raise ValueError(f"q, k and v are {type(q).__name__}, {type(k).__name__} and {type(v).__name__}, but must be "
                          "tensors")
     if scale is None:
@@ -44,27 +48,33 @@ def _needs_no_operator(*tensors):
     """Whether nothing that PyTorch does between a call and its kernel is of use, so that the call may skip it.
 
     The dispatcher enters Python three times on the way to the kernel and back, which takes longer than all else. It is
-    of use to torch.compile and other tracers, to subclasses and modes, to functorch and to profilers.
+    of use to torch.compile and other tracers, to subclasses and modes, to functorch, to profilers and to derivatives in
+    forward mode, which it refuses, and to views of numbers with the other sign, as conj().imag is.
     """
-    if torch.compiler.is_compiling() or _is_tracing() or _dispatch_modes() or _function_modes():
+    if _is_compiling() or _is_tracing() or _dispatch_modes() or _function_modes():
         return False
-    if _innermost_transform() is not None or _is_profiled():
+    if _innermost_transform() is not None or _is_profiled() or forward_ad._current_level >= 0:
         return False
     first = tensors[0]
     if not (first.is_cuda or first.is_cpu):
         return False
     for x in tensors:
-        if type(x) not in _plain or _is_wrapped(x):
+        if type(x) not in _plain or _is_wrapped(x) or x.is_neg():
             return False
     return True
 
 
-_plain = (torch.Tensor, Parameter)
+_plain = (Tensor, Parameter)
+_is_compiling = torch.compiler.is_compiling
 _is_tracing = torch._C._is_tracing
 _dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
-_innermost_transform = torch._C._functorch.peek_interpreter_stack
-_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # even by a transform that has ended
+_functorch = torch._C._functorch
+_innermost_transform = _functorch.peek_interpreter_stack
+_is_wrapped = _functorch.is_functorch_wrapped_tensor  # even by a transform that has ended
 _is_profiled = torch._C._autograd._profiler_enabled
+# Of the batches of torch.autograd.grad(is_grads_batched=True), which are not functorch's.
+_is_batched = getattr(_functorch, "is_legacy_batchedtensor", None) or (
+    lambda x: torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Batched))
 
 
 class _EagerAttention(torch.autograd.Function):
@@ -80,7 +90,8 @@ class _EagerAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dout):
         args = (dout, *ctx.saved_tensors, *ctx.how)
-        if torch.is_grad_enabled() or not _needs_no_operator(dout):  # the operator refuses a second derivative
+        # The operator refuses a second derivative.
+        if torch.is_grad_enabled() or not _needs_no_operator(dout) or _is_batched(dout):
             return *torch.ops.longstride.attention_backward(*args), None
         return *attention_run.backward(*args), None
 
@@ -98,10 +109,18 @@ def _below_autograd(operator, *args):
         return operator(*args)
 
 
+def _within_forward(operator, *args):
+    """_below_autograd in the forward of a Function, which turns autograd off: for transforms further out as well."""
+    if _innermost_transform() is None:
+        return _below_autograd(operator, *args)
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        return _below_autograd(operator, *args)
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, pattern, scale):
-        o, lse = _below_autograd(torch.ops.longstride.attention, q, k, v, pattern, scale)
+        o, lse = _within_forward(torch.ops.longstride.attention, q, k, v, pattern, scale)
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.mark_non_differentiable(lse)
         ctx.pattern, ctx.scale = pattern, scale
@@ -116,7 +135,7 @@ class _Attention(torch.autograd.Function):
 class _AttentionBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *args):
-        return _below_autograd(torch.ops.longstride.attention_backward, *args)
+        return _within_forward(torch.ops.longstride.attention_backward, *args)
 
     @staticmethod
     def backward(ctx, *_):
@@ -124,12 +143,41 @@ class _AttentionBackward(torch.autograd.Function):
                            "asked for; take it of an attention that is written in PyTorch's own operators")
 
 
+@functools.lru_cache(maxsize=None)
+def _of_one_level(function):
+    """The Function for one level of torch.func's transforms, as PyTorch makes them of Functions with setup_context."""
+    members = {name: staticmethod(getattr(function, name)) for name in ("forward", "backward")}
+    return type(function.__name__, (torch.autograd.function._SingleLevelFunction,), members)
+
+
+def _apply(function, *args):
+    if _innermost_transform() is None:
+        return function.apply(*args)
+    # The dispatcher has come down to one transform's level, and goes on to the next from function.forward.
+    before = _functorch.get_single_level_autograd_function_allowed()
+    _functorch.set_single_level_autograd_function_allowed(True)
+    try:
+        return _of_one_level(function).apply(*args)
+    finally:
+        _functorch.set_single_level_autograd_function_allowed(before)
+
+
+def _has_tangent(x):
+    return isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None
+
+
 def _differentiable(operator, function):
     """The operator where autograd is on: by `function` if a gradient may be asked for."""
 
     def kernel(*args):
-        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
-            return function.apply(*args)
+        # The gradient of a tensor is not asked for in forward mode, so its derivative would silently be 0.
+        if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled() and any(map(_has_tangent, args)):
+            raise NotImplementedError(
+                "longstride.attention and distance_attention have gradients in reverse mode only (backward, "
+                "torch.autograd.grad), but a derivative in forward mode is asked for; use torch.func.vjp or jacrev "
+                "instead of jvp or jacfwd, or an attention that is written in PyTorch's own operators")
+        if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args):
+            return _apply(function, *args)
         return _below_autograd(operator, *args)
 
     return kernel
@@ -137,8 +185,8 @@ def _differentiable(operator, function):
 
 _operators.impl("attention", attention_run.forward, "CPU")
 _operators.impl("attention", attention_run.forward, "CUDA")
-_operators.impl("attention_backward", attention_run.backward, "CPU")
-_operators.impl("attention_backward", attention_run.backward, "CUDA")
+_operators.impl("attention_backward", attention_run.checked_backward, "CPU")
+_operators.impl("attention_backward", attention_run.checked_backward, "CUDA")
 _operators.impl("attention", _differentiable(torch.ops.longstride.attention, _Attention), "Autograd")
 _operators.impl("attention_backward", _differentiable(torch.ops.longstride.attention_backward, _AttentionBackward),
                 "Autograd")
@@ -152,5 +200,7 @@ def _(q, k, v, pattern, scale):
 
 @torch.library.register_fake("longstride::attention_backward", lib=_operators)
 def _(dout, q, k, v, o, lse, pattern, scale):
+    attention_run.check(*attention_run.properties(q, k, v))
+    attention_run.check_backward(q, v, dout, o, lse)
     return (attention_run.empty(q, q.shape[3]), attention_run.empty(q, q.shape[3]),
             attention_run.empty(q, v.shape[3]))

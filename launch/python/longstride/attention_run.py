@@ -27,6 +27,17 @@ def properties(q, k, v):
     return q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
 
 
+def check_backward(q, v, dout, o, lse):
+    """That what backward takes besides the inputs of forward, which are checked, is as forward makes it."""
+    rows = tuple(q.shape[:3])
+    like_o = (*rows, v.shape[3])
+    for name, x, shape, dtype in (("dout", dout, like_o, q.dtype), ("o", o, like_o, q.dtype),
+                                  ("lse", lse, rows, lse_dtype(q.dtype))):
+        if x.shape != shape or x.dtype != dtype or x.device != q.device:
+            raise ValueError(f"{name} is {tuple(x.shape)}, {x.dtype}, on {x.device}, but must be {shape}, {dtype}, on "
+                             f"{q.device}")
+
+
 def layout(shape, size):
     """The shape (batch, heads, n, size) and its strides in memory (batch, n, heads, size), as the layers around attention
     have it."""
@@ -138,6 +149,8 @@ def _on_cpu(run, *args):
     dtype = args[0].dtype
     if dtype not in (torch.bfloat16, torch.float16):
         return run(*args, 0)
+    if run is _forward:  # before the types become one
+        check(*properties(*args[:3]))
     # lse is float32 already, here and as a result.
     args = [x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x for x in args]
     first, *others = run(*args, 0)
@@ -169,10 +182,17 @@ def forward(q, k, v, pattern, scale):
 
 
 def backward(dout, q, k, v, o, lse, pattern, scale):
-    """dq, dk and dv."""
+    """dq, dk and dv. dout, o and lse are trusted."""
     if q.is_cuda:
         index = q.get_device()
         if index == _current_device():
             return _backward(dout, q, k, v, o, lse, pattern, scale, _current_stream(index))
         return _on_cuda(_backward, dout, q, k, v, o, lse, pattern, scale)
     return _on_cpu(_backward, dout, q, k, v, o, lse, pattern, scale)
+
+
+def checked_backward(dout, q, k, v, o, lse, pattern, scale):
+    """backward for a caller with tensors of any kind."""
+    check(*properties(q, k, v))
+    check_backward(q, v, dout, o, lse)
+    return backward(dout, q, k, v, o, lse.contiguous(), pattern, scale)

@@ -8,7 +8,7 @@ import math
 import torch
 
 from . import distance_run
-from .attention_op import _below_autograd, _differentiable, _needs_no_operator, _operators, _plain_apply
+from .attention_op import _differentiable, _is_batched, _needs_no_operator, _operators, _plain_apply, _within_forward
 
 _inputs = ("Tensor q, Tensor k, Tensor v, Tensor? table, Tensor? content_bias, Tensor? position_bias, Tensor? span, "
            "Tensor? first_key")
@@ -107,7 +107,8 @@ class _Eager(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dout):
         args = (dout, *ctx.saved_tensors, ctx.settings, ctx.scale)
-        if torch.is_grad_enabled() or not _needs_no_operator(dout):  # the operator refuses a second derivative
+        # The operator refuses a second derivative.
+        if torch.is_grad_enabled() or not _needs_no_operator(dout) or _is_batched(dout):
             return _gradients(ctx, torch.ops.longstride.distance_attention_backward(*args))
         return _gradients(ctx, distance_run.backward(*args))
 
@@ -118,7 +119,7 @@ _eager = _plain_apply(_Eager)
 class _Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *args):
-        o, lse = _below_autograd(torch.ops.longstride.distance_attention, *args)
+        o, lse = _within_forward(torch.ops.longstride.distance_attention, *args)
         _save(ctx, args, o, lse)
         ctx.mark_non_differentiable(lse)
         return o, lse
@@ -132,7 +133,7 @@ class _Differentiable(torch.autograd.Function):
 class _Backward(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *args):
-        return _below_autograd(torch.ops.longstride.distance_attention_backward, *args)
+        return _within_forward(torch.ops.longstride.distance_attention_backward, *args)
 
     @staticmethod
     def backward(ctx, *_):
@@ -142,7 +143,7 @@ class _Backward(torch.autograd.Function):
 
 for _key in ("CPU", "CUDA"):
     _operators.impl("distance_attention", distance_run.forward, _key)
-    _operators.impl("distance_attention_backward", distance_run.backward, _key)
+    _operators.impl("distance_attention_backward", distance_run.checked_backward, _key)
 _operators.impl("distance_attention", _differentiable(torch.ops.longstride.distance_attention, _Differentiable),
                 "Autograd")
 _operators.impl("distance_attention_backward",
@@ -157,6 +158,8 @@ def _(q, k, v, table, content_bias, position_bias, span, first_key, settings, sc
 
 @torch.library.register_fake("longstride::distance_attention_backward", lib=_operators)
 def _(dout, q, k, v, table, content_bias, position_bias, span, first_key, o, lse, settings, scale):
+    distance_run.check(*distance_run.properties(q, k, v, table, content_bias, position_bias, span, first_key))
+    distance_run.check_backward(q, v, dout, o, lse)
     gradients = distance_run.gradients_of(q, (table, content_bias, position_bias, span))
     return (distance_run.empty(q, q.shape[3]), distance_run.empty(k, k.shape[3]), distance_run.empty(v, v.shape[3]),
             *gradients)

@@ -4,7 +4,8 @@ import functools
 import torch
 
 from . import distance_library, library
-from .attention_run import _dense_rows, _on_cuda, _scratch, allocator, dtypes, empty, empty_lse, rows
+from .attention_run import (_dense_rows, _on_cuda, _scratch, allocator, check_backward, dtypes, empty, empty_lse,
+                            rows)
 
 # Tensors that a call may leave out.
 NAMES = ("table", "content_bias", "position_bias", "span", "first_key")
@@ -105,6 +106,8 @@ def _on_cpu(run, *args):
     dtype = args[0].dtype
     if dtype not in (torch.bfloat16, torch.float16):
         return run(*args, 0)
+    if run is _forward:  # before the types become one
+        check(*properties(*args[:8]))
     args = [x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x for x in args]
     found = run(*args, 0)
     count = 1 if run is _forward else 3  # lse, and gradients of parameters, are float32
@@ -118,6 +121,15 @@ def forward(q, k, v, table, content_bias, position_bias, span, first_key, settin
 
 
 def backward(dout, q, k, v, table, content_bias, position_bias, span, first_key, o, lse, settings, scale):
-    """dq, dk, dv, and those of table, content_bias, position_bias and span in the exact type."""
+    """dq, dk, dv, and those of table, content_bias, position_bias and span in the exact type. dout, o and
+    lse are trusted."""
     return (_on_cuda if q.is_cuda else _on_cpu)(_backward, dout, q, k, v, table, content_bias, position_bias, span,
                                                 first_key, o, lse, settings, scale)
+
+
+def checked_backward(dout, q, k, v, *rest):
+    """backward for a caller with tensors of any kind."""
+    *parameters, o, lse, settings, scale = rest
+    check(*properties(q, k, v, *parameters))
+    check_backward(q, v, dout, o, lse)
+    return backward(dout, q, k, v, *parameters, o, lse.contiguous(), settings, scale)
